@@ -1,0 +1,221 @@
+/* lockstep/base.h - what every other module stands on.
+ *
+ *   errors     struct ls_error, carried by the caller, filled once, never printed by the library
+ *   memory     struct ls_arena, one allocation cut up front to back
+ *   arithmetic checked products and sums of sizes
+ *   types      enum ls_dtype
+ *   random     Philox 4x32-10, a pure function of (key, counter)
+ *   hash       XXH3, and a 128-bit digest whose pieces combine by addition
+ *   sums       the binary tree that fixes the order of every sum that a layout may cut
+ *
+ * Everything here is Local: no function communicates.
+ */
+#ifndef LOCKSTEP_BASE_H
+#define LOCKSTEP_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+/* Every function that can fail returns LS_OK or one of these. The program's exit code is
+ * ls_exit_code() of it. */
+enum ls_status {
+    LS_OK = 0,
+    LS_EINVAL = -1,   /* an argument is out of its domain */
+    LS_ECONFIG = -2,  /* a configuration key or command line is wrong */
+    LS_ELAYOUT = -3,  /* the recipe does not admit this layout */
+    LS_EDATA = -4,    /* a data file (corpus, tokens, tokenizer) is malformed or does not fit */
+    LS_ECKPT = -5,    /* a checkpoint is damaged or belongs to another recipe */
+    LS_EIO = -6,      /* the system refused an input or output operation */
+    LS_ENOSPC = -7,   /* no space left where a file was being written */
+    LS_ENOMEM = -8,   /* memory could not be had */
+    LS_ECOMM = -9,    /* a collective failed, did not match, or timed out */
+    LS_ENUMERIC = -10, /* a loss or gradient is not finite */
+    LS_ESTOPPED = -11, /* stopped by a signal after saving */
+    LS_ENOTSUP = -12, /* this build or machine lacks what was asked for */
+};
+
+/* What went wrong: where, what was expected, what to do. Owned by the caller; text is always a
+ * terminated string. Initialise with {0}. */
+struct ls_error {
+    int code;
+    char text[1024];
+};
+
+/* Fills *error (NULL is allowed) and returns code. The text replaces an earlier one. */
+int ls_error_set(struct ls_error *error, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Puts "<prefix>: " before the text that is there; returns error's code. */
+int ls_error_prefix(struct ls_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* As ls_error_set for a failed system call: picks LS_ENOSPC, LS_ENOMEM or LS_EIO from errno_value
+ * and appends strerror. */
+int ls_error_errno(struct ls_error *error, int errno_value, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* "LS_EDATA" and so on. */
+const char *ls_status_name(int code);
+/* The exit code of a program that ends with this status: 0 for LS_OK, 2 for a wrong command line or
+ * configuration, 10 + n for the others; the table is in doc/exit-codes.md. */
+int ls_exit_code(int code);
+/* A broken invariant of Lockstep itself: prints where and aborts. */
+void ls_panic(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4), noreturn));
+#define LS_ASSERT(condition)                                                                       \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            ls_panic(__FILE__, __LINE__, "assertion failed: %s", #condition);                      \
+    } while (0)
+
+/* The candidate nearest to word by edit distance, NULL where none is near enough to suggest. */
+const char *ls_nearest(const char *word, const char *const *candidates, size_t count);
+
+/* ---- types ---------------------------------------------------------------------------------- */
+
+enum ls_dtype { LS_F32, LS_BF16, LS_F16, LS_F64, LS_U8, LS_I8, LS_U16, LS_I16, LS_I32, LS_I64, LS_U64 };
+
+/* Bytes of one element. */
+size_t ls_dtype_bytes(enum ls_dtype dtype);
+/* "F32", "BF16", ... as safetensors writes them. */
+const char *ls_dtype_name(enum ls_dtype dtype);
+
+/* bf16 is the upper half of an fp32. To bf16 rounds to nearest even; NaN stays NaN (quiet). */
+typedef uint16_t ls_bf16;
+static inline float ls_bf16_to_f32(ls_bf16 x)
+{
+    union {
+        uint32_t u;
+        float f;
+    } v = {(uint32_t)x << 16};
+    return v.f;
+}
+static inline ls_bf16 ls_f32_to_bf16(float x)
+{
+    union {
+        float f;
+        uint32_t u;
+    } v = {x};
+    uint32_t rounded = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16;
+    uint32_t quiet_nan = (v.u >> 16) | 0x40u;
+    return (ls_bf16)((v.u & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded);
+}
+
+/* ---- checked arithmetic --------------------------------------------------------------------- */
+
+/* *out = a * b or a + b; false on overflow (then *out is unspecified). */
+bool ls_size_mul(size_t a, size_t b, size_t *out);
+bool ls_size_add(size_t a, size_t b, size_t *out);
+static inline int64_t ls_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t ls_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t ls_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t ls_round_up(int64_t a, int64_t b) { return ls_ceil_div(a, b) * b; }
+static inline bool ls_is_pow2(int64_t a) { return a > 0 && (a & (a - 1)) == 0; }
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* An arena hands out 64-byte aligned pieces of one block, front to back. In measuring mode
+ * (ls_arena_measure) it has no block, returns NULL for every piece and only counts: running the
+ * same code first on a measuring arena gives the exact size that the real one needs. */
+struct ls_arena {
+    unsigned char *base; /* NULL while measuring */
+    size_t size, used, peak;
+    bool measuring;
+};
+void ls_arena_measure(struct ls_arena *arena);
+/* Takes size bytes from the system, zeroed. */
+int ls_arena_init(struct ls_arena *arena, size_t size, struct ls_error *error);
+void ls_arena_release(struct ls_arena *arena);
+/* A piece of bytes (0 allowed). Past the end is a broken invariant and aborts. Not zeroed again
+ * after a reset. */
+void *ls_arena_take(struct ls_arena *arena, size_t bytes);
+/* What was taken after mark is free again. mark = arena->used at some earlier moment. */
+void ls_arena_reset(struct ls_arena *arena, size_t mark);
+
+/* ---- random numbers ------------------------------------------------------------------------- */
+
+/* Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3",
+ * SC 2011). out = f(key, counter): no state, so a number depends only on what it is for. */
+struct ls_philox_key {
+    uint32_t word[2];
+};
+void ls_philox(struct ls_philox_key key, const uint32_t counter[4], uint32_t out[4]);
+/* Key for a purpose: from the run's seed and a name ("init:wte.weight", "dropout:3"). */
+struct ls_philox_key ls_philox_key_of(uint64_t seed, const char *purpose);
+/* Uniform in [0, 1) with 24 bits. */
+static inline float ls_uniform_of(uint32_t bits) { return (float)(bits >> 8) * 0x1p-24f; }
+/* values[i] = mean + stddev * z(first + i), z standard normal: element index decides the value, so
+ * shards made anywhere agree. Box-Muller in double with our own log, sine and cosine: the same bits
+ * on every machine. */
+void ls_normal_fill(struct ls_philox_key key, int64_t first, int64_t count, double mean,
+                    double stddev, float *values);
+
+/* ---- hashes --------------------------------------------------------------------------------- */
+
+uint64_t ls_hash64(const void *data, size_t bytes, uint64_t seed);
+
+/* Sum of XXH3-128 hashes of pieces, each keyed by (name, row, tile). Addition commutes, so ranks
+ * digest what they own in any order and one integer reduction gives the whole's digest. */
+struct ls_digest {
+    uint64_t low, high;
+};
+void ls_digest_piece(struct ls_digest *digest, const char *name, int64_t row, int64_t tile,
+                     const void *data, size_t bytes);
+void ls_digest_merge(struct ls_digest *digest, const struct ls_digest *other);
+/* 32 hexadecimal digits and a terminator. */
+void ls_digest_hex(const struct ls_digest *digest, char text[33]);
+
+/* ---- the order of sums ---------------------------------------------------------------------- */
+
+/* The tree over n leaves splits at the largest power of two below n: leaves [0, split) are the left
+ * child, [split, n) the right one. Any n > 1 works. (DESIGN: the law of sums, S3.) */
+static inline int64_t ls_tree_split(int64_t n)
+{
+    int64_t split = 1;
+    while (split * 2 < n)
+        split *= 2;
+    return split;
+}
+/* Leaves [begin, begin + count) are a whole subtree of the tree over n leaves. */
+bool ls_tree_is_subtree(int64_t n, int64_t begin, int64_t count);
+/* The tree sum of n >= 0 values (0 for none), in float. */
+float ls_tree_sum(const float *values, int64_t n);
+
+/* Sum of fp64 values whose result does not depend on their order (law of sums, S5): a fixed-point
+ * accumulator over the whole fp64 range, 2^-1074 to 2^1023, with 64 bits of head room.
+ * Non-finite inputs set nonfinite. */
+struct ls_exact_sum {
+    uint64_t limb[36];
+    uint64_t nonfinite;
+};
+void ls_exact_clear(struct ls_exact_sum *sum);
+void ls_exact_add(struct ls_exact_sum *sum, double value);
+void ls_exact_merge(struct ls_exact_sum *sum, const struct ls_exact_sum *other);
+/* Rounded once; NaN if any input was not finite. */
+double ls_exact_value(const struct ls_exact_sum *sum);
+
+/* ---- log ------------------------------------------------------------------------------------ */
+
+enum ls_log_level { LS_LOG_ERROR, LS_LOG_WARNING, LS_LOG_INFO, LS_LOG_DEBUG };
+/* Where messages go: the caller's function. A NULL write drops them. */
+struct ls_log {
+    enum ls_log_level level_max;
+    void (*write)(void *user, enum ls_log_level level, const char *line);
+    void *user;
+};
+void ls_log(const struct ls_log *log, enum ls_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- clock ---------------------------------------------------------------------------------- */
+
+/* Seconds on a clock that never goes back. */
+double ls_now_s(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

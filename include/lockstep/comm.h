@@ -1,0 +1,176 @@
+/* lockstep/comm.h - collectives among ranks. Transport moves bytes; only our kernels add (S1).
+ *
+ * A rank is a process or a thread. Each rank holds one struct ls_comm per group it belongs to.
+ *
+ *   self     a group of one; every operation is a copy
+ *   thread   ranks are threads of one process over shared memory: ls_world_new once, then
+ *            ls_comm_thread_new(world, rank) in each thread. ls_world_run does both.
+ *   mpi      ranks are processes: ls_comm_mpi_new in each (LS_ENOTSUP in a build with MPI=0)
+ *
+ * Order of calls: make the world communicator, split it into groups, call operations in the same
+ * order on every rank of the group, free. Operations on one communicator by one rank are called
+ * from one thread at a time. Non-blocking operations: up to LS_COMM_PENDING_MAX may be started
+ * before they are waited for; buffers belong to the operation until its wait returns. They make
+ * progress while the caller computes.
+ *
+ * Sums: float32 values are added by the binary tree over rank index (ls_tree_split), so that a rank
+ * which holds a whole subtree of a larger tree continues it; the result has the same bits on every
+ * rank and in every transport.
+ *
+ * Failure: every operation returns LS_OK or LS_ECOMM with a text. In debug builds (LS_COMM_CHECK)
+ * ranks agree on operation, dtype and count before a byte moves, and a mismatch is an error on all
+ * of them that names both ranks and call sites. ls_comm_agree makes a local failure known to all.
+ */
+#ifndef LOCKSTEP_COMM_H
+#define LOCKSTEP_COMM_H
+
+#include <lockstep/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_comm;  /* this rank's handle of one group */
+struct ls_world; /* what the thread ranks of one process share */
+
+enum { LS_COMM_PENDING_MAX = 64 };
+
+enum ls_transport { LS_TRANSPORT_SELF, LS_TRANSPORT_THREAD, LS_TRANSPORT_MPI };
+
+/* ---- making and ending ---------------------------------------------------------------------- */
+
+/* Local. A group of one. */
+int ls_comm_self_new(struct ls_comm **out, struct ls_error *error);
+/* Local. Shared state for size thread ranks; free it after every rank freed its communicators. */
+int ls_world_new(int size, struct ls_world **out, struct ls_error *error);
+void ls_world_free(struct ls_world *world);
+/* Collective over the world's ranks: each thread makes its own. */
+int ls_comm_thread_new(struct ls_world *world, int rank, struct ls_comm **out,
+                       struct ls_error *error);
+/* Runs body(comm, user) in size threads, each with its world communicator; returns the first
+ * failure by rank (its text prefixed with the rank). A rank whose body fails makes the others'
+ * pending operations fail rather than hang. Local to the calling process. */
+int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct ls_error *error),
+                 void *user, struct ls_error *error);
+/* Collective over MPI_COMM_WORLD. Initialises MPI when nobody did, with the thread level that is
+ * used. LS_ENOTSUP where the build has no MPI. */
+int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error);
+/* True where this process was started by an MPI launcher or srun (FORMATS: who am I). */
+bool ls_mpi_launched(void);
+/* Collective. Ends MPI if ls_comm_mpi_new began it; call last. */
+void ls_mpi_finish(void);
+/* Collective. Ranks of equal color form a group, ordered by (key, rank). */
+int ls_comm_split(struct ls_comm *comm, int color, int key, struct ls_comm **out,
+                  struct ls_error *error);
+void ls_comm_free(struct ls_comm *comm);
+
+/* Local. */
+int ls_comm_rank(const struct ls_comm *comm);
+int ls_comm_size(const struct ls_comm *comm);
+enum ls_transport ls_comm_transport(const struct ls_comm *comm);
+const char *ls_transport_name(enum ls_transport transport);
+
+/* ---- operations: all Collective over the group, except send and recv ------------------------- */
+/* count is elements, any int64 (transports cut it where their own counts are narrower).
+ * n = group size, r = this rank. In-place where said. */
+
+/* What a collective moved and took, since the communicator was made. */
+struct ls_comm_stats {
+    int64_t sent_bytes;  /* bytes this rank handed to the transport */
+    double wait_s;       /* seconds the caller spent inside waits and blocking calls */
+    int64_t operations;
+};
+void ls_comm_get_stats(const struct ls_comm *comm, struct ls_comm_stats *stats);
+
+/* Non-blocking forms: a request is a small value the caller keeps. */
+struct ls_request {
+    struct ls_comm *comm;
+    uint64_t ticket; /* 0: nothing pending */
+};
+
+/* Each call site is recorded for error texts. */
+struct ls_call_site {
+    const char *file;
+    int line;
+};
+#define LS_HERE ((struct ls_call_site){__FILE__, __LINE__})
+
+/* buffer[count] float32 becomes the tree sum over ranks, in place. */
+int ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
+                        struct ls_request *request, struct ls_call_site site,
+                        struct ls_error *error);
+/* input[n * count]; output[count] = the tree sum over ranks of input's block r. Not in place. */
+int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output, int64_t count,
+                            struct ls_request *request, struct ls_call_site site,
+                            struct ls_error *error);
+/* input[count]; output[n * count], block i from rank i. input may be output + r * count. */
+int ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                        enum ls_dtype dtype, struct ls_request *request, struct ls_call_site site,
+                        struct ls_error *error);
+/* input[n * count], block i goes to rank i; output[n * count], block i came from rank i. */
+int ls_all_to_all_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                        enum ls_dtype dtype, struct ls_request *request, struct ls_call_site site,
+                        struct ls_error *error);
+/* buffer[count] of root to all. */
+int ls_broadcast_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype,
+                       int root, struct ls_request *request, struct ls_call_site site,
+                       struct ls_error *error);
+/* Point to point; matched by (peer, tag) in the order of calls. */
+int ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count, enum ls_dtype dtype,
+                  int peer, int tag, struct ls_request *request, struct ls_call_site site,
+                  struct ls_error *error);
+int ls_recv_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype, int peer,
+                  int tag, struct ls_request *request, struct ls_call_site site,
+                  struct ls_error *error);
+/* Waits; the request is then empty. An empty request is LS_OK at once. */
+int ls_wait(struct ls_request *request, struct ls_error *error);
+/* Local. True where ls_wait would not block. */
+bool ls_test(struct ls_request *request);
+
+/* Blocking forms: start and wait. */
+#define ls_all_reduce(comm, buffer, count, error)                                                  \
+    ls_all_reduce_at(comm, buffer, count, LS_HERE, error)
+#define ls_reduce_scatter(comm, input, output, count, error)                                       \
+    ls_reduce_scatter_at(comm, input, output, count, LS_HERE, error)
+#define ls_all_gather(comm, input, output, count, dtype, error)                                    \
+    ls_all_gather_at(comm, input, output, count, dtype, LS_HERE, error)
+#define ls_all_to_all(comm, input, output, count, dtype, error)                                    \
+    ls_all_to_all_at(comm, input, output, count, dtype, LS_HERE, error)
+#define ls_broadcast(comm, buffer, count, dtype, root, error)                                      \
+    ls_broadcast_at(comm, buffer, count, dtype, root, LS_HERE, error)
+#define ls_send(comm, buffer, count, dtype, peer, tag, error)                                      \
+    ls_send_at(comm, buffer, count, dtype, peer, tag, LS_HERE, error)
+#define ls_recv(comm, buffer, count, dtype, peer, tag, error)                                      \
+    ls_recv_at(comm, buffer, count, dtype, peer, tag, LS_HERE, error)
+#define ls_barrier(comm, error) ls_barrier_at(comm, LS_HERE, error)
+
+int ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count, struct ls_call_site site,
+                     struct ls_error *error);
+int ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output, int64_t count,
+                         struct ls_call_site site, struct ls_error *error);
+int ls_all_gather_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                     enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error);
+int ls_all_to_all_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                     enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error);
+int ls_broadcast_at(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype,
+                    int root, struct ls_call_site site, struct ls_error *error);
+int ls_send_at(struct ls_comm *comm, const void *buffer, int64_t count, enum ls_dtype dtype,
+               int peer, int tag, struct ls_call_site site, struct ls_error *error);
+int ls_recv_at(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype, int peer,
+               int tag, struct ls_call_site site, struct ls_error *error);
+int ls_barrier_at(struct ls_comm *comm, struct ls_call_site site, struct ls_error *error);
+
+/* Collective. Every rank brings its own status (and text in *error where it failed); all return the
+ * status of the lowest failing rank, with its text, prefixed with "rank N: " on the others. Call it
+ * after a step that may fail locally and before the next collective: peers never hang on it. */
+int ls_comm_agree(struct ls_comm *comm, int status, struct ls_error *error);
+/* Collective. Integer and exact sums: any order gives the same. value[count] in place. */
+int ls_all_reduce_u64(struct ls_comm *comm, uint64_t *value, int64_t count, struct ls_error *error);
+int ls_all_reduce_exact(struct ls_comm *comm, struct ls_exact_sum *sum, struct ls_error *error);
+/* Collective. *value becomes the maximum over ranks. */
+int ls_all_reduce_max(struct ls_comm *comm, int64_t *value, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,48 @@
+/* lockstep/mesh.h - named axes over ranks.
+ *
+ * A mesh lays size(axis 0) x size(axis 1) x ... ranks out in row-major order: the last axis varies
+ * fastest, so its neighbours are neighbouring ranks. The arithmetic is pure and needs no network.
+ */
+#ifndef LOCKSTEP_MESH_H
+#define LOCKSTEP_MESH_H
+
+#include <lockstep/base.h>
+#include <lockstep/comm.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LS_MESH_AXES_MAX = 6, LS_MESH_NAME_MAX = 15 };
+
+/* A plain value: copy it freely. */
+struct ls_mesh {
+    int axis_count;
+    char name[LS_MESH_AXES_MAX][LS_MESH_NAME_MAX + 1];
+    int64_t size[LS_MESH_AXES_MAX];
+};
+
+/* Local. names[i] has sizes[i] >= 1; names are unique, not empty, at most LS_MESH_NAME_MAX bytes.
+ * LS_EINVAL names the offending axis. */
+int ls_mesh_init(struct ls_mesh *mesh, int axis_count, const char *const *names,
+                 const int64_t *sizes, struct ls_error *error);
+/* Local. Product of all sizes. */
+int64_t ls_mesh_ranks(const struct ls_mesh *mesh);
+/* Local. Index of the axis of that name, -1 where there is none. */
+int ls_mesh_axis(const struct ls_mesh *mesh, const char *name);
+/* Local. coordinates[axis_count] of rank, and back. */
+void ls_mesh_coordinates(const struct ls_mesh *mesh, int64_t rank, int64_t *coordinates);
+int64_t ls_mesh_rank(const struct ls_mesh *mesh, const int64_t *coordinates);
+/* Local. The ranks that share rank's coordinates on every axis but the named ones (axes in mesh
+ * order), ascending: group[i], i < the product of those sizes. Returns that count. */
+int64_t ls_mesh_group(const struct ls_mesh *mesh, int64_t rank, const int *axes, int axes_count,
+                      int64_t *group);
+/* Collective over world (whose size must equal ls_mesh_ranks): the communicator of this rank's group
+ * over the named axes, ordered by mesh rank. */
+int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, const int *axes,
+                  int axes_count, struct ls_comm **out, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,81 @@
+/* lockstep/ops.h - the arithmetic of a Transformer on local buffers.
+ *
+ * An op is a forward and a backward side by side. Ops do not communicate, do not allocate (they use
+ * the workspace of struct ls_ops) and touch no globals. Each header below gives, per op: formula,
+ * source, shapes, what is saved, whether outputs are assigned (=) or added to (+=), and the order of
+ * its sums, which never depends on the number of threads nor on how rows are cut into calls.
+ *
+ *   lockstep/ops/gemm.h          matrix product in ordered tiles
+ *   lockstep/ops/attention.h     causal attention, multi-head and grouped-query, T x T never stored
+ *   lockstep/ops/norm.h          LayerNorm, RMSNorm (with fused residual)
+ *   lockstep/ops/pointwise.h     GELU, SwiGLU, bias, dropout, casts, tree add
+ *   lockstep/ops/position.h      RoPE (with Llama-3 scaling)
+ *   lockstep/ops/embedding.h     token and position embedding
+ *   lockstep/ops/loss.h          softmax cross-entropy
+ *   lockstep/ops/update.h        AdamW, SGD with momentum, Lion; squared norms
+ *
+ * Legend for shapes: B batch (sequences), T tokens of a sequence, M = B*T rows, C channels, H heads,
+ * G key/value heads, D head dim, F ffn width, V vocabulary. Matrices are row-major; ld is the
+ * distance between rows in elements. "act" is the activation dtype: LS_F32 or LS_BF16; statistics,
+ * gradients of parameters and parameters of norms and biases are always float32.
+ */
+#ifndef LOCKSTEP_OPS_H
+#define LOCKSTEP_OPS_H
+
+#include <lockstep/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Instruction sets, ascending. Ranks agree on one; it is part of the run's fingerprint because bits
+ * may depend on it (never on anything else of the machine). */
+enum ls_isa {
+    LS_ISA_PLAIN,       /* portable C */
+    LS_ISA_AVX2,        /* AVX2 + FMA */
+    LS_ISA_AVX512,      /* F, BW, DQ, VL */
+    LS_ISA_AVX512_BF16, /* + AVX512_BF16 */
+    LS_ISA_AMX,         /* + AMX-TILE, AMX-BF16 (and the kernel's permission to use them) */
+};
+enum { LS_ISA_COUNT = 5 };
+/* Local. The best this machine (CPU and kernel) and this build offer. */
+enum ls_isa ls_isa_best(void);
+/* "plain", "avx2", "avx512", "avx512_bf16", "amx". */
+const char *ls_isa_name(enum ls_isa isa);
+/* -1 where the name is none of them. */
+int ls_isa_of_name(const char *name);
+
+/* Token sums inside a sequence (norm weights, biases, losses) are cut in tiles of this many tokens,
+ * each added from zero in ascending order, tiles by the tree (law of sums, S4). The last tile of a
+ * sequence may be shorter. */
+enum { LS_TOKEN_TILE = 16 };
+
+struct ls_kernels;    /* private: table of functions for one instruction set */
+struct ls_gemm_cache; /* private: cached library primitives */
+
+/* What a rank computes with. Used by one caller at a time; it runs `threads` OpenMP threads. */
+struct ls_ops {
+    int threads;
+    enum ls_isa isa;
+    const struct ls_kernels *kernels;
+    struct ls_gemm_cache *gemm;
+    unsigned char *workspace; /* threads x workspace_bytes */
+    size_t workspace_bytes;   /* per thread, a multiple of 64 */
+};
+/* Local. threads >= 1. isa must be at most ls_isa_best(). */
+int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_error *error);
+void ls_ops_release(struct ls_ops *ops);
+
+#include <lockstep/ops/attention.h>
+#include <lockstep/ops/embedding.h>
+#include <lockstep/ops/gemm.h>
+#include <lockstep/ops/loss.h>
+#include <lockstep/ops/norm.h>
+#include <lockstep/ops/pointwise.h>
+#include <lockstep/ops/position.h>
+#include <lockstep/ops/update.h>
+
+#ifdef __cplusplus
+}
+#endif
+#endif

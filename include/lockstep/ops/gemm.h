@@ -1,0 +1,44 @@
+/* lockstep/ops/gemm.h - the matrix product in ordered tiles. Included by lockstep/ops.h.
+ *
+ *   C = round( tree over r of  P_r  + bias )        accumulate == false
+ *   C = C + (tree over r of P_r)                    accumulate == true (C is float32)
+ *
+ * with P_r the product over the r-th tile of the contraction, computed from zero in float32.
+ * The contraction (k) is the concatenation of `sections` (at most 3: one for a plain product; q, k
+ * and v rows, or gate and up rows, for a stacked weight). Each section is cut into `tiles` equal
+ * parts; tile r is part r of section 0, then part r of section 1, ... Tiles are added by the binary
+ * tree over r. So a tensor-parallel rank that holds whole tiles holds a whole subtree (S2), and
+ * a weight gradient with tiles = leaves of the micro-batch is S3's tree.
+ *
+ * Inside a tile the order is ascending in k, in blocks that depend on nothing but the tile's length
+ * and the instruction set. An element's bits therefore depend on the instruction set (and, except on
+ * the AMX path for bf16, on oneDNN's version), not on m, n, leading dimensions, where a tile lies,
+ * nor on the number of threads. test/ops/test_gemm.c proves this on the shapes in use.
+ */
+#ifndef LOCKSTEP_OPS_GEMM_H
+#define LOCKSTEP_OPS_GEMM_H
+
+enum { LS_GEMM_SECTIONS_MAX = 3 };
+
+struct ls_gemm {
+    int64_t m, n;
+    int sections;                        /* >= 1 */
+    int64_t k[LS_GEMM_SECTIONS_MAX];     /* length of each section; tiles divides each */
+    int64_t tiles;                       /* >= 1 */
+    bool a_transposed;                   /* false: A is [m, k], true: A is stored [k, m] */
+    bool b_transposed;                   /* false: B is [k, n], true: B is stored [n, k] */
+    enum ls_dtype in, out;               /* A and B: LS_F32 or LS_BF16; C: LS_F32 or LS_BF16 */
+    const void *a, *b;                   /* k runs over all sections, one after the other */
+    void *c;                             /* [m, n] */
+    int64_t lda, ldb, ldc;               /* elements */
+    const float *bias;                   /* [n] or NULL; not with accumulate */
+    bool accumulate;                     /* needs out == LS_F32 */
+};
+
+/* Local. Runs the product on ops->threads threads. k == 0 or m == 0 or n == 0 is allowed. */
+int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error);
+/* The same sums in plain C, with the same tiles and tree but plain ascending order inside a tile:
+ * the reference for tests (bits differ from ls_gemm_run inside a tile). */
+void ls_gemm_reference(const struct ls_gemm *gemm);
+
+#endif

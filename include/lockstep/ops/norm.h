@@ -1,0 +1,45 @@
+/* lockstep/ops/norm.h - LayerNorm and RMSNorm, with the residual addition in front of them.
+ * Included by lockstep/ops.h. */
+#ifndef LOCKSTEP_OPS_NORM_H
+#define LOCKSTEP_OPS_NORM_H
+
+/* h = x + residual (rounded to act once; residual NULL: h = x, then `sum` is not written)
+ * LayerNorm (Ba, Kiros, Hinton 2016): y = (h - mean) * rstd * weight + bias, rstd = 1/sqrt(var + eps)
+ * RMSNorm (Zhang, Sennrich 2019):     y = h * rstd * weight,                 rstd = 1/sqrt(mean(h^2) + eps)
+ * Statistics and arithmetic in float32; row sums in 16 interleaved lanes, lanes by a fixed tree.
+ * Saved: mean [M] (LayerNorm), rstd [M]. */
+struct ls_norm {
+    int64_t rows, channels;  /* M, C */
+    enum ls_dtype act;
+    float epsilon;
+    const float *weight;     /* [C] */
+    const float *bias;       /* [C], LayerNorm with bias; NULL otherwise */
+    float *mean, *rstd;      /* [M] saved statistics; mean unused by RMSNorm */
+};
+void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
+                          const void *residual, void *sum, void *y);
+void ls_rmsnorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
+                        const void *residual, void *sum, void *y);
+
+/* dh = gradient through the norm + d_residual (the gradient that flows around it, NULL for none),
+ * rounded to act once. h [M, C] is the norm's input (the sum). dh may be d_residual. */
+void ls_layernorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
+                                 const void *dy, const void *d_residual, void *dh);
+void ls_rmsnorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
+                               const void *dy, const void *d_residual, void *dh);
+
+/* Weight gradients over `leaves` leaves of rows / leaves rows, each leaf being sequences of `tokens`
+ * tokens: token tiles of LS_TOKEN_TILE from zero, tiles of a sequence by the tree, sequences of a
+ * leaf by the tree, leaves by the tree (S3, S4). d_weight[C] and d_bias[C] are = or, with accumulate,
+ * += after that sum. d_bias NULL where there is none. */
+struct ls_token_sum {
+    int64_t leaves, sequences, tokens; /* rows = leaves * sequences * tokens */
+    bool accumulate;
+};
+void ls_layernorm_backward_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
+                                  const void *dy, const struct ls_token_sum *sum, float *d_weight,
+                                  float *d_bias);
+void ls_rmsnorm_backward_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
+                                const void *dy, const struct ls_token_sum *sum, float *d_weight);
+
+#endif

@@ -1,0 +1,53 @@
+/* lockstep/ops/pointwise.h - element by element. Included by lockstep/ops.h.
+ * The same bits for any thread count, any split into calls, body and tail of a vector loop.
+ * Buffers of different arguments do not overlap unless said. */
+#ifndef LOCKSTEP_OPS_POINTWISE_H
+#define LOCKSTEP_OPS_POINTWISE_H
+
+/* GELU, y = x * Phi(x) (Hendrycks, Gimpel 2016). tanh form: Phi(x) ~ (1 + tanh(sqrt(2/pi) *
+ * (x + 0.044715 x^3))) / 2; erf form: Phi(x) = (1 + erf(x / sqrt 2)) / 2. x, y, dy, dx [count] act;
+ * dx may be dy. */
+enum ls_gelu { LS_GELU_TANH, LS_GELU_ERF };
+void ls_gelu_forward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, int64_t count,
+                     const void *x, void *y);
+void ls_gelu_backward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, int64_t count,
+                      const void *x, const void *dy, void *dx);
+
+/* SwiGLU, y = silu(gate) * up (Shazeer 2020). gate_up [rows, 2F] holds gate in columns [0, F) and up
+ * in [F, 2F), as one stacked product writes them; y, dy [rows, F]; d_gate_up [rows, 2F]. */
+void ls_swiglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
+                       const void *gate_up, void *y);
+void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
+                        const void *gate_up, const void *dy, void *d_gate_up);
+
+/* d_bias[n] = (or +=, sum->accumulate) the column sums of dy [rows, n] with row distance ld, in the
+ * order of ls_token_sum (norm.h). */
+struct ls_token_sum;
+void ls_bias_backward(struct ls_ops *ops, enum ls_dtype act, int64_t n, int64_t ld, const void *dy,
+                      const struct ls_token_sum *sum, float *d_bias);
+
+/* y = x + z, rounded once. y may be x or z. */
+void ls_add(struct ls_ops *ops, enum ls_dtype act, int64_t count, const void *x, const void *z,
+            void *y);
+
+/* Dropout (Srivastava et al. 2014), y = keep ? x / (1 - p) : 0, decided by Philox from key and the
+ * global element: row_index[r] (a row's global token number) and channel. The backward is the same
+ * call on the gradient. y may be x. 0 <= p < 1. */
+struct ls_dropout {
+    struct ls_philox_key key;
+    float p;
+    int64_t rows, channels;
+    int64_t first_row; /* global token number of row 0; row r is first_row + r */
+};
+void ls_dropout(struct ls_ops *ops, enum ls_dtype act, const struct ls_dropout *dropout,
+                const void *x, void *y);
+
+/* Conversions, rounded to nearest even. */
+void ls_cast_f32_to_bf16(struct ls_ops *ops, int64_t count, const float *x, ls_bf16 *y);
+void ls_cast_bf16_to_f32(struct ls_ops *ops, int64_t count, const ls_bf16 *x, float *y);
+
+/* into[i] += from[i]: one node of a sum tree (into is the left child). */
+void ls_tree_add(struct ls_ops *ops, int64_t count, float *into, const float *from);
+void ls_fill_zero(struct ls_ops *ops, size_t bytes, void *buffer);
+
+#endif

@@ -1,0 +1,49 @@
+/* lockstep/ops/update.h - optimizer updates on flat ranges, and squared norms. Included by
+ * lockstep/ops.h. All elementwise: any cut into calls gives the same bits. */
+#ifndef LOCKSTEP_OPS_UPDATE_H
+#define LOCKSTEP_OPS_UPDATE_H
+
+/* One range of parameters. gradient is multiplied by gradient_scale (1/loss scale times the clip
+ * factor) first; second (may be NULL) is a second gradient of the same parameters (a tied
+ * embedding's) that is added to gradient before that: g = (gradient + second) * gradient_scale. */
+struct ls_update {
+    int64_t count;
+    float *master;            /* float32 parameters, updated */
+    ls_bf16 *compute;         /* bf16 copy, rewritten; NULL for none */
+    const float *gradient, *second;
+    float gradient_scale;
+    float lr, weight_decay;   /* weight_decay 0 for norms and biases */
+};
+/* AdamW, decoupled (Loshchilov, Hutter 2019), as torch.optim.AdamW:
+ *   p -= lr*wd*p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
+ *   p -= (lr / (1 - b1^step)) * m / (sqrt(v) / sqrt(1 - b2^step) + eps)        step counts from 1
+ * m, v [count], updated. */
+struct ls_adamw {
+    float beta1, beta2, epsilon;
+    int64_t step;
+};
+void ls_adamw_update(struct ls_ops *ops, const struct ls_update *update,
+                     const struct ls_adamw *adamw, float *m, float *v);
+/* SGD with momentum, as torch.optim.SGD: g += wd*p; b = momentum*b + g (b = g at step 1);
+ * p -= lr * (nesterov ? g + momentum*b : b). momentum 0: buffer may be NULL. */
+struct ls_sgd {
+    float momentum;
+    bool nesterov;
+    int64_t step;
+};
+void ls_sgd_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_sgd *sgd,
+                   float *buffer);
+/* Lion (Chen et al. 2023): p -= lr * (sign(b1 m + (1-b1) g) + wd p); m = b2 m + (1-b2) g. */
+struct ls_lion {
+    float beta1, beta2;
+};
+void ls_lion_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_lion *lion,
+                    float *m);
+
+/* Sum of squares of gradient (+ second) in pieces of row_length elements (the last may be short),
+ * each piece in float64 with 16 interleaved lanes, pieces added exactly into sum (S5): the total
+ * does not depend on who adds which piece. */
+void ls_squared_norm(struct ls_ops *ops, int64_t count, int64_t row_length, const float *gradient,
+                     const float *second, struct ls_exact_sum *sum);
+
+#endif

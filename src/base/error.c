@@ -1,0 +1,134 @@
+#include <lockstep/base.h>
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void error_write(struct ls_error *error, int code, const char *format, va_list args)
+{
+    if (!error)
+        return;
+    /* The arguments may point into error->text. */
+    char text[sizeof error->text];
+    vsnprintf(text, sizeof text, format, args);
+    memcpy(error->text, text, sizeof text);
+    error->code = code;
+}
+
+int ls_error_set(struct ls_error *error, int code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    error_write(error, code, format, args);
+    va_end(args);
+    return code;
+}
+
+int ls_error_prefix(struct ls_error *error, const char *format, ...)
+{
+    if (!error)
+        return LS_EINVAL;
+    char prefix[sizeof error->text];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(prefix, sizeof prefix, format, args);
+    va_end(args);
+    return ls_error_set(error, error->code, "%.400s: %.600s", prefix, error->text);
+}
+
+int ls_error_errno(struct ls_error *error, int errno_value, const char *format, ...)
+{
+    int code = errno_value == ENOSPC || errno_value == EDQUOT ? LS_ENOSPC
+               : errno_value == ENOMEM                        ? LS_ENOMEM
+                                                              : LS_EIO;
+    va_list args;
+    va_start(args, format);
+    error_write(error, code, format, args);
+    va_end(args);
+    if (error)
+        ls_error_set(error, code, "%.900s: %s", error->text, strerror(errno_value));
+    return code;
+}
+
+const char *ls_status_name(int code)
+{
+    static const char *const names[] = {"LS_OK",     "LS_EINVAL",  "LS_ECONFIG", "LS_ELAYOUT",
+                                        "LS_EDATA",  "LS_ECKPT",   "LS_EIO",     "LS_ENOSPC",
+                                        "LS_ENOMEM", "LS_ECOMM",   "LS_ENUMERIC", "LS_ESTOPPED",
+                                        "LS_ENOTSUP"};
+    int count = (int)(sizeof names / sizeof names[0]);
+    return code <= 0 && -code < count ? names[-code] : "unknown status";
+}
+
+int ls_exit_code(int code)
+{
+    if (code == LS_OK)
+        return 0;
+    if (code == LS_ECONFIG || code == LS_EINVAL)
+        return 2;
+    return code < 0 && code >= LS_ENOTSUP ? 10 - code : 1;
+}
+
+void ls_panic(const char *file, int line, const char *format, ...)
+{
+    fprintf(stderr, "lockstep: internal error at %s:%d: ", file, line);
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputs("\nThis is a defect of Lockstep; please report it with the command that led here.\n",
+          stderr);
+    abort();
+}
+
+void ls_log(const struct ls_log *log, enum ls_log_level level, const char *format, ...)
+{
+    if (!log || !log->write || level > log->level_max)
+        return;
+    char line[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    log->write(log->user, level, line);
+}
+
+/* Levenshtein distance, capped: words here are short configuration keys. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    enum { LENGTH_MAX = 64 };
+    size_t la = strnlen(a, LENGTH_MAX), lb = strnlen(b, LENGTH_MAX);
+    size_t row[LENGTH_MAX + 1];
+    for (size_t j = 0; j <= lb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= la; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= lb; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[lb];
+}
+
+const char *ls_nearest(const char *word, const char *const *candidates, size_t count)
+{
+    const char *best = NULL;
+    size_t best_distance = strlen(word) / 3 + 2; /* at most a third of the letters wrong */
+    for (size_t i = 0; i < count; i++) {
+        size_t distance = edit_distance(word, candidates[i]);
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = candidates[i];
+        }
+    }
+    return best;
+}

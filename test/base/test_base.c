@@ -1,0 +1,169 @@
+#include <lockstep/base.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+/* Known answers from the Random123 distribution's kat_vectors. */
+static void test_philox_known_answers(void **state)
+{
+    (void)state;
+    uint32_t out[4];
+    ls_philox((struct ls_philox_key){{0, 0}}, (uint32_t[4]){0, 0, 0, 0}, out);
+    uint32_t zero[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    assert_memory_equal(out, zero, sizeof out);
+    ls_philox((struct ls_philox_key){{0xa4093822, 0x299f31d0}},
+              (uint32_t[4]){0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, out);
+    uint32_t pi[4] = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
+    assert_memory_equal(out, pi, sizeof out);
+}
+
+static void test_normal_is_by_index_and_normal(void **state)
+{
+    (void)state;
+    struct ls_philox_key key = ls_philox_key_of(7, "init:test");
+    enum { N = 100000 };
+    static float all[N], part[1001];
+    ls_normal_fill(key, 0, N, 0, 1, all);
+    ls_normal_fill(key, 333, 1001, 0, 1, part);
+    assert_memory_equal(part, all + 333, sizeof part);
+    double sum = 0, squares = 0, fourth = 0;
+    for (int i = 0; i < N; i++) {
+        sum += all[i];
+        squares += (double)all[i] * all[i];
+        fourth += pow(all[i], 4);
+    }
+    assert_true(fabs(sum / N) < 0.02);
+    assert_true(fabs(squares / N - 1) < 0.02);
+    assert_true(fabs(fourth / N - 3) < 0.15);
+}
+
+static void test_bf16_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    assert_int_equal(ls_f32_to_bf16(1.0f), 0x3f80);
+    assert_int_equal(ls_f32_to_bf16(1.00390625f), 0x3f80);  /* tie to even */
+    assert_int_equal(ls_f32_to_bf16(1.01171875f), 0x3f82);  /* tie to even, upwards */
+    assert_int_equal(ls_f32_to_bf16(1.0040f), 0x3f81);
+    assert_int_equal(ls_f32_to_bf16(INFINITY), 0x7f80);
+    assert_true(isnan(ls_bf16_to_f32(ls_f32_to_bf16(NAN))));
+    assert_int_equal(ls_f32_to_bf16(3.4e38f), 0x7f80);
+}
+
+static void test_tree(void **state)
+{
+    (void)state;
+    assert_int_equal(ls_tree_split(2), 1);
+    assert_int_equal(ls_tree_split(3), 2);
+    assert_int_equal(ls_tree_split(8), 4);
+    assert_int_equal(ls_tree_split(9), 8);
+    assert_true(ls_tree_is_subtree(6, 4, 2));
+    assert_true(ls_tree_is_subtree(6, 0, 6));
+    assert_true(ls_tree_is_subtree(7, 6, 1));
+    assert_false(ls_tree_is_subtree(6, 0, 3));
+    assert_false(ls_tree_is_subtree(6, 3, 3));
+    assert_false(ls_tree_is_subtree(8, 2, 4));
+    float values[6] = {1e8f, 1, -1e8f, 1, 1, 1};
+    float expected = ((values[0] + values[1]) + (values[2] + values[3])) + (values[4] + values[5]);
+    assert_true(ls_tree_sum(values, 6) == expected);
+}
+
+static void test_exact_sum_ignores_order(void **state)
+{
+    (void)state;
+    enum { N = 2000 };
+    struct ls_exact_sum forward = {0}, backward = {0}, halves[2] = {{{0}, 0}, {{0}, 0}};
+    static double values[N];
+    struct ls_philox_key key = ls_philox_key_of(1, "exact");
+    for (int i = 0; i < N; i++) {
+        uint32_t bits[4];
+        ls_philox(key, (uint32_t[4]){(uint32_t)i, 0, 0, 0}, bits);
+        values[i] = ldexp((double)bits[0] - 0x1p31, (int)(bits[1] % 200) - 100);
+    }
+    for (int i = 0; i < N; i++) {
+        ls_exact_add(&forward, values[i]);
+        ls_exact_add(&backward, values[N - 1 - i]);
+        ls_exact_add(&halves[i & 1], values[i]);
+    }
+    ls_exact_merge(&halves[0], &halves[1]);
+    assert_true(ls_exact_value(&forward) == ls_exact_value(&backward));
+    assert_true(ls_exact_value(&forward) == ls_exact_value(&halves[0]));
+    struct ls_exact_sum cancel = {0};
+    ls_exact_add(&cancel, 1e300);
+    ls_exact_add(&cancel, 3.5);
+    ls_exact_add(&cancel, -1e300);
+    assert_true(ls_exact_value(&cancel) == 3.5);
+    ls_exact_add(&cancel, -7.25);
+    assert_true(ls_exact_value(&cancel) == -3.75);
+    ls_exact_add(&cancel, 3.75);
+    assert_true(ls_exact_value(&cancel) == 0);
+    ls_exact_add(&cancel, INFINITY);
+    assert_true(isnan(ls_exact_value(&cancel)));
+}
+
+static void test_digest_commutes_and_sees_place(void **state)
+{
+    (void)state;
+    struct ls_digest ab = {0}, ba = {0}, moved = {0};
+    ls_digest_piece(&ab, "w", 0, 0, "abc", 3);
+    ls_digest_piece(&ab, "w", 1, 0, "def", 3);
+    ls_digest_piece(&ba, "w", 1, 0, "def", 3);
+    ls_digest_piece(&ba, "w", 0, 0, "abc", 3);
+    ls_digest_piece(&moved, "w", 1, 0, "abc", 3);
+    ls_digest_piece(&moved, "w", 0, 0, "def", 3);
+    assert_memory_equal(&ab, &ba, sizeof ab);
+    assert_memory_not_equal(&ab, &moved, sizeof ab);
+}
+
+static void test_arena_measures_what_it_gives(void **state)
+{
+    (void)state;
+    struct ls_arena arena;
+    ls_arena_measure(&arena);
+    assert_null(ls_arena_take(&arena, 100));
+    assert_null(ls_arena_take(&arena, 1));
+    size_t need = arena.peak;
+    assert_int_equal(need, 192);
+    struct ls_error error = {0};
+    assert_int_equal(ls_arena_init(&arena, need, &error), LS_OK);
+    unsigned char *first = ls_arena_take(&arena, 100), *second = ls_arena_take(&arena, 1);
+    assert_int_equal(second - first, 128);
+    assert_int_equal((uintptr_t)first % 64, 0);
+    ls_arena_release(&arena);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    assert_int_equal(ls_error_set(&error, LS_EDATA, "bad %d", 3), LS_EDATA);
+    ls_error_prefix(&error, "file %s", "x");
+    assert_string_equal(error.text, "file x: bad 3");
+    assert_int_equal(ls_error_errno(&error, 28, "writing %s", "y"), LS_ENOSPC);
+    assert_int_equal(ls_exit_code(LS_OK), 0);
+    assert_int_equal(ls_exit_code(LS_ECONFIG), 2);
+    assert_int_equal(ls_exit_code(LS_ENOTSUP), 22);
+    const char *keys[] = {"optim.lr", "optim.beta1", "model.layers"};
+    assert_string_equal(ls_nearest("optim.lrr", keys, 3), "optim.lr");
+    assert_null(ls_nearest("zzzzzz", keys, 3));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_philox_known_answers),
+        cmocka_unit_test(test_normal_is_by_index_and_normal),
+        cmocka_unit_test(test_bf16_rounds_to_nearest_even),
+        cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_exact_sum_ignores_order),
+        cmocka_unit_test(test_digest_commutes_and_sees_place),
+        cmocka_unit_test(test_arena_measures_what_it_gives),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}
