@@ -32,6 +32,9 @@ struct ls_trainer;
 
 /* ---- the layout, before anything is allocated ------------------------------------------------- */
 
+/* Local. ls_config_resolve with the vocabulary of the data's tokenizer (data.tokenizer, or the one
+ * found beside data.train). */
+int ls_train_resolve(struct ls_config *config, struct ls_error *error);
 /* What a run will take, to the byte, per rank. */
 struct ls_memory_plan {
     size_t parameters, gradients, optimizer, activations, total; /* bytes */

@@ -27,10 +27,9 @@ static int config_load(const char *run_directory, struct ls_loaded *l, struct ls
     ls_config_defaults(&l->config);
     int status = ls_config_load_file(&l->config, path, error);
     if (!status)
-        status = tokenizer_find(&l->config, &l->tokenizer, error);
+        status = ls_train_resolve(&l->config, error);
     if (!status)
-        status = ls_config_resolve(
-            &l->config, l->tokenizer ? ls_tokenizer_vocabulary(l->tokenizer) : 0, error);
+        status = tokenizer_find(&l->config, &l->tokenizer, error);
     return status;
 }
 

@@ -28,6 +28,17 @@ int tokenizer_find(const struct ls_config *config, struct ls_tokenizer **out,
     return status;
 }
 
+int ls_train_resolve(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_tokenizer *tokenizer;
+    int status = tokenizer_find(config, &tokenizer, error);
+    if (status)
+        return status;
+    int64_t vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : 0;
+    ls_tokenizer_free(tokenizer);
+    return ls_config_resolve(config, vocabulary, error);
+}
+
 /* Processes of this job on this machine, as launchers tell it; 1 where none does. */
 static int local_processes(void)
 {
