@@ -18,9 +18,13 @@ const void *train_config_slot_const(const struct ls_config *config, const struct
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-/* The shortest decimal that reads back as value. */
+/* The shortest decimal that reads back as value, whole numbers without an exponent. */
 static void real_text(double value, char *text, size_t bytes)
 {
+    if (fabs(value) < 1e15 && value == floor(value)) {
+        snprintf(text, bytes, "%.0f", value);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, bytes, "%.*g", digits, value);
         if (strtod(text, NULL) == value)

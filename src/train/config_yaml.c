@@ -27,8 +27,15 @@ static int fail(struct reader *reader, struct ls_config_origin at, const char *w
 static struct ls_config_origin position(struct reader *reader)
 {
     const struct fy_mark *mark = fy_event_start_mark(reader->event);
-    return mark ? (struct ls_config_origin){mark->line + 1, mark->column + 1}
-                : (struct ls_config_origin){1, 1};
+    if (!mark)
+        return (struct ls_config_origin){1, 1};
+    /* The mark of a scalar in quotes stands behind the opening one. */
+    bool quoted = false;
+    if (reader->event->type == FYET_SCALAR && reader->event->scalar.value) {
+        enum fy_scalar_style style = fy_token_scalar_style(reader->event->scalar.value);
+        quoted = style == FYSS_SINGLE_QUOTED || style == FYSS_DOUBLE_QUOTED;
+    }
+    return (struct ls_config_origin){mark->line + 1, mark->column + 1 - (quoted && mark->column)};
 }
 
 /* What libfyaml has to say about text that is not YAML. */
