@@ -18,6 +18,8 @@ bool train_config_parse(struct ls_config *config, const struct ls_config_key *ke
                         bool quoted, char *why, size_t bytes);
 /* True where the key has its default value. */
 bool train_config_is_initial(const struct ls_config *config, const struct ls_config_key *key);
+/* Bytes of text, from its start, that are well-formed UTF-8 without a zero byte. */
+size_t train_config_utf8_prefix(const char *text, size_t bytes);
 /* The table's names, for suggestions. Returns how many. */
 size_t train_config_names(const char *names[LS_CONFIG_KEYS_MAX]);
 /* The assignments of a preset, "layers=12 channels=768", NULL where there is no such preset. */

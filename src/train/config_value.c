@@ -108,28 +108,31 @@ static const char *word_text(const struct ls_config_key *key, int value)
     return "?";
 }
 
-/* Well-formed UTF-8 (RFC 3629): YAML can hold nothing else. */
-static bool is_utf8(const unsigned char *p)
+/* Bytes of the UTF-8 sequence that begins at p, 0 where it is malformed (RFC 3629). */
+static size_t utf8_length(const unsigned char *p, size_t bytes)
 {
-    while (*p) {
-        int more = *p < 0x80   ? 0
-                   : *p < 0xc2 ? -1
-                   : *p < 0xe0 ? 1
-                   : *p < 0xf0 ? 2
-                   : *p < 0xf5 ? 3
-                               : -1;
-        if (more < 0)
-            return false;
-        bool too_long = (*p == 0xe0 && p[1] < 0xa0) || (*p == 0xf0 && p[1] < 0x90);
-        bool surrogate = *p == 0xed && p[1] > 0x9f;
-        bool past_end = *p == 0xf4 && p[1] > 0x8f;
-        if (too_long || surrogate || past_end)
-            return false;
-        for (p++; more > 0; more--, p++)
-            if ((*p & 0xc0) != 0x80)
-                return false;
+    size_t length = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+    if (p[0] > 0xf4 || length > bytes)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    bool too_long = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    bool surrogate = p[0] == 0xed && p[1] > 0x9f;
+    bool past_end = p[0] == 0xf4 && p[1] > 0x8f;
+    return too_long || surrogate || past_end ? 0 : length;
+}
+
+size_t train_config_utf8_prefix(const char *text, size_t bytes)
+{
+    size_t at = 0;
+    while (at < bytes && text[at]) {
+        size_t length = utf8_length((const unsigned char *)text + at, bytes - at);
+        if (length == 0)
+            break;
+        at += length;
     }
-    return true;
+    return at;
 }
 
 /* ---- the whole key -------------------------------------------------------------------------- */
@@ -219,7 +222,8 @@ bool train_config_parse(struct ls_config *config, const struct ls_config_key *ke
         good = parse_word(key, text, slot);
         break;
     case LS_CONFIG_STRING:
-        good = strlen(text) < LS_CONFIG_TEXT_BYTES && is_utf8((const unsigned char *)text);
+        good = strlen(text) < LS_CONFIG_TEXT_BYTES &&
+               train_config_utf8_prefix(text, strlen(text)) == strlen(text);
         if (good)
             snprintf(slot, LS_CONFIG_TEXT_BYTES, "%s", text);
         break;

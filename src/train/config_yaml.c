@@ -209,6 +209,21 @@ static int read_document(struct reader *reader)
     return status;
 }
 
+/* YAML may also be UTF-16; configurations are UTF-8, so that a value's bytes are what the file
+ * holds. */
+static int check_bytes(struct reader *reader, const char *text, size_t bytes)
+{
+    size_t good = train_config_utf8_prefix(text, bytes);
+    if (good == bytes)
+        return LS_OK;
+    struct ls_config_origin at = {1, 1};
+    for (size_t i = 0; i < good; i++) {
+        at.line += text[i] == '\n';
+        at.column = text[i] == '\n' ? 1 : at.column + 1;
+    }
+    return fail(reader, at, "expected UTF-8 text: re-encode the file");
+}
+
 int ls_config_load_text(struct ls_config *config, const char *name, const char *text, size_t bytes,
                         struct ls_error *error)
 {
@@ -217,7 +232,10 @@ int ls_config_load_text(struct ls_config *config, const char *name, const char *
     diag_config.fp = NULL;
     struct reader reader = {.config = config, .error = error};
     snprintf(config->path, sizeof config->path, "%s", name);
-    int status = LS_ENOMEM;
+    int status = check_bytes(&reader, text, bytes);
+    if (status)
+        return status;
+    status = LS_ENOMEM;
     reader.diag = fy_diag_create(&diag_config);
     if (!reader.diag)
         goto out;

@@ -179,6 +179,7 @@ static void test_bad_keys_and_values_name_their_place(void **state)
     expect_refused("optim:\n  lr: 1\n bad\n", "run.yaml:3", NULL);
     expect_refused("optim: {lr: 1\n", "run.yaml:", "not YAML", NULL);
     expect_refused("\tlr: 1\n", "run.yaml:1", NULL);
+    expect_refused("optim:\n  lr: \xff\n", "run.yaml:2:7", "UTF-8", NULL);
     expect_refused("sample: {prompt: \"a\\0b\"}\n", "zero byte", NULL);
 }
 
