@@ -24,8 +24,9 @@ static int check_distance(const char *name, int64_t ld, int64_t row, struct ls_e
 {
     if (ld >= row)
         return LS_OK;
-    return ls_error_set(error, LS_EINVAL, "ls_gemm: %s is %lld: expected the row's length %lld or more",
-                        name, (long long)ld, (long long)row);
+    return ls_error_set(error, LS_EINVAL,
+                        "ls_gemm: %s is %lld: expected the row's length %lld or more", name,
+                        (long long)ld, (long long)row);
 }
 
 static int check(const struct ls_gemm *gemm, struct ls_error *error)
@@ -33,7 +34,8 @@ static int check(const struct ls_gemm *gemm, struct ls_error *error)
     int status = check_sizes(gemm, error);
     if (status != LS_OK)
         return status;
-    if ((gemm->in != LS_F32 && gemm->in != LS_BF16) || (gemm->out != LS_F32 && gemm->out != LS_BF16))
+    if ((gemm->in != LS_F32 && gemm->in != LS_BF16) ||
+        (gemm->out != LS_F32 && gemm->out != LS_BF16))
         return ls_error_set(error, LS_EINVAL, "ls_gemm: in is %s, out is %s: expected F32 or BF16",
                             ls_dtype_name(gemm->in), ls_dtype_name(gemm->out));
     if (gemm->accumulate && (gemm->out != LS_F32 || gemm->bias))

@@ -9,7 +9,10 @@
  * ls_tree_split. More tiles than this are refused: no model cuts a contraction so fine. */
 enum { GEMM_TILES_MAX = 1 << 16, GEMM_LEVELS_MAX = 16 };
 /* Subtrees waiting when tile r starts. */
-static inline int gemm_waiting(int64_t r) { return __builtin_popcountll((uint64_t)r); }
+static inline int gemm_waiting(int64_t r)
+{
+    return __builtin_popcountll((uint64_t)r);
+}
 /* Subtrees that tile r merges with when it is complete; all that wait when it is the last. */
 static inline int gemm_merges(int64_t r, int64_t tiles)
 {
@@ -39,7 +42,7 @@ int gemm_run_amx(struct ls_ops *ops, const struct ls_gemm *gemm);
 int gemm_run_library(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error);
 
 /* Library primitives that were made already; used by one caller at a time, as struct ls_ops. */
-struct ls_gemm_cache *gemm_cache_new(void);
+struct ls_gemm_cache *gemm_cache_new(int threads);
 void gemm_cache_free(struct ls_gemm_cache *cache);
 
 /* Plain C: rows [row, row + rows) and columns [column, column + columns) of the product, at most

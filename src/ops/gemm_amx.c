@@ -24,13 +24,13 @@
 
 enum {
     BLOCK_FLOATS = AMX_EDGE * AMX_EDGE,
-    CHUNK_STEPS = 16,          /* one chunk of a panel of B: 32 KiB of L1 */
-    A_BYTES = 5 << 18,         /* packed rows of A, in L2 */
-    ROWS_MAX = 512,            /* of those, at most */
-    ROWS_MIN = 128,            /* where k is so long that this many do not fit, k is cut */
-    K_BLOCK_STEPS = 48,        /* then in blocks of this many steps */
-    B_SHARE_BYTES = 7 << 19,   /* packed B, per thread */
-    B_BYTES_MAX = 32 << 20,    /* and in all: it should stay in the shared cache */
+    CHUNK_STEPS = 16,             /* one chunk of a panel of B: 32 KiB of L1 */
+    A_BYTES = 5 << 18,            /* packed rows of A, in L2 */
+    ROWS_MAX = 512,               /* of those, at most */
+    ROWS_MIN = 128,               /* where k is so long that this many do not fit, k is cut */
+    K_BLOCK_STEPS = 48,           /* then in blocks of this many steps */
+    B_SHARE_BYTES = 7 << 19,      /* packed B, per thread */
+    B_BYTES_MAX = 32 << 20,       /* and in all: it should stay in the shared cache */
     COLUMN_PANELS_PER_THREAD = 8, /* rows are split over threads unless each gets fewer panels */
 };
 
@@ -157,9 +157,8 @@ static void pack_b(const struct plan *plan, int64_t panel, struct run run, unsig
 /* ---- what happens to a finished sum ---------------------------------------------------------- */
 
 /* Sixteen columns of a row of C from their sums. */
-static inline __attribute__((always_inline)) void write_sixteen(const struct ls_gemm *gemm,
-                                                                int64_t row, int64_t column,
-                                                                __mmask16 mask, __m512 value)
+static inline __attribute__((always_inline)) void
+write_sixteen(const struct ls_gemm *gemm, int64_t row, int64_t column, __mmask16 mask, __m512 value)
 {
     int64_t index = row * gemm->ldc + column;
     if (gemm->bias)
@@ -300,8 +299,8 @@ static void work_whole_k(const struct worker *worker)
                 pack_a_rows(worker, row, row_end, run);
             packed_row = row;
             for (int64_t j = column; j < column_end; j++)
-                panel_product(worker, row, row_end, j, run,
-                              worker->b + (j - column) * panel_bytes, worker->state);
+                panel_product(worker, row, row_end, j, run, worker->b + (j - column) * panel_bytes,
+                              worker->state);
         }
     }
 }
@@ -340,7 +339,10 @@ static int64_t even_piece(int64_t limit, int64_t most)
     return ls_ceil_div(limit, ls_ceil_div(limit, most));
 }
 
-static bool is_whole_k(const struct plan *plan) { return plan->block_steps == plan->steps; }
+static bool is_whole_k(const struct plan *plan)
+{
+    return plan->block_steps == plan->steps;
+}
 
 static size_t state_bytes(const struct plan *plan)
 {
@@ -367,12 +369,11 @@ static void plan_blocks(struct plan *plan, int64_t rows, int64_t columns, int th
         plan->block_rows = even_piece(rows, ls_min(fitting, ROWS_MAX / AMX_EDGE));
     } else {
         plan->block_steps = K_BLOCK_STEPS;
-        plan->block_rows = even_piece(rows, ls_min(A_BYTES / (K_BLOCK_STEPS * AMX_BLOCK_BYTES),
-                                                   ROWS_MAX / AMX_EDGE));
+        plan->block_rows = even_piece(
+            rows, ls_min(A_BYTES / (K_BLOCK_STEPS * AMX_BLOCK_BYTES), ROWS_MAX / AMX_EDGE));
     }
     int64_t b_limit = ls_min((int64_t)threads * B_SHARE_BYTES, B_BYTES_MAX);
-    plan->block_columns =
-        even_piece(columns, b_limit / (plan->block_steps * AMX_BLOCK_BYTES));
+    plan->block_columns = even_piece(columns, b_limit / (plan->block_steps * AMX_BLOCK_BYTES));
     while (a_bytes(plan) + state_bytes(plan) + b_bytes(plan) / (size_t)threads + 64 > workspace) {
         if (plan->block_columns > 1 && !is_whole_k(plan))
             plan->block_columns = ls_ceil_div(plan->block_columns, 2);
@@ -413,10 +414,13 @@ int gemm_run_amx(struct ls_ops *ops, const struct ls_gemm *gemm)
     {
         int thread = omp_get_thread_num(), team = omp_get_num_threads();
         unsigned char *own = ops->workspace + shared + (size_t)thread * share;
-        struct worker worker = {.plan = &plan, .threads = by_columns ? 1 : team,
+        struct worker worker = {.plan = &plan,
+                                .threads = by_columns ? 1 : team,
                                 .index = by_columns ? 0 : thread,
-                                .row_end = plan.row_panels, .column_end = plan.column_panels,
-                                .a = own, .state = (float *)(own + a_bytes(&plan))};
+                                .row_end = plan.row_panels,
+                                .column_end = plan.column_panels,
+                                .a = own,
+                                .state = (float *)(own + a_bytes(&plan))};
         worker.b = by_columns ? own + a_bytes(&plan) + state_bytes(&plan) : ops->workspace;
         if (by_columns) {
             worker.column = plan.column_panels * thread / team;
@@ -429,8 +433,8 @@ int gemm_run_amx(struct ls_ops *ops, const struct ls_gemm *gemm)
         if (is_whole_k(&plan))
             work_whole_k(&worker);
         else
-            work_blocks_of_k(&worker, ls_ceil_div(ls_ceil_div(plan.row_panels, team),
-                                                  plan.block_rows));
+            work_blocks_of_k(&worker,
+                             ls_ceil_div(ls_ceil_div(plan.row_panels, team), plan.block_rows));
         _tile_release();
     }
     return LS_OK;

@@ -2,8 +2,8 @@
  *
  * A block is 32 rows (of A) or columns (of B) by 32 of the contraction, 2 KiB: two tiles of 1 KiB,
  * each of 16 rows of 64 bytes. A tile of A is 16 rows of 32 values along k. A tile of B is 16 pairs
- * along k by 16 columns: row p holds b[2p][c], b[2p + 1][c] for c = 0..15 (the "VNNI" form). A panel
- * is the blocks of one group of 32, one after the other along k.
+ * along k by 16 columns: row p holds b[2p][c], b[2p + 1][c] for c = 0..15 (the "VNNI" form). A
+ * panel is the blocks of one group of 32, one after the other along k.
  *
  * What lies outside the matrix is zero, so the last block is computed as every other.
  */
@@ -55,8 +55,7 @@ static inline void amx_pack_copy(unsigned char *block, const ls_bf16 *x, int64_t
 {
     __mmask32 mask = amx_mask(k);
     for (int64_t r = 0; r < 32; r++) {
-        __m512i v =
-            r < rows ? _mm512_maskz_loadu_epi16(mask, x + r * ld) : _mm512_setzero_si512();
+        __m512i v = r < rows ? _mm512_maskz_loadu_epi16(mask, x + r * ld) : _mm512_setzero_si512();
         _mm512_store_si512(block + r * 64, v);
     }
 }
@@ -78,10 +77,11 @@ static inline void amx_pack_transpose(unsigned char *block, const ls_bf16 *x, in
     }
 }
 
-/* Rows 2p and 2p + 1 of a source stored [k, columns], as pairs: low holds columns 0..15, high 16..31. */
+/* Rows 2p and 2p + 1 of a source stored [k, columns], as pairs: low holds columns 0..15,
+ * high 16..31. */
 static inline __attribute__((always_inline)) void amx_pairs(const ls_bf16 *x, int64_t ld, int64_t p,
-                                                            int64_t k, __mmask32 mask,
-                                                            __m512i *low, __m512i *high)
+                                                            int64_t k, __mmask32 mask, __m512i *low,
+                                                            __m512i *high)
 {
     const __m512i low_lanes = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
     const __m512i high_lanes = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);

@@ -12,10 +12,12 @@ struct part {
 
 static float element(const void *x, enum ls_dtype dtype, int64_t index)
 {
-    return dtype == LS_F32 ? ((const float *)x)[index] : ls_bf16_to_f32(((const ls_bf16 *)x)[index]);
+    return dtype == LS_F32 ? ((const float *)x)[index]
+                           : ls_bf16_to_f32(((const ls_bf16 *)x)[index]);
 }
 
-/* sum [ROWS, COLUMNS] += A[part's rows, k0 .. k0 + depth) x B[same, part's columns), k ascending. */
+/* sum [ROWS, COLUMNS] += A[part's rows, k0 .. k0 + depth) x B[same, part's columns), k ascending.
+ */
 static void add_product(const struct ls_gemm *gemm, struct part part, int64_t k0, int64_t depth,
                         float sum[ROWS][COLUMNS])
 {
@@ -23,16 +25,16 @@ static void add_product(const struct ls_gemm *gemm, struct part part, int64_t k0
     for (int64_t k = 0; k < depth; k++)
         for (int64_t j = 0; j < part.columns; j++) {
             int64_t row = k0 + k, column = part.column + j;
-            b[k][j] = element(gemm->b, gemm->in,
-                              gemm->b_transposed ? column * gemm->ldb + row
-                                                 : row * gemm->ldb + column);
+            b[k][j] =
+                element(gemm->b, gemm->in,
+                        gemm->b_transposed ? column * gemm->ldb + row : row * gemm->ldb + column);
         }
     for (int64_t i = 0; i < part.rows; i++)
         for (int64_t k = 0; k < depth; k++) {
             int64_t row = part.row + i, column = k0 + k;
-            float a = element(gemm->a, gemm->in,
-                              gemm->a_transposed ? column * gemm->lda + row
-                                                 : row * gemm->lda + column);
+            float a =
+                element(gemm->a, gemm->in,
+                        gemm->a_transposed ? column * gemm->lda + row : row * gemm->lda + column);
             for (int64_t j = 0; j < part.columns; j++)
                 sum[i][j] += a * b[k][j];
         }

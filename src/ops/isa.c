@@ -39,13 +39,19 @@ enum ls_isa ls_isa_best(void)
     return amx_is_there() && amx_is_granted() ? LS_ISA_AMX : LS_ISA_AVX512_BF16;
 }
 #else
-enum ls_isa ls_isa_best(void) { return LS_ISA_PLAIN; }
+enum ls_isa ls_isa_best(void)
+{
+    return LS_ISA_PLAIN;
+}
 #endif
 
 static const char *const isa_names[LS_ISA_COUNT] = {"plain", "avx2", "avx512", "avx512_bf16",
                                                     "amx"};
 
-const char *ls_isa_name(enum ls_isa isa) { return isa_names[isa]; }
+const char *ls_isa_name(enum ls_isa isa)
+{
+    return isa_names[isa];
+}
 
 int ls_isa_of_name(const char *name)
 {

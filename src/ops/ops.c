@@ -24,7 +24,7 @@ int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_erro
     int status = ls_arena_init(&arena, (size_t)threads * WORKSPACE_BYTES, error);
     if (status != LS_OK)
         return status;
-    struct ls_gemm_cache *gemm = gemm_cache_new();
+    struct ls_gemm_cache *gemm = gemm_cache_new(threads);
     if (!gemm) {
         ls_arena_release(&arena);
         return ls_error_set(error, LS_ENOMEM, "cannot allocate the cache of matrix products");
