@@ -43,7 +43,7 @@ struct cmd_page {
 
 /* All pages; *count of them. */
 const struct cmd_page *cmd_pages(size_t *count);
-/* The page of that name, NULL if there is none. */
+/* The page of that name ("data prepare" or "data-prepare"), NULL if there is none. */
 const struct cmd_page *cmd_page_of(const char *name);
 /* The names, for suggestions; names holds CMD_PAGES_MAX. Returns how many. */
 size_t cmd_page_names(const char **names);

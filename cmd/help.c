@@ -22,6 +22,17 @@ static void print_exit_codes(void)
         "a shell); a broken invariant of Lockstep itself aborts with SIGABRT (134).");
 }
 
+static void print_names(void)
+{
+    const char *names[CMD_PAGES_MAX];
+    size_t count = cmd_page_names(names);
+    for (size_t i = 0; i < count; i++) {
+        for (const char *p = names[i]; *p; p++)
+            putchar(*p == ' ' ? '-' : *p);
+        putchar('\n');
+    }
+}
+
 static int print_page(const char *name, bool man)
 {
     const struct cmd_page *page = cmd_page_of(name);
@@ -61,10 +72,7 @@ int cmd_help(int argc, char **argv)
     } else if (cmd_args_given(&args, "--exit-codes")) {
         print_exit_codes();
     } else if (cmd_args_given(&args, "--list")) {
-        const char *names[CMD_PAGES_MAX];
-        size_t count = cmd_page_names(names);
-        for (size_t i = 0; i < count; i++)
-            puts(names[i]);
+        print_names();
     } else if (args.words == 0) {
         cmd_print_overview(stdout);
     } else {

@@ -42,7 +42,7 @@ OPTIONS(inspect_options) = {{"--tokens", "N", "show the first N tokens (default:
 OPTIONS(plot_options) = {
     {"--output", "FILE", "where to draw (default: loss.svg in the run's directory)"}, END};
 OPTIONS(help_options) = {
-    {"--list", NULL, "names of all pages, one a line"},
+    {"--list", NULL, "names of all pages, one a line, as --man takes them"},
     {"--man", "PAGE", "the page as troff, for man(1); `lockstep` is the program's own"},
     {"--config", NULL, "every configuration key with its default"},
     {"--config-markdown", NULL, "the same as Markdown: doc/configuration.md"},
@@ -133,10 +133,20 @@ const struct cmd_page *cmd_pages(size_t *count)
     return pages;
 }
 
+/* Man pages have a dash where the command line has a space. */
+static bool is_name(const char *name, const char *given)
+{
+    while (*name && (*name == *given || (*name == ' ' && *given == '-'))) {
+        name++;
+        given++;
+    }
+    return *name == *given;
+}
+
 const struct cmd_page *cmd_page_of(const char *name)
 {
     for (int i = 0; i < PAGE_COUNT; i++)
-        if (strcmp(pages[i].name, name) == 0)
+        if (is_name(pages[i].name, name))
             return &pages[i];
     return NULL;
 }
