@@ -41,7 +41,7 @@ static void test_walk_is_the_tree(void **state)
         ascending_differs += ascending != want;
         if (got != want)
             fail_msg("n %lld: %.9g, tree %.9g", (long long)n, (double)got, (double)want);
-        assert_true((1ll << (depth - 2)) <= n);
+        assert_true((1ll << depth) <= 4 * n);
     }
     assert_true(ascending_differs > N / 2);
 }
