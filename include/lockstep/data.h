@@ -70,7 +70,8 @@ int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_erro
 void ls_tokenizer_free(struct ls_tokenizer *tokenizer);
 /* "byte" or "gpt2". Borrowed. */
 const char *ls_tokenizer_name(const struct ls_tokenizer *tokenizer);
-/* A spec that makes the same tokenizer from any working directory (paths are absolute). Borrowed. */
+/* A spec that makes the same tokenizer from any working directory (paths are absolute). Borrowed.
+ */
 const char *ls_tokenizer_spec(const struct ls_tokenizer *tokenizer);
 /* Number of ids; ids are 0 to vocabulary - 1. */
 int64_t ls_tokenizer_vocabulary(const struct ls_tokenizer *tokenizer);
@@ -87,8 +88,8 @@ void ls_encoder_free(struct ls_encoder *encoder);
 /* Appends the ids of text[bytes] to *out. Any bytes are accepted: text that is not UTF-8 is kept,
  * each offending byte as its own token. "<|endoftext|>" in text is ordinary text (tiktoken's
  * encode_ordinary). Fails only with LS_ENOMEM. */
-int ls_encode(struct ls_encoder *encoder, const void *text, size_t bytes,
-              struct ls_token_list *out, struct ls_error *error);
+int ls_encode(struct ls_encoder *encoder, const void *text, size_t bytes, struct ls_token_list *out,
+              struct ls_error *error);
 /* Appends the bytes of ids[count] to *out; decode(encode(x)) is x for every byte string x. The
  * end-of-document id gives "<|endoftext|>". An id outside the vocabulary is LS_EDATA. */
 int ls_decode(const struct ls_tokenizer *tokenizer, const int32_t *ids, int64_t count,
@@ -129,7 +130,8 @@ struct ls_prepare_report {
  * PREFIX.tokenizer, a line with the tokenizer's spec. Streams: memory does not grow with the
  * corpus but for 12 bytes a document. Everything is written under temporary names, synced, and only
  * then renamed, .bin before .idx; on failure (LS_ENOSPC where the disk is full) nothing is left and
- * nothing that was there is touched. Empty documents are left out; LS_EDATA where no text is left. */
+ * nothing that was there is touched. Empty documents are left out; LS_EDATA where no text is left.
+ */
 int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_report *report,
                     struct ls_error *error);
 
