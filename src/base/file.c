@@ -192,12 +192,15 @@ int ls_directory_make(const char *path, const struct ls_fault *fault, struct ls_
             continue;
         char separator = *end;
         *end = '\0';
-        int failure = ls_fault_check(fault, "mkdir");
-        if (!failure && mkdir(part, 0777) && errno != EEXIST)
-            failure = errno;
+        int failure = 0;
         struct stat status;
-        if (!failure && (stat(part, &status) || !S_ISDIR(status.st_mode)))
+        if (stat(part, &status)) {
+            failure = ls_fault_check(fault, "mkdir");
+            if (!failure && mkdir(part, 0777) && errno != EEXIST) /* else somebody was faster */
+                failure = errno;
+        } else if (!S_ISDIR(status.st_mode)) {
             failure = ENOTDIR;
+        }
         if (failure)
             return ls_error_errno(error, failure, "%s: cannot create the directory", part);
         if (separator == '\0')
