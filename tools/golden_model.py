@@ -28,10 +28,10 @@ The steps: AdamW, lr 1e-3, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1 on mat
 (embeddings included), gradients scaled by min(1, 1 / (norm + 1e-6)), the same batch each step.
 
 One thing no program can match: the bias of GPT-2's keys (c_attn.bias, channels C to 2C) adds the
-same number to all scores of a row, so its true gradient is zero and what float32 leaves is rounding.
+same number to all scores of a row: its true gradient is zero, what float32 leaves is rounding.
 AdamW makes steps of about lr from any gradient, however small. So "final.h.*.attn.c_attn.bias" is
-undetermined there, by at most steps * lr, and a test leaves those channels out. Nothing else depends
-on them.
+undetermined there, by at most steps * lr, and a test leaves those channels out. Nothing else
+depends on them.
 
 A block file holds one Transformer block on its own: x [2, 16, 32], y = block(x), dy, dx, and
 param.<q>, grad.<q> for its weights, with <q> the name inside the block.
@@ -189,7 +189,7 @@ def llama_logits(w, ids, config):
 # ---- a run: one gradient, then ten steps --------------------------------------------------------
 
 def run(parameters, logits_of, ids, targets):
-    """The same sequence for Hugging Face's model and for the reference. parameters: name to leaf."""
+    """The same sequence for the model and the reference. parameters: name to leaf."""
     out = {f"param.{n}": p.detach().clone() for n, p in parameters.items()}
     decayed = [p for p in parameters.values() if p.ndim >= 2]
     plain = [p for p in parameters.values() if p.ndim < 2]
