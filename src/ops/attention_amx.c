@@ -4,8 +4,7 @@
  *
  * A tile holds 16 rows of 64 bytes. The left operand of a product is row-major bf16; the right one
  * has the rows of the contraction in pairs, [rows / 2][columns][2] ("paired" below). */
-/* cflags: -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mamx-tile -mamx-bf16 -O3
- */
+/* cflags: -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mamx-tile -mamx-bf16 */
 #include "ops/attention.h"
 
 #if defined(__x86_64__)
