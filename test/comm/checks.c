@@ -168,7 +168,7 @@ static int check_pairs(struct bench *b, struct ls_error *error)
     struct ls_request requests[6];
     int next = (b->rank + 1) % b->n, previous = (b->rank + b->n - 1) % b->n;
     int64_t count = b->count;
-    float *spare = calloc((size_t)(count ? count * 6 : 1), sizeof *spare);
+    float *spare = calloc((size_t)ls_max(1, count * 6), sizeof *spare);
     if (!spare)
         return ls_error_set(error, LS_ENOMEM, "no memory for a check");
     const int tags[3] = {5, 5, 32767};
@@ -202,7 +202,7 @@ int check_operations(struct ls_comm *comm, int64_t count, struct ls_error *error
 {
     struct bench b = {.comm = comm, .n = ls_comm_size(comm), .rank = ls_comm_rank(comm)};
     b.count = count;
-    size_t all = (size_t)(b.n * count ? b.n * count : 1);
+    size_t all = (size_t)ls_max(1, b.n * count);
     b.input = calloc(all, sizeof *b.input);
     b.output = calloc(all, sizeof *b.output);
     int status = b.input && b.output ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory");

@@ -78,43 +78,42 @@ static void sleep_ms(long ms)
 
 /* ---- ranks that leave ------------------------------------------------------------------------ */
 
-/* Rank 1 fails by itself; the others are in a collective that it never joins, in a group split from
- * the world, or in a recv from it. */
+/* Rank 1 fails by itself; the others are in a collective that it never joins, in a group of theirs
+ * where ranks count backwards, in a recv from it, or wait for what they started. */
 static int body_one_fails(struct ls_comm *comm, void *user, struct ls_error *error)
 {
-    int where = *(int *)user, rank = ls_comm_rank(comm), status;
-    struct ls_comm *group = NULL;
-    struct ls_request request = {0};
+    int where = *(int *)user, rank = ls_comm_rank(comm);
+    const char *named = where == 1 ? "rank 2 (of the world: 1)" : "rank 1 takes part no more";
+    const char *reason = where == 1 ? "freed" : "it failed with LS_EDATA: shard 1 is damaged";
+    struct ls_comm *group;
+    struct ls_request request;
     float buffer[1000] = {0};
-    status = ls_comm_split(comm, 0, -rank, &group, error);
+    int status = ls_comm_split(comm, 0, -rank, &group, error);
     if (status != LS_OK)
         return status;
     if (rank == 1) {
         sleep_ms(20);
-        ls_comm_free(where == 1 ? NULL : group); /* a failing body need not clean up first */
         status = ls_error_set(error, LS_EDATA, "shard 1 is damaged");
-        if (where == 1)
-            return status; /* leaks its handle: the process is on its way out */
-        return status;
-    }
-    if (where == 0)
+    } else if (where == 0) {
         status = ls_all_reduce(comm, buffer, 1000, error);
-    else if (where == 1)
+    } else if (where == 1) {
         status = ls_barrier(group, error);
-    else if (where == 2)
+    } else if (where == 2) {
         status = ls_recv(comm, buffer, 1000, LS_F32, 1, 0, error);
-    else {
+    } else {
         status = ls_all_reduce_start(comm, buffer, 1000, &request, LS_HERE, error);
-        if (status == LS_OK)
-            status = ls_wait(&request, error);
+        status = status == LS_OK ? ls_wait(&request, error) : status;
     }
     ls_comm_free(group);
-    if (status != LS_ECOMM || !strstr(error->text, "rank 1") || !strstr(error->text, "damaged"))
-        return ls_error_set(error, LS_ENUMERIC, "rank %d got %d", rank, status);
-    /* Later operations fail at once. */
-    if (ls_barrier(comm, error) != LS_ECOMM)
-        return ls_error_set(error, LS_ENUMERIC, "rank %d passed a barrier without rank 1", rank);
-    return LS_ECOMM;
+    if (rank == 1)
+        return status;
+    if (status != LS_ECOMM || !strstr(error->text, named) || !strstr(error->text, reason))
+        return ls_error_set(error, LS_ENUMERIC, "case %d, rank %d: got %d, %.500s", where, rank,
+                            status, error->text);
+    /* Later operations fail, too. */
+    status = ls_barrier(comm, error);
+    return status == LS_OK ? ls_error_set(error, LS_ENUMERIC, "passed a barrier without rank 1")
+                           : status;
 }
 
 static void test_a_failing_rank_is_named(void **state)
