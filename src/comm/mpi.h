@@ -45,7 +45,7 @@ struct mpi_op {
     /* Of send and recv. */
     int parts_count;
     MPI_Request *parts, few_parts[MPI_PARTS];
-    char text[840];
+    char text[720];
 };
 
 struct mpi_slot {

@@ -89,9 +89,13 @@ static void post_release(struct comm_post *post)
 
 /* ---- matching ------------------------------------------------------------------------------- */
 
-static struct comm_text rank_name(const struct thread_group *group, int rank)
+struct rank_text {
+    char text[64];
+};
+
+static struct rank_text rank_name(const struct thread_group *group, int rank)
 {
-    struct comm_text out;
+    struct rank_text out;
     if (group->world_rank[rank] == rank)
         snprintf(out.text, sizeof out.text, "rank %d", rank);
     else
@@ -191,7 +195,7 @@ static int post(struct thread_comm *self, const struct comm_call *call, void **o
         for (int r = 0; r < group->size; r++) {
             if (!group->left[r] || (!collective && r != call->peer))
                 continue;
-            char text[800];
+            char text[720];
             leaving_text(group, r, text, sizeof text);
             group->world->ranks[group->world_rank[rank]].was_left_alone = true;
             return ls_error_set(error, LS_ECOMM, "%s: %s", comm_describe(call).text, text);
