@@ -114,7 +114,7 @@ static void progress_start(void)
  * whoever has work, then asleep. */
 static void pause_after(int idle)
 {
-    enum { SPINS = 64, YIELDS = 2000, SLEEP_NS = 50 * 1000 };
+    enum { SPINS = 3000, YIELDS = 2000, SLEEP_NS = 50 * 1000 };
     if (idle < SPINS)
         return;
     if (idle < SPINS + YIELDS)
