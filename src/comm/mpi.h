@@ -13,7 +13,7 @@
 
 /* Rounds of one operation in flight, and operations of one communicator that have rounds in flight;
  * the others wait their turn, in the order of calls, which is the same on every rank. */
-enum { MPI_LANES = 4, MPI_ACTIVE = 2, MPI_PARTS = 4 };
+enum { MPI_LANES = 2, MPI_ACTIVE = 2, MPI_PARTS = 4 };
 
 /* A round in flight. */
 struct mpi_lane {

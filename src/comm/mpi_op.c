@@ -8,7 +8,7 @@
 
 /* All far below what MPI's int counts hold. */
 static const struct comm_limits limits = {
-    .sum_bytes = 256 * 1024, .copy_bytes = 4 << 20, .direct_bytes = 16 * 1024};
+    .sum_bytes = 1 << 20, .copy_bytes = 4 << 20, .direct_bytes = 32 << 10};
 /* Of one message of send and recv. */
 static const int64_t part_bytes_max = 1 << 30;
 
@@ -252,7 +252,7 @@ static int slot_begin(struct mpi_comm *comm, struct mpi_slot *slot)
     comm_plan_init(&op->plan, &op->call, comm->base.size, comm->base.rank, &limits);
     if (!slot->scratch && (op->call.op == COMM_ALL_REDUCE || op->call.op == COMM_REDUCE_SCATTER)) {
         size_t bytes = comm_plan_scratch_bytes(comm->base.size, &limits);
-        slot->scratch = calloc(MPI_LANES, bytes);
+        slot->scratch = aligned_alloc(4096, (size_t)ls_round_up((int64_t)bytes * MPI_LANES, 4096));
         if (!slot->scratch)
             return MPI_ERR_NO_MEM;
         for (int l = 0; l < MPI_LANES; l++)

@@ -24,7 +24,8 @@ void comm_plan_init(struct comm_plan *plan, const struct comm_call *call, int n,
     bool sums = call->op == COMM_ALL_REDUCE || call->op == COMM_REDUCE_SCATTER;
     bool pieces = call->op == COMM_ALL_REDUCE || call->op == COMM_BROADCAST;
     *plan = (struct comm_plan){.call = *call, .n = n, .rank = rank};
-    plan->direct = pieces && (n == 2 || call->count <= limits->direct_bytes / element);
+    plan->direct = pieces && (call->count <= limits->direct_bytes / element ||
+                              (n == 2 && call->op == COMM_BROADCAST));
     plan->phases = pieces && !plan->direct ? 2 : 1;
     plan->piece = sums ? piece_elements(limits->sum_bytes / ls_max(n - 1, 1), element)
                        : piece_elements(limits->copy_bytes, element);
