@@ -327,24 +327,23 @@ static bool slot_fill(struct mpi_comm *comm, struct mpi_slot *slot)
 
 /* ---- send and recv -------------------------------------------------------------------------- */
 
-static int64_t part_bytes(const struct mpi_op *op, int part)
+static int64_t part_of(const struct mpi_op *op, int part, int64_t *offset)
 {
     int64_t bytes = op->call.count * (int64_t)ls_dtype_bytes(op->call.dtype);
-    return ls_min(part_bytes_max, bytes - part * part_bytes_max);
+    return comm_part(bytes, part_bytes_max, part, offset);
 }
 
 /* All parts at once: between two calls to the same peer and tag the order is that of the calls. */
 static int parts_post(struct mpi_comm *comm, struct mpi_op *op)
 {
     const struct comm_call *call = &op->call;
-    int64_t bytes = call->count * (int64_t)ls_dtype_bytes(call->dtype);
-    int code = MPI_SUCCESS, parts = (int)ls_max(1, ls_ceil_div(bytes, part_bytes_max));
+    int64_t bytes = call->count * (int64_t)ls_dtype_bytes(call->dtype), offset;
+    int code = MPI_SUCCESS, parts = (int)comm_parts_count(bytes, part_bytes_max);
     op->parts = parts <= MPI_PARTS ? op->few_parts : calloc((size_t)parts, sizeof *op->parts);
     if (!op->parts)
         return MPI_ERR_NO_MEM;
     for (int i = 0; i < parts && code == MPI_SUCCESS; i++) {
-        size_t offset = (size_t)i * (size_t)part_bytes_max;
-        int length = (int)part_bytes(op, i);
+        int length = (int)part_of(op, i, &offset);
         code = call->op == COMM_SEND
                    ? MPI_Isend((const char *)call->input + offset, length, MPI_BYTE, call->peer,
                                call->tag, comm->pairs, &op->parts[i])
@@ -362,6 +361,7 @@ static bool parts_advance(struct mpi_comm *comm, struct mpi_op *op)
     for (int i = 0; i < op->parts_count; i++) {
         MPI_Status status;
         int through = 0, received = 0;
+        int64_t offset, expected = part_of(op, i, &offset);
         if (op->parts[i] == MPI_REQUEST_NULL)
             continue;
         int code = MPI_Test(&op->parts[i], &through, &status), class = MPI_SUCCESS;
@@ -375,11 +375,11 @@ static bool parts_advance(struct mpi_comm *comm, struct mpi_op *op)
             return false;
         if (op->call.op == COMM_RECV && !longer)
             MPI_Get_count(&status, MPI_BYTE, &received);
-        if (op->call.op == COMM_RECV && received != part_bytes(op, i)) {
+        if (op->call.op == COMM_RECV && received != expected) {
             snprintf(op->text, sizeof op->text,
                      "mismatch: rank %d sends %s than the %lld bytes "
                      "that are expected here",
-                     op->call.peer, longer ? "more" : "less", (long long)part_bytes(op, i));
+                     op->call.peer, longer ? "more" : "less", (long long)expected);
             op_over(comm, op, LS_ECOMM);
             return true;
         }

@@ -191,3 +191,14 @@ void comm_plan_finish(const struct comm_plan *plan, int64_t round, int phase, fl
             r == plan->rank ? (const float *)call->input + own : scratch_of(plan, scratch, r);
     comm_tree_sum(inputs, plan->n, 0, &output, 1, first, length);
 }
+
+int64_t comm_parts_count(int64_t bytes, int64_t part_max)
+{
+    return ls_max(1, ls_ceil_div(bytes, part_max));
+}
+
+int64_t comm_part(int64_t bytes, int64_t part_max, int64_t i, int64_t *offset)
+{
+    *offset = i * part_max;
+    return ls_min(part_max, bytes - *offset);
+}

@@ -158,7 +158,8 @@ static void op_check(struct thread_op *op, int slot)
     op_fail(op);
 }
 
-/* The last rank has posted. Who waits is woken where there is something to share. */
+/* The last rank has posted; a blocking one works itself. As many of those that wait as cores can
+ * use are woken to share the work, and where nobody waits the helpers are called. */
 static void op_ready(struct thread_op *op, bool blocking)
 {
     struct work *work = &op->work;
@@ -166,13 +167,15 @@ static void op_ready(struct thread_op *op, bool blocking)
     work->calls = op->calls;
     work->n = op->group->size;
     comm_work_plan(work);
+    int64_t hands = ls_min(work->blocks, op->group->world->helpers_max) - blocking;
     if (work->blocks == 0) {
         op->state = OP_DONE;
         pthread_cond_broadcast(&op->changed);
     } else if (work->blocks == 1 || op->group->size == 1) {
         comm_op_work(op);
     } else if (op->waiters > 0) {
-        pthread_cond_broadcast(&op->changed);
+        for (int64_t i = 0; i < hands; i++)
+            pthread_cond_signal(&op->changed);
     } else if (!blocking) {
         comm_helper_offer(op->group->world, op);
     }

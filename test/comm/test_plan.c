@@ -158,6 +158,25 @@ static void test_pieces(void **state)
     }
 }
 
+/* Parts of a send cover its bytes once, in order; nothing is one empty part. */
+static void test_parts(void **state)
+{
+    (void)state;
+    for (int64_t bytes = 0; bytes < 40; bytes++) {
+        for (int64_t most = 1; most < 9; most++) {
+            int64_t next = 0, offset, count = comm_parts_count(bytes, most);
+            for (int64_t i = 0; i < count; i++) {
+                int64_t length = comm_part(bytes, most, i, &offset);
+                assert_int_equal(offset, next);
+                assert_true(length <= most && (length > 0 || bytes == 0));
+                next += length;
+            }
+            assert_true(count >= 1);
+            assert_int_equal(next, bytes);
+        }
+    }
+}
+
 /* A buffer of 12 GiB: no message is past MPI's counts, and the last one ends at the buffer's end.
  */
 static void test_a_count_past_two_to_the_31(void **state)
@@ -185,6 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_every_cut_gives_the_whole),
         cmocka_unit_test(test_a_count_past_two_to_the_31),
     };
