@@ -282,6 +282,8 @@ static int mpi_begin(struct ls_error *error)
         if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
             return ls_error_set(error, LS_ECOMM, "MPI_Init_thread failed");
         engine.began_mpi = true;
+        /* MPICH takes the world's handler for errors that a test of a request reports. */
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     }
     if (provided < MPI_THREAD_SERIALIZED)
         return ls_error_set(error, LS_ENOTSUP,

@@ -52,6 +52,8 @@ struct mpi_slot {
     struct mpi_op *op;
     struct mpi_lane lanes[MPI_LANES];
     struct mpi_call_wire *calls; /* [n] */
+    MPI_Status *statuses;        /* [2 (n - 1)], not looked at: MPICH's way to ignore them does not
+                                    pass gcc's bounds warnings */
     char *scratch;               /* of all lanes; NULL until a sum needs it */
 };
 

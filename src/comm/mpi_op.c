@@ -36,6 +36,7 @@ int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
     for (int s = 0; s < MPI_ACTIVE; s++) {
         struct mpi_slot *slot = &comm->slots[s];
         slot->calls = take(n, sizeof *slot->calls, &failed);
+        slot->statuses = take(2 * n, sizeof *slot->statuses, &failed);
         for (int l = 0; l < MPI_LANES; l++) {
             slot->lanes[l].requests = take(2 * n, sizeof *slot->lanes[l].requests, &failed);
             slot->lanes[l].inputs = take(n, sizeof *slot->lanes[l].inputs, &failed);
@@ -80,6 +81,7 @@ void comm_mpi_resources_free(struct mpi_comm *comm)
             free(lane->requests);
             free(lane->inputs);
         }
+        free(slot->statuses);
         free(slot->calls);
         free(slot->scratch);
         free(slot->op);
@@ -294,7 +296,7 @@ static bool slot_advance(struct mpi_comm *comm, struct mpi_slot *slot)
         int through = 0;
         if (!lane->busy)
             continue;
-        code = MPI_Testall(lane->requests_count, lane->requests, &through, MPI_STATUSES_IGNORE);
+        code = MPI_Testall(lane->requests_count, lane->requests, &through, slot->statuses);
         if (through && code == MPI_SUCCESS) {
             code = lane_next(comm, slot, l);
             moved = true;
