@@ -116,7 +116,7 @@ static void progress_start(void)
  * sleeps between polls. Where ranks share cores it leaves its core to them from the first. */
 static void pause_after(double waited_s)
 {
-    static const double poll_s = 5e-3;
+    static const double poll_s = 0.1;
     enum { SLEEP_NS = 50 * 1000 };
     if (waited_s > poll_s)
         nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
@@ -191,6 +191,9 @@ static void mpi_free(struct ls_comm *base)
     while (*at != comm)
         at = &(*at)->next;
     *at = comm->next;
+    for (int i = 0; i < LS_COMM_PENDING_MAX; i++)
+        if (base->pending[i].ticket && mpi_test(base, base->pending[i].operation))
+            comm_mpi_retire(comm, base->pending[i].operation);
     comm_mpi_resources_free(comm);
     MPI_Comm_free(&comm->pairs);
     MPI_Comm_free(&comm->group);
