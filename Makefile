@@ -91,6 +91,8 @@ TEST_HELPERS = $(filter-out $(wildcard test/*/test_*.c test/*/fuzz_*.c),$(wildca
 .SECONDEXPANSION:
 $(TESTS): $(BUILD)/%: $(BUILD)/%.o $$(patsubst %.c,$(BUILD)/%.o,$$(call TEST_HELPERS,$$(notdir $$(patsubst %/,%,$$(dir $$*))))) $(BUILD)/liblockstep.a
 	$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ -lcmocka $(LDLIBS) -o $@
+# These run the program.
+$(filter $(BUILD)/test/cmd/%,$(TESTS)): | $(BUILD)/lockstep
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 	$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
