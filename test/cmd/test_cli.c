@@ -25,7 +25,7 @@ static void program_path(char *path, size_t bytes)
         snprintf(path, bytes, "%s", given);
         return;
     }
-    char self[PATH_MAX] = "";
+    char self[PATH_MAX / 2] = "";
     assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
     for (int up = 0; up < 3; up++)
         *strrchr(self, '/') = '\0';
