@@ -8,8 +8,13 @@ static const struct {
     const char *name; /* one word, or two for those of bench */
     int (*run)(int argc, char **argv);
 } commands[] = {
+    {"bench step", cmd_bench_step},
+    {"data", cmd_data},
     {"doctor", cmd_doctor},
+    {"eval", cmd_eval},
+    {"generate", cmd_generate},
     {"help", cmd_help},
+    {"train", cmd_train},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
