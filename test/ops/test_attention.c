@@ -11,8 +11,7 @@
 
 #include <cmocka.h>
 
-/* ---- problems ---------------------------------------------------------------------------------
- */
+/* ---- problems ---- */
 
 enum { Q, K, V, O, D_O, D_Q, D_K, D_V, MATRICES };
 static const char *const matrix_names[] = {"q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v"};
@@ -138,8 +137,7 @@ static void run(struct instance *x, int threads, enum ls_isa isa)
     ls_ops_release(&ops);
 }
 
-/* ---- the reference ----------------------------------------------------------------------------
- */
+/* ---- the reference ---- */
 
 /* All outputs of one instance in double, densely packed [B * T, width]. */
 struct reference {
