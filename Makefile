@@ -86,10 +86,11 @@ $(BUILD)/lockstep: $(COMMANDS:%.c=$(BUILD)/%.o) $(BUILD)/liblockstep.a
 	$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # Tests: one program per test/<module>/test_*.c, linked with cmocka. Other test/<module>/*.c files are
-# shared helpers of that module's tests.
-TEST_HELPERS = $(filter-out $(wildcard test/*/test_*.c test/*/fuzz_*.c),$(wildcard test/$(1)/*.c))
+# shared helpers of that module's tests, test/support/*.c of all.
+TEST_HELPERS = $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(wildcard test/*/test_*.c test/*/fuzz_*.c),\
+	$(wildcard test/$(1)/*.c test/support/*.c)))
 .SECONDEXPANSION:
-$(TESTS): $(BUILD)/%: $(BUILD)/%.o $$(patsubst %.c,$(BUILD)/%.o,$$(call TEST_HELPERS,$$(notdir $$(patsubst %/,%,$$(dir $$*))))) $(BUILD)/liblockstep.a
+$(TESTS): $(BUILD)/%: $(BUILD)/%.o $$(call TEST_HELPERS,$$(word 2,$$(subst /, ,$$*))) $(BUILD)/liblockstep.a
 	$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ -lcmocka $(LDLIBS) -o $@
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 	$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@

@@ -1,0 +1,76 @@
+/* The matrix product: checks its arguments and chooses the path. */
+#include "ops/gemm.h"
+
+static int check_sizes(const struct ls_gemm *gemm, struct ls_error *error)
+{
+    if (gemm->m < 0 || gemm->n < 0)
+        return ls_error_set(error, LS_EINVAL, "ls_gemm: m = %lld, n = %lld: expected 0 or more",
+                            (long long)gemm->m, (long long)gemm->n);
+    if (gemm->sections < 1 || gemm->sections > LS_GEMM_SECTIONS_MAX)
+        return ls_error_set(error, LS_EINVAL, "ls_gemm: sections is %d: expected 1 to %d",
+                            gemm->sections, LS_GEMM_SECTIONS_MAX);
+    if (gemm->tiles < 1 || gemm->tiles > GEMM_TILES_MAX)
+        return ls_error_set(error, LS_EINVAL, "ls_gemm: tiles is %lld: expected 1 to %d",
+                            (long long)gemm->tiles, GEMM_TILES_MAX);
+    for (int s = 0; s < gemm->sections; s++)
+        if (gemm->k[s] < 0 || gemm->k[s] % gemm->tiles != 0)
+            return ls_error_set(error, LS_EINVAL,
+                                "ls_gemm: k[%d] is %lld: expected a multiple of tiles, %lld", s,
+                                (long long)gemm->k[s], (long long)gemm->tiles);
+    return LS_OK;
+}
+
+static int check_distance(const char *name, int64_t ld, int64_t row, struct ls_error *error)
+{
+    if (ld >= row)
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL,
+                        "ls_gemm: %s is %lld: expected the row's length %lld or more", name,
+                        (long long)ld, (long long)row);
+}
+
+static int check(const struct ls_gemm *gemm, struct ls_error *error)
+{
+    int status = check_sizes(gemm, error);
+    if (status != LS_OK)
+        return status;
+    if ((gemm->in != LS_F32 && gemm->in != LS_BF16) ||
+        (gemm->out != LS_F32 && gemm->out != LS_BF16))
+        return ls_error_set(error, LS_EINVAL, "ls_gemm: in is %s, out is %s: expected F32 or BF16",
+                            ls_dtype_name(gemm->in), ls_dtype_name(gemm->out));
+    if (gemm->accumulate && (gemm->out != LS_F32 || gemm->bias))
+        return ls_error_set(error, LS_EINVAL,
+                            "ls_gemm: accumulate needs a float32 C and takes no bias");
+    int64_t k = gemm_k(gemm);
+    if (check_distance("lda", gemm->lda, gemm->a_transposed ? gemm->m : k, error) != LS_OK ||
+        check_distance("ldb", gemm->ldb, gemm->b_transposed ? k : gemm->n, error) != LS_OK ||
+        check_distance("ldc", gemm->ldc, gemm->n, error) != LS_OK)
+        return LS_EINVAL;
+    return LS_OK;
+}
+
+static void run_plain(const struct ls_gemm *gemm, int threads)
+{
+#pragma omp parallel for collapse(2) num_threads(threads)
+    for (int64_t row = 0; row < gemm->m; row += GEMM_PLAIN_ROWS)
+        for (int64_t column = 0; column < gemm->n; column += GEMM_PLAIN_COLUMNS)
+            gemm_plain_block(gemm, row, ls_min(GEMM_PLAIN_ROWS, gemm->m - row), column,
+                             ls_min(GEMM_PLAIN_COLUMNS, gemm->n - column));
+}
+
+int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error)
+{
+    int status = check(gemm, error);
+    if (status != LS_OK)
+        return status;
+    bool is_empty_sum = gemm_k(gemm) == 0;
+    if (gemm->m == 0 || gemm->n == 0 || (is_empty_sum && gemm->accumulate))
+        return LS_OK;
+    if (is_empty_sum || ops->isa == LS_ISA_PLAIN) {
+        run_plain(gemm, ops->threads);
+        return LS_OK;
+    }
+    if (gemm->in == LS_BF16 && ops->isa == LS_ISA_AMX)
+        return gemm_run_amx(ops, gemm);
+    return gemm_run_library(ops, gemm, error);
+}

@@ -1,0 +1,48 @@
+/* What a rank computes with: threads, kernels, workspace. */
+#include <lockstep/ops.h>
+
+#include "ops/gemm.h"
+#include "ops/kernels.h"
+
+/* Enough for the packed operands of the matrix product and for attention's blocks; pages that no
+ * op touches cost nothing. */
+enum { WORKSPACE_BYTES = 8 << 20, THREADS_MAX = 4096 };
+
+int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_error *error)
+{
+    *ops = (struct ls_ops){0};
+    if (threads < 1 || threads > THREADS_MAX)
+        return ls_error_set(error, LS_EINVAL, "threads is %d: expected 1 to %d", threads,
+                            THREADS_MAX);
+    enum ls_isa best = ls_isa_best();
+    if (isa > best)
+        return ls_error_set(error, LS_ENOTSUP,
+                            "instruction set %s is not offered by this machine: the best here is "
+                            "%s; choose that or a lower one",
+                            ls_isa_name(isa), ls_isa_name(best));
+    struct ls_arena arena;
+    int status = ls_arena_init(&arena, (size_t)threads * WORKSPACE_BYTES, error);
+    if (status != LS_OK)
+        return status;
+    struct ls_gemm_cache *gemm = gemm_cache_new(threads);
+    if (!gemm) {
+        ls_arena_release(&arena);
+        return ls_error_set(error, LS_ENOMEM, "cannot allocate the cache of matrix products");
+    }
+    *ops = (struct ls_ops){.threads = threads,
+                           .isa = isa,
+                           .kernels = kernels_of(isa),
+                           .gemm = gemm,
+                           .workspace = arena.base,
+                           .workspace_bytes = WORKSPACE_BYTES};
+    return LS_OK;
+}
+
+void ls_ops_release(struct ls_ops *ops)
+{
+    gemm_cache_free(ops->gemm);
+    struct ls_arena workspace = {.base = ops->workspace,
+                                 .size = (size_t)ops->threads * ops->workspace_bytes};
+    ls_arena_release(&workspace);
+    *ops = (struct ls_ops){0};
+}
