@@ -92,6 +92,8 @@ TEST_HELPERS = $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(wildcard test/*/test_*
 .SECONDEXPANSION:
 $(TESTS): $(BUILD)/%: $(BUILD)/%.o $$(call TEST_HELPERS,$$(word 2,$$(subst /, ,$$*))) $(BUILD)/liblockstep.a
 	$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ -lcmocka $(LDLIBS) -o $@
+# These run the program.
+$(filter $(BUILD)/test/cmd/%,$(TESTS)): | $(BUILD)/lockstep
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 	$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
