@@ -43,7 +43,8 @@ int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error);
 
 /* Cuts path at the first line whose integer field key is above value, so that a run resumed from
  * an older checkpoint writes each step once. Lines are in the order of that field; lines without it
- * stay where they are. An absent file is success. LS_EDATA names the line that is no JSON object. */
+ * stay where they are. An absent file is success. LS_EDATA names the line that is no JSON object.
+ */
 int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
                             struct ls_error *error);
 
@@ -54,8 +55,8 @@ struct ls_series {
 };
 /* Reads the records of path that have both keys, in the file's order. A torn last line is left out.
  * LS_EDATA names the line that is no JSON object. */
-int ls_series_read(struct ls_series *series, const char *path, const char *x_key,
-                   const char *y_key, struct ls_error *error);
+int ls_series_read(struct ls_series *series, const char *path, const char *x_key, const char *y_key,
+                   struct ls_error *error);
 void ls_series_release(struct ls_series *series);
 
 /* ---- TensorBoard ---------------------------------------------------------------------------- */

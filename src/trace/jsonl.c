@@ -223,8 +223,8 @@ static int collect(void *user, const json_t *record)
     return 0;
 }
 
-int ls_series_read(struct ls_series *series, const char *path, const char *x_key,
-                   const char *y_key, struct ls_error *error)
+int ls_series_read(struct ls_series *series, const char *path, const char *x_key, const char *y_key,
+                   struct ls_error *error)
 {
     *series = (struct ls_series){0};
     struct collector collector = {.series = series, .x_key = x_key, .y_key = y_key};

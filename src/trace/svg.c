@@ -178,8 +178,8 @@ static void put_series(struct ls_atomic_file *file, const struct axis *x, const 
         }
         double column = floor(axis_pixel(x, series->x[i]));
         size_t low = i, high = i, next = i + 1;
-        for (; next < series->count && (!is_point(series, next) ||
-                                        floor(axis_pixel(x, series->x[next])) == column);
+        for (; next < series->count &&
+               (!is_point(series, next) || floor(axis_pixel(x, series->x[next])) == column);
              next++) {
             if (!is_point(series, next))
                 continue;
@@ -218,9 +218,12 @@ static void put_legend(struct ls_atomic_file *file, int row, const char *name, c
     if (last == 0)
         return;
     char label[128];
-    snprintf(label, sizeof label, "%s: %.4g at step %.0f", name, series->y[last - 1],
+    snprintf(label, sizeof label, "%s: %.3f at step %.0f", name, series->y[last - 1],
              series->x[last - 1]);
     int y = TOP + 18 + 20 * row;
+    ls_atomic_file_printf(
+        file, "<rect x=\"%d\" y=\"%d\" width=\"240\" height=\"20\" fill=\"#ffffff\"/>\n",
+        WIDTH - RIGHT - 240, y - 14);
     ls_atomic_file_printf(file, "<path d=\"M%d %dh26\" stroke=\"%s\" stroke-width=\"3\"/>\n",
                           WIDTH - RIGHT - 240, y - 4, colour);
     put_label(file, WIDTH - RIGHT - 206, y, "start", "", label);
