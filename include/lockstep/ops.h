@@ -50,15 +50,13 @@ int ls_isa_of_name(const char *name);
  * sequence may be shorter. */
 enum { LS_TOKEN_TILE = 16 };
 
-struct ls_kernels;    /* private: table of functions for one instruction set */
-struct ls_gemm_cache; /* private: cached library primitives */
+struct ls_kernels; /* private: table of functions for one instruction set */
 
 /* What a rank computes with. Used by one caller at a time; it runs `threads` OpenMP threads. */
 struct ls_ops {
     int threads;
     enum ls_isa isa;
     const struct ls_kernels *kernels;
-    struct ls_gemm_cache *gemm;
     unsigned char *workspace; /* threads x workspace_bytes */
     size_t workspace_bytes;   /* per thread, a multiple of 64 */
 };

@@ -70,8 +70,7 @@ static int read_fields(struct opened *opened, const char *path, struct ls_error 
         const json_t *file = json_object_get(files, ckpt_part_files[i]);
         int64_t size;
         code = get_int(file, path, "size", &size, error);
-        code = code ? code
-                    : get_string(file, path, "xxh3_128", &opened->parts[i].digest, error);
+        code = code ? code : get_string(file, path, "xxh3_128", &opened->parts[i].digest, error);
         if (code)
             ls_error_prefix(error, "%s", ckpt_part_files[i]);
         opened->parts[i].size = (uint64_t)size;
@@ -191,7 +190,10 @@ static int is_checkpoint_entry(const struct dirent *entry)
     return step_of(entry->d_name) >= 0;
 }
 
-static int is_leftover_entry(const struct dirent *entry) { return is_leftover(entry->d_name); }
+static int is_leftover_entry(const struct dirent *entry)
+{
+    return is_leftover(entry->d_name);
+}
 
 static int newest_first(const struct dirent **a, const struct dirent **b)
 {
@@ -206,8 +208,8 @@ static void list_free(struct dirent **entries, int count)
     free(entries);
 }
 
-/* The entries of RUN/checkpoints that select picks, newest first; *count is 0 where there is no such
- * directory. parent gets its path. */
+/* The entries of RUN/checkpoints that select picks, newest first; *count is 0 where there is no
+ * such directory. parent gets its path. */
 static int list(struct dirent ***entries, int *count, char parent[PATH_MAX],
                 const char *run_directory, int (*select)(const struct dirent *),
                 struct ls_error *error)

@@ -9,17 +9,14 @@
 
 /* Ascending, as safetensors' enum Dtype. */
 static const struct ckpt_dtype dtypes[] = {
-    {"BOOL", 8, true, LS_U8},         {"F4", 4, false, 0},
-    {"F6_E2M3", 6, false, 0},         {"F6_E3M2", 6, false, 0},
-    {"U8", 8, true, LS_U8},           {"I8", 8, true, LS_I8},
-    {"F8_E5M2", 8, false, 0},         {"F8_E4M3", 8, false, 0},
-    {"F8_E8M0", 8, false, 0},         {"F8_E4M3FNUZ", 8, false, 0},
-    {"F8_E5M2FNUZ", 8, false, 0},     {"I16", 16, true, LS_I16},
-    {"U16", 16, true, LS_U16},        {"F16", 16, true, LS_F16},
-    {"BF16", 16, true, LS_BF16},      {"I32", 32, true, LS_I32},
-    {"U32", 32, false, 0},            {"F32", 32, true, LS_F32},
-    {"C64", 64, false, 0},            {"F64", 64, true, LS_F64},
-    {"I64", 64, true, LS_I64},        {"U64", 64, true, LS_U64},
+    {"BOOL", 8, true, LS_U8},     {"F4", 4, false, 0},          {"F6_E2M3", 6, false, 0},
+    {"F6_E3M2", 6, false, 0},     {"U8", 8, true, LS_U8},       {"I8", 8, true, LS_I8},
+    {"F8_E5M2", 8, false, 0},     {"F8_E4M3", 8, false, 0},     {"F8_E8M0", 8, false, 0},
+    {"F8_E4M3FNUZ", 8, false, 0}, {"F8_E5M2FNUZ", 8, false, 0}, {"I16", 16, true, LS_I16},
+    {"U16", 16, true, LS_U16},    {"F16", 16, true, LS_F16},    {"BF16", 16, true, LS_BF16},
+    {"I32", 32, true, LS_I32},    {"U32", 32, false, 0},        {"F32", 32, true, LS_F32},
+    {"C64", 64, false, 0},        {"F64", 64, true, LS_F64},    {"I64", 64, true, LS_I64},
+    {"U64", 64, true, LS_U64},
 };
 
 const char *const ckpt_part_files[CKPT_PARTS] = {"model.safetensors", "optimizer.safetensors"};
@@ -56,8 +53,7 @@ int ckpt_remove_directory(const char *directory, struct ls_error *error)
 {
     DIR *stream = opendir(directory);
     if (!stream)
-        return errno == ENOENT ? LS_OK
-                               : ls_error_errno(error, errno, "%s: cannot open", directory);
+        return errno == ENOENT ? LS_OK : ls_error_errno(error, errno, "%s: cannot open", directory);
     int failure = 0;
     for (struct dirent *entry; !failure && (entry = readdir(stream));) {
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))

@@ -142,7 +142,8 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
 /* Files under temporary names until data_writer_publish. */
 struct data_writer {
     char *prefix, *bin_temporary, *idx_temporary; /* NULL: not begun */
-    int fd;                                       /* of .bin; -1: none */
+    const char *current;                          /* the temporary file being written */
+    int fd;                                       /* of it; -1: none */
     enum ls_dtype dtype;
     unsigned char *buffer;
     size_t buffered;

@@ -181,8 +181,8 @@ static void test_parts_must_be_complete(void **state)
     struct ls_safetensors_writer *tensors;
     struct ls_error error = {0};
     assert_int_equal(ls_checkpoint_writer_open(&writer, *state, &of, NULL, &error), LS_OK);
-    assert_int_equal(
-        ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, model, 1, &tensors, &error), LS_OK);
+    assert_int_equal(ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, model, 1, &tensors, &error),
+                     LS_OK);
     assert_int_equal(ls_safetensors_writer_append(tensors, weights, sizeof weights, &error), LS_OK);
     assert_int_equal(ls_checkpoint_writer_end(writer, &error), LS_OK);
     assert_int_equal(ls_checkpoint_writer_commit(writer, &error), LS_EINVAL);
@@ -190,13 +190,13 @@ static void test_parts_must_be_complete(void **state)
     assert_int_equal(latest_step(*state, NULL), -1);
 
     assert_int_equal(ls_checkpoint_writer_open(&writer, *state, &of, NULL, &error), LS_OK);
-    assert_int_equal(
-        ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, model, 1, &tensors, &error), LS_OK);
+    assert_int_equal(ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, model, 1, &tensors, &error),
+                     LS_OK);
     assert_int_equal(ls_checkpoint_writer_end(writer, &error), LS_EINVAL);
     ls_checkpoint_writer_abort(writer);
     of.loss_scale = 1.0 / 0.0;
-    assert_int_equal(
-        ls_checkpoint_save(*state, &of, model, 1, optimizer, 1, NULL, &error), LS_EINVAL);
+    assert_int_equal(ls_checkpoint_save(*state, &of, model, 1, optimizer, 1, NULL, &error),
+                     LS_EINVAL);
     assert_int_equal(scratch_count(scratch_path(*state, "checkpoints")), 0);
 }
 
