@@ -222,12 +222,9 @@ int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        IN_SCRATCH(test_record_of_every_type),
-        IN_SCRATCH(test_random_records_parse),
-        IN_SCRATCH(test_too_long_record_is_not_written),
-        IN_SCRATCH(test_torn_line_is_cut_at_open),
-        IN_SCRATCH(test_truncate_after_a_step),
-        IN_SCRATCH(test_series),
+        IN_SCRATCH(test_record_of_every_type),           IN_SCRATCH(test_random_records_parse),
+        IN_SCRATCH(test_too_long_record_is_not_written), IN_SCRATCH(test_torn_line_is_cut_at_open),
+        IN_SCRATCH(test_truncate_after_a_step),          IN_SCRATCH(test_series),
         IN_SCRATCH(test_full_disk_keeps_whole_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
