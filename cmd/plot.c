@@ -49,7 +49,10 @@ int cmd_plot(int argc, char **argv)
         return cmd_fail("plot", status, &error);
     const char *output = cmd_args_value(&args, "--output");
     if (!output) {
-        snprintf(beside, sizeof beside, "%s/loss.svg", args.word[0]);
+        const char *run = args.word[0];
+        size_t length = strlen(run); /* plot() refuses a path that is too long */
+        bool slash = length > 0 && run[length - 1] == '/';
+        snprintf(beside, sizeof beside, "%s%sloss.svg", run, slash ? "" : "/");
         output = beside;
     }
     status = plot(args.word[0], output, &error);
