@@ -27,7 +27,7 @@ static int plot(const char *run, const char *output, struct ls_error *error)
     struct ls_loss_plot picture = {.title = name};
     int status = ls_series_read(&picture.train, metrics, "step", "loss", error);
     if (!status)
-        status = ls_series_read(&picture.validation, metrics, "step", "val_loss", error);
+        status = ls_series_read(&picture.validation, metrics, "step", "validation_loss", error);
     if (!status && picture.train.count + picture.validation.count == 0)
         status = ls_error_set(error, LS_EDATA, "%s: no record has a loss yet", metrics);
     if (!status)

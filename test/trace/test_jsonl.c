@@ -173,8 +173,9 @@ static void test_truncate_after_a_step(void **state)
 static void test_series(void **state)
 {
     const char *path = scratch_path(*state, "series.jsonl");
-    static const char text[] = "{\"step\": 1, \"loss\": 2.5}\n{\"step\": 1, \"val_loss\": 9}\n"
-                               "{\"step\": 2, \"loss\": null}\n{\"step\": 3, \"loss\": 4}\n{\"ste";
+    static const char text[] =
+        "{\"step\": 1, \"loss\": 2.5}\n{\"step\": 1, \"validation_loss\": 9}\n"
+        "{\"step\": 2, \"loss\": null}\n{\"step\": 3, \"loss\": 4}\n{\"ste";
     scratch_write(path, text, sizeof text - 1);
     struct ls_error error = {0};
     struct ls_series series;
