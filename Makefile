@@ -13,6 +13,15 @@ DEBUG    ?= $(if $(SANITIZE),1,0)
 WERROR   ?= 0
 VERSION  := 0.1.0
 
+# V=1 shows the commands.
+V        ?= 0
+ifeq ($(V),0)
+Q        := @
+say       = @printf '%-4s %s\n' $(1) $(2)
+else
+say       = @true
+endif
+
 .DEFAULT_GOAL := all
 MAKEFLAGS += --no-builtin-rules
 # Parallel by default: as many jobs as cores.
@@ -64,26 +73,32 @@ all: $(if $(COMMANDS),$(BUILD)/lockstep) $(BUILD)/liblockstep.a $(BUILD)/liblock
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+	$(call say,CC,$@)
+	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 # Files that hold intrinsics above the base instruction set name their flags in a line
 # "/* cflags: ... */" near the top.
 $(BUILD)/src/ops/%.o: src/ops/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(shell sed -n 's|^/\* cflags: \(.*\) \*/$$|\1|p' $<) -MMD -MP -c $< -o $@
+	$(call say,CC,$@)
+	$(Q)$(CC) $(CFLAGS_ALL) $(shell sed -n 's|^/\* cflags: \(.*\) \*/$$|\1|p' $<) -MMD -MP -c $< -o $@
 define isa_rule
 $(BUILD)/%.$(1).o: %.c
 	@mkdir -p $$(@D)
-	$(CC) $$(CFLAGS_ALL) $(ISA_FLAGS_$(1)) -DLS_KERNEL_ISA=$(1) -MMD -MP -c $$< -o $$@
+	$$(call say,CC,$$@)
+	$(Q)$(CC) $$(CFLAGS_ALL) $(ISA_FLAGS_$(1)) -DLS_KERNEL_ISA=$(1) -MMD -MP -c $$< -o $$@
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 
 $(BUILD)/liblockstep.a: $(OBJECTS)
 	@rm -f $@
-	ar rcs $@ $(OBJECTS)
+	$(call say,AR,$@)
+	$(Q)ar rcs $@ $(OBJECTS)
 $(BUILD)/liblockstep.so: $(OBJECTS)
-	$(CC) -shared -Wl,-soname,liblockstep.so.0 $(LDFLAGS_BASE) $(LDFLAGS) $(OBJECTS) $(LDLIBS) -o $@
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,liblockstep.so.0 $(LDFLAGS_BASE) $(LDFLAGS) $(OBJECTS) $(LDLIBS) -o $@
 $(BUILD)/lockstep: $(COMMANDS:%.c=$(BUILD)/%.o) $(BUILD)/liblockstep.a
-	$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # Tests: one program per test/<module>/test_*.c, linked with cmocka. Other test/<module>/*.c files are
 # shared helpers of that module's tests, test/support/*.c of all.
@@ -91,11 +106,13 @@ TEST_HELPERS = $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(wildcard test/*/test_*
 	$(wildcard test/$(1)/*.c test/support/*.c)))
 .SECONDEXPANSION:
 $(TESTS): $(BUILD)/%: $(BUILD)/%.o $$(call TEST_HELPERS,$$(word 2,$$(subst /, ,$$*))) $(BUILD)/liblockstep.a
-	$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ -lcmocka $(LDLIBS) -o $@
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ -lcmocka $(LDLIBS) -o $@
 # These run the program.
 $(filter $(BUILD)/test/cmd/%,$(TESTS)): | $(BUILD)/lockstep
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
-	$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 .PHONY: tests examples unit clean
 tests: $(TESTS)

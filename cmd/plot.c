@@ -27,7 +27,7 @@ static int plot(const char *run, const char *output, struct ls_error *error)
     struct ls_loss_plot picture = {.title = name};
     int status = ls_series_read(&picture.train, metrics, "step", "loss", error);
     if (!status)
-        status = ls_series_read(&picture.validation, metrics, "step", "val_loss", error);
+        status = ls_series_read(&picture.validation, metrics, "step", "validation_loss", error);
     if (!status && picture.train.count + picture.validation.count == 0)
         status = ls_error_set(error, LS_EDATA, "%s: no record has a loss yet", metrics);
     if (!status)
@@ -49,7 +49,10 @@ int cmd_plot(int argc, char **argv)
         return cmd_fail("plot", status, &error);
     const char *output = cmd_args_value(&args, "--output");
     if (!output) {
-        snprintf(beside, sizeof beside, "%s/loss.svg", args.word[0]);
+        const char *run = args.word[0];
+        size_t length = strlen(run); /* plot() refuses a path that is too long */
+        bool slash = length > 0 && run[length - 1] == '/';
+        snprintf(beside, sizeof beside, "%s%sloss.svg", run, slash ? "" : "/");
         output = beside;
     }
     status = plot(args.word[0], output, &error);

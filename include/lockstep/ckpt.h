@@ -105,7 +105,7 @@ int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries,
 /* A checkpoint is the directory RUN/checkpoints/step-%08d/ with
  *   model.safetensors       parameters, F32, by their logical names
  *   optimizer.safetensors   optimizer states: "exp_avg.<parameter>", ...
- *   state.json              the fields below, and size and XXH3-128 of the two files
+ *   state.json              the fields below; size and XXH3-128 of both files; its own digest
  * It is written as step-%08d.tmp/, made durable, and renamed: a directory of the final name is
  * complete. */
 struct ls_checkpoint_state {

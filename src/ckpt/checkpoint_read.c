@@ -37,12 +37,11 @@ static int get_string(const json_t *object, const char *path, const char *key, c
                 : ls_error_set(error, LS_ECKPT, "%s: expected a string under \"%s\"", path, key);
 }
 
-/* The fields of state.json. */
-static int read_fields(struct opened *opened, const char *path, struct ls_error *error)
+/* Is this a state.json of a version that is known here, with every byte as it was written? */
+static int check_state(json_t *object, const char *path, struct ls_error *error)
 {
-    const json_t *object = opened->state;
-    struct ls_checkpoint_state *state = &opened->checkpoint.state;
-    const char *format;
+    const char *format, *written;
+    char kept[33], digest[33];
     int64_t version;
     int code = get_string(object, path, "format", &format, error);
     if (!code && strcmp(format, CKPT_FORMAT_NAME))
@@ -54,6 +53,25 @@ static int read_fields(struct opened *opened, const char *path, struct ls_error 
                             "%s: version %lld, this program reads %d; use the program that wrote "
                             "it",
                             path, (long long)version, CKPT_STATE_VERSION);
+    code = code ? code : get_string(object, path, CKPT_STATE_DIGEST, &written, error);
+    if (code)
+        return code;
+    snprintf(kept, sizeof kept, "%s", written); /* the object is about to lose it */
+    if (!ckpt_state_digest(object, digest))
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory to check it", path);
+    return strcmp(digest, kept) ? ls_error_set(error, LS_ECKPT,
+                                               "%s: the digest is %s, \"%s\" says %s: the file is "
+                                               "damaged",
+                                               path, digest, CKPT_STATE_DIGEST, kept)
+                                : LS_OK;
+}
+
+/* The fields of state.json. */
+static int read_fields(struct opened *opened, const char *path, struct ls_error *error)
+{
+    const json_t *object = opened->state;
+    struct ls_checkpoint_state *state = &opened->checkpoint.state;
+    int code = check_state(opened->state, path, error);
     code = code ? code : get_int(object, path, "step", &state->step, error);
     code = code ? code : get_int(object, path, "samples", &state->samples, error);
     code = code ? code : get_int(object, path, "tokens", &state->tokens, error);

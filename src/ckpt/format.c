@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 /* Ascending, as safetensors' enum Dtype. */
 static const struct ckpt_dtype dtypes[] = {
@@ -39,6 +41,18 @@ const struct ckpt_dtype *ckpt_dtype_of(enum ls_dtype dtype)
 void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33])
 {
     snprintf(text, 33, "%016llx%016llx", (unsigned long long)high, (unsigned long long)low);
+}
+
+bool ckpt_state_digest(json_t *object, char text[33])
+{
+    json_object_del(object, CKPT_STATE_DIGEST);
+    char *bytes = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!bytes)
+        return false;
+    XXH128_hash_t hash = XXH3_128bits(bytes, strlen(bytes));
+    ckpt_digest_hex(hash.high64, hash.low64, text);
+    free(bytes);
+    return true;
 }
 
 int ckpt_path(char out[PATH_MAX], const char *directory, const char *name, struct ls_error *error)

@@ -144,7 +144,7 @@ static void put_axes(struct ls_atomic_file *file, const struct axis *x, const st
     char rotate[64];
     int middle = (int)(y->pixel_low + y->pixel_high) / 2;
     snprintf(rotate, sizeof rotate, " transform=\"rotate(-90 20 %d)\"", middle);
-    put_label(file, 20, middle, "middle", rotate, "loss");
+    put_label(file, 20, middle, "middle", rotate, "loss (nats per token)");
 }
 
 /* One vertex of a path, in tenths of a unit. */

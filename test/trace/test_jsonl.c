@@ -173,8 +173,9 @@ static void test_truncate_after_a_step(void **state)
 static void test_series(void **state)
 {
     const char *path = scratch_path(*state, "series.jsonl");
-    static const char text[] = "{\"step\": 1, \"loss\": 2.5}\n{\"step\": 1, \"val_loss\": 9}\n"
-                               "{\"step\": 2, \"loss\": null}\n{\"step\": 3, \"loss\": 4}\n{\"ste";
+    static const char text[] =
+        "{\"step\": 1, \"loss\": 2.5}\n{\"step\": 1, \"validation_loss\": 9}\n"
+        "{\"step\": 2, \"loss\": null}\n{\"step\": 3, \"loss\": 4}\n{\"ste";
     scratch_write(path, text, sizeof text - 1);
     struct ls_error error = {0};
     struct ls_series series;
@@ -222,12 +223,9 @@ int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        IN_SCRATCH(test_record_of_every_type),
-        IN_SCRATCH(test_random_records_parse),
-        IN_SCRATCH(test_too_long_record_is_not_written),
-        IN_SCRATCH(test_torn_line_is_cut_at_open),
-        IN_SCRATCH(test_truncate_after_a_step),
-        IN_SCRATCH(test_series),
+        IN_SCRATCH(test_record_of_every_type),           IN_SCRATCH(test_random_records_parse),
+        IN_SCRATCH(test_too_long_record_is_not_written), IN_SCRATCH(test_torn_line_is_cut_at_open),
+        IN_SCRATCH(test_truncate_after_a_step),          IN_SCRATCH(test_series),
         IN_SCRATCH(test_full_disk_keeps_whole_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
