@@ -223,20 +223,20 @@ static void test_utf8_validation(void **state)
         {"abcdefghijk", 11, 11},
         {"abcdefgh\xff", 9, 8},
         {"\xc2\x80\xdf\xbf", 4, 4},
-        {"\xc0\x80", 2, 0},             /* overlong */
-        {"\xc1\xbf", 2, 0},             /* overlong */
-        {"\xe0\x9f\xbf", 3, 0},         /* overlong */
-        {"\xe0\xa0\x80", 3, 3},         /* U+0800 */
-        {"\xed\x9f\xbf", 3, 3},         /* U+D7FF */
-        {"\xed\xa0\x80", 3, 0},         /* a surrogate */
-        {"\xf0\x8f\xbf\xbf", 4, 0},     /* overlong */
-        {"\xf0\x90\x80\x80", 4, 4},     /* U+10000 */
-        {"\xf4\x8f\xbf\xbf", 4, 4},     /* U+10FFFF */
-        {"\xf4\x90\x80\x80", 4, 0},     /* above */
-        {"\xf5\x80\x80\x80", 4, 0},     /* above */
-        {"a\xe4\xb8", 3, 1},            /* cut off */
-        {"a\xe4\xb8\xad\x80", 5, 4},    /* a continuation alone */
-        {"\xe4\xb8\x41", 3, 0},         /* continued by a letter */
+        {"\xc0\x80", 2, 0},          /* overlong */
+        {"\xc1\xbf", 2, 0},          /* overlong */
+        {"\xe0\x9f\xbf", 3, 0},      /* overlong */
+        {"\xe0\xa0\x80", 3, 3},      /* U+0800 */
+        {"\xed\x9f\xbf", 3, 3},      /* U+D7FF */
+        {"\xed\xa0\x80", 3, 0},      /* a surrogate */
+        {"\xf0\x8f\xbf\xbf", 4, 0},  /* overlong */
+        {"\xf0\x90\x80\x80", 4, 4},  /* U+10000 */
+        {"\xf4\x8f\xbf\xbf", 4, 4},  /* U+10FFFF */
+        {"\xf4\x90\x80\x80", 4, 0},  /* above */
+        {"\xf5\x80\x80\x80", 4, 0},  /* above */
+        {"a\xe4\xb8", 3, 1},         /* cut off */
+        {"a\xe4\xb8\xad\x80", 5, 4}, /* a continuation alone */
+        {"\xe4\xb8\x41", 3, 0},      /* continued by a letter */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (data_utf8_valid((const unsigned char *)cases[i].text, cases[i].bytes) != cases[i].valid)
@@ -413,7 +413,7 @@ static void test_malformed_vocabularies(void **state)
     static const struct {
         const char *from, *to, *says;
     } cases[] = {
-        {"{", "[{", "vocab.json:"},                                 /* not JSON */
+        {"{", "[{", "vocab.json:"}, /* not JSON */
         {"\"!\":0,", "\"!\":0,\"!\":0,", "duplicate object key"},
         {"\"!\":0,", "\"!\":1,", "ids are unique"},
         {"\"!\":0,", "\"!\":-1,", "without holes"},
@@ -479,7 +479,8 @@ static void test_specs(void **state)
     struct ls_tokenizer *tokenizer;
     assert_int_equal(ls_tokenizer_new("bytes", &tokenizer, &error), LS_EDATA);
     assert_text_contains(error.text, "expected \"byte\"");
-    assert_int_equal(ls_tokenizer_new("/nowhere/a.json,/nowhere/b.txt", &tokenizer, &error), LS_EIO);
+    assert_int_equal(ls_tokenizer_new("/nowhere/a.json,/nowhere/b.txt", &tokenizer, &error),
+                     LS_EIO);
     assert_text_contains(error.text, "/nowhere/a.json");
     assert_int_equal(ls_tokenizer_new(GOLDEN "vocab.json,/nowhere/b.txt", &tokenizer, &error),
                      LS_EIO);
@@ -502,7 +503,8 @@ static int make_and_encode(struct ls_error *error)
     struct ls_encoder *encoder = NULL;
     struct ls_token_list ids = {0};
     struct ls_text text = {0};
-    static const char word[] = "the the aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    static const char word[] =
+        "the the aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     int rc = ls_tokenizer_new("test/data/golden", &tokenizer, error);
     if (!rc)
         rc = ls_encoder_new(tokenizer, &encoder, error);
