@@ -28,36 +28,93 @@ int data_write_all(int fd, const void *bytes, size_t count)
     return 0;
 }
 
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static int flush(struct data_writer *writer, struct ls_error *error)
+{
+    int failure = data_write_all(writer->fd, writer->buffer, writer->buffered);
+    if (failure)
+        return ls_error_errno(error, failure, "%s: cannot be written", writer->current);
+    writer->buffered = 0;
+    return LS_OK;
+}
+
+static int put(struct data_writer *writer, const void *bytes, size_t count, struct ls_error *error)
+{
+    const unsigned char *at = bytes;
+    while (count > 0) {
+        if (writer->buffered == BUFFER_BYTES) {
+            int rc = flush(writer, error);
+            if (rc)
+                return rc;
+        }
+        size_t here = (size_t)ls_min((int64_t)count, (int64_t)(BUFFER_BYTES - writer->buffered));
+        memcpy(writer->buffer + writer->buffered, at, here);
+        writer->buffered += here;
+        at += here;
+        count -= here;
+    }
+    return LS_OK;
+}
+
+static int begin_file(struct data_writer *writer, const char *path, struct ls_error *error)
+{
+    writer->current = path;
+    writer->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return writer->fd < 0 ? ls_error_errno(error, errno, "%s: cannot be written", path) : LS_OK;
+}
+
+static int end_file(struct data_writer *writer, struct ls_error *error)
+{
+    int rc = flush(writer, error);
+    int fd = writer->fd;
+    writer->fd = -1;
+    int failure = rc == LS_OK && fsync(fd) != 0 ? errno : 0;
+    if (close(fd) != 0 && !failure)
+        failure = errno;
+    if (!rc && failure)
+        rc = ls_error_errno(error, failure, "%s: cannot be written", writer->current);
+    return rc;
+}
+
+static char *name_of(const char *prefix, const char *suffix, bool temporary)
+{
+    char *name;
+    int length = temporary ? asprintf(&name, "%s%s.tmp-%ld", prefix, suffix, (long)getpid())
+                           : asprintf(&name, "%s%s", prefix, suffix);
+    return length < 0 ? NULL : name;
+}
+
 int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dtype dtype,
                      struct ls_error *error)
 {
     *writer = (struct data_writer){.fd = -1, .dtype = dtype};
-    long process = (long)getpid();
-    writer->prefix = strdup(prefix);
-    if (asprintf(&writer->bin_temporary, "%s.bin.tmp-%ld", prefix, process) < 0)
-        writer->bin_temporary = NULL;
-    if (asprintf(&writer->idx_temporary, "%s.idx.tmp-%ld", prefix, process) < 0)
-        writer->idx_temporary = NULL;
+    writer->bin = name_of(prefix, ".bin", false);
+    writer->idx = name_of(prefix, ".idx", false);
+    writer->bin_temporary = name_of(prefix, ".bin", true);
+    writer->idx_temporary = name_of(prefix, ".idx", true);
     writer->buffer = malloc(BUFFER_BYTES);
-    if (!writer->prefix || !writer->bin_temporary || !writer->idx_temporary || !writer->buffer)
+    if (!writer->bin || !writer->idx || !writer->bin_temporary || !writer->idx_temporary ||
+        !writer->buffer)
         return ls_error_set(error, LS_ENOMEM, "no memory to write %s.bin", prefix);
-    writer->fd = open(writer->bin_temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (writer->fd < 0)
-        return ls_error_errno(error, errno, "%s: cannot be written", writer->bin_temporary);
     return LS_OK;
+}
+
+int data_writer_begin(struct data_writer *writer, struct ls_error *error)
+{
+    return begin_file(writer, writer->bin_temporary, error);
 }
 
 void data_writer_release(struct data_writer *writer)
 {
-    if (!writer->prefix)
-        return;
     if (writer->fd >= 0)
         close(writer->fd);
     if (writer->bin_temporary)
         unlink(writer->bin_temporary);
     if (writer->idx_temporary)
         unlink(writer->idx_temporary);
-    free(writer->prefix);
+    free(writer->bin);
+    free(writer->idx);
     free(writer->bin_temporary);
     free(writer->idx_temporary);
     free(writer->buffer);
@@ -68,34 +125,22 @@ void data_writer_release(struct data_writer *writer)
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 
-static int flush(struct data_writer *writer, struct ls_error *error)
-{
-    int failure = data_write_all(writer->fd, writer->buffer, writer->buffered);
-    if (failure)
-        return ls_error_errno(error, failure, "%s: cannot be written", writer->bin_temporary);
-    writer->buffered = 0;
-    return LS_OK;
-}
-
 int data_writer_append(struct data_writer *writer, const int32_t *ids, int64_t count,
                        struct ls_error *error)
 {
-    size_t token_bytes = ls_dtype_bytes(writer->dtype);
-    for (int64_t i = 0; i < count; i++) {
-        if (writer->buffered + token_bytes > BUFFER_BYTES) {
-            int rc = flush(writer, error);
-            if (rc)
-                return rc;
-        }
-        if (writer->dtype == LS_U16) {
-            uint16_t id = (uint16_t)ids[i];
-            memcpy(writer->buffer + writer->buffered, &id, sizeof id);
-        } else {
-            memcpy(writer->buffer + writer->buffered, &ids[i], sizeof ids[i]);
-        }
-        writer->buffered += token_bytes;
-    }
     writer->tokens += count;
+    if (writer->dtype != LS_U16)
+        return put(writer, ids, (size_t)count * sizeof *ids, error);
+    uint16_t narrow[1024];
+    for (int64_t done = 0; done < count;) {
+        int64_t here = ls_min(count - done, 1024);
+        for (int64_t i = 0; i < here; i++)
+            narrow[i] = (uint16_t)ids[done + i];
+        int rc = put(writer, narrow, (size_t)here * sizeof *narrow, error);
+        if (rc)
+            return rc;
+        done += here;
+    }
     return LS_OK;
 }
 
@@ -184,65 +229,52 @@ int data_writer_truncate(struct data_writer *writer, int64_t tokens, int64_t doc
 
 /* ---- the index ------------------------------------------------------------------------------ */
 
-static void write_index(const struct data_writer *writer, FILE *file)
+static int put_index(struct data_writer *writer, struct ls_error *error)
 {
+    unsigned char header[DATA_IDX_HEADER_BYTES];
     uint64_t version = DATA_IDX_VERSION;
-    uint8_t code = (uint8_t)data_idx_dtype_code(writer->dtype);
     uint64_t sequences = (uint64_t)writer->lengths.count;
     uint64_t marks = (uint64_t)writer->documents_count + 1;
-    fwrite(DATA_IDX_MAGIC, 9, 1, file);
-    fwrite(&version, sizeof version, 1, file);
-    fwrite(&code, sizeof code, 1, file);
-    fwrite(&sequences, sizeof sequences, 1, file);
-    fwrite(&marks, sizeof marks, 1, file);
-    fwrite(writer->lengths.ids, sizeof *writer->lengths.ids, (size_t)sequences, file);
-    int64_t pointer = 0;
-    for (uint64_t i = 0; i < sequences; i++) {
-        fwrite(&pointer, sizeof pointer, 1, file);
+    memcpy(header, DATA_IDX_MAGIC, 9);
+    memcpy(header + 9, &version, 8);
+    header[17] = (unsigned char)data_idx_dtype_code(writer->dtype);
+    memcpy(header + 18, &sequences, 8);
+    memcpy(header + 26, &marks, 8);
+    int rc = put(writer, header, sizeof header, error);
+    if (!rc)
+        rc = put(writer, writer->lengths.ids, sequences * sizeof *writer->lengths.ids, error);
+    int64_t pointer = 0, first = 0;
+    for (uint64_t i = 0; i < sequences && !rc; i++) {
+        rc = put(writer, &pointer, sizeof pointer, error);
         pointer += writer->lengths.ids[i] * (int64_t)ls_dtype_bytes(writer->dtype);
     }
-    int64_t first = 0;
-    fwrite(&first, sizeof first, 1, file);
-    fwrite(writer->documents, sizeof *writer->documents, (size_t)writer->documents_count, file);
+    if (!rc)
+        rc = put(writer, &first, sizeof first, error);
+    if (!rc)
+        rc = put(writer, writer->documents,
+                 (size_t)writer->documents_count * sizeof *writer->documents, error);
+    return rc;
 }
 
 int data_writer_finish(struct data_writer *writer, struct ls_error *error)
 {
-    int rc = flush(writer, error);
-    if (rc)
-        return rc;
-    if (fsync(writer->fd) != 0)
-        return ls_error_errno(error, errno, "%s: cannot be written", writer->bin_temporary);
-    FILE *file = fopen(writer->idx_temporary, "wbe");
-    if (!file)
-        return ls_error_errno(error, errno, "%s: cannot be written", writer->idx_temporary);
-    errno = 0;
-    write_index(writer, file);
-    int failure = ferror(file) ? (errno ? errno : EIO) : 0;
-    if (!failure && (fflush(file) != 0 || fsync(fileno(file)) != 0))
-        failure = errno;
-    if (fclose(file) != 0 && !failure)
-        failure = errno;
-    if (failure)
-        return ls_error_errno(error, failure, "%s: cannot be written", writer->idx_temporary);
-    return LS_OK;
+    int rc = end_file(writer, error);
+    if (!rc)
+        rc = begin_file(writer, writer->idx_temporary, error);
+    if (!rc)
+        rc = put_index(writer, error);
+    return rc ? rc : end_file(writer, error);
 }
 
-static int rename_to(const char *from, const char *prefix, const char *suffix,
-                     struct ls_error *error)
+int data_rename(const char *from, const char *to, struct ls_error *error)
 {
-    char *to;
-    if (asprintf(&to, "%s%s", prefix, suffix) < 0)
-        return ls_error_set(error, LS_ENOMEM, "no memory to rename %s", from);
-    int rc = LS_OK;
-    if (rename(from, to) != 0)
-        rc = ls_error_errno(error, errno, "%s cannot be renamed to %s", from, to);
-    free(to);
-    return rc;
+    return rename(from, to) == 0
+               ? LS_OK
+               : ls_error_errno(error, errno, "%s cannot be renamed to %s", from, to);
 }
 
 int data_writer_publish(struct data_writer *writer, struct ls_error *error)
 {
-    int rc = rename_to(writer->bin_temporary, writer->prefix, ".bin", error);
-    return rc ? rc : rename_to(writer->idx_temporary, writer->prefix, ".idx", error);
+    int rc = data_rename(writer->bin_temporary, writer->bin, error);
+    return rc ? rc : data_rename(writer->idx_temporary, writer->idx, error);
 }
