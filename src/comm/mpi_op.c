@@ -13,7 +13,8 @@ static const struct comm_limits limits = {
 static const int64_t part_bytes_max = 1 << 30;
 
 /* Tags of one collective: two phases a lane, and the check. */
-enum { TAGS = 16, TAG_CHECK = TAGS - 1, PAGE = 4096 };
+enum { TAGS = 64, TAG_CHECK = TAGS - 1, PAGE = 4096 };
+_Static_assert((int)TAG_CHECK >= 2 * (int)MPI_LANES, "a tag for each phase of each lane");
 
 static void *take(size_t count, size_t bytes, bool *failed)
 {
@@ -149,35 +150,72 @@ static int tag_of(const struct mpi_comm *comm, const struct mpi_op *op, int whic
     return (int)(op->sequence % period) * TAGS + which;
 }
 
-/* Adds the messages of the lane's phase. Receives first: what arrives finds its place. */
-static int lane_post(struct mpi_comm *comm, struct mpi_op *op, struct mpi_lane *lane, int tag)
+static float *lane_scratch(const struct mpi_comm *comm, const struct mpi_slot *slot,
+                           const struct mpi_lane *lane)
 {
-    int n = comm->base.size, code = MPI_SUCCESS;
-    struct comm_message message;
-    lane->requests_count = 0;
-    for (int send = 0; send < 2; send++) {
-        for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
-            int peer = (comm->base.rank + (send ? i : n - i)) % n;
-            MPI_Request *request = &lane->requests[lane->requests_count];
-            comm_plan_message(&op->plan, lane->round, lane->phase, peer, lane->scratch, &message);
-            if (send ? !message.send_bytes : !message.recv_bytes)
-                continue;
-            lane->requests_count++;
-            code = send ? MPI_Isend(message.send, (int)message.send_bytes, MPI_BYTE, peer, tag,
-                                    comm->group, request)
-                        : MPI_Irecv(message.recv, (int)message.recv_bytes, MPI_BYTE, peer, tag,
-                                    comm->group, request);
-        }
+    size_t bytes = comm_plan_scratch_bytes(comm->base.size, &limits);
+    return slot->scratch ? (float *)(slot->scratch + (size_t)lane->scratch * bytes) : NULL;
+}
+
+/* Adds either the sends or the receives of the lane's phase to its requests. */
+static int lane_post(struct mpi_comm *comm, struct mpi_slot *slot, int l, bool send)
+{
+    struct mpi_lane *lane = &slot->lanes[l];
+    const struct comm_plan *plan = &slot->op->plan;
+    int n = comm->base.size, code = MPI_SUCCESS, tag = tag_of(comm, slot->op, 2 * l + lane->phase);
+    float *scratch = lane_scratch(comm, slot, lane);
+    for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
+        int peer = (comm->base.rank + (send ? i : n - i)) % n;
+        MPI_Request *request = &lane->requests[lane->requests_count];
+        struct comm_message message;
+        comm_plan_message(plan, lane->round, lane->phase, peer, scratch, &message);
+        if (send ? !message.send_bytes : !message.recv_bytes)
+            continue;
+        lane->requests_count++;
+        code = send ? MPI_Isend(message.send, (int)message.send_bytes, MPI_BYTE, peer, tag,
+                                comm->group, request)
+                    : MPI_Irecv(message.recv, (int)message.recv_bytes, MPI_BYTE, peer, tag,
+                                comm->group, request);
     }
     return code;
 }
 
-static int lane_begin(struct mpi_comm *comm, struct mpi_op *op, struct mpi_slot *slot, int l)
+static bool op_sums(const struct mpi_op *op)
+{
+    return op->call.op == COMM_ALL_REDUCE || op->call.op == COMM_REDUCE_SCATTER;
+}
+
+/* What is to be added waits for scratch; what a peer waits for goes out at once. */
+static int lane_begin(struct mpi_comm *comm, struct mpi_slot *slot, int l)
 {
     struct mpi_lane *lane = &slot->lanes[l];
-    lane->busy = lane->round < op->plan.rounds;
-    return lane->busy ? lane_post(comm, op, lane, tag_of(comm, op, 2 * l + lane->phase))
-                      : MPI_SUCCESS;
+    lane->busy = lane->round < slot->op->plan.rounds;
+    lane->requests_count = 0;
+    if (!lane->busy)
+        return MPI_SUCCESS;
+    lane->lacks_scratch = op_sums(slot->op) && lane->phase == 0;
+    int code = lane->lacks_scratch ? MPI_SUCCESS : lane_post(comm, slot, l, false);
+    return code == MPI_SUCCESS ? lane_post(comm, slot, l, true) : code;
+}
+
+/* Gives free scratch to the earliest rounds that lack it. */
+static int scratch_assign(struct mpi_comm *comm, struct mpi_slot *slot)
+{
+    int code = MPI_SUCCESS;
+    for (int i = 0; i < MPI_SCRATCHES && code == MPI_SUCCESS; i++) {
+        int first = -1;
+        for (int l = 0; l < MPI_LANES; l++)
+            if (slot->lanes[l].busy && slot->lanes[l].lacks_scratch &&
+                (first < 0 || slot->lanes[l].round < slot->lanes[first].round))
+                first = l;
+        if (slot->scratch_taken[i] || first < 0)
+            continue;
+        slot->scratch_taken[i] = true;
+        slot->lanes[first].scratch = i;
+        slot->lanes[first].lacks_scratch = false;
+        code = lane_post(comm, slot, first, false);
+    }
+    return code;
 }
 
 static int moving_begin(struct mpi_comm *comm, struct mpi_slot *slot)
@@ -187,15 +225,16 @@ static int moving_begin(struct mpi_comm *comm, struct mpi_slot *slot)
     op->stage = MPI_MOVING;
     if (op->call.op == COMM_BARRIER && !comm->base.check) {
         slot->lanes[0].busy = true;
+        slot->lanes[0].lacks_scratch = false;
         slot->lanes[0].requests_count = 1;
         return MPI_Ibarrier(comm->group, slot->lanes[0].requests);
     }
     for (int l = 0; l < MPI_LANES && code == MPI_SUCCESS; l++) {
         slot->lanes[l].round = l;
         slot->lanes[l].phase = 0;
-        code = lane_begin(comm, op, slot, l);
+        code = lane_begin(comm, slot, l);
     }
-    return code;
+    return code == MPI_SUCCESS ? scratch_assign(comm, slot) : code;
 }
 
 /* Lane 0 carries the calls of all ranks. */
@@ -211,6 +250,7 @@ static int checking_begin(struct mpi_comm *comm, struct mpi_slot *slot)
     snprintf(own->file, sizeof own->file, "%.80s", op->call.site.file);
     op->stage = MPI_CHECKING;
     lane->busy = true;
+    lane->lacks_scratch = false;
     lane->requests_count = 0;
     for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
         int from = (rank + n - i) % n;
@@ -252,25 +292,19 @@ static bool calls_agree(const struct mpi_comm *comm, const struct mpi_slot *slot
 static bool scratch_take(struct mpi_comm *comm)
 {
     int64_t bytes = (int64_t)comm_plan_scratch_bytes(comm->base.size, &limits);
-    size_t all = (size_t)ls_round_up(bytes * MPI_LANES, PAGE);
-    for (int s = 0; s < MPI_ACTIVE; s++) {
-        struct mpi_slot *slot = &comm->slots[s];
-        if (!slot->scratch)
-            slot->scratch = aligned_alloc(PAGE, all);
-        if (!slot->scratch)
+    for (int s = 0; s < MPI_ACTIVE; s++)
+        if (!comm->slots[s].scratch &&
+            !(comm->slots[s].scratch =
+                  aligned_alloc(PAGE, (size_t)ls_round_up(bytes * MPI_SCRATCHES, PAGE))))
             return false;
-        for (int l = 0; l < MPI_LANES; l++)
-            slot->lanes[l].scratch = (float *)(slot->scratch + l * bytes);
-    }
     return true;
 }
 
 static int slot_begin(struct mpi_comm *comm, struct mpi_slot *slot)
 {
     struct mpi_op *op = slot->op;
-    bool sums = op->call.op == COMM_ALL_REDUCE || op->call.op == COMM_REDUCE_SCATTER;
     comm_plan_init(&op->plan, &op->call, comm->base.size, comm->base.rank, &limits);
-    if (sums && !slot->scratch && !scratch_take(comm))
+    if (op_sums(op) && !slot->scratch && !scratch_take(comm))
         return MPI_ERR_NO_MEM;
     return comm->base.check ? checking_begin(comm, slot) : moving_begin(comm, slot);
 }
@@ -290,12 +324,16 @@ static int lane_next(struct mpi_comm *comm, struct mpi_slot *slot, int l)
     }
     if (op->call.op == COMM_BARRIER)
         return MPI_SUCCESS;
-    comm_plan_finish(&op->plan, lane->round, lane->phase, lane->scratch, lane->inputs);
+    comm_plan_finish(&op->plan, lane->round, lane->phase, lane_scratch(comm, slot, lane),
+                     lane->inputs);
+    if (op_sums(op) && lane->phase == 0)
+        slot->scratch_taken[lane->scratch] = false;
     if (++lane->phase == op->plan.phases) {
         lane->phase = 0;
         lane->round += MPI_LANES;
     }
-    return lane_begin(comm, op, slot, l);
+    int code = lane_begin(comm, slot, l);
+    return code == MPI_SUCCESS ? scratch_assign(comm, slot) : code;
 }
 
 static bool slot_advance(struct mpi_comm *comm, struct mpi_slot *slot)
@@ -306,7 +344,7 @@ static bool slot_advance(struct mpi_comm *comm, struct mpi_slot *slot)
     for (int l = 0; l < MPI_LANES && code == MPI_SUCCESS && slot->op; l++) {
         struct mpi_lane *lane = &slot->lanes[l];
         int through = 0;
-        if (!lane->busy)
+        if (!lane->busy || lane->lacks_scratch)
             continue;
         code = MPI_Testall(lane->requests_count, lane->requests, &through, slot->statuses);
         if (through && code == MPI_SUCCESS) {
