@@ -101,20 +101,27 @@ static int64_t even_piece(int64_t limit, int64_t most)
     return ls_ceil_div(limit, ls_ceil_div(limit, most));
 }
 
+/* The chunk that starts at `step` of a run. */
+static struct run chunk_at(const struct plan *plan, struct run run, int64_t step)
+{
+    int64_t most = even_piece(plan->tile_steps, CHUNK_BYTES / plan->kernel->block_bytes);
+    int64_t tile_end = (step / plan->tile_steps + 1) * plan->tile_steps;
+    return (struct run){step, ls_min(ls_min(step + most, tile_end), run.step_end)};
+}
+
 /* One block of C through one chunk of steps: on with its chain and, where the tile ends, into the
  * tree. state: chain [32, 32], then the waiting subtrees. */
-static void block_chunk(const struct worker *worker, int64_t row_panel, int64_t column_panel,
+static void block_chunk(const struct plan *plan, int64_t row_panel, int64_t column_panel,
                         struct run chunk, const unsigned char *a, const unsigned char *b,
-                        float *state)
+                        float *state, struct gemm_ahead ahead)
 {
-    const struct plan *plan = worker->plan;
     int64_t tile = chunk.step / plan->tile_steps;
     bool first = chunk.step % plan->tile_steps == 0, last = chunk.step_end % plan->tile_steps == 0;
     float *top = state + (1 + gemm_waiting(tile)) * GEMM_BLOCK_FLOATS;
     int merges = gemm_merges(tile, plan->gemm->tiles);
     bool ends = tile == plan->gemm->tiles - 1;
     float *to = last && merges == 0 && !ends ? top : state;
-    plan->kernel->product(a, b, chunk.step_end - chunk.step, first ? NULL : state, to);
+    plan->kernel->product(a, b, chunk.step_end - chunk.step, first ? NULL : state, to, ahead);
     if (last && ends)
         plan->finish->write(plan->gemm, row_panel * GEMM_EDGE, column_panel * GEMM_EDGE, state, top,
                             merges);
@@ -123,22 +130,25 @@ static void block_chunk(const struct worker *worker, int64_t row_panel, int64_t 
 }
 
 /* The packed rows [row, row_end) against one packed panel of B, through a run of k. The state of
- * row panel row + i is at state + i * (1 + levels) blocks. */
+ * row panel row + i is at state + i * (1 + levels) blocks. While a chunk of B is used by one row
+ * panel after the other, the next is fetched, a part each time (past the last panel there is more
+ * workspace). */
 static void panel_product(const struct worker *worker, int64_t row, int64_t row_end,
                           int64_t column_panel, struct run run, const unsigned char *b,
                           float *state)
 {
     const struct plan *plan = worker->plan;
-    int64_t panel_bytes = run_bytes(worker->plan, run);
-    int64_t chunk_steps = even_piece(plan->tile_steps, CHUNK_BYTES / plan->kernel->block_bytes);
+    const unsigned char *a = worker->a;
     for (int64_t step = run.step; step < run.step_end;) {
-        int64_t tile_end = (step / plan->tile_steps + 1) * plan->tile_steps;
-        struct run chunk = {step, ls_min(ls_min(step + chunk_steps, tile_end), run.step_end)};
-        int64_t offset = (step - run.step) * plan->kernel->block_bytes;
-        for (int64_t i = row; i < row_end; i++)
-            block_chunk(worker, i, column_panel, chunk,
-                        worker->a + (i - row) * panel_bytes + offset, b + offset,
-                        state + (i - row) * (1 + plan->levels) * GEMM_BLOCK_FLOATS);
+        struct run chunk = chunk_at(plan, run, step);
+        int64_t bytes = run_bytes(plan, chunk), lines = bytes / 64, rows = row_end - row;
+        for (int64_t i = 0; i < rows; i++, a += bytes) {
+            int64_t from = lines * i / rows, to = lines * (i + 1) / rows;
+            struct gemm_ahead ahead = {b + bytes + from * 64, to - from};
+            block_chunk(plan, row + i, column_panel, chunk, a, b,
+                        state + i * (1 + plan->levels) * GEMM_BLOCK_FLOATS, ahead);
+        }
+        b += bytes;
         step = chunk.step_end;
     }
 }
@@ -164,11 +174,16 @@ static void pack_b_together(const struct worker *worker, int64_t column, int64_t
     wait_for_all(worker);
 }
 
+/* A in the order in which panel_product reads it: chunk by chunk, in a chunk row by row. */
 static void pack_a_rows(const struct worker *worker, int64_t row, int64_t row_end, struct run run)
 {
-    int64_t panel_bytes = run_bytes(worker->plan, run);
-    for (int64_t i = row; i < row_end; i++)
-        pack_panel(worker->plan, false, i, run, worker->a + (i - row) * panel_bytes);
+    unsigned char *to = worker->a;
+    for (int64_t step = run.step; step < run.step_end;) {
+        struct run chunk = chunk_at(worker->plan, run, step);
+        for (int64_t i = row; i < row_end; i++, to += run_bytes(worker->plan, chunk))
+            pack_panel(worker->plan, false, i, chunk, to);
+        step = chunk.step_end;
+    }
 }
 
 /* All of k fits: every element is finished in one go, its chain and tree never leave L2. */

@@ -38,8 +38,9 @@ static inline vec multiply_add(float a, vec b, vec c)
 }
 
 static void product(const unsigned char *a_block, const unsigned char *b_block, int64_t steps,
-                    const float *from, float *to)
+                    const float *from, float *to, struct gemm_ahead ahead)
 {
+    gemm_fetch(ahead, 1, 0);
     const float *a = (const float *)a_block, *b = (const float *)b_block;
     for (int column = 0; column < EDGE; column += 2 * WIDTH)
         for (int row = 0; row < EDGE; row += ROWS) {
