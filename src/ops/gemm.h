@@ -52,9 +52,10 @@ struct gemm_kernel {
 struct gemm_finish {
     /* The earliest of the latest `merges` (>= 1) becomes the sum of all of them and the chain. */
     void (*merge)(const float *chain, float *top, int merges);
-    /* C's block at (row, column) from that sum (merges >= 0). */
+    /* C's block at (row, column) from that sum (merges >= 0); with `stream` past the caches, for a
+     * C whose rows all start at a cache line. */
     void (*write)(const struct ls_gemm *gemm, int64_t row, int64_t column, const float *chain,
-                  const float *top, int merges);
+                  const float *top, int merges, bool stream);
 };
 
 extern const struct gemm_kernel gemm_kernel_plain;

@@ -11,15 +11,17 @@
 #include "ops/gemm.h"
 
 #include <omp.h>
+#include <stdatomic.h>
 
 enum {
-    CHUNK_BYTES = 32 << 10,       /* one chunk of a panel of B, in L1 */
-    A_BYTES = 5 << 18,            /* packed rows of A, in L2 */
+    CHUNK_BYTES = 32 << 10, /* one chunk of a panel of B, in L1 */
+    A_BYTES = 12 << 16,
     ROWS_MAX = 512,               /* of those, at most */
-    ROWS_MIN = 128,               /* where k is so long that this many do not fit, k is cut */
+    ROWS_MIN = 96,                /* where k is so long that this many do not fit, k is cut */
     K_BLOCK_BYTES = 96 << 10,     /* then in blocks of this much a panel */
     B_SHARE_BYTES = 7 << 19,      /* packed B, per thread */
     B_BYTES_MAX = 32 << 20,       /* and in all: it should stay in the shared cache */
+    STREAM_BYTES = 2 << 20,       /* a C of this size is written past the caches */
     COLUMN_PANELS_PER_THREAD = 8, /* rows are split over threads unless each gets fewer panels */
 };
 
@@ -36,6 +38,7 @@ struct plan {
     int64_t block_rows;    /* panels of A packed at one time by a thread */
     int64_t block_columns; /* panels of B packed at one time */
     int64_t block_steps;   /* steps packed at one time */
+    bool stream;           /* C is written past the caches */
 };
 
 /* What one thread works on. `threads` threads share packed B; this one is number `index`. */
@@ -73,9 +76,11 @@ static int64_t step_place(const struct plan *plan, int64_t step, int64_t *k)
     return start + tile * plan->part[s] + rest * GEMM_EDGE;
 }
 
-/* One panel of A or B, one run of k. */
-static void pack_panel(const struct plan *plan, bool is_b, int64_t panel, struct run run,
-                       unsigned char *to)
+/* Panels [panel, panel_end) of A or B, one run of k each, one behind the other. Where neighbours in
+ * memory lie along the panels, all panels take a step before any takes the next, so that memory is
+ * read in long rows. */
+static void pack_panels(const struct plan *plan, bool is_b, int64_t panel, int64_t panel_end,
+                        struct run run, unsigned char *to)
 {
     const struct ls_gemm *gemm = plan->gemm;
     struct gemm_form form = {.is_b = is_b,
@@ -83,12 +88,16 @@ static void pack_panel(const struct plan *plan, bool is_b, int64_t panel, struct
                              .dtype = gemm->in};
     const unsigned char *x = is_b ? gemm->b : gemm->a;
     int64_t ld = is_b ? gemm->ldb : gemm->lda, size = (int64_t)ls_dtype_bytes(gemm->in);
-    int64_t first = panel * GEMM_EDGE,
-            count = ls_min(GEMM_EDGE, (is_b ? gemm->n : gemm->m) - first);
-    for (int64_t step = run.step; step < run.step_end; step++, to += plan->kernel->block_bytes) {
-        int64_t k, start = step_place(plan, step, &k);
+    int64_t edge = is_b ? gemm->n : gemm->m;
+    int64_t steps = run.step_end - run.step, panels = panel_end - panel;
+    for (int64_t i = 0; i < steps * panels; i++) {
+        int64_t at = form.k_contiguous ? i / steps : i % panels;
+        int64_t step = form.k_contiguous ? i % steps : i / panels;
+        int64_t first = (panel + at) * GEMM_EDGE;
+        int64_t k, start = step_place(plan, run.step + step, &k);
         int64_t index = form.k_contiguous ? first * ld + start : start * ld + first;
-        plan->kernel->pack(form, x + index * size, ld, count, k, to);
+        plan->kernel->pack(form, x + index * size, ld, ls_min(GEMM_EDGE, edge - first), k,
+                           to + (at * steps + step) * plan->kernel->block_bytes);
     }
 }
 
@@ -124,7 +133,7 @@ static void block_chunk(const struct plan *plan, int64_t row_panel, int64_t colu
     plan->kernel->product(a, b, chunk.step_end - chunk.step, first ? NULL : state, to, ahead);
     if (last && ends)
         plan->finish->write(plan->gemm, row_panel * GEMM_EDGE, column_panel * GEMM_EDGE, state, top,
-                            merges);
+                            merges, plan->stream);
     else if (last && merges > 0)
         plan->finish->merge(state, top, merges);
 }
@@ -165,12 +174,11 @@ static void pack_b_together(const struct worker *worker, int64_t column, int64_t
                             struct run run)
 {
     wait_for_all(worker);
-    int64_t panel_bytes = run_bytes(worker->plan, run);
     int64_t count = column_end - column;
     int64_t from = count * worker->index / worker->threads;
     int64_t to = count * (worker->index + 1) / worker->threads;
-    for (int64_t i = from; i < to; i++)
-        pack_panel(worker->plan, true, column + i, run, worker->b + i * panel_bytes);
+    pack_panels(worker->plan, true, column + from, column + to, run,
+                worker->b + from * run_bytes(worker->plan, run));
     wait_for_all(worker);
 }
 
@@ -180,8 +188,8 @@ static void pack_a_rows(const struct worker *worker, int64_t row, int64_t row_en
     unsigned char *to = worker->a;
     for (int64_t step = run.step; step < run.step_end;) {
         struct run chunk = chunk_at(worker->plan, run, step);
-        for (int64_t i = row; i < row_end; i++, to += run_bytes(worker->plan, chunk))
-            pack_panel(worker->plan, false, i, chunk, to);
+        pack_panels(worker->plan, false, row, row_end, chunk, to);
+        to += (row_end - row) * run_bytes(worker->plan, chunk);
         step = chunk.step_end;
     }
 }
@@ -312,6 +320,9 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
         plan.tile_steps += plan.part_steps[s];
     }
     plan.steps = plan.tile_steps * gemm->tiles;
+    int64_t row_bytes = gemm->ldc * (int64_t)ls_dtype_bytes(gemm->out);
+    plan.stream = !gemm->accumulate && gemm->m * row_bytes >= STREAM_BYTES && row_bytes % 64 == 0 &&
+                  (uintptr_t)gemm->c % 64 == 0;
     return plan;
 }
 
@@ -355,5 +366,7 @@ void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
                              ls_ceil_div(ls_ceil_div(plan.row_panels, team), plan.block_rows));
         if (plan.kernel->end)
             plan.kernel->end();
+        /* Streamed stores are seen by no one else before a fence. */
+        atomic_thread_fence(memory_order_seq_cst);
     }
 }
