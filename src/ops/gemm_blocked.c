@@ -114,12 +114,15 @@ static int64_t even_piece(int64_t limit, int64_t most)
     return ls_ceil_div(limit, ls_ceil_div(limit, most));
 }
 
-/* The chunk that starts at `step` of a run. */
+/* The chunk that starts at `step` of a run: part of a tile, or several whole ones. */
 static struct run chunk_at(const struct plan *plan, struct run run, int64_t step)
 {
-    int64_t most = even_piece(plan->tile_steps, CHUNK_BYTES / plan->kernel->block_bytes);
-    int64_t tile_end = (step / plan->tile_steps + 1) * plan->tile_steps;
-    return (struct run){step, ls_min(ls_min(step + most, tile_end), run.step_end)};
+    int64_t tile = plan->tile_steps, most = CHUNK_BYTES / plan->kernel->block_bytes;
+    if (tile <= most)
+        return (struct run){step, ls_min(step + most / tile * tile, run.step_end)};
+    int64_t tile_end = (step / tile + 1) * tile;
+    return (struct run){step,
+                        ls_min(ls_min(step + even_piece(tile, most), tile_end), run.step_end)};
 }
 
 /* One block of C, and where its sums rest. */
@@ -128,17 +131,17 @@ struct block {
     float *chain, *tree;
 };
 
-/* One block of C through one chunk of steps: on with its chain and, where the tile ends, into the
+/* One block of C through steps of one tile: on with its chain and, where the tile ends, into the
  * tree. */
-static void block_chunk(const struct plan *plan, const struct block *block, struct run chunk,
+static void block_steps(const struct plan *plan, const struct block *block, struct run steps,
                         const unsigned char *a, const unsigned char *b, struct gemm_ahead ahead)
 {
-    int64_t tile = chunk.step / plan->tile_steps;
-    bool first = chunk.step % plan->tile_steps == 0, last = chunk.step_end % plan->tile_steps == 0;
+    int64_t tile = steps.step / plan->tile_steps;
+    bool first = steps.step % plan->tile_steps == 0, last = steps.step_end % plan->tile_steps == 0;
     float *top = block->tree + gemm_waiting(tile) * GEMM_BLOCK_FLOATS;
     int merges = gemm_merges(tile, plan->gemm->tiles);
     bool ends = tile == plan->gemm->tiles - 1;
-    plan->kernel->product(a, b, chunk.step_end - chunk.step, first ? NULL : block->chain,
+    plan->kernel->product(a, b, steps.step_end - steps.step, first ? NULL : block->chain,
                           last && merges == 0 && !ends ? top : block->chain, ahead);
     if (last && ends)
         plan->finish->write(plan->gemm, block->row_panel * GEMM_EDGE,
@@ -146,6 +149,20 @@ static void block_chunk(const struct plan *plan, const struct block *block, stru
                             plan->stream);
     else if (last && merges > 0)
         plan->finish->merge(block->chain, top, merges);
+}
+
+static void block_chunk(const struct plan *plan, const struct block *block, struct run chunk,
+                        const unsigned char *a, const unsigned char *b, struct gemm_ahead ahead)
+{
+    for (int64_t step = chunk.step; step < chunk.step_end;) {
+        int64_t tile_end = (step / plan->tile_steps + 1) * plan->tile_steps;
+        struct run steps = {step, ls_min(tile_end, chunk.step_end)};
+        block_steps(plan, block, steps, a, b, ahead);
+        a += run_bytes(plan, steps);
+        b += run_bytes(plan, steps);
+        ahead.count = 0;
+        step = steps.step_end;
+    }
 }
 
 /* The packed rows [row, row_end) against one packed panel of B, the `index`-th of its block,
