@@ -33,7 +33,7 @@ extern "C" {
 struct ls_comm;  /* this rank's handle of one group */
 struct ls_world; /* what the thread ranks of one process share */
 
-enum { LS_COMM_PENDING_MAX = 64 };
+enum { LS_COMM_PENDING_MAX = 64, LS_COMM_TAG_MAX = 32767 };
 
 enum ls_transport { LS_TRANSPORT_SELF, LS_TRANSPORT_THREAD, LS_TRANSPORT_MPI };
 
@@ -69,6 +69,11 @@ int ls_comm_rank(const struct ls_comm *comm);
 int ls_comm_size(const struct ls_comm *comm);
 enum ls_transport ls_comm_transport(const struct ls_comm *comm);
 const char *ls_transport_name(enum ls_transport transport);
+/* Logically collective, with nothing pending. Whether the ranks of the group agree on each operation
+ * before a byte moves (see above). A new communicator checks in debug builds (LS_COMM_CHECK); a
+ * split inherits. The transports self and thread see every rank's call for nothing and check always;
+ * over MPI it costs one small message to each peer. */
+void ls_comm_set_check(struct ls_comm *comm, bool check);
 
 /* ---- operations: all Collective over the group, except send and recv ------------------------- */
 /* count is elements, any int64 (transports cut it where their own counts are narrower).
@@ -76,7 +81,10 @@ const char *ls_transport_name(enum ls_transport transport);
 
 /* What a collective moved and took, since the communicator was made. */
 struct ls_comm_stats {
-    int64_t sent_bytes;  /* bytes this rank handed to the transport */
+    /* Bytes this rank handed over. With n ranks and b = count elements in bytes: all_reduce
+     * b - own + own (n-1), where own is its share of the buffer (b/n: in all 2 b (n-1)/n);
+     * reduce_scatter, all_gather and all_to_all b (n-1); broadcast b (n-1) at the root; send b. */
+    int64_t sent_bytes;
     double wait_s;       /* seconds the caller spent inside waits and blocking calls */
     int64_t operations;
 };

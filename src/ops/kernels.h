@@ -1,10 +1,110 @@
-/* ops/kernels.h - the table of vector kernels of one instruction set. */
+/* ops/kernels.h - the row and range functions behind the ops, one table per instruction set.
+ *
+ * src/ops/kern/X.c is plain C, compiled once per instruction set with -DLS_KERNEL_ISA=plain, avx2
+ * or avx512, and defines `const struct X_kernels KERNEL(X_kernels)`. The ls_ functions in
+ * src/ops/X.c cut their range among threads and call the table. All tables give the same bits: a
+ * kernel uses explicit
+ * __builtin_fmaf or separate multiplications and additions, sums run in 16 interleaved lanes
+ * whatever the vector width, and the build has -ffp-contract=off.
+ *
+ * Ranges are [begin, end). Pointers are to element 0 of the whole op, unless said. */
 #ifndef OPS_KERNELS_H
 #define OPS_KERNELS_H
 
 #include <lockstep/ops.h>
 
-/* plain -> kernels_plain, avx2 -> kernels_avx2, avx512 and above -> kernels_avx512. */
+#define KERNEL_JOIN_(name, isa) name##_##isa
+#define KERNEL_JOIN(name, isa)  KERNEL_JOIN_(name, isa)
+#define KERNEL(name)            KERNEL_JOIN(name, LS_KERNEL_ISA)
+
+/* Pointers are to the range's first element. */
+struct pointwise_kernels {
+    void (*gelu_forward)(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
+                         void *y);
+    void (*gelu_backward)(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
+                          const void *dy, void *dx);
+    void (*swiglu_forward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
+                           void *y);
+    void (*swiglu_backward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
+                            const void *dy, void *d_gate_up);
+    void (*add)(enum ls_dtype act, int64_t count, const void *x, const void *z, void *y);
+    void (*cast_f32_to_bf16)(int64_t count, const float *x, ls_bf16 *y);
+    void (*cast_bf16_to_f32)(int64_t count, const ls_bf16 *x, float *y);
+    void (*tree_add)(int64_t count, float *into, const float *from);
+    /* Rows [begin, end) of the whole op. */
+    void (*dropout)(enum ls_dtype act, const struct ls_dropout *dropout, int64_t begin, int64_t end,
+                    const void *x, void *y);
+    void (*rope)(enum ls_dtype act, const struct ls_rope *rope, bool backward, int64_t begin,
+                 int64_t end, void *x);
+};
+
+struct norm_kernels {
+    void (*layernorm_forward)(const struct ls_norm *norm, const void *x, const void *residual,
+                              void *sum, void *y, int64_t begin, int64_t end);
+    void (*rmsnorm_forward)(const struct ls_norm *norm, const void *x, const void *residual,
+                            void *sum, void *y, int64_t begin, int64_t end);
+    void (*layernorm_backward_input)(const struct ls_norm *norm, const void *h, const void *dy,
+                                     const void *d_residual, void *dh, int64_t begin, int64_t end);
+    void (*rmsnorm_backward_input)(const struct ls_norm *norm, const void *h, const void *dy,
+                                   const void *d_residual, void *dh, int64_t begin, int64_t end);
+};
+
+/* Column sums: ranges are columns; each column is summed by one call, in ls_token_sum's order. */
+struct sum_kernels {
+    /* norm->mean NULL: RMSNorm. d_bias may be NULL. */
+    void (*norm_weight)(const struct ls_norm *norm, const void *h, const void *dy,
+                        const struct ls_token_sum *sum, float *d_weight, float *d_bias,
+                        int64_t begin, int64_t end);
+    void (*bias)(enum ls_dtype act, int64_t ld, const void *dy, const struct ls_token_sum *sum,
+                 float *d_bias, int64_t begin, int64_t end);
+};
+
+struct embedding_kernels {
+    /* Rows [begin, end). */
+    void (*forward)(enum ls_dtype act, int64_t tokens, int64_t channels, const int32_t *ids,
+                    const float *table, const float *position, int64_t first_position, void *y,
+                    int64_t begin, int64_t end);
+    /* Vocabulary rows [begin, end); scratch is sorted: order[start[v]] .. order[start[v + 1] - 1]
+     * are the tokens with id v, ascending. */
+    void (*backward)(enum ls_dtype act, int64_t channels, const void *dy,
+                     const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
+                     float *d_table, int64_t begin, int64_t end);
+    /* Positions [begin, end). */
+    void (*position_backward)(enum ls_dtype act, int64_t channels, const void *dy,
+                              const struct ls_token_sum *sum, float *d_position, int64_t begin,
+                              int64_t end);
+};
+
+struct loss_kernels {
+    /* Rows [begin, end). */
+    void (*cross_entropy)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
+                          float *loss, int64_t begin, int64_t end);
+};
+
+/* Elements [begin, end) of the update. */
+struct update_kernels {
+    /* step_size = lr / (1 - beta1^step), inverse_root = 1 / sqrt(1 - beta2^step). */
+    void (*adamw)(const struct ls_update *update, const struct ls_adamw *adamw, float step_size,
+                  float inverse_root, float *m, float *v, int64_t begin, int64_t end);
+    void (*sgd)(const struct ls_update *update, const struct ls_sgd *sgd, float *buffer,
+                int64_t begin, int64_t end);
+    void (*lion)(const struct ls_update *update, const struct ls_lion *lion, float *m,
+                 int64_t begin, int64_t end);
+    /* Sum of squares of elements [begin, end), lane = (element - begin) % 16. */
+    double (*squares)(const float *gradient, const float *second, int64_t begin, int64_t end);
+};
+
+struct ls_kernels {
+    const struct pointwise_kernels *pointwise;
+    const struct norm_kernels *norm;
+    const struct sum_kernels *sum;
+    const struct embedding_kernels *embedding;
+    const struct loss_kernels *loss;
+    const struct update_kernels *update;
+};
+
+/* plain for LS_ISA_PLAIN, avx2 for LS_ISA_AVX2, avx512 for that and above; never NULL for an
+ * instruction set that this build offers. */
 const struct ls_kernels *kernels_of(enum ls_isa isa);
 
 #endif

@@ -48,4 +48,7 @@ void ls_gemm_reference(const struct ls_gemm *gemm);
 int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
                  struct ls_error *error);
 
+/* Local. "oneDNN 2.6.3": part of a run's fingerprint, since bits may depend on it. */
+const char *ls_gemm_library(void);
+
 #endif

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""PyTorch's training step of GPT-2 on the CPU, as its users would write it: the peer of
+`lockstep bench step`.
+
+    pytorch_gpt2.py --precision bf16 --mode eager --batch 4 --tokens 1024 --threads 2 --steps 5
+
+Fused QKV, scaled_dot_product_attention, tied head, vocabulary padded to a multiple of 128, no
+dropout, fused AdamW, gradients clipped to norm 1. Precision bf16 is autocast over float32 weights;
+bf16-weights holds weights and optimizer state in bf16 (less work and memory, another recipe).
+--ddp N runs N processes under DistributedDataParallel over gloo, each with its share of the batch
+and --threads threads of its own. --loss chunked uses linear_cross_entropy's chunked form, which
+never holds the whole batch's logits.
+
+--malloc keep asks glibc to keep freed memory and to use huge pages, as PyTorch's tuning guide asks
+of other allocators: by default each large tensor is mapped anew and half of the time may go there.
+
+The last line on stdout is one JSON object:
+
+    tokens_per_s, step_s   median over the timed steps (warm-up steps, and so compilation, left out)
+    step_s_all, losses     each timed step; losses of all steps, warm-up first (loss: the last)
+    peak_rss_bytes         largest resident set, ru_maxrss; with --ddp the sum over processes
+    gemm_flops_per_s       rate of one 4096^3 product in the same precision and threads, measured
+                           between the steps, median: the machine's state while this ran
+    versions, options
+
+Needs torch and numpy only.
+"""
+import argparse
+import json
+import os
+import resource
+import socket
+import statistics
+import sys
+import time
+
+import numpy
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+PRESETS = {  # layers, heads, channels
+    "gpt2-124m": (12, 12, 768), "gpt2-350m": (24, 16, 1024),
+    "gpt2-774m": (36, 20, 1280), "gpt2-1558m": (48, 25, 1600)}
+VOCABULARY, GEMM_SIZE = 50257, 4096
+
+
+class Block(nn.Module):
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
+        self.qkv, self.out = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
+        self.up, self.down = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
+
+    def forward(self, x):
+        batch, tokens, channels = x.shape
+        split = lambda t: t.view(batch, tokens, self.heads, -1).transpose(1, 2)
+        q, k, v = map(split, self.qkv(self.norm1(x)).split(channels, dim=-1))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, tokens, channels))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    """forward(ids, targets) -> mean loss, so that the head and the loss compile as one."""
+
+    def __init__(self, layers, heads, channels, vocabulary, context, loss):
+        super().__init__()
+        padded = -(-vocabulary // 128) * 128
+        self.loss = loss
+        self.tokens = nn.Embedding(padded, channels)
+        self.positions = nn.Embedding(context, channels)
+        self.blocks = nn.ModuleList(Block(channels, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(channels)
+        for name, weight in self.named_parameters():
+            if weight.ndim >= 2:
+                residual = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(weight, std=0.02 / ((2 * layers) ** 0.5 if residual else 1.0))
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    def forward(self, ids, targets):
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        x, targets = self.norm(x).flatten(0, 1), targets.flatten()
+        if self.loss == "chunked":
+            x = x.to(torch.bfloat16) if torch.is_autocast_enabled("cpu") else x
+            return F.linear_cross_entropy(x, self.tokens.weight.to(x.dtype), targets,
+                                          options=nn.LinearCrossEntropyOptions())
+        return F.cross_entropy(F.linear(x, self.tokens.weight), targets)
+
+
+def token_stream(options, vocabulary):
+    """Tokens as int64: an llm.c or nanoGPT u16 file, or random ones from the seed."""
+    need = options.batch * options.tokens * (options.steps + options.warmup) + 1
+    if options.data is None:
+        return numpy.random.default_rng(options.seed).integers(vocabulary, size=need)
+    header = numpy.fromfile(options.data, dtype="<i4", count=256)
+    skip = 1024 if len(header) == 256 and header[0] == 20240520 else 0
+    tokens = numpy.fromfile(options.data, dtype="<u2", offset=skip).astype(numpy.int64)
+    if tokens.size == 0 or tokens.max() >= vocabulary:
+        raise SystemExit(f"{options.data}: want u16 tokens below {vocabulary}")
+    return numpy.resize(tokens, need)
+
+
+def gemm_rate(dtype):
+    a, b = (torch.rand(GEMM_SIZE, GEMM_SIZE, dtype=dtype) - 0.5 for _ in range(2))
+    start = time.perf_counter()
+    torch.mm(a, b)
+    return 2 * GEMM_SIZE ** 3 / (time.perf_counter() - start)
+
+
+def adamw(model):
+    parameters = list(model.parameters())
+    return torch.optim.AdamW(
+        [{"params": [p for p in parameters if p.ndim >= 2], "weight_decay": 0.1},
+         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}],
+        lr=3e-4, betas=(0.9, 0.95), fused=True)
+
+
+def train(options, rank=0, world=1):
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    layers, heads, channels, vocabulary = options.shape
+    model = GPT2(layers, heads, channels, vocabulary, options.tokens, options.loss)
+    if options.precision == "bf16-weights":
+        model = model.to(torch.bfloat16)
+    optimizer, parameters = adamw(model), list(model.parameters())
+    if world > 1:
+        model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    if options.mode == "compile":
+        model = torch.compile(model)
+    stream = torch.from_numpy(token_stream(options, vocabulary))
+    share = options.batch // world
+    result = {"losses": [], "step_s_all": [], "gemm_all": []}
+    for step in range(options.warmup + options.steps):
+        first = step * options.batch * options.tokens + rank * share * options.tokens
+        window = stream[first: first + share * options.tokens + 1]
+        ids, targets = (t.view(share, options.tokens) for t in (window[:-1], window[1:]))
+        start = time.perf_counter()
+        with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bf16"):
+            loss = model(ids, targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        result["losses"].append(loss.item())
+        if step >= options.warmup:
+            result["step_s_all"].append(time.perf_counter() - start)
+            if not options.no_gemm:
+                result["gemm_all"].append(
+                    gemm_rate(torch.float32 if options.precision == "fp32" else torch.bfloat16))
+    result["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return result
+
+
+def ddp_process(rank, world, port, options):
+    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
+                                         world_size=world)
+    results = [None] * world
+    torch.distributed.all_gather_object(results, train(options, rank, world))
+    if rank == 0:
+        # A step is as long as its slowest rank; the loss is the mean; products run side by side.
+        per_step = lambda key, f: [f(values) for values in zip(*(r[key] for r in results))]
+        report(options, {"losses": per_step("losses", statistics.fmean),
+                         "step_s_all": per_step("step_s_all", max),
+                         "gemm_all": per_step("gemm_all", sum),
+                         "peak_rss_bytes": sum(r["peak_rss_bytes"] for r in results)})
+    # All have reported. gloo's threads sometimes abort an orderly shutdown (seen with 2.15), which
+    # would turn a good measurement into a failure.
+    torch.distributed.barrier()
+    os._exit(0)
+
+
+def report(options, result):
+    step_s = statistics.median(result["step_s_all"])
+    gemm = result.pop("gemm_all")
+    result |= {"step_s": step_s, "tokens_per_s": options.batch * options.tokens / step_s,
+               "loss": result["losses"][-1],
+               "gemm_flops_per_s": statistics.median(gemm) if gemm else None,
+               "versions": {"torch": torch.__version__, "isa": cpu_capability()},
+               "options": vars(options)}
+    print(json.dumps(result), flush=True)
+
+
+def cpu_capability():
+    amx = torch.cpu.get_capabilities().get("amx_bf16", False)
+    return torch.backends.cpu.get_cpu_capability() + (" AMX" if amx else "")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    add = parser.add_argument
+    add("--model", choices=PRESETS, default="gpt2-124m")
+    add("--shape", help="LAYERS,HEADS,CHANNELS,VOCABULARY instead of --model")
+    add("--batch", type=int, default=4, help="sequences a step, over all processes")
+    add("--tokens", type=int, default=1024, help="tokens a sequence")
+    add("--threads", type=int, default=2, help="threads of each process")
+    add("--precision", choices=("bf16", "fp32", "bf16-weights"), default="bf16")
+    add("--mode", choices=("eager", "compile"), default="eager")
+    add("--loss", choices=("full", "chunked"), default="full")
+    add("--malloc", choices=("default", "keep"), default="default")
+    add("--steps", type=int, default=5, help="timed steps")
+    add("--warmup", type=int, default=1, help="steps before them")
+    add("--ddp", type=int, default=1, metavar="N", help="processes")
+    add("--data", help="u16 token file of llm.c or nanoGPT; random tokens without")
+    add("--seed", type=int, default=1)
+    add("--no-gemm", action="store_true", help="leave the product between the steps out")
+    options = parser.parse_args()
+    options.shape = (tuple(int(n) for n in options.shape.split(",")) if options.shape
+                     else PRESETS[options.model] + (VOCABULARY,))
+    if options.batch % options.ddp:
+        parser.error(f"--batch {options.batch} does not divide among --ddp {options.ddp}")
+    return options
+
+
+# glibc reads these at start only.
+MALLOC_KEEP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2 ** 62),
+               "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+def main():
+    options = parse()
+    if options.malloc == "keep" and os.environ.get("MALLOC_MMAP_MAX_") != "0":
+        os.environ.update(MALLOC_KEEP)
+        os.execv(sys.executable, [sys.executable] + sys.argv)
+    if options.ddp == 1:
+        report(options, train(options))
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    torch.multiprocessing.spawn(ddp_process, (options.ddp, port, options), nprocs=options.ddp)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,375 @@
+#!/usr/bin/env python3
+"""Measures Lockstep beside PyTorch and llm.c, and writes bench/RESULTS.md.
+
+    bench/peers/run.py [--only bf16,fp32,dp2,llmc,fast,memory] [--rounds 5]
+
+The programs run one after the other, round by round, in turning order, so that whatever else the
+machine does meets all of them alike. A ratio is taken within each round; figures are medians over
+the rounds. PyTorch is run in several ways (eager, torch.compile; freed memory kept or not); after
+the first round only those within --margin of the fastest go on, and the fastest of them is the
+peer. llm.c runs where LLMC_DIR names a checkout. Everything that ran is listed below the figures.
+
+The page is written after each round, so a run that is cut short leaves what it has. Figures of
+parts that are not measured now stay as they were: bench/results.json keeps the numbers.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PARTS = ("bf16", "fp32", "dp2", "llmc", "fast", "memory")
+BEGIN, END = "<!-- bench-peers: begin -->", "<!-- bench-peers: end -->"
+
+
+# ---- what runs ----------------------------------------------------------------------------------
+
+def lockstep(o, precision="bf16", dp=1, threads=None, mode="ordered"):
+    return shlex.split(o.lockstep) + [
+        "bench", "step", f"model.preset={o.model}", f"batch.global={o.batch}",
+        f"data.sequence={o.tokens}", f"numerics.precision={precision}", f"numerics.mode={mode}",
+        f"parallel.dp={dp}", f"parallel.threads={threads or o.threads}", f"train.steps={o.steps}"]
+
+
+def pytorch(o, precision="bf16", mode="eager", malloc="keep", loss="full", ddp=1, steps=None):
+    # Two warm-up steps: compilation in the first, and memory first touched in both.
+    return shlex.split(o.pytorch) + [
+        "--model", o.model, "--batch", str(o.batch), "--tokens", str(o.tokens),
+        "--threads", str(max(1, o.threads // ddp)), "--precision", precision, "--mode", mode,
+        "--malloc", malloc, "--loss", loss, "--ddp", str(ddp), "--warmup", "2",
+        "--steps", str(steps or max(1, o.steps - 2))]
+
+
+def programs(o):
+    """name -> (parts that need it, family, command). Within a family the fastest is the peer."""
+    one, two = "one rank", "two ranks"
+    runs = {
+        f"Lockstep bf16, {one}": ("bf16 dp2 llmc fast memory", "", lockstep(o)),
+        f"Lockstep fp32, {one}": ("fp32 llmc", "", lockstep(o, "fp32")),
+        f"Lockstep bf16, {two}": ("dp2", "", lockstep(o, dp=2, threads=max(1, o.threads // 2))),
+        f"Lockstep bf16, {one}, fast": ("fast", "", lockstep(o, mode="fast")),
+        "PyTorch bf16, eager, as installed": ("bf16 memory", "torch bf16",
+                                              pytorch(o, malloc="default")),
+        "PyTorch bf16, eager": ("bf16", "torch bf16", pytorch(o)),
+        "PyTorch bf16, compiled": ("bf16", "torch bf16", pytorch(o, mode="compile")),
+        "PyTorch fp32, eager": ("fp32", "torch fp32", pytorch(o, "fp32")),
+        "PyTorch fp32, compiled": ("fp32", "torch fp32", pytorch(o, "fp32", "compile")),
+        f"PyTorch bf16, DDP, {two}, eager": ("dp2", "torch ddp", pytorch(o, ddp=2)),
+        f"PyTorch bf16, DDP, {two}, compiled": ("dp2", "torch ddp",
+                                                pytorch(o, mode="compile", ddp=2)),
+        # Slow, so one round and one timed step: it is here for its memory.
+        "PyTorch bf16, eager, chunked loss": ("memory", "torch bf16",
+                                              pytorch(o, malloc="default", loss="chunked",
+                                                      steps=1)),
+    }
+    if os.environ.get("LLMC_DIR"):
+        runs["llm.c fp32"] = ("llmc", "", ["bench/peers/llmc.sh"])
+    return {name: (set(parts.split()), family, command)
+            for name, (parts, family, command) in runs.items()}
+
+
+def call(o, name, command):
+    """One run: the JSON object on its last line, or None with the reason on stderr."""
+    environment = dict(os.environ, THREADS=str(o.threads), PYTHON=o.python)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment,
+                              cwd=ROOT, timeout=o.timeout_s, check=True)
+        result = json.loads(done.stdout.strip().splitlines()[-1])
+        print(f"  {name}: {result['tokens_per_s']:.0f} tokens/s", file=sys.stderr, flush=True)
+        return result
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr.strip().splitlines() or ["no message"])[-1]
+        reason = f"exit code {error.returncode}: {reason}"
+    except (subprocess.TimeoutExpired, OSError) as error:
+        reason = str(error)
+    except (ValueError, IndexError, KeyError) as error:
+        reason = f"its last line is not the JSON object that was expected ({error!r})"
+    print(f"  {name}: no figure: {reason}\n    {shlex.join(command)}", file=sys.stderr, flush=True)
+    return None
+
+
+def measure(o, runs):
+    """After each round: name -> list over rounds of result or None (not run, or failed)."""
+    results = {name: [] for name in runs}
+    dropped = set()
+    for number in range(o.rounds):
+        print(f"round {number + 1} of {o.rounds}", file=sys.stderr, flush=True)
+        order = list(runs) if number % 2 == 0 else list(reversed(runs))
+        for name in order:
+            skip = name in dropped and name not in o.always
+            results[name].append(None if skip else call(o, name, runs[name][2]))
+        if number == 0:
+            dropped = slow_ones(o, runs, results)
+        yield results
+
+
+def slow_ones(o, runs, results):
+    """Variants that failed, or are slower than the best of their family by more than the margin."""
+    rate = {name: rows[0]["tokens_per_s"] if rows[0] else 0.0 for name, rows in results.items()}
+    best = {}
+    for name, (_, family, _) in runs.items():
+        best[family] = max(best.get(family, 0.0), rate[name])
+    return {name for name, (_, family, _) in runs.items()
+            if family and rate[name] * (1 + o.margin) < best[family]}
+
+
+# ---- the figures --------------------------------------------------------------------------------
+
+def paired(results, left, right, key="tokens_per_s"):
+    """(median left, median right, median of left / right within a round), or None."""
+    rounds = [(a[key], b[key]) for a, b in zip(results.get(left, []), results.get(right, []))
+              if a and b]
+    if not rounds:
+        return None
+    return [statistics.median(column) for column in
+            (*zip(*rounds), [a / b for a, b in rounds])]
+
+
+def best_of(runs, results, family):
+    rows = {name: [r["tokens_per_s"] for r in results[name] if r]
+            for name, (_, of, _) in runs.items() if of == family}
+    full = max(map(len, rows.values()), default=0)
+    rates = {name: statistics.median(r) for name, r in rows.items() if r and len(r) == full}
+    return max(rates, key=rates.get) if rates else None
+
+
+def speed(results, title, left, right, target, better="higher"):
+    pair = paired(results, left, right) if right else None
+    if not pair:
+        return figure(title, target, better)
+    return figure(title, target, better, ratio=pair[2], ours=f"{pair[0]:.0f} tokens/s",
+                  peer=f"{pair[1]:.0f} tokens/s ({right})")
+
+
+def share(results, title, name, key, target, better="higher"):
+    """A share that Lockstep itself reports: no peer."""
+    values = [key(r) for r in results.get(name, []) if r and key(r) is not None]
+    if not values:
+        return figure(title, target, better)
+    value = statistics.median(values)
+    return figure(title, target, better, ratio=value, ours=f"{100 * value:.0f} %")
+
+
+def memory(results, title, left, right):
+    pair = paired(results, left, right, "peak_rss_bytes")
+    if not pair:
+        return figure(title, 1.0, "lower")
+    return figure(title, 1.0, "lower", ratio=pair[2], ours=f"{pair[0] / 2**30:.2f} GiB",
+                  peer=f"{pair[1] / 2**30:.2f} GiB ({right})")
+
+
+def figure(title, target, better, ratio=None, ours="", peer=""):
+    return {"title": title, "target": target, "better": better, "ratio": ratio, "ours": ours,
+            "peer": peer}
+
+
+def figures(part, runs, results):
+    one, two = "Lockstep bf16, one rank", "Lockstep bf16, two ranks"
+    fp32 = "Lockstep fp32, one rank"
+    peak = lambda r: r.get("peak_share")
+    best = lambda family: best_of(runs, results, family)
+    if part == "bf16":
+        return [speed(results, "bf16, one rank: to PyTorch", one, best("torch bf16"), 1.5),
+                share(results, "bf16, one rank: share of one large product's rate", one, peak,
+                      0.65)]
+    if part == "fp32":
+        return [speed(results, "fp32, one rank: to PyTorch", fp32, best("torch fp32"), 1.3),
+                share(results, "fp32, one rank: share of one large product's rate", fp32, peak,
+                      0.65)]
+    if part == "dp2":
+        waits = lambda r: r["comm_wait_s"] / r["step_s"] if "comm_wait_s" in r else None
+        return [speed(results, "bf16, two ranks: to PyTorch DDP", two, best("torch ddp"), 1.5),
+                speed(results, "bf16, two ranks: to our one rank", two, one, 0.9),
+                share(results, "bf16, two ranks: share of the step spent waiting for the other",
+                      two, waits, 0.10, "lower")]
+    if part == "llmc":
+        return [speed(results, "bf16, one rank: to llm.c", one, "llm.c fp32", 10.0),
+                speed(results, "fp32, one rank: to llm.c", fp32, "llm.c fp32", 10.0)]
+    if part == "fast":
+        return [speed(results, "what order costs: numerics.mode fast to ordered",
+                      "Lockstep bf16, one rank, fast", one, 1.10, "lower")]
+    return [memory(results, "peak resident memory, bf16: to PyTorch", one,
+                   "PyTorch bf16, eager, as installed"),
+            memory(results, "peak resident memory, bf16: to PyTorch, chunked loss", one,
+                   "PyTorch bf16, eager, chunked loss")]
+
+
+def summary(command, rows):
+    """What the list of runs shows of one program."""
+    rows = [r for r in rows if r]
+    if not rows:
+        return None
+
+    def median(key):
+        values = [r[key] for r in rows if r.get(key) is not None]
+        return statistics.median(values) if values else None
+    rates = [r["tokens_per_s"] for r in rows]
+    return {"command": command, "rounds": len(rows), "tokens_per_s": median("tokens_per_s"),
+            "tokens_per_s_min": min(rates), "tokens_per_s_max": max(rates),
+            "step_s": median("step_s"), "gemm_flops_per_s": median("gemm_flops_per_s"),
+            "peak_rss_bytes": median("peak_rss_bytes"), "loss": rows[-1].get("loss"),
+            "versions": rows[-1].get("versions", {})}
+
+
+def run_rows(o, part, runs, results):
+    rows = {name: summary(readable(o, command), results[name])
+            for name, (parts, _, command) in runs.items() if part in parts}
+    return {name: row for name, row in rows.items() if row}
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+INTRODUCTION = """GPT-2, one training step: forward, backward, clipping, AdamW.
+How it is measured stands in [README.md](README.md). Ratios are taken within a round, so they need
+not be the quotient of the medians beside them.
+
+"""
+
+
+def machine():
+    """The processor as a stranger needs to know it: no names of machines."""
+    fields = {}
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+    flags = fields.get("flags", "").split()
+    memory_kib = int(pathlib.Path("/proc/meminfo").read_text().split()[1])
+    return (f"{fields.get('model name', 'unknown CPU')}, {os.cpu_count()} cores, "
+            f"{' '.join(f for f in wanted if f in flags) or 'no AVX2'}, "
+            f"{memory_kib / 2**20:.0f} GiB")
+
+
+def readable(o, command):
+    """The command as anyone may type it in a clone."""
+    return shlex.join("python3" if word == o.python else word for word in command)
+
+
+def output_of(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT,
+                              check=True).stdout.strip().splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return "unknown"
+
+
+def shown(number, form, scale=1.0):
+    return "" if number is None else form.format(number / scale)
+
+
+def verdict(f):
+    if f["ratio"] is None:
+        return "not measured"
+    good = f["ratio"] >= f["target"] if f["better"] == "higher" else f["ratio"] <= f["target"]
+    return "met" if good else "short"
+
+
+def page(store):
+    lines = ["| figure | Lockstep | peer | ratio | target | |", "|---|---|---|---|---|---|"]
+    for part in (p for p in PARTS if p in store):
+        for f in store[part]["figures"]:
+            sign = "≥" if f["better"] == "higher" else "≤"
+            lines.append(f"| {f['title']} | {f['ours']} | {f['peer']} | "
+                         f"{shown(f['ratio'], '{:.2f}')} | {sign} {f['target']:.2f} | "
+                         f"{verdict(f)} |")
+    groups = {}  # parts measured together share one list of runs
+    for part in (p for p in PARTS if p in store):
+        groups.setdefault(json.dumps(store[part]["setting"], sort_keys=True), []).append(part)
+    for key, parts in groups.items():
+        lines += run_table(json.loads(key), parts, store)
+    return "\n".join(lines)
+
+
+def run_table(setting, parts, store):
+    runs = {name: row for part in parts for name, row in store[part]["runs"].items()}
+    versions = {k: v for row in runs.values() for k, v in row["versions"].items()}
+    made_of = [setting["date"], setting["machine"], "Lockstep " + setting["lockstep"],
+               setting["compiler"], *map(" ".join, sorted(versions.items()))]
+    lines = ["", f"### {', '.join(parts)}: every program that ran", "", "; ".join(made_of), "",
+             f"    {setting['command']}", "",
+             "| program | tokens/s (least - most) | step, s | large product, Tflop/s | peak memory,"
+             " GiB | loss | rounds |", "|---|---|---|---|---|---|---|"]
+    for name, r in runs.items():
+        lines.append(
+            f"| {name} | {r['tokens_per_s']:.0f} ({r['tokens_per_s_min']:.0f} - "
+            f"{r['tokens_per_s_max']:.0f}) | {shown(r['step_s'], '{:.3f}')} | "
+            f"{shown(r['gemm_flops_per_s'], '{:.2f}', 1e12)} | "
+            f"{shown(r['peak_rss_bytes'], '{:.2f}', 2**30)} | {shown(r['loss'], '{:.3f}')} | "
+            f"{r['rounds']} |")
+    lines += ["", "Commands:", ""]
+    return lines + [f"    {r['command']}" for r in runs.values()]
+
+
+def write(out, store):
+    """Our part of the page lies between two marks; what others write around it stays."""
+    (out / "results.json").write_text(json.dumps(store, indent=1, ensure_ascii=False) + "\n")
+    path = out / "RESULTS.md"
+    text = path.read_text() if path.exists() else "# Figures\n\n" + BEGIN + "\n" + END + "\n"
+    if BEGIN not in text:
+        text += f"\n{BEGIN}\n{END}\n"
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    path.write_text(before + BEGIN + "\n\n## Beside its peers\n\n" + INTRODUCTION + page(store)
+                    + "\n\n" + END + after)
+
+
+# ---- the command line ---------------------------------------------------------------------------
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    add = parser.add_argument
+    add("--only", default=",".join(PARTS), help="parts to measure: " + ",".join(PARTS))
+    add("--rounds", type=int, default=5)
+    add("--model", default="gpt2-124m")
+    add("--batch", type=int, default=4, help="sequences a step")
+    add("--tokens", type=int, default=1024, help="tokens a sequence")
+    add("--threads", type=int, default=2, help="threads in all")
+    add("--steps", type=int, default=5, help="steps a run")
+    add("--margin", type=float, default=0.15, help="slower variants are left out after round 1")
+    add("--timeout-s", type=float, default=1200, help="for one run")
+    add("--python", default=os.environ.get("PYTHON", sys.executable), help="one that has torch")
+    add("--lockstep", default="build/lockstep", help="program to measure")
+    add("--pytorch", help="program instead of PYTHON bench/peers/pytorch_gpt2.py")
+    add("--out", type=pathlib.Path, default=ROOT / "bench", help="folder of RESULTS.md")
+    o = parser.parse_args()
+    o.parts = o.only.split(",")
+    unknown = [p for p in o.parts if p not in PARTS]
+    if unknown or o.rounds < 1:
+        parser.error(f"--only {','.join(unknown)}: want some of {', '.join(PARTS)}" if unknown
+                     else "--rounds: want at least 1")
+    o.pytorch = o.pytorch or shlex.join([o.python, "bench/peers/pytorch_gpt2.py"])
+    o.always = {"PyTorch bf16, eager, as installed"} if "memory" in o.parts else set()
+    return o
+
+
+def main():
+    o = parse()
+    if shutil.which(shlex.split(o.lockstep)[0], path=f"{ROOT}:{os.environ['PATH']}") is None:
+        sys.exit(f"run.py: {o.lockstep}: no such program; build it with make, or name it with "
+                 "--lockstep")
+    runs = {n: r for n, r in programs(o).items() if r[0] & set(o.parts)}
+    if "llmc" in o.parts and "llm.c fp32" not in runs:
+        print("run.py: LLMC_DIR is not set: llm.c is left out", file=sys.stderr)
+        o.parts.remove("llmc")
+    kept = o.out / "results.json"
+    store = json.loads(kept.read_text()) if kept.exists() else {}
+    setting = {"date": datetime.date.today().isoformat(), "machine": machine(),
+               "lockstep": output_of("git", "describe", "--always", "--dirty"),
+               "compiler": output_of("gcc", "--version"),
+               "command": readable(o, ["bench/peers/run.py"] + sys.argv[1:])}
+    for results in measure(o, runs):
+        for part in o.parts:
+            store[part] = {"setting": setting, "figures": figures(part, runs, results),
+                           "runs": run_rows(o, part, runs, results)}
+        write(o.out, store)
+    print(f"wrote {o.out / 'RESULTS.md'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+/* Options and words of a command line, by the page that describes them. */
+#include "cmd.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int option_index(const struct cmd_page *page, const char *name, size_t length)
+{
+    for (int i = 0; page->options[i].name; i++)
+        if (strncmp(page->options[i].name, name, length) == 0 &&
+            page->options[i].name[length] == '\0')
+            return i;
+    return -1;
+}
+
+static int unknown_option(const struct cmd_page *page, const char *given, struct ls_error *error)
+{
+    const char *names[CMD_OPTIONS_MAX + 1];
+    size_t count = 0;
+    for (; page->options[count].name; count++)
+        names[count] = page->options[count].name;
+    names[count++] = "--help";
+    const char *near = ls_nearest(given, names, count);
+    return ls_error_set(error, LS_ECONFIG, "unknown option %.100s%s%s%s", given,
+                        near ? "; did you mean " : "", near ? near : "",
+                        near ? "?" : " (--help lists them)");
+}
+
+/* One option at argv[i]; *used is how many arguments it took. */
+static int read_option(struct cmd_args *args, int argc, char **argv, int i, int *used,
+                       struct ls_error *error)
+{
+    const char *equals = strchr(argv[i], '=');
+    size_t length = equals ? (size_t)(equals - argv[i]) : strlen(argv[i]);
+    int index = option_index(args->page, argv[i], length);
+    if (index < 0)
+        return unknown_option(args->page, argv[i], error);
+    const struct cmd_option *option = &args->page->options[index];
+    *used = 1;
+    if (!option->value) {
+        args->value[index] = "";
+        return equals ? ls_error_set(error, LS_ECONFIG, "%s takes no value", option->name) : LS_OK;
+    }
+    if (equals) {
+        args->value[index] = equals + 1;
+        return LS_OK;
+    }
+    if (i + 1 >= argc)
+        return ls_error_set(error, LS_ECONFIG, "%s: expected %s after it", option->name,
+                            option->value);
+    args->value[index] = argv[i + 1];
+    *used = 2;
+    return LS_OK;
+}
+
+int cmd_args_read(struct cmd_args *args, const char *page_name, int argc, char **argv,
+                  int words_max, struct ls_error *error)
+{
+    *args = (struct cmd_args){.page = cmd_page_of(page_name)};
+    LS_ASSERT(args->page && words_max <= CMD_WORDS_MAX);
+    bool options = true;
+    for (int i = 1, used; i < argc; i += used) {
+        used = 1;
+        if (options && strcmp(argv[i], "--") == 0) {
+            options = false;
+        } else if (options && argv[i][0] == '-' && argv[i][1]) {
+            int status = read_option(args, argc, argv, i, &used, error);
+            if (status)
+                return status;
+        } else if (args->words == words_max) {
+            return ls_error_set(error, LS_ECONFIG, "%.200s is one argument too many: expected %s",
+                                argv[i], *args->page->arguments ? args->page->arguments : "none");
+        } else {
+            args->word[args->words++] = argv[i];
+        }
+    }
+    return LS_OK;
+}
+
+const char *cmd_args_value(const struct cmd_args *args, const char *option)
+{
+    int index = option_index(args->page, option, strlen(option));
+    LS_ASSERT(index >= 0);
+    return args->value[index];
+}
+
+bool cmd_args_given(const struct cmd_args *args, const char *option)
+{
+    return cmd_args_value(args, option) != NULL;
+}
+
+int cmd_args_int(const struct cmd_args *args, const char *option, int64_t min, int64_t max,
+                 int64_t *out, struct ls_error *error)
+{
+    const char *text = cmd_args_value(args, option);
+    if (!text)
+        return LS_OK;
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || value < min || value > max) {
+        char bounds[64];
+        snprintf(bounds, sizeof bounds, "from %lld to %lld", (long long)min, (long long)max);
+        if (max == INT64_MAX)
+            snprintf(bounds, sizeof bounds, "of at least %lld", (long long)min);
+        return ls_error_set(error, LS_ECONFIG, "%s = %.100s: expected a whole number %s", option,
+                            text, bounds);
+    }
+    *out = value;
+    return LS_OK;
+}
+
+int cmd_args_real(const struct cmd_args *args, const char *option, double min, double max,
+                  double *out, struct ls_error *error)
+{
+    const char *text = cmd_args_value(args, option);
+    if (!text)
+        return LS_OK;
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value >= min && value <= max))
+        return ls_error_set(error, LS_ECONFIG, "%s = %.100s: expected a number from %g to %g",
+                            option, text, min, max);
+    *out = value;
+    return LS_OK;
+}
+
+int cmd_fail(const char *page_name, int status, const struct ls_error *error)
+{
+    fflush(stdout);
+    fprintf(stderr, "lockstep %s: %s\n", page_name,
+            error->text[0] ? error->text : ls_status_name(status));
+    return ls_exit_code(status);
+}

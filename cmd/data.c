@@ -1,0 +1,252 @@
+/* lockstep data prepare, lockstep data inspect: parsing and printing only. */
+#include "cmd.h"
+
+#include <lockstep/data.h>
+
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- prepare -------------------------------------------------------------------------------- */
+
+static volatile int stop_requested;
+
+static void request_stop(int signal_number)
+{
+    (void)signal_number;
+    stop_requested = 1;
+}
+
+static void print_split(const char *output, const char *name, const struct ls_prepare_split *split)
+{
+    printf("%s_%s  %" PRId64 " documents, %" PRId64 " tokens\n", output, name, split->documents,
+           split->tokens);
+}
+
+/* --input PATH... may come several times. The inputs are the words of the line, so dropping every
+ * "--input" leaves them in their order; kept[argc] takes the rest. Returns its count. */
+static int drop_input_option(int argc, char **argv, char **kept)
+{
+    static const char option[] = "--input";
+    size_t length = sizeof option - 1;
+    int count = 0;
+    for (int i = 0; i < argc; i++) {
+        if (strncmp(argv[i], option, length) == 0 && argv[i][length] == '=')
+            kept[count++] = argv[i] + length + 1;
+        else if (strcmp(argv[i], option) != 0)
+            kept[count++] = argv[i];
+    }
+    return count;
+}
+
+static int read_config(const struct cmd_args *args, struct ls_prepare_config *config,
+                       struct ls_error *error)
+{
+    int64_t workers = ls_max(1, ls_min(256, sysconf(_SC_NPROCESSORS_ONLN)));
+    *config = (struct ls_prepare_config){.inputs = args->word,
+                                         .inputs_count = args->words,
+                                         .output = cmd_args_value(args, "--output"),
+                                         .tokenizer = cmd_args_value(args, "--tokenizer"),
+                                         .validation = 0.1,
+                                         .json_key = cmd_args_value(args, "--json-keys"),
+                                         .append_eod = !cmd_args_given(args, "--no-append-eod"),
+                                         .stop = &stop_requested};
+    if (!config->append_eod && cmd_args_given(args, "--append-eod"))
+        return ls_error_set(error, LS_ECONFIG,
+                            "--append-eod and --no-append-eod contradict each other");
+    if (!config->inputs_count || !config->output || !config->tokenizer)
+        return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",
+                            !config->inputs_count ? "--input PATH..."
+                            : !config->output     ? "--output PREFIX"
+                                                  : "--tokenizer SPEC");
+    int rc = cmd_args_real(args, "--validation", 0, 0.999999, &config->validation, error);
+    if (!rc)
+        rc = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
+    config->workers = (int)workers;
+    return rc;
+}
+
+static int cmd_prepare(int argc, char **argv)
+{
+    struct ls_error error = {0};
+    struct cmd_args args;
+    struct ls_prepare_config config;
+    struct ls_prepare_report report;
+    char **kept = calloc((size_t)argc + 1, sizeof *kept);
+    int rc = kept ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for the arguments");
+    if (!rc)
+        rc = cmd_args_read(&args, "data prepare", drop_input_option(argc, argv, kept), kept,
+                           CMD_WORDS_MAX, &error);
+    if (!rc)
+        rc = read_config(&args, &config, &error);
+    if (!rc) {
+        struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND};
+        sigaction(SIGINT, &action, NULL);
+        sigaction(SIGTERM, &action, NULL);
+        rc = ls_data_prepare(&config, &report, &error);
+    }
+    free(kept);
+    if (rc)
+        return cmd_fail("data prepare", rc, &error);
+    print_split(config.output, "train", &report.train);
+    if (report.validation.tokens > 0)
+        print_split(config.output, "valid", &report.validation);
+    double tokens = (double)(report.train.tokens + report.validation.tokens);
+    double bytes = (double)report.text_bytes;
+    printf("%.0f bytes of text, %.4f tokens per byte, %.2f s, %.1f MB/s\n", bytes, tokens / bytes,
+           report.seconds, bytes / 1e6 / report.seconds);
+    return 0;
+}
+
+/* ---- inspect -------------------------------------------------------------------------------- */
+
+static void print_escaped(const struct ls_text *text)
+{
+    putchar('"');
+    for (size_t i = 0; i < text->count; i++) {
+        unsigned char c = (unsigned char)text->bytes[i];
+        if (c == '\n')
+            fputs("\\n", stdout);
+        else if (c == '\t')
+            fputs("\\t", stdout);
+        else if (c == '"' || c == '\\')
+            printf("\\%c", c);
+        else if (c < 32 || c == 127)
+            printf("\\x%02x", c);
+        else
+            putchar(c);
+    }
+    puts("\"");
+}
+
+static int print_first(const struct ls_token_store *store, int64_t count,
+                       const struct ls_tokenizer *tokenizer, struct ls_error *error)
+{
+    count = ls_min(count, ls_token_store_tokens(store));
+    int32_t *ids = malloc(((size_t)count + 1) * sizeof *ids);
+    if (!ids)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %" PRId64 " tokens", count);
+    int rc = ls_token_store_read(store, 0, count, INT32_MAX, ids, error);
+    if (!rc && count > 0) {
+        printf("  first      ");
+        for (int64_t i = 0; i < count; i++)
+            printf(" %d", ids[i]);
+        putchar('\n');
+    }
+    struct ls_text text = {0};
+    if (!rc && tokenizer && count > 0) {
+        rc = ls_decode(tokenizer, ids, count, &text, error);
+        if (!rc) {
+            printf("  decoded     ");
+            print_escaped(&text);
+        }
+    }
+    ls_text_release(&text);
+    free(ids);
+    return rc;
+}
+
+static int largest_id(const struct ls_token_store *store, int32_t *largest, struct ls_error *error)
+{
+    enum { BLOCK = 1 << 14 };
+    int32_t ids[BLOCK];
+    *largest = -1;
+    int64_t tokens = ls_token_store_tokens(store);
+    for (int64_t at = 0; at < tokens; at += BLOCK) {
+        int64_t count = ls_min(BLOCK, tokens - at);
+        int rc = ls_token_store_read(store, at, count, INT32_MAX, ids, error);
+        if (rc)
+            return rc;
+        for (int64_t i = 0; i < count; i++)
+            *largest = ids[i] > *largest ? ids[i] : *largest;
+    }
+    return LS_OK;
+}
+
+/* decode: a tokenizer's spec, or NULL for the one that made the store, where it is known. */
+static int inspect_store(const char *spec, int64_t tokens, const char *decode,
+                         struct ls_error *error)
+{
+    struct ls_token_store *store = NULL;
+    struct ls_tokenizer *tokenizer = NULL;
+    int rc = ls_token_store_open(spec, &store, error);
+    if (!rc && decode)
+        rc = ls_tokenizer_new(decode, &tokenizer, error);
+    else if (!rc)
+        ls_tokenizer_new_for_store(spec, &tokenizer, NULL);
+    for (int i = 0; !rc && i < ls_token_store_files(store); i++) {
+        struct ls_token_file file = ls_token_store_file(store, i);
+        printf("%s\n", file.path);
+        printf("  kind        %s\n", ls_token_file_kind_name(file.kind));
+        printf("  dtype       %s\n", ls_dtype_name(file.dtype));
+        if (file.kind == LS_TOKENS_MEGATRON) {
+            printf("  documents   %" PRId64 "\n", file.documents);
+            printf("  sequences   %" PRId64 "\n", file.sequences);
+        }
+        printf("  tokens      %" PRId64 "\n", file.tokens);
+    }
+    int32_t largest = -1;
+    if (!rc)
+        rc = largest_id(store, &largest, error);
+    if (!rc) {
+        printf("  largest id  %d\n", largest);
+        if (tokenizer)
+            printf("  tokenizer   %s, %" PRId64 " ids\n", ls_tokenizer_name(tokenizer),
+                   ls_tokenizer_vocabulary(tokenizer));
+        rc = print_first(store, tokens, tokenizer, error);
+    }
+    ls_tokenizer_free(tokenizer);
+    ls_token_store_close(store);
+    return rc;
+}
+
+static bool has_index(const char *prefix, const char *suffix, char path[PATH_MAX])
+{
+    char index[PATH_MAX + 8];
+    snprintf(path, PATH_MAX, "%s%s", prefix, suffix);
+    snprintf(index, sizeof index, "%s.idx", path);
+    return access(index, F_OK) == 0;
+}
+
+static int inspect(const char *spec, int64_t tokens, const char *decode, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    /* What prepare was told as --output names two stores. */
+    if (has_index(spec, "", path) || !has_index(spec, "_train", path))
+        return inspect_store(spec, tokens, decode, error);
+    int rc = inspect_store(path, tokens, decode, error);
+    if (!rc && has_index(spec, "_valid", path))
+        rc = inspect_store(path, tokens, decode, error);
+    return rc;
+}
+
+static int cmd_inspect(int argc, char **argv)
+{
+    struct ls_error error = {0};
+    struct cmd_args args;
+    int64_t tokens = 64;
+    int rc = cmd_args_read(&args, "data inspect", argc, argv, 1, &error);
+    if (!rc)
+        rc = cmd_args_int(&args, "--tokens", 0, 1 << 24, &tokens, &error);
+    if (!rc && args.words < 1)
+        rc = ls_error_set(&error, LS_ECONFIG, "PATH is missing: the token store to look at");
+    if (!rc)
+        rc = inspect(args.word[0], tokens, cmd_args_value(&args, "--decode"), &error);
+    return rc ? cmd_fail("data inspect", rc, &error) : 0;
+}
+
+int cmd_data(int argc, char **argv)
+{
+    if (argc >= 2 && strcmp(argv[1], "prepare") == 0)
+        return cmd_prepare(argc - 1, argv + 1);
+    if (argc >= 2 && strcmp(argv[1], "inspect") == 0)
+        return cmd_inspect(argc - 1, argv + 1);
+    struct ls_error error = {0};
+    int rc = ls_error_set(&error, LS_ECONFIG, "expected `prepare` or `inspect`%s%.100s",
+                          argc >= 2 ? ", not " : "", argc >= 2 ? argv[1] : "");
+    return cmd_fail("data", rc, &error);
+}

@@ -1,0 +1,62 @@
+/* lockstep doctor: what this machine offers, what is missing, and how to get it. */
+#include "doctor.h"
+
+#include "cmd.h"
+
+#include <stdarg.h>
+
+void doctor_row(const char *name, const char *format, ...)
+{
+    printf("  %-22s ", name);
+    va_list args;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+}
+
+void doctor_problem(struct doctor *doctor, const char *what, const char *remedy)
+{
+    doctor->problems++;
+    printf("  ! %s\n      to mend: %s\n", what, remedy);
+}
+
+void doctor_advice(struct doctor *doctor, const char *what, const char *remedy)
+{
+    doctor->advice++;
+    printf("  ~ %s\n      to improve: %s\n", what, remedy);
+}
+
+void doctor_bytes(double bytes, char text[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int unit = 0;
+    while (bytes >= 1024 && unit < 5) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, bytes < 10 && unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+    struct cmd_args args;
+    struct ls_error error = {0};
+    int status = cmd_args_read(&args, "doctor", argc, argv, 0, &error);
+    if (status)
+        return cmd_fail("doctor", status, &error);
+    struct doctor doctor = {0};
+    puts("lockstep " LS_VERSION);
+    doctor_processor(&doctor);
+    doctor_memory(&doctor);
+    doctor_libraries(&doctor);
+    doctor_mpi(&doctor);
+    if (doctor.problems) {
+        printf("\nTraining cannot run here: %d problem%s (marked !).\n", doctor.problems,
+               doctor.problems > 1 ? "s" : "");
+        return ls_exit_code(LS_ENOTSUP);
+    }
+    printf("\nTraining can run here%s\n",
+           doctor.advice ? "; what is marked ~ would make it better." : ".");
+    return 0;
+}

@@ -1,0 +1,27 @@
+/* What the parts of `lockstep doctor` share: rows of its report, and what they found. */
+#ifndef CMD_DOCTOR_H
+#define CMD_DOCTOR_H
+
+#include <lockstep/base.h>
+
+/* What was found missing. problems keep training from running; advice only costs speed or a
+ * feature. */
+struct doctor {
+    int problems, advice;
+};
+
+/* "  name              value" */
+void doctor_row(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A row that begins with an exclamation mark, and counts. remedy is a command or an advice. */
+void doctor_problem(struct doctor *doctor, const char *what, const char *remedy);
+void doctor_advice(struct doctor *doctor, const char *what, const char *remedy);
+/* "15.6 GiB" */
+void doctor_bytes(double bytes, char text[32]);
+
+/* The sections, each with its heading. */
+void doctor_processor(struct doctor *doctor);
+void doctor_memory(struct doctor *doctor);
+void doctor_libraries(struct doctor *doctor);
+void doctor_mpi(struct doctor *doctor);
+
+#endif

@@ -1,0 +1,99 @@
+/* The libraries and MPI. */
+#include "cmd.h"
+#include "doctor.h"
+
+#include <hwloc.h>
+#include <isa-l.h>
+#include <jansson.h>
+#include <libfyaml.h>
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+#include <zlib.h>
+#include <zstd.h>
+#ifdef LS_WITH_MPI
+#include <mpi.h>
+#endif
+
+static void print_dnnl(void)
+{
+    const dnnl_version_t *version = dnnl_version();
+    doctor_row("oneDNN", "%d.%d.%d (matrix products)", version->major, version->minor,
+               version->patch);
+}
+
+/* PCRE2 is used with Unicode properties; a build without them cannot run the tokenizers. */
+static void check_pcre2(struct doctor *doctor)
+{
+    char version[64] = "";
+    uint32_t unicode = 0, jit = 0;
+    pcre2_config(PCRE2_CONFIG_VERSION, version);
+    pcre2_config(PCRE2_CONFIG_UNICODE, &unicode);
+    pcre2_config(PCRE2_CONFIG_JIT, &jit);
+    doctor_row("PCRE2", "%s%s (tokenizers)", version, jit ? "" : ", no JIT");
+    if (!unicode)
+        doctor_problem(doctor, "PCRE2 was built without Unicode",
+                       "apt-get install --reinstall libpcre2-8-0");
+}
+
+void doctor_libraries(struct doctor *doctor)
+{
+    puts("\nLibraries");
+    print_dnnl();
+    doctor_row("OpenMP", "%d, at most %d threads (threads of a rank)", _OPENMP,
+               omp_get_max_threads());
+    unsigned hwloc = hwloc_get_api_version();
+    doctor_row("hwloc", "interface %u.%u (topology)", hwloc >> 16, hwloc >> 8 & 0xff);
+    doctor_row("libfyaml", "%s (configuration)", fy_library_version());
+    doctor_row("jansson", "%s (JSON)", jansson_version_str());
+    check_pcre2(doctor);
+    unsigned xxhash = XXH_versionNumber();
+    doctor_row("xxHash", "%u.%u.%u (state hash)", xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
+    doctor_row("ISA-L", "%d.%d.%d (checksums)", ISAL_MAJOR_VERSION, ISAL_MINOR_VERSION,
+               ISAL_PATCH_VERSION);
+    doctor_row("zstd", "%s (compressed corpora)", ZSTD_versionString());
+    doctor_row("zlib", "%s (compressed corpora)", zlibVersion());
+}
+
+/* Where PATH finds a program; false where it does not. */
+static bool find_program(const char *name, char *path, size_t bytes)
+{
+    const char *folders = getenv("PATH");
+    while (folders && *folders) {
+        int length = (int)strcspn(folders, ":");
+        snprintf(path, bytes, "%.*s/%s", length, folders, name);
+        if (access(path, X_OK) == 0)
+            return true;
+        folders += length + (folders[length] == ':');
+    }
+    return false;
+}
+
+void doctor_mpi(struct doctor *doctor)
+{
+    puts("\nMPI (processes and clusters; ranks as threads need none)");
+#ifdef LS_WITH_MPI
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length;
+    MPI_Get_library_version(version, &length);
+    version[strcspn(version, ",\n")] = '\0';
+    doctor_row("library", "%s", version);
+    char path[512];
+    bool launcher = find_program("mpirun", path, sizeof path);
+    doctor_row("mpirun", "%s", launcher ? path : "not found");
+    if (!launcher)
+        doctor_advice(doctor, "no mpirun: ranks can only be threads",
+                      "sudo apt-get install openmpi-bin");
+    if (find_program("srun", path, sizeof path))
+        doctor_row("srun", "%s", path);
+#else
+    doctor_row("library", "none in this build");
+    doctor_advice(doctor, "built without MPI: ranks can only be threads",
+                  "sudo apt-get install libopenmpi-dev openmpi-bin, then build again");
+#endif
+}

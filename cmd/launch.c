@@ -1,0 +1,72 @@
+#include "launch.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+int launch_cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static int mpi_run(const struct ls_config *config, launch_body *body, void *user,
+                   struct ls_error *error)
+{
+    struct ls_comm *world;
+    int status = ls_comm_mpi_new(&world, error);
+    if (status)
+        return status;
+    ls_comm_set_check(world, config->comm.check);
+    status = body(world, user, error);
+    ls_comm_free(world);
+    ls_mpi_finish();
+    return status;
+}
+
+struct thread_run {
+    const struct ls_config *config;
+    launch_body *body;
+    void *user;
+};
+
+static int thread_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct thread_run *run = user;
+    ls_comm_set_check(world, run->config->comm.check);
+    return run->body(world, run->user, error);
+}
+
+int launch_ranks(const struct ls_config *config, launch_body *body, void *user,
+                 struct ls_error *error)
+{
+    bool mpi = config->comm.transport == LS_TRANSPORT_MPI ||
+               (config->comm.transport == LS_CONFIG_AUTO && ls_mpi_launched());
+    if (mpi)
+        return mpi_run(config, body, user, error);
+    struct thread_run run = {config, body, user};
+    return ls_world_run((int)config->parallel.dp, thread_body, &run, error);
+}
+
+int launch_config(struct ls_config *config, const char *const *defaults, const char *const *words,
+                  int count, struct ls_error *error)
+{
+    ls_config_defaults(config);
+    int status = LS_OK, files = 0;
+    for (; defaults && *defaults && !status; defaults++)
+        status = ls_config_set(config, *defaults, error);
+    for (int i = 0; i < count && !status; i++) {
+        if (strchr(words[i], '='))
+            continue;
+        if (files++)
+            return ls_error_set(error, LS_ECONFIG,
+                                "%s: one configuration file is expected; overrides are written "
+                                "key=value",
+                                words[i]);
+        status = ls_config_load_file(config, words[i], error);
+    }
+    for (int i = 0; i < count && !status; i++)
+        if (strchr(words[i], '='))
+            status = ls_config_set(config, words[i], error);
+    return status ? status : ls_train_resolve(config, error);
+}

@@ -1,0 +1,113 @@
+/* lockstep: finds the sub-command and hands over. */
+#include "cmd.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const struct {
+    const char *name; /* one word, or two for those of bench */
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"bench step", cmd_bench_step},
+    {"data", cmd_data},
+    {"doctor", cmd_doctor},
+    {"eval", cmd_eval},
+    {"generate", cmd_generate},
+    {"help", cmd_help},
+    {"plot", cmd_plot},
+    {"train", cmd_train},
+};
+
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
+
+static int command_index(const char *name)
+{
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* "bench gemm" of `lockstep bench gemm ...`, "" where there is no second word. */
+static void two_words(int argc, char **argv, char *name, size_t bytes)
+{
+    name[0] = '\0';
+    if (argc > 2 && argv[2][0] != '-')
+        snprintf(name, bytes, "%s %s", argv[1], argv[2]);
+}
+
+/* `--help` or `-h` before "--" shows the page of the command, whatever else is there. */
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[CMD_PAGES_MAX];
+    const char *near = ls_nearest(name, names, cmd_page_names(names));
+    struct ls_error error;
+    fputs("lockstep: ", stderr);
+    ls_error_set(&error, LS_ECONFIG, "unknown command %.100s%s%s%s", name,
+                 near ? "; did you mean " : "", near ? near : "",
+                 near ? "?" : " (lockstep help lists them)");
+    fprintf(stderr, "%s\n", error.text);
+    return ls_exit_code(LS_ECONFIG);
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        cmd_print_overview(stderr);
+        return ls_exit_code(LS_ECONFIG);
+    }
+    const char *first = argv[1];
+    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
+        cmd_print_overview(stdout);
+        return 0;
+    }
+    if (strcmp(first, "--version") == 0) {
+        puts("lockstep " LS_VERSION);
+        return 0;
+    }
+    char both[64];
+    two_words(argc, argv, both, sizeof both);
+    if (wants_help(argc, argv)) {
+        const struct cmd_page *page = cmd_page_of(both);
+        page = page ? page : cmd_page_of(first);
+        if (page) {
+            cmd_print_page(stdout, page);
+            return 0;
+        }
+    }
+    int index = command_index(both), skip = 2;
+    if (index < 0) {
+        index = command_index(first);
+        skip = 1;
+    }
+    if (index >= 0)
+        return commands[index].run(argc - skip, argv + skip);
+    const struct cmd_page *family = cmd_page_of(first);
+    if (family && !*both) {
+        cmd_print_page(stderr, family);
+        return ls_exit_code(LS_ECONFIG);
+    }
+    return unknown_command(family ? both : first);
+}
+
+int main(int argc, char **argv)
+{
+    int code = dispatch(argc, argv);
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        struct ls_error error;
+        int status =
+            ls_error_errno(&error, errno ? errno : EIO, "lockstep: cannot write the output");
+        fprintf(stderr, "%s\n", error.text);
+        return code ? code : ls_exit_code(status);
+    }
+    return code;
+}

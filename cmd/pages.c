@@ -1,0 +1,180 @@
+/* The manual: every sub-command, its arguments and options. */
+#include "cmd.h"
+
+#include <string.h>
+
+#define OPTIONS(name) static const struct cmd_option name[]
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, NULL, NULL                                                                           \
+    }
+
+OPTIONS(none) = {END};
+OPTIONS(train_options) = {
+    {"--dry-run", NULL, "check configuration, layout and data, show the plan, and stop there"},
+    {"--help-config", NULL, "list every configuration key with its default, and exit"},
+    END};
+OPTIONS(eval_options) = {{"--samples", "N", "evaluate on at most N sequences (default: all)"},
+                         {"--threads", "N", "use N threads (default: all cores)"},
+                         END};
+OPTIONS(generate_options) = {
+    {"--prompt", "TEXT", "what to continue (default: the start of a document)"},
+    {"--tokens", "N", "generate at most N tokens (default: 128)"},
+    {"--temperature", "T", "divide the logits by T; 0 always takes the likeliest (default: 0.8)"},
+    {"--top-k", "K", "draw from the K likeliest tokens; 0 from all (default: 0)"},
+    {"--top-p", "P", "draw from the likeliest tokens that together have P (default: 1)"},
+    {"--seed", "N", "seed of the draw; the same seed gives the same text (default: 1234)"},
+    {"--threads", "N", "use N threads (default: all cores)"},
+    END};
+OPTIONS(prepare_options) = {
+    {"--input", "PATH...", "text, JSONL (.gz and .zst too), or folders of them"},
+    {"--output", "PREFIX", "write PREFIX_train.bin and .idx, PREFIX_valid.bin and .idx"},
+    {"--tokenizer", "SPEC", "`byte`, or a folder that holds GPT-2's vocab.json and merges.txt"},
+    {"--validation", "SHARE", "share of the tokens that is kept for validation (default: 0.1)"},
+    {"--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"},
+    {"--append-eod", NULL, "end each document with the end-of-document token (the default)"},
+    {"--no-append-eod", NULL, "do not"},
+    {"--workers", "N", "tokenise with N threads (default: all cores)"},
+    END};
+OPTIONS(inspect_options) = {{"--tokens", "N", "show the first N tokens (default: 64)"},
+                            {"--decode", "SPEC", "show them as text of this tokenizer"},
+                            END};
+OPTIONS(plot_options) = {
+    {"--output", "FILE", "where to draw (default: loss.svg in the run's directory)"}, END};
+OPTIONS(help_options) = {
+    {"--list", NULL, "names of all pages, one a line, as --man takes them"},
+    {"--man", "PAGE", "the page as troff, for man(1); `lockstep` is the program's own"},
+    {"--config", NULL, "every configuration key with its default"},
+    {"--config-markdown", NULL, "the same as Markdown: doc/configuration.md"},
+    {"--exit-codes", NULL, "the exit codes as Markdown: doc/exit-codes.md"},
+    END};
+
+static const struct cmd_page pages[] = {
+    {"train", "[CONFIG.yaml] [key=value]...", "train a model",
+     "Trains what the configuration describes and writes a run directory: the resolved "
+     "config.yaml, "
+     "metrics.jsonl (one object a step), TensorBoard events and checkpoints.\n\n"
+     "parallel.dp ranks share the work. They are threads of this process, unless mpirun or srun "
+     "started the program: then each process is one rank. However the work is cut - ranks, "
+     "micro-batches, threads, transport - the losses and the final state are the same, bit for "
+     "bit.\n\n"
+     "SIGINT and SIGTERM finish the step, save a checkpoint and exit; a second one ends at once. "
+     "train.resume=auto goes on from the newest checkpoint, with the same result as if nothing had "
+     "happened.",
+     train_options,
+     "lockstep train configs/demo.yaml\n"
+     "lockstep train configs/demo.yaml parallel.dp=4 train.steps=500 train.resume=auto\n"
+     "mpirun -n 4 lockstep train configs/demo.yaml parallel.dp=4\n"},
+    {"eval", "RUN [DATA]", "evaluate a trained model",
+     "Loads the newest checkpoint of a run directory and prints its loss on DATA (a token store, "
+     "or "
+     "an llm.c token file), or on the run's own data.valid: in nats and bits a token, and in bits "
+     "a "
+     "byte of text.",
+     eval_options, "lockstep eval runs/demo\nlockstep eval runs/demo corpus_valid --samples 256\n"},
+    {"generate", "RUN", "continue a text with a trained model",
+     "Loads the newest checkpoint of a run directory and prints the prompt's continuation.",
+     generate_options,
+     "lockstep generate runs/demo --prompt \"In the beginning\" --tokens 200 --top-p 0.9\n"},
+    {"data", "prepare|inspect ...", "turn text into tokens, and look at token files",
+     "`lockstep data prepare` makes a token store from text; `lockstep data inspect` shows what a "
+     "token file holds.",
+     none, NULL},
+    {"data prepare", "--input PATH... --output PREFIX --tokenizer SPEC", "turn text into tokens",
+     "Reads text files (one document each), JSONL files (one document a line) and folders of them, "
+     "and writes a train and a validation store in Megatron's .bin/.idx format. Nothing appears "
+     "under its final name before it is complete. The tokenizer's name is kept beside the stores, "
+     "so that training, evaluation and generation find it.\n\n"
+     "Bytes that are not UTF-8 are kept as they are.",
+     prepare_options,
+     "lockstep data prepare --input book.txt --output corpus --tokenizer byte\n"
+     "lockstep data prepare --input web.jsonl.zst --output web --tokenizer gpt2/ --workers 8\n"},
+    {"data inspect", "PATH", "show what a token file holds",
+     "PATH is the prefix of a .bin/.idx pair, or an llm.c token file. Prints its kind, the type of "
+     "its tokens, how many sequences, documents and tokens it holds, and its first tokens.",
+     inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
+    {"bench", "gemm|comm|ops|step ...", "measure this machine",
+     "`lockstep bench gemm`: matrix products; `bench comm`: collectives; `bench ops`: the other "
+     "kernels; `bench step`: whole training steps. Each compares with the machine's own limit, "
+     "measured in the same run.",
+     none, NULL},
+    {"bench gemm", "[key=value]...", "measure matrix products",
+     "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one large "
+     "oneDNN product measured in turns with them.",
+     none, "lockstep bench gemm\n"},
+    {"bench comm", "[ranks=N] [bytes=N]", "measure collectives",
+     "Prints time and bandwidth of an all-reduce for a range of sizes, beside the bandwidth of a "
+     "copy; under mpirun, beside MPI_Allreduce.",
+     none, "lockstep bench comm ranks=2\nmpirun -n 2 lockstep bench comm\n"},
+    {"bench ops", "[key=value]...", "measure the other kernels",
+     "Prints the bandwidth of each kernel and its share of the bandwidth of a copy.", none,
+     "lockstep bench ops\n"},
+    {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",
+     "Trains a few steps on made-up tokens and prints one JSON object: tokens a second, time of a "
+     "step, peak memory, the rate of matrix products and its share of the machine's.",
+     none, "lockstep bench step model.preset=gpt2-124m batch.global=4 parallel.dp=2\n"},
+    {"doctor", "", "show what this machine offers and what is missing",
+     "Prints CPU, instruction sets, caches, memory, limits, libraries and MPI. What is missing is "
+     "shown with the command that installs it. Exits with 0 where training can run.",
+     none, NULL},
+    {"plot", "RUN", "draw a run's losses",
+     "Draws the training and validation losses of RUN/metrics.jsonl as an SVG picture.",
+     plot_options, "lockstep plot runs/demo\n"},
+    {"help", "[PAGE]", "show this manual", "Shows the page of a sub-command.", help_options,
+     "lockstep help train\nlockstep help --man train | man -l -\n"},
+};
+
+enum { PAGE_COUNT = sizeof pages / sizeof pages[0] };
+_Static_assert(sizeof pages / sizeof pages[0] <= (size_t)CMD_PAGES_MAX, "CMD_PAGES_MAX holds all");
+
+const struct cmd_page *cmd_pages(size_t *count)
+{
+    *count = PAGE_COUNT;
+    return pages;
+}
+
+/* Man pages have a dash where the command line has a space. */
+static bool is_name(const char *name, const char *given)
+{
+    while (*name && (*name == *given || (*name == ' ' && *given == '-'))) {
+        name++;
+        given++;
+    }
+    return *name == *given;
+}
+
+const struct cmd_page *cmd_page_of(const char *name)
+{
+    for (int i = 0; i < PAGE_COUNT; i++)
+        if (is_name(pages[i].name, name))
+            return &pages[i];
+    return NULL;
+}
+
+size_t cmd_page_names(const char **names)
+{
+    for (int i = 0; i < PAGE_COUNT; i++)
+        names[i] = pages[i].name;
+    return PAGE_COUNT;
+}
+
+const struct cmd_exit_code *cmd_exit_codes(void)
+{
+    static const struct cmd_exit_code codes[] = {
+        {LS_OK, "done"},
+        {1, "an error without a code of its own (such as a check that failed)"},
+        {LS_ECONFIG, "the command line or the configuration is wrong"},
+        {LS_ELAYOUT, "the recipe does not admit this layout (ranks, micro-batches)"},
+        {LS_EDATA, "a data file (corpus, tokens, tokenizer) is malformed or does not fit"},
+        {LS_ECKPT, "a checkpoint is damaged or belongs to another recipe"},
+        {LS_EIO, "the system refused to read or write"},
+        {LS_ENOSPC, "no space left where a file was being written"},
+        {LS_ENOMEM, "memory could not be had"},
+        {LS_ECOMM, "a collective failed, did not match, or timed out"},
+        {LS_ENUMERIC, "a loss or a gradient is not finite"},
+        {LS_ESTOPPED, "stopped by SIGINT or SIGTERM after saving a checkpoint: resume goes on"},
+        {LS_ENOTSUP, "this build or machine lacks what was asked for"},
+        {0, NULL},
+    };
+    return codes;
+}

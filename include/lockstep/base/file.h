@@ -1,0 +1,76 @@
+/* lockstep/base/file.h - a file that appears under its name complete or not at all.
+ *
+ *   struct ls_atomic_file file;
+ *   ls_atomic_file_open(&file, path, NULL, error)    writes to "<path>.tmp-<pid>"
+ *   ls_atomic_file_write(&file, data, bytes)         as often as needed
+ *   ls_atomic_file_commit(&file, error)              flush, fsync, rename, fsync of the directory
+ *   or ls_atomic_file_abort(&file)                   removes the temporary file
+ *
+ * The first failure is kept in the file: later writes do nothing and commit reports it, after
+ * removing the temporary, so a caller may check only the commit. Everything here is Local.
+ */
+#ifndef LOCKSTEP_BASE_FILE_H
+#define LOCKSTEP_BASE_FILE_H
+
+#include <lockstep/base.h>
+
+#include <limits.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Makes system calls fail on demand, so that tests can fail the n-th of them for every n. before()
+ * runs ahead of each call that changes the disk (open, write, fsync, rename, mkdir); a result other
+ * than 0 is the errno that the call is to fail with, without being made. */
+struct ls_fault {
+    int (*before)(void *user, const char *call);
+    void *user;
+};
+
+/* The errno to fail with, 0 to go on. fault may be NULL. */
+static inline int ls_fault_check(const struct ls_fault *fault, const char *call)
+{
+    return fault ? fault->before(fault->user, call) : 0;
+}
+
+/* Fields are private. */
+struct ls_atomic_file {
+    int fd; /* -1 once closed */
+    const struct ls_fault *fault;
+    struct ls_error error; /* the first failure; code LS_OK while there is none */
+    unsigned char *buffer; /* gathers small writes */
+    size_t buffered;
+    uint64_t size;    /* bytes accepted so far */
+    uint64_t on_disk; /* of these, handed to the system */
+    uint64_t started; /* of these, asked to be written back */
+    char path[PATH_MAX], temporary[PATH_MAX];
+};
+
+/* Creates "<path>.tmp-<pid>" beside path (an older one is replaced). fault may be NULL and is
+ * borrowed. On failure the file needs no abort. Errors: LS_EIO, LS_ENOSPC, LS_ENOMEM, and LS_EINVAL
+ * for a path that is too long. */
+int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const struct ls_fault *fault,
+                        struct ls_error *error);
+/* Appends. Large pieces go to the system straight from data; O(1) memory. Returns the code of the
+ * first failure so far. */
+int ls_atomic_file_write(struct ls_atomic_file *file, const void *data, size_t bytes);
+/* Appends formatted text of less than 4096 bytes. */
+int ls_atomic_file_printf(struct ls_atomic_file *file, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Makes the file durable and gives it its name, replacing an older file of that name. On any
+ * failure, of this call or an earlier write, the temporary is removed, the older file stays, and
+ * the first failure's code and text are returned. The file is closed either way. */
+int ls_atomic_file_commit(struct ls_atomic_file *file, struct ls_error *error);
+/* Closes and removes the temporary. Does nothing after a commit or abort. */
+void ls_atomic_file_abort(struct ls_atomic_file *file);
+
+/* fsync of a directory, so that names created or renamed in it survive a power cut. */
+int ls_directory_sync(const char *path, const struct ls_fault *fault, struct ls_error *error);
+/* mkdir -p: creates path and its missing parents; an existing directory is success. */
+int ls_directory_make(const char *path, const struct ls_fault *fault, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

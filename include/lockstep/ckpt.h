@@ -1,0 +1,170 @@
+/* lockstep/ckpt.h - tensors in files: safetensors, and the checkpoints of a run.
+ *
+ *   struct ls_safetensors          a file mapped read-only and validated
+ *   struct ls_safetensors_writer   a file written in one pass
+ *   struct ls_checkpoint_writer    RUN/checkpoints/step-%08d/, complete or absent
+ *   struct ls_checkpoint           one of them, verified
+ *
+ * Format: https://github.com/huggingface/safetensors. Everything here is Local: one rank writes,
+ * any rank reads. A damaged file is LS_ECKPT with the file, the tensor, what was expected and what
+ * was found; a refusal of the system is LS_EIO or LS_ENOSPC.
+ */
+#ifndef LOCKSTEP_CKPT_H
+#define LOCKSTEP_CKPT_H
+
+#include <lockstep/base.h>
+#include <lockstep/base/file.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LS_TENSOR_DIMS_MAX = 8 };
+
+/* ---- reading safetensors -------------------------------------------------------------------- */
+
+/* Borrowed from the open file, all of it. */
+struct ls_tensor_view {
+    const char *name;
+    const char *dtype_name; /* as in the file: "F32", "BF16", "F8_E4M3", ... */
+    bool dtype_known;       /* dtype is valid: ls_dtype has this type (BOOL reads as LS_U8) */
+    enum ls_dtype dtype;
+    int dims;                          /* 0 for a scalar */
+    int64_t shape[LS_TENSOR_DIMS_MAX]; /* row-major, slowest first */
+    const void *data; /* mapped; on a multiple of the element's size in any file written here, and
+                         in any whose header is padded as the format advises */
+    size_t bytes;
+};
+
+/* Maps path and checks all of it but the tensors' values: header size, UTF-8, JSON without
+ * duplicate keys, dtypes, shapes of at most 8 dims, every tensor's size, no hole and no overlap
+ * between tensors, the file's size. Pages are read when they are touched. */
+struct ls_safetensors;
+int ls_safetensors_open(struct ls_safetensors **out, const char *path, struct ls_error *error);
+/* Unmaps: views of the file end here. file may be NULL. */
+void ls_safetensors_close(struct ls_safetensors *file);
+size_t ls_safetensors_count(const struct ls_safetensors *file);
+/* Tensor i of the count, in the order of their data. */
+const struct ls_tensor_view *ls_safetensors_at(const struct ls_safetensors *file, size_t i);
+/* The tensor of that name, NULL if there is none. */
+const struct ls_tensor_view *ls_safetensors_find(const struct ls_safetensors *file,
+                                                 const char *name);
+/* The metadata string of that key, NULL if there is none. Borrowed. */
+const char *ls_safetensors_metadata(const struct ls_safetensors *file, const char *key);
+/* As find, for a caller who knows what must be there: LS_ECKPT names the tensor that is missing or
+ * has another dtype or shape, with both. */
+int ls_safetensors_require(const struct ls_safetensors *file, const char *name, enum ls_dtype dtype,
+                           int dims, const int64_t *shape, const struct ls_tensor_view **view,
+                           struct ls_error *error);
+
+/* ---- writing safetensors -------------------------------------------------------------------- */
+
+/* A tensor to be written. */
+struct ls_tensor_entry {
+    const char *name;
+    enum ls_dtype dtype;
+    int dims;
+    int64_t shape[LS_TENSOR_DIMS_MAX];
+    const void *data; /* where the whole tensor lies; ignored by a caller that streams it */
+};
+struct ls_metadata {
+    const char *key, *value;
+};
+
+/* Declares every tensor and writes the header; nothing is kept under the final name until commit.
+ * Names must differ, and none may be "__metadata__". Entries and their names are borrowed until
+ * commit or abort. {"format": "pt"} is always in the metadata. fault may be NULL. */
+struct ls_safetensors_writer;
+int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *path,
+                               const struct ls_tensor_entry *entries, size_t count,
+                               const struct ls_metadata *metadata, size_t metadata_count,
+                               const struct ls_fault *fault, struct ls_error *error);
+/* The tensor whose data the file takes next (entries in descending dtype, then by name), NULL when
+ * all are there. It stays the same until all of its bytes were appended. */
+const struct ls_tensor_entry *
+ls_safetensors_writer_next(const struct ls_safetensors_writer *writer);
+/* Appends the next bytes of the next tensor; LS_EINVAL names a tensor that gets too many. Large
+ * pieces go to the system straight from data. */
+int ls_safetensors_writer_append(struct ls_safetensors_writer *writer, const void *data,
+                                 size_t bytes, struct ls_error *error);
+/* Checks that every declared byte came (LS_EINVAL), makes the file durable and gives it its name.
+ * Frees the writer, also on failure. size and digest (XXH3-128 of the file, 32 hexadecimal digits)
+ * may be NULL. */
+int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, uint64_t *size,
+                                 char digest[33], struct ls_error *error);
+/* Removes what was written and frees the writer, which may be NULL. */
+void ls_safetensors_writer_abort(struct ls_safetensors_writer *writer);
+
+/* Writes a whole file from entries whose data is in memory. */
+int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries, size_t count,
+                        const struct ls_metadata *metadata, size_t metadata_count,
+                        struct ls_error *error);
+
+/* ---- checkpoints ---------------------------------------------------------------------------- */
+
+/* A checkpoint is the directory RUN/checkpoints/step-%08d/ with
+ *   model.safetensors       parameters, F32, by their logical names
+ *   optimizer.safetensors   optimizer states: "exp_avg.<parameter>", ...
+ *   state.json              the fields below; size and XXH3-128 of both files; its own digest
+ * It is written as step-%08d.tmp/, made durable, and renamed: a directory of the final name is
+ * complete. */
+struct ls_checkpoint_state {
+    int64_t step, samples, tokens; /* done; consumed */
+    double loss_scale;             /* 1 where none is used */
+    const char *recipe_digest;     /* of the recipe's keys */
+    const char *recipe;            /* the resolved recipe, as text */
+    const char *fingerprint;       /* instruction set, library versions, compiler */
+    const char *hash;              /* state hash, hexadecimal; "" where not computed */
+};
+enum ls_checkpoint_part { LS_CKPT_MODEL, LS_CKPT_OPTIMIZER };
+
+/* Streaming: open, then for each part begin, append until next is NULL, end; then commit. The
+ * state's strings are borrowed until commit or abort. A leftover of an interrupted write of the
+ * same step is removed. */
+struct ls_checkpoint_writer;
+int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run_directory,
+                              const struct ls_checkpoint_state *state, const struct ls_fault *fault,
+                              struct ls_error *error);
+/* *tensors takes the part's data through ls_safetensors_writer_next and _append. */
+int ls_checkpoint_writer_begin(struct ls_checkpoint_writer *writer, enum ls_checkpoint_part part,
+                               const struct ls_tensor_entry *entries, size_t count,
+                               struct ls_safetensors_writer **tensors, struct ls_error *error);
+int ls_checkpoint_writer_end(struct ls_checkpoint_writer *writer, struct ls_error *error);
+/* Writes state.json and gives the directory its name; a checkpoint of the same step is replaced.
+ * Both parts must have been written. Frees the writer, also on failure, when nothing is left of
+ * what it wrote. */
+int ls_checkpoint_writer_commit(struct ls_checkpoint_writer *writer, struct ls_error *error);
+/* Removes what was written and frees the writer, which may be NULL. */
+void ls_checkpoint_writer_abort(struct ls_checkpoint_writer *writer);
+
+/* All of the above from entries whose data is in memory. */
+int ls_checkpoint_save(const char *run_directory, const struct ls_checkpoint_state *state,
+                       const struct ls_tensor_entry *model, size_t model_count,
+                       const struct ls_tensor_entry *optimizer, size_t optimizer_count,
+                       const struct ls_fault *fault, struct ls_error *error);
+
+/* Strings and files belong to the checkpoint. */
+struct ls_checkpoint {
+    char directory[PATH_MAX];
+    struct ls_checkpoint_state state;
+    struct ls_safetensors *model, *optimizer;
+};
+/* Opens one checkpoint directory and verifies it: state.json, sizes and digests of both files (each
+ * is read once), and all that ls_safetensors_open checks. */
+int ls_checkpoint_open(struct ls_checkpoint **out, const char *directory, struct ls_error *error);
+/* checkpoint may be NULL. */
+void ls_checkpoint_close(struct ls_checkpoint *checkpoint);
+/* Opens the newest checkpoint of a run that is whole. *out is NULL, with success, where the run has
+ * none. Each damaged one that is passed over is a warning in log (NULL is allowed); if every one is
+ * damaged, LS_ECKPT tells what is wrong with the newest. Directories that end in .tmp are
+ * interrupted writes and are not looked at. */
+int ls_checkpoint_find_latest(struct ls_checkpoint **out, const char *run_directory,
+                              const struct ls_log *log, struct ls_error *error);
+/* Removes all but the newest keep checkpoints of a run, and what interrupted writes left. One
+ * whose state.json or file sizes are wrong does not count towards keep. keep <= 0 keeps all. */
+int ls_checkpoint_prune(const char *run_directory, int keep, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,256 @@
+/* lockstep/config.h - what to train and how: one struct, one table of keys.
+ *
+ * Every key is declared once, in the table that ls_config_keys returns: name, type, default, bounds
+ * or words, help, and whether it belongs to the recipe (may change the bits of the result) or to
+ * the layout (may not). Reading, writing, `lockstep train --help-config`, the man page and
+ * doc/configuration.md all derive from that table.
+ *
+ * Order of calls:
+ *
+ *   struct ls_config config;
+ *   ls_config_defaults(&config);
+ *   ls_config_load_file(&config, "run.yaml", &error)     any number of files; later ones win
+ *   ls_config_set(&config, "optim.lr=3e-4", &error)      overrides; they win over files
+ *   ls_config_resolve(&config, tokenizer_vocab, &error)  fills what is automatic, checks the whole
+ *   ... config.model, config.optim.lr, ...
+ *
+ * The file is YAML 1.2 (so JSON too). `optim.lr: 3e-4` and `optim: {lr: 3e-4}` are the same key. An
+ * unknown key, a key given twice, a value of the wrong type or out of range and combinations that
+ * cannot be honoured are LS_ECONFIG; the text names file:line:column, key, value, what was
+ * expected.
+ *
+ * The struct is a plain value: copy it freely. Everything here is Local.
+ */
+#ifndef LOCKSTEP_CONFIG_H
+#define LOCKSTEP_CONFIG_H
+
+#include <lockstep/base.h>
+#include <lockstep/comm.h>
+#include <lockstep/nn.h>
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    LS_CONFIG_TEXT_BYTES = 512, /* a text value with its terminator */
+    LS_CONFIG_KEYS_MAX = 128,
+    LS_CONFIG_AUTO = -1, /* "auto" of an enumerated key */
+};
+
+enum ls_config_optimizer { LS_CONFIG_ADAMW, LS_CONFIG_SGD, LS_CONFIG_LION };
+enum ls_config_schedule {
+    LS_CONFIG_CONSTANT,
+    LS_CONFIG_LINEAR,
+    LS_CONFIG_COSINE,
+    LS_CONFIG_INVERSE_SQRT,
+    LS_CONFIG_WSD,
+};
+enum ls_config_mode { LS_CONFIG_ORDERED, LS_CONFIG_FAST };
+enum ls_config_nonfinite { LS_CONFIG_STOP, LS_CONFIG_SKIP };
+enum ls_config_progress { LS_CONFIG_LIVE, LS_CONFIG_PLAIN, LS_CONFIG_OFF }; /* or LS_CONFIG_AUTO */
+
+/* Group `model` as it is written. Zero and LS_CONFIG_AUTO stand for what ls_config_resolve fills
+ * in, here and in struct ls_config's `model`. */
+struct ls_config_model {
+    char preset[LS_CONFIG_TEXT_BYTES];
+    int arch; /* enum ls_arch */
+    int64_t vocab, vocab_multiple, layers, channels, heads, kv_heads, head_dim, ffn, context;
+    int tied, bias; /* 0, 1 or LS_CONFIG_AUTO */
+    int activation; /* enum ls_activation or LS_CONFIG_AUTO */
+    double norm_epsilon, rope_theta, rope_factor, rope_low_freq_factor, rope_high_freq_factor;
+    int64_t rope_original_context;
+    double dropout, init_std;
+    int64_t seed;
+};
+
+struct ls_config_data {
+    char train[LS_CONFIG_TEXT_BYTES];     /* prefix of .bin/.idx, or an llm.c token file */
+    char valid[LS_CONFIG_TEXT_BYTES];     /* the same, "" for none */
+    char tokenizer[LS_CONFIG_TEXT_BYTES]; /* "" = found beside the data */
+    int64_t sequence;                     /* tokens of a sequence */
+    bool shuffle;
+    int64_t seed;
+};
+
+struct ls_config_batch {
+    int64_t global; /* sequences of one optimizer step */
+    int64_t micro;  /* sequences of one micro-batch of one rank; 0 = chosen by the trainer */
+    int64_t rampup_start, rampup_increment, rampup_samples; /* sequences; 0 = no ramp-up */
+};
+
+struct ls_config_optim {
+    enum ls_config_optimizer name;
+    double lr, beta1, beta2, epsilon, weight_decay, momentum;
+    bool nesterov;
+    double clip; /* global norm; 0 = off */
+    enum ls_config_schedule schedule;
+    int64_t warmup_steps, decay_steps, cooldown_steps;
+    double min_ratio;
+};
+
+struct ls_config_numerics {
+    enum ls_dtype precision; /* LS_F32 or LS_BF16 */
+    enum ls_config_mode mode;
+    int64_t tp_tiles, seq_tiles, leaf_sequences;
+    int isa; /* enum ls_isa or LS_CONFIG_AUTO, which ranks settle at start */
+};
+
+struct ls_config_parallel {
+    int64_t dp;
+    int64_t threads; /* of each rank; 0 = cores / ranks on this machine, at least 1 */
+};
+
+struct ls_config_comm {
+    int transport; /* enum ls_transport or LS_CONFIG_AUTO */
+    int64_t bucket_mb;
+    bool check;
+};
+
+struct ls_config_train {
+    int64_t steps;
+    char out[LS_CONFIG_TEXT_BYTES];    /* the run's directory */
+    char resume[LS_CONFIG_TEXT_BYTES]; /* "never", "auto" or the path of a checkpoint */
+    int64_t save_every, keep;
+    enum ls_config_nonfinite on_nonfinite;
+};
+
+struct ls_config_eval {
+    int64_t every, samples; /* steps; sequences */
+};
+
+struct ls_config_sample {
+    int64_t every; /* steps */
+    char prompt[LS_CONFIG_TEXT_BYTES];
+    int64_t tokens;
+    double temperature;
+    int64_t top_k;
+    double top_p;
+};
+
+struct ls_config_log {
+    int64_t hash_every; /* steps; 0 = only the last step */
+    bool tensorboard, trace;
+    int progress; /* enum ls_config_progress or LS_CONFIG_AUTO */
+    enum ls_log_level level;
+};
+
+/* Where a key's value was given: line > 0 a file, LS_CONFIG_FROM_OVERRIDE an override, 0 nowhere
+ * (it is the default, a preset's, or was filled in). */
+struct ls_config_origin {
+    int line, column; /* from 1 */
+};
+enum { LS_CONFIG_FROM_OVERRIDE = -1 };
+
+struct ls_config {
+    struct ls_model_config model; /* valid after ls_config_resolve */
+    struct ls_config_model model_keys;
+    struct ls_config_data data;
+    struct ls_config_batch batch;
+    struct ls_config_optim optim;
+    struct ls_config_numerics numerics;
+    struct ls_config_parallel parallel;
+    struct ls_config_comm comm;
+    struct ls_config_train train;
+    struct ls_config_eval eval;
+    struct ls_config_sample sample;
+    struct ls_config_log log;
+
+    char path[LS_CONFIG_TEXT_BYTES];                    /* the file last loaded, "" for none */
+    struct ls_config_origin origin[LS_CONFIG_KEYS_MAX]; /* by index of the table */
+};
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+enum ls_config_type {
+    LS_CONFIG_INT,   /* int64_t */
+    LS_CONFIG_REAL,  /* double */
+    LS_CONFIG_BOOL,  /* bool */
+    LS_CONFIG_WORD,  /* int: one of words */
+    LS_CONFIG_STRING /* char[LS_CONFIG_TEXT_BYTES] */
+};
+
+enum ls_config_part {
+    LS_CONFIG_RECIPE, /* may change the bits of the result */
+    LS_CONFIG_LAYOUT, /* may not */
+    LS_CONFIG_RUN,    /* how long, where to, what to show: no part of either */
+};
+
+struct ls_config_word {
+    const char *word; /* NULL ends the list */
+    int value;
+};
+
+struct ls_config_key {
+    const char *name; /* "group.key" */
+    enum ls_config_type type;
+    enum ls_config_part part;
+    const char *initial; /* the default, as it is written in a file */
+    double min, max;     /* LS_CONFIG_INT, LS_CONFIG_REAL: bounds, inclusive unless open */
+    bool min_open, max_open;
+    const struct ls_config_word *words; /* LS_CONFIG_WORD */
+    const char *help;
+    size_t offset; /* in struct ls_config */
+};
+
+/* The table, in the order of the groups. */
+const struct ls_config_key *ls_config_keys(size_t *count);
+/* Names of the presets, index 0, 1, ...; NULL past the last. */
+const char *ls_config_preset_name(int index);
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+void ls_config_defaults(struct ls_config *config);
+/* Reads a YAML file over what is there. On failure config may be partly filled. */
+int ls_config_load_file(struct ls_config *config, const char *path, struct ls_error *error);
+/* The same from memory; name stands for the file in error texts and in config->path. */
+int ls_config_load_text(struct ls_config *config, const char *name, const char *text, size_t bytes,
+                        struct ls_error *error);
+/* "group.key=value", the value as in a file, except that a text needs no quotes. */
+int ls_config_set(struct ls_config *config, const char *assignment, struct ls_error *error);
+
+/* Fills what is automatic and checks every combination that does not depend on the layout.
+ * tokenizer_vocab: the tokenizer's tokens, 0 where there is none (then model.vocab must be given).
+ * Fills config->model; resolving twice changes nothing. data.train may be empty: the trainer asks
+ * for it with ls_config_require. */
+int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error);
+/* LS_ECONFIG where the text key of that name is empty. */
+int ls_config_require(const struct ls_config *config, const char *name, struct ls_error *error);
+/* "run.yaml:3:7", "command line" or "default": where the key of that name got its value. */
+void ls_config_where(const struct ls_config *config, const char *name, char *text, size_t bytes);
+/* LS_ECONFIG (or another code) about a key, in the form of all configuration errors:
+ * "run.yaml:3:7: optim.lr = 4: <what was expected and what to do>". Returns code. */
+int ls_config_reject(const struct ls_config *config, int code, const char *name,
+                     struct ls_error *error, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/* All keys as YAML; reading it gives the same values. */
+int ls_config_write(const struct ls_config *config, FILE *file, struct ls_error *error);
+/* The same into a file, written aside and renamed. */
+int ls_config_save(const struct ls_config *config, const char *path, struct ls_error *error);
+/* One key's value as it is written in a file. bytes >= 4 * LS_CONFIG_TEXT_BYTES holds any. */
+void ls_config_value(const struct ls_config *config, const struct ls_config_key *key, char *text,
+                     size_t bytes);
+
+/* The table for readers: plain text (--help-config), a section of a man page (troff), Markdown. */
+void ls_config_help(FILE *file);
+void ls_config_man(FILE *file);
+void ls_config_markdown(FILE *file);
+
+/* ---- the recipe ----------------------------------------------------------------------------- */
+
+/* Digest of the recipe's keys as resolved (of data.train, the file's name without its folder). */
+void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *digest);
+/* Lists the recipe keys whose values differ, "key: <a's> here, <b's> there", separated by "; ", cut
+ * at bytes. Returns how many differ. */
+int ls_config_recipe_diff(const struct ls_config *a, const struct ls_config *b, char *text,
+                          size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

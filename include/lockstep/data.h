@@ -1,0 +1,254 @@
+/* lockstep/data.h - from text to samples.
+ *
+ *     text -> tokenizer -> token store -> sample order -> loader -> inputs and targets
+ *
+ *   struct ls_tokenizer      bytes to ids and back: `byte`, or GPT-2's byte-level BPE
+ *   ls_data_prepare          corpora to Megatron stores, with a train / validation split
+ *   struct ls_token_store    read-only view of Megatron .bin/.idx, llm.c and nanoGPT token files
+ *   struct ls_sample_order   which sample comes when: a keyed permutation, no state
+ *   struct ls_loader         a prefetch thread that fills batches ahead of the step
+ *   struct ls_distributed_sampler   PyTorch's DistributedSampler
+ *
+ * A typical reader:
+ *
+ *     struct ls_token_store *store;
+ *     ls_token_store_open("corpus_train", &store, &error);
+ *     struct ls_loader *loader;
+ *     ls_loader_new(&(struct ls_loader_config){.store = store, .sequence_tokens = 1024,
+ *                   .vocabulary = 50257, .seed = 1, .shuffle = true, .sequences_max = 8,
+ *                   .depth = 2}, &loader, &error);
+ *     ls_loader_post(loader, 0, 8);                        // samples 0 to 7 of the run
+ *     for (int64_t step = 0; step < steps; step++) {
+ *         ls_loader_post(loader, (step + 1) * 8, 8);       // read the next ones meanwhile
+ *         ls_loader_take(loader, &inputs, &targets, &wait_s, &error);
+ *         ...                                              // inputs[8][1024], targets[8][1024]
+ *     }
+ *     ls_loader_free(loader);
+ *     ls_token_store_close(store);
+ *
+ * Everything here is Local: no function communicates. Which samples a rank reads is the caller's
+ * arithmetic on global sample numbers, so any rank can read any sample.
+ */
+#ifndef LOCKSTEP_DATA_H
+#define LOCKSTEP_DATA_H
+
+#include <lockstep/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- tokenizers ----------------------------------------------------------------------------- */
+
+/* Immutable after it was made: any number of threads may use one. */
+struct ls_tokenizer;
+/* One thread's scratch for encoding with one tokenizer: matcher state and a cache of pieces. */
+struct ls_encoder;
+
+/* Growing outputs; start from {0}, clear by count = 0, release with the function below. */
+struct ls_token_list {
+    int32_t *ids;
+    int64_t count, capacity;
+};
+struct ls_text {
+    char *bytes; /* not terminated: text may hold zeros */
+    size_t count, capacity;
+};
+void ls_token_list_release(struct ls_token_list *list);
+void ls_text_release(struct ls_text *text);
+
+/* spec is one of
+ *   "byte"                     ids 0-255 are the bytes, 256 ends a document; vocabulary 257
+ *   a directory                that holds vocab.json and merges.txt, or gpt2-vocab.json and
+ *                              gpt2-merges.txt
+ *   "VOCAB.json,MERGES.txt"    both files by path
+ * The files are GPT-2's byte-level BPE format. vocab.json maps tokens to ids 0 to n - 1 without
+ * holes and holds the 256 bytes, every merge's parts and result, and "<|endoftext|>", which ends a
+ * document. LS_EDATA names file, line or token and what was expected; LS_EIO where a file cannot be
+ * read. */
+int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_error *error);
+void ls_tokenizer_free(struct ls_tokenizer *tokenizer);
+/* "byte" or "gpt2". Borrowed. */
+const char *ls_tokenizer_name(const struct ls_tokenizer *tokenizer);
+/* A spec that makes the same tokenizer from any working directory (paths are absolute). Borrowed.
+ */
+const char *ls_tokenizer_spec(const struct ls_tokenizer *tokenizer);
+/* Number of ids; ids are 0 to vocabulary - 1. */
+int64_t ls_tokenizer_vocabulary(const struct ls_tokenizer *tokenizer);
+/* The id that ends a document. */
+int32_t ls_tokenizer_eod(const struct ls_tokenizer *tokenizer);
+/* The tokenizer that made the store: ls_data_prepare leaves its spec in PREFIX.tokenizer. store is
+ * PREFIX, PREFIX_train or PREFIX_valid (with or without .bin or .idx). */
+int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out,
+                               struct ls_error *error);
+
+int ls_encoder_new(const struct ls_tokenizer *tokenizer, struct ls_encoder **out,
+                   struct ls_error *error);
+void ls_encoder_free(struct ls_encoder *encoder);
+/* Appends the ids of text[bytes] to *out. Any bytes are accepted: text that is not UTF-8 is kept,
+ * each offending byte as its own token. "<|endoftext|>" in text is ordinary text (tiktoken's
+ * encode_ordinary). Fails only with LS_ENOMEM. */
+int ls_encode(struct ls_encoder *encoder, const void *text, size_t bytes, struct ls_token_list *out,
+              struct ls_error *error);
+/* Appends the bytes of ids[count] to *out; decode(encode(x)) is x for every byte string x. The
+ * end-of-document id gives "<|endoftext|>". An id outside the vocabulary is LS_EDATA. */
+int ls_decode(const struct ls_tokenizer *tokenizer, const int32_t *ids, int64_t count,
+              struct ls_text *out, struct ls_error *error);
+
+/* ---- corpora to stores ---------------------------------------------------------------------- */
+
+struct ls_prepare_config {
+    /* Files and folders. A folder is read recursively: its regular files in the byte order of
+     * their names, without those whose name begins with a dot. NAME.jsonl holds one JSON object a
+     * line, each a document; any other file is one document. A further .gz or .zst is unpacked. */
+    const char *const *inputs;
+    int inputs_count;
+    const char *output;    /* prefix of the files written */
+    const char *tokenizer; /* spec */
+    /* 0 <= validation < 1, the share of documents held out: document i is one of them where
+     * floor((i + 1) * validation) > floor(i * validation). Where that holds out none (fewer than
+     * 1 / validation documents), the last `validation` of all tokens is held out instead, cut at
+     * the last end of a line before that place within its document, if there is one. */
+    double validation;
+    const char *json_key; /* member of a JSONL object that holds the text; NULL: "text" */
+    bool append_eod;      /* end each document with the tokenizer's end-of-document id */
+    int workers;          /* encoding threads, at least 1. The output does not depend on it */
+    /* When not NULL and it becomes nonzero (a signal handler may set it), preparation ends with
+     * LS_ESTOPPED and nothing is left behind. Borrowed. */
+    const volatile int *stop;
+};
+struct ls_prepare_split {
+    int64_t documents, tokens;
+};
+struct ls_prepare_report {
+    struct ls_prepare_split train, validation;
+    int64_t text_bytes; /* of all documents, unpacked */
+    double seconds;
+};
+/* Writes PREFIX_train.bin/.idx and, when validation > 0, PREFIX_valid.bin/.idx (Megatron's indexed
+ * dataset, uint16 below 65500 ids and int32 from there), one sequence a document, and
+ * PREFIX.tokenizer, a line with the tokenizer's spec. Streams: memory does not grow with the
+ * corpus but for 12 bytes a document. Everything is written under temporary names, synced, and only
+ * then renamed, .bin before .idx; on failure (LS_ENOSPC where the disk is full) nothing is left and
+ * nothing that was there is touched. Empty documents are left out; LS_EDATA where no text is left.
+ */
+int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_report *report,
+                    struct ls_error *error);
+
+/* ---- token stores --------------------------------------------------------------------------- */
+
+/* Immutable after it was opened: any number of threads may read one. */
+struct ls_token_store;
+
+enum ls_token_file_kind { LS_TOKENS_MEGATRON, LS_TOKENS_LLMC, LS_TOKENS_RAW };
+struct ls_token_file {
+    const char *path; /* of the file that holds the tokens; borrowed from the store */
+    enum ls_token_file_kind kind;
+    enum ls_dtype dtype;
+    int64_t tokens;
+    int64_t sequences, documents; /* Megatron; 0 where the format does not say */
+};
+
+/* spec is a comma-separated list, read as one stream in that order, of
+ *   PREFIX, PREFIX.bin or PREFIX.idx   Megatron's indexed dataset
+ *   FILE                               llm.c tokens (magic 20240520 version 1: uint16,
+ *                                      magic 20240801 version 7: uint32)
+ *   u16:FILE                           headerless uint16 (nanoGPT)
+ * Files are mapped, not read. What a header promises is checked against the files: LS_EDATA names
+ * the file, what was found and what was expected. */
+int ls_token_store_open(const char *spec, struct ls_token_store **out, struct ls_error *error);
+void ls_token_store_close(struct ls_token_store *store);
+/* All tokens of the stream. */
+int64_t ls_token_store_tokens(const struct ls_token_store *store);
+int ls_token_store_files(const struct ls_token_store *store);
+struct ls_token_file ls_token_store_file(const struct ls_token_store *store, int index);
+/* "Megatron indexed dataset" and so on. */
+const char *ls_token_file_kind_name(enum ls_token_file_kind kind);
+/* ids[count] = tokens [first, first + count) of the stream, which must lie inside. An id that is
+ * not in [0, vocabulary) is LS_EDATA with file, index, id and vocabulary. */
+int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64_t count,
+                        int64_t vocabulary, int32_t *ids, struct ls_error *error);
+/* Sample i is tokens [i * T, i * T + T], T inputs and the T targets that follow them by one. *out
+ * becomes the number of samples, (tokens - 1) / T; fewer than one is LS_EDATA with the numbers. */
+int ls_token_store_samples(const struct ls_token_store *store, int64_t sequence_tokens,
+                           int64_t *out, struct ls_error *error);
+
+/* ---- order of samples ----------------------------------------------------------------------- */
+
+/* A plain value. Position k of epoch e holds sample ls_sample_permuted(order, e, k): the identity
+ * where shuffle is false, else a permutation of [0, samples) keyed by (seed, epoch): a Feistel
+ * network whose round function is Philox, on the next power of four, walked until the result falls
+ * inside (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). No list of
+ * samples exists, so any position of any epoch is known at once. */
+struct ls_sample_order {
+    int64_t samples; /* at least 1 */
+    uint64_t seed;
+    bool shuffle;
+};
+/* index in [0, samples), epoch >= 0. */
+int64_t ls_sample_permuted(const struct ls_sample_order *order, int64_t epoch, int64_t index);
+/* Sample of global number >= 0: epoch = number / samples, index = number % samples. Epochs follow
+ * each other without a gap; no sample is dropped. */
+int64_t ls_sample_at(const struct ls_sample_order *order, int64_t number);
+
+/* ---- loading -------------------------------------------------------------------------------- */
+
+/* inputs[count, T] and targets[count, T] of global sample numbers [first, first + count), now, on
+ * the calling thread. */
+int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_order *order,
+                    int64_t first, int64_t count, int64_t sequence_tokens, int64_t vocabulary,
+                    int32_t *inputs, int32_t *targets, struct ls_error *error);
+
+/* Reads batches ahead on a thread of its own. One caller at a time. */
+struct ls_loader;
+struct ls_loader_config {
+    const struct ls_token_store *store; /* borrowed */
+    int64_t sequence_tokens;            /* T */
+    int64_t vocabulary;
+    uint64_t seed;
+    bool shuffle;
+    int64_t sequences_max; /* largest count of a request */
+    int depth;             /* requests that may be waiting or read ahead, at least 1 */
+};
+/* Takes all memory and starts the thread (with all signals blocked). */
+int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
+                  struct ls_error *error);
+/* Stops the thread; requests not taken are dropped. */
+void ls_loader_free(struct ls_loader *loader);
+/* Queues global sample numbers [first, first + count), 0 <= count <= sequences_max. Never blocks.
+ * LS_EINVAL where depth requests were posted and not yet taken, or an argument is out of range. */
+int ls_loader_post(struct ls_loader *loader, int64_t first, int64_t count);
+/* The oldest request not yet taken: inputs[count, T], targets[count, T], valid until the next take
+ * or free. *wait_s (may be NULL) = seconds this call waited. LS_EINVAL where nothing was posted;
+ * what reading the request reported, otherwise. */
+int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
+                   double *wait_s, struct ls_error *error);
+/* Samples of one epoch. */
+int64_t ls_loader_samples(const struct ls_loader *loader);
+
+/* ---- distributed sampler -------------------------------------------------------------------- */
+
+/* PyTorch's torch.utils.data.DistributedSampler: every replica gets the same number of samples,
+ * replica r positions r, r + num_replicas, ... of the epoch's order. Without drop_last the order is
+ * padded by wrapping around (as often as needed) to a multiple of num_replicas; with it the tail is
+ * dropped. The semantics are PyTorch's; the permutation when shuffled is ls_sample_permuted's. */
+struct ls_distributed_sampler {
+    struct ls_sample_order order;
+    int64_t num_replicas, rank;
+    int64_t num_samples; /* of this replica */
+    int64_t total_size;  /* num_samples * num_replicas */
+    int64_t epoch;
+};
+/* samples >= 1, num_replicas >= 1, 0 <= rank < num_replicas; epoch starts at 0. */
+int ls_distributed_sampler_init(struct ls_distributed_sampler *sampler, int64_t samples,
+                                int64_t num_replicas, int64_t rank, bool shuffle, uint64_t seed,
+                                bool drop_last, struct ls_error *error);
+/* Call before each epoch so that it is shuffled anew. epoch >= 0. */
+void ls_distributed_sampler_set_epoch(struct ls_distributed_sampler *sampler, int64_t epoch);
+/* This replica's i-th sample, 0 <= i < num_samples. */
+int64_t ls_distributed_sampler_at(const struct ls_distributed_sampler *sampler, int64_t i);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

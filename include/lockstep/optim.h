@@ -1,0 +1,69 @@
+/* lockstep/optim.h - optimizers, learning-rate schedules, gradient clipping.
+ *
+ * An optimizer holds its states for a flat range of parameters (struct ls_params' buffer) and
+ * updates them all in one call per step. Everything is Local: gradients are already reduced.
+ */
+#ifndef LOCKSTEP_OPTIM_H
+#define LOCKSTEP_OPTIM_H
+
+#include <lockstep/nn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ls_optimizer_kind { LS_ADAMW, LS_SGD, LS_LION };
+enum ls_schedule {
+    LS_SCHEDULE_CONSTANT,     /* after warm-up */
+    LS_SCHEDULE_LINEAR,       /* down to min_ratio at decay_steps */
+    LS_SCHEDULE_COSINE,       /* Loshchilov, Hutter 2017 (SGDR), without restarts */
+    LS_SCHEDULE_INVERSE_SQRT, /* Vaswani et al. 2017: sqrt(warmup / step) */
+    LS_SCHEDULE_WSD, /* warm-up, stable, decay (Hu et al. 2024): linear in cooldown_steps */
+};
+
+struct ls_optim_config {
+    enum ls_optimizer_kind kind;
+    float lr, beta1, beta2, epsilon, weight_decay;
+    float momentum; /* SGD */
+    bool nesterov;  /* SGD */
+    float clip;     /* of the global norm; 0: off */
+    enum ls_schedule schedule;
+    int64_t warmup_steps, decay_steps, cooldown_steps;
+    float min_ratio; /* the least learning rate, as a share of lr */
+};
+
+/* The learning rate of a step, counted from 1. Warm-up is linear, lr * step / warmup_steps; then
+ * the schedule runs to decay_steps; past that it stays at its end. */
+float ls_learning_rate(const struct ls_optim_config *config, int64_t step);
+
+/* Number of state arrays: AdamW 2 (exp_avg, exp_avg_sq), SGD 0 or 1 (momentum_buffer), Lion 1
+ * (exp_avg). Their names are torch.optim's. */
+int ls_optimizer_states(const struct ls_optim_config *config);
+const char *ls_optimizer_state_name(const struct ls_optim_config *config, int state);
+
+/* A plain value; states are borrowed arrays laid out as the parameters, zero before step 1. */
+struct ls_optimizer {
+    struct ls_optim_config config;
+    const struct ls_params *params;
+    float *state[2];
+};
+/* Takes the states from arena (which may be measuring). */
+void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_config *config,
+                       const struct ls_params *params, struct ls_arena *arena);
+
+/* The global norm of gradient [params->gradient_elements], a tied table's two gradients added
+ * first: the square root of an exact sum (S5), the same however parameters are spread over ranks.
+ * Not finite where a gradient is not. */
+double ls_gradient_norm(const struct ls_params *params, struct ls_ops *ops, const float *gradient);
+/* What gradients are multiplied by: min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_. */
+float ls_clip_factor(const struct ls_optim_config *config, double norm);
+
+/* One update of all parameters. step counts from 1. */
+void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
+                       const struct ls_weights *weights, const float *gradient,
+                       float gradient_scale, float lr, int64_t step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

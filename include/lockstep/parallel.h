@@ -1,0 +1,68 @@
+/* lockstep/parallel.h - how work is cut over ranks. So far: data parallel.
+ *
+ * The global batch of a step is n leaves (law of sums, S3). Replica r of dp holds leaves
+ * [r * n/dp, (r + 1) * n/dp) and walks through them in micro-batches. All of it is arithmetic on
+ * leaf indices, tested without a network; struct ls_dp carries the gradients.
+ */
+#ifndef LOCKSTEP_PARALLEL_H
+#define LOCKSTEP_PARALLEL_H
+
+#include <lockstep/comm.h>
+#include <lockstep/ops.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- who computes which leaves --------------------------------------------------------------- */
+
+/* One step's leaves on one replica, in micro-batches of micro_leaves (the last may be smaller). */
+struct ls_dp_share {
+    int64_t leaves;       /* of the global batch */
+    int64_t first, count; /* this replica's */
+    int64_t micro_leaves;
+    int64_t micro_batches;
+};
+/* Local. LS_ELAYOUT with the nearest layout that works where leaves cannot be shared: every
+ * replica's share must be a whole subtree (dp divides leaves; leaves/dp is a power of two or dp is
+ * 1), and so must every micro-batch (micro_leaves a power of two, or the whole share). */
+int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, int64_t dp, int64_t rank,
+                     int64_t micro_leaves, struct ls_error *error);
+/* Leaves [*first, *first + *count) of the global batch in micro-batch m. */
+void ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first, int64_t *count);
+
+/* ---- the sum over micro-batches -------------------------------------------------------------- */
+
+/* A binary counter over micro-batches: micro-batch m's gradient is written (or added) into buffer
+ * `target`; after that `merges` neighbouring buffers are added downwards, target into target - 1
+ * and so on. After the last micro-batch the sum of all is in buffer 0: the tree over micro-batches.
+ */
+struct ls_accumulation {
+    int target;
+    bool accumulate; /* add to target after this micro-batch's own tree, rather than assign */
+    int merges;
+};
+struct ls_accumulation ls_accumulation_of(int64_t micro_batch, int64_t micro_batches);
+/* Buffers that such a walk needs. */
+int ls_accumulation_buffers(int64_t micro_batches);
+
+/* ---- gradient reduction ---------------------------------------------------------------------- */
+
+/* Reduces a flat gradient over the replicas in buckets while the backward still runs. Each rank
+ * calls ls_dp_ready with ranges that descend without a gap from the end of the buffer to 0; a
+ * bucket starts when it is whole. In a group of one nothing moves. */
+struct ls_dp;
+/* Local. group is borrowed. gradient [elements]. bucket_bytes is raised where there would be more
+ * buckets than a communicator keeps pending. */
+int ls_dp_new(struct ls_comm *group, int64_t elements, int64_t bucket_bytes, struct ls_dp **out,
+              struct ls_error *error);
+void ls_dp_free(struct ls_dp *dp);
+/* Collective, in the same order everywhere: gradient [begin, end of the last call) is final. */
+int ls_dp_ready(struct ls_dp *dp, float *gradient, int64_t begin, struct ls_error *error);
+/* Collective: every bucket has arrived. *wait_s (may be NULL) += seconds waited. */
+int ls_dp_finish(struct ls_dp *dp, double *wait_s, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

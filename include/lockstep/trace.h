@@ -1,0 +1,134 @@
+/* lockstep/trace.h - what a run records, and how it is shown.
+ *
+ *   struct ls_jsonl         metrics: one JSON object a line
+ *   struct ls_tensorboard   scalars for TensorBoard
+ *   struct ls_trace         spans and counters of one thread, for Perfetto and chrome://tracing
+ *   ls_prometheus_write     metrics in Prometheus' text format
+ *   ls_plot_loss            the loss as a picture (SVG)
+ *
+ * Everything here is Local, and an object is used by one thread at a time. No record allocates.
+ */
+#ifndef LOCKSTEP_TRACE_H
+#define LOCKSTEP_TRACE_H
+
+#include <lockstep/base.h>
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- JSON lines ----------------------------------------------------------------------------- */
+
+/* Opens path for appending and creates it where it is absent. A last line without its end, as a
+ * killed process leaves it, is cut off. */
+struct ls_jsonl;
+int ls_jsonl_open(struct ls_jsonl **out, const char *path, struct ls_error *error);
+/* One record: begin, its fields in the order they are to be read, end. Keys are given once. */
+void ls_jsonl_begin(struct ls_jsonl *jsonl);
+void ls_jsonl_int(struct ls_jsonl *jsonl, const char *key, int64_t value);
+/* At most 9 digits, as few as give the same fp32 back; null where value is not finite. */
+void ls_jsonl_float(struct ls_jsonl *jsonl, const char *key, float value);
+/* 17 digits, the same fp64 back; null where value is not finite. */
+void ls_jsonl_double(struct ls_jsonl *jsonl, const char *key, double value);
+/* Bytes that are not UTF-8 become U+FFFD. */
+void ls_jsonl_string(struct ls_jsonl *jsonl, const char *key, const char *value);
+/* Hands the line to the system in one piece: a reader sees whole lines only. If it does not fit on
+ * the disk, the file is cut back to the lines before (LS_ENOSPC). LS_EINVAL: the record is over
+ * 64 KiB; nothing is written. */
+int ls_jsonl_end(struct ls_jsonl *jsonl, struct ls_error *error);
+/* Closes and frees; jsonl may be NULL. */
+int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error);
+
+/* Cuts path at the first line whose integer field key is above value, so that a run resumed from
+ * an older checkpoint writes each step once. Lines are in the order of that field; lines without it
+ * stay where they are. An absent file is success. LS_EDATA names the line that is no JSON object.
+ */
+int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
+                            struct ls_error *error);
+
+/* One number of each record over another: the loss over the step. */
+struct ls_series {
+    double *x, *y; /* count each; NaN where the file has null */
+    size_t count;
+};
+/* Reads the records of path that have both keys, in the file's order. A torn last line is left out.
+ * LS_EDATA names the line that is no JSON object. */
+int ls_series_read(struct ls_series *series, const char *path, const char *x_key, const char *y_key,
+                   struct ls_error *error);
+void ls_series_release(struct ls_series *series);
+
+/* ---- TensorBoard ---------------------------------------------------------------------------- */
+
+struct ls_scalar {
+    const char *tag; /* UTF-8; a slash groups: "loss_metrics/global_avg_loss" */
+    float value;
+};
+
+/* Creates DIRECTORY/events.out.tfevents.<time>.<host>.<pid>.<n>. wall_time_s is seconds since 1970.
+ * purge_step >= 0 tells TensorBoard that a resumed run starts there again: it drops what older
+ * files of the directory hold from that step on. */
+struct ls_tensorboard;
+int ls_tensorboard_open(struct ls_tensorboard **out, const char *directory, double wall_time_s,
+                        int64_t purge_step, struct ls_error *error);
+/* One event that holds all of them, handed to the system in one piece. LS_EINVAL: the tags are over
+ * 16 KiB together. */
+int ls_tensorboard_scalars(struct ls_tensorboard *board, double wall_time_s, int64_t step,
+                           const struct ls_scalar *scalars, size_t count, struct ls_error *error);
+/* Closes and frees; board may be NULL. */
+int ls_tensorboard_close(struct ls_tensorboard *board, struct ls_error *error);
+
+/* ---- spans and counters --------------------------------------------------------------------- */
+
+/* What one thread did and when. Every call accepts NULL and then does nothing, which is how tracing
+ * is off. Names and categories are borrowed until the trace is freed: string literals. */
+struct ls_trace;
+/* A ring of event_count events (40 bytes each): when it is full, the oldest go. rank and role
+ * ("main", "comm", "prefetch") name the thread in the picture. */
+int ls_trace_new(struct ls_trace **out, int rank, const char *role, size_t event_count,
+                 struct ls_error *error);
+void ls_trace_free(struct ls_trace *trace);
+/* Spans nest (at most 32 deep); an end closes the span that was begun last. */
+void ls_trace_begin(struct ls_trace *trace, const char *name, const char *category);
+void ls_trace_end(struct ls_trace *trace);
+/* A value from now on. */
+void ls_trace_counter(struct ls_trace *trace, const char *name, double value);
+/* Writes the traces of all threads of a process as one Chrome trace: pid = rank, tid = place in the
+ * list; open spans are left out. Times are microseconds of the monotonic clock, which the
+ * processes of one machine share. The threads must be at rest. Written aside and renamed. */
+int ls_trace_write(const char *path, struct ls_trace *const *traces, size_t count,
+                   struct ls_error *error);
+
+/* ---- Prometheus ----------------------------------------------------------------------------- */
+
+enum ls_metric_type { LS_METRIC_GAUGE, LS_METRIC_COUNTER };
+struct ls_metric {
+    const char *name; /* [a-zA-Z_:][a-zA-Z0-9_:]* */
+    const char *help;
+    enum ls_metric_type type;
+    const char *label, *label_value; /* one label, or both NULL */
+    double value;
+};
+/* Text format 0.0.4 (text/plain; version=0.0.4). Metrics of one name follow each other and share
+ * the first one's HELP and TYPE. LS_EINVAL names a malformed name or label, or a name that comes
+ * again after others. */
+int ls_prometheus_write(FILE *out, const struct ls_metric *metrics, size_t count,
+                        struct ls_error *error);
+
+/* ---- the picture of the loss ---------------------------------------------------------------- */
+
+/* x is the step, y the loss; points that are not finite are left out. */
+struct ls_loss_plot {
+    const char *title;
+    struct ls_series train;      /* a line */
+    struct ls_series validation; /* points on a line; may be empty */
+};
+/* An SVG of 880 x 500 units that any browser shows. Long runs are thinned to the lowest and highest
+ * loss of each pixel column. LS_EDATA: not one finite point. Written aside and renamed. */
+int ls_plot_loss(const char *path, const struct ls_loss_plot *plot, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

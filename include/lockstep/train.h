@@ -1,0 +1,162 @@
+/* lockstep/train.h - the step, the loop, evaluation, generation.
+ *
+ *     text -> tokens -> sample order -> micro-batches -> forward/backward -> gradient reduction
+ *          -> clip -> optimizer -> parameters -> checkpoint
+ *
+ * Order of calls, on every rank of a world communicator:
+ *
+ *     ls_config_*                        lockstep/config.h: a resolved configuration
+ *     ls_trainer_new                     plans and takes all memory, initialises the parameters
+ *     ls_trainer_resume                  optional: the newest checkpoint of the run
+ *     ls_trainer_step ...                one optimizer step each
+ *     ls_trainer_evaluate, ls_trainer_hash, ls_trainer_save
+ *     ls_trainer_free
+ *
+ * or ls_run, which is that loop with records, evaluation, samples and checkpoints as configured.
+ * For one recipe all layouts give the same losses and the same hash, bit for bit.
+ */
+#ifndef LOCKSTEP_TRAIN_H
+#define LOCKSTEP_TRAIN_H
+
+#include <lockstep/comm.h>
+#include <lockstep/config.h>
+#include <lockstep/data.h>
+#include <lockstep/nn.h>
+#include <lockstep/optim.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_trainer;
+
+/* ---- the layout, before anything is allocated ------------------------------------------------ */
+
+/* Local. ls_config_resolve with the vocabulary of the data's tokenizer (data.tokenizer, or the one
+ * found beside data.train). */
+int ls_train_resolve(struct ls_config *config, struct ls_error *error);
+/* What a run will take, to the byte, per rank. */
+struct ls_memory_plan {
+    size_t parameters, gradients, optimizer, activations, total; /* bytes */
+    int64_t micro_sequences;                                     /* of a micro-batch */
+    int64_t micro_batches; /* of a step on each rank, at the full batch */
+    int gradient_buffers;
+};
+/* Local. LS_ELAYOUT (with the nearest layout that works) where the recipe does not admit
+ * config->parallel and batch.micro; otherwise the plan. config is resolved. */
+int ls_plan(const struct ls_config *config, struct ls_memory_plan *plan, struct ls_error *error);
+/* Local. Sequences of the step that begins when `samples` were consumed: Megatron's
+ * --rampup-batch-size start increment samples. */
+int64_t ls_batch_at(const struct ls_config *config, int64_t samples);
+/* Local. The optimizer's part of a configuration. */
+struct ls_optim_config ls_config_optim_of(const struct ls_config *config);
+/* Local. What a checkpoint remembers of the machine: instruction set, libraries, compiler. */
+void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes);
+
+/* ---- a trainer ------------------------------------------------------------------------------- */
+
+struct ls_step_report {
+    int64_t step;            /* counted from 1 */
+    int64_t samples, tokens; /* consumed since the start of the run */
+    float loss;              /* mean over the batch's tokens, nats */
+    uint32_t loss_bits;      /* the same, as stored */
+    double grad_norm;        /* before clipping */
+    float lr;
+    bool skipped; /* not finite, and train.on_nonfinite is skip */
+    double step_s, tokens_per_s;
+    double peak_share; /* model flops per second / rate of one large product */
+    double data_wait_s, comm_wait_s;
+    bool hashed;
+    char hash[33]; /* of the state after this step, where hashed */
+};
+
+/* Collective over world, which is borrowed and must have parallel.dp ranks. config is resolved and
+ * copied. log may be NULL. */
+int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
+                   struct ls_trainer **out, struct ls_error *error);
+void ls_trainer_free(struct ls_trainer *trainer);
+
+/* Collective. One step. LS_ENUMERIC where loss or gradient is not finite and train.on_nonfinite is
+ * stop: nothing was updated. */
+int ls_trainer_step(struct ls_trainer *trainer, struct ls_step_report *report,
+                    struct ls_error *error);
+/* Local. Steps done so far. */
+int64_t ls_trainer_steps(const struct ls_trainer *trainer);
+
+/* Collective. Over the first eval.samples sequences of data.valid, in order. */
+struct ls_eval_report {
+    double loss;          /* mean over tokens, nats */
+    double bits_per_byte; /* of the decoded text; 0 where no tokenizer is known */
+    int64_t sequences, tokens;
+};
+int ls_trainer_evaluate(struct ls_trainer *trainer, struct ls_eval_report *report,
+                        struct ls_error *error);
+
+/* Collective. The state hash (DESIGN: 128 bits, the same in any layout): parameters, optimizer
+ * state, step, data position. LS_ENUMERIC where replicas differ, naming one that does: silent
+ * corruption. */
+int ls_trainer_hash(struct ls_trainer *trainer, struct ls_digest *digest, struct ls_error *error);
+/* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep. */
+int ls_trainer_save(struct ls_trainer *trainer, struct ls_error *error);
+/* Collective. Loads the newest whole checkpoint (train.resume auto) or the one named; *resumed is
+ * false where there is none and train.resume is auto. LS_ECKPT where it belongs to another recipe,
+ * with the keys that differ. */
+int ls_trainer_resume(struct ls_trainer *trainer, bool *resumed, struct ls_error *error);
+/* Local. Text continued from prompt by the current parameters; *text is malloc'ed. Needs a
+ * tokenizer. */
+int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **text,
+                      struct ls_error *error);
+/* Local. For tests and tools: the parameters, and a buffer laid out like them or the gradient. */
+const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
+float *ls_trainer_master(struct ls_trainer *trainer);
+const float *ls_trainer_gradient(const struct ls_trainer *trainer);
+
+/* ---- a whole run ----------------------------------------------------------------------------- */
+
+/* What a run tells its caller, on rank 0. Every function may be NULL. */
+struct ls_run_hooks {
+    void *user;
+    void (*started)(void *user, const struct ls_config *config, const struct ls_memory_plan *plan,
+                    const struct ls_params *params, int64_t first_step);
+    void (*stepped)(void *user, const struct ls_step_report *report);
+    void (*evaluated)(void *user, int64_t step, const struct ls_eval_report *report);
+    void (*sampled)(void *user, int64_t step, const char *text);
+    void (*saved)(void *user, int64_t step);
+    /* Not zero: finish the step, save, return LS_ESTOPPED. Set by a signal handler; read on every
+     * rank, agreed among them. */
+    const volatile int *stop;
+};
+/* Collective. Trains to train.steps in train.out: config.yaml, metrics.jsonl, TensorBoard events,
+ * trace/, checkpoints/. */
+int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
+           const struct ls_run_hooks *hooks, struct ls_error *error);
+
+/* ---- a finished run -------------------------------------------------------------------------- */
+
+/* A run's newest checkpoint with its configuration and tokenizer, for evaluation and generation on
+ * this process alone. */
+struct ls_loaded;
+int ls_loaded_new(const char *run_directory, int threads, const struct ls_log *log,
+                  struct ls_loaded **out, struct ls_error *error);
+void ls_loaded_free(struct ls_loaded *loaded);
+const struct ls_config *ls_loaded_config(const struct ls_loaded *loaded);
+int64_t ls_loaded_step(const struct ls_loaded *loaded);
+/* sequences 0: all. data is a token store's spec. */
+int ls_loaded_evaluate(struct ls_loaded *loaded, const char *data, int64_t sequences,
+                       struct ls_eval_report *report, struct ls_error *error);
+struct ls_generate {
+    const char *prompt;
+    int64_t tokens; /* to add at most; stops at the end of a document */
+    struct ls_sampling sampling;
+    uint64_t seed;
+    /* Receives each piece of text as it is made, the prompt first. */
+    void (*piece)(void *user, const char *bytes, size_t count);
+    void *user;
+};
+int ls_loaded_generate(struct ls_loaded *loaded, const struct ls_generate *generate,
+                       struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,211 @@
+#include <lockstep/base/file.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    BUFFER_BYTES = 1 << 20,
+    WRITE_BYTES_MAX = 8 << 20,  /* one write(2): well under the kernel's 2 GiB limit */
+    WRITEBACK_BYTES = 32 << 20, /* the disk starts early, so that fsync has little to wait for */
+};
+
+int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const struct ls_fault *fault,
+                        struct ls_error *error)
+{
+    *file = (struct ls_atomic_file){.fd = -1, .fault = fault};
+    int length = snprintf(file->path, sizeof file->path, "%s", path);
+    int length_temporary =
+        snprintf(file->temporary, sizeof file->temporary, "%s.tmp-%ld", path, (long)getpid());
+    if (length < 0 || length_temporary >= (int)sizeof file->temporary)
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", path,
+                            PATH_MAX);
+    file->buffer = malloc(BUFFER_BYTES);
+    if (!file->buffer)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for a write buffer", path);
+    int failure = ls_fault_check(fault, "open");
+    if (!failure) {
+        file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        failure = file->fd < 0 ? errno : 0;
+    }
+    if (failure) {
+        free(file->buffer);
+        file->buffer = NULL;
+        return ls_error_errno(error, failure, "%s: cannot create", file->temporary);
+    }
+    return LS_OK;
+}
+
+static int file_fail(struct ls_atomic_file *file, int errno_value, const char *what)
+{
+    return ls_error_errno(&file->error, errno_value, "%s: cannot %s after %llu bytes", file->path,
+                          what, (unsigned long long)file->on_disk);
+}
+
+/* Hands all of data to the system. */
+static int file_put(struct ls_atomic_file *file, const unsigned char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        size_t piece = bytes < WRITE_BYTES_MAX ? bytes : WRITE_BYTES_MAX;
+        int failure = ls_fault_check(file->fault, "write");
+        ssize_t written = failure ? -1 : write(file->fd, data, piece);
+        if (written < 0) {
+            failure = failure ? failure : errno;
+            if (failure == EINTR)
+                continue;
+            return file_fail(file, failure, "write");
+        }
+        data += written;
+        bytes -= (size_t)written;
+        file->on_disk += (uint64_t)written;
+    }
+    if (file->on_disk - file->started >= WRITEBACK_BYTES) {
+        /* A hint: file systems that lack it lose only time. */
+        sync_file_range(file->fd, (off_t)file->started, (off_t)(file->on_disk - file->started),
+                        SYNC_FILE_RANGE_WRITE);
+        file->started = file->on_disk;
+    }
+    return LS_OK;
+}
+
+static int file_flush(struct ls_atomic_file *file)
+{
+    size_t bytes = file->buffered;
+    file->buffered = 0;
+    return file_put(file, file->buffer, bytes);
+}
+
+int ls_atomic_file_write(struct ls_atomic_file *file, const void *data, size_t bytes)
+{
+    LS_ASSERT(file->fd >= 0);
+    if (file->error.code || bytes == 0)
+        return file->error.code;
+    file->size += bytes;
+    if (bytes > BUFFER_BYTES - file->buffered && file_flush(file))
+        return file->error.code;
+    if (bytes >= BUFFER_BYTES)
+        return file_put(file, data, bytes);
+    memcpy(file->buffer + file->buffered, data, bytes);
+    file->buffered += bytes;
+    return LS_OK;
+}
+
+int ls_atomic_file_printf(struct ls_atomic_file *file, const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    LS_ASSERT(length >= 0 && length < (int)sizeof text);
+    return ls_atomic_file_write(file, text, (size_t)length);
+}
+
+/* The directory that holds path: "." for a bare name. */
+static void parent_of(const char *path, char parent[PATH_MAX])
+{
+    snprintf(parent, PATH_MAX, "%s", path);
+    char *slash = strrchr(parent, '/');
+    if (!slash)
+        strcpy(parent, ".");
+    else if (slash == parent)
+        strcpy(parent, "/");
+    else
+        *slash = '\0';
+}
+
+/* fsync, close and rename, each only where the ones before went well. */
+static int file_publish(struct ls_atomic_file *file)
+{
+    int failure = ls_fault_check(file->fault, "fsync");
+    if (!failure && fsync(file->fd))
+        failure = errno;
+    if (failure)
+        return file_fail(file, failure, "make durable (fsync)");
+    int closed = close(file->fd);
+    file->fd = -1;
+    if (closed)
+        return file_fail(file, errno, "close");
+    failure = ls_fault_check(file->fault, "rename");
+    if (!failure && rename(file->temporary, file->path))
+        failure = errno;
+    if (failure)
+        return file_fail(file, failure, "rename into place");
+    file->temporary[0] = '\0'; /* nothing to remove from here on */
+    char parent[PATH_MAX];
+    parent_of(file->path, parent);
+    return ls_directory_sync(parent, file->fault, &file->error);
+}
+
+int ls_atomic_file_commit(struct ls_atomic_file *file, struct ls_error *error)
+{
+    LS_ASSERT(file->fd >= 0);
+    if (!file->error.code && !file_flush(file))
+        file_publish(file);
+    int code = file->error.code;
+    if (code)
+        ls_error_set(error, code, "%s", file->error.text);
+    ls_atomic_file_abort(file);
+    return code;
+}
+
+void ls_atomic_file_abort(struct ls_atomic_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    file->fd = -1;
+    if (file->temporary[0])
+        unlink(file->temporary);
+    file->temporary[0] = '\0';
+    free(file->buffer);
+    file->buffer = NULL;
+}
+
+int ls_directory_sync(const char *path, const struct ls_fault *fault, struct ls_error *error)
+{
+    int failure = ls_fault_check(fault, "fsync");
+    int fd = failure ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return ls_error_errno(error, failure ? failure : errno, "%s: cannot open the directory",
+                              path);
+    /* EINVAL: a file system that cannot sync directories keeps their order by itself. */
+    if (fsync(fd) && errno != EINVAL)
+        failure = errno;
+    close(fd);
+    return failure ? ls_error_errno(error, failure, "%s: cannot make durable (fsync)", path)
+                   : LS_OK;
+}
+
+int ls_directory_make(const char *path, const struct ls_fault *fault, struct ls_error *error)
+{
+    char part[PATH_MAX];
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part)
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", path,
+                            PATH_MAX);
+    for (char *end = part + 1; *part; end++) {
+        if (*end != '/' && *end != '\0')
+            continue;
+        char separator = *end;
+        *end = '\0';
+        int failure = 0;
+        struct stat status;
+        if (stat(part, &status)) {
+            failure = ls_fault_check(fault, "mkdir");
+            if (!failure && mkdir(part, 0777) && errno != EEXIST) /* else somebody was faster */
+                failure = errno;
+        } else if (!S_ISDIR(status.st_mode)) {
+            failure = ENOTDIR;
+        }
+        if (failure)
+            return ls_error_errno(error, failure, "%s: cannot create the directory", part);
+        if (separator == '\0')
+            break;
+        *end = separator;
+    }
+    return LS_OK;
+}

@@ -1,0 +1,314 @@
+#include "format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int ckpt_map(struct ls_safetensors **out, const char *path, struct ls_error *error)
+{
+    *out = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return ls_error_errno(error, errno, "%s: cannot open", path);
+    struct ls_safetensors *file = calloc(1, sizeof *file);
+    struct stat status;
+    int code = LS_OK;
+    if (!file)
+        code = ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
+    else if (fstat(fd, &status))
+        code = ls_error_errno(error, errno, "%s: cannot read its size", path);
+    else if (!S_ISREG(status.st_mode))
+        code = ls_error_set(error, LS_EINVAL, "%s: expected a regular file", path);
+    else if (status.st_size > 0) {
+        void *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (bytes == MAP_FAILED)
+            code = ls_error_errno(error, errno, "%s: cannot map", path);
+        else
+            *file = (struct ls_safetensors){
+                .bytes = bytes, .size = (size_t)status.st_size, .mapped = true};
+    }
+    close(fd);
+    if (code) {
+        free(file);
+        return code;
+    }
+    *out = file;
+    return LS_OK;
+}
+
+/* shape and its element count times bits, in bytes. */
+static int parse_shape(struct ls_tensor_view *view, const json_t *shape, unsigned bits,
+                       const char *label, struct ls_error *error)
+{
+    size_t dims = json_array_size(shape);
+    if (!json_is_array(shape) || dims > LS_TENSOR_DIMS_MAX)
+        return ls_error_set(
+            error, LS_ECKPT, "%s: tensor %.200s: expected a shape of at most %d dims, found %s",
+            label, view->name, LS_TENSOR_DIMS_MAX, json_is_array(shape) ? "more" : "no list");
+    size_t total_bits = bits;
+    for (size_t i = 0; i < dims; i++) {
+        const json_t *dim = json_array_get(shape, i);
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0)
+            return ls_error_set(error, LS_ECKPT,
+                                "%s: tensor %.200s: dim %zu of the shape is not a count", label,
+                                view->name, i);
+        view->shape[i] = json_integer_value(dim);
+        if (!ls_size_mul(total_bits, (size_t)view->shape[i], &total_bits))
+            return ls_error_set(error, LS_ECKPT,
+                                "%s: tensor %.200s: the shape's size overflows 64 bits", label,
+                                view->name);
+    }
+    if (total_bits % 8)
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: tensor %.200s: %zu elements of %u bits do not fill whole bytes",
+                            label, view->name, total_bits / bits, bits);
+    view->dims = (int)dims;
+    view->bytes = total_bits / 8;
+    return LS_OK;
+}
+
+/* One "name": {"dtype", "shape", "data_offsets"} into view; data is the file's data section. */
+static int parse_tensor(struct ls_tensor_view *view, const char *name, const json_t *info,
+                        const unsigned char *data, size_t data_bytes, const char *label,
+                        struct ls_error *error)
+{
+    *view = (struct ls_tensor_view){.name = name};
+    const char *dtype_name = json_string_value(json_object_get(info, "dtype"));
+    const struct ckpt_dtype *dtype = dtype_name ? ckpt_dtype_named(dtype_name) : NULL;
+    if (!dtype)
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: tensor %.200s: expected a dtype such as F32 or BF16, found %.40s",
+                            label, name, dtype_name ? dtype_name : "none");
+    view->dtype_name = dtype->name;
+    view->dtype_known = dtype->known;
+    view->dtype = dtype->dtype;
+    int code = parse_shape(view, json_object_get(info, "shape"), dtype->bits, label, error);
+    if (code)
+        return code;
+    const json_t *offsets = json_object_get(info, "data_offsets");
+    const json_t *begin_json = json_array_get(offsets, 0), *end_json = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(begin_json) || !json_is_integer(end_json))
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: tensor %.200s: expected data_offsets [begin, end]", label, name);
+    long long begin = json_integer_value(begin_json), end = json_integer_value(end_json);
+    if (begin < 0 || end < begin)
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: tensor %.200s: data_offsets [%lld, %lld] run backwards", label,
+                            name, begin, end);
+    if ((unsigned long long)(end - begin) != view->bytes)
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: tensor %.200s: dtype %s and its shape make %zu bytes, its "
+                            "data_offsets [%lld, %lld] hold %lld",
+                            label, name, view->dtype_name, view->bytes, begin, end, end - begin);
+    if ((unsigned long long)end > data_bytes)
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: tensor %.200s ends at byte %lld of the data, and the file has "
+                            "%zu: it is truncated or damaged",
+                            label, name, end, data_bytes);
+    view->data = data + begin;
+    return LS_OK;
+}
+
+static int compare_by_place(const void *a, const void *b)
+{
+    const struct ls_tensor_view *x = a, *y = b;
+    const char *x_end = (const char *)x->data + x->bytes, *y_end = (const char *)y->data + y->bytes;
+    if (x->data != y->data)
+        return (const char *)x->data < (const char *)y->data ? -1 : 1;
+    return (x_end > y_end) - (x_end < y_end);
+}
+
+static int compare_by_name(const void *a, const void *b)
+{
+    return strcmp((*(struct ls_tensor_view *const *)a)->name,
+                  (*(struct ls_tensor_view *const *)b)->name);
+}
+
+/* Every byte of the data belongs to one tensor. */
+static int check_cover(const struct ls_safetensors *file, const unsigned char *data,
+                       size_t data_bytes, const char *label, struct ls_error *error)
+{
+    size_t end = 0;
+    for (size_t i = 0; i < file->count; i++) {
+        const struct ls_tensor_view *view = &file->views[i];
+        size_t begin = (size_t)((const unsigned char *)view->data - data);
+        if (begin != end)
+            return ls_error_set(error, LS_ECKPT,
+                                "%s: tensor %.200s begins at byte %zu of the data, expected %zu: "
+                                "%s",
+                                label, view->name, begin, end,
+                                begin > end ? "a hole" : "it overlaps another tensor");
+        end += view->bytes;
+    }
+    if (end != data_bytes)
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: the tensors end at byte %zu of the data, and the file has %zu",
+                            label, end, data_bytes);
+    return LS_OK;
+}
+
+static int check_metadata(const json_t *metadata, const char *label, struct ls_error *error)
+{
+    if (!metadata)
+        return LS_OK;
+    const char *key = "";
+    const json_t *value;
+    bool good = json_is_object(metadata);
+    /* The macro's cast drops const only to iterate. */
+    json_object_foreach((json_t *)metadata, key, value)
+    {
+        good = json_is_string(value);
+        if (!good)
+            break;
+    }
+    return good ? LS_OK
+                : ls_error_set(error, LS_ECKPT,
+                               "%s: %s must map strings to strings; its key \"%.100s\" does not",
+                               label, CKPT_METADATA_KEY, key ? key : "");
+}
+
+/* The JSON header, and where the data begins. */
+static int parse_header(struct ls_safetensors *file, size_t *data_offset, const char *label,
+                        struct ls_error *error)
+{
+    uint64_t length = 0;
+    if (file->size < CKPT_LENGTH_BYTES)
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: %zu bytes long, expected a safetensors file (8 bytes and a "
+                            "header at least)",
+                            label, file->size);
+    for (int i = CKPT_LENGTH_BYTES - 1; i >= 0; i--)
+        length = length << 8 | file->bytes[i];
+    if (length > CKPT_HEADER_BYTES_MAX)
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: the header claims %llu bytes, at most %d are allowed: this is no "
+                            "safetensors file",
+                            label, (unsigned long long)length, CKPT_HEADER_BYTES_MAX);
+    if (length > file->size - CKPT_LENGTH_BYTES)
+        return ls_error_set(error, LS_ECKPT,
+                            "%s: the header claims %llu bytes, the file has %zu: it is truncated",
+                            label, (unsigned long long)length, file->size - CKPT_LENGTH_BYTES);
+    const char *text = (const char *)file->bytes + CKPT_LENGTH_BYTES;
+    if (length == 0 || text[0] != '{')
+        return ls_error_set(error, LS_ECKPT, "%s: the header does not start with {", label);
+    json_error_t where;
+    file->header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &where);
+    if (!file->header)
+        return ls_error_set(error, LS_ECKPT, "%s: the header is not valid JSON: %s (byte %d)",
+                            label, where.text, where.position);
+    *data_offset = CKPT_LENGTH_BYTES + (size_t)length;
+    return check_metadata(json_object_get(file->header, CKPT_METADATA_KEY), label, error);
+}
+
+int ckpt_parse(struct ls_safetensors *file, const char *label, struct ls_error *error)
+{
+    size_t data_offset;
+    int code = parse_header(file, &data_offset, label, error);
+    if (code)
+        return code;
+    const unsigned char *data = file->bytes + data_offset;
+    size_t data_bytes = file->size - data_offset;
+    size_t keys = json_object_size(file->header);
+    file->views = calloc(keys + 1, sizeof *file->views);
+    file->by_name = calloc(keys + 1, sizeof *file->by_name);
+    if (!file->views || !file->by_name)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for %zu tensors", label, keys);
+    const char *name;
+    json_t *info;
+    json_object_foreach(file->header, name, info)
+    {
+        if (!strcmp(name, CKPT_METADATA_KEY))
+            continue;
+        code = parse_tensor(&file->views[file->count], name, info, data, data_bytes, label, error);
+        if (code)
+            return code;
+        file->count++;
+    }
+    qsort(file->views, file->count, sizeof *file->views, compare_by_place);
+    for (size_t i = 0; i < file->count; i++)
+        file->by_name[i] = &file->views[i];
+    qsort(file->by_name, file->count, sizeof *file->by_name, compare_by_name);
+    return check_cover(file, data, data_bytes, label, error);
+}
+
+int ls_safetensors_open(struct ls_safetensors **out, const char *path, struct ls_error *error)
+{
+    int code = ckpt_map(out, path, error);
+    if (code)
+        return code;
+    code = ckpt_parse(*out, path, error);
+    if (code) {
+        ls_safetensors_close(*out);
+        *out = NULL;
+    }
+    return code;
+}
+
+void ls_safetensors_close(struct ls_safetensors *file)
+{
+    if (!file)
+        return;
+    if (file->mapped)
+        munmap((void *)file->bytes, file->size);
+    json_decref(file->header);
+    free(file->views);
+    free(file->by_name);
+    free(file);
+}
+
+size_t ls_safetensors_count(const struct ls_safetensors *file)
+{
+    return file->count;
+}
+
+const struct ls_tensor_view *ls_safetensors_at(const struct ls_safetensors *file, size_t i)
+{
+    LS_ASSERT(i < file->count);
+    return &file->views[i];
+}
+
+const struct ls_tensor_view *ls_safetensors_find(const struct ls_safetensors *file,
+                                                 const char *name)
+{
+    struct ls_tensor_view wanted = {.name = name}, *key = &wanted;
+    struct ls_tensor_view **found =
+        bsearch(&key, file->by_name, file->count, sizeof *file->by_name, compare_by_name);
+    return found ? *found : NULL;
+}
+
+const char *ls_safetensors_metadata(const struct ls_safetensors *file, const char *key)
+{
+    return json_string_value(
+        json_object_get(json_object_get(file->header, CKPT_METADATA_KEY), key));
+}
+
+/* "F32 [2, 3]" */
+static void describe(char out[256], const char *dtype, int dims, const int64_t *shape)
+{
+    size_t used = (size_t)snprintf(out, 256, "%s [", dtype);
+    for (int i = 0; i < dims; i++) /* 8 dims of at most 20 digits fit */
+        used +=
+            (size_t)snprintf(out + used, 256 - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    snprintf(out + used, 256 - used, "]");
+}
+
+int ls_safetensors_require(const struct ls_safetensors *file, const char *name, enum ls_dtype dtype,
+                           int dims, const int64_t *shape, const struct ls_tensor_view **view,
+                           struct ls_error *error)
+{
+    char expected[256], found[256];
+    describe(expected, ls_dtype_name(dtype), dims, shape);
+    *view = ls_safetensors_find(file, name);
+    if (!*view)
+        return ls_error_set(error, LS_ECKPT, "tensor %.200s is missing, expected %s", name,
+                            expected);
+    describe(found, (*view)->dtype_name, (*view)->dims, (*view)->shape);
+    if (!strcmp(expected, found))
+        return LS_OK;
+    *view = NULL;
+    return ls_error_set(error, LS_ECKPT, "tensor %.200s is %s, expected %s", name, found, expected);
+}

@@ -1,0 +1,260 @@
+#include "format.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { CHUNK_BYTES = 4 << 20 }; /* hashed, then written while it is still in the cache */
+
+struct ls_safetensors_writer {
+    struct ls_atomic_file file;
+    XXH3_state_t *digest;
+    size_t count, next; /* order[next] takes data, `taken` bytes so far */
+    size_t taken;
+    const struct ls_tensor_entry *order[];
+};
+
+/* The entry's size, with its dims and product checked. */
+static int entry_bytes(const struct ls_tensor_entry *entry, size_t *bytes, struct ls_error *error)
+{
+    *bytes = ls_dtype_bytes(entry->dtype);
+    bool good = entry->dims >= 0 && entry->dims <= LS_TENSOR_DIMS_MAX;
+    for (int i = 0; good && i < entry->dims; i++)
+        good = entry->shape[i] >= 0 && ls_size_mul(*bytes, (size_t)entry->shape[i], bytes);
+    return good ? LS_OK
+                : ls_error_set(error, LS_EINVAL,
+                               "tensor %.200s: a shape of at most %d dims with a product in 64 "
+                               "bits is expected",
+                               entry->name, LS_TENSOR_DIMS_MAX);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct ls_tensor_entry *x = *(const struct ls_tensor_entry *const *)a;
+    const struct ls_tensor_entry *y = *(const struct ls_tensor_entry *const *)b;
+    const struct ckpt_dtype *x_dtype = ckpt_dtype_of(x->dtype), *y_dtype = ckpt_dtype_of(y->dtype);
+    if (x_dtype != y_dtype)
+        return x_dtype > y_dtype ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+/* Adds one tensor to the header; *offset moves past it. */
+static int header_add(json_t *header, const struct ls_tensor_entry *entry, size_t *offset,
+                      struct ls_error *error)
+{
+    size_t bytes, end;
+    int code = entry_bytes(entry, &bytes, error);
+    if (code)
+        return code;
+    if (!ls_size_add(*offset, bytes, &end) || end > INT64_MAX)
+        return ls_error_set(error, LS_EINVAL, "tensor %.200s: the file's size overflows 64 bits",
+                            entry->name);
+    if (json_object_get(header, entry->name))
+        return ls_error_set(error, LS_EINVAL, "tensor %.200s: the name is already taken",
+                            entry->name);
+    json_t *shape = json_array();
+    for (int i = 0; i < entry->dims; i++)
+        json_array_append_new(shape, json_integer(entry->shape[i]));
+    json_t *info = json_pack("{s:s, s:o, s:[I, I]}", "dtype", ls_dtype_name(entry->dtype), "shape",
+                             shape, "data_offsets", (json_int_t)*offset, (json_int_t)end);
+    if (json_object_set_new(header, entry->name, info))
+        return ls_error_set(error, LS_EINVAL, "tensor %.200s: the name is not valid UTF-8",
+                            entry->name);
+    *offset = end;
+    return LS_OK;
+}
+
+static int metadata_add(json_t *header, const struct ls_metadata *metadata, size_t count,
+                        struct ls_error *error)
+{
+    json_t *object = json_pack("{s:s}", "format", "pt");
+    json_object_set_new(header, CKPT_METADATA_KEY, object);
+    for (size_t i = 0; i < count; i++)
+        if (json_object_set_new(object, metadata[i].key, json_string(metadata[i].value)))
+            return ls_error_set(error, LS_EINVAL, "metadata %.200s: not valid UTF-8",
+                                metadata[i].key);
+    return LS_OK;
+}
+
+static int writer_put(struct ls_safetensors_writer *writer, const void *data, size_t bytes)
+{
+    const unsigned char *from = data;
+    while (bytes > 0) {
+        size_t chunk = bytes < CHUNK_BYTES ? bytes : CHUNK_BYTES;
+        XXH3_128bits_update(writer->digest, from, chunk);
+        int code = ls_atomic_file_write(&writer->file, from, chunk);
+        if (code)
+            return code;
+        from += chunk;
+        bytes -= chunk;
+    }
+    return LS_OK;
+}
+
+/* Writes the length and the JSON, padded to 8 bytes with spaces. */
+static int put_header(struct ls_safetensors_writer *writer, const json_t *header, const char *path,
+                      struct ls_error *error)
+{
+    char *text = json_dumps(header, JSON_COMPACT);
+    size_t length = text ? strlen(text) : 0;
+    if (!text)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for the header", path);
+    if (length > CKPT_HEADER_BYTES_MAX - CKPT_ALIGNMENT) {
+        free(text);
+        return ls_error_set(error, LS_EINVAL,
+                            "%s: the header takes %zu bytes, the format allows %d; write the "
+                            "tensors to several files",
+                            path, length, CKPT_HEADER_BYTES_MAX);
+    }
+    size_t padded = (size_t)ls_round_up((int64_t)length, CKPT_ALIGNMENT);
+    unsigned char length_bytes[CKPT_LENGTH_BYTES];
+    for (int i = 0; i < CKPT_LENGTH_BYTES; i++)
+        length_bytes[i] = (unsigned char)((uint64_t)padded >> (8 * i));
+    writer_put(writer, length_bytes, sizeof length_bytes);
+    writer_put(writer, text, length);
+    writer_put(writer, "       ", padded - length);
+    free(text);
+    return LS_OK; /* the file keeps a failed write until commit */
+}
+
+/* Steps over tensors that are complete, so that next has room or is count. */
+static void settle(struct ls_safetensors_writer *writer)
+{
+    size_t bytes;
+    while (writer->next < writer->count &&
+           !entry_bytes(writer->order[writer->next], &bytes, NULL) && bytes == writer->taken) {
+        writer->next++;
+        writer->taken = 0;
+    }
+}
+
+int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *path,
+                               const struct ls_tensor_entry *entries, size_t count,
+                               const struct ls_metadata *metadata, size_t metadata_count,
+                               const struct ls_fault *fault, struct ls_error *error)
+{
+    *out = NULL;
+    struct ls_safetensors_writer *writer =
+        calloc(1, sizeof *writer + count * sizeof writer->order[0]);
+    XXH3_state_t *digest = XXH3_createState();
+    json_t *header = json_object();
+    int code = LS_OK;
+    if (!writer || !digest || !header) {
+        code = ls_error_set(error, LS_ENOMEM, "%s: no memory for its header", path);
+        goto fail;
+    }
+    writer->digest = digest;
+    writer->count = count;
+    XXH3_128bits_reset(digest);
+    for (size_t i = 0; i < count; i++)
+        writer->order[i] = &entries[i];
+    qsort(writer->order, count, sizeof writer->order[0], compare_entries);
+    code = metadata_add(header, metadata, metadata_count, error);
+    size_t offset = 0;
+    for (size_t i = 0; !code && i < count; i++)
+        code = header_add(header, writer->order[i], &offset, error);
+    if (code) {
+        ls_error_prefix(error, "%s", path);
+        goto fail;
+    }
+    code = ls_atomic_file_open(&writer->file, path, fault, error);
+    if (code)
+        goto fail;
+    code = put_header(writer, header, path, error);
+    if (code) {
+        ls_atomic_file_abort(&writer->file);
+        goto fail;
+    }
+    json_decref(header);
+    settle(writer);
+    *out = writer;
+    return LS_OK;
+fail:
+    json_decref(header);
+    XXH3_freeState(digest);
+    free(writer);
+    return code;
+}
+
+const struct ls_tensor_entry *ls_safetensors_writer_next(const struct ls_safetensors_writer *writer)
+{
+    return writer->next < writer->count ? writer->order[writer->next] : NULL;
+}
+
+int ls_safetensors_writer_append(struct ls_safetensors_writer *writer, const void *data,
+                                 size_t bytes, struct ls_error *error)
+{
+    if (bytes == 0)
+        return LS_OK;
+    const struct ls_tensor_entry *entry = ls_safetensors_writer_next(writer);
+    if (!entry)
+        return ls_error_set(error, LS_EINVAL, "%s: %zu bytes more, but every tensor is complete",
+                            writer->file.path, bytes);
+    size_t declared = 0;
+    entry_bytes(entry, &declared, NULL);
+    if (bytes > declared - writer->taken)
+        return ls_error_set(error, LS_EINVAL,
+                            "%s: tensor %.200s was declared with %zu bytes, it gets %zu",
+                            writer->file.path, entry->name, declared, writer->taken + bytes);
+    if (writer_put(writer, data, bytes))
+        return ls_error_set(error, writer->file.error.code, "%s", writer->file.error.text);
+    writer->taken += bytes;
+    settle(writer);
+    return LS_OK;
+}
+
+int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, uint64_t *size,
+                                 char digest[33], struct ls_error *error)
+{
+    const struct ls_tensor_entry *missing = ls_safetensors_writer_next(writer);
+    int code = missing ? ls_error_set(error, LS_EINVAL,
+                                      "%s: tensor %.200s has %zu bytes so far, fewer than declared",
+                                      writer->file.path, missing->name, writer->taken)
+                       : ls_atomic_file_commit(&writer->file, error);
+    if (!code && size)
+        *size = writer->file.size;
+    if (!code && digest) {
+        XXH128_hash_t hash = XXH3_128bits_digest(writer->digest);
+        ckpt_digest_hex(hash.high64, hash.low64, digest);
+    }
+    ls_safetensors_writer_abort(writer);
+    return code;
+}
+
+void ls_safetensors_writer_abort(struct ls_safetensors_writer *writer)
+{
+    if (!writer)
+        return;
+    ls_atomic_file_abort(&writer->file);
+    XXH3_freeState(writer->digest);
+    free(writer);
+}
+
+int ckpt_write_all(struct ls_safetensors_writer *writer, struct ls_error *error)
+{
+    for (const struct ls_tensor_entry *entry; (entry = ls_safetensors_writer_next(writer));) {
+        size_t bytes = 0;
+        entry_bytes(entry, &bytes, NULL);
+        int code = ls_safetensors_writer_append(writer, entry->data, bytes, error);
+        if (code)
+            return code;
+    }
+    return LS_OK;
+}
+
+int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries, size_t count,
+                        const struct ls_metadata *metadata, size_t metadata_count,
+                        struct ls_error *error)
+{
+    struct ls_safetensors_writer *writer;
+    int code = ls_safetensors_writer_open(&writer, path, entries, count, metadata, metadata_count,
+                                          NULL, error);
+    if (code)
+        return code;
+    code = ckpt_write_all(writer, error);
+    if (code) {
+        ls_safetensors_writer_abort(writer);
+        return code;
+    }
+    return ls_safetensors_writer_commit(writer, NULL, NULL, error);
+}

@@ -1,0 +1,347 @@
+/* The face of every transport: arguments are checked here, requests and statistics kept. */
+#include "comm/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const op_names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                       "broadcast",  "barrier",        "send",       "recv"};
+
+const char *ls_transport_name(enum ls_transport transport)
+{
+    static const char *const names[] = {"self", "thread", "mpi"};
+    return names[transport];
+}
+
+int comm_init(struct ls_comm *comm, const struct comm_transport *transport, int rank, int size,
+              struct ls_error *error)
+{
+    *comm = (struct ls_comm){.transport = transport, .rank = rank, .size = size};
+#ifdef LS_COMM_CHECK
+    comm->check = true;
+#endif
+    comm->scratch = calloc((size_t)size * COMM_SCRATCH_WORDS, sizeof *comm->scratch);
+    if (!comm->scratch)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a communicator of %d ranks", size);
+    return LS_OK;
+}
+
+void comm_release(struct ls_comm *comm)
+{
+    free(comm->scratch);
+}
+
+void ls_comm_free(struct ls_comm *comm)
+{
+    if (comm)
+        comm->transport->free(comm);
+}
+
+int ls_comm_rank(const struct ls_comm *comm)
+{
+    return comm->rank;
+}
+int ls_comm_size(const struct ls_comm *comm)
+{
+    return comm->size;
+}
+enum ls_transport ls_comm_transport(const struct ls_comm *comm)
+{
+    return comm->transport->kind;
+}
+void ls_comm_set_check(struct ls_comm *comm, bool check)
+{
+    comm->check = check;
+}
+
+void ls_comm_get_stats(const struct ls_comm *comm, struct ls_comm_stats *stats)
+{
+    *stats = comm->stats;
+}
+
+/* ---- pure arithmetic and texts --------------------------------------------------------------- */
+
+int64_t comm_piece(int64_t count, int n, int rank, int64_t *begin)
+{
+    int64_t each = count / n, rest = count % n;
+    *begin = each * rank + ls_min(rank, rest);
+    return each + (rank < rest);
+}
+
+int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank)
+{
+    int64_t bytes = call->count * (int64_t)ls_dtype_bytes(call->dtype), begin;
+    switch (call->op) {
+    case COMM_ALL_REDUCE: {
+        int64_t own = comm_piece(call->count, n, rank, &begin) * (int64_t)sizeof(float);
+        return bytes - own + own * (n - 1);
+    }
+    case COMM_REDUCE_SCATTER:
+    case COMM_ALL_GATHER:
+    case COMM_ALL_TO_ALL:
+        return bytes * (n - 1);
+    case COMM_BROADCAST:
+        return rank == call->peer ? bytes * (n - 1) : 0;
+    case COMM_SEND:
+        return bytes;
+    case COMM_BARRIER:
+    case COMM_RECV:
+        break;
+    }
+    return 0;
+}
+
+struct comm_text comm_describe(const struct comm_call *call)
+{
+    struct comm_text out;
+    char where[96], what[96] = "";
+    if (call->site.line)
+        snprintf(where, sizeof where, "%.80s:%d", call->site.file, call->site.line);
+    else
+        snprintf(where, sizeof where, "%.80s", call->site.file);
+    if (call->op != COMM_BARRIER)
+        snprintf(what, sizeof what, " of %lld %s", (long long)call->count,
+                 ls_dtype_name(call->dtype));
+    if (call->op == COMM_BROADCAST)
+        snprintf(out.text, sizeof out.text, "broadcast%s from root %d (%s)", what, call->peer,
+                 where);
+    else if (comm_is_collective(call->op))
+        snprintf(out.text, sizeof out.text, "%s%s (%s)", op_names[call->op], what, where);
+    else
+        snprintf(out.text, sizeof out.text, "%s%s %s rank %d with tag %d (%s)", op_names[call->op],
+                 what, call->op == COMM_SEND ? "to" : "from", call->peer, call->tag, where);
+    return out;
+}
+
+bool comm_calls_match(const struct comm_call *a, const struct comm_call *b)
+{
+    return a->op == b->op && a->dtype == b->dtype && a->count == b->count && a->peer == b->peer;
+}
+
+/* ---- starting and waiting -------------------------------------------------------------------- */
+
+static int call_validate(const struct ls_comm *comm, const struct comm_call *call,
+                         struct ls_error *error)
+{
+    size_t bytes;
+    bool needs_buffers = call->count > 0;
+    if (call->count < 0 || !ls_size_mul((size_t)call->count, ls_dtype_bytes(call->dtype), &bytes) ||
+        !ls_size_mul(bytes, (size_t)comm->size, &bytes) || bytes > INT64_MAX / 2)
+        return ls_error_set(error, LS_EINVAL, "%s: the count is negative or too large",
+                            comm_describe(call).text);
+    if (needs_buffers && (!call->input || !call->output))
+        return ls_error_set(error, LS_EINVAL, "%s: a buffer is NULL", comm_describe(call).text);
+    if (call->peer < 0 || call->peer >= comm->size)
+        return ls_error_set(error, LS_EINVAL, "%s: the group has ranks 0 to %d",
+                            comm_describe(call).text, comm->size - 1);
+    if (call->tag < 0 || call->tag > LS_COMM_TAG_MAX)
+        return ls_error_set(error, LS_EINVAL, "%s: tags are 0 to %d", comm_describe(call).text,
+                            LS_COMM_TAG_MAX);
+    return LS_OK;
+}
+
+static int call_start(struct ls_comm *comm, const struct comm_call *call, void **operation,
+                      struct ls_error *error)
+{
+    int status = call_validate(comm, call, error);
+    if (status == LS_OK)
+        status = comm->transport->start(comm, call, operation, error);
+    if (status == LS_OK) {
+        comm->stats.operations++;
+        comm->stats.sent_bytes += comm_sent_bytes(call, comm->size, comm->rank);
+    }
+    return status;
+}
+
+static int run(struct ls_comm *comm, struct comm_call call, struct ls_error *error)
+{
+    double begin = ls_now_s();
+    void *operation;
+    call.blocking = true;
+    int status = call_start(comm, &call, &operation, error);
+    if (status == LS_OK)
+        status = comm->transport->wait(comm, operation, error);
+    comm->stats.wait_s += ls_now_s() - begin;
+    return status;
+}
+
+static int begin(struct ls_comm *comm, struct comm_call call, struct ls_request *request,
+                 struct ls_error *error)
+{
+    *request = (struct ls_request){0};
+    int slot = 0;
+    while (slot < LS_COMM_PENDING_MAX && comm->pending[slot].ticket)
+        slot++;
+    if (slot == LS_COMM_PENDING_MAX)
+        return ls_error_set(error, LS_EINVAL,
+                            "%s: %d operations are pending on this communicator; wait for some "
+                            "before starting more",
+                            comm_describe(&call).text, LS_COMM_PENDING_MAX);
+    int status = call_start(comm, &call, &comm->pending[slot].operation, error);
+    if (status != LS_OK)
+        return status;
+    comm->tickets++;
+    comm->pending[slot].ticket = comm->tickets * LS_COMM_PENDING_MAX + (uint64_t)slot;
+    *request = (struct ls_request){comm, comm->pending[slot].ticket};
+    return LS_OK;
+}
+
+static uint64_t request_slot(const struct ls_request *request)
+{
+    uint64_t slot = request->ticket % LS_COMM_PENDING_MAX;
+    /* A stale copy of a request that was waited for is the caller's bug; stop before it waits for
+     * another operation's buffers. */
+    LS_ASSERT(request->comm->pending[slot].ticket == request->ticket);
+    return slot;
+}
+
+int ls_wait(struct ls_request *request, struct ls_error *error)
+{
+    if (!request->ticket)
+        return LS_OK;
+    struct ls_comm *comm = request->comm;
+    uint64_t slot = request_slot(request);
+    double begin = ls_now_s();
+    int status = comm->transport->wait(comm, comm->pending[slot].operation, error);
+    comm->stats.wait_s += ls_now_s() - begin;
+    comm->pending[slot].ticket = 0;
+    *request = (struct ls_request){0};
+    return status;
+}
+
+bool ls_test(struct ls_request *request)
+{
+    if (!request->ticket)
+        return true;
+    uint64_t slot = request_slot(request);
+    return request->comm->transport->test(request->comm, request->comm->pending[slot].operation);
+}
+
+/* ---- the operations, each in both forms ------------------------------------------------------ */
+
+#define ALL_REDUCE                                                                                 \
+    (struct comm_call)                                                                             \
+    {                                                                                              \
+        .op = COMM_ALL_REDUCE, .dtype = LS_F32, .input = buffer, .output = buffer, .count = count, \
+        .site = site                                                                               \
+    }
+#define REDUCE_SCATTER                                                                             \
+    (struct comm_call)                                                                             \
+    {                                                                                              \
+        .op = COMM_REDUCE_SCATTER, .dtype = LS_F32, .input = input, .output = output,              \
+        .count = count, .site = site                                                               \
+    }
+#define EXCHANGE(kind)                                                                             \
+    (struct comm_call)                                                                             \
+    {                                                                                              \
+        .op = kind, .dtype = dtype, .input = input, .output = output, .count = count, .site = site \
+    }
+#define BROADCAST                                                                                  \
+    (struct comm_call)                                                                             \
+    {                                                                                              \
+        .op = COMM_BROADCAST, .dtype = dtype, .input = buffer, .output = buffer, .count = count,   \
+        .peer = root, .site = site                                                                 \
+    }
+/* A send writes nothing: output only marks that there is a buffer. */
+#define POINT_TO_POINT(kind)                                                                       \
+    (struct comm_call)                                                                             \
+    {                                                                                              \
+        .op = kind, .dtype = dtype, .input = buffer, .output = (void *)buffer, .count = count,     \
+        .peer = peer, .tag = tag, .site = site                                                     \
+    }
+
+int ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
+                        struct ls_request *request, struct ls_call_site site,
+                        struct ls_error *error)
+{
+    return begin(comm, ALL_REDUCE, request, error);
+}
+
+int ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count, struct ls_call_site site,
+                     struct ls_error *error)
+{
+    return run(comm, ALL_REDUCE, error);
+}
+
+int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output, int64_t count,
+                            struct ls_request *request, struct ls_call_site site,
+                            struct ls_error *error)
+{
+    return begin(comm, REDUCE_SCATTER, request, error);
+}
+
+int ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output, int64_t count,
+                         struct ls_call_site site, struct ls_error *error)
+{
+    return run(comm, REDUCE_SCATTER, error);
+}
+
+int ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                        enum ls_dtype dtype, struct ls_request *request, struct ls_call_site site,
+                        struct ls_error *error)
+{
+    return begin(comm, EXCHANGE(COMM_ALL_GATHER), request, error);
+}
+
+int ls_all_gather_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                     enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error)
+{
+    return run(comm, EXCHANGE(COMM_ALL_GATHER), error);
+}
+
+int ls_all_to_all_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                        enum ls_dtype dtype, struct ls_request *request, struct ls_call_site site,
+                        struct ls_error *error)
+{
+    return begin(comm, EXCHANGE(COMM_ALL_TO_ALL), request, error);
+}
+
+int ls_all_to_all_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                     enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error)
+{
+    return run(comm, EXCHANGE(COMM_ALL_TO_ALL), error);
+}
+
+int ls_broadcast_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype,
+                       int root, struct ls_request *request, struct ls_call_site site,
+                       struct ls_error *error)
+{
+    return begin(comm, BROADCAST, request, error);
+}
+
+int ls_broadcast_at(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype,
+                    int root, struct ls_call_site site, struct ls_error *error)
+{
+    return run(comm, BROADCAST, error);
+}
+
+int ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count, enum ls_dtype dtype,
+                  int peer, int tag, struct ls_request *request, struct ls_call_site site,
+                  struct ls_error *error)
+{
+    return begin(comm, POINT_TO_POINT(COMM_SEND), request, error);
+}
+
+int ls_send_at(struct ls_comm *comm, const void *buffer, int64_t count, enum ls_dtype dtype,
+               int peer, int tag, struct ls_call_site site, struct ls_error *error)
+{
+    return run(comm, POINT_TO_POINT(COMM_SEND), error);
+}
+
+int ls_recv_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype, int peer,
+                  int tag, struct ls_request *request, struct ls_call_site site,
+                  struct ls_error *error)
+{
+    return begin(comm, POINT_TO_POINT(COMM_RECV), request, error);
+}
+
+int ls_recv_at(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype, int peer,
+               int tag, struct ls_call_site site, struct ls_error *error)
+{
+    return run(comm, POINT_TO_POINT(COMM_RECV), error);
+}
+
+int ls_barrier_at(struct ls_comm *comm, struct ls_call_site site, struct ls_error *error)
+{
+    return run(comm, (struct comm_call){.op = COMM_BARRIER, .dtype = LS_U8, .site = site}, error);
+}

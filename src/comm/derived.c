@@ -1,0 +1,134 @@
+/* Operations made of the transports' own: integer and exact sums, agreement, splitting. Integers
+ * are gathered and every rank combines them itself, which any order does alike. */
+#include "comm/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* comm->scratch[r * words + i] = word i of rank r; words <= COMM_SCRATCH_WORDS. */
+static int gather_words(struct ls_comm *comm, const uint64_t *value, int64_t words,
+                        const char *caller, struct ls_error *error)
+{
+    return ls_all_gather_at(comm, value, comm->scratch, words, LS_U64,
+                            (struct ls_call_site){caller, 0}, error);
+}
+
+int ls_all_reduce_u64(struct ls_comm *comm, uint64_t *value, int64_t count, struct ls_error *error)
+{
+    for (int64_t first = 0; first < count; first += COMM_SCRATCH_WORDS) {
+        int64_t words = ls_min(COMM_SCRATCH_WORDS, count - first);
+        int status = gather_words(comm, value + first, words, "ls_all_reduce_u64", error);
+        if (status != LS_OK)
+            return status;
+        for (int64_t i = 0; i < words; i++) {
+            uint64_t sum = 0;
+            for (int r = 0; r < comm->size; r++)
+                sum += comm->scratch[r * words + i];
+            value[first + i] = sum;
+        }
+    }
+    return LS_OK;
+}
+
+int ls_all_reduce_exact(struct ls_comm *comm, struct ls_exact_sum *sum, struct ls_error *error)
+{
+    enum { WORDS = sizeof *sum / sizeof(uint64_t) };
+    _Static_assert(sizeof *sum % sizeof(uint64_t) == 0, "an exact sum is whole words");
+    _Static_assert((int)WORDS <= (int)COMM_SCRATCH_WORDS, "an exact sum fits the scratch");
+    uint64_t words[WORDS];
+    memcpy(words, sum, sizeof words);
+    int status = gather_words(comm, words, WORDS, "ls_all_reduce_exact", error);
+    if (status != LS_OK)
+        return status;
+    ls_exact_clear(sum);
+    for (int r = 0; r < comm->size; r++) {
+        struct ls_exact_sum part;
+        memcpy(&part, comm->scratch + (size_t)r * WORDS, sizeof part);
+        ls_exact_merge(sum, &part);
+    }
+    return LS_OK;
+}
+
+int ls_all_reduce_max(struct ls_comm *comm, int64_t *value, struct ls_error *error)
+{
+    uint64_t word = (uint64_t)*value;
+    int status = gather_words(comm, &word, 1, "ls_all_reduce_max", error);
+    if (status != LS_OK)
+        return status;
+    for (int r = 0; r < comm->size; r++)
+        *value = ls_max(*value, (int64_t)comm->scratch[r]);
+    return LS_OK;
+}
+
+int ls_comm_agree(struct ls_comm *comm, int status, struct ls_error *error)
+{
+    struct ls_call_site site = {"ls_comm_agree", 0};
+    uint64_t word = (uint64_t)(int64_t)status;
+    struct ls_error local = {0};
+    int outcome = gather_words(comm, &word, 1, site.file, &local);
+    if (outcome != LS_OK)
+        return ls_error_set(error, outcome, "%s", local.text);
+    int failing = 0;
+    while (failing < comm->size && (int64_t)comm->scratch[failing] == LS_OK)
+        failing++;
+    if (failing == comm->size)
+        return LS_OK;
+    int agreed = (int)(int64_t)comm->scratch[failing];
+    if (failing == comm->rank && error)
+        memcpy(local.text, error->text, sizeof local.text);
+    outcome = ls_broadcast_at(comm, local.text, sizeof local.text, LS_U8, failing, site, &local);
+    if (outcome != LS_OK)
+        return ls_error_set(error, outcome, "%s", local.text);
+    if (failing != comm->rank)
+        ls_error_set(error, agreed, "rank %d: %s", failing, local.text);
+    return agreed;
+}
+
+struct member {
+    int color, key, rank;
+};
+
+static int member_compare(const void *left, const void *right)
+{
+    const struct member *a = left, *b = right;
+    if (a->color != b->color)
+        return a->color < b->color ? -1 : 1;
+    if (a->key != b->key)
+        return a->key < b->key ? -1 : 1;
+    return a->rank - b->rank;
+}
+
+int ls_comm_split(struct ls_comm *comm, int color, int key, struct ls_comm **out,
+                  struct ls_error *error)
+{
+    *out = NULL;
+    int n = comm->size, status = LS_OK;
+    struct member *all = calloc((size_t)n, sizeof *all);
+    int *members = calloc((size_t)n, sizeof *members);
+    if (!all || !members)
+        status = ls_error_set(error, LS_ENOMEM, "no memory to split %d ranks", n);
+    status = ls_comm_agree(comm, status, error);
+    uint64_t word = (uint64_t)(uint32_t)color << 32 | (uint32_t)key;
+    if (status == LS_OK)
+        status = gather_words(comm, &word, 1, "ls_comm_split", error);
+    if (status == LS_OK) {
+        for (int r = 0; r < n; r++)
+            all[r] = (struct member){(int)(uint32_t)(comm->scratch[r] >> 32),
+                                     (int)(uint32_t)comm->scratch[r], r};
+        qsort(all, (size_t)n, sizeof *all, member_compare);
+        int size = 0, rank = 0;
+        for (int i = 0; i < n; i++) {
+            if (all[i].color != color)
+                continue;
+            if (all[i].rank == comm->rank)
+                rank = size;
+            members[size++] = all[i].rank;
+        }
+        status = comm->transport->split(comm, members, size, rank, out, error);
+    }
+    if (status == LS_OK)
+        (*out)->check = comm->check;
+    free(members);
+    free(all);
+    return status;
+}

@@ -1,0 +1,92 @@
+/* What the files of src/comm share: the call that a user made, the transport's vtable, the order of
+ * sums and the cutting arithmetic. Names: n = group size, piece = what one rank owns of a buffer.
+ */
+#ifndef LOCKSTEP_COMM_INTERNAL_H
+#define LOCKSTEP_COMM_INTERNAL_H
+
+#include <lockstep/comm.h>
+
+enum comm_op {
+    COMM_ALL_REDUCE,
+    COMM_REDUCE_SCATTER,
+    COMM_ALL_GATHER,
+    COMM_ALL_TO_ALL,
+    COMM_BROADCAST,
+    COMM_BARRIER,
+    COMM_SEND,
+    COMM_RECV,
+};
+
+/* One operation as one rank called it. */
+struct comm_call {
+    enum comm_op op;
+    enum ls_dtype dtype;
+    const void *input;
+    void *output; /* all_reduce, broadcast: input == output */
+    int64_t count;
+    int peer;                 /* broadcast: the root; send, recv: the other rank; else 0 */
+    int tag;                  /* send, recv */
+    bool blocking;            /* the caller waits at once: it may do the work itself */
+    struct ls_call_site site; /* line 0: file is the name of the function that stands for it */
+};
+
+static inline bool comm_is_collective(enum comm_op op)
+{
+    return op < COMM_SEND;
+}
+
+/* How bytes travel. An operation that start accepted is owned by the transport until wait, which
+ * ends it in any case. */
+struct comm_transport {
+    enum ls_transport kind;
+    int (*start)(struct ls_comm *comm, const struct comm_call *call, void **operation,
+                 struct ls_error *error);
+    int (*wait)(struct ls_comm *comm, void *operation, struct ls_error *error);
+    bool (*test)(struct ls_comm *comm, void *operation);
+    /* Collective. This rank becomes `rank` of the group of `size`, whose members are the ranks
+     * members[size] of comm, in the new order. */
+    int (*split)(struct ls_comm *comm, const int *members, int size, int rank, struct ls_comm **out,
+                 struct ls_error *error);
+    void (*free)(struct ls_comm *comm);
+};
+
+/* Small collectives on integers go through scratch in pieces of this many words a rank. */
+enum { COMM_SCRATCH_WORDS = 64 };
+
+struct ls_comm {
+    const struct comm_transport *transport;
+    int rank, size;
+    bool check;
+    struct ls_comm_stats stats;
+    uint64_t tickets; /* given out so far */
+    struct {
+        uint64_t ticket; /* 0: free */
+        void *operation;
+    } pending[LS_COMM_PENDING_MAX];
+    uint64_t *scratch; /* [size * COMM_SCRATCH_WORDS] */
+};
+
+/* Fills the common part of a handle; release gives back what init took. */
+int comm_init(struct ls_comm *comm, const struct comm_transport *transport, int rank, int size,
+              struct ls_error *error);
+void comm_release(struct ls_comm *comm);
+
+/* "all_reduce of 10 F32 (train.c:88)", with the root or peer where there is one. */
+struct comm_text {
+    char text[192];
+};
+struct comm_text comm_describe(const struct comm_call *call);
+/* Whether two ranks of a collective mean the same. */
+bool comm_calls_match(const struct comm_call *a, const struct comm_call *b);
+
+/* Elements [*begin, *begin + returned) of count are what rank owns when a buffer is cut over n. */
+int64_t comm_piece(int64_t count, int n, int rank, int64_t *begin);
+/* Bytes that rank hands over in this call: what comm.h states for sent_bytes. */
+int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank);
+
+/* outputs[j][to + i] = the tree sum over r of inputs[r][from + i], for i < count, r < n,
+ * j < outputs_count. What is written may be what is read (same buffer and offset), or disjoint. */
+void comm_tree_sum(const float *const *inputs, int n, int64_t from, float *const *outputs,
+                   int outputs_count, int64_t to, int64_t count);
+
+#endif

@@ -1,0 +1,315 @@
+/* An operation's life: ranks post, blocks are done, ranks release. The world's mutex is held
+ * throughout, except while blocks are done. */
+#include "comm/thread.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct thread_op *op_new(struct thread_group *group)
+{
+    size_t n = (size_t)group->size, slots = n < 2 ? 2 : n;
+    struct thread_op *op = calloc(1, sizeof *op);
+    if (!op)
+        return NULL;
+    op->group = group;
+    op->calls = calloc(slots, sizeof *op->calls);
+    op->posts = calloc(slots, sizeof *op->posts);
+    op->work.inputs = calloc(n, sizeof *op->work.inputs);
+    op->work.outputs = calloc(n, sizeof *op->work.outputs);
+    pthread_cond_init(&op->changed, NULL);
+    if (op->calls && op->posts && op->work.inputs && op->work.outputs) {
+        for (size_t i = 0; i < slots; i++)
+            op->posts[i].op = op;
+        return op;
+    }
+    comm_op_free_list(op);
+    return NULL;
+}
+
+void comm_op_free_list(struct thread_op *list)
+{
+    while (list) {
+        struct thread_op *op = list;
+        list = op->next;
+        pthread_cond_destroy(&op->changed);
+        free(op->work.outputs);
+        free(op->work.inputs);
+        free(op->posts);
+        free(op->calls);
+        free(op);
+    }
+}
+
+bool comm_group_grow(struct thread_group *group, int count)
+{
+    for (int i = 0; i < count; i++) {
+        struct thread_op *op = op_new(group);
+        if (!op)
+            return false;
+        op->next = group->spare;
+        group->spare = op;
+    }
+    return true;
+}
+
+/* A fresh operation at the end of the live ones: send and recv match in the order of calls. */
+static struct thread_op *op_take(struct thread_group *group, int slots)
+{
+    if (!group->spare && !comm_group_grow(group, 1))
+        return NULL;
+    struct thread_op *op = group->spare, **end = &group->live;
+    group->spare = op->next;
+    while (*end)
+        end = &(*end)->next;
+    *end = op;
+    op->next = NULL;
+    op->state = OP_POSTING;
+    op->by_leaving = false;
+    op->slots = op->holders = slots;
+    op->posted = op->waiters = 0;
+    op->blocks_done = 0;
+    atomic_store_explicit(&op->next_block, 0, memory_order_relaxed);
+    for (int i = 0; i < slots; i++)
+        op->posts[i].state = POST_NONE;
+    return op;
+}
+
+static void post_release(struct comm_post *post)
+{
+    struct thread_op *op = post->op, **at = &op->group->live;
+    post->state = POST_RELEASED;
+    if (--op->holders > 0)
+        return;
+    while (*at != op)
+        at = &(*at)->next;
+    *at = op->next;
+    op->next = op->group->spare;
+    op->group->spare = op;
+}
+
+/* ---- matching ------------------------------------------------------------------------------- */
+
+static struct comm_text rank_name(const struct thread_group *group, int rank)
+{
+    struct comm_text out;
+    if (group->world_rank[rank] == rank)
+        snprintf(out.text, sizeof out.text, "rank %d", rank);
+    else
+        snprintf(out.text, sizeof out.text, "rank %d (of the world: %d)", rank,
+                 group->world_rank[rank]);
+    return out;
+}
+
+static void leaving_text(const struct thread_group *group, int rank, char *text, size_t bytes)
+{
+    const struct world_rank *who = &group->world->ranks[group->world_rank[rank]];
+    snprintf(text, bytes, "%s takes part no more: %s", rank_name(group, rank).text,
+             who->left ? who->reason : "it freed its communicator");
+}
+
+static struct thread_op *find(struct thread_group *group, const struct comm_call *call,
+                              uint64_t sequence, int source, int target)
+{
+    for (struct thread_op *op = group->live; op; op = op->next) {
+        if (op->collective != comm_is_collective(call->op))
+            continue;
+        if (op->collective && op->sequence == sequence)
+            return op;
+        if (!op->collective && op->state == OP_POSTING && op->source == source &&
+            op->target == target && op->tag == call->tag &&
+            op->posts[call->op == COMM_RECV].state == POST_NONE)
+            return op;
+    }
+    return NULL;
+}
+
+static bool posts_match(const struct thread_op *op, const struct comm_call *a,
+                        const struct comm_call *b)
+{
+    if (op->collective)
+        return comm_calls_match(a, b);
+    return a->dtype == b->dtype && a->count == b->count;
+}
+
+static void op_fail(struct thread_op *op)
+{
+    op->state = OP_FAILED;
+    pthread_cond_broadcast(&op->changed);
+}
+
+/* Compares the call just posted in slot with one that was there. */
+static void op_check(struct thread_op *op, int slot)
+{
+    int other = 0;
+    while (other < op->slots && (other == slot || op->posts[other].state == POST_NONE))
+        other++;
+    if (other == op->slots || posts_match(op, &op->calls[other], &op->calls[slot]))
+        return;
+    int low = other < slot ? other : slot, high = other < slot ? slot : other;
+    int low_rank = op->collective ? low : op->source,
+        high_rank = op->collective ? high : op->target;
+    snprintf(op->text, sizeof op->text, "mismatch: %s calls %s, %s calls %s; nothing was moved",
+             rank_name(op->group, low_rank).text, comm_describe(&op->calls[low]).text,
+             rank_name(op->group, high_rank).text, comm_describe(&op->calls[high]).text);
+    op_fail(op);
+}
+
+/* The last rank has posted. Who waits is woken where there is something to share. */
+static void op_ready(struct thread_op *op, bool blocking)
+{
+    struct work *work = &op->work;
+    op->state = OP_READY;
+    work->calls = op->calls;
+    work->n = op->group->size;
+    comm_work_plan(work);
+    if (work->blocks == 0) {
+        op->state = OP_DONE;
+        pthread_cond_broadcast(&op->changed);
+    } else if (work->blocks == 1 || op->group->size == 1) {
+        comm_op_work(op);
+    } else if (op->waiters > 0) {
+        pthread_cond_broadcast(&op->changed);
+    } else if (!blocking) {
+        comm_helper_offer(op->group->world, op);
+    }
+}
+
+/* ---- the vtable's functions ----------------------------------------------------------------- */
+
+/* Posts the call; the mutex is held. */
+static int post(struct thread_comm *self, const struct comm_call *call, void **operation,
+                struct ls_error *error)
+{
+    struct thread_group *group = self->group;
+    bool collective = comm_is_collective(call->op);
+    int rank = self->base.rank, slot = collective ? rank : call->op == COMM_RECV;
+    int source = call->op == COMM_SEND ? rank : call->peer;
+    int target = call->op == COMM_SEND ? call->peer : rank;
+    uint64_t sequence = collective ? self->sequence++ : 0;
+    struct thread_op *op = find(group, call, sequence, source, target);
+    if (!op && group->any_left) {
+        for (int r = 0; r < group->size; r++) {
+            if (!group->left[r] || (!collective && r != call->peer))
+                continue;
+            char text[800];
+            leaving_text(group, r, text, sizeof text);
+            group->world->ranks[group->world_rank[rank]].was_left_alone = true;
+            return ls_error_set(error, LS_ECOMM, "%s: %s", comm_describe(call).text, text);
+        }
+    }
+    if (!op) {
+        op = op_take(group, collective ? group->size : 2);
+        if (!op)
+            return ls_error_set(error, LS_ENOMEM, "%s: no memory to start it",
+                                comm_describe(call).text);
+        op->collective = collective;
+        op->sequence = sequence;
+        op->source = source;
+        op->target = target;
+        op->tag = call->tag;
+    }
+    op->calls[slot] = *call;
+    op->posts[slot].state = POST_HELD;
+    op->posted++;
+    if (op->state == OP_POSTING)
+        op_check(op, slot);
+    if (op->state == OP_POSTING && op->posted == op->slots)
+        op_ready(op, call->blocking);
+    *operation = &op->posts[slot];
+    return LS_OK;
+}
+
+int comm_thread_start(struct ls_comm *comm, const struct comm_call *call, void **operation,
+                      struct ls_error *error)
+{
+    struct thread_comm *self = (struct thread_comm *)comm;
+    pthread_mutex_lock(&self->group->world->lock);
+    int status = post(self, call, operation, error);
+    pthread_mutex_unlock(&self->group->world->lock);
+    return status;
+}
+
+/* Until the operation is over; does blocks of it meanwhile. The mutex is held. */
+static void op_finish(struct thread_op *op)
+{
+    op->waiters++;
+    while (op->state == OP_POSTING || op->state == OP_READY) {
+        if (op->state == OP_READY &&
+            atomic_load_explicit(&op->next_block, memory_order_relaxed) < op->work.blocks)
+            comm_op_work(op);
+        else
+            pthread_cond_wait(&op->changed, &op->group->world->lock);
+    }
+    op->waiters--;
+}
+
+int comm_thread_wait(struct ls_comm *comm, void *operation, struct ls_error *error)
+{
+    struct thread_comm *self = (struct thread_comm *)comm;
+    struct thread_group *group = self->group;
+    struct comm_post *post = operation;
+    struct thread_op *op = post->op;
+    int status = LS_OK;
+    pthread_mutex_lock(&group->world->lock);
+    op_finish(op);
+    if (op->state == OP_FAILED) {
+        status = ls_error_set(error, LS_ECOMM, "%s: %s",
+                              comm_describe(&op->calls[post - op->posts]).text, op->text);
+        if (op->by_leaving)
+            group->world->ranks[group->world_rank[comm->rank]].was_left_alone = true;
+    }
+    post_release(post);
+    pthread_mutex_unlock(&group->world->lock);
+    return status;
+}
+
+bool comm_thread_test(struct ls_comm *comm, void *operation)
+{
+    struct thread_comm *self = (struct thread_comm *)comm;
+    struct comm_post *post = operation;
+    pthread_mutex_lock(&self->group->world->lock);
+    bool over = post->op->state == OP_DONE || post->op->state == OP_FAILED;
+    pthread_mutex_unlock(&self->group->world->lock);
+    return over;
+}
+
+/* ---- leaving -------------------------------------------------------------------------------- */
+
+/* Takes rank out of the operation's slot; true where that was still to do. */
+static bool op_leave(struct thread_op *op, int slot, int rank)
+{
+    struct comm_post *post = &op->posts[slot];
+    if (post->state == POST_RELEASED)
+        return false;
+    if (op->state == OP_POSTING) {
+        leaving_text(op->group, rank, op->text, sizeof op->text);
+        op->by_leaving = true;
+        op_fail(op);
+    }
+    op_finish(op);
+    /* Nobody will look for the other half of a send or recv that this rank posted. */
+    struct comm_post *half = op->collective ? NULL : &op->posts[!slot];
+    if (half && half->state == POST_NONE)
+        post_release(half);
+    post_release(post);
+    return true;
+}
+
+void comm_group_leave(struct thread_group *group, int rank)
+{
+    if (group->left[rank])
+        return;
+    group->left[rank] = group->any_left = true;
+    bool changed;
+    do {
+        changed = false;
+        for (struct thread_op *op = group->live; op && !changed; op = op->next) {
+            if (op->collective)
+                changed = op_leave(op, rank, rank);
+            else if (op->source == rank)
+                changed = op_leave(op, 0, rank);
+            if (!op->collective && !changed && op->target == rank)
+                changed = op_leave(op, 1, rank);
+        }
+    } while (changed);
+}

@@ -1,0 +1,97 @@
+#include "comm/thread.h"
+
+#include <string.h>
+
+/* A block touches about BLOCK_BYTES over all ranks: small against a cache, large against the cost
+ * of claiming it. */
+enum { BLOCK_BYTES = 512 * 1024, BLOCK_ALIGN = 1024 };
+
+/* How an operation over n ranks is cut: into parts, and how many buffers one element touches. */
+static void work_shape(enum comm_op op, int n, int64_t *parts, int64_t *buffers)
+{
+    *parts = 1;
+    *buffers = n;
+    switch (op) {
+    case COMM_REDUCE_SCATTER: /* part r: the output of rank r */
+    case COMM_ALL_GATHER:     /* part r: the input of rank r */
+        *parts = n;
+        break;
+    case COMM_ALL_TO_ALL: /* part r * n + s: what s gives to r */
+        *parts = (int64_t)n * n;
+        *buffers = 2;
+        break;
+    case COMM_SEND:
+    case COMM_RECV:
+        *buffers = 2;
+        break;
+    case COMM_ALL_REDUCE:
+    case COMM_BROADCAST:
+    case COMM_BARRIER:
+        break;
+    }
+}
+
+void comm_work_plan(struct work *work)
+{
+    const struct comm_call *calls = work->calls;
+    int64_t parts, buffers, count = calls->count;
+    work_shape(calls->op, work->n, &parts, &buffers);
+    int64_t block = BLOCK_BYTES / (buffers * (int64_t)ls_dtype_bytes(calls->dtype));
+    work->block = ls_round_up(ls_max(block, 1), BLOCK_ALIGN);
+    work->per_part = ls_ceil_div(count, work->block);
+    bool in_place = calls->op == COMM_ALL_REDUCE || calls->op == COMM_BROADCAST;
+    work->blocks = in_place && work->n == 1 ? 0 : parts * work->per_part;
+    if (calls->op != COMM_ALL_REDUCE && calls->op != COMM_REDUCE_SCATTER)
+        return;
+    for (int r = 0; r < work->n; r++) {
+        work->inputs[r] = calls[r].input;
+        work->outputs[r] = calls[r].output;
+    }
+}
+
+/* Elements of the calls' dtype. The same place is an in-place call. */
+static void copy(const struct comm_call *to, int64_t to_first, const struct comm_call *from,
+                 int64_t from_first, int64_t count)
+{
+    size_t bytes = ls_dtype_bytes(from->dtype);
+    char *output = (char *)to->output + (size_t)to_first * bytes;
+    const char *input = (const char *)from->input + (size_t)from_first * bytes;
+    if (output != input)
+        memcpy(output, input, (size_t)count * bytes);
+}
+
+void comm_work_run(const struct work *work, int64_t index)
+{
+    const struct comm_call *calls = work->calls;
+    int64_t part = index / work->per_part, first = index % work->per_part * work->block;
+    int64_t count = calls->count, length = ls_min(work->block, count - first);
+    int n = work->n;
+    switch (calls->op) {
+    case COMM_ALL_REDUCE:
+        comm_tree_sum(work->inputs, n, first, work->outputs, n, first, length);
+        break;
+    case COMM_REDUCE_SCATTER:
+        comm_tree_sum(work->inputs, n, part * count + first, work->outputs + part, 1, first,
+                      length);
+        break;
+    case COMM_ALL_GATHER:
+        for (int r = 0; r < n; r++)
+            copy(&calls[r], part * count + first, &calls[part], first, length);
+        break;
+    case COMM_ALL_TO_ALL: {
+        int64_t to = part / n, from = part % n;
+        copy(&calls[to], from * count + first, &calls[from], to * count + first, length);
+        break;
+    }
+    case COMM_BROADCAST:
+        for (int r = 0; r < n; r++)
+            copy(&calls[r], first, &calls[calls->peer], first, length);
+        break;
+    case COMM_SEND:
+    case COMM_RECV:
+        copy(&calls[1], first, &calls[0], first, length);
+        break;
+    case COMM_BARRIER:
+        break;
+    }
+}

@@ -1,0 +1,73 @@
+/* Growing buffers and whole files. */
+#include "data/private.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int data_ids_reserve(struct ls_token_list *list, int64_t more, struct ls_error *error)
+{
+    int64_t need = list->count + more;
+    if (need <= list->capacity)
+        return LS_OK;
+    int64_t capacity = ls_max(ls_max(need, list->capacity + list->capacity / 2), 1024);
+    int32_t *ids = realloc(list->ids, (size_t)capacity * sizeof *ids);
+    if (!ids)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %lld tokens", (long long)capacity);
+    list->ids = ids;
+    list->capacity = capacity;
+    return LS_OK;
+}
+
+int data_text_reserve(struct ls_text *text, size_t more, struct ls_error *error)
+{
+    size_t need;
+    if (!ls_size_add(text->count, more, &need))
+        return ls_error_set(error, LS_ENOMEM, "text of more than 2^64 bytes");
+    if (need <= text->capacity)
+        return LS_OK;
+    size_t capacity = text->capacity + text->capacity / 2;
+    if (capacity < need)
+        capacity = need < 256 ? 256 : need;
+    char *bytes = realloc(text->bytes, capacity);
+    if (!bytes)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %zu bytes of text", capacity);
+    text->bytes = bytes;
+    text->capacity = capacity;
+    return LS_OK;
+}
+
+void ls_token_list_release(struct ls_token_list *list)
+{
+    free(list->ids);
+    *list = (struct ls_token_list){0};
+}
+
+void ls_text_release(struct ls_text *text)
+{
+    free(text->bytes);
+    *text = (struct ls_text){0};
+}
+
+int data_file_load(const char *path, struct ls_text *out, struct ls_error *error)
+{
+    FILE *file = fopen(path, "rbe");
+    if (!file)
+        return ls_error_errno(error, errno, "%s: cannot be opened", path);
+    int rc = LS_OK;
+    for (;;) {
+        rc = data_text_reserve(out, 1 << 16, error);
+        if (rc)
+            break;
+        size_t got = fread(out->bytes + out->count, 1, out->capacity - out->count, file);
+        out->count += got;
+        if (got == 0) {
+            if (ferror(file))
+                rc = ls_error_errno(error, errno, "%s: cannot be read", path);
+            break;
+        }
+    }
+    fclose(file);
+    return rc;
+}

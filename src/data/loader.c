@@ -1,0 +1,227 @@
+/* Reading samples, and reading them ahead. */
+#include <lockstep/data.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Inputs and targets overlap in all but one token, so the store is read once. */
+static int read_sample(const struct ls_token_store *store, int64_t sample, int64_t sequence_tokens,
+                       int64_t vocabulary, int32_t *inputs, int32_t *targets,
+                       struct ls_error *error)
+{
+    int64_t first = sample * sequence_tokens;
+    int rc = ls_token_store_read(store, first, sequence_tokens, vocabulary, inputs, error);
+    if (rc)
+        return rc;
+    memcpy(targets, inputs + 1, (size_t)(sequence_tokens - 1) * sizeof *targets);
+    return ls_token_store_read(store, first + sequence_tokens, 1, vocabulary,
+                               targets + sequence_tokens - 1, error);
+}
+
+int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_order *order,
+                    int64_t first, int64_t count, int64_t sequence_tokens, int64_t vocabulary,
+                    int32_t *inputs, int32_t *targets, struct ls_error *error)
+{
+    if (first < 0 || count < 0 || first > INT64_MAX - count || sequence_tokens < 1)
+        return ls_error_set(error, LS_EINVAL,
+                            "samples %lld, %lld of them, of %lld tokens cannot be read",
+                            (long long)first, (long long)count, (long long)sequence_tokens);
+    int rc = LS_OK;
+    for (int64_t i = 0; i < count && !rc; i++)
+        rc = read_sample(store, ls_sample_at(order, first + i), sequence_tokens, vocabulary,
+                         inputs + i * sequence_tokens, targets + i * sequence_tokens, error);
+    return rc;
+}
+
+/* ---- loader --------------------------------------------------------------------------------- */
+
+/* A request and the batch it becomes. */
+struct slot {
+    int64_t first, count;
+    int32_t *inputs, *targets;
+    int rc;
+    struct ls_error error;
+};
+/* The slots are a ring. Requests are numbered from 0; request n lives in slot n % slots_count:
+ *
+ *     taken <= filled <= posted <= taken + depth
+ *
+ * There is one slot more than depth: the one that the caller still reads. */
+struct ls_loader {
+    struct ls_loader_config config;
+    struct ls_sample_order order;
+    int32_t *tokens; /* all slots' memory */
+    struct slot *slots;
+    int slots_count;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int64_t posted, filled, taken; /* these and stop: under mutex */
+    bool stop;
+};
+
+static void fill(struct ls_loader *loader, struct slot *slot)
+{
+    const struct ls_loader_config *config = &loader->config;
+    slot->rc = ls_samples_read(config->store, &loader->order, slot->first, slot->count,
+                               config->sequence_tokens, config->vocabulary, slot->inputs,
+                               slot->targets, &slot->error);
+}
+
+static void *prefetch(void *user)
+{
+    struct ls_loader *loader = user;
+    pthread_mutex_lock(&loader->mutex);
+    for (;;) {
+        while (!loader->stop && loader->filled == loader->posted)
+            pthread_cond_wait(&loader->changed, &loader->mutex);
+        if (loader->stop)
+            break;
+        struct slot *slot = &loader->slots[loader->filled % loader->slots_count];
+        pthread_mutex_unlock(&loader->mutex);
+        fill(loader, slot);
+        pthread_mutex_lock(&loader->mutex);
+        loader->filled++;
+        pthread_cond_broadcast(&loader->changed);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return NULL;
+}
+
+/* Signals belong to the threads of the program, which know what to do with them. */
+static int start_thread(struct ls_loader *loader, struct ls_error *error)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = pthread_create(&loader->thread, NULL, prefetch, loader);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failure)
+        return ls_error_errno(error, failure, "the loader's thread cannot be started");
+    loader->started = true;
+    return LS_OK;
+}
+
+static int take_memory(struct ls_loader *loader, struct ls_error *error)
+{
+    const struct ls_loader_config *config = &loader->config;
+    size_t batch, all, slots = (size_t)config->depth + 1;
+    if (!ls_size_mul((size_t)config->sequences_max, (size_t)config->sequence_tokens, &batch) ||
+        !ls_size_mul(batch, 2 * slots * sizeof(int32_t), &all))
+        return ls_error_set(error, LS_EINVAL, "loader: %d batches of %lld x %lld tokens",
+                            config->depth, (long long)config->sequences_max,
+                            (long long)config->sequence_tokens);
+    loader->slots_count = (int)slots;
+    loader->slots = calloc(slots, sizeof *loader->slots);
+    loader->tokens = malloc(all);
+    if (!loader->slots || !loader->tokens)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the loader's %zu bytes", all);
+    memset(loader->tokens, 0, all);
+    for (size_t i = 0; i < slots; i++) {
+        loader->slots[i].inputs = loader->tokens + 2 * i * batch;
+        loader->slots[i].targets = loader->slots[i].inputs + batch;
+    }
+    return LS_OK;
+}
+
+int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
+                  struct ls_error *error)
+{
+    *out = NULL;
+    if (config->sequences_max < 1 || config->depth < 1 || config->depth > 1 << 16)
+        return ls_error_set(error, LS_EINVAL,
+                            "loader: sequences_max %lld, depth %d; expected at least 1 of each",
+                            (long long)config->sequences_max, config->depth);
+    int64_t samples;
+    int rc = ls_token_store_samples(config->store, config->sequence_tokens, &samples, error);
+    if (rc)
+        return rc;
+    struct ls_loader *loader = calloc(1, sizeof *loader);
+    if (!loader)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the loader");
+    loader->config = *config;
+    loader->order = (struct ls_sample_order){samples, config->seed, config->shuffle};
+    pthread_mutex_init(&loader->mutex, NULL);
+    pthread_cond_init(&loader->changed, NULL);
+    rc = take_memory(loader, error);
+    if (!rc)
+        rc = start_thread(loader, error);
+    if (rc) {
+        ls_loader_free(loader);
+        return rc;
+    }
+    *out = loader;
+    return LS_OK;
+}
+
+void ls_loader_free(struct ls_loader *loader)
+{
+    if (!loader)
+        return;
+    if (loader->started) {
+        pthread_mutex_lock(&loader->mutex);
+        loader->stop = true;
+        pthread_cond_broadcast(&loader->changed);
+        pthread_mutex_unlock(&loader->mutex);
+        pthread_join(loader->thread, NULL);
+    }
+    pthread_cond_destroy(&loader->changed);
+    pthread_mutex_destroy(&loader->mutex);
+    free(loader->tokens);
+    free(loader->slots);
+    free(loader);
+}
+
+int ls_loader_post(struct ls_loader *loader, int64_t first, int64_t count)
+{
+    if (first < 0 || count < 0 || count > loader->config.sequences_max || first > INT64_MAX - count)
+        return LS_EINVAL;
+    pthread_mutex_lock(&loader->mutex);
+    int rc = loader->posted - loader->taken < loader->config.depth ? LS_OK : LS_EINVAL;
+    if (!rc) {
+        struct slot *slot = &loader->slots[loader->posted % loader->slots_count];
+        slot->first = first;
+        slot->count = count;
+        loader->posted++;
+        pthread_cond_broadcast(&loader->changed);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return rc;
+}
+
+int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
+                   double *wait_s, struct ls_error *error)
+{
+    double waited_s = 0;
+    struct slot *slot = NULL;
+    pthread_mutex_lock(&loader->mutex);
+    if (loader->taken < loader->posted) {
+        if (loader->filled == loader->taken) {
+            double began_s = ls_now_s();
+            while (loader->filled == loader->taken)
+                pthread_cond_wait(&loader->changed, &loader->mutex);
+            waited_s = ls_now_s() - began_s;
+        }
+        slot = &loader->slots[loader->taken % loader->slots_count];
+        loader->taken++;
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    if (wait_s)
+        *wait_s = waited_s;
+    if (!slot)
+        return ls_error_set(error, LS_EINVAL, "loader: nothing was posted to take");
+    *inputs = slot->inputs;
+    *targets = slot->targets;
+    if (slot->rc)
+        return ls_error_set(error, slot->rc, "%s", slot->error.text);
+    return LS_OK;
+}
+
+int64_t ls_loader_samples(const struct ls_loader *loader)
+{
+    return loader->order.samples;
+}

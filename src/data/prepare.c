@@ -1,0 +1,515 @@
+/* Corpora to token stores: the calling thread reads and writes, worker threads encode between.
+ *
+ *     documents -> jobs of about a mebibyte -> ids -> train and validation store
+ *
+ * Jobs go round a ring in the order of the text, so the output does not depend on the workers. A
+ * long document is cut where a cut does not change its ids. */
+#include "data/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    JOB_BYTES = 1 << 20,
+    READ_BYTES_MIN = 1 << 16,
+    WORKERS_MAX = 1024,
+    SHARE_UNIT = 1000000, /* the validation share is counted in millionths, exactly */
+    COPY_TOKENS = 1 << 16,
+};
+
+/* text [previous end, end) of one document, and ids [previous ids_end, ids_end). */
+struct segment {
+    size_t end;
+    int64_t ids_end;
+    bool ends_document;
+};
+struct job {
+    struct ls_text text;
+    struct segment *segments;
+    size_t segments_count, segments_capacity;
+    struct ls_token_list ids;
+    bool encoded;
+    int rc;
+    struct ls_error error;
+};
+/* Job n lives in jobs[n % jobs_count]; written <= posted <= written + jobs_count. */
+struct pipeline {
+    const struct ls_tokenizer *tokenizer;
+    struct data_corpus *corpus;
+    bool corpus_end;
+    struct ls_text carry; /* of a document that was cut */
+    struct job *jobs;
+    int jobs_count;
+    int64_t posted, claimed, written;
+    pthread_mutex_t mutex; /* posted, claimed, stop, job.encoded */
+    pthread_cond_t changed;
+    bool stop;
+    struct worker {
+        struct pipeline *pipeline;
+        struct ls_encoder *encoder;
+        pthread_t thread;
+        bool started;
+    } * workers;
+    int workers_count;
+};
+struct prepare {
+    const struct ls_prepare_config *config;
+    struct ls_prepare_report *report;
+    struct ls_tokenizer *tokenizer;
+    struct data_writer train, validation;
+    struct pipeline pipeline;
+    int64_t share;     /* of SHARE_UNIT */
+    int64_t documents; /* not empty, and ended */
+    char *tokenizer_path, *tokenizer_temporary;
+};
+
+/* ---- filling and encoding jobs -------------------------------------------------------------- */
+
+static int add_segment(struct job *job, size_t end, bool ends_document, struct ls_error *error)
+{
+    if (job->segments_count == job->segments_capacity) {
+        size_t capacity = job->segments_capacity ? 2 * job->segments_capacity : 64;
+        struct segment *segments = realloc(job->segments, capacity * sizeof *segments);
+        if (!segments)
+            return ls_error_set(error, LS_ENOMEM, "no memory to read a corpus");
+        job->segments = segments;
+        job->segments_capacity = capacity;
+    }
+    job->segments[job->segments_count++] = (struct segment){end, 0, ends_document};
+    return LS_OK;
+}
+
+static int append_text(struct ls_text *to, const char *bytes, size_t count, struct ls_error *error)
+{
+    int rc = data_text_reserve(to, count, error);
+    if (!rc && count > 0) {
+        memcpy(to->bytes + to->count, bytes, count);
+        to->count += count;
+    }
+    return rc;
+}
+
+/* The document's text since `begin` does not end in this job: cuts it and carries the rest over.
+ * *cut is false where there is no place to cut yet. */
+static int cut_document(struct pipeline *pipeline, struct job *job, size_t begin, bool *cut,
+                        struct ls_error *error)
+{
+    size_t bytes = job->text.count - begin;
+    size_t keep =
+        data_last_cut(pipeline->tokenizer, (unsigned char *)job->text.bytes + begin, bytes);
+    *cut = keep > 0 || bytes == 0;
+    if (keep == 0)
+        return LS_OK;
+    int rc = append_text(&pipeline->carry, job->text.bytes + begin + keep, bytes - keep, error);
+    job->text.count = begin + keep;
+    return rc ? rc : add_segment(job, job->text.count, false, error);
+}
+
+static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error *error)
+{
+    job->text.count = job->segments_count = 0;
+    job->ids.count = 0;
+    job->encoded = false;
+    int rc = append_text(&job->text, pipeline->carry.bytes, pipeline->carry.count, error);
+    pipeline->carry.count = 0;
+    size_t begin = 0, goal = JOB_BYTES;
+    while (!rc && !pipeline->corpus_end) {
+        if (job->text.count >= goal) {
+            bool cut;
+            rc = cut_document(pipeline, job, begin, &cut, error);
+            if (rc || cut)
+                break;
+            goal = 2 * job->text.count;
+        }
+        enum data_part part;
+        size_t want = job->text.count < goal ? goal - job->text.count : 0;
+        rc = data_corpus_read(pipeline->corpus, (size_t)ls_max((int64_t)want, READ_BYTES_MIN),
+                              &job->text, &part, error);
+        pipeline->corpus_end = !rc && part == DATA_CORPUS_END;
+        if (!rc && part == DATA_DOCUMENT_END) {
+            begin = job->text.count;
+            rc = add_segment(job, begin, true, error);
+        }
+    }
+    return rc;
+}
+
+static void encode_job(struct ls_encoder *encoder, struct job *job)
+{
+    size_t begin = 0;
+    job->rc = LS_OK;
+    for (size_t i = 0; i < job->segments_count && !job->rc; i++) {
+        struct segment *segment = &job->segments[i];
+        if (segment->end > begin)
+            job->rc = ls_encode(encoder, job->text.bytes + begin, segment->end - begin, &job->ids,
+                                &job->error);
+        segment->ids_end = job->ids.count;
+        begin = segment->end;
+    }
+}
+
+static void *work(void *user)
+{
+    struct worker *worker = user;
+    struct pipeline *pipeline = worker->pipeline;
+    pthread_mutex_lock(&pipeline->mutex);
+    for (;;) {
+        while (!pipeline->stop && pipeline->claimed == pipeline->posted)
+            pthread_cond_wait(&pipeline->changed, &pipeline->mutex);
+        if (pipeline->stop)
+            break;
+        struct job *job = &pipeline->jobs[pipeline->claimed++ % pipeline->jobs_count];
+        pthread_mutex_unlock(&pipeline->mutex);
+        encode_job(worker->encoder, job);
+        pthread_mutex_lock(&pipeline->mutex);
+        job->encoded = true;
+        pthread_cond_broadcast(&pipeline->changed);
+    }
+    pthread_mutex_unlock(&pipeline->mutex);
+    return NULL;
+}
+
+static int pipeline_init(struct pipeline *pipeline, const struct ls_tokenizer *tokenizer,
+                         struct data_corpus *corpus, int workers, struct ls_error *error)
+{
+    *pipeline = (struct pipeline){.tokenizer = tokenizer, .corpus = corpus};
+    pthread_mutex_init(&pipeline->mutex, NULL);
+    pthread_cond_init(&pipeline->changed, NULL);
+    pipeline->jobs_count = 2 * workers + 1;
+    pipeline->jobs = calloc((size_t)pipeline->jobs_count, sizeof *pipeline->jobs);
+    pipeline->workers = calloc((size_t)workers, sizeof *pipeline->workers);
+    if (!pipeline->jobs || !pipeline->workers)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %d workers", workers);
+    for (int i = 0; i < workers; i++) {
+        struct worker *worker = &pipeline->workers[pipeline->workers_count++];
+        worker->pipeline = pipeline;
+        int rc = ls_encoder_new(tokenizer, &worker->encoder, error);
+        if (rc)
+            return rc;
+        int failure = pthread_create(&worker->thread, NULL, work, worker);
+        if (failure)
+            return ls_error_errno(error, failure, "worker %d of %d cannot be started", i, workers);
+        worker->started = true;
+    }
+    return LS_OK;
+}
+
+static void pipeline_release(struct pipeline *pipeline)
+{
+    pthread_mutex_lock(&pipeline->mutex);
+    pipeline->stop = true;
+    pthread_cond_broadcast(&pipeline->changed);
+    pthread_mutex_unlock(&pipeline->mutex);
+    for (int i = 0; i < pipeline->workers_count; i++) {
+        if (pipeline->workers[i].started)
+            pthread_join(pipeline->workers[i].thread, NULL);
+        ls_encoder_free(pipeline->workers[i].encoder);
+    }
+    for (int i = 0; pipeline->jobs && i < pipeline->jobs_count; i++) {
+        ls_text_release(&pipeline->jobs[i].text);
+        ls_token_list_release(&pipeline->jobs[i].ids);
+        free(pipeline->jobs[i].segments);
+    }
+    free(pipeline->jobs);
+    free(pipeline->workers);
+    ls_text_release(&pipeline->carry);
+    pthread_cond_destroy(&pipeline->changed);
+    pthread_mutex_destroy(&pipeline->mutex);
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/* The store that document i belongs to: every 1/share-th is held out, evenly. */
+static struct data_writer *writer_of(struct prepare *prepare, int64_t i)
+{
+    bool held_out = (i + 1) * prepare->share / SHARE_UNIT > i * prepare->share / SHARE_UNIT;
+    return held_out ? &prepare->validation : &prepare->train;
+}
+
+static int end_document(struct prepare *prepare, struct data_writer *writer, struct ls_error *error)
+{
+    if (writer->tokens == writer->document_first)
+        return LS_OK;
+    int32_t eod = ls_tokenizer_eod(prepare->tokenizer);
+    int rc = prepare->config->append_eod ? data_writer_append(writer, &eod, 1, error) : LS_OK;
+    return rc ? rc : data_writer_end_document(writer, error);
+}
+
+static int write_job(struct prepare *prepare, const struct job *job, struct ls_error *error)
+{
+    if (job->rc)
+        return ls_error_set(error, job->rc, "%s", job->error.text);
+    int rc = LS_OK;
+    int64_t begin = 0;
+    for (size_t i = 0; i < job->segments_count && !rc; i++) {
+        const struct segment *segment = &job->segments[i];
+        struct data_writer *writer = writer_of(prepare, prepare->documents);
+        rc = data_writer_append(writer, job->ids.ids + begin, segment->ids_end - begin, error);
+        begin = segment->ids_end;
+        if (!rc && segment->ends_document && writer->tokens > writer->document_first) {
+            rc = end_document(prepare, writer, error);
+            prepare->documents++;
+        }
+    }
+    prepare->report->text_bytes += (int64_t)job->text.count;
+    return rc;
+}
+
+static int run_pipeline(struct prepare *prepare, struct ls_error *error)
+{
+    struct pipeline *pipeline = &prepare->pipeline;
+    int rc = LS_OK;
+    while (!rc) {
+        if (prepare->config->stop && *prepare->config->stop)
+            return ls_error_set(error, LS_ESTOPPED, "stopped by a signal; nothing was written");
+        while (!rc && !pipeline->corpus_end &&
+               pipeline->posted - pipeline->written < pipeline->jobs_count) {
+            rc =
+                fill_job(pipeline, &pipeline->jobs[pipeline->posted % pipeline->jobs_count], error);
+            pthread_mutex_lock(&pipeline->mutex);
+            pipeline->posted += rc == LS_OK;
+            pthread_cond_broadcast(&pipeline->changed);
+            pthread_mutex_unlock(&pipeline->mutex);
+        }
+        if (rc || pipeline->written == pipeline->posted)
+            break;
+        struct job *job = &pipeline->jobs[pipeline->written % pipeline->jobs_count];
+        pthread_mutex_lock(&pipeline->mutex);
+        while (!job->encoded)
+            pthread_cond_wait(&pipeline->changed, &pipeline->mutex);
+        pthread_mutex_unlock(&pipeline->mutex);
+        rc = write_job(prepare, job, error);
+        pipeline->written++;
+    }
+    return rc;
+}
+
+/* ---- holding out the tail of a few documents ------------------------------------------------ */
+
+/* *cut, which lies behind `first`, moves back to the last end of a line since `first`, if any. */
+static int cut_at_line(struct prepare *prepare, int64_t first, int64_t *cut, int32_t *block,
+                       struct ls_error *error)
+{
+    for (int64_t end = *cut; end > first;) {
+        int64_t begin = ls_max(first, end - COPY_TOKENS);
+        int rc = data_writer_read(&prepare->train, begin, end - begin, block, error);
+        if (rc)
+            return rc;
+        for (int64_t i = end; i > begin; i--)
+            if (data_token_ends_line(prepare->tokenizer, block[i - 1 - begin])) {
+                *cut = i;
+                return LS_OK;
+            }
+        end = begin;
+    }
+    return LS_OK;
+}
+
+static int move_document(struct prepare *prepare, int64_t first, int64_t end, int32_t *block,
+                         struct ls_error *error)
+{
+    int rc = LS_OK;
+    while (first < end && !rc) {
+        int64_t count = ls_min(COPY_TOKENS, end - first);
+        rc = data_writer_read(&prepare->train, first, count, block, error);
+        if (!rc)
+            rc = data_writer_append(&prepare->validation, block, count, error);
+        first += count;
+    }
+    return rc ? rc : data_writer_end_document(&prepare->validation, error);
+}
+
+static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
+{
+    struct data_writer *train = &prepare->train;
+    int64_t tokens = train->tokens, documents = train->documents_count;
+    if (tokens < 2)
+        return ls_error_set(error, LS_EDATA,
+                            "%lld token of text: too little to hold out a share of %g for "
+                            "validation; bring more text, or hold out 0",
+                            (long long)tokens, prepare->config->validation);
+    /* At least a token of text, and no end of a document alone. */
+    int64_t eod = prepare->config->append_eod ? 1 : 0;
+    int64_t held_out = (int64_t)((double)tokens * prepare->config->validation + 0.5);
+    int64_t cut = tokens - ls_min(ls_max(held_out, 1 + eod), tokens - 1);
+    int64_t document = documents - 1;
+    while (data_writer_document_first(train, document) >= cut)
+        document--;
+    if (document + 1 < documents && data_writer_document_first(train, document + 1) - cut <= eod)
+        cut = data_writer_document_first(train, ++document);
+    int32_t *block = malloc(COPY_TOKENS * sizeof *block);
+    if (!block)
+        return ls_error_set(error, LS_ENOMEM, "no memory to hold out a share for validation");
+    int rc = cut_at_line(prepare, data_writer_document_first(train, document), &cut, block, error);
+    for (int64_t i = document; i < documents && !rc; i++)
+        rc = move_document(prepare, ls_max(cut, data_writer_document_first(train, i)),
+                           data_writer_document_first(train, i + 1), block, error);
+    if (!rc)
+        rc = data_writer_truncate(train, cut, document, error);
+    if (!rc)
+        rc = end_document(prepare, train, error);
+    free(block);
+    return rc;
+}
+
+/* ---- bringing it to disk -------------------------------------------------------------------- */
+
+static int write_tokenizer_file(struct prepare *prepare, struct ls_error *error)
+{
+    const char *path = prepare->tokenizer_temporary;
+    char *line;
+    if (asprintf(&line, "%s\n", ls_tokenizer_spec(prepare->tokenizer)) < 0)
+        return ls_error_set(error, LS_ENOMEM, "no memory to write %s", path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int failure = fd < 0 ? errno : data_write_all(fd, line, strlen(line));
+    if (fd >= 0 && !failure && fsync(fd) != 0)
+        failure = errno;
+    if (fd >= 0)
+        close(fd);
+    free(line);
+    return failure ? ls_error_errno(error, failure, "%s: cannot be written", path) : LS_OK;
+}
+
+/* Renames live in the folder, which must reach the disk too. */
+static void sync_folder(const char *path)
+{
+    char *copy = strdup(path);
+    if (!copy)
+        return;
+    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(copy);
+}
+
+/* All is on disk under temporary names. Without its old index no old store can be mistaken for the
+ * new one while names change. */
+static int publish(struct prepare *prepare, struct ls_error *error)
+{
+    unlink(prepare->train.idx);
+    unlink(prepare->validation.idx);
+    if (prepare->share == 0)
+        unlink(prepare->validation.bin);
+    int rc = data_rename(prepare->tokenizer_temporary, prepare->tokenizer_path, error);
+    if (!rc && prepare->share > 0)
+        rc = data_writer_publish(&prepare->validation, error);
+    if (!rc)
+        rc = data_writer_publish(&prepare->train, error);
+    sync_folder(prepare->tokenizer_path);
+    return rc;
+}
+
+static int finish(struct prepare *prepare, struct ls_error *error)
+{
+    if (prepare->train.tokens + prepare->validation.tokens == 0)
+        return ls_error_set(error, LS_EDATA,
+                            "empty corpus: the inputs hold no text; nothing was written");
+    int rc = LS_OK;
+    if (prepare->share > 0 && prepare->validation.tokens == 0)
+        rc = hold_out_tail(prepare, error);
+    if (!rc)
+        rc = data_writer_finish(&prepare->train, error);
+    if (!rc && prepare->share > 0)
+        rc = data_writer_finish(&prepare->validation, error);
+    if (!rc)
+        rc = write_tokenizer_file(prepare, error);
+    return rc ? rc : publish(prepare, error);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
+
+static int check(const struct ls_prepare_config *config, struct ls_error *error)
+{
+    if (config->inputs_count < 1)
+        return ls_error_set(error, LS_EINVAL, "prepare: no input; name files or folders");
+    if (!(config->validation >= 0 && config->validation < 1))
+        return ls_error_set(error, LS_EINVAL,
+                            "prepare: a validation share of %g; expected 0 or more, below 1",
+                            config->validation);
+    if (config->workers < 1 || config->workers > WORKERS_MAX)
+        return ls_error_set(error, LS_EINVAL, "prepare: %d workers; expected 1 to %d",
+                            config->workers, WORKERS_MAX);
+    return LS_OK;
+}
+
+static int open_outputs(struct prepare *prepare, struct ls_error *error)
+{
+    const char *prefix = prepare->config->output;
+    char *train, *validation;
+    if (asprintf(&train, "%s_train", prefix) < 0)
+        train = NULL;
+    if (asprintf(&validation, "%s_valid", prefix) < 0)
+        validation = NULL;
+    if (asprintf(&prepare->tokenizer_path, "%s.tokenizer", prefix) < 0)
+        prepare->tokenizer_path = NULL;
+    if (asprintf(&prepare->tokenizer_temporary, "%s.tokenizer.tmp-%ld", prefix, (long)getpid()) < 0)
+        prepare->tokenizer_temporary = NULL;
+    int rc = LS_OK;
+    if (!train || !validation || !prepare->tokenizer_path || !prepare->tokenizer_temporary)
+        rc = ls_error_set(error, LS_ENOMEM, "no memory to write %s", prefix);
+    bool narrow = ls_tokenizer_vocabulary(prepare->tokenizer) < DATA_VOCABULARY_U16_MAX;
+    enum ls_dtype dtype = narrow ? LS_U16 : LS_I32;
+    if (!rc)
+        rc = data_writer_init(&prepare->train, train, dtype, error);
+    if (!rc)
+        rc = data_writer_init(&prepare->validation, validation, dtype, error);
+    if (!rc)
+        rc = data_writer_begin(&prepare->train, error);
+    if (!rc && prepare->share > 0)
+        rc = data_writer_begin(&prepare->validation, error);
+    free(train);
+    free(validation);
+    return rc;
+}
+
+static void report_split(const struct data_writer *writer, struct ls_prepare_split *split)
+{
+    *split = (struct ls_prepare_split){writer->documents_count, writer->tokens};
+}
+
+int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_report *report,
+                    struct ls_error *error)
+{
+    double began_s = ls_now_s();
+    *report = (struct ls_prepare_report){0};
+    struct prepare prepare = {
+        .config = config, .report = report, .train = {.fd = -1}, .validation = {.fd = -1}};
+    prepare.share = (int64_t)(config->validation * SHARE_UNIT + 0.5);
+    struct data_corpus *corpus = NULL;
+    int rc = check(config, error);
+    if (!rc)
+        rc = ls_tokenizer_new(config->tokenizer, &prepare.tokenizer, error);
+    if (!rc)
+        rc = data_corpus_open(config->inputs, config->inputs_count,
+                              config->json_key ? config->json_key : "text", &corpus, error);
+    if (!rc)
+        rc = open_outputs(&prepare, error);
+    if (!rc) {
+        rc = pipeline_init(&prepare.pipeline, prepare.tokenizer, corpus, config->workers, error);
+        if (!rc)
+            rc = run_pipeline(&prepare, error);
+        pipeline_release(&prepare.pipeline);
+    }
+    if (!rc)
+        rc = finish(&prepare, error);
+    report_split(&prepare.train, &report->train);
+    report_split(&prepare.validation, &report->validation);
+    report->seconds = ls_now_s() - began_s;
+    data_writer_release(&prepare.validation);
+    data_writer_release(&prepare.train);
+    if (prepare.tokenizer_temporary)
+        unlink(prepare.tokenizer_temporary);
+    free(prepare.tokenizer_temporary);
+    free(prepare.tokenizer_path);
+    data_corpus_close(corpus);
+    ls_tokenizer_free(prepare.tokenizer);
+    return rc;
+}

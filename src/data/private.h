@@ -1,0 +1,184 @@
+/* What the files of src/data share: BPE tables, file checks, text sources, store writers. */
+#ifndef DATA_PRIVATE_H
+#define DATA_PRIVATE_H
+
+#include <lockstep/data.h>
+
+/* ---- growing buffers (buffer.c) ------------------------------------------------------------- */
+
+/* Room for more elements behind count; contents stay. LS_ENOMEM. */
+int data_ids_reserve(struct ls_token_list *list, int64_t more, struct ls_error *error);
+int data_text_reserve(struct ls_text *text, size_t more, struct ls_error *error);
+/* Appends a whole file. */
+int data_file_load(const char *path, struct ls_text *out, struct ls_error *error);
+
+/* ---- UTF-8 (utf8.c) ------------------------------------------------------------------------- */
+
+/* Length of the longest prefix of text[bytes] that is well-formed UTF-8 (Unicode 3.9, table 3-7:
+ * no overlong forms, no surrogates, nothing above U+10FFFF). */
+size_t data_utf8_valid(const unsigned char *text, size_t bytes);
+
+/* ---- byte-level BPE (bpe_file.c, bpe.c) ----------------------------------------------------- */
+
+struct data_merge {
+    uint64_t pair; /* left id << 32 | right id */
+    int32_t rank;  /* line in merges.txt; -1: empty slot */
+    int32_t id;    /* of the result */
+};
+struct data_bpe {
+    int64_t vocabulary;
+    int32_t eod;
+    int32_t byte_id[256];
+    uint32_t *offset; /* [vocabulary + 1]: token i is bytes[offset[i] .. offset[i + 1]) */
+    unsigned char *bytes;
+    struct data_merge *merges; /* open addressing, linear probing, at most half full */
+    uint64_t merges_mask;
+};
+struct data_named_text {
+    const char *name; /* for error texts */
+    const char *bytes;
+    size_t count;
+};
+int data_bpe_parse(struct data_bpe *bpe, struct data_named_text vocab,
+                   struct data_named_text merges, struct ls_error *error);
+void data_bpe_release(struct data_bpe *bpe);
+
+/* Scratch of one thread. */
+struct data_bpe_scratch {
+    struct data_piece *cache;
+    void *nodes; /* for pieces too long for the cache and the stack */
+    size_t nodes_bytes;
+};
+int data_bpe_scratch_init(struct data_bpe_scratch *scratch, struct ls_error *error);
+void data_bpe_scratch_release(struct data_bpe_scratch *scratch);
+/* Appends the ids of one piece. Pairs are merged by ascending (rank, position). */
+int data_bpe_encode(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                    const unsigned char *piece, size_t bytes, struct ls_token_list *out,
+                    struct ls_error *error);
+/* As data_bpe_encode, always by the heap that long pieces use. */
+int data_bpe_encode_long(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                         const unsigned char *piece, size_t bytes, struct ls_token_list *out,
+                         struct ls_error *error);
+
+/* ---- GPT-2's pre-tokenizer (split.c) -------------------------------------------------------- */
+
+struct data_splitter;    /* the compiled pattern: shared */
+struct data_split_state; /* one thread's match data */
+int data_splitter_new(struct data_splitter **out, struct ls_error *error);
+void data_splitter_free(struct data_splitter *splitter);
+int data_split_state_new(const struct data_splitter *splitter, struct data_split_state **out,
+                         struct ls_error *error);
+void data_split_state_free(struct data_split_state *state);
+/* End of the piece that begins at start < bytes; text[bytes] is well-formed UTF-8. 0 where the
+ * matcher ran out of memory. */
+size_t data_split_next(const struct data_splitter *splitter, struct data_split_state *state,
+                       const unsigned char *text, size_t bytes, size_t start);
+/* The last place in text[bytes] where a text may be cut in two without a change of its pieces;
+ * 0: none. */
+size_t data_split_last_cut(const unsigned char *text, size_t bytes);
+
+/* ---- tokenizers (tokenizer.c, encoder.c) ---------------------------------------------------- */
+
+struct ls_tokenizer {
+    char *spec;
+    bool is_byte;
+    struct data_bpe bpe; /* the rest: unless is_byte */
+    struct data_splitter *splitter;
+};
+/* The last place in text[bytes] where it may be cut in two without a change of its ids; 0: none. */
+size_t data_last_cut(const struct ls_tokenizer *tokenizer, const unsigned char *text, size_t bytes);
+/* True where the bytes of token id end a line. */
+bool data_token_ends_line(const struct ls_tokenizer *tokenizer, int64_t id);
+
+/* ---- token files (token_file.c) ------------------------------------------------------------- */
+
+/* Megatron's indexed dataset. */
+enum {
+    DATA_IDX_HEADER_BYTES = 34,
+    DATA_IDX_VERSION = 1,
+    DATA_VOCABULARY_U16_MAX = 65500, /* from here tokens are int32 */
+    DATA_LLMC_HEADER_BYTES = 1024,
+};
+#define DATA_IDX_MAGIC "MMIDIDX\0" /* and the terminator: 9 bytes */
+
+/* What is known of a file of tokens. */
+struct data_tokens {
+    enum ls_dtype dtype;
+    int64_t tokens, sequences, documents;
+};
+/* Megatron's number of an integer type, 0 for others. */
+int data_idx_dtype_code(enum ls_dtype dtype);
+/* Checks idx[bytes] as the index of a .bin file of bin_bytes. */
+int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, const char *bin_name,
+                   int64_t bin_bytes, struct data_tokens *out, struct ls_error *error);
+/* Checks file[bytes], of which at least the header is readable, as llm.c tokens of file_bytes.
+ * *is_llmc is false where the magic is of no llm.c token file (then LS_OK). */
+int data_llmc_parse(const char *name, const unsigned char *file, int64_t file_bytes, bool *is_llmc,
+                    struct data_tokens *out, struct ls_error *error);
+
+/* ---- reading corpora (source.c, corpus.c) --------------------------------------------------- */
+
+/* Bytes of a file; .gz and .zst are unpacked. */
+struct data_source;
+int data_source_open(const char *path, struct data_source **out, struct ls_error *error);
+void data_source_close(struct data_source *source);
+/* *got = bytes read into buffer, 0 at the end. A truncated or damaged archive is LS_EDATA. */
+int data_source_read(struct data_source *source, void *buffer, size_t bytes, size_t *got,
+                     struct ls_error *error);
+
+enum data_part { DATA_MORE, DATA_DOCUMENT_END, DATA_CORPUS_END };
+/* The documents of all inputs, one after the other. */
+struct data_corpus;
+int data_corpus_open(const char *const *inputs, int count, const char *json_key,
+                     struct data_corpus **out, struct ls_error *error);
+void data_corpus_close(struct data_corpus *corpus);
+/* Appends the next bytes of the current document to *out, about `want` of them, and says what comes
+ * after. DATA_CORPUS_END appends nothing. */
+int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *out,
+                     enum data_part *part, struct ls_error *error);
+
+/* ---- writing Megatron stores (writer.c) ----------------------------------------------------- */
+
+/* Files under temporary names until data_writer_publish. ls_atomic_file would rename one file as
+ * soon as it is on disk; here several must be on disk before the first gets its name. */
+struct data_writer {
+    char *bin, *idx, *bin_temporary, *idx_temporary;
+    const char *current; /* the temporary file being written */
+    int fd;              /* of it; -1: none */
+    enum ls_dtype dtype;
+    unsigned char *buffer;
+    size_t buffered;
+    int64_t tokens, document_first; /* all tokens; where the document being written begins */
+    struct ls_token_list lengths;   /* of sequences */
+    int64_t *documents;             /* sequences before each document's end */
+    int64_t documents_count, documents_capacity;
+};
+/* Names only. Call data_writer_release whatever this returns; it also takes {.fd = -1}. */
+int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dtype dtype,
+                     struct ls_error *error);
+/* Opens the temporary .bin; the functions below need it. */
+int data_writer_begin(struct data_writer *writer, struct ls_error *error);
+/* Removes what was not published. */
+void data_writer_release(struct data_writer *writer);
+int data_writer_append(struct data_writer *writer, const int32_t *ids, int64_t count,
+                       struct ls_error *error);
+/* The tokens since the last end are a document; none: nothing happens. */
+int data_writer_end_document(struct data_writer *writer, struct ls_error *error);
+/* ids[count] = tokens [first, first + count) written so far. */
+int data_writer_read(struct data_writer *writer, int64_t first, int64_t count, int32_t *ids,
+                     struct ls_error *error);
+/* First token of a document; documents_count of them, and the end of the last behind them. */
+int64_t data_writer_document_first(const struct data_writer *writer, int64_t document);
+/* Back to the first `tokens` tokens, of which the first `documents` documents remain ended. */
+int data_writer_truncate(struct data_writer *writer, int64_t tokens, int64_t documents,
+                         struct ls_error *error);
+/* Writes the index and brings both files to disk. */
+int data_writer_finish(struct data_writer *writer, struct ls_error *error);
+/* Renames both to their final names, .bin first. An older index of that name must be gone. */
+int data_writer_publish(struct data_writer *writer, struct ls_error *error);
+
+int data_rename(const char *from, const char *to, struct ls_error *error);
+/* All of bytes[count] to fd. 0 or errno. */
+int data_write_all(int fd, const void *bytes, size_t count);
+
+#endif

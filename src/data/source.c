@@ -1,0 +1,158 @@
+/* Bytes of plain, gzip and Zstandard files. */
+#include "data/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+enum { PACKED_BYTES = 1 << 17 };
+
+struct data_source {
+    char *path;
+    int fd;    /* plain and zstd */
+    gzFile gz; /* gzip, which owns its descriptor */
+    ZSTD_DCtx *zstd;
+    unsigned char *packed; /* zstd: [PACKED_BYTES] */
+    ZSTD_inBuffer input;
+    size_t frame_left; /* zstd: 0 at the end of a frame */
+};
+
+static bool ends_with(const char *text, const char *suffix)
+{
+    size_t length = strlen(text), tail = strlen(suffix);
+    return length > tail && strcmp(text + length - tail, suffix) == 0;
+}
+
+static int open_gzip(struct data_source *source, struct ls_error *error)
+{
+    source->gz = gzdopen(source->fd, "rb");
+    if (!source->gz)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory to unpack", source->path);
+    source->fd = -1;
+    gzbuffer(source->gz, PACKED_BYTES);
+    if (gzdirect(source->gz))
+        return ls_error_set(error, LS_EDATA, "%s: not gzip data, as its name says", source->path);
+    return LS_OK;
+}
+
+static int open_zstd(struct data_source *source, struct ls_error *error)
+{
+    source->zstd = ZSTD_createDCtx();
+    source->packed = malloc(PACKED_BYTES);
+    source->input = (ZSTD_inBuffer){source->packed, 0, 0};
+    source->frame_left = 1;
+    if (!source->zstd || !source->packed)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory to unpack", source->path);
+    return LS_OK;
+}
+
+int data_source_open(const char *path, struct data_source **out, struct ls_error *error)
+{
+    *out = NULL;
+    struct data_source *source = calloc(1, sizeof *source);
+    if (!source)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
+    int rc = LS_OK;
+    struct stat status;
+    source->path = strdup(path);
+    source->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (!source->path)
+        rc = ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
+    else if (source->fd < 0 || fstat(source->fd, &status) != 0)
+        rc = ls_error_errno(error, errno, "%s: cannot be opened", path);
+    else if (S_ISDIR(status.st_mode))
+        rc = ls_error_set(error, LS_EDATA, "%s: a folder, expected a file", path);
+    else if (ends_with(path, ".gz"))
+        rc = open_gzip(source, error);
+    else if (ends_with(path, ".zst"))
+        rc = open_zstd(source, error);
+    if (rc) {
+        data_source_close(source);
+        return rc;
+    }
+    *out = source;
+    return LS_OK;
+}
+
+void data_source_close(struct data_source *source)
+{
+    if (!source)
+        return;
+    if (source->fd >= 0)
+        close(source->fd);
+    if (source->gz)
+        gzclose_r(source->gz);
+    ZSTD_freeDCtx(source->zstd);
+    free(source->packed);
+    free(source->path);
+    free(source);
+}
+
+static int read_plain(struct data_source *source, void *buffer, size_t bytes, size_t *got,
+                      struct ls_error *error)
+{
+    ssize_t n;
+    do
+        n = read(source->fd, buffer, bytes);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return ls_error_errno(error, errno, "%s: cannot be read", source->path);
+    *got = (size_t)n;
+    return LS_OK;
+}
+
+static int read_gzip(struct data_source *source, void *buffer, size_t bytes, size_t *got,
+                     struct ls_error *error)
+{
+    int n = gzread(source->gz, buffer, (unsigned)ls_min((int64_t)bytes, 1 << 30)), code;
+    const char *text = gzerror(source->gz, &code);
+    if (n < 0 || (n == 0 && code != Z_OK && code != Z_STREAM_END)) {
+        if (code == Z_ERRNO)
+            return ls_error_errno(error, errno, "%s: cannot be read", source->path);
+        return ls_error_set(error, LS_EDATA, "%s: gzip data truncated or damaged: %s", source->path,
+                            text);
+    }
+    *got = (size_t)n;
+    return LS_OK;
+}
+
+static int read_zstd(struct data_source *source, void *buffer, size_t bytes, size_t *got,
+                     struct ls_error *error)
+{
+    ZSTD_outBuffer output = {buffer, bytes, 0};
+    while (output.pos == 0) {
+        if (source->input.pos == source->input.size) {
+            size_t packed = 0;
+            int rc = read_plain(source, source->packed, PACKED_BYTES, &packed, error);
+            if (rc)
+                return rc;
+            source->input = (ZSTD_inBuffer){source->packed, packed, 0};
+            if (packed == 0 && source->frame_left != 0)
+                return ls_error_set(error, LS_EDATA, "%s: Zstandard data truncated", source->path);
+            if (packed == 0)
+                break;
+        }
+        source->frame_left = ZSTD_decompressStream(source->zstd, &output, &source->input);
+        if (ZSTD_isError(source->frame_left))
+            return ls_error_set(error, LS_EDATA, "%s: Zstandard data damaged: %s", source->path,
+                                ZSTD_getErrorName(source->frame_left));
+    }
+    *got = output.pos;
+    return LS_OK;
+}
+
+int data_source_read(struct data_source *source, void *buffer, size_t bytes, size_t *got,
+                     struct ls_error *error)
+{
+    *got = 0;
+    if (source->gz)
+        return read_gzip(source, buffer, bytes, got, error);
+    if (source->zstd)
+        return read_zstd(source, buffer, bytes, got, error);
+    return read_plain(source, buffer, bytes, got, error);
+}

@@ -1,0 +1,333 @@
+/* Token stores: several mapped files read as one stream. */
+#include "data/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct mapping {
+    const unsigned char *bytes; /* NULL for an empty file */
+    size_t count;
+};
+struct file {
+    char *path;
+    enum ls_token_file_kind kind;
+    struct data_tokens what;
+    struct mapping map;
+    const unsigned char *tokens; /* inside the mapping */
+    int64_t first;               /* of the stream */
+};
+struct ls_token_store {
+    struct file *files;
+    int count;
+    int64_t tokens;
+};
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static int map_file(const char *path, struct mapping *map, struct ls_error *error)
+{
+    *map = (struct mapping){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return ls_error_errno(error, errno, "%s: cannot be opened", path);
+    struct stat status;
+    int rc = LS_OK;
+    if (fstat(fd, &status) != 0) {
+        rc = ls_error_errno(error, errno, "%s", path);
+    } else if (!S_ISREG(status.st_mode)) {
+        rc = ls_error_set(error, LS_EDATA, "%s: not a regular file; expected a file of tokens",
+                          path);
+    } else if (status.st_size > 0) {
+        void *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (bytes == MAP_FAILED)
+            rc = ls_error_errno(error, errno, "%s: cannot be mapped", path);
+        else
+            *map = (struct mapping){bytes, (size_t)status.st_size};
+    }
+    close(fd);
+    return rc;
+}
+
+static void unmap(struct mapping *map)
+{
+    if (map->bytes)
+        munmap((void *)map->bytes, map->count);
+    *map = (struct mapping){0};
+}
+
+static int open_megatron(struct file *file, const char *prefix, struct ls_error *error)
+{
+    char idx_path[PATH_MAX + 8];
+    snprintf(idx_path, sizeof idx_path, "%s.idx", prefix);
+    file->kind = LS_TOKENS_MEGATRON;
+    if (asprintf(&file->path, "%s.bin", prefix) < 0) {
+        file->path = NULL;
+        return ls_error_set(error, LS_ENOMEM, "no memory to open %s", prefix);
+    }
+    struct mapping idx = {0};
+    int rc = map_file(file->path, &file->map, error);
+    if (!rc)
+        rc = map_file(idx_path, &idx, error);
+    if (!rc)
+        rc = data_idx_parse(idx_path, idx.bytes, idx.count, file->path, (int64_t)file->map.count,
+                            &file->what, error);
+    unmap(&idx);
+    file->tokens = file->map.bytes;
+    return rc;
+}
+
+static int open_raw(struct file *file, const char *path, struct ls_error *error)
+{
+    file->kind = LS_TOKENS_RAW;
+    file->path = strdup(path);
+    if (!file->path)
+        return ls_error_set(error, LS_ENOMEM, "no memory to open %s", path);
+    int rc = map_file(path, &file->map, error);
+    if (!rc && file->map.count % 2)
+        rc = ls_error_set(error, LS_EDATA,
+                          "%s: %zu bytes, not a whole number of uint16 tokens: truncated, or no "
+                          "such file",
+                          path, file->map.count);
+    file->what = (struct data_tokens){LS_U16, (int64_t)(file->map.count / 2), 0, 0};
+    file->tokens = file->map.bytes;
+    return rc;
+}
+
+static int open_llmc(struct file *file, const char *path, struct ls_error *error)
+{
+    file->kind = LS_TOKENS_LLMC;
+    file->path = strdup(path);
+    if (!file->path)
+        return ls_error_set(error, LS_ENOMEM, "no memory to open %s", path);
+    bool is_llmc;
+    int rc = map_file(path, &file->map, error);
+    if (!rc)
+        rc = data_llmc_parse(path, file->map.bytes, (int64_t)file->map.count, &is_llmc, &file->what,
+                             error);
+    if (!rc && !is_llmc)
+        rc = ls_error_set(error, LS_EDATA,
+                          "%s: not a token store: there is no .idx beside it, and it does not "
+                          "begin with llm.c's magic 20240520 or 20240801. Headerless uint16 tokens "
+                          "are read as u16:%s",
+                          path, path);
+    if (!rc)
+        file->tokens = file->map.bytes + DATA_LLMC_HEADER_BYTES;
+    return rc;
+}
+
+static bool exists(const char *prefix, const char *suffix)
+{
+    char path[PATH_MAX + 8];
+    snprintf(path, sizeof path, "%s%s", prefix, suffix);
+    return access(path, F_OK) == 0;
+}
+
+/* name is one member of the list; its memory may be changed. */
+static int open_one(struct file *file, char *name, struct ls_error *error)
+{
+    size_t length = strlen(name);
+    if (length == 0 || length >= PATH_MAX)
+        return ls_error_set(error, LS_EINVAL,
+                            "token store: a name of %zu bytes in the list; expected PATH[,PATH...]",
+                            length);
+    if (strncmp(name, "u16:", 4) == 0)
+        return open_raw(file, name + 4, error);
+    bool has_suffix = length > 4 && (strcmp(name + length - 4, ".bin") == 0 ||
+                                     strcmp(name + length - 4, ".idx") == 0);
+    bool is_idx = has_suffix && name[length - 1] == 'x';
+    if (has_suffix) {
+        char last = name[length - 4];
+        name[length - 4] = 0;
+        if (is_idx || exists(name, ".idx"))
+            return open_megatron(file, name, error);
+        name[length - 4] = last;
+    } else if (exists(name, ".idx") || exists(name, ".bin")) {
+        return open_megatron(file, name, error);
+    }
+    return open_llmc(file, name, error);
+}
+
+int ls_token_store_open(const char *spec, struct ls_token_store **out, struct ls_error *error)
+{
+    *out = NULL;
+    int count = 1, rc = LS_OK;
+    for (const char *at = spec; (at = strchr(at, ',')) != NULL; at++)
+        count++;
+    struct ls_token_store *store = calloc(1, sizeof *store);
+    char *names = strdup(spec);
+    if (store)
+        store->files = calloc((size_t)count, sizeof *store->files);
+    if (!store || !names || !store->files) {
+        rc = ls_error_set(error, LS_ENOMEM, "no memory to open %s", spec);
+        goto out;
+    }
+    char *rest = names;
+    for (int i = 0; i < count && !rc; i++) {
+        char *name = strsep(&rest, ",");
+        struct file *file = &store->files[store->count++];
+        rc = open_one(file, name, error);
+        file->first = store->tokens;
+        store->tokens += file->what.tokens;
+    }
+out:
+    free(names);
+    if (rc) {
+        ls_token_store_close(store);
+        return rc;
+    }
+    *out = store;
+    return LS_OK;
+}
+
+void ls_token_store_close(struct ls_token_store *store)
+{
+    if (!store)
+        return;
+    for (int i = 0; i < store->count; i++) {
+        unmap(&store->files[i].map);
+        free(store->files[i].path);
+    }
+    free(store->files);
+    free(store);
+}
+
+/* ---- what is in it -------------------------------------------------------------------------- */
+
+int64_t ls_token_store_tokens(const struct ls_token_store *store)
+{
+    return store->tokens;
+}
+
+int ls_token_store_files(const struct ls_token_store *store)
+{
+    return store->count;
+}
+
+struct ls_token_file ls_token_store_file(const struct ls_token_store *store, int index)
+{
+    LS_ASSERT(index >= 0 && index < store->count);
+    const struct file *file = &store->files[index];
+    return (struct ls_token_file){file->path,        file->kind,           file->what.dtype,
+                                  file->what.tokens, file->what.sequences, file->what.documents};
+}
+
+const char *ls_token_file_kind_name(enum ls_token_file_kind kind)
+{
+    static const char *const names[] = {"Megatron indexed dataset", "llm.c tokens",
+                                        "headerless tokens"};
+    return names[kind];
+}
+
+int ls_token_store_samples(const struct ls_token_store *store, int64_t sequence_tokens,
+                           int64_t *out, struct ls_error *error)
+{
+    if (sequence_tokens < 1)
+        return ls_error_set(error, LS_EINVAL, "a sequence of %lld tokens; expected at least 1",
+                            (long long)sequence_tokens);
+    int64_t samples = store->tokens > 0 ? (store->tokens - 1) / sequence_tokens : 0;
+    if (samples < 1)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: sequence longer than the corpus: a sequence of %lld tokens and "
+                            "its targets need %lld tokens, the store holds %lld. Use a shorter "
+                            "sequence or more text",
+                            store->files[0].path, (long long)sequence_tokens,
+                            (long long)sequence_tokens + 1, (long long)store->tokens);
+    *out = samples;
+    return LS_OK;
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+/* tokens [at, at + count) of one file. An id that int32 cannot hold becomes -1, which no vocabulary
+ * has. */
+static void copy_ids(const struct file *file, int64_t at, int64_t count, int32_t *ids)
+{
+    const unsigned char *from = file->tokens + at * (int64_t)ls_dtype_bytes(file->what.dtype);
+    switch (file->what.dtype) {
+    case LS_U8:
+        for (int64_t i = 0; i < count; i++)
+            ids[i] = from[i];
+        break;
+    case LS_I8:
+        for (int64_t i = 0; i < count; i++)
+            ids[i] = (signed char)from[i];
+        break;
+    case LS_U16:
+        for (int64_t i = 0; i < count; i++)
+            ids[i] = ((const uint16_t *)(const void *)from)[i];
+        break;
+    case LS_I16:
+        for (int64_t i = 0; i < count; i++)
+            ids[i] = ((const int16_t *)(const void *)from)[i];
+        break;
+    case LS_I64:
+        for (int64_t i = 0; i < count; i++) {
+            int64_t id = ((const int64_t *)(const void *)from)[i];
+            ids[i] = id >= 0 && id <= INT32_MAX ? (int32_t)id : -1;
+        }
+        break;
+    default: /* int32; llm.c's uint32 above INT32_MAX is negative here */
+        memcpy(ids, from, (size_t)count * sizeof *ids);
+        break;
+    }
+}
+
+static long long raw_id(const struct file *file, int64_t at)
+{
+    if (file->what.dtype == LS_I64)
+        return ((const int64_t *)(const void *)file->tokens)[at];
+    int32_t id;
+    copy_ids(file, at, 1, &id);
+    return id;
+}
+
+/* -1 where all are inside. The loop has no branch, so that it costs little beside the copy. */
+static int64_t first_outside(const int32_t *ids, int64_t count, int64_t vocabulary)
+{
+    uint32_t limit = vocabulary > INT32_MAX ? (uint32_t)INT32_MAX + 1 : (uint32_t)vocabulary;
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < count; i++)
+        bad |= (uint32_t)ids[i] >= limit;
+    if (!bad)
+        return -1;
+    int64_t i = 0;
+    while ((uint32_t)ids[i] < limit)
+        i++;
+    return i;
+}
+
+int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64_t count,
+                        int64_t vocabulary, int32_t *ids, struct ls_error *error)
+{
+    if (first < 0 || count < 0 || first > store->tokens - count)
+        return ls_error_set(error, LS_EINVAL,
+                            "tokens %lld to %lld were asked for; the store holds %lld",
+                            (long long)first, (long long)(first + count), (long long)store->tokens);
+    if (vocabulary < 1)
+        return ls_error_set(error, LS_EINVAL, "a vocabulary of %lld", (long long)vocabulary);
+    for (int f = 0; f < store->count && count > 0; f++) {
+        const struct file *file = &store->files[f];
+        int64_t at = first - file->first, here = ls_min(count, file->what.tokens - at);
+        if (here <= 0)
+            continue;
+        copy_ids(file, at, here, ids);
+        int64_t bad = first_outside(ids, here, vocabulary);
+        if (bad >= 0)
+            return ls_error_set(error, LS_EDATA,
+                                "%s: token %lld has id %lld; the vocabulary has %lld ids. Use the "
+                                "tokenizer that made the store, or a larger vocabulary",
+                                file->path, (long long)(at + bad), raw_id(file, at + bad),
+                                (long long)vocabulary);
+        first += here;
+        count -= here;
+        ids += here;
+    }
+    return LS_OK;
+}

@@ -1,0 +1,177 @@
+/* Headers of token files. Fields are not aligned in them, so they are loaded by memcpy. Files are
+ * little-endian, as are the machines that Lockstep runs on. */
+#include "data/private.h"
+
+#include <string.h>
+
+static uint64_t load_u64(const unsigned char *at)
+{
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static uint32_t load_u32(const unsigned char *at)
+{
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+/* ---- Megatron ------------------------------------------------------------------------------- */
+
+/* Position = Megatron's number (indexed_dataset.py, class DType). */
+static const struct {
+    bool integer;
+    enum ls_dtype dtype;
+} idx_dtypes[] = {{0},
+                  {true, LS_U8},
+                  {true, LS_I8},
+                  {true, LS_I16},
+                  {true, LS_I32},
+                  {true, LS_I64},
+                  {false, LS_F64},
+                  {false, LS_F32},
+                  {true, LS_U16}};
+enum { IDX_DTYPES = sizeof idx_dtypes / sizeof idx_dtypes[0] };
+
+int data_idx_dtype_code(enum ls_dtype dtype)
+{
+    for (int code = 1; code < IDX_DTYPES; code++)
+        if (idx_dtypes[code].integer && idx_dtypes[code].dtype == dtype)
+            return code;
+    return 0;
+}
+
+/* The sequences lie one behind the other in .bin, without gaps, and fill it. */
+static int check_sequences(const char *name, const unsigned char *lengths,
+                           const unsigned char *pointers, const char *bin_name, int64_t bin_bytes,
+                           struct data_tokens *out, struct ls_error *error)
+{
+    int64_t token_bytes = (int64_t)ls_dtype_bytes(out->dtype), at = 0;
+    for (int64_t i = 0; i < out->sequences; i++) {
+        int32_t length = (int32_t)load_u32(lengths + 4 * i);
+        int64_t pointer = (int64_t)load_u64(pointers + 8 * i);
+        if (length < 0 || pointer != at)
+            return ls_error_set(error, LS_EDATA,
+                                "%s: sequence %lld has length %d at byte %lld; expected a length "
+                                "of 0 or more at byte %lld. The index is damaged: make it again",
+                                name, (long long)i, length, (long long)pointer, (long long)at);
+        at += length * token_bytes;
+        if (at > bin_bytes)
+            return ls_error_set(error, LS_EDATA,
+                                "%s: sequence %lld ends at byte %lld, but the index promises it "
+                                "to lie in %lld bytes of %s: truncated, or of another index",
+                                name, (long long)i, (long long)at, (long long)bin_bytes, bin_name);
+    }
+    if (at != bin_bytes)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: %lld bytes, but its index %s describes %lld: damaged, or of "
+                            "another index",
+                            bin_name, (long long)bin_bytes, name, (long long)at);
+    out->tokens = at / token_bytes;
+    return LS_OK;
+}
+
+/* Document i is sequences [documents[i], documents[i + 1]). */
+static int check_documents(const char *name, const unsigned char *documents, int64_t count,
+                           int64_t sequences, struct ls_error *error)
+{
+    int64_t last = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t first = (int64_t)load_u64(documents + 8 * i);
+        if (first < last || first > sequences || (i == 0 && first != 0))
+            return ls_error_set(error, LS_EDATA,
+                                "%s: document %lld begins at sequence %lld; expected %lld to %lld. "
+                                "The index is damaged: make it again",
+                                name, (long long)i, (long long)first, (long long)last,
+                                (long long)(i == 0 ? 0 : sequences));
+        last = first;
+    }
+    if (count > 0 && last != sequences)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: the last document ends at sequence %lld of %lld. The index is "
+                            "damaged: make it again",
+                            name, (long long)last, (long long)sequences);
+    return LS_OK;
+}
+
+int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, const char *bin_name,
+                   int64_t bin_bytes, struct data_tokens *out, struct ls_error *error)
+{
+    if (bytes < DATA_IDX_HEADER_BYTES)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: truncated: %zu bytes, the header of a Megatron index has %d", name,
+                            bytes, DATA_IDX_HEADER_BYTES);
+    if (memcmp(idx, DATA_IDX_MAGIC, 9) != 0)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: not a Megatron index: it does not begin with \"MMIDIDX\"", name);
+    uint64_t version = load_u64(idx + 9);
+    unsigned code = idx[17];
+    uint64_t sequences = load_u64(idx + 18), documents = load_u64(idx + 26);
+    if (version != DATA_IDX_VERSION)
+        return ls_error_set(error, LS_EDATA, "%s: version %llu of the index; expected %d", name,
+                            (unsigned long long)version, DATA_IDX_VERSION);
+    if (code >= IDX_DTYPES || !idx_dtypes[code].integer)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: dtype %u holds no tokens; expected 1 (u8), 2 (i8), 3 (i16), "
+                            "4 (i32), 5 (i64) or 8 (u16)",
+                            name, code);
+    uint64_t left = bytes - DATA_IDX_HEADER_BYTES;
+    /* Divided, not multiplied: the counts may be anything. */
+    bool fits = sequences <= left / 12 && documents <= (left - 12 * sequences) / 8;
+    uint64_t rest = fits ? left - 12 * sequences - 8 * documents : 0;
+    if (!fits || (rest != 0 && rest != sequences))
+        return ls_error_set(
+            error, LS_EDATA, "%s: %zu bytes do not fit %llu sequences and %llu document marks: %s",
+            name, bytes, (unsigned long long)sequences, (unsigned long long)documents,
+            fits ? "there is more than they need" : "truncated");
+    *out = (struct data_tokens){idx_dtypes[code].dtype, 0, (int64_t)sequences,
+                                documents > 0 ? (int64_t)documents - 1 : 0};
+    const unsigned char *lengths = idx + DATA_IDX_HEADER_BYTES, *pointers = lengths + 4 * sequences;
+    int rc = check_sequences(name, lengths, pointers, bin_name, bin_bytes, out, error);
+    if (!rc)
+        rc = check_documents(name, pointers + 8 * sequences, (int64_t)documents, (int64_t)sequences,
+                             error);
+    return rc;
+}
+
+/* ---- llm.c ---------------------------------------------------------------------------------- */
+
+int data_llmc_parse(const char *name, const unsigned char *file, int64_t file_bytes, bool *is_llmc,
+                    struct data_tokens *out, struct ls_error *error)
+{
+    static const struct {
+        uint32_t magic, version;
+        enum ls_dtype dtype;
+    } kinds[] = {{20240520, 1, LS_U16}, {20240801, 7, LS_I32}};
+    enum { KINDS = sizeof kinds / sizeof kinds[0] };
+    *is_llmc = false;
+    if (file_bytes < 4)
+        return LS_OK;
+    uint32_t magic = load_u32(file);
+    int kind = 0;
+    while (kind < KINDS && kinds[kind].magic != magic)
+        kind++;
+    if (kind == KINDS)
+        return LS_OK;
+    *is_llmc = true;
+    if (file_bytes < DATA_LLMC_HEADER_BYTES)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: truncated: %lld bytes, the header of an llm.c file has %d", name,
+                            (long long)file_bytes, DATA_LLMC_HEADER_BYTES);
+    uint32_t version = load_u32(file + 4), tokens = load_u32(file + 8);
+    if (version != kinds[kind].version)
+        return ls_error_set(error, LS_EDATA, "%s: version %u of llm.c's magic %u; expected %u",
+                            name, version, magic, kinds[kind].version);
+    int64_t expected =
+        DATA_LLMC_HEADER_BYTES + (int64_t)tokens * (int64_t)ls_dtype_bytes(kinds[kind].dtype);
+    if (file_bytes != expected)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: %lld bytes, but the header promises %u tokens, which make %lld: "
+                            "%s",
+                            name, (long long)file_bytes, tokens, (long long)expected,
+                            file_bytes < expected ? "truncated" : "more than it should hold");
+    *out = (struct data_tokens){kinds[kind].dtype, tokens, 0, 0};
+    return LS_OK;
+}

@@ -1,0 +1,204 @@
+/* What a tokenizer is: its spec, its files, decoding. Encoding is in encoder.c. */
+#include "data/private.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BYTE_EOD = 256, BYTE_VOCABULARY = 257 };
+static const char eod_text[] = "<|endoftext|>";
+
+static int load_bpe(struct ls_tokenizer *tokenizer, const char *vocab_path, const char *merges_path,
+                    struct ls_error *error)
+{
+    struct ls_text vocab = {0}, merges = {0};
+    int rc = data_file_load(vocab_path, &vocab, error);
+    if (!rc)
+        rc = data_file_load(merges_path, &merges, error);
+    if (!rc)
+        rc = data_bpe_parse(
+            &tokenizer->bpe, (struct data_named_text){vocab_path, vocab.bytes, vocab.count},
+            (struct data_named_text){merges_path, merges.bytes, merges.count}, error);
+    ls_text_release(&vocab);
+    ls_text_release(&merges);
+    if (!rc)
+        rc = data_splitter_new(&tokenizer->splitter, error);
+    return rc;
+}
+
+/* Both paths, absolute, of the files that spec names. */
+static int find_files(const char *spec, char vocab[PATH_MAX], char merges[PATH_MAX],
+                      struct ls_error *error)
+{
+    static const char *const names[][2] = {{"vocab.json", "merges.txt"},
+                                           {"gpt2-vocab.json", "gpt2-merges.txt"}};
+    size_t length = strlen(spec);
+    if (length >= PATH_MAX)
+        return ls_error_set(error, LS_EINVAL, "tokenizer: a spec of %zu bytes is too long", length);
+    char path[PATH_MAX + 32];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", spec, names[i][0]);
+        if (!realpath(path, vocab))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", spec, names[i][1]);
+        if (realpath(path, merges))
+            return LS_OK;
+    }
+    snprintf(path, sizeof path, "%s", spec);
+    char *comma = strchr(path, ',');
+    if (!comma)
+        return ls_error_set(error, LS_EDATA,
+                            "tokenizer \"%s\": expected \"byte\", a directory with vocab.json and "
+                            "merges.txt (or gpt2-vocab.json and gpt2-merges.txt), or "
+                            "VOCAB.json,MERGES.txt",
+                            spec);
+    *comma = 0;
+    if (!realpath(path, vocab))
+        return ls_error_errno(error, errno, "tokenizer \"%s\": vocabulary %s", spec, path);
+    if (!realpath(comma + 1, merges))
+        return ls_error_errno(error, errno, "tokenizer \"%s\": merges %s", spec, comma + 1);
+    return LS_OK;
+}
+
+int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_error *error)
+{
+    *out = NULL;
+    struct ls_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
+    if (!tokenizer)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
+    int rc = LS_OK;
+    if (strcmp(spec, "byte") == 0) {
+        tokenizer->is_byte = true;
+        tokenizer->spec = strdup(spec);
+    } else {
+        char vocab[PATH_MAX], merges[PATH_MAX];
+        rc = find_files(spec, vocab, merges, error);
+        if (!rc)
+            rc = load_bpe(tokenizer, vocab, merges, error);
+        if (!rc && asprintf(&tokenizer->spec, "%s,%s", vocab, merges) < 0)
+            tokenizer->spec = NULL;
+    }
+    if (!rc && !tokenizer->spec)
+        rc = ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
+    if (rc) {
+        ls_tokenizer_free(tokenizer);
+        return rc;
+    }
+    *out = tokenizer;
+    return LS_OK;
+}
+
+void ls_tokenizer_free(struct ls_tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    data_splitter_free(tokenizer->splitter);
+    data_bpe_release(&tokenizer->bpe);
+    free(tokenizer->spec);
+    free(tokenizer);
+}
+
+const char *ls_tokenizer_name(const struct ls_tokenizer *tokenizer)
+{
+    return tokenizer->is_byte ? "byte" : "gpt2";
+}
+
+const char *ls_tokenizer_spec(const struct ls_tokenizer *tokenizer)
+{
+    return tokenizer->spec;
+}
+
+int64_t ls_tokenizer_vocabulary(const struct ls_tokenizer *tokenizer)
+{
+    return tokenizer->is_byte ? BYTE_VOCABULARY : tokenizer->bpe.vocabulary;
+}
+
+int32_t ls_tokenizer_eod(const struct ls_tokenizer *tokenizer)
+{
+    return tokenizer->is_byte ? BYTE_EOD : tokenizer->bpe.eod;
+}
+
+/* Without a suffix where it has it; true then. */
+static bool strip(char *text, const char *suffix)
+{
+    size_t length = strlen(text), tail = strlen(suffix);
+    if (length <= tail || strcmp(text + length - tail, suffix) != 0)
+        return false;
+    text[length - tail] = 0;
+    return true;
+}
+
+int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out, struct ls_error *error)
+{
+    *out = NULL;
+    char prefix[PATH_MAX], path[PATH_MAX + 16];
+    snprintf(prefix, sizeof prefix, "%.*s", (int)strcspn(store, ","), store);
+    if (!strip(prefix, ".bin"))
+        strip(prefix, ".idx");
+    snprintf(path, sizeof path, "%s.tokenizer", prefix);
+    if (access(path, F_OK) != 0) {
+        if (!strip(prefix, "_train"))
+            strip(prefix, "_valid");
+        snprintf(path, sizeof path, "%s.tokenizer", prefix);
+    }
+    struct ls_text spec = {0};
+    int rc = data_file_load(path, &spec, error);
+    if (!rc)
+        rc = data_text_reserve(&spec, 1, error);
+    if (!rc) {
+        spec.bytes[spec.count] = 0;
+        spec.bytes[strcspn(spec.bytes, "\n")] = 0;
+        rc = ls_tokenizer_new(spec.bytes, out, error);
+    }
+    if (rc)
+        ls_error_prefix(error, "tokenizer of %s", store);
+    ls_text_release(&spec);
+    return rc;
+}
+
+static int append(struct ls_text *out, const void *bytes, size_t count, struct ls_error *error)
+{
+    int rc = data_text_reserve(out, count, error);
+    if (rc)
+        return rc;
+    memcpy(out->bytes + out->count, bytes, count);
+    out->count += count;
+    return LS_OK;
+}
+
+int ls_decode(const struct ls_tokenizer *tokenizer, const int32_t *ids, int64_t count,
+              struct ls_text *out, struct ls_error *error)
+{
+    int64_t vocabulary = ls_tokenizer_vocabulary(tokenizer);
+    const struct data_bpe *bpe = &tokenizer->bpe;
+    int rc = LS_OK;
+    for (int64_t i = 0; i < count && !rc; i++) {
+        int32_t id = ids[i];
+        if (id < 0 || id >= vocabulary)
+            return ls_error_set(
+                error, LS_EDATA, "token %lld has id %d; the %s tokenizer has the ids 0 to %lld",
+                (long long)i, id, ls_tokenizer_name(tokenizer), (long long)vocabulary - 1);
+        if (id == ls_tokenizer_eod(tokenizer)) {
+            rc = append(out, eod_text, sizeof eod_text - 1, error);
+        } else if (tokenizer->is_byte) {
+            unsigned char byte = (unsigned char)id;
+            rc = append(out, &byte, 1, error);
+        } else {
+            rc = append(out, bpe->bytes + bpe->offset[id], bpe->offset[id + 1] - bpe->offset[id],
+                        error);
+        }
+    }
+    return rc;
+}
+
+bool data_token_ends_line(const struct ls_tokenizer *tokenizer, int64_t id)
+{
+    if (id < 0 || id >= ls_tokenizer_vocabulary(tokenizer))
+        return false;
+    if (tokenizer->is_byte)
+        return id == '\n';
+    return tokenizer->bpe.bytes[tokenizer->bpe.offset[id + 1] - 1] == '\n';
+}

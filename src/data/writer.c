@@ -1,0 +1,280 @@
+/* Megatron's indexed dataset (megatron/core/datasets/indexed_dataset.py), written aside. */
+#include "data/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    BUFFER_BYTES = 1 << 18,
+    SEQUENCE_TOKENS_MAX = 1 << 30, /* lengths are int32; longer documents are several sequences */
+};
+
+int data_write_all(int fd, const void *bytes, size_t count)
+{
+    const unsigned char *at = bytes;
+    while (count > 0) {
+        ssize_t n = write(fd, at, count);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno;
+        at += n;
+        count -= (size_t)n;
+    }
+    return 0;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static int flush(struct data_writer *writer, struct ls_error *error)
+{
+    int failure = data_write_all(writer->fd, writer->buffer, writer->buffered);
+    if (failure)
+        return ls_error_errno(error, failure, "%s: cannot be written", writer->current);
+    writer->buffered = 0;
+    return LS_OK;
+}
+
+static int put(struct data_writer *writer, const void *bytes, size_t count, struct ls_error *error)
+{
+    const unsigned char *at = bytes;
+    while (count > 0) {
+        if (writer->buffered == BUFFER_BYTES) {
+            int rc = flush(writer, error);
+            if (rc)
+                return rc;
+        }
+        size_t here = (size_t)ls_min((int64_t)count, (int64_t)(BUFFER_BYTES - writer->buffered));
+        memcpy(writer->buffer + writer->buffered, at, here);
+        writer->buffered += here;
+        at += here;
+        count -= here;
+    }
+    return LS_OK;
+}
+
+static int begin_file(struct data_writer *writer, const char *path, struct ls_error *error)
+{
+    writer->current = path;
+    writer->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return writer->fd < 0 ? ls_error_errno(error, errno, "%s: cannot be written", path) : LS_OK;
+}
+
+static int end_file(struct data_writer *writer, struct ls_error *error)
+{
+    int rc = flush(writer, error);
+    int fd = writer->fd;
+    writer->fd = -1;
+    int failure = rc == LS_OK && fsync(fd) != 0 ? errno : 0;
+    if (close(fd) != 0 && !failure)
+        failure = errno;
+    if (!rc && failure)
+        rc = ls_error_errno(error, failure, "%s: cannot be written", writer->current);
+    return rc;
+}
+
+static char *name_of(const char *prefix, const char *suffix, bool temporary)
+{
+    char *name;
+    int length = temporary ? asprintf(&name, "%s%s.tmp-%ld", prefix, suffix, (long)getpid())
+                           : asprintf(&name, "%s%s", prefix, suffix);
+    return length < 0 ? NULL : name;
+}
+
+int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dtype dtype,
+                     struct ls_error *error)
+{
+    *writer = (struct data_writer){.fd = -1, .dtype = dtype};
+    writer->bin = name_of(prefix, ".bin", false);
+    writer->idx = name_of(prefix, ".idx", false);
+    writer->bin_temporary = name_of(prefix, ".bin", true);
+    writer->idx_temporary = name_of(prefix, ".idx", true);
+    writer->buffer = malloc(BUFFER_BYTES);
+    if (!writer->bin || !writer->idx || !writer->bin_temporary || !writer->idx_temporary ||
+        !writer->buffer)
+        return ls_error_set(error, LS_ENOMEM, "no memory to write %s.bin", prefix);
+    return LS_OK;
+}
+
+int data_writer_begin(struct data_writer *writer, struct ls_error *error)
+{
+    return begin_file(writer, writer->bin_temporary, error);
+}
+
+void data_writer_release(struct data_writer *writer)
+{
+    if (writer->fd >= 0)
+        close(writer->fd);
+    if (writer->bin_temporary)
+        unlink(writer->bin_temporary);
+    if (writer->idx_temporary)
+        unlink(writer->idx_temporary);
+    free(writer->bin);
+    free(writer->idx);
+    free(writer->bin_temporary);
+    free(writer->idx_temporary);
+    free(writer->buffer);
+    ls_token_list_release(&writer->lengths);
+    free(writer->documents);
+    *writer = (struct data_writer){.fd = -1};
+}
+
+/* ---- tokens --------------------------------------------------------------------------------- */
+
+int data_writer_append(struct data_writer *writer, const int32_t *ids, int64_t count,
+                       struct ls_error *error)
+{
+    writer->tokens += count;
+    if (writer->dtype != LS_U16)
+        return put(writer, ids, (size_t)count * sizeof *ids, error);
+    uint16_t narrow[1024];
+    for (int64_t done = 0; done < count;) {
+        int64_t here = ls_min(count - done, 1024);
+        for (int64_t i = 0; i < here; i++)
+            narrow[i] = (uint16_t)ids[done + i];
+        int rc = put(writer, narrow, (size_t)here * sizeof *narrow, error);
+        if (rc)
+            return rc;
+        done += here;
+    }
+    return LS_OK;
+}
+
+int data_writer_read(struct data_writer *writer, int64_t first, int64_t count, int32_t *ids,
+                     struct ls_error *error)
+{
+    int rc = flush(writer, error);
+    if (rc)
+        return rc;
+    size_t token_bytes = ls_dtype_bytes(writer->dtype), bytes = (size_t)count * token_bytes;
+    unsigned char *at = (unsigned char *)ids;
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n =
+            pread(writer->fd, at + done, bytes - done, (off_t)((size_t)first * token_bytes + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return ls_error_errno(error, n < 0 ? errno : EIO, "%s: cannot be read back",
+                                  writer->bin_temporary);
+        done += (size_t)n;
+    }
+    if (writer->dtype == LS_U16)
+        for (int64_t i = count; i-- > 0;) { /* widened in place, from the end */
+            uint16_t id;
+            memcpy(&id, at + 2 * i, sizeof id);
+            ids[i] = id;
+        }
+    return LS_OK;
+}
+
+/* ---- documents ------------------------------------------------------------------------------ */
+
+static int add_document(struct data_writer *writer, struct ls_error *error)
+{
+    if (writer->documents_count == writer->documents_capacity) {
+        int64_t capacity = ls_max(1024, writer->documents_capacity * 3 / 2);
+        int64_t *documents = realloc(writer->documents, (size_t)capacity * sizeof *documents);
+        if (!documents)
+            return ls_error_set(error, LS_ENOMEM, "no memory for the index of %lld documents",
+                                (long long)capacity);
+        writer->documents = documents;
+        writer->documents_capacity = capacity;
+    }
+    writer->documents[writer->documents_count++] = writer->lengths.count;
+    return LS_OK;
+}
+
+int data_writer_end_document(struct data_writer *writer, struct ls_error *error)
+{
+    int64_t left = writer->tokens - writer->document_first;
+    if (left == 0)
+        return LS_OK;
+    for (; left > 0; left -= SEQUENCE_TOKENS_MAX) {
+        int rc = data_ids_reserve(&writer->lengths, 1, error);
+        if (rc)
+            return rc;
+        writer->lengths.ids[writer->lengths.count++] = (int32_t)ls_min(left, SEQUENCE_TOKENS_MAX);
+    }
+    writer->document_first = writer->tokens;
+    return add_document(writer, error);
+}
+
+int64_t data_writer_document_first(const struct data_writer *writer, int64_t document)
+{
+    int64_t sequences = document > 0 ? writer->documents[document - 1] : 0, first = 0;
+    for (int64_t i = 0; i < sequences; i++)
+        first += writer->lengths.ids[i];
+    return first;
+}
+
+int data_writer_truncate(struct data_writer *writer, int64_t tokens, int64_t documents,
+                         struct ls_error *error)
+{
+    int rc = flush(writer, error);
+    if (rc)
+        return rc;
+    writer->document_first = data_writer_document_first(writer, documents);
+    writer->lengths.count = documents > 0 ? writer->documents[documents - 1] : 0;
+    writer->documents_count = documents;
+    writer->tokens = tokens;
+    off_t bytes = (off_t)(tokens * (int64_t)ls_dtype_bytes(writer->dtype));
+    if (ftruncate(writer->fd, bytes) != 0 || lseek(writer->fd, bytes, SEEK_SET) < 0)
+        return ls_error_errno(error, errno, "%s: cannot be cut", writer->bin_temporary);
+    return LS_OK;
+}
+
+/* ---- the index ------------------------------------------------------------------------------ */
+
+static int put_index(struct data_writer *writer, struct ls_error *error)
+{
+    unsigned char header[DATA_IDX_HEADER_BYTES];
+    uint64_t version = DATA_IDX_VERSION;
+    uint64_t sequences = (uint64_t)writer->lengths.count;
+    uint64_t marks = (uint64_t)writer->documents_count + 1;
+    memcpy(header, DATA_IDX_MAGIC, 9);
+    memcpy(header + 9, &version, 8);
+    header[17] = (unsigned char)data_idx_dtype_code(writer->dtype);
+    memcpy(header + 18, &sequences, 8);
+    memcpy(header + 26, &marks, 8);
+    int rc = put(writer, header, sizeof header, error);
+    if (!rc)
+        rc = put(writer, writer->lengths.ids, sequences * sizeof *writer->lengths.ids, error);
+    int64_t pointer = 0, first = 0;
+    for (uint64_t i = 0; i < sequences && !rc; i++) {
+        rc = put(writer, &pointer, sizeof pointer, error);
+        pointer += writer->lengths.ids[i] * (int64_t)ls_dtype_bytes(writer->dtype);
+    }
+    if (!rc)
+        rc = put(writer, &first, sizeof first, error);
+    if (!rc)
+        rc = put(writer, writer->documents,
+                 (size_t)writer->documents_count * sizeof *writer->documents, error);
+    return rc;
+}
+
+int data_writer_finish(struct data_writer *writer, struct ls_error *error)
+{
+    int rc = end_file(writer, error);
+    if (!rc)
+        rc = begin_file(writer, writer->idx_temporary, error);
+    if (!rc)
+        rc = put_index(writer, error);
+    return rc ? rc : end_file(writer, error);
+}
+
+int data_rename(const char *from, const char *to, struct ls_error *error)
+{
+    return rename(from, to) == 0
+               ? LS_OK
+               : ls_error_errno(error, errno, "%s cannot be renamed to %s", from, to);
+}
+
+int data_writer_publish(struct data_writer *writer, struct ls_error *error)
+{
+    int rc = data_rename(writer->bin_temporary, writer->bin, error);
+    return rc ? rc : data_rename(writer->idx_temporary, writer->idx, error);
+}

@@ -1,0 +1,156 @@
+/* Vectors of float32 for attention's kernels, of the width that the file is compiled for, and the
+ * two transcendental functions that softmax needs. Both work in base 2: the factor log2(e) rides on
+ * the scale of the scores, which saves a product and a rounding per score. */
+#ifndef OPS_KERN_ATTENTION_VECTOR_H
+#define OPS_KERN_ATTENTION_VECTOR_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define LOG2_E 0x1.715476p+0f
+#define LN_2   0x1.62e430p-1f
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+typedef __m512 vec;
+enum { LANES = 16 };
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline vec vec_max(vec a, vec b)
+{
+    return _mm512_max_ps(a, b);
+}
+static inline vec vec_set(float a)
+{
+    return _mm512_set1_ps(a);
+}
+static inline vec vec_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void vec_store(float *p, vec a)
+{
+    _mm512_storeu_ps(p, a);
+}
+#elif defined(__AVX2__)
+#include <immintrin.h>
+typedef __m256 vec;
+enum { LANES = 8 };
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+static inline vec vec_max(vec a, vec b)
+{
+    return _mm256_max_ps(a, b);
+}
+static inline vec vec_set(float a)
+{
+    return _mm256_set1_ps(a);
+}
+static inline vec vec_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static inline void vec_store(float *p, vec a)
+{
+    _mm256_storeu_ps(p, a);
+}
+#else
+typedef float vec __attribute__((vector_size(16)));
+enum { LANES = 4 };
+/* Not fused: this build has no instruction for it, and the library's function is slow. */
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return a * b + c;
+}
+static inline vec vec_set(float a)
+{
+    return (vec){a, a, a, a};
+}
+static inline vec vec_load(const float *p)
+{
+    vec a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+static inline void vec_store(float *p, vec a)
+{
+    memcpy(p, &a, sizeof a);
+}
+/* As maxps: b where either is NaN. */
+static inline vec vec_max(vec a, vec b)
+{
+    typedef int32_t ints __attribute__((vector_size(16)));
+    ints larger = a > b;
+    return (vec)((larger & (ints)a) | (~larger & (ints)b));
+}
+#endif
+
+typedef int32_t vec_int __attribute__((vector_size(LANES * 4)));
+
+/* a where a > b + margin, else b. */
+static inline vec vec_raise(vec a, vec b, float margin)
+{
+    vec_int larger = (vec_int)(a > b + vec_set(margin));
+    return (vec)((larger & (vec_int)a) | (~larger & (vec_int)b));
+}
+
+/* 2^r on [-1/2, 1/2], exactly 1 at 0. Minimax polynomials (Remez) in relative error, measured in
+ * exact arithmetic: 2.6e-9 with six terms; 4.3e-7 with five, for results that bf16 will hold. */
+static inline vec vec_exp2_fraction(vec r, int terms)
+{
+    if (terms == 5) {
+        vec p = vec_set(0x1.23a608p-10f);
+        p = vec_fma(p, r, vec_set(0x1.3cbea8p-7f));
+        p = vec_fma(p, r, vec_set(0x1.c74322p-5f));
+        p = vec_fma(p, r, vec_set(0x1.ebfa4ep-3f));
+        p = vec_fma(p, r, vec_set(0x1.62e39ep-1f));
+        return vec_fma(p, r, vec_set(1.0f));
+    }
+    vec p = vec_set(0x1.470b4ap-13f);
+    p = vec_fma(p, r, vec_set(0x1.5f7276p-10f));
+    p = vec_fma(p, r, vec_set(0x1.3b270ep-7f));
+    p = vec_fma(p, r, vec_set(0x1.c6ae72p-5f));
+    p = vec_fma(p, r, vec_set(0x1.ebfbe2p-3f));
+    p = vec_fma(p, r, vec_set(0x1.62e432p-1f));
+    return vec_fma(p, r, vec_set(1.0f));
+}
+
+/* 2^t for t <= 126. Exactly 0 below about -126, so that masked scores vanish; NaN stays NaN. */
+static inline vec vec_exp2(vec t, int terms)
+{
+#if defined(__AVX512F__)
+    __mmask16 keep = _mm512_cmp_ps_mask(t, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+    vec n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_maskz_scalef_ps(keep, vec_exp2_fraction(t - n, terms), n);
+#else
+    /* 1.5 * 2^23 leaves the nearest integer in the low bits of a sum; -127 makes the factor 0. */
+    const vec magic = vec_set(0x1.8p23f);
+    t = vec_max(vec_set(-127.0f), t);
+    vec shifted = t + magic;
+    vec_int factor = ((vec_int)shifted << 23) + 0x3f800000;
+    return vec_exp2_fraction(t - (shifted - magic), terms) * (vec)factor;
+#endif
+}
+
+/* log2(x) for normal x > 0: x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 artanh(s) with
+ * s = (m - 1) / (m + 1), by the series to s^11 (next term below 2e-11). */
+static inline vec vec_log2(vec x)
+{
+    vec_int exponent = ((vec_int)x - 0x3f3504f3) >> 23;
+    vec m = (vec)((vec_int)x - (exponent << 23));
+    vec s = (m - vec_set(1.0f)) / (m + vec_set(1.0f)), s2 = s * s;
+    vec p = vec_set(1.0f / 11);
+    p = vec_fma(p, s2, vec_set(1.0f / 9));
+    p = vec_fma(p, s2, vec_set(1.0f / 7));
+    p = vec_fma(p, s2, vec_set(1.0f / 5));
+    p = vec_fma(p, s2, vec_set(1.0f / 3));
+    p = vec_fma(p, s2, vec_set(1.0f));
+    vec e = (vec) __builtin_convertvector(exponent, vec);
+    return vec_fma(p, s * vec_set(0x1.715476p+1f), e); /* 2 log2(e) */
+}
+
+#endif

@@ -1,0 +1,132 @@
+#include "ops/kernels.h"
+
+#include "ops/kern/block.h"
+#include "ops/tree.h"
+
+static void forward(enum ls_dtype act, int64_t tokens, int64_t channels, const int32_t *ids,
+                    const float *table, const float *position, int64_t first_position, void *y,
+                    int64_t begin, int64_t end)
+{
+    float out[BLOCK];
+    for (int64_t row = begin; row < end; row++) {
+        const float *word = table + ids[row] * channels;
+        const float *place = NULL;
+        if (position)
+            place = position + (first_position + row % tokens) * channels;
+        for (int64_t at = 0; at < channels; at += BLOCK) {
+            int64_t n = block_length(at, channels);
+            if (place)
+                for (int64_t i = 0; i < n; i++)
+                    out[i] = word[at + i] + place[at + i];
+            else
+                memcpy(out, word + at, (size_t)n * sizeof *out);
+            block_write(act, out, n, y, row * channels + at);
+        }
+    }
+}
+
+/* The gradient rows of one vocabulary entry, and the columns under work. */
+struct entry {
+    enum ls_dtype act;
+    int64_t channels, leaf_rows, at, width;
+    const void *dy;
+    const int32_t *order; /* rows, ascending */
+};
+
+/* out = the tree over leaves [leaf, leaf + leaves) of what rows order[begin..end) add to each. A
+ * leaf without a row is +0, and so is every sum of such leaves; no partial is ever -0 (all start
+ * from +0), so adding +0 changes nothing and empty subtrees are skipped. */
+static void leaf_tree(const struct entry *entry, int64_t leaf, int64_t leaves, int64_t begin,
+                      int64_t end, float *restrict out)
+{
+    float buffer[BLOCK];
+    if (entry->order[begin] / entry->leaf_rows == entry->order[end - 1] / entry->leaf_rows) {
+        memset(out, 0, (size_t)entry->width * sizeof *out);
+        for (int64_t k = begin; k < end; k++) {
+            const float *row =
+                block_read(entry->act, entry->dy, entry->order[k] * entry->channels + entry->at,
+                           entry->width, buffer);
+            for (int64_t i = 0; i < entry->width; i++)
+                out[i] += row[i];
+        }
+        return;
+    }
+    int64_t split = ls_tree_split(leaves), middle = begin;
+    while (middle < end && entry->order[middle] < (leaf + split) * entry->leaf_rows)
+        middle++;
+    if (middle == begin) {
+        leaf_tree(entry, leaf + split, leaves - split, begin, end, out);
+    } else if (middle == end) {
+        leaf_tree(entry, leaf, split, begin, end, out);
+    } else {
+        leaf_tree(entry, leaf, split, begin, middle, out);
+        leaf_tree(entry, leaf + split, leaves - split, middle, end, buffer);
+        for (int64_t i = 0; i < entry->width; i++)
+            out[i] += buffer[i];
+    }
+}
+
+static void backward(enum ls_dtype act, int64_t channels, const void *dy,
+                     const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
+                     float *d_table, int64_t begin, int64_t end)
+{
+    float total[BLOCK];
+    for (int64_t v = begin; v < end; v++) {
+        float *d_row = d_table + v * channels;
+        int64_t from = scratch.start[v], to = scratch.start[v + 1];
+        if (from == to) {
+            if (!sum->accumulate)
+                memset(d_row, 0, (size_t)channels * sizeof *d_row);
+            continue;
+        }
+        for (int64_t at = 0; at < channels; at += BLOCK) {
+            struct entry entry = {
+                act, channels,     sum->sequences * sum->tokens, at, block_length(at, channels),
+                dy,  scratch.order};
+            leaf_tree(&entry, 0, sum->leaves, from, to, total);
+            for (int64_t i = 0; i < entry.width; i++)
+                d_row[at + i] = sum->accumulate ? d_row[at + i] + total[i] : total[i];
+        }
+    }
+}
+
+/* Sequences of a leaf, then leaves, as two nested trees on one stack (see sum.c). */
+enum { DEPTH = 48 };
+static void merge(float (*entry)[BLOCK], int *top, int merges, int64_t width)
+{
+    for (; merges > 0; merges--, (*top)--)
+        for (int64_t i = 0; i < width; i++)
+            entry[*top - 2][i] += entry[*top - 1][i];
+}
+
+static void position_backward(enum ls_dtype act, int64_t channels, const void *dy,
+                              const struct ls_token_sum *sum, float *d_position, int64_t begin,
+                              int64_t end)
+{
+    float entry[DEPTH][BLOCK], buffer[BLOCK];
+    for (int64_t token = begin; token < end; token++)
+        for (int64_t at = 0; at < channels; at += BLOCK) {
+            int64_t n = block_length(at, channels), row = token;
+            int top = 0;
+            for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
+                for (int64_t sequence = 0; sequence < sum->sequences; sequence++) {
+                    LS_ASSERT(top < DEPTH);
+                    const float *in = block_read(act, dy, row * channels + at, n, buffer);
+                    memcpy(entry[top++], in, (size_t)n * sizeof *in);
+                    merge(entry, &top, ops_tree_merges(sequence, sum->sequences), n);
+                    row += sum->tokens;
+                }
+                merge(entry, &top, ops_tree_merges(leaf, sum->leaves), n);
+            }
+            float *to = d_position + token * channels + at;
+            for (int64_t i = 0; i < n; i++)
+                to[i] = sum->accumulate ? to[i] + entry[0][i] : entry[0][i];
+        }
+}
+
+extern const struct embedding_kernels KERNEL(embedding_kernels);
+const struct embedding_kernels KERNEL(embedding_kernels) = {
+    .forward = forward,
+    .backward = backward,
+    .position_backward = position_backward,
+};

@@ -1,0 +1,116 @@
+/* Column sums in the order of ls_token_sum: each call owns its columns, so threads never meet. */
+#include "ops/kernels.h"
+
+#include "ops/kern/block.h"
+#include "ops/tree.h"
+
+/* Partial sums live on a stack of vectors, one entry per open node of the three nested trees (token
+ * tiles of a sequence, sequences of a leaf, leaves). 48 open nodes are log2 of far more tokens than
+ * memory holds. */
+enum { DEPTH = 48 };
+struct partials {
+    int top;
+    float entry[DEPTH][2 * BLOCK];
+};
+
+static void merge(struct partials *partials, int merges, int64_t width)
+{
+    for (; merges > 0; merges--) {
+        float *restrict left = partials->entry[partials->top - 2];
+        const float *restrict right = partials->entry[partials->top - 1];
+        for (int64_t i = 0; i < width; i++)
+            left[i] += right[i];
+        partials->top--;
+    }
+}
+
+/* What a tile of rows adds to its partial, which starts at zero. */
+struct columns {
+    const struct ls_norm *norm; /* NULL: plain column sums */
+    enum ls_dtype act;
+    int64_t ld, begin, width; /* columns [begin, begin + width), width <= BLOCK */
+    const void *h, *dy;
+    bool with_bias; /* norm only: entry[width ... 2 width) sums dy */
+};
+
+static void add_tile(const struct columns *columns, int64_t row, int64_t rows,
+                     float *restrict partial)
+{
+    float h_buffer[BLOCK], dy_buffer[BLOCK];
+    int64_t width = columns->width;
+    float *restrict bias = columns->norm ? partial + width : partial;
+    memset(partial, 0, 2 * (size_t)width * sizeof *partial);
+    for (int64_t end = row + rows; row < end; row++) {
+        int64_t from = row * columns->ld + columns->begin;
+        const float *grad = block_read(columns->act, columns->dy, from, width, dy_buffer);
+        if (columns->norm) {
+            const float *in = block_read(columns->act, columns->h, from, width, h_buffer);
+            float mean = columns->norm->mean ? columns->norm->mean[row] : 0.0f;
+            float rstd = columns->norm->rstd[row];
+            for (int64_t i = 0; i < width; i++)
+                partial[i] += grad[i] * ((in[i] - mean) * rstd);
+        }
+        if (!columns->norm || columns->with_bias)
+            for (int64_t i = 0; i < width; i++)
+                bias[i] += grad[i];
+    }
+}
+
+/* The whole sum over rows for these columns; it is in partials->entry[0]. */
+static void sum_columns(const struct columns *columns, const struct ls_token_sum *sum,
+                        struct partials *partials)
+{
+    int64_t tiles = ls_ceil_div(sum->tokens, LS_TOKEN_TILE), row = 0;
+    int64_t width = columns->norm && columns->with_bias ? 2 * columns->width : columns->width;
+    partials->top = 0;
+    for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
+        for (int64_t sequence = 0; sequence < sum->sequences; sequence++) {
+            for (int64_t tile = 0; tile < tiles; tile++) {
+                int64_t rows = ls_min(LS_TOKEN_TILE, sum->tokens - tile * LS_TOKEN_TILE);
+                LS_ASSERT(partials->top < DEPTH);
+                add_tile(columns, row, rows, partials->entry[partials->top++]);
+                merge(partials, ops_tree_merges(tile, tiles), width);
+                row += rows;
+            }
+            merge(partials, ops_tree_merges(sequence, sum->sequences), width);
+        }
+        merge(partials, ops_tree_merges(leaf, sum->leaves), width);
+    }
+    if (row == 0)
+        memset(partials->entry[0], 0, (size_t)width * sizeof(float));
+}
+
+static void deliver(const float *restrict from, bool accumulate, int64_t width, float *restrict to)
+{
+    for (int64_t i = 0; i < width; i++)
+        to[i] = accumulate ? to[i] + from[i] : from[i];
+}
+
+static void norm_weight(const struct ls_norm *norm, const void *h, const void *dy,
+                        const struct ls_token_sum *sum, float *d_weight, float *d_bias,
+                        int64_t begin, int64_t end)
+{
+    struct partials partials;
+    for (int64_t at = begin; at < end; at += BLOCK) {
+        struct columns columns = {norm, norm->act, norm->channels, at, block_length(at, end),
+                                  h,    dy,        d_bias != NULL};
+        sum_columns(&columns, sum, &partials);
+        deliver(partials.entry[0], sum->accumulate, columns.width, d_weight + at);
+        if (d_bias)
+            deliver(partials.entry[0] + columns.width, sum->accumulate, columns.width, d_bias + at);
+    }
+}
+
+static void bias(enum ls_dtype act, int64_t ld, const void *dy, const struct ls_token_sum *sum,
+                 float *d_bias, int64_t begin, int64_t end)
+{
+    struct partials partials;
+    for (int64_t at = begin; at < end; at += BLOCK) {
+        struct columns columns = {NULL, act, ld, at, block_length(at, end), NULL, dy, false};
+        sum_columns(&columns, sum, &partials);
+        deliver(partials.entry[0], sum->accumulate, columns.width, d_bias + at);
+    }
+}
+
+extern const struct sum_kernels KERNEL(sum_kernels);
+const struct sum_kernels KERNEL(sum_kernels) = {.norm_weight = norm_weight, .bias = bias};

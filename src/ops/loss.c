@@ -1,0 +1,50 @@
+#include "ops/kernels.h"
+#include "ops/share.h"
+#include "ops/tree.h"
+
+void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
+                      const int32_t *target, float *loss)
+{
+    LS_ASSERT(op->tiles > 0 && op->padded % op->tiles == 0 && op->vocabulary <= op->padded);
+    for (int64_t row = 0; row < op->rows; row++)
+        LS_ASSERT(target[row] >= -1 && target[row] < op->vocabulary);
+    int parts = ops_parts(ops, op->rows * op->padded);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(op->rows, 1, part, parts, &begin, &end);
+        ops->kernels->loss->cross_entropy(op, logits, target, loss, begin, end);
+    }
+}
+
+static float tokens_sum(const float *loss, int64_t tokens)
+{
+    float stack[64];
+    int top = 0;
+    int64_t tiles = ls_ceil_div(tokens, LS_TOKEN_TILE);
+    for (int64_t tile = 0; tile < tiles; tile++) {
+        float partial = 0;
+        int64_t end = ls_min(tokens, (tile + 1) * LS_TOKEN_TILE);
+        for (int64_t t = tile * LS_TOKEN_TILE; t < end; t++)
+            partial += loss[t];
+        stack[top++] = partial;
+        for (int merges = ops_tree_merges(tile, tiles); merges > 0; merges--, top--)
+            stack[top - 2] += stack[top - 1];
+    }
+    return top ? stack[0] : 0.0f;
+}
+
+void ls_loss_sum(const float *loss, const struct ls_token_sum *sum, float *leaf_loss)
+{
+    for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
+        float stack[64];
+        int top = 0;
+        for (int64_t sequence = 0; sequence < sum->sequences; sequence++, loss += sum->tokens) {
+            stack[top++] = tokens_sum(loss, sum->tokens);
+            for (int merges = ops_tree_merges(sequence, sum->sequences); merges > 0;
+                 merges--, top--)
+                stack[top - 2] += stack[top - 1];
+        }
+        leaf_loss[leaf] = top ? stack[0] : 0.0f;
+    }
+}

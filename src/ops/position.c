@@ -1,0 +1,104 @@
+#include "ops/kernels.h"
+#include "ops/share.h"
+
+#include <math.h>
+
+/* The table is made of IEEE additions, multiplications, divisions and floor() in double, so that it
+ * does not depend on the machine's mathematical library. */
+
+/* ln x, x > 0: ln m = 2 atanh((m - 1) / (m + 1)), m in [sqrt 1/2, sqrt 2). */
+static double log_fixed(double x)
+{
+    int exponent;
+    double m = frexp(x, &exponent);
+    if (m < 0.70710678118654752440) {
+        m *= 2;
+        exponent--;
+    }
+    double s = (m - 1) / (m + 1), s2 = s * s, series = 0;
+    for (int k = 25; k >= 1; k -= 2)
+        series = series * s2 + 1.0 / k;
+    return 2 * s * series + exponent * 0.69314718055994530942;
+}
+
+/* e^x: x = n ln 2 + r, Taylor series in r. */
+static double exp_fixed(double x)
+{
+    double n = floor(x * 1.44269504088896340736 + 0.5);
+    double r = (x - n * 0x1.62e42fefap-1) - n * 0x1.cf79abc9e3b3ap-40; /* ln 2 in two parts */
+    double series = 1;
+    for (int k = 16; k >= 1; k--)
+        series = 1 + series * r / k;
+    return ldexp(series, (int)n);
+}
+
+/* cos and sin of x >= 0: whole quarter turns off in three parts (Cody, Waite 1980), Taylor series
+ * of the rest, |r| <= pi/4. */
+static void cos_sin_fixed(double x, double *cosine, double *sine)
+{
+    double n = floor(x * 0.63661977236758134308 + 0.5);
+    double r = ((x - n * 0x1.921fb544p+0) - n * 0x1.0b4611a6p-34) - n * 0x1.3198a2e037073p-69;
+    double r2 = r * r, c = 0, s = 0;
+    for (int k = 18; k >= 2; k -= 2)
+        c = (1 + c) * (-r2 / ((k - 1) * k));
+    for (int k = 19; k >= 3; k -= 2)
+        s = (1 + s) * (-r2 / ((k - 1) * k));
+    c = 1 + c;
+    s = r * (1 + s);
+    switch ((int64_t)n & 3) {
+    case 0:
+        *cosine = c, *sine = s;
+        break;
+    case 1:
+        *cosine = -s, *sine = c;
+        break;
+    case 2:
+        *cosine = -c, *sine = -s;
+        break;
+    default:
+        *cosine = s, *sine = -c;
+    }
+}
+
+static double scaled_frequency(double frequency, const struct ls_rope_scaling *scaling)
+{
+    if (!scaling || scaling->factor == 0 || scaling->factor == 1)
+        return frequency;
+    double low = scaling->low_freq_factor, high = scaling->high_freq_factor;
+    double turns = (double)scaling->original_context * frequency / 6.28318530717958647693;
+    if (turns < low) /* wavelength > context / low */
+        return frequency / scaling->factor;
+    if (turns > high)
+        return frequency;
+    double smooth = (turns - low) / (high - low);
+    return (1 - smooth) * frequency / scaling->factor + smooth * frequency;
+}
+
+void ls_rope_table(int64_t tokens, int64_t head_dim, double theta,
+                   const struct ls_rope_scaling *scaling, float *cosine, float *sine)
+{
+    int64_t half = head_dim / 2;
+    double log_theta = log_fixed(theta);
+    for (int64_t i = 0; i < half; i++) {
+        double frequency = exp_fixed(-2.0 * (double)i / (double)head_dim * log_theta);
+        frequency = scaled_frequency(frequency, scaling);
+        for (int64_t t = 0; t < tokens; t++) {
+            double c, s;
+            cos_sin_fixed((double)t * frequency, &c, &s);
+            cosine[t * half + i] = (float)c;
+            sine[t * half + i] = (float)s;
+        }
+    }
+}
+
+void ls_rope_apply(struct ls_ops *ops, enum ls_dtype act, const struct ls_rope *rope, void *x,
+                   bool backward)
+{
+    int parts = ops_parts(ops, rope->rows * rope->heads * rope->head_dim);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(rope->rows, 1, part, parts, &begin, &end);
+        ops->kernels->pointwise->rope(act, rope, backward, begin, end, x);
+    }
+}

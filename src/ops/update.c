@@ -1,0 +1,75 @@
+#include "ops/kernels.h"
+#include "ops/share.h"
+
+#include <math.h>
+
+enum { ALIGN = 64 };
+
+/* By squaring: products only, so the same on every machine. */
+static double power(double base, int64_t exponent)
+{
+    double result = 1;
+    for (; exponent > 0; exponent >>= 1, base *= base)
+        if (exponent & 1)
+            result *= base;
+    return result;
+}
+
+void ls_adamw_update(struct ls_ops *ops, const struct ls_update *update,
+                     const struct ls_adamw *adamw, float *m, float *v)
+{
+    LS_ASSERT(adamw->step >= 1);
+    float step_size = (float)(update->lr / (1 - power(adamw->beta1, adamw->step)));
+    float inverse_root = (float)(1 / sqrt(1 - power(adamw->beta2, adamw->step)));
+    int parts = ops_parts(ops, update->count);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(update->count, ALIGN, part, parts, &begin, &end);
+        ops->kernels->update->adamw(update, adamw, step_size, inverse_root, m, v, begin, end);
+    }
+}
+
+void ls_sgd_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_sgd *sgd,
+                   float *buffer)
+{
+    int parts = ops_parts(ops, update->count);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(update->count, ALIGN, part, parts, &begin, &end);
+        ops->kernels->update->sgd(update, sgd, buffer, begin, end);
+    }
+}
+
+void ls_lion_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_lion *lion,
+                    float *m)
+{
+    int parts = ops_parts(ops, update->count);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(update->count, ALIGN, part, parts, &begin, &end);
+        ops->kernels->update->lion(update, lion, m, begin, end);
+    }
+}
+
+void ls_squared_norm(struct ls_ops *ops, int64_t count, int64_t row_length, const float *gradient,
+                     const float *second, struct ls_exact_sum *sum)
+{
+    int64_t rows = ls_ceil_div(count, row_length);
+    int parts = ops_parts(ops, count);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        struct ls_exact_sum own;
+        ls_exact_clear(&own);
+        ops_share(rows, 1, part, parts, &begin, &end);
+        for (int64_t row = begin; row < end; row++)
+            ls_exact_add(&own,
+                         ops->kernels->update->squares(gradient, second, row * row_length,
+                                                       ls_min(count, (row + 1) * row_length)));
+#pragma omp critical(ls_squared_norm)
+        ls_exact_merge(sum, &own);
+    }
+}

@@ -1,0 +1,57 @@
+#include "append.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int trace_append_open(struct trace_append *file, const char *path, int flags,
+                      struct ls_error *error)
+{
+    if (snprintf(file->path, sizeof file->path, "%s", path) >= (int)sizeof file->path)
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", path,
+                            PATH_MAX);
+    file->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+    if (file->fd < 0) {
+        int failure = errno;
+        ls_error_errno(error, failure, "%s: cannot open for writing", path);
+        errno = failure;
+        return LS_EIO;
+    }
+    struct stat status;
+    if (fstat(file->fd, &status)) {
+        int failure = errno;
+        close(file->fd);
+        return ls_error_errno(error, failure, "%s: cannot read its size", path);
+    }
+    file->size = status.st_size;
+    return LS_OK;
+}
+
+int trace_append_write(struct trace_append *file, const void *data, size_t bytes,
+                       struct ls_error *error)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t written = write(file->fd, (const char *)data + done, bytes - done);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0) {
+            int failure = errno;
+            const char *state = "";
+            if (done > 0 && ftruncate(file->fd, file->size))
+                state = ", and the last record is torn";
+            return ls_error_errno(error, failure, "%s: cannot append%s", file->path, state);
+        }
+        done += (size_t)written;
+    }
+    file->size += (int64_t)bytes;
+    return LS_OK;
+}
+
+int trace_append_close(struct trace_append *file, struct ls_error *error)
+{
+    int failure = close(file->fd) ? errno : 0;
+    return failure ? ls_error_errno(error, failure, "%s: cannot close", file->path) : LS_OK;
+}

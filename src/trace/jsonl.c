@@ -1,0 +1,249 @@
+#include <lockstep/trace.h>
+
+#include "append.h"
+#include "text.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RECORD_BYTES_MAX = 1 << 16 };
+
+struct ls_jsonl {
+    struct trace_append file;
+    struct trace_text text;
+    char buffer[RECORD_BYTES_MAX];
+};
+
+/* Cuts off what follows the last newline. */
+static int cut_torn_line(struct trace_append *file, struct ls_error *error)
+{
+    char block[4096];
+    int64_t end = file->size;
+    while (end > 0) {
+        int64_t begin = ls_max(0, end - (int64_t)sizeof block);
+        ssize_t got = pread(file->fd, block, (size_t)(end - begin), begin);
+        if (got != end - begin)
+            return ls_error_errno(error, got < 0 ? errno : EIO, "%s: cannot read", file->path);
+        const char *newline = memrchr(block, '\n', (size_t)got);
+        if (newline) {
+            end = begin + (newline - block) + 1;
+            break;
+        }
+        end = begin;
+    }
+    if (end < file->size && ftruncate(file->fd, end))
+        return ls_error_errno(error, errno, "%s: cannot cut off the torn last line", file->path);
+    file->size = end;
+    return LS_OK;
+}
+
+int ls_jsonl_open(struct ls_jsonl **out, const char *path, struct ls_error *error)
+{
+    *out = NULL;
+    struct ls_jsonl *jsonl = malloc(sizeof *jsonl);
+    if (!jsonl)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory for its buffer", path);
+    int code = trace_append_open(&jsonl->file, path, 0, error);
+    if (code) {
+        free(jsonl);
+        return code;
+    }
+    code = cut_torn_line(&jsonl->file, error);
+    if (code) {
+        ls_jsonl_close(jsonl, NULL);
+        return code;
+    }
+    *out = jsonl;
+    return LS_OK;
+}
+
+void ls_jsonl_begin(struct ls_jsonl *jsonl)
+{
+    jsonl->text = (struct trace_text){.data = jsonl->buffer, .size = sizeof jsonl->buffer};
+    trace_text_put(&jsonl->text, "{");
+}
+
+static void put_key(struct trace_text *text, const char *key)
+{
+    if (text->used > 1)
+        trace_text_put(text, ", ");
+    trace_text_json(text, key);
+    trace_text_put(text, ": ");
+}
+
+void ls_jsonl_int(struct ls_jsonl *jsonl, const char *key, int64_t value)
+{
+    put_key(&jsonl->text, key);
+    trace_text_printf(&jsonl->text, "%lld", (long long)value);
+}
+
+void ls_jsonl_float(struct ls_jsonl *jsonl, const char *key, float value)
+{
+    put_key(&jsonl->text, key);
+    char shortest[32];
+    int digits = 6;
+    while (digits < 9 && isfinite(value)) {
+        snprintf(shortest, sizeof shortest, "%.*g", digits, (double)value);
+        if (strtof(shortest, NULL) == value)
+            break;
+        digits++;
+    }
+    trace_text_number(&jsonl->text, (double)value, digits);
+}
+
+void ls_jsonl_double(struct ls_jsonl *jsonl, const char *key, double value)
+{
+    put_key(&jsonl->text, key);
+    trace_text_number(&jsonl->text, value, 17);
+}
+
+void ls_jsonl_string(struct ls_jsonl *jsonl, const char *key, const char *value)
+{
+    put_key(&jsonl->text, key);
+    trace_text_json(&jsonl->text, value);
+}
+
+int ls_jsonl_end(struct ls_jsonl *jsonl, struct ls_error *error)
+{
+    trace_text_put(&jsonl->text, "}\n");
+    if (jsonl->text.overflow)
+        return ls_error_set(error, LS_EINVAL, "%s: a record is over %d bytes; shorten its strings",
+                            jsonl->file.path, RECORD_BYTES_MAX);
+    return trace_append_write(&jsonl->file, jsonl->text.data, jsonl->text.used, error);
+}
+
+int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error)
+{
+    if (!jsonl)
+        return LS_OK;
+    int code = trace_append_close(&jsonl->file, error);
+    free(jsonl);
+    return code;
+}
+
+/* ---- reading back ---- */
+
+/* Calls visit with each record and where its line begins; a result other than 0 ends the walk. A
+ * torn last line is no record. *end is where the walk stopped: the line that was not accepted, or
+ * the end of the last whole line. */
+static int walk(FILE *in, const char *path, int (*visit)(void *user, const json_t *record),
+                void *user, int64_t *end, struct ls_error *error)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t length;
+    int code = LS_OK;
+    *end = 0;
+    for (int64_t number = 1; !code && (length = getline(&line, &capacity, in)) > 0; number++) {
+        if (line[length - 1] != '\n')
+            break;
+        json_error_t where;
+        json_t *record = json_loadb(line, (size_t)length, 0, &where);
+        int stop = 0;
+        if (!json_is_object(record))
+            code = ls_error_set(error, LS_EDATA,
+                                "%s:%lld: expected one JSON object (%s); remove the line", path,
+                                (long long)number, record ? "found another value" : where.text);
+        else
+            stop = visit(user, record);
+        json_decref(record);
+        if (stop)
+            break;
+        *end += length;
+    }
+    free(line);
+    if (!code && ferror(in))
+        code = ls_error_errno(error, EIO, "%s: cannot read", path);
+    return code;
+}
+
+struct bound {
+    const char *key;
+    int64_t value;
+};
+
+static int is_after(void *user, const json_t *record)
+{
+    const struct bound *bound = user;
+    const json_t *field = json_object_get(record, bound->key);
+    return json_is_integer(field) && json_integer_value(field) > bound->value;
+}
+
+int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
+                            struct ls_error *error)
+{
+    FILE *file = fopen(path, "r+e");
+    if (!file)
+        return errno == ENOENT ? LS_OK : ls_error_errno(error, errno, "%s: cannot open", path);
+    int64_t end;
+    int code = walk(file, path, is_after, &(struct bound){key, value}, &end, error);
+    if (!code && ftruncate(fileno(file), end))
+        code = ls_error_errno(error, errno, "%s: cannot truncate", path);
+    fclose(file);
+    return code;
+}
+
+struct collector {
+    struct ls_series *series;
+    const char *x_key, *y_key;
+    size_t capacity;
+    bool no_memory;
+};
+
+static double number_of(const json_t *value)
+{
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static int collect(void *user, const json_t *record)
+{
+    struct collector *collector = user;
+    struct ls_series *series = collector->series;
+    const json_t *x = json_object_get(record, collector->x_key);
+    const json_t *y = json_object_get(record, collector->y_key);
+    if (!x || !y)
+        return 0;
+    if (series->count == collector->capacity) {
+        size_t capacity = collector->capacity ? 2 * collector->capacity : 1024;
+        double *grown_x = realloc(series->x, capacity * sizeof *grown_x);
+        series->x = grown_x ? grown_x : series->x;
+        double *grown_y = realloc(series->y, capacity * sizeof *grown_y);
+        series->y = grown_y ? grown_y : series->y;
+        collector->no_memory = !grown_x || !grown_y;
+        if (collector->no_memory)
+            return 1;
+        collector->capacity = capacity;
+    }
+    series->x[series->count] = number_of(x);
+    series->y[series->count++] = number_of(y);
+    return 0;
+}
+
+int ls_series_read(struct ls_series *series, const char *path, const char *x_key, const char *y_key,
+                   struct ls_error *error)
+{
+    *series = (struct ls_series){0};
+    struct collector collector = {.series = series, .x_key = x_key, .y_key = y_key};
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return ls_error_errno(error, errno, "%s: cannot open", path);
+    int64_t end;
+    int code = walk(file, path, collect, &collector, &end, error);
+    fclose(file);
+    if (!code && collector.no_memory)
+        code = ls_error_set(error, LS_ENOMEM, "%s: no memory for %zu points", path, series->count);
+    if (code)
+        ls_series_release(series);
+    return code;
+}
+
+void ls_series_release(struct ls_series *series)
+{
+    free(series->x);
+    free(series->y);
+    *series = (struct ls_series){0};
+}

@@ -1,0 +1,140 @@
+#include "text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+void trace_text_bytes(struct trace_text *text, const void *bytes, size_t count)
+{
+    if (text->overflow || count > text->size - text->used) {
+        text->overflow = true;
+        return;
+    }
+    memcpy(text->data + text->used, bytes, count);
+    text->used += count;
+}
+
+void trace_text_put(struct trace_text *text, const char *string)
+{
+    trace_text_bytes(text, string, strlen(string));
+}
+
+void trace_text_printf(struct trace_text *text, const char *format, ...)
+{
+    if (text->overflow)
+        return;
+    size_t room = text->size - text->used;
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(text->data + text->used, room, format, args);
+    va_end(args);
+    if (length < 0 || (size_t)length >= room)
+        text->overflow = true;
+    else
+        text->used += (size_t)length;
+}
+
+void trace_text_number(struct trace_text *text, double value, int digits)
+{
+    char number[40] = "null";
+    if (isfinite(value))
+        snprintf(number, sizeof number, "%.*g", digits, value);
+    char *comma = strchr(number, ',');
+    if (comma)
+        *comma = '.';
+    trace_text_put(text, number);
+}
+
+/* Length of the UTF-8 sequence at s, 0 where there is none (Unicode 15, table 3-7: no overlong
+ * forms, no surrogates, nothing past U+10FFFF). */
+static size_t utf8_length(const unsigned char *s)
+{
+    if (s[0] < 0x80)
+        return 1;
+    size_t length = s[0] >= 0xc2 && s[0] <= 0xdf   ? 2
+                    : s[0] >= 0xe0 && s[0] <= 0xef ? 3
+                    : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
+                                                   : 0;
+    unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned char high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+    for (size_t i = 1; i < length; i++) {
+        if (s[i] < low || s[i] > high)
+            return 0;
+        low = 0x80;
+        high = 0xbf;
+    }
+    return length;
+}
+
+/* Appends string, with the characters below 0x80 as escape() spells them: NULL means as they are.
+ */
+static void put_escaped(struct trace_text *text, const char *string,
+                        const char *(*escape)(unsigned char c, char scratch[8]))
+{
+    const unsigned char *s = (const unsigned char *)string;
+    while (*s) {
+        size_t length = utf8_length(s);
+        if (length == 0) {
+            trace_text_put(text, "\xef\xbf\xbd"); /* U+FFFD */
+            s++;
+            continue;
+        }
+        char scratch[8];
+        const char *escaped = length == 1 ? escape(*s, scratch) : NULL;
+        if (escaped)
+            trace_text_put(text, escaped);
+        else
+            trace_text_bytes(text, s, length);
+        s += length;
+    }
+}
+
+static const char *json_escape(unsigned char c, char scratch[8])
+{
+    switch (c) {
+    case '"':
+        return "\\\"";
+    case '\\':
+        return "\\\\";
+    case '\n':
+        return "\\n";
+    case '\r':
+        return "\\r";
+    case '\t':
+        return "\\t";
+    }
+    if (c >= 0x20)
+        return NULL;
+    snprintf(scratch, 8, "\\u%04x", c);
+    return scratch;
+}
+
+static const char *xml_escape(unsigned char c, char scratch[8])
+{
+    (void)scratch;
+    switch (c) {
+    case '<':
+        return "&lt;";
+    case '>':
+        return "&gt;";
+    case '&':
+        return "&amp;";
+    case '"':
+        return "&quot;";
+    }
+    return c >= 0x20 ? NULL : " "; /* XML 1.0 has no other control characters */
+}
+
+void trace_text_json(struct trace_text *text, const char *string)
+{
+    trace_text_put(text, "\"");
+    put_escaped(text, string, json_escape);
+    trace_text_put(text, "\"");
+}
+
+void trace_text_xml(struct trace_text *text, const char *string)
+{
+    put_escaped(text, string, xml_escape);
+}

@@ -1,0 +1,89 @@
+/* Defaults, overrides, and the texts of errors about keys. */
+#include "config_private.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+void ls_config_defaults(struct ls_config *config)
+{
+    memset(config, 0, sizeof *config);
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        char why[256];
+        LS_ASSERT(train_config_parse(config, &keys[i], keys[i].initial, false, why, sizeof why));
+    }
+}
+
+static const struct ls_config_key *key_of(const char *name)
+{
+    size_t count;
+    int index = train_config_index(name);
+    LS_ASSERT(index >= 0);
+    return &ls_config_keys(&count)[index];
+}
+
+void ls_config_where(const struct ls_config *config, const char *name, char *text, size_t bytes)
+{
+    int index = train_config_index(name);
+    LS_ASSERT(index >= 0);
+    const struct ls_config_origin *origin = &config->origin[index];
+    if (origin->line > 0)
+        snprintf(text, bytes, "%s:%d:%d", config->path, origin->line, origin->column);
+    else
+        snprintf(text, bytes, "%s",
+                 origin->line == LS_CONFIG_FROM_OVERRIDE ? "command line" : "default");
+}
+
+int ls_config_reject(const struct ls_config *config, int code, const char *name,
+                     struct ls_error *error, const char *format, ...)
+{
+    char where[LS_CONFIG_TEXT_BYTES + 32], value[4 * LS_CONFIG_TEXT_BYTES], what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    ls_config_where(config, name, where, sizeof where);
+    ls_config_value(config, key_of(name), value, sizeof value);
+    return ls_error_set(error, code, "%.200s: %s = %.200s: %s", where, name, value, what);
+}
+
+int ls_config_require(const struct ls_config *config, const char *name, struct ls_error *error)
+{
+    const struct ls_config_key *key = key_of(name);
+    LS_ASSERT(key->type == LS_CONFIG_STRING);
+    const char *text = train_config_slot_const(config, key);
+    if (*text)
+        return LS_OK;
+    return ls_error_set(error, LS_ECONFIG, "%s: %s is not set: expected %s",
+                        config->path[0] ? config->path : "command line", name, key->help);
+}
+
+int ls_config_set(struct ls_config *config, const char *assignment, struct ls_error *error)
+{
+    const char *equals = strchr(assignment, '=');
+    if (!equals)
+        return ls_error_set(error, LS_ECONFIG,
+                            "command line: \"%.100s\": expected key=value, such as optim.lr=3e-4",
+                            assignment);
+    char name[64];
+    size_t length = (size_t)(equals - assignment);
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
+             assignment);
+    int index = train_config_index(name);
+    if (index < 0) {
+        const char *names[LS_CONFIG_KEYS_MAX];
+        const char *near = ls_nearest(name, names, train_config_names(names));
+        return ls_error_set(error, LS_ECONFIG, "command line: unknown key %s%s%s%s", name,
+                            near ? "; did you mean " : "", near ? near : "",
+                            near ? "?" : " (lockstep train --help-config lists all)");
+    }
+    char why[256];
+    size_t count;
+    if (!train_config_parse(config, &ls_config_keys(&count)[index], equals + 1, false, why,
+                            sizeof why))
+        return ls_error_set(error, LS_ECONFIG, "command line: %s = %.200s: expected %s", name,
+                            equals + 1, why);
+    config->origin[index] = (struct ls_config_origin){LS_CONFIG_FROM_OVERRIDE, 0};
+    return LS_OK;
+}

@@ -1,0 +1,28 @@
+/* What the files of the configuration share. */
+#ifndef TRAIN_CONFIG_PRIVATE_H
+#define TRAIN_CONFIG_PRIVATE_H
+
+#include <lockstep/config.h>
+
+/* Index in the table, -1 where no key has this name. */
+int train_config_index(const char *name);
+/* The value's place in config. */
+void *train_config_slot(struct ls_config *config, const struct ls_config_key *key);
+const void *train_config_slot_const(const struct ls_config *config,
+                                    const struct ls_config_key *key);
+/* "a whole number from 1 to 64" */
+void train_config_expected(const struct ls_config_key *key, char *text, size_t bytes);
+/* Reads text into the key's place; false leaves it as it was and says in why (of bytes) what was
+ * expected. quoted: the text stood in quotes, so it is neither a number nor true. */
+bool train_config_parse(struct ls_config *config, const struct ls_config_key *key, const char *text,
+                        bool quoted, char *why, size_t bytes);
+/* True where the key has its default value. */
+bool train_config_is_initial(const struct ls_config *config, const struct ls_config_key *key);
+/* Bytes of text, from its start, that are well-formed UTF-8 without a zero byte. */
+size_t train_config_utf8_prefix(const char *text, size_t bytes);
+/* The table's names, for suggestions. Returns how many. */
+size_t train_config_names(const char *names[LS_CONFIG_KEYS_MAX]);
+/* The assignments of a preset, "layers=12 channels=768", NULL where there is no such preset. */
+const char *train_config_preset(const char *name);
+
+#endif

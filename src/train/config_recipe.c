@@ -1,0 +1,53 @@
+/* What of a configuration may change the bits of the result. */
+#include "config_private.h"
+
+#include <string.h>
+
+/* A recipe key's value for comparison. Where a file lies does not matter, only which one it is. */
+static void recipe_value(const struct ls_config *config, const struct ls_config_key *key,
+                         char *text, size_t bytes)
+{
+    ls_config_value(config, key, text, bytes);
+    char *slash = key->type == LS_CONFIG_STRING ? strrchr(text, '/') : NULL;
+    if (slash) {
+        memmove(text + 1, slash + 1, strlen(slash + 1) + 1);
+    }
+}
+
+void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *digest)
+{
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    *digest = (struct ls_digest){0, 0};
+    for (size_t i = 0; i < count; i++) {
+        char value[4 * LS_CONFIG_TEXT_BYTES];
+        if (keys[i].part != LS_CONFIG_RECIPE)
+            continue;
+        recipe_value(config, &keys[i], value, sizeof value);
+        ls_digest_piece(digest, keys[i].name, 0, 0, value, strlen(value));
+    }
+}
+
+int ls_config_recipe_diff(const struct ls_config *a, const struct ls_config *b, char *text,
+                          size_t bytes)
+{
+    size_t count, used = 0;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    int differing = 0;
+    if (bytes)
+        text[0] = '\0';
+    for (size_t i = 0; i < count; i++) {
+        char here[4 * LS_CONFIG_TEXT_BYTES], there[4 * LS_CONFIG_TEXT_BYTES];
+        if (keys[i].part != LS_CONFIG_RECIPE)
+            continue;
+        recipe_value(a, &keys[i], here, sizeof here);
+        recipe_value(b, &keys[i], there, sizeof there);
+        if (strcmp(here, there) == 0)
+            continue;
+        if (used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s: %s here, %s there",
+                                     differing ? "; " : "", keys[i].name, here, there);
+        differing++;
+    }
+    return differing;
+}

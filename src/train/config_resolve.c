@@ -1,0 +1,390 @@
+/* Fills what is automatic and refuses combinations that cannot be honoured: better one clear line
+ * before the run than a key that silently does nothing. */
+#include "config_private.h"
+
+#include <string.h>
+
+#define REJECT(name, ...) ls_config_reject(config, LS_ECONFIG, name, error, __VA_ARGS__)
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+/* A preset's keys, wherever the user gave none. */
+static int apply_preset(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_model *model = &config->model_keys;
+    if (!*model->preset)
+        return LS_OK;
+    const char *assignments = train_config_preset(model->preset);
+    if (!assignments) {
+        const char *names[32], *name;
+        int count = 0;
+        while ((name = ls_config_preset_name(count)))
+            names[count++] = name;
+        const char *near = ls_nearest(model->preset, names, (size_t)count);
+        return REJECT("model.preset", "no such preset%s%s%s", near ? "; did you mean " : "",
+                      near ? near : "", near ? "?" : " (lockstep train --help-config lists them)");
+    }
+    char text[512], *save = NULL;
+    snprintf(text, sizeof text, "%s", assignments);
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        char *value = strchr(word, '='), name[64], why[256];
+        *value++ = '\0';
+        snprintf(name, sizeof name, "model.%s", word);
+        int index = train_config_index(name);
+        size_t count;
+        LS_ASSERT(index >= 0);
+        if (config->origin[index].line == 0)
+            LS_ASSERT(train_config_parse(config, &ls_config_keys(&count)[index], value, false, why,
+                                         sizeof why));
+    }
+    return LS_OK;
+}
+
+static int require_shape(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_model *model = &config->model_keys;
+    const struct {
+        const char *name;
+        int64_t value;
+    } needed[] = {{"model.layers", model->layers},
+                  {"model.channels", model->channels},
+                  {"model.heads", model->heads},
+                  {"model.context", model->context}};
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (needed[i].value == 0)
+            return REJECT(needed[i].name,
+                          "expected at least 1; set it, or start from a model.preset such as "
+                          "gpt2-124m");
+    return LS_OK;
+}
+
+static int resolve_heads(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_model *model = &config->model_keys;
+    long long heads = model->heads, channels = model->channels;
+    if (model->kv_heads == 0)
+        model->kv_heads = model->heads;
+    if (model->heads % model->kv_heads)
+        return REJECT("model.kv_heads", "expected a divisor of model.heads = %lld", heads);
+    if (model->head_dim == 0) {
+        if (channels % heads)
+            return REJECT("model.heads",
+                          "expected a divisor of model.channels = %lld (or set model.head_dim)",
+                          channels);
+        model->head_dim = model->channels / model->heads;
+        if (model->head_dim > 256) {
+            model->head_dim = 0;
+            return REJECT("model.heads",
+                          "heads would be %lld wide: expected at least %lld heads "
+                          "for model.channels = %lld, since a head is at most 256 wide",
+                          channels / heads, (long long)ls_ceil_div(channels, 256), channels);
+        }
+    }
+    if (model->arch == LS_LLAMA && model->head_dim % 2)
+        return REJECT("model.head_dim", "expected an even width, since RoPE rotates pairs");
+    return LS_OK;
+}
+
+static int resolve_vocab(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
+{
+    struct ls_config_model *model = &config->model_keys;
+    if (model->vocab == 0)
+        model->vocab = tokenizer_vocab;
+    if (model->vocab == 0)
+        return REJECT("model.vocab", "there is no tokenizer to take it from: set it, or "
+                                     "data.tokenizer");
+    if (model->vocab < tokenizer_vocab)
+        return REJECT("model.vocab", "expected at least the tokenizer's %lld tokens",
+                      (long long)tokenizer_vocab);
+    return LS_OK;
+}
+
+static int resolve_kinds(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_model *model = &config->model_keys;
+    bool llama = model->arch == LS_LLAMA;
+    if (model->ffn == 0)
+        model->ffn = llama ? ls_round_up(model->channels * 8 / 3, 256) : 4 * model->channels;
+    if (model->tied == LS_CONFIG_AUTO)
+        model->tied = !llama;
+    if (model->bias == LS_CONFIG_AUTO)
+        model->bias = !llama;
+    if (llama && model->bias)
+        return REJECT("model.bias", "model.arch = llama has no biases: expected false or auto");
+    if (model->activation == LS_CONFIG_AUTO)
+        model->activation = llama ? LS_ACT_SWIGLU : LS_ACT_GELU_TANH;
+    if (llama != (model->activation == LS_ACT_SWIGLU))
+        return REJECT("model.activation", "model.arch = %s takes %s", llama ? "llama" : "gpt2",
+                      llama ? "swiglu" : "gelu_tanh or gelu_erf");
+    return LS_OK;
+}
+
+static int check_rope(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_model *model = &config->model_keys;
+    if (model->rope_factor > 0 && model->rope_factor < 1)
+        return REJECT("model.rope_factor", "expected 0 (no scaling), or at least 1");
+    if (model->rope_factor <= 1)
+        return LS_OK;
+    if (model->rope_original_context == 0)
+        return REJECT("model.rope_original_context",
+                      "model.rope_factor needs the context before the scaling, such as 8192");
+    if (!(model->rope_low_freq_factor > 0 &&
+          model->rope_low_freq_factor < model->rope_high_freq_factor))
+        return REJECT("model.rope_low_freq_factor",
+                      "expected above 0 and below model.rope_high_freq_factor = %g",
+                      model->rope_high_freq_factor);
+    return LS_OK;
+}
+
+static void fill_model(struct ls_config *config)
+{
+    const struct ls_config_model *keys = &config->model_keys;
+    config->model = (struct ls_model_config){
+        .arch = (enum ls_arch)keys->arch,
+        .vocab = keys->vocab,
+        .vocab_padded = ls_round_up(keys->vocab, keys->vocab_multiple),
+        .layers = keys->layers,
+        .channels = keys->channels,
+        .heads = keys->heads,
+        .kv_heads = keys->kv_heads,
+        .head_dim = keys->head_dim,
+        .ffn = keys->ffn,
+        .context = keys->context,
+        .tied = keys->tied,
+        .bias = keys->bias,
+        .act = (enum ls_activation)keys->activation,
+        .norm_epsilon = (float)keys->norm_epsilon,
+        .rope_theta = keys->rope_theta,
+        .rope_scaling = {.factor = (float)keys->rope_factor,
+                         .low_freq_factor = (float)keys->rope_low_freq_factor,
+                         .high_freq_factor = (float)keys->rope_high_freq_factor,
+                         .original_context = keys->rope_original_context},
+        .dropout = (float)keys->dropout,
+        .init_std = (float)keys->init_std,
+        .seed = (uint64_t)keys->seed,
+    };
+}
+
+static int resolve_model(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
+{
+    int status = apply_preset(config, error);
+    if (!status)
+        status = require_shape(config, error);
+    if (!status)
+        status = resolve_heads(config, error);
+    if (!status)
+        status = resolve_kinds(config, error);
+    if (!status)
+        status = resolve_vocab(config, tokenizer_vocab, error);
+    if (!status)
+        status = check_rope(config, error);
+    if (!status)
+        fill_model(config);
+    return status;
+}
+
+/* ---- keys that belong to one choice ---------------------------------------------------------- */
+
+/* Each of names must have its default, since `because` makes it meaningless. */
+static int refuse_unused(const struct ls_config *config, const char *const *names,
+                         const char *because, struct ls_error *error)
+{
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    for (; *names; names++) {
+        const struct ls_config_key *key = &keys[train_config_index(*names)];
+        if (!train_config_is_initial(config, key))
+            return REJECT(*names, "has no meaning with %s: remove it (its default is %s)", because,
+                          key->initial);
+    }
+    return LS_OK;
+}
+
+static int refuse_meaningless(const struct ls_config *config, struct ls_error *error)
+{
+    static const char *const rope[] = {"model.rope_theta",
+                                       "model.rope_factor",
+                                       "model.rope_low_freq_factor",
+                                       "model.rope_high_freq_factor",
+                                       "model.rope_original_context",
+                                       NULL};
+    static const char *const momentum[] = {"optim.momentum", "optim.nesterov", NULL};
+    static const char *const moments[] = {"optim.beta1", "optim.beta2", "optim.epsilon", NULL};
+    static const char *const epsilon[] = {"optim.epsilon", NULL};
+    static const char *const decay[] = {"optim.decay_steps", "optim.min_ratio", NULL};
+    static const char *const cooldown[] = {"optim.cooldown_steps", NULL};
+    const struct ls_config_optim *optim = &config->optim;
+    bool decays =
+        optim->schedule != LS_CONFIG_CONSTANT && optim->schedule != LS_CONFIG_INVERSE_SQRT;
+    const struct {
+        bool applies;
+        const char *const *names;
+        const char *because;
+    } rules[] = {
+        {config->model_keys.arch == LS_GPT2, rope, "model.arch = gpt2"},
+        {optim->name == LS_CONFIG_ADAMW, momentum, "optim.name = adamw"},
+        {optim->name == LS_CONFIG_LION, momentum, "optim.name = lion"},
+        {optim->name == LS_CONFIG_SGD, moments, "optim.name = sgd"},
+        {optim->name == LS_CONFIG_LION, epsilon, "optim.name = lion"},
+        {!decays, decay, "optim.schedule = constant or inverse_sqrt"},
+        {optim->schedule != LS_CONFIG_WSD, cooldown, "an optim.schedule other than wsd"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        int status = rules[i].applies
+                         ? refuse_unused(config, rules[i].names, rules[i].because, error)
+                         : LS_OK;
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
+/* ---- the other groups ----------------------------------------------------------------------- */
+
+static int resolve_optim(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_optim *optim = &config->optim;
+    if (optim->nesterov && optim->momentum == 0)
+        return REJECT("optim.nesterov", "needs optim.momentum above 0");
+    if (optim->schedule == LS_CONFIG_INVERSE_SQRT && optim->warmup_steps == 0)
+        return REJECT("optim.warmup_steps",
+                      "optim.schedule = inverse_sqrt starts from the warm-up: expected at least 1");
+    if (optim->schedule == LS_CONFIG_CONSTANT || optim->schedule == LS_CONFIG_INVERSE_SQRT)
+        return LS_OK;
+    if (optim->decay_steps == 0)
+        optim->decay_steps = config->train.steps;
+    if (optim->warmup_steps > optim->decay_steps)
+        return REJECT("optim.warmup_steps", "expected at most optim.decay_steps = %lld",
+                      (long long)optim->decay_steps);
+    if (optim->cooldown_steps > optim->decay_steps - optim->warmup_steps)
+        return REJECT("optim.cooldown_steps",
+                      "expected at most optim.decay_steps - optim.warmup_steps = %lld",
+                      (long long)(optim->decay_steps - optim->warmup_steps));
+    return LS_OK;
+}
+
+static int64_t tiles_of(const struct ls_config *config, int64_t most)
+{
+    const struct ls_model_config *model = &config->model;
+    int64_t tiles = most;
+    while (model->heads % tiles || model->kv_heads % tiles || model->ffn % tiles ||
+           model->vocab_padded % tiles)
+        tiles /= 2;
+    return tiles;
+}
+
+static int resolve_numerics(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_numerics *numerics = &config->numerics;
+    const struct ls_model_config *model = &config->model;
+    if (numerics->tp_tiles == 0)
+        numerics->tp_tiles = tiles_of(config, 8);
+    if (!ls_is_pow2(numerics->tp_tiles))
+        return REJECT("numerics.tp_tiles", "expected a power of two");
+    int64_t nearest = tiles_of(config, numerics->tp_tiles);
+    if (nearest != numerics->tp_tiles)
+        return REJECT("numerics.tp_tiles",
+                      "expected a divisor of heads = %lld, kv_heads = %lld, ffn = %lld and the "
+                      "padded vocabulary = %lld; the nearest is %lld",
+                      (long long)model->heads, (long long)model->kv_heads, (long long)model->ffn,
+                      (long long)model->vocab_padded, (long long)nearest);
+    if (config->data.sequence % numerics->seq_tiles)
+        return REJECT("numerics.seq_tiles", "expected a divisor of data.sequence = %lld",
+                      (long long)config->data.sequence);
+    if (numerics->seq_tiles > 1 && numerics->leaf_sequences > 1)
+        return REJECT("numerics.leaf_sequences",
+                      "expected 1, since numerics.seq_tiles = %lld cuts "
+                      "each sequence",
+                      (long long)numerics->seq_tiles);
+    return LS_OK;
+}
+
+static int resolve_data(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_data *data = &config->data;
+    if (data->sequence == 0)
+        data->sequence = config->model.context;
+    if (data->sequence > config->model.context)
+        return REJECT("data.sequence", "expected at most model.context = %lld",
+                      (long long)config->model.context);
+    if (config->eval.every > 0 && !*data->valid)
+        return REJECT("eval.every", "there is nothing to evaluate on: set data.valid");
+    return LS_OK;
+}
+
+static int check_rampup(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_batch *batch = &config->batch;
+    int64_t leaf = config->numerics.leaf_sequences;
+    bool any = batch->rampup_start || batch->rampup_increment || batch->rampup_samples;
+    if (!any)
+        return LS_OK;
+    const char *missing = !batch->rampup_start       ? "batch.rampup_start"
+                          : !batch->rampup_increment ? "batch.rampup_increment"
+                          : !batch->rampup_samples   ? "batch.rampup_samples"
+                                                     : NULL;
+    if (missing)
+        return REJECT(missing, "a ramp-up needs rampup_start, rampup_increment and rampup_samples: "
+                               "set it, or none of them");
+    if (batch->rampup_start >= batch->global)
+        return REJECT("batch.rampup_start", "expected less than batch.global = %lld",
+                      (long long)batch->global);
+    if ((batch->global - batch->rampup_start) % batch->rampup_increment)
+        return REJECT("batch.rampup_increment",
+                      "expected a divisor of batch.global - batch.rampup_start = %lld",
+                      (long long)(batch->global - batch->rampup_start));
+    if (batch->rampup_start % leaf || batch->rampup_increment % leaf)
+        return REJECT(batch->rampup_start % leaf ? "batch.rampup_start" : "batch.rampup_increment",
+                      "expected a multiple of numerics.leaf_sequences = %lld", (long long)leaf);
+    return LS_OK;
+}
+
+static int check_batch(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_batch *batch = &config->batch;
+    int64_t leaf = config->numerics.leaf_sequences;
+    if (batch->global % leaf)
+        return REJECT("batch.global",
+                      "expected a multiple of numerics.leaf_sequences = %lld; the nearest is %lld",
+                      (long long)leaf, (long long)ls_round_up(batch->global, leaf));
+    if (batch->micro > batch->global)
+        return REJECT("batch.micro", "expected at most batch.global = %lld, or 0 = automatic",
+                      (long long)batch->global);
+    if (batch->micro % leaf)
+        return REJECT("batch.micro",
+                      "expected a multiple of numerics.leaf_sequences = %lld, or 0 = automatic",
+                      (long long)leaf);
+    return check_rampup(config, error);
+}
+
+/* runs/demo for configs/demo.yaml. */
+static void resolve_out(struct ls_config *config)
+{
+    char *out = config->train.out;
+    if (*out)
+        return;
+    const char *slash = strrchr(config->path, '/');
+    const char *name = slash ? slash + 1 : config->path;
+    const char *dot = strrchr(name, '.');
+    int length = dot && dot != name ? (int)(dot - name) : (int)strlen(name);
+    snprintf(out, LS_CONFIG_TEXT_BYTES, "runs/%.*s", length ? length : 3, length ? name : "run");
+}
+
+int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
+{
+    int status = resolve_model(config, tokenizer_vocab, error);
+    if (!status)
+        status = refuse_meaningless(config, error);
+    if (!status)
+        status = resolve_data(config, error);
+    if (!status)
+        status = resolve_numerics(config, error);
+    if (!status)
+        status = check_batch(config, error);
+    if (!status)
+        status = resolve_optim(config, error);
+    if (!status)
+        resolve_out(config);
+    return status;
+}

@@ -1,0 +1,317 @@
+/* The table of keys and the presets: everything that a reader may set is declared here, once. */
+#include "config_private.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct ls_config, field)
+#define COUNT(name, part, initial, low, field, help)                                               \
+    {                                                                                              \
+        name, LS_CONFIG_INT, LS_CONFIG_##part, initial, low, 0x1p62, false, false, NULL, help,     \
+            AT(field)                                                                              \
+    }
+#define INT(name, part, initial, low, high, field, help)                                           \
+    {                                                                                              \
+        name, LS_CONFIG_INT, LS_CONFIG_##part, initial, low, high, false, false, NULL, help,       \
+            AT(field)                                                                              \
+    }
+/* Bounds inclusive; above the lower; above the lower and below the upper; below the upper. */
+#define REAL(name, initial, low, high, field, help)                                                \
+    {                                                                                              \
+        name, LS_CONFIG_REAL, LS_CONFIG_RECIPE, initial, low, high, false, false, NULL, help,      \
+            AT(field)                                                                              \
+    }
+#define REAL_ABOVE(name, initial, low, high, field, help)                                          \
+    {                                                                                              \
+        name, LS_CONFIG_REAL, LS_CONFIG_RECIPE, initial, low, high, true, false, NULL, help,       \
+            AT(field)                                                                              \
+    }
+#define REAL_BELOW(name, initial, low, high, field, help)                                          \
+    {                                                                                              \
+        name, LS_CONFIG_REAL, LS_CONFIG_RECIPE, initial, low, high, false, true, NULL, help,       \
+            AT(field)                                                                              \
+    }
+#define BOOL(name, part, initial, field, help)                                                     \
+    {                                                                                              \
+        name, LS_CONFIG_BOOL, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help, AT(field) \
+    }
+#define WORD(name, part, initial, words, field, help)                                              \
+    {                                                                                              \
+        name, LS_CONFIG_WORD, LS_CONFIG_##part, initial, 0, 0, false, false, words, help,          \
+            AT(field)                                                                              \
+    }
+#define TEXT(name, part, initial, field, help)                                                     \
+    {                                                                                              \
+        name, LS_CONFIG_STRING, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help,         \
+            AT(field)                                                                              \
+    }
+
+#define WORDS(name) static const struct ls_config_word name[]
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, 0                                                                                    \
+    }
+
+WORDS(arches) = {{"gpt2", LS_GPT2}, {"llama", LS_LLAMA}, END};
+WORDS(auto_or_bool) = {{"auto", LS_CONFIG_AUTO}, {"true", 1}, {"false", 0}, END};
+WORDS(activations) = {{"auto", LS_CONFIG_AUTO},
+                      {"gelu_tanh", LS_ACT_GELU_TANH},
+                      {"gelu_erf", LS_ACT_GELU_ERF},
+                      {"swiglu", LS_ACT_SWIGLU},
+                      END};
+WORDS(optimizers) = {
+    {"adamw", LS_CONFIG_ADAMW}, {"sgd", LS_CONFIG_SGD}, {"lion", LS_CONFIG_LION}, END};
+WORDS(schedules) = {{"constant", LS_CONFIG_CONSTANT}, {"linear", LS_CONFIG_LINEAR},
+                    {"cosine", LS_CONFIG_COSINE},     {"inverse_sqrt", LS_CONFIG_INVERSE_SQRT},
+                    {"wsd", LS_CONFIG_WSD},           END};
+WORDS(precisions) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, END};
+WORDS(modes) = {{"ordered", LS_CONFIG_ORDERED}, {"fast", LS_CONFIG_FAST}, END};
+WORDS(isas) = {{"auto", LS_CONFIG_AUTO},
+               {"plain", LS_ISA_PLAIN},
+               {"avx2", LS_ISA_AVX2},
+               {"avx512", LS_ISA_AVX512},
+               {"avx512_bf16", LS_ISA_AVX512_BF16},
+               {"amx", LS_ISA_AMX},
+               END};
+WORDS(transports) = {
+    {"auto", LS_CONFIG_AUTO}, {"thread", LS_TRANSPORT_THREAD}, {"mpi", LS_TRANSPORT_MPI}, END};
+WORDS(nonfinites) = {{"stop", LS_CONFIG_STOP}, {"skip", LS_CONFIG_SKIP}, END};
+WORDS(progresses) = {{"auto", LS_CONFIG_AUTO},
+                     {"live", LS_CONFIG_LIVE},
+                     {"plain", LS_CONFIG_PLAIN},
+                     {"off", LS_CONFIG_OFF},
+                     END};
+WORDS(levels) = {{"error", LS_LOG_ERROR},
+                 {"warning", LS_LOG_WARNING},
+                 {"info", LS_LOG_INFO},
+                 {"debug", LS_LOG_DEBUG},
+                 END};
+
+static const struct ls_config_key table[] = {
+    TEXT("model.preset", RUN, "", model_keys.preset,
+         "a published shape to start from: gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m, llama-1b, "
+         "llama-3b, llama-8b, llama-70b, llama-405b, gpt2-tiny or llama-tiny; keys given beside it "
+         "win over it"),
+    WORD("model.arch", RECIPE, "gpt2", arches, model_keys.arch,
+         "gpt2: learned positions, LayerNorm, GELU; llama: RoPE, RMSNorm, SwiGLU"),
+    INT("model.vocab", RECIPE, "0", 0, 0x1p30, model_keys.vocab,
+        "vocabulary in tokens; 0 = the tokenizer's"),
+    INT("model.vocab_multiple", RECIPE, "128", 1, 65536, model_keys.vocab_multiple,
+        "the vocabulary is padded up to a multiple of this"),
+    INT("model.layers", RECIPE, "0", 0, 4096, model_keys.layers, "Transformer blocks"),
+    INT("model.channels", RECIPE, "0", 0, 1048576, model_keys.channels,
+        "width of the residual stream"),
+    INT("model.heads", RECIPE, "0", 0, 4096, model_keys.heads, "query heads"),
+    INT("model.kv_heads", RECIPE, "0", 0, 4096, model_keys.kv_heads,
+        "key/value heads (grouped-query attention); divides heads; 0 = heads"),
+    INT("model.head_dim", RECIPE, "0", 0, 256, model_keys.head_dim,
+        "width of a head; 0 = channels / heads"),
+    INT("model.ffn", RECIPE, "0", 0, 4194304, model_keys.ffn,
+        "hidden width of the feed-forward part; 0 = 4 channels (gpt2), or 8/3 channels rounded up "
+        "to "
+        "a multiple of 256 (llama)"),
+    INT("model.context", RECIPE, "0", 0, 0x1p30, model_keys.context,
+        "longest sequence the model can take, in tokens"),
+    WORD("model.tied", RECIPE, "auto", auto_or_bool, model_keys.tied,
+         "the output head shares the token embedding's weight; auto = true for gpt2, false for "
+         "llama"),
+    WORD("model.bias", RECIPE, "auto", auto_or_bool, model_keys.bias,
+         "linear layers have biases; auto = true for gpt2, false for llama (which has none)"),
+    WORD("model.activation", RECIPE, "auto", activations, model_keys.activation,
+         "auto = gelu_tanh for gpt2, swiglu for llama"),
+    REAL_ABOVE("model.norm_epsilon", "1e-5", 0, 1, model_keys.norm_epsilon,
+               "added to the variance (LayerNorm) or the mean square (RMSNorm)"),
+    REAL_ABOVE("model.rope_theta", "10000", 1, 1e12, model_keys.rope_theta,
+               "base of the rotary frequencies (llama)"),
+    REAL("model.rope_factor", "0", 0, 1e6, model_keys.rope_factor,
+         "Llama-3 frequency scaling by this factor; 0 or 1 = none (llama)"),
+    REAL("model.rope_low_freq_factor", "1", 0, 1e6, model_keys.rope_low_freq_factor,
+         "wavelengths above rope_original_context / this are scaled in full (llama)"),
+    REAL("model.rope_high_freq_factor", "4", 0, 1e6, model_keys.rope_high_freq_factor,
+         "wavelengths below rope_original_context / this are not scaled (llama)"),
+    INT("model.rope_original_context", RECIPE, "0", 0, 0x1p30, model_keys.rope_original_context,
+        "context before the scaling, in tokens (llama)"),
+    REAL_BELOW("model.dropout", "0", 0, 1, model_keys.dropout,
+               "probability that an activation is dropped while training"),
+    REAL_ABOVE("model.init_std", "0.02", 0, 10, model_keys.init_std,
+               "standard deviation of the initial weights"),
+    COUNT("model.seed", RECIPE, "1234", 0, model_keys.seed,
+          "seed of the initial weights and of dropout"),
+
+    TEXT("data.train", RECIPE, "", data.train,
+         "tokens to train on: the prefix of a .bin/.idx pair, or an llm.c token file"),
+    TEXT("data.valid", RUN, "", data.valid, "tokens to evaluate on; empty = none"),
+    TEXT("data.tokenizer", RUN, "", data.tokenizer,
+         "`byte`, or a folder with vocab.json and merges.txt; empty = the one recorded beside the "
+         "data"),
+    INT("data.sequence", RECIPE, "0", 0, 0x1p30, data.sequence,
+        "tokens of a training sequence; 0 = model.context"),
+    BOOL("data.shuffle", RECIPE, "true", data.shuffle,
+         "visit the sequences in a random order, another one each epoch"),
+    COUNT("data.seed", RECIPE, "1234", 0, data.seed, "seed of that order"),
+
+    INT("batch.global", RECIPE, "8", 1, 0x1p30, batch.global, "sequences of one optimizer step"),
+    INT("batch.micro", LAYOUT, "0", 0, 0x1p30, batch.micro,
+        "sequences of one micro-batch of one rank; 0 = chosen for this machine"),
+    INT("batch.rampup_start", RECIPE, "0", 0, 0x1p30, batch.rampup_start,
+        "sequences of a step at the start of a batch-size ramp-up; 0 = no ramp-up"),
+    INT("batch.rampup_increment", RECIPE, "0", 0, 0x1p30, batch.rampup_increment,
+        "sequences added at each increment of the ramp-up, up to batch.global"),
+    COUNT("batch.rampup_samples", RECIPE, "0", 0, batch.rampup_samples,
+          "sequences over which the whole ramp-up stretches"),
+
+    WORD("optim.name", RECIPE, "adamw", optimizers, optim.name,
+         "adamw (decoupled weight decay), sgd (with momentum) or lion"),
+    REAL_ABOVE("optim.lr", "6e-4", 0, 1000, optim.lr, "peak learning rate"),
+    REAL_BELOW("optim.beta1", "0.9", 0, 1, optim.beta1, "decay of the first moment (adamw, lion)"),
+    REAL_BELOW("optim.beta2", "0.95", 0, 1, optim.beta2,
+               "decay of the second moment (adamw) or of the momentum (lion)"),
+    REAL_ABOVE("optim.epsilon", "1e-8", 0, 1, optim.epsilon,
+               "added to the root of the second moment (adamw)"),
+    REAL("optim.weight_decay", "0.1", 0, 100, optim.weight_decay,
+         "decoupled weight decay; norms and biases are not decayed"),
+    REAL_BELOW("optim.momentum", "0.9", 0, 1, optim.momentum, "momentum (sgd)"),
+    BOOL("optim.nesterov", RECIPE, "false", optim.nesterov, "Nesterov's momentum (sgd)"),
+    REAL("optim.clip", "1", 0, 1e30, optim.clip,
+         "gradients are scaled down to this global norm; 0 = off"),
+    WORD("optim.schedule", RECIPE, "cosine", schedules, optim.schedule,
+         "course of the learning rate after the warm-up; wsd = warm-up, stable, decay"),
+    COUNT("optim.warmup_steps", RECIPE, "0", 0, optim.warmup_steps,
+          "steps of linear warm-up from 0"),
+    COUNT("optim.decay_steps", RECIPE, "0", 0, optim.decay_steps,
+          "step at which the learning rate has reached its minimum (linear, cosine, wsd); 0 = "
+          "train.steps"),
+    REAL("optim.min_ratio", "0.1", 0, 1, optim.min_ratio,
+         "the minimum as a share of the peak (linear, cosine, wsd)"),
+    COUNT("optim.cooldown_steps", RECIPE, "0", 0, optim.cooldown_steps,
+          "the last steps before decay_steps, in which the rate falls (wsd)"),
+
+    WORD("numerics.precision", RECIPE, "bf16", precisions, numerics.precision,
+         "what forward and backward compute in; weights are kept and sums are taken in fp32"),
+    WORD("numerics.mode", RECIPE, "ordered", modes, numerics.mode,
+         "ordered: the same bits in every layout; fast: sums in the order that is quickest here"),
+    INT("numerics.tp_tiles", RECIPE, "0", 0, 1024, numerics.tp_tiles,
+        "tiles into which contractions are cut: a power of two that divides heads, kv_heads, ffn "
+        "and "
+        "the padded vocabulary; 0 = the largest such up to 8"),
+    INT("numerics.seq_tiles", RECIPE, "1", 1, 0x1p20, numerics.seq_tiles,
+        "tiles into which a sequence is cut for the sums over its tokens; divides data.sequence"),
+    INT("numerics.leaf_sequences", RECIPE, "1", 1, 0x1p20, numerics.leaf_sequences,
+        "sequences whose gradients are summed as one leaf of the batch's tree"),
+    WORD("numerics.isa", RECIPE, "auto", isas, numerics.isa,
+         "instruction set; auto = the best that every rank has"),
+
+    INT("parallel.dp", LAYOUT, "1", 1, 65536, parallel.dp, "data-parallel ranks"),
+    INT("parallel.threads", LAYOUT, "0", 0, 4096, parallel.threads,
+        "threads of each rank; 0 = cores / ranks on this machine, at least 1"),
+
+    WORD("comm.transport", LAYOUT, "auto", transports, comm.transport,
+         "thread: ranks are threads of this process; mpi: ranks are processes that mpirun or srun "
+         "started; auto = mpi where they did"),
+    INT("comm.bucket_mb", LAYOUT, "25", 1, 65536, comm.bucket_mb,
+        "gradients are reduced in buckets of about this many MiB while the backward still runs"),
+    BOOL("comm.check", LAYOUT, "false", comm.check,
+         "ranks agree on every collective before it moves a byte (slow; finds mismatches)"),
+
+    COUNT("train.steps", RUN, "100", 1, train.steps, "optimizer steps in all"),
+    TEXT("train.out", RUN, "", train.out,
+         "the run's directory; empty = runs/ and the name of the configuration file"),
+    TEXT("train.resume", RUN, "never", train.resume,
+         "never; auto = from the run's newest checkpoint if there is one; or the path of a "
+         "checkpoint"),
+    COUNT("train.save_every", RUN, "0", 0, train.save_every,
+          "steps between checkpoints; 0 = only at the end"),
+    COUNT("train.keep", RUN, "2", 1, train.keep, "newest checkpoints that are kept"),
+    WORD("train.on_nonfinite", RUN, "stop", nonfinites, train.on_nonfinite,
+         "what a loss or gradient that is not finite does: stop the run, or skip that step"),
+
+    COUNT("eval.every", RUN, "0", 0, eval.every,
+          "steps between evaluations on data.valid, and one after the last step; 0 = none"),
+    COUNT("eval.samples", RUN, "64", 1, eval.samples, "sequences of an evaluation"),
+
+    COUNT("sample.every", RUN, "0", 0, sample.every,
+          "steps between samples of generated text; 0 = none"),
+    TEXT("sample.prompt", RUN, "", sample.prompt, "what a sample begins with"),
+    COUNT("sample.tokens", RUN, "64", 1, sample.tokens, "tokens of a sample"),
+    {"sample.temperature", LS_CONFIG_REAL, LS_CONFIG_RUN, "0.8", 0, 100, false, false, NULL,
+     "divides the logits; 0 = always the likeliest token", AT(sample.temperature)},
+    COUNT("sample.top_k", RUN, "0", 0, sample.top_k,
+          "draw from this many likeliest tokens; 0 = from all"),
+    {"sample.top_p", LS_CONFIG_REAL, LS_CONFIG_RUN, "1", 0, 1, true, false, NULL,
+     "draw from the likeliest tokens that together have this probability; 1 = from all",
+     AT(sample.top_p)},
+
+    COUNT("log.hash_every", RUN, "0", 0, log.hash_every,
+          "steps between hashes of the whole state in metrics.jsonl; 0 = only the last step"),
+    BOOL("log.tensorboard", RUN, "true", log.tensorboard, "write TensorBoard events"),
+    BOOL("log.trace", RUN, "false", log.trace,
+         "write a trace of every step that Perfetto and chrome://tracing show"),
+    WORD(
+        "log.progress", RUN, "auto", progresses, log.progress,
+        "live: one line that renews itself; plain: a line now and then; auto = live on a terminal"),
+    WORD("log.level", RUN, "info", levels, log.level, "the least urgent messages that are shown"),
+};
+
+enum { TABLE_COUNT = sizeof table / sizeof table[0] };
+_Static_assert(sizeof table / sizeof table[0] <= (size_t)LS_CONFIG_KEYS_MAX,
+               "LS_CONFIG_KEYS_MAX holds the whole table");
+
+const struct ls_config_key *ls_config_keys(size_t *count)
+{
+    *count = TABLE_COUNT;
+    return table;
+}
+
+int train_config_index(const char *name)
+{
+    for (int i = 0; i < TABLE_COUNT; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+size_t train_config_names(const char *names[LS_CONFIG_KEYS_MAX])
+{
+    for (int i = 0; i < TABLE_COUNT; i++)
+        names[i] = table[i].name;
+    return TABLE_COUNT;
+}
+
+/* GPT-2: Radford et al., "Language models are unsupervised multitask learners", 2019. Llama 3.2
+ * (1B, 3B) and 3.1 (8B, 70B, 405B): Meta's published config.json files. The tiny ones are ours, for
+ * tests. */
+#define GPT2 "arch=gpt2 vocab=50257 context=1024 "
+#define LLAMA3                                                                                     \
+    "arch=llama vocab=128256 context=131072 rope_theta=500000 rope_original_context=8192 "
+static const struct {
+    const char *name, *assignments;
+} presets[] = {
+    {"gpt2-124m", GPT2 "layers=12 channels=768 heads=12"},
+    {"gpt2-350m", GPT2 "layers=24 channels=1024 heads=16"},
+    {"gpt2-774m", GPT2 "layers=36 channels=1280 heads=20"},
+    {"gpt2-1558m", GPT2 "layers=48 channels=1600 heads=25"},
+    {"llama-1b",
+     LLAMA3 "layers=16 channels=2048 heads=32 kv_heads=8 ffn=8192 rope_factor=32 tied=true"},
+    {"llama-3b",
+     LLAMA3 "layers=28 channels=3072 heads=24 kv_heads=8 ffn=8192 rope_factor=32 tied=true"},
+    {"llama-8b", LLAMA3 "layers=32 channels=4096 heads=32 kv_heads=8 ffn=14336 rope_factor=8"},
+    {"llama-70b", LLAMA3 "layers=80 channels=8192 heads=64 kv_heads=8 ffn=28672 rope_factor=8"},
+    {"llama-405b", LLAMA3 "layers=126 channels=16384 heads=128 kv_heads=8 ffn=53248 rope_factor=8"},
+    {"gpt2-tiny", "arch=gpt2 layers=2 channels=64 heads=4 context=64"},
+    {"llama-tiny", "arch=llama layers=2 channels=64 heads=4 kv_heads=2 context=64"},
+};
+
+enum { PRESET_COUNT = sizeof presets / sizeof presets[0] };
+
+const char *train_config_preset(const char *name)
+{
+    for (int i = 0; i < PRESET_COUNT; i++)
+        if (strcmp(presets[i].name, name) == 0)
+            return presets[i].assignments;
+    return NULL;
+}
+
+const char *ls_config_preset_name(int index)
+{
+    return index >= 0 && index < PRESET_COUNT ? presets[index].name : NULL;
+}

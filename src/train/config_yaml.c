@@ -1,0 +1,283 @@
+/* From YAML, event by event, to the keys of the table: nothing is built that could grow with a
+ * hostile file, and every event knows its line and column. */
+#include "config_private.h"
+
+#include <errno.h>
+#include <libfyaml.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_BYTES_MAX = 1 << 20, NAME_BYTES = 64 };
+
+struct reader {
+    struct ls_config *config;
+    struct fy_parser *parser;
+    struct fy_diag *diag;
+    struct fy_event *event; /* the current one; NULL at the end or after an error */
+    struct ls_config_origin seen[LS_CONFIG_KEYS_MAX];
+    struct ls_error *error;
+};
+
+static int fail(struct reader *reader, struct ls_config_origin at, const char *what)
+{
+    return ls_error_set(reader->error, LS_ECONFIG, "%.200s:%d:%d: %s", reader->config->path,
+                        at.line, at.column, what);
+}
+
+static struct ls_config_origin position(struct reader *reader)
+{
+    const struct fy_mark *mark = fy_event_start_mark(reader->event);
+    if (!mark)
+        return (struct ls_config_origin){1, 1};
+    /* The mark of a scalar in quotes stands behind the opening one. */
+    bool quoted = false;
+    if (reader->event->type == FYET_SCALAR && reader->event->scalar.value) {
+        enum fy_scalar_style style = fy_token_scalar_style(reader->event->scalar.value);
+        quoted = style == FYSS_SINGLE_QUOTED || style == FYSS_DOUBLE_QUOTED;
+    }
+    return (struct ls_config_origin){mark->line + 1, mark->column + 1 - (quoted && mark->column)};
+}
+
+/* What libfyaml has to say about text that is not YAML. */
+static int fail_syntax(struct reader *reader)
+{
+    void *iterator = NULL;
+    struct fy_diag_error *first = fy_diag_errors_iterate(reader->diag, &iterator);
+    char what[300];
+    snprintf(what, sizeof what, "not YAML: %.250s",
+             first && first->msg ? first->msg
+                                 : "expected `group:` and indented `key: value` lines");
+    struct ls_config_origin at = {1, 1};
+    if (first && first->line > 0)
+        at = (struct ls_config_origin){first->line, first->column > 0 ? first->column : 1};
+    return fail(reader, at, what);
+}
+
+/* Moves to the next event; there must be one. */
+static int next(struct reader *reader)
+{
+    fy_parser_event_free(reader->parser, reader->event);
+    reader->event = fy_parser_parse(reader->parser);
+    return reader->event ? LS_OK : fail_syntax(reader);
+}
+
+/* The current scalar as a terminated string in text; false where it is longer or holds a zero. */
+static bool scalar_text(struct reader *reader, char *text, size_t bytes)
+{
+    size_t length = 0;
+    struct fy_token *token = reader->event->scalar.value;
+    const char *value = token ? fy_token_get_text(token, &length) : "";
+    if (!value || length >= bytes || memchr(value, '\0', length))
+        return false;
+    memcpy(text, value, length);
+    text[length] = '\0';
+    return true;
+}
+
+static int unknown_key(struct reader *reader, struct ls_config_origin at, const char *name)
+{
+    const char *names[LS_CONFIG_KEYS_MAX];
+    const char *near = ls_nearest(name, names, train_config_names(names));
+    char what[256];
+    snprintf(what, sizeof what, "unknown key %s%s%s%s", name, near ? "; did you mean " : "",
+             near ? near : "", near ? "?" : " (lockstep train --help-config lists all)");
+    return fail(reader, at, what);
+}
+
+static bool is_group(const char *name)
+{
+    const char *names[LS_CONFIG_KEYS_MAX];
+    size_t count = train_config_names(names), length = strlen(name);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(names[i], name, length) == 0 && names[i][length] == '.')
+            return true;
+    return false;
+}
+
+static int read_scalar(struct reader *reader, struct ls_config_origin key_at, const char *name)
+{
+    struct ls_config_origin at = position(reader);
+    int index = train_config_index(name);
+    char what[900];
+    if (index < 0 && is_group(name)) {
+        snprintf(what, sizeof what, "%s is a group: expected indented keys under it", name);
+        return fail(reader, key_at, what);
+    }
+    if (index < 0)
+        return unknown_key(reader, key_at, name);
+    struct ls_config_origin *seen = &reader->seen[index];
+    if (seen->line) {
+        snprintf(what, sizeof what, "%s is given twice (first on line %d): remove one", name,
+                 seen->line);
+        return fail(reader, key_at, what);
+    }
+    *seen = at;
+    size_t count;
+    const struct ls_config_key *key = &ls_config_keys(&count)[index];
+    bool plain = !reader->event->scalar.value ||
+                 fy_token_scalar_style(reader->event->scalar.value) == FYSS_PLAIN;
+    char text[LS_CONFIG_TEXT_BYTES], why[256];
+    if (!scalar_text(reader, text, sizeof text)) {
+        train_config_expected(key, why, sizeof why);
+        snprintf(what, sizeof what, "%s: the value is too long or holds a zero byte: expected %s",
+                 name, why);
+        return fail(reader, at, what);
+    }
+    bool null =
+        plain && (strcmp(text, "") == 0 || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
+    if (null && key->type == LS_CONFIG_STRING)
+        text[0] = '\0';
+    if (!train_config_parse(reader->config, key, text, !plain, why, sizeof why)) {
+        snprintf(what, sizeof what, "%s = %.200s: expected %s", name, *text ? text : "(nothing)",
+                 why);
+        return fail(reader, at, what);
+    }
+    reader->config->origin[index] = at;
+    return LS_OK;
+}
+
+/* Tags would change what a value means and aliases where it comes from: neither is honoured. */
+static int refuse_decoration(struct reader *reader)
+{
+    struct fy_event *event = reader->event;
+    if (event->type == FYET_ALIAS)
+        return fail(reader, position(reader), "aliases are not supported: write the value");
+    bool tagged = (event->type == FYET_SCALAR && event->scalar.tag) ||
+                  (event->type == FYET_MAPPING_START && event->mapping_start.tag);
+    return tagged ? fail(reader, position(reader), "tags are not supported: remove it") : LS_OK;
+}
+
+/* The current event is the map's start; on success, its end. prefix is "" or "group.". */
+static int read_map(struct reader *reader, const char *prefix)
+{
+    int status;
+    while ((status = next(reader)) == LS_OK && reader->event->type != FYET_MAPPING_END) {
+        struct ls_config_origin at = position(reader);
+        char word[NAME_BYTES], name[2 * NAME_BYTES];
+        status = refuse_decoration(reader);
+        if (status)
+            return status;
+        if (reader->event->type != FYET_SCALAR)
+            return fail(reader, at, "expected a key");
+        if (!scalar_text(reader, word, sizeof word))
+            return fail(reader, at, "unknown key (too long)");
+        snprintf(name, sizeof name, "%s%s", prefix, word);
+        status = next(reader);
+        if (!status)
+            status = refuse_decoration(reader);
+        if (status)
+            return status;
+        if (reader->event->type == FYET_SCALAR) {
+            status = read_scalar(reader, at, name);
+        } else if (reader->event->type == FYET_MAPPING_START && is_group(name)) {
+            strcat(name, "."); /* a group's name is short */
+            status = read_map(reader, name);
+        } else if (train_config_index(name) < 0) {
+            status = unknown_key(reader, at, name);
+        } else {
+            status = fail(reader, position(reader), "expected one value, not a list or a map");
+        }
+        if (status)
+            return status;
+    }
+    return status;
+}
+
+static int read_document(struct reader *reader)
+{
+    int status = next(reader);
+    if (!status && reader->event->type == FYET_STREAM_START)
+        status = next(reader);
+    if (status || reader->event->type == FYET_STREAM_END)
+        return status; /* nothing but comments: all defaults */
+    if (reader->event->type == FYET_DOCUMENT_START)
+        status = next(reader);
+    if (!status)
+        status = refuse_decoration(reader);
+    if (status)
+        return status;
+    if (reader->event->type == FYET_MAPPING_START)
+        status = read_map(reader, "");
+    else if (reader->event->type != FYET_SCALAR || reader->event->scalar.value)
+        return fail(reader, position(reader), "expected `group:` and indented `key: value` lines");
+    if (!status)
+        status = next(reader); /* the document's end */
+    if (!status)
+        status = next(reader);
+    if (!status && reader->event->type != FYET_STREAM_END)
+        status = fail(reader, position(reader), "a second document: expected one");
+    return status;
+}
+
+/* YAML may also be UTF-16; configurations are UTF-8, so that a value's bytes are what the file
+ * holds. */
+static int check_bytes(struct reader *reader, const char *text, size_t bytes)
+{
+    size_t good = train_config_utf8_prefix(text, bytes);
+    if (good == bytes)
+        return LS_OK;
+    struct ls_config_origin at = {1, 1};
+    for (size_t i = 0; i < good; i++) {
+        at.line += text[i] == '\n';
+        at.column = text[i] == '\n' ? 1 : at.column + 1;
+    }
+    return fail(reader, at, "expected UTF-8 text: re-encode the file");
+}
+
+int ls_config_load_text(struct ls_config *config, const char *name, const char *text, size_t bytes,
+                        struct ls_error *error)
+{
+    struct fy_diag_cfg diag_config;
+    fy_diag_cfg_default(&diag_config);
+    diag_config.fp = NULL;
+    struct reader reader = {.config = config, .error = error};
+    snprintf(config->path, sizeof config->path, "%s", name);
+    int status = check_bytes(&reader, text, bytes);
+    if (status)
+        return status;
+    status = LS_ENOMEM;
+    reader.diag = fy_diag_create(&diag_config);
+    if (!reader.diag)
+        goto out;
+    fy_diag_set_collect_errors(reader.diag, true);
+    struct fy_parse_cfg parse_config = {
+        .flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG | FYPCF_DEFAULT_VERSION_1_2 | FYPCF_JSON_NONE,
+        .diag = reader.diag,
+    };
+    reader.parser = fy_parser_create(&parse_config);
+    if (!reader.parser || fy_parser_set_string(reader.parser, text, bytes) != 0)
+        goto out;
+    status = read_document(&reader);
+out:
+    if (status == LS_ENOMEM)
+        ls_error_set(error, LS_ENOMEM, "%.200s: no memory for the YAML parser", name);
+    if (reader.parser) {
+        fy_parser_event_free(reader.parser, reader.event);
+        fy_parser_destroy(reader.parser);
+    }
+    if (reader.diag)
+        fy_diag_destroy(reader.diag);
+    return status;
+}
+
+int ls_config_load_file(struct ls_config *config, const char *path, struct ls_error *error)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return ls_error_errno(error, errno, "cannot open the configuration %.300s", path);
+    int status = LS_OK;
+    char *text = malloc(FILE_BYTES_MAX);
+    size_t bytes = text ? fread(text, 1, FILE_BYTES_MAX, file) : 0;
+    if (!text)
+        status = ls_error_set(error, LS_ENOMEM, "no memory to read %.300s", path);
+    else if (ferror(file))
+        status = ls_error_errno(error, errno, "cannot read the configuration %.300s", path);
+    else if (bytes == FILE_BYTES_MAX)
+        status = ls_error_set(error, LS_ECONFIG,
+                              "%.300s: expected a configuration of less than 1 MiB", path);
+    else
+        status = ls_config_load_text(config, path, text, bytes, error);
+    free(text);
+    fclose(file);
+    return status;
+}

@@ -1,0 +1,278 @@
+/* A whole run: steps, records, evaluation, samples, checkpoints, and ending early in good order. */
+#include "trainer.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* What rank 0 writes; the others hold NULLs. */
+struct records {
+    struct ls_jsonl *metrics;
+    struct ls_tensorboard *board;
+};
+
+struct run {
+    struct ls_trainer *trainer;
+    const struct ls_config *config;
+    struct ls_comm *world;
+    const struct ls_run_hooks *hooks;
+    struct records records;
+    bool writer; /* rank 0 */
+};
+
+static double wall_time_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* mkdir -p */
+static int directory_make(const char *path, struct ls_error *error)
+{
+    char part[LS_CONFIG_TEXT_BYTES + 64];
+    snprintf(part, sizeof part, "%s", path);
+    for (char *slash = part + 1;; slash++) {
+        if (*slash && *slash != '/')
+            continue;
+        char kept = *slash;
+        *slash = '\0';
+        if (mkdir(part, 0777) && errno != EEXIST)
+            return ls_error_errno(error, errno, "cannot make the directory %s", part);
+        *slash = kept;
+        if (!kept)
+            return LS_OK;
+    }
+}
+
+static int records_open(struct run *run, int64_t first_step, struct ls_error *error)
+{
+    const char *out = run->config->train.out;
+    char path[LS_CONFIG_TEXT_BYTES + 64];
+    snprintf(path, sizeof path, "%s/checkpoints", out);
+    int status = directory_make(path, error);
+    snprintf(path, sizeof path, "%s/config.yaml", out);
+    if (!status)
+        status = ls_config_save(run->config, path, error);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
+    /* A resumed run writes each step once; a new one begins anew. */
+    if (!status)
+        status = ls_jsonl_truncate_after(path, "step", first_step, error);
+    if (!status)
+        status = ls_jsonl_open(&run->records.metrics, path, error);
+    if (!status && run->config->log.tensorboard)
+        status = ls_tensorboard_open(&run->records.board, out, wall_time_s(),
+                                     first_step ? first_step + 1 : -1, error);
+    return status;
+}
+
+static int step_record(struct run *run, const struct ls_step_report *r, struct ls_error *error)
+{
+    struct ls_jsonl *m = run->records.metrics;
+    char bits[16];
+    snprintf(bits, sizeof bits, "%08x", r->loss_bits);
+    ls_jsonl_begin(m);
+    ls_jsonl_int(m, "step", r->step);
+    ls_jsonl_int(m, "tokens", r->tokens);
+    ls_jsonl_float(m, "loss", r->loss);
+    ls_jsonl_string(m, "loss_bits", bits);
+    ls_jsonl_double(m, "grad_norm", r->grad_norm);
+    ls_jsonl_float(m, "lr", r->lr);
+    ls_jsonl_float(m, "step_s", (float)r->step_s);
+    ls_jsonl_float(m, "tokens_per_s", (float)r->tokens_per_s);
+    ls_jsonl_float(m, "peak_share", (float)r->peak_share);
+    ls_jsonl_float(m, "data_wait_s", (float)r->data_wait_s);
+    ls_jsonl_float(m, "comm_wait_s", (float)r->comm_wait_s);
+    if (r->skipped)
+        ls_jsonl_int(m, "skipped", 1);
+    if (r->hashed)
+        ls_jsonl_string(m, "hash", r->hash);
+    int status = ls_jsonl_end(m, error);
+    if (status || !run->records.board)
+        return status;
+    const struct ls_scalar scalars[] = {
+        {"loss_metrics/global_avg_loss", r->loss},
+        {"grad_norm", (float)r->grad_norm},
+        {"lr", r->lr},
+        {"throughput(tps)", (float)r->tokens_per_s},
+        {"mfu(%)", (float)(100 * r->peak_share)},
+        {"time_metrics/end_to_end(s)", (float)r->step_s},
+        {"time_metrics/data_loading(s)", (float)r->data_wait_s},
+    };
+    return ls_tensorboard_scalars(run->records.board, wall_time_s(), r->step, scalars,
+                                  sizeof scalars / sizeof scalars[0], error);
+}
+
+static int eval_record(struct run *run, int64_t step, const struct ls_eval_report *r,
+                       struct ls_error *error)
+{
+    struct ls_jsonl *m = run->records.metrics;
+    ls_jsonl_begin(m);
+    ls_jsonl_int(m, "step", step);
+    ls_jsonl_double(m, "validation_loss", r->loss);
+    if (r->bits_per_byte > 0)
+        ls_jsonl_double(m, "validation_bits_per_byte", r->bits_per_byte);
+    int status = ls_jsonl_end(m, error);
+    if (status || !run->records.board)
+        return status;
+    const struct ls_scalar scalar = {"validation_metrics/loss", (float)r->loss};
+    return ls_tensorboard_scalars(run->records.board, wall_time_s(), step, &scalar, 1, error);
+}
+
+static int evaluate(struct run *run, struct ls_error *error)
+{
+    struct ls_eval_report report;
+    int status = ls_trainer_evaluate(run->trainer, &report, error), local = LS_OK;
+    if (status)
+        return status;
+    int64_t step = ls_trainer_steps(run->trainer);
+    if (run->writer) {
+        local = eval_record(run, step, &report, error);
+        if (run->hooks->evaluated)
+            run->hooks->evaluated(run->hooks->user, step, &report);
+    }
+    return ls_comm_agree(run->world, local, error);
+}
+
+static int sample(struct run *run, struct ls_error *error)
+{
+    int status = LS_OK;
+    if (run->writer) {
+        char *text = NULL;
+        status = ls_trainer_sample(run->trainer, run->config->sample.prompt, &text, error);
+        if (!status && run->hooks->sampled)
+            run->hooks->sampled(run->hooks->user, ls_trainer_steps(run->trainer), text);
+        free(text);
+    }
+    return ls_comm_agree(run->world, status, error);
+}
+
+static int save(struct run *run, struct ls_error *error)
+{
+    int status = ls_trainer_save(run->trainer, error);
+    if (!status && run->writer && run->hooks->saved)
+        run->hooks->saved(run->hooks->user, ls_trainer_steps(run->trainer));
+    return status;
+}
+
+static bool due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+/* One step with all that follows it. *stop: a signal asked for the end, on any rank. */
+static int step(struct run *run, bool *stop, struct ls_error *error)
+{
+    const struct ls_config *config = run->config;
+    struct ls_step_report report;
+    int status = ls_trainer_step(run->trainer, &report, error);
+    if (status)
+        return status;
+    int64_t asked = run->hooks->stop && *run->hooks->stop;
+    status = ls_all_reduce_max(run->world, &asked, error);
+    *stop = asked != 0;
+    bool last = report.step >= config->train.steps || *stop;
+    if (!status && (due(report.step, config->log.hash_every) || last)) {
+        struct ls_digest digest;
+        status = ls_trainer_hash(run->trainer, &digest, error);
+        report.hashed = true;
+        ls_digest_hex(&digest, report.hash);
+    }
+    if (status)
+        return status;
+    int local = LS_OK;
+    if (run->writer) {
+        local = step_record(run, &report, error);
+        if (run->hooks->stepped)
+            run->hooks->stepped(run->hooks->user, &report);
+    }
+    status = ls_comm_agree(run->world, local, error);
+    bool evaluates = config->data.valid[0] && config->eval.every > 0;
+    if (!status && evaluates && (due(report.step, config->eval.every) || last))
+        status = evaluate(run, error);
+    if (!status && due(report.step, config->sample.every))
+        status = sample(run, error);
+    if (!status && (due(report.step, config->train.save_every) || last))
+        status = save(run, error);
+    return status;
+}
+
+static int traces_write(struct run *run, struct ls_error *error)
+{
+    struct ls_trace *trace = run->trainer->trace;
+    if (!trace)
+        return LS_OK;
+    char path[LS_CONFIG_TEXT_BYTES + 64];
+    snprintf(path, sizeof path, "%s/trace", run->config->train.out);
+    int status = directory_make(path, error);
+    snprintf(path, sizeof path, "%s/trace/rank-%05d.json", run->config->train.out,
+             ls_comm_rank(run->world));
+    return status ? status : ls_trace_write(path, &trace, 1, error);
+}
+
+/* A run is never started over an older one by accident. */
+static int fresh_check(const struct ls_config *config, struct ls_error *error)
+{
+    char pattern[LS_CONFIG_TEXT_BYTES + 64];
+    snprintf(pattern, sizeof pattern, "%s/checkpoints/step-*", config->train.out);
+    glob_t found;
+    int status = LS_OK;
+    if (!strcmp(config->train.resume, "never") && glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
+        globfree(&found);
+        status = ls_config_reject(config, LS_ECONFIG, "train.out", error,
+                                  "this run already holds checkpoints; go on from them with "
+                                  "train.resume=auto, or name another directory");
+    }
+    return status;
+}
+
+static int run_open(struct run *run, const struct ls_log *log, struct ls_error *error)
+{
+    bool resumed = false;
+    int status = run->writer ? fresh_check(run->config, error) : LS_OK;
+    status = ls_comm_agree(run->world, status, error);
+    if (!status)
+        status = ls_trainer_new(run->config, run->world, log, &run->trainer, error);
+    if (!status)
+        status = ls_trainer_resume(run->trainer, &resumed, error);
+    if (status)
+        return status;
+    int64_t first = ls_trainer_steps(run->trainer);
+    if (run->writer) {
+        status = records_open(run, first, error);
+        if (!status && run->hooks->started)
+            run->hooks->started(run->hooks->user, &run->trainer->config, &run->trainer->plan,
+                                &run->trainer->params, first);
+    }
+    return ls_comm_agree(run->world, status, error);
+}
+
+int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
+           const struct ls_run_hooks *hooks, struct ls_error *error)
+{
+    static const struct ls_run_hooks none;
+    struct run run = {.config = config,
+                      .world = world,
+                      .hooks = hooks ? hooks : &none,
+                      .writer = ls_comm_rank(world) == 0};
+    bool stop = false;
+    int status = run_open(&run, log, error);
+    while (!status && !stop && ls_trainer_steps(run.trainer) < config->train.steps)
+        status = step(&run, &stop, error);
+    if (!status)
+        status = ls_comm_agree(world, traces_write(&run, error), error);
+    if (!status && stop && ls_trainer_steps(run.trainer) < config->train.steps)
+        status = ls_error_set(error, LS_ESTOPPED,
+                              "stopped by a signal after step %ld; the state is saved in "
+                              "%s/checkpoints: start again with train.resume=auto to go on",
+                              (long)ls_trainer_steps(run.trainer), config->train.out);
+    ls_jsonl_close(run.records.metrics, NULL);
+    ls_tensorboard_close(run.records.board, NULL);
+    ls_trainer_free(run.trainer);
+    return status;
+}

@@ -1,0 +1,262 @@
+/* Making and ending a trainer: everything that a step needs is here before the first one. */
+#include "trainer.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LOADER_DEPTH = 2, TRACE_EVENTS = 1 << 16 };
+
+int tokenizer_find(const struct ls_config *config, struct ls_tokenizer **out,
+                   struct ls_error *error)
+{
+    *out = NULL;
+    if (config->data.tokenizer[0])
+        return ls_tokenizer_new(config->data.tokenizer, out, error);
+    if (!config->data.train[0])
+        return LS_OK;
+    /* Foreign stores come without one: then nothing is decoded. */
+    struct ls_error absent = {0};
+    int status = ls_tokenizer_new_for_store(config->data.train, out, &absent);
+    if (status == LS_EIO)
+        return LS_OK;
+    if (status && error)
+        *error = absent;
+    return status;
+}
+
+int ls_train_resolve(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_tokenizer *tokenizer;
+    int status = tokenizer_find(config, &tokenizer, error);
+    if (status)
+        return status;
+    int64_t vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : 0;
+    ls_tokenizer_free(tokenizer);
+    return ls_config_resolve(config, vocabulary, error);
+}
+
+/* Processes of this job on this machine, as launchers tell it; 1 where none does. */
+static int local_processes(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                        "SLURM_NTASKS_PER_NODE"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *value = getenv(names[i]);
+        if (value && atoi(value) > 0)
+            return atoi(value);
+    }
+    return 1;
+}
+
+/* Cores of this process divided among the ranks that share them. */
+static int threads_of(const struct ls_config *config, struct ls_comm *world)
+{
+    if (config->parallel.threads > 0)
+        return (int)config->parallel.threads;
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    int sharing = 1;
+    if (ls_comm_transport(world) == LS_TRANSPORT_THREAD)
+        sharing = ls_comm_size(world);
+    else if (cores == (int)sysconf(_SC_NPROCESSORS_ONLN)) /* not bound by the launcher */
+        sharing = local_processes();
+    return (int)ls_max(cores / sharing, 1);
+}
+
+/* Ranks use one instruction set: the configured one, or the least of their best ones. */
+static int isa_agree(struct ls_trainer *t, enum ls_isa *isa, struct ls_error *error)
+{
+    int64_t mine = t->config.numerics.isa, best = ls_isa_best();
+    int status = LS_OK;
+    if (mine == LS_CONFIG_AUTO)
+        mine = best;
+    else if (mine > best)
+        status = ls_config_reject(&t->config, LS_ENOTSUP, "numerics.isa", error,
+                                  "this machine offers at most %s", ls_isa_name((int)best));
+    status = ls_comm_agree(t->world, status, error);
+    if (status)
+        return status;
+    int64_t least = -mine;
+    status = ls_all_reduce_max(t->world, &least, error);
+    *isa = (enum ls_isa) - least;
+    return status;
+}
+
+/* The machine's rate for peak_share: measured by rank 0 on all the cores of the ranks that share
+ * its memory, while the others wait. */
+static int peak_measure(struct ls_trainer *t, struct ls_error *error)
+{
+    int status = LS_OK;
+    bool threads_share = ls_comm_transport(t->world) == LS_TRANSPORT_THREAD;
+    if (ls_comm_rank(t->world) == 0) {
+        struct ls_ops ops;
+        int ranks = threads_share ? ls_comm_size(t->world) : 1;
+        int cores = (int)ls_min((int64_t)t->ops.threads * ranks, sysconf(_SC_NPROCESSORS_ONLN));
+        status = ls_ops_init(&ops, (int)ls_max(cores, 1), t->ops.isa, error);
+        if (!status) {
+            status = ls_gemm_peak(&ops, t->numerics.act, &t->peak_flops, error);
+            ls_ops_release(&ops);
+        }
+        if (!threads_share)
+            t->peak_flops *= ls_comm_size(t->world);
+    }
+    status = ls_comm_agree(t->world, status, error);
+    if (status)
+        return status;
+    return ls_broadcast(t->world, &t->peak_flops, 1, LS_F64, 0, error);
+}
+
+static int data_open(struct ls_trainer *t, struct ls_error *error)
+{
+    const struct ls_config *config = &t->config;
+    int status = ls_config_require(config, "data.train", error);
+    if (!status)
+        status = ls_token_store_open(config->data.train, &t->store, error);
+    if (!status && config->data.valid[0])
+        status = ls_token_store_open(config->data.valid, &t->valid_store, error);
+    if (!status)
+        status = tokenizer_find(config, &t->tokenizer, error);
+    if (status)
+        return status;
+    int64_t tokens = t->sizes.sequence_tokens, samples;
+    status = ls_token_store_samples(t->store, tokens, &samples, error);
+    if (!status && t->valid_store)
+        status = ls_token_store_samples(t->valid_store, tokens, &samples, error);
+    if (status)
+        return status;
+    int64_t share = t->sizes.leaves_max / config->parallel.dp * config->numerics.leaf_sequences;
+    struct ls_loader_config loader = {.store = t->store,
+                                      .sequence_tokens = tokens,
+                                      .vocabulary = config->model.vocab,
+                                      .seed = (uint64_t)config->data.seed,
+                                      .shuffle = config->data.shuffle,
+                                      .sequences_max = share,
+                                      .depth = LOADER_DEPTH};
+    return ls_loader_new(&loader, &t->loader, error);
+}
+
+static int buffers_open(struct ls_trainer *t, struct ls_error *error)
+{
+    int status = ls_plan(&t->config, &t->plan, error);
+    if (!status)
+        status = ls_arena_init(&t->memory.arena, t->plan.total, error);
+    if (!status)
+        status = memory_take(&t->config, &t->sizes, &t->numerics, &t->params, &t->memory.arena,
+                             &t->memory, &t->optimizer, &t->model, &t->plan, error);
+    if (status)
+        return status;
+    int64_t leaves = t->sizes.leaves_max / t->config.parallel.dp;
+    t->leaf_loss = calloc((size_t)ls_max(leaves, 1), sizeof *t->leaf_loss);
+    t->eval_ids = calloc((size_t)(2 * t->sizes.micro_sequences * t->sizes.sequence_tokens),
+                         sizeof *t->eval_ids);
+    if (!t->leaf_loss || !t->eval_ids)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses and tokens");
+    return ls_dp_new(t->world, t->params.gradient_elements, t->config.comm.bucket_mb << 20, &t->dp,
+                     error);
+}
+
+void weights_refresh(const struct ls_weights *weights, const struct ls_params *params,
+                     struct ls_ops *ops)
+{
+    if (weights->compute)
+        ls_cast_f32_to_bf16(ops, params->elements, weights->master, weights->compute);
+}
+
+static int world_check(const struct ls_config *config, struct ls_comm *world,
+                       struct ls_error *error)
+{
+    int64_t dp = config->parallel.dp;
+    if (ls_comm_size(world) == dp)
+        return LS_OK;
+    return ls_error_set(error, LS_ELAYOUT,
+                        "the layout parallel.dp = %ld needs %ld ranks, but %d were started: start "
+                        "%ld, or set parallel.dp=%d",
+                        (long)dp, (long)dp, ls_comm_size(world), (long)dp, ls_comm_size(world));
+}
+
+int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
+                   struct ls_trainer **out, struct ls_error *error)
+{
+    *out = NULL;
+    struct ls_trainer *t = calloc(1, sizeof *t);
+    int status = t ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a trainer");
+    status = ls_comm_agree(world, status, error);
+    if (status)
+        goto failed;
+    t->config = *config;
+    t->world = world;
+    t->log = log;
+    t->numerics = numerics_of(config);
+    status = world_check(config, world, error);
+    if (!status)
+        status = sizes_of(config, &t->sizes, error);
+    if (!status)
+        status = ls_params_init(&t->params, &t->config.model, &t->numerics, error);
+    if (!status)
+        status = data_open(t, error);
+    status = ls_comm_agree(world, status, error);
+    if (status)
+        goto failed;
+    enum ls_isa isa;
+    status = isa_agree(t, &isa, error);
+    if (status)
+        goto failed;
+    status = ls_ops_init(&t->ops, threads_of(config, world), isa, error);
+    if (!status)
+        status = buffers_open(t, error);
+    if (!status && config->log.trace)
+        status = ls_trace_new(&t->trace, ls_comm_rank(world), "main", TRACE_EVENTS, error);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = peak_measure(t, error);
+    if (status)
+        goto failed;
+    ls_params_fill(&t->params, &t->config.model, &t->ops, t->memory.weights.master);
+    weights_refresh(&t->memory.weights, &t->params, &t->ops);
+    *out = t;
+    return LS_OK;
+failed:
+    ls_trainer_free(t);
+    return status;
+}
+
+void ls_trainer_free(struct ls_trainer *t)
+{
+    if (!t)
+        return;
+    ls_trace_free(t->trace);
+    ls_decoder_free(t->decoder);
+    ls_loader_free(t->loader);
+    ls_tokenizer_free(t->tokenizer);
+    ls_token_store_close(t->valid_store);
+    ls_token_store_close(t->store);
+    ls_dp_free(t->dp);
+    free(t->leaf_loss);
+    free(t->eval_ids);
+    ls_model_free(t->model);
+    ls_arena_release(&t->memory.arena);
+    ls_ops_release(&t->ops);
+    ls_params_release(&t->params);
+    free(t);
+}
+
+int64_t ls_trainer_steps(const struct ls_trainer *t)
+{
+    return t->step;
+}
+const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
+{
+    return &t->params;
+}
+float *ls_trainer_master(struct ls_trainer *t)
+{
+    return t->memory.weights.master;
+}
+const float *ls_trainer_gradient(const struct ls_trainer *t)
+{
+    return t->memory.gradient[0];
+}

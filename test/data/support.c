@@ -1,0 +1,211 @@
+#include "support.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void support_folder(char folder[256])
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, 256, "%s/ls-data-XXXXXX", base ? base : "/tmp");
+    if (!mkdtemp(folder))
+        fail_msg("%s: %s", folder, strerror(errno));
+}
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    (void)status, (void)type, (void)place;
+    return remove(path);
+}
+
+void support_remove(const char *folder)
+{
+    assert_int_equal(nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+void support_write(const char *path, const void *bytes, size_t count)
+{
+    FILE *file = fopen(path, "wb");
+    if (!file || (count > 0 && fwrite(bytes, 1, count, file) != count) || fclose(file) != 0)
+        fail_msg("%s: %s", path, strerror(errno));
+}
+
+struct ls_text support_read(const char *path)
+{
+    struct ls_text text = {0};
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        fail_msg("%s: %s (tests run in the root of the source tree)", path, strerror(errno));
+    fseek(file, 0, SEEK_END);
+    text.capacity = (size_t)ftell(file) + 1;
+    rewind(file);
+    text.bytes = malloc(text.capacity);
+    text.count = fread(text.bytes, 1, text.capacity - 1, file);
+    text.bytes[text.count] = 0;
+    fclose(file);
+    return text;
+}
+
+void support_list(const char *folder, char names[2048])
+{
+    struct dirent **entries;
+    int count = scandir(folder, &entries, NULL, alphasort);
+    size_t used = 0;
+    names[0] = 0;
+    for (int i = 0; i < count; i++) {
+        if (entries[i]->d_name[0] != '.')
+            used += (size_t)snprintf(names + used, 2048 - used, "%s ", entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+}
+
+const char *support_gpt2(void)
+{
+    const char *folder = getenv("LS_TEST_DATA");
+    if (!folder)
+        folder = "../shared/data";
+    char path[600];
+    snprintf(path, sizeof path, "%s/gpt2-vocab.json", folder);
+    if (access(path, R_OK) == 0)
+        return folder;
+    print_message("skipped: %s is not there; LS_TEST_DATA names a folder with gpt2-vocab.json, "
+                  "gpt2-merges.txt and tinyshakespeare.txt\n",
+                  path);
+    return NULL;
+}
+
+/* ---- output that fails ---------------------------------------------------------------------- */
+
+static atomic_long output_left = -1;
+static atomic_int output_errno;
+
+void support_fail_output(long n, int errno_value)
+{
+    output_errno = errno_value;
+    output_left = n;
+}
+
+static bool output_fails(void)
+{
+    if (output_left < 0)
+        return false;
+    if (output_left > 0) {
+        output_left--;
+        return false;
+    }
+    errno = output_errno;
+    return true;
+}
+
+/* These take the place of the C library's. */
+ssize_t write(int fd, const void *bytes, size_t count)
+{
+    return output_fails() ? -1 : syscall(SYS_write, fd, bytes, count);
+}
+
+int fsync(int fd)
+{
+    return output_fails() ? -1 : (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    return output_fails() ? -1 : (int)syscall(SYS_renameat2, -100, from, -100, to, 0);
+}
+
+/* ---- allocations that fail ------------------------------------------------------------------ */
+
+static atomic_long allocation_left = -1, allocations, live;
+
+void support_fail_allocation(long n)
+{
+    allocation_left = n;
+}
+long support_allocations(void)
+{
+    return allocations;
+}
+long support_live(void)
+{
+    return live;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+#ifdef SANITIZED
+bool support_counts_allocations(void)
+{
+    return false;
+}
+#else
+bool support_counts_allocations(void)
+{
+    return true;
+}
+
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *block, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+void __libc_free(void *block);
+
+/* Only the one allocation fails: what comes after it shows how well the code goes on. */
+static bool allocation_fails(void)
+{
+    allocations++;
+    if (allocation_left < 0 || allocation_left-- > 0)
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+static void *counted(void *block)
+{
+    live += block != NULL;
+    return block;
+}
+
+void *malloc(size_t bytes)
+{
+    return allocation_fails() ? NULL : counted(__libc_malloc(bytes));
+}
+
+void *calloc(size_t count, size_t bytes)
+{
+    return allocation_fails() ? NULL : counted(__libc_calloc(count, bytes));
+}
+
+void *realloc(void *block, size_t bytes)
+{
+    if (allocation_fails())
+        return NULL;
+    void *moved = __libc_realloc(block, bytes);
+    live += !block && moved;
+    return moved;
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    return allocation_fails() ? NULL : counted(__libc_memalign(alignment, bytes));
+}
+
+void free(void *block)
+{
+    live -= block != NULL;
+    __libc_free(block);
+}
+#endif

@@ -1,0 +1,52 @@
+/* What the tests of data share: temporary folders, golden files, and system calls that fail. */
+#ifndef TEST_DATA_SUPPORT_H
+#define TEST_DATA_SUPPORT_H
+
+#include <lockstep/data.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* A fresh folder under $TMPDIR or /tmp. */
+void support_folder(char folder[256]);
+/* Removes it and what is in it. */
+void support_remove(const char *folder);
+/* Writes a file; its folder must be there. */
+void support_write(const char *path, const void *bytes, size_t count);
+/* A whole file, terminated behind count bytes; fails the test where it cannot be read. */
+struct ls_text support_read(const char *path);
+/* Names of the entries of a folder, sorted, with a space behind each. */
+void support_list(const char *folder, char names[2048]);
+/* Folder with GPT-2's files and a text ($LS_TEST_DATA or ../shared/data); NULL, with a message,
+ * where there is none. */
+const char *support_gpt2(void);
+
+/* The n-th (from 0) call from now of write, fsync or rename fails with errno_value, all after it
+ * too; n < 0: none. */
+void support_fail_output(long n, int errno_value);
+/* The n-th allocation from now fails; n < 0: none. */
+void support_fail_allocation(long n);
+/* True where allocations are counted and can fail: not under a sanitizer, which has its own. */
+bool support_counts_allocations(void);
+/* Allocations made, and blocks not yet freed, since the program began. */
+long support_allocations(void);
+long support_live(void);
+
+/* Both operands in the message. */
+#define assert_text_contains(text, part)                                                           \
+    do {                                                                                           \
+        if (!strstr(text, part))                                                                   \
+            fail_msg("\"%s\" does not contain \"%s\"", text, part);                                \
+    } while (0)
+#define assert_ok(call, error)                                                                     \
+    do {                                                                                           \
+        int rc_ = (call);                                                                          \
+        if (rc_)                                                                                   \
+            fail_msg("%s: %s: %s", #call, ls_status_name(rc_), (error).text);                      \
+    } while (0)
+
+#endif

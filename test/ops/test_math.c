@@ -1,0 +1,94 @@
+/* The elementary functions of kern/math.h against the library's in double, over their whole domain.
+ */
+#include "ops/kern/math.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* |got - want| in units of the last place of want as a float. */
+static double ulps(float got, double want)
+{
+    int exponent;
+    frexp(want, &exponent);
+    return fabs((double)got - want) / ldexp(1, exponent - 24 < -149 ? -149 : exponent - 24);
+}
+
+static void check(const char *name, float (*f)(float), double (*reference)(double), float from,
+                  float to, int points, double ulps_max)
+{
+    double worst = 0, worst_x = 0;
+    for (int i = 0; i <= points; i++) {
+        float x = (float)(from + (to - from) * (double)i / points);
+        double error = ulps(f(x), reference(x));
+        if (!(error <= worst)) {
+            worst = error;
+            worst_x = x;
+        }
+    }
+    printf("%s on [%g, %g]: %.2f ulp at %.9g\n", name, (double)from, (double)to, worst, worst_x);
+    if (!(worst <= ulps_max))
+        fail_msg("%s(%.9g): %.9g, reference %.9g", name, worst_x, (double)f((float)worst_x),
+                 reference(worst_x));
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+static double normal_cdf(double x)
+{
+    return 0.5 * erfc(-x / sqrt(2));
+}
+static double normal_density(double x)
+{
+    return exp(-x * x / 2) / sqrt(2 * acos(-1));
+}
+
+static void test_errors_are_as_documented(void **state)
+{
+    (void)state;
+    check("exp", math_exp, exp, -103, 88.7f, 2000000, 1.1);
+    check("exp", math_exp, exp, -1, 1, 1000000, 1.1);
+    check("sigmoid", math_sigmoid, sigmoid, -1, 20, 500000, 3);
+    check("sigmoid", math_sigmoid, sigmoid, -17, 0, 500000, 3);
+    check("normal_cdf", math_normal_cdf, normal_cdf, -2, 10, 500000, 9);
+    check("normal_cdf", math_normal_cdf, normal_cdf, -12, -2, 500000, 80);
+    check("normal_density", math_normal_density, normal_density, -2, 2, 500000, 6);
+    check("log", math_log, log, 1e-30f, 1e-20f, 100000, 0.51);
+    check("log", math_log, log, 0.5f, 2, 500000, 0.51);
+    check("log", math_log, log, 2, 1e6f, 500000, 0.51);
+}
+
+static void test_special_values(void **state)
+{
+    (void)state;
+    float subnormal = 0x1p-149f;
+    assert_true(math_exp(0.0f) == 1.0f);
+    assert_true(isinf(math_exp(INFINITY)) && isinf(math_exp(88.8f)));
+    assert_true(math_exp(-INFINITY) == 0.0f && math_exp(-1e30f) == 0.0f);
+    assert_true(isnan(math_exp(NAN)) && isnan(math_exp(-NAN)));
+    assert_true(math_exp(-103.27893f) == subnormal);
+    assert_true(math_sigmoid(INFINITY) == 1.0f && math_sigmoid(-INFINITY) == 0.0f);
+    assert_true(isnan(math_sigmoid(NAN)) && isnan(math_normal_cdf(NAN)));
+    assert_true(ulps(math_normal_cdf(0.0f), 0.5) < 3);
+    assert_true(math_normal_cdf(30.0f) == 1.0f && math_normal_cdf(-30.0f) == 0.0f);
+    assert_true(math_log(1.0f) == 0.0f && math_log(0.0f) == -INFINITY);
+    assert_true(isinf(math_log(INFINITY)) && isnan(math_log(NAN)));
+    assert_true(ulps(math_log(subnormal), log((double)subnormal)) < 0.51);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_errors_are_as_documented),
+        cmocka_unit_test(test_special_values),
+    };
+    return cmocka_run_group_tests_name("math", tests, NULL, NULL);
+}

@@ -1,0 +1,387 @@
+/* Element by element: against plain formulas in double, gradients against central differences, and
+ * bits over instruction sets, threads and cuts. */
+#include "gradient.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const enum ls_dtype acts[2] = {LS_F32, LS_BF16};
+/* Relative error of a result that is rounded once to act. */
+static double tolerance_of(enum ls_dtype act)
+{
+    return act == LS_F32 ? 1e-6 : 4e-3;
+}
+
+static struct ls_ops ops_best;
+static int group_setup(void **state)
+{
+    struct ls_error error = {0};
+    (void)state;
+    return ls_ops_init(&ops_best, 2, ls_isa_best(), &error);
+}
+static int group_teardown(void **state)
+{
+    (void)state;
+    ls_ops_release(&ops_best);
+    return 0;
+}
+
+/* ---- GELU ------------------------------------------------------------------------------------ */
+
+static double gelu_reference(enum ls_gelu kind, double x)
+{
+    if (kind == LS_GELU_ERF)
+        return x * 0.5 * (1 + erf(x / sqrt(2)));
+    return x * 0.5 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+}
+
+static void test_gelu(void **state)
+{
+    (void)state;
+    enum { COUNT = 1037 };
+    for (int kind = LS_GELU_TANH; kind <= LS_GELU_ERF; kind++)
+        for (int a = 0; a < 2; a++) {
+            enum ls_dtype act = acts[a];
+            void *x = values_normal(1, act, COUNT, 2), *dy = values_normal(2, act, COUNT, 1);
+            void *y = values_new(COUNT * 4);
+            double *x64 = values_in_double(act, x, COUNT), *dy64 = values_in_double(act, dy, COUNT);
+            double want[COUNT];
+            ls_gelu_forward(&ops_best, (enum ls_gelu)kind, act, COUNT, x, y);
+            for (int i = 0; i < COUNT; i++)
+                want[i] = gelu_reference((enum ls_gelu)kind, x64[i]);
+            assert_near("gelu", act, y, want, COUNT, tolerance_of(act));
+            ls_gelu_backward(&ops_best, (enum ls_gelu)kind, act, COUNT, x, dy, y);
+            for (int i = 0; i < COUNT; i++)
+                want[i] = dy64[i] *
+                          (gelu_reference((enum ls_gelu)kind, x64[i] + 1e-5) -
+                           gelu_reference((enum ls_gelu)kind, x64[i] - 1e-5)) /
+                          2e-5;
+            assert_near("gelu backward", act, y, want, COUNT, tolerance_of(act));
+            assert_gradient_near("gelu backward", act, y, want, COUNT, tolerance_of(act));
+            ls_gelu_backward(&ops_best, (enum ls_gelu)kind, act, COUNT, x, dy, dy);
+            assert_memory_equal(dy, y, COUNT * ls_dtype_bytes(act));
+            free(x), free(dy), free(y), free(x64), free(dy64);
+        }
+}
+
+static void test_gelu_far_out(void **state)
+{
+    (void)state;
+    const float x[6] = {-200, -30, -9, 9, 30, 200};
+    float y[6];
+    for (int kind = LS_GELU_TANH; kind <= LS_GELU_ERF; kind++) {
+        ls_gelu_forward(&ops_best, (enum ls_gelu)kind, LS_F32, 6, x, y);
+        for (int i = 0; i < 6; i++)
+            if (!(fabs(y[i] - gelu_reference((enum ls_gelu)kind, x[i])) <= 1e-6 * fabs(x[i])))
+                fail_msg("gelu(%g) = %g", (double)x[i], (double)y[i]);
+    }
+}
+
+/* ---- SwiGLU ---------------------------------------------------------------------------------- */
+
+struct swiglu {
+    int64_t rows, width;
+    double *gate_up, *dy;
+};
+
+static double swiglu_loss(void *context)
+{
+    struct swiglu *op = context;
+    double loss = 0;
+    for (int64_t r = 0; r < op->rows; r++)
+        for (int64_t i = 0; i < op->width; i++) {
+            double gate = op->gate_up[r * 2 * op->width + i];
+            double up = op->gate_up[r * 2 * op->width + op->width + i];
+            loss += op->dy[r * op->width + i] * gate / (1 + exp(-gate)) * up;
+        }
+    return loss;
+}
+
+static void test_swiglu(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, WIDTH = 37, COUNT = ROWS * WIDTH };
+    for (int a = 0; a < 2; a++) {
+        enum ls_dtype act = acts[a];
+        void *gate_up = values_normal(3, act, 2 * COUNT, 2), *dy = values_normal(4, act, COUNT, 1);
+        float y[2 * COUNT];
+        struct swiglu op = {ROWS, WIDTH, values_in_double(act, gate_up, 2 * COUNT),
+                            values_in_double(act, dy, COUNT)};
+        double want[2 * COUNT];
+        for (int i = 0; i < COUNT; i++) {
+            const double *row = op.gate_up + i / WIDTH * 2 * WIDTH;
+            want[i] = row[i % WIDTH] / (1 + exp(-row[i % WIDTH])) * row[WIDTH + i % WIDTH];
+        }
+        ls_swiglu_forward(&ops_best, act, ROWS, WIDTH, gate_up, y);
+        assert_near("swiglu", act, y, want, COUNT, tolerance_of(act));
+        gradient_by_differences(swiglu_loss, &op, op.gate_up, 2 * COUNT, 1e-4, want);
+        ls_swiglu_backward(&ops_best, act, ROWS, WIDTH, gate_up, dy, y);
+        assert_near("swiglu backward", act, y, want, 2 * COUNT, tolerance_of(act));
+        assert_gradient_near("swiglu backward", act, y, want, 2 * COUNT, tolerance_of(act));
+        free(gate_up), free(dy), free(op.gate_up), free(op.dy);
+    }
+}
+
+/* ---- bias ------------------------------------------------------------------------------------ */
+
+/* The order of ls_token_sum written down recursively, to the bit. */
+static void token_sum_reference(enum ls_dtype act, const void *dy, int64_t n, int64_t ld,
+                                const struct ls_token_sum *sum, float *out)
+{
+    double *wide = values_in_double(act, dy, sum->leaves * sum->sequences * sum->tokens * ld);
+    int64_t tiles = ls_ceil_div(sum->tokens, LS_TOKEN_TILE);
+    float *leaf_sum = values_new((size_t)sum->leaves * sizeof(float));
+    float *sequence_sum = values_new((size_t)sum->sequences * sizeof(float));
+    float *tile_sum = values_new((size_t)tiles * sizeof(float));
+    for (int64_t c = 0; c < n; c++) {
+        for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
+            for (int64_t sequence = 0; sequence < sum->sequences; sequence++) {
+                for (int64_t tile = 0; tile < tiles; tile++) {
+                    tile_sum[tile] = 0;
+                    for (int64_t t = tile * LS_TOKEN_TILE;
+                         t < ls_min(sum->tokens, (tile + 1) * LS_TOKEN_TILE); t++) {
+                        int64_t row = (leaf * sum->sequences + sequence) * sum->tokens + t;
+                        tile_sum[tile] += (float)wide[row * ld + c];
+                    }
+                }
+                sequence_sum[sequence] = ls_tree_sum(tile_sum, tiles);
+            }
+            leaf_sum[leaf] = ls_tree_sum(sequence_sum, sum->sequences);
+        }
+        float total = ls_tree_sum(leaf_sum, sum->leaves);
+        out[c] = sum->accumulate ? out[c] + total : total;
+    }
+    free(wide), free(leaf_sum), free(sequence_sum), free(tile_sum);
+}
+
+static void test_bias_backward_is_the_ordered_sum(void **state)
+{
+    (void)state;
+    const struct ls_token_sum sums[] = {{1, 1, 1, false},  {1, 1, 15, false}, {1, 1, 16, true},
+                                        {3, 2, 33, false}, {2, 3, 100, true}, {5, 1, 113, false}};
+    enum { N = 75, LD = 80 };
+    for (int a = 0; a < 2; a++)
+        for (size_t s = 0; s < sizeof sums / sizeof *sums; s++) {
+            const struct ls_token_sum *sum = &sums[s];
+            int64_t rows = sum->leaves * sum->sequences * sum->tokens;
+            void *dy = values_normal(5, acts[a], rows * LD, 1);
+            float got[N], want[N];
+            for (int c = 0; c < N; c++)
+                got[c] = want[c] = 0.37f * (float)c;
+            ls_bias_backward(&ops_best, acts[a], N, LD, dy, sum, got);
+            token_sum_reference(acts[a], dy, N, LD, sum, want);
+            for (int c = 0; c < N; c++)
+                if (got[c] != want[c])
+                    fail_msg("sum %zu, column %d: %.9g, ordered %.9g", s, c, (double)got[c],
+                             (double)want[c]);
+            free(dy);
+        }
+}
+
+/* ---- dropout --------------------------------------------------------------------------------- */
+
+static void test_dropout_is_philox_by_token_and_channel(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, CHANNELS = 1031 };
+    struct ls_dropout op = {{{11, 22}}, 0.3f, ROWS, CHANNELS, (1ll << 32) - 2};
+    float *x = values_normal(6, LS_F32, ROWS * CHANNELS, 1), y[ROWS * CHANNELS];
+    ls_dropout(&ops_best, LS_F32, &op, x, y);
+    for (int64_t r = 0; r < ROWS; r++)
+        for (int64_t c = 0; c < CHANNELS; c++) {
+            uint64_t token = (uint64_t)(op.first_row + r);
+            uint32_t out[4],
+                counter[4] = {(uint32_t)(c / 4), 0, (uint32_t)token, (uint32_t)(token >> 32)};
+            ls_philox(op.key, counter, out);
+            float want = ls_uniform_of(out[c % 4]) >= op.p
+                             ? x[r * CHANNELS + c] * (1.0f / (1.0f - op.p))
+                             : 0.0f;
+            if (y[r * CHANNELS + c] != want)
+                fail_msg("row %lld channel %lld: %.9g, by ls_philox %.9g", (long long)r,
+                         (long long)c, (double)y[r * CHANNELS + c], (double)want);
+        }
+    free(x);
+}
+
+static void test_dropout_statistics_and_backward(void **state)
+{
+    (void)state;
+    enum { ROWS = 64, CHANNELS = 1024, COUNT = ROWS * CHANNELS };
+    for (int a = 0; a < 2; a++) {
+        struct ls_dropout op = {ls_philox_key_of(9, "dropout:0"), 0.25f, ROWS, CHANNELS, 0};
+        float *ones32 = values_new(COUNT * sizeof(float));
+        for (int i = 0; i < COUNT; i++)
+            ones32[i] = 1.5f;
+        void *ones = ones32, *y = values_new(COUNT * 4), *dx = values_new(COUNT * 4);
+        if (acts[a] == LS_BF16) {
+            ones = values_new(COUNT * 2);
+            ls_cast_f32_to_bf16(&ops_best, COUNT, ones32, ones);
+        }
+        ls_dropout(&ops_best, acts[a], &op, ones, y);
+        double *y64 = values_in_double(acts[a], y, COUNT), kept = 0, sum = 0;
+        for (int i = 0; i < COUNT; i++) {
+            kept += y64[i] != 0;
+            sum += y64[i];
+        }
+        /* 0.75 kept; standard deviation of the share is 0.0017. */
+        assert_true(fabs(kept / COUNT - 0.75) < 0.007);
+        assert_true(fabs(sum / COUNT - 1.5) < 0.015);
+        /* Backward of dy = x is the same call: the same elements. In place too. */
+        memcpy(dx, ones, COUNT * ls_dtype_bytes(acts[a]));
+        ls_dropout(&ops_best, acts[a], &op, dx, dx);
+        assert_memory_equal(dx, y, COUNT * ls_dtype_bytes(acts[a]));
+        /* Another key drops others; p = 0 keeps all. */
+        op.key = ls_philox_key_of(9, "dropout:1");
+        ls_dropout(&ops_best, acts[a], &op, ones, dx);
+        assert_memory_not_equal(dx, y, COUNT * ls_dtype_bytes(acts[a]));
+        op.p = 0;
+        ls_dropout(&ops_best, acts[a], &op, ones, dx);
+        assert_memory_equal(dx, ones, COUNT * ls_dtype_bytes(acts[a]));
+        if (ones != ones32)
+            free(ones);
+        free(ones32), free(y), free(dx), free(y64);
+    }
+}
+
+/* ---- add, casts, tree add, zero ----------------------------------------------------------------
+ */
+
+static void test_add_and_casts(void **state)
+{
+    (void)state;
+    enum { COUNT = 40003 };
+    float *x = values_normal(7, LS_F32, COUNT, 3), *z = values_normal(8, LS_F32, COUNT, 3);
+    x[5] = NAN, x[6] = INFINITY, x[7] = -0.0f, x[8] = 3.4e38f, x[9] = 1e-40f, x[10] = -NAN;
+    float *y = values_new(COUNT * 4);
+    ls_bf16 *half = values_new(COUNT * 2), *half_z = values_new(COUNT * 2);
+    ls_cast_f32_to_bf16(&ops_best, COUNT, x, half);
+    ls_cast_f32_to_bf16(&ops_best, COUNT, z, half_z);
+    ls_cast_bf16_to_f32(&ops_best, COUNT, half, y);
+    for (int i = 0; i < COUNT; i++) {
+        float back = ls_bf16_to_f32(half[i]);
+        assert_int_equal(half[i], ls_f32_to_bf16(x[i]));
+        assert_memory_equal(&y[i], &back, 4);
+    }
+    ls_add(&ops_best, LS_F32, COUNT, x, z, y);
+    for (int i = 0; i < COUNT; i++)
+        assert_true(y[i] == x[i] + z[i] || isnan(x[i]));
+    ls_tree_add(&ops_best, COUNT, x, z);
+    assert_memory_equal(x, y, COUNT * 4);
+    ls_bf16 *sum = values_new(COUNT * 2);
+    ls_add(&ops_best, LS_BF16, COUNT, half, half_z, sum);
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(sum[i],
+                         ls_f32_to_bf16(ls_bf16_to_f32(half[i]) + ls_bf16_to_f32(half_z[i])));
+    ls_add(&ops_best, LS_BF16, COUNT, half, half_z, half);
+    assert_memory_equal(half, sum, COUNT * 2);
+    ls_fill_zero(&ops_best, COUNT * 4 - 1, y);
+    for (int i = 0; i < COUNT * 4 - 1; i++)
+        assert_int_equal(((unsigned char *)y)[i], 0);
+    assert_int_not_equal(((unsigned char *)y)[COUNT * 4 - 1], 0);
+    free(x), free(z), free(y), free(half), free(half_z), free(sum);
+}
+
+static void test_nothing_is_allowed(void **state)
+{
+    (void)state;
+    float guard = 7, none = 3;
+    struct ls_dropout dropout = {{{1, 2}}, 0.5f, 0, 10, 0};
+    ls_gelu_forward(&ops_best, LS_GELU_TANH, LS_F32, 0, &none, &guard);
+    ls_add(&ops_best, LS_F32, 0, &none, &none, &guard);
+    ls_dropout(&ops_best, LS_F32, &dropout, &none, &guard);
+    ls_swiglu_forward(&ops_best, LS_F32, 0, 10, &none, &guard);
+    ls_fill_zero(&ops_best, 0, &guard);
+    assert_true(guard == 7);
+    struct ls_token_sum no_rows = {0, 1, 16, false};
+    ls_bias_backward(&ops_best, LS_F32, 1, 1, &none, &no_rows, &guard);
+    assert_true(guard == 0);
+}
+
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+struct bits_values {
+    enum ls_dtype act;
+    int64_t rows, channels;
+    void *x, *dy;
+};
+
+static void run_elementwise(struct ls_ops *ops, int pieces, void *context, void *out)
+{
+    struct bits_values *v = context;
+    size_t bytes = ls_dtype_bytes(v->act);
+    for (int piece = 0; piece < pieces; piece++) {
+        /* Cut after a row count that is no multiple of anything. */
+        int64_t first = piece * 7, rows = pieces == 1 ? v->rows : piece == 0 ? 7 : v->rows - 7;
+        int64_t at = first * v->channels, n = rows * v->channels;
+        char *x = (char *)v->x + (size_t)at * bytes, *dy = (char *)v->dy + (size_t)at * bytes;
+        size_t stride = (size_t)(v->rows * v->channels) * bytes;
+        char *to = (char *)out + (size_t)at * bytes;
+        for (int kind = LS_GELU_TANH; kind <= LS_GELU_ERF; kind++, to += 2 * stride) {
+            ls_gelu_forward(ops, (enum ls_gelu)kind, v->act, n, x, to);
+            ls_gelu_backward(ops, (enum ls_gelu)kind, v->act, n, x, dy, to + stride);
+        }
+        ls_add(ops, v->act, n, x, dy, to);
+        struct ls_dropout dropout = {{{1, 2}}, 0.1f, rows, v->channels, 1000 + first};
+        ls_dropout(ops, v->act, &dropout, x, to + stride);
+        char *swiglu = (char *)out + 6 * stride + (size_t)at * bytes / 2;
+        ls_swiglu_forward(ops, v->act, rows, v->channels / 2, x, swiglu);
+        char *d_swiglu = (char *)out + 7 * stride + (size_t)at * bytes;
+        ls_swiglu_backward(ops, v->act, rows, v->channels / 2, x,
+                           (char *)v->dy + (size_t)at * bytes / 2, d_swiglu);
+    }
+    /* The half that swiglu_forward does not fill. */
+    size_t stride = (size_t)(v->rows * v->channels) * bytes;
+    memset((char *)out + 6 * stride + stride / 2, 0, stride / 2);
+}
+
+static void run_bias(struct ls_ops *ops, int pieces, void *context, void *out)
+{
+    struct bits_values *v = context;
+    /* Cut by columns. */
+    int64_t cut = pieces == 1 ? v->channels : 29;
+    struct ls_token_sum sum = {3, 1, v->rows / 3, false};
+    ls_bias_backward(ops, v->act, cut, v->channels, v->x, &sum, out);
+    if (pieces == 2)
+        ls_bias_backward(ops, v->act, v->channels - cut, v->channels,
+                         (char *)v->x + (size_t)cut * ls_dtype_bytes(v->act), &sum,
+                         (float *)out + cut);
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    for (int a = 0; a < 2; a++) {
+        int64_t rows = 63, channels = 602, count = rows * channels;
+        struct bits_values v = {acts[a], rows, channels, values_normal(1, acts[a], count, 2),
+                                values_normal(2, acts[a], count, 2)};
+        struct bits_case elementwise = {"elementwise", 8 * (size_t)count * ls_dtype_bytes(acts[a]),
+                                        false, run_elementwise, &v};
+        assert_bits_same(&elementwise);
+        struct bits_case bias = {"bias", (size_t)channels * 4, false, run_bias, &v};
+        assert_bits_same(&bias);
+        free(v.x), free(v.dy);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_gelu_far_out),
+        cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_bias_backward_is_the_ordered_sum),
+        cmocka_unit_test(test_dropout_is_philox_by_token_and_channel),
+        cmocka_unit_test(test_dropout_statistics_and_backward),
+        cmocka_unit_test(test_add_and_casts),
+        cmocka_unit_test(test_nothing_is_allowed),
+        cmocka_unit_test(test_bits),
+    };
+    return cmocka_run_group_tests_name("pointwise", tests, group_setup, group_teardown);
+}

@@ -1,0 +1,81 @@
+#include "scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int scratch_setup(void **state)
+{
+    const char *base = getenv("TMPDIR");
+    char *directory = malloc(4096);
+    snprintf(directory, 4096, "%s/lockstep-test-XXXXXX", base ? base : "/tmp");
+    *state = directory;
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    (void)status, (void)type, (void)place;
+    return remove(path);
+}
+
+int scratch_teardown(void **state)
+{
+    int failed = nftw(*state, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    free(*state);
+    return failed;
+}
+
+const char *scratch_path(const char *directory, const char *name)
+{
+    static char paths[4][4096];
+    static int turn;
+    char *path = paths[turn++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", directory, name);
+    return path;
+}
+
+void scratch_write(const char *path, const void *data, size_t bytes)
+{
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    assert_int_equal(fwrite(data, 1, bytes, out), bytes);
+    assert_int_equal(fclose(out), 0);
+}
+
+char *scratch_read(const char *path, size_t *bytes)
+{
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    size_t size = 0, capacity = 1 << 20;
+    char *data = malloc(capacity + 1);
+    for (size_t got; (got = fread(data + size, 1, capacity - size, in)) > 0;) {
+        size += got;
+        if (size == capacity)
+            data = realloc(data, (capacity *= 2) + 1);
+    }
+    fclose(in);
+    data[size] = '\0';
+    if (bytes)
+        *bytes = size;
+    return data;
+}
+
+int scratch_count(const char *directory)
+{
+    DIR *stream = opendir(directory);
+    if (!stream)
+        return 0;
+    int count = 0;
+    while (readdir(stream))
+        count++;
+    closedir(stream);
+    return count - 2; /* "." and ".." */
+}

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Makes test/data/golden/ from the reference tokenizers (Python packages tokenizers and tiktoken).
+
+    tools/golden_tokenizer.py [GPT2_DIR]
+
+GPT2_DIR holds gpt2-vocab.json and gpt2-merges.txt; without it gpt2_cases.txt is left as it is.
+
+  unicode_classes.txt   "L|N|S FIRST LAST": code points (hexadecimal) of \\p{L}, \\p{N} and \\s
+  vocab.json merges.txt a small byte-level BPE, trained here
+  small_cases.txt       "HEX-OF-UTF-8 TAB ids": encoded with it
+  gpt2_cases.txt        the same texts with GPT-2's files
+"""
+import json
+import os
+import random
+import sys
+
+import tiktoken
+from tokenizers import ByteLevelBPETokenizer, Regex, pre_tokenizers
+
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "data", "golden")
+PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+TEXTS = [
+    "", " ", "  ", "\n", "\n\n", " \n ", "a", " a", "  a", "a ", "a  ", "a  b", "a\n\nb", "\ta\t\tb",
+    "Hello, world!", "It's we're I've I'm they'll he'd don't 's 'S 'RE 'sx", "''s'''ll", "'", "x'",
+    "<|endoftext|>", "a<|endoftext|>b", "12 345 6789", "3.14e-10 0x1F ½ ² Ⅷ ٣٤٥ 一二三", "a1b2 c3",
+    "naïve café Ünïcödé ﬁ ß", "e\u0301 a\u0308\u0323", "Ελληνικά кириллица עברית العربية हिन्दी ไทย",
+    "中文字符 日本語テキスト 한국어", "😀 👩‍👩‍👧‍👦 🇩🇪 👍🏽", "a\u00a0b\u2003c\u3000d\u1680e\u202ff\u205fg", "a\u0085b\u2028c\u2029d",
+    "a\u180eb \u180e c", "a\u001cb\u001dc\u001ed\u001fe", "a\u200bb\u200dc\ufeffd", "\u0000\u0001\u007f\u0080",
+    "\uffff\ufffd\U0010ffff\U000e0001", "\U0001c000 \U00031350x \U000143fa1 \U0001e4f0\U00016d70",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "the" * 60, "=" * 70, " " * 70, "\n" * 70 + "x", "é" * 60, "中" * 40,
+    "if (x == 0) {\n\treturn  y->z[i++];\n}\r\n", "https://example.org/a?b=c&d=%20#e", "A\u0300\u0301\u0302 b",
+]
+
+
+def random_texts(count):
+    """Short texts of characters from every plane, with much white space and many apostrophes."""
+    rng = random.Random(2019)
+    tops = [0x80, 0x80, 0x250, 0x3000, 0x10000, 0x20000, 0x110000]
+    texts = []
+    for _ in range(count):
+        text = ""
+        while len(text) < 24:
+            kind = rng.random()
+            if kind < 0.25:
+                text += rng.choice(" \n\t\r\u00a0\u2009")
+            elif kind < 0.35:
+                text += rng.choice(["'s", "'ll", "'re", "'", "12", "the", "<|endoftext|>"])
+            else:
+                code = rng.randrange(rng.choice(tops))
+                text += "" if 0xD800 <= code < 0xE000 else chr(code)
+        texts.append(text)
+    return texts
+
+
+def byte_characters():
+    own = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in own]
+    return {**{chr(b): b for b in own}, **{chr(256 + n): b for n, b in enumerate(others)}}
+
+
+def write_classes():
+    with open(os.path.join(GOLDEN, "unicode_classes.txt"), "w") as out:
+        for name, pattern in [("L", r"\p{L}"), ("N", r"\p{N}"), ("S", r"\s")]:
+            split = pre_tokenizers.Split(Regex(pattern), "removed")
+            first = None
+            for code in range(0x110001):
+                known = code < 0x110000 and not 0xD800 <= code < 0xE000
+                inside = known and not split.pre_tokenize_str(chr(code))
+                if inside and first is None:
+                    first = code
+                if not inside and first is not None:
+                    out.write(f"{name} {first:x} {code - 1:x}\n")
+                    first = None
+
+
+def write_cases(name, vocab, merges):
+    """Both references must agree before a case is written."""
+    byte_of = byte_characters()
+    with open(vocab, encoding="utf-8") as file:
+        ids = json.load(file)
+    ranks = {bytes(byte_of[c] for c in t): i for t, i in ids.items() if t != "<|endoftext|>"}
+    huggingface = ByteLevelBPETokenizer(vocab, merges)
+    openai = tiktoken.Encoding(name, pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
+    with open(os.path.join(GOLDEN, name + "_cases.txt"), "w") as out:
+        for text in TEXTS + random_texts(200):
+            expected = openai.encode_ordinary(text)
+            assert huggingface.encode(text).ids == expected, text
+            out.write(text.encode().hex() + "\t" + " ".join(map(str, expected)) + "\n")
+
+
+def write_small():
+    trainer = ByteLevelBPETokenizer()
+    trainer.train_from_iterator(TEXTS + [__doc__, PATTERN] * 3, vocab_size=600, min_frequency=2,
+                                show_progress=False)
+    model = json.loads(trainer._tokenizer.to_str())["model"]
+    # As in GPT-2: bytes, then merges in their order (so that an id is a rank), then the special one.
+    tokens = sorted(model["vocab"], key=model["vocab"].get) + ["<|endoftext|>"]
+    vocab, merges = (os.path.join(GOLDEN, f) for f in ("vocab.json", "merges.txt"))
+    with open(vocab, "w") as out:
+        json.dump({token: i for i, token in enumerate(tokens)}, out, separators=(",", ":"))
+        out.write("\n")
+    with open(merges, "w", encoding="utf-8") as out:
+        out.write("#version: 0.2\n")
+        for merge in model["merges"]:
+            out.write((merge if isinstance(merge, str) else " ".join(merge)) + "\n")
+    write_cases("small", vocab, merges)
+
+
+def main():
+    os.makedirs(GOLDEN, exist_ok=True)
+    write_classes()
+    write_small()
+    if len(sys.argv) > 1:
+        write_cases("gpt2", os.path.join(sys.argv[1], "gpt2-vocab.json"),
+                    os.path.join(sys.argv[1], "gpt2-merges.txt"))
+
+
+if __name__ == "__main__":
+    main()
