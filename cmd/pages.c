@@ -98,10 +98,10 @@ static const struct cmd_page pages[] = {
      "kernels; `bench step`: whole training steps. Each compares with the machine's own limit, "
      "measured in the same run.",
      none, NULL},
-    {"bench gemm", "[key=value]...", "measure matrix products",
+    {"bench gemm", "[threads=N] [dtype=bf16|fp32] [isa=NAME]", "measure matrix products",
      "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one large "
      "oneDNN product measured in turns with them.",
-     none, "lockstep bench gemm\n"},
+     none, "lockstep bench gemm threads=1 dtype=fp32\n"},
     {"bench comm", "[ranks=N] [bytes=N]", "measure collectives",
      "Prints time and bandwidth of an all-reduce for a range of sizes, beside the bandwidth of a "
      "copy; under mpirun, beside MPI_Allreduce.",
