@@ -6,7 +6,7 @@
 /* h = x + residual (rounded to act once; residual NULL: h = x, then `sum` is not written)
  * LayerNorm (Ba, Kiros, Hinton 2016): y = (h - mean) * rstd * weight + bias, rstd = 1/sqrt(var + eps)
  * RMSNorm (Zhang, Sennrich 2019):     y = h * rstd * weight,                 rstd = 1/sqrt(mean(h^2) + eps)
- * Statistics and arithmetic in float32; row sums in 16 interleaved lanes, lanes by a fixed tree.
+ * Statistics and arithmetic in float32; row sums in 64 interleaved lanes, lanes by a fixed tree.
  * Saved: mean [M] (LayerNorm), rstd [M]. */
 struct ls_norm {
     int64_t rows, channels;  /* M, C */

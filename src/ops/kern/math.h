@@ -16,35 +16,65 @@ union math_float {
     uint32_t u;
 };
 
-/* e^x within 1.1 ulp (subnormal results included); NaN stays NaN, overflow is inf, underflow 0.
- * x = n ln 2 + r, |r| <= ln 2 / 2 (Cody, Waite 1980: ln 2 in two parts, the first with a short
- * significand), e^r = 1 + r + r^2 g(r) with g of degree 4 fitted to the least largest relative
- * error (3e-9), and 2^n multiplied in two halves so that n may be -150 to 128. */
-static inline float math_exp(float x)
+/* e^r for |r| <= ln 2 / 2: 1 + r + r^2 g(r), g of degree 4 fitted to the least largest relative error
+ * (3e-9). */
+static inline float math_exp_reduced(float r)
 {
-    x = x > 89.0f ? 89.0f : x;
-    x = x < -104.0f ? -104.0f : x;
-    /* Adding 1.5 * 2^23 leaves n, rounded to nearest, in the low bits. */
-    union math_float shifted = {__builtin_fmaf(x, 1.44269504f, 12582912.0f)}, low, high;
-    float n = shifted.f - 12582912.0f;
-    float r = __builtin_fmaf(n, -0x1.62e4p-1f, x);
-    r = __builtin_fmaf(n, -0x1.7f7d1cp-20f, r);
     float g = 1.3814467e-3f;
     g = __builtin_fmaf(g, r, 8.3687804e-3f);
     g = __builtin_fmaf(g, r, 4.1668394e-2f);
     g = __builtin_fmaf(g, r, 0.16666520f);
     g = __builtin_fmaf(g, r, 0.49999993f);
-    float e = __builtin_fmaf(r * r, g, r) + 1.0f;
+    return __builtin_fmaf(r * r, g, r) + 1.0f;
+}
+
+/* x = n ln 2 + r with n whole, |r| <= ln 2 / 2 (Cody, Waite 1980: ln 2 in two parts, the first with a
+ * short significand). Returns r; n lies in the low bits of *shifted, to which adding 1.5 * 2^23 put
+ * it, rounded to nearest. */
+static inline float math_exp_reduce(float x, union math_float *shifted)
+{
+    shifted->f = __builtin_fmaf(x, 1.44269504f, 12582912.0f);
+    float n = shifted->f - 12582912.0f;
+    return __builtin_fmaf(n, -0x1.7f7d1cp-20f, __builtin_fmaf(n, -0x1.62e4p-1f, x));
+}
+
+/* e^x within 1.1 ulp (subnormal results included); NaN stays NaN, overflow is inf, underflow 0. 2^n is
+ * multiplied in two halves so that n may be -150 to 128. */
+static inline float math_exp(float x)
+{
+    x = x > 89.0f ? 89.0f : x;
+    x = x < -104.0f ? -104.0f : x;
+    union math_float shifted, low, high;
+    float e = math_exp_reduced(math_exp_reduce(x, &shifted));
     int32_t whole = (int32_t)(shifted.u - 0x4b400000u), half = whole >> 1;
     low.u = (uint32_t)(half + 127) << 23;
     high.u = (uint32_t)(whole - half + 127) << 23;
     return e * low.f * high.f;
 }
 
-/* 1 / (1 + e^-x) within 3 ulp for x > -17; below, the error of -x's rounding grows with |x|. */
+/* Where the range is known, 2^n is one multiplication: e^x for |x| <= 87, so n + 127 is a valid
+ * exponent. The shift drops all of `shifted` but n. */
+static inline float math_exp_in_range(float x)
+{
+    union math_float shifted, scale;
+    float e = math_exp_reduced(math_exp_reduce(x, &shifted));
+    scale.u = (shifted.u << 23) + 0x3f800000u;
+    return e * scale.f;
+}
+
+/* e^x for x <= 0 as softmax needs it: 0 below -87, NaN for NaN. */
+static inline float math_exp_nonpositive(float x)
+{
+    float e = math_exp_in_range(x);
+    return x < -87.0f ? 0.0f : e;
+}
+
+/* 1 / (1 + e^-x) within 3 ulp for -17 < x; further down the relative error grows as x does, and below
+ * -87 the value stays at that of -87, 1.6e-38. */
 static inline float math_sigmoid(float x)
 {
-    return 1.0f / (1.0f + math_exp(-x));
+    float y = x > 87.0f ? -87.0f : -x;
+    return 1.0f / (1.0f + math_exp_in_range(y > 87.0f ? 87.0f : y));
 }
 
 /* Standard normal distribution function. For a >= 0, Phi(-a) = t exp(P(t) - a^2/2), t = 1/(1 + 0.35

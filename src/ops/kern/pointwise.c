@@ -104,7 +104,7 @@ static void add(enum ls_dtype act, int64_t count, const void *x, const void *z, 
 static void cast_f32_to_bf16(int64_t count, const float *restrict x, ls_bf16 *restrict y)
 {
     for (int64_t i = 0; i < count; i++)
-        y[i] = ls_f32_to_bf16(x[i]);
+        y[i] = block_round(x[i]);
 }
 
 static void cast_bf16_to_f32(int64_t count, const ls_bf16 *restrict x, float *restrict y)
