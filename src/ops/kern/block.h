@@ -27,6 +27,13 @@ static inline const float *block_read(enum ls_dtype act, const void *x, int64_t 
     return buffer;
 }
 
+static inline void block_prefetch(enum ls_dtype act, const void *x, int64_t at, int64_t n)
+{
+    int64_t bytes = act == LS_BF16 ? 2 : 4;
+    for (int64_t k = 0; k < n * bytes; k += 64)
+        __builtin_prefetch((const char *)x + at * bytes + k);
+}
+
 /* ls_f32_to_bf16, with the NaN told by a comparison of floats, which compilers vectorise into less. */
 static inline ls_bf16 block_round(float x)
 {

@@ -3,8 +3,8 @@
  * vectorises and gives the same bits in every lane, tail and instruction set. test/ops/test_math.c
  * holds them to the errors named here.
  *
- * tanh and erf do not appear: GELU needs (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), which is
- * math_sigmoid(2u), and (1 + erf(x / sqrt 2)) / 2, which is math_normal_cdf(x). Both keep their
+ * tanh and erf do not appear: GELU needs (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), a
+ * sigmoid, and (1 + erf(x / sqrt 2)) / 2, which is math_normal_cdf(x). Both keep their
  * relative precision where the sum with 1 would lose it. */
 #ifndef OPS_KERN_MATH_H
 #define OPS_KERN_MATH_H
@@ -20,12 +20,13 @@ union math_float {
  * (3e-9). */
 static inline float math_exp_reduced(float r)
 {
-    float g = 1.3814467e-3f;
-    g = __builtin_fmaf(g, r, 8.3687804e-3f);
-    g = __builtin_fmaf(g, r, 4.1668394e-2f);
-    g = __builtin_fmaf(g, r, 0.16666520f);
-    g = __builtin_fmaf(g, r, 0.49999993f);
-    return __builtin_fmaf(r * r, g, r) + 1.0f;
+    float e = 1.3814467e-3f;
+    e = __builtin_fmaf(e, r, 8.3687804e-3f);
+    e = __builtin_fmaf(e, r, 4.1668394e-2f);
+    e = __builtin_fmaf(e, r, 0.16666520f);
+    e = __builtin_fmaf(e, r, 0.49999993f);
+    e = __builtin_fmaf(e, r, 1.0f);
+    return __builtin_fmaf(e, r, 1.0f);
 }
 
 /* x = n ln 2 + r with n whole, |r| <= ln 2 / 2 (Cody, Waite 1980: ln 2 in two parts, the first with a
@@ -52,29 +53,41 @@ static inline float math_exp(float x)
     return e * low.f * high.f;
 }
 
-/* Where the range is known, 2^n is one multiplication: e^x for |x| <= 87, so n + 127 is a valid
- * exponent. The shift drops all of `shifted` but n. */
-static inline float math_exp_in_range(float x)
+/* e^x for x <= 0 as softmax needs it: 0 below -87, NaN for NaN. As 2^n is then normal, it takes one
+ * multiplication; the shift drops all of `shifted` but n. */
+static inline float math_exp_nonpositive(float x)
 {
     union math_float shifted, scale;
     float e = math_exp_reduced(math_exp_reduce(x, &shifted));
     scale.u = (shifted.u << 23) + 0x3f800000u;
-    return e * scale.f;
-}
-
-/* e^x for x <= 0 as softmax needs it: 0 below -87, NaN for NaN. */
-static inline float math_exp_nonpositive(float x)
-{
-    float e = math_exp_in_range(x);
+    e *= scale.f;
     return x < -87.0f ? 0.0f : e;
 }
 
-/* 1 / (1 + e^-x) within 3 ulp for -17 < x; further down the relative error grows as x does, and below
- * -87 the value stays at that of -87, 1.6e-38. */
+/* 2^x within 1.1 ulp for |x| <= 125, which x is clamped to. x = n + r exactly, and 2^r is 1 + r q(r) with
+ * q of degree 5 fitted to the least largest relative error (2e-9). */
+static inline float math_exp2_clamped(float x)
+{
+    x = x > 125.0f ? 125.0f : x;
+    x = x < -125.0f ? -125.0f : x;
+    union math_float shifted = {x + 12582912.0f}, scale;
+    float r = x - (shifted.f - 12582912.0f);
+    float e = 1.5353258e-4f;
+    e = __builtin_fmaf(e, r, 1.3399003e-3f);
+    e = __builtin_fmaf(e, r, 9.6184386e-3f);
+    e = __builtin_fmaf(e, r, 5.5503322e-2f);
+    e = __builtin_fmaf(e, r, 0.24022648f);
+    e = __builtin_fmaf(e, r, 0.69314720f);
+    e = __builtin_fmaf(e, r, 1.0f);
+    scale.u = (shifted.u << 23) + 0x3f800000u;
+    return e * scale.f;
+}
+
+/* 1 / (1 + e^-x) within 4 ulp for x > -2; further down the relative error is about |x| 2^-24, and below
+ * -86 the value stays at 2^-125. */
 static inline float math_sigmoid(float x)
 {
-    float y = x > 87.0f ? -87.0f : -x;
-    return 1.0f / (1.0f + math_exp_in_range(y > 87.0f ? 87.0f : y));
+    return 1.0f / (1.0f + math_exp2_clamped(-1.44269504f * x));
 }
 
 /* Standard normal distribution function. For a >= 0, Phi(-a) = t exp(P(t) - a^2/2), t = 1/(1 + 0.35
@@ -96,14 +109,14 @@ static inline float math_normal_cdf(float x)
     p = __builtin_fmaf(p, t, 0.38688998f);
     p = __builtin_fmaf(p, t, 0.99882193f);
     p = __builtin_fmaf(p, t, -1.9687031f);
-    float tail = t * math_exp(__builtin_fmaf(-0.5f * a, a, p));
+    float tail = t * math_exp_nonpositive(__builtin_fmaf(-0.5f * a, a, p));
     return x < 0.0f ? tail : 1.0f - tail;
 }
 
 /* Standard normal density. */
 static inline float math_normal_density(float x)
 {
-    return 0.39894228f * math_exp(-0.5f * x * x);
+    return 0.39894228f * math_exp_nonpositive(-0.5f * x * x);
 }
 
 /* ln x for x > 0 (0 gives -inf; inf and NaN stay), rounded once from double: ln m = 2 atanh s,

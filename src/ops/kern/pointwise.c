@@ -3,9 +3,13 @@
 #include "ops/kern/block.h"
 #include "ops/kern/math.h"
 
-/* sqrt(2 / pi) */
-#define GELU_SLOPE 0.79788456f
-#define GELU_CUBIC 0.044715f
+/* tanh form: with u = sqrt(2/pi) (x + 0.044715 x^3), (1 + tanh u) / 2 = 1 / (1 + 2^t), where
+ * t = -2 u log2(e) = x (A x^2 + B). */
+#define GELU_A -0.10294324f
+#define GELU_B -2.3022082f
+/* 2 x du/dx = x (C x^2 + D) */
+#define GELU_C 0.21406445f
+#define GELU_D 1.5957691f
 
 static void gelu_forward(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
                          void *y)
@@ -16,8 +20,8 @@ static void gelu_forward(enum ls_gelu kind, enum ls_dtype act, int64_t count, co
         const float *in = block_read(act, x, at, n, x_buffer);
         if (kind == LS_GELU_TANH)
             for (int64_t i = 0; i < n; i++) {
-                float v = in[i], u = GELU_SLOPE * v * __builtin_fmaf(GELU_CUBIC * v, v, 1.0f);
-                out[i] = v * math_sigmoid(2.0f * u);
+                float v = in[i], t = v * __builtin_fmaf(GELU_A * v, v, GELU_B);
+                out[i] = v / (1.0f + math_exp2_clamped(t));
             }
         else
             for (int64_t i = 0; i < n; i++)
@@ -26,7 +30,7 @@ static void gelu_forward(enum ls_gelu kind, enum ls_dtype act, int64_t count, co
     }
 }
 
-/* tanh form, with s = (1 + tanh u) / 2 and ds/du = 2 s (1 - s): y' = s + x 2 s (1 - s) u'.
+/* tanh form, with s = (1 + tanh u) / 2 and ds/du = 2 s (1 - s): y' = s + s (1 - s) 2 x du/dx.
  * erf form: y' = Phi(x) + x phi(x). */
 static void gelu_backward(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
                           const void *dy, void *dx)
@@ -38,16 +42,15 @@ static void gelu_backward(enum ls_gelu kind, enum ls_dtype act, int64_t count, c
         const float *grad = block_read(act, dy, at, n, dy_buffer);
         if (kind == LS_GELU_TANH)
             for (int64_t i = 0; i < n; i++) {
-                float v = in[i], v2 = GELU_CUBIC * v * v;
-                float u = GELU_SLOPE * v * (1.0f + v2);
-                float du = GELU_SLOPE * __builtin_fmaf(3.0f, v2, 1.0f);
-                float s = math_sigmoid(2.0f * u);
-                out[i] = grad[i] * __builtin_fmaf(2.0f * v * du, s * (1.0f - s), s);
+                float v = in[i], v2 = v * v;
+                float s = 1.0f / (1.0f + math_exp2_clamped(v * __builtin_fmaf(GELU_A, v2, GELU_B)));
+                float rise = s * v * __builtin_fmaf(GELU_C, v2, GELU_D);
+                out[i] = grad[i] * __builtin_fmaf(1.0f - s, rise, s);
             }
         else
             for (int64_t i = 0; i < n; i++)
-                out[i] = grad[i] *
-                         __builtin_fmaf(in[i], math_normal_density(in[i]), math_normal_cdf(in[i]));
+                out[i] = grad[i] * __builtin_fmaf(in[i], math_normal_density(in[i]),
+                                                  math_normal_cdf(in[i]));
         block_write(act, out, n, dx, at);
     }
 }
