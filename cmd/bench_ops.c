@@ -29,12 +29,15 @@ struct bench {
 };
 
 /* Buffer i. */
-static void *at(struct bench *b, int i) { return b->base + (size_t)i * b->bytes; }
+static void *at(struct bench *b, int i)
+{
+    return b->base + (size_t)i * b->bytes;
+}
 
 static struct ls_norm norm_of(struct bench *b)
 {
-    return (struct ls_norm){ROWS, CHANNELS, LS_BF16, 1e-5f, at(b, 5), at(b, 5), b->row,
-                            b->row + ROWS};
+    return (struct ls_norm){ROWS,     CHANNELS, LS_BF16, 1e-5f,
+                            at(b, 5), at(b, 5), b->row,  b->row + ROWS};
 }
 
 static const struct ls_token_sum token_sum = {SEQUENCES, 1, TOKENS, false};
@@ -157,7 +160,10 @@ static void cast_to_bf16(struct bench *b)
 {
     ls_cast_f32_to_bf16(&b->ops, PARAMETERS, at(b, 0), at(b, 1));
 }
-static void tree_add(struct bench *b) { ls_tree_add(&b->ops, PARAMETERS, at(b, 0), at(b, 1)); }
+static void tree_add(struct bench *b)
+{
+    ls_tree_add(&b->ops, PARAMETERS, at(b, 0), at(b, 1));
+}
 
 /* bytes: what must be read and written once. */
 static const struct row {
@@ -165,23 +171,23 @@ static const struct row {
     void (*run)(struct bench *b);
     double bytes;
 } table[] = {
-    {"layernorm forward", layernorm_forward, 8.0 * ROWS * CHANNELS},
-    {"layernorm backward input", layernorm_backward_input, 8.0 * ROWS * CHANNELS},
-    {"layernorm backward weight", layernorm_backward_weight, 4.0 * ROWS * CHANNELS},
-    {"rmsnorm backward input", rmsnorm_backward_input, 8.0 * ROWS * CHANNELS},
-    {"bias backward", bias_backward, 2.0 * ROWS * FFN},
-    {"gelu forward", gelu_forward, 4.0 * ROWS * FFN},
-    {"gelu backward", gelu_backward, 6.0 * ROWS * FFN},
-    {"gelu erf forward", gelu_erf_forward, 4.0 * ROWS * FFN},
-    {"swiglu forward", swiglu_forward, 3.0 * ROWS * FFN},
-    {"swiglu backward", swiglu_backward, 5.0 * ROWS * FFN},
-    {"add", add, 6.0 * ROWS * CHANNELS},
-    {"dropout", dropout, 4.0 * ROWS * CHANNELS},
-    {"rope", rope, 4.0 * ROWS * CHANNELS},
-    {"cross-entropy", cross_entropy, 4.0 * LOSS_ROWS * PADDED},
-    {"embedding forward", embedding_forward, 6.0 * ROWS * CHANNELS},
-    {"embedding backward +=", embedding_backward, 10.0 * ROWS * CHANNELS},
-    {"position backward", position_backward, 2.0 * ROWS * CHANNELS},
+    {"layernorm forward", layernorm_forward, 8.0 * ROWS *CHANNELS},
+    {"layernorm backward input", layernorm_backward_input, 8.0 * ROWS *CHANNELS},
+    {"layernorm backward weight", layernorm_backward_weight, 4.0 * ROWS *CHANNELS},
+    {"rmsnorm backward input", rmsnorm_backward_input, 8.0 * ROWS *CHANNELS},
+    {"bias backward", bias_backward, 2.0 * ROWS *FFN},
+    {"gelu forward", gelu_forward, 4.0 * ROWS *FFN},
+    {"gelu backward", gelu_backward, 6.0 * ROWS *FFN},
+    {"gelu erf forward", gelu_erf_forward, 4.0 * ROWS *FFN},
+    {"swiglu forward", swiglu_forward, 3.0 * ROWS *FFN},
+    {"swiglu backward", swiglu_backward, 5.0 * ROWS *FFN},
+    {"add", add, 6.0 * ROWS *CHANNELS},
+    {"dropout", dropout, 4.0 * ROWS *CHANNELS},
+    {"rope", rope, 4.0 * ROWS *CHANNELS},
+    {"cross-entropy", cross_entropy, 4.0 * LOSS_ROWS *PADDED},
+    {"embedding forward", embedding_forward, 6.0 * ROWS *CHANNELS},
+    {"embedding backward +=", embedding_backward, 10.0 * ROWS *CHANNELS},
+    {"position backward", position_backward, 2.0 * ROWS *CHANNELS},
     {"adamw", adamw, 30.0 * PARAMETERS},
     {"sgd", sgd, 22.0 * PARAMETERS},
     {"lion", lion, 22.0 * PARAMETERS},
@@ -256,7 +262,8 @@ int cmd_bench_ops(int argc, char **argv)
     bench.bytes = (size_t)LOSS_ROWS * PADDED * 2;
     size_t lists = ((size_t)ROWS * 4 + VOCABULARY + 1) * 4 + 256;
     int status = ls_ops_init(&bench.ops, threads, (enum ls_isa)isa, &error);
-    if (status == LS_OK && (status = ls_arena_init(&arena, 6 * bench.bytes + lists, &error)) != LS_OK)
+    if (status == LS_OK &&
+        (status = ls_arena_init(&arena, 6 * bench.bytes + lists, &error)) != LS_OK)
         ls_ops_release(&bench.ops);
     if (status != LS_OK) {
         fprintf(stderr, "lockstep bench ops: %s\n", error.text);

@@ -4,8 +4,8 @@
  * arrays that alias nothing, which compilers vectorise.
  *
  * Sums: element i of a row goes to lane i % LANES, in ascending order; lanes are then added in a
- * fixed tree (64 of them, so that additions of several vectors are under way at once). BLOCK is a multiple
- * of LANES, so blocks do not show in the bits. */
+ * fixed tree (64 of them, so that additions of several vectors are under way at once). BLOCK is a
+ * multiple of LANES, so blocks do not show in the bits. */
 #ifndef OPS_KERN_BLOCK_H
 #define OPS_KERN_BLOCK_H
 
@@ -34,7 +34,8 @@ static inline void block_prefetch(enum ls_dtype act, const void *x, int64_t at, 
         __builtin_prefetch((const char *)x + at * bytes + k);
 }
 
-/* ls_f32_to_bf16, with the NaN told by a comparison of floats, which compilers vectorise into less. */
+/* ls_f32_to_bf16, with the NaN told by a comparison of floats, which compilers vectorise into less.
+ */
 static inline ls_bf16 block_round(float x)
 {
     union {

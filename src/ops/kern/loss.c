@@ -68,7 +68,8 @@ static void row_gradient(const struct ls_cross_entropy *op, void *z, int64_t fro
         for (int64_t i = 0; i < n; i++)
             out[i] = math_exp_nonpositive(in[i] - max) * inverse * scale;
         if (target >= at && target < at + n)
-            out[target - at] = (math_exp_nonpositive(in[target - at] - max) * inverse - 1.0f) * scale;
+            out[target - at] =
+                (math_exp_nonpositive(in[target - at] - max) * inverse - 1.0f) * scale;
         block_write(op->act, out, n, z, from + at);
     }
 }

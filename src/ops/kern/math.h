@@ -16,8 +16,8 @@ union math_float {
     uint32_t u;
 };
 
-/* e^r for |r| <= ln 2 / 2: 1 + r + r^2 g(r), g of degree 4 fitted to the least largest relative error
- * (3e-9). */
+/* e^r for |r| <= ln 2 / 2: 1 + r + r^2 g(r), g of degree 4 fitted to the least largest relative
+ * error (3e-9). */
 static inline float math_exp_reduced(float r)
 {
     float e = 1.3814467e-3f;
@@ -29,9 +29,9 @@ static inline float math_exp_reduced(float r)
     return __builtin_fmaf(e, r, 1.0f);
 }
 
-/* x = n ln 2 + r with n whole, |r| <= ln 2 / 2 (Cody, Waite 1980: ln 2 in two parts, the first with a
- * short significand). Returns r; n lies in the low bits of *shifted, to which adding 1.5 * 2^23 put
- * it, rounded to nearest. */
+/* x = n ln 2 + r with n whole, |r| <= ln 2 / 2 (Cody, Waite 1980: ln 2 in two parts, the first with
+ * a short significand). Returns r; n lies in the low bits of *shifted, to which adding 1.5 * 2^23
+ * put it, rounded to nearest. */
 static inline float math_exp_reduce(float x, union math_float *shifted)
 {
     shifted->f = __builtin_fmaf(x, 1.44269504f, 12582912.0f);
@@ -39,8 +39,8 @@ static inline float math_exp_reduce(float x, union math_float *shifted)
     return __builtin_fmaf(n, -0x1.7f7d1cp-20f, __builtin_fmaf(n, -0x1.62e4p-1f, x));
 }
 
-/* e^x within 1.1 ulp (subnormal results included); NaN stays NaN, overflow is inf, underflow 0. 2^n is
- * multiplied in two halves so that n may be -150 to 128. */
+/* e^x within 1.1 ulp (subnormal results included); NaN stays NaN, overflow is inf, underflow 0. 2^n
+ * is multiplied in two halves so that n may be -150 to 128. */
 static inline float math_exp(float x)
 {
     x = x > 89.0f ? 89.0f : x;
@@ -64,8 +64,8 @@ static inline float math_exp_nonpositive(float x)
     return x < -87.0f ? 0.0f : e;
 }
 
-/* 2^x within 1.1 ulp for |x| <= 125, which x is clamped to. x = n + r exactly, and 2^r is 1 + r q(r) with
- * q of degree 5 fitted to the least largest relative error (2e-9). */
+/* 2^x within 1.1 ulp for |x| <= 125, which x is clamped to. x = n + r exactly, and 2^r is 1 + r
+ * q(r) with q of degree 5 fitted to the least largest relative error (2e-9). */
 static inline float math_exp2_clamped(float x)
 {
     x = x > 125.0f ? 125.0f : x;
@@ -83,8 +83,8 @@ static inline float math_exp2_clamped(float x)
     return e * scale.f;
 }
 
-/* 1 / (1 + e^-x) within 4 ulp for x > -2; further down the relative error is about |x| 2^-24, and below
- * -86 the value stays at 2^-125. */
+/* 1 / (1 + e^-x) within 4 ulp for x > -2; further down the relative error is about |x| 2^-24, and
+ * below -86 the value stays at 2^-125. */
 static inline float math_sigmoid(float x)
 {
     return 1.0f / (1.0f + math_exp2_clamped(-1.44269504f * x));

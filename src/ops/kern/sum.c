@@ -105,7 +105,7 @@ static void norm_weight(const struct ls_norm *norm, const void *h, const void *d
 {
     struct partials partials;
     for (int64_t at = begin; at < end; at += BLOCK) {
-        struct columns columns = {norm, norm->act, norm->channels, at, block_length(at, end),
+        struct columns columns = {norm, norm->act, norm->channels, at,        block_length(at, end),
                                   h,    dy,        d_bias != NULL, norm->rows};
         sum_columns(&columns, sum, &partials);
         deliver(partials.entry[0], sum->accumulate, columns.width, d_weight + at);
