@@ -13,15 +13,16 @@ void ls_gelu_forward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, i
 void ls_gelu_backward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, int64_t count,
                       const void *x, const void *dy, void *dx);
 
-/* SwiGLU, y = silu(gate) * up (Shazeer 2020). gate_up [rows, 2F] holds gate in columns [0, F) and up
- * in [F, 2F), as one stacked product writes them; y, dy [rows, F]; d_gate_up [rows, 2F]; all act. d_gate_up may be gate_up. */
+/* SwiGLU, y = silu(gate) * up (Shazeer 2020). gate_up [rows, 2F] holds gate in columns [0, F) and
+ * up in [F, 2F), as one stacked product writes them; y, dy [rows, F]; d_gate_up [rows, 2F]; all
+ * act. d_gate_up may be gate_up. */
 void ls_swiglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
                        const void *gate_up, void *y);
 void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
                         const void *gate_up, const void *dy, void *d_gate_up);
 
-/* d_bias[n] = (or +=, sum->accumulate) the column sums of dy [rows, n] act with row distance ld, in the
- * order of ls_token_sum (norm.h); rows = leaves * sequences * tokens. */
+/* d_bias[n] = (or +=, sum->accumulate) the column sums of dy [rows, n] act with row distance ld, in
+ * the order of ls_token_sum (norm.h); rows = leaves * sequences * tokens. */
 struct ls_token_sum;
 void ls_bias_backward(struct ls_ops *ops, enum ls_dtype act, int64_t n, int64_t ld, const void *dy,
                       const struct ls_token_sum *sum, float *d_bias);
@@ -31,10 +32,10 @@ void ls_add(struct ls_ops *ops, enum ls_dtype act, int64_t count, const void *x,
             void *y);
 
 /* Dropout (Srivastava et al. 2014), y = keep ? x / (1 - p) : 0, decided by Philox from key and the
- * global element, so by token and channel, never by rank: with n = first_row + r the row's global token
- * number, word c % 4 of ls_philox(key, {c / 4, 0, low half of n, high half of n}) keeps channel c where
- * ls_uniform_of(word) >= p. The backward is the same call on the gradient. x, y [rows, channels] act; y
- * may be x. 0 <= p < 1. */
+ * global element, so by token and channel, never by rank: with n = first_row + r the row's global
+ * token number, word c % 4 of ls_philox(key, {c / 4, 0, low half of n, high half of n}) keeps
+ * channel c where ls_uniform_of(word) >= p. The backward is the same call on the gradient. x, y
+ * [rows, channels] act; y may be x. 0 <= p < 1. */
 struct ls_dropout {
     struct ls_philox_key key;
     float p;
