@@ -213,6 +213,20 @@ static void query_pack_backward(const struct job *job, const struct attention_qu
     job->kernel->pack_query_backward(&job->shape, &q, &o, &d_o, lse_of(job, b, head, block), query);
 }
 
+/* Rows of a head lie a page or so apart, where no hardware prefetcher follows. So while a query block
+ * visits its key blocks, each visit (the step-th of steps) asks for a part of the rows that are
+ * packed or stored next. */
+static void prefetch(const struct job *job, const struct attention_rows *rows, int64_t step,
+                     int64_t steps)
+{
+    const int64_t line = 64, bytes = job->a->head_dim * (int64_t)ls_dtype_bytes(job->a->act);
+    const int64_t distance = rows->ld * (int64_t)ls_dtype_bytes(job->a->act);
+    const int64_t end = rows->count * (step + 1) / steps;
+    for (int64_t i = rows->count * step / steps; i < end; i++)
+        for (int64_t at = 0; at < bytes; at += line)
+            __builtin_prefetch((const unsigned char *)rows->at + i * distance + at);
+}
+
 /* One thread's share of the workspace. */
 static struct ls_arena thread_arena(const struct ls_ops *ops)
 {
@@ -275,12 +289,21 @@ static void forward_block(const struct job *job, struct forward_room *room, int6
         room->state.max[i] = -INFINITY;
         room->state.sum[i] = 0;
     }
+    struct attention_rows o = rows_of(job, a->o, a->o_ld, b, head, block);
     for (int64_t kb = 0; kb <= block; kb++) {
         struct attention_key key = key_block(job, &room->keys, b, head / job->group, kb, false);
+        prefetch(job, &o, kb, block + 1);
+        if (block + 1 < job->blocks) {
+            const int64_t g = head / job->group;
+            struct attention_rows next[] = {rows_of(job, a->q, a->q_ld, b, head, block + 1),
+                                            rows_of(job, a->k, a->kv_ld, b, g, block + 1),
+                                            rows_of(job, a->v, a->kv_ld, b, g, block + 1)};
+            for (int n = 0; n < 3; n++)
+                prefetch(job, &next[n], kb, block + 1);
+        }
         kernel->forward_pair(&job->shape, &room->query, &key, kb == block, &room->state,
                              room->scratch);
     }
-    struct attention_rows o = rows_of(job, a->o, a->o_ld, b, head, block);
     kernel->forward_store(&job->shape, &room->state, &o, lse_of(job, b, head, block));
 }
 
@@ -397,13 +420,24 @@ static void backward_query(const struct job *job, struct backward_room *room, in
     const int64_t step = (int64_t)(job->sum_bytes / sizeof(float));
     query_pack_backward(job, &room->query, b, head, block);
     memset(room->dq, 0, job->sum_bytes);
+    struct attention_rows d_q = rows_of(job, a->d_q, a->q_ld, b, head, block);
     for (int64_t kb = 0; kb <= block; kb++) {
         struct attention_key key = key_block(job, &room->keys, b, head / job->group, kb, true);
+        prefetch(job, &d_q, kb, block + 1);
+        if (block + 1 < job->blocks) {
+            const int64_t g = head / job->group;
+            struct attention_rows next[] = {rows_of(job, a->q, a->q_ld, b, head, block + 1),
+                                            rows_of(job, a->o, a->o_ld, b, head, block + 1),
+                                            rows_of(job, a->d_o, a->o_ld, b, head, block + 1),
+                                            rows_of(job, a->k, a->kv_ld, b, g, block + 1),
+                                            rows_of(job, a->v, a->kv_ld, b, g, block + 1)};
+            for (int n = 0; n < 5; n++)
+                prefetch(job, &next[n], kb, block + 1);
+        }
         job->kernel->backward_pair(&job->shape, &room->query, &key, kb == block,
                                    dk ? dk + kb * step : NULL, dv ? dv + kb * step : NULL, room->dq,
                                    room->scratch);
     }
-    struct attention_rows d_q = rows_of(job, a->d_q, a->q_ld, b, head, block);
     job->kernel->store_columns(&job->shape, room->dq, a->scale, &d_q);
 }
 
