@@ -213,9 +213,9 @@ static void query_pack_backward(const struct job *job, const struct attention_qu
     job->kernel->pack_query_backward(&job->shape, &q, &o, &d_o, lse_of(job, b, head, block), query);
 }
 
-/* Rows of a head lie a page or so apart, where no hardware prefetcher follows. So while a query block
- * visits its key blocks, each visit (the step-th of steps) asks for a part of the rows that are
- * packed or stored next. */
+/* Rows of a head lie a page or so apart, where no hardware prefetcher follows. So while a query
+ * block visits its key blocks, each visit (the step-th of steps) asks for a part of the rows that
+ * are packed or stored next. */
 static void prefetch(const struct job *job, const struct attention_rows *rows, int64_t step,
                      int64_t steps)
 {

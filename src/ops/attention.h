@@ -95,13 +95,4 @@ extern const struct attention_kernel attention_kernel_avx2, attention_kernel_avx
 extern const struct attention_kernel attention_kernel_amx; /* act bf16 only */
 #endif
 
-/* Whether any query of the block needs its sums rescaled. */
-static inline bool attention_any_rescale(const float rescale[ATTENTION_BLOCK])
-{
-    int differ = 0;
-    for (int i = 0; i < ATTENTION_BLOCK; i++)
-        differ |= rescale[i] != 1.0f;
-    return differ;
-}
-
 #endif

@@ -12,7 +12,6 @@ enum {
     /* Vectors of a register tile: TILE_ROWS x TILE_VECTORS sums, enough to hide the latency of an
      * fma, leave registers for operands. */
     TILE_VECTORS = LANES == 16 ? 4 : 2,
-    EXP2_TERMS = 6,
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -205,6 +204,15 @@ static void mask_diagonal(float *s)
             s[j * BLOCK + i] = -FLT_MAX;
 }
 
+/* Whether any query of the block needs its sums rescaled. */
+static inline bool any_rescale(const float rescale[BLOCK])
+{
+    int differ = 0;
+    for (int i = 0; i < BLOCK; i++)
+        differ |= rescale[i] != 1.0f;
+    return differ;
+}
+
 /* s [BLOCK, BLOCK] = scores^T; becomes p^T relative to the state's maximum. */
 static void softmax_step(float *s, float scale_log2, const struct attention_state *state,
                          float *rescale)
@@ -218,11 +226,11 @@ static void softmax_step(float *s, float scale_log2, const struct attention_stat
         vec sum = vec_set(0.0f);
         for (int64_t j = 0; j < BLOCK; j++) {
             vec t = vec_fma(vec_load(s + j * BLOCK + i), vec_set(scale_log2), -max);
-            vec p = vec_exp2(t, EXP2_TERMS);
+            vec p = vec_exp2(t);
             vec_store(s + j * BLOCK + i, p);
             sum += p;
         }
-        vec factor = vec_exp2(old - max, EXP2_TERMS);
+        vec factor = vec_exp2(old - max);
         vec_store(rescale + i, factor);
         vec_store(state->max + i, max);
         vec_store(state->sum + i, vec_fma(vec_load(state->sum + i), factor, sum));
@@ -239,7 +247,7 @@ static void forward_pair(const struct attention_shape *shape, const struct atten
     if (diagonal)
         mask_diagonal(s);
     softmax_step(s, shape->scale * LOG2_E, state, rescale);
-    if (attention_any_rescale(rescale))
+    if (any_rescale(rescale))
         for (int64_t d = 0; d < shape->padded; d++)
             for (int64_t i = 0; i < BLOCK; i++)
                 state->o[d * BLOCK + i] *= rescale[i];
@@ -266,7 +274,7 @@ static void softmax_backward(float *s, float *dp, float scale_log2,
         for (int64_t i = 0; i < BLOCK; i += LANES) {
             int64_t at = j * BLOCK + i;
             vec t = vec_fma(vec_load(s + at), vec_set(scale_log2), -vec_load(query->lse + i));
-            vec p = vec_exp2(t, EXP2_TERMS);
+            vec p = vec_exp2(t);
             vec_store(s + at, p);
             vec_store(dp + at, p * (vec_load(dp + at) - vec_load(query->delta + i)));
         }
@@ -335,9 +343,9 @@ static void decode(const struct attention_shape *shape, const struct attention_r
             max = p[j] > max ? p[j] : max;
         }
         for (int64_t j = 0; j < BLOCK; j += LANES)
-            vec_store(p + j, vec_exp2(vec_load(p + j) - vec_set(max), EXP2_TERMS));
+            vec_store(p + j, vec_exp2(vec_load(p + j) - vec_set(max)));
         float factor[LANES];
-        vec_store(factor, vec_exp2(vec_set(old) - vec_set(max), EXP2_TERMS));
+        vec_store(factor, vec_exp2(vec_set(old) - vec_set(max)));
         sum = sum * factor[0] + ls_tree_sum(p, BLOCK);
         for (int64_t d = 0; d < padded; d++)
             out[d] *= factor[0];
