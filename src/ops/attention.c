@@ -224,7 +224,7 @@ static void prefetch(const struct job *job, const struct attention_rows *rows, i
     const int64_t end = rows->count * (step + 1) / steps;
     for (int64_t i = rows->count * step / steps; i < end; i++)
         for (int64_t at = 0; at < bytes; at += line)
-            __builtin_prefetch((const unsigned char *)rows->at + i * distance + at);
+            __builtin_prefetch((const unsigned char *)rows->at + i * distance + at, 0, 2);
 }
 
 /* One thread's share of the workspace. */

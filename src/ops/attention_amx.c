@@ -475,25 +475,25 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
                           float *dq, void *scratch)
 {
     float *s = scratch, *dp = s + HALF * HALF;
-    ls_bf16 *p = (ls_bf16 *)(dp + HALF * HALF), *ds = p + HALF * BLOCK;
-    ls_bf16 *ds_paired = ds + HALF * BLOCK;
+    ls_bf16 *p = (ls_bf16 *)(dp + HALF * HALF), *ds = p + BLOCK * BLOCK;
+    ls_bf16 *ds_paired = ds + BLOCK * BLOCK;
     const int64_t padded = shape->padded;
-    for (int64_t j = 0; j < BLOCK; j += HALF) {
-        for (int64_t i = 0; i < BLOCK; i += HALF) {
+    for (int64_t i = 0; i < BLOCK; i += HALF)
+        for (int64_t j = 0; j < BLOCK; j += HALF) {
             multiply(HALF, HALF, padded, left_of(key->k, padded, j),
                      right_of(query->q_columns, BLOCK, i), s, HALF, false);
             multiply(HALF, HALF, padded, left_of(key->v, padded, j),
                      right_of(query->do_columns, BLOCK, i), dp, HALF, false);
             if (diagonal)
                 mask_diagonal(s, HALF, j, HALF, i, HALF);
-            softmax_backward(s, dp, i, shape->scale * LOG2_E, query, p, ds, ds_paired + j * BLOCK);
+            softmax_backward(s, dp, i, shape->scale * LOG2_E, query, p + j * BLOCK, ds + j * BLOCK,
+                             ds_paired + j * BLOCK);
         }
-        if (dk) {
-            multiply(HALF, padded, BLOCK, left_of(p, BLOCK, 0), right_of(query->do_rows, padded, 0),
-                     dv + j * padded, padded, true);
-            multiply(HALF, padded, BLOCK, left_of(ds, BLOCK, 0), right_of(query->q_rows, padded, 0),
-                     dk + j * padded, padded, true);
-        }
+    if (dk) {
+        multiply(BLOCK, padded, BLOCK, left_of(p, BLOCK, 0), right_of(query->do_rows, padded, 0),
+                 dv, padded, true);
+        multiply(BLOCK, padded, BLOCK, left_of(ds, BLOCK, 0), right_of(query->q_rows, padded, 0),
+                 dk, padded, true);
     }
     if (dq)
         multiply(padded, BLOCK, BLOCK, left_of(key->k_turned, BLOCK, 0),
@@ -504,7 +504,7 @@ const struct attention_kernel attention_kernel_amx = {
     .dim_step = 32,
     .element_bytes = sizeof(ls_bf16),
     .key_panels_backward = 3,
-    .scratch_bytes = BLOCK * BLOCK * (sizeof(float) + sizeof(ls_bf16)),
+    .scratch_bytes = 2 * HALF * HALF * sizeof(float) + 3 * BLOCK * BLOCK * sizeof(ls_bf16),
     .begin = tiles_begin,
     .end = tiles_end,
     .pack_query_forward = pack_query_forward,
