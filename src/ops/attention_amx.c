@@ -14,6 +14,7 @@
 
 enum {
     BLOCK = ATTENTION_BLOCK,
+    AHEAD_ROWS = 4,
     HALF = BLOCK / 2, /* a product's scores are made and used in parts of this many rows or columns:
                        * after about half a microsecond without a product the tile unit is slow to
                        * wake, and parts stay in the first cache */
@@ -86,7 +87,7 @@ static inline struct operand right_of(const void *panel, int64_t columns, int64_
 static inline __attribute__((always_inline)) void multiply(int64_t rows, int64_t columns,
                                                            int64_t depth, struct operand a,
                                                            struct operand b, float *c, int64_t ldc,
-                                                           bool add)
+                                                           bool add, struct attention_ahead *ahead)
 {
     const int64_t row = ldc * (int64_t)sizeof(float);
     memory_barrier();
@@ -110,6 +111,7 @@ static inline __attribute__((always_inline)) void multiply(int64_t rows, int64_t
             _tile_stored(1, c0 + 16, row);
             _tile_stored(2, c2, row);
             _tile_stored(3, c2 + 16, row);
+            attention_ahead(ahead, AHEAD_ROWS);
         }
     memory_barrier();
 }
@@ -410,13 +412,14 @@ static bool softmax_step(const float *s, ls_bf16 *p, int64_t first, float scale_
 
 static void forward_pair(const struct attention_shape *shape, const struct attention_query *query,
                          const struct attention_key *key, bool diagonal,
-                         const struct attention_state *state, void *scratch)
+                         const struct attention_state *state, void *scratch,
+                         struct attention_ahead *ahead)
 {
     float *s = scratch, rescale[BLOCK];
     ls_bf16 *p = (ls_bf16 *)(s + BLOCK * BLOCK);
     const int64_t padded = shape->padded;
     multiply(BLOCK, BLOCK, padded, left_of(key->k, padded, 0), right_of(query->q_columns, BLOCK, 0),
-             s, BLOCK, false);
+             s, BLOCK, false, ahead);
     if (diagonal)
         mask_diagonal(s, BLOCK, 0, BLOCK, 0, BLOCK);
     for (int64_t i = 0; i < BLOCK; i += HALF) {
@@ -425,7 +428,7 @@ static void forward_pair(const struct attention_shape *shape, const struct atten
                 for (int64_t lane = i; lane < i + HALF; lane++)
                     state->o[d * BLOCK + lane] *= rescale[lane];
         multiply(padded, HALF, BLOCK, left_of(key->v, BLOCK, 0), right_of(p, BLOCK, i),
-                 state->o + i, BLOCK, true);
+                 state->o + i, BLOCK, true, ahead);
     }
 }
 
@@ -472,7 +475,7 @@ static void softmax_backward(const float *s, const float *dp, int64_t first, flo
 
 static void backward_pair(const struct attention_shape *shape, const struct attention_query *query,
                           const struct attention_key *key, bool diagonal, float *dk, float *dv,
-                          float *dq, void *scratch)
+                          float *dq, void *scratch, struct attention_ahead *ahead)
 {
     float *s = scratch, *dp = s + HALF * HALF;
     ls_bf16 *p = (ls_bf16 *)(dp + HALF * HALF), *ds = p + BLOCK * BLOCK;
@@ -481,9 +484,9 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
     for (int64_t i = 0; i < BLOCK; i += HALF)
         for (int64_t j = 0; j < BLOCK; j += HALF) {
             multiply(HALF, HALF, padded, left_of(key->k, padded, j),
-                     right_of(query->q_columns, BLOCK, i), s, HALF, false);
+                     right_of(query->q_columns, BLOCK, i), s, HALF, false, ahead);
             multiply(HALF, HALF, padded, left_of(key->v, padded, j),
-                     right_of(query->do_columns, BLOCK, i), dp, HALF, false);
+                     right_of(query->do_columns, BLOCK, i), dp, HALF, false, ahead);
             if (diagonal)
                 mask_diagonal(s, HALF, j, HALF, i, HALF);
             softmax_backward(s, dp, i, shape->scale * LOG2_E, query, p + j * BLOCK, ds + j * BLOCK,
@@ -491,13 +494,13 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
         }
     if (dk) {
         multiply(BLOCK, padded, BLOCK, left_of(p, BLOCK, 0), right_of(query->do_rows, padded, 0),
-                 dv, padded, true);
+                 dv, padded, true, ahead);
         multiply(BLOCK, padded, BLOCK, left_of(ds, BLOCK, 0), right_of(query->q_rows, padded, 0),
-                 dk, padded, true);
+                 dk, padded, true, ahead);
     }
     if (dq)
         multiply(padded, BLOCK, BLOCK, left_of(key->k_turned, BLOCK, 0),
-                 right_of(ds_paired, BLOCK, 0), dq, BLOCK, true);
+                 right_of(ds_paired, BLOCK, 0), dq, BLOCK, true, ahead);
 }
 
 const struct attention_kernel attention_kernel_amx = {

@@ -51,13 +51,16 @@ INLINE void tile_multiply(int vectors, int64_t depth, const float *a, int64_t a_
 
 /* c [rows, columns] += a b. rows is a multiple of TILE_ROWS, columns of 16. */
 INLINE void multiply_strided(int64_t rows, int64_t columns, int64_t depth, const float *a,
-                             int64_t a_row, int64_t a_column, const float *b, float *c)
+                             int64_t a_row, int64_t a_column, const float *b, float *c,
+                             struct attention_ahead *ahead)
 {
     int64_t n = 0;
     for (; n + TILE_VECTORS * LANES <= columns; n += TILE_VECTORS * LANES)
-        for (int64_t m = 0; m < rows; m += TILE_ROWS)
+        for (int64_t m = 0; m < rows; m += TILE_ROWS) {
             tile_multiply(TILE_VECTORS, depth, a + m * a_row, a_row, a_column, b + n, columns,
                           c + m * columns + n, columns);
+            attention_ahead(ahead, 1);
+        }
     for (; n < columns; n += LANES)
         for (int64_t m = 0; m < rows; m += TILE_ROWS)
             tile_multiply(1, depth, a + m * a_row, a_row, a_column, b + n, columns,
@@ -66,16 +69,16 @@ INLINE void multiply_strided(int64_t rows, int64_t columns, int64_t depth, const
 
 /* a [rows, depth]. */
 static void multiply(int64_t rows, int64_t columns, int64_t depth, const float *a, const float *b,
-                     float *c)
+                     float *c, struct attention_ahead *ahead)
 {
-    multiply_strided(rows, columns, depth, a, depth, 1, b, c);
+    multiply_strided(rows, columns, depth, a, depth, 1, b, c, ahead);
 }
 
 /* a [depth, rows], used as its transpose. */
 static void multiply_transposed(int64_t rows, int64_t columns, int64_t depth, const float *a,
-                                const float *b, float *c)
+                                const float *b, float *c, struct attention_ahead *ahead)
 {
-    multiply_strided(rows, columns, depth, a, 1, rows, b, c);
+    multiply_strided(rows, columns, depth, a, 1, rows, b, c, ahead);
 }
 
 /* ---- panels ---- */
@@ -239,11 +242,12 @@ static void softmax_step(float *s, float scale_log2, const struct attention_stat
 
 static void forward_pair(const struct attention_shape *shape, const struct attention_query *query,
                          const struct attention_key *key, bool diagonal,
-                         const struct attention_state *state, void *scratch)
+                         const struct attention_state *state, void *scratch,
+                         struct attention_ahead *ahead)
 {
     float *s = scratch, rescale[BLOCK];
     memset(s, 0, BLOCK * BLOCK * sizeof *s);
-    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s);
+    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s, ahead);
     if (diagonal)
         mask_diagonal(s);
     softmax_step(s, shape->scale * LOG2_E, state, rescale);
@@ -251,7 +255,7 @@ static void forward_pair(const struct attention_shape *shape, const struct atten
         for (int64_t d = 0; d < shape->padded; d++)
             for (int64_t i = 0; i < BLOCK; i++)
                 state->o[d * BLOCK + i] *= rescale[i];
-    multiply_transposed(shape->padded, BLOCK, BLOCK, key->v, s, state->o);
+    multiply_transposed(shape->padded, BLOCK, BLOCK, key->v, s, state->o, ahead);
 }
 
 static void forward_store(const struct attention_shape *shape, const struct attention_state *state,
@@ -282,21 +286,21 @@ static void softmax_backward(float *s, float *dp, float scale_log2,
 
 static void backward_pair(const struct attention_shape *shape, const struct attention_query *query,
                           const struct attention_key *key, bool diagonal, float *dk, float *dv,
-                          float *dq, void *scratch)
+                          float *dq, void *scratch, struct attention_ahead *ahead)
 {
     float *s = scratch, *dp = s + BLOCK * BLOCK;
     memset(s, 0, 2 * BLOCK * BLOCK * sizeof *s);
-    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s);
-    multiply(BLOCK, BLOCK, shape->padded, key->v, query->do_columns, dp);
+    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s, ahead);
+    multiply(BLOCK, BLOCK, shape->padded, key->v, query->do_columns, dp, ahead);
     if (diagonal)
         mask_diagonal(s);
     softmax_backward(s, dp, shape->scale * LOG2_E, query);
     if (dk) {
-        multiply(BLOCK, shape->padded, BLOCK, s, query->do_rows, dv);
-        multiply(BLOCK, shape->padded, BLOCK, dp, query->q_rows, dk);
+        multiply(BLOCK, shape->padded, BLOCK, s, query->do_rows, dv, ahead);
+        multiply(BLOCK, shape->padded, BLOCK, dp, query->q_rows, dk, ahead);
     }
     if (dq)
-        multiply_transposed(shape->padded, BLOCK, BLOCK, key->k, dp, dq);
+        multiply_transposed(shape->padded, BLOCK, BLOCK, key->k, dp, dq, ahead);
 }
 
 /* ---- one query ---- */
