@@ -100,11 +100,14 @@ int cmd_args_int(const struct cmd_args *args, const char *option, int64_t min, i
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (errno || end == text || *end || value < min || value > max)
-        return ls_error_set(
-            error, LS_ECONFIG, "%s = %.100s: expected a whole number %s %lld%s%.0lld", option, text,
-            max == INT64_MAX ? "of at least" : "from", (long long)min,
-            max == INT64_MAX ? "" : " to ", max == INT64_MAX ? 0LL : (long long)max);
+    if (errno || end == text || *end || value < min || value > max) {
+        char bounds[64];
+        snprintf(bounds, sizeof bounds, "from %lld to %lld", (long long)min, (long long)max);
+        if (max == INT64_MAX)
+            snprintf(bounds, sizeof bounds, "of at least %lld", (long long)min);
+        return ls_error_set(error, LS_ECONFIG, "%s = %.100s: expected a whole number %s", option,
+                            text, bounds);
+    }
     *out = value;
     return LS_OK;
 }

@@ -53,9 +53,9 @@ const struct ls_tensor_view *ls_safetensors_find(const struct ls_safetensors *fi
 const char *ls_safetensors_metadata(const struct ls_safetensors *file, const char *key);
 /* As find, for a caller who knows what must be there: LS_ECKPT names the tensor that is missing or
  * has another dtype or shape, with both. */
-int ls_safetensors_require(const struct ls_safetensors *file, const char *name,
-                           enum ls_dtype dtype, int dims, const int64_t *shape,
-                           const struct ls_tensor_view **view, struct ls_error *error);
+int ls_safetensors_require(const struct ls_safetensors *file, const char *name, enum ls_dtype dtype,
+                           int dims, const int64_t *shape, const struct ls_tensor_view **view,
+                           struct ls_error *error);
 
 /* ---- writing safetensors -------------------------------------------------------------------- */
 
@@ -81,7 +81,8 @@ int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *p
                                const struct ls_fault *fault, struct ls_error *error);
 /* The tensor whose data the file takes next (entries in descending dtype, then by name), NULL when
  * all are there. It stays the same until all of its bytes were appended. */
-const struct ls_tensor_entry *ls_safetensors_writer_next(const struct ls_safetensors_writer *writer);
+const struct ls_tensor_entry *
+ls_safetensors_writer_next(const struct ls_safetensors_writer *writer);
 /* Appends the next bytes of the next tensor; LS_EINVAL names a tensor that gets too many. Large
  * pieces go to the system straight from data. */
 int ls_safetensors_writer_append(struct ls_safetensors_writer *writer, const void *data,
@@ -104,16 +105,16 @@ int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries,
 /* A checkpoint is the directory RUN/checkpoints/step-%08d/ with
  *   model.safetensors       parameters, F32, by their logical names
  *   optimizer.safetensors   optimizer states: "exp_avg.<parameter>", ...
- *   state.json              the fields below, and size and XXH3-128 of the two files
+ *   state.json              the fields below; size and XXH3-128 of both files; its own digest
  * It is written as step-%08d.tmp/, made durable, and renamed: a directory of the final name is
  * complete. */
 struct ls_checkpoint_state {
-    int64_t step, samples, tokens;  /* done; consumed */
-    double loss_scale;              /* 1 where none is used */
-    const char *recipe_digest;      /* of the recipe's keys */
-    const char *recipe;             /* the resolved recipe, as text */
-    const char *fingerprint;        /* instruction set, library versions, compiler */
-    const char *hash;               /* state hash, hexadecimal; "" where not computed */
+    int64_t step, samples, tokens; /* done; consumed */
+    double loss_scale;             /* 1 where none is used */
+    const char *recipe_digest;     /* of the recipe's keys */
+    const char *recipe;            /* the resolved recipe, as text */
+    const char *fingerprint;       /* instruction set, library versions, compiler */
+    const char *hash;              /* state hash, hexadecimal; "" where not computed */
 };
 enum ls_checkpoint_part { LS_CKPT_MODEL, LS_CKPT_OPTIMIZER };
 

@@ -43,9 +43,21 @@ int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error);
 
 /* Cuts path at the first line whose integer field key is above value, so that a run resumed from
  * an older checkpoint writes each step once. Lines are in the order of that field; lines without it
- * stay where they are. An absent file is success. LS_EDATA names the line that is no JSON object. */
+ * stay where they are. An absent file is success. LS_EDATA names the line that is no JSON object.
+ */
 int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
                             struct ls_error *error);
+
+/* One number of each record over another: the loss over the step. */
+struct ls_series {
+    double *x, *y; /* count each; NaN where the file has null */
+    size_t count;
+};
+/* Reads the records of path that have both keys, in the file's order. A torn last line is left out.
+ * LS_EDATA names the line that is no JSON object. */
+int ls_series_read(struct ls_series *series, const char *path, const char *x_key, const char *y_key,
+                   struct ls_error *error);
+void ls_series_release(struct ls_series *series);
 
 /* ---- TensorBoard ---------------------------------------------------------------------------- */
 
@@ -106,10 +118,7 @@ int ls_prometheus_write(FILE *out, const struct ls_metric *metrics, size_t count
 
 /* ---- the picture of the loss ---------------------------------------------------------------- */
 
-struct ls_series {
-    const double *step, *loss; /* count each; points that are not finite are left out */
-    size_t count;
-};
+/* x is the step, y the loss; points that are not finite are left out. */
 struct ls_loss_plot {
     const char *title;
     struct ls_series train;      /* a line */

@@ -11,8 +11,8 @@
 
 enum {
     BUFFER_BYTES = 1 << 20,
-    WRITE_BYTES_MAX = 8 << 20,      /* one write(2): well under the kernel's 2 GiB limit */
-    WRITEBACK_BYTES = 32 << 20,     /* the disk starts early, so that fsync has little to wait for */
+    WRITE_BYTES_MAX = 8 << 20,  /* one write(2): well under the kernel's 2 GiB limit */
+    WRITEBACK_BYTES = 32 << 20, /* the disk starts early, so that fsync has little to wait for */
 };
 
 int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const struct ls_fault *fault,
@@ -20,8 +20,8 @@ int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const str
 {
     *file = (struct ls_atomic_file){.fd = -1, .fault = fault};
     int length = snprintf(file->path, sizeof file->path, "%s", path);
-    int length_temporary = snprintf(file->temporary, sizeof file->temporary, "%s.tmp-%ld", path,
-                                    (long)getpid());
+    int length_temporary =
+        snprintf(file->temporary, sizeof file->temporary, "%s.tmp-%ld", path, (long)getpid());
     if (length < 0 || length_temporary >= (int)sizeof file->temporary)
         return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", path,
                             PATH_MAX);

@@ -37,12 +37,11 @@ static int get_string(const json_t *object, const char *path, const char *key, c
                 : ls_error_set(error, LS_ECKPT, "%s: expected a string under \"%s\"", path, key);
 }
 
-/* The fields of state.json. */
-static int read_fields(struct opened *opened, const char *path, struct ls_error *error)
+/* Is this a state.json of a version that is known here, with every byte as it was written? */
+static int check_state(json_t *object, const char *path, struct ls_error *error)
 {
-    const json_t *object = opened->state;
-    struct ls_checkpoint_state *state = &opened->checkpoint.state;
-    const char *format;
+    const char *format, *written;
+    char kept[33], digest[33];
     int64_t version;
     int code = get_string(object, path, "format", &format, error);
     if (!code && strcmp(format, CKPT_FORMAT_NAME))
@@ -54,6 +53,25 @@ static int read_fields(struct opened *opened, const char *path, struct ls_error 
                             "%s: version %lld, this program reads %d; use the program that wrote "
                             "it",
                             path, (long long)version, CKPT_STATE_VERSION);
+    code = code ? code : get_string(object, path, CKPT_STATE_DIGEST, &written, error);
+    if (code)
+        return code;
+    snprintf(kept, sizeof kept, "%s", written); /* the object is about to lose it */
+    if (!ckpt_state_digest(object, digest))
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory to check it", path);
+    return strcmp(digest, kept) ? ls_error_set(error, LS_ECKPT,
+                                               "%s: the digest is %s, \"%s\" says %s: the file is "
+                                               "damaged",
+                                               path, digest, CKPT_STATE_DIGEST, kept)
+                                : LS_OK;
+}
+
+/* The fields of state.json. */
+static int read_fields(struct opened *opened, const char *path, struct ls_error *error)
+{
+    const json_t *object = opened->state;
+    struct ls_checkpoint_state *state = &opened->checkpoint.state;
+    int code = check_state(opened->state, path, error);
     code = code ? code : get_int(object, path, "step", &state->step, error);
     code = code ? code : get_int(object, path, "samples", &state->samples, error);
     code = code ? code : get_int(object, path, "tokens", &state->tokens, error);
@@ -70,8 +88,7 @@ static int read_fields(struct opened *opened, const char *path, struct ls_error 
         const json_t *file = json_object_get(files, ckpt_part_files[i]);
         int64_t size;
         code = get_int(file, path, "size", &size, error);
-        code = code ? code
-                    : get_string(file, path, "xxh3_128", &opened->parts[i].digest, error);
+        code = code ? code : get_string(file, path, "xxh3_128", &opened->parts[i].digest, error);
         if (code)
             ls_error_prefix(error, "%s", ckpt_part_files[i]);
         opened->parts[i].size = (uint64_t)size;
@@ -191,7 +208,10 @@ static int is_checkpoint_entry(const struct dirent *entry)
     return step_of(entry->d_name) >= 0;
 }
 
-static int is_leftover_entry(const struct dirent *entry) { return is_leftover(entry->d_name); }
+static int is_leftover_entry(const struct dirent *entry)
+{
+    return is_leftover(entry->d_name);
+}
 
 static int newest_first(const struct dirent **a, const struct dirent **b)
 {
@@ -206,8 +226,8 @@ static void list_free(struct dirent **entries, int count)
     free(entries);
 }
 
-/* The entries of RUN/checkpoints that select picks, newest first; *count is 0 where there is no such
- * directory. parent gets its path. */
+/* The entries of RUN/checkpoints that select picks, newest first; *count is 0 where there is no
+ * such directory. parent gets its path. */
 static int list(struct dirent ***entries, int *count, char parent[PATH_MAX],
                 const char *run_directory, int (*select)(const struct dirent *),
                 struct ls_error *error)

@@ -100,7 +100,10 @@ static int write_state(const struct ls_checkpoint_writer *writer, struct ls_erro
     if (code)
         return code;
     json_t *object = state_object(writer);
-    char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
+    char digest[33], *text = NULL;
+    if (object && ckpt_state_digest(object, digest) &&
+        !json_object_set_new(object, CKPT_STATE_DIGEST, json_string(digest)))
+        text = json_dumps(object, JSON_INDENT(2));
     json_decref(object);
     if (!text)
         return ls_error_set(error, LS_EINVAL,

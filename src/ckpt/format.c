@@ -4,22 +4,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 /* Ascending, as safetensors' enum Dtype. */
 static const struct ckpt_dtype dtypes[] = {
-    {"BOOL", 8, true, LS_U8},         {"F4", 4, false, 0},
-    {"F6_E2M3", 6, false, 0},         {"F6_E3M2", 6, false, 0},
-    {"U8", 8, true, LS_U8},           {"I8", 8, true, LS_I8},
-    {"F8_E5M2", 8, false, 0},         {"F8_E4M3", 8, false, 0},
-    {"F8_E8M0", 8, false, 0},         {"F8_E4M3FNUZ", 8, false, 0},
-    {"F8_E5M2FNUZ", 8, false, 0},     {"I16", 16, true, LS_I16},
-    {"U16", 16, true, LS_U16},        {"F16", 16, true, LS_F16},
-    {"BF16", 16, true, LS_BF16},      {"I32", 32, true, LS_I32},
-    {"U32", 32, false, 0},            {"F32", 32, true, LS_F32},
-    {"C64", 64, false, 0},            {"F64", 64, true, LS_F64},
-    {"I64", 64, true, LS_I64},        {"U64", 64, true, LS_U64},
+    {"BOOL", 8, true, LS_U8},     {"F4", 4, false, 0},          {"F6_E2M3", 6, false, 0},
+    {"F6_E3M2", 6, false, 0},     {"U8", 8, true, LS_U8},       {"I8", 8, true, LS_I8},
+    {"F8_E5M2", 8, false, 0},     {"F8_E4M3", 8, false, 0},     {"F8_E8M0", 8, false, 0},
+    {"F8_E4M3FNUZ", 8, false, 0}, {"F8_E5M2FNUZ", 8, false, 0}, {"I16", 16, true, LS_I16},
+    {"U16", 16, true, LS_U16},    {"F16", 16, true, LS_F16},    {"BF16", 16, true, LS_BF16},
+    {"I32", 32, true, LS_I32},    {"U32", 32, false, 0},        {"F32", 32, true, LS_F32},
+    {"C64", 64, false, 0},        {"F64", 64, true, LS_F64},    {"I64", 64, true, LS_I64},
+    {"U64", 64, true, LS_U64},
 };
 
 const char *const ckpt_part_files[CKPT_PARTS] = {"model.safetensors", "optimizer.safetensors"};
@@ -44,6 +43,18 @@ void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33])
     snprintf(text, 33, "%016llx%016llx", (unsigned long long)high, (unsigned long long)low);
 }
 
+bool ckpt_state_digest(json_t *object, char text[33])
+{
+    json_object_del(object, CKPT_STATE_DIGEST);
+    char *bytes = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!bytes)
+        return false;
+    XXH128_hash_t hash = XXH3_128bits(bytes, strlen(bytes));
+    ckpt_digest_hex(hash.high64, hash.low64, text);
+    free(bytes);
+    return true;
+}
+
 int ckpt_path(char out[PATH_MAX], const char *directory, const char *name, struct ls_error *error)
 {
     if (snprintf(out, PATH_MAX, "%s/%s", directory, name) < PATH_MAX)
@@ -56,8 +67,7 @@ int ckpt_remove_directory(const char *directory, struct ls_error *error)
 {
     DIR *stream = opendir(directory);
     if (!stream)
-        return errno == ENOENT ? LS_OK
-                               : ls_error_errno(error, errno, "%s: cannot open", directory);
+        return errno == ENOENT ? LS_OK : ls_error_errno(error, errno, "%s: cannot open", directory);
     int failure = 0;
     for (struct dirent *entry; !failure && (entry = readdir(stream));) {
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))

@@ -52,9 +52,11 @@ extern const char *const ckpt_part_files[CKPT_PARTS];
 
 /* XXH3-128, as 32 hexadecimal digits. */
 void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33]);
+/* The digest of state.json's object without the field of that name itself; false without memory. */
+#define CKPT_STATE_DIGEST "state_xxh3_128"
+bool ckpt_state_digest(json_t *object, char text[33]);
 /* Joins two names with a slash; LS_EINVAL when that is too long. */
-int ckpt_path(char out[PATH_MAX], const char *directory, const char *name,
-              struct ls_error *error);
+int ckpt_path(char out[PATH_MAX], const char *directory, const char *name, struct ls_error *error);
 /* Removes a directory that holds files only; what cannot be removed is an error. An absent one is
  * success. */
 int ckpt_remove_directory(const char *directory, struct ls_error *error);

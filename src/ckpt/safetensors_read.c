@@ -46,10 +46,9 @@ static int parse_shape(struct ls_tensor_view *view, const json_t *shape, unsigne
 {
     size_t dims = json_array_size(shape);
     if (!json_is_array(shape) || dims > LS_TENSOR_DIMS_MAX)
-        return ls_error_set(error, LS_ECKPT,
-                            "%s: tensor %.200s: expected a shape of at most %d dims, found %s",
-                            label, view->name, LS_TENSOR_DIMS_MAX,
-                            json_is_array(shape) ? "more" : "no list");
+        return ls_error_set(
+            error, LS_ECKPT, "%s: tensor %.200s: expected a shape of at most %d dims, found %s",
+            label, view->name, LS_TENSOR_DIMS_MAX, json_is_array(shape) ? "more" : "no list");
     size_t total_bits = bits;
     for (size_t i = 0; i < dims; i++) {
         const json_t *dim = json_array_get(shape, i);
@@ -92,8 +91,7 @@ static int parse_tensor(struct ls_tensor_view *view, const char *name, const jso
         return code;
     const json_t *offsets = json_object_get(info, "data_offsets");
     const json_t *begin_json = json_array_get(offsets, 0), *end_json = json_array_get(offsets, 1);
-    if (json_array_size(offsets) != 2 || !json_is_integer(begin_json) ||
-        !json_is_integer(end_json))
+    if (json_array_size(offsets) != 2 || !json_is_integer(begin_json) || !json_is_integer(end_json))
         return ls_error_set(error, LS_ECKPT,
                             "%s: tensor %.200s: expected data_offsets [begin, end]", label, name);
     long long begin = json_integer_value(begin_json), end = json_integer_value(end_json);
@@ -262,7 +260,10 @@ void ls_safetensors_close(struct ls_safetensors *file)
     free(file);
 }
 
-size_t ls_safetensors_count(const struct ls_safetensors *file) { return file->count; }
+size_t ls_safetensors_count(const struct ls_safetensors *file)
+{
+    return file->count;
+}
 
 const struct ls_tensor_view *ls_safetensors_at(const struct ls_safetensors *file, size_t i)
 {
@@ -281,7 +282,8 @@ const struct ls_tensor_view *ls_safetensors_find(const struct ls_safetensors *fi
 
 const char *ls_safetensors_metadata(const struct ls_safetensors *file, const char *key)
 {
-    return json_string_value(json_object_get(json_object_get(file->header, CKPT_METADATA_KEY), key));
+    return json_string_value(
+        json_object_get(json_object_get(file->header, CKPT_METADATA_KEY), key));
 }
 
 /* "F32 [2, 3]" */
@@ -289,14 +291,14 @@ static void describe(char out[256], const char *dtype, int dims, const int64_t *
 {
     size_t used = (size_t)snprintf(out, 256, "%s [", dtype);
     for (int i = 0; i < dims; i++) /* 8 dims of at most 20 digits fit */
-        used += (size_t)snprintf(out + used, 256 - used, "%s%lld", i ? ", " : "",
-                                 (long long)shape[i]);
+        used +=
+            (size_t)snprintf(out + used, 256 - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
     snprintf(out + used, 256 - used, "]");
 }
 
-int ls_safetensors_require(const struct ls_safetensors *file, const char *name,
-                           enum ls_dtype dtype, int dims, const int64_t *shape,
-                           const struct ls_tensor_view **view, struct ls_error *error)
+int ls_safetensors_require(const struct ls_safetensors *file, const char *name, enum ls_dtype dtype,
+                           int dims, const int64_t *shape, const struct ls_tensor_view **view,
+                           struct ls_error *error)
 {
     char expected[256], found[256];
     describe(expected, ls_dtype_name(dtype), dims, shape);

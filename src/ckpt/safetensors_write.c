@@ -176,8 +176,7 @@ fail:
     return code;
 }
 
-const struct ls_tensor_entry *
-ls_safetensors_writer_next(const struct ls_safetensors_writer *writer)
+const struct ls_tensor_entry *ls_safetensors_writer_next(const struct ls_safetensors_writer *writer)
 {
     return writer->next < writer->count ? writer->order[writer->next] : NULL;
 }
@@ -189,9 +188,8 @@ int ls_safetensors_writer_append(struct ls_safetensors_writer *writer, const voi
         return LS_OK;
     const struct ls_tensor_entry *entry = ls_safetensors_writer_next(writer);
     if (!entry)
-        return ls_error_set(error, LS_EINVAL,
-                            "%s: %zu bytes more, but every tensor is complete", writer->file.path,
-                            bytes);
+        return ls_error_set(error, LS_EINVAL, "%s: %zu bytes more, but every tensor is complete",
+                            writer->file.path, bytes);
     size_t declared = 0;
     entry_bytes(entry, &declared, NULL);
     if (bytes > declared - writer->taken)

@@ -8,8 +8,7 @@
 
 enum { BLOCK = ATTENTION_BLOCK };
 
-/* ---- what is asked for ------------------------------------------------------------------------
- */
+/* ---- what is asked for ---- */
 
 static const struct attention_kernel *vector_kernel(enum ls_isa isa)
 {
@@ -88,8 +87,7 @@ static struct attention_shape shape_of(const struct attention_kernel *kernel, in
         .dim = dim, .padded = ls_round_up(dim, kernel->dim_step), .act = act, .scale = scale};
 }
 
-/* ---- one head's blocks ------------------------------------------------------------------------
- */
+/* ---- one head's blocks ---- */
 
 /* Everything that the loops below need to know about a call. */
 struct job {
@@ -120,6 +118,12 @@ static struct job job_of(const struct ls_ops *ops, const struct ls_attention *a)
     return job;
 }
 
+static struct attention_rows rows_at(const void *matrix, size_t offset, int64_t ld, int64_t count)
+{
+    return (struct attention_rows){
+        .at = (unsigned char *)(uintptr_t)matrix + offset, .ld = ld, .count = count};
+}
+
 /* Block `block` of head `head` in a [B * T, heads * D] matrix of row distance ld. */
 static struct attention_rows rows_of(const struct job *job, const void *matrix, int64_t ld,
                                      int64_t b, int64_t head, int64_t block)
@@ -127,9 +131,7 @@ static struct attention_rows rows_of(const struct job *job, const void *matrix, 
     const struct ls_attention *a = job->a;
     int64_t row = b * a->tokens + block * BLOCK;
     size_t offset = (size_t)(row * ld + head * a->head_dim) * ls_dtype_bytes(a->act);
-    return (struct attention_rows){.at = (unsigned char *)(uintptr_t)matrix + offset,
-                                   .ld = ld,
-                                   .count = ls_min(BLOCK, a->tokens - block * BLOCK)};
+    return rows_at(matrix, offset, ld, ls_min(BLOCK, a->tokens - block * BLOCK));
 }
 
 static float *lse_of(const struct job *job, int64_t b, int64_t head, int64_t block)
@@ -241,8 +243,7 @@ static void kernel_end(const struct attention_kernel *kernel)
         kernel->end();
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward ---- */
 
 struct forward_room {
     struct attention_query query;
@@ -313,8 +314,7 @@ int ls_attention_forward(struct ls_ops *ops, const struct ls_attention *attentio
     return LS_OK;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward ---- */
 
 /* Sums for dk and dv of key blocks, on the tree over a group's heads: head i of the group adds into
  * the pair of buffers at depth popcount(i), which then merges into the one below for each trailing
@@ -388,8 +388,8 @@ static struct backward_room backward_room_take(const struct job *job, struct ls_
     return room;
 }
 
-/* Query block `block` against its key blocks; dk and dv (NULL for none) are of the whole sequence.
- */
+/* Query block `block` against its key blocks; dk and dv (NULL for none) are the whole
+ * sequence's. */
 static void backward_query(const struct job *job, struct backward_room *room, int64_t b,
                            int64_t head, int64_t block, float *dk, float *dv)
 {
@@ -526,4 +526,40 @@ int ls_attention_backward(struct ls_ops *ops, const struct ls_attention *attenti
     if (status == LS_OK)
         backward_by_block(ops, &job);
     return status;
+}
+
+/* ---- decode ---- */
+
+int ls_attention_decode(struct ls_ops *ops, const struct ls_attention_decode *decode,
+                        struct ls_error *error)
+{
+    const struct ls_attention_decode *d = decode;
+    int status = check_heads(d->batch, d->length, d->heads, d->kv_heads, d->head_dim, d->scale,
+                             d->act, error);
+    if (status == LS_OK)
+        status = check_ld("q_ld", d->q_ld, d->heads * d->head_dim, error);
+    if (status == LS_OK)
+        status = check_ld("o_ld", d->o_ld, d->heads * d->head_dim, error);
+    if (status == LS_OK && d->length > d->capacity)
+        status = ls_error_set(error, LS_EINVAL, "attention: %lld cached tokens in a cache for %lld",
+                              (long long)d->length, (long long)d->capacity);
+    if (status != LS_OK)
+        return status;
+    const struct attention_kernel *kernel = vector_kernel(ops->isa);
+    const struct attention_shape shape = shape_of(kernel, d->head_dim, d->scale, d->act);
+    const size_t bytes = ls_dtype_bytes(d->act);
+    const int64_t kv_ld = d->kv_heads * d->head_dim, group = d->heads / d->kv_heads;
+#pragma omp parallel for num_threads(ops->threads) schedule(static)
+    for (int64_t item = 0; item < d->batch * d->heads; item++) {
+        const int64_t b = item / d->heads, h = item % d->heads;
+        const size_t q_at = (size_t)(b * d->q_ld + h * d->head_dim) * bytes;
+        const size_t o_at = (size_t)(b * d->o_ld + h * d->head_dim) * bytes;
+        const size_t kv_at = (size_t)(b * d->capacity * kv_ld + h / group * d->head_dim) * bytes;
+        struct attention_rows q = rows_at(d->q, q_at, d->q_ld, 1);
+        struct attention_rows o = rows_at(d->o, o_at, d->o_ld, 1);
+        struct attention_rows k = rows_at(d->k_cache, kv_at, kv_ld, d->length);
+        struct attention_rows v = rows_at(d->v_cache, kv_at, kv_ld, d->length);
+        kernel->decode(&shape, &q, &k, &v, &o);
+    }
+    return LS_OK;
 }

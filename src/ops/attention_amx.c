@@ -4,7 +4,7 @@
  *
  * A tile holds 16 rows of 64 bytes. The left operand of a product is row-major bf16; the right one
  * has the rows of the contraction in pairs, [rows / 2][columns][2] ("paired" below). */
-/* cflags: -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mamx-tile -mamx-bf16 */
+/* cflags: -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma -mamx-tile -mamx-bf16 */
 #include "ops/attention.h"
 
 #if defined(__x86_64__)
@@ -18,8 +18,7 @@ enum {
     STRIP = 32, /* keys whose scores are in flight at once in the backward */
 };
 
-/* ---- products ---------------------------------------------------------------------------------
- */
+/* ---- products ---- */
 
 static void tiles_begin(void)
 {
@@ -96,8 +95,7 @@ static inline __attribute__((always_inline)) void multiply(int64_t rows, int64_t
     memory_barrier();
 }
 
-/* ---- panels -----------------------------------------------------------------------------------
- */
+/* ---- panels ---- */
 
 /* 32 elements of row i from d on, zero past D or past the last row. */
 static inline __m512i row_load(const struct attention_shape *shape,
@@ -257,7 +255,7 @@ static void pack_query_backward(const struct attention_shape *shape, const struc
     pack_right_rows(shape, d_o, query->do_rows);
     pack_delta(shape, o, d_o, query->delta);
     for (int64_t i = 0; i < BLOCK; i++)
-        query->lse[i] = i < q->count ? lse[i] * 0x1.715476p+0f : 0.0f; /* log2(e) */
+        query->lse[i] = i < q->count ? lse[i] * LOG2_E : 0.0f;
 }
 
 static void pack_key_forward(const struct attention_shape *shape, const struct attention_rows *k,
@@ -317,8 +315,7 @@ static void store_columns(const struct attention_shape *shape, const float *sum,
     columns_store(shape, sum, factors, out);
 }
 
-/* ---- pairs ------------------------------------------------------------------------------------
- */
+/* ---- pairs ---- */
 
 static inline __m512i round_two(__m512 low, __m512 high)
 {
@@ -380,7 +377,7 @@ static void forward_pair(const struct attention_shape *shape, const struct atten
     multiply(BLOCK, BLOCK, shape->padded, key->k, shape->padded, query->q_columns, s, false);
     if (diagonal)
         mask_diagonal(s, 0, BLOCK);
-    softmax_step(s, p, shape->scale * 0x1.715476p+0f, state, rescale);
+    softmax_step(s, p, shape->scale * LOG2_E, state, rescale);
     if (attention_any_rescale(rescale))
         for (int64_t d = 0; d < shape->padded; d++)
             for (int64_t i = 0; i < BLOCK; i++)
@@ -394,7 +391,7 @@ static void forward_store(const struct attention_shape *shape, const struct atte
     float factor[BLOCK], log_sum[BLOCK];
     for (int64_t i = 0; i < BLOCK; i += LANES) {
         vec sum = vec_load(state->sum + i);
-        vec_store(log_sum + i, (vec_load(state->max + i) + vec_log2(sum)) * vec_set(0x1.62e43p-1f));
+        vec_store(log_sum + i, (vec_load(state->max + i) + vec_log2(sum)) * vec_set(LN_2));
         vec_store(factor + i, vec_set(1.0f) / sum);
     }
     memcpy(lse, log_sum, (size_t)o->count * sizeof *lse);
@@ -444,7 +441,7 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
         multiply(STRIP, BLOCK, padded, v, padded, query->do_columns, dp, false);
         if (diagonal)
             mask_diagonal(s, j, STRIP);
-        softmax_backward(s, dp, shape->scale * 0x1.715476p+0f, query, p, ds, ds_paired + j * BLOCK);
+        softmax_backward(s, dp, shape->scale * LOG2_E, query, p, ds, ds_paired + j * BLOCK);
         if (dk) {
             multiply(STRIP, padded, BLOCK, p, BLOCK, query->do_rows, dv + j * padded, true);
             multiply(STRIP, padded, BLOCK, ds, BLOCK, query->q_rows, dk + j * padded, true);

@@ -1,4 +1,4 @@
-/* The matrix product: checks its arguments and chooses the path. */
+/* The matrix product: checks its arguments and runs it. */
 #include "ops/gemm.h"
 
 static int check_sizes(const struct ls_gemm *gemm, struct ls_error *error)
@@ -49,28 +49,14 @@ static int check(const struct ls_gemm *gemm, struct ls_error *error)
     return LS_OK;
 }
 
-static void run_plain(const struct ls_gemm *gemm, int threads)
-{
-#pragma omp parallel for collapse(2) num_threads(threads)
-    for (int64_t row = 0; row < gemm->m; row += GEMM_PLAIN_ROWS)
-        for (int64_t column = 0; column < gemm->n; column += GEMM_PLAIN_COLUMNS)
-            gemm_plain_block(gemm, row, ls_min(GEMM_PLAIN_ROWS, gemm->m - row), column,
-                             ls_min(GEMM_PLAIN_COLUMNS, gemm->n - column));
-}
-
 int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error)
 {
     int status = check(gemm, error);
-    if (status != LS_OK)
+    if (status != LS_OK || gemm->m == 0 || gemm->n == 0)
         return status;
-    bool is_empty_sum = gemm_k(gemm) == 0;
-    if (gemm->m == 0 || gemm->n == 0 || (is_empty_sum && gemm->accumulate))
-        return LS_OK;
-    if (is_empty_sum || ops->isa == LS_ISA_PLAIN) {
-        run_plain(gemm, ops->threads);
-        return LS_OK;
-    }
-    if (gemm->in == LS_BF16 && ops->isa == LS_ISA_AMX)
-        return gemm_run_amx(ops, gemm);
-    return gemm_run_library(ops, gemm, error);
+    if (gemm_k(gemm) == 0)
+        ls_gemm_reference(gemm);
+    else
+        gemm_run_blocked(ops, gemm);
+    return LS_OK;
 }

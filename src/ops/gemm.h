@@ -1,8 +1,59 @@
-/* ops/gemm.h - what the files of the matrix product share. */
+/* ops/gemm.h - what the files of the matrix product share.
+ *
+ * C is computed in blocks of 32 x 32, the contraction in steps of 32 (gemm_blocked.c has the
+ * loops). A kernel multiplies one packed panel of A with one of B; there is one for float32 on each
+ * vector width (kern/gemm.c), one for bf16 on AVX512_BF16 (gemm_bf16.c) and one on AMX
+ * (gemm_amx.c).
+ */
 #ifndef OPS_GEMM_H
 #define OPS_GEMM_H
 
 #include <lockstep/ops.h>
+
+enum { GEMM_EDGE = 32, GEMM_BLOCK_FLOATS = GEMM_EDGE * GEMM_EDGE };
+
+/* How an operand lies in memory: is it B, and do neighbours lie along k (A stored [m, k], B stored
+ * [n, k])? */
+struct gemm_form {
+    bool is_b, k_contiguous;
+    enum ls_dtype dtype;
+};
+
+struct gemm_kernel {
+    int64_t block_bytes; /* of a packed block: 32 rows of A or columns of B by one step */
+    /* What a thread does before its first and after its last product; NULL for nothing. */
+    void (*begin)(void);
+    void (*end)(void);
+    /* Packs the block whose first element is x; ld is the distance between lines. It has `edge`
+     * rows or columns and k of the contraction, each 1 to 32; the rest of the block is zero. */
+    void (*pack)(struct gemm_form form, const void *x, int64_t ld, int64_t edge, int64_t k,
+                 unsigned char *block);
+    /* to [32, 32] = (from, or zero where it is NULL) + the product of `steps` packed blocks each,
+     * k ascending, one chain an element. to may be from. */
+    void (*product)(const unsigned char *a, const unsigned char *b, int64_t steps,
+                    const float *from, float *to);
+};
+
+/* What happens to a block's sums; by vector width. chain [32, 32] is the latest tile's sum, and top
+ * is past the latest of the subtrees that wait, [32, 32] each. */
+struct gemm_finish {
+    /* The earliest of the latest `merges` (>= 1) becomes the sum of all of them and the chain. */
+    void (*merge)(const float *chain, float *top, int merges);
+    /* C's block at (row, column) from that sum (merges >= 0). */
+    void (*write)(const struct ls_gemm *gemm, int64_t row, int64_t column, const float *chain,
+                  const float *top, int merges);
+};
+
+extern const struct gemm_kernel gemm_kernel_plain;
+extern const struct gemm_finish gemm_finish_plain;
+#if defined(__x86_64__)
+extern const struct gemm_kernel gemm_kernel_avx2, gemm_kernel_avx512;
+extern const struct gemm_finish gemm_finish_avx2, gemm_finish_avx512;
+extern const struct gemm_kernel gemm_kernel_bf16, gemm_kernel_amx;
+#endif
+
+/* A valid product with m, n, k > 0. */
+void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm);
 
 /* Tiles are added as they come, by a binary counter: when tile r is complete, as many finished
  * subtrees as r has low one bits are merged with it, the latest first. That is the tree of
@@ -18,15 +69,6 @@ static inline int gemm_merges(int64_t r, int64_t tiles)
 {
     return r == tiles - 1 ? gemm_waiting(r) : __builtin_ctzll(~(uint64_t)r);
 }
-/* The most subtrees that wait at one time. */
-static inline int gemm_levels(int64_t tiles)
-{
-    int levels = 0;
-    for (int64_t r = 0; r < tiles; r++)
-        if (levels < gemm_waiting(r))
-            levels = gemm_waiting(r);
-    return levels;
-}
 
 /* Sum of the sections' lengths. */
 static inline int64_t gemm_k(const struct ls_gemm *gemm)
@@ -36,19 +78,5 @@ static inline int64_t gemm_k(const struct ls_gemm *gemm)
         k += gemm->k[s];
     return k;
 }
-
-/* The paths of ls_gemm_run. All are given a valid product with m, n, k > 0. */
-int gemm_run_amx(struct ls_ops *ops, const struct ls_gemm *gemm);
-int gemm_run_library(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error);
-
-/* Library primitives that were made already; used by one caller at a time, as struct ls_ops. */
-struct ls_gemm_cache *gemm_cache_new(int threads);
-void gemm_cache_free(struct ls_gemm_cache *cache);
-
-/* Plain C: rows [row, row + rows) and columns [column, column + columns) of the product, at most
- * GEMM_PLAIN_ROWS x GEMM_PLAIN_COLUMNS of them. */
-enum { GEMM_PLAIN_ROWS = 16, GEMM_PLAIN_COLUMNS = 64 };
-void gemm_plain_block(const struct ls_gemm *gemm, int64_t row, int64_t rows, int64_t column,
-                      int64_t columns);
 
 #endif

@@ -1,10 +1,9 @@
-/* The matrix product in plain C: the path of machines without vector units that we know, and the
- * reference for tests. */
+/* The matrix product in plain C, block by block: the reference for tests. */
 #include <string.h>
 
 #include "ops/gemm.h"
 
-enum { ROWS = GEMM_PLAIN_ROWS, COLUMNS = GEMM_PLAIN_COLUMNS, DEPTH = 64 };
+enum { ROWS = 16, COLUMNS = 64, DEPTH = 64 };
 
 struct part {
     int64_t row, rows, column, columns;
@@ -71,10 +70,8 @@ static void write_out(const struct ls_gemm *gemm, struct part part, float sum[RO
         }
 }
 
-void gemm_plain_block(const struct ls_gemm *gemm, int64_t row, int64_t rows, int64_t column,
-                      int64_t columns)
+static void block_product(const struct ls_gemm *gemm, struct part part)
 {
-    struct part part = {row, rows, column, columns};
     float waiting[GEMM_LEVELS_MAX + 1][ROWS][COLUMNS];
     for (int64_t tile = 0; tile < gemm->tiles; tile++) {
         int top = gemm_waiting(tile);
@@ -93,6 +90,6 @@ void ls_gemm_reference(const struct ls_gemm *gemm)
         return;
     for (int64_t row = 0; row < gemm->m; row += ROWS)
         for (int64_t column = 0; column < gemm->n; column += COLUMNS)
-            gemm_plain_block(gemm, row, ls_min(ROWS, gemm->m - row), column,
-                             ls_min(COLUMNS, gemm->n - column));
+            block_product(gemm, (struct part){row, ls_min(ROWS, gemm->m - row), column,
+                                              ls_min(COLUMNS, gemm->n - column)});
 }

@@ -1,8 +1,9 @@
 /* ops/kernels.h - the row and range functions behind the ops, one table per instruction set.
  *
- * src/ops/kern/X.c is plain C, compiled once per instruction set with -DLS_KERNEL_ISA=plain, avx2 or
- * avx512, and defines `const struct X_kernels KERNEL(X_kernels)`. The ls_ functions in src/ops/X.c cut
- * their range among threads and call the table. All tables give the same bits: a kernel uses explicit
+ * src/ops/kern/X.c is plain C, compiled once per instruction set with -DLS_KERNEL_ISA=plain, avx2
+ * or avx512, and defines `const struct X_kernels KERNEL(X_kernels)`. The ls_ functions in
+ * src/ops/X.c cut their range among threads and call the table. All tables give the same bits: a
+ * kernel uses explicit
  * __builtin_fmaf or separate multiplications and additions, sums run in 16 interleaved lanes
  * whatever the vector width, and the build has -ffp-contract=off.
  *
@@ -31,8 +32,8 @@ struct pointwise_kernels {
     void (*cast_bf16_to_f32)(int64_t count, const ls_bf16 *x, float *y);
     void (*tree_add)(int64_t count, float *into, const float *from);
     /* Rows [begin, end) of the whole op. */
-    void (*dropout)(enum ls_dtype act, const struct ls_dropout *dropout, int64_t begin,
-                    int64_t end, const void *x, void *y);
+    void (*dropout)(enum ls_dtype act, const struct ls_dropout *dropout, int64_t begin, int64_t end,
+                    const void *x, void *y);
     void (*rope)(enum ls_dtype act, const struct ls_rope *rope, bool backward, int64_t begin,
                  int64_t end, void *x);
 };
@@ -63,8 +64,8 @@ struct embedding_kernels {
     void (*forward)(enum ls_dtype act, int64_t tokens, int64_t channels, const int32_t *ids,
                     const float *table, const float *position, int64_t first_position, void *y,
                     int64_t begin, int64_t end);
-    /* Vocabulary rows [begin, end); scratch is sorted: order[start[v]] .. order[start[v + 1] - 1] are
-     * the tokens with id v, ascending. */
+    /* Vocabulary rows [begin, end); scratch is sorted: order[start[v]] .. order[start[v + 1] - 1]
+     * are the tokens with id v, ascending. */
     void (*backward)(enum ls_dtype act, int64_t channels, const void *dy,
                      const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
                      float *d_table, int64_t begin, int64_t end);

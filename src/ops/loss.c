@@ -41,7 +41,8 @@ void ls_loss_sum(const float *loss, const struct ls_token_sum *sum, float *leaf_
         int top = 0;
         for (int64_t sequence = 0; sequence < sum->sequences; sequence++, loss += sum->tokens) {
             stack[top++] = tokens_sum(loss, sum->tokens);
-            for (int merges = ops_tree_merges(sequence, sum->sequences); merges > 0; merges--, top--)
+            for (int merges = ops_tree_merges(sequence, sum->sequences); merges > 0;
+                 merges--, top--)
                 stack[top - 2] += stack[top - 1];
         }
         leaf_loss[leaf] = top ? stack[0] : 0.0f;

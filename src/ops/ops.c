@@ -1,7 +1,6 @@
 /* What a rank computes with: threads, kernels, workspace. */
 #include <lockstep/ops.h>
 
-#include "ops/gemm.h"
 #include "ops/kernels.h"
 
 /* Enough for the packed operands of the matrix product and for attention's blocks; pages that no
@@ -24,15 +23,9 @@ int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_erro
     int status = ls_arena_init(&arena, (size_t)threads * WORKSPACE_BYTES, error);
     if (status != LS_OK)
         return status;
-    struct ls_gemm_cache *gemm = gemm_cache_new(threads);
-    if (!gemm) {
-        ls_arena_release(&arena);
-        return ls_error_set(error, LS_ENOMEM, "cannot allocate the cache of matrix products");
-    }
     *ops = (struct ls_ops){.threads = threads,
                            .isa = isa,
                            .kernels = kernels_of(isa),
-                           .gemm = gemm,
                            .workspace = arena.base,
                            .workspace_bytes = WORKSPACE_BYTES};
     return LS_OK;
@@ -40,7 +33,6 @@ int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_erro
 
 void ls_ops_release(struct ls_ops *ops)
 {
-    gemm_cache_free(ops->gemm);
     struct ls_arena workspace = {.base = ops->workspace,
                                  .size = (size_t)ops->threads * ops->workspace_bytes};
     ls_arena_release(&workspace);

@@ -54,10 +54,9 @@ void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
         ops_share(rows, 1, part, parts, &begin, &end);
-        ops->kernels->pointwise->swiglu_backward(act, end - begin, width,
-                                                 ops_at(act, gate_up, begin * 2 * width),
-                                                 ops_at(act, dy, begin * width),
-                                                 ops_at_mutable(act, d_gate_up, begin * 2 * width));
+        ops->kernels->pointwise->swiglu_backward(
+            act, end - begin, width, ops_at(act, gate_up, begin * 2 * width),
+            ops_at(act, dy, begin * width), ops_at_mutable(act, d_gate_up, begin * 2 * width));
     }
 }
 
@@ -81,8 +80,8 @@ void ls_add(struct ls_ops *ops, enum ls_dtype act, int64_t count, const void *x,
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
         ops_share(count, ALIGN, part, parts, &begin, &end);
-        ops->kernels->pointwise->add(act, end - begin, ops_at(act, x, begin),
-                                     ops_at(act, z, begin), ops_at_mutable(act, y, begin));
+        ops->kernels->pointwise->add(act, end - begin, ops_at(act, x, begin), ops_at(act, z, begin),
+                                     ops_at_mutable(act, y, begin));
     }
 }
 

@@ -32,8 +32,8 @@ static double exp_fixed(double x)
     return ldexp(series, (int)n);
 }
 
-/* cos and sin of x >= 0: whole quarter turns off in three parts (Cody, Waite 1980), Taylor series of
- * the rest, |r| <= pi/4. */
+/* cos and sin of x >= 0: whole quarter turns off in three parts (Cody, Waite 1980), Taylor series
+ * of the rest, |r| <= pi/4. */
 static void cos_sin_fixed(double x, double *cosine, double *sine)
 {
     double n = floor(x * 0.63661977236758134308 + 0.5);

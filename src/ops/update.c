@@ -66,9 +66,9 @@ void ls_squared_norm(struct ls_ops *ops, int64_t count, int64_t row_length, cons
         ls_exact_clear(&own);
         ops_share(rows, 1, part, parts, &begin, &end);
         for (int64_t row = begin; row < end; row++)
-            ls_exact_add(&own, ops->kernels->update->squares(
-                                   gradient, second, row * row_length,
-                                   ls_min(count, (row + 1) * row_length)));
+            ls_exact_add(&own,
+                         ops->kernels->update->squares(gradient, second, row * row_length,
+                                                       ls_min(count, (row + 1) * row_length)));
 #pragma omp critical(ls_squared_norm)
         ls_exact_merge(sum, &own);
     }

@@ -125,36 +125,52 @@ int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error)
     return code;
 }
 
-/* Where the first line with key > value begins; the file's end where there is none. */
-static int find_first_after(FILE *in, const char *path, const char *key, int64_t value,
-                            int64_t *offset, struct ls_error *error)
+/* ---- reading back ---- */
+
+/* Calls visit with each record and where its line begins; a result other than 0 ends the walk. A
+ * torn last line is no record. *end is where the walk stopped: the line that was not accepted, or
+ * the end of the last whole line. */
+static int walk(FILE *in, const char *path, int (*visit)(void *user, const json_t *record),
+                void *user, int64_t *end, struct ls_error *error)
 {
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length;
     int code = LS_OK;
-    *offset = 0;
-    for (int64_t number = 1; (length = getline(&line, &capacity, in)) > 0; number++) {
+    *end = 0;
+    for (int64_t number = 1; !code && (length = getline(&line, &capacity, in)) > 0; number++) {
         if (line[length - 1] != '\n')
-            break; /* torn */
+            break;
         json_error_t where;
         json_t *record = json_loadb(line, (size_t)length, 0, &where);
-        json_t *field = json_object_get(record, key);
-        bool after = json_is_integer(field) && json_integer_value(field) > value;
-        bool is_object = json_is_object(record);
-        json_decref(record);
-        if (!is_object) {
+        int stop = 0;
+        if (!json_is_object(record))
             code = ls_error_set(error, LS_EDATA,
                                 "%s:%lld: expected one JSON object (%s); remove the line", path,
                                 (long long)number, record ? "found another value" : where.text);
+        else
+            stop = visit(user, record);
+        json_decref(record);
+        if (stop)
             break;
-        }
-        if (after)
-            break;
-        *offset += length;
+        *end += length;
     }
     free(line);
+    if (!code && ferror(in))
+        code = ls_error_errno(error, EIO, "%s: cannot read", path);
     return code;
+}
+
+struct bound {
+    const char *key;
+    int64_t value;
+};
+
+static int is_after(void *user, const json_t *record)
+{
+    const struct bound *bound = user;
+    const json_t *field = json_object_get(record, bound->key);
+    return json_is_integer(field) && json_integer_value(field) > bound->value;
 }
 
 int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
@@ -163,12 +179,71 @@ int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
     FILE *file = fopen(path, "r+e");
     if (!file)
         return errno == ENOENT ? LS_OK : ls_error_errno(error, errno, "%s: cannot open", path);
-    int64_t offset;
-    int code = find_first_after(file, path, key, value, &offset, error);
-    if (!code && ferror(file))
-        code = ls_error_errno(error, EIO, "%s: cannot read", path);
-    if (!code && ftruncate(fileno(file), offset))
+    int64_t end;
+    int code = walk(file, path, is_after, &(struct bound){key, value}, &end, error);
+    if (!code && ftruncate(fileno(file), end))
         code = ls_error_errno(error, errno, "%s: cannot truncate", path);
     fclose(file);
     return code;
+}
+
+struct collector {
+    struct ls_series *series;
+    const char *x_key, *y_key;
+    size_t capacity;
+    bool no_memory;
+};
+
+static double number_of(const json_t *value)
+{
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static int collect(void *user, const json_t *record)
+{
+    struct collector *collector = user;
+    struct ls_series *series = collector->series;
+    const json_t *x = json_object_get(record, collector->x_key);
+    const json_t *y = json_object_get(record, collector->y_key);
+    if (!x || !y)
+        return 0;
+    if (series->count == collector->capacity) {
+        size_t capacity = collector->capacity ? 2 * collector->capacity : 1024;
+        double *grown_x = realloc(series->x, capacity * sizeof *grown_x);
+        series->x = grown_x ? grown_x : series->x;
+        double *grown_y = realloc(series->y, capacity * sizeof *grown_y);
+        series->y = grown_y ? grown_y : series->y;
+        collector->no_memory = !grown_x || !grown_y;
+        if (collector->no_memory)
+            return 1;
+        collector->capacity = capacity;
+    }
+    series->x[series->count] = number_of(x);
+    series->y[series->count++] = number_of(y);
+    return 0;
+}
+
+int ls_series_read(struct ls_series *series, const char *path, const char *x_key, const char *y_key,
+                   struct ls_error *error)
+{
+    *series = (struct ls_series){0};
+    struct collector collector = {.series = series, .x_key = x_key, .y_key = y_key};
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return ls_error_errno(error, errno, "%s: cannot open", path);
+    int64_t end;
+    int code = walk(file, path, collect, &collector, &end, error);
+    fclose(file);
+    if (!code && collector.no_memory)
+        code = ls_error_set(error, LS_ENOMEM, "%s: no memory for %zu points", path, series->count);
+    if (code)
+        ls_series_release(series);
+    return code;
+}
+
+void ls_series_release(struct ls_series *series)
+{
+    free(series->x);
+    free(series->y);
+    *series = (struct ls_series){0};
 }

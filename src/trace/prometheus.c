@@ -13,7 +13,8 @@ static bool is_name(const char *name, bool colon_allowed)
     if (!name || !name[0] || isdigit((unsigned char)name[0]))
         return false;
     for (const char *c = name; *c; c++)
-        if (!isascii(*c) || !(isalnum((unsigned char)*c) || *c == '_' || (colon_allowed && *c == ':')))
+        if (!isascii(*c) ||
+            !(isalnum((unsigned char)*c) || *c == '_' || (colon_allowed && *c == ':')))
             return false;
     return true;
 }

@@ -50,7 +50,10 @@ int ls_trace_new(struct ls_trace **out, int rank, const char *role, size_t event
     return LS_OK;
 }
 
-void ls_trace_free(struct ls_trace *trace) { free(trace); }
+void ls_trace_free(struct ls_trace *trace)
+{
+    free(trace);
+}
 
 static void push(struct ls_trace *trace, struct event event)
 {

@@ -59,7 +59,7 @@ static void axis_fit(struct axis *axis, bool whole)
 
 static bool is_point(const struct ls_series *series, size_t i)
 {
-    return isfinite(series->step[i]) && isfinite(series->loss[i]);
+    return isfinite(series->x[i]) && isfinite(series->y[i]);
 }
 
 static void axes_include(struct axis *x, struct axis *y, const struct ls_series *series)
@@ -67,10 +67,10 @@ static void axes_include(struct axis *x, struct axis *y, const struct ls_series 
     for (size_t i = 0; i < series->count; i++) {
         if (!is_point(series, i))
             continue;
-        x->low = fmin(x->low, series->step[i]);
-        x->high = fmax(x->high, series->step[i]);
-        y->low = fmin(y->low, series->loss[i]);
-        y->high = fmax(y->high, series->loss[i]);
+        x->low = fmin(x->low, series->x[i]);
+        x->high = fmax(x->high, series->x[i]);
+        y->low = fmin(y->low, series->y[i]);
+        y->high = fmax(y->high, series->y[i]);
     }
 }
 
@@ -144,7 +144,7 @@ static void put_axes(struct ls_atomic_file *file, const struct axis *x, const st
     char rotate[64];
     int middle = (int)(y->pixel_low + y->pixel_high) / 2;
     snprintf(rotate, sizeof rotate, " transform=\"rotate(-90 20 %d)\"", middle);
-    put_label(file, 20, middle, "middle", rotate, "loss");
+    put_label(file, 20, middle, "middle", rotate, "loss (nats per token)");
 }
 
 /* One vertex of a path, in tenths of a unit. */
@@ -176,20 +176,20 @@ static void put_series(struct ls_atomic_file *file, const struct axis *x, const 
             i++;
             continue;
         }
-        double column = floor(axis_pixel(x, series->step[i]));
+        double column = floor(axis_pixel(x, series->x[i]));
         size_t low = i, high = i, next = i + 1;
-        for (; next < series->count && (!is_point(series, next) ||
-                                        floor(axis_pixel(x, series->step[next])) == column);
+        for (; next < series->count &&
+               (!is_point(series, next) || floor(axis_pixel(x, series->x[next])) == column);
              next++) {
             if (!is_point(series, next))
                 continue;
-            low = series->loss[next] < series->loss[low] ? next : low;
-            high = series->loss[next] > series->loss[high] ? next : high;
+            low = series->y[next] < series->y[low] ? next : low;
+            high = series->y[next] > series->y[high] ? next : high;
         }
         size_t a = low < high ? low : high, b = low < high ? high : low;
-        put_vertex(file, x, y, series->step[a], series->loss[a], first);
+        put_vertex(file, x, y, series->x[a], series->y[a], first);
         if (b != a)
-            put_vertex(file, x, y, series->step[b], series->loss[b], false);
+            put_vertex(file, x, y, series->x[b], series->y[b], false);
         first = false;
         i = next;
     }
@@ -204,8 +204,8 @@ static void put_points(struct ls_atomic_file *file, const struct axis *x, const 
             ls_atomic_file_printf(file,
                                   "<circle cx=\"%d\" cy=\"%d\" r=\"4\" fill=\"%s\" "
                                   "stroke=\"#ffffff\"/>\n",
-                                  (int)lround(axis_pixel(x, series->step[i])),
-                                  (int)lround(axis_pixel(y, series->loss[i])), colour);
+                                  (int)lround(axis_pixel(x, series->x[i])),
+                                  (int)lround(axis_pixel(y, series->y[i])), colour);
 }
 
 /* The last finite loss in the legend's words. */
@@ -218,9 +218,12 @@ static void put_legend(struct ls_atomic_file *file, int row, const char *name, c
     if (last == 0)
         return;
     char label[128];
-    snprintf(label, sizeof label, "%s: %.4g at step %.0f", name, series->loss[last - 1],
-             series->step[last - 1]);
+    snprintf(label, sizeof label, "%s: %.3f at step %.0f", name, series->y[last - 1],
+             series->x[last - 1]);
     int y = TOP + 18 + 20 * row;
+    ls_atomic_file_printf(
+        file, "<rect x=\"%d\" y=\"%d\" width=\"240\" height=\"20\" fill=\"#ffffff\"/>\n",
+        WIDTH - RIGHT - 240, y - 14);
     ls_atomic_file_printf(file, "<path d=\"M%d %dh26\" stroke=\"%s\" stroke-width=\"3\"/>\n",
                           WIDTH - RIGHT - 240, y - 4, colour);
     put_label(file, WIDTH - RIGHT - 206, y, "start", "", label);

@@ -60,8 +60,7 @@ static void put_field(struct trace_text *out, int tag, const void *data, size_t 
 
 /* Frames one Event { wall_time = 1, step = 2, field } and appends it to the file. */
 static int write_event(struct ls_tensorboard *board, double wall_time_s, int64_t step,
-                       int field_tag, const void *field, size_t field_bytes,
-                       struct ls_error *error)
+                       int field_tag, const void *field, size_t field_bytes, struct ls_error *error)
 {
     struct trace_text out = {.data = board->record, .size = sizeof board->record};
     out.used = HEADER_BYTES;
@@ -69,8 +68,10 @@ static int write_event(struct ls_tensorboard *board, double wall_time_s, int64_t
     memcpy(&wall_time_bits, &wall_time_s, sizeof wall_time_bits);
     put_varint(&out, 0x09);
     put_little_endian(&out, wall_time_bits, 8);
-    put_varint(&out, 0x10);
-    put_varint(&out, (uint64_t)step);
+    if (step != 0) { /* proto3 leaves out what has its default */
+        put_varint(&out, 0x10);
+        put_varint(&out, (uint64_t)step);
+    }
     put_field(&out, field_tag, field, field_bytes);
     size_t data_bytes = out.used - HEADER_BYTES;
     put_little_endian(&out, masked_crc32c(board->record + HEADER_BYTES, data_bytes), 4);

@@ -53,7 +53,7 @@ static size_t utf8_length(const unsigned char *s)
 {
     if (s[0] < 0x80)
         return 1;
-    size_t length = s[0] >= 0xc2 && s[0] <= 0xdf ? 2
+    size_t length = s[0] >= 0xc2 && s[0] <= 0xdf   ? 2
                     : s[0] >= 0xe0 && s[0] <= 0xef ? 3
                     : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
                                                    : 0;
@@ -68,7 +68,8 @@ static size_t utf8_length(const unsigned char *s)
     return length;
 }
 
-/* Appends string, with the characters below 0x80 as escape() spells them: NULL means as they are. */
+/* Appends string, with the characters below 0x80 as escape() spells them: NULL means as they are.
+ */
 static void put_escaped(struct trace_text *text, const char *string,
                         const char *(*escape)(unsigned char c, char scratch[8]))
 {

@@ -226,7 +226,7 @@ static const struct ls_config_key table[] = {
          "what a loss or gradient that is not finite does: stop the run, or skip that step"),
 
     COUNT("eval.every", RUN, "0", 0, eval.every,
-          "steps between evaluations on data.valid; 0 = only at the end, if data.valid is given"),
+          "steps between evaluations on data.valid, and one after the last step; 0 = none"),
     COUNT("eval.samples", RUN, "64", 1, eval.samples, "sequences of an evaluation"),
 
     COUNT("sample.every", RUN, "0", 0, sample.every,

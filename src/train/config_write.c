@@ -1,10 +1,11 @@
 /* The configuration and its table, written for machines and for readers. */
 #include "config_private.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static size_t group_length(const struct ls_config_key *key)
 {
@@ -15,11 +16,6 @@ static bool begins_group(const struct ls_config_key *keys, size_t i)
 {
     return i == 0 || group_length(&keys[i]) != group_length(&keys[i - 1]) ||
            strncmp(keys[i].name, keys[i - 1].name, group_length(&keys[i])) != 0;
-}
-
-static int write_failed(struct ls_error *error, const char *what)
-{
-    return ls_error_errno(error, errno ? errno : EIO, "cannot write %.300s", what);
 }
 
 int ls_config_write(const struct ls_config *config, FILE *file, struct ls_error *error)
@@ -34,31 +30,28 @@ int ls_config_write(const struct ls_config *config, FILE *file, struct ls_error 
         ls_config_value(config, &keys[i], value, sizeof value);
         fprintf(file, "  %s: %s\n", keys[i].name + group_length(&keys[i]) + 1, value);
     }
-    return fflush(file) || ferror(file) ? write_failed(error, "the configuration") : LS_OK;
+    if (fflush(file) == 0 && !ferror(file))
+        return LS_OK;
+    return ls_error_errno(error, errno ? errno : EIO, "cannot write the configuration");
 }
 
 int ls_config_save(const struct ls_config *config, const char *path, struct ls_error *error)
 {
-    char *aside = NULL;
-    if (asprintf(&aside, "%s.tmp", path) < 0)
-        return ls_error_set(error, LS_ENOMEM, "no memory to write %.300s", path);
-    int status = LS_OK;
-    FILE *file = fopen(aside, "w");
-    if (!file) {
-        status = write_failed(error, path);
-        goto out;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    int status = memory ? ls_config_write(config, memory, error)
+                        : ls_error_set(error, LS_ENOMEM, "no memory to write %.300s", path);
+    if (memory)
+        fclose(memory);
+    struct ls_atomic_file file;
+    if (!status)
+        status = ls_atomic_file_open(&file, path, NULL, error);
+    if (!status) {
+        ls_atomic_file_write(&file, text, bytes); /* the commit reports its failure */
+        status = ls_atomic_file_commit(&file, error);
     }
-    status = ls_config_write(config, file, error);
-    if (!status && fsync(fileno(file)) != 0)
-        status = write_failed(error, path);
-    if (fclose(file) != 0 && !status)
-        status = write_failed(error, path);
-    if (!status && rename(aside, path) != 0)
-        status = write_failed(error, path);
-    if (status)
-        unlink(aside);
-out:
-    free(aside);
+    free(text);
     return status;
 }
 

@@ -181,8 +181,8 @@ static void test_parts_must_be_complete(void **state)
     struct ls_safetensors_writer *tensors;
     struct ls_error error = {0};
     assert_int_equal(ls_checkpoint_writer_open(&writer, *state, &of, NULL, &error), LS_OK);
-    assert_int_equal(
-        ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, model, 1, &tensors, &error), LS_OK);
+    assert_int_equal(ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, model, 1, &tensors, &error),
+                     LS_OK);
     assert_int_equal(ls_safetensors_writer_append(tensors, weights, sizeof weights, &error), LS_OK);
     assert_int_equal(ls_checkpoint_writer_end(writer, &error), LS_OK);
     assert_int_equal(ls_checkpoint_writer_commit(writer, &error), LS_EINVAL);
@@ -190,13 +190,13 @@ static void test_parts_must_be_complete(void **state)
     assert_int_equal(latest_step(*state, NULL), -1);
 
     assert_int_equal(ls_checkpoint_writer_open(&writer, *state, &of, NULL, &error), LS_OK);
-    assert_int_equal(
-        ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, model, 1, &tensors, &error), LS_OK);
+    assert_int_equal(ls_checkpoint_writer_begin(writer, LS_CKPT_MODEL, model, 1, &tensors, &error),
+                     LS_OK);
     assert_int_equal(ls_checkpoint_writer_end(writer, &error), LS_EINVAL);
     ls_checkpoint_writer_abort(writer);
     of.loss_scale = 1.0 / 0.0;
-    assert_int_equal(
-        ls_checkpoint_save(*state, &of, model, 1, optimizer, 1, NULL, &error), LS_EINVAL);
+    assert_int_equal(ls_checkpoint_save(*state, &of, model, 1, optimizer, 1, NULL, &error),
+                     LS_EINVAL);
     assert_int_equal(scratch_count(scratch_path(*state, "checkpoints")), 0);
 }
 
@@ -266,6 +266,27 @@ static void test_damage_is_found_and_passed_over(void **state)
     }
 }
 
+/* A step, a scale or a recipe that changed by one bit must not be resumed from. */
+static void test_every_flipped_byte_of_the_state(void **state)
+{
+    save_good(*state, 10);
+    const char *directory = scratch_path(*state, "checkpoints/step-00000010");
+    const char *path = scratch_path(directory, "state.json");
+    size_t size;
+    char *text = scratch_read(path, &size);
+    for (size_t i = 0; i + 1 < size; i++) { /* the last newline says nothing */
+        struct ls_error error = {0};
+        struct ls_checkpoint *checkpoint;
+        text[i] ^= 1;
+        scratch_write(path, text, size);
+        int code = ls_checkpoint_open(&checkpoint, directory, &error);
+        if (code != LS_ECKPT || !strstr(error.text, "step-00000010"))
+            fail_msg("byte %zu as '%c': code %d, \"%s\"", i, text[i], code, error.text);
+        text[i] ^= 1;
+    }
+    free(text);
+}
+
 static void test_all_damaged_is_an_error(void **state)
 {
     save_good(*state, 10);
@@ -323,6 +344,7 @@ int main(void)
         IN_SCRATCH(test_parts_must_be_complete),
         IN_SCRATCH(test_interrupted_writes_are_never_taken),
         IN_SCRATCH(test_damage_is_found_and_passed_over),
+        IN_SCRATCH(test_every_flipped_byte_of_the_state),
         IN_SCRATCH(test_all_damaged_is_an_error),
         IN_SCRATCH(test_newer_version_is_refused),
         IN_SCRATCH(test_prune_keeps_the_newest_whole_ones),

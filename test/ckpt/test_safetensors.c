@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "golden_safetensors.h"
 #include "../support/scratch.h"
+#include "golden_safetensors.h"
 
 static const float wte[6] = {0, 0.25f, 0.5f, 0.75f, 1, 1.25f};
 static const ls_bf16 bias[4] = {0x3f80, 0xc000, 0x3f00, 0x4040};
@@ -33,9 +33,9 @@ static void test_reads_what_python_wrote(void **state)
     assert_null(ls_safetensors_metadata(file, "other"));
 
     const struct ls_tensor_view *view;
-    assert_int_equal(ls_safetensors_require(file, "wte.weight", LS_F32, 2, (int64_t[]){2, 3}, &view,
-                                            &error),
-                     LS_OK);
+    assert_int_equal(
+        ls_safetensors_require(file, "wte.weight", LS_F32, 2, (int64_t[]){2, 3}, &view, &error),
+        LS_OK);
     assert_memory_equal(view->data, wte, sizeof wte);
     assert_int_equal((uintptr_t)view->data % sizeof(float), 0);
     view = ls_safetensors_find(file, "h.0.bias");
@@ -78,10 +78,8 @@ static void test_require_says_what_differs(void **state)
 
 /* All but "mask": ls_dtype has no BOOL to write. */
 static const struct ls_tensor_entry entries[] = {
-    {"wte.weight", LS_F32, 2, {2, 3}, wte},
-    {"empty", LS_U8, 2, {3, 0}, NULL},
-    {"h.0.bias", LS_BF16, 1, {4}, bias},
-    {"step", LS_I64, 0, {0}, &step},
+    {"wte.weight", LS_F32, 2, {2, 3}, wte},      {"empty", LS_U8, 2, {3, 0}, NULL},
+    {"h.0.bias", LS_BF16, 1, {4}, bias},         {"step", LS_I64, 0, {0}, &step},
     {"na\"me\\\xc3\xa9", LS_F32, 1, {1}, named},
 };
 enum { ENTRIES = sizeof entries / sizeof entries[0] };
@@ -226,9 +224,9 @@ static void test_streaming_in_pieces(void **state)
     struct ls_error error = {0};
     struct ls_safetensors_writer *writer;
     struct ls_metadata metadata = {"author", "test"};
-    assert_int_equal(ls_safetensors_writer_open(&writer, path, entries, ENTRIES, &metadata, 1, NULL,
-                                                &error),
-                     LS_OK);
+    assert_int_equal(
+        ls_safetensors_writer_open(&writer, path, entries, ENTRIES, &metadata, 1, NULL, &error),
+        LS_OK);
     static const char *const order[] = {"step", "na\"me\\\xc3\xa9", "wte.weight", "h.0.bias"};
     for (size_t i = 0; i < 4; i++) {
         const struct ls_tensor_entry *next = ls_safetensors_writer_next(writer);
@@ -238,9 +236,9 @@ static void test_streaming_in_pieces(void **state)
             bytes *= (size_t)next->shape[d];
         for (size_t b = 0; b < bytes; b++) {
             assert_ptr_equal(ls_safetensors_writer_next(writer), next);
-            assert_int_equal(ls_safetensors_writer_append(writer, (const char *)next->data + b, 1,
-                                                          &error),
-                             LS_OK);
+            assert_int_equal(
+                ls_safetensors_writer_append(writer, (const char *)next->data + b, 1, &error),
+                LS_OK);
         }
     }
     assert_null(ls_safetensors_writer_next(writer));

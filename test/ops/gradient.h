@@ -22,8 +22,9 @@ double *values_in_double(enum ls_dtype act, const void *values, int64_t count);
  * the difference is at most tolerance times the norm of want. */
 void assert_near(const char *what, enum ls_dtype act, const void *got, const double *want,
                  int64_t count, double tolerance);
-/* Two gradients: |got| / |want| within 1 +- tolerance and 1 - cosine below tolerance^2. Returns false
- * instead of failing, so that broken twins can be checked too; prints both figures on false. */
+/* Two gradients: |got| / |want| within 1 +- tolerance and 1 - cosine below tolerance^2. Returns
+ * false instead of failing, so that broken twins can be checked too; prints both figures on false.
+ */
 bool gradient_near(const char *what, enum ls_dtype act, const void *got, const double *want,
                    int64_t count, double tolerance);
 void assert_gradient_near(const char *what, enum ls_dtype act, const void *got, const double *want,

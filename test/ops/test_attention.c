@@ -11,8 +11,10 @@
 
 #include <cmocka.h>
 
-/* ---- problems ---------------------------------------------------------------------------------
- */
+#include "gradient.h"
+#include "ops/attention.h"
+
+/* ---- problems ---- */
 
 enum { Q, K, V, O, D_O, D_Q, D_K, D_V, MATRICES };
 static const char *const matrix_names[] = {"q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v"};
@@ -138,8 +140,7 @@ static void run(struct instance *x, int threads, enum ls_isa isa)
     ls_ops_release(&ops);
 }
 
-/* ---- the reference ----------------------------------------------------------------------------
- */
+/* ---- the reference ---- */
 
 /* All outputs of one instance in double, densely packed [B * T, width]. */
 struct reference {
@@ -293,10 +294,468 @@ static void test_reference(void **state)
             }
 }
 
+/* Scores of several hundred: the maximum must be followed, and it rises in the middle of a row. */
+static void test_large_scores(void **state)
+{
+    (void)state;
+    for (int isa = 0; isa <= (int)ls_isa_best(); isa++) {
+        struct instance x = instance_new((struct problem){1, 300, 2, 1, 64, LS_F32, 0, 0, 0}, 3);
+        fill_matrix(&x, Q, 3, 15);
+        fill_matrix(&x, K, 3, 15);
+        run(&x, 1, (enum ls_isa)isa);
+        struct reference r = reference_new(&x);
+        for (int64_t i = 0; i < 300 * 2 * 64; i++) {
+            double got = get(&x, O, i), want = r.matrix[O][i];
+            /* A score's own rounding, 2^-24 of several hundred a few times over, is a relative
+             * error of p. */
+            if (!(fabs(got - want) <= 2e-3))
+                fail_msg("%s: o[%lld] is %g, want %g", ls_isa_name((enum ls_isa)isa), (long long)i,
+                         got, want);
+        }
+        reference_free(&r);
+        instance_free(&x);
+    }
+}
+
+/* ---- central differences ---- */
+
+struct differences {
+    struct instance *x;
+    struct ls_ops *ops;
+    int matrix;
+    double *values;
+};
+
+/* sum of o * d_o */
+static double objective(void *context)
+{
+    struct differences *c = context;
+    struct ls_error error = {0};
+    for (int64_t i = 0; i < c->x->elements[c->matrix]; i++)
+        set(c->x, c->matrix, i, (float)c->values[i]);
+    if (ls_attention_forward(c->ops, &c->x->a, &error) != LS_OK)
+        fail_msg("%s", error.text);
+    double sum = 0;
+    for (int64_t i = 0; i < c->x->elements[O]; i++)
+        sum += (double)get(c->x, O, i) * get(c->x, D_O, i);
+    return sum;
+}
+
+static void test_central_differences(void **state)
+{
+    (void)state;
+    static const int pairs[][2] = {{Q, D_Q}, {K, D_K}, {V, D_V}};
+    struct instance x = instance_new((struct problem){1, 66, 2, 1, 8, LS_F32, 0, 0, 0}, 11);
+    struct ls_ops ops = ops_new(1, ls_isa_best());
+    run_with(&ops, &x);
+    for (int n = 0; n < 3; n++) {
+        int m = pairs[n][0], d_m = pairs[n][1];
+        int64_t count = x.elements[m];
+        double *values = values_in_double(LS_F32, x.matrix[m], count);
+        double *gradient = calloc((size_t)count, sizeof *gradient);
+        struct differences context = {&x, &ops, m, values};
+        gradient_by_differences(objective, &context, values, count, 1e-2, gradient);
+        objective(&context);
+        assert_gradient_near(matrix_names[d_m], LS_F32, x.matrix[d_m], gradient, count, 1e-3);
+        /* The twin: half the gradient of one token missing must not pass. */
+        float *twin = x.matrix[d_m];
+        for (int64_t i = count / 2; i < count / 2 + 8; i++)
+            twin[i] = twin[i] * 0.5f + 0.05f;
+        assert_false(gradient_near("(expected to differ)", LS_F32, twin, gradient, count, 1e-3));
+        free(values);
+        free(gradient);
+    }
+    ls_ops_release(&ops);
+    instance_free(&x);
+}
+
+/* ---- bits ---- */
+
+static void assert_same_bits(const char *what, int m, const void *got, const void *want,
+                             size_t bytes)
+{
+    const unsigned char *a = got, *b = want;
+    for (size_t i = 0; i < bytes; i++)
+        if (a[i] != b[i])
+            fail_msg("%s: %s: byte %zu is %02x, want %02x", what, matrix_names[m], i, a[i], b[i]);
+}
+
+static void assert_same_outputs(const char *what, const struct instance *got,
+                                const struct instance *want)
+{
+    for (int m = O; m < MATRICES; m++)
+        assert_same_bits(what, m, got->matrix[m], want->matrix[m],
+                         (size_t)want->elements[m] * ls_dtype_bytes(want->p.act));
+    assert_memory_equal(got->a.lse, want->a.lse,
+                        (size_t)(want->p.batch * want->p.heads * want->p.tokens) * sizeof(float));
+}
+
+static const struct problem bits_problem = {2, 200, 6, 2, 40, LS_F32, 8, 0, 16};
+
+/* Threads, one pass or two, a workspace that holds all key blocks or only a few. */
+static void bits_for(struct problem p, enum ls_isa isa)
+{
+    struct instance want = instance_new(p, 5);
+    run(&want, 1, isa);
+    static const int threads[] = {2, 3, 8, 1, 2, 1};
+    static const size_t workspace[] = {0, 0, 0, 200 << 10, 330 << 10, 380 << 10};
+    for (int n = 0; n < 6; n++) {
+        struct instance got = instance_new(p, 5);
+        struct ls_ops ops = ops_new(threads[n], isa);
+        const size_t whole = ops.workspace_bytes;
+        ops.workspace_bytes = workspace[n] ? workspace[n] : whole;
+        run_with(&ops, &got);
+        ops.workspace_bytes = whole;
+        ls_ops_release(&ops);
+        char what[96];
+        snprintf(what, sizeof what, "%s %s, %d threads, workspace %zu", ls_isa_name(isa),
+                 ls_dtype_name(p.act), threads[n], workspace[n]);
+        assert_same_outputs(what, &got, &want);
+        instance_free(&got);
+    }
+    instance_free(&want);
+}
+
+static void for_each_kernel(struct problem p, void (*test)(struct problem, enum ls_isa))
+{
+    for (int isa = 0; isa <= (int)ls_isa_best(); isa++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            p.act = bf16 ? LS_BF16 : LS_F32;
+            test(p, (enum ls_isa)isa);
+        }
+}
+
+static void test_bits_threads(void **state)
+{
+    (void)state;
+    for_each_kernel(bits_problem, bits_for);
+}
+
+/* Each sequence alone; and the heads of one key/value head alone, as a tensor-parallel rank has
+ * them. */
+static void cuts_for(struct problem p, enum ls_isa isa)
+{
+    struct instance want = instance_new(p, 6), got = instance_new(p, 6);
+    run(&want, 2, isa);
+    struct ls_ops ops = ops_new(2, isa);
+    const size_t bytes = ls_dtype_bytes(p.act);
+    const int64_t group = p.heads / p.kv_heads;
+    for (int64_t b = 0; b < p.batch; b++)
+        for (int64_t g = 0; g < p.kv_heads; g++) {
+            struct ls_attention a = got.a;
+            struct ls_error error = {0};
+            const int64_t row = b * p.tokens;
+            const size_t kv = (size_t)(row * a.kv_ld + g * p.dim) * bytes;
+            const size_t q = (size_t)(row * a.q_ld + g * group * p.dim) * bytes;
+            const size_t o = (size_t)(row * a.o_ld + g * group * p.dim) * bytes;
+            a.batch = a.kv_heads = 1;
+            a.heads = group;
+            a.q = (const char *)a.q + q;
+            a.d_q = (char *)a.d_q + q;
+            a.k = (const char *)a.k + kv;
+            a.v = (const char *)a.v + kv;
+            a.d_k = (char *)a.d_k + kv;
+            a.d_v = (char *)a.d_v + kv;
+            a.o = (char *)a.o + o;
+            a.d_o = (const char *)a.d_o + o;
+            a.lse += (b * p.heads + g * group) * p.tokens;
+            if (ls_attention_forward(&ops, &a, &error) || ls_attention_backward(&ops, &a, &error))
+                fail_msg("%s", error.text);
+        }
+    assert_same_outputs("one sequence and one group of heads at a time", &got, &want);
+    ls_ops_release(&ops);
+    instance_free(&got);
+    instance_free(&want);
+}
+
+static void test_bits_cuts(void **state)
+{
+    (void)state;
+    for_each_kernel(bits_problem, cuts_for);
+}
+
+/* Rows packed densely or far apart. */
+static void strides_for(struct problem p, enum ls_isa isa)
+{
+    struct problem dense = p;
+    dense.q_pad = dense.kv_pad = dense.o_pad = 0;
+    struct instance want = instance_new(dense, 7), got = instance_new(p, 7);
+    run(&want, 2, isa);
+    run(&got, 2, isa);
+    for (int m = O; m < MATRICES; m++)
+        for (int64_t r = 0; r < p.batch * p.tokens; r++) {
+            const size_t bytes = ls_dtype_bytes(p.act);
+            assert_same_bits("row distance", m,
+                             (char *)got.matrix[m] + (size_t)(r * ld_of(&p, m)) * bytes,
+                             (char *)want.matrix[m] + (size_t)(r * ld_of(&dense, m)) * bytes,
+                             (size_t)width_of(&p, m) * bytes);
+        }
+    instance_free(&got);
+    instance_free(&want);
+}
+
+static void test_bits_strides(void **state)
+{
+    (void)state;
+    for_each_kernel((struct problem){1, 100, 4, 2, 24, LS_F32, 8, 3, 16}, strides_for);
+}
+
+/* A token's output depends on no later token: neither on its value nor on its being there. */
+static void causality_for(struct problem p, enum ls_isa isa)
+{
+    struct problem shorter = p;
+    shorter.tokens = 150;
+    struct instance want = instance_new(p, 8), changed = instance_new(p, 8),
+                    prefix = instance_new(shorter, 8);
+    run(&want, 2, isa);
+    for (int m = Q; m <= V; m++)
+        for (int64_t e = 150 * ld_of(&p, m); e < changed.elements[m]; e++)
+            set(&changed, m, e, get(&changed, m, e) * -3);
+    run(&changed, 2, isa);
+    run(&prefix, 2, isa);
+    const size_t bytes = (size_t)(150 * ld_of(&p, O)) * ls_dtype_bytes(p.act);
+    assert_same_bits("later tokens changed", O, changed.matrix[O], want.matrix[O], bytes);
+    assert_same_bits("later tokens absent", O, prefix.matrix[O], want.matrix[O], bytes);
+    for (int64_t h = 0; h < p.heads; h++) {
+        const float *row = want.a.lse + h * p.tokens;
+        assert_memory_equal(changed.a.lse + h * p.tokens, row, 150 * sizeof *row);
+        assert_memory_equal(prefix.a.lse + h * 150, row, 150 * sizeof *row);
+    }
+    /* The twin: the changed tokens themselves must differ. */
+    assert_memory_not_equal((char *)changed.matrix[O] + bytes, (char *)want.matrix[O] + bytes,
+                            bytes / 4);
+    instance_free(&prefix);
+    instance_free(&changed);
+    instance_free(&want);
+}
+
+static void test_causality(void **state)
+{
+    (void)state;
+    for_each_kernel((struct problem){1, 210, 2, 2, 64, LS_F32, 0, 0, 0}, causality_for);
+}
+
+/* dk and dv of a group are the tree over its heads. The scale is a power of two, so that a head's
+ * gradient is its sum exactly. */
+static void test_head_tree(void **state)
+{
+    (void)state;
+    for (int64_t group = 1; group <= 9; group++)
+        for (int threads = 1; threads <= 3; threads++) {
+            struct instance x =
+                instance_new((struct problem){1, 70, group, 1, 16, LS_F32, 0, 0, 0}, 9);
+            struct ls_ops ops = ops_new(threads, ls_isa_best());
+            run_with(&ops, &x);
+            const int64_t count = x.elements[D_K];
+            float *leaf = malloc((size_t)(2 * count * group) * sizeof *leaf);
+            for (int64_t h = 0; h < group; h++) {
+                struct ls_attention a = x.a;
+                struct ls_error error = {0};
+                a.heads = 1;
+                a.q = (const float *)a.q + h * 16;
+                a.o = (float *)a.o + h * 16;
+                a.d_o = (const float *)a.d_o + h * 16;
+                a.lse += h * 70;
+                float *d_q = malloc((size_t)x.elements[D_Q] * sizeof *d_q);
+                a.d_q = d_q;
+                a.d_k = leaf + h * count;
+                a.d_v = leaf + (group + h) * count;
+                assert_int_equal(ls_attention_backward(&ops, &a, &error), LS_OK);
+                free(d_q);
+            }
+            for (int v = 0; v < 2; v++)
+                for (int64_t i = 0; i < count; i++) {
+                    float heads[9];
+                    for (int64_t h = 0; h < group; h++)
+                        heads[h] = leaf[(v * group + h) * count + i];
+                    float want = ls_tree_sum(heads, group), got = get(&x, v ? D_V : D_K, i);
+                    if (got != want)
+                        fail_msg("group %lld: %s[%lld] is %a, the tree gives %a", (long long)group,
+                                 matrix_names[v ? D_V : D_K], (long long)i, (double)got,
+                                 (double)want);
+                }
+            free(leaf);
+            ls_ops_release(&ops);
+            instance_free(&x);
+        }
+}
+
+/* ---- the order of blocks ---- */
+
+enum { ORDER_TOKENS = 4 * LS_ATTENTION_BLOCK, ORDER_DIM = 16 };
+
+static struct attention_rows order_rows(const struct instance *x, int m, int block)
+{
+    float *at = (float *)x->matrix[m] + (int64_t)block * LS_ATTENTION_BLOCK * ORDER_DIM;
+    return (struct attention_rows){at, ORDER_DIM, LS_ATTENTION_BLOCK};
+}
+
+/* dv of key block 0 (times 1) by visiting query blocks 0 to 3 in the order given; o of query block
+ * 3 by visiting key blocks in the order given (its own, which is masked, included). */
+static void visit(const struct instance *x, const int order[4], float *dv, float *o)
+{
+    enum { BLOCK = LS_ATTENTION_BLOCK, PANEL = BLOCK * ORDER_DIM };
+    static float panel[8][PANEL] __attribute__((aligned(64)));
+    static float dk_sum[PANEL], dv_sum[PANEL], o_sum[PANEL], scratch[2 * BLOCK * BLOCK];
+    float lse[BLOCK], delta[BLOCK], max[BLOCK], sum[BLOCK] = {0};
+    const struct attention_kernel *kernel = &attention_kernel_plain;
+    const struct attention_shape shape = {ORDER_DIM, ORDER_DIM, LS_F32, x->a.scale};
+    const struct attention_query query = {panel[0], panel[1], panel[2], panel[3], lse, delta};
+    const struct attention_key key = {panel[4], panel[5], NULL};
+    const struct attention_state state = {o_sum, max, sum};
+    memset(dk_sum, 0, sizeof dk_sum);
+    memset(dv_sum, 0, sizeof dv_sum);
+    memset(o_sum, 0, sizeof o_sum);
+    struct attention_rows k = order_rows(x, K, 0), v = order_rows(x, V, 0);
+    kernel->pack_key_backward(&shape, &k, &v, &key);
+    for (int n = 0; n < 4; n++) {
+        struct attention_rows q = order_rows(x, Q, order[n]), o_rows = order_rows(x, O, order[n]),
+                              d_o = order_rows(x, D_O, order[n]);
+        kernel->pack_query_backward(&shape, &q, &o_rows, &d_o, x->a.lse + order[n] * BLOCK, &query);
+        kernel->backward_pair(&shape, &query, &key, order[n] == 0, dk_sum, dv_sum, NULL, scratch);
+    }
+    memcpy(dv, dv_sum, sizeof dv_sum);
+    struct attention_rows q = order_rows(x, Q, 3), out = {o, ORDER_DIM, BLOCK};
+    for (int i = 0; i < BLOCK; i++)
+        max[i] = -INFINITY;
+    kernel->pack_query_forward(&shape, &q, &query);
+    for (int n = 0; n < 4; n++) {
+        k = order_rows(x, K, order[n]);
+        v = order_rows(x, V, order[n]);
+        kernel->pack_key_forward(&shape, &k, &v, &key);
+        kernel->forward_pair(&shape, &query, &key, order[n] == 3, &state, scratch);
+    }
+    kernel->forward_store(&shape, &state, &out, lse);
+}
+
+/* The op visits blocks in ascending order; the twin that descends must give other bits. */
+static void test_block_order(void **state)
+{
+    (void)state;
+    static const int ascending[4] = {0, 1, 2, 3}, descending[4] = {3, 2, 1, 0};
+    static float dv[LS_ATTENTION_BLOCK * ORDER_DIM], o[LS_ATTENTION_BLOCK * ORDER_DIM];
+    struct instance x =
+        instance_new((struct problem){1, ORDER_TOKENS, 1, 1, ORDER_DIM, LS_F32, 0, 0, 0}, 10);
+    run(&x, 2, LS_ISA_PLAIN);
+    const float *want_o = (const float *)x.matrix[O] + 3 * LS_ATTENTION_BLOCK * ORDER_DIM;
+    visit(&x, ascending, dv, o);
+    assert_same_bits("ascending", D_V, dv, x.matrix[D_V], sizeof dv);
+    assert_same_bits("ascending", O, o, want_o, sizeof o);
+    visit(&x, descending, dv, o);
+    assert_memory_not_equal(dv, x.matrix[D_V], sizeof dv);
+    assert_memory_not_equal(o, want_o, sizeof o);
+    instance_free(&x);
+}
+
+/* ---- decode ---- */
+
+/* The last token of a sequence against a cache that holds all of it. */
+static void decode_for(struct problem p, enum ls_isa isa)
+{
+    struct instance x = instance_new(p, 12);
+    struct reference r = reference_new(&x);
+    const int64_t capacity = p.tokens + 5, kv_width = width_of(&p, K), width = width_of(&p, Q);
+    const size_t bytes = ls_dtype_bytes(p.act);
+    char *k_cache = calloc((size_t)(p.batch * capacity * kv_width), bytes);
+    char *v_cache = calloc((size_t)(p.batch * capacity * kv_width), bytes);
+    char *o = calloc((size_t)(p.batch * width), bytes),
+         *q = calloc((size_t)(p.batch * width), bytes);
+    for (int64_t b = 0; b < p.batch; b++) {
+        const size_t to = (size_t)(b * capacity * kv_width) * bytes;
+        const size_t from = (size_t)(b * p.tokens * kv_width) * bytes;
+        memcpy(k_cache + to, (char *)x.matrix[K] + from, (size_t)(p.tokens * kv_width) * bytes);
+        memcpy(v_cache + to, (char *)x.matrix[V] + from, (size_t)(p.tokens * kv_width) * bytes);
+        memcpy(q + (size_t)(b * width) * bytes,
+               (char *)x.matrix[Q] + (size_t)((b * p.tokens + p.tokens - 1) * width) * bytes,
+               (size_t)width * bytes);
+    }
+    struct ls_attention_decode decode = {p.batch, p.tokens,  capacity, p.heads, p.kv_heads,
+                                         p.dim,   x.a.scale, p.act,    q,       k_cache,
+                                         v_cache, width,     width,    o};
+    struct ls_ops ops = ops_new(2, isa);
+    struct ls_error error = {0};
+    assert_int_equal(ls_attention_decode(&ops, &decode, &error), LS_OK);
+    for (int64_t b = 0; b < p.batch; b++)
+        assert_near("decode", p.act, o + (size_t)(b * width) * bytes,
+                    r.matrix[O] + (b * p.tokens + p.tokens - 1) * width, width,
+                    p.act == LS_F32 ? 1e-5 : 5e-3);
+    decode.length = capacity + 1;
+    assert_int_equal(ls_attention_decode(&ops, &decode, &error), LS_EINVAL);
+    ls_ops_release(&ops);
+    free(k_cache);
+    free(v_cache);
+    free(o);
+    free(q);
+    reference_free(&r);
+    instance_free(&x);
+}
+
+static void test_decode(void **state)
+{
+    (void)state;
+    for_each_kernel((struct problem){2, 150, 6, 2, 40, LS_F32, 0, 0, 0}, decode_for);
+    for_each_kernel((struct problem){1, 1, 1, 1, 64, LS_F32, 0, 0, 0}, decode_for);
+}
+
+/* ---- bad arguments ---- */
+
+static void expect_refusal(struct ls_ops *ops, const struct ls_attention *a, const char *part)
+{
+    struct ls_error error = {0};
+    assert_int_equal(ls_attention_forward(ops, a, &error), LS_EINVAL);
+    if (!strstr(error.text, part))
+        fail_msg("\"%s\" does not name \"%s\"", error.text, part);
+    error = (struct ls_error){0};
+    assert_int_equal(ls_attention_backward(ops, a, &error), LS_EINVAL);
+    if (!strstr(error.text, part))
+        fail_msg("\"%s\" does not name \"%s\"", error.text, part);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    struct instance x = instance_new((struct problem){1, 65, 4, 2, 8, LS_F32, 0, 0, 0}, 13);
+    struct ls_ops ops = ops_new(1, LS_ISA_PLAIN);
+    struct ls_attention a = x.a;
+    a.tokens = 0;
+    expect_refusal(&ops, &a, "tokens 0");
+    a = x.a;
+    a.kv_heads = 3;
+    expect_refusal(&ops, &a, "3 key/value heads");
+    a = x.a;
+    a.head_dim = 12;
+    expect_refusal(&ops, &a, "head dim 12");
+    a = x.a;
+    a.scale = 0;
+    expect_refusal(&ops, &a, "scale 0");
+    a = x.a;
+    a.act = LS_F16;
+    expect_refusal(&ops, &a, "F16");
+    a = x.a;
+    a.kv_ld = 15;
+    expect_refusal(&ops, &a, "kv_ld is 15: rows are 16 wide");
+    size_t whole = ops.workspace_bytes;
+    ops.workspace_bytes = 4096;
+    expect_refusal(&ops, &x.a, "there are 4096");
+    ops.workspace_bytes = whole;
+    ls_ops_release(&ops);
+    instance_free(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_large_scores),
+        cmocka_unit_test(test_central_differences),
+        cmocka_unit_test(test_bits_threads),
+        cmocka_unit_test(test_bits_cuts),
+        cmocka_unit_test(test_bits_strides),
+        cmocka_unit_test(test_causality),
+        cmocka_unit_test(test_head_tree),
+        cmocka_unit_test(test_block_order),
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("ops/attention", tests, NULL, NULL);
 }

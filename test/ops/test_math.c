@@ -1,4 +1,5 @@
-/* The elementary functions of kern/math.h against the library's in double, over their whole domain. */
+/* The elementary functions of kern/math.h against the library's in double, over their whole domain.
+ */
 #include "ops/kern/math.h"
 
 #include <setjmp.h>
@@ -37,9 +38,18 @@ static void check(const char *name, float (*f)(float), double (*reference)(doubl
                  reference(worst_x));
 }
 
-static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
-static double normal_cdf(double x) { return 0.5 * erfc(-x / sqrt(2)); }
-static double normal_density(double x) { return exp(-x * x / 2) / sqrt(2 * acos(-1)); }
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+static double normal_cdf(double x)
+{
+    return 0.5 * erfc(-x / sqrt(2));
+}
+static double normal_density(double x)
+{
+    return exp(-x * x / 2) / sqrt(2 * acos(-1));
+}
 
 static void test_errors_are_as_documented(void **state)
 {

@@ -14,7 +14,10 @@
 
 static const enum ls_dtype acts[2] = {LS_F32, LS_BF16};
 /* Relative error of a result that is rounded once to act. */
-static double tolerance_of(enum ls_dtype act) { return act == LS_F32 ? 1e-6 : 4e-3; }
+static double tolerance_of(enum ls_dtype act)
+{
+    return act == LS_F32 ? 1e-6 : 4e-3;
+}
 
 static struct ls_ops ops_best;
 static int group_setup(void **state)
@@ -58,7 +61,8 @@ static void test_gelu(void **state)
             for (int i = 0; i < COUNT; i++)
                 want[i] = dy64[i] *
                           (gelu_reference((enum ls_gelu)kind, x64[i] + 1e-5) -
-                           gelu_reference((enum ls_gelu)kind, x64[i] - 1e-5)) / 2e-5;
+                           gelu_reference((enum ls_gelu)kind, x64[i] - 1e-5)) /
+                          2e-5;
             assert_near("gelu backward", act, y, want, COUNT, tolerance_of(act));
             assert_gradient_near("gelu backward", act, y, want, COUNT, tolerance_of(act));
             ls_gelu_backward(&ops_best, (enum ls_gelu)kind, act, COUNT, x, dy, dy);
@@ -193,8 +197,8 @@ static void test_dropout_is_philox_by_token_and_channel(void **state)
     for (int64_t r = 0; r < ROWS; r++)
         for (int64_t c = 0; c < CHANNELS; c++) {
             uint64_t token = (uint64_t)(op.first_row + r);
-            uint32_t out[4], counter[4] = {(uint32_t)(c / 4), 0, (uint32_t)token,
-                                           (uint32_t)(token >> 32)};
+            uint32_t out[4],
+                counter[4] = {(uint32_t)(c / 4), 0, (uint32_t)token, (uint32_t)(token >> 32)};
             ls_philox(op.key, counter, out);
             float want = ls_uniform_of(out[c % 4]) >= op.p
                              ? x[r * CHANNELS + c] * (1.0f / (1.0f - op.p))
@@ -246,7 +250,8 @@ static void test_dropout_statistics_and_backward(void **state)
     }
 }
 
-/* ---- add, casts, tree add, zero ---------------------------------------------------------------- */
+/* ---- add, casts, tree add, zero ----------------------------------------------------------------
+ */
 
 static void test_add_and_casts(void **state)
 {

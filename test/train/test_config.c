@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -288,6 +289,33 @@ static void test_contradictions_are_refused(void **state)
                    "divisor of", NULL);
 }
 
+/* Run from the root of the tree, as `make check` does. */
+static void test_configurations_of_the_tree(void **state)
+{
+    (void)state;
+    glob_t files;
+    if (glob("configs/*.yaml", 0, NULL, &files) != 0) {
+        print_message("skipped: no configs/ here; run from the root of the tree\n");
+        skip();
+    }
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        ls_config_defaults(&config);
+        if (ls_config_load_file(&config, files.gl_pathv[i], &error) ||
+            ls_config_resolve(&config, 257, &error))
+            fail_msg("%s: %s", files.gl_pathv[i], error.text);
+    }
+    const char *name;
+    for (int i = 0; (name = ls_config_preset_name(i)); i++) {
+        char path[128];
+        snprintf(path, sizeof path, "configs/%s.yaml", name);
+        if (access(path, R_OK) != 0)
+            fail_msg("%s is missing", path);
+    }
+    globfree(&files);
+}
+
 static void test_no_tokenizer_and_no_data(void **state)
 {
     (void)state;
@@ -382,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_presets_and_what_overrides_them),
         cmocka_unit_test(test_automatic_values),
         cmocka_unit_test(test_contradictions_are_refused),
+        cmocka_unit_test(test_configurations_of_the_tree),
         cmocka_unit_test(test_no_tokenizer_and_no_data),
         cmocka_unit_test(test_written_configuration_reads_back),
         cmocka_unit_test(test_save_where_nothing_can_be_written),

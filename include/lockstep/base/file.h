@@ -41,9 +41,9 @@ struct ls_atomic_file {
     struct ls_error error; /* the first failure; code LS_OK while there is none */
     unsigned char *buffer; /* gathers small writes */
     size_t buffered;
-    uint64_t size;     /* bytes accepted so far */
-    uint64_t on_disk;  /* of these, handed to the system */
-    uint64_t started;  /* of these, asked to be written back */
+    uint64_t size;    /* bytes accepted so far */
+    uint64_t on_disk; /* of these, handed to the system */
+    uint64_t started; /* of these, asked to be written back */
     char path[PATH_MAX], temporary[PATH_MAX];
 };
 

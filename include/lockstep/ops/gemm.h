@@ -10,10 +10,10 @@
  * tree over r. So a tensor-parallel rank that holds whole tiles holds a whole subtree (S2), and
  * a weight gradient with tiles = leaves of the micro-batch is S3's tree.
  *
- * Inside a tile the order is ascending in k, in blocks that depend on nothing but the tile's length
- * and the instruction set. An element's bits therefore depend on the instruction set (and, except on
- * the AMX path for bf16, on oneDNN's version), not on m, n, leading dimensions, where a tile lies,
- * nor on the number of threads. test/ops/test_gemm.c proves this on the shapes in use.
+ * Inside a tile the order is ascending in k, in steps that depend on nothing but the tile's length
+ * and the instruction set. An element's bits therefore depend on the instruction set (for bf16 too: a
+ * pair of products is one step on AVX512_BF16 and AMX), not on m, n, leading dimensions, where a tile
+ * lies, nor on the number of threads. test/ops/test_gemm.c proves this on the shapes in use.
  */
 #ifndef LOCKSTEP_OPS_GEMM_H
 #define LOCKSTEP_OPS_GEMM_H
@@ -40,5 +40,15 @@ int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error 
 /* The same sums in plain C, with the same tiles and tree but plain ascending order inside a tile:
  * the reference for tests (bits differ from ls_gemm_run inside a tile). */
 void ls_gemm_reference(const struct ls_gemm *gemm);
+
+/* Local. The machine's own limit, as a yardstick: the rate, in floating-point operations a second,
+ * of one large square product by oneDNN with its best instruction set on ops->threads threads. bf16
+ * on a machine where oneDNN has no bf16 product gives the float32 rate. Takes about 0.1 s and
+ * allocates (and frees) three matrices. */
+int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
+                 struct ls_error *error);
+
+/* Local. "oneDNN 2.6.3": part of a run's fingerprint, since bits may depend on it. */
+const char *ls_gemm_library(void);
 
 #endif

@@ -17,8 +17,7 @@ enum {
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* ---- products ---------------------------------------------------------------------------------
- */
+/* ---- products ---- */
 
 /* c[m][n] += sum_k a(m, k) b[k][n] on TILE_ROWS x vectors, one ascending chain of fma per element;
  * a(m, k) = a[m * a_row + k * a_column]. */
@@ -80,8 +79,7 @@ static void multiply_transposed(int64_t rows, int64_t columns, int64_t depth, co
     multiply_strided(rows, columns, depth, a, 1, rows, b, c);
 }
 
-/* ---- panels -----------------------------------------------------------------------------------
- */
+/* ---- panels ---- */
 
 static void row_widen(enum ls_dtype act, const void *at, int64_t offset, int64_t count, float *out)
 {
@@ -111,7 +109,7 @@ static void pack_columns(const struct attention_shape *shape, const struct atten
 {
     /* Sixteen queries at a time: their rows stay in cache while columns are written. */
     enum { GROUP = 16 };
-    float group[GROUP][256];
+    float group[GROUP][ATTENTION_DIM_MAX];
     for (int64_t first = 0; first < BLOCK; first += GROUP) {
         for (int64_t i = 0; i < GROUP; i++) {
             int64_t dim = first + i < rows->count ? shape->dim : 0;
@@ -142,8 +140,8 @@ static void pack_query_backward(const struct attention_shape *shape, const struc
         query->lse[i] = query->delta[i] = 0;
         if (i >= q->count)
             continue;
-        query->lse[i] = lse[i] * 0x1.715476p+0f; /* log2(e) */
-        float o_row[256], lane[16] = {0};
+        query->lse[i] = lse[i] * LOG2_E;
+        float o_row[ATTENTION_DIM_MAX], lane[16] = {0};
         const float *do_row = (const float *)query->do_rows + i * shape->padded;
         row_widen(shape->act, o->at, i * o->ld, shape->dim, o_row);
         for (int64_t d = 0; d < shape->dim; d++)
@@ -184,7 +182,7 @@ static void store_rows(const struct attention_shape *shape, const float *sum, fl
 static void column_store(const struct attention_shape *shape, const float *sum, float factor,
                          const struct attention_rows *out, int64_t i)
 {
-    float row[256];
+    float row[ATTENTION_DIM_MAX];
     for (int64_t d = 0; d < shape->dim; d++)
         row[d] = sum[d * BLOCK + i];
     row_store(shape, row, factor, out, i);
@@ -197,8 +195,7 @@ static void store_columns(const struct attention_shape *shape, const float *sum,
         column_store(shape, sum, factor, out, i);
 }
 
-/* ---- pairs ------------------------------------------------------------------------------------
- */
+/* ---- pairs ---- */
 
 /* Keys past the query get a score that exp2 turns into an exact zero. */
 static void mask_diagonal(float *s)
@@ -241,7 +238,7 @@ static void forward_pair(const struct attention_shape *shape, const struct atten
     multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s);
     if (diagonal)
         mask_diagonal(s);
-    softmax_step(s, shape->scale * 0x1.715476p+0f, state, rescale);
+    softmax_step(s, shape->scale * LOG2_E, state, rescale);
     if (attention_any_rescale(rescale))
         for (int64_t d = 0; d < shape->padded; d++)
             for (int64_t i = 0; i < BLOCK; i++)
@@ -256,7 +253,7 @@ static void forward_store(const struct attention_shape *shape, const struct atte
     for (int64_t i = 0; i < BLOCK; i += LANES)
         vec_store(log_sum + i, vec_log2(vec_load(state->sum + i)));
     for (int64_t i = 0; i < o->count; i++) {
-        lse[i] = (state->max[i] + log_sum[i]) * 0x1.62e43p-1f; /* log(2) */
+        lse[i] = (state->max[i] + log_sum[i]) * LN_2;
         column_store(shape, state->o, 1.0f / state->sum[i], o, i);
     }
 }
@@ -285,13 +282,72 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
     multiply(BLOCK, BLOCK, shape->padded, key->v, query->do_columns, dp);
     if (diagonal)
         mask_diagonal(s);
-    softmax_backward(s, dp, shape->scale * 0x1.715476p+0f, query);
+    softmax_backward(s, dp, shape->scale * LOG2_E, query);
     if (dk) {
         multiply(BLOCK, shape->padded, BLOCK, s, query->do_rows, dv);
         multiply(BLOCK, shape->padded, BLOCK, dp, query->q_rows, dk);
     }
     if (dq)
         multiply_transposed(shape->padded, BLOCK, BLOCK, key->k, dp, dq);
+}
+
+/* ---- one query ---- */
+
+/* a . b over count, a multiple of 16: one chain per lane, lanes by the tree. */
+static float dot(const float *a, const float *b, int64_t count)
+{
+    vec sum = vec_set(0.0f);
+    for (int64_t d = 0; d < count; d += LANES)
+        sum = vec_fma(vec_load(a + d), vec_load(b + d), sum);
+    float lane[LANES];
+    vec_store(lane, sum);
+    for (int n = 1; n < LANES; n *= 2)
+        for (int l = 0; l < LANES; l += 2 * n)
+            lane[l] += lane[l + n];
+    return lane[0];
+}
+
+/* Row i widened, with zeros past D. */
+static void row_pad(const struct attention_shape *shape, const struct attention_rows *rows,
+                    int64_t i, float *row)
+{
+    row_widen(shape->act, rows->at, i * rows->ld, shape->dim, row);
+    memset(row + shape->dim, 0, (size_t)(shape->padded - shape->dim) * sizeof *row);
+}
+
+static void decode(const struct attention_shape *shape, const struct attention_rows *q,
+                   const struct attention_rows *k, const struct attention_rows *v,
+                   const struct attention_rows *o)
+{
+    const int64_t padded = shape->padded;
+    float query[ATTENTION_DIM_MAX], row[ATTENTION_DIM_MAX], out[ATTENTION_DIM_MAX] = {0};
+    float max = -FLT_MAX, sum = 0;
+    row_pad(shape, q, 0, query);
+    for (int64_t first = 0; first < k->count; first += BLOCK) {
+        const int64_t count = ls_min(BLOCK, k->count - first);
+        float p[BLOCK], old = max;
+        for (int64_t j = 0; j < BLOCK; j++) {
+            p[j] = -FLT_MAX;
+            if (j >= count)
+                continue;
+            row_pad(shape, k, first + j, row);
+            p[j] = dot(row, query, padded) * (shape->scale * LOG2_E);
+            max = p[j] > max ? p[j] : max;
+        }
+        for (int64_t j = 0; j < BLOCK; j += LANES)
+            vec_store(p + j, vec_exp2(vec_load(p + j) - vec_set(max), EXP2_TERMS));
+        float factor[LANES];
+        vec_store(factor, vec_exp2(vec_set(old) - vec_set(max), EXP2_TERMS));
+        sum = sum * factor[0] + ls_tree_sum(p, BLOCK);
+        for (int64_t d = 0; d < padded; d++)
+            out[d] *= factor[0];
+        for (int64_t j = 0; j < count; j++) {
+            row_pad(shape, v, first + j, row);
+            for (int64_t d = 0; d < padded; d += LANES)
+                vec_store(out + d, vec_fma(vec_set(p[j]), vec_load(row + d), vec_load(out + d)));
+        }
+    }
+    row_store(shape, out, 1.0f / sum, o, 0);
 }
 
 #define KERNEL_NAME_OF(isa) attention_kernel_##isa
@@ -311,4 +367,5 @@ const struct attention_kernel KERNEL_NAME(LS_KERNEL_ISA) = {
     .backward_pair = backward_pair,
     .store_rows = store_rows,
     .store_columns = store_columns,
+    .decode = decode,
 };

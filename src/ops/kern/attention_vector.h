@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#define LOG2_E 0x1.715476p+0f
+#define LN_2   0x1.62e430p-1f
+
 #if defined(__AVX512F__)
 #include <immintrin.h>
 typedef __m512 vec;

@@ -1,7 +1,7 @@
-/* ops/kern/block.h - how kernels walk a row: in blocks of BLOCK elements that are widened to float32
- * into a buffer in the first-level cache, worked on there by plain loops, and rounded on the way out.
- * So each formula is written once for all activation types, and its loop sees float32 arrays that
- * alias nothing, which compilers vectorise.
+/* ops/kern/block.h - how kernels walk a row: in blocks of BLOCK elements that are widened to
+ * float32 into a buffer in the first-level cache, worked on there by plain loops, and rounded on
+ * the way out. So each formula is written once for all activation types, and its loop sees float32
+ * arrays that alias nothing, which compilers vectorise.
  *
  * Sums: element i of a row goes to lane i % LANES, in ascending order; lanes are then added in a
  * fixed tree. BLOCK is a multiple of LANES, so blocks do not show in the bits. */

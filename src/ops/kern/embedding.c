@@ -33,9 +33,9 @@ struct entry {
     const int32_t *order; /* rows, ascending */
 };
 
-/* out = the tree over leaves [leaf, leaf + leaves) of what rows order[begin..end) add to each. A leaf
- * without a row is +0, and so is every sum of such leaves; no partial is ever -0 (all start from +0),
- * so adding +0 changes nothing and empty subtrees are skipped. */
+/* out = the tree over leaves [leaf, leaf + leaves) of what rows order[begin..end) add to each. A
+ * leaf without a row is +0, and so is every sum of such leaves; no partial is ever -0 (all start
+ * from +0), so adding +0 changes nothing and empty subtrees are skipped. */
 static void leaf_tree(const struct entry *entry, int64_t leaf, int64_t leaves, int64_t begin,
                       int64_t end, float *restrict out)
 {
@@ -43,9 +43,9 @@ static void leaf_tree(const struct entry *entry, int64_t leaf, int64_t leaves, i
     if (entry->order[begin] / entry->leaf_rows == entry->order[end - 1] / entry->leaf_rows) {
         memset(out, 0, (size_t)entry->width * sizeof *out);
         for (int64_t k = begin; k < end; k++) {
-            const float *row = block_read(entry->act, entry->dy,
-                                          entry->order[k] * entry->channels + entry->at,
-                                          entry->width, buffer);
+            const float *row =
+                block_read(entry->act, entry->dy, entry->order[k] * entry->channels + entry->at,
+                           entry->width, buffer);
             for (int64_t i = 0; i < entry->width; i++)
                 out[i] += row[i];
         }
@@ -80,8 +80,9 @@ static void backward(enum ls_dtype act, int64_t channels, const void *dy,
             continue;
         }
         for (int64_t at = 0; at < channels; at += BLOCK) {
-            struct entry entry = {act, channels, sum->sequences * sum->tokens, at,
-                                  block_length(at, channels), dy, scratch.order};
+            struct entry entry = {
+                act, channels,     sum->sequences * sum->tokens, at, block_length(at, channels),
+                dy,  scratch.order};
             leaf_tree(&entry, 0, sum->leaves, from, to, total);
             for (int64_t i = 0; i < entry.width; i++)
                 d_row[at + i] = sum->accumulate ? d_row[at + i] + total[i] : total[i];

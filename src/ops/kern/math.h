@@ -18,8 +18,8 @@ union math_float {
 
 /* e^x within 1.1 ulp (subnormal results included); NaN stays NaN, overflow is inf, underflow 0.
  * x = n ln 2 + r, |r| <= ln 2 / 2 (Cody, Waite 1980: ln 2 in two parts, the first with a short
- * significand), e^r = 1 + r + r^2 g(r) with g of degree 4 fitted to the least largest relative error
- * (3e-9), and 2^n multiplied in two halves so that n may be -150 to 128. */
+ * significand), e^r = 1 + r + r^2 g(r) with g of degree 4 fitted to the least largest relative
+ * error (3e-9), and 2^n multiplied in two halves so that n may be -150 to 128. */
 static inline float math_exp(float x)
 {
     x = x > 89.0f ? 89.0f : x;
@@ -42,12 +42,16 @@ static inline float math_exp(float x)
 }
 
 /* 1 / (1 + e^-x) within 3 ulp for x > -17; below, the error of -x's rounding grows with |x|. */
-static inline float math_sigmoid(float x) { return 1.0f / (1.0f + math_exp(-x)); }
+static inline float math_sigmoid(float x)
+{
+    return 1.0f / (1.0f + math_exp(-x));
+}
 
-/* Standard normal distribution function. For a >= 0, Phi(-a) = t exp(P(t) - a^2/2), t = 1/(1 + 0.35 a),
- * with P of degree 9 fitted to the least largest error (4e-8) on 0 <= a <= 14.2: the form of Hastings
- * ("Approximations for digital computers", 1955). Within 9 ulp for x > -2; further down the left tail
- * the relative error is about x^2 / 2 * 2^-24. */
+/* Standard normal distribution function. For a >= 0, Phi(-a) = t exp(P(t) - a^2/2), t = 1/(1 + 0.35
+ * a), with P of degree 9 fitted to the least largest error (4e-8) on 0 <= a <= 14.2: the form of
+ * Hastings
+ * ("Approximations for digital computers", 1955). Within 9 ulp for x > -2; further down the left
+ * tail the relative error is about x^2 / 2 * 2^-24. */
 static inline float math_normal_cdf(float x)
 {
     float a = x < 0.0f ? -x : x;

@@ -46,8 +46,8 @@ static void gelu_backward(enum ls_gelu kind, enum ls_dtype act, int64_t count, c
             }
         else
             for (int64_t i = 0; i < n; i++)
-                out[i] = grad[i] * __builtin_fmaf(in[i], math_normal_density(in[i]),
-                                                  math_normal_cdf(in[i]));
+                out[i] = grad[i] *
+                         __builtin_fmaf(in[i], math_normal_density(in[i]), math_normal_cdf(in[i]));
         block_write(act, out, n, dx, at);
     }
 }

@@ -1,0 +1,310 @@
+/* Handles of the transport mpi, and the engine that makes all MPI calls of the process. */
+#include "comm/internal.h"
+
+#include <stdlib.h>
+
+static bool set_above(const char *name, long least)
+{
+    const char *value = getenv(name);
+    return value && *value && strtol(value, NULL, 10) > least;
+}
+
+bool ls_mpi_launched(void)
+{
+    return set_above("OMPI_COMM_WORLD_SIZE", 0) || getenv("PMIX_RANK") || getenv("PMI_RANK") ||
+           set_above("PMI_SIZE", 0) || (getenv("SLURM_PROCID") && set_above("SLURM_NTASKS", 1));
+}
+
+#ifndef LS_WITH_MPI
+int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error)
+{
+    *out = NULL;
+    return ls_error_set(error, LS_ENOTSUP,
+                        "this build has no MPI: install libopenmpi-dev (or libmpich-dev) and build "
+                        "with make MPI=1, or run with the thread transport");
+}
+
+void ls_mpi_finish(void) {}
+#else
+#include "comm/mpi.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+/* MPI exists once in a process, so what serialises its calls does too. */
+static struct {
+    pthread_mutex_t lock;
+    atomic_int drivers; /* callers that drive the engine, or are about to */
+    bool began_mpi;
+    struct mpi_comm *comms;
+    pthread_cond_t wake; /* for the progress thread */
+    pthread_t thread;
+    bool thread_runs, stopping;
+} engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- progress ------------------------------------------------------------------------------- */
+
+static bool engine_pending(void)
+{
+    for (const struct mpi_comm *comm = engine.comms; comm; comm = comm->next)
+        if (comm->unfinished)
+            return true;
+    return false;
+}
+
+static bool engine_advance(void)
+{
+    bool moved = false;
+    for (struct mpi_comm *comm = engine.comms; comm; comm = comm->next)
+        if (comm->unfinished)
+            moved |= comm_mpi_advance(comm);
+    return moved;
+}
+
+static void *progress_main(void *unused)
+{
+    enum { PAUSE_NS_MIN = 20 * 1000, PAUSE_NS_MAX = 500 * 1000 };
+    long pause_ns = PAUSE_NS_MIN;
+    (void)unused;
+    pthread_mutex_lock(&engine.lock);
+    while (!engine.stopping) {
+        if (atomic_load(&engine.drivers) || !engine_pending()) {
+            pthread_cond_wait(&engine.wake, &engine.lock);
+            pause_ns = PAUSE_NS_MIN;
+        } else if (engine_advance()) {
+            pause_ns = PAUSE_NS_MIN;
+            pthread_mutex_unlock(&engine.lock);
+            pthread_mutex_lock(&engine.lock);
+        } else {
+            struct timespec until;
+            clock_gettime(CLOCK_MONOTONIC, &until);
+            until.tv_nsec += pause_ns;
+            until.tv_sec += until.tv_nsec / 1000000000;
+            until.tv_nsec %= 1000000000;
+            pthread_cond_timedwait(&engine.wake, &engine.lock, &until);
+            pause_ns = ls_min(2 * pause_ns, PAUSE_NS_MAX);
+        }
+    }
+    pthread_mutex_unlock(&engine.lock);
+    return NULL;
+}
+
+/* Without the thread, operations move only while somebody waits. */
+static void progress_start(void)
+{
+    sigset_t all, before;
+    pthread_condattr_t monotonic;
+    if (engine.thread_runs)
+        return;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&engine.wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    engine.stopping = false;
+    engine.thread_runs = pthread_create(&engine.thread, NULL, progress_main, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Patience of a waiting caller: first as short as a message between cores, then leaving the core to
+ * whoever has work, then asleep. */
+static void pause_after(int idle)
+{
+    enum { SPINS = 64, YIELDS = 2000, SLEEP_NS = 50 * 1000 };
+    if (idle < SPINS)
+        return;
+    if (idle < SPINS + YIELDS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+}
+
+/* ---- the vtable ----------------------------------------------------------------------------- */
+
+static int mpi_start(struct ls_comm *base, const struct comm_call *call, void **operation,
+                     struct ls_error *error)
+{
+    struct mpi_comm *comm = (struct mpi_comm *)base;
+    struct mpi_op *op = NULL;
+    atomic_fetch_add(&engine.drivers, 1);
+    pthread_mutex_lock(&engine.lock);
+    int status = comm_mpi_post(comm, call, &op, error);
+    *operation = op;
+    if (status == LS_OK) {
+        comm_mpi_advance(comm);
+        if (!call->blocking)
+            progress_start();
+    }
+    /* The progress thread takes over, unless the caller or another one drives. */
+    if (atomic_fetch_sub(&engine.drivers, 1) == 1 && engine.thread_runs && !call->blocking)
+        pthread_cond_signal(&engine.wake);
+    pthread_mutex_unlock(&engine.lock);
+    return status;
+}
+
+static int mpi_wait(struct ls_comm *base, void *operation, struct ls_error *error)
+{
+    struct mpi_comm *comm = (struct mpi_comm *)base;
+    struct mpi_op *op = operation;
+    int idle = 0;
+    atomic_fetch_add(&engine.drivers, 1);
+    pthread_mutex_lock(&engine.lock);
+    while (!atomic_load_explicit(&op->over, memory_order_acquire)) {
+        if (engine_advance()) {
+            idle = 0;
+            continue;
+        }
+        pthread_mutex_unlock(&engine.lock);
+        pause_after(idle++);
+        pthread_mutex_lock(&engine.lock);
+    }
+    int status = op->status;
+    if (status != LS_OK)
+        ls_error_set(error, status, "%s: %s", comm_describe(&op->call).text, op->text);
+    comm_mpi_retire(comm, op);
+    if (atomic_fetch_sub(&engine.drivers, 1) == 1 && engine.thread_runs && engine_pending())
+        pthread_cond_signal(&engine.wake);
+    pthread_mutex_unlock(&engine.lock);
+    return status;
+}
+
+static bool mpi_test(struct ls_comm *base, void *operation)
+{
+    struct mpi_op *op = operation;
+    (void)base;
+    return atomic_load_explicit(&op->over, memory_order_acquire);
+}
+
+static int mpi_split(struct ls_comm *base, const int *members, int size, int rank,
+                     struct ls_comm **out, struct ls_error *error);
+
+static void mpi_free(struct ls_comm *base)
+{
+    struct mpi_comm *comm = (struct mpi_comm *)base;
+    pthread_mutex_lock(&engine.lock);
+    struct mpi_comm **at = &engine.comms;
+    while (*at != comm)
+        at = &(*at)->next;
+    *at = comm->next;
+    comm_mpi_resources_free(comm);
+    MPI_Comm_free(&comm->pairs);
+    MPI_Comm_free(&comm->group);
+    pthread_mutex_unlock(&engine.lock);
+    comm_release(base);
+    free(comm);
+}
+
+static const struct comm_transport mpi_transport = {LS_TRANSPORT_MPI, mpi_start, mpi_wait,
+                                                    mpi_test,         mpi_split, mpi_free};
+
+/* ---- handles -------------------------------------------------------------------------------- */
+
+/* Collective over parent; the lock is held. Ranks of one color are ordered by key. */
+static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
+                      struct ls_error *error)
+{
+    struct mpi_comm *comm = calloc(1, sizeof *comm);
+    MPI_Comm group = MPI_COMM_NULL, pairs = MPI_COMM_NULL;
+    int rank = 0, size = 1, *tag_max = NULL, known = 0;
+    int code = MPI_Comm_split(parent, color, key, &group);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_dup(group, &pairs);
+    if (code != MPI_SUCCESS || !comm) {
+        free(comm);
+        return ls_error_set(error, comm ? LS_ECOMM : LS_ENOMEM, "cannot make an MPI communicator");
+    }
+    MPI_Comm_set_errhandler(group, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(pairs, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(group, &rank);
+    MPI_Comm_size(group, &size);
+    MPI_Comm_get_attr(group, MPI_TAG_UB, &tag_max, &known);
+    int status = comm_init(&comm->base, &mpi_transport, rank, size, error);
+    comm->group = group;
+    comm->pairs = pairs;
+    comm->tag_max = known ? *tag_max : 32767;
+    if (status == LS_OK)
+        status = comm_mpi_resources_new(comm, error);
+    if (status != LS_OK) {
+        comm_mpi_resources_free(comm);
+        comm_release(&comm->base);
+        MPI_Comm_free(&pairs);
+        MPI_Comm_free(&group);
+        free(comm);
+        return status;
+    }
+    comm->next = engine.comms;
+    engine.comms = comm;
+    *out = &comm->base;
+    return LS_OK;
+}
+
+/* ls_comm_split has gathered all ranks before: nobody is kept waiting by a rank that computes. */
+static int mpi_split(struct ls_comm *base, const int *members, int size, int rank,
+                     struct ls_comm **out, struct ls_error *error)
+{
+    struct mpi_comm *comm = (struct mpi_comm *)base;
+    (void)size;
+    pthread_mutex_lock(&engine.lock);
+    int status = handle_new(comm->group, members[0], rank, out, error);
+    pthread_mutex_unlock(&engine.lock);
+    return status;
+}
+
+static int mpi_begin(struct ls_error *error)
+{
+    int initialised = 0, finalised = 0, provided = MPI_THREAD_SINGLE;
+    MPI_Finalized(&finalised);
+    if (finalised)
+        return ls_error_set(error, LS_ECOMM,
+                            "MPI has ended in this process and cannot begin again");
+    MPI_Initialized(&initialised);
+    if (initialised) {
+        MPI_Query_thread(&provided);
+    } else {
+        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
+            return ls_error_set(error, LS_ECOMM, "MPI_Init_thread failed");
+        engine.began_mpi = true;
+    }
+    if (provided < MPI_THREAD_SERIALIZED)
+        return ls_error_set(error, LS_ENOTSUP,
+                            "MPI offers thread level %d; at least MPI_THREAD_SERIALIZED (%d) is "
+                            "needed: use an MPI that was built with threads",
+                            provided, MPI_THREAD_SERIALIZED);
+    return LS_OK;
+}
+
+int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error)
+{
+    *out = NULL;
+    pthread_mutex_lock(&engine.lock);
+    int rank = 0, status = mpi_begin(error);
+    if (status == LS_OK) {
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        status = handle_new(MPI_COMM_WORLD, 0, rank, out, error);
+    }
+    pthread_mutex_unlock(&engine.lock);
+    return status;
+}
+
+void ls_mpi_finish(void)
+{
+    pthread_mutex_lock(&engine.lock);
+    bool runs = engine.thread_runs;
+    engine.stopping = true;
+    engine.thread_runs = false;
+    if (runs)
+        pthread_cond_signal(&engine.wake);
+    pthread_mutex_unlock(&engine.lock);
+    if (runs) {
+        pthread_join(engine.thread, NULL);
+        pthread_cond_destroy(&engine.wake);
+    }
+    if (engine.began_mpi)
+        MPI_Finalize();
+    engine.began_mpi = false;
+}
+#endif

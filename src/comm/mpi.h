@@ -1,0 +1,80 @@
+/* The MPI transport. All MPI calls of the process go through one engine, under its lock, so that
+ * MPI_THREAD_SERIALIZED suffices. Who waits drives the engine itself; a progress thread, started
+ * with the first non-blocking operation, drives it while nobody waits and something is pending, and
+ * sleeps with growing pauses when nothing moves. */
+#ifndef LOCKSTEP_COMM_MPI_H
+#define LOCKSTEP_COMM_MPI_H
+
+#include "comm/plan.h"
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Rounds of one operation in flight, and operations of one communicator that have rounds in flight;
+ * the others wait their turn, in the order of calls, which is the same on every rank. */
+enum { MPI_LANES = 4, MPI_ACTIVE = 2, MPI_PARTS = 4 };
+
+/* A round in flight. */
+struct mpi_lane {
+    bool busy;
+    int64_t round;
+    int phase, requests_count;
+    MPI_Request *requests; /* [2 (n - 1)] */
+    float *scratch;
+    const float **inputs; /* [n] */
+};
+
+/* A call as it travels to the other ranks for the check. */
+struct mpi_call_wire {
+    int64_t count;
+    int32_t op, dtype, peer, line;
+    char file[88];
+};
+
+enum mpi_stage { MPI_QUEUED, MPI_CHECKING, MPI_MOVING };
+
+struct mpi_op {
+    struct mpi_op *next; /* in one list of its communicator */
+    struct comm_call call;
+    struct comm_plan plan;
+    uint64_t sequence;
+    enum mpi_stage stage;
+    atomic_bool over; /* then status and text are final */
+    int status;
+    /* Of send and recv. */
+    int parts_count;
+    MPI_Request *parts, few_parts[MPI_PARTS];
+    char text[840];
+};
+
+struct mpi_slot {
+    struct mpi_op *op;
+    struct mpi_lane lanes[MPI_LANES];
+    struct mpi_call_wire *calls; /* [n] */
+    char *scratch;               /* of all lanes; NULL until a sum needs it */
+};
+
+struct mpi_comm {
+    struct ls_comm base;
+    struct mpi_comm *next; /* in the engine's list */
+    MPI_Comm group, pairs; /* pairs: send and recv, so that their tags are the caller's */
+    int tag_max;
+    uint64_t sequence;
+    int unfinished; /* operations that are not over */
+    struct mpi_op *queue, *sends, *spare;
+    struct mpi_slot slots[MPI_ACTIVE];
+    bool broken;
+    char broken_text[512];
+};
+
+/* mpi_op.c. The engine's lock is held. */
+int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error);
+void comm_mpi_resources_free(struct mpi_comm *comm);
+int comm_mpi_post(struct mpi_comm *comm, const struct comm_call *call, struct mpi_op **out,
+                  struct ls_error *error);
+void comm_mpi_retire(struct mpi_comm *comm, struct mpi_op *op);
+/* Does what can be done without blocking; true where something moved. */
+bool comm_mpi_advance(struct mpi_comm *comm);
+
+#endif

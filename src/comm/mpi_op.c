@@ -1,0 +1,458 @@
+/* Operations over MPI as state machines: post messages, test them, do the local work, go on. */
+#ifdef LS_WITH_MPI
+#include "comm/mpi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* All far below what MPI's int counts hold. */
+static const struct comm_limits limits = {
+    .sum_bytes = 256 * 1024, .copy_bytes = 4 << 20, .direct_bytes = 16 * 1024};
+/* Of one message of send and recv. */
+static const int64_t part_bytes_max = 1 << 30;
+
+/* Tags of one collective: two phases a lane, and the check. */
+enum { TAGS = 16, TAG_CHECK = TAGS - 1 };
+
+static void *take(size_t count, size_t bytes, bool *failed)
+{
+    void *memory = calloc(count ? count : 1, bytes);
+    *failed |= !memory;
+    return memory;
+}
+
+int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
+{
+    size_t n = (size_t)comm->base.size;
+    bool failed = false;
+    for (int i = 0; i < LS_COMM_PENDING_MAX && !failed; i++) {
+        struct mpi_op *op = take(1, sizeof *op, &failed);
+        if (op) {
+            op->next = comm->spare;
+            comm->spare = op;
+        }
+    }
+    for (int s = 0; s < MPI_ACTIVE; s++) {
+        struct mpi_slot *slot = &comm->slots[s];
+        slot->calls = take(n, sizeof *slot->calls, &failed);
+        for (int l = 0; l < MPI_LANES; l++) {
+            slot->lanes[l].requests = take(2 * n, sizeof *slot->lanes[l].requests, &failed);
+            slot->lanes[l].inputs = take(n, sizeof *slot->lanes[l].inputs, &failed);
+        }
+    }
+    return failed
+               ? ls_error_set(error, LS_ENOMEM, "no memory for an MPI communicator of %zu ranks", n)
+               : LS_OK;
+}
+
+static void ops_free(struct mpi_op *list)
+{
+    while (list) {
+        struct mpi_op *op = list;
+        list = op->next;
+        for (int i = 0; i < op->parts_count; i++) {
+            if (op->parts[i] == MPI_REQUEST_NULL)
+                continue;
+            MPI_Cancel(&op->parts[i]);
+            MPI_Request_free(&op->parts[i]);
+        }
+        if (op->parts != op->few_parts)
+            free(op->parts);
+        free(op);
+    }
+}
+
+/* Operations that are still pending are given up: only a caller that unwinds from an error does so.
+ */
+void comm_mpi_resources_free(struct mpi_comm *comm)
+{
+    for (int s = 0; s < MPI_ACTIVE; s++) {
+        struct mpi_slot *slot = &comm->slots[s];
+        for (int l = 0; l < MPI_LANES; l++) {
+            struct mpi_lane *lane = &slot->lanes[l];
+            for (int i = 0; lane->busy && i < lane->requests_count; i++) {
+                if (lane->requests[i] == MPI_REQUEST_NULL)
+                    continue;
+                MPI_Cancel(&lane->requests[i]);
+                MPI_Request_free(&lane->requests[i]);
+            }
+            free(lane->requests);
+            free(lane->inputs);
+        }
+        free(slot->calls);
+        free(slot->scratch);
+        free(slot->op);
+    }
+    ops_free(comm->queue);
+    ops_free(comm->sends);
+    ops_free(comm->spare);
+}
+
+/* ---- endings -------------------------------------------------------------------------------- */
+
+static void op_over(struct mpi_comm *comm, struct mpi_op *op, int status)
+{
+    op->status = status;
+    comm->unfinished--;
+    atomic_store_explicit(&op->over, true, memory_order_release);
+}
+
+static void ops_over_broken(struct mpi_comm *comm, struct mpi_op *list)
+{
+    for (; list; list = list->next) {
+        if (atomic_load_explicit(&list->over, memory_order_relaxed))
+            continue;
+        snprintf(list->text, sizeof list->text, "%s", comm->broken_text);
+        op_over(comm, list, LS_ECOMM);
+    }
+}
+
+/* A failed MPI call leaves messages in flight that nobody will match: the communicator is of no use
+ * from here on, and nothing that is pending on it will end otherwise. */
+static void comm_break(struct mpi_comm *comm, const char *what, int code)
+{
+    char reason[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(code, reason, &length);
+    snprintf(comm->broken_text, sizeof comm->broken_text, "%s failed: %.400s", what, reason);
+    comm->broken = true;
+    for (int s = 0; s < MPI_ACTIVE; s++) {
+        if (comm->slots[s].op) {
+            comm->slots[s].op->next = NULL;
+            ops_over_broken(comm, comm->slots[s].op);
+        }
+        comm->slots[s].op = NULL;
+    }
+    ops_over_broken(comm, comm->queue);
+    ops_over_broken(comm, comm->sends);
+    comm->queue = comm->sends = NULL;
+}
+
+void comm_mpi_retire(struct mpi_comm *comm, struct mpi_op *op)
+{
+    if (op->parts != op->few_parts)
+        free(op->parts);
+    op->parts = NULL;
+    op->parts_count = 0;
+    op->next = comm->spare;
+    comm->spare = op;
+}
+
+/* ---- collectives ---------------------------------------------------------------------------- */
+
+static int tag_of(const struct mpi_comm *comm, const struct mpi_op *op, int which)
+{
+    uint64_t period = (uint64_t)comm->tag_max / TAGS;
+    return (int)(op->sequence % period) * TAGS + which;
+}
+
+/* Adds the messages of the lane's phase. Receives first: what arrives finds its place. */
+static int lane_post(struct mpi_comm *comm, struct mpi_op *op, struct mpi_lane *lane, int tag)
+{
+    int n = comm->base.size, code = MPI_SUCCESS;
+    struct comm_message message;
+    lane->requests_count = 0;
+    for (int send = 0; send < 2; send++) {
+        for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
+            int peer = (comm->base.rank + (send ? i : n - i)) % n;
+            MPI_Request *request = &lane->requests[lane->requests_count];
+            comm_plan_message(&op->plan, lane->round, lane->phase, peer, lane->scratch, &message);
+            if (send ? !message.send_bytes : !message.recv_bytes)
+                continue;
+            lane->requests_count++;
+            code = send ? MPI_Isend(message.send, (int)message.send_bytes, MPI_BYTE, peer, tag,
+                                    comm->group, request)
+                        : MPI_Irecv(message.recv, (int)message.recv_bytes, MPI_BYTE, peer, tag,
+                                    comm->group, request);
+        }
+    }
+    return code;
+}
+
+static int lane_begin(struct mpi_comm *comm, struct mpi_op *op, struct mpi_slot *slot, int l)
+{
+    struct mpi_lane *lane = &slot->lanes[l];
+    lane->busy = lane->round < op->plan.rounds;
+    return lane->busy ? lane_post(comm, op, lane, tag_of(comm, op, 2 * l + lane->phase))
+                      : MPI_SUCCESS;
+}
+
+static int moving_begin(struct mpi_comm *comm, struct mpi_slot *slot)
+{
+    struct mpi_op *op = slot->op;
+    int code = MPI_SUCCESS;
+    op->stage = MPI_MOVING;
+    if (op->call.op == COMM_BARRIER && !comm->base.check) {
+        slot->lanes[0].busy = true;
+        slot->lanes[0].requests_count = 1;
+        return MPI_Ibarrier(comm->group, slot->lanes[0].requests);
+    }
+    for (int l = 0; l < MPI_LANES && code == MPI_SUCCESS; l++) {
+        slot->lanes[l].round = l;
+        slot->lanes[l].phase = 0;
+        code = lane_begin(comm, op, slot, l);
+    }
+    return code;
+}
+
+/* Lane 0 carries the calls of all ranks. */
+static int checking_begin(struct mpi_comm *comm, struct mpi_slot *slot)
+{
+    struct mpi_op *op = slot->op;
+    struct mpi_lane *lane = &slot->lanes[0];
+    int n = comm->base.size, rank = comm->base.rank, code = MPI_SUCCESS;
+    int tag = tag_of(comm, op, TAG_CHECK);
+    struct mpi_call_wire *own = &slot->calls[rank];
+    *own = (struct mpi_call_wire){op->call.count, (int32_t)op->call.op, (int32_t)op->call.dtype,
+                                  op->call.peer,  op->call.site.line,   ""};
+    snprintf(own->file, sizeof own->file, "%.80s", op->call.site.file);
+    op->stage = MPI_CHECKING;
+    lane->busy = true;
+    lane->requests_count = 0;
+    for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
+        int from = (rank + n - i) % n;
+        code = MPI_Irecv(&slot->calls[from], sizeof *own, MPI_BYTE, from, tag, comm->group,
+                         &lane->requests[lane->requests_count++]);
+    }
+    for (int i = 1; i < n && code == MPI_SUCCESS; i++)
+        code = MPI_Isend(own, sizeof *own, MPI_BYTE, (rank + i) % n, tag, comm->group,
+                         &lane->requests[lane->requests_count++]);
+    return code;
+}
+
+static struct comm_call call_of_wire(const struct mpi_call_wire *wire)
+{
+    return (struct comm_call){.op = (enum comm_op)wire->op,
+                              .dtype = (enum ls_dtype)wire->dtype,
+                              .count = wire->count,
+                              .peer = wire->peer,
+                              .site = {wire->file, wire->line}};
+}
+
+/* All ranks compare the same calls, so all come to the same end. */
+static bool calls_agree(const struct mpi_comm *comm, const struct mpi_slot *slot)
+{
+    struct comm_call first = call_of_wire(&slot->calls[0]);
+    for (int r = 1; r < comm->base.size; r++) {
+        struct comm_call other = call_of_wire(&slot->calls[r]);
+        if (comm_calls_match(&first, &other))
+            continue;
+        snprintf(slot->op->text, sizeof slot->op->text,
+                 "mismatch: rank 0 calls %s, rank %d calls %s; nothing was moved",
+                 comm_describe(&first).text, r, comm_describe(&other).text);
+        return false;
+    }
+    return true;
+}
+
+static int slot_begin(struct mpi_comm *comm, struct mpi_slot *slot)
+{
+    struct mpi_op *op = slot->op;
+    comm_plan_init(&op->plan, &op->call, comm->base.size, comm->base.rank, &limits);
+    if (!slot->scratch && (op->call.op == COMM_ALL_REDUCE || op->call.op == COMM_REDUCE_SCATTER)) {
+        size_t bytes = comm_plan_scratch_bytes(comm->base.size, &limits);
+        slot->scratch = calloc(MPI_LANES, bytes);
+        if (!slot->scratch)
+            return MPI_ERR_NO_MEM;
+        for (int l = 0; l < MPI_LANES; l++)
+            slot->lanes[l].scratch = (float *)(slot->scratch + (size_t)l * bytes);
+    }
+    return comm->base.check ? checking_begin(comm, slot) : moving_begin(comm, slot);
+}
+
+/* The lane's messages are through. */
+static int lane_next(struct mpi_comm *comm, struct mpi_slot *slot, int l)
+{
+    struct mpi_op *op = slot->op;
+    struct mpi_lane *lane = &slot->lanes[l];
+    lane->busy = false;
+    if (op->stage == MPI_CHECKING) {
+        if (calls_agree(comm, slot))
+            return moving_begin(comm, slot);
+        op_over(comm, op, LS_ECOMM);
+        slot->op = NULL;
+        return MPI_SUCCESS;
+    }
+    if (op->call.op == COMM_BARRIER)
+        return MPI_SUCCESS;
+    comm_plan_finish(&op->plan, lane->round, lane->phase, lane->scratch, lane->inputs);
+    if (++lane->phase == op->plan.phases) {
+        lane->phase = 0;
+        lane->round += MPI_LANES;
+    }
+    return lane_begin(comm, op, slot, l);
+}
+
+static bool slot_advance(struct mpi_comm *comm, struct mpi_slot *slot)
+{
+    struct mpi_op *op = slot->op;
+    bool moved = false, busy = false;
+    int code = MPI_SUCCESS;
+    for (int l = 0; l < MPI_LANES && code == MPI_SUCCESS && slot->op; l++) {
+        struct mpi_lane *lane = &slot->lanes[l];
+        int through = 0;
+        if (!lane->busy)
+            continue;
+        code = MPI_Testall(lane->requests_count, lane->requests, &through, MPI_STATUSES_IGNORE);
+        if (through && code == MPI_SUCCESS) {
+            code = lane_next(comm, slot, l);
+            moved = true;
+        }
+    }
+    for (int l = 0; l < MPI_LANES; l++)
+        busy |= slot->lanes[l].busy;
+    if (code != MPI_SUCCESS) {
+        comm_break(comm, "an MPI message", code);
+    } else if (slot->op && !busy) {
+        op_over(comm, op, LS_OK);
+        slot->op = NULL;
+    }
+    return moved || !slot->op;
+}
+
+/* Takes the oldest operation that waits its turn. */
+static bool slot_fill(struct mpi_comm *comm, struct mpi_slot *slot)
+{
+    struct mpi_op *op = comm->queue;
+    if (!op)
+        return false;
+    comm->queue = op->next;
+    slot->op = op;
+    int code = slot_begin(comm, slot);
+    if (code != MPI_SUCCESS)
+        comm_break(comm, "starting an MPI message", code);
+    return true;
+}
+
+/* ---- send and recv -------------------------------------------------------------------------- */
+
+static int64_t part_bytes(const struct mpi_op *op, int part)
+{
+    int64_t bytes = op->call.count * (int64_t)ls_dtype_bytes(op->call.dtype);
+    return ls_min(part_bytes_max, bytes - part * part_bytes_max);
+}
+
+/* All parts at once: between two calls to the same peer and tag the order is that of the calls. */
+static int parts_post(struct mpi_comm *comm, struct mpi_op *op)
+{
+    const struct comm_call *call = &op->call;
+    int64_t bytes = call->count * (int64_t)ls_dtype_bytes(call->dtype);
+    int code = MPI_SUCCESS, parts = (int)ls_max(1, ls_ceil_div(bytes, part_bytes_max));
+    op->parts = parts <= MPI_PARTS ? op->few_parts : calloc((size_t)parts, sizeof *op->parts);
+    if (!op->parts)
+        return MPI_ERR_NO_MEM;
+    for (int i = 0; i < parts && code == MPI_SUCCESS; i++) {
+        size_t offset = (size_t)i * (size_t)part_bytes_max;
+        int length = (int)part_bytes(op, i);
+        code = call->op == COMM_SEND
+                   ? MPI_Isend((const char *)call->input + offset, length, MPI_BYTE, call->peer,
+                               call->tag, comm->pairs, &op->parts[i])
+                   : MPI_Irecv((char *)call->output + offset, length, MPI_BYTE, call->peer,
+                               call->tag, comm->pairs, &op->parts[i]);
+        op->parts_count += code == MPI_SUCCESS;
+    }
+    return code;
+}
+
+/* True where the operation is over. A message of another length than expected spoils this recv
+ * only; MPI reports a longer one as an error. */
+static bool parts_advance(struct mpi_comm *comm, struct mpi_op *op)
+{
+    for (int i = 0; i < op->parts_count; i++) {
+        MPI_Status status;
+        int through = 0, received = 0;
+        if (op->parts[i] == MPI_REQUEST_NULL)
+            continue;
+        int code = MPI_Test(&op->parts[i], &through, &status), class = MPI_SUCCESS;
+        MPI_Error_class(code, &class);
+        bool longer = class == MPI_ERR_TRUNCATE;
+        if (code != MPI_SUCCESS && !longer) {
+            comm_break(comm, "an MPI message", code);
+            return true;
+        }
+        if (!through && !longer)
+            return false;
+        if (op->call.op == COMM_RECV && !longer)
+            MPI_Get_count(&status, MPI_BYTE, &received);
+        if (op->call.op == COMM_RECV && received != part_bytes(op, i)) {
+            snprintf(op->text, sizeof op->text,
+                     "mismatch: rank %d sends %s than the %lld bytes "
+                     "that are expected here",
+                     op->call.peer, longer ? "more" : "less", (long long)part_bytes(op, i));
+            op_over(comm, op, LS_ECOMM);
+            return true;
+        }
+    }
+    op_over(comm, op, LS_OK);
+    return true;
+}
+
+/* ---- what mpi.c calls ----------------------------------------------------------------------- */
+
+static void append(struct mpi_op **list, struct mpi_op *op)
+{
+    while (*list)
+        list = &(*list)->next;
+    op->next = NULL;
+    *list = op;
+}
+
+int comm_mpi_post(struct mpi_comm *comm, const struct comm_call *call, struct mpi_op **out,
+                  struct ls_error *error)
+{
+    bool collective = comm_is_collective(call->op);
+    uint64_t sequence = collective ? comm->sequence++ : 0;
+    if (comm->broken)
+        return ls_error_set(error, LS_ECOMM, "%s: this communicator failed before: %s",
+                            comm_describe(call).text, comm->broken_text);
+    struct mpi_op *op = comm->spare;
+    if (op)
+        comm->spare = op->next;
+    else
+        op = calloc(1, sizeof *op);
+    if (!op)
+        return ls_error_set(error, LS_ENOMEM, "%s: no memory to start it",
+                            comm_describe(call).text);
+    op->call = *call;
+    op->sequence = sequence;
+    op->stage = MPI_QUEUED;
+    op->parts_count = 0;
+    op->parts = op->few_parts;
+    atomic_store_explicit(&op->over, false, memory_order_relaxed);
+    comm->unfinished++;
+    append(collective ? &comm->queue : &comm->sends, op);
+    int code = collective ? MPI_SUCCESS : parts_post(comm, op);
+    if (code != MPI_SUCCESS)
+        comm_break(comm, "starting an MPI message", code);
+    *out = op;
+    return LS_OK;
+}
+
+bool comm_mpi_advance(struct mpi_comm *comm)
+{
+    bool moved = false;
+    for (int s = 0; s < MPI_ACTIVE; s++) {
+        struct mpi_slot *slot = &comm->slots[s];
+        if (!slot->op)
+            moved |= slot_fill(comm, slot);
+        if (slot->op)
+            moved |= slot_advance(comm, slot);
+    }
+    for (struct mpi_op **at = &comm->sends; *at;) {
+        struct mpi_op *op = *at;
+        if (!parts_advance(comm, op)) {
+            at = &op->next;
+            continue;
+        }
+        moved = true;
+        if (comm->broken)
+            break;
+        *at = op->next;
+    }
+    return moved;
+}
+#else
+/* Built without MPI: mpi.c says so to the caller. */
+typedef int comm_mpi_op_is_empty;
+#endif

@@ -1,0 +1,175 @@
+/* bf16 operands packed for AMX and AVX512_BF16, and the product on the latter. */
+/* cflags: -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -O3 */
+#include "ops/gemm_bf16.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <string.h>
+
+static inline __mmask32 mask_of(int64_t count)
+{
+    return count >= 32 ? 0xffffffffu : count <= 0 ? 0 : (1u << count) - 1;
+}
+
+/* 16 x 16 transpose of 32-bit words, in place. */
+static inline __attribute__((always_inline)) void transpose(__m512i r[16])
+{
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    /* r[4g + c] holds, in 128-bit lane l, words 4g..4g+3 of column 4l + c. */
+    for (int c = 0; c < 4; c++) {
+        t[c] = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88);
+        t[4 + c] = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd);
+        t[8 + c] = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
+        t[12 + c] = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
+    }
+    for (int c = 0; c < 4; c++) {
+        r[c] = _mm512_shuffle_i32x4(t[c], t[8 + c], 0x88);
+        r[8 + c] = _mm512_shuffle_i32x4(t[c], t[8 + c], 0xdd);
+        r[4 + c] = _mm512_shuffle_i32x4(t[4 + c], t[12 + c], 0x88);
+        r[12 + c] = _mm512_shuffle_i32x4(t[4 + c], t[12 + c], 0xdd);
+    }
+}
+
+/* A stored [rows, k]: rows of the source are rows of the tile. */
+static void pack_copy(unsigned char *block, const ls_bf16 *x, int64_t ld, int64_t rows, int64_t k)
+{
+    __mmask32 mask = mask_of(k);
+    for (int64_t r = 0; r < 32; r++) {
+        __m512i v = r < rows ? _mm512_maskz_loadu_epi16(mask, x + r * ld) : _mm512_setzero_si512();
+        _mm512_store_si512(block + r * BF16_ROW_BYTES, v);
+    }
+}
+
+/* B stored [columns, k]. */
+static void pack_transpose(unsigned char *block, const ls_bf16 *x, int64_t ld, int64_t columns,
+                           int64_t k)
+{
+    __mmask32 mask = mask_of(k);
+    for (int64_t half = 0; half < 2; half++) {
+        __m512i v[16];
+        for (int64_t c = 0; c < 16; c++)
+            v[c] = half * 16 + c < columns
+                       ? _mm512_maskz_loadu_epi16(mask, x + (half * 16 + c) * ld)
+                       : _mm512_setzero_si512();
+        transpose(v);
+        for (int64_t p = 0; p < 16; p++)
+            _mm512_store_si512(block + half * BF16_TILE_BYTES + p * BF16_ROW_BYTES, v[p]);
+    }
+}
+
+/* Rows 2p and 2p + 1 of a source stored [k, columns], as pairs: low holds columns 0..15,
+ * high 16..31. */
+static inline __attribute__((always_inline)) void pairs(const ls_bf16 *x, int64_t ld, int64_t p,
+                                                        int64_t k, __mmask32 mask, __m512i *low,
+                                                        __m512i *high)
+{
+    const __m512i low_lanes = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i high_lanes = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    __m512i zero = _mm512_setzero_si512();
+    __m512i even = 2 * p < k ? _mm512_maskz_loadu_epi16(mask, x + 2 * p * ld) : zero;
+    __m512i odd = 2 * p + 1 < k ? _mm512_maskz_loadu_epi16(mask, x + (2 * p + 1) * ld) : zero;
+    __m512i first = _mm512_unpacklo_epi16(even, odd);
+    __m512i second = _mm512_unpackhi_epi16(even, odd);
+    *low = _mm512_permutex2var_epi64(first, low_lanes, second);
+    *high = _mm512_permutex2var_epi64(first, high_lanes, second);
+}
+
+/* B stored [k, columns]. */
+static void pack_pairs(unsigned char *block, const ls_bf16 *x, int64_t ld, int64_t columns,
+                       int64_t k)
+{
+    __mmask32 mask = mask_of(columns);
+    for (int64_t p = 0; p < 16; p++) {
+        __m512i low, high;
+        pairs(x, ld, p, k, mask, &low, &high);
+        _mm512_store_si512(block + p * BF16_ROW_BYTES, low);
+        _mm512_store_si512(block + BF16_TILE_BYTES + p * BF16_ROW_BYTES, high);
+    }
+}
+
+/* A stored [k, rows]. */
+static void pack_pairs_transpose(unsigned char *block, const ls_bf16 *x, int64_t ld, int64_t rows,
+                                 int64_t k)
+{
+    __mmask32 mask = mask_of(rows);
+    __m512i low[16], high[16];
+    for (int64_t p = 0; p < 16; p++)
+        pairs(x, ld, p, k, mask, &low[p], &high[p]);
+    transpose(low);
+    for (int64_t r = 0; r < 16; r++)
+        _mm512_store_si512(block + r * BF16_ROW_BYTES, low[r]);
+    transpose(high);
+    for (int64_t r = 0; r < 16; r++)
+        _mm512_store_si512(block + BF16_TILE_BYTES + r * BF16_ROW_BYTES, high[r]);
+}
+
+void bf16_pack(struct gemm_form form, const void *x, int64_t ld, int64_t edge, int64_t k,
+               unsigned char *block)
+{
+    if (form.is_b && form.k_contiguous)
+        pack_transpose(block, x, ld, edge, k);
+    else if (form.is_b)
+        pack_pairs(block, x, ld, edge, k);
+    else if (form.k_contiguous)
+        pack_copy(block, x, ld, edge, k);
+    else
+        pack_pairs_transpose(block, x, ld, edge, k);
+}
+
+/* ---- the product on AVX512_BF16 ---------------------------------------------------------------
+ */
+
+/* A pair of A's row, in every place. */
+static inline __m512bh pair_of(const unsigned char *row, int64_t pair)
+{
+    int32_t word;
+    memcpy(&word, row + pair * 4, sizeof word);
+    return (__m512bh)_mm512_set1_epi32(word);
+}
+
+/* Eight rows by 32 columns in registers, through all of k: a pair at a time, ascending. */
+static void product(const unsigned char *a, const unsigned char *b, int64_t steps,
+                    const float *from, float *to)
+{
+    enum { ROWS = 8 };
+    for (int64_t row = 0; row < GEMM_EDGE; row += ROWS, to += ROWS * GEMM_EDGE) {
+        const unsigned char *rows = a + row / 16 * BF16_TILE_BYTES + row % 16 * BF16_ROW_BYTES;
+        __m512 low[ROWS], high[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            low[r] = from ? _mm512_load_ps(from + r * GEMM_EDGE) : _mm512_setzero_ps();
+            high[r] = from ? _mm512_load_ps(from + r * GEMM_EDGE + 16) : _mm512_setzero_ps();
+        }
+        for (int64_t step = 0; step < steps; step++)
+            for (int64_t p = 0; p < 16; p++) {
+                const unsigned char *pairs = b + step * BF16_BLOCK_BYTES + p * BF16_ROW_BYTES;
+                __m512bh b_low = (__m512bh)_mm512_load_si512(pairs);
+                __m512bh b_high = (__m512bh)_mm512_load_si512(pairs + BF16_TILE_BYTES);
+#pragma GCC unroll 8
+                for (int r = 0; r < ROWS; r++) {
+                    __m512bh pair = pair_of(rows + step * BF16_BLOCK_BYTES + r * BF16_ROW_BYTES, p);
+                    low[r] = _mm512_dpbf16_ps(low[r], pair, b_low);
+                    high[r] = _mm512_dpbf16_ps(high[r], pair, b_high);
+                }
+            }
+        for (int r = 0; r < ROWS; r++) {
+            _mm512_store_ps(to + r * GEMM_EDGE, low[r]);
+            _mm512_store_ps(to + r * GEMM_EDGE + 16, high[r]);
+        }
+        if (from)
+            from += ROWS * GEMM_EDGE;
+    }
+}
+
+const struct gemm_kernel gemm_kernel_bf16 = {
+    .block_bytes = BF16_BLOCK_BYTES, .pack = bf16_pack, .product = product};
+#endif

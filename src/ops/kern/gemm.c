@@ -1,0 +1,198 @@
+/* Matrix product, float32: one kernel per vector width, and what is done to finished sums. bf16
+ * operands are widened when they are packed.
+ *
+ * A packed block is [32 of k][32 rows or columns] float32, the same for A and B. A product keeps
+ * ROWS x (2 vectors) of C in registers and runs through k once: 32 k a step, fused multiply-adds
+ * (plain C: multiply, then add). */
+#include <string.h>
+
+#include "ops/gemm.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+enum { WIDTH = 16, ROWS = 8 };
+#elif defined(__AVX2__)
+enum { WIDTH = 8, ROWS = 4 };
+#else
+enum { WIDTH = 4, ROWS = 4 };
+#endif
+enum { EDGE = GEMM_EDGE };
+
+typedef float vec __attribute__((vector_size(WIDTH * 4), may_alias));
+typedef float vec_unaligned __attribute__((vector_size(WIDTH * 4), aligned(4), may_alias));
+typedef uint32_t vec_u32 __attribute__((vector_size(WIDTH * 4), may_alias));
+typedef uint16_t vec_u16 __attribute__((vector_size(WIDTH * 2), aligned(2), may_alias));
+
+static inline vec multiply_add(float a, vec b, vec c)
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+    return (vec)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+static void product(const unsigned char *a_block, const unsigned char *b_block, int64_t steps,
+                    const float *from, float *to)
+{
+    const float *a = (const float *)a_block, *b = (const float *)b_block;
+    for (int column = 0; column < EDGE; column += 2 * WIDTH)
+        for (int row = 0; row < EDGE; row += ROWS) {
+            vec low[ROWS], high[ROWS];
+            int at = row * EDGE + column;
+            for (int r = 0; r < ROWS; r++) {
+                low[r] = from ? *(const vec *)(from + at + r * EDGE) : (vec){0};
+                high[r] = from ? *(const vec *)(from + at + r * EDGE + WIDTH) : (vec){0};
+            }
+            for (int64_t k = 0; k < steps * EDGE; k++) {
+                vec b_low = *(const vec *)(b + k * EDGE + column);
+                vec b_high = *(const vec *)(b + k * EDGE + column + WIDTH);
+#pragma GCC unroll 8
+                for (int r = 0; r < ROWS; r++) {
+                    low[r] = multiply_add(a[k * EDGE + row + r], b_low, low[r]);
+                    high[r] = multiply_add(a[k * EDGE + row + r], b_high, high[r]);
+                }
+            }
+            for (int r = 0; r < ROWS; r++) {
+                *(vec *)(to + at + r * EDGE) = low[r];
+                *(vec *)(to + at + r * EDGE + WIDTH) = high[r];
+            }
+        }
+}
+
+/* ---- packing -------------------------------------------------------------------------------- */
+
+/* One line of at most 32, with zeros behind. */
+static inline void read_line(enum ls_dtype dtype, const void *x, int64_t index, int64_t count,
+                             float line[EDGE])
+{
+    if (count < EDGE)
+        memset(line, 0, EDGE * sizeof *line);
+    if (dtype == LS_F32) {
+        memcpy(line, (const float *)x + index, (size_t)count * sizeof *line);
+    } else if (count == EDGE) {
+        const ls_bf16 *from = (const ls_bf16 *)x + index;
+        for (int i = 0; i < EDGE; i++)
+            line[i] = ls_bf16_to_f32(from[i]);
+    } else {
+        const ls_bf16 *from = (const ls_bf16 *)x + index;
+        for (int64_t i = 0; i < count; i++)
+            line[i] = ls_bf16_to_f32(from[i]);
+    }
+}
+
+static void transpose(float line[EDGE][EDGE], float *to)
+{
+    typedef float four __attribute__((vector_size(16), may_alias));
+    for (int i = 0; i < EDGE; i += 4)
+        for (int j = 0; j < EDGE; j += 4) {
+            four r0 = *(four *)&line[i][j], r1 = *(four *)&line[i + 1][j];
+            four r2 = *(four *)&line[i + 2][j], r3 = *(four *)&line[i + 3][j];
+            four t0 = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
+            four t1 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
+            four t2 = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
+            four t3 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+            *(four *)(to + j * EDGE + i) = __builtin_shufflevector(t0, t1, 0, 1, 4, 5);
+            *(four *)(to + (j + 1) * EDGE + i) = __builtin_shufflevector(t0, t1, 2, 3, 6, 7);
+            *(four *)(to + (j + 2) * EDGE + i) = __builtin_shufflevector(t2, t3, 0, 1, 4, 5);
+            *(four *)(to + (j + 3) * EDGE + i) = __builtin_shufflevector(t2, t3, 2, 3, 6, 7);
+        }
+}
+
+static void pack(struct gemm_form form, const void *x, int64_t ld, int64_t edge, int64_t k,
+                 unsigned char *block)
+{
+    float *to = (float *)block;
+    if (form.k_contiguous) {
+        float line[EDGE][EDGE] __attribute__((aligned(64)));
+        for (int64_t i = 0; i < EDGE; i++)
+            read_line(form.dtype, x, i * ld, i < edge ? k : 0, line[i]);
+        transpose(line, to);
+    } else {
+        for (int64_t i = 0; i < EDGE; i++)
+            read_line(form.dtype, x, i * ld, i < k ? edge : 0, to + i * EDGE);
+    }
+}
+
+/* ---- finished sums --------------------------------------------------------------------------- */
+
+static inline vec merged(const float *chain, const float *top, int merges, int offset)
+{
+    vec value = *(const vec *)(chain + offset);
+    for (int i = 1; i <= merges; i++)
+        value = *(const vec *)(top - i * GEMM_BLOCK_FLOATS + offset) + value;
+    return value;
+}
+
+static void merge(const float *chain, float *top, int merges)
+{
+    float *into = top - merges * GEMM_BLOCK_FLOATS;
+    for (int offset = 0; offset < GEMM_BLOCK_FLOATS; offset += WIDTH)
+        *(vec *)(into + offset) = merged(chain, top, merges, offset);
+}
+
+/* As ls_f32_to_bf16, for every input. */
+static inline vec_u16 rounded(vec value)
+{
+    vec_u32 bits = (vec_u32)value, high = bits >> 16;
+    vec_u32 nearest = (bits + 0x7fff + (high & 1)) >> 16;
+    vec_u32 is_nan = (vec_u32)(value != value);
+    return __builtin_convertvector((nearest & ~is_nan) | ((high | 0x40) & is_nan), vec_u16);
+}
+
+/* A row of a block on the right edge: fewer than 32 columns. */
+static void write_short_row(const struct ls_gemm *gemm, int64_t index, const float *bias,
+                            int64_t columns, const float *sum)
+{
+    for (int64_t j = 0; j < columns; j++) {
+        float value = bias ? sum[j] + bias[j] : sum[j];
+        if (gemm->out == LS_BF16)
+            ((ls_bf16 *)gemm->c)[index + j] = ls_f32_to_bf16(value);
+        else if (gemm->accumulate)
+            ((float *)gemm->c)[index + j] += value;
+        else
+            ((float *)gemm->c)[index + j] = value;
+    }
+}
+
+static void write(const struct ls_gemm *gemm, int64_t row, int64_t column, const float *chain,
+                  const float *top, int merges)
+{
+    const float *bias = gemm->bias ? gemm->bias + column : NULL;
+    int64_t rows = ls_min(EDGE, gemm->m - row), columns = ls_min(EDGE, gemm->n - column);
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t index = (row + r) * gemm->ldc + column;
+        float sum[EDGE] __attribute__((aligned(64)));
+        for (int j = 0; j < EDGE; j += WIDTH) {
+            vec value = merged(chain, top, merges, (int)r * EDGE + j);
+            if (columns < EDGE) {
+                *(vec *)(sum + j) = value;
+                continue;
+            }
+            if (bias)
+                value += *(const vec_unaligned *)(bias + j);
+            if (gemm->out == LS_BF16) {
+                *(vec_u16 *)((ls_bf16 *)gemm->c + index + j) = rounded(value);
+                continue;
+            }
+            vec_unaligned *c = (vec_unaligned *)((float *)gemm->c + index + j);
+            if (gemm->accumulate)
+                value = *c + value;
+            *c = value;
+        }
+        if (columns < EDGE)
+            write_short_row(gemm, index, bias, columns, sum);
+    }
+}
+
+/* gemm_kernel_avx2 and so on. */
+#define NAME_(stem, isa) stem##isa
+#define NAME(stem, isa)  NAME_(stem, isa)
+const struct gemm_kernel NAME(gemm_kernel_, LS_KERNEL_ISA) = {
+    .block_bytes = EDGE * EDGE * sizeof(float), .pack = pack, .product = product};
+const struct gemm_finish NAME(gemm_finish_, LS_KERNEL_ISA) = {.merge = merge, .write = write};

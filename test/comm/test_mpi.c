@@ -1,0 +1,190 @@
+/* The transport mpi. Under a launcher this program is one rank and runs the checks; by itself it
+ * starts itself under mpirun for 2, 3 and 4 ranks. */
+#include "checks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *program;
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+static int rank_run(struct ls_comm *comm, struct ls_error *error)
+{
+    int status = check_all(comm, error);
+    if (status == LS_OK)
+        status = check_operations(comm, 1000000, error);
+    /* The same with each call agreed beforehand. */
+    ls_comm_set_check(comm, true);
+    if (status == LS_OK)
+        status = check_operations(comm, 4097, error);
+    if (status == LS_OK)
+        status = check_many_pending(comm, error);
+    if (status == LS_OK)
+        status = check_splits(comm, error);
+    return status;
+}
+
+/* Rank 1 sends more, then less, than rank 0 expects; the next message is unharmed. */
+static int rank_lengths(struct ls_comm *comm, struct ls_error *error)
+{
+    float buffer[8] = {0};
+    int rank = ls_comm_rank(comm);
+    const int64_t sent[3] = {8, 3, 4};
+    for (int i = 0; i < 3 && rank == 1; i++)
+        if (ls_send(comm, buffer, sent[i], LS_F32, 0, i, error) != LS_OK)
+            return LS_ECOMM;
+    for (int i = 0; i < 3 && rank == 0; i++) {
+        struct ls_error got = {0};
+        int status = ls_recv(comm, buffer, 4, LS_F32, 1, i, &got);
+        if (i == 2 ? status != LS_OK : status != LS_ECOMM || !strstr(got.text, "rank 1 sends"))
+            return ls_error_set(error, LS_ENUMERIC, "recv of 4 where %lld were sent: %d, %.300s",
+                                (long long)sent[i], status, got.text);
+    }
+    return ls_barrier(comm, error);
+}
+
+static int rank_main(void)
+{
+    struct ls_comm *comm;
+    struct ls_error error = {0};
+    int status = ls_comm_mpi_new(&comm, &error);
+    if (status == LS_OK) {
+        status = rank_run(comm, &error);
+        if (status == LS_OK)
+            status = rank_lengths(comm, &error);
+    }
+    if (status != LS_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        return 1; /* without MPI's end: the launcher ends the other ranks */
+    }
+    ls_comm_free(comm);
+    ls_mpi_finish();
+    return 0;
+}
+
+/* ---- the launcher ---------------------------------------------------------------------------- */
+
+static void rank_tests(int ranks)
+{
+    enum { PATIENCE_S = 120 };
+    char count[16];
+    snprintf(count, sizeof count, "%d", ranks);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setpgid(0, 0);
+        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+        setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+        setenv("OMPI_MCA_btl", "self,vader", 1);
+        setenv("LS_TEST_RANK", "1", 1);
+        execlp("mpirun", "mpirun", "-n", count, program, (char *)NULL);
+        _exit(errno == ENOENT ? 77 : 127);
+    }
+    int status = 0;
+    pid_t ended = 0;
+    for (int i = 0; i < PATIENCE_S * 20 && ended == 0; i++) {
+        nanosleep(&(struct timespec){0, 50 * 1000 * 1000}, NULL);
+        ended = waitpid(child, &status, WNOHANG);
+    }
+    if (ended == 0) {
+        kill(-child, SIGKILL);
+        waitpid(child, &status, 0);
+        fail_msg("%d ranks did not end in %d s", ranks, PATIENCE_S);
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        print_message("mpirun is not installed (Debian: openmpi-bin): skipped\n");
+        skip();
+    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_msg("mpirun -n %d %s ended with status %#x", ranks, program, (unsigned)status);
+}
+
+static void skip_without_mpi(void)
+{
+    struct ls_comm *comm;
+    struct ls_error error = {0};
+#ifdef LS_WITH_MPI
+    (void)comm;
+    (void)error;
+#else
+    assert_int_equal(ls_comm_mpi_new(&comm, &error), LS_ENOTSUP);
+    assert_non_null(strstr(error.text, "make MPI=1"));
+    print_message("built without MPI: skipped\n");
+    skip();
+#endif
+}
+
+static void test_2_ranks(void **state)
+{
+    (void)state;
+    skip_without_mpi();
+    rank_tests(2);
+}
+
+static void test_3_ranks(void **state)
+{
+    (void)state;
+    skip_without_mpi();
+    rank_tests(3);
+}
+
+static void test_4_ranks(void **state)
+{
+    (void)state;
+    skip_without_mpi();
+    rank_tests(4);
+}
+
+static void test_who_am_i(void **state)
+{
+    (void)state;
+    const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK",   "PMI_RANK", "PMI_SIZE",
+                                 "SLURM_PROCID",         "SLURM_NTASKS"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    assert_false(ls_mpi_launched());
+    setenv("RANK", "0", 1); /* torchrun's are not MPI's */
+    setenv("WORLD_SIZE", "2", 1);
+    assert_false(ls_mpi_launched());
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NTASKS", "1", 1);
+    assert_false(ls_mpi_launched());
+    setenv("SLURM_NTASKS", "2", 1);
+    assert_true(ls_mpi_launched());
+    unsetenv("SLURM_PROCID");
+    setenv("PMIX_RANK", "0", 1);
+    assert_true(ls_mpi_launched());
+    unsetenv("PMIX_RANK");
+    setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+    assert_true(ls_mpi_launched());
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    program = argv[0];
+    if (getenv("LS_TEST_RANK") || ls_mpi_launched())
+        return rank_main();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_am_i),
+        cmocka_unit_test(test_2_ranks),
+        cmocka_unit_test(test_3_ranks),
+        cmocka_unit_test(test_4_ranks),
+    };
+    return cmocka_run_group_tests_name("comm: mpi", tests, NULL, NULL);
+}

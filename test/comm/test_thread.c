@@ -1,0 +1,244 @@
+#include "checks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int body_all(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    (void)user;
+    return check_all(comm, error);
+}
+
+static void run_ranks(int n, int (*body)(struct ls_comm *, void *, struct ls_error *), void *user)
+{
+    struct ls_error error = {0};
+    if (ls_world_run(n, body, user, &error) != LS_OK)
+        fail_msg("%d ranks: %s", n, error.text);
+}
+
+static void test_every_operation(void **state)
+{
+    (void)state;
+    const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 16};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        run_ranks(sizes[i], body_all, NULL);
+}
+
+static int body_million(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    (void)user;
+    return check_operations(comm, 1000000, error);
+}
+
+static void test_a_million_elements(void **state)
+{
+    (void)state;
+    run_ranks(2, body_million, NULL);
+    run_ranks(5, body_million, NULL);
+}
+
+static void test_self(void **state)
+{
+    (void)state;
+    struct ls_comm *comm;
+    struct ls_error error = {0};
+    assert_int_equal(ls_comm_self_new(&comm, &error), LS_OK);
+    assert_string_equal(ls_transport_name(ls_comm_transport(comm)), "self");
+    if (check_all(comm, &error) != LS_OK)
+        fail_msg("self: %s", error.text);
+    ls_comm_free(comm);
+}
+
+/* The broken twin: adding in rank order, as a ring does, gives other bits than the tree for these
+ * values. Were it equal, the checks above would prove nothing about order. */
+static void test_rank_order_is_another_sum(void **state)
+{
+    (void)state;
+    float values[8] = {1e8f, 1, -1e8f, 1, 3, 1e-3f, 7, -5};
+    float ring = values[0];
+    for (int r = 1; r < 8; r++)
+        ring += values[r];
+    float tree = ls_tree_sum(values, 8);
+    if (memcmp(&ring, &tree, sizeof ring) == 0)
+        fail_msg("ring order %a equals the tree's %a", (double)ring, (double)tree);
+}
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+/* ---- ranks that leave ------------------------------------------------------------------------ */
+
+/* Rank 1 fails by itself; the others are in a collective that it never joins, in a group of theirs
+ * where ranks count backwards, in a recv from it, or wait for what they started. */
+static int body_one_fails(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    int where = *(int *)user, rank = ls_comm_rank(comm);
+    const char *named = where == 1 ? "rank 2 (of the world: 1)" : "rank 1 takes part no more";
+    const char *reason = where == 1 ? "freed" : "it failed with LS_EDATA: shard 1 is damaged";
+    struct ls_comm *group;
+    struct ls_request request;
+    float buffer[1000] = {0};
+    int status = ls_comm_split(comm, 0, -rank, &group, error);
+    if (status != LS_OK)
+        return status;
+    if (rank == 1) {
+        sleep_ms(20);
+        status = ls_error_set(error, LS_EDATA, "shard 1 is damaged");
+    } else if (where == 0) {
+        status = ls_all_reduce(comm, buffer, 1000, error);
+    } else if (where == 1) {
+        status = ls_barrier(group, error);
+    } else if (where == 2) {
+        status = ls_recv(comm, buffer, 1000, LS_F32, 1, 0, error);
+    } else {
+        status = ls_all_reduce_start(comm, buffer, 1000, &request, LS_HERE, error);
+        status = status == LS_OK ? ls_wait(&request, error) : status;
+    }
+    ls_comm_free(group);
+    if (rank == 1)
+        return status;
+    if (status != LS_ECOMM || !strstr(error->text, named) || !strstr(error->text, reason))
+        return ls_error_set(error, LS_ENUMERIC, "case %d, rank %d: got %d, %.500s", where, rank,
+                            status, error->text);
+    /* Later operations fail, too. */
+    status = ls_barrier(comm, error);
+    return status == LS_OK ? ls_error_set(error, LS_ENUMERIC, "passed a barrier without rank 1")
+                           : status;
+}
+
+static void test_a_failing_rank_is_named(void **state)
+{
+    (void)state;
+    for (int where = 0; where < 4; where++) {
+        struct ls_error error = {0};
+        int status = ls_world_run(4, body_one_fails, &where, &error);
+        assert_string_equal(error.text, "rank 1: shard 1 is damaged");
+        assert_int_equal(status, LS_EDATA);
+    }
+}
+
+static int body_one_returns(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    (void)user;
+    if (ls_comm_rank(comm) == 2)
+        return LS_OK;
+    return ls_barrier_at(comm, (struct ls_call_site){"late.c", 7}, error);
+}
+
+static void test_an_early_return_is_named(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    assert_int_equal(ls_world_run(3, body_one_returns, NULL, &error), LS_ECOMM);
+    assert_string_equal(error.text, "rank 0: barrier (late.c:7): rank 2 takes part no more: "
+                                    "it has returned");
+}
+
+/* Rank 0 starts an operation, and frees the group without waiting: its buffer is its own again, so
+ * nobody may touch it. */
+static int body_frees_early(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    (void)user;
+    struct ls_comm *group;
+    struct ls_request request;
+    float buffer[100] = {0};
+    int status = ls_comm_split(comm, 0, ls_comm_rank(comm), &group, error);
+    if (status == LS_OK && ls_comm_rank(comm) == 0)
+        status = ls_all_reduce_start(group, buffer, 100, &request, LS_HERE, error);
+    if (status == LS_OK && ls_comm_rank(comm) == 1) {
+        sleep_ms(20);
+        status = ls_all_reduce(group, buffer, 100, error);
+        status = status == LS_ECOMM && strstr(error->text, "freed its communicator")
+                     ? LS_OK
+                     : ls_error_set(error, LS_ENUMERIC, "got %d: %.400s", status, error->text);
+    }
+    ls_comm_free(group);
+    return status == LS_OK ? ls_barrier(comm, error) : status;
+}
+
+static void test_a_freed_group_is_named(void **state)
+{
+    (void)state;
+    run_ranks(2, body_frees_early, NULL);
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static int body_arguments(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    (void)user;
+    float buffer[4] = {0};
+    struct ls_error got = {0};
+    int refused = 0;
+    refused += ls_all_reduce(comm, buffer, -1, &got) == LS_EINVAL;
+    refused += ls_all_reduce(comm, NULL, 4, &got) == LS_EINVAL;
+    refused += ls_all_gather(comm, buffer, buffer, INT64_MAX / 2, LS_F32, &got) == LS_EINVAL;
+    refused += ls_broadcast(comm, buffer, 4, LS_F32, 2, &got) == LS_EINVAL;
+    refused += ls_send(comm, buffer, 4, LS_F32, -1, 0, &got) == LS_EINVAL;
+    refused += ls_send(comm, buffer, 4, LS_F32, 0, LS_COMM_TAG_MAX + 1, &got) == LS_EINVAL;
+    if (refused != 6)
+        return ls_error_set(error, LS_ENUMERIC, "%d of 6 bad calls were refused", refused);
+    return ls_all_reduce(comm, buffer, 4, error);
+}
+
+static void test_arguments(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    struct ls_world *world;
+    struct ls_comm *comm, *again;
+    run_ranks(2, body_arguments, NULL);
+    assert_int_equal(ls_world_new(0, &world, &error), LS_EINVAL);
+    assert_int_equal(ls_world_new(2, &world, &error), LS_OK);
+    assert_int_equal(ls_comm_thread_new(world, 2, &comm, &error), LS_EINVAL);
+    assert_int_equal(ls_comm_thread_new(world, 1, &comm, &error), LS_OK);
+    assert_int_equal(ls_comm_thread_new(world, 1, &again, &error), LS_EINVAL);
+    ls_comm_free(comm);
+    ls_world_free(world);
+}
+
+/* A send and a recv of different lengths. */
+static int body_short_recv(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    (void)user;
+    float buffer[8] = {0};
+    struct ls_call_site here = {"s.c", 1}, there = {"r.c", 2};
+    int status = ls_comm_rank(comm) == 0 ? ls_send_at(comm, buffer, 8, LS_F32, 1, 3, here, error)
+                                         : ls_recv_at(comm, buffer, 7, LS_F32, 0, 3, there, error);
+    if (status != LS_ECOMM || !strstr(error->text, "send of 8 F32 to rank 1 with tag 3 (s.c:1)") ||
+        !strstr(error->text, "recv of 7 F32 from rank 0 with tag 3 (r.c:2)"))
+        return ls_error_set(error, LS_ENUMERIC, "got %d: %.400s", status, error->text);
+    return LS_OK;
+}
+
+static void test_lengths_of_send_and_recv(void **state)
+{
+    (void)state;
+    run_ranks(2, body_short_recv, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rank_order_is_another_sum),
+        cmocka_unit_test(test_self),
+        cmocka_unit_test(test_every_operation),
+        cmocka_unit_test(test_a_million_elements),
+        cmocka_unit_test(test_a_failing_rank_is_named),
+        cmocka_unit_test(test_an_early_return_is_named),
+        cmocka_unit_test(test_a_freed_group_is_named),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_lengths_of_send_and_recv),
+    };
+    return cmocka_run_group_tests_name("comm: thread", tests, NULL, NULL);
+}

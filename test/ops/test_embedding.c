@@ -1,0 +1,207 @@
+/* Embedding: forward by definition, backward by the recursive definition of its sum, bits. */
+#include "gradient.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const enum ls_dtype acts[2] = {LS_F32, LS_BF16};
+
+static struct ls_ops ops_best;
+static int group_setup(void **state)
+{
+    struct ls_error error = {0};
+    (void)state;
+    return ls_ops_init(&ops_best, 2, ls_isa_best(), &error);
+}
+static int group_teardown(void **state)
+{
+    (void)state;
+    ls_ops_release(&ops_best);
+    return 0;
+}
+
+/* Ids with few values, many of them repeated, as text has them. */
+static int32_t *ids_new(int64_t rows, int64_t vocabulary)
+{
+    int32_t *ids = values_new((size_t)rows * sizeof *ids);
+    for (int64_t row = 0; row < rows; row++) {
+        uint32_t out[4];
+        ls_philox((struct ls_philox_key){{3, 4}}, (uint32_t[4]){(uint32_t)row, 0, 0, 0}, out);
+        int64_t v = out[0] % vocabulary;
+        ids[row] = (int32_t)(out[1] & 1 ? v : v * v / vocabulary);
+    }
+    return ids;
+}
+
+static void test_forward(void **state)
+{
+    (void)state;
+    enum { VOCABULARY = 20, CHANNELS = 523, TOKENS = 7, ROWS = 14, FIRST = 3 };
+    int32_t *ids = ids_new(ROWS, VOCABULARY);
+    float *table = values_normal(1, LS_F32, VOCABULARY * CHANNELS, 1);
+    float *position = values_normal(2, LS_F32, (TOKENS + FIRST) * CHANNELS, 1);
+    for (int a = 0; a < 2; a++)
+        for (int with_position = 0; with_position < 2; with_position++) {
+            void *y = values_new(ROWS * CHANNELS * 4);
+            ls_embedding_forward(&ops_best, acts[a], ROWS, TOKENS, CHANNELS, ids, table,
+                                 with_position ? position : NULL, FIRST, y);
+            for (int m = 0; m < ROWS; m++)
+                for (int c = 0; c < CHANNELS; c++) {
+                    float want = table[ids[m] * CHANNELS + c];
+                    if (with_position)
+                        want += position[(FIRST + m % TOKENS) * CHANNELS + c];
+                    if (acts[a] == LS_F32)
+                        assert_true(((float *)y)[m * CHANNELS + c] == want);
+                    else
+                        assert_int_equal(((ls_bf16 *)y)[m * CHANNELS + c], ls_f32_to_bf16(want));
+                }
+            free(y);
+        }
+    free(ids), free(table), free(position);
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+struct data {
+    enum ls_dtype act;
+    int64_t vocabulary, channels;
+    struct ls_token_sum sum;
+    int32_t *ids;
+    void *dy;
+};
+
+/* Per leaf from zero in ascending order; leaves by the tree, absent ones zero. */
+static void table_reference(const struct data *data, float *d_table)
+{
+    int64_t leaf_rows = data->sum.sequences * data->sum.tokens;
+    double *dy =
+        values_in_double(data->act, data->dy, data->sum.leaves * leaf_rows * data->channels);
+    float *leaf_sum = values_new((size_t)data->sum.leaves * sizeof(float));
+    for (int64_t v = 0; v < data->vocabulary; v++)
+        for (int64_t c = 0; c < data->channels; c++) {
+            for (int64_t leaf = 0; leaf < data->sum.leaves; leaf++) {
+                leaf_sum[leaf] = 0;
+                for (int64_t m = leaf * leaf_rows; m < (leaf + 1) * leaf_rows; m++)
+                    if (data->ids[m] == v)
+                        leaf_sum[leaf] += (float)dy[m * data->channels + c];
+            }
+            float total = ls_tree_sum(leaf_sum, data->sum.leaves);
+            float *to = &d_table[v * data->channels + c];
+            *to = data->sum.accumulate ? *to + total : total;
+        }
+    free(dy), free(leaf_sum);
+}
+
+static void position_reference(const struct data *data, float *d_position)
+{
+    int64_t rows = data->sum.leaves * data->sum.sequences * data->sum.tokens;
+    double *dy = values_in_double(data->act, data->dy, rows * data->channels);
+    float *leaf_sum = values_new((size_t)data->sum.leaves * sizeof(float));
+    float *sequence = values_new((size_t)data->sum.sequences * sizeof(float));
+    for (int64_t t = 0; t < data->sum.tokens; t++)
+        for (int64_t c = 0; c < data->channels; c++) {
+            for (int64_t leaf = 0; leaf < data->sum.leaves; leaf++) {
+                for (int64_t s = 0; s < data->sum.sequences; s++) {
+                    int64_t m = (leaf * data->sum.sequences + s) * data->sum.tokens + t;
+                    sequence[s] = (float)dy[m * data->channels + c];
+                }
+                leaf_sum[leaf] = ls_tree_sum(sequence, data->sum.sequences);
+            }
+            float total = ls_tree_sum(leaf_sum, data->sum.leaves);
+            float *to = &d_position[t * data->channels + c];
+            *to = data->sum.accumulate ? *to + total : total;
+        }
+    free(dy), free(leaf_sum), free(sequence);
+}
+
+static struct data data_new(enum ls_dtype act, int64_t vocabulary, int64_t channels,
+                            struct ls_token_sum sum)
+{
+    int64_t rows = sum.leaves * sum.sequences * sum.tokens;
+    return (struct data){act,
+                         vocabulary,
+                         channels,
+                         sum,
+                         ids_new(rows, vocabulary),
+                         values_normal(6, act, rows * channels, 1)};
+}
+
+static void run_backward(struct ls_ops *ops, const struct data *data, float *d_table)
+{
+    int64_t rows = data->sum.leaves * data->sum.sequences * data->sum.tokens;
+    struct ls_embedding_scratch scratch = {values_new((size_t)rows * 4),
+                                           values_new((size_t)(data->vocabulary + 1) * 4)};
+    ls_embedding_backward(ops, data->act, data->vocabulary, data->channels, data->ids, data->dy,
+                          &data->sum, scratch, d_table);
+    free(scratch.order), free(scratch.start);
+}
+
+static void test_backward_is_the_ordered_sum(void **state)
+{
+    (void)state;
+    const struct ls_token_sum sums[] = {
+        {1, 1, 1, false}, {1, 2, 9, true}, {6, 1, 40, false}, {7, 3, 13, true}, {13, 2, 5, false}};
+    for (size_t s = 0; s < sizeof sums / sizeof *sums; s++)
+        for (int a = 0; a < 2; a++) {
+            struct data data = data_new(acts[a], 61, 17, sums[s]);
+            size_t table_bytes = (size_t)(data.vocabulary * data.channels) * 4;
+            float *got = values_normal(8, LS_F32, data.vocabulary * data.channels, 1);
+            float *want = values_normal(8, LS_F32, data.vocabulary * data.channels, 1);
+            run_backward(&ops_best, &data, got);
+            table_reference(&data, want);
+            assert_memory_equal(got, want, table_bytes);
+            free(got), free(want);
+            got = values_normal(9, LS_F32, data.sum.tokens * data.channels, 1);
+            want = values_normal(9, LS_F32, data.sum.tokens * data.channels, 1);
+            ls_position_backward(&ops_best, acts[a], data.channels, data.dy, &data.sum, got);
+            position_reference(&data, want);
+            assert_memory_equal(got, want, (size_t)(data.sum.tokens * data.channels) * 4);
+            free(got), free(want), free(data.ids), free(data.dy);
+        }
+}
+
+static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
+{
+    struct data *data = context;
+    (void)pieces;
+    float *to = out;
+    run_backward(ops, data, to);
+    to += data->vocabulary * data->channels;
+    ls_position_backward(ops, data->act, data->channels, data->dy, &data->sum, to);
+    to += data->sum.tokens * data->channels;
+    int64_t rows = data->sum.leaves * data->sum.sequences * data->sum.tokens;
+    ls_embedding_forward(ops, data->act, rows, data->sum.tokens, data->channels, data->ids, out,
+                         (const float *)out + data->vocabulary * data->channels, 0, to);
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    for (int a = 0; a < 2; a++) {
+        struct data data = data_new(acts[a], 300, 601, (struct ls_token_sum){5, 1, 33, false});
+        int64_t rows = 5 * 33;
+        struct bits_case bits = {"embedding",
+                                 (size_t)((300 + 33) * 601) * 4 +
+                                     (size_t)(rows * 601) * ls_dtype_bytes(acts[a]),
+                                 false, run_bits, &data};
+        assert_bits_same(&bits);
+        free(data.ids), free(data.dy);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_backward_is_the_ordered_sum),
+        cmocka_unit_test(test_bits),
+    };
+    return cmocka_run_group_tests_name("embedding", tests, group_setup, group_teardown);
+}

@@ -1,0 +1,403 @@
+/* LayerNorm and RMSNorm: against formulas in double, gradients by central differences, the order of
+ * the weight gradient's sum, and bits over instruction sets, threads and cuts. */
+#include "gradient.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EPSILON 1e-5f
+
+static const enum ls_dtype acts[2] = {LS_F32, LS_BF16};
+static double tolerance_of(enum ls_dtype act)
+{
+    return act == LS_F32 ? 2e-6 : 5e-3;
+}
+
+static struct ls_ops ops_best;
+static int group_setup(void **state)
+{
+    struct ls_error error = {0};
+    (void)state;
+    return ls_ops_init(&ops_best, 2, ls_isa_best(), &error);
+}
+static int group_teardown(void **state)
+{
+    (void)state;
+    ls_ops_release(&ops_best);
+    return 0;
+}
+
+/* ---- reference ------------------------------------------------------------------------------- */
+
+struct reference {
+    bool centered;
+    int64_t rows, channels;
+    double *h, *weight, *bias, *dy; /* bias NULL for none */
+};
+
+static void reference_row(const struct reference *op, int64_t row, double *y)
+{
+    const double *h = op->h + row * op->channels;
+    double mean = 0, square = 0;
+    for (int64_t c = 0; c < op->channels && op->centered; c++)
+        mean += h[c] / (double)op->channels;
+    for (int64_t c = 0; c < op->channels; c++)
+        square += (h[c] - mean) * (h[c] - mean) / (double)op->channels;
+    for (int64_t c = 0; c < op->channels; c++)
+        y[c] = (h[c] - mean) / sqrt(square + (double)EPSILON) * op->weight[c] +
+               (op->bias ? op->bias[c] : 0);
+}
+
+/* sum of dy * y: its gradients are the op's backward. */
+static double reference_loss(void *context)
+{
+    const struct reference *op = context;
+    double loss = 0, *y = values_new((size_t)op->channels * sizeof *y);
+    for (int64_t row = 0; row < op->rows; row++) {
+        reference_row(op, row, y);
+        for (int64_t c = 0; c < op->channels; c++)
+            loss += op->dy[row * op->channels + c] * y[c];
+    }
+    free(y);
+    return loss;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+struct data {
+    enum ls_dtype act;
+    int64_t rows, channels;
+    void *x, *residual, *dy;
+    float *weight, *bias, *mean, *rstd;
+};
+
+static struct data data_new(enum ls_dtype act, int64_t rows, int64_t channels)
+{
+    int64_t count = rows * channels;
+    struct data data = {act,
+                        rows,
+                        channels,
+                        values_normal(1, act, count, 1),
+                        values_normal(2, act, count, 0.7),
+                        values_normal(3, act, count, 1),
+                        values_normal(4, LS_F32, channels, 1),
+                        values_normal(5, LS_F32, channels, 1),
+                        values_new((size_t)rows * 4),
+                        values_new((size_t)rows * 4)};
+    return data;
+}
+
+static void data_free(struct data *data)
+{
+    free(data->x), free(data->residual), free(data->dy), free(data->weight), free(data->bias);
+    free(data->mean), free(data->rstd);
+}
+
+static struct ls_norm norm_of(const struct data *data, bool centered)
+{
+    return (struct ls_norm){data->rows, data->channels, data->act,
+                            EPSILON,    data->weight,   centered ? data->bias : NULL,
+                            data->mean, data->rstd};
+}
+
+static const int64_t shapes[][2] = {{1, 1}, {1, 15}, {3, 16}, {2, 100}, {4, 513}, {3, 1040}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static void check_forward(bool centered, enum ls_dtype act, int64_t rows, int64_t channels)
+{
+    struct data data = data_new(act, rows, channels);
+    struct ls_norm norm = norm_of(&data, centered);
+    int64_t count = rows * channels;
+    void *sum = values_new((size_t)count * 4), *y = values_new((size_t)count * 4);
+    void *y_plain = values_new((size_t)count * 4), *added = values_new((size_t)count * 4);
+    double *want = values_new((size_t)count * sizeof *want);
+    if (centered)
+        ls_layernorm_forward(&ops_best, &norm, data.x, data.residual, sum, y);
+    else
+        ls_rmsnorm_forward(&ops_best, &norm, data.x, data.residual, sum, y);
+    /* The sum is ls_add's, and the norm of the sum alone gives the same bits. */
+    ls_add(&ops_best, act, count, data.x, data.residual, added);
+    assert_memory_equal(sum, added, (size_t)count * ls_dtype_bytes(act));
+    if (centered)
+        ls_layernorm_forward(&ops_best, &norm, sum, NULL, NULL, y_plain);
+    else
+        ls_rmsnorm_forward(&ops_best, &norm, sum, NULL, NULL, y_plain);
+    assert_memory_equal(y, y_plain, (size_t)count * ls_dtype_bytes(act));
+    struct reference op = {centered,
+                           rows,
+                           channels,
+                           values_in_double(act, sum, count),
+                           values_in_double(LS_F32, data.weight, channels),
+                           centered ? values_in_double(LS_F32, data.bias, channels) : NULL,
+                           NULL};
+    for (int64_t row = 0; row < rows; row++)
+        reference_row(&op, row, want + row * channels);
+    assert_near("norm forward", act, y, want, count, tolerance_of(act));
+    free(op.h), free(op.weight), free(op.bias);
+    free(sum), free(y), free(y_plain), free(added), free(want);
+    data_free(&data);
+}
+
+static void test_forward(void **state)
+{
+    (void)state;
+    for (int s = 0; s < SHAPES; s++)
+        for (int a = 0; a < 2; a++)
+            for (int centered = 0; centered < 2; centered++)
+                check_forward(centered, acts[a], shapes[s][0], shapes[s][1]);
+}
+
+/* A large mean must not eat the variance. */
+static void test_large_mean(void **state)
+{
+    (void)state;
+    enum { CHANNELS = 768 };
+    struct data data = data_new(LS_F32, 1, CHANNELS);
+    struct ls_norm norm = norm_of(&data, true);
+    float *x = data.x, y[CHANNELS];
+    double want[CHANNELS];
+    for (int c = 0; c < CHANNELS; c++)
+        x[c] = x[c] * 0.25f + 4096;
+    ls_layernorm_forward(&ops_best, &norm, x, NULL, NULL, y);
+    struct reference op = {true,
+                           1,
+                           CHANNELS,
+                           values_in_double(LS_F32, x, CHANNELS),
+                           values_in_double(LS_F32, data.weight, CHANNELS),
+                           values_in_double(LS_F32, data.bias, CHANNELS),
+                           NULL};
+    reference_row(&op, 0, want);
+    assert_near("layernorm, mean 4096", LS_F32, y, want, CHANNELS, 1e-3);
+    free(op.h), free(op.weight), free(op.bias);
+    data_free(&data);
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+static void check_backward(bool centered, bool with_bias, bool around, enum ls_dtype act,
+                           int64_t rows, int64_t channels)
+{
+    struct data data = data_new(act, rows, channels);
+    struct ls_norm norm = norm_of(&data, centered);
+    if (!with_bias)
+        norm.bias = NULL;
+    int64_t count = rows * channels;
+    void *y = values_new((size_t)count * 4), *dh = values_new((size_t)count * 4);
+    float *d_weight = values_new((size_t)channels * 4), *d_bias = values_new((size_t)channels * 4);
+    double *want = values_new((size_t)count * sizeof *want);
+    struct ls_token_sum sum = {1, 1, rows, false};
+    const void *d_residual = around ? data.residual : NULL;
+    if (centered) {
+        ls_layernorm_forward(&ops_best, &norm, data.x, NULL, NULL, y);
+        ls_layernorm_backward_input(&ops_best, &norm, data.x, data.dy, d_residual, dh);
+        ls_layernorm_backward_weight(&ops_best, &norm, data.x, data.dy, &sum, d_weight,
+                                     with_bias ? d_bias : NULL);
+    } else {
+        ls_rmsnorm_forward(&ops_best, &norm, data.x, NULL, NULL, y);
+        ls_rmsnorm_backward_input(&ops_best, &norm, data.x, data.dy, d_residual, dh);
+        ls_rmsnorm_backward_weight(&ops_best, &norm, data.x, data.dy, &sum, d_weight);
+    }
+    struct reference op = {centered,
+                           rows,
+                           channels,
+                           values_in_double(act, data.x, count),
+                           values_in_double(LS_F32, data.weight, channels),
+                           with_bias ? values_in_double(LS_F32, data.bias, channels) : NULL,
+                           values_in_double(act, data.dy, count)};
+    gradient_by_differences(reference_loss, &op, op.h, count, 1e-4, want);
+    double *flows = values_in_double(act, data.residual, count);
+    for (int64_t i = 0; i < count && around; i++)
+        want[i] += flows[i];
+    assert_near("norm backward input", act, dh, want, count, tolerance_of(act));
+    assert_gradient_near("norm backward input", act, dh, want, count, tolerance_of(act));
+    gradient_by_differences(reference_loss, &op, op.weight, channels, 1e-3, want);
+    assert_near("norm backward weight", LS_F32, d_weight, want, channels, 2e-6);
+    if (with_bias) {
+        gradient_by_differences(reference_loss, &op, op.bias, channels, 1e-3, want);
+        assert_near("norm backward bias", LS_F32, d_bias, want, channels, 2e-6);
+    }
+    /* dh may be d_residual. */
+    if (around) {
+        if (centered)
+            ls_layernorm_backward_input(&ops_best, &norm, data.x, data.dy, d_residual,
+                                        data.residual);
+        else
+            ls_rmsnorm_backward_input(&ops_best, &norm, data.x, data.dy, d_residual, data.residual);
+        assert_memory_equal(data.residual, dh, (size_t)count * ls_dtype_bytes(act));
+    }
+    free(op.h), free(op.weight), free(op.bias), free(op.dy), free(flows);
+    free(y), free(dh), free(d_weight), free(d_bias), free(want);
+    data_free(&data);
+}
+
+static void test_backward_against_differences(void **state)
+{
+    (void)state;
+    for (int a = 0; a < 2; a++)
+        for (int around = 0; around < 2; around++) {
+            check_backward(true, true, around, acts[a], 5, 50);
+            check_backward(true, false, around, acts[a], 2, 33);
+            check_backward(false, false, around, acts[a], 5, 50);
+            check_backward(false, false, around, acts[a], 1, 600);
+        }
+}
+
+/* A backward that forgets how the mean depends on its input must not pass. */
+static void test_broken_twin_is_seen(void **state)
+{
+    (void)state;
+    enum { ROWS = 4, CHANNELS = 24, COUNT = ROWS * CHANNELS };
+    struct data data = data_new(LS_F32, ROWS, CHANNELS);
+    struct ls_norm norm = norm_of(&data, true);
+    float y[COUNT], dh[COUNT];
+    double want[COUNT];
+    ls_layernorm_forward(&ops_best, &norm, data.x, NULL, NULL, y);
+    /* RMSNorm's backward on h - mean is LayerNorm's without the mean's share. */
+    float *h = data.x;
+    for (int i = 0; i < COUNT; i++)
+        h[i] -= data.mean[i / CHANNELS];
+    ls_rmsnorm_backward_input(&ops_best, &norm, h, data.dy, NULL, dh);
+    struct reference op = {true,
+                           ROWS,
+                           CHANNELS,
+                           values_in_double(LS_F32, h, COUNT),
+                           values_in_double(LS_F32, data.weight, CHANNELS),
+                           NULL,
+                           values_in_double(LS_F32, data.dy, COUNT)};
+    gradient_by_differences(reference_loss, &op, op.h, COUNT, 1e-4, want);
+    assert_false(gradient_near("broken twin", LS_F32, dh, want, COUNT, 1e-2));
+    free(op.h), free(op.weight), free(op.dy);
+    data_free(&data);
+}
+
+/* ---- order and bits -------------------------------------------------------------------------- */
+
+/* Leaves and tokens of any count: the sum of a whole equals the tree of its parts, so a rank or a
+ * micro-batch may hold any subtree. */
+static void test_weight_sum_is_a_tree_of_leaves(void **state)
+{
+    (void)state;
+    enum { LEAVES = 7, SEQUENCES = 3, TOKENS = 37, CHANNELS = 19 };
+    enum { LEAF_ROWS = SEQUENCES * TOKENS };
+    struct data data = data_new(LS_F32, LEAVES * LEAF_ROWS, CHANNELS);
+    struct ls_norm norm = norm_of(&data, true);
+    float *y = values_new((size_t)data.rows * CHANNELS * 4), *x = data.x, *dy = data.dy;
+    float whole[2][CHANNELS], part[CHANNELS][LEAVES], part_bias[CHANNELS][LEAVES];
+    struct ls_token_sum sum = {LEAVES, SEQUENCES, TOKENS, false};
+    ls_layernorm_forward(&ops_best, &norm, x, NULL, NULL, y);
+    ls_layernorm_backward_weight(&ops_best, &norm, x, dy, &sum, whole[0], whole[1]);
+    sum.leaves = 1;
+    norm.rows = LEAF_ROWS;
+    for (int leaf = 0; leaf < LEAVES; leaf++) {
+        float d_weight[CHANNELS], d_bias[CHANNELS];
+        int64_t at = (int64_t)leaf * LEAF_ROWS;
+        norm.mean = data.mean + at;
+        norm.rstd = data.rstd + at;
+        ls_layernorm_backward_weight(&ops_best, &norm, x + at * CHANNELS, dy + at * CHANNELS, &sum,
+                                     d_weight, d_bias);
+        for (int c = 0; c < CHANNELS; c++) {
+            part[c][leaf] = d_weight[c];
+            part_bias[c][leaf] = d_bias[c];
+        }
+    }
+    for (int c = 0; c < CHANNELS; c++) {
+        if (whole[0][c] != ls_tree_sum(part[c], LEAVES) ||
+            whole[1][c] != ls_tree_sum(part_bias[c], LEAVES))
+            fail_msg("channel %d: %.9g, tree of leaves %.9g; bias %.9g, %.9g", c,
+                     (double)whole[0][c], (double)ls_tree_sum(part[c], LEAVES), (double)whole[1][c],
+                     (double)ls_tree_sum(part_bias[c], LEAVES));
+    }
+    /* += adds the finished sum. */
+    sum.accumulate = true;
+    float more[CHANNELS], before[CHANNELS];
+    for (int c = 0; c < CHANNELS; c++)
+        more[c] = before[c] = 0.1f * (float)c;
+    ls_rmsnorm_backward_weight(&ops_best, &norm, x, dy, &sum, more);
+    float alone[CHANNELS];
+    sum.accumulate = false;
+    ls_rmsnorm_backward_weight(&ops_best, &norm, x, dy, &sum, alone);
+    for (int c = 0; c < CHANNELS; c++)
+        assert_true(more[c] == before[c] + alone[c]);
+    free(y);
+    data_free(&data);
+}
+
+static void run_rows(struct ls_ops *ops, int pieces, void *context, void *out)
+{
+    struct data *data = context;
+    size_t bytes = ls_dtype_bytes(data->act);
+    size_t count = (size_t)(data->rows * data->channels) * bytes;
+    for (int piece = 0; piece < pieces; piece++) {
+        int64_t first = piece * 11, rows = pieces == 1 ? data->rows : piece ? data->rows - 11 : 11;
+        size_t at = (size_t)(first * data->channels) * bytes;
+        for (int centered = 0; centered < 2; centered++) {
+            struct ls_norm norm = norm_of(data, centered);
+            char *to = (char *)out + (size_t)(4 * centered) * count + at;
+            norm.rows = rows;
+            norm.mean += first;
+            norm.rstd += first;
+            const char *x = (char *)data->x + at, *residual = (char *)data->residual + at;
+            const char *dy = (char *)data->dy + at;
+            if (centered) {
+                ls_layernorm_forward(ops, &norm, x, residual, to, to + count);
+                ls_layernorm_backward_input(ops, &norm, to, dy, residual, to + 2 * count);
+            } else {
+                ls_rmsnorm_forward(ops, &norm, x, residual, to, to + count);
+                ls_rmsnorm_backward_input(ops, &norm, to, dy, residual, to + 2 * count);
+            }
+            float *saved = (float *)((char *)out + (size_t)(4 * centered + 3) * count) + first;
+            memcpy(saved, norm.rstd, (size_t)rows * 4);
+            if (centered)
+                memcpy(saved + data->rows, norm.mean, (size_t)rows * 4);
+        }
+    }
+}
+
+static void run_weights(struct ls_ops *ops, int pieces, void *context, void *out)
+{
+    struct data *data = context;
+    struct ls_norm norm = norm_of(data, true);
+    float *to = out;
+    struct ls_token_sum sum = {data->rows / 21, 1, 21, false};
+    (void)pieces;
+    void *y = values_new((size_t)(data->rows * data->channels) * 4);
+    ls_layernorm_forward(ops, &norm, data->x, NULL, NULL, y);
+    ls_layernorm_backward_weight(ops, &norm, data->x, data->dy, &sum, to, to + data->channels);
+    ls_rmsnorm_backward_weight(ops, &norm, data->x, data->dy, &sum, to + 2 * data->channels);
+    free(y);
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    for (int a = 0; a < 2; a++) {
+        struct data data = data_new(acts[a], 63, 601);
+        size_t count = (size_t)(data.rows * data.channels) * ls_dtype_bytes(acts[a]);
+        struct bits_case rows = {"norm rows", 8 * count, false, run_rows, &data};
+        assert_bits_same(&rows);
+        struct bits_case weights = {"norm weights", (size_t)data.channels * 12, false, run_weights,
+                                    &data};
+        assert_bits_same(&weights);
+        data_free(&data);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_large_mean),
+        cmocka_unit_test(test_backward_against_differences),
+        cmocka_unit_test(test_broken_twin_is_seen),
+        cmocka_unit_test(test_weight_sum_is_a_tree_of_leaves),
+        cmocka_unit_test(test_bits),
+    };
+    return cmocka_run_group_tests_name("norm", tests, group_setup, group_teardown);
+}

@@ -1,0 +1,267 @@
+/* Optimizer updates against independent references in double over several steps, squared norms,
+ * bits. */
+#include "gradient.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT = 1003, STEPS = 6 };
+
+static struct ls_ops ops_best;
+static int group_setup(void **state)
+{
+    struct ls_error error = {0};
+    (void)state;
+    return ls_ops_init(&ops_best, 2, ls_isa_best(), &error);
+}
+static int group_teardown(void **state)
+{
+    (void)state;
+    ls_ops_release(&ops_best);
+    return 0;
+}
+
+/* Parameters, their state, and the same in double. Each step has a fresh gradient. */
+struct trial {
+    float *master, *first, *second_state;
+    ls_bf16 *compute;
+    double *p, *s1, *s2;
+    float *gradient, *second;
+};
+
+static struct trial trial_new(void)
+{
+    struct trial trial = {.master = values_normal(1, LS_F32, COUNT, 1),
+                          .first = values_new(COUNT * 4),
+                          .second_state = values_new(COUNT * 4),
+                          .compute = values_new(COUNT * 2),
+                          .s1 = values_new(COUNT * 8),
+                          .s2 = values_new(COUNT * 8)};
+    trial.p = values_in_double(LS_F32, trial.master, COUNT);
+    memset(trial.first, 0, COUNT * 4);
+    memset(trial.second_state, 0, COUNT * 4);
+    memset(trial.s1, 0, COUNT * 8);
+    memset(trial.s2, 0, COUNT * 8);
+    return trial;
+}
+
+static struct ls_update trial_step(struct trial *trial, int step, bool with_second)
+{
+    free(trial->gradient), free(trial->second);
+    trial->gradient = values_normal(10 + (uint64_t)step, LS_F32, COUNT, 2);
+    trial->second = values_normal(50 + (uint64_t)step, LS_F32, COUNT, 2);
+    return (struct ls_update){.count = COUNT,
+                              .master = trial->master,
+                              .compute = trial->compute,
+                              .gradient = trial->gradient,
+                              .second = with_second ? trial->second : NULL,
+                              .gradient_scale = 0.125f,
+                              .lr = 0.01f / (float)step,
+                              .weight_decay = 0.1f};
+}
+
+static double gradient_of(const struct ls_update *update, int i)
+{
+    return ((double)update->gradient[i] + (update->second ? (double)update->second[i] : 0)) *
+           (double)update->gradient_scale;
+}
+
+static void trial_check(const char *what, struct trial *trial)
+{
+    double start[COUNT];
+    float moved[COUNT], *initial = values_normal(1, LS_F32, COUNT, 1);
+    assert_near(what, LS_F32, trial->master, trial->p, COUNT, 1e-6);
+    for (int i = 0; i < COUNT; i++) {
+        start[i] = trial->p[i] - (double)initial[i];
+        moved[i] = trial->master[i] - initial[i];
+        assert_int_equal(trial->compute[i], ls_f32_to_bf16(trial->master[i]));
+    }
+    assert_near(what, LS_F32, moved, start, COUNT, 1e-4);
+    free(initial);
+}
+
+static void trial_free(struct trial *trial)
+{
+    free(trial->master), free(trial->first), free(trial->second_state), free(trial->compute);
+    free(trial->p), free(trial->s1), free(trial->s2), free(trial->gradient), free(trial->second);
+}
+
+static void test_adamw(void **state)
+{
+    (void)state;
+    for (int with_second = 0; with_second < 2; with_second++) {
+        struct trial trial = trial_new();
+        for (int step = 1; step <= STEPS; step++) {
+            struct ls_update update = trial_step(&trial, step, with_second);
+            struct ls_adamw adamw = {0.9f, 0.95f, 1e-8f, step};
+            ls_adamw_update(&ops_best, &update, &adamw, trial.first, trial.second_state);
+            double lr = update.lr;
+            for (int i = 0; i < COUNT; i++) {
+                double g = gradient_of(&update, i);
+                trial.p[i] -= lr * (double)update.weight_decay * trial.p[i];
+                trial.s1[i] = 0.9 * trial.s1[i] + 0.1 * g;
+                trial.s2[i] = 0.95 * trial.s2[i] + 0.05 * g * g;
+                double m_hat = trial.s1[i] / (1 - pow(0.9, step));
+                double v_hat = trial.s2[i] / (1 - pow(0.95, step));
+                trial.p[i] -= lr * m_hat / (sqrt(v_hat) + 1e-8);
+            }
+        }
+        assert_near("adamw m", LS_F32, trial.first, trial.s1, COUNT, 1e-5);
+        assert_near("adamw v", LS_F32, trial.second_state, trial.s2, COUNT, 1e-5);
+        trial_check("adamw", &trial);
+        trial_free(&trial);
+    }
+}
+
+static void check_sgd(float momentum, bool nesterov)
+{
+    struct trial trial = trial_new();
+    memset(trial.first, 0xff, COUNT * 4); /* NaN: what was there before step 1 must not matter */
+    for (int step = 1; step <= STEPS; step++) {
+        struct ls_update update = trial_step(&trial, step, step & 1);
+        struct ls_sgd sgd = {momentum, nesterov, step};
+        ls_sgd_update(&ops_best, &update, &sgd, momentum != 0 ? trial.first : NULL);
+        for (int i = 0; i < COUNT; i++) {
+            double g = gradient_of(&update, i) + (double)update.weight_decay * trial.p[i];
+            trial.s1[i] = step == 1 ? g : (double)momentum * trial.s1[i] + g;
+            double d = nesterov ? g + (double)momentum * trial.s1[i] : trial.s1[i];
+            trial.p[i] -= (double)update.lr * d;
+        }
+    }
+    trial_check("sgd", &trial);
+    trial_free(&trial);
+}
+
+static void test_sgd(void **state)
+{
+    (void)state;
+    check_sgd(0, false);
+    check_sgd(0.9f, false);
+    check_sgd(0.9f, true);
+}
+
+static void test_lion(void **state)
+{
+    (void)state;
+    struct trial trial = trial_new();
+    for (int step = 1; step <= STEPS; step++) {
+        struct ls_update update = trial_step(&trial, step, true);
+        struct ls_lion lion = {0.9f, 0.99f};
+        ls_lion_update(&ops_best, &update, &lion, trial.first);
+        for (int i = 0; i < COUNT; i++) {
+            double g = gradient_of(&update, i), c = 0.9 * trial.s1[i] + 0.1 * g;
+            double sign = (c > 0) - (c < 0);
+            trial.p[i] -= (double)update.lr * (sign + (double)update.weight_decay * trial.p[i]);
+            trial.s1[i] = 0.99 * trial.s1[i] + 0.01 * g;
+        }
+    }
+    trial_check("lion", &trial);
+    trial_free(&trial);
+}
+
+static void test_squared_norm(void **state)
+{
+    (void)state;
+    enum { LONG = 50007 };
+    float *x = values_normal(1, LS_F32, LONG, 1), *z = values_normal(2, LS_F32, LONG, 1);
+    const int64_t row_lengths[] = {1, 7, 768, 1000, LONG, 3 * LONG};
+    for (size_t r = 0; r < sizeof row_lengths / sizeof *row_lengths; r++)
+        for (int with_second = 0; with_second < 2; with_second++) {
+            int64_t length = row_lengths[r];
+            struct ls_exact_sum whole, parts;
+            ls_exact_clear(&whole);
+            ls_exact_clear(&parts);
+            double want = 0;
+            for (int i = 0; i < LONG; i++) {
+                float g = with_second ? x[i] + z[i] : x[i];
+                want += (double)g * (double)g;
+            }
+            ls_squared_norm(&ops_best, LONG, length, x, with_second ? z : NULL, &whole);
+            double got = ls_exact_value(&whole);
+            if (!(fabs(got - want) < 1e-12 * want))
+                fail_msg("row length %lld: %.17g, reference %.17g", (long long)length, got, want);
+            /* Whole pieces may be added by anyone, in any order. */
+            int64_t cut = ls_min(LONG, length * (LONG / length / 3));
+            ls_squared_norm(&ops_best, LONG - cut, length, x + cut, with_second ? z + cut : NULL,
+                            &parts);
+            ls_squared_norm(&ops_best, cut, length, x, with_second ? z : NULL, &parts);
+            assert_memory_equal(&whole, &parts, sizeof whole);
+        }
+    struct ls_exact_sum bad;
+    ls_exact_clear(&bad);
+    x[40000] = INFINITY;
+    ls_squared_norm(&ops_best, LONG, 100, x, NULL, &bad);
+    assert_true(isnan(ls_exact_value(&bad)));
+    ls_exact_clear(&bad);
+    ls_squared_norm(&ops_best, 0, 100, x, NULL, &bad);
+    assert_true(ls_exact_value(&bad) == 0);
+    free(x), free(z);
+}
+
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+enum { MANY = 40017 };
+struct bits_values {
+    float *gradient, *second, *master;
+};
+
+static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
+{
+    struct bits_values *v = context;
+    float *to = out;
+    ls_bf16 *compute = (ls_bf16 *)(to + 8 * MANY + 4);
+    double norm;
+    struct ls_exact_sum sum;
+    memset(to, 0, 8 * MANY * sizeof *to);
+    for (int op = 0; op < 3; op++) {
+        memcpy(to + 3 * op * MANY, v->master, MANY * sizeof *to);
+        for (int step = 1; step <= 2; step++)
+            for (int piece = 0; piece < pieces; piece++) {
+                int64_t at = piece * 12345, end = piece == pieces - 1 ? MANY : 12345;
+                float *p = to + 3 * op * MANY + at;
+                struct ls_update update = {
+                    end - at, p,   compute + op * MANY + at, v->gradient + at, v->second + at, 0.3f,
+                    0.01f,    0.1f};
+                struct ls_adamw adamw = {0.9f, 0.999f, 1e-8f, step};
+                struct ls_sgd sgd = {0.9f, true, step};
+                struct ls_lion lion = {0.9f, 0.99f};
+                if (op == 0)
+                    ls_adamw_update(ops, &update, &adamw, p + MANY, p + 2 * MANY);
+                else if (op == 1)
+                    ls_sgd_update(ops, &update, &sgd, p + MANY);
+                else
+                    ls_lion_update(ops, &update, &lion, p + MANY);
+            }
+    }
+    ls_exact_clear(&sum);
+    ls_squared_norm(ops, MANY, 768, v->gradient, v->second, &sum);
+    norm = ls_exact_value(&sum);
+    memcpy(to + 8 * MANY, &norm, sizeof norm);
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    struct bits_values v = {values_normal(1, LS_F32, MANY, 1), values_normal(2, LS_F32, MANY, 1),
+                            values_normal(3, LS_F32, MANY, 1)};
+    struct bits_case bits = {"updates", (8 * MANY + 4) * 4 + 3 * MANY * 2, false, run_bits, &v};
+    assert_bits_same(&bits);
+    free(v.gradient), free(v.second), free(v.master);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_adamw), cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_lion),  cmocka_unit_test(test_squared_norm),
+        cmocka_unit_test(test_bits),
+    };
+    return cmocka_run_group_tests_name("update", tests, group_setup, group_teardown);
+}

@@ -1,0 +1,266 @@
+/* TensorBoard, Perfetto and Prometheus. */
+#include <lockstep/trace.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../support/scratch.h"
+
+/* ---- TensorBoard ---- */
+
+/* What the Python package tensorboard 2.21 writes for Event(wall_time=1.5, file_version=
+ * "brain.Event:2"), Event(wall_time=1.5, step=200, session_log=SessionLog(status=START)) and
+ * Event(wall_time=2.5, step=300, summary=the two scalars below). */
+static const char golden_version[] =
+    "\x18\x00\x00\x00\x00\x00\x00\x00\xa3\x7f\x4b\x22\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x1a\x0d"
+    "brain.Event:2\x2a\x28\x64\x6c";
+static const char golden_purge[] =
+    "\x10\x00\x00\x00\x00\x00\x00\x00\x95\xfb\xfe\x18\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x10\xc8"
+    "\x01\x3a\x02\x08\x01\xcc\x9d\xc2\x14";
+static const char golden_scalars[] =
+    "\x42\x00\x00\x00\x00\x00\x00\x00\x79\xf3\x6e\xaa\x09\x00\x00\x00\x00\x00\x00\x04\x40\x10\xac"
+    "\x02\x2a\x34\x0a\x23\x0a\x1closs_metrics/global_avg_loss\x15\x00\x00\x10\x40\x0a\x0d\x0a\x06"
+    "mfu(%)\x15\x00\x00\x80\xbf\xe0\xd1\x0d\x63";
+
+/* The bytes of the directory's only file, to be freed. */
+static char *only_file(const char *directory, size_t *bytes)
+{
+    struct dirent **entries;
+    assert_int_equal(scandir(directory, &entries, NULL, alphasort), 3); /* with . and .. */
+    assert_memory_equal(entries[2]->d_name, "events.out.tfevents.0000000001.", 31);
+    char *data = scratch_read(scratch_path(directory, entries[2]->d_name), bytes);
+    for (int i = 0; i < 3; i++)
+        free(entries[i]);
+    free(entries);
+    return data;
+}
+
+static void test_tensorboard_bytes(void **state)
+{
+    struct ls_error error = {0};
+    struct ls_tensorboard *board;
+    if (ls_tensorboard_open(&board, *state, 1.5, 200, &error))
+        fail_msg("%s", error.text);
+    struct ls_scalar scalars[] = {{"loss_metrics/global_avg_loss", 2.25f}, {"mfu(%)", -1}};
+    assert_int_equal(ls_tensorboard_scalars(board, 2.5, 300, scalars, 2, &error), LS_OK);
+    assert_int_equal(ls_tensorboard_close(board, &error), LS_OK);
+    size_t bytes;
+    char *data = only_file(*state, &bytes);
+    size_t version = sizeof golden_version - 1, purge = sizeof golden_purge - 1,
+           values = sizeof golden_scalars - 1;
+    assert_int_equal(bytes, version + purge + values);
+    assert_memory_equal(data, golden_version, version);
+    assert_memory_equal(data + version, golden_purge, purge);
+    assert_memory_equal(data + version + purge, golden_scalars, values);
+    free(data);
+}
+
+static void test_tensorboard_without_purge_and_twice(void **state)
+{
+    struct ls_error error = {0};
+    struct ls_tensorboard *first, *second;
+    assert_int_equal(ls_tensorboard_open(&first, *state, 1.5, -1, &error), LS_OK);
+    size_t bytes;
+    free(only_file(*state, &bytes));
+    assert_int_equal(bytes, sizeof golden_version - 1);
+    /* The same second, the same process: another file. */
+    assert_int_equal(ls_tensorboard_open(&second, *state, 1.5, -1, &error), LS_OK);
+    assert_int_equal(scratch_count(*state), 2);
+    char *tag = calloc(1, 20000);
+    memset(tag, 't', 19999);
+    struct ls_scalar too_long = {tag, 1};
+    assert_int_equal(ls_tensorboard_scalars(first, 1, 1, &too_long, 1, &error), LS_EINVAL);
+    free(tag);
+    ls_tensorboard_close(first, NULL);
+    ls_tensorboard_close(second, NULL);
+    assert_int_equal(ls_tensorboard_open(&first, scratch_path(*state, "absent"), 1.5, -1, &error),
+                     LS_EIO);
+    assert_null(first);
+}
+
+/* ---- spans ---- */
+
+static const char *text_of(const json_t *event, const char *key)
+{
+    return json_string_value(json_object_get(event, key));
+}
+
+static double number_of(const json_t *event, const char *key)
+{
+    return json_number_value(json_object_get(event, key));
+}
+
+static json_t *load(const char *path)
+{
+    json_error_t where;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
+    if (!root)
+        fail_msg("%s:%d: %s", path, where.line, where.text);
+    return root;
+}
+
+static void test_trace_is_chrome_json(void **state)
+{
+    const char *path = scratch_path(*state, "trace.json");
+    struct ls_error error = {0};
+    struct ls_trace *traces[2];
+    assert_int_equal(ls_trace_new(&traces[0], 3, "main", 16, &error), LS_OK);
+    assert_int_equal(ls_trace_new(&traces[1], 3, "comm \"x\"", 16, &error), LS_OK);
+    ls_trace_begin(traces[0], "step", "train");
+    ls_trace_begin(traces[0], "forward", "compute");
+    usleep(2000);
+    ls_trace_end(traces[0]);
+    ls_trace_end(traces[0]);
+    ls_trace_counter(traces[1], "memory_bytes", 1.5);
+    ls_trace_counter(traces[1], "loss", NAN);
+    if (ls_trace_write(path, traces, 2, &error))
+        fail_msg("%s", error.text);
+    ls_trace_free(traces[0]);
+    ls_trace_free(traces[1]);
+
+    json_t *root = load(path);
+    const json_t *events = json_object_get(root, "traceEvents");
+    assert_int_equal(json_array_size(events), 8);
+    const json_t *process = json_array_get(events, 0), *thread = json_array_get(events, 1);
+    assert_string_equal(text_of(process, "name"), "process_name");
+    assert_string_equal(text_of(json_object_get(process, "args"), "name"), "rank 3");
+    assert_string_equal(text_of(thread, "name"), "thread_name");
+    assert_string_equal(text_of(thread, "ph"), "M");
+    const json_t *forward = json_array_get(events, 2), *step = json_array_get(events, 3);
+    assert_string_equal(text_of(forward, "name"), "forward");
+    assert_string_equal(text_of(forward, "cat"), "compute");
+    assert_string_equal(text_of(forward, "ph"), "X");
+    assert_true(number_of(forward, "dur") >= 2000);
+    assert_true(number_of(forward, "pid") == 3 && number_of(forward, "tid") == 0);
+    assert_string_equal(text_of(step, "name"), "step");
+    assert_true(number_of(step, "ts") <= number_of(forward, "ts"));
+    assert_true(number_of(step, "ts") + number_of(step, "dur") + 1e-3 >=
+                number_of(forward, "ts") + number_of(forward, "dur"));
+    thread = json_array_get(events, 5);
+    assert_string_equal(text_of(json_object_get(thread, "args"), "name"), "comm \"x\"");
+    const json_t *counter = json_array_get(events, 6);
+    assert_string_equal(text_of(counter, "ph"), "C");
+    assert_true(number_of(json_object_get(counter, "args"), "value") == 1.5);
+    counter = json_array_get(events, 7);
+    assert_true(json_is_null(json_object_get(json_object_get(counter, "args"), "value")));
+    json_decref(root);
+}
+
+static void test_trace_keeps_the_newest(void **state)
+{
+    const char *path = scratch_path(*state, "ring.json");
+    struct ls_error error = {0};
+    struct ls_trace *trace;
+    assert_int_equal(ls_trace_new(&trace, 0, "main", 4, &error), LS_OK);
+    for (int i = 0; i < 10; i++)
+        ls_trace_counter(trace, "i", i);
+    assert_int_equal(ls_trace_write(path, &trace, 1, &error), LS_OK);
+    ls_trace_free(trace);
+    json_t *root = load(path);
+    const json_t *events = json_object_get(root, "traceEvents");
+    assert_int_equal(json_array_size(events), 2 + 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *args = json_object_get(json_array_get(events, 2 + i), "args");
+        assert_int_equal(number_of(args, "value"), 6 + i);
+    }
+    json_decref(root);
+}
+
+static void test_no_trace_is_off(void **state)
+{
+    (void)state;
+    ls_trace_begin(NULL, "a", "b");
+    ls_trace_end(NULL);
+    ls_trace_counter(NULL, "a", 1);
+    ls_trace_free(NULL);
+}
+
+/* ---- Prometheus ---- */
+
+static int prometheus(char **text, const struct ls_metric *metrics, size_t count,
+                      struct ls_error *error)
+{
+    size_t bytes;
+    FILE *out = open_memstream(text, &bytes);
+    int code = ls_prometheus_write(out, metrics, count, error);
+    fclose(out);
+    return code;
+}
+
+static void test_prometheus_text(void **state)
+{
+    (void)state;
+    const struct ls_metric metrics[] = {
+        {"lockstep_loss", "Loss\\of the\nstep \"x\"", LS_METRIC_GAUGE, NULL, NULL, 2.5},
+        {"lockstep_bytes_total", "Bytes sent", LS_METRIC_COUNTER, "peer", "a\"b\\c\nd", 1e15},
+        {"lockstep_bytes_total", "ignored", LS_METRIC_COUNTER, "peer", "e", NAN},
+        {"lockstep:max", "Largest", LS_METRIC_GAUGE, NULL, NULL, -INFINITY},
+    };
+    struct ls_error error = {0};
+    char *text;
+    assert_int_equal(prometheus(&text, metrics, 4, &error), LS_OK);
+    assert_string_equal(text, "# HELP lockstep_loss Loss\\\\of the\\nstep \"x\"\n"
+                              "# TYPE lockstep_loss gauge\n"
+                              "lockstep_loss 2.5\n"
+                              "# HELP lockstep_bytes_total Bytes sent\n"
+                              "# TYPE lockstep_bytes_total counter\n"
+                              "lockstep_bytes_total{peer=\"a\\\"b\\\\c\\nd\"} 1000000000000000\n"
+                              "lockstep_bytes_total{peer=\"e\"} NaN\n"
+                              "# HELP lockstep:max Largest\n"
+                              "# TYPE lockstep:max gauge\n"
+                              "lockstep:max -Inf\n");
+    free(text);
+}
+
+static void test_prometheus_refuses_bad_names(void **state)
+{
+    (void)state;
+    static const struct {
+        struct ls_metric metric;
+        const char *expected;
+    } cases[] = {
+        {{"", "", LS_METRIC_GAUGE, NULL, NULL, 1}, "metric 2: the name is \"\""},
+        {{"1a", "", LS_METRIC_GAUGE, NULL, NULL, 1}, "the name is \"1a\""},
+        {{"a-b", "", LS_METRIC_GAUGE, NULL, NULL, 1}, "the name is \"a-b\""},
+        {{"c", "", LS_METRIC_GAUGE, "x:y", "z", 1}, "the label is \"x:y\""},
+        {{"c", "", LS_METRIC_GAUGE, "x", NULL, 1}, "the label is \"x\""},
+        {{"a", "", LS_METRIC_GAUGE, NULL, NULL, 1}, "metric a comes twice"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ls_metric metrics[3] = {{"a", "", LS_METRIC_GAUGE, NULL, NULL, 1},
+                                       {"b", "", LS_METRIC_GAUGE, NULL, NULL, 1},
+                                       cases[i].metric};
+        struct ls_error error = {0};
+        char *text;
+        assert_int_equal(prometheus(&text, metrics, 3, &error), LS_EINVAL);
+        if (!strstr(error.text, cases[i].expected))
+            fail_msg("case %zu: \"%s\", expected \"%s\"", i, error.text, cases[i].expected);
+        assert_string_equal(text, "");
+        free(text);
+    }
+}
+
+int main(void)
+{
+#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        IN_SCRATCH(test_tensorboard_bytes),
+        IN_SCRATCH(test_tensorboard_without_purge_and_twice),
+        IN_SCRATCH(test_trace_is_chrome_json),
+        IN_SCRATCH(test_trace_keeps_the_newest),
+        cmocka_unit_test(test_no_trace_is_off),
+        cmocka_unit_test(test_prometheus_text),
+        cmocka_unit_test(test_prometheus_refuses_bad_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,391 @@
+#!/usr/bin/env python3
+"""Checks the house rules that a compiler does not: layers, headers, lengths, format.
+
+    tools/tidy.py [--fix] [--no-format] [--self-test]
+
+layers    a module of src/ includes only public headers of its own and of modules above it in
+          src/LAYERS, and private headers of its own folder; no two modules include each other
+headers   every public header compiles alone, as C and as C++
+lengths   functions of more than 70 lines, files of more than 800 (outside tests)
+format    clang-format finds nothing to change; no trailing white space, lines end with \\n,
+          at most 100 columns
+
+Exceptions stand in tools/tidy-exceptions.txt, each with its reason; one that is no longer needed is
+an error. Prints one line a finding, `file:line: what`, and exits with 1 if there is any.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 800
+COLUMNS_MAX = 100
+CODE = (".c", ".h")
+TEXT = CODE + (".py", ".sh", ".md", ".yaml", ".txt", ".mk")
+
+
+class Tidy:
+    def __init__(self, root):
+        self.root = root
+        self.findings = []
+        self.exceptions = {}  # key -> line number in the exceptions file
+        self.used = set()
+        self.files = tracked_files(root)
+        self.modules = []  # lowest first
+        self.owner = {}  # public header -> module
+
+    def find(self, path, line, what):
+        self.findings.append((path, line, what))
+
+    def excused(self, key):
+        if key in self.exceptions:
+            self.used.add(key)
+            return True
+        return False
+
+    def read(self, path):
+        with open(os.path.join(self.root, path), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def code(self, *folders):
+        return [f for f in self.files if f.endswith(CODE) and f.startswith(folders)]
+
+
+def tracked_files(root):
+    """What git tracks or would track; in a tree without git, what is there outside build folders."""
+    command = ["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        names = listed.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        names = []
+        for folder, folders, files in os.walk(root):
+            folders[:] = [f for f in folders if not f.startswith((".", "build", "runs"))]
+            names += [os.path.relpath(os.path.join(folder, f), root) for f in files]
+    return sorted(n for n in names if os.path.isfile(os.path.join(root, n)))
+
+
+# ---- exceptions ---------------------------------------------------------------------------------
+
+
+def read_exceptions(tidy):
+    path = "tools/tidy-exceptions.txt"
+    if path not in tidy.files:
+        return
+    for number, line in enumerate(tidy.read(path).splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = re.fullmatch(r"(function \S+ \S+|file \S+|layer \S+ \S+): (.{10,})", line)
+        if not match:
+            tidy.find(path, number, "expected `kind FILE ...: reason` with a reason")
+        else:
+            tidy.exceptions[match.group(1)] = number
+
+
+def check_unused_exceptions(tidy):
+    for key, number in tidy.exceptions.items():
+        if key not in tidy.used:
+            tidy.find("tools/tidy-exceptions.txt", number, f"no longer needed: {key}")
+
+
+# ---- layers -------------------------------------------------------------------------------------
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def includes(text):
+    """(line, "<" or '"', name) of every include."""
+    for match in INCLUDE.finditer(text):
+        yield text.count("\n", 0, match.start(2)) + 1, match.group(1), match.group(2)
+
+
+def module_of_header(tidy, header):
+    """lockstep/ops/gemm.h and lockstep/ops.h belong to ops; config.h to the module whose sources
+    define it."""
+    name = header[len("lockstep/") :]
+    first = name.split("/")[0].removesuffix(".h")
+    if first in tidy.modules:
+        return first
+    stem = os.path.basename(name).removesuffix(".h")
+    owners = {f.split("/")[1] for f in tidy.code("src/") if os.path.basename(f) == stem + ".c"}
+    return owners.pop() if len(owners) == 1 else None
+
+
+def read_layers(tidy):
+    lines = tidy.read("src/LAYERS").splitlines()
+    tidy.modules = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    for path in tidy.code("src/"):
+        parts = path.split("/")
+        if len(parts) > 2 and parts[1] not in tidy.modules:
+            tidy.find(path, 1, f"module {parts[1]} is not in src/LAYERS")
+    for path in tidy.code("include/lockstep/"):
+        header = path.removeprefix("include/")
+        module = module_of_header(tidy, header)
+        if module is None:
+            tidy.find(path, 1, "belongs to no module of src/LAYERS (no src/<module>/ has its .c)")
+        tidy.owner[header] = module
+
+
+def check_public_include(tidy, path, line, module, header, edges):
+    if header not in tidy.owner:
+        tidy.find(path, line, f"there is no include/{header}")
+        return
+    other = tidy.owner[header]
+    if other is None or other == module:
+        return
+    edges.setdefault((module, other), (path, line))
+    if tidy.modules.index(other) > tidy.modules.index(module):
+        if not tidy.excused(f"layer {path} {header}"):
+            tidy.find(path, line, f"{module} includes {header} of {other}, which is not above it")
+
+
+def check_private_include(tidy, path, line, module, name):
+    folder = os.path.dirname(path)
+    beside = os.path.normpath(os.path.join(folder, name))
+    from_source = os.path.normpath(os.path.join("src", name))
+    target = beside if beside in tidy.files else from_source
+    if target not in tidy.files:
+        tidy.find(path, line, f'there is no "{name}"')
+    elif not target.startswith(f"src/{module}/"):
+        if not tidy.excused(f"layer {path} {name}"):
+            tidy.find(path, line, f'"{name}" is private to another module')
+
+
+def check_cycles(tidy, edges):
+    """The order of src/LAYERS already rules cycles out, but for edges that an exception allows."""
+    after = {}
+    for source, target in edges:
+        after.setdefault(source, set()).add(target)
+    for (source, target), (path, line) in edges.items():
+        seen, todo = set(), [target]
+        while todo:
+            module = todo.pop()
+            if module in seen:
+                continue
+            seen.add(module)
+            todo += after.get(module, ())
+        if source in seen:
+            tidy.find(path, line, f"{source} and {target} include each other")
+
+
+def check_layers(tidy):
+    read_layers(tidy)
+    edges = {}
+    for path in tidy.code("src/", "include/lockstep/"):
+        if path.startswith("src/"):
+            module = path.split("/")[1]
+        else:
+            module = tidy.owner.get(path.removeprefix("include/"))
+        if module not in tidy.modules:
+            continue
+        for line, kind, name in includes(tidy.read(path)):
+            if name.startswith("lockstep/"):
+                check_public_include(tidy, path, line, module, name, edges)
+            elif kind == '"' and path.startswith("include/"):
+                tidy.find(path, line, f'a public header includes "{name}": write <lockstep/...>')
+            elif kind == '"':
+                check_private_include(tidy, path, line, module, name)
+    check_cycles(tidy, edges)
+    for path in tidy.code("cmd/", "test/", "examples/", "bench/"):
+        for line, _, name in includes(tidy.read(path)):
+            if name.startswith("lockstep/") and name not in tidy.owner:
+                tidy.find(path, line, f"there is no include/{name}")
+
+
+# ---- headers ------------------------------------------------------------------------------------
+
+
+def check_headers(tidy):
+    compilers = [("c", os.environ.get("CC", "gcc"), ["-std=c11", "-D_GNU_SOURCE"]),
+                 ("c++", os.environ.get("CXX", "g++"), ["-std=c++17"])]
+    # Parts of an umbrella header, such as lockstep/ops/norm.h, say so in their first comment.
+    headers = [h for h in tidy.code("include/lockstep/")
+               if not re.search(r"Included by\s[\s*]*lockstep/", tidy.read(h))]
+
+    def compile_alone(job):
+        header, (language, compiler, flags) = job
+        if not shutil.which(compiler.split()[0]):
+            return header, f"cannot be checked: {compiler} is not installed (apt-get install g++)"
+        command = compiler.split() + flags + ["-x", language, "-fsyntax-only", "-Wall", "-Wextra",
+                                              "-Werror", "-Iinclude", "-"]
+        name = header.removeprefix("include/")
+        done = subprocess.run(command, cwd=tidy.root, capture_output=True, text=True,
+                              input=f"#include <{name}>\n#include <{name}>\n", check=False)
+        if done.returncode == 0:
+            return None
+        errors = [line for line in done.stderr.splitlines() if "error" in line]
+        return header, f"does not compile alone as {language}: {(errors or [done.stderr])[0]}"
+
+    jobs = [(header, compiler) for header in headers for compiler in compilers]
+    with ThreadPoolExecutor(2) as pool:
+        for result in pool.map(compile_alone, jobs):
+            if result:
+                tidy.find(result[0], 1, result[1])
+
+
+# ---- lengths ------------------------------------------------------------------------------------
+
+NAME_BEFORE_PARENTHESIS = re.compile(r"([A-Za-z_]\w*)\s*\(")
+
+
+def functions(text):
+    """(name, first line, line count) of every function: code in column 0 up to a line that is "{",
+    and then to the line that is "}"."""
+    lines = text.splitlines()
+    start = None  # first line of what stands in column 0
+    begin = None  # the line of the opening brace
+    for number, line in enumerate(lines, 1):
+        if begin is not None:
+            if line == "}":
+                head = " ".join(lines[start - 1 : begin - 1])
+                name = NAME_BEFORE_PARENTHESIS.search(re.sub(r"__attribute__\(\(.*?\)\)", "", head))
+                yield name.group(1) if name else "?", start, number - start + 1
+                start = begin = None
+            elif line.startswith("};"):
+                start = begin = None
+        elif line == "{" and start is not None:
+            begin = number
+        elif not line.strip() or line[0] in "#}/*" or line.rstrip().endswith((";", "*/")):
+            start = None
+        elif start is None and (line[0].isalpha() or line[0] == "_"):
+            start = number
+
+
+def check_lengths(tidy):
+    for path in tidy.code("src/", "cmd/", "include/", "test/", "examples/", "bench/"):
+        text = tidy.read(path)
+        count = text.count("\n")
+        if count > FILE_LINES_MAX and not path.startswith("test/"):
+            if not tidy.excused(f"file {path}"):
+                tidy.find(path, count, f"{count} lines: expected at most {FILE_LINES_MAX}")
+        if path.endswith(".h"):
+            continue
+        for name, line, length in functions(text):
+            if length > FUNCTION_LINES_MAX and not tidy.excused(f"function {path} {name}"):
+                what = f"{name} has {length} lines: expected at most {FUNCTION_LINES_MAX}"
+                tidy.find(path, line, what)
+
+
+# ---- format -------------------------------------------------------------------------------------
+
+
+def check_white_space(tidy):
+    for path in tidy.files:
+        if not (path.endswith(TEXT) or os.path.basename(path) == "Makefile"):
+            continue
+        if "/golden/" in path:
+            continue
+        text = tidy.read(path)
+        if text and not text.endswith("\n"):
+            tidy.find(path, text.count("\n") + 1, "the last line has no end")
+        for number, line in enumerate(text.split("\n"), 1):
+            if line != line.rstrip():
+                tidy.find(path, number, "trailing white space")
+            if path.endswith(CODE) and len(line.expandtabs(8)) > COLUMNS_MAX:
+                tidy.find(path, number, f"{len(line)} columns: expected at most {COLUMNS_MAX}")
+
+
+def check_format(tidy, fix):
+    tool = next((t for t in ("clang-format-14", "clang-format") if shutil.which(t)), None)
+    if not tool:
+        tidy.find(".clang-format", 1, "cannot be checked: apt-get install clang-format-14")
+        return
+    files = tidy.code("src/", "cmd/", "include/", "test/", "examples/", "bench/", "tools/")
+    arguments = ["-i"] if fix else ["--dry-run", "-Werror"]
+    for begin in range(0, len(files), 50):
+        done = subprocess.run([tool, *arguments, *files[begin : begin + 50]], cwd=tidy.root,
+                              capture_output=True, text=True, check=False)
+        pattern = r"^([^:\n]+):(\d+):\d+: error:"
+        seen = set()
+        for match in re.finditer(pattern, done.stderr, re.MULTILINE):
+            if match.group(1) not in seen:
+                seen.add(match.group(1))
+                what = "clang-format would change it: tools/tidy.py --fix does"
+                tidy.find(match.group(1), int(match.group(2)), what)
+
+
+# ---- the tool's own test ------------------------------------------------------------------------
+
+BROKEN_TREE = {
+    "src/LAYERS": "base\nops\ntrain\n",
+    "include/lockstep/base.h": "#include <lockstep/ops.h>\n",
+    "include/lockstep/ops.h": "unknown_type x;\n",
+    "src/base/a.c": '#include <lockstep/train.h>\n#include "ops/private.h"\n',
+    "src/ops/private.h": "",
+    "src/ops/b.c": "int f(void)\n{\n" + "    g();\n" * 70 + "}\n",
+    "src/ops/long.c": "int x;\n" * 801,
+    "src/other/c.c": "int y;   \n",
+    "src/train/d.c": "int  z;",
+    "tools/tidy-exceptions.txt": "file src/gone.c: it was too long once\nfile x:\n",
+}
+BROKEN_FINDINGS = [
+    ("include/lockstep/base.h", "base includes lockstep/ops.h of ops"),
+    ("include/lockstep/ops.h", "does not compile alone as c:"),
+    ("include/lockstep/ops.h", "does not compile alone as c++:"),
+    ("src/base/a.c", "there is no include/lockstep/train.h"),
+    ("src/base/a.c", '"ops/private.h" is private to another module'),
+    ("src/ops/b.c", "f has 73 lines"),
+    ("src/ops/long.c", "801 lines"),
+    ("src/other/c.c", "module other is not in src/LAYERS"),
+    ("src/other/c.c", "trailing white space"),
+    ("src/train/d.c", "the last line has no end"),
+    ("src/train/d.c", "clang-format would change it"),
+    ("tools/tidy-exceptions.txt", "no longer needed: file src/gone.c"),
+    ("tools/tidy-exceptions.txt", "with a reason"),
+]
+
+
+def self_test():
+    """Every rule must find its break in a tree that breaks them all."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in BROKEN_TREE.items():
+            os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text)
+        findings = run(root, fix=False, with_format=True)
+    missed = [(path, what) for path, what in BROKEN_FINDINGS
+              if not any(path == f[0] and what in f[2] for f in findings)]
+    for path, what in missed:
+        print(f"tidy.py: self-test: not found: {path}: {what}")
+    print(f"tidy.py: self-test: {len(BROKEN_FINDINGS) - len(missed)} of {len(BROKEN_FINDINGS)} found")
+    return 1 if missed else 0
+
+
+def run(root, fix, with_format):
+    tidy = Tidy(root)
+    read_exceptions(tidy)
+    check_layers(tidy)
+    check_headers(tidy)
+    check_lengths(tidy)
+    check_white_space(tidy)
+    if with_format:
+        check_format(tidy, fix)
+    check_unused_exceptions(tidy)
+    return tidy.findings
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fix", action="store_true", help="let clang-format rewrite the files")
+    parser.add_argument("--no-format", action="store_true", help="leave clang-format out")
+    parser.add_argument("--self-test", action="store_true", help="check that every rule can fail")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    findings = run(root, arguments.fix, not arguments.no_format)
+    for path, line, what in sorted(findings):
+        print(f"{path}:{line}: {what}")
+    print(f"tidy: {len(findings)} finding(s)" if findings else "tidy: nothing to mend")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
