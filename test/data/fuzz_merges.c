@@ -1,30 +1,13 @@
-/* merges.txt beside a small vocabulary that is made here; then text encoded with what was read:
+/* merges.txt beside a small vocabulary; then text encoded with what was read:
  * decoding must give it back. */
 #include "data/private.h"
 
-#include <stdio.h>
+#include "fuzz_vocabulary.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-
-/* The 256 bytes, all pairs and triples of a, b and c, and the special token. */
-static size_t make_vocabulary(char *out)
-{
-    char *at = out;
-    int id = 0, next = 256;
-    at += sprintf(at, "{");
-    for (int byte = 0; byte < 256; byte++) {
-        bool itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-        at += sprintf(at, "\"\\u%04x\":%d,", itself ? byte : next++, id++);
-    }
-    for (int i = 0; i < 9; i++)
-        at += sprintf(at, "\"%c%c\":%d,", 'a' + i / 3, 'a' + i % 3, id++);
-    for (int i = 0; i < 27; i++)
-        at += sprintf(at, "\"%c%c%c\":%d,", 'a' + i / 9, 'a' + i / 3 % 3, 'a' + i % 3, id++);
-    at += sprintf(at, "\"<|endoftext|>\":%d}", id);
-    return (size_t)(at - out);
-}
 
 static void round_trip(const struct data_bpe *bpe, const unsigned char *text, size_t bytes)
 {
@@ -51,7 +34,7 @@ static void round_trip(const struct data_bpe *bpe, const unsigned char *text, si
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    char vocabulary[8192];
+    char vocabulary[VOCABULARY_BYTES_MAX];
     struct ls_error error = {0};
     struct data_bpe bpe;
     int rc = data_bpe_parse(
