@@ -278,7 +278,8 @@ static void test_tail_of_few_documents_is_held_out(void **state)
 
 /* ---- long documents and many workers -------------------------------------------------------- */
 
-/* Three megabytes of words of all lengths in one document, cut into jobs, give the ids of the whole.
+/* Three megabytes of words of all lengths in one document, cut into jobs, give the ids of the
+ * whole.
  */
 static void test_long_document_and_any_number_of_workers(void **state)
 {
