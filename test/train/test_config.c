@@ -281,7 +281,6 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "numerics: {leaf_sequences: 3}\n", "nearest is 9", NULL);
     expect_refused(TINY "data: {sequence: 65}\n", "model.context = 64", NULL);
     expect_refused(TINY "eval: {every: 5}\n", "data.valid", NULL);
-    expect_refused(TINY "batch: {micro: 9}\n", "at most batch.global = 8", NULL);
     expect_refused(TINY "batch: {rampup_start: 4}\n", "rampup_increment", NULL);
     expect_refused(TINY "batch: {rampup_start: 8, rampup_increment: 1, rampup_samples: 10}\n",
                    "less than batch.global", NULL);
