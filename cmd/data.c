@@ -3,7 +3,6 @@
 
 #include <lockstep/data.h>
 
-#include <getopt.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
@@ -11,51 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char usage[] =
-    "usage: lockstep data prepare --input PATH... --output PREFIX --tokenizer SPEC [options]\n"
-    "       lockstep data inspect STORE [--tokens N] [--decode SPEC]\n"
-    "\n"
-    "prepare: text to tokens. Writes PREFIX_train.bin/.idx, PREFIX_valid.bin/.idx (Megatron's\n"
-    "indexed dataset) and PREFIX.tokenizer.\n"
-    "  --input PATH...       files and folders: NAME.jsonl is a document a line, any other file "
-    "is\n"
-    "                        one document; .gz and .zst are unpacked\n"
-    "  --output PREFIX       what the written files' names begin with\n"
-    "  --tokenizer SPEC      byte, a directory with vocab.json and merges.txt, or\n"
-    "                        VOCAB.json,MERGES.txt\n"
-    "  --validation SHARE    of the documents, or of the text where there are few (default 0.1)\n"
-    "  --json-keys KEY       member of a JSONL object that holds the text (default text)\n"
-    "  --append-eod, --no-append-eod   end each document with the end-of-document token (default)\n"
-    "  --workers N           encoding threads (default: one a core)\n"
-    "\n"
-    "inspect: what a token store holds. STORE is PREFIX, a file of llm.c, u16:FILE, or a list of\n"
-    "these with commas between.\n"
-    "  --tokens N            how many of the first tokens are shown (default 64)\n"
-    "  --decode SPEC         tokenizer to show them with (default: PREFIX.tokenizer, where it "
-    "is)\n";
-
-static int fail(const struct ls_error *error, int code)
-{
-    fprintf(stderr, "lockstep data: %s\n", error->text);
-    return ls_exit_code(code);
-}
-
-static int misuse(const char *format, const char *what)
-{
-    fprintf(stderr, "lockstep data: ");
-    fprintf(stderr, format, what);
-    fprintf(stderr, "\n\n%s", usage);
-    return ls_exit_code(LS_ECONFIG);
-}
-
-static bool parse_int(const char *text, int64_t min, int64_t max, int64_t *out)
-{
-    char *end;
-    long long value = strtoll(text, &end, 10);
-    *out = value;
-    return *text && !*end && value >= min && value <= max;
-}
 
 /* ---- prepare -------------------------------------------------------------------------------- */
 
@@ -73,96 +27,79 @@ static void print_split(const char *output, const char *name, const struct ls_pr
            split->tokens);
 }
 
-static int run_prepare(const struct ls_prepare_config *config)
+/* --input PATH... may come several times. The inputs are the words of the line, so dropping every
+ * "--input" leaves them in their order; kept[argc] takes the rest. Returns its count. */
+static int drop_input_option(int argc, char **argv, char **kept)
 {
-    struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    struct ls_prepare_report report;
-    struct ls_error error = {0};
-    int rc = ls_data_prepare(config, &report, &error);
-    if (rc)
-        return fail(&error, rc);
-    print_split(config->output, "train", &report.train);
-    if (report.validation.tokens > 0)
-        print_split(config->output, "valid", &report.validation);
-    int64_t tokens = report.train.tokens + report.validation.tokens;
-    double bytes = (double)report.text_bytes;
-    printf("%.0f bytes of text, %.4f tokens per byte, %.2f s, %.1f MB/s\n", bytes,
-           (double)tokens / bytes, report.seconds, bytes / 1e6 / report.seconds);
-    return 0;
+    static const char option[] = "--input";
+    size_t length = sizeof option - 1;
+    int count = 0;
+    for (int i = 0; i < argc; i++) {
+        if (strncmp(argv[i], option, length) == 0 && argv[i][length] == '=')
+            kept[count++] = argv[i] + length + 1;
+        else if (strcmp(argv[i], option) != 0)
+            kept[count++] = argv[i];
+    }
+    return count;
+}
+
+static int read_config(const struct cmd_args *args, struct ls_prepare_config *config,
+                       struct ls_error *error)
+{
+    int64_t workers = ls_max(1, ls_min(256, sysconf(_SC_NPROCESSORS_ONLN)));
+    *config = (struct ls_prepare_config){.inputs = args->word,
+                                         .inputs_count = args->words,
+                                         .output = cmd_args_value(args, "--output"),
+                                         .tokenizer = cmd_args_value(args, "--tokenizer"),
+                                         .validation = 0.1,
+                                         .json_key = cmd_args_value(args, "--json-keys"),
+                                         .append_eod = !cmd_args_given(args, "--no-append-eod"),
+                                         .stop = &stop_requested};
+    if (!config->append_eod && cmd_args_given(args, "--append-eod"))
+        return ls_error_set(error, LS_ECONFIG,
+                            "--append-eod and --no-append-eod contradict each other");
+    if (!config->inputs_count || !config->output || !config->tokenizer)
+        return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",
+                            !config->inputs_count ? "--input PATH..."
+                            : !config->output     ? "--output PREFIX"
+                                                  : "--tokenizer SPEC");
+    int rc = cmd_args_real(args, "--validation", 0, 0.999999, &config->validation, error);
+    if (!rc)
+        rc = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
+    config->workers = (int)workers;
+    return rc;
 }
 
 static int cmd_prepare(int argc, char **argv)
 {
-    static const struct option options[] = {{"input", required_argument, NULL, 'i'},
-                                            {"output", required_argument, NULL, 'o'},
-                                            {"tokenizer", required_argument, NULL, 't'},
-                                            {"validation", required_argument, NULL, 'v'},
-                                            {"json-keys", required_argument, NULL, 'k'},
-                                            {"append-eod", no_argument, NULL, 'e'},
-                                            {"no-append-eod", no_argument, NULL, 'n'},
-                                            {"workers", required_argument, NULL, 'w'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    struct ls_prepare_config config = {
-        .validation = 0.1, .append_eod = true, .stop = &stop_requested};
-    int64_t workers = ls_max(1, ls_min(256, sysconf(_SC_NPROCESSORS_ONLN)));
-    const char **inputs = calloc((size_t)argc, sizeof *inputs);
-    int status = -1, option;
-    char *end;
-    optind = 0;
-    /* '-': words that are no options come as option 1, in their place: --input A B C. */
-    while (inputs && status < 0 && (option = getopt_long(argc, argv, "-:", options, NULL)) != -1) {
-        switch (option) {
-        case 1:
-            if (config.inputs_count == 0)
-                status = misuse("\"%s\" is not expected here; inputs follow --input", optarg);
-            /* fall through */
-        case 'i':
-            inputs[config.inputs_count++] = optarg;
-            break;
-        case 'o':
-            config.output = optarg;
-            break;
-        case 't':
-            config.tokenizer = optarg;
-            break;
-        case 'v':
-            config.validation = strtod(optarg, &end);
-            if (!*optarg || *end || !(config.validation >= 0 && config.validation < 1))
-                status = misuse("--validation %s: expected a share from 0 to below 1", optarg);
-            break;
-        case 'k':
-            config.json_key = optarg;
-            break;
-        case 'e':
-        case 'n':
-            config.append_eod = option == 'e';
-            break;
-        case 'w':
-            if (!parse_int(optarg, 1, 1024, &workers))
-                status = misuse("--workers %s: expected 1 to 1024", optarg);
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            status = 0;
-            break;
-        case ':':
-            status = misuse("%s needs a value", argv[optind - 1]);
-            break;
-        default:
-            status = misuse("unknown option %s", argv[optind - 1]);
-        }
+    struct ls_error error = {0};
+    struct cmd_args args;
+    struct ls_prepare_config config;
+    struct ls_prepare_report report;
+    char **kept = calloc((size_t)argc + 1, sizeof *kept);
+    int rc = kept ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for the arguments");
+    if (!rc)
+        rc = cmd_args_read(&args, "data prepare", drop_input_option(argc, argv, kept), kept,
+                           CMD_WORDS_MAX, &error);
+    if (!rc)
+        rc = read_config(&args, &config, &error);
+    if (!rc) {
+        struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND};
+        sigaction(SIGINT, &action, NULL);
+        sigaction(SIGTERM, &action, NULL);
+        rc = ls_data_prepare(&config, &report, &error);
     }
-    config.inputs = inputs;
-    config.workers = (int)workers;
-    if (status < 0 && (!config.inputs_count || !config.output || !config.tokenizer))
-        status = misuse("%s", "prepare needs --input, --output and --tokenizer");
-    if (status < 0)
-        status = run_prepare(&config);
-    free(inputs);
-    return status;
+    free(kept);
+    if (rc)
+        return cmd_fail("data prepare", rc, &error);
+    print_split(config.output, "train", &report.train);
+    if (report.validation.tokens > 0)
+        print_split(config.output, "valid", &report.validation);
+    double tokens = (double)(report.train.tokens + report.validation.tokens);
+    double bytes = (double)report.text_bytes;
+    printf("%.0f bytes of text, %.4f tokens per byte, %.2f s, %.1f MB/s\n", bytes, tokens / bytes,
+           report.seconds, bytes / 1e6 / report.seconds);
+    return 0;
 }
 
 /* ---- inspect -------------------------------------------------------------------------------- */
@@ -275,53 +212,31 @@ static bool has_index(const char *prefix, const char *suffix, char path[PATH_MAX
     return access(index, F_OK) == 0;
 }
 
-static int run_inspect(const char *spec, int64_t tokens, const char *decode)
+static int inspect(const char *spec, int64_t tokens, const char *decode, struct ls_error *error)
 {
-    struct ls_error error = {0};
     char path[PATH_MAX];
-    int rc = LS_OK;
     /* What prepare was told as --output names two stores. */
-    if (!has_index(spec, "", path) && has_index(spec, "_train", path)) {
-        rc = inspect_store(path, tokens, decode, &error);
-        if (!rc && has_index(spec, "_valid", path))
-            rc = inspect_store(path, tokens, decode, &error);
-    } else {
-        rc = inspect_store(spec, tokens, decode, &error);
-    }
-    return rc ? fail(&error, rc) : 0;
+    if (has_index(spec, "", path) || !has_index(spec, "_train", path))
+        return inspect_store(spec, tokens, decode, error);
+    int rc = inspect_store(path, tokens, decode, error);
+    if (!rc && has_index(spec, "_valid", path))
+        rc = inspect_store(path, tokens, decode, error);
+    return rc;
 }
 
 static int cmd_inspect(int argc, char **argv)
 {
-    static const struct option options[] = {{"tokens", required_argument, NULL, 'n'},
-                                            {"decode", required_argument, NULL, 'd'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    struct ls_error error = {0};
+    struct cmd_args args;
     int64_t tokens = 64;
-    const char *decode = NULL;
-    int option;
-    optind = 0;
-    while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        switch (option) {
-        case 'n':
-            if (!parse_int(optarg, 0, 1 << 24, &tokens))
-                return misuse("--tokens %s: expected 0 to 16777216", optarg);
-            break;
-        case 'd':
-            decode = optarg;
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            return 0;
-        case ':':
-            return misuse("%s needs a value", argv[optind - 1]);
-        default:
-            return misuse("unknown option %s", argv[optind - 1]);
-        }
-    }
-    if (optind != argc - 1)
-        return misuse("%s", "inspect needs one STORE");
-    return run_inspect(argv[optind], tokens, decode);
+    int rc = cmd_args_read(&args, "data inspect", argc, argv, 1, &error);
+    if (!rc)
+        rc = cmd_args_int(&args, "--tokens", 0, 1 << 24, &tokens, &error);
+    if (!rc && args.words < 1)
+        rc = ls_error_set(&error, LS_ECONFIG, "PATH is missing: the token store to look at");
+    if (!rc)
+        rc = inspect(args.word[0], tokens, cmd_args_value(&args, "--decode"), &error);
+    return rc ? cmd_fail("data inspect", rc, &error) : 0;
 }
 
 int cmd_data(int argc, char **argv)
@@ -330,11 +245,8 @@ int cmd_data(int argc, char **argv)
         return cmd_prepare(argc - 1, argv + 1);
     if (argc >= 2 && strcmp(argv[1], "inspect") == 0)
         return cmd_inspect(argc - 1, argv + 1);
-    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
-        fputs(usage, stdout);
-        return 0;
-    }
-    if (argc >= 2)
-        return misuse("\"%s\" is not a sub-command; expected prepare or inspect", argv[1]);
-    return misuse("%s", "expected prepare or inspect");
+    struct ls_error error = {0};
+    int rc = ls_error_set(&error, LS_ECONFIG, "expected `prepare` or `inspect`%s%.100s",
+                          argc >= 2 ? ", not " : "", argc >= 2 ? argv[1] : "");
+    return cmd_fail("data", rc, &error);
 }

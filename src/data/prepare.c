@@ -334,11 +334,15 @@ static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
                             "%lld token of text: too little to hold out a share of %g for "
                             "validation; bring more text, or hold out 0",
                             (long long)tokens, prepare->config->validation);
+    /* At least a token of text, and no end of a document alone. */
+    int64_t eod = prepare->config->append_eod ? 1 : 0;
     int64_t held_out = (int64_t)((double)tokens * prepare->config->validation + 0.5);
-    int64_t cut = tokens - ls_min(ls_max(held_out, 1), tokens - 1);
+    int64_t cut = tokens - ls_min(ls_max(held_out, 1 + eod), tokens - 1);
     int64_t document = documents - 1;
     while (data_writer_document_first(train, document) >= cut)
         document--;
+    if (document + 1 < documents && data_writer_document_first(train, document + 1) - cut <= eod)
+        cut = data_writer_document_first(train, ++document);
     int32_t *block = malloc(COPY_TOKENS * sizeof *block);
     if (!block)
         return ls_error_set(error, LS_ENOMEM, "no memory to hold out a share for validation");
@@ -372,15 +376,6 @@ static int write_tokenizer_file(struct prepare *prepare, struct ls_error *error)
     return failure ? ls_error_errno(error, failure, "%s: cannot be written", path) : LS_OK;
 }
 
-static void remove_old(const char *prefix, const char *suffix)
-{
-    char *path;
-    if (asprintf(&path, "%s%s", prefix, suffix) < 0)
-        return;
-    unlink(path);
-    free(path);
-}
-
 /* Renames live in the folder, which must reach the disk too. */
 static void sync_folder(const char *path)
 {
@@ -399,15 +394,11 @@ static void sync_folder(const char *path)
  * new one while names change. */
 static int publish(struct prepare *prepare, struct ls_error *error)
 {
-    const char *prefix = prepare->config->output;
-    remove_old(prefix, "_train.idx");
-    remove_old(prefix, "_valid.idx");
+    unlink(prepare->train.idx);
+    unlink(prepare->validation.idx);
     if (prepare->share == 0)
-        remove_old(prefix, "_valid.bin");
-    int rc = LS_OK;
-    if (rename(prepare->tokenizer_temporary, prepare->tokenizer_path) != 0)
-        rc = ls_error_errno(error, errno, "%s cannot be renamed to %s",
-                            prepare->tokenizer_temporary, prepare->tokenizer_path);
+        unlink(prepare->validation.bin);
+    int rc = data_rename(prepare->tokenizer_temporary, prepare->tokenizer_path, error);
     if (!rc && prepare->share > 0)
         rc = data_writer_publish(&prepare->validation, error);
     if (!rc)
@@ -468,8 +459,12 @@ static int open_outputs(struct prepare *prepare, struct ls_error *error)
     enum ls_dtype dtype = narrow ? LS_U16 : LS_I32;
     if (!rc)
         rc = data_writer_init(&prepare->train, train, dtype, error);
-    if (!rc && prepare->share > 0)
+    if (!rc)
         rc = data_writer_init(&prepare->validation, validation, dtype, error);
+    if (!rc)
+        rc = data_writer_begin(&prepare->train, error);
+    if (!rc && prepare->share > 0)
+        rc = data_writer_begin(&prepare->validation, error);
     free(train);
     free(validation);
     return rc;
@@ -485,7 +480,8 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
 {
     double began_s = ls_now_s();
     *report = (struct ls_prepare_report){0};
-    struct prepare prepare = {.config = config, .report = report};
+    struct prepare prepare = {
+        .config = config, .report = report, .train = {.fd = -1}, .validation = {.fd = -1}};
     prepare.share = (int64_t)(config->validation * SHARE_UNIT + 0.5);
     struct data_corpus *corpus = NULL;
     int rc = check(config, error);

@@ -139,11 +139,12 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
 
 /* ---- writing Megatron stores (writer.c) ----------------------------------------------------- */
 
-/* Files under temporary names until data_writer_publish. */
+/* Files under temporary names until data_writer_publish. ls_atomic_file would rename one file as
+ * soon as it is on disk; here several must be on disk before the first gets its name. */
 struct data_writer {
-    char *prefix, *bin_temporary, *idx_temporary; /* NULL: not begun */
-    const char *current;                          /* the temporary file being written */
-    int fd;                                       /* of it; -1: none */
+    char *bin, *idx, *bin_temporary, *idx_temporary;
+    const char *current; /* the temporary file being written */
+    int fd;              /* of it; -1: none */
     enum ls_dtype dtype;
     unsigned char *buffer;
     size_t buffered;
@@ -152,9 +153,11 @@ struct data_writer {
     int64_t *documents;             /* sequences before each document's end */
     int64_t documents_count, documents_capacity;
 };
-/* Call data_writer_release whatever this returns. */
+/* Names only. Call data_writer_release whatever this returns; it also takes {.fd = -1}. */
 int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dtype dtype,
                      struct ls_error *error);
+/* Opens the temporary .bin; the functions below need it. */
+int data_writer_begin(struct data_writer *writer, struct ls_error *error);
 /* Removes what was not published. */
 void data_writer_release(struct data_writer *writer);
 int data_writer_append(struct data_writer *writer, const int32_t *ids, int64_t count,
@@ -174,6 +177,7 @@ int data_writer_finish(struct data_writer *writer, struct ls_error *error);
 /* Renames both to their final names, .bin first. An older index of that name must be gone. */
 int data_writer_publish(struct data_writer *writer, struct ls_error *error);
 
+int data_rename(const char *from, const char *to, struct ls_error *error);
 /* All of bytes[count] to fd. 0 or errno. */
 int data_write_all(int fd, const void *bytes, size_t count);
 

@@ -77,33 +77,44 @@ static int end_file(struct data_writer *writer, struct ls_error *error)
     return rc;
 }
 
+static char *name_of(const char *prefix, const char *suffix, bool temporary)
+{
+    char *name;
+    int length = temporary ? asprintf(&name, "%s%s.tmp-%ld", prefix, suffix, (long)getpid())
+                           : asprintf(&name, "%s%s", prefix, suffix);
+    return length < 0 ? NULL : name;
+}
+
 int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dtype dtype,
                      struct ls_error *error)
 {
     *writer = (struct data_writer){.fd = -1, .dtype = dtype};
-    long process = (long)getpid();
-    writer->prefix = strdup(prefix);
-    if (asprintf(&writer->bin_temporary, "%s.bin.tmp-%ld", prefix, process) < 0)
-        writer->bin_temporary = NULL;
-    if (asprintf(&writer->idx_temporary, "%s.idx.tmp-%ld", prefix, process) < 0)
-        writer->idx_temporary = NULL;
+    writer->bin = name_of(prefix, ".bin", false);
+    writer->idx = name_of(prefix, ".idx", false);
+    writer->bin_temporary = name_of(prefix, ".bin", true);
+    writer->idx_temporary = name_of(prefix, ".idx", true);
     writer->buffer = malloc(BUFFER_BYTES);
-    if (!writer->prefix || !writer->bin_temporary || !writer->idx_temporary || !writer->buffer)
+    if (!writer->bin || !writer->idx || !writer->bin_temporary || !writer->idx_temporary ||
+        !writer->buffer)
         return ls_error_set(error, LS_ENOMEM, "no memory to write %s.bin", prefix);
+    return LS_OK;
+}
+
+int data_writer_begin(struct data_writer *writer, struct ls_error *error)
+{
     return begin_file(writer, writer->bin_temporary, error);
 }
 
 void data_writer_release(struct data_writer *writer)
 {
-    if (!writer->prefix)
-        return;
     if (writer->fd >= 0)
         close(writer->fd);
     if (writer->bin_temporary)
         unlink(writer->bin_temporary);
     if (writer->idx_temporary)
         unlink(writer->idx_temporary);
-    free(writer->prefix);
+    free(writer->bin);
+    free(writer->idx);
     free(writer->bin_temporary);
     free(writer->idx_temporary);
     free(writer->buffer);
@@ -255,21 +266,15 @@ int data_writer_finish(struct data_writer *writer, struct ls_error *error)
     return rc ? rc : end_file(writer, error);
 }
 
-static int rename_to(const char *from, const char *prefix, const char *suffix,
-                     struct ls_error *error)
+int data_rename(const char *from, const char *to, struct ls_error *error)
 {
-    char *to;
-    if (asprintf(&to, "%s%s", prefix, suffix) < 0)
-        return ls_error_set(error, LS_ENOMEM, "no memory to rename %s", from);
-    int rc = LS_OK;
-    if (rename(from, to) != 0)
-        rc = ls_error_errno(error, errno, "%s cannot be renamed to %s", from, to);
-    free(to);
-    return rc;
+    return rename(from, to) == 0
+               ? LS_OK
+               : ls_error_errno(error, errno, "%s cannot be renamed to %s", from, to);
 }
 
 int data_writer_publish(struct data_writer *writer, struct ls_error *error)
 {
-    int rc = rename_to(writer->bin_temporary, writer->prefix, ".bin", error);
-    return rc ? rc : rename_to(writer->idx_temporary, writer->prefix, ".idx", error);
+    int rc = data_rename(writer->bin_temporary, writer->bin, error);
+    return rc ? rc : data_rename(writer->idx_temporary, writer->idx, error);
 }

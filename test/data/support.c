@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <ftw.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,11 +18,15 @@ void support_folder(char folder[256])
         fail_msg("%s: %s", folder, strerror(errno));
 }
 
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    (void)status, (void)type, (void)place;
+    return remove(path);
+}
+
 void support_remove(const char *folder)
 {
-    char command[600];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
 void support_write(const char *path, const void *bytes, size_t count)
@@ -105,7 +110,10 @@ ssize_t write(int fd, const void *bytes, size_t count)
     return output_fails() ? -1 : syscall(SYS_write, fd, bytes, count);
 }
 
-int fsync(int fd) { return output_fails() ? -1 : (int)syscall(SYS_fsync, fd); }
+int fsync(int fd)
+{
+    return output_fails() ? -1 : (int)syscall(SYS_fsync, fd);
+}
 
 int rename(const char *from, const char *to)
 {
@@ -116,9 +124,18 @@ int rename(const char *from, const char *to)
 
 static atomic_long allocation_left = -1, allocations, live;
 
-void support_fail_allocation(long n) { allocation_left = n; }
-long support_allocations(void) { return allocations; }
-long support_live(void) { return live; }
+void support_fail_allocation(long n)
+{
+    allocation_left = n;
+}
+long support_allocations(void)
+{
+    return allocations;
+}
+long support_live(void)
+{
+    return live;
+}
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -130,9 +147,15 @@ long support_live(void) { return live; }
 #endif
 
 #ifdef SANITIZED
-bool support_counts_allocations(void) { return false; }
+bool support_counts_allocations(void)
+{
+    return false;
+}
 #else
-bool support_counts_allocations(void) { return true; }
+bool support_counts_allocations(void)
+{
+    return true;
+}
 
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
@@ -156,7 +179,10 @@ static void *counted(void *block)
     return block;
 }
 
-void *malloc(size_t bytes) { return allocation_fails() ? NULL : counted(__libc_malloc(bytes)); }
+void *malloc(size_t bytes)
+{
+    return allocation_fails() ? NULL : counted(__libc_malloc(bytes));
+}
 
 void *calloc(size_t count, size_t bytes)
 {

@@ -40,7 +40,7 @@ long support_live(void);
 #define assert_text_contains(text, part)                                                           \
     do {                                                                                           \
         if (!strstr(text, part))                                                                   \
-            fail_msg("\"%s\" does not contain \"%s\"", text, part);                               \
+            fail_msg("\"%s\" does not contain \"%s\"", text, part);                                \
     } while (0)
 #define assert_ok(call, error)                                                                     \
     do {                                                                                           \

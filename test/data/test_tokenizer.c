@@ -223,20 +223,20 @@ static void test_utf8_validation(void **state)
         {"abcdefghijk", 11, 11},
         {"abcdefgh\xff", 9, 8},
         {"\xc2\x80\xdf\xbf", 4, 4},
-        {"\xc0\x80", 2, 0},             /* overlong */
-        {"\xc1\xbf", 2, 0},             /* overlong */
-        {"\xe0\x9f\xbf", 3, 0},         /* overlong */
-        {"\xe0\xa0\x80", 3, 3},         /* U+0800 */
-        {"\xed\x9f\xbf", 3, 3},         /* U+D7FF */
-        {"\xed\xa0\x80", 3, 0},         /* a surrogate */
-        {"\xf0\x8f\xbf\xbf", 4, 0},     /* overlong */
-        {"\xf0\x90\x80\x80", 4, 4},     /* U+10000 */
-        {"\xf4\x8f\xbf\xbf", 4, 4},     /* U+10FFFF */
-        {"\xf4\x90\x80\x80", 4, 0},     /* above */
-        {"\xf5\x80\x80\x80", 4, 0},     /* above */
-        {"a\xe4\xb8", 3, 1},            /* cut off */
-        {"a\xe4\xb8\xad\x80", 5, 4},    /* a continuation alone */
-        {"\xe4\xb8\x41", 3, 0},         /* continued by a letter */
+        {"\xc0\x80", 2, 0},          /* overlong */
+        {"\xc1\xbf", 2, 0},          /* overlong */
+        {"\xe0\x9f\xbf", 3, 0},      /* overlong */
+        {"\xe0\xa0\x80", 3, 3},      /* U+0800 */
+        {"\xed\x9f\xbf", 3, 3},      /* U+D7FF */
+        {"\xed\xa0\x80", 3, 0},      /* a surrogate */
+        {"\xf0\x8f\xbf\xbf", 4, 0},  /* overlong */
+        {"\xf0\x90\x80\x80", 4, 4},  /* U+10000 */
+        {"\xf4\x8f\xbf\xbf", 4, 4},  /* U+10FFFF */
+        {"\xf4\x90\x80\x80", 4, 0},  /* above */
+        {"\xf5\x80\x80\x80", 4, 0},  /* above */
+        {"a\xe4\xb8", 3, 1},         /* cut off */
+        {"a\xe4\xb8\xad\x80", 5, 4}, /* a continuation alone */
+        {"\xe4\xb8\x41", 3, 0},      /* continued by a letter */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (data_utf8_valid((const unsigned char *)cases[i].text, cases[i].bytes) != cases[i].valid)
@@ -413,7 +413,7 @@ static void test_malformed_vocabularies(void **state)
     static const struct {
         const char *from, *to, *says;
     } cases[] = {
-        {"{", "[{", "vocab.json:"},                                 /* not JSON */
+        {"{", "[{", "vocab.json:"}, /* not JSON */
         {"\"!\":0,", "\"!\":0,\"!\":0,", "duplicate object key"},
         {"\"!\":0,", "\"!\":1,", "ids are unique"},
         {"\"!\":0,", "\"!\":-1,", "without holes"},
@@ -479,7 +479,8 @@ static void test_specs(void **state)
     struct ls_tokenizer *tokenizer;
     assert_int_equal(ls_tokenizer_new("bytes", &tokenizer, &error), LS_EDATA);
     assert_text_contains(error.text, "expected \"byte\"");
-    assert_int_equal(ls_tokenizer_new("/nowhere/a.json,/nowhere/b.txt", &tokenizer, &error), LS_EIO);
+    assert_int_equal(ls_tokenizer_new("/nowhere/a.json,/nowhere/b.txt", &tokenizer, &error),
+                     LS_EIO);
     assert_text_contains(error.text, "/nowhere/a.json");
     assert_int_equal(ls_tokenizer_new(GOLDEN "vocab.json,/nowhere/b.txt", &tokenizer, &error),
                      LS_EIO);
@@ -496,14 +497,17 @@ static void test_specs(void **state)
 
 /* ---- memory that fails ---------------------------------------------------------------------- */
 
-static int make_and_encode(struct ls_error *error)
+/* All but the reading of vocab.json: jansson 2.14 goes on with part of a string where memory for
+ * the whole is missing. */
+static int split_and_encode(const struct ls_tokenizer *tokenizer, struct ls_error *error)
 {
-    struct ls_tokenizer *tokenizer = NULL;
+    struct data_splitter *splitter = NULL;
     struct ls_encoder *encoder = NULL;
     struct ls_token_list ids = {0};
     struct ls_text text = {0};
-    static const char word[] = "the the aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-    int rc = ls_tokenizer_new("test/data/golden", &tokenizer, error);
+    static const char word[] =
+        "the the aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    int rc = data_splitter_new(&splitter, error);
     if (!rc)
         rc = ls_encoder_new(tokenizer, &encoder, error);
     if (!rc)
@@ -513,7 +517,7 @@ static int make_and_encode(struct ls_error *error)
     ls_text_release(&text);
     ls_token_list_release(&ids);
     ls_encoder_free(encoder);
-    ls_tokenizer_free(tokenizer);
+    data_splitter_free(splitter);
     return rc;
 }
 
@@ -522,22 +526,23 @@ static void test_every_allocation_may_fail(void **state)
     (void)state;
     if (!support_counts_allocations())
         skip();
+    struct ls_tokenizer *tokenizer = tokenizer_new("test/data/golden");
     struct ls_error error = {0};
     long before = support_allocations();
-    assert_ok(make_and_encode(&error), error);
+    assert_ok(split_and_encode(tokenizer, &error), error);
     long total = support_allocations() - before, failed = 0;
-    /* Most are jansson's, one or two a token: a stride of 7 is enough among them. */
-    for (long n = 0; n < total; n += n < 50 || n > total - 50 ? 1 : 7) {
+    for (long n = 0; n < total; n++) {
         long live = support_live();
         support_fail_allocation(n);
-        int rc = make_and_encode(&error);
+        int rc = split_and_encode(tokenizer, &error);
         support_fail_allocation(-1);
         failed += rc != LS_OK;
         if (support_live() != live)
             fail_msg("allocation %ld of %ld failed: %ld blocks leaked", n, total,
                      support_live() - live);
     }
-    assert_true(failed > 50);
+    assert_true(failed >= 8);
+    ls_tokenizer_free(tokenizer);
 }
 
 int main(void)

@@ -1,0 +1,209 @@
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A store of 1001 tokens, token i being i % 997: 100 samples of 10. */
+enum { TOKENS = 1001, T = 10, VOCABULARY = 997, MAX = 7, DEPTH = 3 };
+
+static char folder[256];
+
+static struct ls_token_store *make_store(int bad_at)
+{
+    uint16_t tokens[TOKENS];
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = (uint16_t)(i % 997);
+    if (bad_at >= 0)
+        tokens[bad_at] = 60000;
+    char path[300], spec[320];
+    snprintf(path, sizeof path, "%s/tokens.bin", folder);
+    snprintf(spec, sizeof spec, "u16:%s", path);
+    support_write(path, tokens, sizeof tokens);
+    struct ls_error error = {0};
+    struct ls_token_store *store;
+    assert_ok(ls_token_store_open(spec, &store, &error), error);
+    return store;
+}
+
+static struct ls_loader *make_loader(const struct ls_token_store *store)
+{
+    struct ls_error error = {0};
+    struct ls_loader *loader;
+    struct ls_loader_config config = {.store = store,
+                                      .sequence_tokens = T,
+                                      .vocabulary = VOCABULARY,
+                                      .seed = 5,
+                                      .shuffle = true,
+                                      .sequences_max = MAX,
+                                      .depth = DEPTH};
+    assert_ok(ls_loader_new(&config, &loader, &error), error);
+    return loader;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    support_folder(folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    support_remove(folder);
+    return 0;
+}
+
+/* Whatever is posted comes back in order, over several epochs, and equals what is read at once. */
+static void test_loader_gives_what_was_posted(void **state)
+{
+    (void)state;
+    struct ls_token_store *store = make_store(-1);
+    struct ls_loader *loader = make_loader(store);
+    struct ls_sample_order order = {ls_loader_samples(loader), 5, true};
+    assert_int_equal(order.samples, 100);
+    struct ls_error error = {0};
+    int32_t inputs[MAX * T], targets[MAX * T];
+    long allocations = support_allocations();
+    for (int64_t step = 0, posted = 0; step < 200; step++) {
+        for (; posted < step + 1 + step % DEPTH; posted++)
+            assert_int_equal(ls_loader_post(loader, 3 * posted, posted % (MAX + 1)), LS_OK);
+        const int32_t *taken_inputs, *taken_targets;
+        double wait_s = -1;
+        assert_ok(ls_loader_take(loader, &taken_inputs, &taken_targets, &wait_s, &error), error);
+        assert_true(wait_s >= 0 && wait_s < 10);
+        int64_t count = step % (MAX + 1);
+        assert_ok(
+            ls_samples_read(store, &order, 3 * step, count, T, VOCABULARY, inputs, targets, &error),
+            error);
+        assert_memory_equal(taken_inputs, inputs, (size_t)count * T * sizeof *inputs);
+        assert_memory_equal(taken_targets, targets, (size_t)count * T * sizeof *targets);
+        for (int64_t i = 0; i < count * T; i++)
+            if (targets[i] != (inputs[i] + 1) % 997)
+                fail_msg("input %d has target %d", inputs[i], targets[i]);
+    }
+    assert_int_equal(support_allocations() - allocations, 0);
+    ls_loader_free(loader);
+    ls_token_store_close(store);
+}
+
+/* What was taken stays as it is while the next ones are read ahead. */
+static void test_taken_batch_is_not_overwritten(void **state)
+{
+    (void)state;
+    struct ls_token_store *store = make_store(-1);
+    struct ls_loader *loader = make_loader(store);
+    struct ls_error error = {0};
+    const int32_t *inputs, *targets;
+    int32_t copy[MAX * T];
+    assert_int_equal(ls_loader_post(loader, 0, MAX), LS_OK);
+    for (int64_t step = 0; step < 50; step++) {
+        assert_ok(ls_loader_take(loader, &inputs, &targets, NULL, &error), error);
+        memcpy(copy, inputs, sizeof copy);
+        int64_t ahead = step == 49 ? 0 : DEPTH;
+        while (ahead > 0 && ls_loader_post(loader, 7 * step + 100 * ahead, MAX) == LS_OK)
+            ahead--;
+        usleep(200);
+        assert_memory_equal(copy, inputs, sizeof copy);
+    }
+    ls_loader_free(loader);
+    ls_token_store_close(store);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    struct ls_token_store *store = make_store(-1);
+    struct ls_loader *loader = make_loader(store);
+    struct ls_error error = {0};
+    const int32_t *inputs, *targets;
+    assert_int_equal(ls_loader_take(loader, &inputs, &targets, NULL, &error), LS_EINVAL);
+    assert_text_contains(error.text, "nothing was posted");
+    for (int i = 0; i < DEPTH; i++)
+        assert_int_equal(ls_loader_post(loader, i, 1), LS_OK);
+    assert_int_equal(ls_loader_post(loader, 9, 1), LS_EINVAL);
+    assert_ok(ls_loader_take(loader, &inputs, &targets, NULL, &error), error);
+    assert_int_equal(ls_loader_post(loader, 9, 1), LS_OK);
+    assert_ok(ls_loader_take(loader, &inputs, &targets, NULL, &error), error);
+    assert_int_equal(ls_loader_post(loader, -1, 1), LS_EINVAL);
+    assert_int_equal(ls_loader_post(loader, 0, MAX + 1), LS_EINVAL);
+    assert_int_equal(ls_loader_post(loader, 0, -1), LS_EINVAL);
+    assert_int_equal(ls_loader_post(loader, INT64_MAX, 1), LS_EINVAL);
+    ls_loader_free(loader); /* with requests still queued */
+
+    struct ls_loader_config config = {
+        .store = store, .sequence_tokens = 1001, .vocabulary = 997, .sequences_max = 1, .depth = 1};
+    assert_int_equal(ls_loader_new(&config, &loader, &error), LS_EDATA);
+    assert_text_contains(error.text, "sequence longer than the corpus");
+    config.sequence_tokens = 10;
+    config.depth = 0;
+    assert_int_equal(ls_loader_new(&config, &loader, &error), LS_EINVAL);
+    config.depth = 1;
+    config.sequences_max = 0;
+    assert_int_equal(ls_loader_new(&config, &loader, &error), LS_EINVAL);
+    config.sequences_max = INT64_MAX;
+    assert_int_equal(ls_loader_new(&config, &loader, &error), LS_EINVAL);
+    ls_token_store_close(store);
+}
+
+/* An error belongs to its request: the ones before and after it are whole. */
+static void test_bad_token_is_reported_where_it_is_taken(void **state)
+{
+    (void)state;
+    struct ls_token_store *store = make_store(555);
+    struct ls_loader *loader = make_loader(store);
+    struct ls_error error = {0};
+    const int32_t *inputs, *targets;
+    int failures = 0;
+    for (int64_t step = 0; step < 100; step++) {
+        assert_int_equal(ls_loader_post(loader, step, 1), LS_OK);
+        int rc = ls_loader_take(loader, &inputs, &targets, NULL, &error);
+        if (rc) {
+            assert_int_equal(rc, LS_EDATA);
+            assert_text_contains(error.text, "token 555 has id 60000; the vocabulary has 997");
+            failures++;
+        }
+    }
+    assert_int_equal(failures, 1);
+    ls_loader_free(loader);
+    ls_token_store_close(store);
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    if (!support_counts_allocations())
+        skip();
+    struct ls_token_store *store = make_store(-1);
+    struct ls_loader_config config = {
+        .store = store, .sequence_tokens = 10, .vocabulary = 997, .sequences_max = 2, .depth = 2};
+    int failed = 0;
+    for (long n = 0; n < 8; n++) {
+        struct ls_loader *loader = NULL;
+        struct ls_error error = {0};
+        long live = support_live();
+        support_fail_allocation(n);
+        int rc = ls_loader_new(&config, &loader, &error);
+        support_fail_allocation(-1);
+        failed += rc != LS_OK;
+        ls_loader_free(loader);
+        assert_true(support_live() - live <=
+                    1); /* a thread's own memory is kept by the C library */
+    }
+    assert_true(failed >= 3);
+    ls_token_store_close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_loader_gives_what_was_posted),
+        cmocka_unit_test(test_taken_batch_is_not_overwritten),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_bad_token_is_reported_where_it_is_taken),
+        cmocka_unit_test(test_every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
