@@ -14,6 +14,7 @@ static const struct {
     {"eval", cmd_eval},
     {"generate", cmd_generate},
     {"help", cmd_help},
+    {"plot", cmd_plot},
     {"train", cmd_train},
 };
 

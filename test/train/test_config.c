@@ -381,6 +381,12 @@ static void test_recipe_digest_sees_the_recipe_only(void **state)
     struct ls_config base, other;
     struct ls_digest a, b;
     char text[256];
+    expect_good(&base, TINY "data: {train: 'x/a,y/z/b'}\n");
+    expect_good(&other, TINY "data: {train: 'a,q/b'}\n");
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 0);
+    expect_good(&other, TINY "data: {train: 'b'}\n");
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 1);
+    assert_string_equal(text, "data.train: \"a,b\" here, \"b\" there");
     expect_good(&base, TINY "data: {train: here/corpus}\n");
     ls_config_recipe_digest(&base, &a);
     expect_good(&other, TINY "data: {train: there/corpus}\nparallel: {dp: 4, threads: 2}\n"
