@@ -81,9 +81,8 @@ static void report_print(struct bench *bench)
     double comm = median(bench->comm_wait_s, bench->count);
     double wait = median(bench->data_wait_s, bench->count);
     double flops = ls_model_flops_per_token(&config->model, config->data.sequence) * tokens;
-    double peak = bench->last.peak_share > 0
-                      ? flops / bench->last.step_s / bench->last.peak_share
-                      : 0;
+    double peak =
+        bench->last.peak_share > 0 ? flops / bench->last.step_s / bench->last.peak_share : 0;
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     printf("{\"tokens_per_s\": %.2f, \"step_s\": %.5f, \"model_flops_per_s\": %.4g, "

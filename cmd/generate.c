@@ -42,13 +42,12 @@ int cmd_generate(int argc, char **argv)
     if (!status)
         status = ls_loaded_new(args.word[0], (int)threads, &log, &loaded, &error);
     if (!status) {
-        struct ls_generate generate = {.prompt = cmd_args_value(&args, "--prompt"),
-                                       .tokens = tokens,
-                                       .sampling = {.temperature = (float)temperature,
-                                                    .top_p = (float)top_p,
-                                                    .top_k = top_k},
-                                       .seed = (uint64_t)seed,
-                                       .piece = on_piece};
+        struct ls_generate generate = {
+            .prompt = cmd_args_value(&args, "--prompt"),
+            .tokens = tokens,
+            .sampling = {.temperature = (float)temperature, .top_p = (float)top_p, .top_k = top_k},
+            .seed = (uint64_t)seed,
+            .piece = on_piece};
         status = ls_loaded_generate(loaded, &generate, &error);
         if (!status)
             putchar('\n');

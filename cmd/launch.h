@@ -1,4 +1,5 @@
-/* Starting the ranks of a configuration: threads of this process, or the processes of an MPI job. */
+/* Starting the ranks of a configuration: threads of this process, or the processes of an MPI job.
+ */
 #ifndef CMD_LAUNCH_H
 #define CMD_LAUNCH_H
 
