@@ -114,12 +114,107 @@ $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
-.PHONY: tests examples unit clean
+.PHONY: tests examples
 tests: $(TESTS)
 examples: $(EXAMPLES)
-unit: $(TESTS)
-	@for test in $(TESTS); do echo "== $$test"; $$test || exit 1; done
+
+# ---- what users call -------------------------------------------------------------------------------
+
+N        ?= 24
+SEED     ?= 1
+SECONDS  ?= 60
+PEERS    ?=
+# What `make deps` installs changes what this file finds: the work goes on in a second make.
+AGAIN     = +$(MAKE) --no-print-directory
+
+.PHONY: deps check check-built demo invariance tidy fuzz bench bench-peers coverage install uninstall \
+	man clean
+deps:
+	@tools/install-deps.sh
+
+check: deps
+	$(AGAIN) check-built
+check-built: all tests examples
+	@BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep tools/run-tests.sh $(TESTS) $(EXAMPLES)
+
+demo: deps
+	$(AGAIN) all
+	@LOCKSTEP=$(BUILD)/lockstep tools/demo.sh
+
+invariance: $(BUILD)/test/invariance/test_invariance
+	$< $(N) $(SEED)
+
+tidy:
+	@tools/tidy.py
+
+FUZZERS := $(patsubst %.c,$(BUILD)-fuzz/%,$(wildcard test/*/fuzz_*.c))
+fuzz:
+	+$(MAKE) --no-print-directory BUILD=$(BUILD)-fuzz CC=clang MPI=0 \
+		SANITIZE=address,undefined,fuzzer-no-link fuzzers
+	@for fuzzer in $(FUZZERS); do echo "== $$fuzzer"; mkdir -p $$fuzzer.corpus; \
+		(cd $$fuzzer.corpus && $(CURDIR)/$$fuzzer -max_total_time=$(SECONDS) -print_final_stats=1 \
+		-verbosity=0 . ) || exit 1; done
+.PHONY: fuzzers
+fuzzers: $(patsubst %.c,$(BUILD)/%,$(wildcard test/*/fuzz_*.c))
+$(BUILD)/test/%: $(BUILD)/test/%.o $(BUILD)/liblockstep.a
+	$(call say,LD,$@)
+	$(Q)$(CC) -fsanitize=fuzzer $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
+bench: all
+	$(BUILD)/lockstep bench gemm
+	$(BUILD)/lockstep bench ops
+	$(BUILD)/lockstep bench comm ranks=2
+	$(BUILD)/lockstep bench step
+
+bench-peers: all
+	python3 bench/peers/run.py $(PEERS)
+
+coverage:
+	+$(MAKE) --no-print-directory BUILD=$(BUILD)-coverage CFLAGS=--coverage LDFLAGS=--coverage \
+		check-built
+	@tools/coverage.sh $(BUILD)-coverage
+
+man: $(BUILD)/lockstep
+	@mkdir -p $(BUILD)/man
+	@$(BUILD)/lockstep help --list | while read -r page; do \
+		name=lockstep$$(test "$$page" = lockstep || echo "-$$page" | tr ' ' -); \
+		$(BUILD)/lockstep help --man "$$page" > $(BUILD)/man/$$name.1; done
+	@$(BUILD)/lockstep help --man lockstep > $(BUILD)/man/lockstep.1
+
+install: all man
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
+		$(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 $(BUILD)/lockstep $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 $(BUILD)/liblockstep.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $(BUILD)/liblockstep.so $(DESTDIR)$(PREFIX)/lib/liblockstep.so.0
+	ln -sf liblockstep.so.0 $(DESTDIR)$(PREFIX)/lib/liblockstep.so
+	cd include && find lockstep -name '*.h' -exec install -D -m 644 {} \
+		$(DESTDIR)$(PREFIX)/include/{} \;
+	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' \
+		'Name: lockstep' 'Description: trains large language models, the same bits in any layout' \
+		'Version: $(VERSION)' 'Libs: -L$${libdir} -llockstep' 'Libs.private: $(LDLIBS)' \
+		'Cflags: -I$${includedir}' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/lockstep.pc
+uninstall:
+	rm -rf $(DESTDIR)$(PREFIX)/bin/lockstep $(DESTDIR)$(PREFIX)/lib/liblockstep.* \
+		$(DESTDIR)$(PREFIX)/lib/pkgconfig/lockstep.pc $(DESTDIR)$(PREFIX)/include/lockstep \
+		$(DESTDIR)$(PREFIX)/share/man/man1/lockstep*.1
+
 clean:
-	rm -rf $(BUILD)
+	rm -rf $(BUILD) $(BUILD)-fuzz $(BUILD)-coverage
+
+help:
+	@printf '%s\n' \
+	'make              build/lockstep and the libraries' \
+	'make check        install what is missing, build, run every test' \
+	'make demo         install what is missing, build, train on a book, draw the loss' \
+	'make invariance   N=24 SEED=1: random layouts, one hash' \
+	'make tidy         layers, headers, lengths, format' \
+	'make fuzz         SECONDS=60 for each parser, under ASan and UBSan' \
+	'make bench        products, kernels, collectives, a training step' \
+	'make bench-peers  beside PyTorch and llm.c: see bench/README.md' \
+	'make coverage     lines that the tests reach' \
+	'make install      PREFIX=/usr/local DESTDIR=' \
+	'Settings: CC=gcc|clang BUILD=build DEBUG=1 SANITIZE=address,undefined|thread WERROR=1 MPI=0 V=1'
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

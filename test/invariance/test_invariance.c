@@ -398,7 +398,8 @@ int main(int argc, char **argv)
     program = argv[0];
     if (argc > 9 && !strcmp(argv[1], "--child"))
         return child_main(argv + 2);
-    int n = argc > 1 ? atoi(argv[1]) : DEFAULT_N, failed = 0;
+    const char *preset = getenv("INVARIANCE_N");
+    int n = argc > 1 ? atoi(argv[1]) : preset ? atoi(preset) : DEFAULT_N, failed = 0;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     char pattern[] = "/tmp/lockstep-invariance-XXXXXX", command[300];
     snprintf(folder, sizeof folder, "%s", mkdtemp(pattern) ? pattern : ".");

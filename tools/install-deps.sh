@@ -1,0 +1,28 @@
+#!/bin/sh
+# Installs the Debian packages that building and testing need, those that are missing only.
+set -eu
+
+packages="gcc make pkg-config python3 clang-format clang libclang-rt-14-dev libomp-14-dev
+libdnnl-dev libopenmpi-dev openmpi-bin libhwloc-dev libfyaml-dev libjansson-dev libxxhash-dev
+libisal-dev libpcre2-dev libzstd-dev zlib1g-dev libcmocka-dev bible-kjv"
+
+missing=""
+for package in $packages; do
+    dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
+        missing="$missing $package"
+done
+[ -z "$missing" ] && exit 0
+
+echo "installing:$missing"
+run=""
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || {
+        echo "these Debian packages are missing; install them as root: apt-get install$missing" >&2
+        exit 1
+    }
+    run=sudo
+fi
+export DEBIAN_FRONTEND=noninteractive
+$run apt-get update -qq
+# shellcheck disable=SC2086 # a list of words
+$run apt-get install -y -qq --no-install-recommends $missing >/dev/null
