@@ -2,6 +2,7 @@
 #include "cmd.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 static const struct {
@@ -100,6 +101,8 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    /* A file that may not grow further (ulimit -f) is a failed write with a message, not a kill. */
+    signal(SIGXFSZ, SIG_IGN);
     int code = dispatch(argc, argv);
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
