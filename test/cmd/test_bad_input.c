@@ -194,6 +194,29 @@ static void test_a_run_and_its_checkpoints(void **state)
     expect("eval made", ls_exit_code(LS_ECKPT), "step-00000003");
 }
 
+/* Starts a long run, waits until it has added a line to metrics.jsonl, and tells it to stop. */
+static void expect_stopped(const char *arguments, const char *words)
+{
+    char before[2 * PATH_MAX], command[1024];
+    snprintf(before, sizeof before,
+             "%s lines() { cat stopped/metrics.jsonl 2>/dev/null | wc -l; }; n=$(lines);", enter);
+    snprintf(command, sizeof command,
+             "%s & pid=$!; while test $(lines) -le $n; do sleep 0.02; done;"
+             "kill -TERM $pid; wait $pid",
+             arguments);
+    program_expect_under(before, command, ls_exit_code(LS_ESTOPPED), words);
+}
+
+static void test_stopping_and_going_on(void **state)
+{
+    (void)state;
+    const char *run = "train run.yaml log.progress=plain train.out=stopped train.steps=1000000";
+    char again[256];
+    expect_stopped(run, "saved stopped/checkpoints/step-");
+    snprintf(again, sizeof again, "%s train.resume=auto", run);
+    expect_stopped(again, "going on after step");
+}
+
 /* A limit on the size of files stands for a full disk. */
 static void test_no_space(void **state)
 {
@@ -229,6 +252,7 @@ int main(void)
         cmocka_unit_test(test_token_stores),
         cmocka_unit_test(test_preparation),
         cmocka_unit_test(test_a_run_and_its_checkpoints),
+        cmocka_unit_test(test_stopping_and_going_on),
         cmocka_unit_test(test_no_space),
         cmocka_unit_test(test_a_loss_that_is_not_finite),
     };
