@@ -27,8 +27,7 @@ static void signals_catch(void)
     sigaction(SIGUSR1, &action, NULL); /* Slurm's requeue signal */
 }
 
-/* ---- progress ---------------------------------------------------------------------------------
- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 struct progress {
     const struct ls_config *config;
@@ -138,8 +137,7 @@ static void on_log(void *user, enum ls_log_level level, const char *line)
     fprintf(stderr, "lockstep: %s: %s\n", names[level], line);
 }
 
-/* ---- the ranks --------------------------------------------------------------------------------
- */
+/* ---- the ranks ------------------------------------------------------------------------------- */
 
 struct job {
     const struct ls_config *config;

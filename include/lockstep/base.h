@@ -27,18 +27,18 @@ extern "C" {
  * ls_exit_code() of it. */
 enum ls_status {
     LS_OK = 0,
-    LS_EINVAL = -1,   /* an argument is out of its domain */
-    LS_ECONFIG = -2,  /* a configuration key or command line is wrong */
-    LS_ELAYOUT = -3,  /* the recipe does not admit this layout */
-    LS_EDATA = -4,    /* a data file (corpus, tokens, tokenizer) is malformed or does not fit */
-    LS_ECKPT = -5,    /* a checkpoint is damaged or belongs to another recipe */
-    LS_EIO = -6,      /* the system refused an input or output operation */
-    LS_ENOSPC = -7,   /* no space left where a file was being written */
-    LS_ENOMEM = -8,   /* memory could not be had */
-    LS_ECOMM = -9,    /* a collective failed, did not match, or timed out */
+    LS_EINVAL = -1,    /* an argument is out of its domain */
+    LS_ECONFIG = -2,   /* a configuration key or command line is wrong */
+    LS_ELAYOUT = -3,   /* the recipe does not admit this layout */
+    LS_EDATA = -4,     /* a data file (corpus, tokens, tokenizer) is malformed or does not fit */
+    LS_ECKPT = -5,     /* a checkpoint is damaged or belongs to another recipe */
+    LS_EIO = -6,       /* the system refused an input or output operation */
+    LS_ENOSPC = -7,    /* no space left where a file was being written */
+    LS_ENOMEM = -8,    /* memory could not be had */
+    LS_ECOMM = -9,     /* a collective failed, did not match, or timed out */
     LS_ENUMERIC = -10, /* a loss or gradient is not finite */
     LS_ESTOPPED = -11, /* stopped by a signal after saving */
-    LS_ENOTSUP = -12, /* this build or machine lacks what was asked for */
+    LS_ENOTSUP = -12,  /* this build or machine lacks what was asked for */
 };
 
 /* What went wrong: where, what was expected, what to do. Owned by the caller; text is always a
@@ -77,7 +77,19 @@ const char *ls_nearest(const char *word, const char *const *candidates, size_t c
 
 /* ---- types ---------------------------------------------------------------------------------- */
 
-enum ls_dtype { LS_F32, LS_BF16, LS_F16, LS_F64, LS_U8, LS_I8, LS_U16, LS_I16, LS_I32, LS_I64, LS_U64 };
+enum ls_dtype {
+    LS_F32,
+    LS_BF16,
+    LS_F16,
+    LS_F64,
+    LS_U8,
+    LS_I8,
+    LS_U16,
+    LS_I16,
+    LS_I32,
+    LS_I64,
+    LS_U64
+};
 
 /* Bytes of one element. */
 size_t ls_dtype_bytes(enum ls_dtype dtype);
@@ -110,11 +122,26 @@ static inline ls_bf16 ls_f32_to_bf16(float x)
 /* *out = a * b or a + b; false on overflow (then *out is unspecified). */
 bool ls_size_mul(size_t a, size_t b, size_t *out);
 bool ls_size_add(size_t a, size_t b, size_t *out);
-static inline int64_t ls_min(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t ls_max(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t ls_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static inline int64_t ls_round_up(int64_t a, int64_t b) { return ls_ceil_div(a, b) * b; }
-static inline bool ls_is_pow2(int64_t a) { return a > 0 && (a & (a - 1)) == 0; }
+static inline int64_t ls_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t ls_max(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static inline int64_t ls_ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+static inline int64_t ls_round_up(int64_t a, int64_t b)
+{
+    return ls_ceil_div(a, b) * b;
+}
+static inline bool ls_is_pow2(int64_t a)
+{
+    return a > 0 && (a & (a - 1)) == 0;
+}
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
@@ -147,7 +174,10 @@ void ls_philox(struct ls_philox_key key, const uint32_t counter[4], uint32_t out
 /* Key for a purpose: from the run's seed and a name ("init:wte.weight", "dropout:3"). */
 struct ls_philox_key ls_philox_key_of(uint64_t seed, const char *purpose);
 /* Uniform in [0, 1) with 24 bits. */
-static inline float ls_uniform_of(uint32_t bits) { return (float)(bits >> 8) * 0x1p-24f; }
+static inline float ls_uniform_of(uint32_t bits)
+{
+    return (float)(bits >> 8) * 0x1p-24f;
+}
 /* values[i] = mean + stddev * z(first + i), z standard normal: element index decides the value, so
  * shards made anywhere agree. Box-Muller in double with our own log, sine and cosine: the same bits
  * on every machine. */

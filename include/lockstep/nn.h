@@ -1,20 +1,20 @@
 /* lockstep/nn.h - the Transformer: its parameters, and its layers forward and backward.
  *
- * Two families share one block: GPT-2 (learned positions, LayerNorm, GELU, biases) and Llama (rotary
- * positions, RMSNorm, SwiGLU, grouped-query attention). A model is a list of layers:
+ * Two families share one block: GPT-2 (learned positions, LayerNorm, GELU, biases) and Llama
+ * (rotary positions, RMSNorm, SwiGLU, grouped-query attention). A model is a list of layers:
  *
  *     layer 0            token (and position) embedding
  *     layers 1 .. L      blocks
  *     layer L + 1        final norm, head and loss
  *
- * Order of calls for a micro-batch: ls_layer_forward for 0 .. L+1, then for each layer from L+1 down
- * to 0 ls_layer_backward_input and ls_layer_backward_weight. The weight half of a layer may be called
- * any time before the next layer's input half. What calls the layers knows nothing of attention or
- * norms; what reduces gradients knows only flat ranges.
+ * Order of calls for a micro-batch: ls_layer_forward for 0 .. L+1, then for each layer from L+1
+ * down to 0 ls_layer_backward_input and ls_layer_backward_weight. The weight half of a layer may be
+ * called any time before the next layer's input half. What calls the layers knows nothing of
+ * attention or norms; what reduces gradients knows only flat ranges.
  *
  * Parameters live in one flat float32 buffer, gradients in another with the same order. A tied
- * embedding has two gradients (as the head, as the table), which are summed apart and added when the
- * optimizer reads them: the table's comes first in the gradient buffer (struct ls_params).
+ * embedding has two gradients (as the head, as the table), which are summed apart and added when
+ * the optimizer reads them: the table's comes first in the gradient buffer (struct ls_params).
  *
  * Everything here is Local. B sequences, T tokens, M = B*T rows, C channels, H heads, G key/value
  * heads, D head dim, F ffn, V vocabulary (padded).
@@ -33,19 +33,20 @@ enum ls_activation { LS_ACT_GELU_TANH, LS_ACT_GELU_ERF, LS_ACT_SWIGLU };
 
 struct ls_model_config {
     enum ls_arch arch;
-    int64_t vocab;        /* tokens that exist */
-    int64_t vocab_padded; /* rows of the table and the head; padding rows take no part in the loss */
+    int64_t vocab; /* tokens that exist */
+    int64_t
+        vocab_padded; /* rows of the table and the head; padding rows take no part in the loss */
     int64_t layers, channels, heads, kv_heads, head_dim, ffn;
-    int64_t context;      /* the longest sequence */
-    bool tied;            /* the head is the embedding table */
-    bool bias;            /* biases in linear layers and LayerNorm */
+    int64_t context; /* the longest sequence */
+    bool tied;       /* the head is the embedding table */
+    bool bias;       /* biases in linear layers and LayerNorm */
     enum ls_activation act;
     float norm_epsilon;
     double rope_theta;
     struct ls_rope_scaling rope_scaling;
-    float dropout;        /* after the embedding and on both residual branches */
+    float dropout; /* after the embedding and on both residual branches */
     float init_std;
-    uint64_t seed;        /* of initial values and dropout */
+    uint64_t seed; /* of initial values and dropout */
 };
 
 /* The part of the recipe that fixes the order of sums (DESIGN: the law of sums). */
@@ -65,10 +66,10 @@ enum ls_init { LS_INIT_ZERO, LS_INIT_ONE, LS_INIT_NORMAL };
 struct ls_param {
     char name[LS_PARAM_NAME_MAX + 1]; /* "h.0.attn.q.weight" */
     int64_t rows, cols;               /* a vector has rows == 1 */
-    int64_t col_tiles;                /* canonical pieces of a row: tp_tiles where a layout may cut it */
-    int64_t offset;                   /* of element (0, 0) in the flat parameter buffer */
-    int layer;                        /* that uses it */
-    bool decay;                       /* weight decay: matrices, not norms and biases */
+    int64_t col_tiles; /* canonical pieces of a row: tp_tiles where a layout may cut it */
+    int64_t offset;    /* of element (0, 0) in the flat parameter buffer */
+    int layer;         /* that uses it */
+    bool decay;        /* weight decay: matrices, not norms and biases */
     enum ls_init init;
     float init_std;
 };
@@ -89,8 +90,8 @@ void ls_params_release(struct ls_params *params);
 /* NULL where there is none of that name. */
 const struct ls_param *ls_params_find(const struct ls_params *params, const char *name);
 /* Initial values, each a function of (seed, name, element): GPT-2's normal(0, std) with residual
- * projections scaled by 1/sqrt(2 L) (Radford et al. 2019); Llama's normal(0, std) throughout. Padding
- * rows of the vocabulary are zero. master [elements]. */
+ * projections scaled by 1/sqrt(2 L) (Radford et al. 2019); Llama's normal(0, std) throughout.
+ * Padding rows of the vocabulary are zero. master [elements]. */
 void ls_params_fill(const struct ls_params *params, const struct ls_model_config *config,
                     struct ls_ops *ops, float *master);
 /* Adds to digest each row (cut in col_tiles) of values, an array laid out as the parameters; prefix
@@ -103,7 +104,7 @@ void ls_params_digest(const struct ls_params *params, struct ls_ops *ops, const 
  * model flops count them. */
 double ls_model_flops_per_token(const struct ls_model_config *config, int64_t tokens);
 
-/* ---- the model -------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 /* What a layer reads and writes besides its activations. */
 struct ls_weights {
@@ -112,14 +113,14 @@ struct ls_weights {
 };
 
 struct ls_micro_batch {
-    int64_t sequences;       /* B: whole leaves, at most the model's */
-    int64_t tokens;          /* T, at most config.context */
-    const int32_t *ids;      /* [B, T] */
-    const int32_t *targets;  /* [B, T]; -1: no loss */
-    int64_t first_sequence;  /* of the global batch: which one row 0 belongs to (dropout) */
-    int64_t step;            /* dropout */
-    bool training;           /* dropout on, gradients of the head made */
-    float gradient_scale;    /* of every token's loss: 1 / tokens of the global batch */
+    int64_t sequences;      /* B: whole leaves, at most the model's */
+    int64_t tokens;         /* T, at most config.context */
+    const int32_t *ids;     /* [B, T] */
+    const int32_t *targets; /* [B, T]; -1: no loss */
+    int64_t first_sequence; /* of the global batch: which one row 0 belongs to (dropout) */
+    int64_t step;           /* dropout */
+    bool training;          /* dropout on, gradients of the head made */
+    float gradient_scale;   /* of every token's loss: 1 / tokens of the global batch */
 };
 
 /* Where a micro-batch's weight gradients go. */
@@ -131,8 +132,8 @@ struct ls_gradient {
 struct ls_model; /* buffers for one micro-batch at a time */
 
 /* Takes the model's buffers for micro-batches of up to sequences x tokens from arena (which may be
- * measuring: then only counts; *out may not run). config, numerics, params and weights are borrowed.
- * training false: only forward and decoding. */
+ * measuring: then only counts; *out may not run). config, numerics, params and weights are
+ * borrowed. training false: only forward and decoding. */
 struct ls_model_options {
     const struct ls_model_config *config;
     const struct ls_numerics *numerics;
@@ -140,16 +141,17 @@ struct ls_model_options {
     struct ls_weights weights;
     int64_t sequences, tokens;
     bool training;
-    bool accumulating; /* struct ls_gradient's accumulate may be true: several micro-batches a step */
+    bool accumulating; /* struct ls_gradient's accumulate may be true: several micro-batches a step
+                        */
 };
 int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
                  struct ls_model **out, struct ls_error *error);
 void ls_model_free(struct ls_model *model);
 int ls_model_layers(const struct ls_model *model);
 
-/* layer: 0 .. layers + 1. The head's forward computes the loss and, when training, its gradients too
- * (logits are never kept): leaf by leaf, so that its input and weight halves are done there; gradient
- * is where its weight gradient goes (NULL when not training). */
+/* layer: 0 .. layers + 1. The head's forward computes the loss and, when training, its gradients
+ * too (logits are never kept): leaf by leaf, so that its input and weight halves are done there;
+ * gradient is where its weight gradient goes (NULL when not training). */
 int ls_layer_forward(struct ls_model *model, struct ls_ops *ops, int layer,
                      const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                      struct ls_error *error);
@@ -158,8 +160,8 @@ int ls_layer_backward_input(struct ls_model *model, struct ls_ops *ops, int laye
 int ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
                              const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                              struct ls_error *error);
-/* The range of the gradient buffer that layer's weight half writes (with the head's forward). Ranges
- * of descending layers descend and leave no gap. */
+/* The range of the gradient buffer that layer's weight half writes (with the head's forward).
+ * Ranges of descending layers descend and leave no gap. */
 void ls_layer_gradient_range(const struct ls_model *model, int layer, int64_t *begin, int64_t *end);
 
 /* After the head's forward: loss summed over each leaf, [leaves]. */
@@ -170,7 +172,7 @@ const void *ls_model_activation(const struct ls_model *model, int layer);
 /* The gradient of layer's input after its backward_input (layer 1 .. L+1), [M, C] act. */
 const void *ls_model_input_gradient(const struct ls_model *model, int layer);
 
-/* ---- generation ------------------------------------------------------------------------------- */
+/* ---- generation ------------------------------------------------------------------------------ */
 
 struct ls_decoder; /* key/value cache and row buffers for one sequence */
 int ls_decoder_new(const struct ls_model_options *options, struct ls_decoder **out,
@@ -182,8 +184,8 @@ void ls_decoder_reset(struct ls_decoder *decoder);
 int ls_decoder_next(struct ls_decoder *decoder, struct ls_ops *ops, int32_t token,
                     const float **logits, struct ls_error *error);
 
-/* Temperature (0 = greedy), then top-k (0 = off), then nucleus top-p (1 = off), then a draw with the
- * uniform number u. logits [vocab]; order [vocab] is scratch. */
+/* Temperature (0 = greedy), then top-k (0 = off), then nucleus top-p (1 = off), then a draw with
+ * the uniform number u. logits [vocab]; order [vocab] is scratch. */
 struct ls_sampling {
     float temperature, top_p;
     int64_t top_k;

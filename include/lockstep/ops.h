@@ -2,8 +2,8 @@
  *
  * An op is a forward and a backward side by side. Ops do not communicate, do not allocate (they use
  * the workspace of struct ls_ops) and touch no globals. Each header below gives, per op: formula,
- * source, shapes, what is saved, whether outputs are assigned (=) or added to (+=), and the order of
- * its sums, which never depends on the number of threads nor on how rows are cut into calls.
+ * source, shapes, what is saved, whether outputs are assigned (=) or added to (+=), and the order
+ * of its sums, which never depends on the number of threads nor on how rows are cut into calls.
  *
  *   lockstep/ops/gemm.h          matrix product in ordered tiles
  *   lockstep/ops/attention.h     causal attention, multi-head and grouped-query, T x T never stored
@@ -14,10 +14,10 @@
  *   lockstep/ops/loss.h          softmax cross-entropy
  *   lockstep/ops/update.h        AdamW, SGD with momentum, Lion; squared norms
  *
- * Legend for shapes: B batch (sequences), T tokens of a sequence, M = B*T rows, C channels, H heads,
- * G key/value heads, D head dim, F ffn width, V vocabulary. Matrices are row-major; ld is the
- * distance between rows in elements. "act" is the activation dtype: LS_F32 or LS_BF16; statistics,
- * gradients of parameters and parameters of norms and biases are always float32.
+ * Legend for shapes: B batch (sequences), T tokens of a sequence, M = B*T rows, C channels, H
+ * heads, G key/value heads, D head dim, F ffn width, V vocabulary. Matrices are row-major; ld is
+ * the distance between rows in elements. "act" is the activation dtype: LS_F32 or LS_BF16;
+ * statistics, gradients of parameters and parameters of norms and biases are always float32.
  */
 #ifndef LOCKSTEP_OPS_H
 #define LOCKSTEP_OPS_H

@@ -18,7 +18,7 @@ enum ls_schedule {
     LS_SCHEDULE_LINEAR,       /* down to min_ratio at decay_steps */
     LS_SCHEDULE_COSINE,       /* Loshchilov, Hutter 2017 (SGDR), without restarts */
     LS_SCHEDULE_INVERSE_SQRT, /* Vaswani et al. 2017: sqrt(warmup / step) */
-    LS_SCHEDULE_WSD,          /* warm-up, stable, decay (Hu et al. 2024): linear in cooldown_steps */
+    LS_SCHEDULE_WSD, /* warm-up, stable, decay (Hu et al. 2024): linear in cooldown_steps */
 };
 
 struct ls_optim_config {
@@ -32,8 +32,8 @@ struct ls_optim_config {
     float min_ratio; /* the least learning rate, as a share of lr */
 };
 
-/* The learning rate of a step, counted from 1. Warm-up is linear, lr * step / warmup_steps; then the
- * schedule runs to decay_steps; past that it stays at its end. */
+/* The learning rate of a step, counted from 1. Warm-up is linear, lr * step / warmup_steps; then
+ * the schedule runs to decay_steps; past that it stays at its end. */
 float ls_learning_rate(const struct ls_optim_config *config, int64_t step);
 
 /* Number of state arrays: AdamW 2 (exp_avg, exp_avg_sq), SGD 0 or 1 (momentum_buffer), Lion 1
@@ -51,9 +51,9 @@ struct ls_optimizer {
 void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_config *config,
                        const struct ls_params *params, struct ls_arena *arena);
 
-/* The global norm of gradient [params->gradient_elements], a tied table's two gradients added first:
- * the square root of an exact sum (S5), the same however parameters are spread over ranks. Not
- * finite where a gradient is not. */
+/* The global norm of gradient [params->gradient_elements], a tied table's two gradients added
+ * first: the square root of an exact sum (S5), the same however parameters are spread over ranks.
+ * Not finite where a gradient is not. */
 double ls_gradient_norm(const struct ls_params *params, struct ls_ops *ops, const float *gradient);
 /* What gradients are multiplied by: min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_. */
 float ls_clip_factor(const struct ls_optim_config *config, double norm);

@@ -1,8 +1,8 @@
 /* lockstep/parallel.h - how work is cut over ranks. So far: data parallel.
  *
  * The global batch of a step is n leaves (law of sums, S3). Replica r of dp holds leaves
- * [r * n/dp, (r + 1) * n/dp) and walks through them in micro-batches. All of it is arithmetic on leaf
- * indices, tested without a network; struct ls_dp carries the gradients.
+ * [r * n/dp, (r + 1) * n/dp) and walks through them in micro-batches. All of it is arithmetic on
+ * leaf indices, tested without a network; struct ls_dp carries the gradients.
  */
 #ifndef LOCKSTEP_PARALLEL_H
 #define LOCKSTEP_PARALLEL_H
@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* ---- who computes which leaves ---------------------------------------------------------------- */
+/* ---- who computes which leaves --------------------------------------------------------------- */
 
 /* One step's leaves on one replica, in micro-batches of micro_leaves (the last may be smaller). */
 struct ls_dp_share {
@@ -31,11 +31,12 @@ int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, int64_t dp, int6
 /* Leaves [*first, *first + *count) of the global batch in micro-batch m. */
 void ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first, int64_t *count);
 
-/* ---- the sum over micro-batches ---------------------------------------------------------------- */
+/* ---- the sum over micro-batches -------------------------------------------------------------- */
 
 /* A binary counter over micro-batches: micro-batch m's gradient is written (or added) into buffer
- * `target`; after that `merges` neighbouring buffers are added downwards, target into target - 1 and
- * so on. After the last micro-batch the sum of all is in buffer 0: the tree over micro-batches. */
+ * `target`; after that `merges` neighbouring buffers are added downwards, target into target - 1
+ * and so on. After the last micro-batch the sum of all is in buffer 0: the tree over micro-batches.
+ */
 struct ls_accumulation {
     int target;
     bool accumulate; /* add to target after this micro-batch's own tree, rather than assign */
@@ -45,11 +46,11 @@ struct ls_accumulation ls_accumulation_of(int64_t micro_batch, int64_t micro_bat
 /* Buffers that such a walk needs. */
 int ls_accumulation_buffers(int64_t micro_batches);
 
-/* ---- gradient reduction ------------------------------------------------------------------------ */
+/* ---- gradient reduction ---------------------------------------------------------------------- */
 
-/* Reduces a flat gradient over the replicas in buckets while the backward still runs. Each rank calls
- * ls_dp_ready with ranges that descend without a gap from the end of the buffer to 0; a bucket starts
- * when it is whole. In a group of one nothing moves. */
+/* Reduces a flat gradient over the replicas in buckets while the backward still runs. Each rank
+ * calls ls_dp_ready with ranges that descend without a gap from the end of the buffer to 0; a
+ * bucket starts when it is whole. In a group of one nothing moves. */
 struct ls_dp;
 /* Local. group is borrowed. gradient [elements]. bucket_bytes is raised where there would be more
  * buckets than a communicator keeps pending. */

@@ -30,7 +30,7 @@ extern "C" {
 
 struct ls_trainer;
 
-/* ---- the layout, before anything is allocated ------------------------------------------------- */
+/* ---- the layout, before anything is allocated ------------------------------------------------ */
 
 /* Local. ls_config_resolve with the vocabulary of the data's tokenizer (data.tokenizer, or the one
  * found beside data.train). */
@@ -38,8 +38,8 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error);
 /* What a run will take, to the byte, per rank. */
 struct ls_memory_plan {
     size_t parameters, gradients, optimizer, activations, total; /* bytes */
-    int64_t micro_sequences;  /* of a micro-batch */
-    int64_t micro_batches;    /* of a step on each rank, at the full batch */
+    int64_t micro_sequences;                                     /* of a micro-batch */
+    int64_t micro_batches; /* of a step on each rank, at the full batch */
     int gradient_buffers;
 };
 /* Local. LS_ELAYOUT (with the nearest layout that works) where the recipe does not admit
@@ -53,7 +53,7 @@ struct ls_optim_config ls_config_optim_of(const struct ls_config *config);
 /* Local. What a checkpoint remembers of the machine: instruction set, libraries, compiler. */
 void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes);
 
-/* ---- a trainer -------------------------------------------------------------------------------- */
+/* ---- a trainer ------------------------------------------------------------------------------- */
 
 struct ls_step_report {
     int64_t step;            /* counted from 1 */
@@ -62,12 +62,12 @@ struct ls_step_report {
     uint32_t loss_bits;      /* the same, as stored */
     double grad_norm;        /* before clipping */
     float lr;
-    bool skipped;            /* not finite, and train.on_nonfinite is skip */
+    bool skipped; /* not finite, and train.on_nonfinite is skip */
     double step_s, tokens_per_s;
-    double peak_share;       /* model flops per second / rate of one large product */
+    double peak_share; /* model flops per second / rate of one large product */
     double data_wait_s, comm_wait_s;
     bool hashed;
-    char hash[33];           /* of the state after this step, where hashed */
+    char hash[33]; /* of the state after this step, where hashed */
 };
 
 /* Collective over world, which is borrowed and must have parallel.dp ranks. config is resolved and
@@ -111,7 +111,7 @@ const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
 float *ls_trainer_master(struct ls_trainer *trainer);
 const float *ls_trainer_gradient(const struct ls_trainer *trainer);
 
-/* ---- a whole run ------------------------------------------------------------------------------ */
+/* ---- a whole run ----------------------------------------------------------------------------- */
 
 /* What a run tells its caller, on rank 0. Every function may be NULL. */
 struct ls_run_hooks {
@@ -131,7 +131,7 @@ struct ls_run_hooks {
 int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
            const struct ls_run_hooks *hooks, struct ls_error *error);
 
-/* ---- a finished run --------------------------------------------------------------------------- */
+/* ---- a finished run -------------------------------------------------------------------------- */
 
 /* A run's newest checkpoint with its configuration and tokenizer, for evaluation and generation on
  * this process alone. */

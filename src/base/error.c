@@ -54,10 +54,9 @@ int ls_error_errno(struct ls_error *error, int errno_value, const char *format, 
 
 const char *ls_status_name(int code)
 {
-    static const char *const names[] = {"LS_OK",     "LS_EINVAL",  "LS_ECONFIG", "LS_ELAYOUT",
-                                        "LS_EDATA",  "LS_ECKPT",   "LS_EIO",     "LS_ENOSPC",
-                                        "LS_ENOMEM", "LS_ECOMM",   "LS_ENUMERIC", "LS_ESTOPPED",
-                                        "LS_ENOTSUP"};
+    static const char *const names[] = {
+        "LS_OK",     "LS_EINVAL", "LS_ECONFIG", "LS_ELAYOUT",  "LS_EDATA",    "LS_ECKPT",  "LS_EIO",
+        "LS_ENOSPC", "LS_ENOMEM", "LS_ECOMM",   "LS_ENUMERIC", "LS_ESTOPPED", "LS_ENOTSUP"};
     int count = (int)(sizeof names / sizeof names[0]);
     return code <= 0 && -code < count ? names[-code] : "unknown status";
 }

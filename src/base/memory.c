@@ -6,11 +6,23 @@ static const size_t dtype_bytes[] = {4, 2, 2, 8, 1, 1, 2, 2, 4, 8, 8};
 static const char *const dtype_names[] = {"F32", "BF16", "F16", "F64", "U8", "I8",
                                           "U16", "I16",  "I32", "I64", "U64"};
 
-size_t ls_dtype_bytes(enum ls_dtype dtype) { return dtype_bytes[dtype]; }
-const char *ls_dtype_name(enum ls_dtype dtype) { return dtype_names[dtype]; }
+size_t ls_dtype_bytes(enum ls_dtype dtype)
+{
+    return dtype_bytes[dtype];
+}
+const char *ls_dtype_name(enum ls_dtype dtype)
+{
+    return dtype_names[dtype];
+}
 
-bool ls_size_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
-bool ls_size_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
+bool ls_size_mul(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+bool ls_size_add(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
 
 void ls_arena_measure(struct ls_arena *arena)
 {
@@ -22,8 +34,8 @@ int ls_arena_init(struct ls_arena *arena, size_t size, struct ls_error *error)
     *arena = (struct ls_arena){.size = size};
     if (size == 0)
         return LS_OK;
-    void *block =
-        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *block = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (block == MAP_FAILED)
         return ls_error_set(error, LS_ENOMEM, "cannot reserve %.1f MiB of memory",
                             (double)size / 0x1p20);

@@ -63,7 +63,7 @@ static void cos_sin_turn(double u, double *cosine, double *sine)
     static const struct {
         bool swap;
         double sign_c, sign_s;
-    } table[8] = {{false, 1, 1}, {true, 1, 1},   {true, -1, 1}, {false, -1, 1},
+    } table[8] = {{false, 1, 1},   {true, 1, 1},   {true, -1, 1}, {false, -1, 1},
                   {false, -1, -1}, {true, -1, -1}, {true, 1, -1}, {false, 1, -1}};
     double a = table[eighth].swap ? s : c, b = table[eighth].swap ? c : s;
     *cosine = a * table[eighth].sign_c;

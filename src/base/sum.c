@@ -36,7 +36,10 @@ float ls_tree_sum(const float *values, int64_t n)
  * hold every value and three more hold the carries of 2^128 additions. */
 enum { LIMBS = 36 };
 
-void ls_exact_clear(struct ls_exact_sum *sum) { memset(sum, 0, sizeof *sum); }
+void ls_exact_clear(struct ls_exact_sum *sum)
+{
+    memset(sum, 0, sizeof *sum);
+}
 
 static void limbs_add(uint64_t *limb, int from, uint64_t value)
 {

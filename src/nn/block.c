@@ -10,13 +10,22 @@
 
 #include <math.h>
 
-static int64_t query_width(const struct ls_model_config *c) { return c->heads * c->head_dim; }
-static int64_t kv_width(const struct ls_model_config *c) { return c->kv_heads * c->head_dim; }
+static int64_t query_width(const struct ls_model_config *c)
+{
+    return c->heads * c->head_dim;
+}
+static int64_t kv_width(const struct ls_model_config *c)
+{
+    return c->kv_heads * c->head_dim;
+}
 static int64_t qkv_width(const struct ls_model_config *c)
 {
     return query_width(c) + 2 * kv_width(c);
 }
-static int up_parts(const struct ls_model_config *c) { return c->act == LS_ACT_SWIGLU ? 2 : 1; }
+static int up_parts(const struct ls_model_config *c)
+{
+    return c->act == LS_ACT_SWIGLU ? 2 : 1;
+}
 
 static void *act_take(struct ls_model *model, struct ls_arena *arena, int64_t width)
 {
@@ -238,9 +247,9 @@ int block_backward_input(struct ls_model *model, struct ls_ops *ops, int64_t blo
     if (status)
         return status;
     rotate(model, ops, batch, d->qkv, true);
-    status = input_gradient(model, ops, rows, 3,
-                            (int64_t[]){query_width(c), kv_width(c), kv_width(c)}, c->channels,
-                            tiles, p->qkv_weight, d->qkv, d->a1, error);
+    status =
+        input_gradient(model, ops, rows, 3, (int64_t[]){query_width(c), kv_width(c), kv_width(c)},
+                       c->channels, tiles, p->qkv_weight, d->qkv, d->a1, error);
     if (status)
         return status;
     struct ls_norm norm1 =

@@ -6,18 +6,21 @@
 #include <string.h>
 
 struct ls_decoder {
-    struct ls_model model;   /* only what the shared steps read: options, config, numerics */
+    struct ls_model model; /* only what the shared steps read: options, config, numerics */
     struct ls_arena arena;
     struct block_params *block_params;
     int64_t position;
     char *k_cache, *v_cache; /* [layers, context, G*D] act */
     void *x, *a, *qkv, *o, *y, *f, *g, *logits_act;
     float mean, rstd;
-    float *logits;           /* [V] */
+    float *logits; /* [V] */
     float *rope_cosine, *rope_sine;
 };
 
-static size_t act_bytes(const struct ls_decoder *d) { return model_act_bytes(&d->model); }
+static size_t act_bytes(const struct ls_decoder *d)
+{
+    return model_act_bytes(&d->model);
+}
 
 static void buffers_take(struct ls_decoder *d, struct ls_arena *arena)
 {
@@ -85,7 +88,10 @@ void ls_decoder_free(struct ls_decoder *d)
     free(d);
 }
 
-void ls_decoder_reset(struct ls_decoder *d) { d->position = 0; }
+void ls_decoder_reset(struct ls_decoder *d)
+{
+    d->position = 0;
+}
 
 /* Puts this token's key and value in the cache and attends to all of it. */
 static int attend(struct ls_decoder *d, struct ls_ops *ops, int64_t block, struct ls_error *error)
@@ -105,7 +111,8 @@ static int attend(struct ls_decoder *d, struct ls_ops *ops, int64_t block, struc
         ls_rope_apply(ops, d->model.numerics.act, &rope, d->qkv, false);
     }
     size_t layer_bytes = (size_t)(c->context * kv) * act, row_bytes = (size_t)kv * act;
-    char *k = d->k_cache + (size_t)block * layer_bytes, *v = d->v_cache + (size_t)block * layer_bytes;
+    char *k = d->k_cache + (size_t)block * layer_bytes,
+         *v = d->v_cache + (size_t)block * layer_bytes;
     const char *qkv = d->qkv;
     memcpy(k + (size_t)d->position * row_bytes, qkv + (size_t)q * act, row_bytes);
     memcpy(v + (size_t)d->position * row_bytes, qkv + (size_t)(q + kv) * act, row_bytes);
@@ -149,19 +156,19 @@ static int block_step(struct ls_decoder *d, struct ls_ops *ops, int64_t block,
     int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     int64_t tiles = d->model.numerics.tp_tiles, up = c->act == LS_ACT_SWIGLU ? 2 : 1;
     norm(d, ops, p->norm1_weight, p->norm1_bias);
-    int status = linear(d, ops, c->channels, q + 2 * kv, 1, p->qkv_weight, p->qkv_bias, d->a,
-                        d->qkv, error);
+    int status =
+        linear(d, ops, c->channels, q + 2 * kv, 1, p->qkv_weight, p->qkv_bias, d->a, d->qkv, error);
     if (!status)
         status = attend(d, ops, block, error);
     if (!status)
-        status = linear(d, ops, q, c->channels, tiles, p->proj_weight, p->proj_bias, d->o, d->y,
-                        error);
+        status =
+            linear(d, ops, q, c->channels, tiles, p->proj_weight, p->proj_bias, d->o, d->y, error);
     if (status)
         return status;
     ls_add(ops, act, c->channels, d->x, d->y, d->x);
     norm(d, ops, p->norm2_weight, p->norm2_bias);
-    status = linear(d, ops, c->channels, up * c->ffn, 1, p->up_weight, p->up_bias, d->a, d->f,
-                    error);
+    status =
+        linear(d, ops, c->channels, up * c->ffn, 1, p->up_weight, p->up_bias, d->a, d->f, error);
     if (status)
         return status;
     if (c->act == LS_ACT_SWIGLU)
@@ -169,8 +176,8 @@ static int block_step(struct ls_decoder *d, struct ls_ops *ops, int64_t block,
     else
         ls_gelu_forward(ops, c->act == LS_ACT_GELU_ERF ? LS_GELU_ERF : LS_GELU_TANH, act, c->ffn,
                         d->f, d->g);
-    status = linear(d, ops, c->ffn, c->channels, tiles, p->down_weight, p->down_bias, d->g, d->y,
-                    error);
+    status =
+        linear(d, ops, c->ffn, c->channels, tiles, p->down_weight, p->down_bias, d->g, d->y, error);
     if (!status)
         ls_add(ops, act, c->channels, d->x, d->y, d->x);
     return status;
@@ -201,10 +208,9 @@ int ls_decoder_next(struct ls_decoder *d, struct ls_ops *ops, int32_t token, con
     bool gpt2 = c->arch == LS_GPT2;
     norm(d, ops, model_offset(params, gpt2 ? "ln_f.weight" : "norm_f.weight", -1),
          model_offset(params, "ln_f.bias", -1));
-    int status =
-        linear(d, ops, c->channels, c->vocab_padded, 1,
-               model_offset(params, c->tied ? "wte.weight" : "head.weight", -1), -1, d->a,
-               d->logits_act, error);
+    int status = linear(d, ops, c->channels, c->vocab_padded, 1,
+                        model_offset(params, c->tied ? "wte.weight" : "head.weight", -1), -1, d->a,
+                        d->logits_act, error);
     if (status)
         return status;
     if (act == LS_BF16)
@@ -216,7 +222,7 @@ int ls_decoder_next(struct ls_decoder *d, struct ls_ops *ops, int32_t token, con
     return LS_OK;
 }
 
-/* ---- sampling --------------------------------------------------------------------------------- */
+/* ---- sampling -------------------------------------------------------------------------------- */
 
 static int32_t greedy(const float *logits, int64_t vocab)
 {

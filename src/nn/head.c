@@ -1,6 +1,6 @@
 /* Final norm, head and loss. In training the head's forward makes its gradients at once, group of
- * leaves by group of leaves, because logits are too large to keep: a group's logits become their own
- * gradient in place, which gives the rows' input gradient and the group's part of the weight
+ * leaves by group of leaves, because logits are too large to keep: a group's logits become their
+ * own gradient in place, which gives the rows' input gradient and the group's part of the weight
  * gradient. The weight gradient's parts are added by the tree over leaves (S3). */
 #include "model.h"
 
@@ -31,9 +31,9 @@ void head_take(struct ls_model *model, struct ls_arena *arena)
     head->norm_bias = model_offset(params, "ln_f.bias", -1);
     head->weight = model_offset(params, c->tied ? "wte.weight" : "head.weight", -1);
     head->group_leaves = 1;
-    while (2 * head->group_leaves <= leaves && (double)(2 * head->group_leaves * rows) *
-                                                       (double)c->vocab_padded * (double)act <=
-                                                   logits_bytes_max)
+    while (2 * head->group_leaves <= leaves &&
+           (double)(2 * head->group_leaves * rows) * (double)c->vocab_padded * (double)act <=
+               logits_bytes_max)
         head->group_leaves *= 2;
     head->a = ls_arena_take(arena, (size_t)(model->rows_max * c->channels) * act);
     head->mean = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
@@ -119,8 +119,7 @@ static int subtree_run(struct ls_model *model, struct ls_ops *ops,
         add_left = false;
     }
     int64_t split = ls_tree_split(count);
-    int status =
-        subtree_run(model, ops, batch, first, split, sum, add_left, partials_used, error);
+    int status = subtree_run(model, ops, batch, first, split, sum, add_left, partials_used, error);
     if (!status)
         status = subtree_run(model, ops, batch, first + split, count - split, sum, true,
                              partials_used, error);
@@ -139,10 +138,9 @@ int head_forward(struct ls_model *model, struct ls_ops *ops, const struct ls_mic
                                      head->norm_bias, head->mean, head->rstd);
     model_norm_forward(&model->config, ops, &norm, x, NULL, NULL, head->a);
     struct ls_token_sum sum = model_token_sum(model, batch, false);
-    float *d_weight =
-        batch->training
-            ? gradient->flat + model->options.params->tied_elements + head->weight
-            : NULL;
+    float *d_weight = batch->training
+                          ? gradient->flat + model->options.params->tied_elements + head->weight
+                          : NULL;
     int status = subtree_run(model, ops, batch, 0, sum.leaves, d_weight,
                              batch->training && gradient->accumulate, 0, error);
     if (!status)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- lookups and shared steps ----------------------------------------------------------------- */
+/* ---- lookups and shared steps ---------------------------------------------------------------- */
 
 int64_t model_offset(const struct ls_params *params, const char *suffix, int64_t layer)
 {
@@ -54,7 +54,10 @@ const float *model_vector(const struct ls_weights *weights, int64_t offset)
     return offset < 0 ? NULL : weights->master + offset;
 }
 
-size_t model_act_bytes(const struct ls_model *model) { return ls_dtype_bytes(model->numerics.act); }
+size_t model_act_bytes(const struct ls_model *model)
+{
+    return ls_dtype_bytes(model->numerics.act);
+}
 
 struct ls_token_sum model_token_sum(const struct ls_model *model,
                                     const struct ls_micro_batch *batch, bool accumulate)
@@ -156,7 +159,7 @@ void model_norm_forward(const struct ls_model_config *config, struct ls_ops *ops
         ls_rmsnorm_forward(ops, norm, x, residual, sum, y);
 }
 
-/* ---- the embedding layer ---------------------------------------------------------------------- */
+/* ---- the embedding layer --------------------------------------------------------------------- */
 
 static void embedding_forward(struct ls_model *model, struct ls_ops *ops,
                               const struct ls_micro_batch *batch)
@@ -194,7 +197,7 @@ static void embedding_backward_weight(struct ls_model *model, struct ls_ops *ops
                      d_position + batch->tokens * model->config.channels);
 }
 
-/* ---- the list of layers ----------------------------------------------------------------------- */
+/* ---- the list of layers ---------------------------------------------------------------------- */
 
 static int options_check(const struct ls_model_options *options, struct ls_error *error)
 {
@@ -284,7 +287,10 @@ void ls_model_free(struct ls_model *model)
     free(model);
 }
 
-int ls_model_layers(const struct ls_model *model) { return (int)model->config.layers + 2; }
+int ls_model_layers(const struct ls_model *model)
+{
+    return (int)model->config.layers + 2;
+}
 
 int ls_layer_forward(struct ls_model *model, struct ls_ops *ops, int layer,
                      const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
@@ -309,8 +315,8 @@ int ls_layer_backward_input(struct ls_model *model, struct ls_ops *ops, int laye
         return LS_OK;
     void *dx = model->d_stream[layer & 1];
     if (layer <= blocks)
-        return block_backward_input(model, ops, layer - 1, batch,
-                                    model->d_stream[(layer + 1) & 1], dx, error);
+        return block_backward_input(model, ops, layer - 1, batch, model->d_stream[(layer + 1) & 1],
+                                    dx, error);
     head_backward_input(model, ops, batch, model->saved[blocks - 1].out, dx);
     return LS_OK;
 }
@@ -343,7 +349,10 @@ void ls_layer_gradient_range(const struct ls_model *model, int layer, int64_t *b
     }
 }
 
-const float *ls_model_leaf_losses(const struct ls_model *model) { return model->head.leaf_loss; }
+const float *ls_model_leaf_losses(const struct ls_model *model)
+{
+    return model->head.leaf_loss;
+}
 
 const void *ls_model_activation(const struct ls_model *model, int layer)
 {

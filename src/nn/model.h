@@ -4,8 +4,8 @@
 
 #include <lockstep/nn.h>
 
-/* Offsets of one block's parameters in the flat buffer, -1 for one that it has not. A stacked weight
- * begins at its first part: q (k and v follow), gate (up follows). */
+/* Offsets of one block's parameters in the flat buffer, -1 for one that it has not. A stacked
+ * weight begins at its first part: q (k and v follow), gate (up follows). */
 struct block_params {
     int64_t norm1_weight, norm1_bias, qkv_weight, qkv_bias, proj_weight, proj_bias;
     int64_t norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;
@@ -13,43 +13,43 @@ struct block_params {
 
 /* Saved by a block's forward for its backward. */
 struct block_saved {
-    const void *x;              /* [M, C] input: the layer below's output */
-    void *a1;                   /* [M, C] norm 1 */
-    void *qkv;                  /* [M, (H+2G)D], rotated where positions are rotary */
-    void *o;                    /* [M, H*D] attention's output */
-    void *h1;                   /* [M, C] x + attention branch */
-    void *a2;                   /* [M, C] norm 2 */
-    void *f;                    /* [M, F] or [M, 2F] before the activation */
-    void *g;                    /* [M, F] after it */
-    void *out;                  /* [M, C] */
+    const void *x;                        /* [M, C] input: the layer below's output */
+    void *a1;                             /* [M, C] norm 1 */
+    void *qkv;                            /* [M, (H+2G)D], rotated where positions are rotary */
+    void *o;                              /* [M, H*D] attention's output */
+    void *h1;                             /* [M, C] x + attention branch */
+    void *a2;                             /* [M, C] norm 2 */
+    void *f;                              /* [M, F] or [M, 2F] before the activation */
+    void *g;                              /* [M, F] after it */
+    void *out;                            /* [M, C] */
     float *mean1, *rstd1, *mean2, *rstd2; /* [M] */
-    float *lse;                 /* [B, H, T] */
+    float *lse;                           /* [B, H, T] */
 };
 
 /* Gradients between a block's two backward halves; shared by all blocks, which go one by one. */
 struct block_delta {
-    const void *y2;             /* [M, C] of the mlp branch */
-    void *y2_dropped;           /* [M, C] storage for it where there is dropout */
-    void *f;                    /* [M, F] or [M, 2F] */
-    void *g;                    /* [M, F] */
-    void *a2, *h1;              /* [M, C] */
-    const void *y1;             /* [M, C] of the attention branch */
+    const void *y2;   /* [M, C] of the mlp branch */
+    void *y2_dropped; /* [M, C] storage for it where there is dropout */
+    void *f;          /* [M, F] or [M, 2F] */
+    void *g;          /* [M, F] */
+    void *a2, *h1;    /* [M, C] */
+    const void *y1;   /* [M, C] of the attention branch */
     void *y1_dropped;
-    void *o;                    /* [M, H*D] */
-    void *qkv;                  /* [M, (H+2G)D] */
-    void *a1;                   /* [M, C] */
+    void *o;   /* [M, H*D] */
+    void *qkv; /* [M, (H+2G)D] */
+    void *a1;  /* [M, C] */
 };
 
 struct head_saved {
     int64_t norm_weight, norm_bias, weight; /* offsets */
-    void *a;                    /* [M, C] final norm */
-    float *mean, *rstd;         /* [M] */
-    void *logits;               /* [group_leaves * leaf tokens, V] */
-    void *d_a;                  /* [M, C] */
-    float *loss;                /* [M] */
-    float *leaf_loss;           /* [leaves] */
-    int64_t group_leaves;       /* leaves whose logits exist at once: a power of two */
-    float *partial[8];          /* [V, C] each: subtrees of the weight gradient */
+    void *a;                                /* [M, C] final norm */
+    float *mean, *rstd;                     /* [M] */
+    void *logits;                           /* [group_leaves * leaf tokens, V] */
+    void *d_a;                              /* [M, C] */
+    float *loss;                            /* [M] */
+    float *leaf_loss;                       /* [leaves] */
+    int64_t group_leaves;                   /* leaves whose logits exist at once: a power of two */
+    float *partial[8];                      /* [V, C] each: subtrees of the weight gradient */
     int partials;
 };
 
@@ -62,9 +62,9 @@ struct ls_model {
     struct block_saved *saved;         /* [layers] */
     struct block_delta delta;
     struct head_saved head;
-    void *embedded;             /* [M, C] layer 0's output */
-    void *d_stream[2];          /* [M, C] gradient of layer l's input is d_stream[l & 1] */
-    void *temporary;            /* [M, C] a branch's output before it joins the residual */
+    void *embedded;    /* [M, C] layer 0's output */
+    void *d_stream[2]; /* [M, C] gradient of layer l's input is d_stream[l & 1] */
+    void *temporary;   /* [M, C] a branch's output before it joins the residual */
     struct ls_embedding_scratch embedding_scratch;
     float *rope_cosine, *rope_sine; /* [context, D/2] */
 };

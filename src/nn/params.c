@@ -38,7 +38,10 @@ static struct ls_param *param_add(struct builder *b, int64_t rows, int64_t cols,
 }
 
 /* Matrices and vectors that stand alone begin on a cache line; stacked ones follow each other. */
-static void align(struct builder *b) { b->params->elements = ls_round_up(b->params->elements, 16); }
+static void align(struct builder *b)
+{
+    b->params->elements = ls_round_up(b->params->elements, 16);
+}
 
 static struct ls_param *weight_add(struct builder *b, int64_t rows, int64_t cols, float std,
                                    const char *name_format, int64_t layer)
@@ -118,8 +121,9 @@ static int config_check(const struct ls_model_config *c, const struct ls_numeric
 {
     if (c->layers < 1 || c->channels < 1 || c->heads < 1 || c->kv_heads < 1 || c->head_dim < 1 ||
         c->ffn < 1 || c->context < 1 || c->vocab < 1 || c->vocab_padded < c->vocab)
-        return ls_error_set(error, LS_EINVAL, "every size of the model must be at least 1 and the "
-                                              "padded vocabulary at least the vocabulary");
+        return ls_error_set(error, LS_EINVAL,
+                            "every size of the model must be at least 1 and the "
+                            "padded vocabulary at least the vocabulary");
     if (c->heads % c->kv_heads)
         return ls_error_set(error, LS_EINVAL, "kv_heads %ld does not divide heads %ld",
                             (long)c->kv_heads, (long)c->heads);

@@ -53,9 +53,9 @@ int ls_dp_ready(struct ls_dp *dp, float *gradient, int64_t begin, struct ls_erro
         return LS_OK;
     while (dp->started < dp->count && dp->buckets[dp->started].begin >= begin) {
         struct bucket *bucket = &dp->buckets[dp->started++];
-        int status = ls_all_reduce_start(dp->group, gradient + bucket->begin,
-                                         bucket->end - bucket->begin, &bucket->request, LS_HERE,
-                                         error);
+        int status =
+            ls_all_reduce_start(dp->group, gradient + bucket->begin, bucket->end - bucket->begin,
+                                &bucket->request, LS_HERE, error);
         if (status)
             return status;
     }

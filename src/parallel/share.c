@@ -55,8 +55,9 @@ void ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *firs
     *count = ls_min(share->micro_leaves, share->first + share->count - *first);
 }
 
-/* Before micro-batch m the buffers hold one subtree for each bit set in m, the largest lowest. An odd
- * m completes the pair in the top buffer, and each further trailing one of m merges two buffers. */
+/* Before micro-batch m the buffers hold one subtree for each bit set in m, the largest lowest. An
+ * odd m completes the pair in the top buffer, and each further trailing one of m merges two
+ * buffers. */
 struct ls_accumulation ls_accumulation_of(int64_t m, int64_t micro_batches)
 {
     LS_ASSERT(m >= 0 && m < micro_batches);

@@ -68,7 +68,7 @@ int generate_text(struct ls_decoder *decoder, struct ls_ops *ops,
     return status;
 }
 
-/* ---- a sample of the model in training -------------------------------------------------------- */
+/* ---- a sample of the model in training ------------------------------------------------------- */
 
 static void text_append(void *user, const char *bytes, size_t count)
 {
@@ -102,8 +102,8 @@ int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, str
                                    .seed = (uint64_t)t->config.data.seed,
                                    .piece = text_append,
                                    .user = file};
-    status = generate_text(t->decoder, &t->ops, t->tokenizer, t->config.model.context, &generate,
-                           error);
+    status =
+        generate_text(t->decoder, &t->ops, t->tokenizer, t->config.model.context, &generate, error);
     fclose(file);
     return status;
 }

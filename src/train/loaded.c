@@ -92,9 +92,9 @@ int ls_loaded_new(const char *run_directory, int threads, const struct ls_log *l
     if (!status)
         status = ls_checkpoint_find_latest(&checkpoint, run_directory, log, error);
     if (!status && !checkpoint)
-        status = ls_error_set(error, LS_ECKPT,
-                              "%s holds no checkpoint: train it first (lockstep train)",
-                              run_directory);
+        status =
+            ls_error_set(error, LS_ECKPT, "%s holds no checkpoint: train it first (lockstep train)",
+                         run_directory);
     if (!status)
         status = weights_open(l, threads, error);
     if (!status)
@@ -121,8 +121,14 @@ void ls_loaded_free(struct ls_loaded *l)
     free(l);
 }
 
-const struct ls_config *ls_loaded_config(const struct ls_loaded *l) { return &l->config; }
-int64_t ls_loaded_step(const struct ls_loaded *l) { return l->step; }
+const struct ls_config *ls_loaded_config(const struct ls_loaded *l)
+{
+    return &l->config;
+}
+int64_t ls_loaded_step(const struct ls_loaded *l)
+{
+    return l->step;
+}
 
 static struct ls_model_options options_of(const struct ls_loaded *l, int64_t sequences)
 {
@@ -201,8 +207,8 @@ int ls_loaded_generate(struct ls_loaded *l, const struct ls_generate *generate,
     int status = ls_decoder_new(&options, &decoder, error);
     if (status)
         return status;
-    status = generate_text(decoder, &l->ops, l->tokenizer, l->config.model.context, generate,
-                           error);
+    status =
+        generate_text(decoder, &l->ops, l->tokenizer, l->config.model.context, generate, error);
     ls_decoder_free(decoder);
     return status;
 }

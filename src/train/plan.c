@@ -124,18 +124,16 @@ int sizes_of(const struct ls_config *config, struct train_sizes *sizes, struct l
         .micro_leaves = micro_leaves,
         .micro_batches_max = micro_batches,
         .micro_sequences = micro_leaves * leaf,
-        .gradient_buffers = config->numerics.mode == LS_CONFIG_FAST
-                                ? 1
-                                : ls_accumulation_buffers(micro_batches),
+        .gradient_buffers =
+            config->numerics.mode == LS_CONFIG_FAST ? 1 : ls_accumulation_buffers(micro_batches),
     };
     return LS_OK;
 }
 
 int memory_take(const struct ls_config *config, const struct train_sizes *sizes,
                 const struct ls_numerics *numerics, const struct ls_params *params,
-                struct ls_arena *arena, struct train_memory *memory,
-                struct ls_optimizer *optimizer, struct ls_model **model,
-                struct ls_memory_plan *plan, struct ls_error *error)
+                struct ls_arena *arena, struct train_memory *memory, struct ls_optimizer *optimizer,
+                struct ls_model **model, struct ls_memory_plan *plan, struct ls_error *error)
 {
     size_t elements = (size_t)params->elements, start = arena->used;
     struct ls_weights *weights = &memory->weights;

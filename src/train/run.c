@@ -96,9 +96,12 @@ static int step_record(struct run *run, const struct ls_step_report *r, struct l
     if (status || !run->records.board)
         return status;
     const struct ls_scalar scalars[] = {
-        {"loss_metrics/global_avg_loss", r->loss}, {"grad_norm", (float)r->grad_norm},
-        {"lr", r->lr},                             {"throughput(tps)", (float)r->tokens_per_s},
-        {"mfu(%)", (float)(100 * r->peak_share)},  {"time_metrics/end_to_end(s)", (float)r->step_s},
+        {"loss_metrics/global_avg_loss", r->loss},
+        {"grad_norm", (float)r->grad_norm},
+        {"lr", r->lr},
+        {"throughput(tps)", (float)r->tokens_per_s},
+        {"mfu(%)", (float)(100 * r->peak_share)},
+        {"time_metrics/end_to_end(s)", (float)r->step_s},
         {"time_metrics/data_loading(s)", (float)r->data_wait_s},
     };
     return ls_tensorboard_scalars(run->records.board, wall_time_s(), r->step, scalars,
@@ -157,7 +160,10 @@ static int save(struct run *run, struct ls_error *error)
     return status;
 }
 
-static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+static bool due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
 
 /* One step with all that follows it. *stop: a signal asked for the end, on any rank. */
 static int step(struct run *run, bool *stop, struct ls_error *error)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the hash --------------------------------------------------------------------------------- */
+/* ---- the hash -------------------------------------------------------------------------------- */
 
 static void digest_local(struct ls_trainer *t, struct ls_digest *digest)
 {
@@ -15,8 +15,7 @@ static void digest_local(struct ls_trainer *t, struct ls_digest *digest)
     ls_params_digest(&t->params, &t->ops, "", t->memory.weights.master, digest);
     for (int i = 0; i < ls_optimizer_states(&t->optimizer.config); i++) {
         char prefix[32];
-        snprintf(prefix, sizeof prefix, "%s.",
-                 ls_optimizer_state_name(&t->optimizer.config, i));
+        snprintf(prefix, sizeof prefix, "%s.", ls_optimizer_state_name(&t->optimizer.config, i));
         ls_params_digest(&t->params, &t->ops, prefix, t->optimizer.state[i], digest);
     }
     int64_t position[2] = {t->step, t->samples};
@@ -43,7 +42,7 @@ int ls_trainer_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_er
     return status;
 }
 
-/* ---- saving ----------------------------------------------------------------------------------- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 struct tensor_list {
     struct ls_tensor_entry *entries;
@@ -166,7 +165,7 @@ int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
     return ls_comm_agree(t->world, status, error);
 }
 
-/* ---- going on --------------------------------------------------------------------------------- */
+/* ---- going on -------------------------------------------------------------------------------- */
 
 static int recipe_check(const struct ls_trainer *t, const struct ls_checkpoint *checkpoint,
                         struct ls_error *error)
@@ -254,10 +253,10 @@ int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *erro
     if (!strcmp(from, "never"))
         return LS_OK;
     LS_ASSERT(!t->posted); /* before the first step */
-    int status = automatic ? ls_checkpoint_find_latest(
-                                 &checkpoint, t->config.train.out,
-                                 ls_comm_rank(t->world) == 0 ? t->log : NULL, error)
-                           : ls_checkpoint_open(&checkpoint, from, error);
+    int status = automatic
+                     ? ls_checkpoint_find_latest(&checkpoint, t->config.train.out,
+                                                 ls_comm_rank(t->world) == 0 ? t->log : NULL, error)
+                     : ls_checkpoint_open(&checkpoint, from, error);
     if (!status && checkpoint)
         status = checkpoint_apply(t, checkpoint, error);
     *resumed = checkpoint != NULL && !status;

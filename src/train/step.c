@@ -168,8 +168,7 @@ static void report_finish(const struct ls_trainer *t, const struct step_batch *b
     report->step_s = ls_now_s() - start_s;
     report->tokens_per_s = tokens / report->step_s;
     double flops = ls_model_flops_per_token(&t->config.model, t->sizes.sequence_tokens);
-    report->peak_share =
-        t->peak_flops > 0 ? flops * report->tokens_per_s / t->peak_flops : 0;
+    report->peak_share = t->peak_flops > 0 ? flops * report->tokens_per_s / t->peak_flops : 0;
     memcpy(&report->loss_bits, &report->loss, sizeof report->loss_bits);
 }
 

@@ -82,12 +82,12 @@ static int isa_agree(struct ls_trainer *t, enum ls_isa *isa, struct ls_error *er
         return status;
     int64_t least = -mine;
     status = ls_all_reduce_max(t->world, &least, error);
-    *isa = (enum ls_isa)-least;
+    *isa = (enum ls_isa) - least;
     return status;
 }
 
-/* The machine's rate for peak_share: measured by rank 0 on all the cores of the ranks that share its
- * memory, while the others wait. */
+/* The machine's rate for peak_share: measured by rank 0 on all the cores of the ranks that share
+ * its memory, while the others wait. */
 static int peak_measure(struct ls_trainer *t, struct ls_error *error)
 {
     int status = LS_OK;
@@ -244,7 +244,19 @@ void ls_trainer_free(struct ls_trainer *t)
     free(t);
 }
 
-int64_t ls_trainer_steps(const struct ls_trainer *t) { return t->step; }
-const struct ls_params *ls_trainer_params(const struct ls_trainer *t) { return &t->params; }
-float *ls_trainer_master(struct ls_trainer *t) { return t->memory.weights.master; }
-const float *ls_trainer_gradient(const struct ls_trainer *t) { return t->memory.gradient[0]; }
+int64_t ls_trainer_steps(const struct ls_trainer *t)
+{
+    return t->step;
+}
+const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
+{
+    return &t->params;
+}
+float *ls_trainer_master(struct ls_trainer *t)
+{
+    return t->memory.weights.master;
+}
+const float *ls_trainer_gradient(const struct ls_trainer *t)
+{
+    return t->memory.gradient[0];
+}

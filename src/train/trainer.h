@@ -9,7 +9,7 @@
 /* Sizes that follow from the configuration alone. */
 struct train_sizes {
     int64_t sequence_tokens;
-    int64_t leaves_max;      /* of a global batch */
+    int64_t leaves_max; /* of a global batch */
     int64_t micro_leaves;
     int64_t micro_batches_max;
     int64_t micro_sequences;
@@ -39,13 +39,13 @@ struct ls_trainer {
     struct ls_token_store *store, *valid_store;
     struct ls_tokenizer *tokenizer; /* NULL where none is known */
     struct ls_loader *loader;
-    float *leaf_loss;               /* [leaves of this rank's share] */
-    int32_t *eval_ids;              /* [2, micro_sequences, T] */
-    struct ls_decoder *decoder;     /* made for the first sample */
+    float *leaf_loss;           /* [leaves of this rank's share] */
+    int32_t *eval_ids;          /* [2, micro_sequences, T] */
+    struct ls_decoder *decoder; /* made for the first sample */
     struct ls_trace *trace;
-    double peak_flops;              /* of all ranks of this machine, 0 where not measured */
-    int64_t step, samples;          /* done, consumed */
-    bool posted;                    /* the next step's samples are on their way */
+    double peak_flops;     /* of all ranks of this machine, 0 where not measured */
+    int64_t step, samples; /* done, consumed */
+    bool posted;           /* the next step's samples are on their way */
 };
 
 int sizes_of(const struct ls_config *config, struct train_sizes *sizes, struct ls_error *error);
@@ -53,9 +53,8 @@ struct ls_numerics numerics_of(const struct ls_config *config);
 /* Takes (or measures) all buffers in the order of the plan. */
 int memory_take(const struct ls_config *config, const struct train_sizes *sizes,
                 const struct ls_numerics *numerics, const struct ls_params *params,
-                struct ls_arena *arena, struct train_memory *memory,
-                struct ls_optimizer *optimizer, struct ls_model **model,
-                struct ls_memory_plan *plan, struct ls_error *error);
+                struct ls_arena *arena, struct train_memory *memory, struct ls_optimizer *optimizer,
+                struct ls_model **model, struct ls_memory_plan *plan, struct ls_error *error);
 /* Rounds the masters of all parameters into the compute copy, where there is one. */
 void weights_refresh(const struct ls_weights *weights, const struct ls_params *params,
                      struct ls_ops *ops);

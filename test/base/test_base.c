@@ -47,8 +47,8 @@ static void test_bf16_rounds_to_nearest_even(void **state)
 {
     (void)state;
     assert_int_equal(ls_f32_to_bf16(1.0f), 0x3f80);
-    assert_int_equal(ls_f32_to_bf16(1.00390625f), 0x3f80);  /* tie to even */
-    assert_int_equal(ls_f32_to_bf16(1.01171875f), 0x3f82);  /* tie to even, upwards */
+    assert_int_equal(ls_f32_to_bf16(1.00390625f), 0x3f80); /* tie to even */
+    assert_int_equal(ls_f32_to_bf16(1.01171875f), 0x3f82); /* tie to even, upwards */
     assert_int_equal(ls_f32_to_bf16(1.0040f), 0x3f81);
     assert_int_equal(ls_f32_to_bf16(INFINITY), 0x7f80);
     assert_true(isnan(ls_bf16_to_f32(ls_f32_to_bf16(NAN))));

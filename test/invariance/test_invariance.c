@@ -5,9 +5,9 @@
  *
  * Four recipes (a small GPT-2 and a small Llama, each in fp32 and bf16) are trained for a few steps
  * on one rank; then every drawn layout (dp, micro-batch, threads, transport, an interruption with
- * resumption, bucket size) must repeat the losses of every step and the hash bit for bit. A mismatch
- * is traced: both runs are repeated up to the first step that differs, and the first tensor (in the
- * order of the backward) whose gradient differs is named.
+ * resumption, bucket size) must repeat the losses of every step and the hash bit for bit. A
+ * mismatch is traced: both runs are repeated up to the first step that differs, and the first
+ * tensor (in the order of the backward) whose gradient differs is named.
  *
  * Broken twins prove that the comparison can fail: replicas that add a bucket in another order, a
  * rank whose leaves are shifted by one, and a rank with a flipped bit. */
@@ -23,10 +23,10 @@
 enum { STEPS = 4, RECIPES = 4, DEFAULT_N = 24, TOKENS = 20000 };
 
 static const char *const common_keys[] = {
-    "data.sequence=32",     "batch.global=16",   "train.steps=4",       "optim.decay_steps=4",
-    "optim.lr=2e-3",        "optim.clip=0.5",    "optim.warmup_steps=2", "numerics.tp_tiles=2",
-    "log.tensorboard=false", "log.progress=off", "model.vocab=300",     "model.layers=2",
-    "model.channels=128",   "model.heads=4",     "model.context=32",
+    "data.sequence=32",      "batch.global=16",  "train.steps=4",        "optim.decay_steps=4",
+    "optim.lr=2e-3",         "optim.clip=0.5",   "optim.warmup_steps=2", "numerics.tp_tiles=2",
+    "log.tensorboard=false", "log.progress=off", "model.vocab=300",      "model.layers=2",
+    "model.channels=128",    "model.heads=4",    "model.context=32",
 };
 static const char *const recipe_keys[RECIPES][6] = {
     {"model.arch=gpt2", "numerics.precision=fp32", "model.dropout=0.1", NULL},
@@ -53,7 +53,7 @@ struct result {
 /* What is broken on purpose. */
 enum twin { TWIN_NONE, TWIN_BUCKET_ORDER, TWIN_SHIFTED_LEAF, TWIN_FLIPPED_BIT };
 
-static char folder[256];      /* of this process's files */
+static char folder[256];    /* of this process's files */
 static const char *program; /* argv[0] */
 
 static void die(const char *what, const struct ls_error *error)
@@ -105,15 +105,15 @@ static void config_make(struct ls_config *config, int recipe, const struct layou
         die("recipe", &error);
 }
 
-/* ---- one run ---------------------------------------------------------------------------------- */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 struct job {
     const struct ls_config *config;
     const struct layout *layout;
     struct result *result;
     enum twin twin;
-    int steps;        /* to stop after; STEPS unless a mismatch is traced */
-    float *gradient;  /* of the last step, when traced: [gradient_elements], by rank 0 */
+    int steps;       /* to stop after; STEPS unless a mismatch is traced */
+    float *gradient; /* of the last step, when traced: [gradient_elements], by rank 0 */
 };
 
 static int twin_break(struct ls_trainer *t, struct ls_comm *world, enum twin twin,
@@ -206,7 +206,7 @@ static int run_threads(int recipe, const struct layout *layout, enum twin twin, 
     return ls_world_run(layout->dp, job_body, &job, error);
 }
 
-/* ---- under MPI -------------------------------------------------------------------------------- */
+/* ---- under MPI ------------------------------------------------------------------------------- */
 
 /* A child process of mpirun: the layout from the arguments, the result into a file. */
 static int child_main(char **argv)
@@ -271,7 +271,7 @@ static int run_mpi(int recipe, const struct layout *layout, struct result *resul
     return ls_error_set(error, LS_ECOMM, "mpirun ended with %d", code);
 }
 
-/* ---- comparison ------------------------------------------------------------------------------- */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
 static void layout_text(const struct layout *l, char *text, size_t bytes)
 {
@@ -323,7 +323,7 @@ static void trace_difference(int recipe, const struct layout *reference,
     ls_params_release(&params);
 }
 
-/* ---- drawing layouts -------------------------------------------------------------------------- */
+/* ---- drawing layouts ------------------------------------------------------------------------- */
 
 static uint32_t draw(uint64_t seed, uint32_t index, uint32_t what, uint32_t below)
 {
@@ -346,7 +346,7 @@ static struct layout layout_draw(uint64_t seed, uint32_t index, int recipe, bool
     return l;
 }
 
-/* ---- the broken twins ------------------------------------------------------------------------- */
+/* ---- the broken twins ------------------------------------------------------------------------ */
 
 static int twins_check(const struct result *reference)
 {
@@ -369,7 +369,7 @@ static int twins_check(const struct result *reference)
     return missed;
 }
 
-/* ---- main ------------------------------------------------------------------------------------- */
+/* ---- main ------------------------------------------------------------------------------------ */
 
 static int layout_check(int recipe, const struct layout *reference, const struct result *expected,
                         const struct layout *layout)

@@ -47,10 +47,8 @@ struct ls_model_config golden_llama3_config(void)
     struct ls_model_config config = golden_llama_config();
     config.ffn = 64;
     config.tied = true;
-    config.rope_scaling = (struct ls_rope_scaling){.factor = 8,
-                                                   .low_freq_factor = 1,
-                                                   .high_freq_factor = 4,
-                                                   .original_context = 128};
+    config.rope_scaling = (struct ls_rope_scaling){
+        .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 128};
     return config;
 }
 
@@ -117,8 +115,8 @@ static const struct place model_places[] = {
 static const struct place *place_of(const char *name, bool in_block)
 {
     const struct place *places = in_block ? block_places : model_places;
-    size_t count = in_block ? sizeof block_places / sizeof *places
-                            : sizeof model_places / sizeof *places;
+    size_t count =
+        in_block ? sizeof block_places / sizeof *places : sizeof model_places / sizeof *places;
     for (size_t i = 0; i < count; i++)
         if (!strcmp(places[i].ours, name))
             return &places[i];
@@ -144,8 +142,8 @@ void golden_gather(const struct ls_safetensors *file, const char *prefix,
         snprintf(name, sizeof name, "%s%s%s", prefix, where, gpt2 ? place->gpt2 : place->llama);
         const float *data = golden_data(file, name);
         bool conv1d = gpt2 && in_block && param->rows > 1; /* stored [in, out] */
-        bool stacked = gpt2 && strstr(place->ours, "attn.") == place->ours &&
-                       strstr(place->gpt2, "c_attn");
+        bool stacked =
+            gpt2 && strstr(place->ours, "attn.") == place->ours && strstr(place->gpt2, "c_attn");
         int64_t out = param->rows > 1 ? param->rows : param->cols;
         int64_t stored_out = stacked ? 3 * out : out, first = stacked ? place->part * out : 0;
         int64_t rows = strcmp(param->name, "wte.weight") && strcmp(param->name, "head.weight")

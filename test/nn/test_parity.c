@@ -102,8 +102,8 @@ static double batch_run(struct fixture *f, const struct ls_safetensors *file, in
         struct ls_gradient gradient = {.flat = f->gradient, .accumulate = first > 0};
         int layers = ls_model_layers(f->model);
         for (int layer = 0; layer < layers; layer++)
-            assert_int_equal(
-                ls_layer_forward(f->model, &f->ops, layer, &batch, &gradient, &error), LS_OK);
+            assert_int_equal(ls_layer_forward(f->model, &f->ops, layer, &batch, &gradient, &error),
+                             LS_OK);
         for (int layer = layers - 1; layer >= 0; layer--) {
             assert_int_equal(ls_layer_backward_input(f->model, &f->ops, layer, &batch, &error),
                              LS_OK);
@@ -274,8 +274,8 @@ static void test_a_dropped_token_is_seen(void **state)
     for (int i = 0; i < f.params.count; i++) {
         const struct ls_param *param = &f.params.list[i];
         gradient_of(&f, i, mine);
-        double distance = golden_distance(mine, f.expected + param->offset,
-                                          param->rows * param->cols);
+        double distance =
+            golden_distance(mine, f.expected + param->offset, param->rows * param->cols);
         if (distance <= gradient_tolerance)
             fail_msg("%s does not see a dropped token: distance %g", param->name, distance);
     }
@@ -296,10 +296,8 @@ static void test_greedy_generation(void **state)
     golden_gather(file, "param.", &config, &f.params, false, f.weights.master);
     const int32_t *prompt = golden_data(file, "generate.prompt");
     const int32_t *expected = golden_data(file, "generate.tokens");
-    struct ls_model_options options = {.config = &f.config,
-                                       .numerics = &f.numerics,
-                                       .params = &f.params,
-                                       .weights = f.weights};
+    struct ls_model_options options = {
+        .config = &f.config, .numerics = &f.numerics, .params = &f.params, .weights = f.weights};
     struct ls_decoder *decoder;
     assert_int_equal(ls_decoder_new(&options, &decoder, &error), LS_OK);
     const float *logits = NULL;
