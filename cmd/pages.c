@@ -96,15 +96,15 @@ static const struct cmd_page pages[] = {
      "kernels; `bench step`: whole training steps. Each compares with the machine's own limit, "
      "measured in the same run.",
      none, NULL},
-    {"bench gemm", "[key=value]...", "measure matrix products",
+    {"bench gemm", "[threads=N] [dtype=bf16|fp32] [isa=NAME]", "measure matrix products",
      "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one "
      "large oneDNN product measured in turns with them.",
-     none, "lockstep bench gemm\n"},
+     none, "lockstep bench gemm\nlockstep bench gemm threads=1 dtype=fp32 isa=avx512\n"},
     {"bench comm", "[ranks=N] [bytes=N]", "measure collectives",
      "Prints time and bandwidth of an all-reduce for a range of sizes, beside the bandwidth of a "
      "copy; under mpirun, beside MPI_Allreduce.",
      none, "lockstep bench comm ranks=2\nmpirun -n 2 lockstep bench comm\n"},
-    {"bench ops", "[key=value]...", "measure the other kernels",
+    {"bench ops", "[THREADS [ISA]]", "measure the other kernels",
      "Prints the bandwidth of each kernel and its share of the bandwidth of a copy.", none,
      "lockstep bench ops\n"},
     {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",
