@@ -9,6 +9,7 @@ static const struct {
     const char *name; /* one word, or two for those of bench */
     int (*run)(int argc, char **argv);
 } commands[] = {
+    {"bench gemm", cmd_bench_gemm},
     {"bench step", cmd_bench_step},
     {"data", cmd_data},
     {"doctor", cmd_doctor},
