@@ -8,7 +8,7 @@
 
 /* All far below what MPI's int counts hold. */
 static const struct comm_limits limits = {
-    .sum_bytes = 256 * 1024, .copy_bytes = 4 << 20, .direct_bytes = 16 * 1024};
+    .sum_bytes = 1 << 20, .copy_bytes = 4 << 20, .direct_bytes = 32 << 10};
 /* Of one message of send and recv. */
 static const int64_t part_bytes_max = 1 << 30;
 
@@ -36,6 +36,7 @@ int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
     for (int s = 0; s < MPI_ACTIVE; s++) {
         struct mpi_slot *slot = &comm->slots[s];
         slot->calls = take(n, sizeof *slot->calls, &failed);
+        slot->statuses = take(2 * n, sizeof *slot->statuses, &failed);
         for (int l = 0; l < MPI_LANES; l++) {
             slot->lanes[l].requests = take(2 * n, sizeof *slot->lanes[l].requests, &failed);
             slot->lanes[l].inputs = take(n, sizeof *slot->lanes[l].inputs, &failed);
@@ -80,6 +81,7 @@ void comm_mpi_resources_free(struct mpi_comm *comm)
             free(lane->requests);
             free(lane->inputs);
         }
+        free(slot->statuses);
         free(slot->calls);
         free(slot->scratch);
         free(slot->op);
@@ -252,7 +254,7 @@ static int slot_begin(struct mpi_comm *comm, struct mpi_slot *slot)
     comm_plan_init(&op->plan, &op->call, comm->base.size, comm->base.rank, &limits);
     if (!slot->scratch && (op->call.op == COMM_ALL_REDUCE || op->call.op == COMM_REDUCE_SCATTER)) {
         size_t bytes = comm_plan_scratch_bytes(comm->base.size, &limits);
-        slot->scratch = calloc(MPI_LANES, bytes);
+        slot->scratch = aligned_alloc(4096, (size_t)ls_round_up((int64_t)bytes * MPI_LANES, 4096));
         if (!slot->scratch)
             return MPI_ERR_NO_MEM;
         for (int l = 0; l < MPI_LANES; l++)
@@ -294,7 +296,7 @@ static bool slot_advance(struct mpi_comm *comm, struct mpi_slot *slot)
         int through = 0;
         if (!lane->busy)
             continue;
-        code = MPI_Testall(lane->requests_count, lane->requests, &through, MPI_STATUSES_IGNORE);
+        code = MPI_Testall(lane->requests_count, lane->requests, &through, slot->statuses);
         if (through && code == MPI_SUCCESS) {
             code = lane_next(comm, slot, l);
             moved = true;
@@ -327,24 +329,23 @@ static bool slot_fill(struct mpi_comm *comm, struct mpi_slot *slot)
 
 /* ---- send and recv -------------------------------------------------------------------------- */
 
-static int64_t part_bytes(const struct mpi_op *op, int part)
+static int64_t part_of(const struct mpi_op *op, int part, int64_t *offset)
 {
     int64_t bytes = op->call.count * (int64_t)ls_dtype_bytes(op->call.dtype);
-    return ls_min(part_bytes_max, bytes - part * part_bytes_max);
+    return comm_part(bytes, part_bytes_max, part, offset);
 }
 
 /* All parts at once: between two calls to the same peer and tag the order is that of the calls. */
 static int parts_post(struct mpi_comm *comm, struct mpi_op *op)
 {
     const struct comm_call *call = &op->call;
-    int64_t bytes = call->count * (int64_t)ls_dtype_bytes(call->dtype);
-    int code = MPI_SUCCESS, parts = (int)ls_max(1, ls_ceil_div(bytes, part_bytes_max));
+    int64_t bytes = call->count * (int64_t)ls_dtype_bytes(call->dtype), offset;
+    int code = MPI_SUCCESS, parts = (int)comm_parts_count(bytes, part_bytes_max);
     op->parts = parts <= MPI_PARTS ? op->few_parts : calloc((size_t)parts, sizeof *op->parts);
     if (!op->parts)
         return MPI_ERR_NO_MEM;
     for (int i = 0; i < parts && code == MPI_SUCCESS; i++) {
-        size_t offset = (size_t)i * (size_t)part_bytes_max;
-        int length = (int)part_bytes(op, i);
+        int length = (int)part_of(op, i, &offset);
         code = call->op == COMM_SEND
                    ? MPI_Isend((const char *)call->input + offset, length, MPI_BYTE, call->peer,
                                call->tag, comm->pairs, &op->parts[i])
@@ -362,6 +363,7 @@ static bool parts_advance(struct mpi_comm *comm, struct mpi_op *op)
     for (int i = 0; i < op->parts_count; i++) {
         MPI_Status status;
         int through = 0, received = 0;
+        int64_t offset, expected = part_of(op, i, &offset);
         if (op->parts[i] == MPI_REQUEST_NULL)
             continue;
         int code = MPI_Test(&op->parts[i], &through, &status), class = MPI_SUCCESS;
@@ -375,11 +377,11 @@ static bool parts_advance(struct mpi_comm *comm, struct mpi_op *op)
             return false;
         if (op->call.op == COMM_RECV && !longer)
             MPI_Get_count(&status, MPI_BYTE, &received);
-        if (op->call.op == COMM_RECV && received != part_bytes(op, i)) {
+        if (op->call.op == COMM_RECV && received != expected) {
             snprintf(op->text, sizeof op->text,
                      "mismatch: rank %d sends %s than the %lld bytes "
                      "that are expected here",
-                     op->call.peer, longer ? "more" : "less", (long long)part_bytes(op, i));
+                     op->call.peer, longer ? "more" : "less", (long long)expected);
             op_over(comm, op, LS_ECOMM);
             return true;
         }

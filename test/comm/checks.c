@@ -421,7 +421,7 @@ static void sleep_s(double seconds)
 
 int check_overlap(struct ls_comm *comm, struct ls_error *error)
 {
-    enum { COUNT = 1 << 20 };
+    enum { COUNT = 1 << 18 };
     int n = ls_comm_size(comm), rank = ls_comm_rank(comm), status;
     float *buffer = malloc(COUNT * sizeof *buffer);
     struct ls_request request;
