@@ -130,6 +130,18 @@ static void check_forward(bool centered, enum ls_dtype act, int64_t rows, int64_
     else
         ls_rmsnorm_forward(&ops_best, &norm, sum, NULL, NULL, y_plain);
     assert_memory_equal(y, y_plain, (size_t)count * ls_dtype_bytes(act));
+    /* sum may be x or residual. */
+    for (int i = 0; i < 2; i++) {
+        void *x = values_normal(1, act, count, 1), *residual = values_normal(2, act, count, 0.7);
+        void *in_place = i ? residual : x;
+        if (centered)
+            ls_layernorm_forward(&ops_best, &norm, x, residual, in_place, y_plain);
+        else
+            ls_rmsnorm_forward(&ops_best, &norm, x, residual, in_place, y_plain);
+        assert_memory_equal(in_place, sum, (size_t)count * ls_dtype_bytes(act));
+        assert_memory_equal(y, y_plain, (size_t)count * ls_dtype_bytes(act));
+        free(x), free(residual);
+    }
     struct reference op = {centered,
                            rows,
                            channels,
@@ -223,7 +235,7 @@ static void check_backward(bool centered, bool with_bias, bool around, enum ls_d
         gradient_by_differences(reference_loss, &op, op.bias, channels, 1e-3, want);
         assert_near("norm backward bias", LS_F32, d_bias, want, channels, 2e-6);
     }
-    /* dh may be d_residual. */
+    /* dh may be d_residual or dy. */
     if (around) {
         if (centered)
             ls_layernorm_backward_input(&ops_best, &norm, data.x, data.dy, d_residual,
@@ -231,6 +243,12 @@ static void check_backward(bool centered, bool with_bias, bool around, enum ls_d
         else
             ls_rmsnorm_backward_input(&ops_best, &norm, data.x, data.dy, d_residual, data.residual);
         assert_memory_equal(data.residual, dh, (size_t)count * ls_dtype_bytes(act));
+    } else {
+        if (centered)
+            ls_layernorm_backward_input(&ops_best, &norm, data.x, data.dy, NULL, data.dy);
+        else
+            ls_rmsnorm_backward_input(&ops_best, &norm, data.x, data.dy, NULL, data.dy);
+        assert_memory_equal(data.dy, dh, (size_t)count * ls_dtype_bytes(act));
     }
     free(op.h), free(op.weight), free(op.bias), free(op.dy), free(flows);
     free(y), free(dh), free(d_weight), free(d_bias), free(want);

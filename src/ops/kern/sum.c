@@ -31,7 +31,19 @@ struct columns {
     int64_t ld, begin, width; /* columns [begin, begin + width), width <= BLOCK */
     const void *h, *dy;
     bool with_bias; /* norm only: entry[width ... 2 width) sums dy */
+    int64_t rows;
 };
+
+/* Rows are too far apart for the hardware to foresee: this fetches the part of a later one. */
+static void prefetch_row(const struct columns *columns, int64_t row)
+{
+    int64_t from = row * columns->ld + columns->begin;
+    if (row >= columns->rows)
+        return;
+    block_prefetch(columns->act, columns->dy, from, columns->width);
+    if (columns->norm)
+        block_prefetch(columns->act, columns->h, from, columns->width);
+}
 
 static void add_tile(const struct columns *columns, int64_t row, int64_t rows,
                      float *restrict partial)
@@ -42,6 +54,7 @@ static void add_tile(const struct columns *columns, int64_t row, int64_t rows,
     memset(partial, 0, 2 * (size_t)width * sizeof *partial);
     for (int64_t end = row + rows; row < end; row++) {
         int64_t from = row * columns->ld + columns->begin;
+        prefetch_row(columns, row + 2);
         const float *grad = block_read(columns->act, columns->dy, from, width, dy_buffer);
         if (columns->norm) {
             const float *in = block_read(columns->act, columns->h, from, width, h_buffer);
@@ -92,8 +105,8 @@ static void norm_weight(const struct ls_norm *norm, const void *h, const void *d
 {
     struct partials partials;
     for (int64_t at = begin; at < end; at += BLOCK) {
-        struct columns columns = {norm, norm->act, norm->channels, at, block_length(at, end),
-                                  h,    dy,        d_bias != NULL};
+        struct columns columns = {norm, norm->act, norm->channels, at,        block_length(at, end),
+                                  h,    dy,        d_bias != NULL, norm->rows};
         sum_columns(&columns, sum, &partials);
         deliver(partials.entry[0], sum->accumulate, columns.width, d_weight + at);
         if (d_bias)
@@ -105,8 +118,9 @@ static void bias(enum ls_dtype act, int64_t ld, const void *dy, const struct ls_
                  float *d_bias, int64_t begin, int64_t end)
 {
     struct partials partials;
+    int64_t rows = sum->leaves * sum->sequences * sum->tokens;
     for (int64_t at = begin; at < end; at += BLOCK) {
-        struct columns columns = {NULL, act, ld, at, block_length(at, end), NULL, dy, false};
+        struct columns columns = {NULL, act, ld, at, block_length(at, end), NULL, dy, false, rows};
         sum_columns(&columns, sum, &partials);
         deliver(partials.entry[0], sum->accumulate, columns.width, d_bias + at);
     }
