@@ -9,7 +9,9 @@ static const struct {
     const char *name; /* one word, or two for those of bench */
     int (*run)(int argc, char **argv);
 } commands[] = {
+    {"bench comm", cmd_bench_comm},
     {"bench gemm", cmd_bench_gemm},
+    {"bench ops", cmd_bench_ops},
     {"bench step", cmd_bench_step},
     {"data", cmd_data},
     {"doctor", cmd_doctor},

@@ -65,6 +65,22 @@ static void test_every_page_has_help_and_a_man_page(void **state)
     program_expect("help --config", 0, "optim.lr = 6e-4");
 }
 
+/* Families of commands, such as `bench`, are pages without a command of their own. */
+static void test_every_page_has_a_command(void **state)
+{
+    (void)state;
+    static char names[PROGRAM_OUTPUT_BYTES], output[PROGRAM_OUTPUT_BYTES];
+    assert_int_equal(program_run("", "help --list | tr - ' '", names), 0);
+    char *save = NULL;
+    for (char *name = strtok_r(names, "\n", &save); name; name = strtok_r(NULL, "\n", &save)) {
+        char arguments[128];
+        snprintf(arguments, sizeof arguments, "%s --no-such-option", name);
+        int code = program_run("", arguments, output);
+        if (code != 2 || strstr(output, "unknown command"))
+            fail_msg("lockstep %s\nexited with %d and printed:\n%s", arguments, code, output);
+    }
+}
+
 static void test_output_that_cannot_be_written(void **state)
 {
     (void)state;
@@ -139,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_usage),
         cmocka_unit_test(test_what_is_unknown_is_named_with_the_nearest),
         cmocka_unit_test(test_every_page_has_help_and_a_man_page),
+        cmocka_unit_test(test_every_page_has_a_command),
         cmocka_unit_test(test_output_that_cannot_be_written),
         cmocka_unit_test(test_doctor),
         cmocka_unit_test(test_doctor_sees_what_is_wrong),
