@@ -9,7 +9,9 @@ static const struct {
     const char *name; /* one word, or two for those of bench */
     int (*run)(int argc, char **argv);
 } commands[] = {
+    {"bench comm", cmd_bench_comm},
     {"bench gemm", cmd_bench_gemm},
+    {"bench ops", cmd_bench_ops},
     {"bench step", cmd_bench_step},
     {"data", cmd_data},
     {"doctor", cmd_doctor},
@@ -102,7 +104,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    /* Past a file-size limit a write then fails with a message instead of ending the program. */
+    /* A file that may not grow further (ulimit -f) is a failed write with a message, not a kill. */
     signal(SIGXFSZ, SIG_IGN);
     int code = dispatch(argc, argv);
     errno = 0;

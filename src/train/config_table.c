@@ -139,11 +139,14 @@ static const struct ls_config_key table[] = {
           "seed of the initial weights and of dropout"),
 
     TEXT("data.train", RECIPE, "", data.train,
-         "tokens to train on: the prefix of a .bin/.idx pair, or an llm.c token file"),
+         "tokens to train on: the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for "
+         "bare "
+         "uint16 tokens, or a list of these with commas between"),
     TEXT("data.valid", RUN, "", data.valid, "tokens to evaluate on; empty = none"),
     TEXT("data.tokenizer", RUN, "", data.tokenizer,
-         "`byte`, or a folder with vocab.json and merges.txt; empty = the one recorded beside the "
-         "data"),
+         "`byte`, a folder with vocab.json and merges.txt, or both files with a comma between; "
+         "empty "
+         "= the one recorded beside the data"),
     INT("data.sequence", RECIPE, "0", 0, 0x1p30, data.sequence,
         "tokens of a training sequence; 0 = model.context"),
     BOOL("data.shuffle", RECIPE, "true", data.shuffle,

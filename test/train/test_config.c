@@ -281,7 +281,6 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "numerics: {leaf_sequences: 3}\n", "nearest is 9", NULL);
     expect_refused(TINY "data: {sequence: 65}\n", "model.context = 64", NULL);
     expect_refused(TINY "eval: {every: 5}\n", "data.valid", NULL);
-    expect_refused(TINY "batch: {micro: 9}\n", "at most batch.global = 8", NULL);
     expect_refused(TINY "batch: {rampup_start: 4}\n", "rampup_increment", NULL);
     expect_refused(TINY "batch: {rampup_start: 8, rampup_increment: 1, rampup_samples: 10}\n",
                    "less than batch.global", NULL);
@@ -382,6 +381,12 @@ static void test_recipe_digest_sees_the_recipe_only(void **state)
     struct ls_config base, other;
     struct ls_digest a, b;
     char text[256];
+    expect_good(&base, TINY "data: {train: 'x/a,y/z/b'}\n");
+    expect_good(&other, TINY "data: {train: 'a,q/b'}\n");
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 0);
+    expect_good(&other, TINY "data: {train: 'b'}\n");
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 1);
+    assert_string_equal(text, "data.train: \"a,b\" here, \"b\" there");
     expect_good(&base, TINY "data: {train: here/corpus}\n");
     ls_config_recipe_digest(&base, &a);
     expect_good(&other, TINY "data: {train: there/corpus}\nparallel: {dp: 4, threads: 2}\n"
