@@ -20,7 +20,7 @@ int cmd_generate(int argc, char **argv)
 {
     struct ls_error error = {0};
     struct cmd_args args;
-    int64_t tokens = 128, top_k = 0, seed = 1234, threads = launch_cores();
+    int64_t tokens = 128, top_k = 0, seed = 1234, threads = ls_device_cores();
     double temperature = 0.8, top_p = 1;
     struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log};
     struct ls_loaded *loaded = NULL;
