@@ -407,6 +407,23 @@ static void test_bits(void **state)
     }
 }
 
+static void test_no_rows(void **state)
+{
+    (void)state;
+    struct data data = data_new(LS_F32, 1, 20);
+    struct ls_norm norm = norm_of(&data, true);
+    struct ls_token_sum sum = {0, 1, 16, false};
+    float d_weight[20], d_bias[20], guard = 7;
+    norm.rows = 0;
+    ls_layernorm_forward(&ops_best, &norm, data.x, data.residual, &guard, &guard);
+    ls_layernorm_backward_input(&ops_best, &norm, data.x, data.dy, NULL, &guard);
+    assert_true(guard == 7);
+    ls_layernorm_backward_weight(&ops_best, &norm, data.x, data.dy, &sum, d_weight, d_bias);
+    for (int c = 0; c < 20; c++)
+        assert_true(d_weight[c] == 0 && d_bias[c] == 0);
+    data_free(&data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_backward_against_differences),
         cmocka_unit_test(test_broken_twin_is_seen),
         cmocka_unit_test(test_weight_sum_is_a_tree_of_leaves),
+        cmocka_unit_test(test_no_rows),
         cmocka_unit_test(test_bits),
     };
     return cmocka_run_group_tests_name("norm", tests, group_setup, group_teardown);

@@ -120,6 +120,8 @@ static void position_backward(enum ls_dtype act, int64_t channels, const void *d
                 }
                 merge(entry, &top, ops_tree_merges(leaf, sum->leaves), n);
             }
+            if (top == 0)
+                memset(entry[0], 0, (size_t)n * sizeof entry[0][0]);
             float *to = d_position + token * channels + at;
             for (int64_t i = 0; i < n; i++)
                 to[i] = sum->accumulate ? to[i] + entry[0][i] : entry[0][i];
