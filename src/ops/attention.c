@@ -224,6 +224,32 @@ static void ahead_add(struct attention_ahead *ahead, struct attention_rows rows)
     ahead->span[ahead->spans++] = rows;
 }
 
+/* What is packed after query block `block` of this head: the head's next block, or the first one of
+ * the next head, which this thread most often takes next. */
+static void ahead_add_next(const struct job *job, struct attention_ahead *ahead, int64_t b,
+                           int64_t head, int64_t block, bool backward)
+{
+    const struct ls_attention *a = job->a;
+    block += job->parts;
+    if (block >= job->blocks) {
+        block = 0;
+        head++;
+        b += head / a->heads;
+        head %= a->heads;
+    }
+    if (b == a->batch)
+        return;
+    ahead_add(ahead, rows_of(job, a->q, a->q_ld, b, head, block));
+    if (backward) {
+        ahead_add(ahead, rows_of(job, a->o, a->o_ld, b, head, block));
+        ahead_add(ahead, rows_of(job, a->d_o, a->o_ld, b, head, block));
+    }
+    if (head % job->group == 0) {
+        ahead_add(ahead, rows_of(job, a->k, a->kv_ld, b, head / job->group, block));
+        ahead_add(ahead, rows_of(job, a->v, a->kv_ld, b, head / job->group, block));
+    }
+}
+
 /* Pair `step` of `steps` begins: its share of the rows may be asked for. */
 static void ahead_allow(struct attention_ahead *ahead, int64_t step, int64_t steps)
 {
@@ -263,6 +289,13 @@ static void kernel_end(const struct attention_kernel *kernel)
         kernel->end();
 }
 
+/* Consecutive items given to a thread at once: some, so that what it asked for ahead is its own;
+ * few, so that threads end together. */
+static int64_t chunk_of(const struct ls_ops *ops, int64_t items)
+{
+    return ls_max(1, items / (8 * (int64_t)ops->threads));
+}
+
 /* ---- forward ---- */
 
 struct forward_room {
@@ -299,11 +332,7 @@ static void forward_block(const struct job *job, struct forward_room *room, int6
     struct attention_rows o = rows_of(job, a->o, a->o_ld, b, head, block);
     struct attention_ahead ahead = ahead_of(job);
     ahead_add(&ahead, o);
-    if (block + 1 < job->blocks) {
-        ahead_add(&ahead, rows_of(job, a->q, a->q_ld, b, head, block + 1));
-        ahead_add(&ahead, rows_of(job, a->k, a->kv_ld, b, g, block + 1));
-        ahead_add(&ahead, rows_of(job, a->v, a->kv_ld, b, g, block + 1));
-    }
+    ahead_add_next(job, &ahead, b, head, block, false);
     for (int64_t kb = 0; kb <= block; kb++) {
         struct attention_key key = key_block(job, &room->keys, b, g, kb, false);
         ahead_allow(&ahead, kb, block + 1);
@@ -327,12 +356,13 @@ int ls_attention_forward(struct ls_ops *ops, const struct ls_attention *attentio
     if (status != LS_OK)
         return status;
     const int64_t items = attention->batch * attention->heads * job.parts;
+    const int64_t chunk = chunk_of(ops, items);
 #pragma omp parallel num_threads(ops->threads)
     {
         struct ls_arena arena = thread_arena(ops);
         struct forward_room room = forward_room_take(&job, &arena);
         kernel_begin(job.kernel);
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, chunk)
         for (int64_t item = 0; item < items; item++) {
             int64_t part = item % job.parts, head = item / job.parts;
             for (int64_t block = part; block < job.blocks; block += job.parts)
@@ -429,13 +459,8 @@ static void backward_query(const struct job *job, struct backward_room *room, in
     struct attention_rows d_q = rows_of(job, a->d_q, a->q_ld, b, head, block);
     struct attention_ahead ahead = ahead_of(job);
     ahead_add(&ahead, d_q);
-    if (block + 1 < job->blocks) {
-        ahead_add(&ahead, rows_of(job, a->q, a->q_ld, b, head, block + 1));
-        ahead_add(&ahead, rows_of(job, a->o, a->o_ld, b, head, block + 1));
-        ahead_add(&ahead, rows_of(job, a->d_o, a->o_ld, b, head, block + 1));
-        ahead_add(&ahead, rows_of(job, a->k, a->kv_ld, b, g, block + 1));
-        ahead_add(&ahead, rows_of(job, a->v, a->kv_ld, b, g, block + 1));
-    } else if (dk && head % job->group == job->group - 1) {
+    ahead_add_next(job, &ahead, b, head, block, true);
+    if (dk && block + 1 == job->blocks && head % job->group == job->group - 1) {
         struct attention_rows d_k = rows_of(job, a->d_k, a->kv_ld, b, g, 0);
         struct attention_rows d_v = rows_of(job, a->d_v, a->kv_ld, b, g, 0);
         d_k.count = d_v.count = a->tokens;
@@ -512,13 +537,13 @@ static void backward_key(const struct job *job, struct backward_room *room, int6
 /* One pass over pairs: a key/value head with its group is an item. */
 static void backward_by_group(const struct ls_ops *ops, const struct job *job)
 {
-    const int64_t groups = job->a->batch * job->a->kv_heads;
+    const int64_t groups = job->a->batch * job->a->kv_heads, chunk = chunk_of(ops, groups);
 #pragma omp parallel num_threads(ops->threads)
     {
         struct ls_arena arena = thread_arena(ops);
         struct backward_room room = backward_room_take(job, &arena, job->blocks);
         kernel_begin(job->kernel);
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, chunk)
         for (int64_t item = 0; item < groups; item++)
             backward_group(job, &room, item / job->a->kv_heads, item % job->a->kv_heads);
         kernel_end(job->kernel);

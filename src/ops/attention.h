@@ -35,7 +35,7 @@ struct attention_rows {
  * prefetcher follows, and asking for many at once stalls; so the driver lists them and sets how
  * many may have been asked for after each pair, and a kernel asks for a few between its products.
  */
-enum { ATTENTION_AHEAD_SPANS = 6 };
+enum { ATTENTION_AHEAD_SPANS = 8 };
 struct attention_ahead {
     struct attention_rows span[ATTENTION_AHEAD_SPANS];
     int64_t spans, row_bytes, element_bytes;

@@ -83,26 +83,46 @@ static void multiply_transposed(int64_t rows, int64_t columns, int64_t depth, co
 
 /* ---- panels ---- */
 
-static void row_widen(enum ls_dtype act, const void *at, int64_t offset, int64_t count, float *out)
+/* Row i widened; zeros past D, and for the whole of a row that is not there. */
+static void row_load(const struct attention_shape *shape, const struct attention_rows *rows,
+                     int64_t i, float *out)
 {
-    if (act == LS_F32) {
-        memcpy(out, (const float *)at + offset, (size_t)count * sizeof *out);
-        return;
+    const int64_t dim = i < rows->count ? shape->dim : 0;
+    if (shape->act == LS_F32) {
+        memcpy(out, (const float *)rows->at + i * rows->ld, (size_t)dim * sizeof *out);
+    } else {
+        const ls_bf16 *from = (const ls_bf16 *)rows->at + i * rows->ld;
+        for (int64_t d = 0; d < dim; d++)
+            out[d] = ls_bf16_to_f32(from[d]);
     }
-    const ls_bf16 *from = (const ls_bf16 *)at + offset;
-    for (int64_t d = 0; d < count; d++)
-        out[d] = ls_bf16_to_f32(from[d]);
+    memset(out + dim, 0, (size_t)(shape->padded - dim) * sizeof *out);
+}
+
+/* a . b over count, a multiple of 16: 16 interleaved chains, added by the tree. */
+static float dot(const float *a, const float *b, int64_t count)
+{
+    enum { CHAINS = 16, VECTORS = CHAINS / LANES };
+    vec sum[VECTORS];
+    float chain[CHAINS];
+    for (int v = 0; v < VECTORS; v++)
+        sum[v] = vec_set(0.0f);
+    for (int64_t d = 0; d < count; d += CHAINS)
+        for (int v = 0; v < VECTORS; v++)
+            sum[v] = vec_fma(vec_load(a + d + v * LANES), vec_load(b + d + v * LANES), sum[v]);
+    for (int v = 0; v < VECTORS; v++)
+        vec_store(chain + v * LANES, sum[v]);
+    for (int n = 1; n < CHAINS; n *= 2)
+        for (int c = 0; c < CHAINS; c += 2 * n)
+            chain[c] += chain[c + n];
+    return chain[0];
 }
 
 /* panel [BLOCK, P] */
 static void pack_rows(const struct attention_shape *shape, const struct attention_rows *rows,
                       float *panel)
 {
-    for (int64_t i = 0; i < BLOCK; i++, panel += shape->padded) {
-        int64_t dim = i < rows->count ? shape->dim : 0;
-        row_widen(shape->act, rows->at, i * rows->ld, dim, panel);
-        memset(panel + dim, 0, (size_t)(shape->padded - dim) * sizeof *panel);
-    }
+    for (int64_t i = 0; i < BLOCK; i++)
+        row_load(shape, rows, i, panel + i * shape->padded);
 }
 
 /* panel [P, BLOCK] */
@@ -113,11 +133,8 @@ static void pack_columns(const struct attention_shape *shape, const struct atten
     enum { GROUP = 16 };
     float group[GROUP][ATTENTION_DIM_MAX];
     for (int64_t first = 0; first < BLOCK; first += GROUP) {
-        for (int64_t i = 0; i < GROUP; i++) {
-            int64_t dim = first + i < rows->count ? shape->dim : 0;
-            row_widen(shape->act, rows->at, (first + i) * rows->ld, dim, group[i]);
-            memset(group[i] + dim, 0, (size_t)(shape->padded - dim) * sizeof(float));
-        }
+        for (int64_t i = 0; i < GROUP; i++)
+            row_load(shape, rows, first + i, group[i]);
         for (int64_t d = 0; d < shape->padded; d++)
             for (int64_t i = 0; i < GROUP; i++)
                 panel[d * BLOCK + first + i] = group[i][d];
@@ -143,12 +160,10 @@ static void pack_query_backward(const struct attention_shape *shape, const struc
         if (i >= q->count)
             continue;
         query->lse[i] = lse[i] * LOG2_E;
-        float o_row[ATTENTION_DIM_MAX], lane[16] = {0};
-        const float *do_row = (const float *)query->do_rows + i * shape->padded;
-        row_widen(shape->act, o->at, i * o->ld, shape->dim, o_row);
-        for (int64_t d = 0; d < shape->dim; d++)
-            lane[d % 16] += o_row[d] * do_row[d];
-        query->delta[i] = ls_tree_sum(lane, 16);
+        float o_row[ATTENTION_DIM_MAX];
+        row_load(shape, o, i, o_row);
+        query->delta[i] =
+            dot(o_row, (const float *)query->do_rows + i * shape->padded, shape->padded);
     }
 }
 
@@ -305,28 +320,6 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
 
 /* ---- one query ---- */
 
-/* a . b over count, a multiple of 16: one chain per lane, lanes by the tree. */
-static float dot(const float *a, const float *b, int64_t count)
-{
-    vec sum = vec_set(0.0f);
-    for (int64_t d = 0; d < count; d += LANES)
-        sum = vec_fma(vec_load(a + d), vec_load(b + d), sum);
-    float lane[LANES];
-    vec_store(lane, sum);
-    for (int n = 1; n < LANES; n *= 2)
-        for (int l = 0; l < LANES; l += 2 * n)
-            lane[l] += lane[l + n];
-    return lane[0];
-}
-
-/* Row i widened, with zeros past D. */
-static void row_pad(const struct attention_shape *shape, const struct attention_rows *rows,
-                    int64_t i, float *row)
-{
-    row_widen(shape->act, rows->at, i * rows->ld, shape->dim, row);
-    memset(row + shape->dim, 0, (size_t)(shape->padded - shape->dim) * sizeof *row);
-}
-
 static void decode(const struct attention_shape *shape, const struct attention_rows *q,
                    const struct attention_rows *k, const struct attention_rows *v,
                    const struct attention_rows *o)
@@ -334,7 +327,7 @@ static void decode(const struct attention_shape *shape, const struct attention_r
     const int64_t padded = shape->padded;
     float query[ATTENTION_DIM_MAX], row[ATTENTION_DIM_MAX], out[ATTENTION_DIM_MAX] = {0};
     float max = -FLT_MAX, sum = 0;
-    row_pad(shape, q, 0, query);
+    row_load(shape, q, 0, query);
     for (int64_t first = 0; first < k->count; first += BLOCK) {
         const int64_t count = ls_min(BLOCK, k->count - first);
         float p[BLOCK], old = max;
@@ -342,7 +335,7 @@ static void decode(const struct attention_shape *shape, const struct attention_r
             p[j] = -FLT_MAX;
             if (j >= count)
                 continue;
-            row_pad(shape, k, first + j, row);
+            row_load(shape, k, first + j, row);
             p[j] = dot(row, query, padded) * (shape->scale * LOG2_E);
             max = p[j] > max ? p[j] : max;
         }
@@ -354,7 +347,7 @@ static void decode(const struct attention_shape *shape, const struct attention_r
         for (int64_t d = 0; d < padded; d++)
             out[d] *= factor[0];
         for (int64_t j = 0; j < count; j++) {
-            row_pad(shape, v, first + j, row);
+            row_load(shape, v, first + j, row);
             for (int64_t d = 0; d < padded; d += LANES)
                 vec_store(out + d, vec_fma(vec_set(p[j]), vec_load(row + d), vec_load(out + d)));
         }
