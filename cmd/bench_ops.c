@@ -243,7 +243,7 @@ static void measure(struct bench *b, const struct row *row)
     qsort(op_s, RUNS, sizeof *op_s, by_value);
     qsort(copy_s, RUNS, sizeof *copy_s, by_value);
     double op = op_s[RUNS / 2], copied = copy_s[RUNS / 2];
-    printf("%-26s %9.3f ms %8.2f GB/s %6.0f%% of copy %6.0f%% best of best\n", row->name, op * 1e3,
+    printf("%-26s %9.3f ms %8.2f GB/s %5.0f%% of copy (best runs %.0f%%)\n", row->name, op * 1e3,
            row->bytes / op * 1e-9, 100 * copied / op, 100 * copy_s[0] / op_s[0]);
     fflush(stdout);
 }

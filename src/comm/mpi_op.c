@@ -13,7 +13,7 @@ static const struct comm_limits limits = {
 static const int64_t part_bytes_max = 1 << 30;
 
 /* Tags of one collective: two phases a lane, and the check. */
-enum { TAGS = 16, TAG_CHECK = TAGS - 1 };
+enum { TAGS = 16, TAG_CHECK = TAGS - 1, PAGE = 4096 };
 
 static void *take(size_t count, size_t bytes, bool *failed)
 {
@@ -248,18 +248,30 @@ static bool calls_agree(const struct mpi_comm *comm, const struct mpi_slot *slot
     return true;
 }
 
+/* For the first sum, for all slots: which of them a later one finds free depends on time. */
+static bool scratch_take(struct mpi_comm *comm)
+{
+    int64_t bytes = (int64_t)comm_plan_scratch_bytes(comm->base.size, &limits);
+    size_t all = (size_t)ls_round_up(bytes * MPI_LANES, PAGE);
+    for (int s = 0; s < MPI_ACTIVE; s++) {
+        struct mpi_slot *slot = &comm->slots[s];
+        if (!slot->scratch)
+            slot->scratch = aligned_alloc(PAGE, all);
+        if (!slot->scratch)
+            return false;
+        for (int l = 0; l < MPI_LANES; l++)
+            slot->lanes[l].scratch = (float *)(slot->scratch + l * bytes);
+    }
+    return true;
+}
+
 static int slot_begin(struct mpi_comm *comm, struct mpi_slot *slot)
 {
     struct mpi_op *op = slot->op;
+    bool sums = op->call.op == COMM_ALL_REDUCE || op->call.op == COMM_REDUCE_SCATTER;
     comm_plan_init(&op->plan, &op->call, comm->base.size, comm->base.rank, &limits);
-    if (!slot->scratch && (op->call.op == COMM_ALL_REDUCE || op->call.op == COMM_REDUCE_SCATTER)) {
-        size_t bytes = comm_plan_scratch_bytes(comm->base.size, &limits);
-        slot->scratch = aligned_alloc(4096, (size_t)ls_round_up((int64_t)bytes * MPI_LANES, 4096));
-        if (!slot->scratch)
-            return MPI_ERR_NO_MEM;
-        for (int l = 0; l < MPI_LANES; l++)
-            slot->lanes[l].scratch = (float *)(slot->scratch + (size_t)l * bytes);
-    }
+    if (sums && !slot->scratch && !scratch_take(comm))
+        return MPI_ERR_NO_MEM;
     return comm->base.check ? checking_begin(comm, slot) : moving_begin(comm, slot);
 }
 

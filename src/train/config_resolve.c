@@ -254,7 +254,8 @@ static int resolve_optim(struct ls_config *config, struct ls_error *error)
     if (optim->schedule == LS_CONFIG_CONSTANT || optim->schedule == LS_CONFIG_INVERSE_SQRT)
         return LS_OK;
     if (optim->decay_steps == 0)
-        optim->decay_steps = config->train.steps;
+        optim->decay_steps =
+            ls_max(config->train.steps, optim->warmup_steps + optim->cooldown_steps);
     if (optim->warmup_steps > optim->decay_steps)
         return REJECT("optim.warmup_steps", "expected at most optim.decay_steps = %lld",
                       (long long)optim->decay_steps);

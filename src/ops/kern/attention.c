@@ -12,7 +12,6 @@ enum {
     /* Vectors of a register tile: TILE_ROWS x TILE_VECTORS sums, enough to hide the latency of an
      * fma, leave registers for operands. */
     TILE_VECTORS = LANES == 16 ? 4 : 2,
-    EXP2_TERMS = 6,
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -52,13 +51,16 @@ INLINE void tile_multiply(int vectors, int64_t depth, const float *a, int64_t a_
 
 /* c [rows, columns] += a b. rows is a multiple of TILE_ROWS, columns of 16. */
 INLINE void multiply_strided(int64_t rows, int64_t columns, int64_t depth, const float *a,
-                             int64_t a_row, int64_t a_column, const float *b, float *c)
+                             int64_t a_row, int64_t a_column, const float *b, float *c,
+                             struct attention_ahead *ahead)
 {
     int64_t n = 0;
     for (; n + TILE_VECTORS * LANES <= columns; n += TILE_VECTORS * LANES)
-        for (int64_t m = 0; m < rows; m += TILE_ROWS)
+        for (int64_t m = 0; m < rows; m += TILE_ROWS) {
             tile_multiply(TILE_VECTORS, depth, a + m * a_row, a_row, a_column, b + n, columns,
                           c + m * columns + n, columns);
+            attention_ahead(ahead, 1);
+        }
     for (; n < columns; n += LANES)
         for (int64_t m = 0; m < rows; m += TILE_ROWS)
             tile_multiply(1, depth, a + m * a_row, a_row, a_column, b + n, columns,
@@ -67,16 +69,16 @@ INLINE void multiply_strided(int64_t rows, int64_t columns, int64_t depth, const
 
 /* a [rows, depth]. */
 static void multiply(int64_t rows, int64_t columns, int64_t depth, const float *a, const float *b,
-                     float *c)
+                     float *c, struct attention_ahead *ahead)
 {
-    multiply_strided(rows, columns, depth, a, depth, 1, b, c);
+    multiply_strided(rows, columns, depth, a, depth, 1, b, c, ahead);
 }
 
 /* a [depth, rows], used as its transpose. */
 static void multiply_transposed(int64_t rows, int64_t columns, int64_t depth, const float *a,
-                                const float *b, float *c)
+                                const float *b, float *c, struct attention_ahead *ahead)
 {
-    multiply_strided(rows, columns, depth, a, 1, rows, b, c);
+    multiply_strided(rows, columns, depth, a, 1, rows, b, c, ahead);
 }
 
 /* ---- panels ---- */
@@ -205,6 +207,15 @@ static void mask_diagonal(float *s)
             s[j * BLOCK + i] = -FLT_MAX;
 }
 
+/* Whether any query of the block needs its sums rescaled. */
+static inline bool any_rescale(const float rescale[BLOCK])
+{
+    int differ = 0;
+    for (int i = 0; i < BLOCK; i++)
+        differ |= rescale[i] != 1.0f;
+    return differ;
+}
+
 /* s [BLOCK, BLOCK] = scores^T; becomes p^T relative to the state's maximum. */
 static void softmax_step(float *s, float scale_log2, const struct attention_state *state,
                          float *rescale)
@@ -218,11 +229,11 @@ static void softmax_step(float *s, float scale_log2, const struct attention_stat
         vec sum = vec_set(0.0f);
         for (int64_t j = 0; j < BLOCK; j++) {
             vec t = vec_fma(vec_load(s + j * BLOCK + i), vec_set(scale_log2), -max);
-            vec p = vec_exp2(t, EXP2_TERMS);
+            vec p = vec_exp2(t);
             vec_store(s + j * BLOCK + i, p);
             sum += p;
         }
-        vec factor = vec_exp2(old - max, EXP2_TERMS);
+        vec factor = vec_exp2(old - max);
         vec_store(rescale + i, factor);
         vec_store(state->max + i, max);
         vec_store(state->sum + i, vec_fma(vec_load(state->sum + i), factor, sum));
@@ -231,19 +242,20 @@ static void softmax_step(float *s, float scale_log2, const struct attention_stat
 
 static void forward_pair(const struct attention_shape *shape, const struct attention_query *query,
                          const struct attention_key *key, bool diagonal,
-                         const struct attention_state *state, void *scratch)
+                         const struct attention_state *state, void *scratch,
+                         struct attention_ahead *ahead)
 {
     float *s = scratch, rescale[BLOCK];
     memset(s, 0, BLOCK * BLOCK * sizeof *s);
-    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s);
+    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s, ahead);
     if (diagonal)
         mask_diagonal(s);
     softmax_step(s, shape->scale * LOG2_E, state, rescale);
-    if (attention_any_rescale(rescale))
+    if (any_rescale(rescale))
         for (int64_t d = 0; d < shape->padded; d++)
             for (int64_t i = 0; i < BLOCK; i++)
                 state->o[d * BLOCK + i] *= rescale[i];
-    multiply_transposed(shape->padded, BLOCK, BLOCK, key->v, s, state->o);
+    multiply_transposed(shape->padded, BLOCK, BLOCK, key->v, s, state->o, ahead);
 }
 
 static void forward_store(const struct attention_shape *shape, const struct attention_state *state,
@@ -266,7 +278,7 @@ static void softmax_backward(float *s, float *dp, float scale_log2,
         for (int64_t i = 0; i < BLOCK; i += LANES) {
             int64_t at = j * BLOCK + i;
             vec t = vec_fma(vec_load(s + at), vec_set(scale_log2), -vec_load(query->lse + i));
-            vec p = vec_exp2(t, EXP2_TERMS);
+            vec p = vec_exp2(t);
             vec_store(s + at, p);
             vec_store(dp + at, p * (vec_load(dp + at) - vec_load(query->delta + i)));
         }
@@ -274,21 +286,21 @@ static void softmax_backward(float *s, float *dp, float scale_log2,
 
 static void backward_pair(const struct attention_shape *shape, const struct attention_query *query,
                           const struct attention_key *key, bool diagonal, float *dk, float *dv,
-                          float *dq, void *scratch)
+                          float *dq, void *scratch, struct attention_ahead *ahead)
 {
     float *s = scratch, *dp = s + BLOCK * BLOCK;
     memset(s, 0, 2 * BLOCK * BLOCK * sizeof *s);
-    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s);
-    multiply(BLOCK, BLOCK, shape->padded, key->v, query->do_columns, dp);
+    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s, ahead);
+    multiply(BLOCK, BLOCK, shape->padded, key->v, query->do_columns, dp, ahead);
     if (diagonal)
         mask_diagonal(s);
     softmax_backward(s, dp, shape->scale * LOG2_E, query);
     if (dk) {
-        multiply(BLOCK, shape->padded, BLOCK, s, query->do_rows, dv);
-        multiply(BLOCK, shape->padded, BLOCK, dp, query->q_rows, dk);
+        multiply(BLOCK, shape->padded, BLOCK, s, query->do_rows, dv, ahead);
+        multiply(BLOCK, shape->padded, BLOCK, dp, query->q_rows, dk, ahead);
     }
     if (dq)
-        multiply_transposed(shape->padded, BLOCK, BLOCK, key->k, dp, dq);
+        multiply_transposed(shape->padded, BLOCK, BLOCK, key->k, dp, dq, ahead);
 }
 
 /* ---- one query ---- */
@@ -335,9 +347,9 @@ static void decode(const struct attention_shape *shape, const struct attention_r
             max = p[j] > max ? p[j] : max;
         }
         for (int64_t j = 0; j < BLOCK; j += LANES)
-            vec_store(p + j, vec_exp2(vec_load(p + j) - vec_set(max), EXP2_TERMS));
+            vec_store(p + j, vec_exp2(vec_load(p + j) - vec_set(max)));
         float factor[LANES];
-        vec_store(factor, vec_exp2(vec_set(old) - vec_set(max), EXP2_TERMS));
+        vec_store(factor, vec_exp2(vec_set(old) - vec_set(max)));
         sum = sum * factor[0] + ls_tree_sum(p, BLOCK);
         for (int64_t d = 0; d < padded; d++)
             out[d] *= factor[0];

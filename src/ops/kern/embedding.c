@@ -10,6 +10,8 @@ static void forward(enum ls_dtype act, int64_t tokens, int64_t channels, const i
     float out[BLOCK];
     for (int64_t row = begin; row < end; row++) {
         const float *word = table + ids[row] * channels;
+        if (row + 1 < end) /* the next row lies where nothing foresees it */
+            block_prefetch(LS_F32, table, ids[row + 1] * channels, channels);
         const float *place = NULL;
         if (position)
             place = position + (first_position + row % tokens) * channels;
