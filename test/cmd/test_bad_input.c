@@ -80,7 +80,7 @@ static void test_configuration(void **state)
     expect(RUN "optim.lr=fast", 2, "optim.lr = fast: expected a number above 0");
     expect(RUN "train.steps=0", 2, "a whole number of at least 1");
     expect(RUN "model.heads=3", 2, "a divisor of model.channels = 64");
-    expect(RUN "optim.warmup_steps=9", 2, "at most optim.decay_steps = 3");
+    expect(RUN "optim.warmup_steps=9 optim.decay_steps=3", 2, "at most optim.decay_steps = 3");
     expect(RUN "data.train=", 2, "data.train");
     write_text("bad.yaml", "model: {preset: gpt2-tiny}\noptim:\n  lr: 1\n  lrr: 2\n");
     expect("train bad.yaml", 2, "bad.yaml:4:3: unknown key optim.lrr; did you mean optim.lr?");
