@@ -7,7 +7,7 @@
 #define AT(field) offsetof(struct ls_config, field)
 #define COUNT(name, part, initial, low, field, help)                                               \
     {                                                                                              \
-        name, LS_CONFIG_INT, LS_CONFIG_##part, initial, low, 0x1p62, false, false, NULL, help,     \
+        name, LS_CONFIG_INT, LS_CONFIG_##part, initial, low, 0x1p60, false, false, NULL, help,     \
             AT(field)                                                                              \
     }
 #define INT(name, part, initial, low, high, field, help)                                           \
@@ -183,7 +183,7 @@ static const struct ls_config_key table[] = {
           "steps of linear warm-up from 0"),
     COUNT("optim.decay_steps", RECIPE, "0", 0, optim.decay_steps,
           "step at which the learning rate has reached its minimum (linear, cosine, wsd); 0 = "
-          "train.steps"),
+          "train.steps, or warmup_steps + cooldown_steps where that is more"),
     REAL("optim.min_ratio", "0.1", 0, 1, optim.min_ratio,
          "the minimum as a share of the peak (linear, cosine, wsd)"),
     COUNT("optim.cooldown_steps", RECIPE, "0", 0, optim.cooldown_steps,
