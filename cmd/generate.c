@@ -28,7 +28,7 @@ int cmd_generate(int argc, char **argv)
     if (!status && args.words < 1)
         status = ls_error_set(&error, LS_ECONFIG, "the run's directory is missing");
     if (!status)
-        status = cmd_args_int(&args, "--tokens", 1, INT64_MAX, &tokens, &error);
+        status = cmd_args_int(&args, "--tokens", 1, 1 << 30, &tokens, &error);
     if (!status)
         status = cmd_args_int(&args, "--top-k", 0, INT64_MAX, &top_k, &error);
     if (!status)
