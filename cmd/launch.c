@@ -1,14 +1,7 @@
 #include "launch.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-
-int launch_cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 static int mpi_run(const struct ls_config *config, launch_body *body, void *user,
                    struct ls_error *error)

@@ -29,15 +29,15 @@ struct ls_philox_key ls_philox_key_of(uint64_t seed, const char *purpose)
     return (struct ls_philox_key){{(uint32_t)hash, (uint32_t)(hash >> 32)}};
 }
 
-/* Normals are made in blocks of this many pairs, in loops without branches that compilers vectorise.
- * They hold only additions, multiplications, divisions, square roots and integer steps, which
- * IEEE 754 fixes to the last bit: so a block's values depend neither on the machine nor on how wide
- * its vectors are. */
+/* Normals are made in blocks of this many pairs, in loops without branches that compilers
+ * vectorise. They hold only additions, multiplications, divisions, square roots and integer steps,
+ * which IEEE 754 fixes to the last bit: so a block's values depend neither on the machine nor on
+ * how wide its vectors are. */
 enum { PAIRS = 16 };
 
 /* The same loops for wider vectors, chosen when the program is loaded. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) \
-    && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WIDER __attribute__((target_clones("default", "avx2", "arch=skylake-avx512")))
 #else
 #define WIDER
@@ -66,7 +66,8 @@ WIDER static void philox_block(struct ls_philox_key key, uint64_t pair, uint32_t
     }
 }
 
-/* y[i] = sqrt(-2 ln u[i]), u in (0, 1]: ln m = 2 atanh((m - 1) / (m + 1)), m in [sqrt 1/2, sqrt 2). */
+/* y[i] = sqrt(-2 ln u[i]), u in (0, 1]: ln m = 2 atanh((m - 1) / (m + 1)), m in [sqrt 1/2, sqrt 2).
+ */
 WIDER static void radius_block(const double u[PAIRS], double y[PAIRS])
 {
     for (int i = 0; i < PAIRS; i++) {
@@ -95,8 +96,8 @@ WIDER static void radius_block(const double u[PAIRS], double y[PAIRS])
     }
 }
 
-/* cosine[i], sine[i] of 2 pi u[i], u in [0, 1): u is folded to x in [-1/8, 1/8] of a turn around the
- * nearest quarter, then Taylor series. */
+/* cosine[i], sine[i] of 2 pi u[i], u in [0, 1): u is folded to x in [-1/8, 1/8] of a turn around
+ * the nearest quarter, then Taylor series. */
 WIDER static void circle_block(const double u[PAIRS], double cosine[PAIRS], double sine[PAIRS])
 {
     for (int i = 0; i < PAIRS; i++) {
