@@ -18,18 +18,18 @@
  * rank and in every transport.
  *
  * Failure: every operation returns LS_OK or LS_ECOMM with a text (LS_EINVAL for arguments that no
- * rank could use, LS_ENOMEM). In debug builds (LS_COMM_CHECK) ranks agree on operation, dtype, count
- * and root before a byte moves, and a mismatch is an error on all of them that names both ranks and
- * call sites; the group remains of use. ls_comm_agree makes a local failure known to all. A thread
- * rank that frees its communicator, returns or fails makes what its peers have pending with it fail
- * with a text that names it. An MPI process that fails alone exits without ls_mpi_finish, with a
- * status that is not 0: the launcher then ends the others.
+ * rank could use, LS_ENOMEM). In debug builds (LS_COMM_CHECK) ranks agree on operation, dtype,
+ * count and root before a byte moves, and a mismatch is an error on all of them that names both
+ * ranks and call sites; the group remains of use. ls_comm_agree makes a local failure known to all.
+ * A thread rank that frees its communicator, returns or fails makes what its peers have pending
+ * with it fail with a text that names it. An MPI process that fails alone exits without
+ * ls_mpi_finish, with a status that is not 0: the launcher then ends the others.
  *
- * Progress: thread ranks read and write each other's buffers; whoever waits does the work, and helper
- * threads (at most one a core, asleep when idle) do it where nobody waits. Over MPI the caller drives
- * what it waits for, and one thread a process, started with the first non-blocking operation, drives
- * the rest; MPI_THREAD_SERIALIZED is asked for. Memory is taken when a communicator is made and with
- * the first sum over MPI, not later.
+ * Progress: thread ranks read and write each other's buffers; whoever waits does the work, and
+ * helper threads (at most one a core, asleep when idle) do it where nobody waits. Over MPI the
+ * caller drives what it waits for, and one thread a process, started with the first non-blocking
+ * operation, drives the rest; MPI_THREAD_SERIALIZED is asked for. Memory is taken when a
+ * communicator is made and with the first sum over MPI, not later.
  */
 #ifndef LOCKSTEP_COMM_H
 #define LOCKSTEP_COMM_H
@@ -83,10 +83,10 @@ int ls_comm_rank(const struct ls_comm *comm);
 int ls_comm_size(const struct ls_comm *comm);
 enum ls_transport ls_comm_transport(const struct ls_comm *comm);
 const char *ls_transport_name(enum ls_transport transport);
-/* Logically collective, with nothing pending. Whether the ranks of the group agree on each operation
- * before a byte moves (see above). A new communicator checks in debug builds (LS_COMM_CHECK); a
- * split inherits. The transports self and thread see every rank's call for nothing and check always;
- * over MPI it costs one small message to each peer. */
+/* Logically collective, with nothing pending. Whether the ranks of the group agree on each
+ * operation before a byte moves (see above). A new communicator checks in debug builds
+ * (LS_COMM_CHECK); a split inherits. The transports self and thread see every rank's call for
+ * nothing and check always; over MPI it costs one small message to each peer. */
 void ls_comm_set_check(struct ls_comm *comm, bool check);
 
 /* ---- operations: all Collective over the group, except send and recv ------------------------- */
@@ -99,7 +99,7 @@ struct ls_comm_stats {
      * b - own + own (n-1), where own is its share of the buffer (b/n: in all 2 b (n-1)/n);
      * reduce_scatter, all_gather and all_to_all b (n-1); broadcast b (n-1) at the root; send b. */
     int64_t sent_bytes;
-    double wait_s;       /* seconds the caller spent inside waits and blocking calls */
+    double wait_s; /* seconds the caller spent inside waits and blocking calls */
     int64_t operations;
 };
 void ls_comm_get_stats(const struct ls_comm *comm, struct ls_comm_stats *stats);
