@@ -106,8 +106,8 @@ struct attention_kernel {
                        const struct attention_rows *out);
     void (*store_columns)(const struct attention_shape *, const float *sum, float factor,
                           const struct attention_rows *out);
-    /* One query against k->count keys. Only the vector kernels have it: it runs at the speed of
-     * memory. */
+    /* One query against k->count keys. Only the vector kernels have it: one query does not fill a
+     * tile. */
     void (*decode)(const struct attention_shape *, const struct attention_rows *q,
                    const struct attention_rows *k, const struct attention_rows *v,
                    const struct attention_rows *o);
