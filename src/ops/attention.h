@@ -24,8 +24,8 @@ struct attention_shape {
     float scale;
 };
 
-/* At most ATTENTION_BLOCK rows of one head: element d of row i at at[i * ld + d], in act. Packing
- * takes rows past count as zero; storing leaves them alone. */
+/* Rows of one head, a block at most where they are packed: element d of row i at at[i * ld + d], in
+ * act. Packing takes rows past count as zero; storing leaves them alone. */
 struct attention_rows {
     void *at;
     int64_t ld, count;
