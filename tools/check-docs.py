@@ -74,7 +74,8 @@ def read_pages(text):
         for name, body in re.findall(r"OPTIONS\((\w+)\) = \{(.*?END)\}", text, re.DOTALL)
     }
     table = text[text.find("pages[] = {"):]
-    pages = re.findall(r'^    \{"([a-z ]+)",.*?\b(\w+_options|none),', table, re.DOTALL | re.MULTILINE)
+    page = r'^    \{"([a-z ]+)",.*?\b(\w+_options|none),'
+    pages = re.findall(page, table, re.DOTALL | re.MULTILINE)
     return {name: lists.get(options, set()) for name, options in pages}
 
 
@@ -190,8 +191,8 @@ BROKEN_TREE = {
                  "[a](doc/configuration.md#configuration) `optim.lr=1` `make all` `ls_good`\n"
                  "`test_good` `cmd/pages.c` `lockstep train --good`\n",
 }
-BROKEN_FINDINGS = ["no gone.md", "no section #gone", "no key optim.gone", "make gone", "no src/gone.c",
-                   "no ls_gone", "no test_gone", "no option --gone", "lockstep gone"]
+BROKEN_FINDINGS = ["no gone.md", "no section #gone", "no key optim.gone", "make gone",
+                   "no src/gone.c", "no ls_gone", "no test_gone", "no option --gone", "lockstep gone"]
 
 
 def self_test():
