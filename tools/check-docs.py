@@ -192,7 +192,8 @@ BROKEN_TREE = {
                  "`test_good` `cmd/pages.c` `lockstep train --good`\n",
 }
 BROKEN_FINDINGS = ["no gone.md", "no section #gone", "no key optim.gone", "make gone",
-                   "no src/gone.c", "no ls_gone", "no test_gone", "no option --gone", "lockstep gone"]
+                   "no src/gone.c", "no ls_gone", "no test_gone", "no option --gone",
+                   "lockstep gone"]
 
 
 def self_test():
