@@ -34,6 +34,10 @@ static inline void gemm_fetch(struct gemm_ahead ahead, int64_t turns, int64_t tu
 
 struct gemm_kernel {
     int64_t block_bytes; /* of a packed block: 32 rows of A or columns of B by one step */
+    /* How it likes its operands: the most bytes of a panel of B to stay in L1, the bytes of packed
+     * A to stay in L2, and how many row panels have to use B from the shared cache, at least, to
+     * keep up with it. */
+    int64_t chunk_bytes, a_bytes, row_panels_min;
     /* What a thread does before its first and after its last product; NULL for nothing. */
     void (*begin)(void);
     void (*end)(void);

@@ -69,6 +69,9 @@ static void tiles_release(void)
 }
 
 const struct gemm_kernel gemm_kernel_amx = {.block_bytes = BF16_BLOCK_BYTES,
+                                            .chunk_bytes = 32 << 10,
+                                            .a_bytes = 12 << 16,
+                                            .row_panels_min = 6,
                                             .begin = tiles_configure,
                                             .end = tiles_release,
                                             .pack = bf16_pack,

@@ -171,6 +171,10 @@ static void product(const unsigned char *a, const unsigned char *b, int64_t step
     }
 }
 
-const struct gemm_kernel gemm_kernel_bf16 = {
-    .block_bytes = BF16_BLOCK_BYTES, .pack = bf16_pack, .product = product};
+const struct gemm_kernel gemm_kernel_bf16 = {.block_bytes = BF16_BLOCK_BYTES,
+                                             .chunk_bytes = 16 << 10,
+                                             .a_bytes = 1 << 20,
+                                             .row_panels_min = 2,
+                                             .pack = bf16_pack,
+                                             .product = product};
 #endif

@@ -14,12 +14,9 @@
 #include <stdatomic.h>
 
 enum {
-    CHUNK_BYTES = 32 << 10,  /* one chunk of a panel of B, in L1 */
-    A_BYTES = 12 << 16,      /* packed rows of A, in L2 */
-    ROW_PANELS_MAX = 16,     /* of those, at most */
-    ROW_PANELS_MIN = 6,      /* where k is so long that this many do not fit, it is cut in runs */
-    RUN_BYTES = 96 << 10,    /* of at most this much of a panel */
-    B_SHARE_BYTES = 4 << 20, /* packed B, per thread */
+    ROW_PANELS_MAX = 16,     /* of A, packed at one time */
+    RUN_BYTES = 96 << 10,    /* of a panel, where k has to be cut in runs */
+    B_SHARE_BYTES = 10 << 20,/* packed B, per thread */
     B_BYTES_MAX = 32 << 20,  /* and in all: it should stay in the shared cache */
     COLUMN_PANELS_MIN = 8,   /* where k is so long that this many do not fit, B is packed by runs */
     STREAM_BYTES = 2 << 20,  /* a C of this size is written past the caches */
@@ -117,7 +114,7 @@ static int64_t even_piece(int64_t limit, int64_t most)
 /* The chunk that starts at `step` of a run: part of a tile, or several whole ones. */
 static struct run chunk_at(const struct plan *plan, struct run run, int64_t step)
 {
-    int64_t tile = plan->tile_steps, most = CHUNK_BYTES / plan->kernel->block_bytes;
+    int64_t tile = plan->tile_steps, most = plan->kernel->chunk_bytes / plan->kernel->block_bytes;
     if (tile <= most)
         return (struct run){step, ls_min(step + most / tile * tile, run.step_end)};
     int64_t tile_end = (step / tile + 1) * tile;
@@ -292,10 +289,11 @@ static void plan_rows(struct plan *plan, int64_t rows)
     int64_t block_bytes = plan->kernel->block_bytes, tile = plan->tile_steps;
     int64_t run_most = RUN_BYTES / block_bytes;
     plan->run_steps = plan->steps;
-    if (A_BYTES / (plan->steps * block_bytes) < ls_min(rows, ROW_PANELS_MIN))
+    if (plan->kernel->a_bytes / (plan->steps * block_bytes) <
+        ls_min(rows, plan->kernel->row_panels_min))
         plan->run_steps = tile <= run_most ? run_most / tile * tile : even_piece(tile, run_most);
-    plan->block_rows =
-        even_piece(rows, ls_min(A_BYTES / (plan->run_steps * block_bytes), ROW_PANELS_MAX));
+    plan->block_rows = even_piece(
+        rows, ls_min(plan->kernel->a_bytes / (plan->run_steps * block_bytes), ROW_PANELS_MAX));
 }
 
 /* Cuts columns: `columns` panels, which `threads` threads pack together, in `workspace` bytes a

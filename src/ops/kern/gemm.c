@@ -13,7 +13,7 @@
 #endif
 
 #if defined(__AVX512F__)
-enum { WIDTH = 16, ROWS = 8 };
+enum { WIDTH = 16, ROWS = 12 };
 #elif defined(__AVX2__)
 enum { WIDTH = 8, ROWS = 4 };
 #else
@@ -37,33 +37,43 @@ static inline vec multiply_add(float a, vec b, vec c)
 #endif
 }
 
+/* Rows [row, row + rows) and two vectors of columns; rows is constant where this is inlined. */
+static inline __attribute__((always_inline)) void rows_product(const float *a, const float *b,
+                                                               int64_t length, const float *from,
+                                                               float *to, int at, int rows)
+{
+    vec low[ROWS], high[ROWS];
+    for (int r = 0; r < rows; r++) {
+        low[r] = from ? *(const vec *)(from + at + r * EDGE) : (vec){0};
+        high[r] = from ? *(const vec *)(from + at + r * EDGE + WIDTH) : (vec){0};
+    }
+    for (int64_t k = 0; k < length; k++) {
+        vec b_low = *(const vec *)(b + k * EDGE), b_high = *(const vec *)(b + k * EDGE + WIDTH);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            low[r] = multiply_add(a[k * EDGE + r], b_low, low[r]);
+            high[r] = multiply_add(a[k * EDGE + r], b_high, high[r]);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        *(vec *)(to + at + r * EDGE) = low[r];
+        *(vec *)(to + at + r * EDGE + WIDTH) = high[r];
+    }
+}
+
 static void product(const unsigned char *a_block, const unsigned char *b_block, int64_t steps,
                     const float *from, float *to, struct gemm_ahead ahead)
 {
-    gemm_fetch(ahead, 1, 0);
     const float *a = (const float *)a_block, *b = (const float *)b_block;
-    for (int column = 0; column < EDGE; column += 2 * WIDTH)
-        for (int row = 0; row < EDGE; row += ROWS) {
-            vec low[ROWS], high[ROWS];
-            int at = row * EDGE + column;
-            for (int r = 0; r < ROWS; r++) {
-                low[r] = from ? *(const vec *)(from + at + r * EDGE) : (vec){0};
-                high[r] = from ? *(const vec *)(from + at + r * EDGE + WIDTH) : (vec){0};
-            }
-            for (int64_t k = 0; k < steps * EDGE; k++) {
-                vec b_low = *(const vec *)(b + k * EDGE + column);
-                vec b_high = *(const vec *)(b + k * EDGE + column + WIDTH);
-#pragma GCC unroll 8
-                for (int r = 0; r < ROWS; r++) {
-                    low[r] = multiply_add(a[k * EDGE + row + r], b_low, low[r]);
-                    high[r] = multiply_add(a[k * EDGE + row + r], b_high, high[r]);
-                }
-            }
-            for (int r = 0; r < ROWS; r++) {
-                *(vec *)(to + at + r * EDGE) = low[r];
-                *(vec *)(to + at + r * EDGE + WIDTH) = high[r];
-            }
-        }
+    gemm_fetch(ahead, 1, 0);
+    for (int column = 0; column < EDGE; column += 2 * WIDTH) {
+        int row = 0;
+        for (; row + ROWS <= EDGE; row += ROWS)
+            rows_product(a + row, b + column, steps * EDGE, from, to, row * EDGE + column, ROWS);
+        if (row < EDGE)
+            rows_product(a + row, b + column, steps * EDGE, from, to, row * EDGE + column,
+                         EDGE % ROWS);
+    }
 }
 
 /* ---- packing -------------------------------------------------------------------------------- */
@@ -74,7 +84,9 @@ static inline void read_line(enum ls_dtype dtype, const void *x, int64_t index, 
 {
     if (count < EDGE)
         memset(line, 0, EDGE * sizeof *line);
-    if (dtype == LS_F32) {
+    if (dtype == LS_F32 && count == EDGE) {
+        memcpy(line, (const float *)x + index, EDGE * sizeof *line);
+    } else if (dtype == LS_F32) {
         memcpy(line, (const float *)x + index, (size_t)count * sizeof *line);
     } else if (count == EDGE) {
         const ls_bf16 *from = (const ls_bf16 *)x + index;
@@ -228,6 +240,11 @@ static void write(const struct ls_gemm *gemm, int64_t row, int64_t column, const
 /* gemm_kernel_avx2 and so on. */
 #define NAME_(stem, isa) stem##isa
 #define NAME(stem, isa)  NAME_(stem, isa)
-const struct gemm_kernel NAME(gemm_kernel_, LS_KERNEL_ISA) = {
-    .block_bytes = EDGE * EDGE * sizeof(float), .pack = pack, .product = product};
+const struct gemm_kernel NAME(gemm_kernel_,
+                              LS_KERNEL_ISA) = {.block_bytes = EDGE * EDGE * sizeof(float),
+                                                .chunk_bytes = 16 << 10,
+                                                .a_bytes = 1 << 20,
+                                                .row_panels_min = 6,
+                                                .pack = pack,
+                                                .product = product};
 const struct gemm_finish NAME(gemm_finish_, LS_KERNEL_ISA) = {.merge = merge, .write = write};
