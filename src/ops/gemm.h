@@ -34,10 +34,7 @@ static inline void gemm_fetch(struct gemm_ahead ahead, int64_t turns, int64_t tu
 
 struct gemm_kernel {
     int64_t block_bytes; /* of a packed block: 32 rows of A or columns of B by one step */
-    /* How it likes its operands: the most bytes of a panel of B to stay in L1, the bytes of packed
-     * A to stay in L2, and how many row panels have to use B from the shared cache, at least, to
-     * keep up with it. */
-    int64_t chunk_bytes, a_bytes, row_panels_min;
+    int64_t chunk_bytes; /* of a panel of B, at most, so that it stays in L1 */
     /* What a thread does before its first and after its last product; NULL for nothing. */
     void (*begin)(void);
     void (*end)(void);
@@ -46,8 +43,8 @@ struct gemm_kernel {
     void (*pack)(struct gemm_form form, const void *x, int64_t ld, int64_t edge, int64_t k,
                  unsigned char *block);
     /* to [32, 32] = (from, or zero where it is NULL) + the product of `steps` packed blocks each,
-     * k ascending, one chain an element. to may be from. */
-    void (*product)(const unsigned char *a, const unsigned char *b, int64_t steps,
+     * k ascending, one chain an element. Only the first `rows` rows are wanted. to may be from. */
+    void (*product)(const unsigned char *a, const unsigned char *b, int64_t rows, int64_t steps,
                     const float *from, float *to, struct gemm_ahead ahead);
 };
 

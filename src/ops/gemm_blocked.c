@@ -14,13 +14,15 @@
 #include <stdatomic.h>
 
 enum {
-    ROW_PANELS_MAX = 16,     /* of A, packed at one time */
-    RUN_BYTES = 96 << 10,    /* of a panel, where k has to be cut in runs */
-    B_SHARE_BYTES = 10 << 20,/* packed B, per thread */
-    B_BYTES_MAX = 32 << 20,  /* and in all: it should stay in the shared cache */
-    COLUMN_PANELS_MIN = 8,   /* where k is so long that this many do not fit, B is packed by runs */
-    STREAM_BYTES = 2 << 20,  /* a C of this size is written past the caches */
-    SPLIT_ROW_PANELS = 8,    /* rows are split over threads where each gets this many panels */
+    A_BYTES = 12 << 16,       /* packed rows of A, in L2 */
+    ROW_PANELS_MAX = 16,      /* of those, at most */
+    ROW_PANELS_MIN = 6,       /* where k is so long that this many do not fit, it is cut in runs */
+    RUN_BYTES = 96 << 10,     /* of at most this much of a panel */
+    B_SHARE_BYTES = 10 << 20, /* packed B, per thread */
+    B_BYTES_MAX = 32 << 20,   /* and in all: it should stay in the shared cache */
+    COLUMN_PANELS_MIN = 8,  /* where k is so long that this many do not fit, B is packed by runs */
+    STREAM_BYTES = 2 << 20, /* a C of this size is written past the caches */
+    SPLIT_ROW_PANELS = 8,   /* rows are split over threads where each gets this many panels */
 };
 
 /* One product, as it is cut. Panels are groups of 32 rows or columns; steps are 32 of k. */
@@ -138,7 +140,8 @@ static void block_steps(const struct plan *plan, const struct block *block, stru
     float *top = block->tree + gemm_waiting(tile) * GEMM_BLOCK_FLOATS;
     int merges = gemm_merges(tile, plan->gemm->tiles);
     bool ends = tile == plan->gemm->tiles - 1;
-    plan->kernel->product(a, b, steps.step_end - steps.step, first ? NULL : block->chain,
+    int64_t rows = ls_min(GEMM_EDGE, plan->gemm->m - block->row_panel * GEMM_EDGE);
+    plan->kernel->product(a, b, rows, steps.step_end - steps.step, first ? NULL : block->chain,
                           last && merges == 0 && !ends ? top : block->chain, ahead);
     if (last && ends)
         plan->finish->write(plan->gemm, block->row_panel * GEMM_EDGE,
@@ -289,11 +292,10 @@ static void plan_rows(struct plan *plan, int64_t rows)
     int64_t block_bytes = plan->kernel->block_bytes, tile = plan->tile_steps;
     int64_t run_most = RUN_BYTES / block_bytes;
     plan->run_steps = plan->steps;
-    if (plan->kernel->a_bytes / (plan->steps * block_bytes) <
-        ls_min(rows, plan->kernel->row_panels_min))
+    if (A_BYTES / (plan->steps * block_bytes) < ls_min(rows, ROW_PANELS_MIN))
         plan->run_steps = tile <= run_most ? run_most / tile * tile : even_piece(tile, run_most);
-    plan->block_rows = even_piece(
-        rows, ls_min(plan->kernel->a_bytes / (plan->run_steps * block_bytes), ROW_PANELS_MAX));
+    plan->block_rows =
+        even_piece(rows, ls_min(A_BYTES / (plan->run_steps * block_bytes), ROW_PANELS_MAX));
 }
 
 /* Cuts columns: `columns` panels, which `threads` threads pack together, in `workspace` bytes a
