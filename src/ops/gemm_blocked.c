@@ -14,12 +14,13 @@
 #include <stdatomic.h>
 
 enum {
-    A_BYTES = 12 << 16,       /* packed rows of A, in L2 */
-    ROW_PANELS_MAX = 16,      /* of those, at most */
-    ROW_PANELS_MIN = 6,       /* where k is so long that this many do not fit, it is cut in runs */
-    RUN_BYTES = 96 << 10,     /* of at most this much of a panel */
-    B_SHARE_BYTES = 10 << 20, /* packed B, per thread */
-    B_BYTES_MAX = 32 << 20,   /* and in all: it should stay in the shared cache */
+    A_BYTES = 12 << 16,        /* packed rows of A, in L2 */
+    ROW_PANELS_MAX = 16,       /* of those, at most */
+    ROW_PANELS_MIN = 6,        /* where k is so long that this many do not fit, it is cut in runs */
+    RUN_BYTES = 96 << 10,      /* of at most this much of a panel */
+    B_SHARE_BYTES = 10 << 20,  /* packed B, per thread */
+    B_BYTES_MAX = 32 << 20,    /* and in all: it should stay in the shared cache */
+    B_PASSING_BYTES = 1 << 19, /* packed B where every panel is used at once and once, in L2 */
     COLUMN_PANELS_MIN = 8,  /* where k is so long that this many do not fit, B is packed by runs */
     STREAM_BYTES = 2 << 20, /* a C of this size is written past the caches */
     SPLIT_ROW_PANELS = 8,   /* rows are split over threads where each gets this many panels */
@@ -298,15 +299,19 @@ static void plan_rows(struct plan *plan, int64_t rows)
         even_piece(rows, ls_min(A_BYTES / (plan->run_steps * block_bytes), ROW_PANELS_MAX));
 }
 
-/* Cuts columns: `columns` panels, which `threads` threads pack together, in `workspace` bytes a
- * thread. Sums rest for as many column panels as runs of k interrupt. */
-static void plan_columns(struct plan *plan, int64_t columns, int threads, int64_t workspace)
+/* Cuts columns: `columns` panels, which `threads` threads with `rows` row panels each pack
+ * together, in `workspace` bytes a thread. Sums rest for as many column panels as runs of k
+ * interrupt. */
+static void plan_columns(struct plan *plan, int64_t rows, int64_t columns, int threads,
+                         int64_t workspace)
 {
     int64_t block_bytes = plan->kernel->block_bytes;
     int64_t b_limit = ls_min((int64_t)threads * B_SHARE_BYTES, B_BYTES_MAX);
     plan->b_steps = plan->steps;
     if (b_limit / (plan->steps * block_bytes) < ls_min(columns, COLUMN_PANELS_MIN))
         plan->b_steps = plan->run_steps;
+    if (threads == 1 && rows <= plan->block_rows && plan->run_steps == plan->steps)
+        b_limit = B_PASSING_BYTES;
     bool trees_rest = plan->run_steps < plan->steps;
     bool chains_rest = plan->run_steps % plan->tile_steps != 0;
     int64_t panel_bytes = plan->block_rows * GEMM_BLOCK_FLOATS * (int64_t)sizeof(float);
@@ -364,9 +369,10 @@ void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
     int threads = (int)ls_min(ops->threads, ls_max(plan.row_panels, plan.column_panels));
     bool by_columns = plan.row_panels < (int64_t)threads * SPLIT_ROW_PANELS &&
                       plan.column_panels > plan.row_panels;
-    plan_rows(&plan, by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, threads));
-    plan_columns(&plan, by_columns ? ls_ceil_div(plan.column_panels, threads) : plan.column_panels,
-                 by_columns ? 1 : threads, (int64_t)ops->workspace_bytes);
+    int64_t rows = by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, threads);
+    int64_t columns = by_columns ? ls_ceil_div(plan.column_panels, threads) : plan.column_panels;
+    plan_rows(&plan, rows);
+    plan_columns(&plan, rows, columns, by_columns ? 1 : threads, (int64_t)ops->workspace_bytes);
     size_t shared = by_columns ? 0 : b_bytes(&plan);
     size_t share =
         ((size_t)threads * ops->workspace_bytes - shared) / (size_t)threads & ~(size_t)63;
@@ -386,7 +392,7 @@ void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
                                 .b = by_columns ? own + b_at : ops->workspace,
                                 .chain = (float *)(own + chain_at),
                                 .tree = (float *)(own + tree_at)};
-        int64_t rows = by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, team);
+        int64_t most_rows = by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, team);
         if (by_columns) {
             worker.column = plan.column_panels * thread / team;
             worker.column_end = plan.column_panels * (thread + 1) / team;
@@ -396,7 +402,7 @@ void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
         }
         if (plan.kernel->begin)
             plan.kernel->begin();
-        work(&worker, ls_ceil_div(rows, plan.block_rows));
+        work(&worker, ls_ceil_div(most_rows, plan.block_rows));
         if (plan.kernel->end)
             plan.kernel->end();
         /* Streamed stores are seen by no one else before a fence. */
