@@ -43,7 +43,8 @@ struct gemm_kernel {
     void (*pack)(struct gemm_form form, const void *x, int64_t ld, int64_t edge, int64_t k,
                  unsigned char *block);
     /* to [32, 32] = (from, or zero where it is NULL) + the product of `steps` packed blocks each,
-     * k ascending, one chain an element. Only the first `rows` rows are wanted. to may be from. */
+     * one chain an element, steps ascending; inside a step the order is the kernel's own and fixed.
+     * Only the first `rows` rows are wanted. to may be from. */
     void (*product)(const unsigned char *a, const unsigned char *b, int64_t rows, int64_t steps,
                     const float *from, float *to, struct gemm_ahead ahead);
 };

@@ -1,8 +1,9 @@
 /* The bf16 matrix product on AMX tiles.
  *
  * Why ours: the order in which one element is summed has to be ours to fix, and the library's
- * changes with m and with the number of threads. Here it is one chain, 32 of k a step, by
- * TDPBF16PS, which adds pairs in ascending order (Intel 64 and IA-32 manual, volume 2).
+ * changes with m and with the number of threads. Here it is one chain of steps, ascending; the
+ * order of the 32 products inside a step is that of one TDPBF16PS (Intel 64 and IA-32 manual,
+ * volume 2).
  */
 /* cflags: -mavx512f -mamx-tile -mamx-bf16 -O3 */
 #include "ops/gemm_bf16.h"

@@ -307,15 +307,15 @@ static void test_bad_arguments_are_named(void **state)
 
 /* GPT-2 124M's shapes and a small model's, with few rows where rows are tokens. */
 static const struct ls_gemm shapes[] = {
-    {.m = 130, .n = 2304, .sections = 1, .k = {768}, .tiles = 1, .b_transposed = true},
-    {.m = 130, .n = 768, .sections = 1, .k = {768}, .tiles = 4, .b_transposed = true},
-    {.m = 130, .n = 768, .sections = 1, .k = {3072}, .tiles = 4, .b_transposed = true},
-    {.m = 130, .n = 768, .sections = 3, .k = {768, 768, 768}, .tiles = 4},
-    {.m = 130, .n = 768, .sections = 2, .k = {512, 512}, .tiles = 8},
-    {.m = 130, .n = 1536, .sections = 1, .k = {384}, .tiles = 1},
-    {.m = 300, .n = 200, .sections = 1, .k = {4096}, .tiles = 4, .a_transposed = true},
-    {.m = 130, .n = 200, .sections = 1, .k = {12576}, .tiles = 4},
-    {.m = 700, .n = 200, .sections = 1, .k = {1024}, .tiles = 1, .a_transposed = true},
+    {.m = 70, .n = 2304, .sections = 1, .k = {768}, .tiles = 1, .b_transposed = true},
+    {.m = 70, .n = 768, .sections = 1, .k = {768}, .tiles = 4, .b_transposed = true},
+    {.m = 70, .n = 768, .sections = 1, .k = {3072}, .tiles = 4, .b_transposed = true},
+    {.m = 70, .n = 768, .sections = 3, .k = {768, 768, 768}, .tiles = 4},
+    {.m = 70, .n = 768, .sections = 2, .k = {512, 512}, .tiles = 8},
+    {.m = 70, .n = 1536, .sections = 1, .k = {384}, .tiles = 1},
+    {.m = 100, .n = 200, .sections = 1, .k = {4096}, .tiles = 4, .a_transposed = true},
+    {.m = 70, .n = 100, .sections = 1, .k = {12576}, .tiles = 4},
+    {.m = 200, .n = 200, .sections = 1, .k = {1024}, .tiles = 1, .a_transposed = true},
     {.m = 64, .n = 96, .sections = 1, .k = {3072}, .tiles = 3, .b_transposed = true},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
