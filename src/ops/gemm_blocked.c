@@ -24,6 +24,8 @@ enum {
     COLUMN_PANELS_MIN = 8,  /* where k is so long that this many do not fit, B is packed by runs */
     STREAM_BYTES = 2 << 20, /* a C of this size is written past the caches */
     SPLIT_ROW_PANELS = 8,   /* rows are split over threads where each gets this many panels */
+    PIECE_PANELS = 8,       /* of B, packed by one thread at one time */
+    THREAD_BLOCKS = 64,     /* products of 32 x 32 x 32 that are worth a thread */
 };
 
 /* One product, as it is cut. Panels are groups of 32 rows or columns; steps are 32 of k. */
@@ -44,12 +46,18 @@ struct plan {
     bool stream;           /* C is written past the caches */
 };
 
+/* What threads that share packed B share besides. Work is handed out in pieces, so that a thread
+ * that the system holds up does not hold up the others. */
+struct team {
+    _Atomic int64_t next_columns, next_rows; /* the next piece to pack; the next row block */
+};
+
 /* What one thread works on. `threads` threads share packed B; this one is number `index`. */
 struct worker {
     const struct plan *plan;
+    struct team *team;
     int threads, index;
-    int64_t row, row_end;       /* panels of this thread */
-    int64_t column, column_end; /* panels of all that share B */
+    int64_t column, column_end; /* panels, of all that share B */
     unsigned char *a, *b;       /* packed */
     float *chain;               /* [chains, block_rows] blocks: sums of unfinished tiles */
     float *tree;                /* [trees, block_rows, levels] blocks: subtrees that wait */
@@ -201,17 +209,24 @@ static void wait_for_all(const struct worker *worker)
     }
 }
 
-/* Packs this thread's part of columns [column, column_end); all is there on return. */
+/* Packs columns [column, column_end), all threads together; all is there on return. */
 static void pack_b_together(const struct worker *worker, int64_t column, int64_t column_end,
                             struct run run)
 {
     wait_for_all(worker);
-    int64_t count = column_end - column;
-    int64_t from = count * worker->index / worker->threads;
-    int64_t to = count * (worker->index + 1) / worker->threads;
-    pack_panels(worker->plan, true, column + from, column + to, run,
-                worker->b + from * run_bytes(worker->plan, run));
+    if (worker->index == 0)
+        atomic_store(&worker->team->next_rows, 0);
+    for (;;) {
+        int64_t piece = atomic_fetch_add(&worker->team->next_columns, 1);
+        int64_t from = column + piece * PIECE_PANELS;
+        if (from >= column_end)
+            break;
+        pack_panels(worker->plan, true, from, ls_min(from + PIECE_PANELS, column_end), run,
+                    worker->b + (from - column) * run_bytes(worker->plan, run));
+    }
     wait_for_all(worker);
+    if (worker->index == 0)
+        atomic_store(&worker->team->next_columns, 0);
 }
 
 /* A in the order in which panel_product reads it: chunk by chunk, in a chunk row by row. */
@@ -246,20 +261,25 @@ static void block_product(const struct worker *worker, int64_t row, int64_t row_
     }
 }
 
-/* Every thread makes the same number of turns, also where it has fewer rows, because B is packed
- * together. */
-static void work(const struct worker *worker, int64_t turns)
+/* Row blocks go to whom is free; but where B is packed by runs, which all threads do together, each
+ * has its own and all make the same number of turns. */
+static void work(const struct worker *worker)
 {
     const struct plan *plan = worker->plan;
-    int64_t packed_row = -1;
+    bool b_by_runs = plan->b_steps < plan->steps;
+    int64_t blocks = ls_ceil_div(plan->row_panels, plan->block_rows), packed_row = -1;
     for (int64_t column = worker->column; column < worker->column_end;
          column += plan->block_columns) {
         int64_t column_end = ls_min(column + plan->block_columns, worker->column_end);
-        if (plan->b_steps == plan->steps)
+        if (!b_by_runs)
             pack_b_together(worker, column, column_end, (struct run){0, plan->steps});
-        for (int64_t turn = 0; turn < turns; turn++) {
-            int64_t row = ls_min(worker->row + turn * plan->block_rows, worker->row_end);
-            int64_t row_end = ls_min(row + plan->block_rows, worker->row_end);
+        for (int64_t turn = 0;; turn++) {
+            int64_t block = b_by_runs ? turn * worker->threads + worker->index
+                                      : atomic_fetch_add(&worker->team->next_rows, 1);
+            if ((b_by_runs ? turn * worker->threads : block) >= blocks)
+                break;
+            int64_t row = ls_min(block * plan->block_rows, plan->row_panels);
+            int64_t row_end = ls_min(row + plan->block_rows, plan->row_panels);
             bool a_is_packed = plan->run_steps == plan->steps && packed_row == row;
             block_product(worker, row, row_end, column, column_end, a_is_packed);
             packed_row = row;
@@ -366,7 +386,8 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
 void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
 {
     struct plan plan = plan_of(ops, gemm);
-    int threads = (int)ls_min(ops->threads, ls_max(plan.row_panels, plan.column_panels));
+    int64_t blocks = plan.row_panels * plan.column_panels * plan.steps;
+    int threads = (int)ls_min(ops->threads, ls_ceil_div(blocks, THREAD_BLOCKS));
     bool by_columns = plan.row_panels < (int64_t)threads * SPLIT_ROW_PANELS &&
                       plan.column_panels > plan.row_panels;
     int64_t rows = by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, threads);
@@ -379,30 +400,28 @@ void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
     size_t chain_at = a_bytes(&plan), tree_at = chain_at + chain_bytes(&plan);
     size_t b_at = tree_at + tree_bytes(&plan);
     LS_ASSERT(b_at + (by_columns ? b_bytes(&plan) : 0) <= share);
+    struct team shared_team = {0};
 #pragma omp parallel num_threads(threads)
     {
         int thread = omp_get_thread_num(), team = omp_get_num_threads();
+        struct team own_team = {0};
         unsigned char *own = ops->workspace + shared + (size_t)thread * share;
         struct worker worker = {.plan = &plan,
+                                .team = by_columns ? &own_team : &shared_team,
                                 .threads = by_columns ? 1 : team,
                                 .index = by_columns ? 0 : thread,
-                                .row_end = plan.row_panels,
                                 .column_end = plan.column_panels,
                                 .a = own,
                                 .b = by_columns ? own + b_at : ops->workspace,
                                 .chain = (float *)(own + chain_at),
                                 .tree = (float *)(own + tree_at)};
-        int64_t most_rows = by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, team);
         if (by_columns) {
             worker.column = plan.column_panels * thread / team;
             worker.column_end = plan.column_panels * (thread + 1) / team;
-        } else {
-            worker.row = plan.row_panels * thread / team;
-            worker.row_end = plan.row_panels * (thread + 1) / team;
         }
         if (plan.kernel->begin)
             plan.kernel->begin();
-        work(&worker, ls_ceil_div(most_rows, plan.block_rows));
+        work(&worker);
         if (plan.kernel->end)
             plan.kernel->end();
         /* Streamed stores are seen by no one else before a fence. */
