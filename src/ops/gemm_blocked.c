@@ -22,6 +22,7 @@ enum {
     B_BYTES_MAX = 32 << 20,    /* and in all: it should stay in the shared cache */
     B_PASSING_BYTES = 1 << 19, /* packed B where every panel is used at once and once, in L2 */
     COLUMN_PANELS_MIN = 8,  /* where k is so long that this many do not fit, B is packed by runs */
+    COLUMN_PANELS_RUN = 32, /* as many runs as fit with this many */
     STREAM_BYTES = 2 << 20, /* a C of this size is written past the caches */
     SPLIT_ROW_PANELS = 8,   /* rows are split over threads where each gets this many panels */
     PIECE_PANELS = 8,       /* of B, packed by one thread at one time */
@@ -41,7 +42,7 @@ struct plan {
     int64_t block_rows;    /* panels of A packed at one time by a thread */
     int64_t block_columns; /* panels of B packed at one time */
     int64_t run_steps;     /* steps of A packed at one time */
-    int64_t b_steps;       /* steps of B packed at one time: all, or a run */
+    int64_t b_steps;       /* steps of B packed at one time: all, or some runs */
     int64_t chains, trees; /* column panels whose chains, and whose waiting subtrees, rest */
     bool stream;           /* C is written past the caches */
 };
@@ -246,18 +247,19 @@ static void block_product(const struct worker *worker, int64_t row, int64_t row_
                           int64_t column_end, bool a_is_packed)
 {
     const struct plan *plan = worker->plan;
-    bool b_by_runs = plan->b_steps < plan->steps;
+    int64_t block_bytes = plan->kernel->block_bytes;
+    struct run packed = {0, plan->steps}; /* of B */
     for (int64_t step = 0; step < plan->steps; step += plan->run_steps) {
         struct run run = {step, ls_min(step + plan->run_steps, plan->steps)};
-        int64_t b_bytes =
-            b_by_runs ? run_bytes(plan, run) : plan->steps * plan->kernel->block_bytes;
-        const unsigned char *b = worker->b + (b_by_runs ? 0 : step * plan->kernel->block_bytes);
-        if (b_by_runs)
-            pack_b_together(worker, column, column_end, run);
+        if (plan->b_steps < plan->steps && step % plan->b_steps == 0) {
+            packed = (struct run){step, ls_min(step + plan->b_steps, plan->steps)};
+            pack_b_together(worker, column, column_end, packed);
+        }
         if (!a_is_packed)
             pack_a_rows(worker, row, row_end, run);
-        for (int64_t j = column; j < column_end; j++)
-            panel_product(worker, row, row_end, j, j - column, run, b + (j - column) * b_bytes);
+        const unsigned char *b = worker->b + (step - packed.step) * block_bytes;
+        for (int64_t j = column; j < column_end; j++, b += run_bytes(plan, packed))
+            panel_product(worker, row, row_end, j, j - column, run, b);
     }
 }
 
@@ -328,8 +330,10 @@ static void plan_columns(struct plan *plan, int64_t rows, int64_t columns, int t
     int64_t block_bytes = plan->kernel->block_bytes;
     int64_t b_limit = ls_min((int64_t)threads * B_SHARE_BYTES, B_BYTES_MAX);
     plan->b_steps = plan->steps;
-    if (b_limit / (plan->steps * block_bytes) < ls_min(columns, COLUMN_PANELS_MIN))
-        plan->b_steps = plan->run_steps;
+    if (b_limit / (plan->steps * block_bytes) < ls_min(columns, COLUMN_PANELS_MIN)) {
+        int64_t run_bytes = ls_min(columns, COLUMN_PANELS_RUN) * plan->run_steps * block_bytes;
+        plan->b_steps = plan->run_steps * ls_max(1, b_limit / run_bytes);
+    }
     if (threads == 1 && rows <= plan->block_rows && plan->run_steps == plan->steps)
         b_limit = B_PASSING_BYTES;
     bool trees_rest = plan->run_steps < plan->steps;
