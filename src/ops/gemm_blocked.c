@@ -43,7 +43,8 @@ struct plan {
     int64_t block_columns; /* panels of B packed at one time */
     int64_t run_steps;     /* steps of A packed at one time */
     int64_t b_steps;       /* steps of B packed at one time: all, or some runs */
-    int64_t chains, trees; /* column panels whose chains, and whose waiting subtrees, rest */
+    int64_t slots;         /* row blocks of a thread that take turns at each run of B */
+    int64_t chains, trees; /* panels of columns whose chains, and whose waiting subtrees, rest */
     bool stream;           /* C is written past the caches */
 };
 
@@ -112,6 +113,12 @@ static void pack_panels(const struct plan *plan, bool is_b, int64_t panel, int64
         plan->kernel->pack(form, x + index * size, ld, ls_min(GEMM_EDGE, edge - first), k,
                            to + (at * steps + step) * plan->kernel->block_bytes);
     }
+}
+
+/* How often threads take a row block each, until none is left. */
+static int64_t turns_of(const struct plan *plan, int64_t threads)
+{
+    return ls_ceil_div(ls_ceil_div(plan->row_panels, plan->block_rows), threads);
 }
 
 /* ---- the loops ------------------------------------------------------------------------------- */
@@ -242,50 +249,68 @@ static void pack_a_rows(const struct worker *worker, int64_t row, int64_t row_en
     }
 }
 
-/* Rows [row, row_end) and columns [column, column_end) of C, all of k. */
-static void block_product(const struct worker *worker, int64_t row, int64_t row_end, int64_t column,
-                          int64_t column_end, bool a_is_packed)
+/* Row block `block` and columns [column, column_end) of C, as far as B is packed. `slot` says where
+ * the block's sums rest. */
+static void block_product(const struct worker *worker, int64_t block, int64_t slot, int64_t column,
+                          int64_t column_end, struct run packed, bool a_is_packed)
 {
     const struct plan *plan = worker->plan;
-    int64_t block_bytes = plan->kernel->block_bytes;
-    struct run packed = {0, plan->steps}; /* of B */
-    for (int64_t step = 0; step < plan->steps; step += plan->run_steps) {
-        struct run run = {step, ls_min(step + plan->run_steps, plan->steps)};
-        if (plan->b_steps < plan->steps && step % plan->b_steps == 0) {
-            packed = (struct run){step, ls_min(step + plan->b_steps, plan->steps)};
-            pack_b_together(worker, column, column_end, packed);
-        }
+    int64_t row = ls_min(block * plan->block_rows, plan->row_panels);
+    int64_t row_end = ls_min(row + plan->block_rows, plan->row_panels);
+    for (int64_t step = packed.step; step < packed.step_end; step += plan->run_steps) {
+        struct run run = {step, ls_min(step + plan->run_steps, packed.step_end)};
+        const unsigned char *b = worker->b + (step - packed.step) * plan->kernel->block_bytes;
         if (!a_is_packed)
             pack_a_rows(worker, row, row_end, run);
-        const unsigned char *b = worker->b + (step - packed.step) * block_bytes;
         for (int64_t j = column; j < column_end; j++, b += run_bytes(plan, packed))
-            panel_product(worker, row, row_end, j, j - column, run, b);
+            panel_product(worker, row, row_end, j, slot * plan->block_columns + j - column, run, b);
     }
 }
 
-/* Row blocks go to whom is free; but where B is packed by runs, which all threads do together, each
- * has its own and all make the same number of turns. */
+/* All of k was packed: row blocks go to whom is free. */
+static void work_on_all(const struct worker *worker, int64_t column, int64_t column_end,
+                        int64_t *packed_block)
+{
+    const struct plan *plan = worker->plan;
+    struct run all = {0, plan->steps};
+    pack_b_together(worker, column, column_end, all);
+    for (;;) {
+        int64_t block = atomic_fetch_add(&worker->team->next_rows, 1);
+        if (block >= ls_ceil_div(plan->row_panels, plan->block_rows))
+            break;
+        bool a_is_packed = plan->run_steps == plan->steps && *packed_block == block;
+        block_product(worker, block, 0, column, column_end, all, a_is_packed);
+        *packed_block = block;
+    }
+}
+
+/* B is packed by runs, which all threads do together: each thread has its own row blocks and all
+ * make the same number of turns, `slots` of them for each run. */
+static void work_by_runs(const struct worker *worker, int64_t column, int64_t column_end)
+{
+    const struct plan *plan = worker->plan;
+    int64_t turns = turns_of(plan, worker->threads);
+    for (int64_t turn = 0; turn < turns; turn += plan->slots)
+        for (int64_t step = 0; step < plan->steps; step += plan->b_steps) {
+            struct run packed = {step, ls_min(step + plan->b_steps, plan->steps)};
+            pack_b_together(worker, column, column_end, packed);
+            for (int64_t slot = 0; slot < plan->slots; slot++)
+                block_product(worker, (turn + slot) * worker->threads + worker->index, slot, column,
+                              column_end, packed, false);
+        }
+}
+
 static void work(const struct worker *worker)
 {
     const struct plan *plan = worker->plan;
-    bool b_by_runs = plan->b_steps < plan->steps;
-    int64_t blocks = ls_ceil_div(plan->row_panels, plan->block_rows), packed_row = -1;
+    int64_t packed_block = -1;
     for (int64_t column = worker->column; column < worker->column_end;
          column += plan->block_columns) {
         int64_t column_end = ls_min(column + plan->block_columns, worker->column_end);
-        if (!b_by_runs)
-            pack_b_together(worker, column, column_end, (struct run){0, plan->steps});
-        for (int64_t turn = 0;; turn++) {
-            int64_t block = b_by_runs ? turn * worker->threads + worker->index
-                                      : atomic_fetch_add(&worker->team->next_rows, 1);
-            if ((b_by_runs ? turn * worker->threads : block) >= blocks)
-                break;
-            int64_t row = ls_min(block * plan->block_rows, plan->row_panels);
-            int64_t row_end = ls_min(row + plan->block_rows, plan->row_panels);
-            bool a_is_packed = plan->run_steps == plan->steps && packed_row == row;
-            block_product(worker, row, row_end, column, column_end, a_is_packed);
-            packed_row = row;
-        }
+        if (plan->b_steps < plan->steps)
+            work_by_runs(worker, column, column_end);
+        else
+            work_on_all(worker, column, column_end, &packed_block);
     }
 }
 
@@ -344,8 +369,14 @@ static void plan_columns(struct plan *plan, int64_t rows, int64_t columns, int t
     int64_t each = resting + ls_ceil_div(plan->b_steps * block_bytes, threads);
     plan->block_columns = even_piece(
         columns, ls_min(b_limit / (plan->b_steps * block_bytes), (workspace - fixed) / each));
-    plan->chains = chains_rest ? plan->block_columns : 1;
-    plan->trees = trees_rest ? plan->block_columns : 1;
+    plan->slots = 1;
+    if (plan->b_steps < plan->steps) {
+        int64_t turns = turns_of(plan, threads);
+        int64_t left = workspace - fixed - plan->block_columns * (each - resting);
+        plan->slots = even_piece(turns, left / (plan->block_columns * ls_max(1, resting)));
+    }
+    plan->chains = chains_rest ? plan->slots * plan->block_columns : 1;
+    plan->trees = trees_rest ? plan->slots * plan->block_columns : 1;
 }
 
 /* The most subtrees that wait at one time. */
