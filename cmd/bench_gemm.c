@@ -161,7 +161,7 @@ static int parse_word(struct bench *bench, const char *word, struct ls_error *er
 
 int cmd_bench_gemm(int argc, char **argv)
 {
-    struct bench bench = {.threads = launch_cores(), .isa = ls_isa_best(), .dtype = LS_BF16};
+    struct bench bench = {.threads = ls_device_cores(), .isa = ls_isa_best(), .dtype = LS_BF16};
     struct ls_error error = {0};
     struct cmd_args args;
     struct ls_ops ops;

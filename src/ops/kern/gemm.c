@@ -169,13 +169,13 @@ static void merge(const float *chain, float *top, int merges)
         *(vec *)(into + offset) = merged(chain, top, merges, offset);
 }
 
-/* As ls_f32_to_bf16, for every input. */
-static inline vec_u16 rounded(vec value)
+/* As ls_f32_to_bf16, for every input: bf16 in the low half of each 32-bit lane. */
+static inline vec_u32 rounded(vec value)
 {
     vec_u32 bits = (vec_u32)value, high = bits >> 16;
     vec_u32 nearest = (bits + 0x7fff + (high & 1)) >> 16;
     vec_u32 is_nan = (vec_u32)(value != value);
-    return __builtin_convertvector((nearest & ~is_nan) | ((high | 0x40) & is_nan), vec_u16);
+    return (nearest & ~is_nan) | ((high | 0x40) & is_nan);
 }
 
 /* A row of a block on the right edge: fewer than 32 columns. */
@@ -212,11 +212,22 @@ static inline void store(void *to, vec value, bool stream)
 /* Two vectors rounded to bf16, side by side in one. */
 static inline vec rounded_pair(vec low, vec high)
 {
+#if defined(__AVX512F__)
+    __m256i first = _mm512_cvtepi32_epi16((__m512i)rounded(low));
+    __m256i second = _mm512_cvtepi32_epi16((__m512i)rounded(high));
+    return (vec)_mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+#elif defined(__AVX2__)
+    /* Packing goes by halves of 128 bits: the middle quarters change places. */
+    __m256i packed = _mm256_packus_epi32((__m256i)rounded(low), (__m256i)rounded(high));
+    return (vec)_mm256_permute4x64_epi64(packed, 0xd8);
+#else
     union {
         vec_u16 half[2];
         vec whole;
-    } pair = {{rounded(low), rounded(high)}};
+    } pair = {{__builtin_convertvector(rounded(low), vec_u16),
+               __builtin_convertvector(rounded(high), vec_u16)}};
     return pair.whole;
+#endif
 }
 
 /* sum[32], the bias already added, to a whole row of a block. */
