@@ -314,7 +314,7 @@ static const struct ls_gemm shapes[] = {
     {.m = 70, .n = 768, .sections = 2, .k = {512, 512}, .tiles = 8},
     {.m = 70, .n = 1536, .sections = 1, .k = {384}, .tiles = 1},
     {.m = 100, .n = 200, .sections = 1, .k = {4096}, .tiles = 4, .a_transposed = true},
-    {.m = 600, .n = 100, .sections = 1, .k = {12576}, .tiles = 4},
+    {.m = 300, .n = 100, .sections = 1, .k = {12576}, .tiles = 4},
     {.m = 200, .n = 200, .sections = 1, .k = {1024}, .tiles = 1, .a_transposed = true},
     {.m = 64, .n = 96, .sections = 1, .k = {3072}, .tiles = 3, .b_transposed = true},
 };
