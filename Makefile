@@ -75,12 +75,13 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+intrinsics = $(if $(filter-out plain,$(ISAS)),$(shell sed -n 's|^/\* cflags: \(.*\) \*/$$|\1|p' $(1)))
 # Files that hold intrinsics above the base instruction set name their flags in a line
 # "/* cflags: ... */" near the top.
 $(BUILD)/src/ops/%.o: src/ops/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
-	$(Q)$(CC) $(CFLAGS_ALL) $(shell sed -n 's|^/\* cflags: \(.*\) \*/$$|\1|p' $<) -MMD -MP -c $< -o $@
+	$(Q)$(CC) $(CFLAGS_ALL) $(call intrinsics,$<) -MMD -MP -c $< -o $@
 define isa_rule
 $(BUILD)/%.$(1).o: %.c
 	@mkdir -p $$(@D)

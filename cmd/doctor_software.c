@@ -38,7 +38,7 @@ static void check_pcre2(struct doctor *doctor)
 void doctor_libraries(struct doctor *doctor)
 {
     puts("\nLibraries");
-    doctor_row("matrix products", "%s", ls_gemm_library());
+    doctor_row("yardstick", "%s", ls_gemm_library());
     doctor_row("OpenMP", "%d, at most %d threads (threads of a rank)", _OPENMP,
                omp_get_max_threads());
     unsigned hwloc = hwloc_get_api_version();

@@ -34,6 +34,7 @@ static inline void gemm_fetch(struct gemm_ahead ahead, int64_t turns, int64_t tu
 
 struct gemm_kernel {
     int64_t block_bytes; /* of a packed block: 32 rows of A or columns of B by one step */
+    int64_t chunk_bytes; /* of a panel of B, at most, so that it stays in L1 */
     /* What a thread does before its first and after its last product; NULL for nothing. */
     void (*begin)(void);
     void (*end)(void);
@@ -42,8 +43,9 @@ struct gemm_kernel {
     void (*pack)(struct gemm_form form, const void *x, int64_t ld, int64_t edge, int64_t k,
                  unsigned char *block);
     /* to [32, 32] = (from, or zero where it is NULL) + the product of `steps` packed blocks each,
-     * k ascending, one chain an element. to may be from. */
-    void (*product)(const unsigned char *a, const unsigned char *b, int64_t steps,
+     * one chain an element, steps ascending; inside a step the order is the kernel's own and fixed.
+     * Only the first `rows` rows are wanted. to may be from. */
+    void (*product)(const unsigned char *a, const unsigned char *b, int64_t rows, int64_t steps,
                     const float *from, float *to, struct gemm_ahead ahead);
 };
 

@@ -3,41 +3,13 @@
 #include "ops/gemm_bf16.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
 #include <string.h>
+
+#include "ops/gemm_transpose.h"
 
 static inline __mmask32 mask_of(int64_t count)
 {
     return count >= 32 ? 0xffffffffu : count <= 0 ? 0 : (1u << count) - 1;
-}
-
-/* 16 x 16 transpose of 32-bit words, in place. */
-static inline __attribute__((always_inline)) void transpose(__m512i r[16])
-{
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    /* r[4g + c] holds, in 128-bit lane l, words 4g..4g+3 of column 4l + c. */
-    for (int c = 0; c < 4; c++) {
-        t[c] = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88);
-        t[4 + c] = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd);
-        t[8 + c] = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
-        t[12 + c] = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
-    }
-    for (int c = 0; c < 4; c++) {
-        r[c] = _mm512_shuffle_i32x4(t[c], t[8 + c], 0x88);
-        r[8 + c] = _mm512_shuffle_i32x4(t[c], t[8 + c], 0xdd);
-        r[4 + c] = _mm512_shuffle_i32x4(t[4 + c], t[12 + c], 0x88);
-        r[12 + c] = _mm512_shuffle_i32x4(t[4 + c], t[12 + c], 0xdd);
-    }
 }
 
 /* A stored [rows, k]: rows of the source are rows of the tile. */
@@ -61,7 +33,7 @@ static void pack_transpose(unsigned char *block, const ls_bf16 *x, int64_t ld, i
             v[c] = half * 16 + c < columns
                        ? _mm512_maskz_loadu_epi16(mask, x + (half * 16 + c) * ld)
                        : _mm512_setzero_si512();
-        transpose(v);
+        gemm_transpose_words(v);
         for (int64_t p = 0; p < 16; p++)
             _mm512_store_si512(block + half * BF16_TILE_BYTES + p * BF16_ROW_BYTES, v[p]);
     }
@@ -105,10 +77,10 @@ static void pack_pairs_transpose(unsigned char *block, const ls_bf16 *x, int64_t
     __m512i low[16], high[16];
     for (int64_t p = 0; p < 16; p++)
         pairs(x, ld, p, k, mask, &low[p], &high[p]);
-    transpose(low);
+    gemm_transpose_words(low);
     for (int64_t r = 0; r < 16; r++)
         _mm512_store_si512(block + r * BF16_ROW_BYTES, low[r]);
-    transpose(high);
+    gemm_transpose_words(high);
     for (int64_t r = 0; r < 16; r++)
         _mm512_store_si512(block + BF16_TILE_BYTES + r * BF16_ROW_BYTES, high[r]);
 }
@@ -138,13 +110,13 @@ static inline __m512bh pair_of(const unsigned char *row, int64_t pair)
 }
 
 /* Eight rows by 32 columns in registers, through all of k: a pair at a time, ascending. */
-static void product(const unsigned char *a, const unsigned char *b, int64_t steps,
+static void product(const unsigned char *a, const unsigned char *b, int64_t rows, int64_t steps,
                     const float *from, float *to, struct gemm_ahead ahead)
 {
     enum { ROWS = 8 };
     gemm_fetch(ahead, 1, 0);
-    for (int64_t row = 0; row < GEMM_EDGE; row += ROWS, to += ROWS * GEMM_EDGE) {
-        const unsigned char *rows = a + row / 16 * BF16_TILE_BYTES + row % 16 * BF16_ROW_BYTES;
+    for (int64_t row = 0; row < rows; row += ROWS, to += ROWS * GEMM_EDGE) {
+        const unsigned char *a_rows = a + row / 16 * BF16_TILE_BYTES + row % 16 * BF16_ROW_BYTES;
         __m512 low[ROWS], high[ROWS];
         for (int r = 0; r < ROWS; r++) {
             low[r] = from ? _mm512_load_ps(from + r * GEMM_EDGE) : _mm512_setzero_ps();
@@ -157,7 +129,8 @@ static void product(const unsigned char *a, const unsigned char *b, int64_t step
                 __m512bh b_high = (__m512bh)_mm512_load_si512(pairs + BF16_TILE_BYTES);
 #pragma GCC unroll 8
                 for (int r = 0; r < ROWS; r++) {
-                    __m512bh pair = pair_of(rows + step * BF16_BLOCK_BYTES + r * BF16_ROW_BYTES, p);
+                    __m512bh pair =
+                        pair_of(a_rows + step * BF16_BLOCK_BYTES + r * BF16_ROW_BYTES, p);
                     low[r] = _mm512_dpbf16_ps(low[r], pair, b_low);
                     high[r] = _mm512_dpbf16_ps(high[r], pair, b_high);
                 }
@@ -171,6 +144,8 @@ static void product(const unsigned char *a, const unsigned char *b, int64_t step
     }
 }
 
-const struct gemm_kernel gemm_kernel_bf16 = {
-    .block_bytes = BF16_BLOCK_BYTES, .pack = bf16_pack, .product = product};
+const struct gemm_kernel gemm_kernel_bf16 = {.block_bytes = BF16_BLOCK_BYTES,
+                                             .chunk_bytes = 16 << 10,
+                                             .pack = bf16_pack,
+                                             .product = product};
 #endif

@@ -14,16 +14,19 @@
 #include <stdatomic.h>
 
 enum {
-    CHUNK_BYTES = 32 << 10,  /* one chunk of a panel of B, in L1 */
-    A_BYTES = 12 << 16,      /* packed rows of A, in L2 */
-    ROW_PANELS_MAX = 16,     /* of those, at most */
-    ROW_PANELS_MIN = 6,      /* where k is so long that this many do not fit, it is cut in runs */
-    RUN_BYTES = 96 << 10,    /* of at most this much of a panel */
-    B_SHARE_BYTES = 4 << 20, /* packed B, per thread */
-    B_BYTES_MAX = 32 << 20,  /* and in all: it should stay in the shared cache */
-    COLUMN_PANELS_MIN = 8,   /* where k is so long that this many do not fit, B is packed by runs */
-    STREAM_BYTES = 2 << 20,  /* a C of this size is written past the caches */
-    SPLIT_ROW_PANELS = 8,    /* rows are split over threads where each gets this many panels */
+    A_BYTES = 12 << 16,        /* packed rows of A, in L2 */
+    ROW_PANELS_MAX = 16,       /* of those, at most */
+    ROW_PANELS_MIN = 6,        /* where k is so long that this many do not fit, it is cut in runs */
+    RUN_BYTES = 96 << 10,      /* of at most this much of a panel */
+    B_SHARE_BYTES = 10 << 20,  /* packed B, per thread */
+    B_BYTES_MAX = 32 << 20,    /* and in all: it should stay in the shared cache */
+    B_PASSING_BYTES = 1 << 19, /* packed B where every panel is used at once and once, in L2 */
+    COLUMN_PANELS_MIN = 8,  /* where k is so long that this many do not fit, B is packed by runs */
+    COLUMN_PANELS_RUN = 32, /* as many runs as fit with this many */
+    STREAM_BYTES = 2 << 20, /* a C of this size is written past the caches */
+    SPLIT_ROW_PANELS = 8,   /* rows are split over threads where each gets this many panels */
+    PIECE_PANELS = 8,       /* of B, packed by one thread at one time */
+    THREAD_BLOCKS = 64,     /* products of 32 x 32 x 32 that are worth a thread */
 };
 
 /* One product, as it is cut. Panels are groups of 32 rows or columns; steps are 32 of k. */
@@ -39,17 +42,24 @@ struct plan {
     int64_t block_rows;    /* panels of A packed at one time by a thread */
     int64_t block_columns; /* panels of B packed at one time */
     int64_t run_steps;     /* steps of A packed at one time */
-    int64_t b_steps;       /* steps of B packed at one time: all, or a run */
-    int64_t chains, trees; /* column panels whose chains, and whose waiting subtrees, rest */
+    int64_t b_steps;       /* steps of B packed at one time: all, or some runs */
+    int64_t slots;         /* row blocks of a thread that take turns at each run of B */
+    int64_t chains, trees; /* panels of columns whose chains, and whose waiting subtrees, rest */
     bool stream;           /* C is written past the caches */
+};
+
+/* What threads that share packed B share besides. Work is handed out in pieces, so that a thread
+ * that the system holds up does not hold up the others. */
+struct team {
+    _Atomic int64_t next_columns, next_rows; /* the next piece to pack; the next row block */
 };
 
 /* What one thread works on. `threads` threads share packed B; this one is number `index`. */
 struct worker {
     const struct plan *plan;
+    struct team *team;
     int threads, index;
-    int64_t row, row_end;       /* panels of this thread */
-    int64_t column, column_end; /* panels of all that share B */
+    int64_t column, column_end; /* panels, of all that share B */
     unsigned char *a, *b;       /* packed */
     float *chain;               /* [chains, block_rows] blocks: sums of unfinished tiles */
     float *tree;                /* [trees, block_rows, levels] blocks: subtrees that wait */
@@ -105,6 +115,12 @@ static void pack_panels(const struct plan *plan, bool is_b, int64_t panel, int64
     }
 }
 
+/* How often threads take a row block each, until none is left. */
+static int64_t turns_of(const struct plan *plan, int64_t threads)
+{
+    return ls_ceil_div(ls_ceil_div(plan->row_panels, plan->block_rows), threads);
+}
+
 /* ---- the loops ------------------------------------------------------------------------------- */
 
 /* limit cut into the fewest equal pieces of at most most: their size. */
@@ -117,7 +133,7 @@ static int64_t even_piece(int64_t limit, int64_t most)
 /* The chunk that starts at `step` of a run: part of a tile, or several whole ones. */
 static struct run chunk_at(const struct plan *plan, struct run run, int64_t step)
 {
-    int64_t tile = plan->tile_steps, most = CHUNK_BYTES / plan->kernel->block_bytes;
+    int64_t tile = plan->tile_steps, most = plan->kernel->chunk_bytes / plan->kernel->block_bytes;
     if (tile <= most)
         return (struct run){step, ls_min(step + most / tile * tile, run.step_end)};
     int64_t tile_end = (step / tile + 1) * tile;
@@ -141,7 +157,8 @@ static void block_steps(const struct plan *plan, const struct block *block, stru
     float *top = block->tree + gemm_waiting(tile) * GEMM_BLOCK_FLOATS;
     int merges = gemm_merges(tile, plan->gemm->tiles);
     bool ends = tile == plan->gemm->tiles - 1;
-    plan->kernel->product(a, b, steps.step_end - steps.step, first ? NULL : block->chain,
+    int64_t rows = ls_min(GEMM_EDGE, plan->gemm->m - block->row_panel * GEMM_EDGE);
+    plan->kernel->product(a, b, rows, steps.step_end - steps.step, first ? NULL : block->chain,
                           last && merges == 0 && !ends ? top : block->chain, ahead);
     if (last && ends)
         plan->finish->write(plan->gemm, block->row_panel * GEMM_EDGE,
@@ -200,17 +217,24 @@ static void wait_for_all(const struct worker *worker)
     }
 }
 
-/* Packs this thread's part of columns [column, column_end); all is there on return. */
+/* Packs columns [column, column_end), all threads together; all is there on return. */
 static void pack_b_together(const struct worker *worker, int64_t column, int64_t column_end,
                             struct run run)
 {
     wait_for_all(worker);
-    int64_t count = column_end - column;
-    int64_t from = count * worker->index / worker->threads;
-    int64_t to = count * (worker->index + 1) / worker->threads;
-    pack_panels(worker->plan, true, column + from, column + to, run,
-                worker->b + from * run_bytes(worker->plan, run));
+    if (worker->index == 0)
+        atomic_store(&worker->team->next_rows, 0);
+    for (;;) {
+        int64_t piece = atomic_fetch_add(&worker->team->next_columns, 1);
+        int64_t from = column + piece * PIECE_PANELS;
+        if (from >= column_end)
+            break;
+        pack_panels(worker->plan, true, from, ls_min(from + PIECE_PANELS, column_end), run,
+                    worker->b + (from - column) * run_bytes(worker->plan, run));
+    }
     wait_for_all(worker);
+    if (worker->index == 0)
+        atomic_store(&worker->team->next_columns, 0);
 }
 
 /* A in the order in which panel_product reads it: chunk by chunk, in a chunk row by row. */
@@ -225,44 +249,68 @@ static void pack_a_rows(const struct worker *worker, int64_t row, int64_t row_en
     }
 }
 
-/* Rows [row, row_end) and columns [column, column_end) of C, all of k. */
-static void block_product(const struct worker *worker, int64_t row, int64_t row_end, int64_t column,
-                          int64_t column_end, bool a_is_packed)
+/* Row block `block` and columns [column, column_end) of C, as far as B is packed. `slot` says where
+ * the block's sums rest. */
+static void block_product(const struct worker *worker, int64_t block, int64_t slot, int64_t column,
+                          int64_t column_end, struct run packed, bool a_is_packed)
 {
     const struct plan *plan = worker->plan;
-    bool b_by_runs = plan->b_steps < plan->steps;
-    for (int64_t step = 0; step < plan->steps; step += plan->run_steps) {
-        struct run run = {step, ls_min(step + plan->run_steps, plan->steps)};
-        int64_t b_bytes =
-            b_by_runs ? run_bytes(plan, run) : plan->steps * plan->kernel->block_bytes;
-        const unsigned char *b = worker->b + (b_by_runs ? 0 : step * plan->kernel->block_bytes);
-        if (b_by_runs)
-            pack_b_together(worker, column, column_end, run);
+    int64_t row = ls_min(block * plan->block_rows, plan->row_panels);
+    int64_t row_end = ls_min(row + plan->block_rows, plan->row_panels);
+    for (int64_t step = packed.step; step < packed.step_end; step += plan->run_steps) {
+        struct run run = {step, ls_min(step + plan->run_steps, packed.step_end)};
+        const unsigned char *b = worker->b + (step - packed.step) * plan->kernel->block_bytes;
         if (!a_is_packed)
             pack_a_rows(worker, row, row_end, run);
-        for (int64_t j = column; j < column_end; j++)
-            panel_product(worker, row, row_end, j, j - column, run, b + (j - column) * b_bytes);
+        for (int64_t j = column; j < column_end; j++, b += run_bytes(plan, packed))
+            panel_product(worker, row, row_end, j, slot * plan->block_columns + j - column, run, b);
     }
 }
 
-/* Every thread makes the same number of turns, also where it has fewer rows, because B is packed
- * together. */
-static void work(const struct worker *worker, int64_t turns)
+/* All of k was packed: row blocks go to whom is free. */
+static void work_on_all(const struct worker *worker, int64_t column, int64_t column_end,
+                        int64_t *packed_block)
 {
     const struct plan *plan = worker->plan;
-    int64_t packed_row = -1;
+    struct run all = {0, plan->steps};
+    pack_b_together(worker, column, column_end, all);
+    for (;;) {
+        int64_t block = atomic_fetch_add(&worker->team->next_rows, 1);
+        if (block >= ls_ceil_div(plan->row_panels, plan->block_rows))
+            break;
+        bool a_is_packed = plan->run_steps == plan->steps && *packed_block == block;
+        block_product(worker, block, 0, column, column_end, all, a_is_packed);
+        *packed_block = block;
+    }
+}
+
+/* B is packed by runs, which all threads do together: each thread has its own row blocks and all
+ * make the same number of turns, `slots` of them for each run. */
+static void work_by_runs(const struct worker *worker, int64_t column, int64_t column_end)
+{
+    const struct plan *plan = worker->plan;
+    int64_t turns = turns_of(plan, worker->threads);
+    for (int64_t turn = 0; turn < turns; turn += plan->slots)
+        for (int64_t step = 0; step < plan->steps; step += plan->b_steps) {
+            struct run packed = {step, ls_min(step + plan->b_steps, plan->steps)};
+            pack_b_together(worker, column, column_end, packed);
+            for (int64_t slot = 0; slot < plan->slots; slot++)
+                block_product(worker, (turn + slot) * worker->threads + worker->index, slot, column,
+                              column_end, packed, false);
+        }
+}
+
+static void work(const struct worker *worker)
+{
+    const struct plan *plan = worker->plan;
+    int64_t packed_block = -1;
     for (int64_t column = worker->column; column < worker->column_end;
          column += plan->block_columns) {
         int64_t column_end = ls_min(column + plan->block_columns, worker->column_end);
-        if (plan->b_steps == plan->steps)
-            pack_b_together(worker, column, column_end, (struct run){0, plan->steps});
-        for (int64_t turn = 0; turn < turns; turn++) {
-            int64_t row = ls_min(worker->row + turn * plan->block_rows, worker->row_end);
-            int64_t row_end = ls_min(row + plan->block_rows, worker->row_end);
-            bool a_is_packed = plan->run_steps == plan->steps && packed_row == row;
-            block_product(worker, row, row_end, column, column_end, a_is_packed);
-            packed_row = row;
-        }
+        if (plan->b_steps < plan->steps)
+            work_by_runs(worker, column, column_end);
+        else
+            work_on_all(worker, column, column_end, &packed_block);
     }
 }
 
@@ -298,15 +346,21 @@ static void plan_rows(struct plan *plan, int64_t rows)
         even_piece(rows, ls_min(A_BYTES / (plan->run_steps * block_bytes), ROW_PANELS_MAX));
 }
 
-/* Cuts columns: `columns` panels, which `threads` threads pack together, in `workspace` bytes a
- * thread. Sums rest for as many column panels as runs of k interrupt. */
-static void plan_columns(struct plan *plan, int64_t columns, int threads, int64_t workspace)
+/* Cuts columns: `columns` panels, which `threads` threads with `rows` row panels each pack
+ * together, in `workspace` bytes a thread. Sums rest for as many column panels as runs of k
+ * interrupt. */
+static void plan_columns(struct plan *plan, int64_t rows, int64_t columns, int threads,
+                         int64_t workspace)
 {
     int64_t block_bytes = plan->kernel->block_bytes;
     int64_t b_limit = ls_min((int64_t)threads * B_SHARE_BYTES, B_BYTES_MAX);
     plan->b_steps = plan->steps;
-    if (b_limit / (plan->steps * block_bytes) < ls_min(columns, COLUMN_PANELS_MIN))
-        plan->b_steps = plan->run_steps;
+    if (b_limit / (plan->steps * block_bytes) < ls_min(columns, COLUMN_PANELS_MIN)) {
+        int64_t run_bytes = ls_min(columns, COLUMN_PANELS_RUN) * plan->run_steps * block_bytes;
+        plan->b_steps = plan->run_steps * ls_max(1, b_limit / run_bytes);
+    }
+    if (threads == 1 && rows <= plan->block_rows && plan->run_steps == plan->steps)
+        b_limit = B_PASSING_BYTES;
     bool trees_rest = plan->run_steps < plan->steps;
     bool chains_rest = plan->run_steps % plan->tile_steps != 0;
     int64_t panel_bytes = plan->block_rows * GEMM_BLOCK_FLOATS * (int64_t)sizeof(float);
@@ -315,8 +369,14 @@ static void plan_columns(struct plan *plan, int64_t columns, int threads, int64_
     int64_t each = resting + ls_ceil_div(plan->b_steps * block_bytes, threads);
     plan->block_columns = even_piece(
         columns, ls_min(b_limit / (plan->b_steps * block_bytes), (workspace - fixed) / each));
-    plan->chains = chains_rest ? plan->block_columns : 1;
-    plan->trees = trees_rest ? plan->block_columns : 1;
+    plan->slots = 1;
+    if (plan->b_steps < plan->steps) {
+        int64_t turns = turns_of(plan, threads);
+        int64_t left = workspace - fixed - plan->block_columns * (each - resting);
+        plan->slots = even_piece(turns, left / (plan->block_columns * ls_max(1, resting)));
+    }
+    plan->chains = chains_rest ? plan->slots * plan->block_columns : 1;
+    plan->trees = trees_rest ? plan->slots * plan->block_columns : 1;
 }
 
 /* The most subtrees that wait at one time. */
@@ -361,42 +421,42 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
 void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
 {
     struct plan plan = plan_of(ops, gemm);
-    int threads = (int)ls_min(ops->threads, ls_max(plan.row_panels, plan.column_panels));
+    int64_t blocks = plan.row_panels * plan.column_panels * plan.steps;
+    int threads = (int)ls_min(ops->threads, ls_ceil_div(blocks, THREAD_BLOCKS));
     bool by_columns = plan.row_panels < (int64_t)threads * SPLIT_ROW_PANELS &&
                       plan.column_panels > plan.row_panels;
-    plan_rows(&plan, by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, threads));
-    plan_columns(&plan, by_columns ? ls_ceil_div(plan.column_panels, threads) : plan.column_panels,
-                 by_columns ? 1 : threads, (int64_t)ops->workspace_bytes);
+    int64_t rows = by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, threads);
+    int64_t columns = by_columns ? ls_ceil_div(plan.column_panels, threads) : plan.column_panels;
+    plan_rows(&plan, rows);
+    plan_columns(&plan, rows, columns, by_columns ? 1 : threads, (int64_t)ops->workspace_bytes);
     size_t shared = by_columns ? 0 : b_bytes(&plan);
     size_t share =
         ((size_t)threads * ops->workspace_bytes - shared) / (size_t)threads & ~(size_t)63;
     size_t chain_at = a_bytes(&plan), tree_at = chain_at + chain_bytes(&plan);
     size_t b_at = tree_at + tree_bytes(&plan);
     LS_ASSERT(b_at + (by_columns ? b_bytes(&plan) : 0) <= share);
+    struct team shared_team = {0};
 #pragma omp parallel num_threads(threads)
     {
         int thread = omp_get_thread_num(), team = omp_get_num_threads();
+        struct team own_team = {0};
         unsigned char *own = ops->workspace + shared + (size_t)thread * share;
         struct worker worker = {.plan = &plan,
+                                .team = by_columns ? &own_team : &shared_team,
                                 .threads = by_columns ? 1 : team,
                                 .index = by_columns ? 0 : thread,
-                                .row_end = plan.row_panels,
                                 .column_end = plan.column_panels,
                                 .a = own,
                                 .b = by_columns ? own + b_at : ops->workspace,
                                 .chain = (float *)(own + chain_at),
                                 .tree = (float *)(own + tree_at)};
-        int64_t rows = by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, team);
         if (by_columns) {
             worker.column = plan.column_panels * thread / team;
             worker.column_end = plan.column_panels * (thread + 1) / team;
-        } else {
-            worker.row = plan.row_panels * thread / team;
-            worker.row_end = plan.row_panels * (thread + 1) / team;
         }
         if (plan.kernel->begin)
             plan.kernel->begin();
-        work(&worker, ls_ceil_div(rows, plan.block_rows));
+        work(&worker);
         if (plan.kernel->end)
             plan.kernel->end();
         /* Streamed stores are seen by no one else before a fence. */

@@ -50,8 +50,8 @@ struct ls_optim_config ls_config_optim_of(const struct ls_config *config)
 
 void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "isa %s; %s; lockstep %s; compiler %s", ls_isa_name(isa),
-             ls_gemm_library(), LS_VERSION, __VERSION__);
+    snprintf(text, bytes, "isa %s; lockstep %s; compiler %s", ls_isa_name(isa), LS_VERSION,
+             __VERSION__);
 }
 
 struct ls_numerics numerics_of(const struct ls_config *config)

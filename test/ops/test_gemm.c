@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CASES = 400 };
+enum { CASES = 250 };
 
 static struct ls_ops ops_of[4]; /* by number of threads, 1 to 3 */
 
@@ -162,7 +162,12 @@ static void assert_same_block(const struct ls_gemm *whole, int64_t row, int64_t 
                               const struct ls_gemm *part, const char *what)
 {
     size_t size = ls_dtype_bytes(whole->out);
-    for (int64_t i = 0; i < part->m; i++)
+    for (int64_t i = 0; i < part->m; i++) {
+        const char *row_w =
+            (const char *)whole->c + size * (size_t)((row + i) * whole->ldc + column);
+        if (memcmp(row_w, (const char *)part->c + size * (size_t)(i * part->ldc),
+                   size * (size_t)part->n) == 0)
+            continue;
         for (int64_t j = 0; j < part->n; j++) {
             int64_t index_w = (row + i) * whole->ldc + column + j, index_p = i * part->ldc + j;
             const unsigned char *w = (const unsigned char *)whole->c + (size_t)index_w * size;
@@ -176,6 +181,7 @@ static void assert_same_block(const struct ls_gemm *whole, int64_t row, int64_t 
                          value_at(part->c, part->out, index_p));
             }
         }
+    }
 }
 
 /* ---- right ----------------------------------------------------------------------------------- */
@@ -216,7 +222,7 @@ static void test_random_products_against_double(void **state)
         ls_gemm_reference(&p.gemm);
         assert_right(&p.gemm, before);
         memcpy(p.c, before, c_bytes(&p.gemm));
-        run(&p.gemm, 3);
+        run(&p.gemm, 2 + i % 2);
         struct ls_gemm other = p.gemm;
         other.c = first;
         assert_same_block(&p.gemm, 0, 0, &other, "the number of threads");
@@ -301,15 +307,15 @@ static void test_bad_arguments_are_named(void **state)
 
 /* GPT-2 124M's shapes and a small model's, with few rows where rows are tokens. */
 static const struct ls_gemm shapes[] = {
-    {.m = 130, .n = 2304, .sections = 1, .k = {768}, .tiles = 1, .b_transposed = true},
-    {.m = 130, .n = 768, .sections = 1, .k = {768}, .tiles = 4, .b_transposed = true},
-    {.m = 130, .n = 768, .sections = 1, .k = {3072}, .tiles = 4, .b_transposed = true},
-    {.m = 130, .n = 768, .sections = 3, .k = {768, 768, 768}, .tiles = 4},
-    {.m = 130, .n = 768, .sections = 2, .k = {512, 512}, .tiles = 8},
-    {.m = 130, .n = 1536, .sections = 1, .k = {384}, .tiles = 1},
-    {.m = 300, .n = 200, .sections = 1, .k = {4096}, .tiles = 4, .a_transposed = true},
-    {.m = 130, .n = 200, .sections = 1, .k = {12576}, .tiles = 4},
-    {.m = 700, .n = 200, .sections = 1, .k = {1024}, .tiles = 1, .a_transposed = true},
+    {.m = 70, .n = 2304, .sections = 1, .k = {768}, .tiles = 1, .b_transposed = true},
+    {.m = 70, .n = 768, .sections = 1, .k = {768}, .tiles = 4, .b_transposed = true},
+    {.m = 70, .n = 768, .sections = 1, .k = {3072}, .tiles = 4, .b_transposed = true},
+    {.m = 70, .n = 768, .sections = 3, .k = {768, 768, 768}, .tiles = 4},
+    {.m = 70, .n = 768, .sections = 2, .k = {512, 512}, .tiles = 8},
+    {.m = 70, .n = 1536, .sections = 1, .k = {384}, .tiles = 1},
+    {.m = 100, .n = 200, .sections = 1, .k = {4096}, .tiles = 4, .a_transposed = true},
+    {.m = 300, .n = 100, .sections = 1, .k = {12576}, .tiles = 4},
+    {.m = 200, .n = 200, .sections = 1, .k = {1024}, .tiles = 1, .a_transposed = true},
     {.m = 64, .n = 96, .sections = 1, .k = {3072}, .tiles = 3, .b_transposed = true},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
@@ -354,7 +360,7 @@ static void check_parts(enum ls_dtype dtype)
                     continue;
                 struct ls_gemm part =
                     part_of(whole, rows[i][0], rows[i][1], columns[j][0], columns[j][1], c);
-                run(&part, 1 + (i + j) % 3);
+                run(&part, 1);
                 assert_same_block(whole, rows[i][0], columns[j][0], &part,
                                   "computing rows or columns apart");
             }

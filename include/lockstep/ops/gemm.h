@@ -11,9 +11,13 @@
  * a weight gradient with tiles = leaves of the micro-batch is S3's tree.
  *
  * Inside a tile the order is ascending in k, in steps that depend on nothing but the tile's length
- * and the instruction set. An element's bits therefore depend on the instruction set (for bf16 too:
- * a pair of products is one step on AVX512_BF16 and AMX), not on m, n, leading dimensions, where a
- * tile lies, nor on the number of threads. test/ops/test_gemm.c proves this on the shapes in use.
+ * and the instruction set. An element's bits therefore depend on the instruction set, not on m, n,
+ * leading dimensions, where a tile lies, nor on the number of threads. test/ops/test_gemm.c proves
+ * this on the shapes in use. bf16 operands are multiplied exactly; on AVX512_BF16 and AMX, whose
+ * instructions do so, subnormal operands and partial sums count as zero.
+ *
+ * A large C is written past the caches where that is possible: without accumulate, C at a multiple
+ * of 64 bytes, ldc a multiple of a cache line.
  */
 #ifndef LOCKSTEP_OPS_GEMM_H
 #define LOCKSTEP_OPS_GEMM_H
@@ -48,7 +52,7 @@ void ls_gemm_reference(const struct ls_gemm *gemm);
 int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
                  struct ls_error *error);
 
-/* Local. "oneDNN 2.6.3": part of a run's fingerprint, since bits may depend on it. */
+/* Local. "oneDNN 2.6.3": the library behind ls_gemm_peak. No result depends on it. */
 const char *ls_gemm_library(void);
 
 #endif

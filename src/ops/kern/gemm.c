@@ -8,12 +8,14 @@
 
 #include "ops/gemm.h"
 
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
+#include "ops/gemm_transpose.h"
+#elif defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
 #if defined(__AVX512F__)
-enum { WIDTH = 16, ROWS = 8 };
+enum { WIDTH = 16, ROWS = 12 };
 #elif defined(__AVX2__)
 enum { WIDTH = 8, ROWS = 4 };
 #else
@@ -38,33 +40,43 @@ static inline vec multiply_add(float a, vec b, vec c)
 #endif
 }
 
-static void product(const unsigned char *a_block, const unsigned char *b_block, int64_t steps,
-                    const float *from, float *to, struct gemm_ahead ahead)
+/* Rows [row, row + rows) and two vectors of columns; rows is constant where this is inlined. */
+static inline __attribute__((always_inline)) void rows_product(const float *a, const float *b,
+                                                               int64_t length, const float *from,
+                                                               float *to, int at, int rows)
 {
-    gemm_fetch(ahead, 1, 0);
-    const float *a = (const float *)a_block, *b = (const float *)b_block;
-    for (int column = 0; column < EDGE; column += 2 * WIDTH)
-        for (int row = 0; row < EDGE; row += ROWS) {
-            vec low[ROWS], high[ROWS];
-            int at = row * EDGE + column;
-            for (int r = 0; r < ROWS; r++) {
-                low[r] = from ? *(const vec *)(from + at + r * EDGE) : (vec){0};
-                high[r] = from ? *(const vec *)(from + at + r * EDGE + WIDTH) : (vec){0};
-            }
-            for (int64_t k = 0; k < steps * EDGE; k++) {
-                vec b_low = *(const vec *)(b + k * EDGE + column);
-                vec b_high = *(const vec *)(b + k * EDGE + column + WIDTH);
-#pragma GCC unroll 8
-                for (int r = 0; r < ROWS; r++) {
-                    low[r] = multiply_add(a[k * EDGE + row + r], b_low, low[r]);
-                    high[r] = multiply_add(a[k * EDGE + row + r], b_high, high[r]);
-                }
-            }
-            for (int r = 0; r < ROWS; r++) {
-                *(vec *)(to + at + r * EDGE) = low[r];
-                *(vec *)(to + at + r * EDGE + WIDTH) = high[r];
-            }
+    vec low[ROWS], high[ROWS];
+    for (int r = 0; r < rows; r++) {
+        low[r] = from ? *(const vec *)(from + at + r * EDGE) : (vec){0};
+        high[r] = from ? *(const vec *)(from + at + r * EDGE + WIDTH) : (vec){0};
+    }
+    for (int64_t k = 0; k < length; k++) {
+        vec b_low = *(const vec *)(b + k * EDGE), b_high = *(const vec *)(b + k * EDGE + WIDTH);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            low[r] = multiply_add(a[k * EDGE + r], b_low, low[r]);
+            high[r] = multiply_add(a[k * EDGE + r], b_high, high[r]);
         }
+    }
+    for (int r = 0; r < rows; r++) {
+        *(vec *)(to + at + r * EDGE) = low[r];
+        *(vec *)(to + at + r * EDGE + WIDTH) = high[r];
+    }
+}
+
+static void product(const unsigned char *a_block, const unsigned char *b_block, int64_t rows,
+                    int64_t steps, const float *from, float *to, struct gemm_ahead ahead)
+{
+    const float *a = (const float *)a_block, *b = (const float *)b_block;
+    gemm_fetch(ahead, 1, 0);
+    for (int column = 0; column < EDGE; column += 2 * WIDTH) {
+        int row = 0;
+        for (; row < rows && row + ROWS <= EDGE; row += ROWS)
+            rows_product(a + row, b + column, steps * EDGE, from, to, row * EDGE + column, ROWS);
+        if (row < rows && row < EDGE)
+            rows_product(a + row, b + column, steps * EDGE, from, to, row * EDGE + column,
+                         EDGE % ROWS);
+    }
 }
 
 /* ---- packing -------------------------------------------------------------------------------- */
@@ -75,7 +87,9 @@ static inline void read_line(enum ls_dtype dtype, const void *x, int64_t index, 
 {
     if (count < EDGE)
         memset(line, 0, EDGE * sizeof *line);
-    if (dtype == LS_F32) {
+    if (dtype == LS_F32 && count == EDGE) {
+        memcpy(line, (const float *)x + index, EDGE * sizeof *line);
+    } else if (dtype == LS_F32) {
         memcpy(line, (const float *)x + index, (size_t)count * sizeof *line);
     } else if (count == EDGE) {
         const ls_bf16 *from = (const ls_bf16 *)x + index;
@@ -88,36 +102,54 @@ static inline void read_line(enum ls_dtype dtype, const void *x, int64_t index, 
     }
 }
 
-static void transpose(float line[EDGE][EDGE], float *to)
+/* to [32 of k][32] = 32 lines of 32 along k, from x with distance ld. */
+static void transpose(const float *x, int64_t ld, float *to)
 {
+#if defined(__AVX512F__)
+    for (int i = 0; i < EDGE; i += 16)
+        for (int j = 0; j < EDGE; j += 16) {
+            __m512i r[16];
+            for (int l = 0; l < 16; l++)
+                r[l] = _mm512_loadu_si512(x + (i + l) * ld + j);
+            gemm_transpose_words(r);
+            for (int l = 0; l < 16; l++)
+                _mm512_store_si512(to + (j + l) * EDGE + i, r[l]);
+        }
+#else
     typedef float four __attribute__((vector_size(16), may_alias));
+    typedef float four_unaligned __attribute__((vector_size(16), aligned(4), may_alias));
     for (int i = 0; i < EDGE; i += 4)
         for (int j = 0; j < EDGE; j += 4) {
-            four r0 = *(four *)&line[i][j], r1 = *(four *)&line[i + 1][j];
-            four r2 = *(four *)&line[i + 2][j], r3 = *(four *)&line[i + 3][j];
-            four t0 = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
-            four t1 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
-            four t2 = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
-            four t3 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
-            *(four *)(to + j * EDGE + i) = __builtin_shufflevector(t0, t1, 0, 1, 4, 5);
-            *(four *)(to + (j + 1) * EDGE + i) = __builtin_shufflevector(t0, t1, 2, 3, 6, 7);
-            *(four *)(to + (j + 2) * EDGE + i) = __builtin_shufflevector(t2, t3, 0, 1, 4, 5);
-            *(four *)(to + (j + 3) * EDGE + i) = __builtin_shufflevector(t2, t3, 2, 3, 6, 7);
+            four r[4], t[4];
+            for (int l = 0; l < 4; l++)
+                r[l] = *(const four_unaligned *)(x + (i + l) * ld + j);
+            t[0] = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+            t[1] = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+            t[2] = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+            t[3] = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+            four *line = (four *)(to + j * EDGE + i);
+            line[0] = __builtin_shufflevector(t[0], t[1], 0, 1, 4, 5);
+            line[EDGE / 4] = __builtin_shufflevector(t[0], t[1], 2, 3, 6, 7);
+            line[2 * EDGE / 4] = __builtin_shufflevector(t[2], t[3], 0, 1, 4, 5);
+            line[3 * EDGE / 4] = __builtin_shufflevector(t[2], t[3], 2, 3, 6, 7);
         }
+#endif
 }
 
 static void pack(struct gemm_form form, const void *x, int64_t ld, int64_t edge, int64_t k,
                  unsigned char *block)
 {
     float *to = (float *)block;
-    if (form.k_contiguous) {
-        float line[EDGE][EDGE] __attribute__((aligned(64)));
-        for (int64_t i = 0; i < EDGE; i++)
-            read_line(form.dtype, x, i * ld, i < edge ? k : 0, line[i]);
-        transpose(line, to);
-    } else {
+    if (!form.k_contiguous) {
         for (int64_t i = 0; i < EDGE; i++)
             read_line(form.dtype, x, i * ld, i < k ? edge : 0, to + i * EDGE);
+    } else if (form.dtype == LS_F32 && edge == EDGE && k == EDGE) {
+        transpose(x, ld, to);
+    } else {
+        float line[EDGE * EDGE] __attribute__((aligned(64)));
+        for (int64_t i = 0; i < EDGE; i++)
+            read_line(form.dtype, x, i * ld, i < edge ? k : 0, line + i * EDGE);
+        transpose(line, EDGE, to);
     }
 }
 
@@ -240,6 +272,9 @@ static void write(const struct ls_gemm *gemm, int64_t row, int64_t column, const
 /* gemm_kernel_avx2 and so on. */
 #define NAME_(stem, isa) stem##isa
 #define NAME(stem, isa)  NAME_(stem, isa)
-const struct gemm_kernel NAME(gemm_kernel_, LS_KERNEL_ISA) = {
-    .block_bytes = EDGE * EDGE * sizeof(float), .pack = pack, .product = product};
+const struct gemm_kernel NAME(gemm_kernel_,
+                              LS_KERNEL_ISA) = {.block_bytes = EDGE * EDGE * sizeof(float),
+                                                .chunk_bytes = 16 << 10,
+                                                .pack = pack,
+                                                .product = product};
 const struct gemm_finish NAME(gemm_finish_, LS_KERNEL_ISA) = {.merge = merge, .write = write};
