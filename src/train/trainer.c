@@ -190,6 +190,7 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
     t->config = *config;
     t->world = world;
     t->log = log;
+    t->saved_step = -1;
     t->numerics = numerics_of(config);
     status = world_check(config, world, error);
     if (!status)
