@@ -85,7 +85,7 @@ static const char *const common_keys[] = {
     "model.channels=32",    "model.heads=4",           "model.context=16",
     "data.sequence=16",     "batch.global=8",          "optim.lr=3e-3",
     "optim.clip=0.5",       "train.steps=8",           "numerics.precision=fp32",
-    "log.tensorboard=false"};
+    "log.tensorboard=false", "parallel.threads=1"};
 
 static int data_setup(void **state)
 {
