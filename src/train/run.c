@@ -192,8 +192,7 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
             run->hooks->stepped(run->hooks->user, &report);
     }
     status = ls_comm_agree(run->world, local, error);
-    bool evaluates = config->data.valid[0] && config->eval.every > 0;
-    if (!status && evaluates && (due(report.step, config->eval.every) || last))
+    if (!status && config->data.valid[0] && (due(report.step, config->eval.every) || last))
         status = evaluate(run, error);
     if (!status && due(report.step, config->sample.every))
         status = sample(run, error);
