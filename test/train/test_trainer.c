@@ -19,8 +19,7 @@
 
 enum { TOKENS = 6000, STEPS_MAX = 8 };
 
-/* ---- allocations of our objects ---------------------------------------------------------------
- */
+/* ---- allocations of our objects -------------------------------------------------------------- */
 
 /* The linker sends every call of these from our objects here (see the Makefile); calls inside other
  * libraries (OpenMP's run time, oneDNN) are not ours and do not count. */
@@ -77,14 +76,13 @@ void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, o
     return __real_mmap(at, bytes, protection, flags, file, offset);
 }
 
-/* ---- a small run ------------------------------------------------------------------------------
- */
+/* ---- a small run ----------------------------------------------------------------------------- */
 
 static const char *const common_keys[] = {
-    "model.vocab=50",       "model.vocab_multiple=16", "model.layers=2",
-    "model.channels=32",    "model.heads=4",           "model.context=16",
-    "data.sequence=16",     "batch.global=8",          "optim.lr=3e-3",
-    "optim.clip=0.5",       "train.steps=8",           "numerics.precision=fp32",
+    "model.vocab=50",        "model.vocab_multiple=16", "model.layers=2",
+    "model.channels=32",     "model.heads=4",           "model.context=16",
+    "data.sequence=16",      "batch.global=8",          "optim.lr=3e-3",
+    "optim.clip=0.5",        "train.steps=8",           "numerics.precision=fp32",
     "log.tensorboard=false", "parallel.threads=1"};
 
 static int data_setup(void **state)
