@@ -15,14 +15,25 @@ static int option_index(const struct cmd_page *page, const char *name, size_t le
     return -1;
 }
 
-static int unknown_option(const struct cmd_page *page, const char *given, struct ls_error *error)
+/* The option that given is the beginning of, or the one with the nearest spelling. */
+static const char *nearest_option(const struct cmd_page *page, const char *given)
 {
     const char *names[CMD_OPTIONS_MAX + 1];
-    size_t count = 0;
+    size_t count = 0, length = strcspn(given, "=");
     for (; page->options[count].name; count++)
         names[count] = page->options[count].name;
     names[count++] = "--help";
-    const char *near = ls_nearest(given, names, count);
+    for (size_t i = 0; i < count && length > 3; i++)
+        if (strncmp(names[i], given, length) == 0)
+            return names[i];
+    char word[64];
+    snprintf(word, sizeof word, "%.*s", length < 60 ? (int)length : 60, given);
+    return ls_nearest(word, names, count);
+}
+
+static int unknown_option(const struct cmd_page *page, const char *given, struct ls_error *error)
+{
+    const char *near = nearest_option(page, given);
     return ls_error_set(error, LS_ECONFIG, "unknown option %.100s%s%s%s", given,
                         near ? "; did you mean " : "", near ? near : "",
                         near ? "?" : " (--help lists them)");

@@ -2,6 +2,7 @@
 #include "cmd.h"
 
 #include <lockstep/data.h>
+#include <lockstep/device.h>
 
 #include <inttypes.h>
 #include <limits.h>
@@ -46,7 +47,7 @@ static int drop_input_option(int argc, char **argv, char **kept)
 static int read_config(const struct cmd_args *args, struct ls_prepare_config *config,
                        struct ls_error *error)
 {
-    int64_t workers = ls_max(1, ls_min(256, sysconf(_SC_NPROCESSORS_ONLN)));
+    int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
     *config = (struct ls_prepare_config){.inputs = args->word,
                                          .inputs_count = args->words,
                                          .output = cmd_args_value(args, "--output"),

@@ -50,6 +50,7 @@ int cmd_doctor(int argc, char **argv)
     doctor_processor(&doctor);
     doctor_memory(&doctor);
     doctor_libraries(&doctor);
+    doctor_speed(&doctor);
     doctor_mpi(&doctor);
     if (doctor.problems) {
         printf("\nTraining cannot run here: %d problem%s (marked !).\n", doctor.problems,

@@ -21,6 +21,8 @@ void doctor_bytes(double bytes, char text[32]);
 /* The sections, each with its heading. */
 void doctor_processor(struct doctor *doctor);
 void doctor_memory(struct doctor *doctor);
+/* Runs matrix products: what training stands on must work, and this is how fast it goes. */
+void doctor_speed(struct doctor *doctor);
 void doctor_libraries(struct doctor *doctor);
 void doctor_mpi(struct doctor *doctor);
 

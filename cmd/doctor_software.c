@@ -2,12 +2,13 @@
 #include "cmd.h"
 #include "doctor.h"
 
+#include <lockstep/ops.h>
+
 #include <hwloc.h>
 #include <isa-l.h>
 #include <jansson.h>
 #include <libfyaml.h>
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdlib.h>
@@ -19,13 +20,6 @@
 #ifdef LS_WITH_MPI
 #include <mpi.h>
 #endif
-
-static void print_dnnl(void)
-{
-    const dnnl_version_t *version = dnnl_version();
-    doctor_row("oneDNN", "%d.%d.%d (matrix products)", version->major, version->minor,
-               version->patch);
-}
 
 /* PCRE2 is used with Unicode properties; a build without them cannot run the tokenizers. */
 static void check_pcre2(struct doctor *doctor)
@@ -44,7 +38,7 @@ static void check_pcre2(struct doctor *doctor)
 void doctor_libraries(struct doctor *doctor)
 {
     puts("\nLibraries");
-    print_dnnl();
+    doctor_row("matrix products", "%s", ls_gemm_library());
     doctor_row("OpenMP", "%d, at most %d threads (threads of a rank)", _OPENMP,
                omp_get_max_threads());
     unsigned hwloc = hwloc_get_api_version();
@@ -60,6 +54,29 @@ void doctor_libraries(struct doctor *doctor)
     doctor_row("zlib", "%s (compressed corpora)", zlibVersion());
 }
 
+void doctor_speed(struct doctor *doctor)
+{
+    puts("\nSpeed (one large matrix product, all threads)");
+    struct ls_ops ops;
+    struct ls_error error = {0};
+    int status = ls_ops_init(&ops, omp_get_max_threads(), ls_isa_best(), &error);
+    if (status) {
+        doctor_problem(doctor, error.text, "free some memory, or use another machine");
+        return;
+    }
+    static const enum ls_dtype dtypes[] = {LS_F32, LS_BF16};
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        double rate = 0;
+        status = ls_gemm_peak(&ops, dtypes[i], &rate, &error);
+        if (status)
+            doctor_problem(doctor, error.text, "unset ONEDNN_* variables; see the oneDNN manual");
+        else
+            doctor_row(dtypes[i] == LS_F32 ? "fp32" : "bf16", "%.0f GFLOP/s", rate / 1e9);
+    }
+    ls_ops_release(&ops);
+}
+
+#ifdef LS_WITH_MPI
 /* Where PATH finds a program; false where it does not. */
 static bool find_program(const char *name, char *path, size_t bytes)
 {
@@ -73,6 +90,7 @@ static bool find_program(const char *name, char *path, size_t bytes)
     }
     return false;
 }
+#endif
 
 void doctor_mpi(struct doctor *doctor)
 {

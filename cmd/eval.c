@@ -13,7 +13,7 @@ int cmd_eval(int argc, char **argv)
 {
     struct ls_error error = {0};
     struct cmd_args args;
-    int64_t samples = 0, threads = launch_cores();
+    int64_t samples = 0, threads = ls_device_cores();
     struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log};
     struct ls_loaded *loaded = NULL;
     struct ls_eval_report report;

@@ -20,7 +20,7 @@ int cmd_generate(int argc, char **argv)
 {
     struct ls_error error = {0};
     struct cmd_args args;
-    int64_t tokens = 128, top_k = 0, seed = 1234, threads = launch_cores();
+    int64_t tokens = 128, top_k = 0, seed = 1234, threads = ls_device_cores();
     double temperature = 0.8, top_p = 1;
     struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log};
     struct ls_loaded *loaded = NULL;
@@ -28,7 +28,7 @@ int cmd_generate(int argc, char **argv)
     if (!status && args.words < 1)
         status = ls_error_set(&error, LS_ECONFIG, "the run's directory is missing");
     if (!status)
-        status = cmd_args_int(&args, "--tokens", 1, INT64_MAX, &tokens, &error);
+        status = cmd_args_int(&args, "--tokens", 1, 1 << 30, &tokens, &error);
     if (!status)
         status = cmd_args_int(&args, "--top-k", 0, INT64_MAX, &top_k, &error);
     if (!status)

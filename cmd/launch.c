@@ -1,14 +1,7 @@
 #include "launch.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-
-int launch_cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 static int mpi_run(const struct ls_config *config, launch_body *body, void *user,
                    struct ls_error *error)
@@ -19,9 +12,13 @@ static int mpi_run(const struct ls_config *config, launch_body *body, void *user
         return status;
     ls_comm_set_check(world, config->comm.check);
     status = body(world, user, error);
+    /* Ending MPI in good order waits for every process. After a failure the others may be stuck:
+     * this one just exits, which makes the launcher end them. */
+    if (status)
+        return status;
     ls_comm_free(world);
     ls_mpi_finish();
-    return status;
+    return LS_OK;
 }
 
 struct thread_run {

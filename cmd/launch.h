@@ -14,7 +14,4 @@ int launch_ranks(const struct ls_config *config, launch_body *body, void *user,
  * `defaults` (may be NULL) are assignments that come before them. Resolves it. */
 int launch_config(struct ls_config *config, const char *const *defaults, const char *const *words,
                   int count, struct ls_error *error);
-/* Cores that this process may use. */
-int launch_cores(void);
-
 #endif

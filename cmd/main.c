@@ -2,12 +2,16 @@
 #include "cmd.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 static const struct {
     const char *name; /* one word, or two for those of bench */
     int (*run)(int argc, char **argv);
 } commands[] = {
+    {"bench comm", cmd_bench_comm},
+    {"bench gemm", cmd_bench_gemm},
+    {"bench ops", cmd_bench_ops},
     {"bench step", cmd_bench_step},
     {"data", cmd_data},
     {"doctor", cmd_doctor},
@@ -100,6 +104,8 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    /* A file that may not grow further (ulimit -f) is a failed write with a message, not a kill. */
+    signal(SIGXFSZ, SIG_IGN);
     int code = dispatch(argc, argv);
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -52,25 +52,22 @@ OPTIONS(help_options) = {
 static const struct cmd_page pages[] = {
     {"train", "[CONFIG.yaml] [key=value]...", "train a model",
      "Trains what the configuration describes and writes a run directory: the resolved "
-     "config.yaml, "
-     "metrics.jsonl (one object a step), TensorBoard events and checkpoints.\n\n"
+     "config.yaml, metrics.jsonl (one object a step), TensorBoard events and checkpoints.\n\n"
      "parallel.dp ranks share the work. They are threads of this process, unless mpirun or srun "
      "started the program: then each process is one rank. However the work is cut - ranks, "
      "micro-batches, threads, transport - the losses and the final state are the same, bit for "
      "bit.\n\n"
      "SIGINT and SIGTERM finish the step, save a checkpoint and exit; a second one ends at once. "
-     "train.resume=auto goes on from the newest checkpoint, with the same result as if nothing had "
-     "happened.",
+     "train.resume=auto goes on from the newest checkpoint, with the same result as if nothing "
+     "had happened.",
      train_options,
      "lockstep train configs/demo.yaml\n"
      "lockstep train configs/demo.yaml parallel.dp=4 train.steps=500 train.resume=auto\n"
      "mpirun -n 4 lockstep train configs/demo.yaml parallel.dp=4\n"},
     {"eval", "RUN [DATA]", "evaluate a trained model",
      "Loads the newest checkpoint of a run directory and prints its loss on DATA (a token store, "
-     "or "
-     "an llm.c token file), or on the run's own data.valid: in nats and bits a token, and in bits "
-     "a "
-     "byte of text.",
+     "or an llm.c token file), or on the run's own data.valid: in nats and bits a token, and in "
+     "bits a byte of text.",
      eval_options, "lockstep eval runs/demo\nlockstep eval runs/demo corpus_valid --samples 256\n"},
     {"generate", "RUN", "continue a text with a trained model",
      "Loads the newest checkpoint of a run directory and prints the prompt's continuation.",
@@ -81,32 +78,33 @@ static const struct cmd_page pages[] = {
      "token file holds.",
      none, NULL},
     {"data prepare", "--input PATH... --output PREFIX --tokenizer SPEC", "turn text into tokens",
-     "Reads text files (one document each), JSONL files (one document a line) and folders of them, "
-     "and writes a train and a validation store in Megatron's .bin/.idx format. Nothing appears "
-     "under its final name before it is complete. The tokenizer's name is kept beside the stores, "
-     "so that training, evaluation and generation find it.\n\n"
+     "Reads text files (one document each), JSONL files (one document a line) and folders of "
+     "them, and writes a train and a validation store in Megatron's .bin/.idx format. Nothing "
+     "appears under its final name before it is complete. The tokenizer's name is kept beside the "
+     "stores, so that training, evaluation and generation find it.\n\n"
      "Bytes that are not UTF-8 are kept as they are.",
      prepare_options,
      "lockstep data prepare --input book.txt --output corpus --tokenizer byte\n"
      "lockstep data prepare --input web.jsonl.zst --output web --tokenizer gpt2/ --workers 8\n"},
     {"data inspect", "PATH", "show what a token file holds",
-     "PATH is the prefix of a .bin/.idx pair, or an llm.c token file. Prints its kind, the type of "
-     "its tokens, how many sequences, documents and tokens it holds, and its first tokens.",
+     "PATH is the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for bare uint16 tokens "
+     "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
+     "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
     {"bench", "gemm|comm|ops|step ...", "measure this machine",
      "`lockstep bench gemm`: matrix products; `bench comm`: collectives; `bench ops`: the other "
      "kernels; `bench step`: whole training steps. Each compares with the machine's own limit, "
      "measured in the same run.",
      none, NULL},
-    {"bench gemm", "[key=value]...", "measure matrix products",
-     "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one large "
-     "oneDNN product measured in turns with them.",
-     none, "lockstep bench gemm\n"},
+    {"bench gemm", "[threads=N] [dtype=bf16|fp32] [isa=NAME]", "measure matrix products",
+     "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one "
+     "large oneDNN product measured in turns with them.",
+     none, "lockstep bench gemm\nlockstep bench gemm threads=1 dtype=fp32 isa=avx512\n"},
     {"bench comm", "[ranks=N] [bytes=N]", "measure collectives",
      "Prints time and bandwidth of an all-reduce for a range of sizes, beside the bandwidth of a "
      "copy; under mpirun, beside MPI_Allreduce.",
      none, "lockstep bench comm ranks=2\nmpirun -n 2 lockstep bench comm\n"},
-    {"bench ops", "[key=value]...", "measure the other kernels",
+    {"bench ops", "[THREADS [ISA]]", "measure the other kernels",
      "Prints the bandwidth of each kernel and its share of the bandwidth of a copy.", none,
      "lockstep bench ops\n"},
     {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",

@@ -9,7 +9,9 @@ passed=0
 failed=0
 for program in "$@"; do
     begin=$(date +%s)
-    if "$program" >"$log" 2>&1; then
+    "$program" >"$log" 2>&1
+    code=$?
+    if [ $code -eq 0 ]; then
         passed=$((passed + 1))
         cases=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/, \1 cases/p' "$log" | tail -n 1)
         skips=$(grep -c '^\[  SKIPPED \] [a-z]' "$log")
@@ -17,7 +19,7 @@ for program in "$@"; do
         echo "ok    ${program#"${BUILD:-build}"/} ($(($(date +%s) - begin)) s$cases)"
     else
         failed=$((failed + 1))
-        echo "FAIL  ${program#"${BUILD:-build}"/}: exit code $?"
+        echo "FAIL  ${program#"${BUILD:-build}"/}: exit code $code"
         sed 's/^/      /' "$log" | tail -n 60
     fi
 done

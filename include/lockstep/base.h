@@ -1,7 +1,6 @@
 /* lockstep/base.h - what every other module stands on.
  *
  *   errors     struct ls_error, carried by the caller, filled once, never printed by the library
- *   memory     struct ls_arena, one allocation cut up front to back
  *   arithmetic checked products and sums of sizes
  *   types      enum ls_dtype
  *   random     Philox 4x32-10, a pure function of (key, counter)
@@ -142,26 +141,6 @@ static inline bool ls_is_pow2(int64_t a)
 {
     return a > 0 && (a & (a - 1)) == 0;
 }
-
-/* ---- memory --------------------------------------------------------------------------------- */
-
-/* An arena hands out 64-byte aligned pieces of one block, front to back. In measuring mode
- * (ls_arena_measure) it has no block, returns NULL for every piece and only counts: running the
- * same code first on a measuring arena gives the exact size that the real one needs. */
-struct ls_arena {
-    unsigned char *base; /* NULL while measuring */
-    size_t size, used, peak;
-    bool measuring;
-};
-void ls_arena_measure(struct ls_arena *arena);
-/* Takes size bytes from the system, zeroed. */
-int ls_arena_init(struct ls_arena *arena, size_t size, struct ls_error *error);
-void ls_arena_release(struct ls_arena *arena);
-/* A piece of bytes (0 allowed). Past the end is a broken invariant and aborts. Not zeroed again
- * after a reset. */
-void *ls_arena_take(struct ls_arena *arena, size_t bytes);
-/* What was taken after mark is free again. mark = arena->used at some earlier moment. */
-void ls_arena_reset(struct ls_arena *arena, size_t mark);
 
 /* ---- random numbers ------------------------------------------------------------------------- */
 

@@ -17,9 +17,19 @@
  * which holds a whole subtree of a larger tree continues it; the result has the same bits on every
  * rank and in every transport.
  *
- * Failure: every operation returns LS_OK or LS_ECOMM with a text. In debug builds (LS_COMM_CHECK)
- * ranks agree on operation, dtype and count before a byte moves, and a mismatch is an error on all
- * of them that names both ranks and call sites. ls_comm_agree makes a local failure known to all.
+ * Failure: every operation returns LS_OK or LS_ECOMM with a text (LS_EINVAL for arguments that no
+ * rank could use, LS_ENOMEM). In debug builds (LS_COMM_CHECK) ranks agree on operation, dtype,
+ * count and root before a byte moves, and a mismatch is an error on all of them that names both
+ * ranks and call sites; the group remains of use. ls_comm_agree makes a local failure known to all.
+ * A thread rank that frees its communicator, returns or fails makes what its peers have pending
+ * with it fail with a text that names it. An MPI process that fails alone exits without
+ * ls_mpi_finish, with a status that is not 0: the launcher then ends the others.
+ *
+ * Progress: thread ranks read and write each other's buffers; whoever waits does the work, and
+ * helper threads (at most one a core, asleep when idle) do it where nobody waits. Over MPI the
+ * caller drives what it waits for, and one thread a process, started with the first non-blocking
+ * operation, drives the rest; MPI_THREAD_SERIALIZED is asked for. Memory is taken when a
+ * communicator is made and with the first sum over MPI, not later.
  */
 #ifndef LOCKSTEP_COMM_H
 #define LOCKSTEP_COMM_H
@@ -47,9 +57,10 @@ void ls_world_free(struct ls_world *world);
 /* Collective over the world's ranks: each thread makes its own. */
 int ls_comm_thread_new(struct ls_world *world, int rank, struct ls_comm **out,
                        struct ls_error *error);
-/* Runs body(comm, user) in size threads, each with its world communicator; returns the first
- * failure by rank (its text prefixed with the rank). A rank whose body fails makes the others'
- * pending operations fail rather than hang. Local to the calling process. */
+/* Runs body(comm, user) in size threads, each with its world communicator (borrowed); returns the
+ * first failure by rank (its text prefixed with the rank), where one that only reports that a peer
+ * left comes after those that do not. A rank whose body fails makes the others' pending operations
+ * fail rather than hang. Local to the calling process. */
 int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct ls_error *error),
                  void *user, struct ls_error *error);
 /* Collective over MPI_COMM_WORLD. Initialises MPI when nobody did, with the thread level that is
@@ -57,11 +68,14 @@ int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct 
 int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error);
 /* True where this process was started by an MPI launcher or srun (FORMATS: who am I). */
 bool ls_mpi_launched(void);
-/* Collective. Ends MPI if ls_comm_mpi_new began it; call last. */
+/* Collective over all processes. Ends MPI if ls_comm_mpi_new began it; call last, with all
+ * communicators freed. */
 void ls_mpi_finish(void);
 /* Collective. Ranks of equal color form a group, ordered by (key, rank). */
 int ls_comm_split(struct ls_comm *comm, int color, int key, struct ls_comm **out,
                   struct ls_error *error);
+/* Local (over MPI: Collective). What this rank has pending is given up, and its buffers are its own
+ * again. NULL is allowed. */
 void ls_comm_free(struct ls_comm *comm);
 
 /* Local. */
@@ -69,10 +83,10 @@ int ls_comm_rank(const struct ls_comm *comm);
 int ls_comm_size(const struct ls_comm *comm);
 enum ls_transport ls_comm_transport(const struct ls_comm *comm);
 const char *ls_transport_name(enum ls_transport transport);
-/* Logically collective, with nothing pending. Whether the ranks of the group agree on each operation
- * before a byte moves (see above). A new communicator checks in debug builds (LS_COMM_CHECK); a
- * split inherits. The transports self and thread see every rank's call for nothing and check always;
- * over MPI it costs one small message to each peer. */
+/* Logically collective, with nothing pending. Whether the ranks of the group agree on each
+ * operation before a byte moves (see above). A new communicator checks in debug builds
+ * (LS_COMM_CHECK); a split inherits. The transports self and thread see every rank's call for
+ * nothing and check always; over MPI it costs one small message to each peer. */
 void ls_comm_set_check(struct ls_comm *comm, bool check);
 
 /* ---- operations: all Collective over the group, except send and recv ------------------------- */
@@ -85,7 +99,7 @@ struct ls_comm_stats {
      * b - own + own (n-1), where own is its share of the buffer (b/n: in all 2 b (n-1)/n);
      * reduce_scatter, all_gather and all_to_all b (n-1); broadcast b (n-1) at the root; send b. */
     int64_t sent_bytes;
-    double wait_s;       /* seconds the caller spent inside waits and blocking calls */
+    double wait_s; /* seconds the caller spent inside waits and blocking calls */
     int64_t operations;
 };
 void ls_comm_get_stats(const struct ls_comm *comm, struct ls_comm_stats *stats);
@@ -123,7 +137,9 @@ int ls_all_to_all_start(struct ls_comm *comm, const void *input, void *output, i
 int ls_broadcast_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype,
                        int root, struct ls_request *request, struct ls_call_site site,
                        struct ls_error *error);
-/* Point to point; matched by (peer, tag) in the order of calls. */
+/* Point to point; matched by (peer, tag) in the order of calls, 0 <= tag <= LS_COMM_TAG_MAX. A send
+ * may wait for its recv. Different lengths are LS_ECOMM: on both ranks over threads, where it is
+ * received over MPI. */
 int ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count, enum ls_dtype dtype,
                   int peer, int tag, struct ls_request *request, struct ls_call_site site,
                   struct ls_error *error);

@@ -154,8 +154,9 @@ struct ls_token_file {
  *   FILE                               llm.c tokens (magic 20240520 version 1: uint16,
  *                                      magic 20240801 version 7: uint32)
  *   u16:FILE                           headerless uint16 (nanoGPT)
- * Files are mapped, not read. What a header promises is checked against the files: LS_EDATA names
- * the file, what was found and what was expected. */
+ * Files are mapped, not read, so they must not shrink while the store is open. What a header
+ * promises is checked against the files: LS_EDATA names the file, what was found and what was
+ * expected. */
 int ls_token_store_open(const char *spec, struct ls_token_store **out, struct ls_error *error);
 void ls_token_store_close(struct ls_token_store *store);
 /* All tokens of the stream. */

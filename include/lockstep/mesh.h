@@ -37,8 +37,8 @@ int64_t ls_mesh_rank(const struct ls_mesh *mesh, const int64_t *coordinates);
  * order), ascending: group[i], i < the product of those sizes. Returns that count. */
 int64_t ls_mesh_group(const struct ls_mesh *mesh, int64_t rank, const int *axes, int axes_count,
                       int64_t *group);
-/* Collective over world (whose size must equal ls_mesh_ranks): the communicator of this rank's group
- * over the named axes, ordered by mesh rank. */
+/* Collective over world (whose size must equal ls_mesh_ranks): the communicator of this rank's
+ * group over the named axes, ordered by mesh rank. */
 int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, const int *axes,
                   int axes_count, struct ls_comm **out, struct ls_error *error);
 

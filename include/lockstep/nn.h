@@ -182,6 +182,8 @@ int ls_decoder_new(const struct ls_model_options *options, struct ls_decoder **o
                    struct ls_error *error);
 void ls_decoder_free(struct ls_decoder *decoder);
 void ls_decoder_reset(struct ls_decoder *decoder);
+/* Tokens that still fit config.context. */
+int64_t ls_decoder_room(const struct ls_decoder *decoder);
 /* Appends one token and gives the float32 logits [vocab] of the next, owned by the decoder.
  * LS_EINVAL past config.context. */
 int ls_decoder_next(struct ls_decoder *decoder, struct ls_ops *ops, int32_t token,

@@ -22,7 +22,7 @@
 #ifndef LOCKSTEP_OPS_H
 #define LOCKSTEP_OPS_H
 
-#include <lockstep/base.h>
+#include <lockstep/device.h>
 
 #ifdef __cplusplus
 extern "C" {

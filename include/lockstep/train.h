@@ -146,7 +146,8 @@ int ls_loaded_evaluate(struct ls_loaded *loaded, const char *data, int64_t seque
                        struct ls_eval_report *report, struct ls_error *error);
 struct ls_generate {
     const char *prompt;
-    int64_t tokens; /* to add at most; stops at the end of a document */
+    int64_t tokens; /* to add at most; stops at the end of a document. May exceed the model's
+                     * context: then the newer half of it is kept each time it is full */
     struct ls_sampling sampling;
     uint64_t seed;
     /* Receives each piece of text as it is made, the prompt first. */

@@ -94,7 +94,7 @@ int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank)
 struct comm_text comm_describe(const struct comm_call *call)
 {
     struct comm_text out;
-    char where[96], what[96] = "";
+    char where[96], what[64] = "";
     if (call->site.line)
         snprintf(where, sizeof where, "%.80s:%d", call->site.file, call->site.line);
     else

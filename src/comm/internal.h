@@ -73,7 +73,7 @@ void comm_release(struct ls_comm *comm);
 
 /* "all_reduce of 10 F32 (train.c:88)", with the root or peer where there is one. */
 struct comm_text {
-    char text[192];
+    char text[256];
 };
 struct comm_text comm_describe(const struct comm_call *call);
 /* Whether two ranks of a collective mean the same. */

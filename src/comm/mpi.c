@@ -33,12 +33,14 @@ void ls_mpi_finish(void) {}
 #include <signal.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* MPI exists once in a process, so what serialises its calls does too. */
 static struct {
     pthread_mutex_t lock;
     atomic_int drivers; /* callers that drive the engine, or are about to */
     bool began_mpi;
+    bool shares_cores; /* more ranks than cores on this machine */
     struct mpi_comm *comms;
     pthread_cond_t wake; /* for the progress thread */
     pthread_t thread;
@@ -110,17 +112,16 @@ static void progress_start(void)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Patience of a waiting caller: first as short as a message between cores, then leaving the core to
- * whoever has work, then asleep. */
-static void pause_after(int idle)
+/* Patience of a waiting caller: it polls as MPI's own calls do while an answer may come soon, then
+ * sleeps between polls. Where ranks share cores it leaves its core to them from the first. */
+static void pause_after(double waited_s)
 {
-    enum { SPINS = 64, YIELDS = 2000, SLEEP_NS = 50 * 1000 };
-    if (idle < SPINS)
-        return;
-    if (idle < SPINS + YIELDS)
-        sched_yield();
-    else
+    static const double poll_s = 0.1;
+    enum { SLEEP_NS = 50 * 1000 };
+    if (waited_s > poll_s)
         nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+    else if (engine.shares_cores)
+        sched_yield();
 }
 
 /* ---- the vtable ----------------------------------------------------------------------------- */
@@ -150,16 +151,16 @@ static int mpi_wait(struct ls_comm *base, void *operation, struct ls_error *erro
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
     struct mpi_op *op = operation;
-    int idle = 0;
     atomic_fetch_add(&engine.drivers, 1);
     pthread_mutex_lock(&engine.lock);
+    double moved_s = ls_now_s();
     while (!atomic_load_explicit(&op->over, memory_order_acquire)) {
         if (engine_advance()) {
-            idle = 0;
+            moved_s = ls_now_s();
             continue;
         }
         pthread_mutex_unlock(&engine.lock);
-        pause_after(idle++);
+        pause_after(ls_now_s() - moved_s);
         pthread_mutex_lock(&engine.lock);
     }
     int status = op->status;
@@ -190,6 +191,9 @@ static void mpi_free(struct ls_comm *base)
     while (*at != comm)
         at = &(*at)->next;
     *at = comm->next;
+    for (int i = 0; i < LS_COMM_PENDING_MAX; i++)
+        if (base->pending[i].ticket && mpi_test(base, base->pending[i].operation))
+            comm_mpi_retire(comm, base->pending[i].operation);
     comm_mpi_resources_free(comm);
     MPI_Comm_free(&comm->pairs);
     MPI_Comm_free(&comm->group);
@@ -254,6 +258,19 @@ static int mpi_split(struct ls_comm *base, const int *members, int size, int ran
     return status;
 }
 
+/* Collective over all processes. */
+static bool ranks_share_cores(void)
+{
+    MPI_Comm machine;
+    int ranks = 1;
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine) !=
+        MPI_SUCCESS)
+        return true;
+    MPI_Comm_size(machine, &ranks);
+    MPI_Comm_free(&machine);
+    return ranks > sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 static int mpi_begin(struct ls_error *error)
 {
     int initialised = 0, finalised = 0, provided = MPI_THREAD_SINGLE;
@@ -268,12 +285,15 @@ static int mpi_begin(struct ls_error *error)
         if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
             return ls_error_set(error, LS_ECOMM, "MPI_Init_thread failed");
         engine.began_mpi = true;
+        /* MPICH takes the world's handler for errors that a test of a request reports. */
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     }
     if (provided < MPI_THREAD_SERIALIZED)
         return ls_error_set(error, LS_ENOTSUP,
                             "MPI offers thread level %d; at least MPI_THREAD_SERIALIZED (%d) is "
                             "needed: use an MPI that was built with threads",
                             provided, MPI_THREAD_SERIALIZED);
+    engine.shares_cores = ranks_share_cores();
     return LS_OK;
 }
 

@@ -11,18 +11,21 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Rounds of one operation in flight, and operations of one communicator that have rounds in flight;
- * the others wait their turn, in the order of calls, which is the same on every rank. */
-enum { MPI_LANES = 4, MPI_ACTIVE = 2, MPI_PARTS = 4 };
+/* Rounds of one operation in flight: many, so that a rank whose peer has lost its core goes on with
+ * what the peer posted before. Of these, rounds that receive what is to be added: few, so that
+ * scratch stays in the cache. Operations of one communicator that have rounds in flight: the others
+ * wait their turn, in the order of calls, which is the same on every rank. */
+enum { MPI_LANES = 16, MPI_SCRATCHES = 3, MPI_ACTIVE = 2, MPI_PARTS = 4 };
 
 /* A round in flight. */
 struct mpi_lane {
     bool busy;
+    bool lacks_scratch; /* its receives are not posted yet */
     int64_t round;
     int phase, requests_count;
     MPI_Request *requests; /* [2 (n - 1)] */
-    float *scratch;
-    const float **inputs; /* [n] */
+    int scratch;           /* index of the slot's, where it has one */
+    const float **inputs;  /* [n] */
 };
 
 /* A call as it travels to the other ranks for the check. */
@@ -45,14 +48,17 @@ struct mpi_op {
     /* Of send and recv. */
     int parts_count;
     MPI_Request *parts, few_parts[MPI_PARTS];
-    char text[840];
+    char text[720];
 };
 
 struct mpi_slot {
     struct mpi_op *op;
     struct mpi_lane lanes[MPI_LANES];
     struct mpi_call_wire *calls; /* [n] */
-    char *scratch;               /* of all lanes; NULL until a sum needs it */
+    MPI_Status *statuses;        /* [2 (n - 1)], not looked at: MPICH's way to ignore them does not
+                                    pass gcc's bounds warnings */
+    char *scratch;               /* MPI_SCRATCHES of them; NULL until a sum needs it */
+    bool scratch_taken[MPI_SCRATCHES];
 };
 
 struct mpi_comm {

@@ -8,12 +8,13 @@
 
 /* All far below what MPI's int counts hold. */
 static const struct comm_limits limits = {
-    .sum_bytes = 256 * 1024, .copy_bytes = 4 << 20, .direct_bytes = 16 * 1024};
+    .sum_bytes = 1 << 20, .copy_bytes = 4 << 20, .direct_bytes = 32 << 10};
 /* Of one message of send and recv. */
 static const int64_t part_bytes_max = 1 << 30;
 
 /* Tags of one collective: two phases a lane, and the check. */
-enum { TAGS = 16, TAG_CHECK = TAGS - 1 };
+enum { TAGS = 64, TAG_CHECK = TAGS - 1, PAGE = 4096 };
+_Static_assert((int)TAG_CHECK >= 2 * (int)MPI_LANES, "a tag for each phase of each lane");
 
 static void *take(size_t count, size_t bytes, bool *failed)
 {
@@ -36,6 +37,7 @@ int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
     for (int s = 0; s < MPI_ACTIVE; s++) {
         struct mpi_slot *slot = &comm->slots[s];
         slot->calls = take(n, sizeof *slot->calls, &failed);
+        slot->statuses = take(2 * n, sizeof *slot->statuses, &failed);
         for (int l = 0; l < MPI_LANES; l++) {
             slot->lanes[l].requests = take(2 * n, sizeof *slot->lanes[l].requests, &failed);
             slot->lanes[l].inputs = take(n, sizeof *slot->lanes[l].inputs, &failed);
@@ -80,6 +82,7 @@ void comm_mpi_resources_free(struct mpi_comm *comm)
             free(lane->requests);
             free(lane->inputs);
         }
+        free(slot->statuses);
         free(slot->calls);
         free(slot->scratch);
         free(slot->op);
@@ -147,35 +150,72 @@ static int tag_of(const struct mpi_comm *comm, const struct mpi_op *op, int whic
     return (int)(op->sequence % period) * TAGS + which;
 }
 
-/* Adds the messages of the lane's phase. Receives first: what arrives finds its place. */
-static int lane_post(struct mpi_comm *comm, struct mpi_op *op, struct mpi_lane *lane, int tag)
+static float *lane_scratch(const struct mpi_comm *comm, const struct mpi_slot *slot,
+                           const struct mpi_lane *lane)
 {
-    int n = comm->base.size, code = MPI_SUCCESS;
-    struct comm_message message;
-    lane->requests_count = 0;
-    for (int send = 0; send < 2; send++) {
-        for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
-            int peer = (comm->base.rank + (send ? i : n - i)) % n;
-            MPI_Request *request = &lane->requests[lane->requests_count];
-            comm_plan_message(&op->plan, lane->round, lane->phase, peer, lane->scratch, &message);
-            if (send ? !message.send_bytes : !message.recv_bytes)
-                continue;
-            lane->requests_count++;
-            code = send ? MPI_Isend(message.send, (int)message.send_bytes, MPI_BYTE, peer, tag,
-                                    comm->group, request)
-                        : MPI_Irecv(message.recv, (int)message.recv_bytes, MPI_BYTE, peer, tag,
-                                    comm->group, request);
-        }
+    size_t bytes = comm_plan_scratch_bytes(comm->base.size, &limits);
+    return slot->scratch ? (float *)(slot->scratch + (size_t)lane->scratch * bytes) : NULL;
+}
+
+/* Adds either the sends or the receives of the lane's phase to its requests. */
+static int lane_post(struct mpi_comm *comm, struct mpi_slot *slot, int l, bool send)
+{
+    struct mpi_lane *lane = &slot->lanes[l];
+    const struct comm_plan *plan = &slot->op->plan;
+    int n = comm->base.size, code = MPI_SUCCESS, tag = tag_of(comm, slot->op, 2 * l + lane->phase);
+    float *scratch = lane_scratch(comm, slot, lane);
+    for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
+        int peer = (comm->base.rank + (send ? i : n - i)) % n;
+        MPI_Request *request = &lane->requests[lane->requests_count];
+        struct comm_message message;
+        comm_plan_message(plan, lane->round, lane->phase, peer, scratch, &message);
+        if (send ? !message.send_bytes : !message.recv_bytes)
+            continue;
+        lane->requests_count++;
+        code = send ? MPI_Isend(message.send, (int)message.send_bytes, MPI_BYTE, peer, tag,
+                                comm->group, request)
+                    : MPI_Irecv(message.recv, (int)message.recv_bytes, MPI_BYTE, peer, tag,
+                                comm->group, request);
     }
     return code;
 }
 
-static int lane_begin(struct mpi_comm *comm, struct mpi_op *op, struct mpi_slot *slot, int l)
+static bool op_sums(const struct mpi_op *op)
+{
+    return op->call.op == COMM_ALL_REDUCE || op->call.op == COMM_REDUCE_SCATTER;
+}
+
+/* What is to be added waits for scratch; what a peer waits for goes out at once. */
+static int lane_begin(struct mpi_comm *comm, struct mpi_slot *slot, int l)
 {
     struct mpi_lane *lane = &slot->lanes[l];
-    lane->busy = lane->round < op->plan.rounds;
-    return lane->busy ? lane_post(comm, op, lane, tag_of(comm, op, 2 * l + lane->phase))
-                      : MPI_SUCCESS;
+    lane->busy = lane->round < slot->op->plan.rounds;
+    lane->requests_count = 0;
+    if (!lane->busy)
+        return MPI_SUCCESS;
+    lane->lacks_scratch = op_sums(slot->op) && lane->phase == 0;
+    int code = lane->lacks_scratch ? MPI_SUCCESS : lane_post(comm, slot, l, false);
+    return code == MPI_SUCCESS ? lane_post(comm, slot, l, true) : code;
+}
+
+/* Gives free scratch to the earliest rounds that lack it. */
+static int scratch_assign(struct mpi_comm *comm, struct mpi_slot *slot)
+{
+    int code = MPI_SUCCESS;
+    for (int i = 0; i < MPI_SCRATCHES && code == MPI_SUCCESS; i++) {
+        int first = -1;
+        for (int l = 0; l < MPI_LANES; l++)
+            if (slot->lanes[l].busy && slot->lanes[l].lacks_scratch &&
+                (first < 0 || slot->lanes[l].round < slot->lanes[first].round))
+                first = l;
+        if (slot->scratch_taken[i] || first < 0)
+            continue;
+        slot->scratch_taken[i] = true;
+        slot->lanes[first].scratch = i;
+        slot->lanes[first].lacks_scratch = false;
+        code = lane_post(comm, slot, first, false);
+    }
+    return code;
 }
 
 static int moving_begin(struct mpi_comm *comm, struct mpi_slot *slot)
@@ -185,15 +225,16 @@ static int moving_begin(struct mpi_comm *comm, struct mpi_slot *slot)
     op->stage = MPI_MOVING;
     if (op->call.op == COMM_BARRIER && !comm->base.check) {
         slot->lanes[0].busy = true;
+        slot->lanes[0].lacks_scratch = false;
         slot->lanes[0].requests_count = 1;
         return MPI_Ibarrier(comm->group, slot->lanes[0].requests);
     }
     for (int l = 0; l < MPI_LANES && code == MPI_SUCCESS; l++) {
         slot->lanes[l].round = l;
         slot->lanes[l].phase = 0;
-        code = lane_begin(comm, op, slot, l);
+        code = lane_begin(comm, slot, l);
     }
-    return code;
+    return code == MPI_SUCCESS ? scratch_assign(comm, slot) : code;
 }
 
 /* Lane 0 carries the calls of all ranks. */
@@ -209,6 +250,7 @@ static int checking_begin(struct mpi_comm *comm, struct mpi_slot *slot)
     snprintf(own->file, sizeof own->file, "%.80s", op->call.site.file);
     op->stage = MPI_CHECKING;
     lane->busy = true;
+    lane->lacks_scratch = false;
     lane->requests_count = 0;
     for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
         int from = (rank + n - i) % n;
@@ -246,18 +288,24 @@ static bool calls_agree(const struct mpi_comm *comm, const struct mpi_slot *slot
     return true;
 }
 
+/* For the first sum, for all slots: which of them a later one finds free depends on time. */
+static bool scratch_take(struct mpi_comm *comm)
+{
+    int64_t bytes = (int64_t)comm_plan_scratch_bytes(comm->base.size, &limits);
+    for (int s = 0; s < MPI_ACTIVE; s++)
+        if (!comm->slots[s].scratch &&
+            !(comm->slots[s].scratch =
+                  aligned_alloc(PAGE, (size_t)ls_round_up(bytes * MPI_SCRATCHES, PAGE))))
+            return false;
+    return true;
+}
+
 static int slot_begin(struct mpi_comm *comm, struct mpi_slot *slot)
 {
     struct mpi_op *op = slot->op;
     comm_plan_init(&op->plan, &op->call, comm->base.size, comm->base.rank, &limits);
-    if (!slot->scratch && (op->call.op == COMM_ALL_REDUCE || op->call.op == COMM_REDUCE_SCATTER)) {
-        size_t bytes = comm_plan_scratch_bytes(comm->base.size, &limits);
-        slot->scratch = calloc(MPI_LANES, bytes);
-        if (!slot->scratch)
-            return MPI_ERR_NO_MEM;
-        for (int l = 0; l < MPI_LANES; l++)
-            slot->lanes[l].scratch = (float *)(slot->scratch + (size_t)l * bytes);
-    }
+    if (op_sums(op) && !slot->scratch && !scratch_take(comm))
+        return MPI_ERR_NO_MEM;
     return comm->base.check ? checking_begin(comm, slot) : moving_begin(comm, slot);
 }
 
@@ -276,12 +324,16 @@ static int lane_next(struct mpi_comm *comm, struct mpi_slot *slot, int l)
     }
     if (op->call.op == COMM_BARRIER)
         return MPI_SUCCESS;
-    comm_plan_finish(&op->plan, lane->round, lane->phase, lane->scratch, lane->inputs);
+    comm_plan_finish(&op->plan, lane->round, lane->phase, lane_scratch(comm, slot, lane),
+                     lane->inputs);
+    if (op_sums(op) && lane->phase == 0)
+        slot->scratch_taken[lane->scratch] = false;
     if (++lane->phase == op->plan.phases) {
         lane->phase = 0;
         lane->round += MPI_LANES;
     }
-    return lane_begin(comm, op, slot, l);
+    int code = lane_begin(comm, slot, l);
+    return code == MPI_SUCCESS ? scratch_assign(comm, slot) : code;
 }
 
 static bool slot_advance(struct mpi_comm *comm, struct mpi_slot *slot)
@@ -292,9 +344,9 @@ static bool slot_advance(struct mpi_comm *comm, struct mpi_slot *slot)
     for (int l = 0; l < MPI_LANES && code == MPI_SUCCESS && slot->op; l++) {
         struct mpi_lane *lane = &slot->lanes[l];
         int through = 0;
-        if (!lane->busy)
+        if (!lane->busy || lane->lacks_scratch)
             continue;
-        code = MPI_Testall(lane->requests_count, lane->requests, &through, MPI_STATUSES_IGNORE);
+        code = MPI_Testall(lane->requests_count, lane->requests, &through, slot->statuses);
         if (through && code == MPI_SUCCESS) {
             code = lane_next(comm, slot, l);
             moved = true;
@@ -327,24 +379,23 @@ static bool slot_fill(struct mpi_comm *comm, struct mpi_slot *slot)
 
 /* ---- send and recv -------------------------------------------------------------------------- */
 
-static int64_t part_bytes(const struct mpi_op *op, int part)
+static int64_t part_of(const struct mpi_op *op, int part, int64_t *offset)
 {
     int64_t bytes = op->call.count * (int64_t)ls_dtype_bytes(op->call.dtype);
-    return ls_min(part_bytes_max, bytes - part * part_bytes_max);
+    return comm_part(bytes, part_bytes_max, part, offset);
 }
 
 /* All parts at once: between two calls to the same peer and tag the order is that of the calls. */
 static int parts_post(struct mpi_comm *comm, struct mpi_op *op)
 {
     const struct comm_call *call = &op->call;
-    int64_t bytes = call->count * (int64_t)ls_dtype_bytes(call->dtype);
-    int code = MPI_SUCCESS, parts = (int)ls_max(1, ls_ceil_div(bytes, part_bytes_max));
+    int64_t bytes = call->count * (int64_t)ls_dtype_bytes(call->dtype), offset;
+    int code = MPI_SUCCESS, parts = (int)comm_parts_count(bytes, part_bytes_max);
     op->parts = parts <= MPI_PARTS ? op->few_parts : calloc((size_t)parts, sizeof *op->parts);
     if (!op->parts)
         return MPI_ERR_NO_MEM;
     for (int i = 0; i < parts && code == MPI_SUCCESS; i++) {
-        size_t offset = (size_t)i * (size_t)part_bytes_max;
-        int length = (int)part_bytes(op, i);
+        int length = (int)part_of(op, i, &offset);
         code = call->op == COMM_SEND
                    ? MPI_Isend((const char *)call->input + offset, length, MPI_BYTE, call->peer,
                                call->tag, comm->pairs, &op->parts[i])
@@ -362,6 +413,7 @@ static bool parts_advance(struct mpi_comm *comm, struct mpi_op *op)
     for (int i = 0; i < op->parts_count; i++) {
         MPI_Status status;
         int through = 0, received = 0;
+        int64_t offset, expected = part_of(op, i, &offset);
         if (op->parts[i] == MPI_REQUEST_NULL)
             continue;
         int code = MPI_Test(&op->parts[i], &through, &status), class = MPI_SUCCESS;
@@ -375,11 +427,11 @@ static bool parts_advance(struct mpi_comm *comm, struct mpi_op *op)
             return false;
         if (op->call.op == COMM_RECV && !longer)
             MPI_Get_count(&status, MPI_BYTE, &received);
-        if (op->call.op == COMM_RECV && received != part_bytes(op, i)) {
+        if (op->call.op == COMM_RECV && received != expected) {
             snprintf(op->text, sizeof op->text,
                      "mismatch: rank %d sends %s than the %lld bytes "
                      "that are expected here",
-                     op->call.peer, longer ? "more" : "less", (long long)part_bytes(op, i));
+                     op->call.peer, longer ? "more" : "less", (long long)expected);
             op_over(comm, op, LS_ECOMM);
             return true;
         }

@@ -24,7 +24,8 @@ void comm_plan_init(struct comm_plan *plan, const struct comm_call *call, int n,
     bool sums = call->op == COMM_ALL_REDUCE || call->op == COMM_REDUCE_SCATTER;
     bool pieces = call->op == COMM_ALL_REDUCE || call->op == COMM_BROADCAST;
     *plan = (struct comm_plan){.call = *call, .n = n, .rank = rank};
-    plan->direct = pieces && (n == 2 || call->count <= limits->direct_bytes / element);
+    plan->direct = pieces && (call->count <= limits->direct_bytes / element ||
+                              (n == 2 && call->op == COMM_BROADCAST));
     plan->phases = pieces && !plan->direct ? 2 : 1;
     plan->piece = sums ? piece_elements(limits->sum_bytes / ls_max(n - 1, 1), element)
                        : piece_elements(limits->copy_bytes, element);
@@ -189,4 +190,15 @@ void comm_plan_finish(const struct comm_plan *plan, int64_t round, int phase, fl
         inputs[r] =
             r == plan->rank ? (const float *)call->input + own : scratch_of(plan, scratch, r);
     comm_tree_sum(inputs, plan->n, 0, &output, 1, first, length);
+}
+
+int64_t comm_parts_count(int64_t bytes, int64_t part_max)
+{
+    return ls_max(1, ls_ceil_div(bytes, part_max));
+}
+
+int64_t comm_part(int64_t bytes, int64_t part_max, int64_t i, int64_t *offset)
+{
+    *offset = i * part_max;
+    return ls_min(part_max, bytes - *offset);
 }

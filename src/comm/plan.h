@@ -49,4 +49,9 @@ void comm_plan_message(const struct comm_plan *plan, int64_t round, int phase, i
 void comm_plan_finish(const struct comm_plan *plan, int64_t round, int phase, float *scratch,
                       const float **inputs);
 
+/* A send or recv of bytes goes as messages of part_max at most, and at least one, which may be
+ * empty: how many, and what part i of them is. */
+int64_t comm_parts_count(int64_t bytes, int64_t part_max);
+int64_t comm_part(int64_t bytes, int64_t part_max, int64_t i, int64_t *offset);
+
 #endif

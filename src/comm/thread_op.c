@@ -89,9 +89,13 @@ static void post_release(struct comm_post *post)
 
 /* ---- matching ------------------------------------------------------------------------------- */
 
-static struct comm_text rank_name(const struct thread_group *group, int rank)
+struct rank_text {
+    char text[64];
+};
+
+static struct rank_text rank_name(const struct thread_group *group, int rank)
 {
-    struct comm_text out;
+    struct rank_text out;
     if (group->world_rank[rank] == rank)
         snprintf(out.text, sizeof out.text, "rank %d", rank);
     else
@@ -154,7 +158,8 @@ static void op_check(struct thread_op *op, int slot)
     op_fail(op);
 }
 
-/* The last rank has posted. Who waits is woken where there is something to share. */
+/* The last rank has posted; a blocking one works itself. As many of those that wait as cores can
+ * use are woken to share the work, and where nobody waits the helpers are called. */
 static void op_ready(struct thread_op *op, bool blocking)
 {
     struct work *work = &op->work;
@@ -162,13 +167,15 @@ static void op_ready(struct thread_op *op, bool blocking)
     work->calls = op->calls;
     work->n = op->group->size;
     comm_work_plan(work);
+    int64_t hands = ls_min(work->blocks, op->group->world->helpers_max) - blocking;
     if (work->blocks == 0) {
         op->state = OP_DONE;
         pthread_cond_broadcast(&op->changed);
     } else if (work->blocks == 1 || op->group->size == 1) {
         comm_op_work(op);
     } else if (op->waiters > 0) {
-        pthread_cond_broadcast(&op->changed);
+        for (int64_t i = 0; i < hands; i++)
+            pthread_cond_signal(&op->changed);
     } else if (!blocking) {
         comm_helper_offer(op->group->world, op);
     }
@@ -191,7 +198,7 @@ static int post(struct thread_comm *self, const struct comm_call *call, void **o
         for (int r = 0; r < group->size; r++) {
             if (!group->left[r] || (!collective && r != call->peer))
                 continue;
-            char text[800];
+            char text[720];
             leaving_text(group, r, text, sizeof text);
             group->world->ranks[group->world_rank[rank]].was_left_alone = true;
             return ls_error_set(error, LS_ECOMM, "%s: %s", comm_describe(call).text, text);

@@ -93,6 +93,11 @@ void ls_decoder_reset(struct ls_decoder *d)
     d->position = 0;
 }
 
+int64_t ls_decoder_room(const struct ls_decoder *d)
+{
+    return d->model.config.context - d->position;
+}
+
 /* Puts this token's key and value in the cache and attends to all of it. */
 static int attend(struct ls_decoder *d, struct ls_ops *ops, int64_t block, struct ls_error *error)
 {

@@ -213,6 +213,52 @@ static void query_pack_backward(const struct job *job, const struct attention_qu
     job->kernel->pack_query_backward(&job->shape, &q, &o, &d_o, lse_of(job, b, head, block), query);
 }
 
+static struct attention_ahead ahead_of(const struct job *job)
+{
+    const int64_t bytes = (int64_t)ls_dtype_bytes(job->a->act);
+    return (struct attention_ahead){.row_bytes = job->shape.dim * bytes, .element_bytes = bytes};
+}
+
+static void ahead_add(struct attention_ahead *ahead, struct attention_rows rows)
+{
+    ahead->span[ahead->spans++] = rows;
+}
+
+/* What is packed after query block `block` of this head: the head's next block, or the first one of
+ * the next head, which this thread most often takes next. */
+static void ahead_add_next(const struct job *job, struct attention_ahead *ahead, int64_t b,
+                           int64_t head, int64_t block, bool backward)
+{
+    const struct ls_attention *a = job->a;
+    block += job->parts;
+    if (block >= job->blocks) {
+        block = 0;
+        head++;
+        b += head / a->heads;
+        head %= a->heads;
+    }
+    if (b == a->batch)
+        return;
+    ahead_add(ahead, rows_of(job, a->q, a->q_ld, b, head, block));
+    if (backward) {
+        ahead_add(ahead, rows_of(job, a->o, a->o_ld, b, head, block));
+        ahead_add(ahead, rows_of(job, a->d_o, a->o_ld, b, head, block));
+    }
+    if (head % job->group == 0) {
+        ahead_add(ahead, rows_of(job, a->k, a->kv_ld, b, head / job->group, block));
+        ahead_add(ahead, rows_of(job, a->v, a->kv_ld, b, head / job->group, block));
+    }
+}
+
+/* Pair `step` of `steps` begins: its share of the rows may be asked for. */
+static void ahead_allow(struct attention_ahead *ahead, int64_t step, int64_t steps)
+{
+    int64_t rows = 0;
+    for (int64_t n = 0; n < ahead->spans; n++)
+        rows += ahead->span[n].count;
+    ahead->allowed = rows * (step + 1) / steps;
+}
+
 /* One thread's share of the workspace. */
 static struct ls_arena thread_arena(const struct ls_ops *ops)
 {
@@ -243,6 +289,13 @@ static void kernel_end(const struct attention_kernel *kernel)
         kernel->end();
 }
 
+/* Consecutive items given to a thread at once: some, so that what it asked for ahead is its own;
+ * few, so that threads end together. */
+static int64_t chunk_of(const struct ls_ops *ops, int64_t items)
+{
+    return ls_max(1, items / (8 * (int64_t)ops->threads));
+}
+
 /* ---- forward ---- */
 
 struct forward_room {
@@ -268,6 +321,7 @@ static void forward_block(const struct job *job, struct forward_room *room, int6
 {
     const struct ls_attention *a = job->a;
     const struct attention_kernel *kernel = job->kernel;
+    const int64_t g = head / job->group;
     struct attention_rows q = rows_of(job, a->q, a->q_ld, b, head, block);
     kernel->pack_query_forward(&job->shape, &q, &room->query);
     memset(room->state.o, 0, job->sum_bytes);
@@ -275,12 +329,16 @@ static void forward_block(const struct job *job, struct forward_room *room, int6
         room->state.max[i] = -INFINITY;
         room->state.sum[i] = 0;
     }
-    for (int64_t kb = 0; kb <= block; kb++) {
-        struct attention_key key = key_block(job, &room->keys, b, head / job->group, kb, false);
-        kernel->forward_pair(&job->shape, &room->query, &key, kb == block, &room->state,
-                             room->scratch);
-    }
     struct attention_rows o = rows_of(job, a->o, a->o_ld, b, head, block);
+    struct attention_ahead ahead = ahead_of(job);
+    ahead_add(&ahead, o);
+    ahead_add_next(job, &ahead, b, head, block, false);
+    for (int64_t kb = 0; kb <= block; kb++) {
+        struct attention_key key = key_block(job, &room->keys, b, g, kb, false);
+        ahead_allow(&ahead, kb, block + 1);
+        kernel->forward_pair(&job->shape, &room->query, &key, kb == block, &room->state,
+                             room->scratch, &ahead);
+    }
     kernel->forward_store(&job->shape, &room->state, &o, lse_of(job, b, head, block));
 }
 
@@ -298,12 +356,13 @@ int ls_attention_forward(struct ls_ops *ops, const struct ls_attention *attentio
     if (status != LS_OK)
         return status;
     const int64_t items = attention->batch * attention->heads * job.parts;
+    const int64_t chunk = chunk_of(ops, items);
 #pragma omp parallel num_threads(ops->threads)
     {
         struct ls_arena arena = thread_arena(ops);
         struct forward_room room = forward_room_take(&job, &arena);
         kernel_begin(job.kernel);
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, chunk)
         for (int64_t item = 0; item < items; item++) {
             int64_t part = item % job.parts, head = item / job.parts;
             for (int64_t block = part; block < job.blocks; block += job.parts)
@@ -394,16 +453,27 @@ static void backward_query(const struct job *job, struct backward_room *room, in
                            int64_t head, int64_t block, float *dk, float *dv)
 {
     const struct ls_attention *a = job->a;
-    const int64_t step = (int64_t)(job->sum_bytes / sizeof(float));
+    const int64_t step = (int64_t)(job->sum_bytes / sizeof(float)), g = head / job->group;
     query_pack_backward(job, &room->query, b, head, block);
     memset(room->dq, 0, job->sum_bytes);
+    struct attention_rows d_q = rows_of(job, a->d_q, a->q_ld, b, head, block);
+    struct attention_ahead ahead = ahead_of(job);
+    ahead_add(&ahead, d_q);
+    ahead_add_next(job, &ahead, b, head, block, true);
+    if (dk && block + 1 == job->blocks && head % job->group == job->group - 1) {
+        struct attention_rows d_k = rows_of(job, a->d_k, a->kv_ld, b, g, 0);
+        struct attention_rows d_v = rows_of(job, a->d_v, a->kv_ld, b, g, 0);
+        d_k.count = d_v.count = a->tokens;
+        ahead_add(&ahead, d_k);
+        ahead_add(&ahead, d_v);
+    }
     for (int64_t kb = 0; kb <= block; kb++) {
-        struct attention_key key = key_block(job, &room->keys, b, head / job->group, kb, true);
+        struct attention_key key = key_block(job, &room->keys, b, g, kb, true);
+        ahead_allow(&ahead, kb, block + 1);
         job->kernel->backward_pair(&job->shape, &room->query, &key, kb == block,
                                    dk ? dk + kb * step : NULL, dv ? dv + kb * step : NULL, room->dq,
-                                   room->scratch);
+                                   room->scratch, &ahead);
     }
-    struct attention_rows d_q = rows_of(job, a->d_q, a->q_ld, b, head, block);
     job->kernel->store_columns(&job->shape, room->dq, a->scale, &d_q);
 }
 
@@ -446,9 +516,18 @@ static void backward_key(const struct job *job, struct backward_room *room, int6
     for (int64_t i = 0; i < job->group; i++) {
         int64_t at = head_tree_open(&room->tree, i);
         for (int64_t qb = block; qb < job->blocks; qb++) {
+            struct attention_ahead ahead = ahead_of(job);
+            if (qb + 1 < job->blocks) {
+                const int64_t head = g * job->group + i;
+                ahead_add(&ahead, rows_of(job, a->q, a->q_ld, b, head, qb + 1));
+                ahead_add(&ahead, rows_of(job, a->o, a->o_ld, b, head, qb + 1));
+                ahead_add(&ahead, rows_of(job, a->d_o, a->o_ld, b, head, qb + 1));
+                ahead_allow(&ahead, 0, 1);
+            }
             query_pack_backward(job, &room->query, b, g * job->group + i, qb);
             job->kernel->backward_pair(&job->shape, &room->query, &key, qb == block,
-                                       room->tree.dk + at, room->tree.dv + at, NULL, room->scratch);
+                                       room->tree.dk + at, room->tree.dv + at, NULL, room->scratch,
+                                       &ahead);
         }
         head_tree_close(&room->tree, i, job->group);
     }
@@ -458,13 +537,13 @@ static void backward_key(const struct job *job, struct backward_room *room, int6
 /* One pass over pairs: a key/value head with its group is an item. */
 static void backward_by_group(const struct ls_ops *ops, const struct job *job)
 {
-    const int64_t groups = job->a->batch * job->a->kv_heads;
+    const int64_t groups = job->a->batch * job->a->kv_heads, chunk = chunk_of(ops, groups);
 #pragma omp parallel num_threads(ops->threads)
     {
         struct ls_arena arena = thread_arena(ops);
         struct backward_room room = backward_room_take(job, &arena, job->blocks);
         kernel_begin(job->kernel);
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, chunk)
         for (int64_t item = 0; item < groups; item++)
             backward_group(job, &room, item / job->a->kv_heads, item % job->a->kv_heads);
         kernel_end(job->kernel);

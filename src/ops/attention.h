@@ -31,6 +31,31 @@ struct attention_rows {
     int64_t ld, count;
 };
 
+/* Rows that are packed or stored soon. A head's rows lie a page or so apart, where no hardware
+ * prefetcher follows, and asking for many at once stalls; so the driver lists them and sets how
+ * many may have been asked for after each pair, and a kernel asks for a few between its products.
+ */
+enum { ATTENTION_AHEAD_SPANS = 8 };
+struct attention_ahead {
+    struct attention_rows span[ATTENTION_AHEAD_SPANS];
+    int64_t spans, row_bytes, element_bytes;
+    int64_t issued, allowed; /* rows, of all spans */
+    int64_t at_span, at_row;
+};
+static inline void attention_ahead(struct attention_ahead *ahead, int64_t rows)
+{
+    for (; rows > 0 && ahead->issued < ahead->allowed; rows--, ahead->issued++) {
+        const struct attention_rows *span = &ahead->span[ahead->at_span];
+        const char *row = (const char *)span->at + ahead->at_row * span->ld * ahead->element_bytes;
+        for (int64_t at = 0; at < ahead->row_bytes; at += 64)
+            __builtin_prefetch(row + at, 0, 2);
+        if (++ahead->at_row == span->count) {
+            ahead->at_span++;
+            ahead->at_row = 0;
+        }
+    }
+}
+
 /* Panels of ATTENTION_BLOCK x padded elements each, in the kernel's own layout. */
 struct attention_query {
     void *q_columns, *q_rows, *do_columns, *do_rows; /* forward: q_columns only */
@@ -67,7 +92,7 @@ struct attention_kernel {
     /* diagonal: the key block is the query block's own, so keys past the query are masked. */
     void (*forward_pair)(const struct attention_shape *, const struct attention_query *,
                          const struct attention_key *, bool diagonal,
-                         const struct attention_state *, void *scratch);
+                         const struct attention_state *, void *scratch, struct attention_ahead *);
     /* o[i] = state.o / state.sum; lse[i] in natural units for the first o->count queries. */
     void (*forward_store)(const struct attention_shape *, const struct attention_state *,
                           const struct attention_rows *o, float *lse);
@@ -75,7 +100,7 @@ struct attention_kernel {
      * dq still lack the factor scale. */
     void (*backward_pair)(const struct attention_shape *, const struct attention_query *,
                           const struct attention_key *, bool diagonal, float *dk, float *dv,
-                          float *dq, void *scratch);
+                          float *dq, void *scratch, struct attention_ahead *);
     /* out[i][d] = sum[i][d] * factor, or sum^T for store_columns. */
     void (*store_rows)(const struct attention_shape *, const float *sum, float factor,
                        const struct attention_rows *out);
@@ -94,14 +119,5 @@ extern const struct attention_kernel attention_kernel_plain;
 extern const struct attention_kernel attention_kernel_avx2, attention_kernel_avx512;
 extern const struct attention_kernel attention_kernel_amx; /* act bf16 only */
 #endif
-
-/* Whether any query of the block needs its sums rescaled. */
-static inline bool attention_any_rescale(const float rescale[ATTENTION_BLOCK])
-{
-    int differ = 0;
-    for (int i = 0; i < ATTENTION_BLOCK; i++)
-        differ |= rescale[i] != 1.0f;
-    return differ;
-}
 
 #endif

@@ -14,8 +14,10 @@
 
 enum {
     BLOCK = ATTENTION_BLOCK,
-    EXP2_TERMS = 5,
-    STRIP = 32, /* keys whose scores are in flight at once in the backward */
+    AHEAD_ROWS = 4,
+    HALF = BLOCK / 2, /* a product's scores are made and used in parts of this many rows or columns:
+                       * after about half a microsecond without a product the tile unit is slow to
+                       * wake, and parts stay in the first cache */
 };
 
 /* ---- products ---- */
@@ -63,18 +65,35 @@ static inline void tiles_multiply(int64_t depth, const ls_bf16 *a, int64_t lda, 
     }
 }
 
-/* c [rows, columns] = a b, or += where add; a [rows, depth] with row distance lda, b paired
- * [depth / 2][columns][2]. rows, columns and depth are multiples of 32. */
-static inline __attribute__((always_inline)) void multiply(int64_t rows, int64_t columns,
-                                                           int64_t depth, const ls_bf16 *a,
-                                                           int64_t lda, const ls_bf16 *b, float *c,
-                                                           bool add)
+/* A matrix operand: row r at at + r * ld. For a right operand, r counts pairs of rows of the
+ * contraction and ld two elements for each column. */
+struct operand {
+    const void *at;
+    int64_t ld;
+};
+
+static inline struct operand left_of(const void *panel, int64_t ld, int64_t row)
 {
-    const int64_t row = columns * (int64_t)sizeof(float);
+    return (struct operand){(const ls_bf16 *)panel + row * ld, ld};
+}
+
+static inline struct operand right_of(const void *panel, int64_t columns, int64_t column)
+{
+    return (struct operand){(const ls_bf16 *)panel + 2 * column, 2 * columns};
+}
+
+/* c [rows, columns] (row distance ldc) = a b, or += where add. rows, columns and depth are
+ * multiples of 32. */
+static inline __attribute__((always_inline)) void multiply(int64_t rows, int64_t columns,
+                                                           int64_t depth, struct operand a,
+                                                           struct operand b, float *c, int64_t ldc,
+                                                           bool add, struct attention_ahead *ahead)
+{
+    const int64_t row = ldc * (int64_t)sizeof(float);
     memory_barrier();
     for (int64_t n = 0; n < columns; n += 32)
         for (int64_t m = 0; m < rows; m += 32) {
-            float *c0 = c + m * columns + n, *c2 = c0 + 16 * columns;
+            float *c0 = c + m * ldc + n, *c2 = c0 + 16 * ldc;
             if (add) {
                 _tile_loadd(0, c0, row);
                 _tile_loadd(1, c0 + 16, row);
@@ -86,11 +105,13 @@ static inline __attribute__((always_inline)) void multiply(int64_t rows, int64_t
                 _tile_zero(2);
                 _tile_zero(3);
             }
-            tiles_multiply(depth, a + m * lda, lda, b + 2 * n, columns * 2);
+            tiles_multiply(depth, (const ls_bf16 *)a.at + m * a.ld, a.ld,
+                           (const ls_bf16 *)b.at + 2 * n, b.ld);
             _tile_stored(0, c0, row);
             _tile_stored(1, c0 + 16, row);
             _tile_stored(2, c2, row);
             _tile_stored(3, c2 + 16, row);
+            attention_ahead(ahead, AHEAD_ROWS);
         }
     memory_barrier();
 }
@@ -317,72 +338,98 @@ static void store_columns(const struct attention_shape *shape, const float *sum,
 
 /* ---- pairs ---- */
 
+/* 2^t for t <= 126, exactly 1 at 0 and 0 below -126; NaN stays NaN. 2^fraction by a minimax
+ * polynomial of relative error 2.9e-6 on [0, 1], an eightieth of a bf16 rounding; vscalefps takes
+ * the floor of its exponent itself. */
+static inline vec exp2_short(vec t)
+{
+    __mmask16 keep = _mm512_cmp_ps_mask(t, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+    vec r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    vec p = vec_set(0x1.b7f734p-7f);
+    p = vec_fma(p, r, vec_set(0x1.abf868p-5f));
+    p = vec_fma(p, r, vec_set(0x1.ee2452p-3f));
+    p = vec_fma(p, r, vec_set(0x1.62d6c6p-1f));
+    p = vec_fma(p, r, vec_set(1.0f));
+    return _mm512_maskz_scalef_ps(keep, p, t);
+}
+
 static inline __m512i round_two(__m512 low, __m512 high)
 {
     return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-/* Keys past the query get a score that exp2 turns into an exact zero. s holds keys [first, first +
- * keys). */
-static void mask_diagonal(float *s, int64_t first, int64_t keys)
+/* Rows a and b, 16 columns each, rounded and in pairs. Ties go away from zero: that saves shuffles,
+ * and exponentials have no preferred side. */
+static inline __m512i round_pairs(vec a, vec b)
 {
-    for (int64_t j = 0; j < keys; j++)
-        for (int64_t i = 0; i < first + j; i++)
-            s[j * BLOCK + i] = -FLT_MAX;
+    const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32((int)0xffff0000u);
+    __m512i low = _mm512_srli_epi32(_mm512_add_epi32((__m512i)a, half), 16);
+    return _mm512_ternarylogic_epi32(low, _mm512_add_epi32((__m512i)b, half), upper, 0xf8);
 }
 
-/* s [BLOCK, BLOCK] = scores^T gives p paired [BLOCK / 2][BLOCK][2], relative to the state's
- * maximum. */
-static void softmax_step(const float *s, ls_bf16 *p, float scale_log2,
+/* Keys past the query get a score that exp2 turns into an exact zero. s holds keys from `key` on
+ * and queries from `query` on, with row distance ld. */
+static void mask_diagonal(float *s, int64_t ld, int64_t key, int64_t keys, int64_t query,
+                          int64_t queries)
+{
+    for (int64_t j = 0; j < keys; j++)
+        for (int64_t i = 0; i < ls_min(queries, key + j - query); i++)
+            s[j * ld + i] = -FLT_MAX;
+}
+
+/* Queries [first, first + HALF) of scores^T s [BLOCK, BLOCK] give p paired [BLOCK / 2][BLOCK][2],
+ * relative to the state's maximum. Returns whether the sums so far need the factors in rescale. */
+static bool softmax_step(const float *s, ls_bf16 *p, int64_t first, float scale_log2,
                          const struct attention_state *state, float *rescale)
 {
-    const vec scale = vec_set(scale_log2);
-    for (int64_t i = 0; i < BLOCK; i += 32) {
-        vec top0 = vec_load(s + i), top1 = vec_load(s + i + 16);
-        for (int64_t j = 1; j < BLOCK; j++) {
+    const vec scale = vec_set(scale_log2), one = vec_set(1.0f);
+    bool any = false;
+    for (int64_t i = first; i < first + HALF; i += LANES) {
+        vec top0 = vec_load(s + i), top1 = vec_load(s + BLOCK + i);
+        for (int64_t j = 2; j < BLOCK; j += 2) {
             top0 = vec_max(top0, vec_load(s + j * BLOCK + i));
-            top1 = vec_max(top1, vec_load(s + j * BLOCK + i + 16));
+            top1 = vec_max(top1, vec_load(s + (j + 1) * BLOCK + i));
         }
-        vec old0 = vec_load(state->max + i), old1 = vec_load(state->max + i + 16);
-        vec max0 = vec_raise(top0 * scale, old0, ATTENTION_MAX_SLACK);
-        vec max1 = vec_raise(top1 * scale, old1, ATTENTION_MAX_SLACK);
+        const vec old = vec_load(state->max + i);
+        const vec max = vec_raise(vec_max(top0, top1) * scale, old, ATTENTION_MAX_SLACK);
         vec sum0 = vec_set(0.0f), sum1 = sum0;
         for (int64_t j = 0; j < BLOCK; j += 2) {
-            const float *a = s + j * BLOCK + i, *b = a + BLOCK;
-            vec a0 = vec_exp2(vec_fma(vec_load(a), scale, -max0), EXP2_TERMS);
-            vec a1 = vec_exp2(vec_fma(vec_load(a + 16), scale, -max1), EXP2_TERMS);
-            vec b0 = vec_exp2(vec_fma(vec_load(b), scale, -max0), EXP2_TERMS);
-            vec b1 = vec_exp2(vec_fma(vec_load(b + 16), scale, -max1), EXP2_TERMS);
-            pairs_store(p + j * BLOCK + 2 * i, round_two(a0, a1), round_two(b0, b1));
-            sum0 = sum0 + a0 + b0;
-            sum1 = sum1 + a1 + b1;
+            const float *at = s + j * BLOCK + i;
+            vec p0 = exp2_short(vec_fma(vec_load(at), scale, -max));
+            vec p1 = exp2_short(vec_fma(vec_load(at + BLOCK), scale, -max));
+            _mm512_storeu_si512(p + j * BLOCK + 2 * i, round_pairs(p0, p1));
+            sum0 += p0;
+            sum1 += p1;
         }
-        vec factor0 = vec_exp2(old0 - max0, EXP2_TERMS),
-            factor1 = vec_exp2(old1 - max1, EXP2_TERMS);
-        vec_store(rescale + i, factor0);
-        vec_store(rescale + i + 16, factor1);
-        vec_store(state->max + i, max0);
-        vec_store(state->max + i + 16, max1);
-        vec_store(state->sum + i, vec_fma(vec_load(state->sum + i), factor0, sum0));
-        vec_store(state->sum + i + 16, vec_fma(vec_load(state->sum + i + 16), factor1, sum1));
+        const vec factor = exp2_short(old - max);
+        any |= _mm512_cmp_ps_mask(factor, one, _CMP_NEQ_UQ) != 0;
+        vec_store(rescale + i, factor);
+        vec_store(state->max + i, max);
+        vec_store(state->sum + i, vec_fma(vec_load(state->sum + i), factor, sum0 + sum1));
     }
+    return any;
 }
 
 static void forward_pair(const struct attention_shape *shape, const struct attention_query *query,
                          const struct attention_key *key, bool diagonal,
-                         const struct attention_state *state, void *scratch)
+                         const struct attention_state *state, void *scratch,
+                         struct attention_ahead *ahead)
 {
     float *s = scratch, rescale[BLOCK];
     ls_bf16 *p = (ls_bf16 *)(s + BLOCK * BLOCK);
-    multiply(BLOCK, BLOCK, shape->padded, key->k, shape->padded, query->q_columns, s, false);
+    const int64_t padded = shape->padded;
+    multiply(BLOCK, BLOCK, padded, left_of(key->k, padded, 0), right_of(query->q_columns, BLOCK, 0),
+             s, BLOCK, false, ahead);
     if (diagonal)
-        mask_diagonal(s, 0, BLOCK);
-    softmax_step(s, p, shape->scale * LOG2_E, state, rescale);
-    if (attention_any_rescale(rescale))
-        for (int64_t d = 0; d < shape->padded; d++)
-            for (int64_t i = 0; i < BLOCK; i++)
-                state->o[d * BLOCK + i] *= rescale[i];
-    multiply(shape->padded, BLOCK, BLOCK, key->v, BLOCK, p, state->o, true);
+        mask_diagonal(s, BLOCK, 0, BLOCK, 0, BLOCK);
+    for (int64_t i = 0; i < BLOCK; i += HALF) {
+        if (softmax_step(s, p, i, shape->scale * LOG2_E, state, rescale))
+            for (int64_t d = 0; d < padded; d++)
+                for (int64_t lane = i; lane < i + HALF; lane++)
+                    state->o[d * BLOCK + lane] *= rescale[lane];
+        multiply(padded, HALF, BLOCK, left_of(key->v, BLOCK, 0), right_of(p, BLOCK, i),
+                 state->o + i, BLOCK, true, ahead);
+    }
 }
 
 static void forward_store(const struct attention_shape *shape, const struct attention_state *state,
@@ -398,64 +445,69 @@ static void forward_store(const struct attention_shape *shape, const struct atte
     columns_store(shape, state->o, factor, o);
 }
 
-/* Two strips of scores^T and dp^T, [STRIP, BLOCK], give p^T and ds^T as left operands [STRIP,
- * BLOCK] and ds^T paired. */
-static void softmax_backward(const float *s, const float *dp, float scale_log2,
+/* Scores^T and dp^T [HALF, HALF] of queries [first, first + HALF) give p^T and ds^T as left
+ * operands [HALF, BLOCK] and ds^T paired [HALF / 2][BLOCK][2], at their queries' columns. */
+static void softmax_backward(const float *s, const float *dp, int64_t first, float scale_log2,
                              const struct attention_query *query, ls_bf16 *p, ls_bf16 *ds,
                              ls_bf16 *ds_paired)
 {
     const vec scale = vec_set(scale_log2);
-    for (int64_t i = 0; i < BLOCK; i += 32) {
-        const vec lse0 = vec_load(query->lse + i), lse1 = vec_load(query->lse + i + 16);
-        const vec delta0 = vec_load(query->delta + i), delta1 = vec_load(query->delta + i + 16);
-        for (int64_t j = 0; j < STRIP; j += 2) {
-            __m512i rounded[2];
+    const vec lse0 = vec_load(query->lse + first), lse1 = vec_load(query->lse + first + LANES);
+    const vec delta0 = vec_load(query->delta + first);
+    const vec delta1 = vec_load(query->delta + first + LANES);
+    for (int64_t j = 0; j < HALF; j += 2) {
+        __m512i rounded[2];
 #pragma GCC unroll 2
-            for (int64_t r = 0; r < 2; r++) {
-                int64_t at = (j + r) * BLOCK + i;
-                vec p0 = vec_exp2(vec_fma(vec_load(s + at), scale, -lse0), EXP2_TERMS);
-                vec p1 = vec_exp2(vec_fma(vec_load(s + at + 16), scale, -lse1), EXP2_TERMS);
-                _mm512_storeu_si512(p + at, round_two(p0, p1));
-                vec ds0 = p0 * (vec_load(dp + at) - delta0);
-                vec ds1 = p1 * (vec_load(dp + at + 16) - delta1);
-                rounded[r] = round_two(ds0, ds1);
-                _mm512_storeu_si512(ds + at, rounded[r]);
-            }
-            pairs_store(ds_paired + j * BLOCK + 2 * i, rounded[0], rounded[1]);
+        for (int64_t r = 0; r < 2; r++) {
+            const float *s_row = s + (j + r) * HALF, *dp_row = dp + (j + r) * HALF;
+            const int64_t to = (j + r) * BLOCK + first;
+            vec p0 = exp2_short(vec_fma(vec_load(s_row), scale, -lse0));
+            vec p1 = exp2_short(vec_fma(vec_load(s_row + LANES), scale, -lse1));
+            _mm512_storeu_si512(p + to, round_two(p0, p1));
+            vec ds0 = p0 * (vec_load(dp_row) - delta0);
+            vec ds1 = p1 * (vec_load(dp_row + LANES) - delta1);
+            rounded[r] = round_two(ds0, ds1);
+            _mm512_storeu_si512(ds + to, rounded[r]);
         }
+        pairs_store(ds_paired + j * BLOCK + 2 * first, rounded[0], rounded[1]);
     }
 }
 
 static void backward_pair(const struct attention_shape *shape, const struct attention_query *query,
                           const struct attention_key *key, bool diagonal, float *dk, float *dv,
-                          float *dq, void *scratch)
+                          float *dq, void *scratch, struct attention_ahead *ahead)
 {
-    float *s = scratch, *dp = s + STRIP * BLOCK;
-    ls_bf16 *p = (ls_bf16 *)(dp + STRIP * BLOCK), *ds = p + STRIP * BLOCK;
-    ls_bf16 *ds_paired = ds + STRIP * BLOCK;
+    float *s = scratch, *dp = s + HALF * HALF;
+    ls_bf16 *p = (ls_bf16 *)(dp + HALF * HALF), *ds = p + BLOCK * BLOCK;
+    ls_bf16 *ds_paired = ds + BLOCK * BLOCK;
     const int64_t padded = shape->padded;
-    for (int64_t j = 0; j < BLOCK; j += STRIP) {
-        const ls_bf16 *k = (const ls_bf16 *)key->k + j * padded;
-        const ls_bf16 *v = (const ls_bf16 *)key->v + j * padded;
-        multiply(STRIP, BLOCK, padded, k, padded, query->q_columns, s, false);
-        multiply(STRIP, BLOCK, padded, v, padded, query->do_columns, dp, false);
-        if (diagonal)
-            mask_diagonal(s, j, STRIP);
-        softmax_backward(s, dp, shape->scale * LOG2_E, query, p, ds, ds_paired + j * BLOCK);
-        if (dk) {
-            multiply(STRIP, padded, BLOCK, p, BLOCK, query->do_rows, dv + j * padded, true);
-            multiply(STRIP, padded, BLOCK, ds, BLOCK, query->q_rows, dk + j * padded, true);
+    for (int64_t i = 0; i < BLOCK; i += HALF)
+        for (int64_t j = 0; j < BLOCK; j += HALF) {
+            multiply(HALF, HALF, padded, left_of(key->k, padded, j),
+                     right_of(query->q_columns, BLOCK, i), s, HALF, false, ahead);
+            multiply(HALF, HALF, padded, left_of(key->v, padded, j),
+                     right_of(query->do_columns, BLOCK, i), dp, HALF, false, ahead);
+            if (diagonal)
+                mask_diagonal(s, HALF, j, HALF, i, HALF);
+            softmax_backward(s, dp, i, shape->scale * LOG2_E, query, p + j * BLOCK, ds + j * BLOCK,
+                             ds_paired + j * BLOCK);
         }
+    if (dk) {
+        multiply(BLOCK, padded, BLOCK, left_of(p, BLOCK, 0), right_of(query->do_rows, padded, 0),
+                 dv, padded, true, ahead);
+        multiply(BLOCK, padded, BLOCK, left_of(ds, BLOCK, 0), right_of(query->q_rows, padded, 0),
+                 dk, padded, true, ahead);
     }
     if (dq)
-        multiply(padded, BLOCK, BLOCK, key->k_turned, BLOCK, ds_paired, dq, true);
+        multiply(padded, BLOCK, BLOCK, left_of(key->k_turned, BLOCK, 0),
+                 right_of(ds_paired, BLOCK, 0), dq, BLOCK, true, ahead);
 }
 
 const struct attention_kernel attention_kernel_amx = {
     .dim_step = 32,
     .element_bytes = sizeof(ls_bf16),
     .key_panels_backward = 3,
-    .scratch_bytes = (BLOCK * BLOCK + 2 * STRIP * BLOCK) * sizeof(float),
+    .scratch_bytes = 2 * HALF * HALF * sizeof(float) + 3 * BLOCK * BLOCK * sizeof(ls_bf16),
     .begin = tiles_begin,
     .end = tiles_end,
     .pack_query_forward = pack_query_forward,

@@ -19,6 +19,19 @@ struct gemm_form {
     enum ls_dtype dtype;
 };
 
+/* What the caller will read soon: the kernel fetches these cache lines while it works. */
+struct gemm_ahead {
+    const unsigned char *lines;
+    int64_t count;
+};
+/* Fetches the share of turn `turn` out of `turns`. */
+static inline void gemm_fetch(struct gemm_ahead ahead, int64_t turns, int64_t turn)
+{
+    int64_t share = (ahead.count + turns - 1) / turns;
+    for (int64_t i = turn * share; i < (turn + 1) * share && i < ahead.count; i++)
+        __builtin_prefetch(ahead.lines + i * 64, 0, 2);
+}
+
 struct gemm_kernel {
     int64_t block_bytes; /* of a packed block: 32 rows of A or columns of B by one step */
     /* What a thread does before its first and after its last product; NULL for nothing. */
@@ -31,7 +44,7 @@ struct gemm_kernel {
     /* to [32, 32] = (from, or zero where it is NULL) + the product of `steps` packed blocks each,
      * k ascending, one chain an element. to may be from. */
     void (*product)(const unsigned char *a, const unsigned char *b, int64_t steps,
-                    const float *from, float *to);
+                    const float *from, float *to, struct gemm_ahead ahead);
 };
 
 /* What happens to a block's sums; by vector width. chain [32, 32] is the latest tile's sum, and top
@@ -39,9 +52,10 @@ struct gemm_kernel {
 struct gemm_finish {
     /* The earliest of the latest `merges` (>= 1) becomes the sum of all of them and the chain. */
     void (*merge)(const float *chain, float *top, int merges);
-    /* C's block at (row, column) from that sum (merges >= 0). */
+    /* C's block at (row, column) from that sum (merges >= 0); with `stream` past the caches, for a
+     * C whose rows all start at a cache line. */
     void (*write)(const struct ls_gemm *gemm, int64_t row, int64_t column, const float *chain,
-                  const float *top, int merges);
+                  const float *top, int merges, bool stream);
 };
 
 extern const struct gemm_kernel gemm_kernel_plain;

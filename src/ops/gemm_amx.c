@@ -22,12 +22,15 @@ static const struct {
     .rows = {16, 16, 16, 16, 16, 16, 16, 16},
 };
 
-static void tiles_configure(void) { _tile_loadconfig(&tile_config); }
+static void tiles_configure(void)
+{
+    _tile_loadconfig(&tile_config);
+}
 
 /* A block of C is 2 x 2 tile registers. to = (from, or zero where it is NULL) + A x B over `steps`
  * blocks; [32, 32] float32 each. */
 static void product(const unsigned char *a, const unsigned char *b, int64_t steps,
-                    const float *from, float *to)
+                    const float *from, float *to, struct gemm_ahead ahead)
 {
     enum { HALF = 16 * GEMM_EDGE, LD = GEMM_EDGE * sizeof(float) };
     if (from) {
@@ -42,12 +45,13 @@ static void product(const unsigned char *a, const unsigned char *b, int64_t step
         _tile_zero(3);
     }
     for (int64_t step = 0; step < steps; step++) {
-        _tile_loadd(4, a, 64);
+        gemm_fetch(ahead, steps, step);
+        _tile_stream_loadd(4, a, 64);
         _tile_loadd(6, b, 64);
         _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(7, b + BF16_TILE_BYTES, 64);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + BF16_TILE_BYTES, 64);
+        _tile_stream_loadd(5, a + BF16_TILE_BYTES, 64);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
         a += BF16_BLOCK_BYTES;

@@ -139,9 +139,10 @@ static inline __m512bh pair_of(const unsigned char *row, int64_t pair)
 
 /* Eight rows by 32 columns in registers, through all of k: a pair at a time, ascending. */
 static void product(const unsigned char *a, const unsigned char *b, int64_t steps,
-                    const float *from, float *to)
+                    const float *from, float *to, struct gemm_ahead ahead)
 {
     enum { ROWS = 8 };
+    gemm_fetch(ahead, 1, 0);
     for (int64_t row = 0; row < GEMM_EDGE; row += ROWS, to += ROWS * GEMM_EDGE) {
         const unsigned char *rows = a + row / 16 * BF16_TILE_BYTES + row % 16 * BF16_ROW_BYTES;
         __m512 low[ROWS], high[ROWS];

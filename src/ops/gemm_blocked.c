@@ -11,16 +11,19 @@
 #include "ops/gemm.h"
 
 #include <omp.h>
+#include <stdatomic.h>
 
 enum {
-    CHUNK_BYTES = 32 << 10,       /* one chunk of a panel of B, in L1 */
-    A_BYTES = 5 << 18,            /* packed rows of A, in L2 */
-    ROWS_MAX = 512,               /* of those, at most */
-    ROWS_MIN = 128,               /* where k is so long that this many do not fit, k is cut */
-    K_BLOCK_BYTES = 96 << 10,     /* then in blocks of this much a panel */
-    B_SHARE_BYTES = 7 << 19,      /* packed B, per thread */
-    B_BYTES_MAX = 32 << 20,       /* and in all: it should stay in the shared cache */
-    COLUMN_PANELS_PER_THREAD = 8, /* rows are split over threads unless each gets fewer panels */
+    CHUNK_BYTES = 32 << 10,  /* one chunk of a panel of B, in L1 */
+    A_BYTES = 12 << 16,      /* packed rows of A, in L2 */
+    ROW_PANELS_MAX = 16,     /* of those, at most */
+    ROW_PANELS_MIN = 6,      /* where k is so long that this many do not fit, it is cut in runs */
+    RUN_BYTES = 96 << 10,    /* of at most this much of a panel */
+    B_SHARE_BYTES = 4 << 20, /* packed B, per thread */
+    B_BYTES_MAX = 32 << 20,  /* and in all: it should stay in the shared cache */
+    COLUMN_PANELS_MIN = 8,   /* where k is so long that this many do not fit, B is packed by runs */
+    STREAM_BYTES = 2 << 20,  /* a C of this size is written past the caches */
+    SPLIT_ROW_PANELS = 8,    /* rows are split over threads where each gets this many panels */
 };
 
 /* One product, as it is cut. Panels are groups of 32 rows or columns; steps are 32 of k. */
@@ -35,7 +38,10 @@ struct plan {
     int64_t row_panels, column_panels;
     int64_t block_rows;    /* panels of A packed at one time by a thread */
     int64_t block_columns; /* panels of B packed at one time */
-    int64_t block_steps;   /* steps packed at one time */
+    int64_t run_steps;     /* steps of A packed at one time */
+    int64_t b_steps;       /* steps of B packed at one time: all, or a run */
+    int64_t chains, trees; /* column panels whose chains, and whose waiting subtrees, rest */
+    bool stream;           /* C is written past the caches */
 };
 
 /* What one thread works on. `threads` threads share packed B; this one is number `index`. */
@@ -45,7 +51,8 @@ struct worker {
     int64_t row, row_end;       /* panels of this thread */
     int64_t column, column_end; /* panels of all that share B */
     unsigned char *a, *b;       /* packed */
-    float *state;               /* sums at rest: per block, the chain, then `levels` subtrees */
+    float *chain;               /* [chains, block_rows] blocks: sums of unfinished tiles */
+    float *tree;                /* [trees, block_rows, levels] blocks: subtrees that wait */
 };
 
 /* A run of k that was packed and is worked on: steps [step, step_end). */
@@ -73,9 +80,11 @@ static int64_t step_place(const struct plan *plan, int64_t step, int64_t *k)
     return start + tile * plan->part[s] + rest * GEMM_EDGE;
 }
 
-/* One panel of A or B, one run of k. */
-static void pack_panel(const struct plan *plan, bool is_b, int64_t panel, struct run run,
-                       unsigned char *to)
+/* Panels [panel, panel_end) of A or B, one run of k each, one behind the other. Where neighbours in
+ * memory lie along the panels, all panels take a step before any takes the next, so that memory is
+ * read in long rows. */
+static void pack_panels(const struct plan *plan, bool is_b, int64_t panel, int64_t panel_end,
+                        struct run run, unsigned char *to)
 {
     const struct ls_gemm *gemm = plan->gemm;
     struct gemm_form form = {.is_b = is_b,
@@ -83,12 +92,16 @@ static void pack_panel(const struct plan *plan, bool is_b, int64_t panel, struct
                              .dtype = gemm->in};
     const unsigned char *x = is_b ? gemm->b : gemm->a;
     int64_t ld = is_b ? gemm->ldb : gemm->lda, size = (int64_t)ls_dtype_bytes(gemm->in);
-    int64_t first = panel * GEMM_EDGE,
-            count = ls_min(GEMM_EDGE, (is_b ? gemm->n : gemm->m) - first);
-    for (int64_t step = run.step; step < run.step_end; step++, to += plan->kernel->block_bytes) {
-        int64_t k, start = step_place(plan, step, &k);
+    int64_t edge = is_b ? gemm->n : gemm->m;
+    int64_t steps = run.step_end - run.step, panels = panel_end - panel;
+    for (int64_t i = 0; i < steps * panels; i++) {
+        int64_t at = form.k_contiguous ? i / steps : i % panels;
+        int64_t step = form.k_contiguous ? i % steps : i / panels;
+        int64_t first = (panel + at) * GEMM_EDGE;
+        int64_t k, start = step_place(plan, run.step + step, &k);
         int64_t index = form.k_contiguous ? first * ld + start : start * ld + first;
-        plan->kernel->pack(form, x + index * size, ld, count, k, to);
+        plan->kernel->pack(form, x + index * size, ld, ls_min(GEMM_EDGE, edge - first), k,
+                           to + (at * steps + step) * plan->kernel->block_bytes);
     }
 }
 
@@ -101,44 +114,81 @@ static int64_t even_piece(int64_t limit, int64_t most)
     return ls_ceil_div(limit, ls_ceil_div(limit, most));
 }
 
-/* One block of C through one chunk of steps: on with its chain and, where the tile ends, into the
- * tree. state: chain [32, 32], then the waiting subtrees. */
-static void block_chunk(const struct worker *worker, int64_t row_panel, int64_t column_panel,
-                        struct run chunk, const unsigned char *a, const unsigned char *b,
-                        float *state)
+/* The chunk that starts at `step` of a run: part of a tile, or several whole ones. */
+static struct run chunk_at(const struct plan *plan, struct run run, int64_t step)
 {
-    const struct plan *plan = worker->plan;
-    int64_t tile = chunk.step / plan->tile_steps;
-    bool first = chunk.step % plan->tile_steps == 0, last = chunk.step_end % plan->tile_steps == 0;
-    float *top = state + (1 + gemm_waiting(tile)) * GEMM_BLOCK_FLOATS;
-    int merges = gemm_merges(tile, plan->gemm->tiles);
-    bool ends = tile == plan->gemm->tiles - 1;
-    float *to = last && merges == 0 && !ends ? top : state;
-    plan->kernel->product(a, b, chunk.step_end - chunk.step, first ? NULL : state, to);
-    if (last && ends)
-        plan->finish->write(plan->gemm, row_panel * GEMM_EDGE, column_panel * GEMM_EDGE, state, top,
-                            merges);
-    else if (last && merges > 0)
-        plan->finish->merge(state, top, merges);
+    int64_t tile = plan->tile_steps, most = CHUNK_BYTES / plan->kernel->block_bytes;
+    if (tile <= most)
+        return (struct run){step, ls_min(step + most / tile * tile, run.step_end)};
+    int64_t tile_end = (step / tile + 1) * tile;
+    return (struct run){step,
+                        ls_min(ls_min(step + even_piece(tile, most), tile_end), run.step_end)};
 }
 
-/* The packed rows [row, row_end) against one packed panel of B, through a run of k. The state of
- * row panel row + i is at state + i * (1 + levels) blocks. */
+/* One block of C, and where its sums rest. */
+struct block {
+    int64_t row_panel, column_panel;
+    float *chain, *tree;
+};
+
+/* One block of C through steps of one tile: on with its chain and, where the tile ends, into the
+ * tree. */
+static void block_steps(const struct plan *plan, const struct block *block, struct run steps,
+                        const unsigned char *a, const unsigned char *b, struct gemm_ahead ahead)
+{
+    int64_t tile = steps.step / plan->tile_steps;
+    bool first = steps.step % plan->tile_steps == 0, last = steps.step_end % plan->tile_steps == 0;
+    float *top = block->tree + gemm_waiting(tile) * GEMM_BLOCK_FLOATS;
+    int merges = gemm_merges(tile, plan->gemm->tiles);
+    bool ends = tile == plan->gemm->tiles - 1;
+    plan->kernel->product(a, b, steps.step_end - steps.step, first ? NULL : block->chain,
+                          last && merges == 0 && !ends ? top : block->chain, ahead);
+    if (last && ends)
+        plan->finish->write(plan->gemm, block->row_panel * GEMM_EDGE,
+                            block->column_panel * GEMM_EDGE, block->chain, top, merges,
+                            plan->stream);
+    else if (last && merges > 0)
+        plan->finish->merge(block->chain, top, merges);
+}
+
+static void block_chunk(const struct plan *plan, const struct block *block, struct run chunk,
+                        const unsigned char *a, const unsigned char *b, struct gemm_ahead ahead)
+{
+    for (int64_t step = chunk.step; step < chunk.step_end;) {
+        int64_t tile_end = (step / plan->tile_steps + 1) * plan->tile_steps;
+        struct run steps = {step, ls_min(tile_end, chunk.step_end)};
+        block_steps(plan, block, steps, a, b, ahead);
+        a += run_bytes(plan, steps);
+        b += run_bytes(plan, steps);
+        ahead.count = 0;
+        step = steps.step_end;
+    }
+}
+
+/* The packed rows [row, row_end) against one packed panel of B, the `index`-th of its block,
+ * through a run of k. While a chunk of B is used by one row panel after the other, the next is
+ * fetched, a part each time (past the last panel there is more workspace). */
 static void panel_product(const struct worker *worker, int64_t row, int64_t row_end,
-                          int64_t column_panel, struct run run, const unsigned char *b,
-                          float *state)
+                          int64_t column_panel, int64_t index, struct run run,
+                          const unsigned char *b)
 {
     const struct plan *plan = worker->plan;
-    int64_t panel_bytes = run_bytes(worker->plan, run);
-    int64_t chunk_steps = even_piece(plan->tile_steps, CHUNK_BYTES / plan->kernel->block_bytes);
+    const unsigned char *a = worker->a;
+    int64_t rows = row_end - row;
+    int64_t chain = index % plan->chains * plan->block_rows;
+    int64_t tree = index % plan->trees * plan->block_rows;
     for (int64_t step = run.step; step < run.step_end;) {
-        int64_t tile_end = (step / plan->tile_steps + 1) * plan->tile_steps;
-        struct run chunk = {step, ls_min(ls_min(step + chunk_steps, tile_end), run.step_end)};
-        int64_t offset = (step - run.step) * plan->kernel->block_bytes;
-        for (int64_t i = row; i < row_end; i++)
-            block_chunk(worker, i, column_panel, chunk,
-                        worker->a + (i - row) * panel_bytes + offset, b + offset,
-                        state + (i - row) * (1 + plan->levels) * GEMM_BLOCK_FLOATS);
+        struct run chunk = chunk_at(plan, run, step);
+        int64_t bytes = run_bytes(plan, chunk), lines = bytes / 64;
+        for (int64_t i = 0; i < rows; i++, a += bytes) {
+            int64_t from = lines * i / rows, to = lines * (i + 1) / rows;
+            struct gemm_ahead ahead = {b + bytes + from * 64, to - from};
+            struct block block = {row + i, column_panel,
+                                  worker->chain + (chain + i) * GEMM_BLOCK_FLOATS,
+                                  worker->tree + (tree + i) * plan->levels * GEMM_BLOCK_FLOATS};
+            block_chunk(plan, &block, chunk, a, b, ahead);
+        }
+        b += bytes;
         step = chunk.step_end;
     }
 }
@@ -155,113 +205,118 @@ static void pack_b_together(const struct worker *worker, int64_t column, int64_t
                             struct run run)
 {
     wait_for_all(worker);
-    int64_t panel_bytes = run_bytes(worker->plan, run);
     int64_t count = column_end - column;
     int64_t from = count * worker->index / worker->threads;
     int64_t to = count * (worker->index + 1) / worker->threads;
-    for (int64_t i = from; i < to; i++)
-        pack_panel(worker->plan, true, column + i, run, worker->b + i * panel_bytes);
+    pack_panels(worker->plan, true, column + from, column + to, run,
+                worker->b + from * run_bytes(worker->plan, run));
     wait_for_all(worker);
 }
 
+/* A in the order in which panel_product reads it: chunk by chunk, in a chunk row by row. */
 static void pack_a_rows(const struct worker *worker, int64_t row, int64_t row_end, struct run run)
 {
-    int64_t panel_bytes = run_bytes(worker->plan, run);
-    for (int64_t i = row; i < row_end; i++)
-        pack_panel(worker->plan, false, i, run, worker->a + (i - row) * panel_bytes);
-}
-
-/* All of k fits: every element is finished in one go, its chain and tree never leave L2. */
-static void work_whole_k(const struct worker *worker)
-{
-    const struct plan *plan = worker->plan;
-    struct run run = {0, plan->steps};
-    int64_t panel_bytes = run_bytes(plan, run), packed_row = -1;
-    for (int64_t column = worker->column; column < worker->column_end;
-         column += plan->block_columns) {
-        int64_t column_end = ls_min(column + plan->block_columns, worker->column_end);
-        pack_b_together(worker, column, column_end, run);
-        for (int64_t row = worker->row; row < worker->row_end; row += plan->block_rows) {
-            int64_t row_end = ls_min(row + plan->block_rows, worker->row_end);
-            if (packed_row != row)
-                pack_a_rows(worker, row, row_end, run);
-            packed_row = row;
-            for (int64_t j = column; j < column_end; j++)
-                panel_product(worker, row, row_end, j, run, worker->b + (j - column) * panel_bytes,
-                              worker->state);
-        }
+    unsigned char *to = worker->a;
+    for (int64_t step = run.step; step < run.step_end;) {
+        struct run chunk = chunk_at(worker->plan, run, step);
+        pack_panels(worker->plan, false, row, row_end, chunk, to);
+        to += (row_end - row) * run_bytes(worker->plan, chunk);
+        step = chunk.step_end;
     }
 }
 
-/* k in blocks: the state of a whole block of C rests between them. Every thread makes the same
- * number of turns, also where it has fewer rows, because B is packed together. */
-static void work_blocks_of_k(const struct worker *worker, int64_t turns)
+/* Rows [row, row_end) and columns [column, column_end) of C, all of k. */
+static void block_product(const struct worker *worker, int64_t row, int64_t row_end, int64_t column,
+                          int64_t column_end, bool a_is_packed)
 {
     const struct plan *plan = worker->plan;
-    int64_t panel_state = plan->block_rows * (1 + plan->levels) * GEMM_BLOCK_FLOATS;
+    bool b_by_runs = plan->b_steps < plan->steps;
+    for (int64_t step = 0; step < plan->steps; step += plan->run_steps) {
+        struct run run = {step, ls_min(step + plan->run_steps, plan->steps)};
+        int64_t b_bytes =
+            b_by_runs ? run_bytes(plan, run) : plan->steps * plan->kernel->block_bytes;
+        const unsigned char *b = worker->b + (b_by_runs ? 0 : step * plan->kernel->block_bytes);
+        if (b_by_runs)
+            pack_b_together(worker, column, column_end, run);
+        if (!a_is_packed)
+            pack_a_rows(worker, row, row_end, run);
+        for (int64_t j = column; j < column_end; j++)
+            panel_product(worker, row, row_end, j, j - column, run, b + (j - column) * b_bytes);
+    }
+}
+
+/* Every thread makes the same number of turns, also where it has fewer rows, because B is packed
+ * together. */
+static void work(const struct worker *worker, int64_t turns)
+{
+    const struct plan *plan = worker->plan;
+    int64_t packed_row = -1;
     for (int64_t column = worker->column; column < worker->column_end;
-         column += plan->block_columns)
+         column += plan->block_columns) {
+        int64_t column_end = ls_min(column + plan->block_columns, worker->column_end);
+        if (plan->b_steps == plan->steps)
+            pack_b_together(worker, column, column_end, (struct run){0, plan->steps});
         for (int64_t turn = 0; turn < turns; turn++) {
-            int64_t column_end = ls_min(column + plan->block_columns, worker->column_end);
             int64_t row = ls_min(worker->row + turn * plan->block_rows, worker->row_end);
             int64_t row_end = ls_min(row + plan->block_rows, worker->row_end);
-            for (int64_t step = 0; step < plan->steps; step += plan->block_steps) {
-                struct run run = {step, ls_min(step + plan->block_steps, plan->steps)};
-                pack_b_together(worker, column, column_end, run);
-                pack_a_rows(worker, row, row_end, run);
-                int64_t panel_bytes = run_bytes(worker->plan, run);
-                for (int64_t j = column; j < column_end; j++)
-                    panel_product(worker, row, row_end, j, run,
-                                  worker->b + (j - column) * panel_bytes,
-                                  worker->state + (j - column) * panel_state);
-            }
+            bool a_is_packed = plan->run_steps == plan->steps && packed_row == row;
+            block_product(worker, row, row_end, column, column_end, a_is_packed);
+            packed_row = row;
         }
+    }
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-static bool is_whole_k(const struct plan *plan)
+static size_t chain_bytes(const struct plan *plan)
 {
-    return plan->block_steps == plan->steps;
+    return (size_t)(plan->chains * plan->block_rows * GEMM_BLOCK_FLOATS) * sizeof(float);
 }
-
-static size_t state_bytes(const struct plan *plan)
+static size_t tree_bytes(const struct plan *plan)
 {
-    int64_t blocks = plan->block_rows * (is_whole_k(plan) ? 1 : plan->block_columns);
-    return (size_t)(blocks * (1 + plan->levels) * GEMM_BLOCK_FLOATS) * sizeof(float);
+    return (size_t)(plan->trees * plan->block_rows * plan->levels * GEMM_BLOCK_FLOATS) *
+           sizeof(float);
 }
 static size_t a_bytes(const struct plan *plan)
 {
-    return (size_t)(plan->block_rows * plan->block_steps * plan->kernel->block_bytes);
+    return (size_t)(plan->block_rows * plan->run_steps * plan->kernel->block_bytes);
 }
 static size_t b_bytes(const struct plan *plan)
 {
-    return (size_t)(plan->block_columns * plan->block_steps * plan->kernel->block_bytes);
+    return (size_t)(plan->block_columns * plan->b_steps * plan->kernel->block_bytes);
 }
 
-/* Cuts for workers that have `rows` row panels each, `columns` column panels together, `threads`
- * of them sharing B, in `workspace` bytes a thread. */
-static void plan_blocks(struct plan *plan, int64_t rows, int64_t columns, int threads,
-                        size_t workspace)
+/* Cuts k and rows, for threads that have `rows` row panels each. */
+static void plan_rows(struct plan *plan, int64_t rows)
+{
+    int64_t block_bytes = plan->kernel->block_bytes, tile = plan->tile_steps;
+    int64_t run_most = RUN_BYTES / block_bytes;
+    plan->run_steps = plan->steps;
+    if (A_BYTES / (plan->steps * block_bytes) < ls_min(rows, ROW_PANELS_MIN))
+        plan->run_steps = tile <= run_most ? run_most / tile * tile : even_piece(tile, run_most);
+    plan->block_rows =
+        even_piece(rows, ls_min(A_BYTES / (plan->run_steps * block_bytes), ROW_PANELS_MAX));
+}
+
+/* Cuts columns: `columns` panels, which `threads` threads pack together, in `workspace` bytes a
+ * thread. Sums rest for as many column panels as runs of k interrupt. */
+static void plan_columns(struct plan *plan, int64_t columns, int threads, int64_t workspace)
 {
     int64_t block_bytes = plan->kernel->block_bytes;
-    int64_t fitting = A_BYTES / (plan->steps * block_bytes);
-    if (fitting >= ls_min(rows, ROWS_MIN / GEMM_EDGE)) {
-        plan->block_steps = plan->steps;
-        plan->block_rows = even_piece(rows, ls_min(fitting, ROWS_MAX / GEMM_EDGE));
-    } else {
-        plan->block_steps = K_BLOCK_BYTES / block_bytes;
-        plan->block_rows = even_piece(rows, ls_min(A_BYTES / K_BLOCK_BYTES, ROWS_MAX / GEMM_EDGE));
-    }
     int64_t b_limit = ls_min((int64_t)threads * B_SHARE_BYTES, B_BYTES_MAX);
-    plan->block_columns = even_piece(columns, b_limit / (plan->block_steps * block_bytes));
-    while (a_bytes(plan) + state_bytes(plan) + b_bytes(plan) / (size_t)threads + 64 > workspace) {
-        if (plan->block_columns > 1 && !is_whole_k(plan))
-            plan->block_columns = ls_ceil_div(plan->block_columns, 2);
-        else
-            plan->block_rows = ls_ceil_div(plan->block_rows, 2);
-        LS_ASSERT(plan->block_columns > 1 || plan->block_rows > 1 || is_whole_k(plan));
-    }
+    plan->b_steps = plan->steps;
+    if (b_limit / (plan->steps * block_bytes) < ls_min(columns, COLUMN_PANELS_MIN))
+        plan->b_steps = plan->run_steps;
+    bool trees_rest = plan->run_steps < plan->steps;
+    bool chains_rest = plan->run_steps % plan->tile_steps != 0;
+    int64_t panel_bytes = plan->block_rows * GEMM_BLOCK_FLOATS * (int64_t)sizeof(float);
+    int64_t resting = panel_bytes * ((chains_rest ? 1 : 0) + (trees_rest ? plan->levels : 0));
+    int64_t fixed = (int64_t)a_bytes(plan) + panel_bytes * (1 + plan->levels) + 4096;
+    int64_t each = resting + ls_ceil_div(plan->b_steps * block_bytes, threads);
+    plan->block_columns = even_piece(
+        columns, ls_min(b_limit / (plan->b_steps * block_bytes), (workspace - fixed) / each));
+    plan->chains = chains_rest ? plan->block_columns : 1;
+    plan->trees = trees_rest ? plan->block_columns : 1;
 }
 
 /* The most subtrees that wait at one time. */
@@ -297,6 +352,9 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
         plan.tile_steps += plan.part_steps[s];
     }
     plan.steps = plan.tile_steps * gemm->tiles;
+    int64_t row_bytes = gemm->ldc * (int64_t)ls_dtype_bytes(gemm->out);
+    plan.stream = !gemm->accumulate && gemm->m * row_bytes >= STREAM_BYTES && row_bytes % 64 == 0 &&
+                  (uintptr_t)gemm->c % 64 == 0;
     return plan;
 }
 
@@ -304,14 +362,17 @@ void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
 {
     struct plan plan = plan_of(ops, gemm);
     int threads = (int)ls_min(ops->threads, ls_max(plan.row_panels, plan.column_panels));
-    bool by_columns = plan.row_panels < (int64_t)threads * COLUMN_PANELS_PER_THREAD &&
+    bool by_columns = plan.row_panels < (int64_t)threads * SPLIT_ROW_PANELS &&
                       plan.column_panels > plan.row_panels;
-    int64_t rows = by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, threads);
-    int64_t columns = by_columns ? ls_ceil_div(plan.column_panels, threads) : plan.column_panels;
-    plan_blocks(&plan, rows, columns, by_columns ? 1 : threads, ops->workspace_bytes);
+    plan_rows(&plan, by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, threads));
+    plan_columns(&plan, by_columns ? ls_ceil_div(plan.column_panels, threads) : plan.column_panels,
+                 by_columns ? 1 : threads, (int64_t)ops->workspace_bytes);
     size_t shared = by_columns ? 0 : b_bytes(&plan);
     size_t share =
         ((size_t)threads * ops->workspace_bytes - shared) / (size_t)threads & ~(size_t)63;
+    size_t chain_at = a_bytes(&plan), tree_at = chain_at + chain_bytes(&plan);
+    size_t b_at = tree_at + tree_bytes(&plan);
+    LS_ASSERT(b_at + (by_columns ? b_bytes(&plan) : 0) <= share);
 #pragma omp parallel num_threads(threads)
     {
         int thread = omp_get_thread_num(), team = omp_get_num_threads();
@@ -322,8 +383,10 @@ void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
                                 .row_end = plan.row_panels,
                                 .column_end = plan.column_panels,
                                 .a = own,
-                                .state = (float *)(own + a_bytes(&plan))};
-        worker.b = by_columns ? own + a_bytes(&plan) + state_bytes(&plan) : ops->workspace;
+                                .b = by_columns ? own + b_at : ops->workspace,
+                                .chain = (float *)(own + chain_at),
+                                .tree = (float *)(own + tree_at)};
+        int64_t rows = by_columns ? plan.row_panels : ls_ceil_div(plan.row_panels, team);
         if (by_columns) {
             worker.column = plan.column_panels * thread / team;
             worker.column_end = plan.column_panels * (thread + 1) / team;
@@ -333,12 +396,10 @@ void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
         }
         if (plan.kernel->begin)
             plan.kernel->begin();
-        if (is_whole_k(&plan))
-            work_whole_k(&worker);
-        else
-            work_blocks_of_k(&worker,
-                             ls_ceil_div(ls_ceil_div(plan.row_panels, team), plan.block_rows));
+        work(&worker, ls_ceil_div(rows, plan.block_rows));
         if (plan.kernel->end)
             plan.kernel->end();
+        /* Streamed stores are seen by no one else before a fence. */
+        atomic_thread_fence(memory_order_seq_cst);
     }
 }

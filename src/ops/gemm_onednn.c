@@ -121,8 +121,8 @@ int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
 
 const char *ls_gemm_library(void)
 {
-#define TEXT_OF(x)  #x
-#define TEXT(x)     TEXT_OF(x)
+#define TEXT_OF(x) #x
+#define TEXT(x)    TEXT_OF(x)
     return "oneDNN " TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(
         DNNL_VERSION_PATCH);
 #undef TEXT

@@ -4,8 +4,8 @@
  * or avx512, and defines `const struct X_kernels KERNEL(X_kernels)`. The ls_ functions in
  * src/ops/X.c cut their range among threads and call the table. All tables give the same bits: a
  * kernel uses explicit
- * __builtin_fmaf or separate multiplications and additions, sums run in 16 interleaved lanes
- * whatever the vector width, and the build has -ffp-contract=off.
+ * __builtin_fmaf or separate multiplications and additions, sums run in a fixed number of
+ * interleaved lanes whatever the vector width, and the build has -ffp-contract=off.
  *
  * Ranges are [begin, end). Pointers are to element 0 of the whole op, unless said. */
 #ifndef OPS_KERNELS_H

@@ -5,6 +5,7 @@ void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const 
                           const void *residual, void *sum, void *y)
 {
     int parts = ops_parts(ops, norm->rows * norm->channels);
+    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
@@ -17,6 +18,7 @@ void ls_rmsnorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const vo
                         const void *residual, void *sum, void *y)
 {
     int parts = ops_parts(ops, norm->rows * norm->channels);
+    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
@@ -29,6 +31,7 @@ void ls_layernorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm,
                                  const void *dy, const void *d_residual, void *dh)
 {
     int parts = ops_parts(ops, norm->rows * norm->channels);
+    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
@@ -41,6 +44,7 @@ void ls_rmsnorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, c
                                const void *dy, const void *d_residual, void *dh)
 {
     int parts = ops_parts(ops, norm->rows * norm->channels);
+    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;

@@ -5,7 +5,7 @@
 
 /* Enough for the packed operands of the matrix product and for attention's blocks; pages that no
  * op touches cost nothing. */
-enum { WORKSPACE_BYTES = 8 << 20, THREADS_MAX = 4096 };
+enum { WORKSPACE_BYTES = 12 << 20, THREADS_MAX = 4096 };
 
 int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_error *error)
 {

@@ -3,15 +3,25 @@
 
 #include <string.h>
 
-/* A recipe key's value for comparison. Where a file lies does not matter, only which one it is. */
+/* A recipe key's value for comparison. Where a file lies does not matter, only which one it is: of
+ * each path in a list with commas, the folders are left out. */
 static void recipe_value(const struct ls_config *config, const struct ls_config_key *key,
                          char *text, size_t bytes)
 {
     ls_config_value(config, key, text, bytes);
-    char *slash = key->type == LS_CONFIG_STRING ? strrchr(text, '/') : NULL;
-    if (slash) {
-        memmove(text + 1, slash + 1, strlen(slash + 1) + 1);
+    if (key->type != LS_CONFIG_STRING)
+        return;
+    char *kept = text, *name = text; /* name: where the current path's last component will begin */
+    for (const char *p = text; *p; p++) {
+        if (*p == '/') {
+            kept = name;
+            continue;
+        }
+        *kept++ = *p;
+        if (*p == ',' || *p == '"')
+            name = kept;
     }
+    *kept = '\0';
 }
 
 void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *digest)

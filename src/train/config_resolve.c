@@ -95,8 +95,9 @@ static int resolve_vocab(struct ls_config *config, int64_t tokenizer_vocab, stru
     if (model->vocab == 0)
         model->vocab = tokenizer_vocab;
     if (model->vocab == 0)
-        return REJECT("model.vocab", "there is no tokenizer to take it from: set it, or "
-                                     "data.tokenizer");
+        return REJECT("model.vocab",
+                      "no tokenizer is known to take it from: set it, or data.tokenizer, or "
+                      "data.train to what `lockstep data prepare` made");
     if (model->vocab < tokenizer_vocab)
         return REJECT("model.vocab", "expected at least the tokenizer's %lld tokens",
                       (long long)tokenizer_vocab);
@@ -257,7 +258,8 @@ static int resolve_optim(struct ls_config *config, struct ls_error *error)
     if (optim->schedule == LS_CONFIG_CONSTANT || optim->schedule == LS_CONFIG_INVERSE_SQRT)
         return LS_OK;
     if (optim->decay_steps == 0)
-        optim->decay_steps = config->train.steps;
+        optim->decay_steps =
+            ls_max(config->train.steps, optim->warmup_steps + optim->cooldown_steps);
     if (optim->warmup_steps > optim->decay_steps)
         return REJECT("optim.warmup_steps", "expected at most optim.decay_steps = %lld",
                       (long long)optim->decay_steps);
@@ -353,12 +355,9 @@ static int check_batch(const struct ls_config *config, struct ls_error *error)
                       "expected a multiple of numerics.leaf_sequences = %lld; the nearest is %lld",
                       (long long)leaf, (long long)ls_round_up(batch->global, leaf));
     if (batch->micro > batch->global)
-        return REJECT("batch.micro", "expected at most batch.global = %lld, or 0 = automatic",
-                      (long long)batch->global);
-    if (batch->micro % leaf)
-        return REJECT("batch.micro",
-                      "expected a multiple of numerics.leaf_sequences = %lld, or 0 = automatic",
-                      (long long)leaf);
+        return ls_config_reject(config, LS_ELAYOUT, "batch.micro", error,
+                                "expected at most batch.global = %lld, or 0 = automatic",
+                                (long long)batch->global);
     return check_rampup(config, error);
 }
 

@@ -7,7 +7,7 @@
 #define AT(field) offsetof(struct ls_config, field)
 #define COUNT(name, part, initial, low, field, help)                                               \
     {                                                                                              \
-        name, LS_CONFIG_INT, LS_CONFIG_##part, initial, low, 0x1p62, false, false, NULL, help,     \
+        name, LS_CONFIG_INT, LS_CONFIG_##part, initial, low, 0x1p60, false, false, NULL, help,     \
             AT(field)                                                                              \
     }
 #define INT(name, part, initial, low, high, field, help)                                           \
@@ -139,11 +139,14 @@ static const struct ls_config_key table[] = {
           "seed of the initial weights and of dropout"),
 
     TEXT("data.train", RECIPE, "", data.train,
-         "tokens to train on: the prefix of a .bin/.idx pair, or an llm.c token file"),
+         "tokens to train on: the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for "
+         "bare "
+         "uint16 tokens, or a list of these with commas between"),
     TEXT("data.valid", RUN, "", data.valid, "tokens to evaluate on; empty = none"),
     TEXT("data.tokenizer", RUN, "", data.tokenizer,
-         "`byte`, or a folder with vocab.json and merges.txt; empty = the one recorded beside the "
-         "data"),
+         "`byte`, a folder with vocab.json and merges.txt, or both files with a comma between; "
+         "empty "
+         "= the one recorded beside the data"),
     INT("data.sequence", RECIPE, "0", 0, 0x1p30, data.sequence,
         "tokens of a training sequence; 0 = model.context"),
     BOOL("data.shuffle", RECIPE, "true", data.shuffle,
@@ -180,7 +183,7 @@ static const struct ls_config_key table[] = {
           "steps of linear warm-up from 0"),
     COUNT("optim.decay_steps", RECIPE, "0", 0, optim.decay_steps,
           "step at which the learning rate has reached its minimum (linear, cosine, wsd); 0 = "
-          "train.steps"),
+          "train.steps, or warmup_steps + cooldown_steps where that is more"),
     REAL("optim.min_ratio", "0.1", 0, 1, optim.min_ratio,
          "the minimum as a share of the peak (linear, cosine, wsd)"),
     COUNT("optim.cooldown_steps", RECIPE, "0", 0, optim.cooldown_steps,

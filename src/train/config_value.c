@@ -154,7 +154,7 @@ static void expected_number(const struct ls_config_key *key, char *text, size_t 
     snprintf(high, sizeof high, "%.0f", key->max);
     if (key->type == LS_CONFIG_REAL)
         real_text(key->max, high, sizeof high);
-    if (key->max >= 0x1p62)
+    if (key->max >= 0x1p60)
         snprintf(text, bytes, "%s of at least %s", what, low);
     else if (key->min_open || key->max_open)
         snprintf(text, bytes, "%s %s %s and %s %s", what, key->min_open ? "above" : "of at least",

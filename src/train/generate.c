@@ -14,22 +14,33 @@ static int piece_out(const struct ls_generate *g, const struct ls_tokenizer *tok
     return status;
 }
 
-/* The prompt's tokens; an empty prompt begins as a document does, after an end of document. */
-static int prompt_encode(const struct ls_tokenizer *tokenizer, const struct ls_generate *g,
-                         int64_t context, struct ls_token_list *ids, struct ls_error *error)
+/* The prompt's tokens; an empty prompt begins with a new line. */
+static int prompt_encode(const struct ls_tokenizer *tokenizer, const char *prompt,
+                         struct ls_token_list *ids, struct ls_error *error)
 {
     struct ls_encoder *encoder;
     int status = ls_encoder_new(tokenizer, &encoder, error);
     if (status)
         return status;
-    const char *prompt = g->prompt && g->prompt[0] ? g->prompt : "\n";
+    prompt = prompt && prompt[0] ? prompt : "\n";
     status = ls_encode(encoder, prompt, strlen(prompt), ids, error);
     ls_encoder_free(encoder);
-    if (!status && ids->count >= context)
-        return ls_error_set(error, LS_EINVAL,
-                            "the prompt has %ld tokens, the model's context is %ld: shorten it to "
-                            "leave room for at least one more",
-                            (long)ids->count, (long)context);
+    return status;
+}
+
+/* Gives the decoder ids[count - 1]. When the model's context is full, it begins again with the
+ * newer half of what it held, so that a text may be longer than the context. */
+static int feed(struct ls_decoder *decoder, struct ls_ops *ops, const int32_t *ids, int64_t count,
+                int64_t context, const float **logits, struct ls_error *error)
+{
+    int64_t first = count - 1;
+    if (ls_decoder_room(decoder) == 0) {
+        ls_decoder_reset(decoder);
+        first = count - ls_max(context / 2, 1);
+    }
+    int status = LS_OK;
+    for (int64_t i = first; i < count && !status; i++)
+        status = ls_decoder_next(decoder, ops, ids[i], logits, error);
     return status;
 }
 
@@ -38,33 +49,38 @@ int generate_text(struct ls_decoder *decoder, struct ls_ops *ops,
                   const struct ls_generate *g, struct ls_error *error)
 {
     int64_t vocabulary = ls_tokenizer_vocabulary(tokenizer);
-    struct ls_token_list ids = {0};
+    struct ls_token_list prompt = {0};
     struct ls_text text = {0};
     const float *logits = NULL;
     struct ls_philox_key key = ls_philox_key_of(g->seed, "generate");
+    int status = prompt_encode(tokenizer, g->prompt, &prompt, error);
+    int64_t count = prompt.count;
     int32_t *order = calloc((size_t)vocabulary, sizeof *order);
-    int status = order ? prompt_encode(tokenizer, g, context, &ids, error)
-                       : ls_error_set(error, LS_ENOMEM, "no memory for sampling");
+    int32_t *ids = calloc((size_t)(count + g->tokens + 1), sizeof *ids);
+    if (!status && (!order || !ids))
+        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld tokens", (long)g->tokens);
     ls_decoder_reset(decoder);
-    for (int64_t i = 0; i < ids.count && !status; i++) {
-        status = piece_out(g, tokenizer, &text, ids.ids[i], error);
+    for (int64_t i = 0; i < count && !status; i++) {
+        ids[i] = prompt.ids[i];
+        status = piece_out(g, tokenizer, &text, ids[i], error);
         if (!status)
-            status = ls_decoder_next(decoder, ops, ids.ids[i], &logits, error);
+            status = feed(decoder, ops, ids, i + 1, context, &logits, error);
     }
-    int64_t room = context - ids.count;
-    for (int64_t i = 0; i < ls_min(g->tokens, room) && !status; i++) {
+    for (int64_t i = 0; i < g->tokens && !status; i++) {
         uint32_t counter[4] = {(uint32_t)i, 0, 0, 0}, bits[4];
         ls_philox(key, counter, bits);
         int32_t id = ls_sample(&g->sampling, logits, vocabulary, order, ls_uniform_of(bits[0]));
         if (id == ls_tokenizer_eod(tokenizer))
             break;
+        ids[count++] = id;
         status = piece_out(g, tokenizer, &text, id, error);
-        if (!status && i + 1 < ls_min(g->tokens, room))
-            status = ls_decoder_next(decoder, ops, id, &logits, error);
+        if (!status && i + 1 < g->tokens)
+            status = feed(decoder, ops, ids, count, context, &logits, error);
     }
     ls_text_release(&text);
-    ls_token_list_release(&ids);
+    ls_token_list_release(&prompt);
     free(order);
+    free(ids);
     return status;
 }
 

@@ -1,19 +1,20 @@
 /* A whole run: steps, records, evaluation, samples, checkpoints, and ending early in good order. */
 #include "trainer.h"
 
-#include <errno.h>
+#include <lockstep/base/file.h>
+
 #include <glob.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 /* What rank 0 writes; the others hold NULLs. */
 struct records {
     struct ls_jsonl *metrics;
     struct ls_tensorboard *board;
+    double prometheus_s; /* when metrics.prom was last written */
 };
 
 struct run {
@@ -32,30 +33,12 @@ static double wall_time_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* mkdir -p */
-static int directory_make(const char *path, struct ls_error *error)
-{
-    char part[LS_CONFIG_TEXT_BYTES + 64];
-    snprintf(part, sizeof part, "%s", path);
-    for (char *slash = part + 1;; slash++) {
-        if (*slash && *slash != '/')
-            continue;
-        char kept = *slash;
-        *slash = '\0';
-        if (mkdir(part, 0777) && errno != EEXIST)
-            return ls_error_errno(error, errno, "cannot make the directory %s", part);
-        *slash = kept;
-        if (!kept)
-            return LS_OK;
-    }
-}
-
 static int records_open(struct run *run, int64_t first_step, struct ls_error *error)
 {
     const char *out = run->config->train.out;
     char path[LS_CONFIG_TEXT_BYTES + 64];
     snprintf(path, sizeof path, "%s/checkpoints", out);
-    int status = directory_make(path, error);
+    int status = ls_directory_make(path, NULL, error);
     snprintf(path, sizeof path, "%s/config.yaml", out);
     if (!status)
         status = ls_config_save(run->config, path, error);
@@ -106,6 +89,47 @@ static int step_record(struct run *run, const struct ls_step_report *r, struct l
     };
     return ls_tensorboard_scalars(run->records.board, wall_time_s(), r->step, scalars,
                                   sizeof scalars / sizeof scalars[0], error);
+}
+
+/* RUN/metrics.prom for node_exporter's textfile collector, at most every ten seconds. */
+static int prometheus_record(struct run *run, const struct ls_step_report *r,
+                             struct ls_error *error)
+{
+    double now = ls_now_s();
+    if (run->records.prometheus_s > 0 && now - run->records.prometheus_s < 10 &&
+        r->step < run->config->train.steps)
+        return LS_OK;
+    run->records.prometheus_s = now;
+    const struct ls_metric metrics[] = {
+        {"lockstep_step", "Optimizer steps done.", LS_METRIC_COUNTER, NULL, NULL, (double)r->step},
+        {"lockstep_tokens", "Tokens consumed.", LS_METRIC_COUNTER, NULL, NULL, (double)r->tokens},
+        {"lockstep_loss", "Mean loss of the last batch, nats per token.", LS_METRIC_GAUGE, NULL,
+         NULL, r->loss},
+        {"lockstep_grad_norm", "Gradient norm before clipping.", LS_METRIC_GAUGE, NULL, NULL,
+         r->grad_norm},
+        {"lockstep_tokens_per_second", "Tokens per second of the last step.", LS_METRIC_GAUGE, NULL,
+         NULL, r->tokens_per_s},
+        {"lockstep_peak_share", "Model flops as a share of the machine's.", LS_METRIC_GAUGE, NULL,
+         NULL, r->peak_share},
+    };
+    char path[LS_CONFIG_TEXT_BYTES + 64];
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    if (!file)
+        return ls_error_set(error, LS_ENOMEM, "no memory for metrics.prom");
+    int status = ls_prometheus_write(file, metrics, sizeof metrics / sizeof metrics[0], error);
+    fclose(file);
+    struct ls_atomic_file atomic;
+    snprintf(path, sizeof path, "%s/metrics.prom", run->config->train.out);
+    if (!status)
+        status = ls_atomic_file_open(&atomic, path, NULL, error);
+    if (!status) {
+        ls_atomic_file_write(&atomic, text, bytes);
+        status = ls_atomic_file_commit(&atomic, error);
+    }
+    free(text);
+    return status;
 }
 
 static int eval_record(struct run *run, int64_t step, const struct ls_eval_report *r,
@@ -188,6 +212,8 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     int local = LS_OK;
     if (run->writer) {
         local = step_record(run, &report, error);
+        if (!local)
+            local = prometheus_record(run, &report, error);
         if (run->hooks->stepped)
             run->hooks->stepped(run->hooks->user, &report);
     }
@@ -210,7 +236,7 @@ static int traces_write(struct run *run, struct ls_error *error)
         return LS_OK;
     char path[LS_CONFIG_TEXT_BYTES + 64];
     snprintf(path, sizeof path, "%s/trace", run->config->train.out);
-    int status = directory_make(path, error);
+    int status = ls_directory_make(path, NULL, error);
     snprintf(path, sizeof path, "%s/trace/rank-%05d.json", run->config->train.out,
              ls_comm_rank(run->world));
     return status ? status : ls_trace_write(path, &trace, 1, error);

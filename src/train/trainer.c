@@ -1,12 +1,8 @@
 /* Making and ending a trainer: everything that a step needs is here before the first one. */
 #include "trainer.h"
 
-#include <dirent.h>
-#include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { LOADER_DEPTH = 2, TRACE_EVENTS = 1 << 16 };
 
@@ -69,12 +65,10 @@ static int threads_of(const struct ls_config *config, struct ls_comm *world)
 {
     if (config->parallel.threads > 0)
         return (int)config->parallel.threads;
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    int sharing = 1;
+    int cores = ls_device_cores(), sharing = 1;
     if (ls_comm_transport(world) == LS_TRANSPORT_THREAD)
         sharing = ls_comm_size(world);
-    else if (cores == (int)sysconf(_SC_NPROCESSORS_ONLN)) /* not bound by the launcher */
+    else if (!ls_device_bound())
         sharing = local_processes();
     return (int)ls_max(cores / sharing, 1);
 }
@@ -107,7 +101,7 @@ static int peak_measure(struct ls_trainer *t, struct ls_error *error)
     if (ls_comm_rank(t->world) == 0) {
         struct ls_ops ops;
         int ranks = threads_share ? ls_comm_size(t->world) : 1;
-        int cores = (int)ls_min((int64_t)t->ops.threads * ranks, sysconf(_SC_NPROCESSORS_ONLN));
+        int cores = (int)ls_min((int64_t)t->ops.threads * ranks, ls_device_cores());
         status = ls_ops_init(&ops, (int)ls_max(cores, 1), t->ops.isa, error);
         if (!status) {
             status = ls_gemm_peak(&ops, t->numerics.act, &t->peak_flops, error);

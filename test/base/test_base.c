@@ -120,23 +120,6 @@ static void test_digest_commutes_and_sees_place(void **state)
     assert_memory_not_equal(&ab, &moved, sizeof ab);
 }
 
-static void test_arena_measures_what_it_gives(void **state)
-{
-    (void)state;
-    struct ls_arena arena;
-    ls_arena_measure(&arena);
-    assert_null(ls_arena_take(&arena, 100));
-    assert_null(ls_arena_take(&arena, 1));
-    size_t need = arena.peak;
-    assert_int_equal(need, 192);
-    struct ls_error error = {0};
-    assert_int_equal(ls_arena_init(&arena, need, &error), LS_OK);
-    unsigned char *first = ls_arena_take(&arena, 100), *second = ls_arena_take(&arena, 1);
-    assert_int_equal(second - first, 128);
-    assert_int_equal((uintptr_t)first % 64, 0);
-    ls_arena_release(&arena);
-}
-
 static void test_errors(void **state)
 {
     (void)state;
@@ -162,7 +145,6 @@ int main(void)
         cmocka_unit_test(test_tree),
         cmocka_unit_test(test_exact_sum_ignores_order),
         cmocka_unit_test(test_digest_commutes_and_sees_place),
-        cmocka_unit_test(test_arena_measures_what_it_gives),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

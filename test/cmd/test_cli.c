@@ -1,5 +1,6 @@
-/* The program as a user meets it: what it prints, and what it exits with. Runs the `lockstep` of
- * the build that this test belongs to, or $LOCKSTEP. */
+/* The program's command line and its documents: what it prints, and what it exits with. */
+#include "program.h"
+
 #include <lockstep/base.h>
 
 #include <setjmp.h>
@@ -8,98 +9,42 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-enum { OUTPUT_BYTES = 1 << 18 };
-
-/* The program's path: BUILD/lockstep for BUILD/test/cmd/test_cli. */
-static void program_path(char *path, size_t bytes)
-{
-    const char *given = getenv("LOCKSTEP");
-    if (given) {
-        snprintf(path, bytes, "%s", given);
-        return;
-    }
-    char self[PATH_MAX / 2] = "";
-    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    for (int up = 0; up < 3; up++)
-        *strrchr(self, '/') = '\0';
-    snprintf(path, bytes, "%s/lockstep", self);
-    if (access(path, X_OK) != 0)
-        fail_msg("%s is missing: build it, or set LOCKSTEP", path);
-}
-
-/* Runs `<before> lockstep <arguments>` by the shell; output receives what it printed (both
- * streams). Returns its exit code. */
-static int run(const char *before, const char *arguments, char output[OUTPUT_BYTES])
-{
-    char path[PATH_MAX], command[2 * PATH_MAX];
-    program_path(path, sizeof path);
-    snprintf(command, sizeof command, "{ %s '%s' %s ; } 2>&1", before, path, arguments);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size_t length = fread(output, 1, OUTPUT_BYTES - 1, pipe);
-    output[length] = '\0';
-    int status = pclose(pipe);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static int lockstep(const char *arguments, char output[OUTPUT_BYTES])
-{
-    return run("", arguments, output);
-}
-
-static void expect_under(const char *before, const char *arguments, int code, const char *words)
-{
-    static char output[OUTPUT_BYTES];
-    int got = run(before, arguments, output);
-    if (got != code || !strstr(output, words))
-        fail_msg("lockstep %s\nexited with %d and printed:\n%s\nexpected %d and: %s", arguments,
-                 got, output, code, words);
-}
-
-static void expect(const char *arguments, int code, const char *words)
-{
-    expect_under("", arguments, code, words);
-}
 
 static void test_usage(void **state)
 {
     (void)state;
-    expect("", 2, "Usage: lockstep COMMAND");
-    expect("--help", 0, "Usage: lockstep COMMAND");
-    expect("-h", 0, "Usage: lockstep COMMAND");
-    expect("help", 0, "Usage: lockstep COMMAND");
-    expect("--version", 0, "lockstep " LS_VERSION);
+    program_expect("", 2, "Usage: lockstep COMMAND");
+    program_expect("--help", 0, "Usage: lockstep COMMAND");
+    program_expect("-h", 0, "Usage: lockstep COMMAND");
+    program_expect("help", 0, "Usage: lockstep COMMAND");
+    program_expect("--version", 0, "lockstep " LS_VERSION);
 }
 
 static void test_what_is_unknown_is_named_with_the_nearest(void **state)
 {
     (void)state;
-    expect("trian", 2, "unknown command trian; did you mean train?");
-    expect("zzzzzzzz", 2, "unknown command zzzzzzzz (lockstep help lists them)");
-    expect("''", 2, "unknown command");
-    expect("bench", 2, "Usage: lockstep bench");
-    expect("bench gem", 2, "did you mean bench gemm?");
-    expect("--verison", 2, "unknown command --verison");
-    expect("help trian", 2, "no page trian; did you mean train?");
-    expect("help --mann train", 2, "unknown option --mann; did you mean --man?");
-    expect("help --man", 2, "--man: expected PAGE after it");
-    expect("help --list=3", 2, "--list takes no value");
-    expect("help a b c", 2, "c is one argument too many");
-    expect("doctor now", 2, "now is one argument too many: expected none");
+    program_expect("trian", 2, "unknown command trian; did you mean train?");
+    program_expect("zzzzzzzz", 2, "unknown command zzzzzzzz (lockstep help lists them)");
+    program_expect("''", 2, "unknown command");
+    program_expect("bench", 2, "Usage: lockstep bench");
+    program_expect("bench gem", 2, "did you mean bench gemm?");
+    program_expect("--verison", 2, "unknown command --verison");
+    program_expect("help trian", 2, "no page trian; did you mean train?");
+    program_expect("help --mann train", 2, "unknown option --mann; did you mean --man?");
+    program_expect("help --man", 2, "--man: expected PAGE after it");
+    program_expect("help --list=3", 2, "--list takes no value");
+    program_expect("help a b c", 2, "c is one argument too many");
+    program_expect("doctor now", 2, "now is one argument too many: expected none");
 }
 
 static void test_every_page_has_help_and_a_man_page(void **state)
 {
     (void)state;
-    static char names[OUTPUT_BYTES];
-    assert_int_equal(lockstep("help --list", names), 0);
+    static char names[PROGRAM_OUTPUT_BYTES];
+    assert_int_equal(program_run("", "help --list", names), 0);
     char *save = NULL;
     int count = 0;
     for (char *name = strtok_r(names, "\n", &save); name; name = strtok_r(NULL, "\n", &save)) {
@@ -109,15 +54,31 @@ static void test_every_page_has_help_and_a_man_page(void **state)
             *dash = ' ';
         snprintf(words, sizeof words, "Usage: lockstep %s", spaced);
         snprintf(arguments, sizeof arguments, "%s --help", spaced);
-        expect(arguments, 0, words);
+        program_expect(arguments, 0, words);
         snprintf(arguments, sizeof arguments, "help --man %s", name);
-        expect(arguments, 0, ".SH EXIT STATUS");
+        program_expect(arguments, 0, ".SH EXIT STATUS");
         count++;
     }
     assert_true(count >= 10);
-    expect("help --man lockstep", 0, ".SH COMMANDS");
-    expect("help --man train", 0, "optim.lr");
-    expect("help --config", 0, "optim.lr = 6e-4");
+    program_expect("help --man lockstep", 0, ".SH COMMANDS");
+    program_expect("help --man train", 0, "optim.lr");
+    program_expect("help --config", 0, "optim.lr = 6e-4");
+}
+
+/* Families of commands, such as `bench`, are pages without a command of their own. */
+static void test_every_page_has_a_command(void **state)
+{
+    (void)state;
+    static char names[PROGRAM_OUTPUT_BYTES], output[PROGRAM_OUTPUT_BYTES];
+    assert_int_equal(program_run("", "help --list | tr - ' '", names), 0);
+    char *save = NULL;
+    for (char *name = strtok_r(names, "\n", &save); name; name = strtok_r(NULL, "\n", &save)) {
+        char arguments[128];
+        snprintf(arguments, sizeof arguments, "%s --no-such-option", name);
+        int code = program_run("", arguments, output);
+        if (code != 2 || strstr(output, "unknown command"))
+            fail_msg("lockstep %s\nexited with %d and printed:\n%s", arguments, code, output);
+    }
 }
 
 static void test_output_that_cannot_be_written(void **state)
@@ -125,29 +86,31 @@ static void test_output_that_cannot_be_written(void **state)
     (void)state;
     if (access("/dev/full", W_OK) != 0)
         skip();
-    expect("help >/dev/full", ls_exit_code(LS_ENOSPC), "cannot write the output: No space left");
+    program_expect("help >/dev/full", ls_exit_code(LS_ENOSPC),
+                   "cannot write the output: No space left");
 }
 
 static void test_doctor(void **state)
 {
     (void)state;
-    expect("doctor", 0, "Training can run here");
-    expect("doctor", 0, "instruction sets");
-    expect("doctor", 0, "oneDNN");
+    program_expect("doctor", 0, "Training can run here");
+    program_expect("doctor", 0, "instruction sets");
+    program_expect("doctor", 0, "oneDNN");
 }
 
 static void test_doctor_sees_what_is_wrong(void **state)
 {
     (void)state;
-    expect_under("ulimit -n 64;", "doctor", ls_exit_code(LS_ENOTSUP), "to mend: ulimit -n 1024");
-    expect_under("PATH=/nowhere", "doctor", 0, "to improve: sudo apt-get install");
+    program_expect_under("ulimit -n 64;", "doctor", ls_exit_code(LS_ENOTSUP),
+                         "to mend: ulimit -n 1024");
+    program_expect_under("PATH=/nowhere", "doctor", 0, "to improve: sudo apt-get install");
 }
 
 /* ---- the documents -------------------------------------------------------------------------- */
 
 static void expect_document(const char *path, const char *arguments)
 {
-    static char document[OUTPUT_BYTES], output[OUTPUT_BYTES];
+    static char document[PROGRAM_OUTPUT_BYTES], output[PROGRAM_OUTPUT_BYTES];
     FILE *file = fopen(path, "r");
     if (!file) {
         print_message("skipped: no %s here; run from the root of the tree\n", path);
@@ -155,7 +118,7 @@ static void expect_document(const char *path, const char *arguments)
     }
     document[fread(document, 1, sizeof document - 1, file)] = '\0';
     fclose(file);
-    assert_int_equal(lockstep(arguments, output), 0);
+    assert_int_equal(program_run("", arguments, output), 0);
     if (strcmp(document, output) != 0)
         fail_msg("%s is not what the program says; run: lockstep %s > %s", path, arguments, path);
 }
@@ -170,8 +133,8 @@ static void test_exit_code_document_has_every_status(void **state)
 {
     (void)state;
     expect_document("doc/exit-codes.md", "help --exit-codes");
-    static char output[OUTPUT_BYTES];
-    assert_int_equal(lockstep("help --exit-codes", output), 0);
+    static char output[PROGRAM_OUTPUT_BYTES];
+    assert_int_equal(program_run("", "help --exit-codes", output), 0);
     for (int status = LS_OK; status >= LS_ENOTSUP; status--) {
         char row[64];
         if (status == LS_EINVAL)
@@ -192,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_usage),
         cmocka_unit_test(test_what_is_unknown_is_named_with_the_nearest),
         cmocka_unit_test(test_every_page_has_help_and_a_man_page),
+        cmocka_unit_test(test_every_page_has_a_command),
         cmocka_unit_test(test_output_that_cannot_be_written),
         cmocka_unit_test(test_doctor),
         cmocka_unit_test(test_doctor_sees_what_is_wrong),

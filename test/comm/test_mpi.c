@@ -171,7 +171,10 @@ static void test_who_am_i(void **state)
     unsetenv("PMIX_RANK");
     setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
     assert_true(ls_mpi_launched());
-    unsetenv("OMPI_COMM_WORLD_SIZE");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
 }
 
 int main(int argc, char **argv)

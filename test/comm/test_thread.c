@@ -172,6 +172,43 @@ static void test_a_freed_group_is_named(void **state)
     run_ranks(2, body_frees_early, NULL);
 }
 
+/* All have started; rank 0 frees the group and its buffer without waiting. The others still get
+ * their sums, and nobody touches the buffer afterwards (the address sanitizer watches). */
+static int body_frees_when_ready(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    enum { COUNT = 300000 };
+    struct ls_comm *group;
+    struct ls_request request;
+    float *buffer = malloc(COUNT * sizeof *buffer);
+    (void)user;
+    if (!buffer)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a check");
+    for (int i = 0; i < COUNT; i++)
+        buffer[i] = (float)(i % 100);
+    int status = ls_comm_split(comm, 0, ls_comm_rank(comm), &group, error);
+    if (status == LS_OK)
+        status = ls_all_reduce_start(group, buffer, COUNT, &request, LS_HERE, error);
+    if (status == LS_OK)
+        status = ls_barrier(comm, error);
+    if (status == LS_OK && ls_comm_rank(comm) > 0) {
+        status = ls_wait(&request, error);
+        for (int i = 0; i < COUNT && status == LS_OK; i++)
+            if (buffer[i] != (float)(i % 100 * 4))
+                status = ls_error_set(error, LS_ENUMERIC, "element %d is %g, expected %d", i,
+                                      (double)buffer[i], i % 100 * 4);
+    }
+    ls_comm_free(group);
+    free(buffer);
+    return status;
+}
+
+static void test_freeing_ends_what_all_have_started(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        run_ranks(4, body_frees_when_ready, NULL);
+}
+
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 static int body_arguments(struct ls_comm *comm, void *user, struct ls_error *error)
@@ -237,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_a_failing_rank_is_named),
         cmocka_unit_test(test_an_early_return_is_named),
         cmocka_unit_test(test_a_freed_group_is_named),
+        cmocka_unit_test(test_freeing_ends_what_all_have_started),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_lengths_of_send_and_recv),
     };

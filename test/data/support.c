@@ -110,9 +110,11 @@ ssize_t write(int fd, const void *bytes, size_t count)
     return output_fails() ? -1 : syscall(SYS_write, fd, bytes, count);
 }
 
+/* No test looks at the disk after a power cut, and syncing takes most of a test's time. */
 int fsync(int fd)
 {
-    return output_fails() ? -1 : (int)syscall(SYS_fsync, fd);
+    (void)fd;
+    return output_fails() ? -1 : 0;
 }
 
 int rename(const char *from, const char *to)

@@ -196,11 +196,25 @@ static void test_bits(void **state)
     }
 }
 
+static void test_no_rows(void **state)
+{
+    (void)state;
+    struct data data = {LS_F32, 3, 5, {0, 1, 4, false}, NULL, NULL};
+    float table[15], position[20], guard = 7;
+    run_backward(&ops_best, &data, table);
+    ls_position_backward(&ops_best, LS_F32, 5, NULL, &data.sum, position);
+    for (int i = 0; i < 20; i++)
+        assert_true((i >= 15 || table[i] == 0) && position[i] == 0);
+    ls_embedding_forward(&ops_best, LS_F32, 0, 4, 5, NULL, table, position, 0, &guard);
+    assert_true(guard == 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward),
         cmocka_unit_test(test_backward_is_the_ordered_sum),
+        cmocka_unit_test(test_no_rows),
         cmocka_unit_test(test_bits),
     };
     return cmocka_run_group_tests_name("embedding", tests, group_setup, group_teardown);

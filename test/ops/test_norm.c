@@ -130,6 +130,18 @@ static void check_forward(bool centered, enum ls_dtype act, int64_t rows, int64_
     else
         ls_rmsnorm_forward(&ops_best, &norm, sum, NULL, NULL, y_plain);
     assert_memory_equal(y, y_plain, (size_t)count * ls_dtype_bytes(act));
+    /* sum may be x or residual. */
+    for (int i = 0; i < 2; i++) {
+        void *x = values_normal(1, act, count, 1), *residual = values_normal(2, act, count, 0.7);
+        void *in_place = i ? residual : x;
+        if (centered)
+            ls_layernorm_forward(&ops_best, &norm, x, residual, in_place, y_plain);
+        else
+            ls_rmsnorm_forward(&ops_best, &norm, x, residual, in_place, y_plain);
+        assert_memory_equal(in_place, sum, (size_t)count * ls_dtype_bytes(act));
+        assert_memory_equal(y, y_plain, (size_t)count * ls_dtype_bytes(act));
+        free(x), free(residual);
+    }
     struct reference op = {centered,
                            rows,
                            channels,
@@ -223,7 +235,7 @@ static void check_backward(bool centered, bool with_bias, bool around, enum ls_d
         gradient_by_differences(reference_loss, &op, op.bias, channels, 1e-3, want);
         assert_near("norm backward bias", LS_F32, d_bias, want, channels, 2e-6);
     }
-    /* dh may be d_residual. */
+    /* dh may be d_residual or dy. */
     if (around) {
         if (centered)
             ls_layernorm_backward_input(&ops_best, &norm, data.x, data.dy, d_residual,
@@ -231,6 +243,12 @@ static void check_backward(bool centered, bool with_bias, bool around, enum ls_d
         else
             ls_rmsnorm_backward_input(&ops_best, &norm, data.x, data.dy, d_residual, data.residual);
         assert_memory_equal(data.residual, dh, (size_t)count * ls_dtype_bytes(act));
+    } else {
+        if (centered)
+            ls_layernorm_backward_input(&ops_best, &norm, data.x, data.dy, NULL, data.dy);
+        else
+            ls_rmsnorm_backward_input(&ops_best, &norm, data.x, data.dy, NULL, data.dy);
+        assert_memory_equal(data.dy, dh, (size_t)count * ls_dtype_bytes(act));
     }
     free(op.h), free(op.weight), free(op.bias), free(op.dy), free(flows);
     free(y), free(dh), free(d_weight), free(d_bias), free(want);
@@ -389,6 +407,23 @@ static void test_bits(void **state)
     }
 }
 
+static void test_no_rows(void **state)
+{
+    (void)state;
+    struct data data = data_new(LS_F32, 1, 20);
+    struct ls_norm norm = norm_of(&data, true);
+    struct ls_token_sum sum = {0, 1, 16, false};
+    float d_weight[20], d_bias[20], guard = 7;
+    norm.rows = 0;
+    ls_layernorm_forward(&ops_best, &norm, data.x, data.residual, &guard, &guard);
+    ls_layernorm_backward_input(&ops_best, &norm, data.x, data.dy, NULL, &guard);
+    assert_true(guard == 7);
+    ls_layernorm_backward_weight(&ops_best, &norm, data.x, data.dy, &sum, d_weight, d_bias);
+    for (int c = 0; c < 20; c++)
+        assert_true(d_weight[c] == 0 && d_bias[c] == 0);
+    data_free(&data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_backward_against_differences),
         cmocka_unit_test(test_broken_twin_is_seen),
         cmocka_unit_test(test_weight_sum_is_a_tree_of_leaves),
+        cmocka_unit_test(test_no_rows),
         cmocka_unit_test(test_bits),
     };
     return cmocka_run_group_tests_name("norm", tests, group_setup, group_teardown);

@@ -125,6 +125,8 @@ static void test_swiglu(void **state)
         ls_swiglu_backward(&ops_best, act, ROWS, WIDTH, gate_up, dy, y);
         assert_near("swiglu backward", act, y, want, 2 * COUNT, tolerance_of(act));
         assert_gradient_near("swiglu backward", act, y, want, 2 * COUNT, tolerance_of(act));
+        ls_swiglu_backward(&ops_best, act, ROWS, WIDTH, gate_up, dy, gate_up);
+        assert_memory_equal(gate_up, y, 2 * COUNT * ls_dtype_bytes(act));
         free(gate_up), free(dy), free(op.gate_up), free(op.dy);
     }
 }

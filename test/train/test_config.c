@@ -245,6 +245,9 @@ static void test_automatic_values(void **state)
     assert_int_equal(config.model.vocab, 257);
     assert_int_equal(config.model.act, LS_ACT_GELU_TANH);
     assert_string_equal(config.train.out, "runs/run");
+    /* A short run's decay covers its warm-up. */
+    expect_good(&config, TINY "train: {steps: 7}\noptim: {warmup_steps: 9}\n");
+    assert_int_equal(config.optim.decay_steps, 9);
     struct ls_config once = config;
     struct ls_error error = {0};
     assert_int_equal(ls_config_resolve(&config, 257, &error), LS_OK);
@@ -270,9 +273,11 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "optim: {name: sgd, beta2: 0.5}\n", "optim.name = sgd", NULL);
     expect_refused(TINY "optim: {schedule: constant, min_ratio: 0}\n", "constant", NULL);
     expect_refused(TINY "optim: {cooldown_steps: 5}\n", "wsd", NULL);
-    expect_refused(TINY "optim: {warmup_steps: 101}\n", "at most optim.decay_steps = 100", NULL);
+    expect_refused(TINY "optim: {warmup_steps: 101, decay_steps: 100}\n",
+                   "at most optim.decay_steps = 100", NULL);
     expect_refused(TINY "optim: {schedule: inverse_sqrt}\n", "warm-up", NULL);
-    expect_refused(TINY "optim: {schedule: wsd, warmup_steps: 90, cooldown_steps: 20}\n",
+    expect_refused(TINY "optim: {schedule: wsd, decay_steps: 100, warmup_steps: 90, "
+                        "cooldown_steps: 20}\n",
                    "decay_steps - optim.warmup_steps = 10", NULL);
     expect_refused(TINY "numerics: {tp_tiles: 3}\n", "a power of two", NULL);
     expect_refused(TINY "numerics: {tp_tiles: 8}\n", "nearest is 4", NULL);
@@ -281,7 +286,6 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "numerics: {leaf_sequences: 3}\n", "nearest is 9", NULL);
     expect_refused(TINY "data: {sequence: 65}\n", "model.context = 64", NULL);
     expect_refused(TINY "eval: {every: 5}\n", "data.valid", NULL);
-    expect_refused(TINY "batch: {micro: 9}\n", "at most batch.global = 8", NULL);
     expect_refused(TINY "batch: {rampup_start: 4}\n", "rampup_increment", NULL);
     expect_refused(TINY "batch: {rampup_start: 8, rampup_increment: 1, rampup_samples: 10}\n",
                    "less than batch.global", NULL);
@@ -382,6 +386,12 @@ static void test_recipe_digest_sees_the_recipe_only(void **state)
     struct ls_config base, other;
     struct ls_digest a, b;
     char text[256];
+    expect_good(&base, TINY "data: {train: 'x/a,y/z/b'}\n");
+    expect_good(&other, TINY "data: {train: 'a,q/b'}\n");
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 0);
+    expect_good(&other, TINY "data: {train: 'b'}\n");
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 1);
+    assert_string_equal(text, "data.train: \"a,b\" here, \"b\" there");
     expect_good(&base, TINY "data: {train: here/corpus}\n");
     ls_config_recipe_digest(&base, &a);
     expect_good(&other, TINY "data: {train: there/corpus}\nparallel: {dp: 4, threads: 2}\n"

@@ -5,9 +5,11 @@
 /* loss[r] = log(sum_v exp(z[r,v] - max)) + max - z[r, target[r]] over v < vocabulary.
  * z is [rows, padded] act; columns vocabulary..padded are padding: they take no part and get
  * gradient 0. With scale != 0, z becomes in place its gradient: scale * (softmax - onehot), rounded
- * to act. The sum over v: the padded vocabulary is cut in `tiles` equal tiles, each summed in 16
+ * to act. The sum over v: the padded vocabulary is cut in `tiles` equal tiles, each summed in 64
  * interleaved lanes (lanes by a fixed tree), tiles by the tree (S2). target -1 means: no loss, zero
- * gradient. The rows are a chunk, so logits of the whole batch never exist. */
+ * gradient; any other target is below vocabulary (an assertion). A logit that is NaN or +inf, or a
+ * row of nothing but -inf, gives a loss that is not finite. loss [rows]. The rows are a chunk, so
+ * logits of the whole batch never exist. */
 struct ls_cross_entropy {
     int64_t rows, vocabulary, padded, tiles;
     enum ls_dtype act;

@@ -4,17 +4,23 @@
 #define LOCKSTEP_OPS_NORM_H
 
 /* h = x + residual (rounded to act once; residual NULL: h = x, then `sum` is not written)
- * LayerNorm (Ba, Kiros, Hinton 2016): y = (h - mean) * rstd * weight + bias, rstd = 1/sqrt(var + eps)
- * RMSNorm (Zhang, Sennrich 2019):     y = h * rstd * weight,                 rstd = 1/sqrt(mean(h^2) + eps)
- * Statistics and arithmetic in float32; row sums in 16 interleaved lanes, lanes by a fixed tree.
- * Saved: mean [M] (LayerNorm), rstd [M]. */
+ *
+ *   LayerNorm (Ba, Kiros, Hinton 2016):  y = (h - mean) * rstd * weight + bias,
+ *                                        rstd = 1 / sqrt(variance + epsilon)
+ *   RMSNorm (Zhang, Sennrich 2019):      y = h * rstd * weight,
+ *                                        rstd = 1 / sqrt(mean(h^2) + epsilon)
+ *
+ * x, residual, sum, y [M, C] act; sum may be x or residual. Statistics and arithmetic in float32,
+ * the variance from differences to the mean; row sums in 64 interleaved lanes (channel c in lane
+ * c % 64), lanes by a fixed tree. Saved: mean [M] (LayerNorm), rstd [M]. */
+enum { LS_NORM_CHANNELS_MAX = 32768 };
 struct ls_norm {
-    int64_t rows, channels;  /* M, C */
+    int64_t rows, channels; /* M, C; C at most LS_NORM_CHANNELS_MAX */
     enum ls_dtype act;
     float epsilon;
-    const float *weight;     /* [C] */
-    const float *bias;       /* [C], LayerNorm with bias; NULL otherwise */
-    float *mean, *rstd;      /* [M] saved statistics; mean unused by RMSNorm */
+    const float *weight; /* [C] */
+    const float *bias;   /* [C], LayerNorm with bias; NULL otherwise */
+    float *mean, *rstd;  /* [M] saved statistics; mean unused by RMSNorm */
 };
 void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
                           const void *residual, void *sum, void *y);
@@ -22,16 +28,16 @@ void ls_rmsnorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const vo
                         const void *residual, void *sum, void *y);
 
 /* dh = gradient through the norm + d_residual (the gradient that flows around it, NULL for none),
- * rounded to act once. h [M, C] is the norm's input (the sum). dh may be d_residual. */
+ * rounded to act once. h [M, C] is the norm's input (the sum). dh may be d_residual or dy. */
 void ls_layernorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                  const void *dy, const void *d_residual, void *dh);
 void ls_rmsnorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                const void *dy, const void *d_residual, void *dh);
 
-/* Weight gradients over `leaves` leaves of rows / leaves rows, each leaf being sequences of `tokens`
- * tokens: token tiles of LS_TOKEN_TILE from zero, tiles of a sequence by the tree, sequences of a
- * leaf by the tree, leaves by the tree (S3, S4). d_weight[C] and d_bias[C] are = or, with accumulate,
- * += after that sum. d_bias NULL where there is none. */
+/* Weight gradients over `leaves` leaves, each of `sequences` sequences of `tokens` tokens: token
+ * tiles of LS_TOKEN_TILE from zero, tiles of a sequence by the tree, sequences of a leaf by the
+ * tree, leaves by the tree (S3, S4). d_weight [C] and d_bias [C] are = or, with accumulate, +=
+ * after that sum. d_bias NULL where there is none. Needs the statistics that the forward saved. */
 struct ls_token_sum {
     int64_t leaves, sequences, tokens; /* rows = leaves * sequences * tokens */
     bool accumulate;

@@ -6,33 +6,36 @@
 
 /* GELU, y = x * Phi(x) (Hendrycks, Gimpel 2016). tanh form: Phi(x) ~ (1 + tanh(sqrt(2/pi) *
  * (x + 0.044715 x^3))) / 2; erf form: Phi(x) = (1 + erf(x / sqrt 2)) / 2. x, y, dy, dx [count] act;
- * dx may be dy. */
+ * dx may be dy. Both forms keep their relative precision in the left tail. */
 enum ls_gelu { LS_GELU_TANH, LS_GELU_ERF };
 void ls_gelu_forward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, int64_t count,
                      const void *x, void *y);
 void ls_gelu_backward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, int64_t count,
                       const void *x, const void *dy, void *dx);
 
-/* SwiGLU, y = silu(gate) * up (Shazeer 2020). gate_up [rows, 2F] holds gate in columns [0, F) and up
- * in [F, 2F), as one stacked product writes them; y, dy [rows, F]; d_gate_up [rows, 2F]. */
+/* SwiGLU, y = silu(gate) * up (Shazeer 2020). gate_up [rows, 2F] holds gate in columns [0, F) and
+ * up in [F, 2F), as one stacked product writes them; y, dy [rows, F]; d_gate_up [rows, 2F]; all
+ * act. d_gate_up may be gate_up. */
 void ls_swiglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
                        const void *gate_up, void *y);
 void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
                         const void *gate_up, const void *dy, void *d_gate_up);
 
-/* d_bias[n] = (or +=, sum->accumulate) the column sums of dy [rows, n] with row distance ld, in the
- * order of ls_token_sum (norm.h). */
+/* d_bias[n] = (or +=, sum->accumulate) the column sums of dy [rows, n] act with row distance ld, in
+ * the order of ls_token_sum (norm.h); rows = leaves * sequences * tokens. */
 struct ls_token_sum;
 void ls_bias_backward(struct ls_ops *ops, enum ls_dtype act, int64_t n, int64_t ld, const void *dy,
                       const struct ls_token_sum *sum, float *d_bias);
 
-/* y = x + z, rounded once. y may be x or z. */
+/* y = x + z, rounded once; x, y, z [count] act. y may be x or z. */
 void ls_add(struct ls_ops *ops, enum ls_dtype act, int64_t count, const void *x, const void *z,
             void *y);
 
 /* Dropout (Srivastava et al. 2014), y = keep ? x / (1 - p) : 0, decided by Philox from key and the
- * global element: row_index[r] (a row's global token number) and channel. The backward is the same
- * call on the gradient. y may be x. 0 <= p < 1. */
+ * global element, so by token and channel, never by rank: with n = first_row + r the row's global
+ * token number, word c % 4 of ls_philox(key, {c / 4, 0, low half of n, high half of n}) keeps
+ * channel c where ls_uniform_of(word) >= p. The backward is the same call on the gradient. x, y
+ * [rows, channels] act; y may be x. 0 <= p < 1. */
 struct ls_dropout {
     struct ls_philox_key key;
     float p;
@@ -42,7 +45,7 @@ struct ls_dropout {
 void ls_dropout(struct ls_ops *ops, enum ls_dtype act, const struct ls_dropout *dropout,
                 const void *x, void *y);
 
-/* Conversions, rounded to nearest even. */
+/* Conversions, rounded to nearest even; NaN stays NaN. */
 void ls_cast_f32_to_bf16(struct ls_ops *ops, int64_t count, const float *x, ls_bf16 *y);
 void ls_cast_bf16_to_f32(struct ls_ops *ops, int64_t count, const ls_bf16 *x, float *y);
 

@@ -12,11 +12,12 @@ struct ls_rope_scaling {
     float low_freq_factor, high_freq_factor;
     int64_t original_context;
 };
-/* Fills cosine and sine, each [tokens, D/2], in double then rounded: the same on every machine. */
+/* Fills cosine and sine, each [tokens, D/2], in double then rounded: the same on every machine.
+ * head_dim is even; tokens at most 1.6 million. scaling NULL: none. */
 void ls_rope_table(int64_t tokens, int64_t head_dim, double theta,
                    const struct ls_rope_scaling *scaling, float *cosine, float *sine);
-/* In place on x [rows, heads * D], row distance ld; row r has position first_position + r % tokens.
- * backward == true rotates the other way, which is the gradient. */
+/* In place on x [rows, heads * D] act, row distance ld; row r has position first_position + r %
+ * tokens, which the table holds. backward == true rotates the other way, which is the gradient. */
 struct ls_rope {
     int64_t rows, tokens, heads, head_dim, ld, first_position;
     const float *cosine, *sine;

@@ -8,16 +8,17 @@
  * embedding's) that is added to gradient before that: g = (gradient + second) * gradient_scale. */
 struct ls_update {
     int64_t count;
-    float *master;            /* float32 parameters, updated */
-    ls_bf16 *compute;         /* bf16 copy, rewritten; NULL for none */
+    float *master;    /* float32 parameters, updated */
+    ls_bf16 *compute; /* bf16 copy, rewritten; NULL for none */
     const float *gradient, *second;
     float gradient_scale;
-    float lr, weight_decay;   /* weight_decay 0 for norms and biases */
+    float lr, weight_decay; /* weight_decay 0 for norms and biases */
 };
 /* AdamW, decoupled (Loshchilov, Hutter 2019), as torch.optim.AdamW:
  *   p -= lr*wd*p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   p -= (lr / (1 - b1^step)) * m / (sqrt(v) / sqrt(1 - b2^step) + eps)        step counts from 1
- * m, v [count], updated. */
+ * m, v [count], updated. The powers
+ * and 1 - b are taken in double from the float b1, b2. */
 struct ls_adamw {
     float beta1, beta2, epsilon;
     int64_t step;

@@ -12,7 +12,6 @@ enum {
     /* Vectors of a register tile: TILE_ROWS x TILE_VECTORS sums, enough to hide the latency of an
      * fma, leave registers for operands. */
     TILE_VECTORS = LANES == 16 ? 4 : 2,
-    EXP2_TERMS = 6,
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -52,13 +51,16 @@ INLINE void tile_multiply(int vectors, int64_t depth, const float *a, int64_t a_
 
 /* c [rows, columns] += a b. rows is a multiple of TILE_ROWS, columns of 16. */
 INLINE void multiply_strided(int64_t rows, int64_t columns, int64_t depth, const float *a,
-                             int64_t a_row, int64_t a_column, const float *b, float *c)
+                             int64_t a_row, int64_t a_column, const float *b, float *c,
+                             struct attention_ahead *ahead)
 {
     int64_t n = 0;
     for (; n + TILE_VECTORS * LANES <= columns; n += TILE_VECTORS * LANES)
-        for (int64_t m = 0; m < rows; m += TILE_ROWS)
+        for (int64_t m = 0; m < rows; m += TILE_ROWS) {
             tile_multiply(TILE_VECTORS, depth, a + m * a_row, a_row, a_column, b + n, columns,
                           c + m * columns + n, columns);
+            attention_ahead(ahead, 1);
+        }
     for (; n < columns; n += LANES)
         for (int64_t m = 0; m < rows; m += TILE_ROWS)
             tile_multiply(1, depth, a + m * a_row, a_row, a_column, b + n, columns,
@@ -67,40 +69,60 @@ INLINE void multiply_strided(int64_t rows, int64_t columns, int64_t depth, const
 
 /* a [rows, depth]. */
 static void multiply(int64_t rows, int64_t columns, int64_t depth, const float *a, const float *b,
-                     float *c)
+                     float *c, struct attention_ahead *ahead)
 {
-    multiply_strided(rows, columns, depth, a, depth, 1, b, c);
+    multiply_strided(rows, columns, depth, a, depth, 1, b, c, ahead);
 }
 
 /* a [depth, rows], used as its transpose. */
 static void multiply_transposed(int64_t rows, int64_t columns, int64_t depth, const float *a,
-                                const float *b, float *c)
+                                const float *b, float *c, struct attention_ahead *ahead)
 {
-    multiply_strided(rows, columns, depth, a, 1, rows, b, c);
+    multiply_strided(rows, columns, depth, a, 1, rows, b, c, ahead);
 }
 
 /* ---- panels ---- */
 
-static void row_widen(enum ls_dtype act, const void *at, int64_t offset, int64_t count, float *out)
+/* Row i widened; zeros past D, and for the whole of a row that is not there. */
+static void row_load(const struct attention_shape *shape, const struct attention_rows *rows,
+                     int64_t i, float *out)
 {
-    if (act == LS_F32) {
-        memcpy(out, (const float *)at + offset, (size_t)count * sizeof *out);
-        return;
+    const int64_t dim = i < rows->count ? shape->dim : 0;
+    if (shape->act == LS_F32) {
+        memcpy(out, (const float *)rows->at + i * rows->ld, (size_t)dim * sizeof *out);
+    } else {
+        const ls_bf16 *from = (const ls_bf16 *)rows->at + i * rows->ld;
+        for (int64_t d = 0; d < dim; d++)
+            out[d] = ls_bf16_to_f32(from[d]);
     }
-    const ls_bf16 *from = (const ls_bf16 *)at + offset;
-    for (int64_t d = 0; d < count; d++)
-        out[d] = ls_bf16_to_f32(from[d]);
+    memset(out + dim, 0, (size_t)(shape->padded - dim) * sizeof *out);
+}
+
+/* a . b over count, a multiple of 16: 16 interleaved chains, added by the tree. */
+static float dot(const float *a, const float *b, int64_t count)
+{
+    enum { CHAINS = 16, VECTORS = CHAINS / LANES };
+    vec sum[VECTORS];
+    float chain[CHAINS];
+    for (int v = 0; v < VECTORS; v++)
+        sum[v] = vec_set(0.0f);
+    for (int64_t d = 0; d < count; d += CHAINS)
+        for (int v = 0; v < VECTORS; v++)
+            sum[v] = vec_fma(vec_load(a + d + v * LANES), vec_load(b + d + v * LANES), sum[v]);
+    for (int v = 0; v < VECTORS; v++)
+        vec_store(chain + v * LANES, sum[v]);
+    for (int n = 1; n < CHAINS; n *= 2)
+        for (int c = 0; c < CHAINS; c += 2 * n)
+            chain[c] += chain[c + n];
+    return chain[0];
 }
 
 /* panel [BLOCK, P] */
 static void pack_rows(const struct attention_shape *shape, const struct attention_rows *rows,
                       float *panel)
 {
-    for (int64_t i = 0; i < BLOCK; i++, panel += shape->padded) {
-        int64_t dim = i < rows->count ? shape->dim : 0;
-        row_widen(shape->act, rows->at, i * rows->ld, dim, panel);
-        memset(panel + dim, 0, (size_t)(shape->padded - dim) * sizeof *panel);
-    }
+    for (int64_t i = 0; i < BLOCK; i++)
+        row_load(shape, rows, i, panel + i * shape->padded);
 }
 
 /* panel [P, BLOCK] */
@@ -111,11 +133,8 @@ static void pack_columns(const struct attention_shape *shape, const struct atten
     enum { GROUP = 16 };
     float group[GROUP][ATTENTION_DIM_MAX];
     for (int64_t first = 0; first < BLOCK; first += GROUP) {
-        for (int64_t i = 0; i < GROUP; i++) {
-            int64_t dim = first + i < rows->count ? shape->dim : 0;
-            row_widen(shape->act, rows->at, (first + i) * rows->ld, dim, group[i]);
-            memset(group[i] + dim, 0, (size_t)(shape->padded - dim) * sizeof(float));
-        }
+        for (int64_t i = 0; i < GROUP; i++)
+            row_load(shape, rows, first + i, group[i]);
         for (int64_t d = 0; d < shape->padded; d++)
             for (int64_t i = 0; i < GROUP; i++)
                 panel[d * BLOCK + first + i] = group[i][d];
@@ -141,12 +160,10 @@ static void pack_query_backward(const struct attention_shape *shape, const struc
         if (i >= q->count)
             continue;
         query->lse[i] = lse[i] * LOG2_E;
-        float o_row[ATTENTION_DIM_MAX], lane[16] = {0};
-        const float *do_row = (const float *)query->do_rows + i * shape->padded;
-        row_widen(shape->act, o->at, i * o->ld, shape->dim, o_row);
-        for (int64_t d = 0; d < shape->dim; d++)
-            lane[d % 16] += o_row[d] * do_row[d];
-        query->delta[i] = ls_tree_sum(lane, 16);
+        float o_row[ATTENTION_DIM_MAX];
+        row_load(shape, o, i, o_row);
+        query->delta[i] =
+            dot(o_row, (const float *)query->do_rows + i * shape->padded, shape->padded);
     }
 }
 
@@ -205,6 +222,15 @@ static void mask_diagonal(float *s)
             s[j * BLOCK + i] = -FLT_MAX;
 }
 
+/* Whether any query of the block needs its sums rescaled. */
+static inline bool any_rescale(const float rescale[BLOCK])
+{
+    int differ = 0;
+    for (int i = 0; i < BLOCK; i++)
+        differ |= rescale[i] != 1.0f;
+    return differ;
+}
+
 /* s [BLOCK, BLOCK] = scores^T; becomes p^T relative to the state's maximum. */
 static void softmax_step(float *s, float scale_log2, const struct attention_state *state,
                          float *rescale)
@@ -218,11 +244,11 @@ static void softmax_step(float *s, float scale_log2, const struct attention_stat
         vec sum = vec_set(0.0f);
         for (int64_t j = 0; j < BLOCK; j++) {
             vec t = vec_fma(vec_load(s + j * BLOCK + i), vec_set(scale_log2), -max);
-            vec p = vec_exp2(t, EXP2_TERMS);
+            vec p = vec_exp2(t);
             vec_store(s + j * BLOCK + i, p);
             sum += p;
         }
-        vec factor = vec_exp2(old - max, EXP2_TERMS);
+        vec factor = vec_exp2(old - max);
         vec_store(rescale + i, factor);
         vec_store(state->max + i, max);
         vec_store(state->sum + i, vec_fma(vec_load(state->sum + i), factor, sum));
@@ -231,19 +257,20 @@ static void softmax_step(float *s, float scale_log2, const struct attention_stat
 
 static void forward_pair(const struct attention_shape *shape, const struct attention_query *query,
                          const struct attention_key *key, bool diagonal,
-                         const struct attention_state *state, void *scratch)
+                         const struct attention_state *state, void *scratch,
+                         struct attention_ahead *ahead)
 {
     float *s = scratch, rescale[BLOCK];
     memset(s, 0, BLOCK * BLOCK * sizeof *s);
-    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s);
+    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s, ahead);
     if (diagonal)
         mask_diagonal(s);
     softmax_step(s, shape->scale * LOG2_E, state, rescale);
-    if (attention_any_rescale(rescale))
+    if (any_rescale(rescale))
         for (int64_t d = 0; d < shape->padded; d++)
             for (int64_t i = 0; i < BLOCK; i++)
                 state->o[d * BLOCK + i] *= rescale[i];
-    multiply_transposed(shape->padded, BLOCK, BLOCK, key->v, s, state->o);
+    multiply_transposed(shape->padded, BLOCK, BLOCK, key->v, s, state->o, ahead);
 }
 
 static void forward_store(const struct attention_shape *shape, const struct attention_state *state,
@@ -266,7 +293,7 @@ static void softmax_backward(float *s, float *dp, float scale_log2,
         for (int64_t i = 0; i < BLOCK; i += LANES) {
             int64_t at = j * BLOCK + i;
             vec t = vec_fma(vec_load(s + at), vec_set(scale_log2), -vec_load(query->lse + i));
-            vec p = vec_exp2(t, EXP2_TERMS);
+            vec p = vec_exp2(t);
             vec_store(s + at, p);
             vec_store(dp + at, p * (vec_load(dp + at) - vec_load(query->delta + i)));
         }
@@ -274,46 +301,24 @@ static void softmax_backward(float *s, float *dp, float scale_log2,
 
 static void backward_pair(const struct attention_shape *shape, const struct attention_query *query,
                           const struct attention_key *key, bool diagonal, float *dk, float *dv,
-                          float *dq, void *scratch)
+                          float *dq, void *scratch, struct attention_ahead *ahead)
 {
     float *s = scratch, *dp = s + BLOCK * BLOCK;
     memset(s, 0, 2 * BLOCK * BLOCK * sizeof *s);
-    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s);
-    multiply(BLOCK, BLOCK, shape->padded, key->v, query->do_columns, dp);
+    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s, ahead);
+    multiply(BLOCK, BLOCK, shape->padded, key->v, query->do_columns, dp, ahead);
     if (diagonal)
         mask_diagonal(s);
     softmax_backward(s, dp, shape->scale * LOG2_E, query);
     if (dk) {
-        multiply(BLOCK, shape->padded, BLOCK, s, query->do_rows, dv);
-        multiply(BLOCK, shape->padded, BLOCK, dp, query->q_rows, dk);
+        multiply(BLOCK, shape->padded, BLOCK, s, query->do_rows, dv, ahead);
+        multiply(BLOCK, shape->padded, BLOCK, dp, query->q_rows, dk, ahead);
     }
     if (dq)
-        multiply_transposed(shape->padded, BLOCK, BLOCK, key->k, dp, dq);
+        multiply_transposed(shape->padded, BLOCK, BLOCK, key->k, dp, dq, ahead);
 }
 
 /* ---- one query ---- */
-
-/* a . b over count, a multiple of 16: one chain per lane, lanes by the tree. */
-static float dot(const float *a, const float *b, int64_t count)
-{
-    vec sum = vec_set(0.0f);
-    for (int64_t d = 0; d < count; d += LANES)
-        sum = vec_fma(vec_load(a + d), vec_load(b + d), sum);
-    float lane[LANES];
-    vec_store(lane, sum);
-    for (int n = 1; n < LANES; n *= 2)
-        for (int l = 0; l < LANES; l += 2 * n)
-            lane[l] += lane[l + n];
-    return lane[0];
-}
-
-/* Row i widened, with zeros past D. */
-static void row_pad(const struct attention_shape *shape, const struct attention_rows *rows,
-                    int64_t i, float *row)
-{
-    row_widen(shape->act, rows->at, i * rows->ld, shape->dim, row);
-    memset(row + shape->dim, 0, (size_t)(shape->padded - shape->dim) * sizeof *row);
-}
 
 static void decode(const struct attention_shape *shape, const struct attention_rows *q,
                    const struct attention_rows *k, const struct attention_rows *v,
@@ -322,7 +327,7 @@ static void decode(const struct attention_shape *shape, const struct attention_r
     const int64_t padded = shape->padded;
     float query[ATTENTION_DIM_MAX], row[ATTENTION_DIM_MAX], out[ATTENTION_DIM_MAX] = {0};
     float max = -FLT_MAX, sum = 0;
-    row_pad(shape, q, 0, query);
+    row_load(shape, q, 0, query);
     for (int64_t first = 0; first < k->count; first += BLOCK) {
         const int64_t count = ls_min(BLOCK, k->count - first);
         float p[BLOCK], old = max;
@@ -330,19 +335,19 @@ static void decode(const struct attention_shape *shape, const struct attention_r
             p[j] = -FLT_MAX;
             if (j >= count)
                 continue;
-            row_pad(shape, k, first + j, row);
+            row_load(shape, k, first + j, row);
             p[j] = dot(row, query, padded) * (shape->scale * LOG2_E);
             max = p[j] > max ? p[j] : max;
         }
         for (int64_t j = 0; j < BLOCK; j += LANES)
-            vec_store(p + j, vec_exp2(vec_load(p + j) - vec_set(max), EXP2_TERMS));
+            vec_store(p + j, vec_exp2(vec_load(p + j) - vec_set(max)));
         float factor[LANES];
-        vec_store(factor, vec_exp2(vec_set(old) - vec_set(max), EXP2_TERMS));
+        vec_store(factor, vec_exp2(vec_set(old) - vec_set(max)));
         sum = sum * factor[0] + ls_tree_sum(p, BLOCK);
         for (int64_t d = 0; d < padded; d++)
             out[d] *= factor[0];
         for (int64_t j = 0; j < count; j++) {
-            row_pad(shape, v, first + j, row);
+            row_load(shape, v, first + j, row);
             for (int64_t d = 0; d < padded; d += LANES)
                 vec_store(out + d, vec_fma(vec_set(p[j]), vec_load(row + d), vec_load(out + d)));
         }

@@ -98,18 +98,10 @@ static inline vec vec_raise(vec a, vec b, float margin)
     return (vec)((larger & (vec_int)a) | (~larger & (vec_int)b));
 }
 
-/* 2^r on [-1/2, 1/2], exactly 1 at 0. Minimax polynomials (Remez) in relative error, measured in
- * exact arithmetic: 2.6e-9 with six terms; 4.3e-7 with five, for results that bf16 will hold. */
-static inline vec vec_exp2_fraction(vec r, int terms)
+/* 2^t for t <= 126, exactly 1 at 0. Exactly 0 below about -126, so that masked scores vanish; NaN
+ * stays NaN. 2^r on [-1/2, 1/2] by a minimax polynomial (Remez) of relative error 2.6e-9. */
+static inline vec vec_exp2_fraction(vec r)
 {
-    if (terms == 5) {
-        vec p = vec_set(0x1.23a608p-10f);
-        p = vec_fma(p, r, vec_set(0x1.3cbea8p-7f));
-        p = vec_fma(p, r, vec_set(0x1.c74322p-5f));
-        p = vec_fma(p, r, vec_set(0x1.ebfa4ep-3f));
-        p = vec_fma(p, r, vec_set(0x1.62e39ep-1f));
-        return vec_fma(p, r, vec_set(1.0f));
-    }
     vec p = vec_set(0x1.470b4ap-13f);
     p = vec_fma(p, r, vec_set(0x1.5f7276p-10f));
     p = vec_fma(p, r, vec_set(0x1.3b270ep-7f));
@@ -119,20 +111,19 @@ static inline vec vec_exp2_fraction(vec r, int terms)
     return vec_fma(p, r, vec_set(1.0f));
 }
 
-/* 2^t for t <= 126. Exactly 0 below about -126, so that masked scores vanish; NaN stays NaN. */
-static inline vec vec_exp2(vec t, int terms)
+static inline vec vec_exp2(vec t)
 {
 #if defined(__AVX512F__)
     __mmask16 keep = _mm512_cmp_ps_mask(t, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
     vec n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    return _mm512_maskz_scalef_ps(keep, vec_exp2_fraction(t - n, terms), n);
+    return _mm512_maskz_scalef_ps(keep, vec_exp2_fraction(t - n), n);
 #else
     /* 1.5 * 2^23 leaves the nearest integer in the low bits of a sum; -127 makes the factor 0. */
     const vec magic = vec_set(0x1.8p23f);
     t = vec_max(vec_set(-127.0f), t);
     vec shifted = t + magic;
     vec_int factor = ((vec_int)shifted << 23) + 0x3f800000;
-    return vec_exp2_fraction(t - (shifted - magic), terms) * (vec)factor;
+    return vec_exp2_fraction(t - (shifted - magic)) * (vec)factor;
 #endif
 }
 

@@ -4,7 +4,8 @@
  * arrays that alias nothing, which compilers vectorise.
  *
  * Sums: element i of a row goes to lane i % LANES, in ascending order; lanes are then added in a
- * fixed tree. BLOCK is a multiple of LANES, so blocks do not show in the bits. */
+ * fixed tree (64 of them, so that additions of several vectors are under way at once). BLOCK is a
+ * multiple of LANES, so blocks do not show in the bits. */
 #ifndef OPS_KERN_BLOCK_H
 #define OPS_KERN_BLOCK_H
 
@@ -12,7 +13,7 @@
 
 #include <string.h>
 
-enum { BLOCK = 512, LANES = 16 };
+enum { BLOCK = 512, LANES = 64 };
 
 /* Elements at, at + 1, ... at + n - 1 of x as float32: in place where they are, else in buffer. */
 static inline const float *block_read(enum ls_dtype act, const void *x, int64_t at, int64_t n,
@@ -26,6 +27,27 @@ static inline const float *block_read(enum ls_dtype act, const void *x, int64_t 
     return buffer;
 }
 
+/* The empty assembly is there because gcc drops a function that does nothing but prefetch. */
+static inline void block_prefetch(enum ls_dtype act, const void *x, int64_t at, int64_t n)
+{
+    int64_t bytes = act == LS_BF16 ? 2 : 4;
+    __asm__ volatile("");
+    for (int64_t k = 0; k < n * bytes; k += 64)
+        __builtin_prefetch((const char *)x + at * bytes + k);
+}
+
+/* ls_f32_to_bf16, with the NaN told by a comparison of floats, which compilers vectorise into less.
+ */
+static inline ls_bf16 block_round(float x)
+{
+    union {
+        float f;
+        uint32_t u;
+    } v = {x};
+    uint32_t rounded = v.u + 0x7fffu + ((v.u >> 16) & 1u), quiet_nan = v.u | 0x400000u;
+    return (ls_bf16)((x != x ? quiet_nan : rounded) >> 16);
+}
+
 /* buffer[n], which is not part of y, rounded into elements at ... of y. */
 static inline void block_write(enum ls_dtype act, const float *restrict buffer, int64_t n, void *y,
                                int64_t at)
@@ -36,7 +58,7 @@ static inline void block_write(enum ls_dtype act, const float *restrict buffer, 
     }
     ls_bf16 *restrict to = (ls_bf16 *)y + at;
     for (int64_t i = 0; i < n; i++)
-        to[i] = ls_f32_to_bf16(buffer[i]);
+        to[i] = block_round(buffer[i]);
 }
 
 static inline int64_t block_length(int64_t at, int64_t end)
@@ -46,15 +68,19 @@ static inline int64_t block_length(int64_t at, int64_t end)
 
 static inline float lanes_sum(const float lane[LANES])
 {
-    float l8[8], l4[4];
+    float half[32], quarter[16], l8[8], l4[4];
+    for (int j = 0; j < 32; j++)
+        half[j] = lane[j] + lane[j + 32];
+    for (int j = 0; j < 16; j++)
+        quarter[j] = half[j] + half[j + 16];
     for (int j = 0; j < 8; j++)
-        l8[j] = lane[j] + lane[j + 8];
+        l8[j] = quarter[j] + quarter[j + 8];
     for (int j = 0; j < 4; j++)
         l4[j] = l8[j] + l8[j + 4];
     return (l4[0] + l4[2]) + (l4[1] + l4[3]);
 }
 
-/* lane[i % 16] += x[i]. x is the next block of a row. */
+/* lane[i % LANES] += x[i]. x is the next block of a row. */
 static inline void lanes_add(float lane[LANES], const float *x, int64_t n)
 {
     int64_t i = 0;
@@ -65,7 +91,7 @@ static inline void lanes_add(float lane[LANES], const float *x, int64_t n)
         lane[j] += x[i];
 }
 
-/* lane[i % 16] += x[i] * z[i], rounded twice. */
+/* lane[i % LANES] += x[i] * z[i], rounded twice. */
 static inline void lanes_add_product(float lane[LANES], const float *x, const float *z, int64_t n)
 {
     int64_t i = 0;

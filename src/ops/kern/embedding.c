@@ -10,6 +10,8 @@ static void forward(enum ls_dtype act, int64_t tokens, int64_t channels, const i
     float out[BLOCK];
     for (int64_t row = begin; row < end; row++) {
         const float *word = table + ids[row] * channels;
+        if (row + 1 < end) /* the next row lies where nothing foresees it */
+            block_prefetch(LS_F32, table, ids[row + 1] * channels, channels);
         const float *place = NULL;
         if (position)
             place = position + (first_position + row % tokens) * channels;
@@ -118,6 +120,8 @@ static void position_backward(enum ls_dtype act, int64_t channels, const void *d
                 }
                 merge(entry, &top, ops_tree_merges(leaf, sum->leaves), n);
             }
+            if (top == 0)
+                memset(entry[0], 0, (size_t)n * sizeof entry[0][0]);
             float *to = d_position + token * channels + at;
             for (int64_t i = 0; i < n; i++)
                 to[i] = sum->accumulate ? to[i] + entry[0][i] : entry[0][i];

@@ -38,8 +38,9 @@ static inline vec multiply_add(float a, vec b, vec c)
 }
 
 static void product(const unsigned char *a_block, const unsigned char *b_block, int64_t steps,
-                    const float *from, float *to)
+                    const float *from, float *to, struct gemm_ahead ahead)
 {
+    gemm_fetch(ahead, 1, 0);
     const float *a = (const float *)a_block, *b = (const float *)b_block;
     for (int column = 0; column < EDGE; column += 2 * WIDTH)
         for (int row = 0; row < EDGE; row += ROWS) {
@@ -136,13 +137,13 @@ static void merge(const float *chain, float *top, int merges)
         *(vec *)(into + offset) = merged(chain, top, merges, offset);
 }
 
-/* As ls_f32_to_bf16, for every input. */
-static inline vec_u16 rounded(vec value)
+/* As ls_f32_to_bf16, for every input: bf16 in the low half of each 32-bit lane. */
+static inline vec_u32 rounded(vec value)
 {
     vec_u32 bits = (vec_u32)value, high = bits >> 16;
     vec_u32 nearest = (bits + 0x7fff + (high & 1)) >> 16;
     vec_u32 is_nan = (vec_u32)(value != value);
-    return __builtin_convertvector((nearest & ~is_nan) | ((high | 0x40) & is_nan), vec_u16);
+    return (nearest & ~is_nan) | ((high | 0x40) & is_nan);
 }
 
 /* A row of a block on the right edge: fewer than 32 columns. */
@@ -160,33 +161,78 @@ static void write_short_row(const struct ls_gemm *gemm, int64_t index, const flo
     }
 }
 
+/* Past the caches where `stream` is set (then at a multiple of the width's bytes). */
+static inline void store(void *to, vec value, bool stream)
+{
+#if defined(__AVX512F__)
+    if (stream)
+        _mm512_stream_ps(to, (__m512)value);
+    else
+#elif defined(__AVX2__)
+    if (stream)
+        _mm256_stream_ps(to, (__m256)value);
+    else
+#endif
+        *(vec_unaligned *)to = value;
+    (void)stream;
+}
+
+/* Two vectors rounded to bf16, side by side in one. */
+static inline vec rounded_pair(vec low, vec high)
+{
+#if defined(__AVX512F__)
+    __m256i first = _mm512_cvtepi32_epi16((__m512i)rounded(low));
+    __m256i second = _mm512_cvtepi32_epi16((__m512i)rounded(high));
+    return (vec)_mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+#elif defined(__AVX2__)
+    /* Packing goes by halves of 128 bits: the middle quarters change places. */
+    __m256i packed = _mm256_packus_epi32((__m256i)rounded(low), (__m256i)rounded(high));
+    return (vec)_mm256_permute4x64_epi64(packed, 0xd8);
+#else
+    union {
+        vec_u16 half[2];
+        vec whole;
+    } pair = {{__builtin_convertvector(rounded(low), vec_u16),
+               __builtin_convertvector(rounded(high), vec_u16)}};
+    return pair.whole;
+#endif
+}
+
+/* sum[32], the bias already added, to a whole row of a block. */
+static inline void write_row(const struct ls_gemm *gemm, int64_t index, const vec *sum, bool stream)
+{
+    if (gemm->out == LS_BF16) {
+        ls_bf16 *c = (ls_bf16 *)gemm->c + index;
+        for (int v = 0; v < EDGE / WIDTH; v += 2)
+            store(c + v * WIDTH, rounded_pair(sum[v], sum[v + 1]), stream);
+        return;
+    }
+    float *c = (float *)gemm->c + index;
+    for (int v = 0; v < EDGE / WIDTH; v++) {
+        vec value = sum[v];
+        if (gemm->accumulate)
+            value = *(const vec_unaligned *)(c + v * WIDTH) + value;
+        store(c + v * WIDTH, value, stream);
+    }
+}
+
 static void write(const struct ls_gemm *gemm, int64_t row, int64_t column, const float *chain,
-                  const float *top, int merges)
+                  const float *top, int merges, bool stream)
 {
     const float *bias = gemm->bias ? gemm->bias + column : NULL;
     int64_t rows = ls_min(EDGE, gemm->m - row), columns = ls_min(EDGE, gemm->n - column);
     for (int64_t r = 0; r < rows; r++) {
         int64_t index = (row + r) * gemm->ldc + column;
-        float sum[EDGE] __attribute__((aligned(64)));
-        for (int j = 0; j < EDGE; j += WIDTH) {
-            vec value = merged(chain, top, merges, (int)r * EDGE + j);
-            if (columns < EDGE) {
-                *(vec *)(sum + j) = value;
-                continue;
-            }
-            if (bias)
-                value += *(const vec_unaligned *)(bias + j);
-            if (gemm->out == LS_BF16) {
-                *(vec_u16 *)((ls_bf16 *)gemm->c + index + j) = rounded(value);
-                continue;
-            }
-            vec_unaligned *c = (vec_unaligned *)((float *)gemm->c + index + j);
-            if (gemm->accumulate)
-                value = *c + value;
-            *c = value;
+        vec sum[EDGE / WIDTH];
+        for (int v = 0; v < EDGE / WIDTH; v++)
+            sum[v] = merged(chain, top, merges, (int)r * EDGE + v * WIDTH);
+        if (columns < EDGE) {
+            write_short_row(gemm, index, bias, columns, (const float *)sum);
+            continue;
         }
-        if (columns < EDGE)
-            write_short_row(gemm, index, bias, columns, sum);
+        for (int v = 0; bias && v < EDGE / WIDTH; v++)
+            sum[v] += *(const vec_unaligned *)(bias + v * WIDTH);
+        write_row(gemm, index, sum, stream);
     }
 }
 

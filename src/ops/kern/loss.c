@@ -14,13 +14,15 @@ static float row_max(enum ls_dtype act, const void *z, int64_t from, int64_t cou
         int64_t n = block_length(at, count), i = 0;
         const float *in = block_read(act, z, from + at, n, buffer);
         for (; i + LANES <= n; i += LANES)
-            for (int j = 0; j < LANES; j++)
-                lane[j] = in[i + j] > lane[j] ? in[i + j] : lane[j];
+            for (int j = 0; j < LANES; j++) {
+                float value = in[i + j];
+                lane[j] = lane[j] < value ? value : lane[j];
+            }
         for (; i < n; i++)
-            lane[0] = in[i] > lane[0] ? in[i] : lane[0];
+            lane[0] = lane[0] < in[i] ? in[i] : lane[0];
     }
     for (int j = 1; j < LANES; j++)
-        lane[0] = lane[j] > lane[0] ? lane[j] : lane[0];
+        lane[0] = lane[0] < lane[j] ? lane[j] : lane[0];
     return lane[0];
 }
 
@@ -32,7 +34,7 @@ static float tile_sum(enum ls_dtype act, const void *z, int64_t from, int64_t co
         int64_t n = block_length(at, count);
         const float *in = block_read(act, z, from + at, n, buffer);
         for (int64_t i = 0; i < n; i++)
-            power[i] = math_exp(in[i] - max);
+            power[i] = math_exp_nonpositive(in[i] - max);
         lanes_add(lane, power, n);
     }
     return lanes_sum(lane);
@@ -64,9 +66,10 @@ static void row_gradient(const struct ls_cross_entropy *op, void *z, int64_t fro
         int64_t n = block_length(at, op->vocabulary);
         const float *in = block_read(op->act, z, from + at, n, buffer);
         for (int64_t i = 0; i < n; i++)
-            out[i] = math_exp(in[i] - max) * inverse * scale;
+            out[i] = math_exp_nonpositive(in[i] - max) * inverse * scale;
         if (target >= at && target < at + n)
-            out[target - at] = (math_exp(in[target - at] - max) * inverse - 1.0f) * scale;
+            out[target - at] =
+                (math_exp_nonpositive(in[target - at] - max) * inverse - 1.0f) * scale;
         block_write(op->act, out, n, z, from + at);
     }
 }

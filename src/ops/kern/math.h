@@ -3,8 +3,8 @@
  * vectorises and gives the same bits in every lane, tail and instruction set. test/ops/test_math.c
  * holds them to the errors named here.
  *
- * tanh and erf do not appear: GELU needs (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), which is
- * math_sigmoid(2u), and (1 + erf(x / sqrt 2)) / 2, which is math_normal_cdf(x). Both keep their
+ * tanh and erf do not appear: GELU needs (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), a
+ * sigmoid, and (1 + erf(x / sqrt 2)) / 2, which is math_normal_cdf(x). Both keep their
  * relative precision where the sum with 1 would lose it. */
 #ifndef OPS_KERN_MATH_H
 #define OPS_KERN_MATH_H
@@ -16,35 +16,78 @@ union math_float {
     uint32_t u;
 };
 
-/* e^x within 1.1 ulp (subnormal results included); NaN stays NaN, overflow is inf, underflow 0.
- * x = n ln 2 + r, |r| <= ln 2 / 2 (Cody, Waite 1980: ln 2 in two parts, the first with a short
- * significand), e^r = 1 + r + r^2 g(r) with g of degree 4 fitted to the least largest relative
- * error (3e-9), and 2^n multiplied in two halves so that n may be -150 to 128. */
+/* e^r for |r| <= ln 2 / 2: 1 + r + r^2 g(r), g of degree 4 fitted to the least largest relative
+ * error (3e-9). */
+static inline float math_exp_reduced(float r)
+{
+    float e = 1.3814467e-3f;
+    e = __builtin_fmaf(e, r, 8.3687804e-3f);
+    e = __builtin_fmaf(e, r, 4.1668394e-2f);
+    e = __builtin_fmaf(e, r, 0.16666520f);
+    e = __builtin_fmaf(e, r, 0.49999993f);
+    e = __builtin_fmaf(e, r, 1.0f);
+    return __builtin_fmaf(e, r, 1.0f);
+}
+
+/* x = n ln 2 + r with n whole, |r| <= ln 2 / 2 (Cody, Waite 1980: ln 2 in two parts, the first with
+ * a short significand). Returns r; n lies in the low bits of *shifted, to which adding 1.5 * 2^23
+ * put it, rounded to nearest. */
+static inline float math_exp_reduce(float x, union math_float *shifted)
+{
+    shifted->f = __builtin_fmaf(x, 1.44269504f, 12582912.0f);
+    float n = shifted->f - 12582912.0f;
+    return __builtin_fmaf(n, -0x1.7f7d1cp-20f, __builtin_fmaf(n, -0x1.62e4p-1f, x));
+}
+
+/* e^x within 1.1 ulp (subnormal results included); NaN stays NaN, overflow is inf, underflow 0. 2^n
+ * is multiplied in two halves so that n may be -150 to 128. */
 static inline float math_exp(float x)
 {
     x = x > 89.0f ? 89.0f : x;
     x = x < -104.0f ? -104.0f : x;
-    /* Adding 1.5 * 2^23 leaves n, rounded to nearest, in the low bits. */
-    union math_float shifted = {__builtin_fmaf(x, 1.44269504f, 12582912.0f)}, low, high;
-    float n = shifted.f - 12582912.0f;
-    float r = __builtin_fmaf(n, -0x1.62e4p-1f, x);
-    r = __builtin_fmaf(n, -0x1.7f7d1cp-20f, r);
-    float g = 1.3814467e-3f;
-    g = __builtin_fmaf(g, r, 8.3687804e-3f);
-    g = __builtin_fmaf(g, r, 4.1668394e-2f);
-    g = __builtin_fmaf(g, r, 0.16666520f);
-    g = __builtin_fmaf(g, r, 0.49999993f);
-    float e = __builtin_fmaf(r * r, g, r) + 1.0f;
+    union math_float shifted, low, high;
+    float e = math_exp_reduced(math_exp_reduce(x, &shifted));
     int32_t whole = (int32_t)(shifted.u - 0x4b400000u), half = whole >> 1;
     low.u = (uint32_t)(half + 127) << 23;
     high.u = (uint32_t)(whole - half + 127) << 23;
     return e * low.f * high.f;
 }
 
-/* 1 / (1 + e^-x) within 3 ulp for x > -17; below, the error of -x's rounding grows with |x|. */
+/* e^x for x <= 0 as softmax needs it: 0 below -87, NaN for NaN. As 2^n is then normal, it takes one
+ * multiplication; the shift drops all of `shifted` but n. */
+static inline float math_exp_nonpositive(float x)
+{
+    union math_float shifted, scale;
+    float e = math_exp_reduced(math_exp_reduce(x, &shifted));
+    scale.u = (shifted.u << 23) + 0x3f800000u;
+    e *= scale.f;
+    return x < -87.0f ? 0.0f : e;
+}
+
+/* 2^x within 1.1 ulp for |x| <= 125, which x is clamped to. x = n + r exactly, and 2^r is 1 + r
+ * q(r) with q of degree 5 fitted to the least largest relative error (2e-9). */
+static inline float math_exp2_clamped(float x)
+{
+    x = x > 125.0f ? 125.0f : x;
+    x = x < -125.0f ? -125.0f : x;
+    union math_float shifted = {x + 12582912.0f}, scale;
+    float r = x - (shifted.f - 12582912.0f);
+    float e = 1.5353258e-4f;
+    e = __builtin_fmaf(e, r, 1.3399003e-3f);
+    e = __builtin_fmaf(e, r, 9.6184386e-3f);
+    e = __builtin_fmaf(e, r, 5.5503322e-2f);
+    e = __builtin_fmaf(e, r, 0.24022648f);
+    e = __builtin_fmaf(e, r, 0.69314720f);
+    e = __builtin_fmaf(e, r, 1.0f);
+    scale.u = (shifted.u << 23) + 0x3f800000u;
+    return e * scale.f;
+}
+
+/* 1 / (1 + e^-x) within 4 ulp for x > -2; further down the relative error is about |x| 2^-24, and
+ * below -86 the value stays at 2^-125. */
 static inline float math_sigmoid(float x)
 {
-    return 1.0f / (1.0f + math_exp(-x));
+    return 1.0f / (1.0f + math_exp2_clamped(-1.44269504f * x));
 }
 
 /* Standard normal distribution function. For a >= 0, Phi(-a) = t exp(P(t) - a^2/2), t = 1/(1 + 0.35
@@ -66,14 +109,14 @@ static inline float math_normal_cdf(float x)
     p = __builtin_fmaf(p, t, 0.38688998f);
     p = __builtin_fmaf(p, t, 0.99882193f);
     p = __builtin_fmaf(p, t, -1.9687031f);
-    float tail = t * math_exp(__builtin_fmaf(-0.5f * a, a, p));
+    float tail = t * math_exp_nonpositive(__builtin_fmaf(-0.5f * a, a, p));
     return x < 0.0f ? tail : 1.0f - tail;
 }
 
 /* Standard normal density. */
 static inline float math_normal_density(float x)
 {
-    return 0.39894228f * math_exp(-0.5f * x * x);
+    return 0.39894228f * math_exp_nonpositive(-0.5f * x * x);
 }
 
 /* ln x for x > 0 (0 gives -inf; inf and NaN stay), rounded once from double: ln m = 2 atanh s,

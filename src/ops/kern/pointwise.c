@@ -3,9 +3,13 @@
 #include "ops/kern/block.h"
 #include "ops/kern/math.h"
 
-/* sqrt(2 / pi) */
-#define GELU_SLOPE 0.79788456f
-#define GELU_CUBIC 0.044715f
+/* tanh form: with u = sqrt(2/pi) (x + 0.044715 x^3), (1 + tanh u) / 2 = 1 / (1 + 2^t), where
+ * t = -2 u log2(e) = x (A x^2 + B). */
+#define GELU_A -0.10294324f
+#define GELU_B -2.3022082f
+/* 2 x du/dx = x (C x^2 + D) */
+#define GELU_C 0.21406445f
+#define GELU_D 1.5957691f
 
 static void gelu_forward(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
                          void *y)
@@ -16,8 +20,8 @@ static void gelu_forward(enum ls_gelu kind, enum ls_dtype act, int64_t count, co
         const float *in = block_read(act, x, at, n, x_buffer);
         if (kind == LS_GELU_TANH)
             for (int64_t i = 0; i < n; i++) {
-                float v = in[i], u = GELU_SLOPE * v * __builtin_fmaf(GELU_CUBIC * v, v, 1.0f);
-                out[i] = v * math_sigmoid(2.0f * u);
+                float v = in[i], t = v * __builtin_fmaf(GELU_A * v, v, GELU_B);
+                out[i] = v / (1.0f + math_exp2_clamped(t));
             }
         else
             for (int64_t i = 0; i < n; i++)
@@ -26,7 +30,7 @@ static void gelu_forward(enum ls_gelu kind, enum ls_dtype act, int64_t count, co
     }
 }
 
-/* tanh form, with s = (1 + tanh u) / 2 and ds/du = 2 s (1 - s): y' = s + x 2 s (1 - s) u'.
+/* tanh form, with s = (1 + tanh u) / 2 and ds/du = 2 s (1 - s): y' = s + s (1 - s) 2 x du/dx.
  * erf form: y' = Phi(x) + x phi(x). */
 static void gelu_backward(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
                           const void *dy, void *dx)
@@ -38,11 +42,10 @@ static void gelu_backward(enum ls_gelu kind, enum ls_dtype act, int64_t count, c
         const float *grad = block_read(act, dy, at, n, dy_buffer);
         if (kind == LS_GELU_TANH)
             for (int64_t i = 0; i < n; i++) {
-                float v = in[i], v2 = GELU_CUBIC * v * v;
-                float u = GELU_SLOPE * v * (1.0f + v2);
-                float du = GELU_SLOPE * __builtin_fmaf(3.0f, v2, 1.0f);
-                float s = math_sigmoid(2.0f * u);
-                out[i] = grad[i] * __builtin_fmaf(2.0f * v * du, s * (1.0f - s), s);
+                float v = in[i], v2 = v * v;
+                float s = 1.0f / (1.0f + math_exp2_clamped(v * __builtin_fmaf(GELU_A, v2, GELU_B)));
+                float rise = s * v * __builtin_fmaf(GELU_C, v2, GELU_D);
+                out[i] = grad[i] * __builtin_fmaf(1.0f - s, rise, s);
             }
         else
             for (int64_t i = 0; i < n; i++)
@@ -104,7 +107,7 @@ static void add(enum ls_dtype act, int64_t count, const void *x, const void *z, 
 static void cast_f32_to_bf16(int64_t count, const float *restrict x, ls_bf16 *restrict y)
 {
     for (int64_t i = 0; i < count; i++)
-        y[i] = ls_f32_to_bf16(x[i]);
+        y[i] = block_round(x[i]);
 }
 
 static void cast_bf16_to_f32(int64_t count, const ls_bf16 *restrict x, float *restrict y)
@@ -149,16 +152,19 @@ static void dropout(enum ls_dtype act, const struct ls_dropout *op, int64_t begi
 {
     float x_buffer[BLOCK], out[BLOCK], factor[BLOCK];
     uint32_t bits[4][GROUPS];
-    float scale = 1.0f / (1.0f - op->p);
+    float p = op->p, scale = 1.0f / (1.0f - p);
     for (int64_t row = begin; row < end; row++) {
         uint64_t token = (uint64_t)(op->first_row + row);
         for (int64_t at = 0; at < op->channels; at += BLOCK) {
             int64_t n = block_length(at, op->channels);
             philox_groups(op->key, (uint32_t)(at / 4), (uint32_t)token, (uint32_t)(token >> 32),
                           (n + 3) / 4, bits);
-            for (int64_t j = 0; j < (n + 3) / 4; j++)
-                for (int word = 0; word < 4; word++)
-                    factor[4 * j + word] = ls_uniform_of(bits[word][j]) >= op->p ? scale : 0.0f;
+            for (int64_t j = 0; j < (n + 3) / 4; j++) {
+                factor[4 * j] = ls_uniform_of(bits[0][j]) >= p ? scale : 0.0f;
+                factor[4 * j + 1] = ls_uniform_of(bits[1][j]) >= p ? scale : 0.0f;
+                factor[4 * j + 2] = ls_uniform_of(bits[2][j]) >= p ? scale : 0.0f;
+                factor[4 * j + 3] = ls_uniform_of(bits[3][j]) >= p ? scale : 0.0f;
+            }
             const float *in = block_read(act, x, row * op->channels + at, n, x_buffer);
             for (int64_t i = 0; i < n; i++)
                 out[i] = factor[i] > 0.0f ? in[i] * scale : 0.0f;
@@ -167,30 +173,43 @@ static void dropout(enum ls_dtype act, const struct ls_dropout *op, int64_t begi
     }
 }
 
+static void rope_head_f32(int64_t half, const float *restrict cosine, const float *restrict sine,
+                          float sign, float *restrict low, float *restrict high)
+{
+    for (int64_t i = 0; i < half; i++) {
+        float s = sign * sine[i], a = low[i], b = high[i];
+        low[i] = a * cosine[i] - b * s;
+        high[i] = b * cosine[i] + a * s;
+    }
+}
+
+static void rope_head_bf16(int64_t half, const float *restrict cosine, const float *restrict sine,
+                           float sign, ls_bf16 *restrict low, ls_bf16 *restrict high)
+{
+    for (int64_t i = 0; i < half; i++) {
+        float s = sign * sine[i], a = ls_bf16_to_f32(low[i]), b = ls_bf16_to_f32(high[i]);
+        low[i] = block_round(a * cosine[i] - b * s);
+        high[i] = block_round(b * cosine[i] + a * s);
+    }
+}
+
 static void rope(enum ls_dtype act, const struct ls_rope *op, bool backward, int64_t begin,
                  int64_t end, void *x)
 {
-    enum { HALF_MAX = BLOCK };
-    float low_buffer[HALF_MAX], high_buffer[HALF_MAX], low_out[HALF_MAX], high_out[HALF_MAX];
     int64_t half = op->head_dim / 2;
     float sign = backward ? -1.0f : 1.0f;
     for (int64_t row = begin; row < end; row++) {
         int64_t position = op->first_position + row % op->tokens;
-        for (int64_t head = 0; head < op->heads; head++)
-            for (int64_t at = 0; at < half; at += HALF_MAX) {
-                int64_t n = block_length(at, half), from = row * op->ld + head * op->head_dim + at;
-                const float *cosine = op->cosine + position * half + at;
-                const float *sine = op->sine + position * half + at;
-                const float *low = block_read(act, x, from, n, low_buffer);
-                const float *high = block_read(act, x, from + half, n, high_buffer);
-                for (int64_t i = 0; i < n; i++) {
-                    float s = sign * sine[i];
-                    low_out[i] = low[i] * cosine[i] - high[i] * s;
-                    high_out[i] = high[i] * cosine[i] + low[i] * s;
-                }
-                block_write(act, low_out, n, x, from);
-                block_write(act, high_out, n, x, from + half);
-            }
+        const float *cosine = op->cosine + position * half, *sine = op->sine + position * half;
+        for (int64_t head = 0; head < op->heads; head++) {
+            int64_t from = row * op->ld + head * op->head_dim;
+            if (act == LS_F32)
+                rope_head_f32(half, cosine, sine, sign, (float *)x + from,
+                              (float *)x + from + half);
+            else
+                rope_head_bf16(half, cosine, sine, sign, (ls_bf16 *)x + from,
+                               (ls_bf16 *)x + from + half);
+        }
     }
 }
 

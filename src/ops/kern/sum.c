@@ -24,36 +24,77 @@ static void merge(struct partials *partials, int merges, int64_t width)
     }
 }
 
-/* What a tile of rows adds to its partial, which starts at zero. */
+/* What a tile of rows adds to its partial. */
 struct columns {
     const struct ls_norm *norm; /* NULL: plain column sums */
     enum ls_dtype act;
     int64_t ld, begin, width; /* columns [begin, begin + width), width <= BLOCK */
     const void *h, *dy;
     bool with_bias; /* norm only: entry[width ... 2 width) sums dy */
+    int64_t rows;
 };
 
-static void add_tile(const struct columns *columns, int64_t row, int64_t rows,
-                     float *restrict partial)
+static inline float element(enum ls_dtype act, const void *x, int64_t i)
 {
-    float h_buffer[BLOCK], dy_buffer[BLOCK];
-    int64_t width = columns->width;
-    float *restrict bias = columns->norm ? partial + width : partial;
-    memset(partial, 0, 2 * (size_t)width * sizeof *partial);
+    return act == LS_F32 ? ((const float *)x)[i] : ls_bf16_to_f32(((const ls_bf16 *)x)[i]);
+}
+
+/* n columns from columns->begin + at on, summed over a tile of rows from zero, in registers;
+ * inlined for each act and for n == CHUNK. Rows are too far apart for the hardware to foresee the
+ * next tile's, so they are fetched here. */
+enum { CHUNK = 64 };
+static inline __attribute__((always_inline)) void add_chunk(enum ls_dtype act, bool normed,
+                                                            const struct columns *columns,
+                                                            int64_t row, int64_t rows, int64_t at,
+                                                            int64_t n, float *restrict partial)
+{
+    float weight[CHUNK] = {0}, bias[CHUNK] = {0};
     for (int64_t end = row + rows; row < end; row++) {
-        int64_t from = row * columns->ld + columns->begin;
-        const float *grad = block_read(columns->act, columns->dy, from, width, dy_buffer);
-        if (columns->norm) {
-            const float *in = block_read(columns->act, columns->h, from, width, h_buffer);
-            float mean = columns->norm->mean ? columns->norm->mean[row] : 0.0f;
-            float rstd = columns->norm->rstd[row];
-            for (int64_t i = 0; i < width; i++)
-                partial[i] += grad[i] * ((in[i] - mean) * rstd);
+        int64_t from = row * columns->ld + columns->begin + at;
+        const char *h = (const char *)columns->h + from * (act == LS_F32 ? 4 : 2);
+        const char *dy = (const char *)columns->dy + from * (act == LS_F32 ? 4 : 2);
+        float mean = normed && columns->norm->mean ? columns->norm->mean[row] : 0.0f;
+        float rstd = normed ? columns->norm->rstd[row] : 0.0f;
+        if (row + LS_TOKEN_TILE < columns->rows) {
+            int64_t ahead = LS_TOKEN_TILE * columns->ld;
+            block_prefetch(act, dy, ahead, n);
+            if (normed)
+                block_prefetch(act, h, ahead, n);
         }
-        if (!columns->norm || columns->with_bias)
-            for (int64_t i = 0; i < width; i++)
-                bias[i] += grad[i];
+        for (int64_t j = 0; j < n; j++) {
+            float grad = element(act, dy, j);
+            if (normed)
+                weight[j] += grad * ((element(act, h, j) - mean) * rstd);
+            bias[j] += grad;
+        }
     }
+    if (normed)
+        memcpy(partial + at, weight, (size_t)n * sizeof *weight);
+    memcpy(partial + at + (normed ? columns->width : 0), bias, (size_t)n * sizeof *bias);
+}
+
+static inline __attribute__((always_inline)) void add_chunks(enum ls_dtype act, bool normed,
+                                                             const struct columns *columns,
+                                                             int64_t row, int64_t rows,
+                                                             float *partial)
+{
+    int64_t at = 0;
+    for (; at + CHUNK <= columns->width; at += CHUNK)
+        add_chunk(act, normed, columns, row, rows, at, CHUNK, partial);
+    if (at < columns->width)
+        add_chunk(act, normed, columns, row, rows, at, columns->width - at, partial);
+}
+
+static void add_tile(const struct columns *columns, int64_t row, int64_t rows, float *partial)
+{
+    if (columns->act == LS_F32 && columns->norm)
+        add_chunks(LS_F32, true, columns, row, rows, partial);
+    else if (columns->act == LS_F32)
+        add_chunks(LS_F32, false, columns, row, rows, partial);
+    else if (columns->norm)
+        add_chunks(LS_BF16, true, columns, row, rows, partial);
+    else
+        add_chunks(LS_BF16, false, columns, row, rows, partial);
 }
 
 /* The whole sum over rows for these columns; it is in partials->entry[0]. */
@@ -92,8 +133,8 @@ static void norm_weight(const struct ls_norm *norm, const void *h, const void *d
 {
     struct partials partials;
     for (int64_t at = begin; at < end; at += BLOCK) {
-        struct columns columns = {norm, norm->act, norm->channels, at, block_length(at, end),
-                                  h,    dy,        d_bias != NULL};
+        struct columns columns = {norm, norm->act, norm->channels, at,        block_length(at, end),
+                                  h,    dy,        d_bias != NULL, norm->rows};
         sum_columns(&columns, sum, &partials);
         deliver(partials.entry[0], sum->accumulate, columns.width, d_weight + at);
         if (d_bias)
@@ -105,8 +146,9 @@ static void bias(enum ls_dtype act, int64_t ld, const void *dy, const struct ls_
                  float *d_bias, int64_t begin, int64_t end)
 {
     struct partials partials;
+    int64_t rows = sum->leaves * sum->sequences * sum->tokens;
     for (int64_t at = begin; at < end; at += BLOCK) {
-        struct columns columns = {NULL, act, ld, at, block_length(at, end), NULL, dy, false};
+        struct columns columns = {NULL, act, ld, at, block_length(at, end), NULL, dy, false, rows};
         sum_columns(&columns, sum, &partials);
         deliver(partials.entry[0], sum->accumulate, columns.width, d_bias + at);
     }

@@ -90,7 +90,8 @@ static void lion(const struct ls_update *update, const struct ls_lion *lion, flo
 
 static double squares(const float *gradient, const float *second, int64_t begin, int64_t end)
 {
-    double lane[LANES] = {0};
+    enum { WIDE_LANES = 16 };
+    double lane[WIDE_LANES] = {0};
     float buffer[BLOCK];
     for (int64_t at = begin; at < end; at += BLOCK) {
         int64_t n = block_length(at, end), i = 0;
@@ -100,13 +101,13 @@ static double squares(const float *gradient, const float *second, int64_t begin,
                 buffer[k] = gradient[at + k] + second[at + k];
             x = buffer;
         }
-        for (; i + LANES <= n; i += LANES)
-            for (int j = 0; j < LANES; j++)
+        for (; i + WIDE_LANES <= n; i += WIDE_LANES)
+            for (int j = 0; j < WIDE_LANES; j++)
                 lane[j] += (double)x[i + j] * (double)x[i + j];
         for (int j = 0; i < n; i++, j++)
             lane[j] += (double)x[i] * (double)x[i];
     }
-    for (int half = LANES / 2; half > 0; half /= 2)
+    for (int half = WIDE_LANES / 2; half > 0; half /= 2)
         for (int j = 0; j < half; j++)
             lane[j] += lane[j + half];
     return lane[0];

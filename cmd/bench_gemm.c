@@ -1,0 +1,183 @@
+/* lockstep bench gemm: the matrix products of a GPT-2 124M step, each beside one large product of
+ * the library. */
+#include "cmd.h"
+#include "launch.h"
+
+#include <lockstep/ops.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPEATS = 7, RUNS = 3 };
+
+struct bench {
+    int64_t threads;
+    enum ls_isa isa;
+    enum ls_dtype dtype;
+};
+
+/* M tokens; C = 768 channels, 4C wide, 50304 words; four tiles or leaves where sums are cut. */
+struct shape {
+    const char *name;
+    struct ls_gemm gemm; /* sizes and forms */
+};
+static const struct shape shapes[] = {
+    {"square", {.m = 2048, .n = 2048, .k = {2048}, .tiles = 1, .b_transposed = true}},
+    {"qkv", {.m = 4096, .n = 2304, .k = {768}, .tiles = 1, .b_transposed = true}},
+    {"attention out", {.m = 4096, .n = 768, .k = {768}, .tiles = 4, .b_transposed = true}},
+    {"mlp up", {.m = 4096, .n = 3072, .k = {768}, .tiles = 1, .b_transposed = true}},
+    {"mlp down", {.m = 4096, .n = 768, .k = {3072}, .tiles = 4, .b_transposed = true}},
+    {"qkv, dx", {.m = 4096, .n = 768, .sections = 3, .k = {768, 768, 768}, .tiles = 4}},
+    {"mlp up, dx", {.m = 4096, .n = 768, .k = {3072}, .tiles = 4}},
+    {"mlp down, dx", {.m = 4096, .n = 3072, .k = {768}, .tiles = 1}},
+    {"qkv, dw", {.m = 2304, .n = 768, .k = {4096}, .tiles = 4, .a_transposed = true}},
+    {"attention out, dw", {.m = 768, .n = 768, .k = {4096}, .tiles = 4, .a_transposed = true}},
+    {"mlp up, dw", {.m = 3072, .n = 768, .k = {4096}, .tiles = 4, .a_transposed = true}},
+    {"mlp up, dw +=",
+     {.m = 3072, .n = 768, .k = {4096}, .tiles = 4, .a_transposed = true, .accumulate = true}},
+    {"mlp down, dw", {.m = 768, .n = 3072, .k = {4096}, .tiles = 4, .a_transposed = true}},
+    {"head", {.m = 1024, .n = 50304, .k = {768}, .tiles = 1, .b_transposed = true}},
+    {"head, dx", {.m = 1024, .n = 768, .k = {50304}, .tiles = 4}},
+    {"head, dw +=",
+     {.m = 50304, .n = 768, .k = {1024}, .tiles = 1, .a_transposed = true, .accumulate = true}},
+    {"one token", {.m = 1, .n = 2304, .k = {768}, .tiles = 1, .b_transposed = true}},
+};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    return values[count / 2];
+}
+
+/* Operands between -1 and 1. */
+static void *filled(struct ls_arena *arena, enum ls_dtype dtype, int64_t count)
+{
+    void *x = ls_arena_take(arena, (size_t)count * ls_dtype_bytes(dtype));
+    for (int64_t i = 0; x && i < count; i++) {
+        float value = (float)(i * 2654435761u % 4096) / 2048 - 1;
+        if (dtype == LS_F32)
+            ((float *)x)[i] = value;
+        else
+            ((ls_bf16 *)x)[i] = ls_f32_to_bf16(value);
+    }
+    return x;
+}
+
+/* Buffers for gemm, whose sizes are set. With a measuring arena only counts. */
+static void operands(struct ls_gemm *gemm, int64_t k, struct ls_arena *arena)
+{
+    gemm->lda = gemm->a_transposed ? gemm->m : k;
+    gemm->ldb = gemm->b_transposed ? k : gemm->n;
+    gemm->ldc = gemm->n;
+    gemm->a = filled(arena, gemm->in, gemm->m * k);
+    gemm->b = filled(arena, gemm->in, gemm->n * k);
+    gemm->c = filled(arena, gemm->out, gemm->m * gemm->n);
+}
+
+/* The fastest of RUNS runs, in operations a second, as the yardstick takes the fastest of its own.
+ */
+static int rate(struct ls_ops *ops, const struct ls_gemm *gemm, double flops, double *out,
+                struct ls_error *error)
+{
+    int calls = (int)ls_max(1, (int64_t)(2e7 / flops)), status = LS_OK;
+    *out = 0;
+    for (int run = 0; run < RUNS && !status; run++) {
+        double begin = ls_now_s();
+        for (int call = 0; call < calls && !status; call++)
+            status = ls_gemm_run(ops, gemm, error);
+        double now = flops * calls / (ls_now_s() - begin);
+        *out = now > *out ? now : *out;
+    }
+    return status;
+}
+
+static int bench_shape(struct ls_ops *ops, const struct shape *shape, enum ls_dtype dtype,
+                       struct ls_error *error)
+{
+    struct ls_gemm gemm = shape->gemm;
+    struct ls_arena arena;
+    double ours[REPEATS], share[REPEATS];
+    bool f32_out = gemm.a_transposed; /* gradients of weights */
+    gemm.sections = (int)ls_max(1, gemm.sections);
+    int64_t k = gemm.k[0] + gemm.k[1] + gemm.k[2];
+    gemm.in = dtype;
+    gemm.out = f32_out ? LS_F32 : dtype;
+    ls_arena_measure(&arena);
+    operands(&gemm, k, &arena);
+    int status = ls_arena_init(&arena, arena.peak, error);
+    if (status)
+        return status;
+    operands(&gemm, k, &arena);
+    double flops = 2.0 * (double)gemm.m * (double)gemm.n * (double)k;
+    for (int i = 0; i < REPEATS && !status; i++) {
+        double peak = 1;
+        status = ls_gemm_peak(ops, dtype, &peak, error);
+        if (!status)
+            status = rate(ops, &gemm, flops, &ours[i], error);
+        share[i] = ours[i] / peak;
+    }
+    if (!status) {
+        printf("%-18s %6ld %6ld %6ld %6ld  %9.1f  %6.2f\n", shape->name, (long)gemm.m, (long)gemm.n,
+               (long)k, (long)gemm.tiles, median(ours, REPEATS) / 1e9, median(share, REPEATS));
+        fflush(stdout);
+    }
+    ls_arena_release(&arena);
+    return status;
+}
+
+static int parse_word(struct bench *bench, const char *word, struct ls_error *error)
+{
+    if (strncmp(word, "isa=", 4) == 0) {
+        int isa = ls_isa_of_name(word + 4);
+        bench->isa = (enum ls_isa)isa;
+        return isa >= 0
+                   ? LS_OK
+                   : ls_error_set(error, LS_ECONFIG,
+                                  "%.80s: expected plain, avx2, avx512, avx512_bf16 or amx", word);
+    }
+    if (strcmp(word, "dtype=bf16") == 0 || strcmp(word, "dtype=fp32") == 0) {
+        bench->dtype = word[6] == 'b' ? LS_BF16 : LS_F32;
+        return LS_OK;
+    }
+    if (strncmp(word, "threads=", 8) == 0) {
+        char *end;
+        errno = 0;
+        bench->threads = strtoll(word + 8, &end, 10);
+        if (!errno && !*end && end != word + 8 && bench->threads >= 1 && bench->threads <= 4096)
+            return LS_OK;
+        return ls_error_set(error, LS_ECONFIG, "%.80s: expected a number from 1 to 4096", word);
+    }
+    return ls_error_set(error, LS_ECONFIG,
+                        "%.80s: expected threads=N, dtype=bf16, dtype=fp32 or isa=NAME", word);
+}
+
+int cmd_bench_gemm(int argc, char **argv)
+{
+    struct bench bench = {.threads = ls_device_cores(), .isa = ls_isa_best(), .dtype = LS_BF16};
+    struct ls_error error = {0};
+    struct cmd_args args;
+    struct ls_ops ops;
+    int status = cmd_args_read(&args, "bench gemm", argc, argv, 3, &error);
+    for (int i = 0; !status && i < args.words; i++)
+        status = parse_word(&bench, args.word[i], &error);
+    if (!status)
+        status = ls_ops_init(&ops, (int)bench.threads, bench.isa, &error);
+    if (status)
+        return cmd_fail("bench gemm", status, &error);
+    printf("products of %s on %s, %d threads; GFLOP/s, and share of the rate of one large product "
+           "by\n%s in the same run; medians of %d\n%-18s %6s %6s %6s %6s  %9s  %6s\n",
+           ls_dtype_name(bench.dtype), ls_isa_name(bench.isa), (int)bench.threads,
+           ls_gemm_library(), REPEATS, "", "m", "n", "k", "tiles", "GFLOP/s", "share");
+    for (int i = 0; i < SHAPES && !status; i++)
+        status = bench_shape(&ops, &shapes[i], bench.dtype, &error);
+    ls_ops_release(&ops);
+    return status ? cmd_fail("bench gemm", status, &error) : 0;
+}

@@ -1,0 +1,284 @@
+#include "bench_ops.h"
+
+#include <lockstep/ops.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One micro-batch of GPT-2 124M: 4 sequences of 1024 tokens; the head's chunk of 1024 rows. */
+enum {
+    SEQUENCES = 4,
+    TOKENS = 1024,
+    ROWS = SEQUENCES * TOKENS,
+    CHANNELS = 768,
+    FFN = 4 * CHANNELS,
+    VOCABULARY = 50257,
+    PADDED = 50304,
+    LOSS_ROWS = 1024,
+    PARAMETERS = 16 << 20,
+    RUNS = 25,
+};
+
+struct bench {
+    struct ls_ops ops;
+    unsigned char *base;
+    size_t bytes; /* of one of the six equal buffers */
+    int32_t *ids, *start, *order;
+    float *row; /* statistics, losses */
+};
+
+/* Buffer i. */
+static void *at(struct bench *b, int i)
+{
+    return b->base + (size_t)i * b->bytes;
+}
+
+static struct ls_norm norm_of(struct bench *b)
+{
+    return (struct ls_norm){ROWS,     CHANNELS, LS_BF16, 1e-5f,
+                            at(b, 5), at(b, 5), b->row,  b->row + ROWS};
+}
+
+static const struct ls_token_sum token_sum = {SEQUENCES, 1, TOKENS, false};
+
+static void layernorm_forward(struct bench *b)
+{
+    struct ls_norm norm = norm_of(b);
+    ls_layernorm_forward(&b->ops, &norm, at(b, 0), at(b, 1), at(b, 2), at(b, 3));
+}
+static void layernorm_backward_input(struct bench *b)
+{
+    struct ls_norm norm = norm_of(b);
+    ls_layernorm_backward_input(&b->ops, &norm, at(b, 0), at(b, 1), at(b, 2), at(b, 2));
+}
+static void layernorm_backward_weight(struct bench *b)
+{
+    struct ls_norm norm = norm_of(b);
+    ls_layernorm_backward_weight(&b->ops, &norm, at(b, 0), at(b, 1), &token_sum, at(b, 4),
+                                 (float *)at(b, 4) + CHANNELS);
+}
+static void rmsnorm_backward_input(struct bench *b)
+{
+    struct ls_norm norm = norm_of(b);
+    ls_rmsnorm_backward_input(&b->ops, &norm, at(b, 0), at(b, 1), at(b, 2), at(b, 2));
+}
+static void bias_backward(struct bench *b)
+{
+    ls_bias_backward(&b->ops, LS_BF16, FFN, FFN, at(b, 0), &token_sum, at(b, 4));
+}
+static void gelu_forward(struct bench *b)
+{
+    ls_gelu_forward(&b->ops, LS_GELU_TANH, LS_BF16, ROWS * FFN, at(b, 0), at(b, 1));
+}
+static void gelu_backward(struct bench *b)
+{
+    ls_gelu_backward(&b->ops, LS_GELU_TANH, LS_BF16, ROWS * FFN, at(b, 0), at(b, 1), at(b, 1));
+}
+static void gelu_erf_forward(struct bench *b)
+{
+    ls_gelu_forward(&b->ops, LS_GELU_ERF, LS_BF16, ROWS * FFN, at(b, 0), at(b, 1));
+}
+static void swiglu_forward(struct bench *b)
+{
+    ls_swiglu_forward(&b->ops, LS_BF16, ROWS, FFN / 2, at(b, 0), at(b, 1));
+}
+static void swiglu_backward(struct bench *b)
+{
+    ls_swiglu_backward(&b->ops, LS_BF16, ROWS, FFN / 2, at(b, 0), at(b, 1), at(b, 2));
+}
+static void add(struct bench *b)
+{
+    ls_add(&b->ops, LS_BF16, ROWS * CHANNELS, at(b, 0), at(b, 1), at(b, 2));
+}
+static void dropout(struct bench *b)
+{
+    struct ls_dropout dropout = {{{1, 2}}, 0.1f, ROWS, CHANNELS, 0};
+    ls_dropout(&b->ops, LS_BF16, &dropout, at(b, 0), at(b, 1));
+}
+static void rope(struct bench *b)
+{
+    struct ls_rope rope = {ROWS, TOKENS, 12, 64, CHANNELS, 0, at(b, 4), at(b, 5)};
+    ls_rope_apply(&b->ops, LS_BF16, &rope, at(b, 0), false);
+}
+static void cross_entropy(struct bench *b)
+{
+    struct ls_cross_entropy op = {LOSS_ROWS, VOCABULARY, PADDED, 4, LS_BF16, 1};
+    ls_cross_entropy(&b->ops, &op, at(b, 0), b->ids, b->row);
+}
+static void embedding_forward(struct bench *b)
+{
+    ls_embedding_forward(&b->ops, LS_BF16, ROWS, TOKENS, CHANNELS, b->ids, at(b, 0), at(b, 3), 0,
+                         at(b, 4));
+}
+static void embedding_backward(struct bench *b)
+{
+    struct ls_token_sum sum = token_sum;
+    sum.accumulate = true;
+    ls_embedding_backward(&b->ops, LS_BF16, VOCABULARY, CHANNELS, b->ids, at(b, 4), &sum,
+                          (struct ls_embedding_scratch){b->order, b->start}, at(b, 0));
+}
+static void position_backward(struct bench *b)
+{
+    ls_position_backward(&b->ops, LS_BF16, CHANNELS, at(b, 0), &token_sum, at(b, 4));
+}
+static struct ls_update update_of(struct bench *b)
+{
+    return (struct ls_update){.count = PARAMETERS,
+                              .master = at(b, 0),
+                              .compute = at(b, 4),
+                              .gradient = at(b, 3),
+                              .gradient_scale = 1,
+                              .lr = 1e-4f,
+                              .weight_decay = 0.1f};
+}
+static void adamw(struct bench *b)
+{
+    struct ls_update update = update_of(b);
+    struct ls_adamw adamw = {0.9f, 0.95f, 1e-8f, 10};
+    ls_adamw_update(&b->ops, &update, &adamw, at(b, 1), at(b, 2));
+}
+static void sgd(struct bench *b)
+{
+    struct ls_update update = update_of(b);
+    struct ls_sgd sgd = {0.9f, false, 10};
+    ls_sgd_update(&b->ops, &update, &sgd, at(b, 1));
+}
+static void lion(struct bench *b)
+{
+    struct ls_update update = update_of(b);
+    struct ls_lion lion = {0.9f, 0.99f};
+    ls_lion_update(&b->ops, &update, &lion, at(b, 1));
+}
+static void squared_norm(struct bench *b)
+{
+    struct ls_exact_sum sum;
+    ls_exact_clear(&sum);
+    ls_squared_norm(&b->ops, PARAMETERS, CHANNELS, at(b, 0), NULL, &sum);
+}
+static void cast_to_bf16(struct bench *b)
+{
+    ls_cast_f32_to_bf16(&b->ops, PARAMETERS, at(b, 0), at(b, 1));
+}
+static void tree_add(struct bench *b)
+{
+    ls_tree_add(&b->ops, PARAMETERS, at(b, 0), at(b, 1));
+}
+
+/* bytes: what must be read and written once. */
+static const struct row {
+    const char *name;
+    void (*run)(struct bench *b);
+    double bytes;
+} table[] = {
+    {"layernorm forward", layernorm_forward, 8.0 * ROWS *CHANNELS},
+    {"layernorm backward input", layernorm_backward_input, 8.0 * ROWS *CHANNELS},
+    {"layernorm backward weight", layernorm_backward_weight, 4.0 * ROWS *CHANNELS},
+    {"rmsnorm backward input", rmsnorm_backward_input, 8.0 * ROWS *CHANNELS},
+    {"bias backward", bias_backward, 2.0 * ROWS *FFN},
+    {"gelu forward", gelu_forward, 4.0 * ROWS *FFN},
+    {"gelu backward", gelu_backward, 6.0 * ROWS *FFN},
+    {"gelu erf forward", gelu_erf_forward, 4.0 * ROWS *FFN},
+    {"swiglu forward", swiglu_forward, 3.0 * ROWS *FFN},
+    {"swiglu backward", swiglu_backward, 5.0 * ROWS *FFN},
+    {"add", add, 6.0 * ROWS *CHANNELS},
+    {"dropout", dropout, 4.0 * ROWS *CHANNELS},
+    {"rope", rope, 4.0 * ROWS *CHANNELS},
+    {"cross-entropy", cross_entropy, 4.0 * LOSS_ROWS *PADDED},
+    {"embedding forward", embedding_forward, 6.0 * ROWS *CHANNELS},
+    {"embedding backward +=", embedding_backward, 10.0 * ROWS *CHANNELS},
+    {"position backward", position_backward, 2.0 * ROWS *CHANNELS},
+    {"adamw", adamw, 30.0 * PARAMETERS},
+    {"sgd", sgd, 22.0 * PARAMETERS},
+    {"lion", lion, 22.0 * PARAMETERS},
+    {"squared norm", squared_norm, 4.0 * PARAMETERS},
+    {"cast to bf16", cast_to_bf16, 6.0 * PARAMETERS},
+    {"tree add", tree_add, 12.0 * PARAMETERS},
+};
+enum { TABLE_ROWS = sizeof table / sizeof *table };
+
+static void copy(struct bench *b, size_t bytes)
+{
+    int threads = b->ops.threads;
+    size_t half = b->bytes * 3, share = bytes / 2 / (size_t)threads / 64 * 64;
+    share = share * (size_t)threads > half ? half / (size_t)threads : share;
+#pragma omp parallel for num_threads(threads)
+    for (int part = 0; part < threads; part++)
+        memcpy(b->base + half + (size_t)part * share, b->base + (size_t)part * share, share);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void fill(struct bench *b)
+{
+    for (int i = 0; i < 6; i++) {
+        float *values = at(b, i);
+        for (size_t k = 0; k < b->bytes / 4; k++) /* two bf16 near 1, or one float near 1 */
+            ((uint32_t *)values)[k] = 0x3f803f80u + ((uint32_t)k * 2654435761u >> 26) * 0x10001u;
+    }
+    for (int r = 0; r < ROWS; r++)
+        b->ids[r] = (int32_t)((uint32_t)r * 2654435761u % VOCABULARY);
+    for (int r = 0; r < 2 * ROWS; r++)
+        b->row[r] = 1;
+}
+
+static void measure(struct bench *b, const struct row *row)
+{
+    double op_s[RUNS], copy_s[RUNS];
+    for (int run = -1; run < RUNS; run++) {
+        double t0 = ls_now_s();
+        row->run(b);
+        double t1 = ls_now_s();
+        copy(b, (size_t)row->bytes);
+        double t2 = ls_now_s();
+        if (run >= 0) {
+            op_s[run] = t1 - t0;
+            copy_s[run] = t2 - t1;
+        }
+    }
+    qsort(op_s, RUNS, sizeof *op_s, by_value);
+    qsort(copy_s, RUNS, sizeof *copy_s, by_value);
+    double op = op_s[RUNS / 2], copied = copy_s[RUNS / 2];
+    printf("%-26s %9.3f ms %8.2f GB/s %5.0f%% of copy (best runs %.0f%%)\n", row->name, op * 1e3,
+           row->bytes / op * 1e-9, 100 * copied / op, 100 * copy_s[0] / op_s[0]);
+    fflush(stdout);
+}
+
+int cmd_bench_ops(int argc, char **argv)
+{
+    struct bench bench = {0};
+    struct ls_error error = {0};
+    struct ls_arena arena = {0};
+    int threads = argc > 1 ? atoi(argv[1]) : 2;
+    int isa = argc > 2 ? ls_isa_of_name(argv[2]) : (int)ls_isa_best();
+    if (threads < 1 || isa < 0) {
+        fprintf(stderr, "usage: lockstep bench ops [threads [plain|avx2|avx512|...]]\n");
+        return 2;
+    }
+    bench.bytes = (size_t)LOSS_ROWS * PADDED * 2;
+    size_t lists = ((size_t)ROWS * 4 + VOCABULARY + 1) * 4 + 256;
+    int status = ls_ops_init(&bench.ops, threads, (enum ls_isa)isa, &error);
+    if (status == LS_OK &&
+        (status = ls_arena_init(&arena, 6 * bench.bytes + lists, &error)) != LS_OK)
+        ls_ops_release(&bench.ops);
+    if (status != LS_OK) {
+        fprintf(stderr, "lockstep bench ops: %s\n", error.text);
+        return ls_exit_code(status);
+    }
+    bench.base = ls_arena_take(&arena, 6 * bench.bytes);
+    bench.ids = ls_arena_take(&arena, (size_t)ROWS * 4);
+    bench.order = ls_arena_take(&arena, (size_t)ROWS * 4);
+    bench.start = ls_arena_take(&arena, ((size_t)VOCABULARY + 1) * 4);
+    bench.row = ls_arena_take(&arena, (size_t)ROWS * 8);
+    fill(&bench);
+    printf("%d threads, %s\n", threads, ls_isa_name((enum ls_isa)isa));
+    for (int i = 0; i < TABLE_ROWS; i++)
+        measure(&bench, &table[i]);
+    ls_arena_release(&arena);
+    ls_ops_release(&bench.ops);
+    return 0;
+}

@@ -1,0 +1,48 @@
+/* lockstep/device.h - what a rank computes on: the cores and the memory of a CPU.
+ *
+ *   ls_device_cores    how many cores there are to share
+ *   struct ls_arena    a device's memory: one allocation, cut front to back before the first step
+ *
+ * Everything here is Local.
+ */
+#ifndef LOCKSTEP_DEVICE_H
+#define LOCKSTEP_DEVICE_H
+
+#include <lockstep/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- cores ---------------------------------------------------------------------------------- */
+
+/* Cores that this process may run on (its affinity mask), at least 1. */
+int ls_device_cores(void);
+/* True where a launcher or taskset left this process fewer cores than the machine has: then they
+ * are its own, otherwise it shares them with the machine's other processes. */
+bool ls_device_bound(void);
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* An arena hands out 64-byte aligned pieces of one block, front to back. In measuring mode
+ * (ls_arena_measure) it has no block, returns NULL for every piece and only counts: running the
+ * same code first on a measuring arena gives the exact size that the real one needs. */
+struct ls_arena {
+    unsigned char *base; /* NULL while measuring */
+    size_t size, used, peak;
+    bool measuring;
+};
+void ls_arena_measure(struct ls_arena *arena);
+/* Takes size bytes from the system, zeroed. */
+int ls_arena_init(struct ls_arena *arena, size_t size, struct ls_error *error);
+void ls_arena_release(struct ls_arena *arena);
+/* A piece of bytes (0 allowed). Past the end is a broken invariant and aborts. Not zeroed again
+ * after a reset. */
+void *ls_arena_take(struct ls_arena *arena, size_t bytes);
+/* What was taken after mark is free again. mark = arena->used at some earlier moment. */
+void ls_arena_reset(struct ls_arena *arena, size_t mark);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

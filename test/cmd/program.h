@@ -1,0 +1,14 @@
+/* Running the program as a user does: by the shell. */
+#ifndef TEST_CMD_PROGRAM_H
+#define TEST_CMD_PROGRAM_H
+
+enum { PROGRAM_OUTPUT_BYTES = 1 << 18 };
+
+/* Runs `<before> lockstep <arguments>`: the `lockstep` of the build that this test belongs to, or
+ * $LOCKSTEP. output receives what it printed (both streams). Returns its exit code. */
+int program_run(const char *before, const char *arguments, char output[PROGRAM_OUTPUT_BYTES]);
+/* The same; fails the test where the exit code differs or the output lacks words. */
+void program_expect_under(const char *before, const char *arguments, int code, const char *words);
+void program_expect(const char *arguments, int code, const char *words);
+
+#endif

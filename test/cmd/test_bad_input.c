@@ -1,0 +1,260 @@
+/* What the program says to bad input: the exit code of the documented table, and a text that names
+ * the file, line or key, what was expected, and what to do. And what a good run leaves behind. */
+#include "../support/scratch.h"
+#include "program.h"
+
+#include <lockstep/base.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RUN "train run.yaml log.progress=off "
+/* A launcher of processes that works for root and with more ranks than cores. Open MPI leaks a
+ * little by itself, which a build with the address sanitizer would report. */
+#define MPIRUN                                                                                     \
+    "ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "       \
+    "mpirun --oversubscribe -n 2"
+
+/* ---- a folder with a corpus and a configuration ---------------------------------------------- */
+
+static char *folder; /* every command runs there */
+static char enter[PATH_MAX];
+
+static void expect(const char *arguments, int code, const char *words)
+{
+    program_expect_under(enter, arguments, code, words);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    scratch_write(scratch_path(folder, name), text, strlen(text));
+}
+
+static bool exists(const char *name)
+{
+    return access(scratch_path(folder, name), F_OK) == 0;
+}
+
+static int folder_setup(void **state)
+{
+    int status = scratch_setup(state);
+    folder = *state;
+    snprintf(enter, sizeof enter, "cd '%s';", folder);
+    char *text = malloc(40000);
+    size_t length = 0;
+    for (int i = 0; length < 39000; i++)
+        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
+    scratch_write(scratch_path(folder, "text.txt"), text, length);
+    free(text);
+    write_text("run.yaml", "model: {preset: gpt2-tiny}\n"
+                           "data:\n"
+                           "  train: corpus_train\n"
+                           "  valid: corpus_valid\n"
+                           "batch: {global: 4}\n"
+                           "parallel: {threads: 1}\n"
+                           "train: {steps: 3, out: run}\n");
+    expect("data prepare --input text.txt --output corpus --tokenizer byte", 0, "corpus_train");
+    return status;
+}
+
+/* ---- configurations -------------------------------------------------------------------------- */
+
+static void test_configuration(void **state)
+{
+    (void)state;
+    expect("train", 2, "model.preset");
+    expect("train missing.yaml", ls_exit_code(LS_EIO), "missing.yaml: No such file");
+    expect("train run.yaml run.yaml", 2, "one configuration file is expected");
+    expect("train run.yaml --dry", 2, "did you mean --dry-run?");
+    expect(RUN "optim.lrr=1", 2, "unknown key optim.lrr; did you mean optim.lr?");
+    expect(RUN "optim.lr=fast", 2, "optim.lr = fast: expected a number above 0");
+    expect(RUN "train.steps=0", 2, "a whole number of at least 1");
+    expect(RUN "model.heads=3", 2, "a divisor of model.channels = 64");
+    expect(RUN "optim.warmup_steps=9 optim.decay_steps=3", 2, "at most optim.decay_steps = 3");
+    expect(RUN "data.train=", 2, "data.train");
+    write_text("bad.yaml", "model: {preset: gpt2-tiny}\noptim:\n  lr: 1\n  lrr: 2\n");
+    expect("train bad.yaml", 2, "bad.yaml:4:3: unknown key optim.lrr; did you mean optim.lr?");
+    write_text("bad.yaml", "model: {preset: gpt2-tiny\n");
+    expect("train bad.yaml", 2, "bad.yaml:2:1: not YAML");
+    assert_false(exists("run"));
+}
+
+static void test_layout(void **state)
+{
+    (void)state;
+    int code = ls_exit_code(LS_ELAYOUT);
+    expect(RUN "parallel.dp=3", code, "parallel.dp");
+    expect(RUN "parallel.dp=64", code, "parallel.dp");
+    expect(RUN "batch.micro=3", code, "the nearest is 2");
+    expect(RUN "batch.micro=64", code, "batch.micro = 64: expected at most");
+    expect(RUN "batch.global=8 batch.micro=3 numerics.leaf_sequences=2", code, "batch.micro = 3");
+    assert_false(exists("run"));
+}
+
+static void test_world_of_another_size(void **state)
+{
+    (void)state;
+    if (system("command -v mpirun >/dev/null 2>&1") != 0) {
+        print_message("skipped: no mpirun\n");
+        skip();
+    }
+    char before[2 * PATH_MAX];
+    snprintf(before, sizeof before, "%s %s", enter, MPIRUN);
+    program_expect_under(before, RUN "parallel.dp=4", ls_exit_code(LS_ELAYOUT), "parallel.dp=2");
+    assert_false(exists("run"));
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+/* A copy of the corpus whose .idx or .bin is changed at offset and cut to bytes (-1: as it is). */
+static void damage(const char *extension, long offset, const char *with, long bytes)
+{
+    static const char *const extensions[] = {"bin", "idx"};
+    for (int i = 0; i < 2; i++) {
+        char from[64], to[64];
+        size_t size;
+        snprintf(from, sizeof from, "corpus_train.%s", extensions[i]);
+        snprintf(to, sizeof to, "damaged.%s", extensions[i]);
+        char *data = scratch_read(scratch_path(folder, from), &size);
+        if (strcmp(extension, extensions[i]) == 0) {
+            memcpy(data + offset, with, strlen(with));
+            size = bytes >= 0 ? (size_t)bytes : size;
+        }
+        scratch_write(scratch_path(folder, to), data, size);
+        free(data);
+    }
+}
+
+static void test_token_stores(void **state)
+{
+    (void)state;
+    int code = ls_exit_code(LS_EDATA);
+    const char *arguments = RUN "data.train=damaged data.tokenizer=byte";
+    damage("idx", 0, "NOTMAGIC", -1);
+    expect(arguments, code, "damaged.idx");
+    damage("idx", 17, "\x63", -1); /* the dtype */
+    expect(arguments, code, "dtype");
+    damage("idx", 0, "", 40);
+    expect(arguments, code, "damaged.idx");
+    damage("bin", 0, "", 1000);
+    expect(arguments, code, "damaged");
+    damage("bin", 0, "\xff\xff\xff\xff\xff\xff\xff\xff", -1);
+    expect(RUN "data.train=damaged data.tokenizer=byte data.shuffle=false", code, "65535");
+    expect(RUN "data.train=nothing data.tokenizer=byte", ls_exit_code(LS_EIO), "nothing");
+    write_text("short.txt", "too short\n");
+    expect("data prepare --input short.txt --output short --tokenizer byte", 0, "short_train");
+    expect(RUN "data.train=short_train data.valid=", code, "64");
+    assert_false(exists("run/checkpoints/step-00000003"));
+}
+
+static void test_preparation(void **state)
+{
+    (void)state;
+    int data = ls_exit_code(LS_EDATA);
+    write_text("empty.txt", "");
+    expect("data prepare --input empty.txt --output bad --tokenizer byte", data, "empty");
+    expect("data prepare --input no.txt --output bad --tokenizer byte", ls_exit_code(LS_EIO),
+           "no.txt");
+    expect("data prepare --output bad --tokenizer byte", 2, "--input");
+    expect("data prepare --input text.txt --output bad --tokenizer byte --validation 2", 2,
+           "--validation");
+    expect("data prepare --input text.txt --output bad --tokenizer byte --bogus", 2, "--bogus");
+    mkdir(scratch_path(folder, "tokenizer"), 0777);
+    write_text("tokenizer/vocab.json", "{\"a\": 0, \"a\": 1}");
+    write_text("tokenizer/merges.txt", "#version: 0.2\n");
+    expect("data prepare --input text.txt --output bad --tokenizer tokenizer", data, "vocab.json");
+    assert_false(exists("bad_train.bin") || exists("bad_train.idx") || exists("bad.tokenizer"));
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static void test_a_run_and_its_checkpoints(void **state)
+{
+    (void)state;
+    expect(RUN "train.out=made", 0, "");
+    assert_true(exists("made/config.yaml") && exists("made/metrics.jsonl") &&
+                exists("made/checkpoints/step-00000003/model.safetensors"));
+    expect(RUN "train.out=made train.resume=auto optim.lr=1", ls_exit_code(LS_ECKPT),
+           "optim.lr: 1 here, 0.0006 there");
+    expect("eval made --threads 1", 0, "bits per byte");
+    expect("generate made --prompt beer --tokens 8 --threads 1", 0, "beer");
+    expect("generate made --temperature hot", 2, "--temperature = hot");
+    expect("generate nowhere", ls_exit_code(LS_EIO), "nowhere");
+    truncate(scratch_path(folder, "made/checkpoints/step-00000003/model.safetensors"), 1000);
+    expect("eval made", ls_exit_code(LS_ECKPT), "step-00000003");
+}
+
+/* Starts a long run, waits until it has added a line to metrics.jsonl, and tells it to stop. */
+static void expect_stopped(const char *arguments, const char *words)
+{
+    char before[2 * PATH_MAX], command[1024];
+    snprintf(before, sizeof before,
+             "%s lines() { cat stopped/metrics.jsonl 2>/dev/null | wc -l; }; n=$(lines);", enter);
+    snprintf(command, sizeof command,
+             "%s & pid=$!; while test $(lines) -le $n; do sleep 0.02; done;"
+             "kill -TERM $pid; wait $pid",
+             arguments);
+    program_expect_under(before, command, ls_exit_code(LS_ESTOPPED), words);
+}
+
+static void test_stopping_and_going_on(void **state)
+{
+    (void)state;
+    const char *run = "train run.yaml log.progress=plain train.out=stopped train.steps=1000000";
+    char again[256];
+    expect_stopped(run, "saved stopped/checkpoints/step-");
+    snprintf(again, sizeof again, "%s train.resume=auto", run);
+    expect_stopped(again, "going on after step");
+}
+
+/* A limit on the size of files stands for a full disk. */
+static void test_no_space(void **state)
+{
+    (void)state;
+    char before[2 * PATH_MAX];
+    snprintf(before, sizeof before, "%s ulimit -f 8;", enter);
+    program_expect_under(before, "data prepare --input text.txt --output full --tokenizer byte",
+                         ls_exit_code(LS_EIO), "full_train.bin");
+    assert_false(exists("full_train.bin") || exists("full_train.idx") || exists("full.tokenizer"));
+    snprintf(before, sizeof before, "%s ulimit -f 100;", enter);
+    program_expect_under(before, RUN "train.out=full", ls_exit_code(LS_EIO), "safetensors");
+    assert_false(exists("full/checkpoints/step-00000003"));
+}
+
+static void test_a_loss_that_is_not_finite(void **state)
+{
+    (void)state;
+    const char *wild = RUN "train.out=wild train.steps=40 optim.lr=1000 optim.clip=0 "
+                           "optim.schedule=constant optim.name=sgd optim.weight_decay=100 ";
+    char arguments[512];
+    expect(wild, ls_exit_code(LS_ENUMERIC), "train.on_nonfinite=skip");
+    snprintf(arguments, sizeof arguments, "%strain.on_nonfinite=skip train.out=skipped", wild);
+    expect(arguments, 0, "");
+    assert_true(exists("skipped/checkpoints/step-00000040"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_configuration),
+        cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_world_of_another_size),
+        cmocka_unit_test(test_token_stores),
+        cmocka_unit_test(test_preparation),
+        cmocka_unit_test(test_a_run_and_its_checkpoints),
+        cmocka_unit_test(test_stopping_and_going_on),
+        cmocka_unit_test(test_no_space),
+        cmocka_unit_test(test_a_loss_that_is_not_finite),
+    };
+    return cmocka_run_group_tests_name("bad input", tests, folder_setup, scratch_teardown);
+}

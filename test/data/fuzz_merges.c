@@ -1,0 +1,48 @@
+/* merges.txt beside a small vocabulary; then text encoded with what was read:
+ * decoding must give it back. */
+#include "data/private.h"
+
+#include "fuzz_vocabulary.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void round_trip(const struct data_bpe *bpe, const unsigned char *text, size_t bytes)
+{
+    struct data_bpe_scratch scratch;
+    struct ls_token_list scan = {0}, heap = {0};
+    if (data_bpe_scratch_init(&scratch, NULL))
+        abort();
+    int rc = data_bpe_encode(bpe, &scratch, text, bytes, &scan, NULL);
+    rc = rc ? rc : data_bpe_encode_long(bpe, &scratch, text, bytes, &heap, NULL);
+    LS_ASSERT(rc == LS_OK && scan.count == heap.count);
+    LS_ASSERT(memcmp(scan.ids, heap.ids, (size_t)scan.count * sizeof *scan.ids) == 0);
+    size_t at = 0;
+    for (int64_t i = 0; i < scan.count; i++) {
+        uint32_t begin = bpe->offset[scan.ids[i]], end = bpe->offset[scan.ids[i] + 1];
+        LS_ASSERT(end - begin <= bytes - at &&
+                  memcmp(bpe->bytes + begin, text + at, end - begin) == 0);
+        at += end - begin;
+    }
+    LS_ASSERT(at == bytes);
+    ls_token_list_release(&heap);
+    ls_token_list_release(&scan);
+    data_bpe_scratch_release(&scratch);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    char vocabulary[VOCABULARY_BYTES_MAX];
+    struct ls_error error = {0};
+    struct data_bpe bpe;
+    int rc = data_bpe_parse(
+        &bpe, (struct data_named_text){"vocab", vocabulary, make_vocabulary(vocabulary)},
+        (struct data_named_text){"merges", (const char *)data, bytes}, &error);
+    LS_ASSERT(rc == LS_OK || (rc == LS_EDATA && error.text[0]));
+    if (rc == LS_OK)
+        round_trip(&bpe, (const unsigned char *)"abcaabbccabcabcaaabbbcccbacbacxa", 32);
+    data_bpe_release(&bpe);
+    return 0;
+}

@@ -1,0 +1,68 @@
+#include <lockstep/device.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void test_arena_measures_what_it_gives(void **state)
+{
+    (void)state;
+    struct ls_arena arena;
+    ls_arena_measure(&arena);
+    assert_null(ls_arena_take(&arena, 100));
+    assert_null(ls_arena_take(&arena, 1));
+    size_t need = arena.peak;
+    assert_int_equal(need, 192);
+    struct ls_error error = {0};
+    assert_int_equal(ls_arena_init(&arena, need, &error), LS_OK);
+    unsigned char *first = ls_arena_take(&arena, 100), *second = ls_arena_take(&arena, 1);
+    assert_int_equal(second - first, 128);
+    assert_int_equal((uintptr_t)first % 64, 0);
+    ls_arena_release(&arena);
+}
+
+static void test_arena_reset_frees_what_came_after(void **state)
+{
+    (void)state;
+    struct ls_arena arena;
+    struct ls_error error = {0};
+    assert_int_equal(ls_arena_init(&arena, 1024, &error), LS_OK);
+    ls_arena_take(&arena, 64);
+    size_t mark = arena.used;
+    void *first = ls_arena_take(&arena, 512);
+    ls_arena_reset(&arena, mark);
+    assert_ptr_equal(ls_arena_take(&arena, 128), first);
+    assert_int_equal(arena.peak, 576);
+    ls_arena_release(&arena);
+    assert_null(arena.base);
+}
+
+static void test_memory_that_cannot_be_had_is_an_error(void **state)
+{
+    (void)state;
+    struct ls_arena arena;
+    struct ls_error error = {0};
+    assert_int_equal(ls_arena_init(&arena, (size_t)1 << 62, &error), LS_ENOMEM);
+    assert_int_equal(error.code, LS_ENOMEM);
+    ls_arena_release(&arena);
+}
+
+static void test_cores(void **state)
+{
+    (void)state;
+    assert_true(ls_device_cores() >= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_arena_measures_what_it_gives),
+        cmocka_unit_test(test_arena_reset_frees_what_came_after),
+        cmocka_unit_test(test_memory_that_cannot_be_had_is_an_error),
+        cmocka_unit_test(test_cores),
+    };
+    return cmocka_run_group_tests_name("device", tests, NULL, NULL);
+}
