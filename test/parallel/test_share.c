@@ -135,7 +135,7 @@ static int walk(int64_t micro_batches, char buffer[8][TEXT_BYTES])
         struct ls_accumulation step = ls_accumulation_of(m, micro_batches);
         assert_in_range(step.target, 0, 7);
         used = step.target + 1 > used ? step.target + 1 : used;
-        char one[16];
+        char one[24];
         snprintf(one, sizeof one, "%ld", (long)m);
         char *target = buffer[step.target];
         if (step.accumulate != (target[0] != '\0'))
