@@ -363,8 +363,12 @@ static void test_refusals_leave_nothing(void **state)
     refuse("model.heads=8", config, "heads would be 4 wide: expected a multiple of 8");
     refuse("model.vocab=100", config, "at least the tokenizer's 257 tokens");
     refuse("parallel.dp=3", ls_exit_code(LS_ELAYOUT), "the nearest that works is parallel.dp = ");
+#if defined(LS_WITH_MPI)
     refuse("comm.transport=mpi parallel.dp=2", ls_exit_code(LS_ELAYOUT),
            "needs 2 ranks, but 1 were started");
+#else
+    refuse("comm.transport=mpi", ls_exit_code(LS_ENOTSUP), "MPI");
+#endif
     refuse("data.train=nowhere", ls_exit_code(LS_EIO), "nowhere");
     refuse("data.valid=nowhere", ls_exit_code(LS_EIO), "nowhere");
 }
