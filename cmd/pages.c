@@ -18,7 +18,7 @@ OPTIONS(eval_options) = {{"--samples", "N", "evaluate on at most N sequences (de
                          {"--threads", "N", "use N threads (default: all cores)"},
                          END};
 OPTIONS(generate_options) = {
-    {"--prompt", "TEXT", "what to continue (default: the start of a document)"},
+    {"--prompt", "TEXT", "what to continue (default: a new line)"},
     {"--tokens", "N", "generate at most N tokens (default: 128)"},
     {"--temperature", "T", "divide the logits by T; 0 always takes the likeliest (default: 0.8)"},
     {"--top-k", "K", "draw from the K likeliest tokens; 0 from all (default: 0)"},

@@ -147,7 +147,7 @@ struct key_cache {
     size_t slot_bytes;
     int64_t slots, kept; /* kept == slots where all fit, else slots - 1 */
     int64_t owner;       /* b * G + g of what is packed */
-    int64_t ready;       /* blocks [0, ready) are packed */
+    int64_t ready;       /* blocks [0, ready) are packed; at most kept */
 };
 
 static struct attention_key key_block(const struct job *job, struct key_cache *cache, int64_t b,
@@ -162,7 +162,7 @@ static struct attention_key key_block(const struct job *job, struct key_cache *c
     struct attention_key key = {.k = slot, .v = slot + job->panel_bytes};
     if (backward && job->kernel->key_panels_backward == 3)
         key.k_turned = slot + 2 * job->panel_bytes;
-    if (block < cache->kept && block < cache->ready)
+    if (block < cache->ready)
         return key;
     struct attention_rows k = rows_of(job, a->k, a->kv_ld, b, g, block);
     struct attention_rows v = rows_of(job, a->v, a->kv_ld, b, g, block);

@@ -24,8 +24,8 @@ struct attention_shape {
     float scale;
 };
 
-/* At most ATTENTION_BLOCK rows of one head: element d of row i at at[i * ld + d], in act. Packing
- * takes rows past count as zero; storing leaves them alone. */
+/* Rows of one head, a block at most where they are packed: element d of row i at at[i * ld + d], in
+ * act. Packing takes rows past count as zero; storing leaves them alone. */
 struct attention_rows {
     void *at;
     int64_t ld, count;
@@ -106,8 +106,8 @@ struct attention_kernel {
                        const struct attention_rows *out);
     void (*store_columns)(const struct attention_shape *, const float *sum, float factor,
                           const struct attention_rows *out);
-    /* One query against k->count keys. Only the vector kernels have it: it runs at the speed of
-     * memory. */
+    /* One query against k->count keys. Only the vector kernels have it: one query does not fill a
+     * tile. */
     void (*decode)(const struct attention_shape *, const struct attention_rows *q,
                    const struct attention_rows *k, const struct attention_rows *v,
                    const struct attention_rows *o);

@@ -367,33 +367,32 @@ static inline __m512i round_pairs(vec a, vec b)
     return _mm512_ternarylogic_epi32(low, _mm512_add_epi32((__m512i)b, half), upper, 0xf8);
 }
 
-/* Keys past the query get a score that exp2 turns into an exact zero. s holds keys from `key` on
- * and queries from `query` on, with row distance ld. */
-static void mask_diagonal(float *s, int64_t ld, int64_t key, int64_t keys, int64_t query,
-                          int64_t queries)
+/* In a quarter on the diagonal, keys past the query get a score that exp2 turns into an exact zero.
+ * The quarter past the diagonal is skipped: it would add exact zeros. */
+static void mask_diagonal(float *s, int64_t ld)
 {
-    for (int64_t j = 0; j < keys; j++)
-        for (int64_t i = 0; i < ls_min(queries, key + j - query); i++)
+    for (int64_t j = 1; j < HALF; j++)
+        for (int64_t i = 0; i < j; i++)
             s[j * ld + i] = -FLT_MAX;
 }
 
-/* Queries [first, first + HALF) of scores^T s [BLOCK, BLOCK] give p paired [BLOCK / 2][BLOCK][2],
+/* Queries [first, first + HALF) of scores^T s [keys, BLOCK] give p paired [keys / 2][BLOCK][2],
  * relative to the state's maximum. Returns whether the sums so far need the factors in rescale. */
-static bool softmax_step(const float *s, ls_bf16 *p, int64_t first, float scale_log2,
+static bool softmax_step(const float *s, int64_t keys, ls_bf16 *p, int64_t first, float scale_log2,
                          const struct attention_state *state, float *rescale)
 {
     const vec scale = vec_set(scale_log2), one = vec_set(1.0f);
     bool any = false;
     for (int64_t i = first; i < first + HALF; i += LANES) {
         vec top0 = vec_load(s + i), top1 = vec_load(s + BLOCK + i);
-        for (int64_t j = 2; j < BLOCK; j += 2) {
+        for (int64_t j = 2; j < keys; j += 2) {
             top0 = vec_max(top0, vec_load(s + j * BLOCK + i));
             top1 = vec_max(top1, vec_load(s + (j + 1) * BLOCK + i));
         }
         const vec old = vec_load(state->max + i);
         const vec max = vec_raise(vec_max(top0, top1) * scale, old, ATTENTION_MAX_SLACK);
         vec sum0 = vec_set(0.0f), sum1 = sum0;
-        for (int64_t j = 0; j < BLOCK; j += 2) {
+        for (int64_t j = 0; j < keys; j += 2) {
             const float *at = s + j * BLOCK + i;
             vec p0 = exp2_short(vec_fma(vec_load(at), scale, -max));
             vec p1 = exp2_short(vec_fma(vec_load(at + BLOCK), scale, -max));
@@ -418,17 +417,18 @@ static void forward_pair(const struct attention_shape *shape, const struct atten
     float *s = scratch, rescale[BLOCK];
     ls_bf16 *p = (ls_bf16 *)(s + BLOCK * BLOCK);
     const int64_t padded = shape->padded;
-    multiply(BLOCK, BLOCK, padded, left_of(key->k, padded, 0), right_of(query->q_columns, BLOCK, 0),
-             s, BLOCK, false, ahead);
-    if (diagonal)
-        mask_diagonal(s, BLOCK, 0, BLOCK, 0, BLOCK);
     for (int64_t i = 0; i < BLOCK; i += HALF) {
-        if (softmax_step(s, p, i, shape->scale * LOG2_E, state, rescale))
+        const int64_t keys = diagonal ? i + HALF : BLOCK;
+        multiply(keys, HALF, padded, left_of(key->k, padded, 0),
+                 right_of(query->q_columns, BLOCK, i), s + i, BLOCK, false, ahead);
+        if (diagonal)
+            mask_diagonal(s + i * BLOCK + i, BLOCK);
+        if (softmax_step(s, keys, p, i, shape->scale * LOG2_E, state, rescale))
             for (int64_t d = 0; d < padded; d++)
                 for (int64_t lane = i; lane < i + HALF; lane++)
                     state->o[d * BLOCK + lane] *= rescale[lane];
-        multiply(padded, HALF, BLOCK, left_of(key->v, BLOCK, 0), right_of(p, BLOCK, i),
-                 state->o + i, BLOCK, true, ahead);
+        multiply(padded, HALF, keys, left_of(key->v, BLOCK, 0), right_of(p, BLOCK, i), state->o + i,
+                 BLOCK, true, ahead);
     }
 }
 
@@ -482,25 +482,29 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
     ls_bf16 *ds_paired = ds + BLOCK * BLOCK;
     const int64_t padded = shape->padded;
     for (int64_t i = 0; i < BLOCK; i += HALF)
-        for (int64_t j = 0; j < BLOCK; j += HALF) {
+        for (int64_t j = 0; j < (diagonal ? i + HALF : BLOCK); j += HALF) {
             multiply(HALF, HALF, padded, left_of(key->k, padded, j),
                      right_of(query->q_columns, BLOCK, i), s, HALF, false, ahead);
             multiply(HALF, HALF, padded, left_of(key->v, padded, j),
                      right_of(query->do_columns, BLOCK, i), dp, HALF, false, ahead);
-            if (diagonal)
-                mask_diagonal(s, HALF, j, HALF, i, HALF);
+            if (diagonal && j == i)
+                mask_diagonal(s, HALF);
             softmax_backward(s, dp, i, shape->scale * LOG2_E, query, p + j * BLOCK, ds + j * BLOCK,
                              ds_paired + j * BLOCK);
         }
-    if (dk) {
-        multiply(BLOCK, padded, BLOCK, left_of(p, BLOCK, 0), right_of(query->do_rows, padded, 0),
-                 dv, padded, true, ahead);
-        multiply(BLOCK, padded, BLOCK, left_of(ds, BLOCK, 0), right_of(query->q_rows, padded, 0),
-                 dk, padded, true, ahead);
+    const int64_t part = diagonal ? HALF : BLOCK;
+    for (int64_t j = 0; dk && j < BLOCK; j += part) {
+        const int64_t first = diagonal ? j : 0, depth = BLOCK - first;
+        multiply(part, padded, depth, left_of(p + first, BLOCK, j),
+                 right_of((ls_bf16 *)query->do_rows + first * padded, padded, 0), dv + j * padded,
+                 padded, true, ahead);
+        multiply(part, padded, depth, left_of(ds + first, BLOCK, j),
+                 right_of((ls_bf16 *)query->q_rows + first * padded, padded, 0), dk + j * padded,
+                 padded, true, ahead);
     }
-    if (dq)
-        multiply(padded, BLOCK, BLOCK, left_of(key->k_turned, BLOCK, 0),
-                 right_of(ds_paired, BLOCK, 0), dq, BLOCK, true, ahead);
+    for (int64_t i = 0; dq && i < BLOCK; i += part)
+        multiply(padded, part, diagonal ? i + HALF : BLOCK, left_of(key->k_turned, BLOCK, 0),
+                 right_of(ds_paired, BLOCK, i), dq + i, BLOCK, true, ahead);
 }
 
 const struct attention_kernel attention_kernel_amx = {

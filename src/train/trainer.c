@@ -17,10 +17,14 @@ int tokenizer_find(const struct ls_config *config, struct ls_tokenizer **out,
     /* Foreign stores come without one: then nothing is decoded. */
     struct ls_error absent = {0};
     int status = ls_tokenizer_new_for_store(config->data.train, out, &absent);
-    if (status == LS_EIO)
-        return LS_OK;
-    if (status && error)
+    if (status == LS_EIO) {
+        struct ls_token_store *store;
+        status = ls_token_store_open(config->data.train, &store, error);
+        if (!status)
+            ls_token_store_close(store);
+    } else if (status && error) {
         *error = absent;
+    }
     return status;
 }
 

@@ -104,6 +104,10 @@ static void test_layout(void **state)
 static void test_world_of_another_size(void **state)
 {
     (void)state;
+#if !defined(LS_WITH_MPI)
+    print_message("skipped: this build has no MPI\n");
+    skip();
+#endif
     if (system("command -v mpirun >/dev/null 2>&1") != 0) {
         print_message("skipped: no mpirun\n");
         skip();

@@ -14,8 +14,8 @@
  * blocks that are masked whole are skipped, masked entries of a query's own block are exact zeros.
  * In the backward, dq sums key blocks in ascending order; dk and dv sum query blocks in ascending
  * order for each query head from zero, then the group's heads by the tree over the head's index
- * within the group (S4); each is multiplied by scale and rounded to act once, at the end. No bit of a
- * sequence and a head depends on threads, on the other sequences and heads of the call, on row
+ * within the group (S4); each is multiplied by scale and rounded to act once, at the end. No bit of
+ * a sequence and a head depends on threads, on the other sequences and heads of the call, on row
  * distances, nor on the size of the workspace; no bit of o and lse at token t on tokens after t.
  *
  * Arithmetic: sums, softmax and its gradient in float32. With act bf16 on LS_ISA_AMX, p and ds are
@@ -23,9 +23,9 @@
  * widened and p and ds stay float32.
  *
  * Workspace: at most 481 KiB + (1 + ceil(log2(H / G))) * 128 KiB per thread at D = 256 in float32,
- * less in proportion to D; LS_EINVAL with both numbers where there is less. More is used where it is
- * there: the backward makes one pass over block pairs instead of two when a key/value head's packed
- * keys and gradient sums fit, about 16 T D bytes for G = H (1 MiB at T = 1024, D = 64). */
+ * less in proportion to D; LS_EINVAL with both numbers where there is less. More is used where it
+ * is there: the backward makes one pass over block pairs instead of two when a key/value head's
+ * packed keys and gradient sums fit, about 16 T D bytes for G = H (1 MiB at T = 1024, D = 64). */
 enum { LS_ATTENTION_BLOCK = 64 };
 
 struct ls_attention {
@@ -37,17 +37,17 @@ struct ls_attention {
     const void *q;           /* [M, H*D], row distance q_ld */
     const void *k, *v;       /* [M, G*D], row distance kv_ld */
     int64_t q_ld, kv_ld, o_ld;
-    void *o;                 /* [M, H*D], row distance o_ld: written by forward, read by backward */
-    float *lse;              /* [B, H, T]: written by forward, read by backward */
+    void *o;    /* [M, H*D], row distance o_ld: written by forward, read by backward */
+    float *lse; /* [B, H, T]: written by forward, read by backward */
     /* backward only */
-    const void *d_o;         /* [M, H*D], row distance o_ld */
-    void *d_q;               /* [M, H*D] =, row distance q_ld */
-    void *d_k, *d_v;         /* [M, G*D] =, row distance kv_ld */
+    const void *d_o; /* [M, H*D], row distance o_ld */
+    void *d_q;       /* [M, H*D] =, row distance q_ld */
+    void *d_k, *d_v; /* [M, G*D] =, row distance kv_ld */
 };
-/* Local. batch, tokens >= 1, D a multiple of 8, scale > 0, each row distance at least its row's width
- * (LS_EINVAL otherwise). The forward writes o and lse; the backward reads them and writes d_q, d_k and
- * d_v. Outputs overlap neither inputs nor each other; rows of q, k and v may interleave (one stacked
- * [M, (H + 2G) D] matrix), and so may those of d_q, d_k and d_v. */
+/* Local. batch, tokens >= 1, D a multiple of 8, scale > 0, each row distance at least its row's
+ * width (LS_EINVAL otherwise). The forward writes o and lse; the backward reads them and writes
+ * d_q, d_k and d_v. Outputs overlap neither inputs nor each other; rows of q, k and v may
+ * interleave (one stacked [M, (H + 2G) D] matrix), and so may those of d_q, d_k and d_v. */
 int ls_attention_forward(struct ls_ops *ops, const struct ls_attention *attention,
                          struct ls_error *error);
 int ls_attention_backward(struct ls_ops *ops, const struct ls_attention *attention,
@@ -55,8 +55,8 @@ int ls_attention_backward(struct ls_ops *ops, const struct ls_attention *attenti
 
 /* One step of generation: one new token per sequence attends to `length` cached tokens, itself
  * included. q, o: [B, H*D] with row distances q_ld, o_ld; k_cache, v_cache: [B, capacity, G*D],
- * dense. Key blocks ascending; float32 inside, o rounded once. Its bits depend on neither threads nor
- * batch, but are not those of ls_attention_forward. */
+ * dense. Key blocks ascending; float32 inside, o rounded once. Its bits depend on neither threads
+ * nor batch, but are not those of ls_attention_forward. */
 struct ls_attention_decode {
     int64_t batch, length, capacity, heads, kv_heads, head_dim;
     float scale;

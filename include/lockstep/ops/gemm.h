@@ -11,9 +11,9 @@
  * a weight gradient with tiles = leaves of the micro-batch is S3's tree.
  *
  * Inside a tile the order is ascending in k, in steps that depend on nothing but the tile's length
- * and the instruction set. An element's bits therefore depend on the instruction set (for bf16 too: a
- * pair of products is one step on AVX512_BF16 and AMX), not on m, n, leading dimensions, where a tile
- * lies, nor on the number of threads. test/ops/test_gemm.c proves this on the shapes in use.
+ * and the instruction set. An element's bits therefore depend on the instruction set (for bf16 too:
+ * a pair of products is one step on AVX512_BF16 and AMX), not on m, n, leading dimensions, where a
+ * tile lies, nor on the number of threads. test/ops/test_gemm.c proves this on the shapes in use.
  */
 #ifndef LOCKSTEP_OPS_GEMM_H
 #define LOCKSTEP_OPS_GEMM_H
@@ -22,17 +22,17 @@ enum { LS_GEMM_SECTIONS_MAX = 3 };
 
 struct ls_gemm {
     int64_t m, n;
-    int sections;                        /* >= 1 */
-    int64_t k[LS_GEMM_SECTIONS_MAX];     /* length of each section; tiles divides each */
-    int64_t tiles;                       /* >= 1 */
-    bool a_transposed;                   /* false: A is [m, k], true: A is stored [k, m] */
-    bool b_transposed;                   /* false: B is [k, n], true: B is stored [n, k] */
-    enum ls_dtype in, out;               /* A and B: LS_F32 or LS_BF16; C: LS_F32 or LS_BF16 */
-    const void *a, *b;                   /* k runs over all sections, one after the other */
-    void *c;                             /* [m, n] */
-    int64_t lda, ldb, ldc;               /* elements */
-    const float *bias;                   /* [n] or NULL; not with accumulate */
-    bool accumulate;                     /* needs out == LS_F32 */
+    int sections;                    /* >= 1 */
+    int64_t k[LS_GEMM_SECTIONS_MAX]; /* length of each section; tiles divides each */
+    int64_t tiles;                   /* >= 1 */
+    bool a_transposed;               /* false: A is [m, k], true: A is stored [k, m] */
+    bool b_transposed;               /* false: B is [k, n], true: B is stored [n, k] */
+    enum ls_dtype in, out;           /* A and B: LS_F32 or LS_BF16; C: LS_F32 or LS_BF16 */
+    const void *a, *b;               /* k runs over all sections, one after the other */
+    void *c;                         /* [m, n] */
+    int64_t lda, ldb, ldc;           /* elements */
+    const float *bias;               /* [n] or NULL; not with accumulate */
+    bool accumulate;                 /* needs out == LS_F32 */
 };
 
 /* Local. Runs the product on ops->threads threads. k == 0 or m == 0 or n == 0 is allowed. */

@@ -22,7 +22,8 @@ enum { WIDTH = 4, ROWS = 4 };
 enum { EDGE = GEMM_EDGE };
 
 typedef float vec __attribute__((vector_size(WIDTH * 4), may_alias));
-typedef float vec_unaligned __attribute__((vector_size(WIDTH * 4), aligned(4), may_alias));
+/* C may be bf16 with an odd row distance: only 2-byte alignment is sure. */
+typedef float vec_unaligned __attribute__((vector_size(WIDTH * 4), aligned(2), may_alias));
 typedef uint32_t vec_u32 __attribute__((vector_size(WIDTH * 4), may_alias));
 typedef uint16_t vec_u16 __attribute__((vector_size(WIDTH * 2), aligned(2), may_alias));
 
