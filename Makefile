@@ -109,6 +109,9 @@ TEST_HELPERS = $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(wildcard test/*/test_*
 $(TESTS): $(BUILD)/%: $(BUILD)/%.o $$(call TEST_HELPERS,$$(word 2,$$(subst /, ,$$*))) $(BUILD)/liblockstep.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ -lcmocka $(LDLIBS) -o $@
+# This one counts the allocations of our objects (not those inside other libraries).
+$(BUILD)/test/train/test_trainer: LDFLAGS_BASE += \
+	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=posix_memalign,--wrap=mmap
 # These run the program.
 $(filter $(BUILD)/test/cmd/%,$(TESTS)): | $(BUILD)/lockstep
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a

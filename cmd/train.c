@@ -74,7 +74,8 @@ static void on_stepped(void *user, const struct ls_step_report *r)
     double now = ls_now_s();
     bool last = r->step == p->config->train.steps, first = r->step == p->first_step + 1;
     /* Live lines at most ten a second, plain ones every five seconds. */
-    if (p->off || (!last && !first && now - p->shown_s < (p->live ? 0.1 : 5.0)))
+    bool due = last || first || r->skipped || now - p->shown_s >= (p->live ? 0.1 : 5.0);
+    if (p->off || !due)
         return;
     p->shown_s = now;
     double left = (double)(p->config->train.steps - r->step) * (now - p->begin_s) /

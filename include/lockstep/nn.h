@@ -36,10 +36,10 @@ struct ls_model_config {
     int64_t vocab; /* tokens that exist */
     int64_t
         vocab_padded; /* rows of the table and the head; padding rows take no part in the loss */
-    int64_t layers, channels, heads, kv_heads, head_dim, ffn;
-    int64_t context; /* the longest sequence */
-    bool tied;       /* the head is the embedding table */
-    bool bias;       /* biases in linear layers and LayerNorm */
+    int64_t layers, channels, heads, kv_heads, head_dim, ffn; /* head_dim: a multiple of 8 */
+    int64_t context;                                          /* the longest sequence */
+    bool tied;                                                /* the head is the embedding table */
+    bool bias; /* biases in linear layers and LayerNorm */
     enum ls_activation act;
     float norm_epsilon;
     double rope_theta;
@@ -143,7 +143,10 @@ struct ls_model_options {
     bool training;
     bool accumulating; /* struct ls_gradient's accumulate may be true: several micro-batches a step
                         */
+    int64_t logits_bytes; /* of the head that exist at once, though at least one leaf's do; 0:
+                           * LS_LOGITS_BYTES. Changes no bits. */
 };
+enum { LS_LOGITS_BYTES = 256 << 20 };
 int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
                  struct ls_model **out, struct ls_error *error);
 void ls_model_free(struct ls_model *model);

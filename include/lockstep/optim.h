@@ -29,7 +29,7 @@ struct ls_optim_config {
     float clip;     /* of the global norm; 0: off */
     enum ls_schedule schedule;
     int64_t warmup_steps, decay_steps, cooldown_steps;
-    float min_ratio; /* the least learning rate, as a share of lr */
+    float min_ratio; /* the least learning rate, as a share of lr: linear, cosine, wsd */
 };
 
 /* The learning rate of a step, counted from 1. Warm-up is linear, lr * step / warmup_steps; then

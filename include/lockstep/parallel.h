@@ -59,7 +59,8 @@ int ls_dp_new(struct ls_comm *group, int64_t elements, int64_t bucket_bytes, str
 void ls_dp_free(struct ls_dp *dp);
 /* Collective, in the same order everywhere: gradient [begin, end of the last call) is final. */
 int ls_dp_ready(struct ls_dp *dp, float *gradient, int64_t begin, struct ls_error *error);
-/* Collective: every bucket has arrived. *wait_s (may be NULL) += seconds waited. */
+/* Collective: every bucket has arrived. *wait_s (may be NULL) += seconds waited, 0 in a group of
+ * one. LS_ECOMM where a part of the gradient was never reported as ready. */
 int ls_dp_finish(struct ls_dp *dp, double *wait_s, struct ls_error *error);
 
 #ifdef __cplusplus

@@ -6,9 +6,6 @@
 
 #include <math.h>
 
-/* Logits that may exist at once; at least one leaf's do. */
-static const double logits_bytes_max = 256.0 * 1024 * 1024;
-
 static int64_t leaf_rows(const struct ls_model *model, int64_t tokens)
 {
     return model->numerics.leaf_sequences * tokens;
@@ -30,6 +27,8 @@ void head_take(struct ls_model *model, struct ls_arena *arena)
     head->norm_weight = model_offset(params, norm_weight_name(model), -1);
     head->norm_bias = model_offset(params, "ln_f.bias", -1);
     head->weight = model_offset(params, c->tied ? "wte.weight" : "head.weight", -1);
+    int64_t given = model->options.logits_bytes;
+    double logits_bytes_max = given > 0 ? (double)given : (double)LS_LOGITS_BYTES;
     head->group_leaves = 1;
     while (2 * head->group_leaves <= leaves &&
            (double)(2 * head->group_leaves * rows) * (double)c->vocab_padded * (double)act <=

@@ -207,6 +207,10 @@ static int options_check(const struct ls_model_options *options, struct ls_error
         return ls_error_set(error, LS_EINVAL,
                             "a sequence of %ld tokens does not fit the model's context of %ld",
                             (long)options->tokens, (long)config->context);
+    if (config->head_dim % 8 || config->head_dim > 256)
+        return ls_error_set(error, LS_EINVAL,
+                            "heads are %ld wide: expected a multiple of 8, at most 256",
+                            (long)config->head_dim);
     if (options->sequences < 1 || options->sequences % numerics->leaf_sequences)
         return ls_error_set(error, LS_EINVAL,
                             "a micro-batch of %ld sequences is not whole leaves of %ld",

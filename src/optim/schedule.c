@@ -36,7 +36,7 @@ float ls_learning_rate(const struct ls_optim_config *c, int64_t step)
     case LS_SCHEDULE_INVERSE_SQRT: {
         double warmup = (double)ls_max(c->warmup_steps, 1);
         double lr = peak * sqrt(warmup / (double)ls_max(step, 1));
-        return (float)(lr < peak ? (lr > least ? lr : least) : peak);
+        return (float)(lr < peak ? lr : peak);
     }
     case LS_SCHEDULE_WSD:
         share = decay_share(step, c->decay_steps - c->cooldown_steps, c->decay_steps);

@@ -64,7 +64,10 @@ int ls_dp_ready(struct ls_dp *dp, float *gradient, int64_t begin, struct ls_erro
 
 int ls_dp_finish(struct ls_dp *dp, double *wait_s, struct ls_error *error)
 {
+    if (ls_comm_size(dp->group) == 1)
+        return LS_OK;
     double before = ls_now_s();
+    int started = dp->started;
     int status = LS_OK;
     for (int i = 0; i < dp->started; i++) {
         struct ls_error late = {0};
@@ -75,5 +78,11 @@ int ls_dp_finish(struct ls_dp *dp, double *wait_s, struct ls_error *error)
     dp->started = 0;
     if (wait_s)
         *wait_s += ls_now_s() - before;
+    if (!status && started < dp->count)
+        status =
+            ls_error_set(error, LS_ECOMM,
+                         "%d of %d gradient buckets were never reduced: elements [0, %ld) were "
+                         "not reported as ready",
+                         dp->count - started, dp->count, (long)dp->buckets[started].end);
     return status;
 }

@@ -80,8 +80,12 @@ static int resolve_heads(struct ls_config *config, struct ls_error *error)
                           channels / heads, (long long)ls_ceil_div(channels, 256), channels);
         }
     }
-    if (model->arch == LS_LLAMA && model->head_dim % 2)
-        return REJECT("model.head_dim", "expected an even width, since RoPE rotates pairs");
+    if (model->head_dim % 8) {
+        long long width = model->head_dim;
+        return REJECT(width * heads == channels ? "model.heads" : "model.head_dim",
+                      "heads would be %lld wide: expected a multiple of 8, such as %lld", width,
+                      (long long)ls_round_up(width, 8));
+    }
     return LS_OK;
 }
 

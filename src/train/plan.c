@@ -13,9 +13,10 @@ int64_t ls_batch_at(const struct ls_config *config, int64_t samples)
     int64_t span = config->batch.rampup_samples, full = config->batch.global;
     if (start <= 0 || increment <= 0 || start >= full || samples >= span)
         return full;
+    /* floor(samples / (span / increments)), without rounding the quotient. */
     int64_t increments = (full - start) / increment;
-    int64_t samples_each = ls_max(span / ls_max(increments, 1), 1);
-    return ls_min(start + samples / samples_each * increment, full);
+    int64_t done = (int64_t)((__int128)samples * increments / span);
+    return ls_min(start + done * increment, full);
 }
 
 struct ls_optim_config ls_config_optim_of(const struct ls_config *config)

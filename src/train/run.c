@@ -218,13 +218,14 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
             run->hooks->stepped(run->hooks->user, &report);
     }
     status = ls_comm_agree(run->world, local, error);
-    bool evaluates = config->data.valid[0] && config->eval.every > 0;
-    if (!status && evaluates && (due(report.step, config->eval.every) || last))
+    /* Saved first: who asked for the end may not wait for more than that. */
+    if (!status && (due(report.step, config->train.save_every) || last))
+        status = save(run, error);
+    bool evaluates = due(report.step, config->eval.every) || report.step >= config->train.steps;
+    if (!status && config->data.valid[0] && evaluates)
         status = evaluate(run, error);
     if (!status && due(report.step, config->sample.every))
         status = sample(run, error);
-    if (!status && (due(report.step, config->train.save_every) || last))
-        status = save(run, error);
     return status;
 }
 

@@ -162,7 +162,10 @@ int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
         return status;
     if (ls_comm_rank(t->world) == 0)
         status = save_local(t, &digest, error);
-    return ls_comm_agree(t->world, status, error);
+    status = ls_comm_agree(t->world, status, error);
+    if (!status)
+        t->saved_step = t->step;
+    return status;
 }
 
 /* ---- going on -------------------------------------------------------------------------------- */
@@ -232,6 +235,7 @@ static int checkpoint_apply(struct ls_trainer *t, const struct ls_checkpoint *ch
     weights_refresh(&t->memory.weights, &t->params, &t->ops);
     t->step = checkpoint->state.step;
     t->samples = checkpoint->state.samples;
+    t->saved_step = t->step;
     struct ls_digest digest;
     char hex[33];
     digest_local(t, &digest);

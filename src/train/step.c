@@ -3,6 +3,7 @@
 #include "trainer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* This step's part of the global batch on this rank. */
@@ -153,12 +154,17 @@ static int loss_reduce(struct ls_trainer *t, const struct step_batch *batch, flo
 static int nonfinite_refuse(const struct ls_trainer *t, const struct ls_step_report *report,
                             struct ls_error *error)
 {
+    char good[LS_CONFIG_TEXT_BYTES + 128];
+    if (t->saved_step < 0)
+        snprintf(good, sizeof good, "There is no checkpoint yet");
+    else
+        snprintf(good, sizeof good, "The last good checkpoint is %s/checkpoints/step-%08ld",
+                 t->config.train.out, (long)t->saved_step);
     return ls_error_set(error, LS_ENUMERIC,
                         "step %ld: the loss is %g and the gradient norm %g; nothing was updated. "
-                        "The last good state is the newest under %s/checkpoints; lower optim.lr, "
-                        "or set train.on_nonfinite=skip to pass over such steps",
-                        (long)report->step, (double)report->loss, report->grad_norm,
-                        t->config.train.out);
+                        "%s; lower optim.lr, or set train.on_nonfinite=skip to pass over such "
+                        "steps",
+                        (long)report->step, (double)report->loss, report->grad_norm, good);
 }
 
 static void report_finish(const struct ls_trainer *t, const struct step_batch *batch,

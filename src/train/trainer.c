@@ -34,9 +34,21 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error)
     int status = tokenizer_find(config, &tokenizer, error);
     if (status)
         return status;
-    int64_t vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : 0;
+    bool known = tokenizer != NULL;
+    int64_t vocabulary = known ? ls_tokenizer_vocabulary(tokenizer) : 0;
     ls_tokenizer_free(tokenizer);
-    return ls_config_resolve(config, vocabulary, error);
+    status = ls_config_resolve(config, vocabulary, error);
+    /* Where the data is missing, so is its tokenizer: the data is what the user has to look at. */
+    struct ls_token_store *store = NULL;
+    struct ls_error missing = {0};
+    if (status && !known && config->data.train[0] &&
+        ls_token_store_open(config->data.train, &store, &missing)) {
+        if (error)
+            *error = missing;
+        status = missing.code;
+    }
+    ls_token_store_close(store);
+    return status;
 }
 
 /* Processes of this job on this machine, as launchers tell it; 1 where none does. */
@@ -188,6 +200,7 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
     t->config = *config;
     t->world = world;
     t->log = log;
+    t->saved_step = -1;
     t->numerics = numerics_of(config);
     status = world_check(config, world, error);
     if (!status)

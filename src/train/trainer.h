@@ -45,6 +45,7 @@ struct ls_trainer {
     struct ls_trace *trace;
     double peak_flops;     /* of all ranks of this machine, 0 where not measured */
     int64_t step, samples; /* done, consumed */
+    int64_t saved_step;    /* of the newest checkpoint that this run wrote or went on from, or -1 */
     bool posted;           /* the next step's samples are on their way */
 };
 

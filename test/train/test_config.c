@@ -263,7 +263,7 @@ static void test_contradictions_are_refused(void **state)
                    NULL);
     expect_refused(TINY "model.kv_heads: 3\n", "divisor of model.heads = 4", NULL);
     expect_refused("model: {preset: gpt2-124m, heads: 1}\n", "at least 3 heads", NULL);
-    expect_refused("model: {preset: llama-tiny, head_dim: 15}\n", "even", NULL);
+    expect_refused("model: {preset: llama-tiny, head_dim: 15}\n", "multiple of 8", NULL);
     expect_refused(TINY "model.vocab: 100\n", "the tokenizer's 257", NULL);
     expect_refused(TINY "model.activation: swiglu\n", "gelu_tanh or gelu_erf", NULL);
     expect_refused("model: {preset: llama-tiny, bias: true}\n", "no biases", NULL);

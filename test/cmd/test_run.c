@@ -1,0 +1,479 @@
+/* The program on a small corpus, from text to text: a whole run, its files, signals, resumption,
+ * MPI, and what goes wrong in the middle of it. Runs the `lockstep` of the build that this test
+ * belongs to, or $LOCKSTEP. */
+#include "../support/scratch.h"
+
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <glob.h>
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OUTPUT_BYTES = 1 << 18, STEPS_MAX = 1 << 16 };
+
+static char program[PATH_MAX];
+static const char *folder; /* of all files of this test */
+static char output[OUTPUT_BYTES];
+
+/* What every run here has in common; a tiny model for a tiny corpus. */
+static const char common[] =
+    "data.train=corpus_train data.valid=corpus_valid model.layers=1 model.channels=32 "
+    "model.heads=4 model.context=32 batch.global=4 optim.lr=3e-3 optim.schedule=constant "
+    "eval.samples=8 numerics.precision=fp32 parallel.threads=1 log.progress=plain";
+
+/* ---- running it ------------------------------------------------------------------------------ */
+
+/* The program's path: BUILD/lockstep for BUILD/test/cmd/test_run. */
+static void program_find(void)
+{
+    const char *given = getenv("LOCKSTEP");
+    char self[PATH_MAX] = "";
+    if (given && !realpath(given, program))
+        fail_msg("LOCKSTEP = %s is missing", given);
+    if (given)
+        return;
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 16) > 0);
+    for (int up = 0; up < 3; up++)
+        *strrchr(self, '/') = '\0';
+    strcat(self, "/lockstep");
+    if (!realpath(self, program))
+        fail_msg("%s is missing: build it, or set LOCKSTEP", self);
+}
+
+/* Runs a shell line in the folder, with $L for the program and $C for the common keys; output
+ * receives both streams. Returns its exit code. */
+static int shell(const char *line)
+{
+    char command[8192];
+    snprintf(command, sizeof command, "{ cd '%s' && L='%s' && C='%s' && %s ; } 2>&1", folder,
+             program, common, line);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t length = fread(output, 1, sizeof output - 1, pipe);
+    output[length] = '\0';
+    int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void expect(const char *line, int code, const char *words)
+{
+    int got = shell(line);
+    if (got != code || !strstr(output, words))
+        fail_msg("%s\nexited with %d and printed:\n%s\nexpected %d and: %s", line, got, output,
+                 code, words);
+}
+
+static const char *at(const char *name)
+{
+    return scratch_path(folder, name);
+}
+
+static bool exists(const char *name)
+{
+    return access(at(name), F_OK) == 0;
+}
+
+/* Paths that match a pattern in the folder. */
+static size_t matches(const char *pattern)
+{
+    glob_t found;
+    size_t count = glob(at(pattern), 0, NULL, &found) == 0 ? found.gl_pathc : 0;
+    globfree(&found);
+    return count;
+}
+
+/* ---- what a run recorded --------------------------------------------------------------------- */
+
+/* metrics.jsonl of a run: its steps' loss bits and the last hash. */
+struct metrics {
+    int64_t steps; /* they are numbered 1 to steps */
+    uint32_t bits[STEPS_MAX];
+    char hash[33];
+    double validation_loss;
+};
+
+static const char *const step_fields[] = {"tokens",      "loss",       "loss_bits",    "grad_norm",
+                                          "lr",          "step_s",     "tokens_per_s", "peak_share",
+                                          "data_wait_s", "comm_wait_s"};
+
+static void step_read(const json_t *line, struct metrics *metrics)
+{
+    int64_t step = json_integer_value(json_object_get(line, "step"));
+    assert_int_equal(step, metrics->steps + 1);
+    for (size_t i = 0; i < sizeof step_fields / sizeof step_fields[0]; i++)
+        if (!json_object_get(line, step_fields[i]))
+            fail_msg("step %ld lacks %s", (long)step, step_fields[i]);
+    const char *hex = json_string_value(json_object_get(line, "loss_bits"));
+    assert_int_equal(strlen(hex), 8);
+    uint32_t bits = (uint32_t)strtoul(hex, NULL, 16), loss_bits;
+    float loss = (float)json_number_value(json_object_get(line, "loss"));
+    memcpy(&loss_bits, &loss, sizeof loss_bits);
+    if (json_is_number(json_object_get(line, "loss")))
+        assert_int_equal(bits, loss_bits);
+    assert_int_equal(json_integer_value(json_object_get(line, "tokens")), step * 4 * 32);
+    metrics->bits[metrics->steps++] = bits;
+    const char *hash = json_string_value(json_object_get(line, "hash"));
+    if (hash)
+        snprintf(metrics->hash, sizeof metrics->hash, "%s", hash);
+}
+
+static struct metrics *metrics_read(const char *run)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
+    struct metrics *metrics = calloc(1, sizeof *metrics);
+    char *text = scratch_read(at(name), NULL), *save = NULL;
+    for (char *one = strtok_r(text, "\n", &save); one; one = strtok_r(NULL, "\n", &save)) {
+        json_error_t error;
+        json_t *line = json_loads(one, JSON_REJECT_DUPLICATES, &error);
+        if (!line)
+            fail_msg("%s: %s in: %s", name, error.text, one);
+        json_t *validation = json_object_get(line, "validation_loss");
+        if (validation)
+            metrics->validation_loss = json_number_value(validation);
+        else
+            step_read(line, metrics);
+        json_decref(line);
+    }
+    free(text);
+    return metrics;
+}
+
+static void expect_same_run(const char *a, const char *b)
+{
+    struct metrics *first = metrics_read(a), *second = metrics_read(b);
+    assert_int_equal(first->steps, second->steps);
+    for (int64_t i = 0; i < first->steps; i++)
+        if (first->bits[i] != second->bits[i])
+            fail_msg("step %ld: %s has loss %08x, %s %08x", (long)i + 1, a, first->bits[i], b,
+                     second->bits[i]);
+    assert_int_equal(strlen(first->hash), 32);
+    assert_string_equal(first->hash, second->hash);
+    free(first);
+    free(second);
+}
+
+/* ---- the corpus ------------------------------------------------------------------------------ */
+
+static int corpus_setup(void **state)
+{
+    if (scratch_setup(state))
+        return -1;
+    folder = *state;
+    program_find();
+    static const char *const words[] = {"in ", "the ",  "beginning ", "was ",
+                                        "a ",  "sum, ", "and\n"};
+    FILE *file = fopen(at("book.txt"), "w");
+    for (uint32_t i = 0; i < 4000 && file; i++) {
+        uint32_t bits[4];
+        ls_philox(ls_philox_key_of(1, "words"), (uint32_t[4]){i, 0, 0, 0}, bits);
+        fputs(words[bits[0] % 7], file);
+    }
+    if (!file || fclose(file))
+        return -1;
+    if (shell("$L data prepare --input book.txt --output corpus --tokenizer byte --workers 1")) {
+        print_error("%s", output);
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- a whole run ----------------------------------------------------------------------------- */
+
+static void test_a_run_and_its_files(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=whole train.steps=6 train.save_every=3 log.hash_every=2 "
+           "eval.every=3 sample.every=6 sample.tokens=8 log.trace=true",
+           0, "step 6/6");
+    assert_non_null(strstr(output, "validation loss"));
+    assert_non_null(strstr(output, "sample: "));
+    struct metrics *metrics = metrics_read("whole");
+    assert_int_equal(metrics->steps, 6);
+    assert_int_equal(strlen(metrics->hash), 32);
+    assert_non_null(strstr(output, metrics->hash));
+    assert_true(metrics->validation_loss > 0);
+    free(metrics);
+    assert_int_equal(matches("whole/events.out.tfevents.*"), 1);
+    assert_int_equal(matches("whole/trace/rank-*.json"), 1);
+    assert_int_equal(matches("whole/checkpoints/step-0000000[36]"), 2);
+    assert_int_equal(matches("whole/checkpoints/*"), 2);
+    assert_int_equal(matches("whole/*.tmp*"), 0);
+}
+
+/* The resolved configuration is enough to repeat the run, in another layout too. */
+static void test_the_configuration_repeats_the_run(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=first train.steps=5", 0, "step 5/5");
+    expect("$L train first/config.yaml --dry-run", 0, "memory per rank");
+    expect("$L train first/config.yaml train.out=second parallel.dp=2 batch.micro=1", 0, "2 ranks");
+    expect_same_run("first", "second");
+}
+
+static void test_evaluation_and_generation(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=spoken train.steps=5", 0, "validation loss");
+    struct metrics *metrics = metrics_read("spoken");
+    char words[64];
+    snprintf(words, sizeof words, "loss %.5f", metrics->validation_loss);
+    words[strlen(words) - 1] = '\0';
+    free(metrics);
+    expect("$L eval spoken --samples 8", 0, words);
+    assert_non_null(strstr(output, "bits per byte"));
+    expect("$L eval spoken corpus_train", 0, "nats per token");
+    expect("$L eval spoken nowhere", ls_exit_code(LS_EIO), "nowhere");
+    char *text[3];
+    static const char *const seeds[] = {"7", "7", "8"};
+    for (int i = 0; i < 3; i++) {
+        char line[128];
+        snprintf(line, sizeof line,
+                 "$L generate spoken --prompt 'in the' --tokens 20 --temperature 1 --seed %s",
+                 seeds[i]);
+        expect(line, 0, "in the");
+        text[i] = strdup(output);
+    }
+    assert_string_equal(text[0], text[1]);
+    assert_string_not_equal(text[0], text[2]);
+    for (int i = 0; i < 3; i++)
+        free(text[i]);
+    expect("$L generate nowhere", ls_exit_code(LS_EIO), "nowhere/config.yaml");
+    /* Neither the prompt nor the text has to fit the model's context of 32. */
+    expect("$L generate spoken --prompt 'this prompt is longer than the context is' --tokens 50", 0,
+           "this prompt is longer than the context is");
+}
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+/* Starts a long run without a shell in between, so that the signal is the program's. */
+static pid_t run_start(const char *out, const char *ranks)
+{
+    pid_t child = fork();
+    if (child)
+        return child;
+    char command[3 * PATH_MAX];
+    snprintf(command, sizeof command,
+             "cd '%s' && exec '%s' train %s train.out=%s train.steps=60000 "
+             "batch.micro=1 %s > %s.log 2>&1",
+             folder, program, common, out, ranks, out);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+}
+
+static void check_signal(int signal, const char *name, const char *ranks)
+{
+    char line[512], out[64], log[80], whole[80];
+    snprintf(out, sizeof out, "stopped-%s", name);
+    snprintf(log, sizeof log, "%s.log", out);
+    snprintf(whole, sizeof whole, "%s-whole", out);
+    pid_t child = run_start(out, ranks);
+    assert_true(child > 0);
+    char metrics_name[128];
+    snprintf(metrics_name, sizeof metrics_name, "%s/metrics.jsonl", out);
+    struct stat found;
+    for (int tries = 0; tries < 3000; tries++) {
+        if (stat(at(metrics_name), &found) == 0 && found.st_size > 500)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    int status;
+    assert_int_equal(kill(child, signal), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    char *text = scratch_read(at(log), NULL);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != ls_exit_code(LS_ESTOPPED) ||
+        !strstr(text, "stopped by a signal after step "))
+        fail_msg("SIG%s: status %#x, printed:\n%s", name, (unsigned)status, text);
+    free(text);
+    struct metrics *metrics = metrics_read(out);
+    long done = (long)metrics->steps;
+    free(metrics);
+    snprintf(line, sizeof line, "%s/checkpoints/step-%08ld/state.json", out, done);
+    if (!exists(line))
+        fail_msg("%s is missing", line);
+    snprintf(line, sizeof line, "$L train $C train.out=%s train.steps=%ld train.resume=auto", out,
+             done + 5);
+    expect(line, 0, "going on after step");
+    snprintf(line, sizeof line, "$L train $C train.out=%s train.steps=%ld", whole, done + 5);
+    expect(line, 0, "hash");
+    expect_same_run(whole, out);
+}
+
+static void test_signals_save_and_the_run_goes_on(void **state)
+{
+    (void)state;
+    check_signal(SIGTERM, "TERM", "parallel.dp=2");
+    check_signal(SIGINT, "INT", "");
+}
+
+/* ---- MPI ------------------------------------------------------------------------------------- */
+
+#define MPIRUN                                                                                     \
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "
+
+static void test_mpi_processes(void **state)
+{
+    (void)state;
+#if !defined(LS_WITH_MPI)
+    skip();
+#endif
+    if (shell("command -v mpirun")) {
+        print_message("skipped: mpirun is absent\n");
+        skip();
+    }
+    expect("$L train $C train.out=threads parallel.dp=2 train.steps=4", 0, "2 ranks");
+    expect(MPIRUN "$L train $C train.out=processes parallel.dp=2 train.steps=4", 0, "2 ranks");
+    expect_same_run("threads", "processes");
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+/* A run that is refused before anything is written. */
+static void refuse(const char *keys, int code, const char *words)
+{
+    char line[1024];
+    snprintf(line, sizeof line, "$L train $C train.out=refused train.steps=4 %s", keys);
+    expect(line, code, words);
+    if (exists("refused"))
+        fail_msg("%s: refused, but a run directory was made", keys);
+}
+
+static void test_refusals_leave_nothing(void **state)
+{
+    (void)state;
+    int config = ls_exit_code(LS_ECONFIG);
+    refuse("batch.global=0", config, "batch.global = 0");
+    refuse("train.steps=soon", config, "train.steps = soon");
+    refuse("optim.lr=1e30", config, "optim.lr = 1e30");
+    refuse("model.heads=8", config, "heads would be 4 wide: expected a multiple of 8");
+    refuse("model.vocab=100", config, "at least the tokenizer's 257 tokens");
+    refuse("parallel.dp=3", ls_exit_code(LS_ELAYOUT), "the nearest that works is parallel.dp = ");
+#if defined(LS_WITH_MPI)
+    refuse("comm.transport=mpi parallel.dp=2", ls_exit_code(LS_ELAYOUT),
+           "needs 2 ranks, but 1 were started");
+#else
+    refuse("comm.transport=mpi", ls_exit_code(LS_ENOTSUP), "MPI");
+#endif
+    refuse("data.train=nowhere", ls_exit_code(LS_EIO), "nowhere");
+    refuse("data.valid=nowhere", ls_exit_code(LS_EIO), "nowhere");
+}
+
+static void test_an_older_run_is_not_overwritten(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=older train.steps=2", 0, "hash");
+    expect("$L train $C train.out=older train.steps=2", ls_exit_code(LS_ECONFIG),
+           "train.resume=auto");
+    assert_int_equal(matches("older/checkpoints/*"), 1);
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+static void test_damaged_checkpoints(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=sound train.steps=6", 0, "hash");
+    expect("$L train $C train.out=torn train.steps=4 train.save_every=2", 0, "hash");
+    assert_int_equal(matches("torn/checkpoints/step-0000000[24]"), 2);
+    assert_int_equal(shell("truncate -s -1000 torn/checkpoints/step-00000004/model.safetensors"),
+                     0);
+    expect("$L train $C train.out=torn train.steps=6 train.resume=auto", 0,
+           "going on after step 2");
+    expect_same_run("sound", "torn");
+    assert_int_equal(
+        shell("for file in torn/checkpoints/*/*.safetensors; do truncate -s 100 $file; done"), 0);
+    expect("$L train $C train.out=torn train.steps=8 train.resume=auto", ls_exit_code(LS_ECKPT),
+           "step-00000006");
+    expect("$L eval torn", ls_exit_code(LS_ECKPT), "step-00000006");
+}
+
+static void test_the_fall_back_is_a_warning(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=warned train.steps=2 train.save_every=1", 0, "hash");
+    assert_int_equal(shell("truncate -s 10 warned/checkpoints/step-00000002/state.json"), 0);
+    expect("$L train $C train.out=warned train.steps=3 train.resume=auto", 0, "warning: ");
+    assert_non_null(strstr(output, "step-00000002"));
+}
+
+/* ---- the machine and the numbers ------------------------------------------------------------- */
+
+static void test_a_place_that_cannot_be_written(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=/proc/nowhere/run train.steps=2", ls_exit_code(LS_EIO),
+           "/proc/nowhere");
+}
+
+static void test_a_full_disk(void **state)
+{
+    (void)state;
+    if (shell("mkdir -p disk && unshare -m sh -c 'mount -t tmpfs -o size=200k none disk'")) {
+        print_message("skipped: no small file system can be mounted here\n");
+        skip();
+    }
+    char line[1024];
+    snprintf(line, sizeof line,
+             "unshare -m sh -c \"mount -t tmpfs -o size=200k none disk && $L train $C "
+             "train.out=disk/run train.steps=2; code=\\$?; ls disk/run/checkpoints | wc -l; "
+             "exit \\$code\"");
+    expect(line, ls_exit_code(LS_ENOSPC), "No space left on device");
+    assert_non_null(strstr(output, "\n0\n"));
+}
+
+/* A learning rate and a decay that throw the parameters out of float32's range in a few steps. */
+static void test_a_loss_that_is_not_finite(void **state)
+{
+    (void)state;
+    static const char wild[] = "optim.lr=1 optim.weight_decay=10 train.steps=40 ";
+    char line[512];
+    snprintf(line, sizeof line, "$L train $C train.out=wild train.save_every=2 %s", wild);
+    expect(line, ls_exit_code(LS_ENUMERIC), "the loss is ");
+    struct metrics *metrics = metrics_read("wild");
+    char words[128];
+    snprintf(words, sizeof words, "step %ld: the loss is ", (long)metrics->steps + 1);
+    assert_non_null(strstr(output, words));
+    snprintf(words, sizeof words, "wild/checkpoints/step-%08ld", (long)(metrics->steps / 2 * 2));
+    if (!strstr(output, words) || !exists(words))
+        fail_msg("%s is not the last good checkpoint:\n%s", words, output);
+    free(metrics);
+    snprintf(line, sizeof line, "$L train $C train.out=passed train.on_nonfinite=skip %s", wild);
+    expect(line, 0, "was skipped: it is not finite");
+    metrics = metrics_read("passed");
+    assert_int_equal(metrics->steps, 40);
+    free(metrics);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_run_and_its_files),
+        cmocka_unit_test(test_the_configuration_repeats_the_run),
+        cmocka_unit_test(test_evaluation_and_generation),
+        cmocka_unit_test(test_signals_save_and_the_run_goes_on),
+        cmocka_unit_test(test_mpi_processes),
+        cmocka_unit_test(test_refusals_leave_nothing),
+        cmocka_unit_test(test_an_older_run_is_not_overwritten),
+        cmocka_unit_test(test_damaged_checkpoints),
+        cmocka_unit_test(test_the_fall_back_is_a_warning),
+        cmocka_unit_test(test_a_place_that_cannot_be_written),
+        cmocka_unit_test(test_a_full_disk),
+        cmocka_unit_test(test_a_loss_that_is_not_finite),
+    };
+    return cmocka_run_group_tests_name("run", tests, corpus_setup, scratch_teardown);
+}

@@ -1,0 +1,335 @@
+/* The head: its loss and gradients against double precision, and the order of the leaves' sum of
+ * its weight gradient for every way in which logits are grouped. */
+#include "nn/model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VOCAB = 21, PADDED = 24, CHANNELS = 16, TOKENS = 5, LEAVES_MAX = 12 };
+
+struct fixture {
+    struct ls_model_config config;
+    struct ls_numerics numerics;
+    struct ls_ops ops;
+    struct ls_params params;
+    struct ls_arena arena;
+    struct ls_weights weights;
+    float *gradient;
+    struct ls_model *model;
+    int32_t targets[LEAVES_MAX * TOKENS];
+};
+
+static void fixture_take(struct fixture *f, int64_t sequences, int64_t logits_bytes,
+                         struct ls_arena *arena)
+{
+    struct ls_error error = {0};
+    size_t elements = (size_t)f->params.elements;
+    f->weights.master = ls_arena_take(arena, elements * sizeof(float));
+    f->weights.compute =
+        f->numerics.act == LS_BF16 ? ls_arena_take(arena, elements * sizeof(ls_bf16)) : NULL;
+    f->gradient = ls_arena_take(arena, (size_t)f->params.gradient_elements * sizeof(float));
+    struct ls_model_options options = {.config = &f->config,
+                                       .numerics = &f->numerics,
+                                       .params = &f->params,
+                                       .weights = f->weights,
+                                       .sequences = sequences,
+                                       .tokens = TOKENS,
+                                       .training = true,
+                                       .accumulating = true,
+                                       .logits_bytes = logits_bytes};
+    if (ls_model_new(&options, arena, &f->model, &error))
+        fail_msg("%s", error.text);
+}
+
+static void fixture_open(struct fixture *f, enum ls_arch arch, enum ls_dtype act, int64_t sequences,
+                         int64_t logits_bytes)
+{
+    struct ls_error error = {0};
+    memset(f, 0, sizeof *f);
+    f->config = (struct ls_model_config){.arch = arch,
+                                         .vocab = VOCAB,
+                                         .vocab_padded = PADDED,
+                                         .layers = 1,
+                                         .channels = CHANNELS,
+                                         .heads = 2,
+                                         .kv_heads = 2,
+                                         .head_dim = 8,
+                                         .ffn = 16,
+                                         .context = TOKENS,
+                                         .bias = arch == LS_GPT2,
+                                         .act = arch == LS_GPT2 ? LS_ACT_GELU_TANH : LS_ACT_SWIGLU,
+                                         .norm_epsilon = 1e-5f,
+                                         .rope_theta = 10000,
+                                         .init_std = 0.3f,
+                                         .seed = 3};
+    f->numerics =
+        (struct ls_numerics){.act = act, .tp_tiles = 2, .seq_tiles = 1, .leaf_sequences = 1};
+    assert_int_equal(ls_ops_init(&f->ops, 2, ls_isa_best(), &error), LS_OK);
+    assert_int_equal(ls_params_init(&f->params, &f->config, &f->numerics, &error), LS_OK);
+    struct ls_arena measure;
+    ls_arena_measure(&measure);
+    fixture_take(f, sequences, logits_bytes, &measure);
+    ls_model_free(f->model);
+    assert_int_equal(ls_arena_init(&f->arena, measure.peak, &error), LS_OK);
+    fixture_take(f, sequences, logits_bytes, &f->arena);
+    ls_params_fill(&f->params, &f->config, &f->ops, f->weights.master);
+    if (f->weights.compute)
+        ls_cast_f32_to_bf16(&f->ops, f->params.elements, f->weights.master, f->weights.compute);
+    for (int i = 0; i < LEAVES_MAX * TOKENS; i++)
+        f->targets[i] = i % 7 == 3 ? -1 : (i * 5) % VOCAB; /* some tokens have no loss */
+}
+
+static void fixture_close(struct fixture *f)
+{
+    ls_model_free(f->model);
+    ls_arena_release(&f->arena);
+    ls_params_release(&f->params);
+    ls_ops_release(&f->ops);
+}
+
+/* What the last block would hand over, from row first on: the same values for the same rows. */
+static void input_fill(struct fixture *f, int64_t first_row, int64_t rows)
+{
+    float values[LEAVES_MAX * TOKENS * CHANNELS];
+    ls_normal_fill(ls_philox_key_of(2, "x"), first_row * CHANNELS, rows * CHANNELS, 0, 1, values);
+    void *out = f->model->saved[0].out;
+    if (f->numerics.act == LS_BF16)
+        ls_cast_f32_to_bf16(&f->ops, rows * CHANNELS, values, out);
+    else
+        memcpy(out, values, (size_t)(rows * CHANNELS) * sizeof *values);
+}
+
+static const float scale = 1.0f / 64;
+
+/* Forward and both backward halves of the head over leaves [first, first + leaves). */
+static void head_run(struct fixture *f, int64_t first, int64_t leaves, bool accumulate)
+{
+    struct ls_error error = {0};
+    struct ls_micro_batch batch = {.sequences = leaves,
+                                   .tokens = TOKENS,
+                                   .targets = f->targets + first * TOKENS,
+                                   .first_sequence = first,
+                                   .training = true,
+                                   .gradient_scale = scale};
+    struct ls_gradient gradient = {.flat = f->gradient, .accumulate = accumulate};
+    input_fill(f, first * TOKENS, leaves * TOKENS);
+    assert_int_equal(ls_layer_forward(f->model, &f->ops, 2, &batch, &gradient, &error), LS_OK);
+    assert_int_equal(ls_layer_backward_input(f->model, &f->ops, 2, &batch, &error), LS_OK);
+    assert_int_equal(ls_layer_backward_weight(f->model, &f->ops, 2, &batch, &gradient, &error),
+                     LS_OK);
+}
+
+/* ---- against double -------------------------------------------------------------------------- */
+
+struct reference {
+    bool layernorm;
+    int64_t rows;
+    const int32_t *targets;
+    double epsilon, x[LEAVES_MAX * TOKENS * CHANNELS], weight[PADDED * CHANNELS],
+        norm_weight[CHANNELS], norm_bias[CHANNELS];
+};
+
+static double row_loss(const struct reference *r, int64_t row)
+{
+    const double *x = r->x + row * CHANNELS;
+    double mean = 0, square = 0, a[CHANNELS], z[VOCAB], sum = 0;
+    for (int i = 0; i < CHANNELS; i++)
+        mean += r->layernorm ? x[i] / CHANNELS : 0;
+    for (int i = 0; i < CHANNELS; i++)
+        square += (x[i] - mean) * (x[i] - mean) / CHANNELS;
+    for (int i = 0; i < CHANNELS; i++)
+        a[i] = (x[i] - mean) / sqrt(square + r->epsilon) * r->norm_weight[i] + r->norm_bias[i];
+    for (int v = 0; v < VOCAB; v++) {
+        z[v] = 0;
+        for (int i = 0; i < CHANNELS; i++)
+            z[v] += a[i] * r->weight[v * CHANNELS + i];
+        sum += exp(z[v]);
+    }
+    return r->targets[row] < 0 ? 0 : log(sum) - z[r->targets[row]];
+}
+
+static double total_loss(const struct reference *r)
+{
+    double sum = 0;
+    for (int64_t row = 0; row < r->rows; row++)
+        sum += row_loss(r, row);
+    return sum;
+}
+
+/* Central differences of the scaled loss with respect to values[count], against ours: the ratio of
+ * norms and the cosine. */
+static void check_gradient(const struct reference *r, const char *what, double *values,
+                           int64_t count, const float *ours)
+{
+    double gg = 0, ww = 0, gw = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double kept = values[i], step = 1e-5;
+        values[i] = kept + step;
+        double above = total_loss(r);
+        values[i] = kept - step;
+        double want = (above - total_loss(r)) / (2 * step) * (double)scale, got = ours[i];
+        values[i] = kept;
+        gg += got * got;
+        ww += want * want;
+        gw += got * want;
+    }
+    double ratio = sqrt(gg / ww), cosine = gw / sqrt(gg * ww);
+    if (!(fabs(ratio - 1) < 2e-6 && 1 - cosine < 1e-11))
+        fail_msg("%s: norm ratio %.9g, 1 - cosine %.3g", what, ratio, 1 - cosine);
+}
+
+static void check_against_double(enum ls_arch arch, int64_t leaves)
+{
+    struct fixture f;
+    fixture_open(&f, arch, LS_F32, leaves, 0);
+    head_run(&f, 0, leaves, false);
+    struct reference r = {.layernorm = arch == LS_GPT2,
+                          .rows = leaves * TOKENS,
+                          .targets = f.targets,
+                          .epsilon = (double)f.config.norm_epsilon};
+    const struct head_saved *head = &f.model->head;
+    const float *master = f.weights.master, *flat = f.gradient + f.params.tied_elements;
+    for (int64_t i = 0; i < r.rows * CHANNELS; i++)
+        r.x[i] = ((const float *)f.model->saved[0].out)[i];
+    for (int i = 0; i < PADDED * CHANNELS; i++)
+        r.weight[i] = master[head->weight + i];
+    for (int i = 0; i < CHANNELS; i++) {
+        r.norm_weight[i] = master[head->norm_weight + i];
+        r.norm_bias[i] = head->norm_bias >= 0 ? master[head->norm_bias + i] : 0;
+    }
+    for (int64_t leaf = 0; leaf < leaves; leaf++) {
+        double want = 0, got = ls_model_leaf_losses(f.model)[leaf];
+        for (int64_t t = 0; t < TOKENS; t++)
+            want += row_loss(&r, leaf * TOKENS + t);
+        if (!(fabs(got - want) < 2e-6 * want))
+            fail_msg("leaf %ld: loss %.9g, expected %.9g", (long)leaf, got, want);
+    }
+    check_gradient(&r, "input", r.x, r.rows * CHANNELS, ls_model_input_gradient(f.model, 2));
+    check_gradient(&r, "weight", r.weight, VOCAB * CHANNELS, flat + head->weight);
+    check_gradient(&r, "norm weight", r.norm_weight, CHANNELS, flat + head->norm_weight);
+    if (head->norm_bias >= 0)
+        check_gradient(&r, "norm bias", r.norm_bias, CHANNELS, flat + head->norm_bias);
+    for (int i = VOCAB * CHANNELS; i < PADDED * CHANNELS; i++)
+        if (flat[head->weight + i] != 0)
+            fail_msg("a padding row has gradient %g", (double)flat[head->weight + i]);
+    fixture_close(&f);
+}
+
+static void test_against_double(void **state)
+{
+    (void)state;
+    check_against_double(LS_GPT2, 3);
+    check_against_double(LS_LLAMA, 4);
+}
+
+/* ---- the order of the leaves' sum ------------------------------------------------------------ */
+
+enum { WEIGHTS = PADDED * CHANNELS };
+
+/* The tree over leaves [first, first + count), node by node. */
+static void tree_by_hand(float leaf[][WEIGHTS], int64_t first, int64_t count, float *sum)
+{
+    if (count == 1) {
+        memcpy(sum, leaf[first], sizeof leaf[first]);
+        return;
+    }
+    float right[WEIGHTS];
+    int64_t split = ls_tree_split(count);
+    tree_by_hand(leaf, first, split, sum);
+    tree_by_hand(leaf, first + split, count - split, right);
+    for (int i = 0; i < WEIGHTS; i++)
+        sum[i] += right[i];
+}
+
+/* group: leaves whose logits fit at once. */
+static void check_order(enum ls_dtype act, int64_t leaves, int64_t group, int threads,
+                        const float *expected, const float *losses)
+{
+    struct fixture f;
+    float got[WEIGHTS], before[WEIGHTS];
+    int64_t leaf_bytes = TOKENS * PADDED * (int64_t)ls_dtype_bytes(act);
+    fixture_open(&f, LS_GPT2, act, leaves, group * leaf_bytes);
+    f.ops.threads = threads;
+    int64_t most = 1;
+    while (most * 2 <= ls_min(group, leaves))
+        most *= 2;
+    assert_int_equal(f.model->head.group_leaves, most);
+    float *weight = f.gradient + f.params.tied_elements + f.model->head.weight;
+    head_run(&f, 0, leaves, false);
+    memcpy(got, weight, sizeof got);
+    if (memcmp(got, expected, sizeof got))
+        fail_msg("%s, %ld leaves in groups of %ld, %d threads: not the tree over leaves",
+                 ls_dtype_name(act), (long)leaves, (long)most, threads);
+    if (memcmp(ls_model_leaf_losses(f.model), losses, (size_t)leaves * sizeof *losses))
+        fail_msg("%ld leaves in groups of %ld: other losses than leaf by leaf", (long)leaves,
+                 (long)most);
+    /* Added to an earlier micro-batch's sum only when it is whole. */
+    ls_normal_fill(ls_philox_key_of(4, "before"), 0, WEIGHTS, 0, 1, before);
+    memcpy(weight, before, sizeof before);
+    head_run(&f, 0, leaves, true);
+    for (int i = 0; i < WEIGHTS; i++)
+        if (weight[i] != before[i] + expected[i])
+            fail_msg("%s, %ld leaves in groups of %ld: element %d accumulates to %a, expected %a",
+                     ls_dtype_name(act), (long)leaves, (long)most, i, (double)weight[i],
+                     (double)(before[i] + expected[i]));
+    fixture_close(&f);
+}
+
+static void test_weight_gradient_is_the_tree_over_leaves(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {1, 2, 3, 4, 6, 8, 12}, groups[] = {1, 2, 3, 4, 8, 16};
+    for (int a = 0; a < 2; a++) {
+        enum ls_dtype act = a ? LS_BF16 : LS_F32;
+        static float leaf[LEAVES_MAX][WEIGHTS];
+        float losses[LEAVES_MAX], sum[WEIGHTS];
+        struct fixture f;
+        fixture_open(&f, LS_GPT2, act, 1, 0);
+        for (int64_t i = 0; i < LEAVES_MAX; i++) {
+            head_run(&f, i, 1, false);
+            memcpy(leaf[i], f.gradient + f.params.tied_elements + f.model->head.weight,
+                   sizeof leaf[i]);
+            losses[i] = ls_model_leaf_losses(f.model)[0];
+        }
+        fixture_close(&f);
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+            tree_by_hand(leaf, 0, counts[c], sum);
+            for (size_t g = 0; g < sizeof groups / sizeof groups[0]; g++)
+                check_order(act, counts[c], groups[g], 1 + (int)(c + g) % 2, sum, losses);
+        }
+    }
+}
+
+/* The broken twin: leaves added one after the other must not pass for the tree. */
+static void test_another_order_is_seen(void **state)
+{
+    (void)state;
+    static float leaf[LEAVES_MAX][WEIGHTS];
+    float sum[WEIGHTS], chain[WEIGHTS];
+    for (int64_t i = 0; i < LEAVES_MAX; i++)
+        ls_normal_fill(ls_philox_key_of(6, "leaf"), i * WEIGHTS, WEIGHTS, 0, 1, leaf[i]);
+    tree_by_hand(leaf, 0, LEAVES_MAX, sum);
+    memcpy(chain, leaf[0], sizeof chain);
+    for (int64_t i = 1; i < LEAVES_MAX; i++)
+        for (int j = 0; j < WEIGHTS; j++)
+            chain[j] += leaf[i][j];
+    assert_memory_not_equal(sum, chain, sizeof sum);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_double),
+        cmocka_unit_test(test_weight_gradient_is_the_tree_over_leaves),
+        cmocka_unit_test(test_another_order_is_seen),
+    };
+    return cmocka_run_group_tests_name("head", tests, NULL, NULL);
+}

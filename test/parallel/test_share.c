@@ -1,0 +1,181 @@
+/* Who computes which leaves, and in which order micro-batches are added: all pure arithmetic, over
+ * every small case. */
+#include <lockstep/parallel.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAVES_MAX = 24, MICRO_BATCHES_MAX = 40 };
+
+/* Every replica's share is a whole subtree. */
+static bool replicas_admitted(int64_t leaves, int64_t dp)
+{
+    if (leaves % dp)
+        return false;
+    for (int64_t r = 0; r < dp; r++)
+        if (!ls_tree_is_subtree(leaves, r * (leaves / dp), leaves / dp))
+            return false;
+    return true;
+}
+
+/* Every micro-batch of every share is one. */
+static bool micro_batches_admitted(int64_t leaves, int64_t dp, int64_t micro)
+{
+    int64_t count = leaves / dp;
+    for (int64_t r = 0; r < dp; r++)
+        for (int64_t at = 0; at < count; at += micro)
+            if (!ls_tree_is_subtree(leaves, r * count + at, ls_min(micro, count - at)))
+                return false;
+    return true;
+}
+
+/* The micro-batches of a share follow each other and cover it. */
+static void check_walk(const struct ls_dp_share *share)
+{
+    int64_t next = share->first;
+    for (int64_t m = 0; m < share->micro_batches; m++) {
+        int64_t first, count;
+        ls_dp_micro_batch(share, m, &first, &count);
+        assert_int_equal(first, next);
+        assert_true(count >= 1 && count <= share->micro_leaves);
+        next += count;
+    }
+    assert_int_equal(next, share->first + share->count);
+}
+
+/* The text names one key = value that works, and none that works is nearer to what was asked. */
+static void check_nearest_dp(const char *text, int64_t leaves, int64_t dp)
+{
+    const char *named = strstr(text, "nearest that works is parallel.dp = ");
+    if (!named)
+        fail_msg("%ld leaves, dp %ld: no layout is named in: %s", (long)leaves, (long)dp, text);
+    long nearest = strtol(strrchr(text, '=') + 1, NULL, 10);
+    if (!replicas_admitted(leaves, nearest))
+        fail_msg("%ld leaves, dp %ld: dp %ld does not work: %s", (long)leaves, (long)dp, nearest,
+                 text);
+    for (int64_t other = 1; other <= leaves; other++)
+        if (replicas_admitted(leaves, other) && labs(other - dp) < labs(nearest - dp))
+            fail_msg("%ld leaves, dp %ld: dp %ld is nearer than %ld", (long)leaves, (long)dp,
+                     (long)other, nearest);
+}
+
+static void test_shares_are_subtrees(void **state)
+{
+    (void)state;
+    int admitted = 0, refused = 0;
+    for (int64_t leaves = 1; leaves <= LEAVES_MAX; leaves++)
+        for (int64_t dp = 1; dp <= LEAVES_MAX; dp++)
+            for (int64_t micro = 1; micro <= LEAVES_MAX; micro++) {
+                struct ls_dp_share share;
+                struct ls_error error = {0};
+                bool replicas = replicas_admitted(leaves, dp);
+                bool expected = replicas && micro_batches_admitted(leaves, dp, micro);
+                for (int64_t rank = 0; rank < dp; rank++) {
+                    int status = ls_dp_share_init(&share, leaves, dp, rank, micro, &error);
+                    if ((status == LS_OK) != expected)
+                        fail_msg("%ld leaves, dp %ld, micro %ld: status %d, %s", (long)leaves,
+                                 (long)dp, (long)micro, status,
+                                 expected ? "but all parts are subtrees" : "expected a refusal");
+                    if (status == LS_OK) {
+                        assert_int_equal(share.first, rank * (leaves / dp));
+                        check_walk(&share);
+                    } else {
+                        assert_int_equal(status, LS_ELAYOUT);
+                    }
+                }
+                admitted += expected;
+                refused += !expected;
+                if (!replicas)
+                    check_nearest_dp(error.text, leaves, dp);
+                else if (!expected && !strstr(error.text, "the nearest is "))
+                    fail_msg("no micro-batch is named in: %s", error.text);
+            }
+    assert_true(admitted > 100 && refused > 100);
+}
+
+/* ---- the sum over micro-batches -------------------------------------------------------------- */
+
+enum { TEXT_BYTES = 1024 };
+
+/* The tree over micro-batches [first, first + count) as text: "((0+1)+2)". */
+static void tree_text(int64_t first, int64_t count, char *text)
+{
+    if (count == 1) {
+        snprintf(text, TEXT_BYTES, "%ld", (long)first);
+        return;
+    }
+    char left[TEXT_BYTES], right[TEXT_BYTES];
+    int64_t split = ls_tree_split(count);
+    tree_text(first, split, left);
+    tree_text(first + split, count - split, right);
+    assert_true(snprintf(text, TEXT_BYTES, "(%s+%s)", left, right) < TEXT_BYTES);
+}
+
+static void text_add(char *into, const char *from)
+{
+    char sum[TEXT_BYTES];
+    assert_true(snprintf(sum, sizeof sum, "(%s+%s)", into, from) < TEXT_BYTES);
+    memcpy(into, sum, sizeof sum);
+}
+
+/* Walks like a trainer does, on texts instead of gradients; returns how many buffers were used. */
+static int walk(int64_t micro_batches, char buffer[8][TEXT_BYTES])
+{
+    int used = 0;
+    for (int b = 0; b < 8; b++)
+        buffer[b][0] = '\0';
+    for (int64_t m = 0; m < micro_batches; m++) {
+        struct ls_accumulation step = ls_accumulation_of(m, micro_batches);
+        assert_in_range(step.target, 0, 7);
+        used = step.target + 1 > used ? step.target + 1 : used;
+        char one[24];
+        snprintf(one, sizeof one, "%ld", (long)m);
+        char *target = buffer[step.target];
+        if (step.accumulate != (target[0] != '\0'))
+            fail_msg("micro-batch %ld of %ld: buffer %d holds \"%s\"", (long)m, (long)micro_batches,
+                     step.target, target);
+        if (step.accumulate)
+            text_add(target, one);
+        else
+            strcpy(target, one);
+        for (int i = step.target; i > step.target - step.merges; i--) {
+            text_add(buffer[i - 1], buffer[i]);
+            buffer[i][0] = '\0';
+        }
+    }
+    return used;
+}
+
+static void test_accumulation_is_the_tree(void **state)
+{
+    (void)state;
+    for (int64_t n = 1; n <= MICRO_BATCHES_MAX; n++) {
+        char buffer[8][TEXT_BYTES], expected[TEXT_BYTES];
+        int used = walk(n, buffer), log2 = 0;
+        tree_text(0, n, expected);
+        if (strcmp(buffer[0], expected))
+            fail_msg("%ld micro-batches: %s, expected %s", (long)n, buffer[0], expected);
+        for (int b = 1; b < 8; b++)
+            assert_string_equal(buffer[b], "");
+        while ((2 << log2) <= n)
+            log2++;
+        assert_int_equal(used, ls_accumulation_buffers(n));
+        assert_true(used <= log2 + 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shares_are_subtrees),
+        cmocka_unit_test(test_accumulation_is_the_tree),
+    };
+    return cmocka_run_group_tests_name("share", tests, NULL, NULL);
+}

@@ -1,0 +1,548 @@
+/* The trainer: nothing is allocated after the first step, the plan is what is taken, batches ramp
+ * up, steps that are not finite are skipped or stop the run, and the same bits come out of every
+ * layout, evaluation and resumption included. */
+#include "../support/scratch.h"
+#include "train/trainer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { TOKENS = 6000, STEPS_MAX = 8 };
+
+/* ---- allocations of our objects -------------------------------------------------------------- */
+
+/* The linker sends every call of these from our objects here (see the Makefile); calls inside other
+ * libraries (OpenMP's run time, oneDNN) are not ours and do not count. */
+static atomic_bool counting;
+static atomic_int allocations;
+
+static void count(void)
+{
+    if (atomic_load(&counting))
+        atomic_fetch_add(&allocations, 1);
+}
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *old, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+int __real_posix_memalign(void **out, size_t alignment, size_t bytes);
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t number, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
+
+void *__wrap_malloc(size_t bytes)
+{
+    count();
+    return __real_malloc(bytes);
+}
+void *__wrap_calloc(size_t number, size_t bytes)
+{
+    count();
+    return __real_calloc(number, bytes);
+}
+void *__wrap_realloc(void *old, size_t bytes)
+{
+    count();
+    return __real_realloc(old, bytes);
+}
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+    count();
+    return __real_aligned_alloc(alignment, bytes);
+}
+int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes)
+{
+    count();
+    return __real_posix_memalign(out, alignment, bytes);
+}
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset)
+{
+    count();
+    return __real_mmap(at, bytes, protection, flags, file, offset);
+}
+
+/* ---- a small run ----------------------------------------------------------------------------- */
+
+static const char *const common_keys[] = {
+    "model.vocab=50",        "model.vocab_multiple=16", "model.layers=2",
+    "model.channels=32",     "model.heads=4",           "model.context=16",
+    "data.sequence=16",      "batch.global=8",          "optim.lr=3e-3",
+    "optim.clip=0.5",        "train.steps=8",           "numerics.precision=fp32",
+    "log.tensorboard=false", "parallel.threads=1"};
+
+static int data_setup(void **state)
+{
+    if (scratch_setup(state))
+        return -1;
+    uint16_t tokens[TOKENS];
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        uint32_t bits[4];
+        ls_philox(ls_philox_key_of(5, "tokens"), (uint32_t[4]){i, 0, 0, 0}, bits);
+        tokens[i] = (uint16_t)((bits[0] % 50) * (bits[1] % 50) / 50);
+    }
+    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
+    return 0;
+}
+
+/* The common recipe with further "key=value" words, ended by NULL. Returns the status. */
+static int config_try(struct ls_config *config, const char *directory, struct ls_error *error,
+                      const char *const *keys)
+{
+    char train[600], valid[600], out[600];
+    snprintf(train, sizeof train, "data.train=u16:%s/tokens.bin", directory);
+    snprintf(valid, sizeof valid, "data.valid=u16:%s/tokens.bin", directory);
+    snprintf(out, sizeof out, "train.out=%s/run", directory);
+    ls_config_defaults(config);
+    int status = ls_config_set(config, train, error);
+    if (!status)
+        status = ls_config_set(config, valid, error);
+    if (!status)
+        status = ls_config_set(config, out, error);
+    for (size_t i = 0; i < sizeof common_keys / sizeof common_keys[0] && !status; i++)
+        status = ls_config_set(config, common_keys[i], error);
+    for (; *keys && !status; keys++)
+        status = ls_config_set(config, *keys, error);
+    return status ? status : ls_train_resolve(config, error);
+}
+
+#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static struct ls_config config_make(const char *directory, const char *const *keys)
+{
+    struct ls_config config;
+    struct ls_error error = {0};
+    if (config_try(&config, directory, &error, keys))
+        fail_msg("%s", error.text);
+    return config;
+}
+
+struct run {
+    struct ls_config config;
+    int steps;     /* to run to */
+    bool resume;   /* first */
+    bool save;     /* last */
+    bool evaluate; /* after the last step */
+    /* results, of rank 0 */
+    uint32_t bits[STEPS_MAX];
+    float loss[STEPS_MAX];
+    int64_t samples[STEPS_MAX];
+    char hash[33];
+    struct ls_eval_report evaluation;
+};
+
+static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct run *run = user;
+    struct ls_trainer *t = NULL;
+    bool first = ls_comm_rank(world) == 0, resumed = false;
+    int status = ls_trainer_new(&run->config, world, NULL, &t, error);
+    if (!status && run->resume)
+        status = ls_trainer_resume(t, &resumed, error);
+    if (!status && run->resume && !resumed)
+        status = ls_error_set(error, LS_ECKPT, "nothing to go on from");
+    while (!status && ls_trainer_steps(t) < run->steps) {
+        struct ls_step_report report;
+        status = ls_trainer_step(t, &report, error);
+        if (!status && first) {
+            run->bits[report.step - 1] = report.loss_bits;
+            run->loss[report.step - 1] = report.loss;
+            run->samples[report.step - 1] = report.samples;
+        }
+    }
+    struct ls_digest digest = {0, 0};
+    struct ls_eval_report evaluation = {0};
+    if (!status && run->save)
+        status = ls_trainer_save(t, error);
+    if (!status)
+        status = ls_trainer_hash(t, &digest, error);
+    if (!status && run->evaluate)
+        status = ls_trainer_evaluate(t, &evaluation, error);
+    if (!status && first) {
+        ls_digest_hex(&digest, run->hash);
+        run->evaluation = evaluation;
+    }
+    ls_trainer_free(t);
+    return status;
+}
+
+static void run(struct run *run)
+{
+    struct ls_error error = {0};
+    if (ls_world_run((int)run->config.parallel.dp, run_body, run, &error))
+        fail_msg("%s", error.text);
+}
+
+static void expect_same(const struct run *a, const struct run *b, int first, int last,
+                        const char *what)
+{
+    for (int i = first; i < last; i++)
+        if (a->bits[i] != b->bits[i])
+            fail_msg("%s: step %d has loss %08x, expected %08x", what, i + 1, b->bits[i],
+                     a->bits[i]);
+    if (strcmp(a->hash, b->hash))
+        fail_msg("%s: hash %s, expected %s", what, b->hash, a->hash);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int counting_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct ls_config *config = user;
+    struct ls_trainer *t = NULL;
+    struct ls_step_report report;
+    int status = ls_trainer_new(config, world, NULL, &t, error);
+    if (!status)
+        status = ls_trainer_step(t, &report, error);
+    if (!status)
+        status = ls_barrier(world, error);
+    if (!status && ls_comm_rank(world) == 0)
+        atomic_store(&counting, true);
+    if (!status)
+        status = ls_barrier(world, error);
+    while (!status && ls_trainer_steps(t) < 4)
+        status = ls_trainer_step(t, &report, error);
+    if (!status)
+        status = ls_barrier(world, error);
+    atomic_store(&counting, false);
+    ls_trainer_free(t);
+    return status;
+}
+
+static void test_nothing_is_allocated_after_the_first_step(void **state)
+{
+    static const char *const recipes[][4] = {
+        {"model.dropout=0.1", "batch.micro=2", "log.trace=true", NULL},
+        {"numerics.precision=bf16", "optim.name=lion", NULL},
+        {"model.arch=llama", "model.ffn=64", "batch.micro=1", NULL}};
+    for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++)
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            struct ls_error error = {0};
+            struct ls_config config = config_make(*state, recipes[i]);
+            config.parallel.dp = ranks;
+            atomic_store(&allocations, 0);
+            if (ls_world_run(ranks, counting_body, &config, &error))
+                fail_msg("%s", error.text);
+            if (atomic_load(&allocations))
+                fail_msg("recipe %zu, %d ranks: %d allocations in steps 2 to 4", i, ranks,
+                         atomic_load(&allocations));
+        }
+    /* The counter does count, in the library's own objects. */
+    struct ls_comm *self;
+    struct ls_error error = {0};
+    atomic_store(&counting, true);
+    assert_int_equal(ls_comm_self_new(&self, &error), LS_OK);
+    atomic_store(&counting, false);
+    ls_comm_free(self);
+    assert_true(atomic_load(&allocations) > 0);
+}
+
+/* In a whole run too, whose records are written every step: counted from the end of step 1 to the
+ * end of step 4, when neither checkpoint nor evaluation is due. */
+static void on_stepped(void *user, const struct ls_step_report *report)
+{
+    (void)user;
+    atomic_store(&counting, report->step >= 1 && report->step < 4);
+}
+
+static int whole_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct ls_run_hooks hooks = {.stepped = on_stepped};
+    return ls_run(user, world, NULL, &hooks, error);
+}
+
+static void test_nothing_is_allocated_by_a_run(void **state)
+{
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        struct ls_error error = {0};
+        char out[32];
+        snprintf(out, sizeof out, "/run-%d", ranks);
+        struct ls_config config =
+            config_make(*state, KEYS("log.tensorboard=true", "data.valid=", "train.steps=6"));
+        config.parallel.dp = ranks;
+        strcat(config.train.out, out);
+        atomic_store(&allocations, 0);
+        if (ls_world_run(ranks, whole_body, &config, &error))
+            fail_msg("%s", error.text);
+        if (atomic_load(&allocations))
+            fail_msg("%d ranks: %d allocations in steps 2 to 4", ranks, atomic_load(&allocations));
+    }
+}
+
+static void test_the_plan_is_what_is_taken(void **state)
+{
+    static const char *const recipes[][5] = {
+        {"batch.micro=2", "model.dropout=0.1", NULL},
+        {"numerics.precision=bf16", "batch.global=12", "batch.micro=4", NULL},
+        {"model.arch=llama", "model.ffn=64", "optim.name=sgd", "batch.micro=8", NULL},
+        {"numerics.mode=fast", "batch.micro=3", NULL}};
+    for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
+        struct ls_error error = {0};
+        struct ls_config config = config_make(*state, recipes[i]);
+        struct ls_memory_plan plan;
+        struct ls_comm *self;
+        struct ls_trainer *t;
+        struct ls_step_report report;
+        assert_int_equal(ls_plan(&config, &plan, &error), LS_OK);
+        assert_int_equal(ls_comm_self_new(&self, &error), LS_OK);
+        if (ls_trainer_new(&config, self, NULL, &t, &error) || ls_trainer_step(t, &report, &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(t->memory.arena.peak, plan.total);
+        assert_int_equal(t->memory.arena.size, plan.total);
+        assert_int_equal(plan.total,
+                         plan.parameters + plan.gradients + plan.optimizer + plan.activations);
+        ls_trainer_free(t);
+        ls_comm_free(self);
+    }
+}
+
+/* ---- the batch ------------------------------------------------------------------------------- */
+
+/* Megatron-LM, RampupBatchsizeNumMicroBatchesCalculator: start + floor(samples / (span /
+ * increments)) * increment until span samples were seen. */
+static void test_ramp_up_is_megatrons(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][4] = {/* start, increment, full, span */
+                                        {4, 4, 16, 60},  {4, 4, 16, 50},       {2, 3, 32, 1000},
+                                        {16, 8, 24, 1},  {32, 32, 1024, 7777}, {1, 1, 9, 8},
+                                        {8, 8, 256, 100}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        int64_t start = shapes[i][0], increment = shapes[i][1], full = shapes[i][2];
+        double span = (double)shapes[i][3];
+        struct ls_config config = {.batch = {.global = full,
+                                             .rampup_start = start,
+                                             .rampup_increment = increment,
+                                             .rampup_samples = shapes[i][3]}};
+        double each = span / (double)((full - start) / increment);
+        for (int64_t samples = 0; samples < 9000; samples++) {
+            /* The double quotient may miss a whole number by its rounding: nudged upwards. */
+            int64_t want = (double)samples > span
+                               ? full
+                               : start + (int64_t)floor((double)samples / each + 1e-9) * increment;
+            int64_t got = ls_batch_at(&config, samples);
+            if (got != want)
+                fail_msg("ramp %ld:%ld:%ld over %g: %ld at %ld samples, expected %ld", (long)start,
+                         (long)increment, (long)full, span, (long)got, (long)samples, (long)want);
+        }
+    }
+}
+
+static void test_ramp_up_has_the_same_bits_on_two_ranks(void **state)
+{
+    static const char *const keys[] = {"batch.rampup_start=4", "batch.rampup_increment=4",
+                                       "batch.rampup_samples=10", "batch.micro=2", NULL};
+    struct run one = {.config = config_make(*state, keys), .steps = 6}, two = one;
+    two.config.parallel.dp = 2;
+    run(&one);
+    run(&two);
+    static const int64_t expected[] = {4, 8, 12, 20, 28, 36};
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(one.samples[i], expected[i]);
+    expect_same(&one, &two, 0, 6, "dp 2");
+    /* 4, 8 and 12 leaves: the last cannot be shared by two, and is refused before the first. */
+    struct ls_memory_plan plan;
+    struct ls_error error = {0};
+    struct ls_config config = config_make(*state, KEYS("batch.global=12", "batch.rampup_start=4",
+                                                       "batch.rampup_increment=4",
+                                                       "batch.rampup_samples=10", "parallel.dp=2"));
+    assert_int_equal(ls_plan(&config, &plan, &error), LS_ELAYOUT);
+}
+
+/* ---- steps that are not finite --------------------------------------------------------------- */
+
+struct spoiled {
+    struct ls_config config;
+    bool saved; /* a checkpoint before the spoiled step */
+};
+
+/* The second step meets an infinity in one rank's parameters only. */
+static int spoiled_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct spoiled *spoiled = user;
+    struct ls_trainer *t = NULL;
+    struct ls_step_report report;
+    int status = ls_trainer_new(&spoiled->config, world, NULL, &t, error);
+    if (!status)
+        status = ls_trainer_step(t, &report, error);
+    if (!status && spoiled->saved)
+        status = ls_trainer_save(t, error);
+    if (status) {
+        ls_trainer_free(t);
+        return status;
+    }
+    size_t count = (size_t)ls_trainer_params(t)->elements;
+    float *master = ls_trainer_master(t), kept = master[1000];
+    float *before = malloc(count * sizeof *before), *moment = malloc(count * sizeof *moment);
+    bool mine = ls_comm_rank(world) == ls_comm_size(world) - 1;
+    if (mine)
+        master[1000] = INFINITY;
+    memcpy(before, master, count * sizeof *before);
+    memcpy(moment, t->optimizer.state[0], count * sizeof *moment);
+    status = ls_trainer_step(t, &report, error);
+    if (memcmp(before, master, count * sizeof *before) ||
+        memcmp(moment, t->optimizer.state[0], count * sizeof *moment))
+        status = ls_error_set(error, LS_EINVAL, "a step that is not finite changed the state");
+    free(before);
+    free(moment);
+    if (!status && (!report.skipped || ls_trainer_steps(t) != 2))
+        status = ls_error_set(error, LS_EINVAL, "the step was not skipped");
+    master[1000] = kept;
+    if (!status)
+        status = ls_trainer_step(t, &report, error);
+    if (!status && (report.skipped || !isfinite(report.loss)))
+        status = ls_error_set(error, LS_EINVAL, "the step after a skipped one is not finite");
+    struct ls_digest digest;
+    if (!status)
+        status = ls_trainer_hash(t, &digest, error);
+    ls_trainer_free(t);
+    return status;
+}
+
+static void test_a_step_that_is_not_finite_is_skipped(void **state)
+{
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        struct spoiled spoiled = {.config = config_make(*state, KEYS("train.on_nonfinite=skip"))};
+        struct ls_error error = {0};
+        spoiled.config.parallel.dp = ranks;
+        if (ls_world_run(ranks, spoiled_body, &spoiled, &error))
+            fail_msg("%d ranks: %s", ranks, error.text);
+    }
+}
+
+static void test_a_step_that_is_not_finite_stops(void **state)
+{
+    for (int saved = 0; saved < 2; saved++) {
+        struct spoiled spoiled = {.config = config_make(*state, KEYS("parallel.dp=2")),
+                                  .saved = saved};
+        struct ls_error error = {0};
+        assert_int_equal(ls_world_run(2, spoiled_body, &spoiled, &error), LS_ENUMERIC);
+        const char *good = saved ? "/run/checkpoints/step-00000001" : "no checkpoint yet";
+        if (!strstr(error.text, "step 2: the loss is ") || !strstr(error.text, good))
+            fail_msg("the text lacks the step or \"%s\": %s", good, error.text);
+    }
+}
+
+/* ---- the same bits --------------------------------------------------------------------------- */
+
+static void check_layouts(const char *directory, const char *const *keys, const int (*layouts)[2],
+                          int count_layouts)
+{
+    struct run one = {.config = config_make(directory, keys), .steps = 3, .evaluate = true};
+    run(&one);
+    for (int i = 0; i < count_layouts; i++) {
+        struct run other = {.config = one.config, .steps = 3, .evaluate = true};
+        char what[64];
+        other.config.parallel.dp = layouts[i][0];
+        other.config.batch.micro = layouts[i][1];
+        snprintf(what, sizeof what, "dp %d, micro %d", layouts[i][0], layouts[i][1]);
+        run(&other);
+        expect_same(&one, &other, 0, 3, what);
+        if (memcmp(&one.evaluation, &other.evaluation, sizeof one.evaluation))
+            fail_msg("%s: evaluation %.17g over %ld tokens, expected %.17g over %ld", what,
+                     other.evaluation.loss, (long)other.evaluation.tokens, one.evaluation.loss,
+                     (long)one.evaluation.tokens);
+    }
+}
+
+/* Steps and evaluations; 13 sequences are no whole number of leaves, nor of shares. */
+static void test_layouts(void **state)
+{
+    static const int any[][2] = {{1, 2}, {2, 1}, {2, 4}, {4, 2}};
+    static const int pairs[][2] = {{1, 2}, {1, 4}, {2, 2}, {4, 2}};
+    static const int fours[][2] = {{1, 4}, {2, 4}};
+    check_layouts(*state, KEYS("eval.samples=13"), any, 4);
+    check_layouts(*state, KEYS("eval.samples=13", "numerics.leaf_sequences=2"), pairs, 4);
+    check_layouts(*state, KEYS("eval.samples=13", "numerics.leaf_sequences=4"), fours, 2);
+    check_layouts(*state, KEYS("eval.samples=5", "numerics.seq_tiles=4", "numerics.precision=bf16"),
+                  any, 4);
+}
+
+/* fast adds in another order: after three steps its losses may differ by the roundings of float32
+ * sums, carried through three updates of the parameters, and no more. */
+static void test_fast_agrees_with_ordered(void **state)
+{
+    struct run ordered = {.config = config_make(*state, KEYS("batch.micro=2")), .steps = 3};
+    struct run fast = {
+        .config = config_make(*state, KEYS("numerics.mode=fast", "batch.micro=3", "parallel.dp=2")),
+        .steps = 3};
+    run(&ordered);
+    run(&fast);
+    for (int i = 0; i < 3; i++)
+        if (!(fabsf(fast.loss[i] - ordered.loss[i]) <= 2e-5f * ordered.loss[i]))
+            fail_msg("step %d: loss %.9g, ordered %.9g", i + 1, (double)fast.loss[i],
+                     (double)ordered.loss[i]);
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+static void test_resume_under_another_layout(void **state)
+{
+    struct run whole = {.config = config_make(*state, KEYS("batch.micro=8")), .steps = 6};
+    run(&whole);
+    struct run begin = {.config = config_make(*state, KEYS("parallel.dp=4", "batch.micro=1")),
+                        .steps = 3,
+                        .save = true};
+    struct run end = {.config =
+                          config_make(*state, KEYS("parallel.dp=2", "batch.micro=2",
+                                                   "parallel.threads=2", "train.resume=auto")),
+                      .steps = 6,
+                      .resume = true};
+    run(&begin);
+    run(&end);
+    memcpy(end.bits, begin.bits, 3 * sizeof *end.bits);
+    expect_same(&whole, &end, 0, 6, "dp 4 then dp 2");
+}
+
+static void test_resume_refuses_another_recipe(void **state)
+{
+    struct run begin = {
+        .config = config_make(*state, KEYS("batch.micro=8")), .steps = 1, .save = true};
+    run(&begin);
+    struct run other = {.config = config_make(*state, KEYS("optim.lr=1e-3", "model.dropout=0.1",
+                                                           "train.resume=auto")),
+                        .steps = 2,
+                        .resume = true};
+    struct ls_error error = {0};
+    assert_int_equal(ls_world_run(1, run_body, &other, &error), LS_ECKPT);
+    static const char *const words[] = {"another recipe",
+                                        "optim.lr: ", "model.dropout: ", "step-00000001"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (!strstr(error.text, words[i]))
+            fail_msg("the text lacks %s: %s", words[i], error.text);
+    if (strstr(error.text, "batch.global"))
+        fail_msg("the text names a key that does not differ: %s", error.text);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, data_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_nothing_is_allocated_after_the_first_step),
+        TEST(test_nothing_is_allocated_by_a_run),
+        TEST(test_the_plan_is_what_is_taken),
+        TEST(test_ramp_up_is_megatrons),
+        TEST(test_ramp_up_has_the_same_bits_on_two_ranks),
+        TEST(test_a_step_that_is_not_finite_is_skipped),
+        TEST(test_a_step_that_is_not_finite_stops),
+        TEST(test_layouts),
+        TEST(test_fast_agrees_with_ordered),
+        TEST(test_resume_under_another_layout),
+        TEST(test_resume_refuses_another_recipe),
+    };
+    return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
+}
