@@ -169,9 +169,6 @@ void ls_layer_gradient_range(const struct ls_model *model, int layer, int64_t *b
 
 /* After the head's forward: loss summed over each leaf, [leaves]. */
 const float *ls_model_leaf_losses(const struct ls_model *model);
-/* What flows between layers: after the forward of layer (0 .. L) its output [M, C] act; for tests
- * and tools. */
-const void *ls_model_activation(const struct ls_model *model, int layer);
 /* The gradient of layer's input after its backward_input (layer 1 .. L+1), [M, C] act. */
 const void *ls_model_input_gradient(const struct ls_model *model, int layer);
 

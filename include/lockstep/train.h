@@ -48,8 +48,6 @@ int ls_plan(const struct ls_config *config, struct ls_memory_plan *plan, struct 
 /* Local. Sequences of the step that begins when `samples` were consumed: Megatron's
  * --rampup-batch-size start increment samples. */
 int64_t ls_batch_at(const struct ls_config *config, int64_t samples);
-/* Local. The optimizer's part of a configuration. */
-struct ls_optim_config ls_config_optim_of(const struct ls_config *config);
 /* Local. What a checkpoint remembers of the machine: instruction set, libraries, compiler. */
 void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes);
 

@@ -358,11 +358,6 @@ const float *ls_model_leaf_losses(const struct ls_model *model)
     return model->head.leaf_loss;
 }
 
-const void *ls_model_activation(const struct ls_model *model, int layer)
-{
-    return layer == 0 ? model->embedded : model->saved[layer - 1].out;
-}
-
 const void *ls_model_input_gradient(const struct ls_model *model, int layer)
 {
     return model->d_stream[layer & 1];

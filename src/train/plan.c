@@ -19,7 +19,7 @@ int64_t ls_batch_at(const struct ls_config *config, int64_t samples)
     return ls_min(start + done * increment, full);
 }
 
-struct ls_optim_config ls_config_optim_of(const struct ls_config *config)
+static struct ls_optim_config optim_of(const struct ls_config *config)
 {
     const struct ls_config_optim *o = &config->optim;
     static const enum ls_optimizer_kind kinds[] = {
@@ -148,7 +148,7 @@ int memory_take(const struct ls_config *config, const struct train_sizes *sizes,
             ls_arena_take(arena, (size_t)params->gradient_elements * sizeof(float));
     plan->gradients = arena->used - start;
     start = arena->used;
-    struct ls_optim_config optim = ls_config_optim_of(config);
+    struct ls_optim_config optim = optim_of(config);
     ls_optimizer_init(optimizer, &optim, params, arena);
     plan->optimizer = arena->used - start;
     start = arena->used;

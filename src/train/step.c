@@ -17,7 +17,7 @@ static int share_of(const struct ls_trainer *t, int64_t samples, struct ls_dp_sh
                     struct ls_error *error)
 {
     int64_t leaves = ls_batch_at(&t->config, samples) / t->numerics.leaf_sequences;
-    int64_t dp = t->config.parallel.dp, rank = ls_comm_rank(t->world);
+    int64_t dp = t->config.parallel.dp, rank = ls_comm_rank(t->replicas);
     if (!t->numerics.fast)
         return ls_dp_share_init(share, leaves, dp, rank, t->sizes.micro_leaves, error);
     int64_t count = leaves / dp, micro = ls_min(t->sizes.micro_leaves, count);
@@ -146,7 +146,7 @@ static int loss_reduce(struct ls_trainer *t, const struct step_batch *batch, flo
                        struct ls_error *error)
 {
     float sum = ls_tree_sum(t->leaf_loss, batch->share.count);
-    int status = ls_all_reduce(t->world, &sum, 1, error);
+    int status = ls_all_reduce(t->replicas, &sum, 1, error);
     *loss = (float)((double)sum / ((double)batch->sequences * (double)t->sizes.sequence_tokens));
     return status;
 }

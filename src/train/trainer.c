@@ -165,8 +165,8 @@ static int buffers_open(struct ls_trainer *t, struct ls_error *error)
                          sizeof *t->eval_ids);
     if (!t->leaf_loss || !t->eval_ids)
         return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses and tokens");
-    return ls_dp_new(t->world, t->params.gradient_elements, t->config.comm.bucket_mb << 20, &t->dp,
-                     error);
+    return ls_dp_new(t->replicas, t->params.gradient_elements, t->config.comm.bucket_mb << 20,
+                     &t->dp, error);
 }
 
 void weights_refresh(const struct ls_weights *weights, const struct ls_params *params,
@@ -176,16 +176,20 @@ void weights_refresh(const struct ls_weights *weights, const struct ls_params *p
         ls_cast_f32_to_bf16(ops, params->elements, weights->master, weights->compute);
 }
 
-static int world_check(const struct ls_config *config, struct ls_comm *world,
-                       struct ls_error *error)
+/* The layout as a mesh over the world's ranks, and this rank's group of replicas. */
+static int mesh_open(struct ls_trainer *t, struct ls_error *error)
 {
-    int64_t dp = config->parallel.dp;
-    if (ls_comm_size(world) == dp)
-        return LS_OK;
-    return ls_error_set(error, LS_ELAYOUT,
-                        "the layout parallel.dp = %ld needs %ld ranks, but %d were started: start "
-                        "%ld, or set parallel.dp=%d",
-                        (long)dp, (long)dp, ls_comm_size(world), (long)dp, ls_comm_size(world));
+    int status = ls_mesh_init(&t->mesh, 1, (const char *[]){"dp"}, &t->config.parallel.dp, error);
+    if (status)
+        return status;
+    long ranks = (long)ls_mesh_ranks(&t->mesh), started = ls_comm_size(t->world);
+    if (ranks != started)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "the layout parallel.dp = %ld needs %ld ranks, but %ld were started: "
+                            "start %ld, or set parallel.dp=%ld",
+                            ranks, ranks, started, ranks, started);
+    return ls_mesh_split(&t->mesh, t->world, (int[]){ls_mesh_axis(&t->mesh, "dp")}, 1, &t->replicas,
+                         error);
 }
 
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
@@ -202,7 +206,7 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
     t->log = log;
     t->saved_step = -1;
     t->numerics = numerics_of(config);
-    status = world_check(config, world, error);
+    status = mesh_open(t, error);
     if (!status)
         status = sizes_of(config, &t->sizes, error);
     if (!status)
@@ -246,6 +250,7 @@ void ls_trainer_free(struct ls_trainer *t)
     ls_token_store_close(t->valid_store);
     ls_token_store_close(t->store);
     ls_dp_free(t->dp);
+    ls_comm_free(t->replicas);
     free(t->leaf_loss);
     free(t->eval_ids);
     ls_model_free(t->model);

@@ -2,6 +2,7 @@
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
+#include <lockstep/mesh.h>
 #include <lockstep/parallel.h>
 #include <lockstep/trace.h>
 #include <lockstep/train.h>
@@ -26,6 +27,8 @@ struct train_memory {
 struct ls_trainer {
     struct ls_config config;
     struct ls_comm *world;
+    struct ls_mesh mesh;
+    struct ls_comm *replicas; /* the group over the mesh's axis dp */
     const struct ls_log *log;
     struct train_sizes sizes;
     struct train_memory memory;

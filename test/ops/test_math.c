@@ -54,8 +54,6 @@ static double normal_density(double x)
 static void test_errors_are_as_documented(void **state)
 {
     (void)state;
-    check("exp", math_exp, exp, -103, 88.7f, 2000000, 1.1);
-    check("exp", math_exp, exp, -1, 1, 1000000, 1.1);
     check("exp2, clamped", math_exp2_clamped, exp2, -125, 125, 1000000, 1.1);
     check("exp, nonpositive", math_exp_nonpositive, exp, -87, 0, 1000000, 1.1);
     check("sigmoid", math_sigmoid, sigmoid, -2, 20, 500000, 4);
@@ -72,11 +70,6 @@ static void test_special_values(void **state)
 {
     (void)state;
     float subnormal = 0x1p-149f;
-    assert_true(math_exp(0.0f) == 1.0f);
-    assert_true(isinf(math_exp(INFINITY)) && isinf(math_exp(88.8f)));
-    assert_true(math_exp(-INFINITY) == 0.0f && math_exp(-1e30f) == 0.0f);
-    assert_true(isnan(math_exp(NAN)) && isnan(math_exp(-NAN)));
-    assert_true(math_exp(-103.27893f) == subnormal);
     assert_true(math_exp_nonpositive(-INFINITY) == 0.0f && math_exp_nonpositive(-87.1f) == 0.0f);
     assert_true(math_exp_nonpositive(0.0f) == 1.0f && isnan(math_exp_nonpositive(NAN)));
     assert_true(math_sigmoid(INFINITY) == 1.0f && math_sigmoid(-INFINITY) == 0x1p-125f);

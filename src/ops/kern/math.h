@@ -39,20 +39,6 @@ static inline float math_exp_reduce(float x, union math_float *shifted)
     return __builtin_fmaf(n, -0x1.7f7d1cp-20f, __builtin_fmaf(n, -0x1.62e4p-1f, x));
 }
 
-/* e^x within 1.1 ulp (subnormal results included); NaN stays NaN, overflow is inf, underflow 0. 2^n
- * is multiplied in two halves so that n may be -150 to 128. */
-static inline float math_exp(float x)
-{
-    x = x > 89.0f ? 89.0f : x;
-    x = x < -104.0f ? -104.0f : x;
-    union math_float shifted, low, high;
-    float e = math_exp_reduced(math_exp_reduce(x, &shifted));
-    int32_t whole = (int32_t)(shifted.u - 0x4b400000u), half = whole >> 1;
-    low.u = (uint32_t)(half + 127) << 23;
-    high.u = (uint32_t)(whole - half + 127) << 23;
-    return e * low.f * high.f;
-}
-
 /* e^x for x <= 0 as softmax needs it: 0 below -87, NaN for NaN. As 2^n is then normal, it takes one
  * multiplication; the shift drops all of `shifted` but n. */
 static inline float math_exp_nonpositive(float x)
