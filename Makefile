@@ -25,7 +25,7 @@ endif
 .DEFAULT_GOAL := all
 MAKEFLAGS += --no-builtin-rules
 # Parallel by default: as many jobs as cores.
-ifeq ($(filter -j%,$(MAKEFLAGS)),)
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
@@ -124,7 +124,7 @@ examples: $(EXAMPLES)
 
 # ---- what users call -------------------------------------------------------------------------------
 
-N        ?= 24
+N        ?= 48
 SEED     ?= 1
 SECONDS  ?= 60
 PEERS    ?=
@@ -213,7 +213,7 @@ help:
 	'make              build/lockstep and the libraries' \
 	'make check        install what is missing, build, run every test' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
-	'make invariance   N=24 SEED=1: random layouts, one hash' \
+	'make invariance   N=48 SEED=1: random layouts, one hash' \
 	'make tidy         layers, headers, lengths, format' \
 	'make fuzz         SECONDS=60 for each parser, under ASan and UBSan' \
 	'make bench        products, kernels, collectives, a training step' \

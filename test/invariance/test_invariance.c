@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STEPS = 4, RECIPES = 4, DEFAULT_N = 24, TOKENS = 20000 };
+enum { STEPS = 4, RECIPES = 4, DEFAULT_N = 48, TOKENS = 20000 };
 
 static const char *const common_keys[] = {
     "data.sequence=32",      "batch.global=16",  "train.steps=4",        "optim.decay_steps=4",
