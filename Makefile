@@ -196,7 +196,7 @@ install: all man
 	cd include && find lockstep -name '*.h' -exec install -D -m 644 {} \
 		$(DESTDIR)$(PREFIX)/include/{} \;
 	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' \
+	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' \
 		'Name: lockstep' 'Description: trains large language models, the same bits in any layout' \
 		'Version: $(VERSION)' 'Libs: -L$${libdir} -llockstep' 'Libs.private: $(LDLIBS)' \
 		'Cflags: -I$${includedir}' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/lockstep.pc
