@@ -127,14 +127,20 @@ static int subtree_run(struct ls_model *model, struct ls_ops *ops,
     return status;
 }
 
+static struct ls_norm final_norm(const struct ls_model *model, const struct ls_micro_batch *batch)
+{
+    const struct head_saved *head = &model->head;
+    return model_norm(&model->config, &model->options.weights, model->numerics.act,
+                      batch->sequences * batch->tokens, head->norm_weight, head->norm_bias,
+                      head->mean, head->rstd);
+}
+
 int head_forward(struct ls_model *model, struct ls_ops *ops, const struct ls_micro_batch *batch,
                  const void *x, const struct ls_gradient *gradient, struct ls_error *error)
 {
     struct head_saved *head = &model->head;
     LS_ASSERT(!batch->training || (gradient && model->options.training));
-    struct ls_norm norm = model_norm(&model->config, &model->options.weights, model->numerics.act,
-                                     batch->sequences * batch->tokens, head->norm_weight,
-                                     head->norm_bias, head->mean, head->rstd);
+    struct ls_norm norm = final_norm(model, batch);
     model_norm_forward(&model->config, ops, &norm, x, NULL, NULL, head->a);
     struct ls_token_sum sum = model_token_sum(model, batch, false);
     float *d_weight = batch->training
@@ -151,9 +157,7 @@ void head_backward_input(struct ls_model *model, struct ls_ops *ops,
                          const struct ls_micro_batch *batch, const void *x, void *dx)
 {
     struct head_saved *head = &model->head;
-    struct ls_norm norm = model_norm(&model->config, &model->options.weights, model->numerics.act,
-                                     batch->sequences * batch->tokens, head->norm_weight,
-                                     head->norm_bias, head->mean, head->rstd);
+    struct ls_norm norm = final_norm(model, batch);
     if (model->config.arch == LS_GPT2)
         ls_layernorm_backward_input(ops, &norm, x, head->d_a, NULL, dx);
     else
@@ -165,9 +169,7 @@ void head_backward_weight(struct ls_model *model, struct ls_ops *ops,
                           const struct ls_gradient *gradient)
 {
     struct head_saved *head = &model->head;
-    struct ls_norm norm = model_norm(&model->config, &model->options.weights, model->numerics.act,
-                                     batch->sequences * batch->tokens, head->norm_weight,
-                                     head->norm_bias, head->mean, head->rstd);
+    struct ls_norm norm = final_norm(model, batch);
     struct ls_token_sum sum = model_token_sum(model, batch, gradient->accumulate);
     float *flat = gradient->flat + model->options.params->tied_elements;
     if (model->config.arch == LS_GPT2)

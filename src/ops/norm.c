@@ -1,8 +1,14 @@
 #include "ops/kernels.h"
 #include "ops/share.h"
 
-void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
-                          const void *residual, void *sum, void *y)
+typedef void forward_rows(const struct ls_norm *norm, const void *x, const void *residual,
+                          void *sum, void *y, int64_t begin, int64_t end);
+typedef void backward_rows(const struct ls_norm *norm, const void *h, const void *dy,
+                           const void *d_residual, void *dh, int64_t begin, int64_t end);
+
+/* Rows are independent: each thread takes a share of them. */
+static void forward(struct ls_ops *ops, forward_rows *rows, const struct ls_norm *norm,
+                    const void *x, const void *residual, void *sum, void *y)
 {
     int parts = ops_parts(ops, norm->rows * norm->channels);
     LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
@@ -10,47 +16,45 @@ void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const 
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
         ops_share(norm->rows, 1, part, parts, &begin, &end);
-        ops->kernels->norm->layernorm_forward(norm, x, residual, sum, y, begin, end);
+        rows(norm, x, residual, sum, y, begin, end);
     }
+}
+
+static void backward_input(struct ls_ops *ops, backward_rows *rows, const struct ls_norm *norm,
+                           const void *h, const void *dy, const void *d_residual, void *dh)
+{
+    int parts = ops_parts(ops, norm->rows * norm->channels);
+    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(norm->rows, 1, part, parts, &begin, &end);
+        rows(norm, h, dy, d_residual, dh, begin, end);
+    }
+}
+
+void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
+                          const void *residual, void *sum, void *y)
+{
+    forward(ops, ops->kernels->norm->layernorm_forward, norm, x, residual, sum, y);
 }
 
 void ls_rmsnorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
                         const void *residual, void *sum, void *y)
 {
-    int parts = ops_parts(ops, norm->rows * norm->channels);
-    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(norm->rows, 1, part, parts, &begin, &end);
-        ops->kernels->norm->rmsnorm_forward(norm, x, residual, sum, y, begin, end);
-    }
+    forward(ops, ops->kernels->norm->rmsnorm_forward, norm, x, residual, sum, y);
 }
 
 void ls_layernorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                  const void *dy, const void *d_residual, void *dh)
 {
-    int parts = ops_parts(ops, norm->rows * norm->channels);
-    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(norm->rows, 1, part, parts, &begin, &end);
-        ops->kernels->norm->layernorm_backward_input(norm, h, dy, d_residual, dh, begin, end);
-    }
+    backward_input(ops, ops->kernels->norm->layernorm_backward_input, norm, h, dy, d_residual, dh);
 }
 
 void ls_rmsnorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                const void *dy, const void *d_residual, void *dh)
 {
-    int parts = ops_parts(ops, norm->rows * norm->channels);
-    LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(norm->rows, 1, part, parts, &begin, &end);
-        ops->kernels->norm->rmsnorm_backward_input(norm, h, dy, d_residual, dh, begin, end);
-    }
+    backward_input(ops, ops->kernels->norm->rmsnorm_backward_input, norm, h, dy, d_residual, dh);
 }
 
 static void backward_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,

@@ -11,6 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct ls_ops ops_best;
+
+int ops_best_setup(void **state)
+{
+    struct ls_error error = {0};
+    (void)state;
+    return ls_ops_init(&ops_best, 2, ls_isa_best(), &error);
+}
+
+int ops_best_teardown(void **state)
+{
+    (void)state;
+    ls_ops_release(&ops_best);
+    return 0;
+}
+
 void *values_new(size_t bytes)
 {
     void *values = aligned_alloc(64, (bytes + 64) / 64 * 64 + 64);

@@ -6,6 +6,13 @@
 
 #include <lockstep/ops.h>
 
+/* ---- fixture --------------------------------------------------------------------------------- */
+
+/* Two threads on the best instruction set, between a group's setup and teardown. */
+extern struct ls_ops ops_best;
+int ops_best_setup(void **state);
+int ops_best_teardown(void **state);
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 /* Heap memory filled with 0x5a bytes (so that what an op forgot to write shows); aborts the test

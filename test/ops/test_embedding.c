@@ -13,20 +13,6 @@
 
 static const enum ls_dtype acts[2] = {LS_F32, LS_BF16};
 
-static struct ls_ops ops_best;
-static int group_setup(void **state)
-{
-    struct ls_error error = {0};
-    (void)state;
-    return ls_ops_init(&ops_best, 2, ls_isa_best(), &error);
-}
-static int group_teardown(void **state)
-{
-    (void)state;
-    ls_ops_release(&ops_best);
-    return 0;
-}
-
 /* Ids with few values, many of them repeated, as text has them. */
 static int32_t *ids_new(int64_t rows, int64_t vocabulary)
 {
@@ -217,5 +203,5 @@ int main(void)
         cmocka_unit_test(test_no_rows),
         cmocka_unit_test(test_bits),
     };
-    return cmocka_run_group_tests_name("embedding", tests, group_setup, group_teardown);
+    return cmocka_run_group_tests_name("embedding", tests, ops_best_setup, ops_best_teardown);
 }

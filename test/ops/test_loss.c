@@ -14,20 +14,6 @@
 
 static const enum ls_dtype acts[2] = {LS_F32, LS_BF16};
 
-static struct ls_ops ops_best;
-static int group_setup(void **state)
-{
-    struct ls_error error = {0};
-    (void)state;
-    return ls_ops_init(&ops_best, 2, ls_isa_best(), &error);
-}
-static int group_teardown(void **state)
-{
-    (void)state;
-    ls_ops_release(&ops_best);
-    return 0;
-}
-
 struct reference {
     int64_t vocabulary;
     double *z; /* one row */
@@ -203,5 +189,5 @@ int main(void)
         cmocka_unit_test(test_loss_sum_is_the_ordered_sum),
         cmocka_unit_test(test_bits),
     };
-    return cmocka_run_group_tests_name("loss", tests, group_setup, group_teardown);
+    return cmocka_run_group_tests_name("loss", tests, ops_best_setup, ops_best_teardown);
 }

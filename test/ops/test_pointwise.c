@@ -19,20 +19,6 @@ static double tolerance_of(enum ls_dtype act)
     return act == LS_F32 ? 1e-6 : 4e-3;
 }
 
-static struct ls_ops ops_best;
-static int group_setup(void **state)
-{
-    struct ls_error error = {0};
-    (void)state;
-    return ls_ops_init(&ops_best, 2, ls_isa_best(), &error);
-}
-static int group_teardown(void **state)
-{
-    (void)state;
-    ls_ops_release(&ops_best);
-    return 0;
-}
-
 /* ---- GELU ------------------------------------------------------------------------------------ */
 
 static double gelu_reference(enum ls_gelu kind, double x)
@@ -385,5 +371,5 @@ int main(void)
         cmocka_unit_test(test_nothing_is_allowed),
         cmocka_unit_test(test_bits),
     };
-    return cmocka_run_group_tests_name("pointwise", tests, group_setup, group_teardown);
+    return cmocka_run_group_tests_name("pointwise", tests, ops_best_setup, ops_best_teardown);
 }

@@ -12,20 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct ls_ops ops_best;
-static int group_setup(void **state)
-{
-    struct ls_error error = {0};
-    (void)state;
-    return ls_ops_init(&ops_best, 2, ls_isa_best(), &error);
-}
-static int group_teardown(void **state)
-{
-    (void)state;
-    ls_ops_release(&ops_best);
-    return 0;
-}
-
 /* The scaling as transformers' and Meta's sources state it, by wavelength. */
 static double llama3_frequency(double frequency, const struct ls_rope_scaling *scaling)
 {
@@ -162,5 +148,5 @@ int main(void)
         cmocka_unit_test(test_rotation_and_its_gradient),
         cmocka_unit_test(test_bits),
     };
-    return cmocka_run_group_tests_name("position", tests, group_setup, group_teardown);
+    return cmocka_run_group_tests_name("position", tests, ops_best_setup, ops_best_teardown);
 }

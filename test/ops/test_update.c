@@ -14,20 +14,6 @@
 
 enum { COUNT = 1003, STEPS = 6 };
 
-static struct ls_ops ops_best;
-static int group_setup(void **state)
-{
-    struct ls_error error = {0};
-    (void)state;
-    return ls_ops_init(&ops_best, 2, ls_isa_best(), &error);
-}
-static int group_teardown(void **state)
-{
-    (void)state;
-    ls_ops_release(&ops_best);
-    return 0;
-}
-
 /* Parameters, their state, and the same in double. Each step has a fresh gradient. */
 struct trial {
     float *master, *first, *second_state;
@@ -263,5 +249,5 @@ int main(void)
         cmocka_unit_test(test_lion),  cmocka_unit_test(test_squared_norm),
         cmocka_unit_test(test_bits),
     };
-    return cmocka_run_group_tests_name("update", tests, group_setup, group_teardown);
+    return cmocka_run_group_tests_name("update", tests, ops_best_setup, ops_best_teardown);
 }
