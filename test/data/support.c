@@ -211,3 +211,12 @@ void free(void *block)
     __libc_free(block);
 }
 #endif
+
+const char *support_path(const char *folder, const char *name)
+{
+    static char paths[4][600];
+    static int turn;
+    char *path = paths[turn++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}

@@ -21,6 +21,8 @@ void support_write(const char *path, const void *bytes, size_t count);
 struct ls_text support_read(const char *path);
 /* Names of the entries of a folder, sorted, with a space behind each. */
 void support_list(const char *folder, char names[2048]);
+/* "folder/name", valid until three further calls were made. */
+const char *support_path(const char *folder, const char *name);
 /* Folder with GPT-2's files and a text ($LS_TEST_DATA or ../shared/data); NULL, with a message,
  * where there is none. */
 const char *support_gpt2(void);

@@ -24,11 +24,7 @@ static int teardown(void **state)
 
 static const char *path_of(const char *name)
 {
-    static char paths[4][600];
-    static int turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
+    return support_path(folder, name);
 }
 
 /* ---- files made by hand, from the formats' descriptions ------------------------------------- */
