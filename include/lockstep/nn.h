@@ -8,15 +8,15 @@
  *     layer L + 1        final norm, head and loss
  *
  * Order of calls for a micro-batch: ls_layer_forward for the layers held, ascending, then
- * descending ls_layer_backward_input and ls_layer_backward_weight. The weight half of a layer may be
- * called any time before the next layer's input half, or later with options.split_backward. What
+ * descending ls_layer_backward_input and ls_layer_backward_weight. The weight half of a layer may
+ * be called any time before the next layer's input half, or later with options.split_backward. What
  * calls the layers knows nothing of attention or norms; what reduces gradients knows only flat
- * ranges. A rank may hold some of the layers, and of each a slice (struct ls_part): layers then talk
- * to the other ranks of their tensor- and context-parallel groups themselves.
+ * ranges. A rank may hold some of the layers, and of each a slice (struct ls_part): layers then
+ * talk to the other ranks of their tensor- and context-parallel groups themselves.
  *
  * Parameters come in units, one a layer, gradients in regions (struct ls_params). A tied embedding
- * has two gradients (as the head, as the table), which are summed apart and added when the optimizer
- * reads them.
+ * has two gradients (as the head, as the table), which are summed apart and added when the
+ * optimizer reads them.
  *
  * Local unless said. B sequences, T tokens, M = B*T rows, C channels, H heads, G key/value
  * heads, D head dim, F ffn, V vocabulary (padded).
@@ -63,7 +63,8 @@ struct ls_numerics {
     bool fast;              /* lifts S2 to S4: bits depend on the micro-batching */
 };
 
-/* ---- what a rank holds ------------------------------------------------------------------------ */
+/* ---- what a rank holds ------------------------------------------------------------------------
+ */
 
 /* A part of the model: some of the layers (pipeline parallel), and of each a tensor-parallel slice:
  * heads, columns of the ffn and rows of the vocabulary in tp equal parts. A zero struct is not
@@ -85,14 +86,14 @@ struct ls_param {
     int64_t rows, cols;               /* a vector has rows == 1 */
     int64_t global_rows, global_cols;
     int64_t first_row, first_col;
-    bool owned;      /* where several ranks hold the same part, the one that answers for it: in
-                      * norms, hashes and checkpoints */
-    int unit;        /* index in params.units */
-    int64_t offset;  /* of element (0, 0) in its unit */
-    int region;      /* of the gradient */
+    bool owned;     /* where several ranks hold the same part, the one that answers for it: in
+                     * norms, hashes and checkpoints */
+    int unit;       /* index in params.units */
+    int64_t offset; /* of element (0, 0) in its unit */
+    int region;     /* of the gradient */
     int64_t region_offset;
-    bool matrix;     /* read in the compute type; vectors (norms, biases) are read in float32 */
-    bool decay;      /* weight decay: matrices, not norms and biases */
+    bool matrix; /* read in the compute type; vectors (norms, biases) are read in float32 */
+    bool decay;  /* weight decay: matrices, not norms and biases */
     enum ls_init init;
     float init_std;
     int64_t live_rows; /* rows of the whole model's parameter that are trained: padding of the
@@ -123,11 +124,11 @@ struct ls_params {
     int unit_count;
     struct ls_region *regions;
     int region_count;
-    int64_t elements;  /* of all units */
-    int64_t weights;   /* trained values of the part held here */
-    int tied_param;    /* the table that is also the head, where both layers are held: -1 if not */
-    int shared_param;  /* the tied table where only one of its two layers is held: -1 if not. The
-                        * first and the last stage add their gradients of it and update it alike */
+    int64_t elements; /* of all units */
+    int64_t weights;  /* trained values of the part held here */
+    int tied_param;   /* the table that is also the head, where both layers are held: -1 if not */
+    int shared_param; /* the tied table where only one of its two layers is held: -1 if not. The
+                       * first and the last stage add their gradients of it and update it alike */
     int head_region, tied_region; /* -1 where there is none */
 };
 /* part NULL: the whole model. LS_EINVAL where tp does not divide tp_tiles. */
@@ -205,12 +206,12 @@ struct ls_model_options {
     const bool *chunk_first; /* [layers + 2]: layers whose input is micro_batch.input; NULL: none */
     const bool *layers;      /* as in struct ls_part; NULL: all */
     int64_t sequences, tokens;
-    int slots;           /* micro-batches between their forward and the end of their backward */
+    int slots; /* micro-batches between their forward and the end of their backward */
     bool training;
-    bool accumulating;   /* struct ls_gradient's accumulate may be true: several micro-batches a
-                          * step */
-    bool split_backward; /* weight halves may come after other layers' and micro-batches' input
-                          * halves: what they need is kept in the slot */
+    bool accumulating;    /* struct ls_gradient's accumulate may be true: several micro-batches a
+                           * step */
+    bool split_backward;  /* weight halves may come after other layers' and micro-batches' input
+                           * halves: what they need is kept in the slot */
     int64_t logits_bytes; /* of the head that exist at once, though at least one leaf's do; 0:
                            * LS_LOGITS_BYTES. Changes no bits. */
 };

@@ -2,11 +2,11 @@
  *
  * A column-parallel product needs all rows of its input and makes a slice of the columns; the
  * row-parallel product behind it makes float32 partial sums of all rows, one subtree of the tile
- * tree a rank (law of sums, S2). Adding them over ranks is the tree's top: a reduce-scatter by rows,
- * after which each rank has its share of the rows whole. Without sequence parallel the shares are
- * gathered again at once; with it norms, dropout and the residual stream stay on shares, and rows
- * are gathered in front of the next column-parallel product (Korthikanti et al. 2022). The bits are
- * the same.
+ * tree a rank (law of sums, S2). Adding them over ranks is the tree's top: a reduce-scatter by
+ * rows, after which each rank has its share of the rows whole. Without sequence parallel the shares
+ * are gathered again at once; with it norms, dropout and the residual stream stay on shares, and
+ * rows are gathered in front of the next column-parallel product (Korthikanti et al. 2022). The
+ * bits are the same.
  */
 #ifndef LOCKSTEP_PARALLEL_TENSOR_H
 #define LOCKSTEP_PARALLEL_TENSOR_H
