@@ -110,8 +110,9 @@ struct ls_unit {
 
 /* Gradients come in regions: a region is written at one moment of the backward and is final after
  * it. Every unit's parameters form one region, but the head's matrix, whose gradient the head's
- * forward makes, is one of its own; and where the head is the embedding table and both are held
- * here, the table's use has a further one (the optimizer adds the two). */
+ * forward makes, is one of its own. Where the head is the embedding table and both layers are held
+ * here, the table's use has a place in the embedding layer's region (the optimizer adds the two).
+ */
 struct ls_region {
     int64_t elements;
     int layer; /* whose backward or (head_region) forward writes it */
@@ -129,7 +130,10 @@ struct ls_params {
     int tied_param;   /* the table that is also the head, where both layers are held: -1 if not */
     int shared_param; /* the tied table where only one of its two layers is held: -1 if not. The
                        * first and the last stage add their gradients of it and update it alike */
-    int head_region, tied_region; /* -1 where there is none */
+    int head_region;  /* of the head's matrix, -1 where it is not held */
+    int tied_region;  /* where the embedding layer's gradient of a table that is tied_param
+                       * goes: element 0 at tied_offset; -1 where there is none */
+    int64_t tied_offset;
 };
 /* part NULL: the whole model. LS_EINVAL where tp does not divide tp_tiles. */
 int ls_params_init(struct ls_params *params, const struct ls_model_config *config,
@@ -187,7 +191,7 @@ struct ls_micro_batch {
 /* Where the weight gradients of one micro-batch go. */
 struct ls_gradient {
     float *flat;     /* of the region, index = region_offset */
-    float *table;    /* embedding layer: of tied_region; NULL where there is none */
+    float *table;    /* embedding layer: flat + tied_offset; NULL where tied_param is -1 */
     bool accumulate; /* false: =, true: += after this micro-batch's own tree */
 };
 

@@ -56,16 +56,16 @@ static void unit_begin(struct builder *b, int layer)
     *region = (struct ls_region){.layer = layer};
 }
 
-/* A unit that stayed empty does not exist. */
+/* A unit that stayed empty does not exist, nor does an empty region. */
 static void unit_end(struct builder *b)
 {
     struct ls_params *params = b->params;
     b->unit->elements = ls_round_up(b->unit->elements, 16);
     params->elements += b->unit->elements;
-    if (b->unit->param_count > 0)
-        return;
-    params->unit_count--;
-    params->region_count--;
+    if (b->unit->param_count == 0)
+        params->unit_count--;
+    if (params->regions[params->region_count - 1].elements == 0)
+        params->region_count--;
 }
 
 /* The next parameter of the unit, right behind the one before it. */
@@ -217,16 +217,18 @@ static bool held(const struct builder *b, int64_t layer)
     return !b->part.layers || b->part.layers[layer];
 }
 
-/* Where the tied table is needed by this stage alone for its first layer, the last stage answers
- * for it. */
+/* A tied table is the head's; where this rank does not hold the head, the last stage answers for
+ * it, and where it does, the embedding layer's gradient of it has a place in that layer's region.
+ */
 static void embedding_add(struct builder *b)
 {
     const struct ls_model_config *c = b->config;
+    struct ls_params *params = b->params;
     unit_begin(b, 0);
     if (!c->tied) {
         table_add(b, "wte.weight");
     } else if (!held(b, c->layers + 1)) {
-        b->params->shared_param = b->params->count;
+        params->shared_param = params->count;
         b->owned = false;
         table_add(b, "wte.weight");
         b->owned = true;
@@ -235,11 +237,16 @@ static void embedding_add(struct builder *b)
         weight_add(b, c->context, c->channels, cut_none(b, c->context), cut_none(b, c->channels),
                    c->init_std, "wpe.weight", 0);
     align(b);
+    if (c->tied && held(b, c->layers + 1)) {
+        struct ls_region *region = &params->regions[params->region_count - 1];
+        params->tied_region = params->region_count - 1;
+        params->tied_offset = region->elements;
+        region->elements += c->vocab_padded / b->part.tp * c->channels;
+    }
     unit_end(b);
 }
 
-/* The head's matrix is the unit's first parameter; its gradient is a region of its own, and the
- * tied table's use another. */
+/* The head's matrix is the unit's first parameter; its gradient is a region of its own. */
 static void head_add(struct builder *b)
 {
     struct ls_params *params = b->params;
@@ -247,15 +254,11 @@ static void head_add(struct builder *b)
     int layer = (int)c->layers + 1;
     unit_begin(b, layer);
     params->head_region = params->region_count - 1;
-    bool both = c->tied && held(b, 0);
-    if (c->tied)
-        *(both ? &params->tied_param : &params->shared_param) = params->count;
+    if (c->tied && held(b, 0))
+        params->tied_param = params->count;
+    else if (c->tied)
+        params->shared_param = params->count;
     table_add(b, c->tied ? "wte.weight" : "head.weight");
-    if (both) {
-        params->tied_region = params->region_count++;
-        params->regions[params->tied_region] =
-            (struct ls_region){.elements = params->regions[params->head_region].elements};
-    }
     params->regions[params->region_count++] = (struct ls_region){.layer = layer};
     norm_add(b, c->arch == LS_GPT2 ? "ln_f.weight" : "norm_f.weight", "ln_f.bias", 0);
     unit_end(b);
@@ -359,8 +362,7 @@ int ls_params_unit(const struct ls_params *params, int layer)
 int ls_params_region(const struct ls_params *params, int layer)
 {
     for (int i = 0; i < params->region_count; i++)
-        if (params->regions[i].layer == layer && i != params->head_region &&
-            i != params->tied_region)
+        if (params->regions[i].layer == layer && i != params->head_region)
             return i;
     return -1;
 }
