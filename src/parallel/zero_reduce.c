@@ -42,7 +42,8 @@ static void counter_merge(struct ls_zero *zero, struct ls_ops *ops,
     for (int b = step.target; b > step.target - step.merges; b--) {
         int64_t elements;
         float *into = counter_of(zero, region, b - 1, &elements);
-        ls_tree_add(ops, elements, into, counter_of(zero, region, b, &elements));
+        const float *from = counter_of(zero, region, b, &elements);
+        ls_tree_add(ops, elements, into, from);
     }
 }
 
