@@ -28,6 +28,8 @@ struct pointwise_kernels {
     void (*swiglu_backward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
                             const void *dy, void *d_gate_up);
     void (*add)(enum ls_dtype act, int64_t count, const void *x, const void *z, void *y);
+    void (*bias_round)(enum ls_dtype act, int64_t rows, int64_t n, const float *x,
+                       const float *bias, void *y);
     void (*cast_f32_to_bf16)(int64_t count, const float *x, ls_bf16 *y);
     void (*cast_bf16_to_f32)(int64_t count, const ls_bf16 *x, float *y);
     void (*tree_add)(int64_t count, float *into, const float *from);
