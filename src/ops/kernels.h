@@ -81,6 +81,13 @@ struct loss_kernels {
     /* Rows [begin, end). */
     void (*cross_entropy)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
                           float *loss, int64_t begin, int64_t end);
+    void (*max)(const struct ls_cross_entropy *op, const void *logits, float *max, int64_t begin,
+                int64_t end);
+    void (*sum)(const struct ls_cross_entropy *op, const void *logits, const int32_t *target,
+                const float *max, float *sum, float *target_logit, int64_t begin, int64_t end);
+    void (*finish)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
+                   const float *max, const float *sum, const float *target_logit, float *loss,
+                   int64_t begin, int64_t end);
 };
 
 /* Elements [begin, end) of the update. */
