@@ -103,7 +103,7 @@ static void rope(struct bench *b)
 }
 static void cross_entropy(struct bench *b)
 {
-    struct ls_cross_entropy op = {LOSS_ROWS, VOCABULARY, PADDED, 4, LS_BF16, 1};
+    struct ls_cross_entropy op = {LOSS_ROWS, VOCABULARY, PADDED, 4, LS_BF16, 1, 0};
     ls_cross_entropy(&b->ops, &op, at(b, 0), b->ids, b->row);
 }
 static void embedding_forward(struct bench *b)

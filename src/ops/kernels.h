@@ -28,6 +28,8 @@ struct pointwise_kernels {
     void (*swiglu_backward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
                             const void *dy, void *d_gate_up);
     void (*add)(enum ls_dtype act, int64_t count, const void *x, const void *z, void *y);
+    void (*bias_round)(enum ls_dtype act, int64_t rows, int64_t n, const float *x,
+                       const float *bias, void *y);
     void (*cast_f32_to_bf16)(int64_t count, const float *x, ls_bf16 *y);
     void (*cast_bf16_to_f32)(int64_t count, const ls_bf16 *x, float *y);
     void (*tree_add)(int64_t count, float *into, const float *from);
@@ -79,6 +81,13 @@ struct loss_kernels {
     /* Rows [begin, end). */
     void (*cross_entropy)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
                           float *loss, int64_t begin, int64_t end);
+    void (*max)(const struct ls_cross_entropy *op, const void *logits, float *max, int64_t begin,
+                int64_t end);
+    void (*sum)(const struct ls_cross_entropy *op, const void *logits, const int32_t *target,
+                const float *max, float *sum, float *target_logit, int64_t begin, int64_t end);
+    void (*finish)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
+                   const float *max, const float *sum, const float *target_logit, float *loss,
+                   int64_t begin, int64_t end);
 };
 
 /* Elements [begin, end) of the update. */
