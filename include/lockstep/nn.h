@@ -173,7 +173,7 @@ struct ls_weights {
 struct ls_micro_batch {
     int64_t sequences; /* B: whole leaves, at most the model's */
     int64_t tokens;    /* T of a whole sequence, at most config.context */
-    /* [B, T / cp]: the tokens held here, in the order of rows (ls_model_rows). */
+    /* [B, T / cp]: the tokens held here, in the order of rows (ls_segment). */
     const int32_t *ids;
     const int32_t *targets; /* -1: no loss */
     int64_t first_sequence; /* of the global batch: which one row 0 belongs to (dropout) */
@@ -225,13 +225,6 @@ int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
 void ls_model_free(struct ls_model *model);
 int ls_model_layers(const struct ls_model *model);
 
-/* The rows of a sequence held here, in their order: tile by tile (numerics.seq_tiles, S). Tile r of
- * a sequence is its half chunks r and 2S-1-r of T/2S tokens each, so that causal work is balanced;
- * rank c of cp holds tiles [c S/cp, (c+1) S/cp). With S == 1 that is the sequence itself.
- * Segment i < ls_segments(S, cp) is tokens [*first, *first + *count). */
-int ls_segments(int64_t seq_tiles, int64_t cp);
-void ls_segment(int64_t seq_tiles, int64_t cp, int64_t cp_rank, int64_t tokens, int i,
-                int64_t *first, int64_t *count);
 /* Rows of the residual stream of a micro-batch of that many sequences on this rank: M = B T / cp,
  * or M / tp under sequence parallel. */
 int64_t ls_model_stream_rows(const struct ls_model *model, int64_t sequences, int64_t tokens);
