@@ -115,12 +115,12 @@ static void embedding_backward(struct bench *b)
 {
     struct ls_token_sum sum = token_sum;
     sum.accumulate = true;
-    ls_embedding_backward(&b->ops, LS_BF16, VOCABULARY, CHANNELS, b->ids, at(b, 4), &sum,
+    ls_embedding_backward(&b->ops, LS_BF16, 0, VOCABULARY, CHANNELS, b->ids, at(b, 4), &sum,
                           (struct ls_embedding_scratch){b->order, b->start}, at(b, 0));
 }
 static void position_backward(struct bench *b)
 {
-    ls_position_backward(&b->ops, LS_BF16, CHANNELS, at(b, 0), &token_sum, at(b, 4));
+    ls_position_backward(&b->ops, LS_BF16, CHANNELS, at(b, 0), &token_sum, 0, TOKENS, at(b, 4));
 }
 static struct ls_update update_of(struct bench *b)
 {

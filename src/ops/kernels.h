@@ -64,17 +64,22 @@ struct sum_kernels {
 struct embedding_kernels {
     /* Rows [begin, end). */
     void (*forward)(enum ls_dtype act, int64_t tokens, int64_t channels, const int32_t *ids,
-                    const float *table, const float *position, int64_t first_position, void *y,
+                    const void *table, const void *position, int64_t first_position, void *y,
                     int64_t begin, int64_t end);
+    void (*gather)(enum ls_dtype act, int64_t channels, const int32_t *ids, int64_t first_id,
+                   int64_t count, const void *table, float *y, int64_t begin, int64_t end);
+    void (*finish)(enum ls_dtype act, int64_t tokens, int64_t channels, const float *x,
+                   const void *position, int64_t first_position, void *y, int64_t begin,
+                   int64_t end);
     /* Vocabulary rows [begin, end); scratch is sorted: order[start[v]] .. order[start[v + 1] - 1]
-     * are the tokens with id v, ascending. */
+     * are the tokens with the id of row v, ascending. */
     void (*backward)(enum ls_dtype act, int64_t channels, const void *dy,
                      const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
                      float *d_table, int64_t begin, int64_t end);
-    /* Positions [begin, end). */
+    /* Tokens row_first + [begin, end), to rows [begin, end) of d_position. */
     void (*position_backward)(enum ls_dtype act, int64_t channels, const void *dy,
-                              const struct ls_token_sum *sum, float *d_position, int64_t begin,
-                              int64_t end);
+                              const struct ls_token_sum *sum, int64_t row_first, float *d_position,
+                              int64_t begin, int64_t end);
 };
 
 struct loss_kernels {
