@@ -28,7 +28,8 @@ static int up_parts(const struct ls_model_config *c)
     return c->act == LS_ACT_SWIGLU ? 2 : 1;
 }
 
-/* ---- buffers ---------------------------------------------------------------------------------- */
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
 
 static float *statistic_take(const struct ls_model *model, struct ls_arena *arena)
 {
@@ -103,7 +104,8 @@ static struct norm norm2_of(const struct block_params *p, const struct block_sav
     return (struct norm){p->norm2_weight, p->norm2_bias, s->mean2, s->rstd2};
 }
 
-/* ---- forward ---------------------------------------------------------------------------------- */
+/* ---- forward ----------------------------------------------------------------------------------
+ */
 
 static enum ls_gelu gelu_kind(const struct ls_model_config *c)
 {
@@ -124,8 +126,8 @@ static int row(struct ls_model *model, struct ls_ops *ops, const struct rows *ro
                const struct ls_param *weight, const struct ls_param *bias, const void *x, void *y,
                struct ls_error *error)
 {
-    struct ls_gemm gemm = model_linear(model, rows->all, model->config.channels, model->tiles,
-                                       weight, bias, x, y);
+    struct ls_gemm gemm =
+        model_linear(model, rows->all, model->config.channels, model->tiles, weight, bias, x, y);
     return ls_tp_reduced_product(&model->tp, ops, &gemm, &model->scratch, error);
 }
 
@@ -170,7 +172,8 @@ int block_forward(struct ls_model *model, struct ls_ops *ops, int64_t block,
     return LS_OK;
 }
 
-/* ---- backward: inputs ------------------------------------------------------------------------- */
+/* ---- backward: inputs -------------------------------------------------------------------------
+ */
 
 /* Where a branch begins: dy [N, C] after dropout, kept in store where it is not dy itself, and its
  * product with the row-parallel weight, dx [M, weight->cols]. *all = dy of all rows. keep: store it
@@ -178,16 +181,15 @@ int block_forward(struct ls_model *model, struct ls_ops *ops, int64_t block,
 static int branch_input_gradient(struct ls_model *model, struct ls_ops *ops,
                                  const struct ls_micro_batch *batch, const struct rows *rows,
                                  const char *place, int layer, const struct ls_param *weight,
-                                 const void *dy, void *store, bool keep, void *dx,
-                                 const void **all, struct ls_error *error)
+                                 const void *dy, void *store, bool keep, void *dx, const void **all,
+                                 struct ls_error *error)
 {
     int64_t channels = model->config.channels;
     size_t bytes = (size_t)channels * model_act_bytes(model);
     void *own = store;
     if (model->tp.sequence) /* in its place among all ranks' rows */
-        own = (char *)store + (size_t)(ls_tp_room(&model->tp, rows->all) / model->tp.size *
-                                       model->tp.rank) *
-                                  bytes;
+        own = (char *)store +
+              (size_t)(ls_tp_room(&model->tp, rows->all) / model->tp.size * model->tp.rank) * bytes;
     const void *dropped = model_dropout(model, ops, batch, rows, layer, place, dy, own);
     if (dropped == dy && (keep || model->tp.sequence)) {
         memcpy(own, dy, (size_t)rows->count * bytes);
@@ -238,9 +240,9 @@ int block_backward_input(struct ls_model *model, struct ls_ops *ops, int64_t blo
     struct rows rows = rows_of(model, batch);
     int status = mlp_backward_input(model, ops, block, batch, &rows, dy, error);
     if (!status)
-        status = branch_input_gradient(model, ops, batch, &rows, "attention", (int)block + 1,
-                                       p->proj_weight, d->h1, d->y1_store, false, d->o, &d->y1,
-                                       error);
+        status =
+            branch_input_gradient(model, ops, batch, &rows, "attention", (int)block + 1,
+                                  p->proj_weight, d->h1, d->y1_store, false, d->o, &d->y1, error);
     if (!status)
         status = attention_backward(model, ops, batch, &rows, s, d->o, d->qkv, error);
     if (!status)
@@ -252,7 +254,8 @@ int block_backward_input(struct ls_model *model, struct ls_ops *ops, int64_t blo
     return LS_OK;
 }
 
-/* ---- backward: weights ------------------------------------------------------------------------ */
+/* ---- backward: weights ------------------------------------------------------------------------
+ */
 
 /* One linear layer's weight and bias gradients. */
 struct linear_gradient {

@@ -11,7 +11,7 @@ void embedding_take(struct ls_model *model, struct ls_arena *arena)
     int64_t channels = model->config.channels;
     layer->table = model_param(params, "wte.weight", -1);
     layer->position = model_param(params, "wpe.weight", -1);
-    
+
     for (int slot = 0; slot < model->options.slots; slot++) {
         layer->out[slot] = model_take(model, arena, model->stream_max, channels);
         if (model->options.training && model->options.split_backward)
@@ -73,12 +73,12 @@ int embedding_forward(struct ls_model *model, struct ls_ops *ops,
         ls_tp_share(&model->tp, rows.all, &first, &count);
         size_t bytes = (size_t)channels * model_act_bytes(model);
         int64_t share = ls_tp_room(&model->tp, rows.all) / model->tp.size;
-        char *own = model->tp.sequence ? out
-                                       : (char *)out + (size_t)(model->tp.rank * share) * bytes;
+        char *own =
+            model->tp.sequence ? out : (char *)out + (size_t)(model->tp.rank * share) * bytes;
         status = cut_forward(model, ops, batch, &rows, first, count, own, error);
         if (!status && !model->tp.sequence)
-            status = ls_tp_gather(&model->tp, model->numerics.act, rows.all, channels, own, out,
-                                  error);
+            status =
+                ls_tp_gather(&model->tp, model->numerics.act, rows.all, channels, own, out, error);
     }
     if (!status)
         model_dropout(model, ops, batch, &rows, 0, "embedding", out, out);

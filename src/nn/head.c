@@ -7,7 +7,8 @@
 
 #include <math.h>
 
-/* ---- buffers ---------------------------------------------------------------------------------- */
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
 
 /* Rows of a unit of whole sequences of that many tokens. */
 static int64_t unit_rows(const struct ls_model *model, int64_t tokens)
@@ -76,14 +77,15 @@ void head_take(struct ls_model *model, struct ls_arena *arena)
         partials_take(model, arena, units);
 }
 
-/* ---- forward ---------------------------------------------------------------------------------- */
+/* ---- forward ----------------------------------------------------------------------------------
+ */
 
 /* What the walk over groups of units needs. */
 struct walk {
     const struct ls_micro_batch *batch;
     struct rows rows;
-    const char *a;  /* [M, C] */
-    char *d_a;      /* where the input gradient of all rows goes: d_a, or partial sums of it */
+    const char *a; /* [M, C] */
+    char *d_a;     /* where the input gradient of all rows goes: d_a, or partial sums of it */
     bool partial_sums;
 };
 
@@ -216,15 +218,16 @@ int head_forward(struct ls_model *model, struct ls_ops *ops, const struct ls_mic
     status = subtree_run(model, ops, &walk, 0, walk.rows.units, d_weight,
                          batch->training && gradient->accumulate, 0, error);
     if (!status && batch->training && walk.partial_sums)
-        status = ls_tp_reduce_round(&model->tp, ops, model->numerics.act, walk.rows.all,
-                                    model->config.channels, &model->scratch, NULL, saved->d_a,
-                                    error);
+        status =
+            ls_tp_reduce_round(&model->tp, ops, model->numerics.act, walk.rows.all,
+                               model->config.channels, &model->scratch, NULL, saved->d_a, error);
     if (!status)
         losses_sum(model, &walk.rows, batch->sequences / model->numerics.leaf_sequences);
     return status;
 }
 
-/* ---- backward --------------------------------------------------------------------------------- */
+/* ---- backward ---------------------------------------------------------------------------------
+ */
 
 void head_backward_input(struct ls_model *model, struct ls_ops *ops,
                          const struct ls_micro_batch *batch, void *dx)

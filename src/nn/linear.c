@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- parameters ------------------------------------------------------------------------------- */
+/* ---- parameters -------------------------------------------------------------------------------
+ */
 
 const struct ls_param *model_param(const struct ls_params *params, const char *suffix,
                                    int64_t block)
@@ -67,7 +68,8 @@ void *model_take(const struct ls_model *model, struct ls_arena *arena, int64_t r
     return ls_arena_take(arena, (size_t)(rows * width) * model_act_bytes(model));
 }
 
-/* ---- products --------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------------
+ */
 
 int64_t model_unit_tiles(const struct ls_model *model, int64_t units)
 {

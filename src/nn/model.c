@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what is admissible ----------------------------------------------------------------------- */
+/* ---- what is admissible -----------------------------------------------------------------------
+ */
 
 static int tokens_check(const struct ls_model *model, int64_t tokens, struct ls_error *error)
 {
@@ -73,7 +74,8 @@ static int options_check(const struct ls_model *model, struct ls_error *error)
     return options->training ? model_units_check(model, &rows, error) : LS_OK;
 }
 
-/* ---- buffers ---------------------------------------------------------------------------------- */
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
 
 /* The tables of pointers, which are not part of the arena. */
 static int tables_new(struct ls_model *model, struct ls_error *error)
@@ -208,9 +210,8 @@ static void slices_set(struct ls_model *model)
 
 void model_init(struct ls_model *model, const struct ls_model_options *options)
 {
-    *model = (struct ls_model){.options = *options,
-                               .config = *options->config,
-                               .numerics = *options->numerics};
+    *model = (struct ls_model){
+        .options = *options, .config = *options->config, .numerics = *options->numerics};
     slices_set(model);
 }
 
@@ -259,7 +260,8 @@ int64_t ls_model_stream_rows(const struct ls_model *model, int64_t sequences, in
     return model->tp.sequence ? ls_tp_room(&model->tp, rows) / model->tp.size : rows;
 }
 
-/* ---- layer by layer --------------------------------------------------------------------------- */
+/* ---- layer by layer ---------------------------------------------------------------------------
+ */
 
 static int batch_check(const struct ls_model *model, int layer, const struct ls_micro_batch *batch,
                        struct ls_error *error)

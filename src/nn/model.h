@@ -32,14 +32,14 @@ struct block_saved {
 
 /* Gradients between a block's two backward halves. */
 struct block_delta {
-    const void *y2, *y1;      /* [M, C] of the mlp and the attention branch */
+    const void *y2, *y1;       /* [M, C] of the mlp and the attention branch */
     void *y2_store, *y1_store; /* storage for them where they are not the stream's own */
-    void *f;                  /* [M, F] or [M, 2F] */
-    void *g;                  /* [M, F]; not read by the weight half */
-    void *a2, *h1;            /* [N, C] */
-    void *o;                  /* [M, H*D]; not read by the weight half */
-    void *qkv;                /* [M, (H+2G)D] */
-    void *a1;                 /* [N, C] */
+    void *f;                   /* [M, F] or [M, 2F] */
+    void *g;                   /* [M, F]; not read by the weight half */
+    void *a2, *h1;             /* [N, C] */
+    void *o;                   /* [M, H*D]; not read by the weight half */
+    void *qkv;                 /* [M, (H+2G)D] */
+    void *a1;                  /* [N, C] */
 };
 
 struct embedding_layer {
@@ -52,32 +52,32 @@ struct embedding_layer {
 
 /* Of the head in one slot. */
 struct head_saved {
-    const void *x; /* [N, C] */
-    void *d_a;     /* [N, C] gradient of the final norm's output */
+    const void *x;      /* [N, C] */
+    void *d_a;          /* [N, C] gradient of the final norm's output */
     float *mean, *rstd; /* [N] */
 };
 
 struct head_layer {
     const struct ls_param *norm_weight, *norm_bias, *weight;
-    struct head_saved *saved; /* [slots] */
-    void *a;                  /* [N, C] final norm */
-    void *logits;             /* [group_units * unit rows, V] */
+    struct head_saved *saved;        /* [slots] */
+    void *a;                         /* [N, C] final norm */
+    void *logits;                    /* [group_units * unit rows, V] */
     float *max, *sum, *target_logit; /* [group rows], where the vocabulary is split */
-    float *loss;              /* [M] */
-    float *unit_loss;         /* [units] */
-    float *leaf_loss;         /* [leaves] */
-    int64_t group_units;      /* units whose logits exist at once: a power of two */
-    float *partial[8];        /* [V, C] each: subtrees of the weight gradient */
+    float *loss;                     /* [M] */
+    float *unit_loss;                /* [units] */
+    float *leaf_loss;                /* [leaves] */
+    int64_t group_units;             /* units whose logits exist at once: a power of two */
+    float *partial[8];               /* [V, C] each: subtrees of the weight gradient */
     int partials;
 };
 
 /* Buffers of attention where keys and values of a sequence do not lie in its queries' rows. */
 struct attention_buffers {
-    void *natural, *staging;   /* [T, 2GD] */
-    float *sum[8];             /* [2, T, GD] each: a counter of subtrees, and one to work in */
+    void *natural, *staging; /* [T, 2GD] */
+    float *sum[8];           /* [2, T, GD] each: a counter of subtrees, and one to work in */
     int sums;
     float *shared_k, *shared_v; /* [M, GD], where ranks share a key/value head */
-    void *d_own, *weight_own;  /* [M, own], [own, C] of the qkv section: see qkv_input_gradient */
+    void *d_own, *weight_own;   /* [M, own], [own, C] of the qkv section: see qkv_input_gradient */
 };
 
 struct ls_model {
@@ -86,8 +86,8 @@ struct ls_model {
     struct ls_numerics numerics;
     struct ls_tp tp;
     struct ls_cp cp;
-    int64_t tiles;               /* of a contraction that is cut: tp_tiles / tp */
-    int64_t heads, kv_heads, ffn; /* held here */
+    int64_t tiles;                           /* of a contraction that is cut: tp_tiles / tp */
+    int64_t heads, kv_heads, ffn;            /* held here */
     int64_t rows_max, rows_room, stream_max; /* M, as a buffer of all rows has it, N */
     struct block_params *block_params;       /* [layers] */
     struct block_saved *saved;               /* [layers][slots] */
@@ -170,7 +170,8 @@ const void *model_dropout(const struct ls_model *model, struct ls_ops *ops,
                           const struct ls_micro_batch *batch, const struct rows *rows, int layer,
                           const char *place, const void *x, void *storage);
 
-/* ---- norms.c ---------------------------------------------------------------------------------- */
+/* ---- norms.c ----------------------------------------------------------------------------------
+ */
 
 /* A norm over `rows` rows of the stream. */
 struct norm {
@@ -192,7 +193,8 @@ int norms_backward_weight(struct ls_model *model, struct ls_ops *ops, const stru
                           const struct norm_gradient *norms, int count,
                           const struct ls_gradient *gradient, struct ls_error *error);
 
-/* ---- layers ----------------------------------------------------------------------------------- */
+/* ---- layers -----------------------------------------------------------------------------------
+ */
 
 void embedding_take(struct ls_model *model, struct ls_arena *arena);
 int embedding_forward(struct ls_model *model, struct ls_ops *ops,

@@ -46,7 +46,8 @@ static void backward_weight(const struct ls_model *model, struct ls_ops *ops,
         ls_rmsnorm_backward_weight(ops, op, h, dy, sum, d_weight);
 }
 
-/* ---- weights of a stream that is cut over ranks ----------------------------------------------- */
+/* ---- weights of a stream that is cut over ranks -----------------------------------------------
+ */
 
 /* Rows of unit `unit` that this rank holds, [*begin, *end) of its share, and the order of their
  * sum: a subtree of the unit's (ls_tp_admits). */

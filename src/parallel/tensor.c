@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* ---- the group -------------------------------------------------------------------------------- */
+/* ---- the group --------------------------------------------------------------------------------
+ */
 
 int ls_tp_init(struct ls_tp *tp, struct ls_comm *comm, bool sequence, int chunks, int sharers,
                struct ls_error *error)
@@ -35,7 +36,8 @@ int ls_tp_sharers(int64_t tp, int64_t kv_heads)
     return tp > kv_heads ? (int)(tp / kv_heads) : 1;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------
+ */
 
 static int64_t share_rows(const struct ls_tp *tp, int64_t rows)
 {
@@ -67,7 +69,8 @@ bool ls_tp_admits(int64_t tp, int64_t units, int64_t sequences, int64_t tokens)
     return tokens % (parts * LS_TOKEN_TILE) == 0 && ls_is_pow2(tokens / (parts * LS_TOKEN_TILE));
 }
 
-/* ---- moving ----------------------------------------------------------------------------------- */
+/* ---- moving -----------------------------------------------------------------------------------
+ */
 
 static char *row_at(enum ls_dtype dtype, const void *x, int64_t row, int64_t width)
 {
@@ -108,7 +111,8 @@ int ls_tp_reduce_round(const struct ls_tp *tp, struct ls_ops *ops, enum ls_dtype
     return tp->sequence ? LS_OK : ls_tp_gather(tp, act, rows, width, own, y, error);
 }
 
-/* ---- products --------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------------
+ */
 
 int ls_tp_reduced_product(const struct ls_tp *tp, struct ls_ops *ops, const struct ls_gemm *gemm,
                           const struct ls_tp_scratch *scratch, struct ls_error *error)
