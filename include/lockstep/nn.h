@@ -182,8 +182,9 @@ struct ls_micro_batch {
     float gradient_scale;   /* of every token's loss: 1 / tokens of the global batch */
     int slot;               /* which set of saved activations, below options.slots */
     /* Where a layer's neighbour is held elsewhere: the first layer of a chunk reads input in its
-     * forward and backward, the last one d_output in its backward. [M, C] act, M the rows of the
-     * residual stream held here. */
+     * forward, and again in its backward from the same place; the last one d_output in its
+     * backward's input half (and without split_backward in its weight half, from the same place).
+     * [N, C] act, N = ls_model_stream_rows. */
     const void *input;
     const void *d_output;
 };
@@ -243,12 +244,13 @@ int ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int lay
                              const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                              struct ls_error *error);
 
-/* After layer's forward: its output [M, C] act, until its slot is used again. */
+/* After layer's forward: its output [N, C] act, until its slot is used again; when not training,
+ * that of a layer which is not the last of its chunk only until the next layer's but one. */
 const void *ls_model_output(const struct ls_model *model, int layer, int slot);
 /* After the head's forward: loss summed over each leaf's tokens held here, [leaves]; the same on
  * all tp ranks. */
 const float *ls_model_leaf_losses(const struct ls_model *model);
-/* The gradient of layer's input after its backward_input (layer >= 1), [M, C] act, until the next
+/* The gradient of layer's input after its backward_input (layer >= 1), [N, C] act, until the next
  * layer's but one. */
 const void *ls_model_input_gradient(const struct ls_model *model, int layer);
 
