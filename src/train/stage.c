@@ -47,6 +47,14 @@ static int units_of(const struct ls_trainer *t, int layer, int units[2])
     return count;
 }
 
+int stage_prefetch(struct ls_trainer *t, int layer, struct ls_error *error)
+{
+    int units[2], status = LS_OK;
+    for (int i = 0, count = units_of(t, layer, units); i < count && !status; i++)
+        status = ls_zero_prefetch(t->memory.zero, units[i], error);
+    return status;
+}
+
 /* The layer's weights are there, and the next one's (-1: none) are on their way. */
 static int weights_enter(struct ls_trainer *t, int layer, int next, struct ls_error *error)
 {
@@ -58,11 +66,7 @@ static int weights_enter(struct ls_trainer *t, int layer, int next, struct ls_er
             t->memory.weights[units[i]] =
                 (struct ls_weights){.matrices = weights.matrices, .vectors = weights.vectors};
     }
-    if (next < 0)
-        return status;
-    for (int i = 0, count = units_of(t, next, units); i < count && !status; i++)
-        status = ls_zero_prefetch(t->memory.zero, units[i], error);
-    return status;
+    return status || next < 0 ? status : stage_prefetch(t, next, error);
 }
 
 static void weights_leave(struct ls_trainer *t, int layer)

@@ -25,6 +25,8 @@ int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int sl
                    const void *input, const void *d_output, enum stage_halves halves,
                    struct ls_error *error);
 
+/* Starts to gather what layer reads, where ZeRO has cut it. */
+int stage_prefetch(struct ls_trainer *t, int layer, struct ls_error *error);
 /* All micro-batches forward and backward in the order of the pipeline's table. *wait_s += seconds
  * waited for neighbours. */
 int stage_pipeline_run(const struct stage_batch *batch, double *wait_s, struct ls_error *error);

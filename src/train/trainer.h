@@ -49,7 +49,7 @@ struct train_memory {
     struct ls_zero *zero;
     struct ls_optimizer optimizer;
     struct ls_model *model;
-    struct ls_pipeline *pipeline;
+    struct stage_tables *tables; /* the pipeline's */
     int slots;            /* micro-batches of a chunk between forward and the end of backward */
     bool split_backward;  /* weight halves come on their own */
     struct ls_weights *weights; /* [units] as the model reads them */
@@ -110,6 +110,7 @@ struct ls_trainer {
     int segment_count;
     float *leaf_loss;                  /* [leaves of this rank's share], on the last stage */
     int32_t *eval_ids;                 /* [4, micro_sequences, T] */
+    void *eval_input;                  /* a boundary activation received */
     struct whole_model *sampled;       /* the model gathered for a sample, made for the first */
     struct ls_decoder *decoder;
     struct ls_trace *trace;
