@@ -167,7 +167,7 @@ struct ls_zero_weights {
 /* Collective over `shard`. The unit's whole weights, waited for or gathered where necessary.
  * Stages 0 to 2: the same pointers in every call. Stage 3: valid until ls_zero_release; at least
  * two units may be held at once, LS_EINVAL where too many are. */
-int ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int unit, struct ls_zero_weights *out,
+int ls_zero_weights(struct ls_zero *zero, int unit, struct ls_zero_weights *out,
                     struct ls_error *error);
 /* Collective over `shard`. Starts to gather a unit that ls_zero_weights will want soon; nothing
  * where it is there, where no buffer is free, and in stages 0 to 2. */
