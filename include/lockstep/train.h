@@ -94,17 +94,21 @@ int ls_trainer_evaluate(struct ls_trainer *trainer, struct ls_eval_report *repor
                         struct ls_error *error);
 
 /* Collective. The state hash (DESIGN: 128 bits, the same in any layout): parameters, optimizer
- * state, step, data position. LS_ENUMERIC where replicas differ, naming one that does: silent
- * corruption. */
+ * state, step, data position. LS_ENUMERIC where ranks that must hold the same values do not, naming
+ * one: silent corruption. Compared are copies (data parallel), what tensor-parallel ranks hold
+ * alike (norms, shared key/value heads), and a table tied across pipeline stages. */
 int ls_trainer_hash(struct ls_trainer *trainer, struct ls_digest *digest, struct ls_error *error);
-/* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep. */
+/* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep. Rank 0 writes, one
+ * whole tensor at a time, gathered from the ranks that hold its parts; the files do not tell which
+ * layout wrote them. */
 int ls_trainer_save(struct ls_trainer *trainer, struct ls_error *error);
-/* Collective. Loads the newest whole checkpoint (train.resume auto) or the one named; *resumed is
- * false where there is none and train.resume is auto. LS_ECKPT where it belongs to another recipe,
- * with the keys that differ. */
+/* Collective. Loads the newest whole checkpoint (train.resume auto) or the one named, whatever
+ * layout wrote it; *resumed is false where there is none and train.resume is auto. LS_ECKPT where
+ * it belongs to another recipe, with the keys that differ, or where ranks found different ones. */
 int ls_trainer_resume(struct ls_trainer *trainer, bool *resumed, struct ls_error *error);
-/* Local. Text continued from prompt by the current parameters; *text is malloc'ed. Needs a
- * tokenizer. */
+/* Collective. Text continued from prompt by the current parameters; *text is malloc'ed on rank 0
+ * and NULL on the others. Needs a tokenizer. Where no rank holds the whole model, it is gathered on
+ * rank 0, in the compute type. */
 int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **text,
                       struct ls_error *error);
 /* Local. The layout that runs, and for tests and tools: this rank's part of the parameters, and its
