@@ -26,7 +26,20 @@ static int schedule_make(const struct ls_layout *layout, int64_t micro_batches,
                          struct ls_schedule *schedule, struct ls_error *error)
 {
     int ranks = (int)layout->size[LS_AXIS_PP], chunks = (int)layout->chunks;
-    return ls_layout_schedule(layout, ranks, chunks, micro_batches, schedule, error);
+    static const enum ls_schedule_kind kinds[] = {
+        [LS_LAYOUT_GPIPE] = LS_SCHEDULE_GPIPE,
+        [LS_LAYOUT_1F1B] = LS_SCHEDULE_1F1B,
+        [LS_LAYOUT_INTERLEAVED] = LS_SCHEDULE_INTERLEAVED,
+        [LS_LAYOUT_ZB_H1] = LS_SCHEDULE_ZB_H1,
+        [LS_LAYOUT_ZBV] = LS_SCHEDULE_ZBV,
+        [LS_LAYOUT_DUALPIPEV] = LS_SCHEDULE_DUALPIPEV,
+    };
+    int status = layout->schedule == LS_LAYOUT_CSV
+                     ? ls_schedule_read(schedule, layout->schedule_file, ranks, chunks,
+                                        micro_batches, error)
+                     : ls_schedule_generate(schedule, kinds[layout->schedule], ranks, chunks,
+                                            micro_batches, error);
+    return status ? status : ls_schedule_validate(schedule, error);
 }
 
 /* The numbers of micro-batches that a run meets, ascending; returns how many. */

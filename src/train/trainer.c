@@ -192,7 +192,10 @@ static int buffers_open(struct ls_trainer *t, struct ls_error *error)
     t->leaf_loss = calloc((size_t)leaves, sizeof *t->leaf_loss);
     t->eval_ids = calloc((size_t)(4 * t->layout.micro_sequences * t->config.data.sequence),
                          sizeof *t->eval_ids);
-    if (!t->leaf_loss || !t->eval_ids)
+    t->eval_input = calloc((size_t)(t->layout.micro_sequences * t->config.data.sequence *
+                                    t->config.model.channels),
+                           ls_dtype_bytes(t->numerics.act));
+    if (!t->leaf_loss || !t->eval_ids || !t->eval_input)
         return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses and tokens");
     return LS_OK;
 }
@@ -301,6 +304,7 @@ void ls_trainer_free(struct ls_trainer *t)
     free(t->segments);
     free(t->leaf_loss);
     free(t->eval_ids);
+    free(t->eval_input);
     if (t->sampled)
         whole_release(t->sampled);
     free(t->sampled);
