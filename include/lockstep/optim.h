@@ -13,12 +13,12 @@ extern "C" {
 #endif
 
 enum ls_optimizer_kind { LS_ADAMW, LS_SGD, LS_LION };
-enum ls_schedule {
-    LS_SCHEDULE_CONSTANT,     /* after warm-up */
-    LS_SCHEDULE_LINEAR,       /* down to min_ratio at decay_steps */
-    LS_SCHEDULE_COSINE,       /* Loshchilov, Hutter 2017 (SGDR), without restarts */
-    LS_SCHEDULE_INVERSE_SQRT, /* Vaswani et al. 2017: sqrt(warmup / step) */
-    LS_SCHEDULE_WSD, /* warm-up, stable, decay (Hu et al. 2024): linear in cooldown_steps */
+enum ls_lr_schedule {
+    LS_LR_CONSTANT,     /* after warm-up */
+    LS_LR_LINEAR,       /* down to min_ratio at decay_steps */
+    LS_LR_COSINE,       /* Loshchilov, Hutter 2017 (SGDR), without restarts */
+    LS_LR_INVERSE_SQRT, /* Vaswani et al. 2017: sqrt(warmup / step) */
+    LS_LR_WSD, /* warm-up, stable, decay (Hu et al. 2024): linear in cooldown_steps */
 };
 
 struct ls_optim_config {
@@ -27,7 +27,7 @@ struct ls_optim_config {
     float momentum; /* SGD */
     bool nesterov;  /* SGD */
     float clip;     /* of the global norm; 0: off */
-    enum ls_schedule schedule;
+    enum ls_lr_schedule schedule;
     int64_t warmup_steps, decay_steps, cooldown_steps;
     float min_ratio; /* the least learning rate, as a share of lr: linear, cosine, wsd */
 };

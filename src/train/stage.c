@@ -61,7 +61,7 @@ static int weights_enter(struct ls_trainer *t, int layer, int next, struct ls_er
     int units[2], status = LS_OK;
     for (int i = 0, count = units_of(t, layer, units); i < count && !status; i++) {
         struct ls_zero_weights weights;
-        status = ls_zero_weights(t->memory.zero, &t->ops, units[i], &weights, error);
+        status = ls_zero_weights(t->memory.zero, units[i], &weights, error);
         if (!status)
             t->memory.weights[units[i]] =
                 (struct ls_weights){.matrices = weights.matrices, .vectors = weights.vectors};

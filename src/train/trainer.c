@@ -1,5 +1,5 @@
 /* Making and ending a trainer: everything that a step needs is here before the first one. */
-#include "trainer.h"
+#include "stage.h"
 
 #include <stdlib.h>
 #include <string.h>
