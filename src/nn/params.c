@@ -128,12 +128,14 @@ static int config_check(const struct ls_model_config *c, const struct ls_numeric
         return ls_error_set(error, LS_EINVAL, "kv_heads %ld does not divide heads %ld",
                             (long)c->kv_heads, (long)c->heads);
     int64_t r = n->tp_tiles;
-    if (!ls_is_pow2(r) || c->heads % r || c->kv_heads % r || c->ffn % r || c->vocab_padded % r)
+    if (!ls_is_pow2(r) || c->heads % r || c->kv_heads * c->head_dim % r || c->ffn % r ||
+        c->vocab_padded % r || (c->kv_heads % r && r % c->kv_heads))
         return ls_error_set(error, LS_EINVAL,
-                            "tp_tiles %ld must be a power of two that divides heads %ld, kv_heads "
-                            "%ld, ffn %ld and the padded vocabulary %ld",
-                            (long)r, (long)c->heads, (long)c->kv_heads, (long)c->ffn,
-                            (long)c->vocab_padded);
+                            "tp_tiles %ld must be a power of two that divides heads %ld, ffn %ld, "
+                            "the padded vocabulary %ld and kv_heads * head_dim %ld, and that is a "
+                            "multiple or a divisor of kv_heads %ld",
+                            (long)r, (long)c->heads, (long)c->ffn, (long)c->vocab_padded,
+                            (long)(c->kv_heads * c->head_dim), (long)c->kv_heads);
     return LS_OK;
 }
 

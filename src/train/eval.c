@@ -63,7 +63,7 @@ void eval_report_of(const struct eval_sum *sum, struct ls_eval_report *report)
 
 int ls_trainer_evaluate(struct ls_trainer *t, struct ls_eval_report *report, struct ls_error *error)
 {
-    int64_t samples = 0, dp = t->config.parallel.dp, rank = ls_comm_rank(t->replicas);
+    int64_t samples = 0, dp = ls_config_ranks(&t->config), rank = ls_comm_rank(t->replicas);
     int status = t->valid_store ? ls_token_store_samples(t->valid_store, t->sizes.sequence_tokens,
                                                          &samples, error)
                                 : ls_config_require(&t->config, "data.valid", error);

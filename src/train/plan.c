@@ -70,7 +70,7 @@ struct ls_numerics numerics_of(const struct ls_config *config)
 static int batches_check(const struct ls_config *config, int64_t micro_leaves,
                          struct ls_error *error)
 {
-    int64_t leaf = config->numerics.leaf_sequences, dp = config->parallel.dp;
+    int64_t leaf = config->numerics.leaf_sequences, dp = ls_config_ranks(config);
     int64_t start = config->batch.rampup_start, full = config->batch.global;
     int64_t increment = config->batch.rampup_increment;
     int64_t size = start > 0 && increment > 0 ? start : full;
@@ -98,7 +98,7 @@ static int batches_check(const struct ls_config *config, int64_t micro_leaves,
 
 int sizes_of(const struct ls_config *config, struct train_sizes *sizes, struct ls_error *error)
 {
-    int64_t leaf = config->numerics.leaf_sequences, dp = config->parallel.dp;
+    int64_t leaf = config->numerics.leaf_sequences, dp = ls_config_ranks(config);
     int64_t tokens = config->data.sequence, micro = config->batch.micro;
     if (micro % leaf)
         return ls_config_reject(config, LS_ELAYOUT, "batch.micro", error,

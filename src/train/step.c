@@ -17,7 +17,7 @@ static int share_of(const struct ls_trainer *t, int64_t samples, struct ls_dp_sh
                     struct ls_error *error)
 {
     int64_t leaves = ls_batch_at(&t->config, samples) / t->numerics.leaf_sequences;
-    int64_t dp = t->config.parallel.dp, rank = ls_comm_rank(t->replicas);
+    int64_t dp = ls_config_ranks(&t->config), rank = ls_comm_rank(t->replicas);
     if (!t->numerics.fast)
         return ls_dp_share_init(share, leaves, dp, rank, t->sizes.micro_leaves, error);
     int64_t count = leaves / dp, micro = ls_min(t->sizes.micro_leaves, count);

@@ -138,7 +138,7 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
         status = ls_token_store_samples(t->valid_store, tokens, &samples, error);
     if (status)
         return status;
-    int64_t share = t->sizes.leaves_max / config->parallel.dp * config->numerics.leaf_sequences;
+    int64_t share = t->sizes.leaves_max / ls_config_ranks(config) * config->numerics.leaf_sequences;
     struct ls_loader_config loader = {.store = t->store,
                                       .sequence_tokens = tokens,
                                       .vocabulary = config->model.vocab,
@@ -159,7 +159,7 @@ static int buffers_open(struct ls_trainer *t, struct ls_error *error)
                              &t->memory, &t->optimizer, &t->model, &t->plan, error);
     if (status)
         return status;
-    int64_t leaves = t->sizes.leaves_max / t->config.parallel.dp;
+    int64_t leaves = t->sizes.leaves_max / ls_config_ranks(&t->config);
     t->leaf_loss = calloc((size_t)ls_max(leaves, 1), sizeof *t->leaf_loss);
     t->eval_ids = calloc((size_t)(2 * t->sizes.micro_sequences * t->sizes.sequence_tokens),
                          sizeof *t->eval_ids);
@@ -179,7 +179,8 @@ void weights_refresh(const struct ls_weights *weights, const struct ls_params *p
 /* The layout as a mesh over the world's ranks, and this rank's group of replicas. */
 static int mesh_open(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = ls_mesh_init(&t->mesh, 1, (const char *[]){"dp"}, &t->config.parallel.dp, error);
+    int64_t asked = ls_config_ranks(&t->config);
+    int status = ls_mesh_init(&t->mesh, 1, (const char *[]){"dp"}, &asked, error);
     if (status)
         return status;
     long ranks = (long)ls_mesh_ranks(&t->mesh), started = ls_comm_size(t->world);
