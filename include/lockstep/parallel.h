@@ -19,15 +19,37 @@ extern "C" {
 /* One step's leaves on one replica, in micro-batches of micro_leaves (the last may be smaller). */
 struct ls_dp_share {
     int64_t leaves;       /* of the global batch */
-    int64_t first, count; /* this replica's */
+    int64_t first, count; /* this replica's: the first one's number, how many */
     int64_t micro_leaves;
     int64_t micro_batches;
+    int64_t shard, shards; /* of neighbouring ranks that walk together (ls_dp_share_init_cut), and
+                            * which this is; shards 0 or 1: the replica's leaves are consecutive */
 };
 /* Local. LS_ELAYOUT with the nearest layout that works where leaves cannot be shared: every
  * replica's share must be a whole subtree (dp divides leaves; leaves/dp is a power of two or dp is
  * 1), and so must every micro-batch (micro_leaves a power of two, or the whole share). */
 int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, int64_t dp, int64_t rank,
                      int64_t micro_leaves, struct ls_error *error);
+/* Two levels of ranks: replicas of shards (hybrid sharding, lockstep/parallel/zero.h), rank
+ * (replica, shard). Replica i holds the block of leaves [i n/replicas, (i + 1) n/replicas), and
+ *
+ *   consecutive   shard j of d has its j-th part: sums are reduced once a step
+ *   neighbours    in each micro-step the d shards have d * micro_leaves consecutive leaves, shard j
+ *                 the j-th micro_leaves of them: sums are reduced at each micro-step
+ *
+ *     8 leaves, 2 shards, micro 2:   consecutive  0 0 0 0 1 1 1 1    neighbours  0 0 1 1 0 0 1 1
+ */
+struct ls_dp_cut {
+    int64_t replicas, replica;
+    int64_t shards, shard;
+    bool neighbours;
+};
+/* Local. As ls_dp_share_init; also LS_ELAYOUT where the sum over shards, then replicas (and between
+ * them, for neighbours, micro-steps) is not the tree over leaves: shards must be a power of two
+ * unless there is one replica (and, for neighbours, one micro-step), and so must be what a shard
+ * holds in each micro-step unless it is all alone. */
+int ls_dp_share_init_cut(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
+                         int64_t micro_leaves, struct ls_error *error);
 /* Leaves [*first, *first + *count) of the global batch in micro-batch m. */
 void ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first, int64_t *count);
 
