@@ -93,14 +93,33 @@ void ls_comm_set_check(struct ls_comm *comm, bool check);
 /* count is elements, any int64 (transports cut it where their own counts are narrower).
  * n = group size, r = this rank. In-place where said. */
 
-/* What a collective moved and took, since the communicator was made. */
+/* What operations are counted as. LS_COMM_OTHER: barriers, and the words by which ranks agree,
+ * split, and make integer and exact sums. LS_COMM_SEND also counts receives, as operations. */
+enum ls_comm_kind {
+    LS_COMM_ALL_REDUCE, /* sums and maxima */
+    LS_COMM_REDUCE_SCATTER,
+    LS_COMM_ALL_GATHER,
+    LS_COMM_ALL_TO_ALL,
+    LS_COMM_BROADCAST,
+    LS_COMM_SEND,
+    LS_COMM_OTHER,
+    LS_COMM_KINDS
+};
+/* "all_reduce" and so on. */
+const char *ls_comm_kind_name(enum ls_comm_kind kind);
+
+/* What this rank's operations moved and took, since the communicator was made. */
 struct ls_comm_stats {
     /* Bytes this rank handed over. With n ranks and b = count elements in bytes: all_reduce
-     * b - own + own (n-1), where own is its share of the buffer (b/n: in all 2 b (n-1)/n);
-     * reduce_scatter, all_gather and all_to_all b (n-1); broadcast b (n-1) at the root; send b. */
+     * b - own + own (n-1), where own is its share of the buffer (b/n: in all 2 b (n-1)/n; the first
+     * count % n ranks own one element more); reduce_scatter, all_gather and all_to_all b (n-1),
+     * where b of reduce_scatter_bf16 is 2 count; broadcast b (n-1) at the root; send b. */
     int64_t sent_bytes;
     double wait_s; /* seconds the caller spent inside waits and blocking calls */
     int64_t operations;
+    struct {
+        int64_t sent_bytes, operations;
+    } kind[LS_COMM_KINDS]; /* the same, apart; they add up to the above */
 };
 void ls_comm_get_stats(const struct ls_comm *comm, struct ls_comm_stats *stats);
 
@@ -125,6 +144,12 @@ int ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
 int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output, int64_t count,
                             struct ls_request *request, struct ls_call_site site,
                             struct ls_error *error);
+/* The same with half the bytes: each rank's contribution (its own too) is rounded to bf16, and what
+ * came is added in float32 by the tree. For numerics.mode fast only: how often a value is rounded
+ * depends on how the group is cut, so the bits do. */
+int ls_reduce_scatter_bf16_start(struct ls_comm *comm, const float *input, float *output,
+                                 int64_t count, struct ls_request *request,
+                                 struct ls_call_site site, struct ls_error *error);
 /* input[count]; output[n * count], block i from rank i. input may be output + r * count. */
 int ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
                         enum ls_dtype dtype, struct ls_request *request, struct ls_call_site site,
@@ -156,6 +181,11 @@ bool ls_test(struct ls_request *request);
     ls_all_reduce_at(comm, buffer, count, LS_HERE, error)
 #define ls_reduce_scatter(comm, input, output, count, error)                                       \
     ls_reduce_scatter_at(comm, input, output, count, LS_HERE, error)
+#define ls_reduce_scatter_bf16(comm, input, output, count, error)                                  \
+    ls_reduce_scatter_bf16_at(comm, input, output, count, LS_HERE, error)
+/* values[count] become the greatest over ranks, in place. NaN wins, +0 is above -0: no order. */
+#define ls_all_reduce_max_f32(comm, values, count, error)                                          \
+    ls_all_reduce_max_f32_at(comm, values, count, LS_HERE, error)
 #define ls_all_gather(comm, input, output, count, dtype, error)                                    \
     ls_all_gather_at(comm, input, output, count, dtype, LS_HERE, error)
 #define ls_all_to_all(comm, input, output, count, dtype, error)                                    \
@@ -172,6 +202,10 @@ int ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count, struct 
                      struct ls_error *error);
 int ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output, int64_t count,
                          struct ls_call_site site, struct ls_error *error);
+int ls_reduce_scatter_bf16_at(struct ls_comm *comm, const float *input, float *output,
+                              int64_t count, struct ls_call_site site, struct ls_error *error);
+int ls_all_reduce_max_f32_at(struct ls_comm *comm, float *values, int64_t count,
+                             struct ls_call_site site, struct ls_error *error);
 int ls_all_gather_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
                      enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error);
 int ls_all_to_all_at(struct ls_comm *comm, const void *input, void *output, int64_t count,

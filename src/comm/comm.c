@@ -4,8 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const op_names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                       "broadcast",  "barrier",        "send",       "recv"};
+static const char *const op_names[] = {"all_reduce",     "all_reduce_max",
+                                       "reduce_scatter", "reduce_scatter_bf16",
+                                       "all_gather",     "all_to_all",
+                                       "broadcast",      "barrier",
+                                       "send",           "recv"};
+
+const char *ls_comm_kind_name(enum ls_comm_kind kind)
+{
+    static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                        "broadcast",  "send",           "other"};
+    return names[kind];
+}
 
 const char *ls_transport_name(enum ls_transport transport)
 {
@@ -72,10 +82,13 @@ int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank)
 {
     int64_t bytes = call->count * (int64_t)ls_dtype_bytes(call->dtype), begin;
     switch (call->op) {
-    case COMM_ALL_REDUCE: {
+    case COMM_ALL_REDUCE:
+    case COMM_ALL_REDUCE_MAX: {
         int64_t own = comm_piece(call->count, n, rank, &begin) * (int64_t)sizeof(float);
         return bytes - own + own * (n - 1);
     }
+    case COMM_REDUCE_SCATTER_BF16:
+        return bytes / 2 * (n - 1);
     case COMM_REDUCE_SCATTER:
     case COMM_ALL_GATHER:
     case COMM_ALL_TO_ALL:
@@ -89,6 +102,26 @@ int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank)
         break;
     }
     return 0;
+}
+
+/* What a function of this module stands for is no transfer of the caller's. */
+static enum ls_comm_kind kind_of(const struct comm_call *call)
+{
+    static const enum ls_comm_kind kinds[] = {
+        LS_COMM_ALL_REDUCE, LS_COMM_ALL_REDUCE, LS_COMM_REDUCE_SCATTER, LS_COMM_REDUCE_SCATTER,
+        LS_COMM_ALL_GATHER, LS_COMM_ALL_TO_ALL, LS_COMM_BROADCAST,      LS_COMM_OTHER,
+        LS_COMM_SEND,       LS_COMM_SEND};
+    return call->site.line ? kinds[call->op] : LS_COMM_OTHER;
+}
+
+static void count_call(struct ls_comm *comm, const struct comm_call *call)
+{
+    int64_t bytes = comm_sent_bytes(call, comm->size, comm->rank);
+    enum ls_comm_kind kind = kind_of(call);
+    comm->stats.operations++;
+    comm->stats.sent_bytes += bytes;
+    comm->stats.kind[kind].operations++;
+    comm->stats.kind[kind].sent_bytes += bytes;
 }
 
 struct comm_text comm_describe(const struct comm_call *call)
@@ -146,10 +179,8 @@ static int call_start(struct ls_comm *comm, const struct comm_call *call, void *
     int status = call_validate(comm, call, error);
     if (status == LS_OK)
         status = comm->transport->start(comm, call, operation, error);
-    if (status == LS_OK) {
-        comm->stats.operations++;
-        comm->stats.sent_bytes += comm_sent_bytes(call, comm->size, comm->rank);
-    }
+    if (status == LS_OK)
+        count_call(comm, call);
     return status;
 }
 
@@ -219,17 +250,17 @@ bool ls_test(struct ls_request *request)
 
 /* ---- the operations, each in both forms ------------------------------------------------------ */
 
-#define ALL_REDUCE                                                                                 \
+#define ALL_REDUCE(kind)                                                                           \
     (struct comm_call)                                                                             \
     {                                                                                              \
-        .op = COMM_ALL_REDUCE, .dtype = LS_F32, .input = buffer, .output = buffer, .count = count, \
+        .op = kind, .dtype = LS_F32, .input = buffer, .output = buffer, .count = count,            \
         .site = site                                                                               \
     }
-#define REDUCE_SCATTER                                                                             \
+#define REDUCE_SCATTER(kind)                                                                       \
     (struct comm_call)                                                                             \
     {                                                                                              \
-        .op = COMM_REDUCE_SCATTER, .dtype = LS_F32, .input = input, .output = output,              \
-        .count = count, .site = site                                                               \
+        .op = kind, .dtype = LS_F32, .input = input, .output = output, .count = count,             \
+        .site = site                                                                               \
     }
 #define EXCHANGE(kind)                                                                             \
     (struct comm_call)                                                                             \
@@ -254,26 +285,45 @@ int ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
                         struct ls_request *request, struct ls_call_site site,
                         struct ls_error *error)
 {
-    return begin(comm, ALL_REDUCE, request, error);
+    return begin(comm, ALL_REDUCE(COMM_ALL_REDUCE), request, error);
 }
 
 int ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count, struct ls_call_site site,
                      struct ls_error *error)
 {
-    return run(comm, ALL_REDUCE, error);
+    return run(comm, ALL_REDUCE(COMM_ALL_REDUCE), error);
 }
 
 int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output, int64_t count,
                             struct ls_request *request, struct ls_call_site site,
                             struct ls_error *error)
 {
-    return begin(comm, REDUCE_SCATTER, request, error);
+    return begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER), request, error);
 }
 
 int ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output, int64_t count,
                          struct ls_call_site site, struct ls_error *error)
 {
-    return run(comm, REDUCE_SCATTER, error);
+    return run(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER), error);
+}
+
+int ls_reduce_scatter_bf16_start(struct ls_comm *comm, const float *input, float *output,
+                                 int64_t count, struct ls_request *request,
+                                 struct ls_call_site site, struct ls_error *error)
+{
+    return begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER_BF16), request, error);
+}
+
+int ls_reduce_scatter_bf16_at(struct ls_comm *comm, const float *input, float *output,
+                              int64_t count, struct ls_call_site site, struct ls_error *error)
+{
+    return run(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER_BF16), error);
+}
+
+int ls_all_reduce_max_f32_at(struct ls_comm *comm, float *buffer, int64_t count,
+                             struct ls_call_site site, struct ls_error *error)
+{
+    return run(comm, ALL_REDUCE(COMM_ALL_REDUCE_MAX), error);
 }
 
 int ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,

@@ -8,7 +8,9 @@
 
 enum comm_op {
     COMM_ALL_REDUCE,
+    COMM_ALL_REDUCE_MAX,
     COMM_REDUCE_SCATTER,
+    COMM_REDUCE_SCATTER_BF16,
     COMM_ALL_GATHER,
     COMM_ALL_TO_ALL,
     COMM_BROADCAST,
@@ -33,6 +35,16 @@ struct comm_call {
 static inline bool comm_is_collective(enum comm_op op)
 {
     return op < COMM_SEND;
+}
+
+static inline bool comm_is_all_reduce(enum comm_op op)
+{
+    return op == COMM_ALL_REDUCE || op == COMM_ALL_REDUCE_MAX;
+}
+
+static inline bool comm_is_reduce_scatter(enum comm_op op)
+{
+    return op == COMM_REDUCE_SCATTER || op == COMM_REDUCE_SCATTER_BF16;
 }
 
 /* How bytes travel. An operation that start accepted is owned by the transport until wait, which
@@ -84,9 +96,16 @@ int64_t comm_piece(int64_t count, int n, int rank, int64_t *begin);
 /* Bytes that rank hands over in this call: what comm.h states for sent_bytes. */
 int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank);
 
-/* outputs[j][to + i] = the tree sum over r of inputs[r][from + i], for i < count, r < n,
- * j < outputs_count. What is written may be what is read (same buffer and offset), or disjoint. */
-void comm_tree_sum(const float *const *inputs, int n, int64_t from, float *const *outputs,
-                   int outputs_count, int64_t to, int64_t count);
+/* outputs[j][to + i] = the tree sum (for COMM_ALL_REDUCE_MAX the maximum) over r of
+ * inputs[r][from + i], for i < count, r < n, j < outputs_count. What is written may be what is read
+ * (same buffer and offset), or disjoint. */
+void comm_tree_sum(enum comm_op op, const void *const *inputs, int n, int64_t from,
+                   float *const *outputs, int outputs_count, int64_t to, int64_t count);
+
+/* output[i] = the tree sum in float32 over r of inputs[r][from + i], each rounded to bf16 before.
+ * Inputs are float32 (wide < 0), or bf16 but for that of rank wide. */
+void comm_tree_sum_bf16(const void *const *inputs, int n, int wide, int64_t from, float *output,
+                        int64_t count);
+void comm_round_bf16(const float *from, ls_bf16 *to, int64_t count);
 
 #endif

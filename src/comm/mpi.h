@@ -25,7 +25,7 @@ struct mpi_lane {
     int phase, requests_count;
     MPI_Request *requests; /* [2 (n - 1)] */
     int scratch;           /* index of the slot's, where it has one */
-    const float **inputs;  /* [n] */
+    const void **inputs;   /* [n] */
 };
 
 /* A call as it travels to the other ranks for the check. */

@@ -182,10 +182,16 @@ static int lane_post(struct mpi_comm *comm, struct mpi_slot *slot, int l, bool s
 
 static bool op_sums(const struct mpi_op *op)
 {
-    return op->call.op == COMM_ALL_REDUCE || op->call.op == COMM_REDUCE_SCATTER;
+    return comm_is_all_reduce(op->call.op) || comm_is_reduce_scatter(op->call.op);
 }
 
-/* What is to be added waits for scratch; what a peer waits for goes out at once. */
+/* What goes out is made in scratch first. */
+static bool sends_scratch(const struct mpi_op *op)
+{
+    return op->call.op == COMM_REDUCE_SCATTER_BF16;
+}
+
+/* What is to be added waits for scratch; what a peer waits for goes out at once where it can. */
 static int lane_begin(struct mpi_comm *comm, struct mpi_slot *slot, int l)
 {
     struct mpi_lane *lane = &slot->lanes[l];
@@ -194,6 +200,8 @@ static int lane_begin(struct mpi_comm *comm, struct mpi_slot *slot, int l)
     if (!lane->busy)
         return MPI_SUCCESS;
     lane->lacks_scratch = op_sums(slot->op) && lane->phase == 0;
+    if (lane->lacks_scratch && sends_scratch(slot->op))
+        return MPI_SUCCESS;
     int code = lane->lacks_scratch ? MPI_SUCCESS : lane_post(comm, slot, l, false);
     return code == MPI_SUCCESS ? lane_post(comm, slot, l, true) : code;
 }
@@ -214,6 +222,12 @@ static int scratch_assign(struct mpi_comm *comm, struct mpi_slot *slot)
         slot->lanes[first].scratch = i;
         slot->lanes[first].lacks_scratch = false;
         code = lane_post(comm, slot, first, false);
+        if (code == MPI_SUCCESS && sends_scratch(slot->op)) {
+            const struct mpi_lane *lane = &slot->lanes[first];
+            comm_plan_prepare(&slot->op->plan, lane->round, lane->phase,
+                              lane_scratch(comm, slot, lane));
+            code = lane_post(comm, slot, first, true);
+        }
     }
     return code;
 }

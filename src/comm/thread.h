@@ -20,7 +20,7 @@
 
 struct work {
     const struct comm_call *calls; /* [n], by rank; send and recv: [0] sends, [1] receives */
-    const float **inputs;          /* [n] of the calls */
+    const void **inputs;           /* [n] of the calls */
     float **outputs;               /* [n] */
     int n;
     int64_t block;    /* elements of a block */
