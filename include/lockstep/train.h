@@ -146,6 +146,28 @@ struct ls_run_hooks {
 int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
            const struct ls_run_hooks *hooks, struct ls_error *error);
 
+/* ---- proving that layouts agree --------------------------------------------------------------- */
+
+/* What two layouts of one recipe must have alike, after each step. */
+struct ls_proof {
+    uint32_t loss_bits;
+    struct ls_digest hash; /* of the state */
+};
+/* Collective. Trains from the start to `steps` and fills proof [steps] (on every rank). Writes
+ * nothing. */
+int ls_proof_make(const struct ls_config *config, struct ls_comm *world, int64_t steps,
+                  struct ls_proof *proof, struct ls_error *error);
+/* Local. The same on as many thread ranks as the layout has. */
+int ls_proof_threads(const struct ls_config *config, int64_t steps, struct ls_proof *proof,
+                     struct ls_error *error);
+/* The first step (counted from 1) at which two proofs differ, 0 where they are equal. */
+int64_t ls_proof_differs(const struct ls_proof *a, const struct ls_proof *b, int64_t steps);
+/* Local. Runs both layouts again on thread ranks, up to step, and names the first tensor in which
+ * that step differs: outputs of layers ascending, gradients descending, gradients of parameters;
+ * "the update" where none does. */
+int ls_proof_trace(const struct ls_config *a, const struct ls_config *b, int64_t step, char *name,
+                   size_t bytes, struct ls_error *error);
+
 /* ---- a finished run -------------------------------------------------------------------------- */
 
 /* A run's newest checkpoint with its configuration and tokenizer, for evaluation and generation on
