@@ -14,6 +14,10 @@ enum {
     ZERO_SCATTER_OPS = ZERO_DIRECT_MAX + 1,
     ZERO_BUCKETS = 8,
     ZERO_JOBS = 64,
+    /* Jobs over `shard` at most. Fewer than the jobs whose sums over `replicate` may be pending (64
+     * operations, ZERO_BUCKETS each): so who waits for such a sum, because there are too many,
+     * waits for one that every other rank has started or starts before it waits itself. */
+    ZERO_WINDOW = 5,
     ZERO_PLACES = 4,
     ZERO_ALIGN = 16, /* elements */
 };

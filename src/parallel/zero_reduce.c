@@ -194,12 +194,9 @@ int zero_scatters_make_room(struct ls_zero *zero, int n, struct ls_error *error)
 static int job_new(struct ls_zero *zero, struct ls_ops *ops, const struct zero_job *job,
                    struct zero_job **out, struct ls_error *error)
 {
-    int status = LS_OK;
-    if (zero->tail - zero->head == ZERO_JOBS) {
-        status = jobs_join(zero, ops, zero->head + 1, error);
-        if (!status)
-            status = job_finish(zero, error);
-    }
+    int status = jobs_join(zero, ops, zero->tail - ZERO_WINDOW, error);
+    if (!status && zero->tail - zero->head == ZERO_JOBS)
+        status = job_finish(zero, error);
     if (!status)
         status = zero_scatters_make_room(zero, zero->regions[job->region].operations, error);
     *out = job_at(zero, zero->tail);

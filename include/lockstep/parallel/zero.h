@@ -25,7 +25,9 @@
  *   shard         cp                             dp_shard x cp: the d ranks that share one copy
  *   replicate     dp_replicate x dp_shard x ...  dp_replicate: ranks that hold equal shards
  *
- * each in the order of the leaves they hold. Stages 1 to 3 over a shard group of one are stage 0.
+ * each in the order of the leaves they hold (where cp is part of a group, it is the inner axis, and
+ * a micro-batch is one leaf). Stages 1 to 3 over a shard group of one are stage 0. From a step's
+ * first ls_zero_gradient_done to ls_zero_gradient_finish nobody else communicates over `replicate`.
  *
  * Order of calls, the same on all ranks of both groups:
  *
@@ -115,6 +117,7 @@ struct ls_zero_options {
  * tensor is within persistence_elements, LS_ENOMEM. */
 int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, struct ls_zero **out,
                 struct ls_error *error);
+/* NULL is allowed. After a failure free the groups first: they may still move buffers. */
 void ls_zero_free(struct ls_zero *zero);
 
 /* Bytes taken from the arena, by what they are for. With P parameters, act of a bytes, d ranks, B =
