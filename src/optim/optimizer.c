@@ -43,7 +43,7 @@ double ls_gradient_norm(const struct ls_params *params, struct ls_ops *ops, cons
     ls_exact_clear(&sum);
     for (int i = 0; i < params->count; i++) {
         const struct ls_param *param = &params->list[i];
-        ls_squared_norm(ops, param->rows * param->cols, param->cols / param->col_tiles,
+        ls_squared_norm(ops, param->rows * param->cols,
                         gradient + params->tied_elements + param->offset,
                         second_gradient(params, i, gradient), &sum);
     }
