@@ -2,6 +2,10 @@
 
 #include "ops/kern/block.h"
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 /* (gradient + second) * gradient_scale */
 static void scaled_gradient(const struct ls_update *update, int64_t at, int64_t n,
                             float *restrict out)
@@ -97,7 +101,29 @@ static void lion(const struct ls_update *update, const struct ls_lion *lion, flo
  * either add up in double without a rounding, in any order: both are multiples of a unit, and their
  * sums stay below 2^53 of it. The rare magnitudes below are taken by another pass with a smaller E.
  */
-enum { WINDOW_BINADES = 21, WIDE_LANES = 16 };
+enum { WINDOW_BINADES = 21 };
+
+#if defined(__AVX512F__)
+enum { WIDE_LANES = 8 };
+#elif defined(__AVX2__)
+enum { WIDE_LANES = 4 };
+#else
+enum { WIDE_LANES = 2 };
+#endif
+enum { CHAINS = 4, STEP = CHAINS * WIDE_LANES, AHEAD = 4 * BLOCK };
+typedef double wide __attribute__((vector_size(WIDE_LANES * sizeof(double))));
+typedef int64_t wide_int __attribute__((vector_size(WIDE_LANES * sizeof(int64_t))));
+
+static inline wide widen(const float *x)
+{
+#if defined(__AVX512F__)
+    return _mm512_cvtps_pd(_mm256_loadu_ps(x));
+#elif defined(__AVX2__)
+    return _mm256_cvtps_pd(_mm_loadu_ps(x));
+#else
+    return (wide){(double)x[0], (double)x[1]};
+#endif
+}
 
 /* The least and the largest nonzero magnitude as bits; *least is above *largest where there is
  * none. */
@@ -123,38 +149,41 @@ static double power_of_two(int exponent)
     return value;
 }
 
-static double wide_sum(const double lane[WIDE_LANES])
+/* Squares of x[0 .. n), n <= BLOCK and a multiple of STEP, whose magnitude is in
+ * [2^(top - WINDOW_BINADES), 2^top); not masked: all are, or 0. ahead[0 .. n) is fetched by the
+ * way: a pass for magnitudes and one for squares hide from the hardware that memory is read on. */
+static inline __attribute__((always_inline)) void window_squares(const float *x, int64_t n,
+                                                                 const float *ahead, int top,
+                                                                 bool masked,
+                                                                 struct ls_exact_sum *sum)
 {
-    double sum = 0;
-    for (int j = 0; j < WIDE_LANES; j++)
-        sum += lane[j];
-    return sum;
-}
-
-/* Squares of x[0 .. n), n <= BLOCK, whose magnitude is in [2^(top - WINDOW_BINADES), 2^top). */
-static void window_squares(const float *x, int64_t n, int top, struct ls_exact_sum *sum)
-{
-    const double end = power_of_two(top), begin = power_of_two(top - WINDOW_BINADES);
+    const double end = power_of_two(2 * top), begin = power_of_two(2 * (top - WINDOW_BINADES));
     const double magic = 1.5 * power_of_two(2 * top + 8);
-    double high[WIDE_LANES] = {0}, low[WIDE_LANES] = {0};
-    int64_t i = 0;
-    for (; i + WIDE_LANES <= n; i += WIDE_LANES)
-        for (int j = 0; j < WIDE_LANES; j++) {
-            double value = (double)x[i + j], size = __builtin_fabs(value);
-            value = size >= begin && size < end ? value : 0.0;
-            double square = value * value, part = (square + magic) - magic;
-            high[j] += part;
-            low[j] += square - part;
+    double lane[2][WIDE_LANES];
+    wide high[CHAINS] = {{0}}, low[CHAINS] = {{0}};
+    for (int64_t i = 0; i < n; i += STEP) {
+        for (int64_t k = 0; k < STEP; k += 16)
+            __builtin_prefetch(ahead + i + k);
+#pragma GCC unroll 4
+        for (int c = 0; c < CHAINS; c++) {
+            wide value = widen(x + i + c * WIDE_LANES), square = value * value;
+            if (masked)
+                square = (wide)((wide_int)square & (square >= begin) & (square < end));
+            wide part = (square + magic) - magic;
+            high[c] += part;
+            low[c] += square - part;
         }
-    for (; i < n; i++) {
-        double value = (double)x[i], size = __builtin_fabs(value);
-        value = size >= begin && size < end ? value : 0.0;
-        double square = value * value, part = (square + magic) - magic;
-        high[0] += part;
-        low[0] += square - part;
     }
-    ls_exact_add(sum, wide_sum(high));
-    ls_exact_add(sum, wide_sum(low));
+    high[0] = (high[0] + high[1]) + (high[2] + high[3]);
+    low[0] = (low[0] + low[1]) + (low[2] + low[3]);
+    memcpy(lane[0], &high[0], sizeof lane[0]);
+    memcpy(lane[1], &low[0], sizeof lane[1]);
+    for (int j = 1; j < WIDE_LANES; j++) {
+        lane[0][0] += lane[0][j];
+        lane[1][0] += lane[1][j];
+    }
+    ls_exact_add(sum, lane[0][0]);
+    ls_exact_add(sum, lane[1][0]);
 }
 
 /* The exponent of the first power of two above a magnitude given as bits. */
@@ -169,11 +198,12 @@ static void squares(const float *gradient, const float *second, int64_t begin, i
 {
     float buffer[BLOCK];
     for (int64_t at = begin; at < end; at += BLOCK) {
-        int64_t n = block_length(at, end);
+        int64_t n = block_length(at, end), whole = ls_round_up(n, STEP);
         const float *x = gradient + at;
-        if (second) {
+        if (second || n < whole) {
             for (int64_t k = 0; k < n; k++)
-                buffer[k] = gradient[at + k] + second[at + k];
+                buffer[k] = second ? gradient[at + k] + second[at + k] : gradient[at + k];
+            memset(buffer + n, 0, (size_t)(whole - n) * sizeof *buffer);
             x = buffer;
         }
         uint32_t least, largest;
@@ -182,9 +212,13 @@ static void squares(const float *gradient, const float *second, int64_t begin, i
             sum->nonfinite = 1;
             return;
         }
-        for (int top = top_of(largest | 1); least <= largest && top >= top_of(least);
-             top -= WINDOW_BINADES)
-            window_squares(x, n, top, sum);
+        const float *ahead = gradient + ls_min(at + AHEAD, end - n);
+        int top = top_of(largest | 1), bottom = top_of(least);
+        if (bottom > top - WINDOW_BINADES)
+            window_squares(x, whole, ahead, top, false, sum);
+        else
+            for (; bottom <= top; top -= WINDOW_BINADES)
+                window_squares(x, whole, ahead, top, true, sum);
     }
 }
 
