@@ -131,9 +131,8 @@ static int body_skips(struct ls_comm *world, void *user, struct ls_error *error)
     ls_comm_set_timeout(world, timeout_s);
     int status = ls_comm_rank(world) == 1 ? ls_all_reduce_at(world, buffer, 60, second, &got)
                                           : ls_all_reduce_at(world, buffer, 100, first, &got);
-    status =
-        EXPECT(status, &got, error, "mismatch", "rank 0 calls all_reduce of 100 F32 (step.c:88)",
-               "rank 1 calls all_reduce of 60 F32 (step.c:89)");
+    status = EXPECT(status, &got, error, "mismatch", " calls all_reduce of 100 F32 (step.c:88)",
+                    "rank 1 calls all_reduce of 60 F32 (step.c:89)");
     if (status != LS_OK || ls_comm_rank(world) == 1) {
         sleep_s(2 * timeout_s);
         return status;
