@@ -201,10 +201,10 @@ int ls_decoder_next(struct ls_decoder *d, struct ls_ops *ops, int32_t token, con
     if (token < 0 || token >= c->vocab)
         return ls_error_set(error, LS_EINVAL, "token %d is not in the vocabulary of %ld", token,
                             (long)c->vocab);
+    int64_t position = model_offset(params, "wpe.weight", -1);
     ls_embedding_forward(ops, act, 1, c->context, c->channels, &token,
-                         w->master + model_offset(params, "wte.weight", -1),
-                         model_vector(w, model_offset(params, "wpe.weight", -1)), d->position,
-                         d->x);
+                         model_weight(w, model_offset(params, "wte.weight", -1)),
+                         position < 0 ? NULL : model_weight(w, position), d->position, d->x);
     for (int64_t i = 0; i < c->layers; i++) {
         int status = block_step(d, ops, i, error);
         if (status)

@@ -168,8 +168,8 @@ static void embedding_forward(struct ls_model *model, struct ls_ops *ops,
     int64_t table = model_offset(model->options.params, "wte.weight", -1);
     int64_t position = model_offset(model->options.params, "wpe.weight", -1);
     ls_embedding_forward(ops, model->numerics.act, batch->sequences * batch->tokens, batch->tokens,
-                         model->config.channels, batch->ids, weights->master + table,
-                         model_vector(weights, position), 0, model->embedded);
+                         model->config.channels, batch->ids, model_weight(weights, table),
+                         position < 0 ? NULL : model_weight(weights, position), 0, model->embedded);
     model_dropout(model, ops, batch, 0, "embedding", model->embedded, model->embedded);
 }
 
@@ -182,14 +182,15 @@ static void embedding_backward_weight(struct ls_model *model, struct ls_ops *ops
     void *dy = model->d_stream[1];
     model_dropout(model, ops, batch, 0, "embedding", dy, dy);
     int64_t table = model->config.tied ? 0 : model_offset(params, "wte.weight", -1);
-    ls_embedding_backward(ops, model->numerics.act, model->config.vocab_padded,
+    ls_embedding_backward(ops, model->numerics.act, 0, model->config.vocab_padded,
                           model->config.channels, batch->ids, dy, &sum, model->embedding_scratch,
                           gradient->flat + table);
     int64_t position = model_offset(params, "wpe.weight", -1);
     if (position < 0)
         return;
     float *d_position = gradient->flat + params->tied_elements + position;
-    ls_position_backward(ops, model->numerics.act, model->config.channels, dy, &sum, d_position);
+    ls_position_backward(ops, model->numerics.act, model->config.channels, dy, &sum, 0,
+                         batch->tokens, d_position);
     if (!gradient->accumulate && batch->tokens < model->config.context)
         ls_fill_zero(ops,
                      (size_t)((model->config.context - batch->tokens) * model->config.channels) *

@@ -88,29 +88,104 @@ static void lion(const struct ls_update *update, const struct ls_lion *lion, flo
     }
 }
 
-static double squares(const float *gradient, const float *second, int64_t begin, int64_t end)
+/* ---- exact sum of squares --------------------------------------------------------------------
+ *
+ * The square of a float is exact in double: 48 bits. With 2^E above the largest magnitude of a
+ * block, a square splits exactly at 2^(2E - 44): adding M = 1.5 * 2^(2E + 8) rounds it to a
+ * multiple of that (M's own last place), `high`, and what is left, `low`, is at most 2^(2E - 45).
+ * For magnitudes of at least 2^(E - 21) low is a multiple of 2^(2E - 88), so that BLOCK = 2^9 of
+ * either add up in double without a rounding, in any order: both are multiples of a unit, and their
+ * sums stay below 2^53 of it. The rare magnitudes below are taken by another pass with a smaller E.
+ */
+enum { WINDOW_BINADES = 21, WIDE_LANES = 16 };
+
+/* The least and the largest nonzero magnitude as bits; *least is above *largest where there is
+ * none. */
+static void magnitudes(const float *x, int64_t n, uint32_t *least, uint32_t *largest)
 {
-    enum { WIDE_LANES = 16 };
-    double lane[WIDE_LANES] = {0};
+    uint32_t low = UINT32_MAX, high = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bits &= 0x7fffffffu;
+        low = low < bits - 1 ? low : bits - 1; /* zero becomes the largest number */
+        high = high > bits ? high : bits;
+    }
+    *least = low + 1 ? low + 1 : UINT32_MAX;
+    *largest = high;
+}
+
+static double power_of_two(int exponent)
+{
+    uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static double wide_sum(const double lane[WIDE_LANES])
+{
+    double sum = 0;
+    for (int j = 0; j < WIDE_LANES; j++)
+        sum += lane[j];
+    return sum;
+}
+
+/* Squares of x[0 .. n), n <= BLOCK, whose magnitude is in [2^(top - WINDOW_BINADES), 2^top). */
+static void window_squares(const float *x, int64_t n, int top, struct ls_exact_sum *sum)
+{
+    const double end = power_of_two(top), begin = power_of_two(top - WINDOW_BINADES);
+    const double magic = 1.5 * power_of_two(2 * top + 8);
+    double high[WIDE_LANES] = {0}, low[WIDE_LANES] = {0};
+    int64_t i = 0;
+    for (; i + WIDE_LANES <= n; i += WIDE_LANES)
+        for (int j = 0; j < WIDE_LANES; j++) {
+            double value = (double)x[i + j], size = __builtin_fabs(value);
+            value = size >= begin && size < end ? value : 0.0;
+            double square = value * value, part = (square + magic) - magic;
+            high[j] += part;
+            low[j] += square - part;
+        }
+    for (; i < n; i++) {
+        double value = (double)x[i], size = __builtin_fabs(value);
+        value = size >= begin && size < end ? value : 0.0;
+        double square = value * value, part = (square + magic) - magic;
+        high[0] += part;
+        low[0] += square - part;
+    }
+    ls_exact_add(sum, wide_sum(high));
+    ls_exact_add(sum, wide_sum(low));
+}
+
+/* The exponent of the first power of two above a magnitude given as bits. */
+static int top_of(uint32_t bits)
+{
+    int biased = (int)(bits >> 23);
+    return biased ? biased - 126 : -117 - __builtin_clz(bits);
+}
+
+static void squares(const float *gradient, const float *second, int64_t begin, int64_t end,
+                    struct ls_exact_sum *sum)
+{
     float buffer[BLOCK];
     for (int64_t at = begin; at < end; at += BLOCK) {
-        int64_t n = block_length(at, end), i = 0;
+        int64_t n = block_length(at, end);
         const float *x = gradient + at;
         if (second) {
             for (int64_t k = 0; k < n; k++)
                 buffer[k] = gradient[at + k] + second[at + k];
             x = buffer;
         }
-        for (; i + WIDE_LANES <= n; i += WIDE_LANES)
-            for (int j = 0; j < WIDE_LANES; j++)
-                lane[j] += (double)x[i + j] * (double)x[i + j];
-        for (int j = 0; i < n; i++, j++)
-            lane[j] += (double)x[i] * (double)x[i];
+        uint32_t least, largest;
+        magnitudes(x, n, &least, &largest);
+        if (largest >= 0x7f800000u) {
+            sum->nonfinite = 1;
+            return;
+        }
+        for (int top = top_of(largest | 1); least <= largest && top >= top_of(least);
+             top -= WINDOW_BINADES)
+            window_squares(x, n, top, sum);
     }
-    for (int half = WIDE_LANES / 2; half > 0; half /= 2)
-        for (int j = 0; j < half; j++)
-            lane[j] += lane[j + half];
-    return lane[0];
 }
 
 extern const struct update_kernels KERNEL(update_kernels);
