@@ -173,7 +173,7 @@ struct ls_weights {
 struct ls_micro_batch {
     int64_t sequences; /* B: whole leaves, at most the model's */
     int64_t tokens;    /* T of a whole sequence, at most config.context */
-    /* [B, T / cp]: the tokens held here, in the order of rows (ls_model_rows). */
+    /* [B, T / cp]: the tokens held here, in the order of rows (ls_segment). */
     const int32_t *ids;
     const int32_t *targets; /* -1: no loss */
     int64_t first_sequence; /* of the global batch: which one row 0 belongs to (dropout) */
@@ -182,8 +182,9 @@ struct ls_micro_batch {
     float gradient_scale;   /* of every token's loss: 1 / tokens of the global batch */
     int slot;               /* which set of saved activations, below options.slots */
     /* Where a layer's neighbour is held elsewhere: the first layer of a chunk reads input in its
-     * forward and backward, the last one d_output in its backward. [M, C] act, M the rows of the
-     * residual stream held here. */
+     * forward, and again in its backward from the same place; the last one d_output in its
+     * backward's input half (and without split_backward in its weight half, from the same place).
+     * [N, C] act, N = ls_model_stream_rows. */
     const void *input;
     const void *d_output;
 };
@@ -225,13 +226,6 @@ int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
 void ls_model_free(struct ls_model *model);
 int ls_model_layers(const struct ls_model *model);
 
-/* The rows of a sequence held here, in their order: tile by tile (numerics.seq_tiles, S). Tile r of
- * a sequence is its half chunks r and 2S-1-r of T/2S tokens each, so that causal work is balanced;
- * rank c of cp holds tiles [c S/cp, (c+1) S/cp). With S == 1 that is the sequence itself.
- * Segment i < ls_segments(S, cp) is tokens [*first, *first + *count). */
-int ls_segments(int64_t seq_tiles, int64_t cp);
-void ls_segment(int64_t seq_tiles, int64_t cp, int64_t cp_rank, int64_t tokens, int i,
-                int64_t *first, int64_t *count);
 /* Rows of the residual stream of a micro-batch of that many sequences on this rank: M = B T / cp,
  * or M / tp under sequence parallel. */
 int64_t ls_model_stream_rows(const struct ls_model *model, int64_t sequences, int64_t tokens);
@@ -250,12 +244,13 @@ int ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int lay
                              const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                              struct ls_error *error);
 
-/* After layer's forward: its output [M, C] act, until its slot is used again. */
+/* After layer's forward: its output [N, C] act, until its slot is used again; when not training,
+ * that of a layer which is not the last of its chunk only until the next layer's but one. */
 const void *ls_model_output(const struct ls_model *model, int layer, int slot);
 /* After the head's forward: loss summed over each leaf's tokens held here, [leaves]; the same on
  * all tp ranks. */
 const float *ls_model_leaf_losses(const struct ls_model *model);
-/* The gradient of layer's input after its backward_input (layer >= 1), [M, C] act, until the next
+/* The gradient of layer's input after its backward_input (layer >= 1), [N, C] act, until the next
  * layer's but one. */
 const void *ls_model_input_gradient(const struct ls_model *model, int layer);
 

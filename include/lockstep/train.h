@@ -37,13 +37,16 @@ struct ls_trainer;
 int ls_train_resolve(struct ls_config *config, struct ls_error *error);
 /* What a run will take, to the byte, per rank. */
 struct ls_memory_plan {
-    size_t parameters, gradients, optimizer, activations, total; /* bytes */
-    int64_t micro_sequences;                                     /* of a micro-batch */
-    int64_t micro_batches; /* of a step on each rank, at the full batch */
-    int gradient_buffers;
+    /* Bytes. parameters: masters and the copies that are computed with; transit: what ZeRO gathers
+     * and scatters through; activations: with what pipelines receive. */
+    size_t parameters, gradients, optimizer, transit, activations, total;
+    int64_t micro_sequences; /* of a micro-batch */
+    int64_t micro_batches;   /* of a step on each rank, at the full batch */
+    int slots;               /* micro-batches whose activations exist at once */
 };
 /* Local. LS_ELAYOUT (with the nearest layout that works) where the recipe does not admit
- * config->parallel and batch.micro; otherwise the plan. config is resolved. */
+ * config->parallel and batch.micro; otherwise the plan of the rank that takes most. config is
+ * resolved. */
 int ls_plan(const struct ls_config *config, struct ls_memory_plan *plan, struct ls_error *error);
 /* Local. Sequences of the step that begins when `samples` were consumed: Megatron's
  * --rampup-batch-size start increment samples. */
@@ -68,7 +71,7 @@ struct ls_step_report {
     char hash[33]; /* of the state after this step, where hashed */
 };
 
-/* Collective over world, which is borrowed and must have parallel.dp ranks. config is resolved and
+/* Collective over world, which is borrowed and must have as many ranks as the layout. config is resolved and
  * copied. log may be NULL. */
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error);
@@ -108,10 +111,20 @@ int ls_trainer_resume(struct ls_trainer *trainer, bool *resumed, struct ls_error
  * rank 0, in the compute type. */
 int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **text,
                       struct ls_error *error);
-/* Local. For tests and tools: the parameters, and a buffer laid out like them or the gradient. */
+/* Local. The layout that runs, and for tests and tools: this rank's part of the parameters, and its
+ * masters (in the order of struct ls_zero_slice). */
+const struct ls_layout *ls_trainer_layout(const struct ls_trainer *trainer);
 const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
 float *ls_trainer_master(struct ls_trainer *trainer);
-const float *ls_trainer_gradient(const struct ls_trainer *trainer);
+
+/* Digests of each step's tensors, to find where two layouts part: outputs of layers ascending,
+ * gradients of their inputs descending, gradients of parameters. The same numbers in any layout.
+ * Collective; from the next step on. */
+int ls_trainer_tensors_enable(struct ls_trainer *trainer, struct ls_error *error);
+/* Local. How many, and the i-th of the last step. */
+int ls_trainer_tensors(const struct ls_trainer *trainer);
+void ls_trainer_tensor(const struct ls_trainer *trainer, int i, char *name, size_t bytes,
+                       struct ls_digest *digest);
 
 /* ---- a whole run ----------------------------------------------------------------------------- */
 

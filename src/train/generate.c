@@ -89,7 +89,7 @@ int generate_text(struct ls_decoder *decoder, struct ls_ops *ops,
 /* Whether every rank holds all weights as the decoder reads them. */
 static bool holds_whole(const struct ls_trainer *t)
 {
-    return t->layout.pp == 1 && t->layout.tp == 1 && t->layout.zero == 0;
+    return t->layout.size[LS_AXIS_PP] == 1 && t->layout.size[LS_AXIS_TP] == 1 && t->layout.zero == 0;
 }
 
 /* Rank 0's buffers: the whole model, and one tensor of it. */

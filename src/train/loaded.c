@@ -50,7 +50,7 @@ static int parameters_load(struct ls_loaded *l, const struct ls_safetensors *fil
 
 static int weights_open(struct ls_loaded *l, int threads, struct ls_error *error)
 {
-    l->numerics = numerics_of(&l->config);
+    l->numerics = ls_config_numerics(&l->config);
     int isa = l->config.numerics.isa;
     enum ls_isa best = ls_isa_best();
     if (isa == LS_CONFIG_AUTO || isa > (int)best)
