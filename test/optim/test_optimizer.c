@@ -89,6 +89,7 @@ static void slices_cut(struct fixture *f, int64_t piece)
                 (struct ls_slice){.first = begin,
                                   .count = ls_min(size, count - first),
                                   .compute = p->matrix ? f->compute + begin : NULL,
+                                  .gradient = f->gradient + begin,
                                   .second = i == f->params.tied_param ? f->tied + first : NULL,
                                   .decay = p->decay,
                                   .counted = p->owned};
@@ -133,8 +134,7 @@ static void fixture_close(struct fixture *f)
 static void steps_run(struct fixture *f, int steps, float scale, float lr)
 {
     for (int64_t step = 1; step <= steps; step++)
-        ls_optimizer_step(&f->optimizer, &f->ops, f->slices, f->count, f->master, f->gradient,
-                          scale, lr, step);
+        ls_optimizer_step(&f->optimizer, &f->ops, f->slices, f->count, f->master, scale, lr, step);
 }
 
 /* The whole gradient of element i of a parameter: a tied table's is the sum of two. */
@@ -152,7 +152,7 @@ static struct ls_exact_sum square_of(struct fixture *f)
 {
     struct ls_exact_sum sum;
     ls_exact_clear(&sum);
-    ls_gradient_square(f->slices, f->count, &f->ops, f->gradient, &sum);
+    ls_gradient_square(f->slices, f->count, &f->ops, &sum);
     return sum;
 }
 
@@ -187,7 +187,7 @@ static struct ls_exact_sum square_dealt(struct fixture *f, int ranks, int thread
     for (int r = 0; r < ranks; r++)
         ls_exact_clear(&sum[r]);
     for (int i = 0; i < f->count; i++)
-        ls_gradient_square(&f->slices[i], 1, &f->ops, f->gradient, &sum[i % ranks]);
+        ls_gradient_square(&f->slices[i], 1, &f->ops, &sum[i % ranks]);
     for (int r = ranks - 1; r > 0; r--)
         ls_exact_merge(&sum[r - 1], &sum[r]);
     return sum[0];
