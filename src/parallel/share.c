@@ -95,7 +95,7 @@ static int cut_refuse(int64_t leaves, const struct ls_dp_cut *asked, int64_t mic
                       struct ls_error *error)
 {
     struct ls_dp_cut cut = *asked;
-    char nearest[128] = "one rank";
+    char nearest[128] = "one rank with the batch as one micro-batch";
     int64_t found = 0;
     if (leaves % (cut.replicas * cut.shards) == 0)
         found = nearest_of(leaves, &cut, &micro, &micro, leaves);

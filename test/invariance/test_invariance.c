@@ -31,8 +31,7 @@ static const char *const common_keys[] = {
 static const char *const recipe_keys[RECIPES][6] = {
     {"model.arch=gpt2", "numerics.precision=fp32", "model.dropout=0.1", NULL},
     {"model.arch=gpt2", "numerics.precision=bf16", "numerics.leaf_sequences=2", NULL},
-    {"model.arch=llama", "numerics.precision=fp32", "model.kv_heads=2", "model.ffn=256",
-     "numerics.seq_tiles=2", NULL},
+    {"model.arch=llama", "numerics.precision=fp32", "model.kv_heads=2", "model.ffn=256", NULL},
     {"model.arch=llama", "numerics.precision=bf16", "model.kv_heads=2", "model.ffn=256",
      "model.tied=true", NULL},
 };

@@ -96,7 +96,7 @@ static void reference_step(struct reference *ref, int step, int64_t leaves)
             ref->leaf[step][l][r] = floats(region_elements[r]);
             for (int64_t i = 0; i < region_elements[r]; i++)
                 ref->leaf[step][l][r][i] =
-                    value_of((uint64_t)(((step * LEAVES_MAX + l) * REGIONS + r) << 20 | i));
+                    value_of((uint64_t)((step * LEAVES_MAX + l) * REGIONS + r) << 20 | (uint64_t)i);
         }
         for (int64_t i = 0; i < region_elements[r]; i++) {
             float parts[LEAVES_MAX];
@@ -123,7 +123,7 @@ static struct reference *reference_new(int64_t leaves)
     for (int t = 0; t < TENSORS; t++) {
         ref->parameter[0][t] = floats(elements_of(t));
         for (int64_t i = 0; i < elements_of(t); i++)
-            ref->parameter[0][t][i] = value_of((uint64_t)((7777 + t) << 20 | i));
+            ref->parameter[0][t][i] = value_of((uint64_t)(7777 + t) << 20 | (uint64_t)i);
     }
     for (int step = 0; step < STEPS; step++)
         reference_step(ref, step, leaves);
