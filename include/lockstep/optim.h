@@ -18,7 +18,7 @@ enum ls_lr_schedule {
     LS_LR_LINEAR,       /* down to min_ratio at decay_steps */
     LS_LR_COSINE,       /* Loshchilov, Hutter 2017 (SGDR), without restarts */
     LS_LR_INVERSE_SQRT, /* Vaswani et al. 2017: sqrt(warmup / step) */
-    LS_LR_WSD, /* warm-up, stable, decay (Hu et al. 2024): linear in cooldown_steps */
+    LS_LR_WSD,          /* warm-up, stable, decay (Hu et al. 2024): linear in cooldown_steps */
 };
 
 struct ls_optim_config {
@@ -47,8 +47,8 @@ struct ls_slice {
     ls_bf16 *compute;      /* [count] the rounded copy, rewritten; NULL for none */
     const float *gradient; /* [count] */
     const float *second;   /* [count] a tied table's other gradient, added first; NULL for none */
-    bool decay;          /* weight decay applies */
-    bool counted;        /* in the norm; false where another rank counts the same parameters */
+    bool decay;            /* weight decay applies */
+    bool counted;          /* in the norm; false where another rank counts the same parameters */
 };
 
 /* A plain value; states are borrowed arrays laid out as the master, zero before step 1. */
