@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 enum ls_optimizer_kind { LS_ADAMW, LS_SGD, LS_LION };
-enum ls_schedule {
+enum ls_lr_schedule {
     LS_SCHEDULE_CONSTANT,     /* after warm-up */
     LS_SCHEDULE_LINEAR,       /* down to min_ratio at decay_steps */
     LS_SCHEDULE_COSINE,       /* Loshchilov, Hutter 2017 (SGDR), without restarts */
@@ -27,7 +27,7 @@ struct ls_optim_config {
     float momentum; /* SGD */
     bool nesterov;  /* SGD */
     float clip;     /* of the global norm; 0: off */
-    enum ls_schedule schedule;
+    enum ls_lr_schedule schedule;
     int64_t warmup_steps, decay_steps, cooldown_steps;
     float min_ratio; /* the least learning rate, as a share of lr: linear, cosine, wsd */
 };

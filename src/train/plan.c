@@ -24,7 +24,7 @@ static struct ls_optim_config optim_of(const struct ls_config *config)
     const struct ls_config_optim *o = &config->optim;
     static const enum ls_optimizer_kind kinds[] = {
         [LS_CONFIG_ADAMW] = LS_ADAMW, [LS_CONFIG_SGD] = LS_SGD, [LS_CONFIG_LION] = LS_LION};
-    static const enum ls_schedule schedules[] = {
+    static const enum ls_lr_schedule schedules[] = {
         [LS_CONFIG_CONSTANT] = LS_SCHEDULE_CONSTANT,
         [LS_CONFIG_LINEAR] = LS_SCHEDULE_LINEAR,
         [LS_CONFIG_COSINE] = LS_SCHEDULE_COSINE,

@@ -60,7 +60,7 @@ static void test_formulas(void **state)
         for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
             for (int ratio = 0; ratio < 3; ratio++) {
                 struct ls_optim_config c = {.lr = 6e-4f,
-                                            .schedule = (enum ls_schedule)s,
+                                            .schedule = (enum ls_lr_schedule)s,
                                             .warmup_steps = lengths[i][0],
                                             .decay_steps = lengths[i][1],
                                             .cooldown_steps = lengths[i][2],
@@ -77,7 +77,7 @@ static void test_corners(void **state)
     (void)state;
     for (int s = LS_SCHEDULE_CONSTANT; s <= LS_SCHEDULE_WSD; s++) {
         struct ls_optim_config c = {.lr = 0.25f,
-                                    .schedule = (enum ls_schedule)s,
+                                    .schedule = (enum ls_lr_schedule)s,
                                     .warmup_steps = 8,
                                     .decay_steps = 64,
                                     .cooldown_steps = 16,
