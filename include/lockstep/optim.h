@@ -1,12 +1,12 @@
 /* lockstep/optim.h - optimizers, learning-rate schedules, gradient clipping.
  *
- * An optimizer holds its states for a flat range of parameters (struct ls_params' buffer) and
- * updates them all in one call per step. Everything is Local: gradients are already reduced.
+ * An optimizer holds its states for a flat array of parameters (all of them, or a rank's shard) and
+ * updates its slices in one call per step. Everything is Local: gradients are already reduced.
  */
 #ifndef LOCKSTEP_OPTIM_H
 #define LOCKSTEP_OPTIM_H
 
-#include <lockstep/nn.h>
+#include <lockstep/ops.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,27 +41,35 @@ float ls_learning_rate(const struct ls_optim_config *config, int64_t step);
 int ls_optimizer_states(const struct ls_optim_config *config);
 const char *ls_optimizer_state_name(const struct ls_optim_config *config, int state);
 
-/* A plain value; states are borrowed arrays laid out as the parameters, zero before step 1. */
+/* A run of parameters that lie side by side in the master, in each state and in the gradient. */
+struct ls_slice {
+    int64_t first, count;
+    ls_bf16 *compute;    /* [count] the rounded copy, rewritten; NULL for none */
+    const float *second; /* [count] a tied table's other gradient, added first; NULL for none */
+    bool decay;          /* weight decay applies */
+    bool counted;        /* in the norm; false where another rank counts the same parameters */
+};
+
+/* A plain value; states are borrowed arrays laid out as the master, zero before step 1. */
 struct ls_optimizer {
     struct ls_optim_config config;
-    const struct ls_params *params;
     float *state[2];
 };
-/* Takes the states from arena (which may be measuring). */
+/* Takes states of that many elements from arena (which may be measuring). */
 void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_config *config,
-                       const struct ls_params *params, struct ls_arena *arena);
+                       int64_t elements, struct ls_arena *arena);
 
-/* The global norm of gradient [params->gradient_elements], a tied table's two gradients added
- * first: the square root of an exact sum (S5), the same however parameters are spread over ranks.
- * Not finite where a gradient is not. */
-double ls_gradient_norm(const struct ls_params *params, struct ls_ops *ops, const float *gradient);
+/* Adds the squares of the counted slices' gradients to sum, exactly (S5): the global norm is the
+ * square root of all ranks' sums, the same however parameters are spread over them. */
+void ls_gradient_square(const struct ls_slice *slices, int count, struct ls_ops *ops,
+                        const float *gradient, struct ls_exact_sum *sum);
 /* What gradients are multiplied by: min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_. */
 float ls_clip_factor(const struct ls_optim_config *config, double norm);
 
-/* One update of all parameters. step counts from 1. */
+/* One update of all slices of master. step counts from 1. */
 void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                       const struct ls_weights *weights, const float *gradient,
-                       float gradient_scale, float lr, int64_t step);
+                       const struct ls_slice *slices, int count, float *master,
+                       const float *gradient, float gradient_scale, float lr, int64_t step);
 
 #ifdef __cplusplus
 }
