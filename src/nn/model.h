@@ -71,13 +71,21 @@ struct head_layer {
     int partials;
 };
 
-/* Buffers of attention where keys and values of a sequence do not lie in its queries' rows. */
+/* Buffers of attention where a sequence's keys, values and their gradients do not simply lie in its
+ * queries' rows. A pair is the sums of d_k and of d_v, [2, rows, GD]. */
+enum { ATTENTION_LEVELS_MAX = 16 };
 struct attention_buffers {
-    void *natural, *staging; /* [T, 2GD] */
-    float *sum[8];           /* [2, T, GD] each: a counter of subtrees, and one to work in */
-    int sums;
-    float *shared_k, *shared_v; /* [M, GD], where ranks share a key/value head */
-    void *d_own, *weight_own;   /* [M, own], [own, C] of the qkv section: see qkv_input_gradient */
+    int64_t span;            /* rows of a pair: T, or a half chunk where keys go round a ring */
+    void *natural, *staging; /* [T, 2GD] keys and values of one sequence */
+    void *block[2];          /* [T/2S, 2GD] those of a half chunk, in a ring */
+    float *state;            /* unfinished rows of all segments of one sequence, in a ring */
+    float *level[ATTENTION_LEVELS_MAX]; /* pairs: a counter of subtrees of tiles */
+    int levels;
+    float *work;              /* a pair */
+    float *arrived;           /* [cp] pairs: a half chunk's from all ranks, in a ring */
+    float *sent;              /* a pair that is on its way, in a ring */
+    float *shared;            /* [2, M, GD], where ranks share a key/value head */
+    void *d_own, *weight_own; /* [M, own], [own, C]: see attention_input_gradient */
 };
 
 struct ls_model {
