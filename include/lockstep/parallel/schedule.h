@@ -107,7 +107,7 @@ int ls_schedule_kind_of(const char *name, enum ls_schedule_kind *kind, struct ls
  *   dualpipev    v = 2, placed as a V, m >= 2p. DeepSeek's DualPipe cut in half ("Cut-in-half
  *                schedule", 2025). F and B that it overlaps are neighbours in the list.
  *
- * With p = 1 and v = 1 each of them is F0 B0 F1 B1 ... (zb-h1: F0 I0 W0 ...), except gpipe. */
+ * With p = 1 and v = 1 each of them is F0 B0 F1 B1 ... */
 int ls_schedule_generate(struct ls_schedule *schedule, enum ls_schedule_kind kind, int ranks,
                          int chunks, int64_t micro_batches, struct ls_error *error);
 void ls_schedule_release(struct ls_schedule *schedule);
@@ -201,7 +201,8 @@ enum ls_slot_kind {
                        */
 };
 /* Gives each micro-batch of a chunk the first slot that is free when it begins: slot[m] in
- * [0, returned). The least number of slots that the table allows; needs a valid table. */
+ * [0, returned), slot[micro_batches]. The least number of slots that the table allows; 0 for INPUT
+ * on the first stage and GRADIENT on the last. Needs a valid table. LS_ENOMEM, which is negative. */
 int ls_schedule_slots(const struct ls_schedule *schedule, int rank, int chunk,
                       enum ls_slot_kind kind, int32_t *slot);
 
@@ -220,8 +221,9 @@ int ls_schedule_draw(const struct ls_schedule *schedule, const struct ls_schedul
 
 /* Cuts layers 0 .. layers - 1 into stages of neighbours so that the costliest stage costs as little
  * as possible: stage s holds [first[s], first[s + 1]), first[stages + 1]. Exact; of equal cuts the
- * one whose later stages are shortest. Every stage has at least one layer: LS_ELAYOUT where there
- * are fewer layers than stages. layer_cost >= 0 [layers]. */
+ * most even one (least sum of squares), and of these one whose early stages are short. Every stage
+ * has at least one layer: LS_ELAYOUT where there are fewer layers than stages. layer_cost >= 0
+ * [layers]. LS_ENOMEM. */
 int ls_stage_split(const double *layer_cost, int64_t layers, int64_t stages, int64_t *first,
                    struct ls_error *error);
 /* The same as text: "0-5,6-11,12": one part a stage, first and last layer of it, without gap or
