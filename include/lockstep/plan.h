@@ -5,7 +5,7 @@
  *   struct ls_layout layout;
  *   ls_layout_resolve(&request, &layout, &error)   what fits together, or why not and what would
  *   ls_layout_coordinates, ls_layout_mesh, ...     who is where
- *   ls_layout_share                                who computes which leaves
+ *   ls_layout_share, ls_layout_table               who computes which leaves, and when
  *
  * (ls_config_layout in lockstep/config.h makes the request from a configuration.)
  *
@@ -23,6 +23,7 @@
 #include <lockstep/mesh.h>
 #include <lockstep/nn.h>
 #include <lockstep/parallel.h>
+#include <lockstep/parallel/schedule.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,22 +36,12 @@ enum { LS_AXES = 5 };
 /* "pp", "dp_replicate", "dp_shard", "cp", "tp" */
 const char *ls_axis_name(enum ls_layout_axis axis);
 
-enum ls_layout_schedule {
-    LS_LAYOUT_GPIPE,
-    LS_LAYOUT_1F1B,
-    LS_LAYOUT_INTERLEAVED,
-    LS_LAYOUT_ZB_H1,
-    LS_LAYOUT_ZBV,
-    LS_LAYOUT_DUALPIPEV,
-    LS_LAYOUT_CSV
+enum {
+    LS_LAYOUT_AUTO = -1,
+    LS_LAYOUT_CSV = LS_SCHEDULE_KINDS, /* a schedule from a file */
+    LS_LAYOUT_CP_ALL_GATHER = 0,
+    LS_LAYOUT_CP_RING = 1
 };
-/* "gpipe", "1f1b", ... */
-const char *ls_layout_schedule_name(enum ls_layout_schedule schedule);
-/* True where stage s < pp lies on rank s and stage s >= pp on rank 2 pp - 1 - s (zbv, dualpipev);
- * false where stage s lies on rank s % pp. */
-bool ls_layout_schedule_is_v(enum ls_layout_schedule schedule);
-
-enum { LS_LAYOUT_AUTO = -1, LS_LAYOUT_CP_ALL_GATHER = 0, LS_LAYOUT_CP_RING = 1 };
 
 /* What a user says of the layout: group `parallel` of the configuration. */
 struct ls_layout_keys {
@@ -60,7 +51,7 @@ struct ls_layout_keys {
                                      * with zero 1 to 3, and 1 for the other */
     int sp; /* 0, 1, or LS_LAYOUT_AUTO: where tp > 1 and the token sums admit it */
     int64_t zero;
-    int schedule; /* enum ls_layout_schedule */
+    int schedule; /* enum ls_schedule_kind or LS_LAYOUT_CSV */
     char schedule_file[LS_LAYOUT_TEXT_BYTES];
     int64_t chunks;                   /* virtual stages of a rank; 0: 2 where the schedule wants
                                        * several, or 1 */
@@ -91,7 +82,7 @@ struct ls_layout {
     int64_t ranks;         /* their product */
     bool sp;
     int zero;
-    enum ls_layout_schedule schedule;
+    int schedule; /* enum ls_schedule_kind or LS_LAYOUT_CSV */
     char schedule_file[LS_LAYOUT_TEXT_BYTES];
     int64_t chunks, stages; /* stages = pp chunks */
     int cp_method;
@@ -116,6 +107,8 @@ struct ls_layout {
     /* Layers of stage s: [stage_first[s], stage_first[s + 1]) of 0 (embedding) to layers + 1
      * (head). */
     int stage_first[LS_LAYOUT_LAYERS_MAX + 3];
+    int stage_rank[LS_LAYOUT_LAYERS_MAX + 2]; /* the pipeline rank that holds stage s */
+    int rank_stage[LS_LAYOUT_LAYERS_MAX + 2]; /* stage of (rank, chunk) at rank * chunks + chunk */
 
     char note[256]; /* what was chosen other than one may expect; "" for nothing */
 };
@@ -128,7 +121,8 @@ struct ls_layout {
  * a heads / tp that is no power of two; sp where a rank's rows are no subtree of the token sums; cp
  * that does not divide seq_tiles, or micro-batches of several leaves with it; more stages than
  * layers; chunks or micro-batches that the schedule does not take; a split that is no partition; a
- * batch that cannot be shared by whole subtrees; zero 3 with a threshold that shards nothing. */
+ * batch that cannot be shared by whole subtrees; zero 3 with a threshold that shards nothing. A
+ * schedule's file is read and proved here: LS_EDATA, LS_EIO, and LS_ELAYOUT in its own words. */
 int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout *layout,
                       struct ls_error *error);
 
@@ -139,9 +133,6 @@ void ls_layout_mesh(const struct ls_layout *layout, struct ls_mesh *mesh);
 void ls_layout_coordinates(const struct ls_layout *layout, int64_t rank,
                            int64_t coordinates[LS_AXES]);
 int64_t ls_layout_rank(const struct ls_layout *layout, const int64_t coordinates[LS_AXES]);
-/* The pipeline rank that holds a stage, and the stage that is chunk number `chunk` there. */
-int64_t ls_layout_stage_rank(const struct ls_layout *layout, int64_t stage);
-int64_t ls_layout_rank_stage(const struct ls_layout *layout, int64_t pp_rank, int64_t chunk);
 /* held[layers + 2]: the layers of that pipeline rank; first_of_chunk (may be NULL): those whose
  * input comes from another stage. */
 void ls_layout_layers(const struct ls_layout *layout, int64_t pp_rank, bool *held,
@@ -149,19 +140,15 @@ void ls_layout_layers(const struct ls_layout *layout, int64_t pp_rank, bool *hel
 
 /* ---- who computes what ---------------------------------------------------------------------- */
 
-/* One step's leaves on one rank. Micro-batch m has micro_leaves of them from first + m stride (the
- * last may have fewer). */
-struct ls_layout_share {
-    int64_t first, stride;
-    int64_t count; /* in all */
-    int64_t micro_leaves, micro_batches;
-};
-/* For a step of that many leaves (the full batch, or one of the ramp-up). */
+/* The leaves of one rank in a step of that many (the full batch, or one of the ramp-up);
+ * ls_dp_micro_batch gives those of a micro-batch. */
 void ls_layout_share(const struct ls_layout *layout, int64_t leaves,
-                     const int64_t coordinates[LS_AXES], struct ls_layout_share *share);
-/* Leaves [*first, *first + *count) of micro-batch m. */
-void ls_layout_micro_batch(const struct ls_layout_share *share, int64_t m, int64_t *first,
-                           int64_t *count);
+                     const int64_t coordinates[LS_AXES], struct ls_dp_share *share);
+/* The pipeline's table for a step of that many micro-batches, validated; release it with
+ * ls_schedule_release. With one pipeline rank and one chunk: F0 B0 F1 B1 ... LS_ELAYOUT, LS_ENOMEM;
+ * of a file, LS_EDATA and LS_EIO too. */
+int ls_layout_table(const struct ls_layout *layout, int64_t micro_batches,
+                    struct ls_schedule *schedule, struct ls_error *error);
 
 /* ---- layouts at random ---------------------------------------------------------------------- */
 

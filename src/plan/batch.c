@@ -55,11 +55,13 @@ static int check_neighbouring(const struct ls_layout *layout, int64_t leaves, in
                                (long)micro, (long)share);
         return LS_OK;
     }
-    if (share % micro || !ls_is_pow2(micro))
-        return plan_refuse(error, "batch.micro", micro * layout->numerics.leaf_sequences,
-                           "with parallel.zero = %d a micro-batch must be a power of two of leaves "
-                           "that divides a rank's %ld",
-                           layout->zero, (long)share);
+    int64_t last = share % micro ? share % micro : micro;
+    if (!ls_is_pow2(micro) || !ls_is_pow2(last))
+        return plan_refuse(
+            error, "batch.micro", micro * layout->numerics.leaf_sequences,
+            "with parallel.zero = %d each micro-batch of a rank's %ld leaves must be "
+            "a power of two of them",
+            layout->zero, (long)share);
     if (micro < share && !ls_is_pow2(shard))
         return plan_refuse(error, "parallel.dp_shard", shard,
                            "gradients are added over it at each of several micro-batches "
@@ -70,8 +72,8 @@ static int check_neighbouring(const struct ls_layout *layout, int64_t leaves, in
 
 /* One batch size: that every rank's share and micro-batches are whole subtrees, and that the
  * schedule takes that many micro-batches. */
-static int check_batch(const struct ls_layout *layout, int64_t leaves, int64_t micro_leaves,
-                       struct ls_error *error)
+static int check_batch(const struct ls_layout *layout, const struct ls_schedule *file,
+                       int64_t leaves, int64_t micro_leaves, struct ls_error *error)
 {
     int64_t dp = replicas(layout), cp = layout->size[LS_AXIS_CP];
     if (leaves % dp)
@@ -89,17 +91,18 @@ static int check_batch(const struct ls_layout *layout, int64_t leaves, int64_t m
         if (status)
             return status;
     }
-    return plan_schedule_takes(layout, ls_ceil_div(share, micro), error);
+    return plan_schedule_takes(layout, file, ls_ceil_div(share, micro), error);
 }
 
 /* The same for all batch sizes that the ramp-up walks through. */
-static int check_batches(const struct ls_layout_request *request, const struct ls_layout *layout,
-                         int64_t micro_leaves, struct ls_error *error)
+static int check_batches(const struct ls_layout_request *request, const struct ls_schedule *file,
+                         const struct ls_layout *layout, int64_t micro_leaves,
+                         struct ls_error *error)
 {
     int64_t full = request->leaves;
     int64_t leaves = request->leaves_increment > 0 ? request->leaves_start : full;
     for (;; leaves = ls_min(leaves + request->leaves_increment, full)) {
-        int status = check_batch(layout, leaves, micro_leaves, error);
+        int status = check_batch(layout, file, leaves, micro_leaves, error);
         if (status || leaves >= full)
             return status;
     }
@@ -110,7 +113,8 @@ static int check_batches(const struct ls_layout_request *request, const struct l
 
 /* The largest that fills AUTO_MICRO_ROWS and leaves a pipeline at least two micro-batches a rank;
  * where nothing of that kind is admissible, the largest that is. */
-static int64_t choose_micro(const struct ls_layout_request *request, const struct ls_layout *layout)
+static int64_t choose_micro(const struct ls_layout_request *request, const struct ls_schedule *file,
+                            const struct ls_layout *layout)
 {
     int64_t share = ls_max(request->leaves / replicas(layout), 1);
     int64_t pp = layout->size[LS_AXIS_PP], wanted = pp > 1 ? 2 * pp : 1;
@@ -119,26 +123,27 @@ static int64_t choose_micro(const struct ls_layout_request *request, const struc
     while (start * 2 <= share && start * 2 * rows <= AUTO_MICRO_ROWS &&
            share / (start * 2) >= wanted)
         start *= 2;
-    if (pp == 1 && share * rows <= AUTO_MICRO_ROWS && !check_batches(request, layout, share, NULL))
+    if (pp == 1 && share * rows <= AUTO_MICRO_ROWS &&
+        !check_batches(request, file, layout, share, NULL))
         return share;
     for (int64_t micro = start; micro >= 1; micro /= 2)
-        if (!check_batches(request, layout, micro, NULL))
+        if (!check_batches(request, file, layout, micro, NULL))
             return micro;
     for (int64_t micro = 2 * start; micro <= share; micro *= 2)
-        if (!check_batches(request, layout, micro, NULL))
+        if (!check_batches(request, file, layout, micro, NULL))
             return micro;
     return start;
 }
 
-int plan_batch(const struct ls_layout_request *request, struct ls_layout *layout,
-               struct ls_error *error)
+int plan_batch(const struct ls_layout_request *request, const struct ls_schedule *file,
+               struct ls_layout *layout, struct ls_error *error)
 {
     int64_t leaf = layout->numerics.leaf_sequences, micro = request->micro_sequences;
     if (micro % leaf)
         return plan_refuse(error, "batch.micro", micro,
                            "it must be whole leaves of numerics.leaf_sequences = %ld", (long)leaf);
-    int64_t micro_leaves = micro ? micro / leaf : choose_micro(request, layout);
-    int status = check_batches(request, layout, micro_leaves, error);
+    int64_t micro_leaves = micro ? micro / leaf : choose_micro(request, file, layout);
+    int status = check_batches(request, file, layout, micro_leaves, error);
     if (status)
         return status;
     int64_t share = request->leaves / replicas(layout);
@@ -149,25 +154,23 @@ int plan_batch(const struct ls_layout_request *request, struct ls_layout *layout
 }
 
 void ls_layout_share(const struct ls_layout *layout, int64_t leaves,
-                     const int64_t coordinates[LS_AXES], struct ls_layout_share *share)
+                     const int64_t coordinates[LS_AXES], struct ls_dp_share *share)
 {
-    int64_t shard = layout->size[LS_AXIS_DP_SHARD], count = leaves / replicas(layout);
+    int64_t shards = layout->size[LS_AXIS_DP_SHARD], count = leaves / replicas(layout);
     int64_t j = coordinates[LS_AXIS_DP_SHARD], i = coordinates[LS_AXIS_DP_REPLICATE];
-    int64_t micro = ls_min(layout->micro_leaves, count);
-    LS_ASSERT(leaves % replicas(layout) == 0);
-    *share = (struct ls_layout_share){
-        .first = i * shard * count + j * (layout->neighbouring ? micro : count),
-        .stride = layout->neighbouring ? shard * micro : micro,
-        .count = count,
-        .micro_leaves = micro,
-        .micro_batches = ls_ceil_div(count, micro),
-    };
-}
-
-void ls_layout_micro_batch(const struct ls_layout_share *share, int64_t m, int64_t *first,
-                           int64_t *count)
-{
-    LS_ASSERT(m >= 0 && m < share->micro_batches);
-    *first = share->first + m * share->stride;
-    *count = ls_min(share->micro_leaves, share->count - m * share->micro_leaves);
+    if (layout->numerics.fast) {
+        int64_t micro = ls_min(layout->micro_leaves, count);
+        *share = (struct ls_dp_share){.leaves = leaves,
+                                      .first = (i * shards + j) * count,
+                                      .count = count,
+                                      .micro_leaves = micro,
+                                      .micro_batches = ls_ceil_div(count, micro)};
+        return;
+    }
+    struct ls_dp_cut cut = {layout->size[LS_AXIS_DP_REPLICATE], i, shards, j, layout->neighbouring};
+    if (layout->zero == 0) /* one level: all of them are replicas */
+        cut = (struct ls_dp_cut){replicas(layout), i * shards + j, 1, 0, false};
+    struct ls_error error;
+    int status = ls_dp_share_init_cut(share, leaves, &cut, layout->micro_leaves, &error);
+    LS_ASSERT(status == LS_OK); /* ls_layout_resolve checked it */
 }

@@ -36,24 +36,6 @@ int64_t ls_layout_rank(const struct ls_layout *layout, const int64_t coordinates
     return rank;
 }
 
-int64_t ls_layout_stage_rank(const struct ls_layout *layout, int64_t stage)
-{
-    int64_t pp = layout->size[LS_AXIS_PP];
-    LS_ASSERT(stage >= 0 && stage < layout->stages);
-    if (ls_layout_schedule_is_v(layout->schedule))
-        return stage < pp ? stage : 2 * pp - 1 - stage;
-    return stage % pp;
-}
-
-int64_t ls_layout_rank_stage(const struct ls_layout *layout, int64_t pp_rank, int64_t chunk)
-{
-    int64_t pp = layout->size[LS_AXIS_PP];
-    LS_ASSERT(pp_rank >= 0 && pp_rank < pp && chunk >= 0 && chunk < layout->chunks);
-    if (ls_layout_schedule_is_v(layout->schedule))
-        return chunk == 0 ? pp_rank : 2 * pp - 1 - pp_rank;
-    return chunk * pp + pp_rank;
-}
-
 void ls_layout_layers(const struct ls_layout *layout, int64_t pp_rank, bool *held,
                       bool *first_of_chunk)
 {
@@ -63,7 +45,7 @@ void ls_layout_layers(const struct ls_layout *layout, int64_t pp_rank, bool *hel
             first_of_chunk[l] = false;
     }
     for (int64_t chunk = 0; chunk < layout->chunks; chunk++) {
-        int64_t stage = ls_layout_rank_stage(layout, pp_rank, chunk);
+        int stage = layout->rank_stage[pp_rank * layout->chunks + chunk];
         int first = layout->stage_first[stage];
         for (int l = first; l < layout->stage_first[stage + 1]; l++)
             held[l] = true;

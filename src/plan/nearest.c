@@ -20,8 +20,9 @@ enum { DIVISORS_MAX = 1536, ADMIT_MAX = 200000 };
 
 struct search {
     const struct ls_layout_request *request;
-    struct ls_layout_keys keys; /* of the candidate */
-    struct ls_layout layout;    /* room for admitting it */
+    const struct ls_schedule *file; /* the table of the request's file */
+    struct ls_layout_keys keys;     /* of the candidate */
+    struct ls_layout layout;        /* room for admitting it */
     int64_t asked[LS_AXES];
     int64_t best[LS_AXES];
     int best_fixes;
@@ -35,7 +36,7 @@ static int useful_fixes(const struct ls_layout_request *request)
 {
     const struct ls_layout_keys *keys = request->keys;
     return (request->micro_sequences ? FIX_MICRO : 0) |
-           (keys->schedule != LS_LAYOUT_1F1B || keys->chunks > 1 ? FIX_SCHEDULE : 0) |
+           (keys->schedule != LS_SCHEDULE_1F1B || keys->chunks > 1 ? FIX_SCHEDULE : 0) |
            (*keys->split ? FIX_SPLIT : 0) | (keys->sp == 1 ? FIX_SP : 0) |
            (keys->persist ? FIX_PERSIST : 0);
 }
@@ -64,7 +65,7 @@ static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes
     if (fixes & FIX_MICRO)
         request.micro_sequences = 0;
     if (fixes & FIX_SCHEDULE) {
-        keys->schedule = LS_LAYOUT_1F1B;
+        keys->schedule = LS_SCHEDULE_1F1B;
         keys->schedule_file[0] = '\0';
         keys->chunks = 0;
     }
@@ -75,7 +76,7 @@ static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes
     if (fixes & FIX_PERSIST)
         keys->persist = 0;
     search->tried++;
-    return plan_admit(&request, &search->layout, NULL) == LS_OK;
+    return plan_admit(&request, search->file, &search->layout, NULL) == LS_OK;
 }
 
 /* Tries these axes with every set of fixes that would be nearer than the best so far. */
@@ -168,16 +169,17 @@ static void describe(const struct search *search, char *text, size_t bytes)
                                         "parallel.persist = 0"};
     for (int i = 0; 1 << i < FIXES && used < bytes; i++)
         if ((search->best_fixes & 1 << i) &&
-            (1 << i != FIX_SCHEDULE || keys->schedule != LS_LAYOUT_1F1B))
+            (1 << i != FIX_SCHEDULE || keys->schedule != LS_SCHEDULE_1F1B))
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", fixes[i]);
 }
 
-bool plan_nearest(const struct ls_layout_request *request, char *text, size_t bytes)
+bool plan_nearest(const struct ls_layout_request *request, const struct ls_schedule *file,
+                  char *text, size_t bytes)
 {
     struct search *search = malloc(sizeof *search);
     if (!search)
         return false;
-    *search = (struct search){.request = request, .best_cost = HUGE_VAL};
+    *search = (struct search){.request = request, .file = file, .best_cost = HUGE_VAL};
     int64_t ranks = request->world;
     bool found = false;
     search->dp_contradicts = plan_axes(request->keys, search->asked, NULL) != LS_OK;

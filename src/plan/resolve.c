@@ -229,7 +229,7 @@ static int check_zero(const struct ls_layout *layout, struct ls_error *error)
     for (int64_t rank = 0; rank < layout->size[LS_AXIS_PP]; rank++) {
         int64_t largest = 0;
         for (int64_t chunk = 0; chunk < layout->chunks; chunk++) {
-            int64_t stage = ls_layout_rank_stage(layout, rank, chunk);
+            int stage = layout->rank_stage[rank * layout->chunks + chunk];
             for (int l = layout->stage_first[stage]; l < layout->stage_first[stage + 1]; l++)
                 largest = ls_max(largest, tensor_elements_max(layout, l));
         }
@@ -258,13 +258,13 @@ static void groups_of(struct ls_layout *layout)
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
-int plan_admit(const struct ls_layout_request *request, struct ls_layout *layout,
-               struct ls_error *error)
+int plan_admit(const struct ls_layout_request *request, const struct ls_schedule *file,
+               struct ls_layout *layout, struct ls_error *error)
 {
     const struct ls_layout_keys *keys = request->keys;
     layout->sp = false;
     layout->zero = (int)keys->zero;
-    layout->schedule = (enum ls_layout_schedule)keys->schedule;
+    layout->schedule = keys->schedule;
     layout->cp_method = keys->cp_method;
     layout->prefetch = keys->prefetch;
     layout->persist = keys->persist;
@@ -282,11 +282,11 @@ int plan_admit(const struct ls_layout_request *request, struct ls_layout *layout
     if (!status)
         status = check_cp(layout, error);
     if (!status)
-        status = plan_stages(keys, layout, error);
+        status = plan_stages(keys, file, layout, error);
     if (status)
         return status;
     groups_of(layout);
-    status = plan_batch(request, layout, error);
+    status = plan_batch(request, file, layout, error);
     if (!status)
         status = check_sp(request, layout, error);
     if (!status)
@@ -298,14 +298,28 @@ int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout 
                       struct ls_error *error)
 {
     LS_ASSERT(request->leaves >= 1 && request->sequence >= 1 && request->world >= 0);
+    struct ls_schedule table, *file = NULL;
     memset(layout, 0, sizeof *layout);
-    int status = plan_admit(request, layout, error);
-    if (status != LS_ELAYOUT || !error)
-        return status;
-    char nearest[256];
-    size_t used = strlen(error->text);
-    if (plan_nearest(request, nearest, sizeof nearest))
-        snprintf(error->text + used, sizeof error->text - used, "; the nearest that works is %s",
-                 nearest);
+    if (request->keys->schedule == LS_LAYOUT_CSV) {
+        int status = ls_schedule_read(&table, request->keys->schedule_file, 0, 0, 0, error);
+        if (status)
+            return status;
+        file = &table;
+        status = ls_schedule_validate(file, error);
+        if (status) {
+            ls_schedule_release(file);
+            return status;
+        }
+    }
+    int status = plan_admit(request, file, layout, error);
+    if (status == LS_ELAYOUT && error) {
+        char nearest[256];
+        size_t used = strlen(error->text);
+        if (plan_nearest(request, file, nearest, sizeof nearest))
+            snprintf(error->text + used, sizeof error->text - used,
+                     "; the nearest that works is %s", nearest);
+    }
+    if (file)
+        ls_schedule_release(file);
     return status;
 }

@@ -73,12 +73,12 @@ WORDS(isas) = {{"auto", LS_CONFIG_AUTO},
                {"avx512_bf16", LS_ISA_AVX512_BF16},
                {"amx", LS_ISA_AMX},
                END};
-WORDS(pipelines) = {{"gpipe", LS_LAYOUT_GPIPE},
-                    {"1f1b", LS_LAYOUT_1F1B},
-                    {"interleaved", LS_LAYOUT_INTERLEAVED},
-                    {"zb-h1", LS_LAYOUT_ZB_H1},
-                    {"zbv", LS_LAYOUT_ZBV},
-                    {"dualpipev", LS_LAYOUT_DUALPIPEV},
+WORDS(pipelines) = {{"gpipe", LS_SCHEDULE_GPIPE},
+                    {"1f1b", LS_SCHEDULE_1F1B},
+                    {"interleaved", LS_SCHEDULE_INTERLEAVED},
+                    {"zb-h1", LS_SCHEDULE_ZB_H1},
+                    {"zbv", LS_SCHEDULE_ZBV},
+                    {"dualpipev", LS_SCHEDULE_DUALPIPEV},
                     {"csv", LS_LAYOUT_CSV},
                     END};
 WORDS(cp_methods) = {{"allgather", LS_LAYOUT_CP_ALL_GATHER}, {"ring", LS_LAYOUT_CP_RING}, END};
