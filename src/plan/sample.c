@@ -54,9 +54,9 @@ static void draw(struct draws *d, const struct ls_layout_sample *sample, int64_t
     keys->schedule =
         sample->schedule >= 0
             ? sample->schedule
-            : (int)PICK(d, LS_LAYOUT_GPIPE, LS_LAYOUT_1F1B, LS_LAYOUT_INTERLEAVED, LS_LAYOUT_ZB_H1,
-                        LS_LAYOUT_ZBV, LS_LAYOUT_DUALPIPEV);
-    keys->chunks = keys->schedule == LS_LAYOUT_INTERLEAVED ? PICK(d, 2, 2, 3) : 0;
+            : (int)PICK(d, LS_SCHEDULE_GPIPE, LS_SCHEDULE_1F1B, LS_SCHEDULE_INTERLEAVED, LS_SCHEDULE_ZB_H1,
+                        LS_SCHEDULE_ZBV, LS_SCHEDULE_DUALPIPEV);
+    keys->chunks = keys->schedule == LS_SCHEDULE_INTERLEAVED ? PICK(d, 2, 2, 3) : 0;
     keys->cp_method = (int)PICK(d, LS_LAYOUT_CP_ALL_GATHER, LS_LAYOUT_CP_RING);
     keys->prefetch = PICK(d, 0, 1, 2);
     keys->persist = PICK(d, 0, 0, 100, 2000);

@@ -18,7 +18,7 @@ int part_init(struct train_part *part, const struct ls_layout *layout, int64_t p
     ls_layout_layers(layout, pp_rank, part->held, part->chunk_first);
     part->head = part->held[layers - 1];
     for (int i = 0; i < part->chunk_count; i++) {
-        int64_t stage = ls_layout_rank_stage(layout, pp_rank, i);
+        int stage = layout->rank_stage[pp_rank * layout->chunks + i];
         part->chunks[i] = (struct train_chunk){.first = layout->stage_first[stage],
                                                .end = layout->stage_first[stage + 1]};
     }

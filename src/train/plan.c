@@ -23,19 +23,11 @@ static struct ls_optim_config optim_of(const struct ls_config *config)
     static const enum ls_optimizer_kind kinds[] = {
         [LS_CONFIG_ADAMW] = LS_ADAMW, [LS_CONFIG_SGD] = LS_SGD, [LS_CONFIG_LION] = LS_LION};
     static const enum ls_lr_schedule schedules[] = {
-<<<<<<< HEAD
         [LS_CONFIG_CONSTANT] = LS_LR_CONSTANT,
         [LS_CONFIG_LINEAR] = LS_LR_LINEAR,
         [LS_CONFIG_COSINE] = LS_LR_COSINE,
         [LS_CONFIG_INVERSE_SQRT] = LS_LR_INVERSE_SQRT,
         [LS_CONFIG_WSD] = LS_LR_WSD,
-=======
-        [LS_CONFIG_CONSTANT] = LS_SCHEDULE_CONSTANT,
-        [LS_CONFIG_LINEAR] = LS_SCHEDULE_LINEAR,
-        [LS_CONFIG_COSINE] = LS_SCHEDULE_COSINE,
-        [LS_CONFIG_INVERSE_SQRT] = LS_SCHEDULE_INVERSE_SQRT,
-        [LS_CONFIG_WSD] = LS_SCHEDULE_WSD,
->>>>>>> layout
     };
     return (struct ls_optim_config){
         .kind = kinds[o->name],

@@ -12,7 +12,7 @@ static struct ls_micro_batch micro_batch_of(const struct stage_batch *batch, int
     int64_t before = m * batch->micro_leaves;
     int64_t count = ls_min(batch->micro_leaves, batch->leaves - before), first = before;
     if (batch->share)
-        ls_layout_micro_batch(batch->share, m, &first, &count);
+        ls_dp_micro_batch(batch->share, m, &first, &count);
     int64_t offset = before * leaf * (tokens / t->layout.size[LS_AXIS_CP]);
     return (struct ls_micro_batch){
         .sequences = count * leaf,

@@ -22,26 +22,6 @@ struct stage_tables {
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-static int schedule_make(const struct ls_layout *layout, int64_t micro_batches,
-                         struct ls_schedule *schedule, struct ls_error *error)
-{
-    int ranks = (int)layout->size[LS_AXIS_PP], chunks = (int)layout->chunks;
-    static const enum ls_schedule_kind kinds[] = {
-        [LS_LAYOUT_GPIPE] = LS_SCHEDULE_GPIPE,
-        [LS_LAYOUT_1F1B] = LS_SCHEDULE_1F1B,
-        [LS_LAYOUT_INTERLEAVED] = LS_SCHEDULE_INTERLEAVED,
-        [LS_LAYOUT_ZB_H1] = LS_SCHEDULE_ZB_H1,
-        [LS_LAYOUT_ZBV] = LS_SCHEDULE_ZBV,
-        [LS_LAYOUT_DUALPIPEV] = LS_SCHEDULE_DUALPIPEV,
-    };
-    int status = layout->schedule == LS_LAYOUT_CSV
-                     ? ls_schedule_read(schedule, layout->schedule_file, ranks, chunks,
-                                        micro_batches, error)
-                     : ls_schedule_generate(schedule, kinds[layout->schedule], ranks, chunks,
-                                            micro_batches, error);
-    return status ? status : ls_schedule_validate(schedule, error);
-}
-
 /* The numbers of micro-batches that a run meets, ascending; returns how many. */
 static int counts_of(const struct memory_request *r, int64_t *counts, int room)
 {
@@ -51,7 +31,7 @@ static int counts_of(const struct memory_request *r, int64_t *counts, int room)
     int count = 0;
     for (int64_t size = ramp ? b->rampup_start : full; count < room;
          size = ls_min(size + b->rampup_increment, full)) {
-        struct ls_layout_share share;
+        struct ls_dp_share share;
         ls_layout_share(r->layout, size / leaf, r->coordinates, &share);
         if (count == 0 || counts[count - 1] != share.micro_batches)
             counts[count++] = share.micro_batches;
@@ -66,7 +46,7 @@ static int table_make(const struct memory_request *r, int64_t micro_batches,
                       struct ls_error *error)
 {
     int chunks = (int)r->layout->chunks, rank = (int)r->coordinates[LS_AXIS_PP];
-    int status = schedule_make(r->layout, micro_batches, &table->schedule, error);
+    int status = ls_layout_table(r->layout, micro_batches, &table->schedule, error);
     if (status)
         return status;
     table->slot = calloc((size_t)chunks, sizeof *table->slot);
@@ -271,8 +251,8 @@ static int boundary_move(struct ls_trainer *t, const struct stage_batch *batch, 
                          const void **input, struct ls_error *error)
 {
     int64_t rank = t->coordinates[LS_AXIS_PP];
-    int64_t from = ls_layout_stage_rank(&t->layout, stage - 1);
-    int64_t to = ls_layout_stage_rank(&t->layout, stage);
+    int64_t from = t->layout.stage_rank[stage - 1];
+    int64_t to = t->layout.stage_rank[stage];
     int layer = t->layout.stage_first[stage] - 1;
     int64_t count = ls_model_stream_rows(t->memory.model,
                                          batch->leaves * t->numerics.leaf_sequences,
@@ -298,10 +278,10 @@ int stage_forward_all(const struct stage_batch *batch, struct ls_error *error)
     for (int64_t stage = 0; stage < t->layout.stages && !status; stage++) {
         if (stage > 0)
             status = boundary_move(t, batch, stage, &input, error);
-        if (status || ls_layout_stage_rank(&t->layout, stage) != t->coordinates[LS_AXIS_PP])
+        if (status || t->layout.stage_rank[stage] != t->coordinates[LS_AXIS_PP])
             continue;
         int chunk = 0;
-        while (ls_layout_rank_stage(&t->layout, t->coordinates[LS_AXIS_PP], chunk) != stage)
+        while (t->layout.rank_stage[t->coordinates[LS_AXIS_PP] * t->layout.chunks + chunk] != stage)
             chunk++;
         status = stage_forward(batch, chunk, 0, 0, input, error);
     }

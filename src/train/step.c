@@ -9,15 +9,15 @@
 /* This step's part of the global batch on this rank. */
 struct step_batch {
     int64_t sequences; /* of the global batch */
-    struct ls_layout_share share;
+    struct ls_dp_share share;
     const int32_t *inputs, *targets; /* of this rank's share: [count * leaf_sequences, tokens held] */
 };
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-static struct ls_layout_share share_of(const struct ls_trainer *t, int64_t samples)
+static struct ls_dp_share share_of(const struct ls_trainer *t, int64_t samples)
 {
-    struct ls_layout_share share;
+    struct ls_dp_share share;
     int64_t leaves = ls_batch_at(&t->config, samples) / t->numerics.leaf_sequences;
     ls_layout_share(&t->layout, leaves, t->coordinates, &share);
     return share;
@@ -26,7 +26,7 @@ static struct ls_layout_share share_of(const struct ls_trainer *t, int64_t sampl
 /* Asks the loader for the samples of the step that begins at `samples`. */
 static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *error)
 {
-    struct ls_layout_share share = share_of(t, samples);
+    struct ls_dp_share share = share_of(t, samples);
     int64_t leaf = t->numerics.leaf_sequences, first = samples + share.first * leaf;
     /* Micro-batches side by side are one run, of which the last may be smaller. */
     bool dense = share.stride == share.micro_leaves || share.micro_batches == 1;
@@ -77,7 +77,7 @@ static int micro_batches_run(struct ls_trainer *t, const struct step_batch *batc
 /* The pipeline rank of the last stage; the first is on rank 0. */
 static int64_t head_rank(const struct ls_layout *layout)
 {
-    return ls_layout_stage_rank(layout, layout->stages - 1);
+    return layout->stage_rank[layout->stages - 1];
 }
 
 /* The batch's mean loss: the tree over leaves. A leaf's parts meet over cp, its neighbours in a
@@ -86,7 +86,7 @@ static int64_t head_rank(const struct ls_layout *layout)
 static int loss_reduce(struct ls_trainer *t, const struct step_batch *batch, float *loss,
                        struct ls_error *error)
 {
-    const struct ls_layout_share *share = &batch->share;
+    const struct ls_dp_share *share = &batch->share;
     float sum = 0;
     int status = LS_OK;
     if (t->part.head) {

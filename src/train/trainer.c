@@ -155,7 +155,7 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
     status = segments_make(t, error);
     if (status)
         return status;
-    struct ls_layout_share share;
+    struct ls_dp_share share;
     ls_layout_share(&t->layout, t->layout.leaves, t->coordinates, &share);
     struct ls_loader_config loader = {.store = t->store,
                                       .sequence_tokens = tokens,
@@ -186,7 +186,7 @@ static int buffers_open(struct ls_trainer *t, struct ls_error *error)
         status = memory_take(&request, &t->memory.arena, &t->memory, &t->plan, error);
     if (status)
         return status;
-    struct ls_layout_share share;
+    struct ls_dp_share share;
     ls_layout_share(&t->layout, t->layout.leaves, t->coordinates, &share);
     int64_t leaves = ls_max(share.count, t->layout.micro_leaves);
     t->leaf_loss = calloc((size_t)leaves, sizeof *t->leaf_loss);

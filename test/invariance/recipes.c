@@ -136,7 +136,7 @@ void layout_text(const struct drawn *d, char *text, size_t bytes)
                  " zero=%d%s%s schedule=%s chunks=%ld micro=%ld persist=%ld prefetch=%ld "
                  "reshard=%d overlap=%ld threads=%d",
                  l->zero, l->sp ? " sp" : "", l->cp_method == LS_LAYOUT_CP_RING ? " ring" : "",
-                 ls_layout_schedule_name(l->schedule), (long)l->chunks, (long)l->micro_sequences,
+                 ls_schedule_name((enum ls_schedule_kind)l->schedule), (long)l->chunks, (long)l->micro_sequences,
                  (long)l->persist, (long)l->prefetch, l->reshard_after_forward,
                  (long)l->tp_overlap, d->threads);
 }
@@ -178,7 +178,7 @@ int coverage_print(const struct coverage *c, bool mpi)
             }
     }
     for (int i = 0; i < LS_LAYOUT_CSV; i++) {
-        printf(" %s %d", ls_layout_schedule_name((enum ls_layout_schedule)i), c->schedule[i]);
+        printf(" %s %d", ls_schedule_name((enum ls_schedule_kind)i), c->schedule[i]);
         missing += c->schedule[i] == 0;
     }
     printf(" zero 0/1/2/3 %d/%d/%d/%d ring %d, two threads %d, mpi %d\n", c->zero[0], c->zero[1],
