@@ -27,12 +27,16 @@ static struct ls_dp_share share_of(const struct ls_trainer *t, int64_t samples)
 static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *error)
 {
     struct ls_dp_share share = share_of(t, samples);
-    int64_t leaf = t->numerics.leaf_sequences, first = samples + share.first * leaf;
+    int64_t leaf = t->numerics.leaf_sequences, first, count, second = 0;
+    ls_dp_micro_batch(&share, 0, &first, &count);
+    if (share.micro_batches > 1)
+        ls_dp_micro_batch(&share, 1, &second, &count);
+    int64_t begin = samples + first * leaf, stride = second - first;
     /* Micro-batches side by side are one run, of which the last may be smaller. */
-    bool dense = share.stride == share.micro_leaves || share.micro_batches == 1;
-    int status = dense ? ls_loader_post(t->loader, first, share.count * leaf)
-                       : ls_loader_post_blocks(t->loader, first, share.micro_leaves * leaf,
-                                               share.stride * leaf, share.micro_batches);
+    bool dense = share.micro_batches == 1 || stride == share.micro_leaves;
+    int status = dense ? ls_loader_post(t->loader, begin, share.count * leaf)
+                       : ls_loader_post_blocks(t->loader, begin, share.micro_leaves * leaf,
+                                               stride * leaf, share.micro_batches);
     return status ? ls_error_set(error, status, "the loader refused a request") : LS_OK;
 }
 

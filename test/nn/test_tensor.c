@@ -64,6 +64,8 @@ static void test_dropout_and_accumulation(void **state)
             cut.accumulate = true;
             cut.split = split;
             cut_check(cut);
+            cut.tp = 8; /* ranks begin inside a sequence */
+            cut_check(cut);
             cut.dropout = 0;
             cut.tied = false;
             cut_check(cut);
