@@ -44,6 +44,21 @@ static void config_of(const struct session *s, int recipe, const struct drawn *d
     recipe_config(&run, config);
 }
 
+/* The layout of that number, and the recipe that it is for: the next in turn that admits what the
+ * layout must have. */
+static int recipe_draw(const struct session *s, uint64_t index, struct drawn *drawn)
+{
+    for (int i = 0; i < RECIPES; i++) {
+        int recipe = (int)((index + (uint64_t)i) % RECIPES);
+        struct ls_config config;
+        config_of(s, recipe, NULL, &config);
+        if (layout_draw(&config, s->seed, index, s->mpi, drawn))
+            return recipe;
+    }
+    fprintf(stderr, "no recipe admits layout %llu\n", (unsigned long long)index);
+    exit(1);
+}
+
 /* ---- under MPI ------------------------------------------------------------------------------- */
 
 /* A child process of mpirun: draws the same layout, and rank 0 leaves its proof in a file. */
@@ -52,16 +67,12 @@ static int child_main(char **argv)
     struct session s = {.seed = strtoull(argv[1], NULL, 10), .steps = atoll(argv[2]), .mpi = true};
     uint64_t index = strtoull(argv[0], NULL, 10);
     snprintf(s.folder, sizeof s.folder, "%s", argv[3]);
-    struct ls_config recipe, config;
+    struct ls_config config;
     static struct drawn drawn;
     struct ls_error error = {0};
     struct ls_proof proof[RECIPE_STEPS_MAX];
     struct ls_comm *world;
-    int which = (int)(index % RECIPES);
-    config_of(&s, which, NULL, &recipe);
-    if (!layout_draw(&recipe, s.seed, index, true, &drawn))
-        return 1;
-    config_of(&s, which, &drawn, &config);
+    config_of(&s, recipe_draw(&s, index, &drawn), &drawn, &config);
     if (ls_comm_mpi_new(&world, &error) ||
         ls_proof_make(&config, world, s.steps, proof, &error)) {
         fprintf(stderr, "%s\n", error.text);
@@ -173,15 +184,13 @@ static int proof_halves(const struct session *s, int recipe, const struct drawn 
 
 static int layout_check(struct session *s, uint64_t index, struct coverage *coverage)
 {
-    int recipe = (int)(index % RECIPES);
     struct ls_config one, config;
     static struct drawn drawn;
     struct ls_proof proof[RECIPE_STEPS_MAX] = {{0}};
     struct ls_error error = {0};
     char text[400], tensor[200];
+    int recipe = recipe_draw(s, index, &drawn);
     config_of(s, recipe, NULL, &one);
-    if (!layout_draw(&one, s->seed, index, s->mpi, &drawn))
-        return 0;
     coverage_add(coverage, &drawn);
     config_of(s, recipe, &drawn, &config);
     layout_text(&drawn, text, sizeof text);
