@@ -51,6 +51,7 @@ struct zero_unit {
     int size_class, slot;
     enum zero_state state;
     bool pinned;
+    bool used; /* since ls_zero_publish */
 };
 
 /* A gather's buffers. Where working copies have a fixed place, only staging. */
@@ -95,8 +96,8 @@ struct ls_zero {
     bool cut;                       /* over `shard`: stages 1 to 3 */
     bool each;                      /* micro-batches are reduced one by one over `shard` */
     bool keeps_whole;               /* working copies of all units have a place of their own */
-    bool in_order;   /* stages 1, 2: units are gathered in their order after ls_zero_publish */
-    int ranks, rank; /* d and this rank in it */
+    bool ahead;                     /* stages 1, 2: ls_zero_publish starts to gather units again */
+    int ranks, rank;                /* d and this rank in it */
     struct zero_unit *units;
     struct zero_region *regions;
     struct ls_zero_slice *slices;
@@ -122,7 +123,9 @@ struct ls_zero {
     struct zero_slot *slots;
     int slot_count, gathers_pending; /* operations */
     int gather_limit;                /* of gathers_pending: leaves room for a scatter */
-    int next_unit;                   /* in_order: the next to be gathered */
+    /* ahead: units in the order in which the last step first used them; this step's so far. */
+    int *order, *used;
+    int next, used_count; /* of order: the next to be gathered; of used */
     int64_t stamp;
 
     struct zero_place places[ZERO_PLACES];

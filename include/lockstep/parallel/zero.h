@@ -179,7 +179,8 @@ int ls_zero_prefetch(struct ls_zero *zero, int unit, struct ls_error *error);
 void ls_zero_release(struct ls_zero *zero, int unit);
 /* Collective over `shard`. The masters of all slices (and, with cast false, ls_zero_compute's
  * copies) are new: working copies follow. cast: round the masters here. In stages 1 and 2 the
- * gathers go on while the next forward computes. */
+ * gathers go on while the next forward computes, in the order in which the last step first used the
+ * units. */
 int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct ls_error *error);
 
 /* ---- gradients ------------------------------------------------------------------------------ */
