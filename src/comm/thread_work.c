@@ -13,7 +13,8 @@ static void work_shape(enum comm_op op, int n, int64_t *parts, int64_t *buffers)
     *buffers = n;
     switch (op) {
     case COMM_REDUCE_SCATTER: /* part r: the output of rank r */
-    case COMM_ALL_GATHER:     /* part r: the input of rank r */
+    case COMM_REDUCE_SCATTER_BF16:
+    case COMM_ALL_GATHER: /* part r: the input of rank r */
         *parts = n;
         break;
     case COMM_ALL_TO_ALL: /* part r * n + s: what s gives to r */
@@ -25,6 +26,7 @@ static void work_shape(enum comm_op op, int n, int64_t *parts, int64_t *buffers)
         *buffers = 2;
         break;
     case COMM_ALL_REDUCE:
+    case COMM_ALL_REDUCE_MAX:
     case COMM_BROADCAST:
     case COMM_BARRIER:
         break;
@@ -39,9 +41,9 @@ void comm_work_plan(struct work *work)
     int64_t block = BLOCK_BYTES / (buffers * (int64_t)ls_dtype_bytes(calls->dtype));
     work->block = ls_round_up(ls_max(block, 1), BLOCK_ALIGN);
     work->per_part = ls_ceil_div(count, work->block);
-    bool in_place = calls->op == COMM_ALL_REDUCE || calls->op == COMM_BROADCAST;
+    bool in_place = comm_is_all_reduce(calls->op) || calls->op == COMM_BROADCAST;
     work->blocks = in_place && work->n == 1 ? 0 : parts * work->per_part;
-    if (calls->op != COMM_ALL_REDUCE && calls->op != COMM_REDUCE_SCATTER)
+    if (!comm_is_all_reduce(calls->op) && !comm_is_reduce_scatter(calls->op))
         return;
     for (int r = 0; r < work->n; r++) {
         work->inputs[r] = calls[r].input;
@@ -68,11 +70,16 @@ void comm_work_run(const struct work *work, int64_t index)
     int n = work->n;
     switch (calls->op) {
     case COMM_ALL_REDUCE:
-        comm_tree_sum(work->inputs, n, first, work->outputs, n, first, length);
+    case COMM_ALL_REDUCE_MAX:
+        comm_tree_sum(calls->op, work->inputs, n, first, work->outputs, n, first, length);
         break;
     case COMM_REDUCE_SCATTER:
-        comm_tree_sum(work->inputs, n, part * count + first, work->outputs + part, 1, first,
-                      length);
+        comm_tree_sum(calls->op, work->inputs, n, part * count + first, work->outputs + part, 1,
+                      first, length);
+        break;
+    case COMM_REDUCE_SCATTER_BF16:
+        comm_tree_sum_bf16(work->inputs, n, -1, part * count + first, work->outputs[part] + first,
+                           length);
         break;
     case COMM_ALL_GATHER:
         for (int r = 0; r < n; r++)
