@@ -316,8 +316,8 @@ int64_t ls_zero_scatter_bytes(const struct ls_zero *zero, int region)
 {
     if (!zero->cut)
         return 0;
-    return parcel_elements(&zero->regions[region].scattered) * (int64_t)sizeof(float) *
-           (zero->ranks - 1);
+    return parcel_elements(&zero->regions[region].scattered) *
+           (int64_t)ls_dtype_bytes(zero->options.reduce) * (zero->ranks - 1);
 }
 
 int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error *error)
@@ -328,4 +328,9 @@ int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error 
     int status = ls_wait(request, error);
     zero->wait_s += ls_now_s() - before;
     return status;
+}
+
+void zero_label(struct ls_zero *zero, const struct zero_parcel *parcel, int piece)
+{
+    ls_comm_label(zero->options.shard, piece < parcel->count ? parcel->pieces[piece].name : NULL);
 }

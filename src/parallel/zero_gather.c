@@ -65,10 +65,12 @@ static int kind_start(struct ls_zero *zero, struct zero_unit *unit, struct zero_
         const void *input = kind == ZERO_MATRIX && zero->send
                                 ? output + (size_t)(zero->rank * piece->chunk) * bytes
                                 : shard_of(zero, kind, piece->shard);
+        zero_label(zero, parcel, i);
         status = ls_all_gather_start(zero->options.shard, input, output, piece->chunk,
                                      kind_dtype(zero, kind), &slot->request[slot->pending++],
                                      LS_HERE, error);
     }
+    zero_label(zero, parcel, parcel->direct);
     if (!status && parcel->packed > 0)
         status = ls_all_gather_start(zero->options.shard, packed_of(zero, unit, kind),
                                      slot->staging[kind], parcel->packed, kind_dtype(zero, kind),

@@ -28,6 +28,7 @@ enum zero_kind { ZERO_MATRIX, ZERO_VECTOR };
 struct zero_piece {
     int64_t whole, shard; /* of its first element */
     int64_t chunk, elements;
+    const char *name;
 };
 /* What one gather or scatter moves: pieces that go straight between whole and shard, and pieces
  * that go through a staging buffer [d, packed], because their parts are of unequal length or too
@@ -68,10 +69,11 @@ struct zero_region {
     int64_t elements, base;        /* of the whole; in a buffer of all regions */
     int64_t shard, shard_elements; /* in a buffer of all regions' shards */
     struct zero_parcel scattered;
-    int operations; /* of its reduction over `shard` at most */
-    bool small;     /* fits the small places */
-    bool reported;  /* its last micro-batch was, in this step */
-    int64_t next;   /* micro-batch */
+    const char *name; /* of its first tensor */
+    int operations;   /* of its reduction over `shard` at most */
+    bool small;       /* fits the small places */
+    bool reported;    /* its last micro-batch was, in this step */
+    int64_t next;     /* micro-batch */
 };
 
 /* Buffers of a reduction over `shard`: the region as one micro-batch wrote it, its reduced part
@@ -142,6 +144,9 @@ struct ls_zero {
 int zero_check(const struct ls_zero_options *options, struct ls_error *error);
 void zero_layout(struct ls_zero *zero);
 bool zero_is_matrix(const struct ls_zero_options *options, const struct ls_zero_tensor *tensor);
+
+/* What the operations that follow on `shard` move. */
+void zero_label(struct ls_zero *zero, const struct zero_parcel *parcel, int piece);
 
 /* zero_gather.c */
 /* Nothing is gathered from masters any more: they may be written. */
