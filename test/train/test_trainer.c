@@ -183,7 +183,7 @@ static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
 static void run(struct run *run)
 {
     struct ls_error error = {0};
-    if (ls_world_run((int)run->config.parallel.dp, run_body, run, &error))
+    if (ls_world_run((int)ls_config_ranks(&run->config), run_body, run, &error))
         fail_msg("%s", error.text);
 }
 
@@ -468,7 +468,9 @@ static void test_layouts(void **state)
     check_layouts(*state, KEYS("eval.samples=13"), any, 4);
     check_layouts(*state, KEYS("eval.samples=13", "numerics.leaf_sequences=2"), pairs, 4);
     check_layouts(*state, KEYS("eval.samples=13", "numerics.leaf_sequences=4"), fours, 2);
-    check_layouts(*state, KEYS("eval.samples=5", "numerics.seq_tiles=4", "numerics.precision=bf16"),
+    check_layouts(*state,
+                  KEYS("eval.samples=5", "model.context=256", "data.sequence=256",
+                       "numerics.seq_tiles=2", "numerics.precision=bf16"),
                   any, 4);
 }
 

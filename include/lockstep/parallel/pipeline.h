@@ -1,0 +1,101 @@
+/* lockstep/parallel/pipeline.h - one runtime for every pipeline schedule.
+ *
+ *   ls_pipeline_new(&options, &arena, &pipeline, error)   memory for what is received and sent back
+ *   ls_pipeline_run(pipeline, &ops, error)                a step: the rank's list, front to back
+ *   ls_pipeline_free(pipeline)
+ *
+ * What moves. A *boundary* tensor is what one stage hands to the next for a micro-batch: an
+ * activation forwards, its gradient backwards, both of the same size and type. For each action, in
+ * the order of the rank's list:
+ *
+ *   1. receives of this action and of the next one are posted: a transfer has at least the length
+ *      of one action to hide in;
+ *   2. the action's own receive is waited for;
+ *   3. the caller's function runs;
+ *   4. its result is sent. An activation is sent from where it lies; a gradient is first copied
+ *      into a buffer of the runtime, so the caller may overwrite its own. Sends are not waited for
+ *      until their buffer is needed again: an activation's when that micro-batch's backward begins,
+ *      or when LS_PIPELINE_SENDS later ones are under way; a gradient's when all of
+ *      ls_pipeline_gradient_sends() buffers are.
+ *
+ * Stages that are neighbours on one rank (V placement, one rank) hand over by a copy. Buffers have
+ * the slots of ls_schedule_slots. ls_schedule_validate proves that this ends.
+ */
+#ifndef LOCKSTEP_PARALLEL_PIPELINE_H
+#define LOCKSTEP_PARALLEL_PIPELINE_H
+
+#include <lockstep/comm.h>
+#include <lockstep/device.h>
+#include <lockstep/parallel/schedule.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LS_PIPELINE_SENDS = 32 };
+
+/* Send buffers for gradients on a rank: two for each neighbour that it may send to. */
+int ls_pipeline_gradient_sends(const struct ls_schedule *schedule);
+
+/* What a rank computes; chunk is this rank's (ls_schedule_stage gives the stage). Return LS_OK or
+ * an error, which ends the run. */
+struct ls_pipeline_ops {
+    void *user;
+    /* input: the activation from the stage before, NULL on stage 0; it stays until that
+     * micro-batch's B or W has returned. *output: what is sent on, unchanged until that
+     * micro-batch's I or B begins; not asked for (output is NULL) on the last stage. */
+    int (*forward)(void *user, int chunk, int64_t micro_batch, const void *input,
+                   const void **output, struct ls_error *error);
+    /* I. output_gradient: the gradient of the chunk's output, NULL on the last stage; it stays
+     * until that micro-batch's W has returned. *input_gradient: what is sent back, read before
+     * another action begins; not asked for (input_gradient is NULL) on stage 0. */
+    int (*backward_input)(void *user, int chunk, int64_t micro_batch, const void *output_gradient,
+                          const void **input_gradient, struct ls_error *error);
+    /* W. */
+    int (*backward_weight)(void *user, int chunk, int64_t micro_batch, struct ls_error *error);
+    /* B: both halves; as backward_input. */
+    int (*backward)(void *user, int chunk, int64_t micro_batch, const void *output_gradient,
+                    const void **input_gradient, struct ls_error *error);
+    /* Optional: action `index` of the rank's list comes next. Called before its input is waited
+     * for: the place to begin what the action will need, such as gathering parameters. */
+    int (*before)(void *user, int64_t index, struct ls_error *error);
+};
+
+struct ls_pipeline_options {
+    const struct ls_schedule *schedule; /* valid; borrowed until ls_pipeline_free */
+    struct ls_comm *comm; /* the pp group: size = schedule->ranks; used by nothing else while a step
+                             runs; borrowed. NULL: the arena only measures, for `rank` */
+    int rank;             /* with comm NULL */
+    enum ls_dtype dtype;  /* of a boundary tensor */
+    int64_t count_max;    /* its elements in the largest micro-batch */
+    /* Elements in micro-batch m, at most count_max; NULL: count_max in each. */
+    int64_t (*count)(void *user, int64_t micro_batch);
+    void *count_user;
+};
+
+struct ls_pipeline;
+
+/* Local. Takes the buffers from arena (which may be measuring: then nothing may be run) and the
+ * rest from the system. LS_EINVAL where the group's size is not the table's, LS_ENOMEM. */
+int ls_pipeline_new(const struct ls_pipeline_options *options, struct ls_arena *arena,
+                    struct ls_pipeline **out, struct ls_error *error);
+/* Collective over comm: one step. When it returns, everything sent has arrived. Errors of the
+ * caller's functions, prefixed with the action, and LS_ECOMM; the others' runs then fail by the
+ * rules of comm.h, and buffers may be in use until the communicator is freed. */
+int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
+                    struct ls_error *error);
+void ls_pipeline_free(struct ls_pipeline *pipeline);
+
+/* Of the last run, on this rank. */
+struct ls_pipeline_stats {
+    double wait_s;    /* for receives and for send buffers: bubble and unhidden transfers */
+    double compute_s; /* in the caller's functions */
+    double elapsed_s;
+    int64_t sent_bytes, copied_bytes; /* handed to comm; between stages of this rank */
+};
+void ls_pipeline_get_stats(const struct ls_pipeline *pipeline, struct ls_pipeline_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,352 @@
+/* The runtime of pipeline schedules: a rank's list, front to back. */
+#include <lockstep/parallel/pipeline.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORWARDS, BACKWARDS, DIRECTIONS, GRADIENT_SENDS_MAX = 4 };
+
+/* What a chunk receives in one direction. */
+struct inbox {
+    unsigned char *base; /* [slots] boundary tensors */
+    int32_t *slot;       /* [m] */
+    int slots;
+};
+
+/* Sends under way in one direction, oldest first out: number n is at n % room. */
+struct outbox {
+    struct ls_request request[LS_PIPELINE_SENDS];
+    int room;
+    int64_t started, ended;
+};
+
+struct ls_pipeline {
+    struct ls_pipeline_options options;
+    const struct ls_schedule *schedule;
+    int rank;
+    size_t stride;                   /* bytes of a boundary tensor, aligned */
+    struct inbox *inbox[DIRECTIONS]; /* [chunks] */
+    struct outbox outbox[DIRECTIONS];
+    unsigned char *gradient_base; /* [gradient sends] boundary tensors */
+    int64_t *sent;                /* [chunks * m]: the number of its activation's send, -1 */
+    struct ls_request receive[2]; /* of the action at an even or odd place */
+    struct ls_pipeline_stats stats;
+};
+
+int ls_pipeline_gradient_sends(const struct ls_schedule *schedule)
+{
+    return schedule->chunks > 1 ? GRADIENT_SENDS_MAX : 2;
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static int inbox_init(struct ls_pipeline *pipeline, struct ls_arena *arena, int direction,
+                      int chunk)
+{
+    const struct ls_schedule *schedule = pipeline->schedule;
+    struct inbox *inbox = &pipeline->inbox[direction][chunk];
+    inbox->slot = calloc((size_t)schedule->micro_batches, sizeof *inbox->slot);
+    if (!inbox->slot)
+        return LS_ENOMEM;
+    inbox->slots =
+        ls_schedule_slots(schedule, pipeline->rank, chunk,
+                          direction == FORWARDS ? LS_SLOT_INPUT : LS_SLOT_GRADIENT, inbox->slot);
+    if (inbox->slots < 0)
+        return inbox->slots;
+    inbox->base = ls_arena_take(arena, (size_t)inbox->slots * pipeline->stride);
+    return LS_OK;
+}
+
+/* Whether the stage before a chunk of this rank lives elsewhere. */
+static bool sends_gradients(const struct ls_pipeline *pipeline)
+{
+    const struct ls_schedule *schedule = pipeline->schedule;
+    for (int c = 0; c < schedule->chunks; c++) {
+        int stage = ls_schedule_stage(schedule, pipeline->rank, c);
+        if (stage > 0 && schedule->stage_rank[stage - 1] != pipeline->rank)
+            return true;
+    }
+    return false;
+}
+
+static int take_memory(struct ls_pipeline *pipeline, struct ls_arena *arena)
+{
+    const struct ls_schedule *schedule = pipeline->schedule;
+    size_t chunks = (size_t)schedule->chunks;
+    pipeline->sent = malloc(chunks * (size_t)schedule->micro_batches * sizeof *pipeline->sent);
+    int code = pipeline->sent ? LS_OK : LS_ENOMEM;
+    for (int d = 0; d < DIRECTIONS && code == LS_OK; d++) {
+        pipeline->inbox[d] = calloc(chunks, sizeof *pipeline->inbox[d]);
+        code = pipeline->inbox[d] ? LS_OK : LS_ENOMEM;
+        for (int c = 0; c < schedule->chunks && code == LS_OK; c++)
+            code = inbox_init(pipeline, arena, d, c);
+    }
+    if (code == LS_OK && sends_gradients(pipeline))
+        pipeline->gradient_base =
+            ls_arena_take(arena, (size_t)pipeline->outbox[BACKWARDS].room * pipeline->stride);
+    return code;
+}
+
+int ls_pipeline_new(const struct ls_pipeline_options *options, struct ls_arena *arena,
+                    struct ls_pipeline **out, struct ls_error *error)
+{
+    const struct ls_schedule *schedule = options->schedule;
+    *out = NULL;
+    if (options->comm && ls_comm_size(options->comm) != schedule->ranks)
+        return ls_error_set(error, LS_EINVAL, "a schedule of %d ranks cannot run in a group of %d",
+                            schedule->ranks, ls_comm_size(options->comm));
+    struct ls_pipeline *pipeline = calloc(1, sizeof *pipeline);
+    if (!pipeline)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a pipeline");
+    pipeline->options = *options;
+    pipeline->schedule = schedule;
+    pipeline->rank = options->comm ? ls_comm_rank(options->comm) : options->rank;
+    pipeline->outbox[FORWARDS].room = LS_PIPELINE_SENDS;
+    pipeline->outbox[BACKWARDS].room = ls_pipeline_gradient_sends(schedule);
+    LS_ASSERT(pipeline->rank >= 0 && pipeline->rank < schedule->ranks && options->count_max >= 0);
+    pipeline->stride =
+        (size_t)ls_round_up(options->count_max * (int64_t)ls_dtype_bytes(options->dtype), 64);
+    int code = take_memory(pipeline, arena);
+    if (code) {
+        ls_pipeline_free(pipeline);
+        return ls_error_set(error, code, "no memory for a pipeline of %lld micro-batches",
+                            (long long)schedule->micro_batches);
+    }
+    *out = pipeline;
+    return LS_OK;
+}
+
+void ls_pipeline_free(struct ls_pipeline *pipeline)
+{
+    if (!pipeline)
+        return;
+    for (int d = 0; d < DIRECTIONS; d++) {
+        for (int c = 0; pipeline->inbox[d] && c < pipeline->schedule->chunks; c++)
+            free(pipeline->inbox[d][c].slot);
+        free(pipeline->inbox[d]);
+    }
+    free(pipeline->sent);
+    free(pipeline);
+}
+
+void ls_pipeline_get_stats(const struct ls_pipeline *pipeline, struct ls_pipeline_stats *stats)
+{
+    *stats = pipeline->stats;
+}
+
+/* ---- moving --------------------------------------------------------------------------------- */
+
+static int64_t count_of(const struct ls_pipeline *pipeline, int64_t micro_batch)
+{
+    const struct ls_pipeline_options *options = &pipeline->options;
+    int64_t count =
+        options->count ? options->count(options->count_user, micro_batch) : options->count_max;
+    LS_ASSERT(count >= 0 && count <= options->count_max);
+    return count;
+}
+
+static unsigned char *received_at(const struct ls_pipeline *pipeline, int direction, int chunk,
+                                  int64_t micro_batch)
+{
+    const struct inbox *inbox = &pipeline->inbox[direction][chunk];
+    return inbox->base + (size_t)inbox->slot[micro_batch] * pipeline->stride;
+}
+
+/* Between two ranks, messages for one chunk in one direction come in ascending order of
+ * micro-batch on both sides: a tag for each is all the matching that is needed. */
+static int tag_of(int direction, int receiving_chunk)
+{
+    return 2 * receiving_chunk + direction;
+}
+
+static int wait_timed(struct ls_pipeline *pipeline, struct ls_request *request,
+                      struct ls_error *error)
+{
+    if (request->ticket == 0)
+        return LS_OK;
+    double begin = ls_now_s();
+    int code = ls_wait(request, error);
+    pipeline->stats.wait_s += ls_now_s() - begin;
+    return code;
+}
+
+/* The stage whose result the action reads, -1: none. */
+static int source_of(const struct ls_pipeline *pipeline, struct ls_action action)
+{
+    if (action.kind == LS_ACTION_F)
+        return action.stage - 1;
+    bool reads = action.kind != LS_ACTION_W && action.stage + 1 < pipeline->schedule->stages;
+    return reads ? action.stage + 1 : -1;
+}
+
+static int direction_of(struct ls_action action)
+{
+    return action.kind == LS_ACTION_F ? FORWARDS : BACKWARDS;
+}
+
+/* Posts the receive of the action at place `index`, if it has one. */
+static int post_receive(struct ls_pipeline *pipeline, int64_t index, struct ls_error *error)
+{
+    const struct ls_schedule *schedule = pipeline->schedule;
+    int64_t count;
+    const struct ls_action *actions = ls_schedule_actions(schedule, pipeline->rank, &count);
+    if (index >= count)
+        return LS_OK;
+    struct ls_action action = actions[index];
+    int from = source_of(pipeline, action), direction = direction_of(action);
+    if (from < 0 || schedule->stage_rank[from] == pipeline->rank)
+        return LS_OK;
+    int chunk = schedule->stage_chunk[action.stage];
+    return ls_recv_start(
+        pipeline->options.comm, received_at(pipeline, direction, chunk, action.micro_batch),
+        count_of(pipeline, action.micro_batch), pipeline->options.dtype, schedule->stage_rank[from],
+        tag_of(direction, chunk), &pipeline->receive[index % 2], LS_HERE, error);
+}
+
+/* Ends sends up to number `until`, oldest first. */
+static int end_sends(struct ls_pipeline *pipeline, int direction, int64_t until,
+                     struct ls_error *error)
+{
+    struct outbox *outbox = &pipeline->outbox[direction];
+    int code = LS_OK;
+    while (outbox->ended < until && code == LS_OK) {
+        code = wait_timed(pipeline, &outbox->request[outbox->ended % outbox->room], error);
+        outbox->ended++;
+    }
+    return code;
+}
+
+/* Ends one send; those before it may be to a rank that is not yet ready for them. */
+static int end_activation(struct ls_pipeline *pipeline, int64_t number, struct ls_error *error)
+{
+    struct outbox *outbox = &pipeline->outbox[FORWARDS];
+    if (number < outbox->ended)
+        return LS_OK;
+    return wait_timed(pipeline, &outbox->request[number % outbox->room], error);
+}
+
+/* Hands the result of an action to stage `to`. */
+static int deliver(struct ls_pipeline *pipeline, struct ls_action action, int to,
+                   const void *result, struct ls_error *error)
+{
+    const struct ls_schedule *schedule = pipeline->schedule;
+    int direction = direction_of(action), peer = schedule->stage_rank[to];
+    int chunk = schedule->stage_chunk[to];
+    int64_t count = count_of(pipeline, action.micro_batch);
+    size_t bytes = (size_t)count * ls_dtype_bytes(pipeline->options.dtype);
+    LS_ASSERT(result || bytes == 0);
+    if (peer == pipeline->rank) {
+        if (bytes > 0)
+            memcpy(received_at(pipeline, direction, chunk, action.micro_batch), result, bytes);
+        pipeline->stats.copied_bytes += (int64_t)bytes;
+        return LS_OK;
+    }
+    struct outbox *outbox = &pipeline->outbox[direction];
+    int code = end_sends(pipeline, direction, outbox->started + 1 - outbox->room, error);
+    if (code)
+        return code;
+    if (direction == BACKWARDS) {
+        unsigned char *copy =
+            pipeline->gradient_base + (size_t)(outbox->started % outbox->room) * pipeline->stride;
+        if (bytes > 0)
+            memcpy(copy, result, bytes);
+        result = copy;
+    } else {
+        int64_t at = schedule->stage_chunk[action.stage] * schedule->micro_batches;
+        pipeline->sent[at + action.micro_batch] = outbox->started;
+    }
+    pipeline->stats.sent_bytes += (int64_t)bytes;
+    code = ls_send_start(pipeline->options.comm, result, count, pipeline->options.dtype, peer,
+                         tag_of(direction, chunk), &outbox->request[outbox->started % outbox->room],
+                         LS_HERE, error);
+    if (code == LS_OK)
+        outbox->started++;
+    return code;
+}
+
+/* ---- computing ------------------------------------------------------------------------------ */
+
+/* Calls the caller's function. *result is what it hands on, NULL where nothing is asked for. */
+static int compute(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
+                   struct ls_action action, bool wanted, const void **result,
+                   struct ls_error *error)
+{
+    int chunk = pipeline->schedule->stage_chunk[action.stage];
+    int64_t m = action.micro_batch;
+    const void *input = NULL, **out = wanted ? result : NULL;
+    if (source_of(pipeline, action) >= 0)
+        input = received_at(pipeline, direction_of(action), chunk, m);
+    double begin = ls_now_s();
+    int code = LS_OK;
+    switch (action.kind) {
+    case LS_ACTION_F:
+        code = ops->forward(ops->user, chunk, m, input, out, error);
+        break;
+    case LS_ACTION_I:
+        code = ops->backward_input(ops->user, chunk, m, input, out, error);
+        break;
+    case LS_ACTION_W:
+        code = ops->backward_weight(ops->user, chunk, m, error);
+        break;
+    default:
+        code = ops->backward(ops->user, chunk, m, input, out, error);
+        break;
+    }
+    pipeline->stats.compute_s += ls_now_s() - begin;
+    return code;
+}
+
+/* The stage that gets the action's result, -1: none. */
+static int target_of(const struct ls_pipeline *pipeline, struct ls_action action)
+{
+    if (action.kind == LS_ACTION_F)
+        return action.stage + 1 < pipeline->schedule->stages ? action.stage + 1 : -1;
+    return action.kind == LS_ACTION_W ? -1 : action.stage - 1;
+}
+
+static int run_action(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
+                      int64_t index, struct ls_action action, struct ls_error *error)
+{
+    const struct ls_schedule *schedule = pipeline->schedule;
+    int code = post_receive(pipeline, index + 1, error);
+    if (code == LS_OK && ops->before)
+        code = ops->before(ops->user, index, error);
+    if (code == LS_OK)
+        code = wait_timed(pipeline, &pipeline->receive[index % 2], error);
+    /* The backward may overwrite what its forward handed on. */
+    int64_t at = schedule->stage_chunk[action.stage] * schedule->micro_batches + action.micro_batch;
+    if (code == LS_OK && (action.kind == LS_ACTION_I || action.kind == LS_ACTION_B))
+        code = end_activation(pipeline, pipeline->sent[at], error);
+    const void *result = NULL;
+    int to = target_of(pipeline, action);
+    if (code == LS_OK)
+        code = compute(pipeline, ops, action, to >= 0, &result, error);
+    if (code == LS_OK && to >= 0)
+        code = deliver(pipeline, action, to, result, error);
+    return code;
+}
+
+int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
+                    struct ls_error *error)
+{
+    const struct ls_schedule *schedule = pipeline->schedule;
+    int64_t count;
+    const struct ls_action *actions = ls_schedule_actions(schedule, pipeline->rank, &count);
+    double begin = ls_now_s();
+    pipeline->stats = (struct ls_pipeline_stats){0};
+    for (int64_t i = 0; i < schedule->chunks * schedule->micro_batches; i++)
+        pipeline->sent[i] = -1;
+    for (int d = 0; d < DIRECTIONS; d++)
+        pipeline->outbox[d].started = pipeline->outbox[d].ended = 0;
+    int code = post_receive(pipeline, 0, error);
+    for (int64_t i = 0; i < count && code == LS_OK; i++) {
+        code = run_action(pipeline, ops, i, actions[i], error);
+        if (code)
+            ls_error_prefix(error, "pipeline rank %d, %s", pipeline->rank,
+                            ls_action_text(actions[i]).text);
+    }
+    for (int d = 0; d < DIRECTIONS && code == LS_OK; d++)
+        code = end_sends(pipeline, d, pipeline->outbox[d].started, error);
+    pipeline->stats.elapsed_s = ls_now_s() - begin;
+    return code;
+}
