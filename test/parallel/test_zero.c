@@ -23,13 +23,23 @@ enum { UNITS = 5, TENSORS = 12, REGIONS = 6, STEPS = 2, LEAVES_MAX = 24, TIED = 
 static const struct ls_zero_unit units[UNITS] = {
     {8240, 8235}, {4660, 4640}, {4384, 4320}, {4810, 4800}, {33, 0},
 };
+#define TENSOR(unit, offset, rows, cols, region, place, second, at)                                \
+    {                                                                                              \
+        unit, offset, rows, cols, {region, place}, {second, at}, #unit "." #offset                 \
+    }
 static const struct ls_zero_tensor tensors[TENSORS] = {
-    {0, 0, 7, 5, {3, 0}, {LS_ZERO_NONE, 0}},        {0, 43, 128, 64, {3, 48}, {LS_ZERO_NONE, 0}},
-    {0, 8235, 5, 1, {3, 40}, {LS_ZERO_NONE, 0}},    {1, 0, 96, 48, {2, 0}, {LS_ZERO_NONE, 0}},
-    {1, 4612, 2, 9, {2, 4612}, {LS_ZERO_NONE, 0}},  {1, 4640, 1, 1, {2, 4640}, {LS_ZERO_NONE, 0}},
-    {1, 4647, 13, 1, {2, 4645}, {LS_ZERO_NONE, 0}}, {2, 0, 120, 36, {1, 64}, {LS_ZERO_NONE, 0}},
-    {2, 4320, 64, 1, {1, 0}, {LS_ZERO_NONE, 0}},    {3, 0, 60, 80, {0, 10}, {4, 0}},
-    {3, 4800, 10, 1, {0, 0}, {LS_ZERO_NONE, 0}},    {4, 0, 33, 1, {5, 0}, {LS_ZERO_NONE, 0}},
+    TENSOR(0, 0, 7, 5, 3, 0, LS_ZERO_NONE, 0),
+    TENSOR(0, 43, 128, 64, 3, 48, LS_ZERO_NONE, 0),
+    TENSOR(0, 8235, 5, 1, 3, 40, LS_ZERO_NONE, 0),
+    TENSOR(1, 0, 96, 48, 2, 0, LS_ZERO_NONE, 0),
+    TENSOR(1, 4612, 2, 9, 2, 4612, LS_ZERO_NONE, 0),
+    TENSOR(1, 4640, 1, 1, 2, 4640, LS_ZERO_NONE, 0),
+    TENSOR(1, 4647, 13, 1, 2, 4645, LS_ZERO_NONE, 0),
+    TENSOR(2, 0, 120, 36, 1, 64, LS_ZERO_NONE, 0),
+    TENSOR(2, 4320, 64, 1, 1, 0, LS_ZERO_NONE, 0),
+    TENSOR(3, 0, 60, 80, 0, 10, 4, 0),
+    TENSOR(3, 4800, 10, 1, 0, 0, LS_ZERO_NONE, 0),
+    TENSOR(4, 0, 33, 1, 5, 0, LS_ZERO_NONE, 0),
 };
 static const int64_t region_elements[REGIONS] = {4810, 4384, 4660, 8240, 4800, 33};
 /* In the backward: the head, the blocks, the table. */
@@ -47,7 +57,8 @@ struct layout {
     int64_t persistence, bucket_bytes;
     bool keep; /* not reshard_after_forward */
     bool fast;
-    bool one_region; /* all regions in one, one after the other */
+    enum ls_dtype reduce; /* LS_BF16 with fast */
+    bool one_region;      /* all regions in one, one after the other */
     enum twin twin;
 };
 
@@ -168,11 +179,13 @@ struct rank {
     int index;
 };
 
-/* Bits; in fast mode sums of up to 24 values below 64, added in another order. */
+/* Bits; in fast mode sums of up to 24 values below 64, added in another order or rounded to bf16 on
+ * the way. */
 static bool same(const struct layout *layout, float got, float expected)
 {
+    float rounding = layout->reduce == LS_BF16 ? 0x1p-8f : 0x1p-20f;
     if (layout->fast)
-        return fabsf(got - expected) <= 24 * 64 * 0x1p-20f;
+        return fabsf(got - expected) <= 24 * 64 * rounding;
     return memcmp(&got, &expected, sizeof got) == 0;
 }
 
@@ -355,6 +368,7 @@ static struct ls_zero_options options_of(const struct layout *layout, int index,
                                     .micro_batches_max = M,
                                     .fast = layout->fast,
                                     .act = layout->act,
+                                    .reduce = layout->reduce,
                                     .bucket_bytes = layout->bucket_bytes,
                                     .prefetch = layout->prefetch,
                                     .persistence_elements = layout->persistence,
@@ -506,9 +520,10 @@ static int64_t shard_bytes(const struct layout *l, int64_t M)
             sum = all_reduce_bytes(region_begin(REGIONS), d);
         return STEPS * M * sum;
     }
-    /* Reduce-scatter in float32; the tied table travels twice. */
-    int64_t scatter = 4 * (kept_by_one(d, true, 0) + kept_by_one(d, false, 0) +
-                           ls_ceil_div(tensors[TIED].rows, d) * tensors[TIED].cols);
+    /* Reduce-scatter; the tied table travels twice. */
+    int64_t scatter = (int64_t)ls_dtype_bytes(l->reduce) *
+                      (kept_by_one(d, true, 0) + kept_by_one(d, false, 0) +
+                       ls_ceil_div(tensors[TIED].rows, d) * tensors[TIED].cols);
     int64_t all = act * kept_by_one(d, true, 0) + 4 * kept_by_one(d, false, 0);
     int64_t scatters = STEPS * (l->stage >= 2 || l->each ? M : 1);
     if (l->stage < 3 || l->keep) /* gathered once a step, and for the last comparison */
@@ -697,6 +712,9 @@ static void test_fast_is_near(void **state)
         l.each = false;
         if (stage == 1)
             check(&l, ref);
+        l.each = true;
+        l.reduce = LS_BF16;
+        check(&l, ref);
     }
     reference_free(ref);
 }

@@ -30,9 +30,9 @@ static void model_init(struct model *model, int stage, int ranks, int rank)
         model->units[u] = (struct ls_zero_unit){ROWS * COLS + ROWS, ROWS * COLS};
         model->regions[u] = ROWS * COLS + ROWS;
         model->tensors[2 * u] =
-            (struct ls_zero_tensor){u, 0, ROWS, COLS, {u, 0}, {LS_ZERO_NONE, 0}};
-        model->tensors[2 * u + 1] =
-            (struct ls_zero_tensor){u, ROWS * COLS, ROWS, 1, {u, ROWS * COLS}, {LS_ZERO_NONE, 0}};
+            (struct ls_zero_tensor){u, 0, ROWS, COLS, {u, 0}, {LS_ZERO_NONE, 0}, "matrix"};
+        model->tensors[2 * u + 1] = (struct ls_zero_tensor){
+            u, ROWS * COLS, ROWS, 1, {u, ROWS * COLS}, {LS_ZERO_NONE, 0}, "vector"};
     }
     model->options = (struct ls_zero_options){.stage = stage,
                                               .units = model->units,
@@ -77,6 +77,9 @@ static void test_descriptions_that_are_wrong(void **state)
     model_init(&model, 3, 2, 0);
     model.options.act = LS_F16;
     check_refused(&model, LS_EINVAL, "F16");
+    model_init(&model, 3, 2, 0);
+    model.options.reduce = LS_BF16; /* bits would depend on the layout */
+    check_refused(&model, LS_EINVAL, "reduced in BF16");
     model_init(&model, 3, 2, 0);
     model.tensors[2].offset = 1; /* reaches into the vectors */
     check_refused(&model, LS_EINVAL, "tensor 2 ends at element 6145 of unit 1");
@@ -274,7 +277,7 @@ static void test_a_large_plan(void **state)
         int64_t at = 0;
         for (int m = 0; m < MATRICES; m++) {
             tensors[l * MATRICES + m] = (struct ls_zero_tensor){
-                l, at, rows[m], cols[m], {LAYERS - 1 - l, at}, {LS_ZERO_NONE, 0}};
+                l, at, rows[m], cols[m], {LAYERS - 1 - l, at}, {LS_ZERO_NONE, 0}, NULL};
             at += rows[m] * cols[m];
         }
         units[l] = (struct ls_zero_unit){at, at};

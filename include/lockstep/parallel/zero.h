@@ -82,6 +82,8 @@ struct ls_zero_tensor {
     int64_t rows, cols;
     struct ls_zero_place gradient;
     struct ls_zero_place second; /* .region LS_ZERO_NONE where there is no second gradient */
+    const char
+        *name; /* borrowed; what texts of lockstep/comm.h call its transfers. NULL: nothing */
 };
 
 struct ls_zero_options {
@@ -101,6 +103,9 @@ struct ls_zero_options {
     int64_t micro_batches_max; /* of a step */
     bool fast;                 /* numerics.mode fast: += over micro-batches, no binary counter */
     enum ls_dtype act;         /* LS_F32 or LS_BF16 */
+    enum ls_dtype reduce;      /* what gradients travel in: LS_F32, or with fast LS_BF16: then the
+                                * reduce-scatters of stages 1 to 3 move half the bytes (all-reduces
+                                * stay in float32) */
 
     int64_t bucket_bytes; /* larger all-reduces are cut in pieces of about this (up to 8); 0: never
                            */
@@ -179,7 +184,8 @@ int ls_zero_prefetch(struct ls_zero *zero, int unit, struct ls_error *error);
 void ls_zero_release(struct ls_zero *zero, int unit);
 /* Collective over `shard`. The masters of all slices (and, with cast false, ls_zero_compute's
  * copies) are new: working copies follow. cast: round the masters here. In stages 1 and 2 the
- * gathers go on while the next forward computes. */
+ * gathers go on while the next forward computes, in the order in which the last step first used the
+ * units. */
 int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct ls_error *error);
 
 /* ---- gradients ------------------------------------------------------------------------------ */
