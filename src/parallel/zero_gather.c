@@ -355,3 +355,9 @@ int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct 
         status = units_start_ahead(zero, error);
     return status;
 }
+
+int ls_zero_settle(struct ls_zero *zero, struct ls_error *error)
+{
+    int status = zero_gathers_end(zero, error);
+    return status ? status : kept_wait(zero, error);
+}

@@ -201,7 +201,7 @@ static void report_finish(const struct ls_trainer *t, const struct step_batch *b
     memcpy(&report->loss_bits, &report->loss, sizeof report->loss_bits);
 }
 
-int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
     double start_s = ls_now_s();
     struct step_batch batch;
@@ -239,4 +239,11 @@ int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct 
     t->samples += batch.sequences;
     report_finish(t, &batch, start_s, report);
     return LS_OK;
+}
+
+int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+{
+    int status = step_run(t, report, error);
+    t->failed = t->failed || status;
+    return status;
 }

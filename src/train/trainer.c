@@ -294,6 +294,8 @@ void ls_trainer_free(struct ls_trainer *t)
 {
     if (!t)
         return;
+    if (t->memory.zero && !t->failed)
+        ls_zero_settle(t->memory.zero, NULL);
     ls_trace_free(t->trace);
     ls_decoder_free(t->decoder);
     ls_loader_free(t->loader);

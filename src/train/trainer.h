@@ -118,6 +118,7 @@ struct ls_trainer {
     double peak_flops;     /* of all ranks of this machine, 0 where not measured */
     int64_t step, samples; /* done, consumed */
     int64_t saved_step;    /* of the newest checkpoint that this run wrote or went on from, or -1 */
+    bool failed;           /* a step did: transfers may be under way that never end */
     bool posted;           /* the next step's samples are on their way */
 };
 
