@@ -250,8 +250,8 @@ int ls_redistribute_plan(const struct ls_dtensor_spec *from, const struct ls_dte
  * padded blocks of a step need; ranks agree that all have it (LS_ENOMEM) before anything moves.
  *
  * Replicate to Partial keeps the value exactly: for sum, coordinate 0 of the axis keeps it and the
- * others hold -0.0, the number that adds to nothing; for avg, max and min all keep it. (PyTorch
- * divides by the axis' size for sum, which loses bits where that is no power of two.) */
+ * others hold -0.0, the number that adds to nothing; for avg, max and min all keep it. (PyTorch's
+ * redistribute refuses it.) */
 int ls_redistribute(const struct ls_dtensor *from, struct ls_dtensor *to,
                     const struct ls_mesh_comms *comms, struct ls_error *error);
 
