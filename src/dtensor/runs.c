@@ -91,6 +91,21 @@ bool ls_runs_next(struct ls_runs *runs, struct ls_run *run)
     } while (true);
 }
 
+/* False where the parts are apart on some dim: then no run need be looked at. */
+static bool bounds_meet(const struct ls_runs *a, const struct ls_runs *b)
+{
+    for (int dim = 0; dim < a->spec->dims; dim++) {
+        int64_t a_size = a->local_shape[dim], b_size = b->local_shape[dim], run;
+        if (a_size == 0 || b_size == 0 ||
+            locate(a->spec, a->coordinate, dim, a_size - 1, &run) <
+                locate(b->spec, b->coordinate, dim, 0, &run) ||
+            locate(b->spec, b->coordinate, dim, b_size - 1, &run) <
+                locate(a->spec, a->coordinate, dim, 0, &run))
+            return false;
+    }
+    return true;
+}
+
 void ls_overlap_init(struct ls_overlap *overlap, const struct ls_dtensor_spec *from,
                      int64_t from_rank, const struct ls_dtensor_spec *to, int64_t to_rank)
 {
@@ -98,7 +113,8 @@ void ls_overlap_init(struct ls_overlap *overlap, const struct ls_dtensor_spec *f
               memcmp(from->shape, to->shape, (size_t)from->dims * sizeof *from->shape) == 0);
     ls_runs_init(&overlap->from_runs, from, from_rank);
     ls_runs_init(&overlap->to_runs, to, to_rank);
-    overlap->more = ls_runs_next(&overlap->from_runs, &overlap->from) &&
+    overlap->more = bounds_meet(&overlap->from_runs, &overlap->to_runs) &&
+                    ls_runs_next(&overlap->from_runs, &overlap->from) &&
                     ls_runs_next(&overlap->to_runs, &overlap->to);
 }
 
