@@ -54,7 +54,7 @@ static const char *const op_names[] = {"nothing moves",  "all-gather", "all-redu
 
 /* *tensor becomes the same tensor with other placements. */
 static int walk(struct ls_dtensor *tensor, const struct ls_placement *placements, float factor,
-                const struct ls_mesh_comms *comms, struct ls_error *error)
+                struct ls_mesh_comms *comms, struct ls_error *error)
 {
     struct ls_redistribute_step steps[LS_REDISTRIBUTE_STEPS_MAX];
     struct ls_dtensor_spec spec;
@@ -78,7 +78,7 @@ static int walk(struct ls_dtensor *tensor, const struct ls_placement *placements
 }
 
 /* Every rank brings the whole as a term: the sum is RANKS times it, cut or on every rank. */
-static int walk_terms(float *term, const struct ls_mesh_comms *comms, struct ls_error *error)
+static int walk_terms(float *term, struct ls_mesh_comms *comms, struct ls_error *error)
 {
     const int64_t shape[] = {ROWS, COLUMNS};
     const struct ls_placement sum = ls_partial(LS_REDUCE_SUM), rows = ls_shard(0);

@@ -163,12 +163,16 @@ bool ls_overlap_next(struct ls_overlap *overlap, struct ls_copy *copy);
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-/* The communicators of a mesh, as seen from this rank. */
+/* The communicators of a mesh, as seen from this rank, and the temporary memory of what goes over
+ * them: it grows to what the greatest operation so far needed and is used again, so a loop of the
+ * same operations allocates in its first round only. One operation at a time. */
 struct ls_mesh_comms {
     struct ls_mesh mesh;
     int64_t rank;                           /* of the mesh */
     struct ls_comm *all;                    /* every rank, ordered by mesh rank */
     struct ls_comm *axis[LS_MESH_AXES_MAX]; /* the ranks that differ on that axis alone */
+    void *memory;
+    size_t memory_bytes;
 };
 /* Collective over world, whose size must be ls_mesh_ranks(mesh). */
 int ls_mesh_comms_init(struct ls_mesh_comms *comms, const struct ls_mesh *mesh,
@@ -198,7 +202,7 @@ void ls_dtensor_release(struct ls_dtensor *tensor);
  * than torch.chunk's, replicas of different shapes): the text names rank and shapes. */
 int ls_from_local(struct ls_dtensor *tensor, enum ls_dtype dtype, int dims,
                   const int64_t *local_shape, void *data, const struct ls_placement *placements,
-                  const struct ls_mesh_comms *comms, struct ls_error *error);
+                  struct ls_mesh_comms *comms, struct ls_error *error);
 /* Local. The part that this rank holds: tensor->data[local_shape], borrowed. */
 static inline void *ls_to_local(const struct ls_dtensor *tensor)
 {
@@ -208,12 +212,12 @@ static inline void *ls_to_local(const struct ls_dtensor *tensor)
 /* Collective over the mesh. full[shape] of mesh rank 0 (ignored elsewhere, may be NULL there)
  * becomes tensor, whose layout and buffer were made by ls_dtensor_init. A rank gets what it holds
  * and no more than its group's share passes through it. */
-int ls_distribute(struct ls_dtensor *tensor, const void *full, const struct ls_mesh_comms *comms,
+int ls_distribute(struct ls_dtensor *tensor, const void *full, struct ls_mesh_comms *comms,
                   struct ls_error *error);
 /* Local. The same where every rank has full[shape]: a copy (src_data_rank=None of PyTorch). */
 int ls_distribute_replicated(struct ls_dtensor *tensor, const void *full, struct ls_error *error);
 /* Collective over the mesh. full[shape] on every rank: redistribute to Replicate on all axes. */
-int ls_full_tensor(const struct ls_dtensor *tensor, void *full, const struct ls_mesh_comms *comms,
+int ls_full_tensor(const struct ls_dtensor *tensor, void *full, struct ls_mesh_comms *comms,
                    struct ls_error *error);
 
 /* ---- redistribution ------------------------------------------------------------------------- */
@@ -246,14 +250,15 @@ int ls_redistribute_plan(const struct ls_dtensor_spec *from, const struct ls_dte
                          int64_t rank, struct ls_redistribute_step *steps, struct ls_error *error);
 
 /* Collective over the mesh. The same tensor in the layout of `to`, whose buffer is written and does
- * not overlap from's. Takes temporary memory of at most the largest layout on the way and what the
- * padded blocks of a step need; ranks agree that all have it (LS_ENOMEM) before anything moves.
+ * not overlap from's. Temporary memory: two tensors of the largest layout on the way, where there
+ * is one, and the padded blocks of a step whose shards do not lie in order; ranks agree that all
+ * have it (LS_ENOMEM) before anything moves.
  *
  * Replicate to Partial keeps the value exactly: for sum, coordinate 0 of the axis keeps it and the
  * others hold -0.0, the number that adds to nothing; for avg, max and min all keep it. (PyTorch's
  * redistribute refuses it.) */
 int ls_redistribute(const struct ls_dtensor *from, struct ls_dtensor *to,
-                    const struct ls_mesh_comms *comms, struct ls_error *error);
+                    struct ls_mesh_comms *comms, struct ls_error *error);
 
 /* The gradient of a tensor is that of its global value: it has the placements of the tensor, but
  * Replicate where that is Partial (each term of a sum has the sum's gradient; of an average over n,
@@ -283,7 +288,7 @@ int ls_redistribute_backward_placements(const struct ls_dtensor_spec *input,
  * in the layout that ls_redistribute_backward_placements gives for `input` (LS_EINVAL otherwise);
  * its buffer is written. */
 int ls_redistribute_backward(const struct ls_dtensor *gradient, const struct ls_dtensor_spec *input,
-                             struct ls_dtensor *input_gradient, const struct ls_mesh_comms *comms,
+                             struct ls_dtensor *input_gradient, struct ls_mesh_comms *comms,
                              struct ls_error *error);
 
 #ifdef __cplusplus

@@ -2,7 +2,6 @@
  * and of those after it hold what the axes before left, and send the other coordinates theirs. */
 #include "dtensor/private.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* The ways of this rank's part, at most one step an axis; axes of size 1 are passed over. */
@@ -66,24 +65,23 @@ static int step_scatter(const struct dtensor_step *step, enum ls_dtype dtype, co
     return status;
 }
 
-/* buffers: two between steps and a block to send, each of the largest step but the last's result,
- * which goes to the tensor. */
-static int buffers_take(void *buffers[3], const struct route *route, enum ls_dtype dtype,
-                        struct ls_error *error)
+/* Two buffers between steps and a block to send. The last step writes to the tensor, and sends no
+ * block that is larger than what it keeps. */
+static int buffers_take(struct ls_mesh_comms *comms, const struct route *route, enum ls_dtype dtype,
+                        void *buffers[3], struct ls_error *error)
 {
-    int64_t count = 0;
-    for (int i = 0; i < route->count; i++)
-        count = ls_max(count, route->step[i].to_count);
-    for (int i = 0; i < 3 && count > 0; i++) {
-        buffers[i] = malloc((size_t)count * ls_dtype_bytes(dtype));
-        if (!buffers[i])
-            return ls_error_set(error, LS_ENOMEM, "distribute: no memory for %lld elements of %s",
-                                (long long)count, ls_dtype_name(dtype));
+    int64_t counts[3] = {0};
+    for (int i = 0; i < route->count; i++) {
+        const struct dtensor_step *step = &route->step[i];
+        bool sends = step->index == 0 && ls_placement_cuts(step->public.to);
+        counts[2] = ls_max(counts[2], sends ? step->to_count : 0);
+        if (i + 1 < route->count)
+            counts[i % 2] = ls_max(counts[i % 2], step->to_count);
     }
-    return LS_OK;
+    return dtensor_memory(comms, counts, 3, dtype, buffers, error);
 }
 
-int ls_distribute(struct ls_dtensor *tensor, const void *full, const struct ls_mesh_comms *comms,
+int ls_distribute(struct ls_dtensor *tensor, const void *full, struct ls_mesh_comms *comms,
                   struct ls_error *error)
 {
     enum ls_dtype dtype = tensor->spec.dtype;
@@ -101,7 +99,7 @@ int ls_distribute(struct ls_dtensor *tensor, const void *full, const struct ls_m
         status = dtensor_partial_check(&tensor->spec, error);
     if (status == LS_OK) {
         route_init(&route, &tensor->spec, tensor->rank);
-        status = buffers_take(buffers, &route, dtype, error);
+        status = buffers_take(comms, &route, dtype, buffers, error);
     }
     status = ls_comm_agree(comms->all, status, error);
     const void *in = full;
@@ -113,7 +111,5 @@ int ls_distribute(struct ls_dtensor *tensor, const void *full, const struct ls_m
     }
     if (status == LS_OK && route.count == 0)
         memcpy(tensor->data, in, (size_t)tensor->local_count * ls_dtype_bytes(dtype));
-    for (int i = 0; i < 3; i++)
-        free(buffers[i]);
     return status;
 }

@@ -60,6 +60,13 @@ static bool blocks_lie_in_order(const struct dtensor_step *step, struct ls_place
     return true;
 }
 
+/* All blocks of a step; too many to count are too many to have. */
+static int64_t blocks_count(const struct dtensor_step *step)
+{
+    int64_t count;
+    return __builtin_mul_overflow(step->parts, step->public.count, &count) ? INT64_MAX : count;
+}
+
 static void choose_op(struct dtensor_step *step)
 {
     struct ls_placement from = step->public.from, to = step->public.to;
@@ -73,23 +80,23 @@ static void choose_op(struct dtensor_step *step)
     if (from.kind == LS_PARTIAL && to.kind == LS_REPLICATE) {
         public->op = adds ? LS_STEP_ALL_REDUCE : LS_STEP_ALL_GATHER;
         public->count = step->from_count;
-        step->receive_count = adds ? 0 : step->parts * public->count;
+        step->receive_count = adds ? 0 : blocks_count(step);
     } else if (from.kind == LS_PARTIAL) {
         public->op = adds ? LS_STEP_REDUCE_SCATTER : LS_STEP_ALL_TO_ALL;
         public->count = part_count(step, to, 0);
-        step->send_count = blocks_lie_in_order(step, to) ? 0 : step->parts * public->count;
-        step->receive_count = !adds                             ? step->parts * public->count
+        step->send_count = blocks_lie_in_order(step, to) ? 0 : blocks_count(step);
+        step->receive_count = !adds                             ? blocks_count(step)
                               : step->to_count == public->count ? 0
                                                                 : public->count;
     } else if (to.kind == LS_REPLICATE) {
         public->op = LS_STEP_ALL_GATHER;
         public->count = part_count(step, from, 0);
         step->send_count = step->from_count == public->count ? 0 : public->count;
-        step->receive_count = blocks_lie_in_order(step, from) ? 0 : step->parts * public->count;
+        step->receive_count = blocks_lie_in_order(step, from) ? 0 : blocks_count(step);
     } else {
         public->op = LS_STEP_ALL_TO_ALL;
         public->count = pair_count_max(step);
-        step->send_count = step->receive_count = step->parts * public->count;
+        step->send_count = step->receive_count = blocks_count(step);
     }
 }
 

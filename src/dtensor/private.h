@@ -74,6 +74,10 @@ int dtensor_step_run(const struct dtensor_step *step, enum ls_dtype dtype, const
  * bytes. */
 size_t dtensor_pack(const struct dtensor_step *step, size_t element_bytes, int64_t from_index,
                     int64_t to_index, const void *in, void *block);
+/* buffers[i] of counts[i] elements in the temporary memory of comms, NULL where that is 0;
+ * LS_ENOMEM. What an earlier call gave is gone. */
+int dtensor_memory(struct ls_mesh_comms *comms, const int64_t *counts, int count,
+                   enum ls_dtype dtype, void **buffers, struct ls_error *error);
 /* LS_EINVAL where a placement is Partial and the type is not F32. */
 int dtensor_partial_check(const struct ls_dtensor_spec *spec, struct ls_error *error);
 /* What adds to nothing: x + -0.0 is x for every x, -0.0 too. */

@@ -1,7 +1,6 @@
-/* Steps carried out one after the other between two temporary buffers. */
+/* Steps carried out one after the other, from buffer to buffer. */
 #include "dtensor/private.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* What a rank needs beside the two tensors, in elements. */
@@ -22,7 +21,7 @@ static struct need need_of(const struct dtensor_step *steps, int count)
 }
 
 static int run_steps(const struct ls_dtensor *from, struct ls_dtensor *to,
-                     const struct ls_mesh_comms *comms, const struct dtensor_step *steps, int count,
+                     struct ls_mesh_comms *comms, const struct dtensor_step *steps, int count,
                      void *const buffers[4], struct ls_error *error)
 {
     const void *in = from->data;
@@ -38,26 +37,8 @@ static int run_steps(const struct ls_dtensor *from, struct ls_dtensor *to,
     return LS_OK;
 }
 
-/* buffers: two between steps, one to send from, one to receive in. Elements of 0 are not taken. */
-static int buffers_take(void *buffers[4], const struct need *need, enum ls_dtype dtype,
-                        struct ls_error *error)
-{
-    const int64_t counts[4] = {need->between, need->between, need->send, need->receive};
-    for (int i = 0; i < 4; i++) {
-        size_t bytes = 0;
-        if (counts[i] == 0)
-            continue;
-        if (ls_size_mul((size_t)counts[i], ls_dtype_bytes(dtype), &bytes))
-            buffers[i] = malloc(bytes);
-        if (!buffers[i])
-            return ls_error_set(error, LS_ENOMEM, "redistribute: no memory for %lld elements of %s",
-                                (long long)counts[i], ls_dtype_name(dtype));
-    }
-    return LS_OK;
-}
-
 static int tensors_check(const struct ls_dtensor *from, const struct ls_dtensor *to,
-                         const struct ls_mesh_comms *comms, struct ls_error *error)
+                         struct ls_mesh_comms *comms, struct ls_error *error)
 {
     if (from->rank != comms->rank || to->rank != comms->rank ||
         ls_mesh_ranks(&from->spec.mesh) != ls_mesh_ranks(&comms->mesh))
@@ -71,11 +52,11 @@ static int tensors_check(const struct ls_dtensor *from, const struct ls_dtensor 
 }
 
 int ls_redistribute(const struct ls_dtensor *from, struct ls_dtensor *to,
-                    const struct ls_mesh_comms *comms, struct ls_error *error)
+                    struct ls_mesh_comms *comms, struct ls_error *error)
 {
     struct dtensor_step steps[LS_REDISTRIBUTE_STEPS_MAX];
     struct need need = {0};
-    void *buffers[4] = {NULL};
+    void *buffers[4] = {NULL}; /* two between steps, one to send from, one to receive in */
     bool exchange = false;
     int count = 0, status = tensors_check(from, to, comms, error);
     if (status == LS_OK)
@@ -88,7 +69,8 @@ int ls_redistribute(const struct ls_dtensor *from, struct ls_dtensor *to,
             need.between = 0;
             dtensor_exchange_staging(&from->spec, &to->spec, from->rank, &need.send, &need.receive);
         }
-        status = buffers_take(buffers, &need, from->spec.dtype, error);
+        const int64_t counts[4] = {need.between, need.between, need.send, need.receive};
+        status = dtensor_memory(comms, counts, 4, from->spec.dtype, buffers, error);
     }
     status = ls_comm_agree(comms->all, status, error);
     if (status == LS_OK && exchange)
@@ -97,8 +79,6 @@ int ls_redistribute(const struct ls_dtensor *from, struct ls_dtensor *to,
         status = run_steps(from, to, comms, steps, count, buffers, error);
     else if (status == LS_OK)
         memcpy(to->data, from->data, (size_t)to->local_count * ls_dtype_bytes(to->spec.dtype));
-    for (int i = 0; i < 4; i++)
-        free(buffers[i]);
     return status;
 }
 
@@ -122,7 +102,7 @@ int ls_redistribute_backward_placements(const struct ls_dtensor_spec *input,
 }
 
 int ls_redistribute_backward(const struct ls_dtensor *gradient, const struct ls_dtensor_spec *input,
-                             struct ls_dtensor *input_gradient, const struct ls_mesh_comms *comms,
+                             struct ls_dtensor *input_gradient, struct ls_mesh_comms *comms,
                              struct ls_error *error)
 {
     struct ls_placement placements[LS_MESH_AXES_MAX];

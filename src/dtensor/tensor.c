@@ -27,7 +27,37 @@ void ls_mesh_comms_release(struct ls_mesh_comms *comms)
     for (int axis = LS_MESH_AXES_MAX - 1; axis >= 0; axis--)
         ls_comm_free(comms->axis[axis]);
     ls_comm_free(comms->all);
+    free(comms->memory);
     *comms = (struct ls_mesh_comms){0};
+}
+
+int dtensor_memory(struct ls_mesh_comms *comms, const int64_t *counts, int count,
+                   enum ls_dtype dtype, void **buffers, struct ls_error *error)
+{
+    enum { ALIGNMENT = 64 };
+    size_t bytes[LS_MESH_AXES_MAX] = {0}, total = 0;
+    bool fits = true;
+    LS_ASSERT(count <= LS_MESH_AXES_MAX);
+    for (int i = 0; i < count; i++) {
+        fits = fits && ls_size_mul((size_t)counts[i], ls_dtype_bytes(dtype), &bytes[i]) &&
+               ls_size_add(bytes[i], ALIGNMENT - 1, &bytes[i]);
+        bytes[i] -= bytes[i] % ALIGNMENT;
+        fits = fits && ls_size_add(total, bytes[i], &total);
+    }
+    if (!fits || total > comms->memory_bytes) {
+        free(comms->memory);
+        comms->memory = fits ? aligned_alloc(ALIGNMENT, total) : NULL;
+        comms->memory_bytes = comms->memory ? total : 0;
+        if (!comms->memory)
+            return ls_error_set(error, LS_ENOMEM, "no memory for the %zu bytes on the way",
+                                fits ? total : SIZE_MAX);
+    }
+    char *next = comms->memory;
+    for (int i = 0; i < count; i++) {
+        buffers[i] = counts[i] > 0 ? next : NULL;
+        next = counts[i] > 0 ? next + bytes[i] : next;
+    }
+    return LS_OK;
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -120,7 +150,7 @@ static int parts_check(const struct ls_dtensor_spec *spec, const int64_t *brough
 
 int ls_from_local(struct ls_dtensor *tensor, enum ls_dtype dtype, int dims,
                   const int64_t *local_shape, void *data, const struct ls_placement *placements,
-                  const struct ls_mesh_comms *comms, struct ls_error *error)
+                  struct ls_mesh_comms *comms, struct ls_error *error)
 {
     int64_t ranks = ls_mesh_ranks(&comms->mesh), mine[WORDS] = {dtype, dims};
     int64_t shape[LS_DTENSOR_DIMS_MAX], *brought = NULL;
@@ -196,7 +226,7 @@ int ls_distribute_replicated(struct ls_dtensor *tensor, const void *full, struct
     return LS_OK;
 }
 
-int ls_full_tensor(const struct ls_dtensor *tensor, void *full, const struct ls_mesh_comms *comms,
+int ls_full_tensor(const struct ls_dtensor *tensor, void *full, struct ls_mesh_comms *comms,
                    struct ls_error *error)
 {
     struct ls_placement placements[LS_MESH_AXES_MAX];

@@ -130,7 +130,7 @@ static double factor_of(const struct ls_dtensor_spec *spec)
     return factor;
 }
 
-static int check_pair(const struct pairs *pairs, int i, int j, const struct ls_mesh_comms *comms,
+static int check_pair(const struct pairs *pairs, int i, int j, struct ls_mesh_comms *comms,
                       struct ls_error *error)
 {
     struct ls_dtensor_spec from_spec = cases_spec(pairs->shape, pairs->mesh, pairs->placements[i]);

@@ -310,12 +310,40 @@ static void test_one_rank_refused_is_all(void **state)
     run_ranks(3, body_refused, NULL);
 }
 
+/* Blocks of more bytes than there are: every rank hears of it, and no value is touched. */
+static int body_memory(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    struct ls_dtensor_spec rows = cases_spec("1x1152921504606846976", "5", "S0"), whole;
+    struct ls_mesh_comms comms = {0};
+    struct ls_dtensor a = {0}, b = {0};
+    struct ls_error got = {0};
+    float none[2] = {0};
+    (void)user;
+    int status = ls_mesh_comms_init(&comms, &rows.mesh, comm, error);
+    if (status != LS_OK)
+        return status;
+    ls_dtensor_spec_place(&whole, &rows, (struct ls_placement[]){ls_replicate()}, error);
+    ls_dtensor_init(&a, &rows, comms.rank, &none[0], error);
+    ls_dtensor_init(&b, &whole, comms.rank, &none[1], error);
+    if (ls_redistribute(&a, &b, &comms, &got) != LS_ENOMEM || !strstr(got.text, "no memory for"))
+        status = ls_error_set(error, LS_ENUMERIC, "got \"%.200s\"", got.text);
+    ls_mesh_comms_release(&comms);
+    return status;
+}
+
+static void test_no_memory_on_the_way(void **state)
+{
+    (void)state;
+    run_ranks(5, body_memory, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_distribute),    cmocka_unit_test(test_every_type_moves),
-        cmocka_unit_test(test_from_local),    cmocka_unit_test(test_backward),
-        cmocka_unit_test(test_refused_plans), cmocka_unit_test(test_one_rank_refused_is_all),
+        cmocka_unit_test(test_distribute),           cmocka_unit_test(test_every_type_moves),
+        cmocka_unit_test(test_from_local),           cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_refused_plans),        cmocka_unit_test(test_one_rank_refused_is_all),
+        cmocka_unit_test(test_no_memory_on_the_way),
     };
     return cmocka_run_group_tests_name("dtensor: tensor", tests, NULL, NULL);
 }
