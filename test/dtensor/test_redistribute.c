@@ -1,5 +1,5 @@
 /* Redistribution among thread ranks: values beside PyTorch's, bits of sums, what moves. */
-#include "cases.h"
+#include "pairs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,14 +25,6 @@ struct move {
     char *shape, *mesh, *from, *to;
     char *rank[12]; /* the values that PyTorch has */
 };
-
-static bool has_partial(const struct ls_dtensor_spec *spec)
-{
-    for (int axis = 0; axis < spec->mesh.axis_count; axis++)
-        if (spec->placement[axis].kind == LS_PARTIAL)
-            return true;
-    return false;
-}
 
 static int compare_values(const float *values, int64_t count, const char *golden,
                           struct ls_error *error)
@@ -71,7 +63,7 @@ static int body_move(struct ls_comm *comm, void *user, struct ls_error *error)
     }
     if (status == LS_OK)
         status = ls_full_tensor(&to, whole, &comms, error);
-    if (status == LS_OK && has_partial(&to_spec))
+    if (status == LS_OK && pairs_has_partial(&to_spec))
         status = compare_values(whole, ls_dtensor_count(&to_spec), move->rank[rank], error);
     else if (status == LS_OK)
         status = compare_values(to.data, to.local_count, move->rank[rank], error);
@@ -109,76 +101,6 @@ static void test_values_are_those_of_pytorch(void **state)
 
 /* ---- every pair ------------------------------------------------------------------------------ */
 
-struct pairs {
-    const char *shape, *mesh;
-    const char *const *placements;
-    int count;
-    int shift; /* rank 1 gives what lies this many elements on: the broken twin */
-};
-
-/* The value of the whole is `factor` times the index: what a Partial axis of n coordinates makes of
- * what cases_fill brings. */
-static double factor_of(const struct ls_dtensor_spec *spec)
-{
-    double factor = 1;
-    for (int axis = 0; axis < spec->mesh.axis_count; axis++) {
-        double n = (double)spec->mesh.size[axis];
-        const double sum_avg_max_min[] = {n * (n + 1) / 2, (n + 1) / 2, n, 1};
-        if (spec->placement[axis].kind == LS_PARTIAL)
-            factor *= sum_avg_max_min[spec->placement[axis].reduce];
-    }
-    return factor;
-}
-
-static int check_pair(const struct pairs *pairs, int i, int j, struct ls_mesh_comms *comms,
-                      struct ls_error *error)
-{
-    struct ls_dtensor_spec from_spec = cases_spec(pairs->shape, pairs->mesh, pairs->placements[i]);
-    struct ls_dtensor_spec to_spec = cases_spec(pairs->shape, pairs->mesh, pairs->placements[j]);
-    struct ls_dtensor_spec whole_spec = to_spec;
-    for (int axis = 0; axis < whole_spec.mesh.axis_count; axis++)
-        whole_spec.placement[axis] = ls_replicate();
-    struct ls_dtensor from = {0}, to = {0}, whole = {0};
-    int status = ls_dtensor_init(&from, &from_spec, comms->rank, NULL, error);
-    if (status == LS_OK)
-        status = ls_dtensor_init(&to, &to_spec, comms->rank, NULL, error);
-    if (status == LS_OK)
-        status = ls_dtensor_init(&whole, &whole_spec, comms->rank, NULL, error);
-    if (status == LS_OK) {
-        cases_fill(&from);
-        if (pairs->shift > 0 && comms->rank == 1)
-            memmove(from.data, (float *)from.data + pairs->shift,
-                    (size_t)(from.local_count - pairs->shift) * sizeof(float));
-        status = ls_redistribute(&from, &to, comms, error);
-    }
-    if (status == LS_OK && !has_partial(&to_spec))
-        status = cases_check(&to, factor_of(&from_spec), error);
-    if (status == LS_OK)
-        status = ls_full_tensor(&to, whole.data, comms, error);
-    if (status == LS_OK)
-        status = cases_check(&whole, factor_of(&from_spec), error);
-    ls_dtensor_release(&whole);
-    ls_dtensor_release(&to);
-    ls_dtensor_release(&from);
-    return status == LS_OK ? LS_OK
-                           : ls_error_prefix(error, "%s on %s, %s to %s", pairs->shape, pairs->mesh,
-                                             pairs->placements[i], pairs->placements[j]);
-}
-
-static int body_pairs(struct ls_comm *comm, void *user, struct ls_error *error)
-{
-    const struct pairs *pairs = user;
-    struct ls_mesh mesh;
-    struct ls_mesh_comms comms = {0};
-    cases_mesh(pairs->mesh, &mesh);
-    int status = ls_mesh_comms_init(&comms, &mesh, comm, error);
-    for (int i = 0; i < pairs->count && status == LS_OK; i++)
-        for (int j = 0; j < pairs->count && status == LS_OK; j++)
-            status = check_pair(pairs, i, j, &comms, error);
-    ls_mesh_comms_release(&comms);
-    return status;
-}
-
 static const char *const ones[] = {"R",    "S0", "S1",   "S2",   "S0/2", "S1/3",
                                    "S2/5", "P",  "Pavg", "Pmax", "Pmin"};
 static const char *const twos[] = {"R,R",   "S0,R",    "R,S0",    "S0,S0",     "S0,S1", "S1,S0",
@@ -194,7 +116,7 @@ static void check_pairs(const char *shape, const char *mesh, const char *const *
     struct pairs pairs = {shape, mesh, placements, count, 0};
     for (int axis = cases_sizes(mesh, sizes); axis-- > 0;)
         ranks *= sizes[axis];
-    run_ranks(ranks, body_pairs, &pairs);
+    run_ranks(ranks, pairs_body, &pairs);
 }
 
 static void test_every_pair_on_a_line(void **state)
@@ -230,7 +152,7 @@ static void test_a_shard_off_by_one_row_is_caught(void **state)
     static const char *const rows[] = {"S0", "R"};
     struct pairs pairs = {"11x7", "3", rows, 2, 7};
     struct ls_error error = {0};
-    assert_int_equal(ls_world_run(3, body_pairs, &pairs, &error), LS_ENUMERIC);
+    assert_int_equal(ls_world_run(3, pairs_body, &pairs, &error), LS_ENUMERIC);
     assert_non_null(strstr(error.text, "element 28 is 35, expected 28"));
 }
 
