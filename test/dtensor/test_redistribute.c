@@ -326,6 +326,8 @@ static void test_the_cheapest_operation(void **state)
     expect_plan("2x2", "P,P", "R,R", "all_reduce 1 x288, all_reduce 0 x288");
     expect_plan("2x2", "P,P", "S0,S1", "reduce_scatter 1 x144, reduce_scatter 0 x72");
     expect_plan("2x2", "P,S1", "S0,S1", "reduce_scatter 0 x72");
+    /* Two gathers bring less than a whole: no exchange. */
+    expect_plan("2x2", "S0,S1", "R,R", "all_gather 1 x72, all_gather 0 x144");
     /* FSDP over TP, gathered over dp: axis by axis it would be made whole first. */
     expect_plan("2x2", "S0/2,S0", "R,S0", "exchange -1 x72");
     /* Rank 1 has rows 6 to 11 and wants 0 to 5; ranks 0 and 3 want what they have. */
