@@ -51,6 +51,7 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
         .leaves_start = ramp ? batch->rampup_start / leaf : 0,
         .leaves_increment = ramp ? batch->rampup_increment / leaf : 0,
         .micro_sequences = batch->micro,
+        .bucket_bytes = config->comm.bucket_mb << 20,
     };
     return locate(config, ls_layout_resolve(&request, layout, error), error);
 }
