@@ -39,8 +39,6 @@ const char *ls_axis_name(enum ls_layout_axis axis);
 enum {
     LS_LAYOUT_AUTO = -1,
     LS_LAYOUT_CSV = LS_SCHEDULE_KINDS, /* a schedule from a file */
-    LS_LAYOUT_CP_ALL_GATHER = 0,
-    LS_LAYOUT_CP_RING = 1
 };
 
 /* What a user says of the layout: group `parallel` of the configuration. */
@@ -56,12 +54,12 @@ struct ls_layout_keys {
     int64_t chunks;                   /* virtual stages of a rank; 0: 2 where the schedule wants
                                        * several, or 1 */
     char split[LS_LAYOUT_TEXT_BYTES]; /* "0-5,6-11": layers of each stage; "": balanced by cost */
-    int cp_method;
-    int64_t prefetch;           /* units gathered ahead (zero 3) */
-    int64_t persist;            /* tensors of up to this many elements stay whole (zero 3) */
-    bool reshard_after_forward; /* zero 3 */
-    int64_t tp_overlap;         /* parts a row-parallel product is cut into */
-    int64_t threads;            /* of each rank; 0: cores / ranks on this machine */
+    int cp_method;                    /* enum ls_cp_method */
+    int64_t prefetch;                 /* units gathered ahead (zero 3) */
+    int64_t persist;                  /* tensors of up to this many elements stay whole (zero 3) */
+    bool reshard_after_forward;       /* zero 3 */
+    int64_t tp_overlap;               /* parts a row-parallel product is cut into */
+    int64_t threads;                  /* of each rank; 0: cores / ranks on this machine */
 };
 
 struct ls_layout_request {
@@ -74,6 +72,7 @@ struct ls_layout_request {
      * leaves has to be admissible; leaves_increment 0: none. */
     int64_t leaves, leaves_start, leaves_increment;
     int64_t micro_sequences; /* of a micro-batch; 0: chosen */
+    int64_t bucket_bytes;    /* of gradients that are reduced at once */
 };
 
 /* A layout that is admissible. A plain value; text and arrays included, so copy it freely. */
@@ -85,8 +84,9 @@ struct ls_layout {
     int schedule; /* enum ls_schedule_kind or LS_LAYOUT_CSV */
     char schedule_file[LS_LAYOUT_TEXT_BYTES];
     int64_t chunks, stages; /* stages = pp chunks */
-    int cp_method;
+    enum ls_cp_method cp_method;
     int64_t prefetch, persist, tp_overlap;
+    int64_t bucket_bytes;
     bool reshard_after_forward;
 
     struct ls_model_config model;

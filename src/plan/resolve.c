@@ -117,6 +117,12 @@ static int check_tp(const struct ls_layout *layout, struct ls_error *error)
                            "ranks would share key/value heads with %ld query heads each, which is "
                            "no power of two",
                            (long)(m->heads / tp));
+    int sharers = ls_tp_sharers(tp, kv);
+    if (m->head_dim % sharers)
+        return plan_refuse(error, "parallel.tp", tp,
+                           "%d ranks would share each key/value head, and its width, %ld, is no "
+                           "multiple of that",
+                           sharers, (long)m->head_dim);
     return LS_OK;
 }
 
@@ -154,22 +160,13 @@ static int check_cp(struct ls_layout *layout, struct ls_error *error)
 /* ---- sequence parallel ------------------------------------------------------------------------
  */
 
-/* Whether each tp rank's rows of a micro-batch are a whole subtree of its token sums, or whole
- * leaves. Tokens are summed in tiles of 16, tiles by the tree over a part of T/S of a leaf. */
+/* Whether each tp rank's rows of a micro-batch are a whole subtree of its token sums. */
 static bool rows_fit(const struct ls_layout *layout, int64_t micro_leaves)
 {
-    enum { TOKEN_TILE = 16 };
     const struct ls_numerics *n = &layout->numerics;
     int64_t tp = layout->size[LS_AXIS_TP];
     int64_t parts = micro_leaves * (n->seq_tiles / layout->size[LS_AXIS_CP]);
-    if (n->fast)
-        return parts * (layout->sequence / n->seq_tiles) * n->leaf_sequences % tp == 0;
-    if (parts % tp == 0)
-        return true;
-    int64_t tokens = layout->sequence / n->seq_tiles;
-    return tp % parts == 0 && n->leaf_sequences == 1 && tokens % TOKEN_TILE == 0 &&
-           tokens / TOKEN_TILE % (tp / parts) == 0 &&
-           ls_is_pow2(tokens / TOKEN_TILE / (tp / parts));
+    return n->fast || ls_tp_admits(tp, parts, n->leaf_sequences, layout->sequence / n->seq_tiles);
 }
 
 static int check_sp(const struct ls_layout_request *request, struct ls_layout *layout,
@@ -265,7 +262,8 @@ int plan_admit(const struct ls_layout_request *request, const struct ls_schedule
     layout->sp = false;
     layout->zero = (int)keys->zero;
     layout->schedule = keys->schedule;
-    layout->cp_method = keys->cp_method;
+    layout->cp_method = (enum ls_cp_method)keys->cp_method;
+    layout->bucket_bytes = request->bucket_bytes;
     layout->prefetch = keys->prefetch;
     layout->persist = keys->persist;
     layout->reshard_after_forward = keys->reshard_after_forward;

@@ -51,6 +51,7 @@ void ls_config_layout_request(const struct ls_config *config, int64_t world,
         .leaves_start = ramp ? batch->rampup_start / leaf : 0,
         .leaves_increment = ramp ? batch->rampup_increment / leaf : 0,
         .micro_sequences = batch->micro,
+        .bucket_bytes = config->comm.bucket_mb << 20,
     };
 }
 

@@ -81,7 +81,7 @@ WORDS(pipelines) = {{"gpipe", LS_SCHEDULE_GPIPE},
                     {"dualpipev", LS_SCHEDULE_DUALPIPEV},
                     {"csv", LS_LAYOUT_CSV},
                     END};
-WORDS(cp_methods) = {{"allgather", LS_LAYOUT_CP_ALL_GATHER}, {"ring", LS_LAYOUT_CP_RING}, END};
+WORDS(cp_methods) = {{"allgather", LS_CP_ALL_GATHER}, {"ring", LS_CP_RING}, END};
 WORDS(transports) = {
     {"auto", LS_CONFIG_AUTO}, {"thread", LS_TRANSPORT_THREAD}, {"mpi", LS_TRANSPORT_MPI}, END};
 WORDS(nonfinites) = {{"stop", LS_CONFIG_STOP}, {"skip", LS_CONFIG_SKIP}, END};

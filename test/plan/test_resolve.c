@@ -1,6 +1,6 @@
 /* Layouts: which are admitted, what is derived from them, and what the refusals of the others say.
  */
-#include <lockstep/config.h>
+#include "layouts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,35 +15,6 @@
 #define GPT2 "model.preset=gpt2-124m", "batch.global=16"
 /* 32 heads, 8 key/value heads, tp_tiles 8, 32 blocks. */
 #define LLAMA "model.preset=llama-8b", "batch.global=16", "data.sequence=8192"
-#define KEYS(...)                                                                                  \
-    (const char *const[])                                                                          \
-    {                                                                                              \
-        __VA_ARGS__, NULL                                                                          \
-    }
-
-static struct ls_config config_of(const char *const *keys)
-{
-    struct ls_config config;
-    struct ls_error error = {0};
-    ls_config_defaults(&config);
-    for (; *keys; keys++)
-        if (ls_config_set(&config, *keys, &error))
-            fail_msg("%s: %s", *keys, error.text);
-    if (ls_config_resolve(&config, 257, &error))
-        fail_msg("%s", error.text);
-    return config;
-}
-
-static struct ls_layout admitted(const char *const *keys)
-{
-    struct ls_config config = config_of(keys);
-    static struct ls_layout layout;
-    struct ls_error error = {0};
-    if (ls_config_layout(&config, 0, &layout, &error))
-        fail_msg("refused: %s", error.text);
-    return layout;
-}
-
 /* What follows "the nearest that works is ", set over keys, must be admitted. */
 static void nearest_works(const char *const *keys, int64_t world, const char *text)
 {
