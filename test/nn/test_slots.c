@@ -103,8 +103,8 @@ static void tokens_fill(void)
 {
     for (int64_t i = 0; i < MICRO * ROWS; i++) {
         uint64_t draw = ls_hash64(&i, sizeof i, 1);
-        ids[0][i] = (int32_t)(draw % VOCAB);
-        targets[0][i] = (int32_t)(draw / 64 % VOCAB);
+        ids[i / ROWS][i % ROWS] = (int32_t)(draw % VOCAB);
+        targets[i / ROWS][i % ROWS] = (int32_t)(draw / 64 % VOCAB);
     }
 }
 
