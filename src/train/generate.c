@@ -89,7 +89,22 @@ int generate_text(struct ls_decoder *decoder, struct ls_ops *ops,
 /* Whether every rank holds all weights as the decoder reads them. */
 static bool holds_whole(const struct ls_trainer *t)
 {
-    return t->layout.size[LS_AXIS_PP] == 1 && t->layout.size[LS_AXIS_TP] == 1 && t->layout.zero == 0;
+    return t->layout.size[LS_AXIS_PP] == 1 && t->layout.size[LS_AXIS_TP] == 1 &&
+           t->layout.zero == 0;
+}
+
+/* Local where they are whole (nothing moves): the weights that this rank holds, for the decoder. */
+static int own_weights(struct ls_trainer *t, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int u = 0; u < t->params.unit_count && !status; u++) {
+        struct ls_zero_weights weights;
+        status = ls_zero_weights(t->memory.zero, u, &weights, error);
+        if (!status)
+            t->memory.weights[u] =
+                (struct ls_weights){.matrices = weights.matrices, .vectors = weights.vectors};
+    }
+    return status;
 }
 
 /* Rank 0's buffers: the whole model, and one tensor of it. */
@@ -150,7 +165,9 @@ static int sample_make(struct ls_trainer *t, const char *prompt, char **text,
                                        .numerics = &t->numerics,
                                        .params = gathered ? &gathered->params : &t->params,
                                        .weights = gathered ? gathered->weights : t->memory.weights};
-    int status = t->decoder ? LS_OK : ls_decoder_new(&options, &t->decoder, error);
+    int status = gathered ? LS_OK : own_weights(t, error);
+    if (!status && !t->decoder)
+        status = ls_decoder_new(&options, &t->decoder, error);
     if (status)
         return status;
     size_t bytes = 0;
