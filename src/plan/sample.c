@@ -57,7 +57,7 @@ static void draw(struct draws *d, const struct ls_layout_sample *sample, int64_t
             : (int)PICK(d, LS_SCHEDULE_GPIPE, LS_SCHEDULE_1F1B, LS_SCHEDULE_INTERLEAVED, LS_SCHEDULE_ZB_H1,
                         LS_SCHEDULE_ZBV, LS_SCHEDULE_DUALPIPEV);
     keys->chunks = keys->schedule == LS_SCHEDULE_INTERLEAVED ? PICK(d, 2, 2, 3) : 0;
-    keys->cp_method = (int)PICK(d, LS_LAYOUT_CP_ALL_GATHER, LS_LAYOUT_CP_RING);
+    keys->cp_method = (int)PICK(d, LS_CP_ALL_GATHER, LS_CP_RING);
     keys->prefetch = PICK(d, 0, 1, 2);
     keys->persist = PICK(d, 0, 0, 100, 2000);
     keys->reshard_after_forward = PICK(d, 0, 1) != 0;

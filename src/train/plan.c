@@ -225,8 +225,7 @@ int memory_plan(const struct ls_config *config, const struct ls_layout *layout,
                        .sharers = ls_tp_sharers(layout->size[LS_AXIS_TP], layout->model.kv_heads)};
     struct ls_cp cp = {.size = (int)layout->size[LS_AXIS_CP],
                        .rank = (int)coordinates[LS_AXIS_CP],
-                       .method = layout->cp_method == LS_LAYOUT_CP_RING ? LS_CP_RING
-                                                                       : LS_CP_ALL_GATHER};
+                       .method = layout->cp_method};
     int status = part_init(&part, layout, coordinates[LS_AXIS_PP], error);
     if (status)
         return status;

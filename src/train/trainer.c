@@ -234,7 +234,7 @@ static int layout_open(struct ls_trainer *t, struct ls_error *error)
                             ls_tp_sharers(t->layout.size[LS_AXIS_TP], t->layout.model.kv_heads),
                             error);
     ls_cp_init(&t->cp, t->groups.cp,
-               t->layout.cp_method == LS_LAYOUT_CP_RING ? LS_CP_RING : LS_CP_ALL_GATHER);
+               t->layout.cp_method);
     return status;
 }
 

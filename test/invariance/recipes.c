@@ -135,7 +135,7 @@ void layout_text(const struct drawn *d, char *text, size_t bytes)
         snprintf(text + used, bytes - (size_t)used,
                  " zero=%d%s%s schedule=%s chunks=%ld micro=%ld persist=%ld prefetch=%ld "
                  "reshard=%d overlap=%ld threads=%d",
-                 l->zero, l->sp ? " sp" : "", l->cp_method == LS_LAYOUT_CP_RING ? " ring" : "",
+                 l->zero, l->sp ? " sp" : "", l->cp_method == LS_CP_RING ? " ring" : "",
                  ls_schedule_name((enum ls_schedule_kind)l->schedule), (long)l->chunks, (long)l->micro_sequences,
                  (long)l->persist, (long)l->prefetch, l->reshard_after_forward,
                  (long)l->tp_overlap, d->threads);
@@ -157,7 +157,7 @@ void coverage_add(struct coverage *c, const struct drawn *d)
         c->schedule[d->layout.schedule]++;
     if (has[LS_AXIS_DP_SHARD])
         c->zero[d->layout.zero]++;
-    c->ring += has[LS_AXIS_CP] && d->layout.cp_method == LS_LAYOUT_CP_RING;
+    c->ring += has[LS_AXIS_CP] && d->layout.cp_method == LS_CP_RING;
     c->threads += d->threads > 1;
     c->mpi += d->mpi;
     c->count++;
