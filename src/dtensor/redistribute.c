@@ -45,6 +45,8 @@ static int tensors_check(const struct ls_dtensor *from, const struct ls_dtensor 
         status = dtensor_comms_check(to, comms, "redistribute", error);
     if (status != LS_OK)
         return status;
+    if ((!from->data && from->local_count > 0) || (!to->data && to->local_count > 0))
+        return ls_error_set(error, LS_EINVAL, "redistribute: a tensor has no buffer");
     if (from->data == to->data)
         return ls_error_set(error, LS_EINVAL, "redistribute: both tensors have one buffer");
     return LS_OK;

@@ -305,6 +305,9 @@ static int body_refused(struct ls_comm *comm, void *user, struct ls_error *error
         !strstr(mesh.text, "distribute: the tensor's mesh (2 axes, 3 ranks) is not that of the "
                            "communicators (1 axes, 3 ranks)"))
         status = ls_error_set(error, LS_ENUMERIC, "got \"%.200s\"", mesh.text);
+    if (ls_full_tensor(&a, NULL, &comms, &none) != LS_EINVAL ||
+        !strstr(none.text, "redistribute: a tensor has no buffer"))
+        status = ls_error_set(error, LS_ENUMERIC, "got \"%.200s\"", none.text);
     ls_dtensor_release(&c);
     ls_dtensor_release(&b);
     ls_dtensor_release(&a);
