@@ -12,6 +12,7 @@ static const struct {
     {"bench comm", cmd_bench_comm},
     {"bench gemm", cmd_bench_gemm},
     {"bench ops", cmd_bench_ops},
+    {"bench pipeline", cmd_bench_pipeline},
     {"bench step", cmd_bench_step},
     {"data", cmd_data},
     {"doctor", cmd_doctor},

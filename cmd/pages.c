@@ -107,6 +107,10 @@ static const struct cmd_page pages[] = {
     {"bench ops", "[THREADS [ISA]]", "measure the other kernels",
      "Prints the bandwidth of each kernel and its share of the bandwidth of a copy.", none,
      "lockstep bench ops\n"},
+    {"bench pipeline", "[ranks=N] [micro=N] [ms=N]", "measure what pipeline schedules idle",
+     "Runs each schedule on thread ranks whose stages sleep, so that many ranks are concurrent on "
+     "few cores, and prints the measured idle share beside the computed one.",
+     none, "lockstep bench pipeline\nlockstep bench pipeline ranks=16 micro=32 ms=60\n"},
     {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",
      "Trains a few steps on made-up tokens and prints one JSON object: tokens a second, time of a "
      "step, peak memory, the rate of matrix products and its share of the machine's.",

@@ -95,6 +95,19 @@ struct ls_pipeline_stats {
 };
 void ls_pipeline_get_stats(const struct ls_pipeline *pipeline, struct ls_pipeline_stats *stats);
 
+/* ---- rehearsal ------------------------------------------------------------------------------ */
+
+/* The table run for real by stages that sleep: what it idles on these ranks, transport included. */
+struct ls_rehearsal {
+    double makespan_s; /* from the first action's begin to the last one's end, of all ranks */
+    double bubble, bubble_rank; /* as in struct ls_schedule_figures */
+    double wait_s;              /* this rank's, as in struct ls_pipeline_stats */
+};
+/* Collective over comm. costs in seconds; count: float32 elements of a boundary tensor. */
+int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedule,
+                         const struct ls_schedule_costs *costs, int64_t count,
+                         struct ls_rehearsal *out, struct ls_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -202,7 +202,8 @@ enum ls_slot_kind {
 };
 /* Gives each micro-batch of a chunk the first slot that is free when it begins: slot[m] in
  * [0, returned), slot[micro_batches]. The least number of slots that the table allows; 0 for INPUT
- * on the first stage and GRADIENT on the last. Needs a valid table. LS_ENOMEM, which is negative. */
+ * on the first stage and GRADIENT on the last. Needs a valid table. LS_ENOMEM, which is negative.
+ */
 int ls_schedule_slots(const struct ls_schedule *schedule, int rank, int chunk,
                       enum ls_slot_kind kind, int32_t *slot);
 

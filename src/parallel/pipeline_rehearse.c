@@ -1,0 +1,151 @@
+/* A schedule run by stages that sleep: any number of ranks is truly concurrent on few cores. */
+#include <lockstep/parallel/pipeline.h>
+
+#include <stdlib.h>
+#include <time.h>
+
+/* What a rank reports. */
+struct report {
+    double begin, end, busy;
+};
+
+struct rehearsal {
+    const struct ls_schedule *schedule;
+    const struct ls_schedule_costs *costs;
+    int rank;
+    float *boundary; /* [count] handed on by every stage */
+    struct report report;
+    bool begun;
+};
+
+static void sleep_until(double when_s)
+{
+    for (double left = when_s - ls_now_s(); left > 0; left = when_s - ls_now_s()) {
+        struct timespec rest = {.tv_sec = (time_t)left};
+        rest.tv_nsec = (long)((left - (double)rest.tv_sec) * 1e9);
+        nanosleep(&rest, NULL);
+    }
+}
+
+static int act(struct rehearsal *rehearsal, int chunk, double forward, double input, double weight,
+               const void **result)
+{
+    int stage = ls_schedule_stage(rehearsal->schedule, rehearsal->rank, chunk);
+    const struct ls_stage_cost *cost =
+        rehearsal->costs->stage ? &rehearsal->costs->stage[stage] : &rehearsal->costs->all;
+    struct report *report = &rehearsal->report;
+    double begin = ls_now_s();
+    if (!rehearsal->begun)
+        report->begin = begin;
+    rehearsal->begun = true;
+    sleep_until(begin + forward * cost->forward + input * cost->input + weight * cost->weight);
+    report->end = ls_now_s();
+    report->busy += report->end - begin;
+    if (result)
+        *result = rehearsal->boundary;
+    return LS_OK;
+}
+
+static int forward(void *user, int chunk, int64_t micro_batch, const void *input,
+                   const void **output, struct ls_error *error)
+{
+    (void)micro_batch, (void)input, (void)error;
+    return act(user, chunk, 1, 0, 0, output);
+}
+
+static int backward_input(void *user, int chunk, int64_t micro_batch, const void *output_gradient,
+                          const void **input_gradient, struct ls_error *error)
+{
+    (void)micro_batch, (void)output_gradient, (void)error;
+    return act(user, chunk, 0, 1, 0, input_gradient);
+}
+
+static int backward_weight(void *user, int chunk, int64_t micro_batch, struct ls_error *error)
+{
+    (void)micro_batch, (void)error;
+    return act(user, chunk, 0, 0, 1, NULL);
+}
+
+static int backward(void *user, int chunk, int64_t micro_batch, const void *output_gradient,
+                    const void **input_gradient, struct ls_error *error)
+{
+    (void)micro_batch, (void)output_gradient, (void)error;
+    return act(user, chunk, 0, 1, 1, input_gradient);
+}
+
+/* Times are counted from a barrier, so ranks whose clocks differ can be compared. */
+static int summarise(struct ls_comm *comm, const struct rehearsal *rehearsal, double barrier_s,
+                     struct ls_rehearsal *out, struct ls_error *error)
+{
+    int p = rehearsal->schedule->ranks;
+    struct report own = rehearsal->report, *all = calloc((size_t)p, sizeof *all);
+    own.begin -= barrier_s;
+    own.end -= barrier_s;
+    int code = all ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d reports", p);
+    code = ls_comm_agree(comm, code, error);
+    if (code == LS_OK)
+        code = ls_all_gather(comm, &own, all, sizeof own / sizeof(double), LS_F64, error);
+    double first = own.begin, last = own.end, busy = 0, longest = 0;
+    for (int r = 0; r < p && code == LS_OK; r++) {
+        double cost = all[r].end - all[r].begin;
+        first = all[r].begin < first ? all[r].begin : first;
+        last = all[r].end > last ? all[r].end : last;
+        busy += all[r].busy;
+        if (cost > longest) {
+            longest = cost;
+            out->bubble_rank = (cost - all[r].busy) / cost;
+        }
+    }
+    out->makespan_s = last - first;
+    out->bubble = last > first ? 1 - busy / (p * out->makespan_s) : 0;
+    free(all);
+    return code;
+}
+
+int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedule,
+                         const struct ls_schedule_costs *costs, int64_t count,
+                         struct ls_rehearsal *out, struct ls_error *error)
+{
+    struct rehearsal rehearsal = {.schedule = schedule, .costs = costs, .rank = ls_comm_rank(comm)};
+    struct ls_pipeline_options options = {.schedule = schedule,
+                                          .comm = comm,
+                                          .rank = rehearsal.rank,
+                                          .dtype = LS_F32,
+                                          .count_max = count};
+    const struct ls_pipeline_ops ops = {.user = &rehearsal,
+                                        .forward = forward,
+                                        .backward_input = backward_input,
+                                        .backward_weight = backward_weight,
+                                        .backward = backward};
+    struct ls_pipeline *pipeline = NULL;
+    struct ls_arena arena;
+    *out = (struct ls_rehearsal){0};
+    ls_arena_measure(&arena);
+    int code = ls_pipeline_new(&options, &arena, &pipeline, error);
+    ls_pipeline_free(pipeline);
+    pipeline = NULL;
+    if (code == LS_OK)
+        code = ls_arena_init(&arena, arena.peak, error);
+    if (code == LS_OK)
+        code = ls_pipeline_new(&options, &arena, &pipeline, error);
+    rehearsal.boundary = calloc((size_t)count + 1, sizeof *rehearsal.boundary);
+    if (code == LS_OK && !rehearsal.boundary)
+        code = ls_error_set(error, LS_ENOMEM, "no memory for a boundary tensor");
+    code = ls_comm_agree(comm, code, error);
+    if (code == LS_OK)
+        code = ls_barrier(comm, error);
+    double barrier_s = ls_now_s();
+    if (code == LS_OK)
+        code = ls_pipeline_run(pipeline, &ops, error);
+    if (code == LS_OK) {
+        struct ls_pipeline_stats stats;
+        ls_pipeline_get_stats(pipeline, &stats);
+        out->wait_s = stats.wait_s;
+        code = summarise(comm, &rehearsal, barrier_s, out, error);
+    }
+    free(rehearsal.boundary);
+    ls_pipeline_free(pipeline);
+    if (!arena.measuring)
+        ls_arena_release(&arena);
+    return code;
+}
