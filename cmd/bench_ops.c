@@ -154,7 +154,7 @@ static void squared_norm(struct bench *b)
 {
     struct ls_exact_sum sum;
     ls_exact_clear(&sum);
-    ls_squared_norm(&b->ops, PARAMETERS, CHANNELS, at(b, 0), NULL, &sum);
+    ls_squared_norm(&b->ops, PARAMETERS, at(b, 0), NULL, &sum);
 }
 static void cast_to_bf16(struct bench *b)
 {

@@ -30,6 +30,8 @@ struct comm_call {
     int tag;                  /* send, recv */
     bool blocking;            /* the caller waits at once: it may do the work itself */
     struct ls_call_site site; /* line 0: file is the name of the function that stands for it */
+    const char *label;        /* what the caller said it moves; may be NULL */
+    uint64_t sequence; /* of the group's collectives; or of the sends to, receives from peer */
 };
 
 static inline bool comm_is_collective(enum comm_op op)
@@ -65,6 +67,9 @@ struct comm_transport {
 /* Small collectives on integers go through scratch in pieces of this many words a rank. */
 enum { COMM_SCRATCH_WORDS = 64 };
 
+struct flight_record;
+struct flight_board;
+
 struct ls_comm {
     const struct comm_transport *transport;
     int rank, size;
@@ -74,8 +79,19 @@ struct ls_comm {
     struct {
         uint64_t ticket; /* 0: free */
         void *operation;
+        uint64_t flight;
     } pending[LS_COMM_PENDING_MAX];
     uint64_t *scratch; /* [size * COMM_SCRATCH_WORDS] */
+    uint64_t id;       /* the same on all ranks of the group, another for other groups */
+    char name[LS_COMM_NAME_MAX + 1];
+    const char *label;
+    double timeout_s;
+    uint64_t sequence;       /* collectives called */
+    uint64_t *pair_sequence; /* [2 * size]: sends to, then receives from each rank */
+    /* Set by the transport, which owns them. */
+    const int *world_ranks; /* [size] */
+    struct flight_board *board;
+    struct flight_record *record; /* this rank's */
 };
 
 /* Fills the common part of a handle; release gives back what init took. */
@@ -83,11 +99,17 @@ int comm_init(struct ls_comm *comm, const struct comm_transport *transport, int 
               struct ls_error *error);
 void comm_release(struct ls_comm *comm);
 
-/* "all_reduce of 10 F32 (train.c:88)", with the root or peer where there is one. */
+/* "all_reduce of 10 F32 [wte] (train.c:88)", with the root or peer and the label where there is
+ * one. */
 struct comm_text {
     char text[256];
 };
 struct comm_text comm_describe(const struct comm_call *call);
+/* "rank 2 (of the world: 6)" */
+struct comm_rank_text {
+    char text[64];
+};
+struct comm_rank_text comm_rank_text(int rank, int world_rank);
 /* Whether two ranks of a collective mean the same. */
 bool comm_calls_match(const struct comm_call *a, const struct comm_call *b);
 

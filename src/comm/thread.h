@@ -10,10 +10,9 @@
 #ifndef LOCKSTEP_COMM_THREAD_H
 #define LOCKSTEP_COMM_THREAD_H
 
-#include "comm/internal.h"
+#include "comm/flight.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 /* ---- thread_work.c: what an operation does once all ranks have posted -------------------------
  */
@@ -57,6 +56,7 @@ struct thread_op {
     enum op_state state;
     bool queued;
     bool by_leaving;            /* failed because a rank left */
+    bool by_timeout;            /* failed because one did not come */
     int slots, posted, holders; /* holders: posts still to come or to be released */
     int waiters, workers;
     struct work work;
@@ -91,6 +91,8 @@ struct ls_world {
         bool was_left_alone;
         char reason[320];
     } * ranks;
+    struct flight_board board;
+    double timeout_s; /* the longest of its communicators */
     struct thread_op *queue_head, *queue_tail;
     pthread_cond_t queue_filled;
     pthread_t *helpers;
@@ -102,9 +104,14 @@ struct thread_comm {
     struct ls_comm base;
     struct thread_group *group;
     struct ls_world *own_world; /* transport self */
-    uint64_t sequence;          /* collectives started */
 };
 
+/* Monotonic: waits of the condition end at times of ls_now_s. */
+void comm_cond_init(pthread_cond_t *cond);
+/* The mutex is held; until is a time of ls_now_s. */
+void comm_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, double until_s);
+/* Fails what waits for that rank in any group: it takes part no more. */
+void comm_world_leave(struct ls_world *world, int rank, int status, const struct ls_error *error);
 /* As the vtable's start, wait, test. */
 int comm_thread_start(struct ls_comm *comm, const struct comm_call *call, void **operation,
                       struct ls_error *error);

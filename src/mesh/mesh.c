@@ -158,6 +158,17 @@ int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, const int *
     for (int axis = 0; axis < mesh->axis_count; axis++)
         if (named[axis])
             coordinates[axis] = 0;
-    return ls_comm_split(world, (int)ls_mesh_rank(mesh, coordinates), ls_comm_rank(world), out,
-                         error);
+    int status =
+        ls_comm_split(world, (int)ls_mesh_rank(mesh, coordinates), ls_comm_rank(world), out, error);
+    if (status != LS_OK)
+        return status;
+    char name[LS_MESH_AXES_MAX * (LS_MESH_NAME_MAX + 1) + 1] = "";
+    for (int axis = 0; axis < mesh->axis_count; axis++) {
+        if (!named[axis])
+            continue;
+        strcat(name, name[0] ? "+" : "");
+        strcat(name, mesh->name[axis]);
+    }
+    ls_comm_set_name(*out, name[0] ? name : "self");
+    return LS_OK;
 }

@@ -117,6 +117,7 @@ static int column(struct ls_model *model, struct ls_ops *ops, const struct rows 
                   const struct ls_param *weight, const struct ls_param *bias, const void *x,
                   void *y, struct ls_error *error)
 {
+    model_label(model, weight);
     struct ls_gemm gemm = model_linear(model, rows->all, out, 1, weight, bias, x, y);
     return ls_tp_gathered_product(&model->tp, ops, &gemm, model->gathered, &model->scratch, error);
 }
@@ -126,6 +127,7 @@ static int row(struct ls_model *model, struct ls_ops *ops, const struct rows *ro
                const struct ls_param *weight, const struct ls_param *bias, const void *x, void *y,
                struct ls_error *error)
 {
+    model_label(model, weight);
     struct ls_gemm gemm =
         model_linear(model, rows->all, model->config.channels, model->tiles, weight, bias, x, y);
     return ls_tp_reduced_product(&model->tp, ops, &gemm, &model->scratch, error);
@@ -198,6 +200,7 @@ static int branch_input_gradient(struct ls_model *model, struct ls_ops *ops,
     struct ls_gemm gemm = model_input_gradient(model, rows->all, 1, &channels, weight->cols, 1,
                                                model_weight(model, weight), dropped, dx);
     *all = model->tp.sequence ? store : dropped;
+    model_label(model, weight);
     return ls_tp_gathered_product(&model->tp, ops, &gemm, store, &model->scratch, error);
 }
 
@@ -222,6 +225,7 @@ static int mlp_backward_input(struct ls_model *model, struct ls_ops *ops, int64_
     struct ls_gemm gemm = model_input_gradient(
         model, rows->all, up_parts(c), (int64_t[]){model->ffn, model->ffn}, c->channels,
         model->tiles, model_weight(model, p->up_weight), d->f, d->a2);
+    model_label(model, p->up_weight);
     status = ls_tp_reduced_product(&model->tp, ops, &gemm, &model->scratch, error);
     if (status)
         return status;
@@ -243,6 +247,7 @@ int block_backward_input(struct ls_model *model, struct ls_ops *ops, int64_t blo
         status =
             branch_input_gradient(model, ops, batch, &rows, "attention", (int)block + 1,
                                   p->proj_weight, d->h1, d->y1_store, false, d->o, &d->y1, error);
+    model_label(model, p->qkv_weight);
     if (!status)
         status = attention_backward(model, ops, batch, &rows, s, d->o, d->qkv, error);
     if (!status)
@@ -271,6 +276,7 @@ static int linear_backward_weight(struct ls_model *model, struct ls_ops *ops,
 {
     struct ls_token_sum sum = rows_sum(rows, gradient->accumulate);
     const void *x = linear->x;
+    model_label(model, linear->weight);
     int status = linear->stream ? model_gather(model, rows, x, &x, error) : LS_OK;
     if (status)
         return status;

@@ -48,6 +48,7 @@ static int cut_forward(struct ls_model *model, struct ls_ops *ops,
     enum ls_dtype act = model->numerics.act;
     int64_t channels = model->config.channels;
     const void *position = layer->position ? model_weight(model, layer->position) : NULL;
+    model_label(model, layer->table);
     ls_embedding_gather(ops, act, rows->all, channels, batch->ids, layer->table->first_row,
                         layer->table->rows, model_weight(model, layer->table),
                         model->scratch.partial);
@@ -132,6 +133,7 @@ int embedding_backward_weight(struct ls_model *model, struct ls_ops *ops,
     const struct embedding_layer *layer = &model->embedding;
     struct ls_token_sum sum = rows_sum(&rows, gradient->accumulate);
     const void *dy;
+    model_label(model, layer->table);
     int status = model_gather(model, &rows, layer->dy[batch->slot], &dy, error);
     if (status)
         return status;

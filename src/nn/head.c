@@ -210,6 +210,7 @@ int head_forward(struct ls_model *model, struct ls_ops *ops, const struct ls_mic
     struct norm norm = final_norm(head, batch->slot);
     norm_forward(model, ops, &norm, walk.rows.count, x, NULL, NULL, head->a);
     const void *a;
+    model_label(model, head->weight);
     int status = model_gather(model, &walk.rows, head->a, &a, error);
     if (status)
         return status;

@@ -141,6 +141,16 @@ int model_weight_gradient(const struct ls_model *model, struct ls_ops *ops, int6
     return ls_gemm_run(ops, &gemm, error);
 }
 
+void model_label(const struct ls_model *model, const struct ls_param *param)
+{
+    if (model->tp.size > 1)
+        ls_comm_label(model->tp.comm, param->name);
+    if (model->tp.sharers > 1)
+        ls_comm_label(model->tp.sharers_comm, param->name);
+    if (model->cp.size > 1)
+        ls_comm_label(model->cp.comm, param->name);
+}
+
 int model_gather(const struct ls_model *model, const struct rows *rows, const void *own,
                  const void **all, struct ls_error *error)
 {

@@ -151,6 +151,8 @@ static void exchange_take(struct ls_model *model, struct ls_arena *arena)
     if (!model->tp.sequence)
         return;
     model->gathered = model_take(model, arena, rows, channels);
+    if (model->tp.chunks > 1)
+        model->scratch.staging = model_take(model, arena, rows, channels);
     struct ls_micro_batch batch = {.sequences = model->options.sequences,
                                    .tokens = model->options.tokens};
     int64_t units = model->numerics.fast ? 1 : rows_of(model, &batch).units;

@@ -169,6 +169,8 @@ struct ls_gemm model_input_gradient(const struct ls_model *model, int64_t rows, 
 int model_weight_gradient(const struct ls_model *model, struct ls_ops *ops, int64_t units,
                           int64_t rows, int64_t out, int64_t in, const void *dy, const void *x,
                           bool accumulate, float *d_w, struct ls_error *error);
+/* What the operations that follow on this model's groups move, for error texts and records. */
+void model_label(const struct ls_model *model, const struct ls_param *param);
 /* All rows of own [N, width]: itself, or gathered. */
 int model_gather(const struct ls_model *model, const struct rows *rows, const void *own,
                  const void **all, struct ls_error *error);

@@ -112,6 +112,7 @@ static int cut_backward_weight(struct ls_model *model, struct ls_ops *ops, const
                             (const char *)norms[i].dy + at, &sum, to, parts > 1 ? to + c : NULL);
         }
     }
+    model_label(model, norms[0].norm.weight);
     int status = ls_all_reduce(model->tp.comm, model->vectors, units * width, error);
     if (status)
         return status;

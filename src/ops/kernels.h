@@ -104,8 +104,9 @@ struct update_kernels {
                 int64_t begin, int64_t end);
     void (*lion)(const struct ls_update *update, const struct ls_lion *lion, float *m,
                  int64_t begin, int64_t end);
-    /* Sum of squares of elements [begin, end), lane = (element - begin) % 16. */
-    double (*squares)(const float *gradient, const float *second, int64_t begin, int64_t end);
+    /* Squares of elements [begin, end), exactly. */
+    void (*squares)(const float *gradient, const float *second, int64_t begin, int64_t end,
+                    struct ls_exact_sum *sum);
 };
 
 struct ls_kernels {

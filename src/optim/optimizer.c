@@ -35,8 +35,8 @@ void ls_gradient_square(const struct ls_slice *slices, int count, struct ls_ops 
 {
     for (int i = 0; i < count; i++)
         if (slices[i].counted)
-            ls_squared_norm(ops, slices[i].count, slices[i].count, gradient + slices[i].first,
-                            slices[i].second, sum);
+            ls_squared_norm(ops, slices[i].count, gradient + slices[i].first, slices[i].second,
+                            sum);
 }
 
 float ls_clip_factor(const struct ls_optim_config *config, double norm)

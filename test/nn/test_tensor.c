@@ -64,8 +64,28 @@ static void test_dropout_and_accumulation(void **state)
             cut.accumulate = true;
             cut.split = split;
             cut_check(cut);
+            cut.tp = 8; /* ranks begin inside a sequence */
+            cut_check(cut);
             cut.dropout = 0;
             cut.tied = false;
+            cut_check(cut);
+        }
+}
+
+/* Products in pieces that move while the next is computed. */
+static void test_chunks(void **state)
+{
+    (void)state;
+    for (int sequence = 0; sequence < 2; sequence++)
+        for (int chunks = 2; chunks <= 4; chunks++) {
+            struct cut cut = gpt2(2, sequence, LS_BF16);
+            cut.chunks = chunks;
+            cut.dropout = 0.1f;
+            cut.sequences = 16;
+            cut_check(cut);
+            cut = llama(4, sequence, LS_F32);
+            cut.chunks = chunks;
+            cut.sequences = 16;
             cut_check(cut);
         }
 }
@@ -116,6 +136,7 @@ int main(void)
         cmocka_unit_test(test_tensor_parallel),
         cmocka_unit_test(test_sequence_parallel),
         cmocka_unit_test(test_dropout_and_accumulation),
+        cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_leaves_of_sequences),
         cmocka_unit_test(test_odd_rows),
         cmocka_unit_test(test_a_norm_not_reduced_is_seen),

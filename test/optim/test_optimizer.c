@@ -96,7 +96,7 @@ static void test_norm(void **state)
     fixture_close(&f);
 }
 
-/* Pieces of rows dealt to `ranks` sums, whose results are merged from the last to the first. */
+/* Pieces dealt to `ranks` sums, whose results are merged from the last to the first. */
 static double norm_cut(struct fixture *f, int ranks, int threads)
 {
     struct ls_exact_sum sum[5];
@@ -109,7 +109,7 @@ static double norm_cut(struct fixture *f, int ranks, int threads)
         int64_t width = p->cols / p->col_tiles;
         const float *g = f->gradient + f->params.tied_elements + p->offset;
         for (int64_t at = 0; at < p->rows * p->cols; at += width)
-            ls_squared_norm(&f->ops, width, width, g + at,
+            ls_squared_norm(&f->ops, width, g + at,
                             i == f->params.tied_param ? f->gradient + at : NULL,
                             &sum[turn++ % ranks]);
     }
