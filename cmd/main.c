@@ -19,6 +19,7 @@ static const struct {
     {"eval", cmd_eval},
     {"generate", cmd_generate},
     {"help", cmd_help},
+    {"layout", cmd_layout},
     {"plot", cmd_plot},
     {"train", cmd_train},
 };
