@@ -176,12 +176,12 @@ static int dry_run(const struct ls_config *config, struct ls_error *error)
         return status;
     status = ls_config_write(config, stdout, error);
     printf("# %ld samples of %ld tokens; a step takes %ld of them\n"
-           "# each of %ld ranks: %ld micro-batches of %ld sequences, %d gradient buffers\n"
-           "# memory per rank: %zu bytes (parameters %zu, gradients %zu, optimizer %zu, "
-           "activations %zu)\n",
+           "# each of %ld ranks: %ld micro-batches of %ld sequences, %d of them alive at once\n"
+           "# memory per rank, at most: %zu bytes (parameters %zu, gradients %zu, optimizer %zu, "
+           "in transit %zu, activations %zu)\n",
            (long)samples, (long)config->data.sequence, (long)config->batch.global,
            (long)ls_config_ranks(config), (long)plan.micro_batches, (long)plan.micro_sequences,
-           plan.gradient_buffers, plan.total, plan.parameters, plan.gradients, plan.optimizer,
+           plan.slots, plan.total, plan.parameters, plan.gradients, plan.optimizer, plan.transit,
            plan.activations);
     return status;
 }

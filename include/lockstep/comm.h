@@ -48,7 +48,7 @@ struct ls_comm;  /* this rank's handle of one group */
 struct ls_world; /* what the thread ranks of one process share */
 
 enum {
-    LS_COMM_PENDING_MAX = 64,
+    LS_COMM_PENDING_MAX = 128,
     LS_COMM_TAG_MAX = 32767,
     LS_COMM_NAME_MAX = 31,
     LS_COMM_FLIGHT = 64 /* operations that a rank's flight record holds */

@@ -230,6 +230,9 @@ int ls_config_reject(const struct ls_config *config, int code, const char *name,
 struct ls_numerics ls_config_numerics(const struct ls_config *config);
 /* Ranks that the keys ask for: pp x dp x cp x tp. */
 int64_t ls_config_ranks(const struct ls_config *config);
+/* What the configuration asks of a layout. Borrows from it. */
+void ls_config_layout_request(const struct ls_config *config, int64_t world,
+                              struct ls_layout_request *request);
 /* ls_layout_resolve of lockstep/plan.h for this configuration. world: the ranks that were started,
  * 0 for as many as the keys ask for. LS_ELAYOUT says where the key was given. */
 int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,

@@ -14,11 +14,11 @@ extern "C" {
 
 enum ls_optimizer_kind { LS_ADAMW, LS_SGD, LS_LION };
 enum ls_lr_schedule {
-    LS_SCHEDULE_CONSTANT,     /* after warm-up */
-    LS_SCHEDULE_LINEAR,       /* down to min_ratio at decay_steps */
-    LS_SCHEDULE_COSINE,       /* Loshchilov, Hutter 2017 (SGDR), without restarts */
-    LS_SCHEDULE_INVERSE_SQRT, /* Vaswani et al. 2017: sqrt(warmup / step) */
-    LS_SCHEDULE_WSD, /* warm-up, stable, decay (Hu et al. 2024): linear in cooldown_steps */
+    LS_LR_CONSTANT,     /* after warm-up */
+    LS_LR_LINEAR,       /* down to min_ratio at decay_steps */
+    LS_LR_COSINE,       /* Loshchilov, Hutter 2017 (SGDR), without restarts */
+    LS_LR_INVERSE_SQRT, /* Vaswani et al. 2017: sqrt(warmup / step) */
+    LS_LR_WSD,          /* warm-up, stable, decay (Hu et al. 2024): linear in cooldown_steps */
 };
 
 struct ls_optim_config {
@@ -41,13 +41,14 @@ float ls_learning_rate(const struct ls_optim_config *config, int64_t step);
 int ls_optimizer_states(const struct ls_optim_config *config);
 const char *ls_optimizer_state_name(const struct ls_optim_config *config, int state);
 
-/* A run of parameters that lie side by side in the master, in each state and in the gradient. */
+/* A run of parameters that lie side by side in the master and in each state. */
 struct ls_slice {
     int64_t first, count;
-    ls_bf16 *compute;    /* [count] the rounded copy, rewritten; NULL for none */
-    const float *second; /* [count] a tied table's other gradient, added first; NULL for none */
-    bool decay;          /* weight decay applies */
-    bool counted;        /* in the norm; false where another rank counts the same parameters */
+    ls_bf16 *compute;      /* [count] the rounded copy, rewritten; NULL for none */
+    const float *gradient; /* [count] */
+    const float *second;   /* [count] a tied table's other gradient, added first; NULL for none */
+    bool decay;            /* weight decay applies */
+    bool counted;          /* in the norm; false where another rank counts the same parameters */
 };
 
 /* A plain value; states are borrowed arrays laid out as the master, zero before step 1. */
@@ -62,14 +63,14 @@ void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_con
 /* Adds the squares of the counted slices' gradients to sum, exactly (S5): the global norm is the
  * square root of all ranks' sums, the same however parameters are spread over them. */
 void ls_gradient_square(const struct ls_slice *slices, int count, struct ls_ops *ops,
-                        const float *gradient, struct ls_exact_sum *sum);
+                        struct ls_exact_sum *sum);
 /* What gradients are multiplied by: min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_. */
 float ls_clip_factor(const struct ls_optim_config *config, double norm);
 
 /* One update of all slices of master. step counts from 1. */
 void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
                        const struct ls_slice *slices, int count, float *master,
-                       const float *gradient, float gradient_scale, float lr, int64_t step);
+                       float gradient_scale, float lr, int64_t step);
 
 #ifdef __cplusplus
 }

@@ -70,6 +70,7 @@ static int handle_new(struct thread_group *group, const struct comm_transport *t
         return status;
     }
     comm->group = group;
+    comm->spin_s = COMM_SPIN_MAX_S;
     comm->base.world_ranks = group->world_rank;
     comm->base.board = &group->world->board;
     comm->base.record = comm->base.board->records[group->world_rank[rank]];
@@ -188,6 +189,7 @@ int ls_world_new(int size, struct ls_world **out, struct ls_error *error)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     world->size = size;
     world->helpers_max = (int)ls_max(1, ls_min(size, cores));
+    world->spins = size > 1 && size <= cores;
     pthread_mutex_init(&world->lock, NULL);
     pthread_cond_init(&world->queue_filled, NULL);
     world->ranks = calloc((size_t)size, sizeof *world->ranks);

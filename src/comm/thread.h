@@ -22,6 +22,7 @@ struct work {
     const void **inputs;           /* [n] of the calls */
     float **outputs;               /* [n] */
     int n;
+    bool fine;        /* waiting ranks are awake: even a short operation is shared */
     int64_t block;    /* elements of a block */
     int64_t per_part; /* blocks of a part; an operation has one part, n, or n * n */
     int64_t blocks;
@@ -53,7 +54,7 @@ struct thread_op {
     bool collective;
     uint64_t sequence;       /* of a collective */
     int source, target, tag; /* of a send and its recv */
-    enum op_state state;
+    atomic_int state;        /* enum op_state; written under the mutex, read by who spins */
     bool queued;
     bool by_leaving;            /* failed because a rank left */
     bool by_timeout;            /* failed because one did not come */
@@ -97,6 +98,7 @@ struct ls_world {
     pthread_cond_t queue_filled;
     pthread_t *helpers;
     int helpers_count, helpers_max;
+    bool spins; /* each rank can have a core: a short wait does not sleep */
     bool helpers_started, stopping;
 };
 
@@ -104,7 +106,13 @@ struct thread_comm {
     struct ls_comm base;
     struct thread_group *group;
     struct ls_world *own_world; /* transport self */
+    double spin_s;              /* patience of the next wait before it sleeps */
 };
+
+/* What a thread that sleeps loses by being woken, and no more: what spinning may cost where it is
+ * in vain. A wait that it did not shorten halves the patience of the next. */
+#define COMM_SPIN_MAX_S 50e-6
+#define COMM_SPIN_MIN_S 1e-6
 
 /* Monotonic: waits of the condition end at times of ls_now_s. */
 void comm_cond_init(pthread_cond_t *cond);

@@ -2,6 +2,7 @@
  * throughout, except while blocks are done. */
 #include "comm/thread.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -172,6 +173,7 @@ static void op_ready(struct thread_op *op, bool blocking)
     op->state = OP_READY;
     work->calls = op->calls;
     work->n = op->group->size;
+    work->fine = op->group->world->spins && op->waiters > 0;
     comm_work_plan(work);
     int64_t hands = ls_min(work->blocks, op->group->world->helpers_max) - blocking;
     if (work->blocks == 0) {
@@ -245,17 +247,47 @@ int comm_thread_start(struct ls_comm *comm, const struct comm_call *call, void *
     return status;
 }
 
+static void relax(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Waits for another state, awake and without the mutex, as long as is likely to be of use; true
+ * where it came. */
+static bool op_spin(struct thread_op *op, double *patience_s)
+{
+    enum { LOOKS = 16 };
+    int seen = op->state;
+    bool changed = false;
+    pthread_mutex_unlock(&op->group->world->lock);
+    double until_s = ls_now_s() + *patience_s;
+    while (!changed && ls_now_s() < until_s)
+        for (int i = 0; i < LOOKS && !changed; i++) {
+            relax();
+            changed = atomic_load_explicit(&op->state, memory_order_relaxed) != seen;
+        }
+    pthread_mutex_lock(&op->group->world->lock);
+    double next_s = changed ? 2 * *patience_s : *patience_s / 2;
+    *patience_s = fmin(fmax(next_s, COMM_SPIN_MIN_S), COMM_SPIN_MAX_S);
+    return changed;
+}
+
 /* Until the operation is over; does blocks of it meanwhile. False where some rank has not come
- * until then (0: never), a time of ls_now_s. The mutex is held. */
-static bool op_finish(struct thread_op *op, double until_s)
+ * until then (0: never), a time of ls_now_s. patience_s: NULL to sleep at once. The mutex is held.
+ */
+static bool op_finish(struct thread_op *op, double *patience_s, double until_s)
 {
     pthread_mutex_t *lock = &op->group->world->lock;
-    bool came = true;
+    bool came = true, spun = !patience_s;
     op->waiters++;
     while (came && (op->state == OP_POSTING || op->state == OP_READY)) {
         if (op->state == OP_READY &&
             atomic_load_explicit(&op->next_block, memory_order_relaxed) < op->work.blocks)
             comm_op_work(op);
+        else if (!spun)
+            spun = !op_spin(op, patience_s);
         else if (op->state == OP_READY || until_s <= 0)
             pthread_cond_wait(&op->changed, lock);
         else if (ls_now_s() < until_s)
@@ -288,7 +320,7 @@ int comm_thread_wait(struct ls_comm *comm, void *operation, struct ls_error *err
     int slot = (int)(post - op->posts), status = LS_OK;
     double begin_s = comm->timeout_s > 0 ? ls_now_s() : 0;
     pthread_mutex_lock(&group->world->lock);
-    if (!op_finish(op, begin_s + comm->timeout_s))
+    if (!op_finish(op, group->world->spins ? &self->spin_s : NULL, begin_s + comm->timeout_s))
         op_time_out(op, comm, slot, ls_now_s() - begin_s);
     if (op->state == OP_FAILED) {
         status =
@@ -327,7 +359,7 @@ static bool op_leave(struct thread_op *op, int slot, int rank)
         op->by_leaving = true;
         op_fail(op);
     }
-    op_finish(op, 0);
+    op_finish(op, NULL, 0);
     /* Nobody will look for the other half of a send or recv that this rank posted. */
     struct comm_post *half = op->collective ? NULL : &op->posts[!slot];
     if (half && half->state == POST_NONE)

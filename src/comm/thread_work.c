@@ -3,8 +3,8 @@
 #include <string.h>
 
 /* A block touches about BLOCK_BYTES over all ranks: small against a cache, large against the cost
- * of claiming it. */
-enum { BLOCK_BYTES = 512 * 1024, BLOCK_ALIGN = 1024 };
+ * of claiming it and of waking a thread. Threads that are awake share smaller ones. */
+enum { BLOCK_BYTES = 512 * 1024, FINE_BYTES = 64 * 1024, BLOCK_ALIGN = 1024 };
 
 /* How an operation over n ranks is cut: into parts, and how many buffers one element touches. */
 static void work_shape(enum comm_op op, int n, int64_t *parts, int64_t *buffers)
@@ -38,7 +38,10 @@ void comm_work_plan(struct work *work)
     const struct comm_call *calls = work->calls;
     int64_t parts, buffers, count = calls->count;
     work_shape(calls->op, work->n, &parts, &buffers);
-    int64_t block = BLOCK_BYTES / (buffers * (int64_t)ls_dtype_bytes(calls->dtype));
+    int64_t element = buffers * (int64_t)ls_dtype_bytes(calls->dtype), bytes = BLOCK_BYTES;
+    if (work->fine)
+        bytes = ls_max(FINE_BYTES, ls_min(bytes, parts * count * element / (2 * work->n)));
+    int64_t block = bytes / element;
     work->block = ls_round_up(ls_max(block, 1), BLOCK_ALIGN);
     work->per_part = ls_ceil_div(count, work->block);
     bool in_place = comm_is_all_reduce(calls->op) || calls->op == COMM_BROADCAST;

@@ -31,12 +31,11 @@ void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_con
 }
 
 void ls_gradient_square(const struct ls_slice *slices, int count, struct ls_ops *ops,
-                        const float *gradient, struct ls_exact_sum *sum)
+                        struct ls_exact_sum *sum)
 {
     for (int i = 0; i < count; i++)
         if (slices[i].counted)
-            ls_squared_norm(ops, slices[i].count, gradient + slices[i].first, slices[i].second,
-                            sum);
+            ls_squared_norm(ops, slices[i].count, slices[i].gradient, slices[i].second, sum);
 }
 
 float ls_clip_factor(const struct ls_optim_config *config, double norm)
@@ -49,7 +48,7 @@ float ls_clip_factor(const struct ls_optim_config *config, double norm)
 
 void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
                        const struct ls_slice *slices, int count, float *master,
-                       const float *gradient, float gradient_scale, float lr, int64_t step)
+                       float gradient_scale, float lr, int64_t step)
 {
     const struct ls_optim_config *c = &optimizer->config;
     for (int i = 0; i < count; i++) {
@@ -59,7 +58,7 @@ void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
             .count = slice->count,
             .master = master + at,
             .compute = slice->compute,
-            .gradient = gradient + at,
+            .gradient = slice->gradient,
             .second = slice->second,
             .gradient_scale = gradient_scale,
             .lr = lr,

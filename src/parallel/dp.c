@@ -18,7 +18,7 @@ int ls_dp_new(struct ls_comm *group, int64_t elements, int64_t bucket_bytes, str
               struct ls_error *error)
 {
     int64_t bucket = ls_max(bucket_bytes / (int64_t)sizeof(float), 1);
-    bucket = ls_max(bucket, ls_ceil_div(elements, LS_COMM_PENDING_MAX / 2));
+    bucket = ls_max(bucket, ls_ceil_div(elements, LS_COMM_PENDING_MAX / 4));
     bucket = ls_round_up(bucket, 16);
     struct ls_dp *dp = calloc(1, sizeof *dp);
     int count = (int)ls_ceil_div(elements, bucket);

@@ -102,14 +102,15 @@ static int cut_refuse(int64_t leaves, const struct ls_dp_cut *asked, int64_t mic
     if (found)
         snprintf(nearest, sizeof nearest, "micro-batches of %ld leaves", (long)found);
     if (!found && (found = nearest_of(leaves, &cut, &micro, &cut.shards, leaves)))
-        snprintf(nearest, sizeof nearest, "%ld ranks that share", (long)found);
+        snprintf(nearest, sizeof nearest, "parallel.dp_shard = %ld", (long)found);
     if (!found && (found = nearest_of(leaves, &cut, &micro, &cut.replicas, leaves)))
-        snprintf(nearest, sizeof nearest, "%ld replicas", (long)found);
+        snprintf(nearest, sizeof nearest, "parallel.dp_replicate = %ld", (long)found);
     return ls_error_set(error, LS_ELAYOUT,
-                        "a batch of %ld leaves cannot be shared by %ld replicas of %ld ranks in "
+                        "parallel.dp_replicate = %ld times parallel.dp_shard = %ld cannot share a "
+                        "batch of %ld leaves in "
                         "micro-batches of %ld%s: every part must be a whole subtree of the sum "
                         "over leaves; the nearest that works is %s",
-                        (long)leaves, (long)asked->replicas, (long)asked->shards, (long)micro,
+                        (long)asked->replicas, (long)asked->shards, (long)leaves, (long)micro,
                         asked->neighbours ? ", reduced one by one" : "", nearest);
 }
 

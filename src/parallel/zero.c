@@ -194,8 +194,12 @@ static bool tables_take(struct ls_zero *zero, const struct ls_zero_options *opti
     zero->jobs = zeros(ZERO_JOBS, sizeof *zero->jobs);
     /* One class at most for each unit, each with as many slots as it has units at most. */
     zero->slots = zeros(units, sizeof *zero->slots);
+    zero->order = zeros(units, sizeof *zero->order);
+    zero->used = zeros(units, sizeof *zero->used);
+    for (int u = 0; u < units && zero->order; u++)
+        zero->order[u] = u;
     return o->units && o->tensors && o->region_elements && zero->units && zero->regions &&
-           zero->slices && zero->pieces && zero->jobs && zero->slots;
+           zero->slices && zero->pieces && zero->jobs && zero->slots && zero->order && zero->used;
 }
 
 int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, struct ls_zero **out,
@@ -214,7 +218,7 @@ int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, s
     zero->cut = options->stage > 0 && zero->ranks > 1;
     zero->each = zero->ranks > 1 && (options->stage >= 2 || options->each_micro_batch);
     zero->keeps_whole = options->stage < 3 || !options->reshard_after_forward || !zero->cut;
-    zero->in_order = zero->cut && options->stage < 3;
+    zero->ahead = zero->cut && options->stage < 3;
     zero->open_place = -1;
     if (!tables_take(zero, options)) {
         ls_zero_free(zero);
@@ -247,6 +251,8 @@ void ls_zero_free(struct ls_zero *zero)
     free(zero->pieces);
     free(zero->jobs);
     free(zero->slots);
+    free(zero->order);
+    free(zero->used);
     free(zero);
 }
 
@@ -310,8 +316,8 @@ int64_t ls_zero_scatter_bytes(const struct ls_zero *zero, int region)
 {
     if (!zero->cut)
         return 0;
-    return parcel_elements(&zero->regions[region].scattered) * (int64_t)sizeof(float) *
-           (zero->ranks - 1);
+    return parcel_elements(&zero->regions[region].scattered) *
+           (int64_t)ls_dtype_bytes(zero->options.reduce) * (zero->ranks - 1);
 }
 
 int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error *error)
@@ -322,4 +328,9 @@ int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error 
     int status = ls_wait(request, error);
     zero->wait_s += ls_now_s() - before;
     return status;
+}
+
+void zero_label(struct ls_zero *zero, const struct zero_parcel *parcel, int piece)
+{
+    ls_comm_label(zero->options.shard, piece < parcel->count ? parcel->pieces[piece].name : NULL);
 }

@@ -65,10 +65,12 @@ static int kind_start(struct ls_zero *zero, struct zero_unit *unit, struct zero_
         const void *input = kind == ZERO_MATRIX && zero->send
                                 ? output + (size_t)(zero->rank * piece->chunk) * bytes
                                 : shard_of(zero, kind, piece->shard);
+        zero_label(zero, parcel, i);
         status = ls_all_gather_start(zero->options.shard, input, output, piece->chunk,
                                      kind_dtype(zero, kind), &slot->request[slot->pending++],
                                      LS_HERE, error);
     }
+    zero_label(zero, parcel, parcel->direct);
     if (!status && parcel->packed > 0)
         status = ls_all_gather_start(zero->options.shard, packed_of(zero, unit, kind),
                                      slot->staging[kind], parcel->packed, kind_dtype(zero, kind),
@@ -207,18 +209,42 @@ static int unit_start(struct ls_zero *zero, int u, struct ls_error *error)
     return status ? status : gather_start(zero, slot, u, error);
 }
 
-/* Stages 1 and 2: the next units in order, as far as there are buffers. */
+/* Stages 1 and 2: the units that will be used next, as far as there are buffers. */
 static int units_start_ahead(struct ls_zero *zero, struct ls_error *error)
 {
     int status = LS_OK;
-    while (!status && zero->next_unit < zero->options.unit_count &&
-           has_room(zero, zero->next_unit)) {
+    while (!status && zero->next < zero->options.unit_count) {
+        int u = zero->order[zero->next];
         struct zero_slot *slot = slot_find_free(zero, 0);
-        if (!slot)
+        bool absent = zero->units[u].state == ZERO_ABSENT;
+        if (absent && (!slot || !has_room(zero, u)))
             break;
-        status = gather_start(zero, slot, zero->next_unit++, error);
+        if (absent)
+            status = gather_start(zero, slot, u, error);
+        zero->next++;
     }
     return status;
+}
+
+static void unit_note_use(struct ls_zero *zero, int u)
+{
+    if (zero->units[u].used)
+        return;
+    zero->units[u].used = true;
+    zero->used[zero->used_count++] = u;
+}
+
+/* Units are expected as they were used since the last time, those that were not after them. */
+static void order_renew(struct ls_zero *zero)
+{
+    for (int i = 0; i < zero->options.unit_count; i++)
+        unit_note_use(zero, zero->order[i]);
+    int *order = zero->order;
+    zero->order = zero->used;
+    zero->used = order;
+    zero->used_count = zero->next = 0;
+    for (int u = 0; u < zero->options.unit_count; u++)
+        zero->units[u].used = false;
 }
 
 int zero_gathers_end(struct ls_zero *zero, struct ls_error *error)
@@ -245,13 +271,12 @@ int ls_zero_weights(struct ls_zero *zero, int u, struct ls_zero_weights *out,
         return LS_OK;
     }
     int status = LS_OK;
-    while (zero->in_order && zero->next_unit <= u && !status)
-        status = unit_start(zero, zero->next_unit++, error);
-    if (!status && unit->state == ZERO_ABSENT)
+    unit_note_use(zero, u);
+    if (unit->state == ZERO_ABSENT)
         status = unit_start(zero, u, error);
     if (!status && unit->state == ZERO_COMING)
         status = gather_finish(zero, &zero->slots[unit->slot], error);
-    if (!status && zero->in_order)
+    if (!status && zero->ahead)
         status = units_start_ahead(zero, error);
     if (status)
         return status;
@@ -264,7 +289,7 @@ int ls_zero_weights(struct ls_zero *zero, int u, struct ls_zero_weights *out,
 int ls_zero_prefetch(struct ls_zero *zero, int u, struct ls_error *error)
 {
     LS_ASSERT(u >= 0 && u < zero->options.unit_count);
-    if (!zero->cut || zero->in_order || zero->units[u].state != ZERO_ABSENT || !has_room(zero, u))
+    if (!zero->cut || zero->ahead || zero->units[u].state != ZERO_ABSENT || !has_room(zero, u))
         return LS_OK;
     struct zero_slot *slot = slot_find_free(zero, zero->units[u].size_class);
     return slot ? gather_start(zero, slot, u, error) : LS_OK;
@@ -324,9 +349,15 @@ int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct 
         if (unit->slot >= 0)
             slot_free(zero, &zero->slots[unit->slot]);
     }
-    zero->next_unit = 0;
+    order_renew(zero);
     status = kept_start(zero, error);
-    if (!status && zero->in_order)
+    if (!status && zero->ahead)
         status = units_start_ahead(zero, error);
     return status;
+}
+
+int ls_zero_settle(struct ls_zero *zero, struct ls_error *error)
+{
+    int status = zero_gathers_end(zero, error);
+    return status ? status : kept_wait(zero, error);
 }

@@ -86,6 +86,10 @@ int zero_check(const struct ls_zero_options *o, struct ls_error *error)
                             "parameters of type %s, %ld micro-batches, %d units ahead: types are "
                             "F32 and BF16, counts at least 1 and 0",
                             ls_dtype_name(o->act), (long)o->micro_batches_max, o->prefetch);
+    if (o->reduce != LS_F32 && !(o->reduce == LS_BF16 && o->fast))
+        return ls_error_set(error, LS_EINVAL,
+                            "gradients reduced in %s: F32, or, in fast mode only, BF16",
+                            ls_dtype_name(o->reduce));
     for (int i = 0; i < o->unit_count; i++)
         if (o->units[i].matrix_elements < 0 || o->units[i].elements < o->units[i].matrix_elements)
             return ls_error_set(error, LS_EINVAL, "unit %d has %ld elements, %ld of matrices", i,
@@ -117,7 +121,7 @@ static int64_t parcel_add(struct cursor *at, struct zero_parcel *parcel,
 {
     int64_t chunk = ls_ceil_div(tensor->rows, at->zero->ranks) * tensor->cols;
     int64_t shard = at->shard;
-    *at->piece++ = (struct zero_piece){whole, shard, chunk, elements_of(tensor)};
+    *at->piece++ = (struct zero_piece){whole, shard, chunk, elements_of(tensor), tensor->name};
     at->shard += chunk;
     parcel->count++;
     if (direct) {
@@ -306,6 +310,11 @@ void zero_layout(struct ls_zero *zero)
         region->elements = o->region_elements[r];
         region->base = zero->region_elements;
         zero->region_elements = ls_round_up(zero->region_elements + region->elements, ZERO_ALIGN);
+    }
+    for (int i = o->tensor_count - 1; i >= 0; i--) {
+        zero->regions[o->tensors[i].gradient.region].name = o->tensors[i].name;
+        if (o->tensors[i].second.region >= 0)
+            zero->regions[o->tensors[i].second.region].name = o->tensors[i].name;
     }
     units_place(zero);
     slices_range(zero);

@@ -14,6 +14,10 @@ enum {
     ZERO_SCATTER_OPS = ZERO_DIRECT_MAX + 1,
     ZERO_BUCKETS = 8,
     ZERO_JOBS = 64,
+    /* Jobs over `shard` at most. Fewer than the jobs whose sums over `replicate` may be pending (64
+     * operations, ZERO_BUCKETS each): so who waits for such a sum, because there are too many,
+     * waits for one that every other rank has started or starts before it waits itself. */
+    ZERO_WINDOW = 5,
     ZERO_PLACES = 4,
     ZERO_ALIGN = 16, /* elements */
 };
@@ -24,6 +28,7 @@ enum zero_kind { ZERO_MATRIX, ZERO_VECTOR };
 struct zero_piece {
     int64_t whole, shard; /* of its first element */
     int64_t chunk, elements;
+    const char *name;
 };
 /* What one gather or scatter moves: pieces that go straight between whole and shard, and pieces
  * that go through a staging buffer [d, packed], because their parts are of unequal length or too
@@ -47,6 +52,7 @@ struct zero_unit {
     int size_class, slot;
     enum zero_state state;
     bool pinned;
+    bool used; /* since ls_zero_publish */
 };
 
 /* A gather's buffers. Where working copies have a fixed place, only staging. */
@@ -63,10 +69,11 @@ struct zero_region {
     int64_t elements, base;        /* of the whole; in a buffer of all regions */
     int64_t shard, shard_elements; /* in a buffer of all regions' shards */
     struct zero_parcel scattered;
-    int operations; /* of its reduction over `shard` at most */
-    bool small;     /* fits the small places */
-    bool reported;  /* its last micro-batch was, in this step */
-    int64_t next;   /* micro-batch */
+    const char *name; /* of its first tensor */
+    int operations;   /* of its reduction over `shard` at most */
+    bool small;       /* fits the small places */
+    bool reported;    /* its last micro-batch was, in this step */
+    int64_t next;     /* micro-batch */
 };
 
 /* Buffers of a reduction over `shard`: the region as one micro-batch wrote it, its reduced part
@@ -91,8 +98,8 @@ struct ls_zero {
     bool cut;                       /* over `shard`: stages 1 to 3 */
     bool each;                      /* micro-batches are reduced one by one over `shard` */
     bool keeps_whole;               /* working copies of all units have a place of their own */
-    bool in_order;   /* stages 1, 2: units are gathered in their order after ls_zero_publish */
-    int ranks, rank; /* d and this rank in it */
+    bool ahead;                     /* stages 1, 2: ls_zero_publish starts to gather units again */
+    int ranks, rank;                /* d and this rank in it */
     struct zero_unit *units;
     struct zero_region *regions;
     struct ls_zero_slice *slices;
@@ -118,7 +125,9 @@ struct ls_zero {
     struct zero_slot *slots;
     int slot_count, gathers_pending; /* operations */
     int gather_limit;                /* of gathers_pending: leaves room for a scatter */
-    int next_unit;                   /* in_order: the next to be gathered */
+    /* ahead: units in the order in which the last step first used them; this step's so far. */
+    int *order, *used;
+    int next, used_count; /* of order: the next to be gathered; of used */
     int64_t stamp;
 
     struct zero_place places[ZERO_PLACES];
@@ -135,6 +144,9 @@ struct ls_zero {
 int zero_check(const struct ls_zero_options *options, struct ls_error *error);
 void zero_layout(struct ls_zero *zero);
 bool zero_is_matrix(const struct ls_zero_options *options, const struct ls_zero_tensor *tensor);
+
+/* What the operations that follow on `shard` move. */
+void zero_label(struct ls_zero *zero, const struct zero_parcel *parcel, int piece);
 
 /* zero_gather.c */
 /* Nothing is gathered from masters any more: they may be written. */

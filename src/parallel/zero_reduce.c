@@ -110,6 +110,7 @@ static int job_send_on(struct ls_zero *zero, struct zero_job *job, struct ls_err
         status = job_finish(zero, error);
     int64_t elements;
     float *values = final_of(zero, &zero->regions[job->region], &elements);
+    ls_comm_label(zero->options.replicate, zero->regions[job->region].name);
     if (!status)
         status = sum_start(zero, zero->options.replicate, values, elements, job->reduce,
                            &job->reduces, &zero->reduces_pending, error);
@@ -194,12 +195,9 @@ int zero_scatters_make_room(struct ls_zero *zero, int n, struct ls_error *error)
 static int job_new(struct ls_zero *zero, struct ls_ops *ops, const struct zero_job *job,
                    struct zero_job **out, struct ls_error *error)
 {
-    int status = LS_OK;
-    if (zero->tail - zero->head == ZERO_JOBS) {
-        status = jobs_join(zero, ops, zero->head + 1, error);
-        if (!status)
-            status = job_finish(zero, error);
-    }
+    int status = jobs_join(zero, ops, zero->tail - ZERO_WINDOW, error);
+    if (!status && zero->tail - zero->head == ZERO_JOBS)
+        status = job_finish(zero, error);
     if (!status)
         status = zero_scatters_make_room(zero, zero->regions[job->region].operations, error);
     *out = job_at(zero, zero->tail);
@@ -253,30 +251,41 @@ static void region_pack(const struct ls_zero *zero, const struct zero_parcel *pa
     }
 }
 
-/* shard[region's shard elements] = the sum over `shard` of this rank's rows of whole. */
+/* One reduce-scatter of the job's, of what lies at input to `shard` of the region's shard. */
+static int piece_scatter(struct ls_zero *zero, struct zero_job *job, const float *input,
+                         int64_t shard, int64_t chunk, struct ls_error *error)
+{
+    float *output = job->result + (shard - zero->regions[job->region].shard);
+    struct ls_request *request = &job->scatter[job->scatters];
+    int status = zero->options.reduce == LS_BF16
+                     ? ls_reduce_scatter_bf16_start(zero->options.shard, input, output, chunk,
+                                                    request, LS_HERE, error)
+                     : ls_reduce_scatter_start(zero->options.shard, input, output, chunk, request,
+                                               LS_HERE, error);
+    if (status)
+        return status;
+    job->scatters++;
+    zero->scatters_pending++;
+    return LS_OK;
+}
+
+/* The job's result becomes the sum over `shard` of this rank's rows of the region. */
 static int scatter_start(struct ls_zero *zero, struct zero_job *job, const float *whole,
                          struct ls_error *error)
 {
-    const struct zero_region *region = &zero->regions[job->region];
-    const struct zero_parcel *parcel = &region->scattered;
+    const struct zero_parcel *parcel = &zero->regions[job->region].scattered;
     int status = LS_OK;
     for (int i = 0; i < parcel->direct && !status; i++) {
         const struct zero_piece *piece = &parcel->pieces[i];
-        status = ls_reduce_scatter_start(zero->options.shard, whole + piece->whole,
-                                         job->result + (piece->shard - region->shard), piece->chunk,
-                                         &job->scatter[job->scatters], LS_HERE, error);
-        job->scatters += !status;
+        zero_label(zero, parcel, i);
+        status = piece_scatter(zero, job, whole + piece->whole, piece->shard, piece->chunk, error);
     }
-    if (!status && parcel->packed > 0) {
-        float *staging = zero->places[job->place].staging;
-        region_pack(zero, parcel, whole, staging);
-        status = ls_reduce_scatter_start(
-            zero->options.shard, staging, job->result + (parcel->packed_shard - region->shard),
-            parcel->packed, &job->scatter[job->scatters], LS_HERE, error);
-        job->scatters += !status;
-    }
-    zero->scatters_pending += job->scatters;
-    return status;
+    if (status || parcel->packed == 0)
+        return status;
+    float *staging = zero->places[job->place].staging;
+    region_pack(zero, parcel, whole, staging);
+    zero_label(zero, parcel, parcel->direct);
+    return piece_scatter(zero, job, staging, parcel->packed_shard, parcel->packed, error);
 }
 
 /* ---- calls ---------------------------------------------------------------------------------- */
@@ -363,6 +372,7 @@ static int each_done(struct ls_zero *zero, struct ls_ops *ops, int r, struct zer
         return scatter_start(zero, job, place->whole, error);
     }
     job->result = place ? place->whole : target;
+    ls_comm_label(zero->options.shard, region->name);
     return sum_start(zero, zero->options.shard, job->result, elements, job->scatter, &job->scatters,
                      &zero->scatters_pending, error);
 }

@@ -35,13 +35,13 @@ static int locate(const struct ls_config *config, int code, struct ls_error *err
     return ls_error_prefix(error, "%s", where);
 }
 
-int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,
-                     struct ls_error *error)
+void ls_config_layout_request(const struct ls_config *config, int64_t world,
+                              struct ls_layout_request *request)
 {
     const struct ls_config_batch *batch = &config->batch;
     int64_t leaf = config->numerics.leaf_sequences;
     bool ramp = batch->rampup_start > 0 && batch->rampup_increment > 0;
-    struct ls_layout_request request = {
+    *request = (struct ls_layout_request){
         .model = &config->model,
         .numerics = ls_config_numerics(config),
         .keys = &config->parallel,
@@ -53,5 +53,12 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
         .micro_sequences = batch->micro,
         .bucket_bytes = config->comm.bucket_mb << 20,
     };
+}
+
+int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,
+                     struct ls_error *error)
+{
+    struct ls_layout_request request;
+    ls_config_layout_request(config, world, &request);
     return locate(config, ls_layout_resolve(&request, layout, error), error);
 }

@@ -28,6 +28,20 @@ int groups_open(const struct ls_layout *layout, struct ls_comm *world, struct tr
                 struct ls_error *error);
 void groups_close(struct train_groups *groups);
 
+/* Which layers a rank holds: chunk i of the pipeline's virtual stages is layers [first, end). */
+struct train_chunk {
+    int first, end;
+};
+struct train_part {
+    struct train_chunk *chunks;
+    int chunk_count;
+    bool *held, *chunk_first; /* [layers + 2] */
+    bool head;                /* the head's layer is held */
+};
+int part_init(struct train_part *part, const struct ls_layout *layout, int64_t pp_rank,
+              struct ls_error *error);
+void part_release(struct train_part *part);
+
 /* What one layout makes of the model on one rank: its part, and how it is stored. All of it lies in
  * one arena, which may be measuring. */
 struct train_memory {
@@ -35,12 +49,31 @@ struct train_memory {
     struct ls_zero *zero;
     struct ls_optimizer optimizer;
     struct ls_model *model;
-    struct ls_pipeline *pipeline;
+    struct stage_tables *tables; /* the pipeline's */
+    int slots;            /* micro-batches of a chunk between forward and the end of backward */
+    bool split_backward;  /* weight halves come on their own */
     struct ls_weights *weights; /* [units] as the model reads them */
     struct ls_slice *slices;    /* [params.count] as the optimizer walks over them */
-    void **inputs;              /* [chunks * slots] boundary activations received */
-    void **d_outputs;           /* [chunks * slots] boundary gradients received */
 };
+/* What memory_take needs to know; groups NULL while planning. */
+struct memory_request {
+    const struct ls_config *config;
+    const struct ls_layout *layout;
+    const int64_t *coordinates; /* [LS_AXES] */
+    const struct ls_params *params;
+    const struct train_part *part;
+    const struct train_groups *groups;
+    const struct ls_tp *tp;
+    const struct ls_cp *cp;
+};
+/* Takes (or measures) all buffers in the order of the plan. */
+int memory_take(const struct memory_request *request, struct ls_arena *arena,
+                struct train_memory *memory, struct ls_memory_plan *plan, struct ls_error *error);
+void memory_release(struct train_memory *memory);
+/* What the rank at those coordinates takes. */
+int memory_plan(const struct ls_config *config, const struct ls_layout *layout,
+                const int64_t coordinates[LS_AXES], struct ls_memory_plan *plan,
+                struct ls_error *error);
 
 /* The whole model in one place, for generation and evaluation on one process. */
 struct whole_model {
@@ -61,6 +94,8 @@ struct ls_trainer {
     struct train_groups groups;
     const struct ls_log *log;
     struct ls_layout layout;
+    int64_t coordinates[LS_AXES]; /* of this rank */
+    struct train_part part;
     struct train_memory memory;
     struct ls_memory_plan plan;
     struct ls_numerics numerics;
@@ -75,16 +110,18 @@ struct ls_trainer {
     int segment_count;
     float *leaf_loss;                  /* [leaves of this rank's share], on the last stage */
     int32_t *eval_ids;                 /* [4, micro_sequences, T] */
+    void *eval_input;                  /* a boundary activation received */
     struct whole_model *sampled;       /* the model gathered for a sample, made for the first */
     struct ls_decoder *decoder;
     struct ls_trace *trace;
+    struct tensor_digests *tensors; /* NULL: not asked for */
     double peak_flops;     /* of all ranks of this machine, 0 where not measured */
     int64_t step, samples; /* done, consumed */
     int64_t saved_step;    /* of the newest checkpoint that this run wrote or went on from, or -1 */
+    bool failed;           /* a step did: transfers may be under way that never end */
     bool posted;           /* the next step's samples are on their way */
 };
 
-struct ls_numerics numerics_of(const struct ls_config *config);
 /* Tokenizer of the data or of data.tokenizer; *out NULL (and LS_OK) where the data has none. */
 int tokenizer_find(const struct ls_config *config, struct ls_tokenizer **out,
                    struct ls_error *error);

@@ -497,6 +497,54 @@ int check_overlap(struct ls_comm *comm, struct ls_error *error)
     return status;
 }
 
+/* Until none of the requests would block, for ten seconds at most: only sleep and ls_test. */
+static int sleep_until_over(struct ls_request *requests, int count, struct ls_error *error)
+{
+    double begin = ls_now_s();
+    for (int i = 0; i < count; i++) {
+        while (!ls_test(&requests[i]) && ls_now_s() - begin < 10)
+            sleep_s(0.002);
+        if (!ls_test(&requests[i]))
+            return ls_error_set(error, LS_ENUMERIC, "pair %d of %d did not move while all slept", i,
+                                count);
+    }
+    return LS_OK;
+}
+
+int check_many_pairs(struct ls_comm *comm, struct ls_error *error)
+{
+    enum { MANY = LS_COMM_PENDING_MAX / 2, LONG = 20000 };
+    int n = ls_comm_size(comm), rank = ls_comm_rank(comm), status = LS_OK;
+    float *sent = malloc((size_t)MANY * LONG * sizeof *sent);
+    float *received = calloc((size_t)MANY * LONG, sizeof *received);
+    struct ls_request requests[2 * MANY] = {{0}};
+    if (!sent || !received)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a check");
+    status = ls_comm_agree(comm, status, error);
+    /* Message i goes i ranks ahead. */
+    for (int i = 0; i < MANY && status == LS_OK; i++)
+        status = ls_recv_start(comm, received + i * LONG, i % 2 ? LONG : 10, LS_F32,
+                               (rank + n - i % n) % n, i, &requests[i], LS_HERE, error);
+    for (int i = 0; i < MANY && status == LS_OK; i++) {
+        fill(sent + i * LONG, 60 + i, rank, LONG);
+        status = ls_send_start(comm, sent + i * LONG, i % 2 ? LONG : 10, LS_F32, (rank + i) % n, i,
+                               &requests[MANY + i], LS_HERE, error);
+    }
+    if (status == LS_OK)
+        status = sleep_until_over(requests, 2 * MANY, error);
+    for (int i = 0; i < 2 * MANY && status == LS_OK; i++)
+        status = ls_wait(&requests[i], error);
+    for (int i = 0; i < MANY && status == LS_OK; i++)
+        status = expect_values(received + i * LONG, 60 + i, (rank + n - i % n) % n, 0,
+                               i % 2 ? LONG : 10, "many pairs", error);
+    /* After a failure the buffers stay with what is pending. */
+    if (status == LS_OK) {
+        free(received);
+        free(sent);
+    }
+    return status;
+}
+
 static int expect_stats(const struct ls_comm_stats *before, const struct ls_comm_stats *after,
                         const int64_t expected[LS_COMM_KINDS][2], struct ls_error *error)
 {
@@ -574,5 +622,6 @@ int check_all(struct ls_comm *comm, struct ls_error *error)
     TRY(check_splits(comm, error));
     TRY(check_mismatch(comm, error));
     TRY(check_overlap(comm, error));
+    TRY(check_many_pairs(comm, error));
     return check_stats(comm, error);
 }

@@ -68,7 +68,7 @@ static int body_stalls(struct ls_comm *world, void *user, struct ls_error *error
         return status;
     ls_comm_label(group, "h.3.attn.qkv");
     if (ls_comm_rank(world) == 1)
-        sleep_s(2 * timeout_s);
+        sleep_s(1.4 * timeout_s);
     status = ls_all_reduce_at(group, buffer, 100, here, &got);
     status = EXPECT(status, &got, error,
                     "all_reduce of 100 F32 [h.3.attn.qkv] (step.c:88): ", "timed out after 0.3",

@@ -92,7 +92,7 @@ static int rank_main(const char *mode)
 
 /* ---- the launcher ---------------------------------------------------------------------------- */
 
-/* The job ends with code, and what it said holds all of the texts. */
+/* The job ends with code (0: with any but 0), and what it said holds all of the texts. */
 static void expect(const char *mode, int code, const char *const *texts)
 {
     static char output[65536];
@@ -119,11 +119,12 @@ static void test_a_stopped_process_is_named(void **state)
            "dump: rank 2: #1 of tp: all_reduce of 1000 F32 [h.3.mlp] (step.c:88)");
 }
 
-/* Without MPI_Abort: freeing and finishing do not hang either. */
+/* Without MPI_Abort: freeing and finishing do not hang either. The status is that of the process,
+ * or of the leak checker. */
 static void test_a_slow_process_is_named(void **state)
 {
     (void)state;
-    EXPECT("slow", EXIT_LATE, "rank 0 says", "rank 2 says", late,
+    EXPECT("slow", 0, "rank 0 says", "rank 2 says", late,
            "late is rank 1: it has left #0 of tp: barrier (first.c:1), for");
 }
 

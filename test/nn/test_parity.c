@@ -27,7 +27,7 @@ struct fixture {
     struct ls_ops ops;
     struct held held;
     struct ls_arena arena;
-    float *gradient, *expected; /* [params.elements], parameter by parameter */
+    float *expected; /* [params.elements], parameter by parameter */
     struct ls_slice slices[64];
     struct ls_optimizer optimizer;
     struct ls_model *model;
@@ -45,7 +45,6 @@ static void fixture_take(struct fixture *f, int64_t sequences, struct ls_arena *
 {
     struct ls_error error = {0};
     int64_t elements = f->held.params.elements;
-    f->gradient = ls_arena_take(arena, (size_t)elements * sizeof(float));
     f->expected = ls_arena_take(arena, (size_t)elements * sizeof(float));
     ls_optimizer_init(&f->optimizer, &golden_optim, elements, arena);
     struct ls_model_options options = {.config = &f->config,
@@ -133,12 +132,11 @@ static double optimizer_step(struct fixture *f, int step)
     const struct ls_params *params = &f->held.params;
     struct ls_exact_sum square;
     for (int i = 0; i < params->count; i++)
-        memcpy(f->gradient + f->slices[i].first, held_gradient(&f->held, &params->list[i]),
-               (size_t)f->slices[i].count * sizeof(float));
+        f->slices[i].gradient = held_gradient(&f->held, &params->list[i]);
     ls_exact_clear(&square);
-    ls_gradient_square(f->slices, params->count, &f->ops, f->gradient, &square);
+    ls_gradient_square(f->slices, params->count, &f->ops, &square);
     double norm = sqrt(ls_exact_value(&square));
-    ls_optimizer_step(&f->optimizer, &f->ops, f->slices, params->count, f->held.values, f->gradient,
+    ls_optimizer_step(&f->optimizer, &f->ops, f->slices, params->count, f->held.values,
                       ls_clip_factor(&golden_optim, norm), golden_optim.lr, step);
     return norm;
 }

@@ -279,10 +279,10 @@ static void check_cut(int64_t leaves, struct ls_dp_cut cut, int64_t micro, int *
         cut.replicas = cut.shards = 1, micro = leaves;
     else if (strstr(named, "micro-batches of "))
         micro = atol(named + strlen("micro-batches of "));
-    else if (strstr(named, "ranks that share"))
-        cut.shards = atol(named);
+    else if (strstr(named, "parallel.dp_shard = "))
+        cut.shards = atol(strchr(named, '=') + 1);
     else
-        cut.replicas = atol(named);
+        cut.replicas = atol(strchr(named, '=') + 1);
     if (ls_dp_share_init_cut(&share, leaves, &cut, micro, &error))
         fail_msg("%s is refused: %s", named, error.text);
 }

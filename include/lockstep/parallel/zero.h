@@ -25,7 +25,9 @@
  *   shard         cp                             dp_shard x cp: the d ranks that share one copy
  *   replicate     dp_replicate x dp_shard x ...  dp_replicate: ranks that hold equal shards
  *
- * each in the order of the leaves they hold. Stages 1 to 3 over a shard group of one are stage 0.
+ * each in the order of the leaves they hold (where cp is part of a group, it is the inner axis, and
+ * a micro-batch is one leaf). Stages 1 to 3 over a shard group of one are stage 0. From a step's
+ * first ls_zero_gradient_done to ls_zero_gradient_finish nobody else communicates over `replicate`.
  *
  * Order of calls, the same on all ranks of both groups:
  *
@@ -80,6 +82,8 @@ struct ls_zero_tensor {
     int64_t rows, cols;
     struct ls_zero_place gradient;
     struct ls_zero_place second; /* .region LS_ZERO_NONE where there is no second gradient */
+    const char
+        *name; /* borrowed; what texts of lockstep/comm.h call its transfers. NULL: nothing */
 };
 
 struct ls_zero_options {
@@ -99,6 +103,9 @@ struct ls_zero_options {
     int64_t micro_batches_max; /* of a step */
     bool fast;                 /* numerics.mode fast: += over micro-batches, no binary counter */
     enum ls_dtype act;         /* LS_F32 or LS_BF16 */
+    enum ls_dtype reduce;      /* what gradients travel in: LS_F32, or with fast LS_BF16: then the
+                                * reduce-scatters of stages 1 to 3 move half the bytes (all-reduces
+                                * stay in float32) */
 
     int64_t bucket_bytes; /* larger all-reduces are cut in pieces of about this (up to 8); 0: never
                            */
@@ -115,6 +122,7 @@ struct ls_zero_options {
  * tensor is within persistence_elements, LS_ENOMEM. */
 int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, struct ls_zero **out,
                 struct ls_error *error);
+/* NULL is allowed. After a failure free the groups first: they may still move buffers. */
 void ls_zero_free(struct ls_zero *zero);
 
 /* Bytes taken from the arena, by what they are for. With P parameters, act of a bytes, d ranks, B =
@@ -176,8 +184,13 @@ int ls_zero_prefetch(struct ls_zero *zero, int unit, struct ls_error *error);
 void ls_zero_release(struct ls_zero *zero, int unit);
 /* Collective over `shard`. The masters of all slices (and, with cast false, ls_zero_compute's
  * copies) are new: working copies follow. cast: round the masters here. In stages 1 and 2 the
- * gathers go on while the next forward computes. */
+ * gathers go on while the next forward computes, in the order in which the last step first used the
+ * units. */
 int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct ls_error *error);
+
+/* Collective over `shard`. Waits for the gathers that ls_zero_publish and ls_zero_prefetch left under
+ * way: call it before memory or groups are given back. */
+int ls_zero_settle(struct ls_zero *zero, struct ls_error *error);
 
 /* ---- gradients ------------------------------------------------------------------------------ */
 

@@ -23,22 +23,44 @@ static void position_add(enum ls_dtype act, const void *position, int64_t at, in
         out[i] += place[i];
 }
 
+/* The two steps at once, from and to act. */
+static void forward_row_f32(int64_t n, const float *word, const float *place, float *restrict y)
+{
+    if (place)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (0.0f + word[i]) + place[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = 0.0f + word[i];
+}
+
+static void forward_row_bf16(int64_t n, const ls_bf16 *word, const ls_bf16 *place,
+                             ls_bf16 *restrict y)
+{
+    if (place)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = block_round((0.0f + ls_bf16_to_f32(word[i])) + ls_bf16_to_f32(place[i]));
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = block_round(0.0f + ls_bf16_to_f32(word[i]));
+}
+
 static void forward(enum ls_dtype act, int64_t tokens, int64_t channels, const int32_t *ids,
                     const void *table, const void *position, int64_t first_position, void *y,
                     int64_t begin, int64_t end)
 {
-    float out[BLOCK];
     for (int64_t row = begin; row < end; row++) {
+        int64_t word = ids[row] * channels, to = row * channels;
+        int64_t place = (first_position + row % tokens) * channels;
         if (row + 1 < end) /* the next row lies where nothing foresees it */
             block_prefetch(act, table, ids[row + 1] * channels, channels);
-        for (int64_t at = 0; at < channels; at += BLOCK) {
-            int64_t n = block_length(at, channels);
-            word_read(act, table, ids[row] * channels + at, n, out);
-            if (position)
-                position_add(act, position, (first_position + row % tokens) * channels + at, n,
-                             out);
-            block_write(act, out, n, y, row * channels + at);
-        }
+        if (act == LS_F32)
+            forward_row_f32(channels, (const float *)table + word,
+                            position ? (const float *)position + place : NULL, (float *)y + to);
+        else
+            forward_row_bf16(channels, (const ls_bf16 *)table + word,
+                             position ? (const ls_bf16 *)position + place : NULL,
+                             (ls_bf16 *)y + to);
     }
 }
 
