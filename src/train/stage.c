@@ -167,16 +167,18 @@ int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int sl
     ls_trace_begin(t->trace, halves == STAGE_WEIGHT ? "backward weight" : "backward", "compute");
     int status = LS_OK;
     for (int layer = layers->end - 1; layer >= layers->first && !status; layer--) {
-        /* Weight halves need activations and their gradients only. */
-        if (halves & STAGE_INPUT) {
-            status = weights_enter(t, layer, layer > layers->first ? layer - 1 : -1, error);
-            if (!status)
-                status = ls_layer_backward_input(t->memory.model, &t->ops, layer, &micro, error);
+        /* Weight halves, and the embedding's input half, need no weights. */
+        bool reads = (halves & STAGE_INPUT) && layer > 0;
+        if (reads)
+            status = weights_enter(t, layer, layer - 1 >= ls_max(layers->first, 1) ? layer - 1 : -1,
+                                   error);
+        if (!status && (halves & STAGE_INPUT))
+            status = ls_layer_backward_input(t->memory.model, &t->ops, layer, &micro, error);
+        if (reads)
             weights_leave(t, layer);
-            if (!status && layer > 0)
-                tensors_note_stream(t, TENSOR_INPUT_GRADIENT, layer, &micro,
-                                    ls_model_input_gradient(t->memory.model, layer));
-        }
+        if (!status && reads)
+            tensors_note_stream(t, TENSOR_INPUT_GRADIENT, layer, &micro,
+                                ls_model_input_gradient(t->memory.model, layer));
         if (!status && (halves & STAGE_WEIGHT))
             status = layer_backward_weight(batch, layer, m, &micro, error);
     }
