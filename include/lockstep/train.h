@@ -65,7 +65,8 @@ struct ls_step_report {
     float lr;
     bool skipped; /* not finite, and train.on_nonfinite is skip */
     double step_s, tokens_per_s;
-    double peak_share; /* model flops per second / rate of one large product */
+    double peak_share; /* model flops per second / rate of one large product; 0 where that was not
+                        * measured (ls_trainer_measure_peak) */
     double data_wait_s, comm_wait_s;
     bool hashed;
     char hash[33]; /* of the state after this step, where hashed */
@@ -76,6 +77,9 @@ struct ls_step_report {
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error);
 void ls_trainer_free(struct ls_trainer *trainer);
+
+/* Collective. Measures the machine's rate, a fraction of a second, for peak_share. */
+int ls_trainer_measure_peak(struct ls_trainer *trainer, struct ls_error *error);
 
 /* Collective. One step. LS_ENUMERIC where loss or gradient is not finite and train.on_nonfinite is
  * stop: nothing was updated. */
