@@ -170,6 +170,9 @@ static void units_bytes(const struct step *step, const struct plan_part *part,
         const int64_t *gather = part->units[i].gather;
         int64_t times = l->zero == 3 && l->reshard_after_forward ? 2 * micro_batches : 1;
         int tied = step->params->tied_param;
+        /* The embedding layer's backward reads no parameters. */
+        if (times > 1 && step->params->units[i].layer == 0)
+            times = micro_batches;
         /* A tied table is looked up in once more. */
         if (times > 1 && tied >= 0 && step->params->list[tied].unit == i)
             times += micro_batches;

@@ -113,7 +113,7 @@ int ls_layout_check(const struct ls_layout *layout, struct ls_layout_proof *proo
  * and cp > 1: 2 4 P (cp - 1) / cp at every micro-batch. zero 1: 4 (P / d)(d - 1) scattered, once or
  * (cp > 1) at every micro-batch; (P / d)(d - 1) a gathered (vectors in float32); 2 4 (P / d)(r - 1)
  * / r replicated. zero 2: scattered at every micro-batch. zero 3: also gathered in every forward
- * and again in every backward (once a step without reshard_after_forward), instead of once at the
+ * and again in every backward (not the embedding's; once a step without reshard_after_forward), instead of once at the
  * end.
  *
  * Rows of a tensor that d does not divide are rounded up: P / d means ceil(rows / d) cols. */
