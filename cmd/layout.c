@@ -89,7 +89,7 @@ static void print_groups(const struct ls_layout *layout)
         [LS_GROUP_PP] = "stages",
     };
     printf("\ngroups of rank 0\n");
-    for (int g = 0; g < LS_GROUP_WORLD; g++) {
+    for (int g = 0; g <= LS_GROUP_PP; g++) {
         enum ls_layout_group group = (enum ls_layout_group)g;
         int64_t size = ls_group_size(layout, group);
         if (size == 1)

@@ -28,7 +28,12 @@ enum ls_layout_group {
     LS_GROUP_SHARD,     /* of struct ls_zero_options */
     LS_GROUP_REPLICATE, /* of struct ls_zero_options */
     LS_GROUP_PP,
-    LS_GROUP_WORLD, /* the end of a step: norm, loss, agreement */
+    /* The loss, a few bytes: over dp_replicate x dp_shard, or one after the other. */
+    LS_GROUP_DP,
+    LS_GROUP_DP_SHARD,
+    LS_GROUP_DP_REPLICATE,
+    LS_GROUP_OWNERS, /* ranks that together hold the state once: the gradient's norm */
+    LS_GROUP_WORLD,  /* agreement */
     LS_GROUPS
 };
 /* "tp", "sharers", ... */
@@ -47,7 +52,7 @@ struct ls_move {
     enum ls_layout_group group;
     enum ls_comm_kind kind; /* LS_COMM_SEND: a message */
     bool receive;           /* of a message */
-    int peer;               /* of a message: rank in the group; -1 */
+    int peer;               /* of a message, or a broadcast's root: rank in the group; -1 */
     int channel;            /* messages of one channel between two ranks keep their order */
     enum ls_dtype dtype;
     int64_t count; /* as the operation of comm.h takes it */
@@ -56,7 +61,8 @@ struct ls_move {
     const char *what; /* "keys and values" */
 };
 /* Bytes that this rank hands over (struct ls_comm_stats): with b = count elements in bytes and n
- * ranks, reduce_scatter and all_gather b (n - 1), all_reduce b - own + own (n - 1), send b. */
+ * ranks, reduce_scatter and all_gather b (n - 1), all_reduce b - own + own (n - 1), broadcast
+ * b (n - 1) at its root, send b. 0 for LS_COMM_OTHER, whose few words are not counted. */
 int64_t ls_move_bytes(const struct ls_layout *layout, int64_t rank, const struct ls_move *move);
 
 /* Calls visit with rank's operations of one step of `leaves` leaves, in the order of its schedule.
@@ -94,7 +100,7 @@ int ls_layout_check(const struct ls_layout *layout, struct ls_layout_proof *proo
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
 
-/* Bytes that one rank sends in a step, by axis, of ls_layout_moves's list without what
+/* Bytes that one rank sends in a step, by axis: ls_layout_moves's list without the loss and what
  * LS_COMM_OTHER counts. With m = ceil(M / tp) C (a rank's share of a row-parallel product), per
  * micro-batch:
  *
