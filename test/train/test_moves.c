@@ -194,11 +194,20 @@ static void test_memory_is_that_of_the_formulas(void **state)
         "parallel.dp=4 parallel.zero=3 parallel.reshard_after_forward=false "
         "numerics.precision=fp32",
         "parallel.cp=2 numerics.seq_tiles=2 parallel.dp=2 parallel.zero=1 model.tied=false",
+        "parallel.cp=2 numerics.seq_tiles=4 parallel.cp_method=ring parallel.tp=2",
+        "parallel.pp=4 parallel.schedule=zb-h1 model.dropout=0.1",
+        "parallel.pp=2 parallel.schedule=zbv parallel.tp=2 parallel.sp=false",
+        "parallel.pp=3 parallel.schedule=interleaved batch.micro=4 parallel.tp_overlap=2 "
+        "parallel.tp=4",
+        "model.preset=llama-1b model.context=1024 parallel.tp=8 numerics.tp_tiles=8",
+        "model.preset=llama-1b model.context=1024 parallel.tp=16 numerics.tp_tiles=16 "
+        "numerics.seq_tiles=4 parallel.cp=2",
     };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         char words[400];
-        snprintf(words, sizeof words, "model.preset=gpt2-124m batch.global=32 batch.micro=1 %s",
-                 keys[i]);
+        snprintf(words, sizeof words, "%s batch.global=32 %s %s",
+                 strstr(keys[i], "preset") ? "" : "model.preset=gpt2-124m",
+                 strstr(keys[i], "micro") ? "" : "batch.micro=1", keys[i]);
         struct ls_config config = config_of(*state, words);
         static struct ls_layout layout;
         struct ls_error error = {0};
@@ -214,6 +223,7 @@ static void test_memory_is_that_of_the_formulas(void **state)
             near(words, "parameters", plan.parameters, memory.parameters);
             near(words, "gradients", plan.gradients, memory.gradients);
             near(words, "optimizer", plan.optimizer, memory.optimizer);
+            near(words, "activations", plan.activations, memory.activations + memory.work);
         }
     }
 }

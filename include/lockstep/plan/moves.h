@@ -141,14 +141,18 @@ int ls_layout_bytes(const struct ls_layout *layout, int64_t leaves, int64_t rank
  *                bf16, nothing in fp32 (and everything without reshard_after_forward)
  *   gradients    zero 0 4 P B; zero 1 4 P B + 4 P/d; zero 2, 3 (and 1 with cp) 4 P/d B
  *   optimizer    4 x states of the optimizer, of the masters' elements
- *   activations  per micro-batch that is between its forward and its backward, and block: a of
- *                4 N C + M (2 q + 2 kv + f F + F) and 4 (4 N + M heads) of statistics;
- *                q, kv, F this rank's widths, f 2 for SwiGLU and 1 for GELU
+ *   activations  per micro-batch that is between its forward and its backward (the most live of a
+ *                chunk), and block: a of 4 N C + M (2 q + 2 kv + f F + F) and 4 (4 N + M heads) of
+ *                statistics; embedding a N C; head a N C + 8 N
+ *                (q, kv, F this rank's widths, f 2 for SwiGLU and 1 for GELU)
+ *   work         what layers compute in and what pipelines receive: among it 3 a N C of the stream,
+ *                one block's gradients (every block's and micro-batch's where weight halves come
+ *                apart), logits of up to LS_LOGITS_BYTES, with tp 4 M C + 4 M C / tp of sums
  *
- * Buffers in which something is computed or waits to be moved are not in it. */
+ * What ZeRO gathers and scatters through is not in it. */
 struct ls_layout_memory {
-    int64_t parameters, gradients, optimizer, activations;
-    int64_t live; /* micro-batches, summed over chunks, that are live at once at most */
+    int64_t parameters, gradients, optimizer, activations, work;
+    int64_t live; /* micro-batches that are live at once, summed over chunks */
 };
 /* states: arrays of the optimizer (ls_optimizer_states). */
 int ls_layout_memory(const struct ls_layout *layout, int64_t rank, int states,
