@@ -206,7 +206,10 @@ int ls_layout_bytes(const struct ls_layout *layout, int64_t leaves, int64_t rank
         bytes->cp += cp_bytes(&step, count);
         bytes->pp += pp_bytes(&step, count);
     }
-    bytes->pp += 4 * part.shared;
+    int shared = part.params.shared_param;
+    if (shared >= 0)
+        bytes->pp += 4 * plan_slice_elements(layout, &part.params.list[shared], part.cut,
+                                             ls_group_rank(layout, LS_GROUP_SHARD, rank));
     regions_bytes(&step, &part, rank, bytes);
     units_bytes(&step, &part, bytes);
     plan_part_release(&part);

@@ -27,12 +27,12 @@ static int unit_use(struct plan_walk *walk, int unit)
 int plan_weights(struct plan_walk *walk, bool forward)
 {
     const struct plan_part *part = walk->part;
-    int status = LS_OK;
     if (!part->cut || walk->layout->zero < 3 || (walk->layer == 0 && !forward))
         return LS_OK;
-    if (walk->layer == 0 && part->params.tied_param >= 0)
+    int status = unit_use(walk, part->unit_of[walk->layer]);
+    if (!status && walk->layer == 0 && part->params.tied_param >= 0)
         status = unit_use(walk, part->params.list[part->params.tied_param].unit);
-    return status ? status : unit_use(walk, part->unit_of[walk->layer]);
+    return status;
 }
 
 /* After the update the others' parts are gathered anew: all of them (zero 1 and 2), or what always

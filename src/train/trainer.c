@@ -307,6 +307,11 @@ void ls_trainer_free(struct ls_trainer *t)
     if (t->sampled)
         whole_release(t->sampled);
     free(t->sampled);
+    /* Transfers of a failed step may still use its memory: their groups go first. */
+    if (t->failed) {
+        ls_tp_release(&t->tp);
+        groups_close(&t->groups);
+    }
     memory_release(&t->memory);
     ls_tp_release(&t->tp);
     groups_close(&t->groups);

@@ -63,7 +63,7 @@ static int add_bytes(void *user, const struct ls_move *move, struct ls_error *er
 {
     (void)error;
     struct sums *sums = user;
-    if (move->kind != LS_COMM_OTHER)
+    if (strcmp(move->what, "loss") != 0)
         sums->bytes[move->group] += ls_move_bytes(sums->layout, sums->rank, move);
     sums->moves++;
     return LS_OK;
