@@ -42,7 +42,7 @@ static uint64_t weight_of(uint64_t sum, uint64_t x, uint64_t d_y)
 
 static void reference(int stages, int64_t micro_batches, uint64_t *weights)
 {
-    static uint64_t x[STAGES_MAX + 1][COUNT_MAX];
+    uint64_t x[STAGES_MAX + 1][COUNT_MAX];
     memset(weights, 0, (size_t)stages * sizeof *weights);
     for (int64_t m = 0; m < micro_batches; m++) {
         int64_t count = count_of(NULL, m);

@@ -34,7 +34,7 @@ extern "C" {
 
 enum { LS_PIPELINE_SENDS = 32 };
 
-/* Send buffers for gradients on a rank: two for each neighbour that it may send to. */
+/* Send buffers for gradients on a rank: 2 with one chunk, 4 with more. */
 int ls_pipeline_gradient_sends(const struct ls_schedule *schedule);
 
 /* What a rank computes; chunk is this rank's (ls_schedule_stage gives the stage). Return LS_OK or
