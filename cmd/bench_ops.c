@@ -103,7 +103,7 @@ static void rope(struct bench *b)
 }
 static void cross_entropy(struct bench *b)
 {
-    struct ls_cross_entropy op = {LOSS_ROWS, VOCABULARY, PADDED, 4, LS_BF16, 1};
+    struct ls_cross_entropy op = {LOSS_ROWS, VOCABULARY, PADDED, 4, LS_BF16, 1, 0};
     ls_cross_entropy(&b->ops, &op, at(b, 0), b->ids, b->row);
 }
 static void embedding_forward(struct bench *b)
@@ -115,12 +115,12 @@ static void embedding_backward(struct bench *b)
 {
     struct ls_token_sum sum = token_sum;
     sum.accumulate = true;
-    ls_embedding_backward(&b->ops, LS_BF16, VOCABULARY, CHANNELS, b->ids, at(b, 4), &sum,
+    ls_embedding_backward(&b->ops, LS_BF16, 0, VOCABULARY, CHANNELS, b->ids, at(b, 4), &sum,
                           (struct ls_embedding_scratch){b->order, b->start}, at(b, 0));
 }
 static void position_backward(struct bench *b)
 {
-    ls_position_backward(&b->ops, LS_BF16, CHANNELS, at(b, 0), &token_sum, at(b, 4));
+    ls_position_backward(&b->ops, LS_BF16, CHANNELS, at(b, 0), &token_sum, 0, TOKENS, at(b, 4));
 }
 static struct ls_update update_of(struct bench *b)
 {
@@ -154,7 +154,7 @@ static void squared_norm(struct bench *b)
 {
     struct ls_exact_sum sum;
     ls_exact_clear(&sum);
-    ls_squared_norm(&b->ops, PARAMETERS, CHANNELS, at(b, 0), NULL, &sum);
+    ls_squared_norm(&b->ops, PARAMETERS, at(b, 0), NULL, &sum);
 }
 static void cast_to_bf16(struct bench *b)
 {

@@ -20,6 +20,7 @@ int cmd_doctor(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_help(int argc, char **argv);
+int cmd_layout(int argc, char **argv);
 int cmd_plot(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 

@@ -42,7 +42,7 @@ int launch_ranks(const struct ls_config *config, launch_body *body, void *user,
     if (mpi)
         return mpi_run(config, body, user, error);
     struct thread_run run = {config, body, user};
-    return ls_world_run((int)config->parallel.dp, thread_body, &run, error);
+    return ls_world_run((int)ls_config_ranks(config), thread_body, &run, error);
 }
 
 int launch_config(struct ls_config *config, const char *const *defaults, const char *const *words,

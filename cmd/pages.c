@@ -39,6 +39,10 @@ OPTIONS(prepare_options) = {
 OPTIONS(inspect_options) = {{"--tokens", "N", "show the first N tokens (default: 64)"},
                             {"--decode", "SPEC", "show them as text of this tokenizer"},
                             END};
+OPTIONS(layout_options) = {
+    {"--check", NULL, "prove that all ranks' collectives and messages match, and show only that"},
+    {"--svg", "FILE", "draw the pipeline's schedule, ranks over time, as an SVG picture"},
+    END};
 OPTIONS(plot_options) = {
     {"--output", "FILE", "where to draw (default: loss.svg in the run's directory)"}, END};
 OPTIONS(help_options) = {
@@ -64,6 +68,17 @@ static const struct cmd_page pages[] = {
      "lockstep train configs/demo.yaml\n"
      "lockstep train configs/demo.yaml parallel.dp=4 train.steps=500 train.resume=auto\n"
      "mpirun -n 4 lockstep train configs/demo.yaml parallel.dp=4\n"},
+    {"layout", "[CONFIG.yaml] [key=value]...", "show how a configuration is cut over ranks",
+     "Runs nothing. Prints the ranks and their coordinates, the groups, what a rank holds of each "
+     "tensor, the stages and their share of the work, the pipeline's schedule with its idle share, "
+     "the bytes that a rank sends in a step on each axis, and its memory. A layout that the recipe "
+     "does not admit is refused with the reason and the nearest one that works.\n\n"
+     "--check derives every rank's sequence of collectives and messages from layout and schedule "
+     "and proves that the ranks of each group agree and that every message is received in order: "
+     "such a run cannot hang for want of a match.",
+     layout_options,
+     "lockstep layout configs/demo.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
+     "lockstep layout --check configs/llama-405b-16k.yaml\n"},
     {"eval", "RUN [DATA]", "evaluate a trained model",
      "Loads the newest checkpoint of a run directory and prints its loss on DATA (a token store, "
      "or an llm.c token file), or on the run's own data.valid: in nats and bits a token, and in "

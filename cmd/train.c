@@ -56,7 +56,7 @@ static void on_started(void *user, const struct ls_config *config,
     printf("%s %.1fM parameters, %ld ranks, %ld x %ld tokens a step in %ld micro-batches of %ld a "
            "rank, %s\n",
            config->model.arch == LS_GPT2 ? "gpt2" : "llama", (double)params->weights / 1e6,
-           (long)config->parallel.dp, (long)config->batch.global, (long)config->data.sequence,
+           (long)ls_config_ranks(config), (long)config->batch.global, (long)config->data.sequence,
            (long)plan->micro_batches, (long)plan->micro_sequences,
            config->numerics.precision == LS_BF16 ? "bf16" : "fp32");
     printf("memory per rank: %.1f MiB parameters, %.1f gradients, %.1f optimizer, %.1f "
@@ -176,12 +176,12 @@ static int dry_run(const struct ls_config *config, struct ls_error *error)
         return status;
     status = ls_config_write(config, stdout, error);
     printf("# %ld samples of %ld tokens; a step takes %ld of them\n"
-           "# each of %ld ranks: %ld micro-batches of %ld sequences, %d gradient buffers\n"
-           "# memory per rank: %zu bytes (parameters %zu, gradients %zu, optimizer %zu, "
-           "activations %zu)\n",
+           "# each of %ld ranks: %ld micro-batches of %ld sequences, %d of them alive at once\n"
+           "# memory per rank, at most: %zu bytes (parameters %zu, gradients %zu, optimizer %zu, "
+           "in transit %zu, activations %zu)\n",
            (long)samples, (long)config->data.sequence, (long)config->batch.global,
-           (long)config->parallel.dp, (long)plan.micro_batches, (long)plan.micro_sequences,
-           plan.gradient_buffers, plan.total, plan.parameters, plan.gradients, plan.optimizer,
+           (long)ls_config_ranks(config), (long)plan.micro_batches, (long)plan.micro_sequences,
+           plan.slots, plan.total, plan.parameters, plan.gradients, plan.optimizer, plan.transit,
            plan.activations);
     return status;
 }

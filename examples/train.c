@@ -78,7 +78,7 @@ int main(void)
     snprintf(config.train.out, sizeof config.train.out, "%s/run", folder);
     int status = ls_train_resolve(&config, &error);
     if (!status)
-        status = ls_world_run((int)config.parallel.dp, rank_main, &config, &error);
+        status = ls_world_run((int)ls_config_ranks(&config), rank_main, &config, &error);
     if (status)
         fprintf(stderr, "%s\n", error.text);
     snprintf(text, sizeof text, "rm -r '%s'", folder); /* keep it to go on: train.resume=auto */

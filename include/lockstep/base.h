@@ -167,13 +167,18 @@ void ls_normal_fill(struct ls_philox_key key, int64_t first, int64_t count, doub
 
 uint64_t ls_hash64(const void *data, size_t bytes, uint64_t seed);
 
-/* Sum of XXH3-128 hashes of pieces, each keyed by (name, row, tile). Addition commutes, so ranks
- * digest what they own in any order and one integer reduction gives the whole's digest. */
+/* A sum of 128-bit hashes, each keyed by what it is and where. Addition commutes, so ranks digest
+ * what they own in any order and one integer reduction gives the whole's digest. */
 struct ls_digest {
     uint64_t low, high;
 };
+/* XXH3-128 of a few bytes. */
 void ls_digest_piece(struct ls_digest *digest, const char *name, int64_t row, int64_t tile,
                      const void *data, size_t bytes);
+/* Float32 elements first, first + 1, ... of the array of that name, each hashed for itself (bits,
+ * index and name through two rounds of a 64-bit finalizer): any cut into calls gives the same. */
+void ls_digest_floats(struct ls_digest *digest, const char *name, int64_t first, int64_t count,
+                      const float *values);
 void ls_digest_merge(struct ls_digest *digest, const struct ls_digest *other);
 /* 32 hexadecimal digits and a terminator. */
 void ls_digest_hex(const struct ls_digest *digest, char text[33]);

@@ -22,8 +22,12 @@
  * count and root before a byte moves, and a mismatch is an error on all of them that names both
  * ranks and call sites; the group remains of use. ls_comm_agree makes a local failure known to all.
  * A thread rank that frees its communicator, returns or fails makes what its peers have pending
- * with it fail with a text that names it. An MPI process that fails alone exits without
- * ls_mpi_finish, with a status that is not 0: the launcher then ends the others.
+ * with it fail with a text that names it. An MPI process that fails alone ends by ls_mpi_abort, or
+ * exits without ls_mpi_finish and with a status that is not 0: the launcher then ends the others.
+ *
+ * No hang: with ls_comm_set_timeout a wait that lasts longer is LS_ECOMM on every rank that waits.
+ * The text says who is late, for which operation (its sequence number in the group, count, label
+ * and call site), and where the late rank is. See "who is late" below.
  *
  * Progress: thread ranks read and write each other's buffers; whoever waits does the work, and
  * helper threads (at most one a core, asleep when idle) do it where nobody waits. Over MPI the
@@ -43,7 +47,12 @@ extern "C" {
 struct ls_comm;  /* this rank's handle of one group */
 struct ls_world; /* what the thread ranks of one process share */
 
-enum { LS_COMM_PENDING_MAX = 64, LS_COMM_TAG_MAX = 32767 };
+enum {
+    LS_COMM_PENDING_MAX = 128,
+    LS_COMM_TAG_MAX = 32767,
+    LS_COMM_NAME_MAX = 31,
+    LS_COMM_FLIGHT = 64 /* operations that a rank's flight record holds */
+};
 
 enum ls_transport { LS_TRANSPORT_SELF, LS_TRANSPORT_THREAD, LS_TRANSPORT_MPI };
 
@@ -60,7 +69,10 @@ int ls_comm_thread_new(struct ls_world *world, int rank, struct ls_comm **out,
 /* Runs body(comm, user) in size threads, each with its world communicator (borrowed); returns the
  * first failure by rank (its text prefixed with the rank), where one that only reports that a peer
  * left comes after those that do not. A rank whose body fails makes the others' pending operations
- * fail rather than hang. Local to the calling process. */
+ * fail rather than hang. Where some rank has failed and timeouts are set (ls_comm_set_timeout), a
+ * rank that does not return within twice the longest of them, counted from the last that did, is
+ * given up, and the text says so: its thread goes on, with user and whatever else it was given, so
+ * end the process soon. Local to the calling process. */
 int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct ls_error *error),
                  void *user, struct ls_error *error);
 /* Collective over MPI_COMM_WORLD. Initialises MPI when nobody did, with the thread level that is
@@ -89,18 +101,71 @@ const char *ls_transport_name(enum ls_transport transport);
  * nothing and check always; over MPI it costs one small message to each peer. */
 void ls_comm_set_check(struct ls_comm *comm, bool check);
 
+/* ---- who is late ----------------------------------------------------------------------------
+ *
+ * Each rank keeps a flight record: its last LS_COMM_FLIGHT operations in all groups, with sequence
+ * number, group, count, label, call site, state and age. Collectives of a group are numbered from
+ * 0; sends to a rank, and receives from it, by themselves. Ranks of one process, and processes of
+ * one machine (over MPI, by a shared window), read each other's records, be a rank asleep, stopped
+ * or dead; of a rank on another machine it is known that its messages did not come. Where the late
+ * rank itself waits for another, the text follows that to its end. In the good case this sends
+ * nothing and costs less than 0.1 us an operation. */
+
+/* Local. A wait of comm may last that long without anything moving on it; 0, as at first: for ever.
+ * A split inherits. All ranks should set the same; a rank that computes longer between two
+ * operations is late. After a timeout over MPI the communicator is of no use; over threads that one
+ * operation has failed, for who comes to it later too. Unwind, ls_comm_free, and end: over MPI by
+ * ls_mpi_abort, or with a status that is not 0 (ls_mpi_finish then leaves MPI as it is). ls_test
+ * does not time out. */
+void ls_comm_set_timeout(struct ls_comm *comm, double seconds);
+/* Local. What texts call the group: "tp". Copied, LS_COMM_NAME_MAX bytes at most; all ranks should
+ * give the same. At first "world", after a split "group". */
+void ls_comm_set_name(struct ls_comm *comm, const char *name);
+const char *ls_comm_name(const struct ls_comm *comm);
+/* Local. What the operations that follow on comm move, for texts: a tensor's name. Borrowed until
+ * they have ended; NULL for none. Costs nothing. */
+void ls_comm_label(struct ls_comm *comm, const char *label);
+/* Local. Calls line for each operation in the records of all ranks of the world (not only of the
+ * group) that can be read, by rank, oldest first; text holds no newline and is borrowed. */
+void ls_comm_dump(struct ls_comm *comm, void (*line)(void *user, const char *text), void *user);
+/* Local. True for the first caller among the ranks of the world that share memory: that it may be
+ * one rank that prints what all would. */
+bool ls_comm_dump_claim(struct ls_comm *comm);
+/* Local. Ends all processes of the MPI job, this one with exit_code, which the launcher returns.
+ * Returns only where MPI does not run. Flush what was printed before. */
+void ls_mpi_abort(int exit_code);
+
 /* ---- operations: all Collective over the group, except send and recv ------------------------- */
 /* count is elements, any int64 (transports cut it where their own counts are narrower).
  * n = group size, r = this rank. In-place where said. */
 
-/* What a collective moved and took, since the communicator was made. */
+/* What operations are counted as. LS_COMM_OTHER: barriers, and the words by which ranks agree,
+ * split, and make integer and exact sums. LS_COMM_SEND also counts receives, as operations. */
+enum ls_comm_kind {
+    LS_COMM_ALL_REDUCE, /* sums and maxima */
+    LS_COMM_REDUCE_SCATTER,
+    LS_COMM_ALL_GATHER,
+    LS_COMM_ALL_TO_ALL,
+    LS_COMM_BROADCAST,
+    LS_COMM_SEND,
+    LS_COMM_OTHER,
+    LS_COMM_KINDS
+};
+/* "all_reduce" and so on. */
+const char *ls_comm_kind_name(enum ls_comm_kind kind);
+
+/* What this rank's operations moved and took, since the communicator was made. */
 struct ls_comm_stats {
     /* Bytes this rank handed over. With n ranks and b = count elements in bytes: all_reduce
-     * b - own + own (n-1), where own is its share of the buffer (b/n: in all 2 b (n-1)/n);
-     * reduce_scatter, all_gather and all_to_all b (n-1); broadcast b (n-1) at the root; send b. */
+     * b - own + own (n-1), where own is its share of the buffer (b/n: in all 2 b (n-1)/n; the first
+     * count % n ranks own one element more); reduce_scatter, all_gather and all_to_all b (n-1),
+     * where b of reduce_scatter_bf16 is 2 count; broadcast b (n-1) at the root; send b. */
     int64_t sent_bytes;
     double wait_s; /* seconds the caller spent inside waits and blocking calls */
     int64_t operations;
+    struct {
+        int64_t sent_bytes, operations;
+    } kind[LS_COMM_KINDS]; /* the same, apart; they add up to the above */
 };
 void ls_comm_get_stats(const struct ls_comm *comm, struct ls_comm_stats *stats);
 
@@ -125,6 +190,12 @@ int ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
 int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output, int64_t count,
                             struct ls_request *request, struct ls_call_site site,
                             struct ls_error *error);
+/* The same with half the bytes: each rank's contribution (its own too) is rounded to bf16, and what
+ * came is added in float32 by the tree. For numerics.mode fast only: how often a value is rounded
+ * depends on how the group is cut, so the bits do. */
+int ls_reduce_scatter_bf16_start(struct ls_comm *comm, const float *input, float *output,
+                                 int64_t count, struct ls_request *request,
+                                 struct ls_call_site site, struct ls_error *error);
 /* input[count]; output[n * count], block i from rank i. input may be output + r * count. */
 int ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
                         enum ls_dtype dtype, struct ls_request *request, struct ls_call_site site,
@@ -156,6 +227,11 @@ bool ls_test(struct ls_request *request);
     ls_all_reduce_at(comm, buffer, count, LS_HERE, error)
 #define ls_reduce_scatter(comm, input, output, count, error)                                       \
     ls_reduce_scatter_at(comm, input, output, count, LS_HERE, error)
+#define ls_reduce_scatter_bf16(comm, input, output, count, error)                                  \
+    ls_reduce_scatter_bf16_at(comm, input, output, count, LS_HERE, error)
+/* values[count] become the greatest over ranks, in place. NaN wins, +0 is above -0: no order. */
+#define ls_all_reduce_max_f32(comm, values, count, error)                                          \
+    ls_all_reduce_max_f32_at(comm, values, count, LS_HERE, error)
 #define ls_all_gather(comm, input, output, count, dtype, error)                                    \
     ls_all_gather_at(comm, input, output, count, dtype, LS_HERE, error)
 #define ls_all_to_all(comm, input, output, count, dtype, error)                                    \
@@ -172,6 +248,10 @@ int ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count, struct 
                      struct ls_error *error);
 int ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output, int64_t count,
                          struct ls_call_site site, struct ls_error *error);
+int ls_reduce_scatter_bf16_at(struct ls_comm *comm, const float *input, float *output,
+                              int64_t count, struct ls_call_site site, struct ls_error *error);
+int ls_all_reduce_max_f32_at(struct ls_comm *comm, float *values, int64_t count,
+                             struct ls_call_site site, struct ls_error *error);
 int ls_all_gather_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
                      enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error);
 int ls_all_to_all_at(struct ls_comm *comm, const void *input, void *output, int64_t count,

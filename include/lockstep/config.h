@@ -27,6 +27,7 @@
 #include <lockstep/base.h>
 #include <lockstep/comm.h>
 #include <lockstep/nn.h>
+#include <lockstep/plan.h>
 
 #include <stdio.h>
 
@@ -35,7 +36,7 @@ extern "C" {
 #endif
 
 enum {
-    LS_CONFIG_TEXT_BYTES = 512, /* a text value with its terminator */
+    LS_CONFIG_TEXT_BYTES = LS_LAYOUT_TEXT_BYTES, /* a text value with its terminator */
     LS_CONFIG_KEYS_MAX = 128,
     LS_CONFIG_AUTO = -1, /* "auto" of an enumerated key */
 };
@@ -95,17 +96,14 @@ struct ls_config_numerics {
     enum ls_dtype precision; /* LS_F32 or LS_BF16 */
     enum ls_config_mode mode;
     int64_t tp_tiles, seq_tiles, leaf_sequences;
-    int isa; /* enum ls_isa or LS_CONFIG_AUTO, which ranks settle at start */
-};
-
-struct ls_config_parallel {
-    int64_t dp;
-    int64_t threads; /* of each rank; 0 = cores / ranks on this machine, at least 1 */
+    enum ls_dtype reduce; /* what gradients travel in; LS_BF16 only in mode fast */
+    int isa;              /* enum ls_isa or LS_CONFIG_AUTO, which ranks settle at start */
 };
 
 struct ls_config_comm {
     int transport; /* enum ls_transport or LS_CONFIG_AUTO */
     int64_t bucket_mb;
+    double timeout_s; /* 0: never */
     bool check;
 };
 
@@ -151,7 +149,7 @@ struct ls_config {
     struct ls_config_batch batch;
     struct ls_config_optim optim;
     struct ls_config_numerics numerics;
-    struct ls_config_parallel parallel;
+    struct ls_layout_keys parallel; /* as they are written: ls_config_layout reads them */
     struct ls_config_comm comm;
     struct ls_config_train train;
     struct ls_config_eval eval;
@@ -225,6 +223,20 @@ void ls_config_where(const struct ls_config *config, const char *name, char *tex
 int ls_config_reject(const struct ls_config *config, int code, const char *name,
                      struct ls_error *error, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+
+/* ---- the layout ----------------------------------------------------------------------------- */
+
+/* The recipe's order of sums as layers take it. Resolved configurations only, here and below. */
+struct ls_numerics ls_config_numerics(const struct ls_config *config);
+/* Ranks that the keys ask for: pp x dp x cp x tp. */
+int64_t ls_config_ranks(const struct ls_config *config);
+/* What the configuration asks of a layout. Borrows from it. */
+void ls_config_layout_request(const struct ls_config *config, int64_t world,
+                              struct ls_layout_request *request);
+/* ls_layout_resolve of lockstep/plan.h for this configuration. world: the ranks that were started,
+ * 0 for as many as the keys ask for. LS_ELAYOUT says where the key was given. */
+int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,
+                     struct ls_error *error);
 
 /* ---- writing -------------------------------------------------------------------------------- */
 

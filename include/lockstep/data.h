@@ -201,6 +201,11 @@ int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_o
                     int32_t *inputs, int32_t *targets, struct ls_error *error);
 
 /* Reads batches ahead on a thread of its own. One caller at a time. */
+/* A part of a sequence: tokens [first, first + count). */
+struct ls_token_segment {
+    int64_t first, count;
+};
+
 struct ls_loader;
 struct ls_loader_config {
     const struct ls_token_store *store; /* borrowed */
@@ -209,7 +214,11 @@ struct ls_loader_config {
     uint64_t seed;
     bool shuffle;
     int64_t sequences_max; /* largest count of a request */
-    int depth;             /* requests that may be waiting or read ahead, at least 1 */
+    /* The parts of each sequence that are handed out, one behind the other; segment_count 0: all of
+     * it. Borrowed. */
+    const struct ls_token_segment *segments;
+    int segment_count;
+    int depth; /* requests that may be waiting or read ahead, at least 1 */
 };
 /* Takes all memory and starts the thread (with all signals blocked). */
 int ls_loader_new(const struct ls_loader_config *config, struct ls_loader **out,
@@ -219,13 +228,23 @@ void ls_loader_free(struct ls_loader *loader);
 /* Queues global sample numbers [first, first + count), 0 <= count <= sequences_max. Never blocks.
  * LS_EINVAL where depth requests were posted and not yet taken, or an argument is out of range. */
 int ls_loader_post(struct ls_loader *loader, int64_t first, int64_t count);
-/* The oldest request not yet taken: inputs[count, T], targets[count, T], valid until the next take
+/* The same for `blocks` runs of `block` samples, `stride` samples from one's first to the next's.
+ */
+int ls_loader_post_blocks(struct ls_loader *loader, int64_t first, int64_t block, int64_t stride,
+                          int64_t blocks);
+/* The oldest request not yet taken: inputs[count, T] and targets[count, T], T the tokens of the
+ * segments, valid until the next take
  * or free. *wait_s (may be NULL) = seconds this call waited. LS_EINVAL where nothing was posted;
  * what reading the request reported, otherwise. */
 int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
                    double *wait_s, struct ls_error *error);
 /* Samples of one epoch. */
 int64_t ls_loader_samples(const struct ls_loader *loader);
+
+/* Local. out[i] = the segments of sequence i, one behind the other: in [count, tokens], out [count,
+ * their sum]. */
+void ls_segments_copy(const struct ls_token_segment *segments, int segment_count, int64_t count,
+                      int64_t tokens, const int32_t *in, int32_t *out);
 
 /* ---- distributed sampler -------------------------------------------------------------------- */
 

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-enum { LS_MESH_AXES_MAX = 6, LS_MESH_NAME_MAX = 15 };
+enum { LS_MESH_AXES_MAX = 8, LS_MESH_NAME_MAX = 15 };
 
 /* A plain value: copy it freely. */
 struct ls_mesh {
@@ -37,8 +37,17 @@ int64_t ls_mesh_rank(const struct ls_mesh *mesh, const int64_t *coordinates);
  * order), ascending: group[i], i < the product of those sizes. Returns that count. */
 int64_t ls_mesh_group(const struct ls_mesh *mesh, int64_t rank, const int *axes, int axes_count,
                       int64_t *group);
+/* Local. Where rank stands in that group: group[returned] == rank. */
+int64_t ls_mesh_group_rank(const struct ls_mesh *mesh, int64_t rank, const int *axes,
+                           int axes_count);
+/* Local. The mesh of the named axes alone, in the order of mesh: that of one group, whose rank i is
+ * ls_mesh_group's member i. LS_EINVAL for a name that mesh has not, or twice. */
+int ls_mesh_slice(const struct ls_mesh *mesh, int names_count, const char *const *names,
+                  struct ls_mesh *out, struct ls_error *error);
 /* Collective over world (whose size must equal ls_mesh_ranks): the communicator of this rank's
- * group over the named axes, ordered by mesh rank. */
+ * group over the named axes, ordered by mesh rank. Several axes make one flat group (dp_shard and
+ * cp for the gradients, say); the rank within it is ls_mesh_group_rank. The group is named for
+ * error texts after its axes, joined by '+' (ls_comm_set_name). */
 int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, const int *axes,
                   int axes_count, struct ls_comm **out, struct ls_error *error);
 

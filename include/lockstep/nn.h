@@ -7,22 +7,26 @@
  *     layers 1 .. L      blocks
  *     layer L + 1        final norm, head and loss
  *
- * Order of calls for a micro-batch: ls_layer_forward for 0 .. L+1, then for each layer from L+1
- * down to 0 ls_layer_backward_input and ls_layer_backward_weight. The weight half of a layer may be
- * called any time before the next layer's input half. What calls the layers knows nothing of
- * attention or norms; what reduces gradients knows only flat ranges.
+ * Order of calls for a micro-batch: ls_layer_forward for the layers held, ascending, then
+ * descending ls_layer_backward_input and ls_layer_backward_weight. The weight half of a layer may
+ * be called any time before the next layer's input half, or later with options.split_backward. What
+ * calls the layers knows nothing of attention or norms; what reduces gradients knows only flat
+ * ranges. A rank may hold some of the layers, and of each a slice (struct ls_part): layers then
+ * talk to the other ranks of their tensor- and context-parallel groups themselves.
  *
- * Parameters live in one flat float32 buffer, gradients in another with the same order. A tied
- * embedding has two gradients (as the head, as the table), which are summed apart and added when
- * the optimizer reads them: the table's comes first in the gradient buffer (struct ls_params).
+ * Parameters come in units, one a layer, gradients in regions (struct ls_params). A tied embedding
+ * has two gradients (as the head, as the table), which are summed apart and added when the
+ * optimizer reads them.
  *
- * Everything here is Local. B sequences, T tokens, M = B*T rows, C channels, H heads, G key/value
+ * Local unless said. B sequences, T tokens, M = B*T rows, C channels, H heads, G key/value
  * heads, D head dim, F ffn, V vocabulary (padded).
  */
 #ifndef LOCKSTEP_NN_H
 #define LOCKSTEP_NN_H
 
 #include <lockstep/ops.h>
+#include <lockstep/parallel/context.h>
+#include <lockstep/parallel/tensor.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -52,10 +56,22 @@ struct ls_model_config {
 /* The part of the recipe that fixes the order of sums (DESIGN: the law of sums). */
 struct ls_numerics {
     enum ls_dtype act;      /* LS_F32 or LS_BF16: what forward and backward compute in */
-    int64_t tp_tiles;       /* S2: divides heads, kv_heads, ffn, vocab_padded */
-    int64_t seq_tiles;      /* S4: tiles of a leaf's tokens in weight gradients */
+    int64_t tp_tiles;       /* S2: a power of two; divides heads, kv_heads * head_dim, ffn and
+                             * vocab_padded; kv_heads is a multiple or a divisor of it */
+    int64_t seq_tiles;      /* S4: a power of two; tiles of a leaf's tokens */
     int64_t leaf_sequences; /* S3 */
     bool fast;              /* lifts S2 to S4: bits depend on the micro-batching */
+};
+
+/* ---- what a rank holds ------------------------------------------------------------------------
+ */
+
+/* A part of the model: some of the layers (pipeline parallel), and of each a tensor-parallel slice:
+ * heads, columns of the ffn and rows of the vocabulary in tp equal parts. A zero struct is not
+ * valid; {.tp = 1} is the whole model. */
+struct ls_part {
+    int64_t tp, tp_rank;
+    const bool *layers; /* [layers + 2]: which are held; NULL: all */
 };
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -63,41 +79,83 @@ struct ls_numerics {
 enum { LS_PARAM_NAME_MAX = 63 };
 enum ls_init { LS_INIT_ZERO, LS_INIT_ONE, LS_INIT_NORMAL };
 
+/* One parameter as this rank holds it when it is whole over data parallel: [rows, cols] are rows
+ * [first_row, first_row + rows) and columns [first_col, first_col + cols) of the model's. */
 struct ls_param {
     char name[LS_PARAM_NAME_MAX + 1]; /* "h.0.attn.q.weight" */
     int64_t rows, cols;               /* a vector has rows == 1 */
-    int64_t col_tiles; /* canonical pieces of a row: tp_tiles where a layout may cut it */
-    int64_t offset;    /* of element (0, 0) in the flat parameter buffer */
-    int layer;         /* that uses it */
-    bool decay;        /* weight decay: matrices, not norms and biases */
+    int64_t global_rows, global_cols;
+    int64_t first_row, first_col;
+    bool owned;     /* where several ranks hold the same part, the one that answers for it: in
+                     * norms, hashes and checkpoints */
+    int unit;       /* index in params.units */
+    int64_t offset; /* of element (0, 0) in its unit */
+    int region;     /* of the gradient */
+    int64_t region_offset;
+    bool matrix; /* read in the compute type; vectors (norms, biases) are read in float32 */
+    bool decay;  /* weight decay: matrices, not norms and biases */
     enum ls_init init;
     float init_std;
+    int64_t live_rows; /* rows of the whole model's parameter that are trained: padding of the
+                        * vocabulary is not, and stays zero */
+};
+
+/* The parameters of one layer: a flat range of elements, matrices first, then vectors. What ZeRO
+ * gathers and frees at once. */
+struct ls_unit {
+    int layer;
+    int64_t elements, matrix_elements; /* matrix_elements is a multiple of 16 */
+    int first_param, param_count;
+};
+
+/* Gradients come in regions: a region is written at one moment of the backward and is final after
+ * it. Every unit's parameters form one region, but the head's matrix, whose gradient the head's
+ * forward makes, is one of its own. Where the head is the embedding table and both layers are held
+ * here, the table's use has a place in the embedding layer's region (the optimizer adds the two).
+ */
+struct ls_region {
+    int64_t elements;
+    int layer; /* whose backward or (head_region) forward writes it */
 };
 
 struct ls_params {
-    struct ls_param *list; /* in the order of the flat buffer */
+    struct ls_param *list; /* unit by unit, in the order of offsets */
     int count;
-    int64_t elements;          /* of the flat parameter buffer, padding included */
-    int64_t gradient_elements; /* = elements + tied_elements */
-    int64_t tied_elements;     /* the tied table's gradient comes first in the gradient buffer;
-                                * parameter offset o has its gradient at tied_elements + o */
-    int tied_param;            /* index of the tied table in list, -1 where untied */
-    int64_t weights;           /* number of trained values, padding of buffers excluded */
+    struct ls_unit *units; /* of the layers held, ascending; a layer without parameters has none */
+    int unit_count;
+    struct ls_region *regions;
+    int region_count;
+    int64_t elements; /* of all units */
+    int64_t weights;  /* trained values of the part held here */
+    int tied_param;   /* the table that is also the head, where both layers are held: -1 if not */
+    int shared_param; /* the tied table where only one of its two layers is held: -1 if not. The
+                       * first and the last stage add their gradients of it and update it alike */
+    int head_region;  /* of the head's matrix, -1 where it is not held */
+    int tied_region;  /* where the embedding layer's gradient of a table that is tied_param
+                       * goes: element 0 at tied_offset; -1 where there is none */
+    int64_t tied_offset;
 };
+/* part NULL: the whole model. LS_EINVAL where tp does not divide tp_tiles. */
 int ls_params_init(struct ls_params *params, const struct ls_model_config *config,
-                   const struct ls_numerics *numerics, struct ls_error *error);
+                   const struct ls_numerics *numerics, const struct ls_part *part,
+                   struct ls_error *error);
 void ls_params_release(struct ls_params *params);
 /* NULL where there is none of that name. */
 const struct ls_param *ls_params_find(const struct ls_params *params, const char *name);
-/* Initial values, each a function of (seed, name, element): GPT-2's normal(0, std) with residual
- * projections scaled by 1/sqrt(2 L) (Radford et al. 2019); Llama's normal(0, std) throughout.
- * Padding rows of the vocabulary are zero. master [elements]. */
-void ls_params_fill(const struct ls_params *params, const struct ls_model_config *config,
-                    struct ls_ops *ops, float *master);
-/* Adds to digest each row (cut in col_tiles) of values, an array laid out as the parameters; prefix
- * goes before the parameter's name ("" for the parameters themselves). */
-void ls_params_digest(const struct ls_params *params, struct ls_ops *ops, const char *prefix,
-                      const float *values, struct ls_digest *digest);
+/* Index of layer's unit or of the region its backward writes, -1 where there is none. */
+int ls_params_unit(const struct ls_params *params, int layer);
+int ls_params_region(const struct ls_params *params, int layer);
+
+/* Initial values of elements [first, first + count) of param (row-major over the part held), each a
+ * function of (seed, name, element of the whole model's parameter): GPT-2's normal(0, std) with
+ * residual projections scaled by 1/sqrt(2 L) (Radford et al. 2019); Llama's normal(0, std)
+ * throughout. Padding rows of the vocabulary are zero. values [count]. */
+void ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops, int64_t first,
+                   int64_t count, float *values);
+/* Adds elements [first, first + count) of the part held to digest, each keyed by prefix, name and
+ * its place in the whole parameter: digests of any cut add up to that of the whole. */
+void ls_param_digest(const struct ls_param *param, struct ls_ops *ops, const char *prefix,
+                     int64_t first, int64_t count, const float *values, struct ls_digest *digest);
 
 /* Floating-point operations of one token's forward and backward: 6 per weight that multiplies (the
  * embedding table counts once, as the head) plus 12 L H D T for attention, as PaLM's and Megatron's
@@ -106,43 +164,59 @@ double ls_model_flops_per_token(const struct ls_model_config *config, int64_t to
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-/* What a layer reads and writes besides its activations. */
+/* Where a unit's values lie. ZeRO 3 changes it as units are gathered. */
 struct ls_weights {
-    float *master;    /* [params.elements] */
-    ls_bf16 *compute; /* the same, rounded; NULL when numerics.act is LS_F32 */
+    const void *matrices; /* [matrix_elements] in the compute type, index = offset */
+    const float *vectors; /* float32, index = offset - matrix_elements */
 };
 
 struct ls_micro_batch {
-    int64_t sequences;      /* B: whole leaves, at most the model's */
-    int64_t tokens;         /* T, at most config.context */
-    const int32_t *ids;     /* [B, T] */
-    const int32_t *targets; /* [B, T]; -1: no loss */
+    int64_t sequences; /* B: whole leaves, at most the model's */
+    int64_t tokens;    /* T of a whole sequence, at most config.context */
+    /* [B, T / cp]: the tokens held here, in the order of rows (ls_segment). */
+    const int32_t *ids;
+    const int32_t *targets; /* -1: no loss */
     int64_t first_sequence; /* of the global batch: which one row 0 belongs to (dropout) */
     int64_t step;           /* dropout */
     bool training;          /* dropout on, gradients of the head made */
     float gradient_scale;   /* of every token's loss: 1 / tokens of the global batch */
+    int slot;               /* which set of saved activations, below options.slots */
+    /* Where a layer's neighbour is held elsewhere: the first layer of a chunk reads input in its
+     * forward, and again in its backward from the same place; the last one d_output in its
+     * backward's input half (and without split_backward in its weight half, from the same place).
+     * [N, C] act, N = ls_model_stream_rows. */
+    const void *input;
+    const void *d_output;
 };
 
-/* Where a micro-batch's weight gradients go. */
+/* Where the weight gradients of one micro-batch go. */
 struct ls_gradient {
-    float *flat;     /* [params.gradient_elements] */
+    float *flat;     /* of the region, index = region_offset */
+    float *table;    /* embedding layer: flat + tied_offset; NULL where tied_param is -1 */
     bool accumulate; /* false: =, true: += after this micro-batch's own tree */
 };
 
-struct ls_model; /* buffers for one micro-batch at a time */
+struct ls_model; /* buffers for a number of micro-batches */
 
 /* Takes the model's buffers for micro-batches of up to sequences x tokens from arena (which may be
- * measuring: then only counts; *out may not run). config, numerics, params and weights are
- * borrowed. training false: only forward and decoding. */
+ * measuring: then only counts; *out may not run). All pointers are borrowed. training false: only
+ * forward and decoding. */
 struct ls_model_options {
     const struct ls_model_config *config;
     const struct ls_numerics *numerics;
     const struct ls_params *params;
-    struct ls_weights weights;
+    const struct ls_weights *weights; /* [params.unit_count], read at each call */
+    const struct ls_tp *tp;           /* NULL: size 1 */
+    const struct ls_cp *cp;           /* NULL: size 1 */
+    const bool *chunk_first; /* [layers + 2]: layers whose input is micro_batch.input; NULL: none */
+    const bool *layers;      /* as in struct ls_part; NULL: all */
     int64_t sequences, tokens;
+    int slots; /* micro-batches between their forward and the end of their backward */
     bool training;
-    bool accumulating; /* struct ls_gradient's accumulate may be true: several micro-batches a step
-                        */
+    bool accumulating;    /* struct ls_gradient's accumulate may be true: several micro-batches a
+                           * step */
+    bool split_backward;  /* weight halves may come after other layers' and micro-batches' input
+                           * halves: what they need is kept in the slot */
     int64_t logits_bytes; /* of the head that exist at once, though at least one leaf's do; 0:
                            * LS_LOGITS_BYTES. Changes no bits. */
 };
@@ -152,24 +226,32 @@ int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
 void ls_model_free(struct ls_model *model);
 int ls_model_layers(const struct ls_model *model);
 
-/* layer: 0 .. layers + 1. The head's forward computes the loss and, when training, its gradients
- * too (logits are never kept): leaf by leaf, so that its input and weight halves are done there;
- * gradient is where its weight gradient goes (NULL when not training). */
+/* Rows of the residual stream of a micro-batch of that many sequences on this rank: M = B T / cp,
+ * or M / tp under sequence parallel. */
+int64_t ls_model_stream_rows(const struct ls_model *model, int64_t sequences, int64_t tokens);
+
+/* layer: 0 .. layers + 1, one that is held. Collective over tp and cp. The head's forward computes
+ * the loss and, when training, its gradients too (logits are never kept): leaf by leaf, so that its
+ * input and weight halves are done there; gradient is where its weight gradient goes (head_region;
+ * NULL when not training). */
 int ls_layer_forward(struct ls_model *model, struct ls_ops *ops, int layer,
                      const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                      struct ls_error *error);
 int ls_layer_backward_input(struct ls_model *model, struct ls_ops *ops, int layer,
                             const struct ls_micro_batch *batch, struct ls_error *error);
+/* gradient: of the layer's region (and the table's). */
 int ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
                              const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                              struct ls_error *error);
-/* The range of the gradient buffer that layer's weight half writes (with the head's forward).
- * Ranges of descending layers descend and leave no gap. */
-void ls_layer_gradient_range(const struct ls_model *model, int layer, int64_t *begin, int64_t *end);
 
-/* After the head's forward: loss summed over each leaf, [leaves]. */
+/* After layer's forward: its output [N, C] act, until its slot is used again; when not training,
+ * that of a layer which is not the last of its chunk only until the next layer's but one. */
+const void *ls_model_output(const struct ls_model *model, int layer, int slot);
+/* After the head's forward: loss summed over each leaf's tokens held here, [leaves]; the same on
+ * all tp ranks. */
 const float *ls_model_leaf_losses(const struct ls_model *model);
-/* The gradient of layer's input after its backward_input (layer 1 .. L+1), [M, C] act. */
+/* The gradient of layer's input after its backward_input (layer >= 1), [N, C] act, until the next
+ * layer's but one. */
 const void *ls_model_input_gradient(const struct ls_model *model, int layer);
 
 /* ---- generation ------------------------------------------------------------------------------ */

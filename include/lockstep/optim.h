@@ -1,24 +1,24 @@
 /* lockstep/optim.h - optimizers, learning-rate schedules, gradient clipping.
  *
- * An optimizer holds its states for a flat range of parameters (struct ls_params' buffer) and
- * updates them all in one call per step. Everything is Local: gradients are already reduced.
+ * An optimizer holds its states for a flat array of parameters (all of them, or a rank's shard) and
+ * updates its slices in one call per step. Everything is Local: gradients are already reduced.
  */
 #ifndef LOCKSTEP_OPTIM_H
 #define LOCKSTEP_OPTIM_H
 
-#include <lockstep/nn.h>
+#include <lockstep/ops.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum ls_optimizer_kind { LS_ADAMW, LS_SGD, LS_LION };
-enum ls_schedule {
-    LS_SCHEDULE_CONSTANT,     /* after warm-up */
-    LS_SCHEDULE_LINEAR,       /* down to min_ratio at decay_steps */
-    LS_SCHEDULE_COSINE,       /* Loshchilov, Hutter 2017 (SGDR), without restarts */
-    LS_SCHEDULE_INVERSE_SQRT, /* Vaswani et al. 2017: sqrt(warmup / step) */
-    LS_SCHEDULE_WSD, /* warm-up, stable, decay (Hu et al. 2024): linear in cooldown_steps */
+enum ls_lr_schedule {
+    LS_LR_CONSTANT,     /* after warm-up */
+    LS_LR_LINEAR,       /* down to min_ratio at decay_steps */
+    LS_LR_COSINE,       /* Loshchilov, Hutter 2017 (SGDR), without restarts */
+    LS_LR_INVERSE_SQRT, /* Vaswani et al. 2017: sqrt(warmup / step) */
+    LS_LR_WSD,          /* warm-up, stable, decay (Hu et al. 2024): linear in cooldown_steps */
 };
 
 struct ls_optim_config {
@@ -27,7 +27,7 @@ struct ls_optim_config {
     float momentum; /* SGD */
     bool nesterov;  /* SGD */
     float clip;     /* of the global norm; 0: off */
-    enum ls_schedule schedule;
+    enum ls_lr_schedule schedule;
     int64_t warmup_steps, decay_steps, cooldown_steps;
     float min_ratio; /* the least learning rate, as a share of lr: linear, cosine, wsd */
 };
@@ -41,26 +41,35 @@ float ls_learning_rate(const struct ls_optim_config *config, int64_t step);
 int ls_optimizer_states(const struct ls_optim_config *config);
 const char *ls_optimizer_state_name(const struct ls_optim_config *config, int state);
 
-/* A plain value; states are borrowed arrays laid out as the parameters, zero before step 1. */
+/* A run of parameters that lie side by side in the master and in each state. */
+struct ls_slice {
+    int64_t first, count;
+    ls_bf16 *compute;      /* [count] the rounded copy, rewritten; NULL for none */
+    const float *gradient; /* [count] */
+    const float *second;   /* [count] a tied table's other gradient, added first; NULL for none */
+    bool decay;            /* weight decay applies */
+    bool counted;          /* in the norm; false where another rank counts the same parameters */
+};
+
+/* A plain value; states are borrowed arrays laid out as the master, zero before step 1. */
 struct ls_optimizer {
     struct ls_optim_config config;
-    const struct ls_params *params;
     float *state[2];
 };
-/* Takes the states from arena (which may be measuring). */
+/* Takes states of that many elements from arena (which may be measuring). */
 void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_config *config,
-                       const struct ls_params *params, struct ls_arena *arena);
+                       int64_t elements, struct ls_arena *arena);
 
-/* The global norm of gradient [params->gradient_elements], a tied table's two gradients added
- * first: the square root of an exact sum (S5), the same however parameters are spread over ranks.
- * Not finite where a gradient is not. */
-double ls_gradient_norm(const struct ls_params *params, struct ls_ops *ops, const float *gradient);
+/* Adds the squares of the counted slices' gradients to sum, exactly (S5): the global norm is the
+ * square root of all ranks' sums, the same however parameters are spread over them. */
+void ls_gradient_square(const struct ls_slice *slices, int count, struct ls_ops *ops,
+                        struct ls_exact_sum *sum);
 /* What gradients are multiplied by: min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_. */
 float ls_clip_factor(const struct ls_optim_config *config, double norm);
 
-/* One update of all parameters. step counts from 1. */
+/* One update of all slices of master. step counts from 1. */
 void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                       const struct ls_weights *weights, const float *gradient,
+                       const struct ls_slice *slices, int count, float *master,
                        float gradient_scale, float lr, int64_t step);
 
 #ifdef __cplusplus

@@ -37,13 +37,16 @@ struct ls_trainer;
 int ls_train_resolve(struct ls_config *config, struct ls_error *error);
 /* What a run will take, to the byte, per rank. */
 struct ls_memory_plan {
-    size_t parameters, gradients, optimizer, activations, total; /* bytes */
-    int64_t micro_sequences;                                     /* of a micro-batch */
-    int64_t micro_batches; /* of a step on each rank, at the full batch */
-    int gradient_buffers;
+    /* Bytes. parameters: masters and the copies that are computed with; transit: what ZeRO gathers
+     * and scatters through; activations: with what pipelines receive. */
+    size_t parameters, gradients, optimizer, transit, activations, total;
+    int64_t micro_sequences; /* of a micro-batch */
+    int64_t micro_batches;   /* of a step on each rank, at the full batch */
+    int slots;               /* micro-batches whose activations exist at once */
 };
 /* Local. LS_ELAYOUT (with the nearest layout that works) where the recipe does not admit
- * config->parallel and batch.micro; otherwise the plan. config is resolved. */
+ * config->parallel and batch.micro; otherwise the plan of the rank that takes most. config is
+ * resolved. */
 int ls_plan(const struct ls_config *config, struct ls_memory_plan *plan, struct ls_error *error);
 /* Local. Sequences of the step that begins when `samples` were consumed: Megatron's
  * --rampup-batch-size start increment samples. */
@@ -68,7 +71,7 @@ struct ls_step_report {
     char hash[33]; /* of the state after this step, where hashed */
 };
 
-/* Collective over world, which is borrowed and must have parallel.dp ranks. config is resolved and
+/* Collective over world, which is borrowed and must have as many ranks as the layout. config is resolved and
  * copied. log may be NULL. */
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error);
@@ -91,23 +94,37 @@ int ls_trainer_evaluate(struct ls_trainer *trainer, struct ls_eval_report *repor
                         struct ls_error *error);
 
 /* Collective. The state hash (DESIGN: 128 bits, the same in any layout): parameters, optimizer
- * state, step, data position. LS_ENUMERIC where replicas differ, naming one that does: silent
- * corruption. */
+ * state, step, data position. LS_ENUMERIC where ranks that must hold the same values do not, naming
+ * one: silent corruption. Compared are copies (data parallel), what tensor-parallel ranks hold
+ * alike (norms, shared key/value heads), and a table tied across pipeline stages. */
 int ls_trainer_hash(struct ls_trainer *trainer, struct ls_digest *digest, struct ls_error *error);
-/* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep. */
+/* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep. Rank 0 writes, one
+ * whole tensor at a time, gathered from the ranks that hold its parts; the files do not tell which
+ * layout wrote them. */
 int ls_trainer_save(struct ls_trainer *trainer, struct ls_error *error);
-/* Collective. Loads the newest whole checkpoint (train.resume auto) or the one named; *resumed is
- * false where there is none and train.resume is auto. LS_ECKPT where it belongs to another recipe,
- * with the keys that differ. */
+/* Collective. Loads the newest whole checkpoint (train.resume auto) or the one named, whatever
+ * layout wrote it; *resumed is false where there is none and train.resume is auto. LS_ECKPT where
+ * it belongs to another recipe, with the keys that differ, or where ranks found different ones. */
 int ls_trainer_resume(struct ls_trainer *trainer, bool *resumed, struct ls_error *error);
-/* Local. Text continued from prompt by the current parameters; *text is malloc'ed. Needs a
- * tokenizer. */
+/* Collective. Text continued from prompt by the current parameters; *text is malloc'ed on rank 0
+ * and NULL on the others. Needs a tokenizer. Where no rank holds the whole model, it is gathered on
+ * rank 0, in the compute type. */
 int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **text,
                       struct ls_error *error);
-/* Local. For tests and tools: the parameters, and a buffer laid out like them or the gradient. */
+/* Local. The layout that runs, and for tests and tools: this rank's part of the parameters, and its
+ * masters (in the order of struct ls_zero_slice). */
+const struct ls_layout *ls_trainer_layout(const struct ls_trainer *trainer);
 const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
 float *ls_trainer_master(struct ls_trainer *trainer);
-const float *ls_trainer_gradient(const struct ls_trainer *trainer);
+
+/* Digests of each step's tensors, to find where two layouts part: outputs of layers ascending,
+ * gradients of their inputs descending, gradients of parameters. The same numbers in any layout.
+ * Collective; from the next step on. */
+int ls_trainer_tensors_enable(struct ls_trainer *trainer, struct ls_error *error);
+/* Local. How many, and the i-th of the last step. */
+int ls_trainer_tensors(const struct ls_trainer *trainer);
+void ls_trainer_tensor(const struct ls_trainer *trainer, int i, char *name, size_t bytes,
+                       struct ls_digest *digest);
 
 /* ---- a whole run ----------------------------------------------------------------------------- */
 
@@ -128,6 +145,28 @@ struct ls_run_hooks {
  * trace/, checkpoints/. */
 int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
            const struct ls_run_hooks *hooks, struct ls_error *error);
+
+/* ---- proving that layouts agree --------------------------------------------------------------- */
+
+/* What two layouts of one recipe must have alike, after each step. */
+struct ls_proof {
+    uint32_t loss_bits;
+    struct ls_digest hash; /* of the state */
+};
+/* Collective. Trains from the start to `steps` and fills proof [steps] (on every rank). Writes
+ * nothing. */
+int ls_proof_make(const struct ls_config *config, struct ls_comm *world, int64_t steps,
+                  struct ls_proof *proof, struct ls_error *error);
+/* Local. The same on as many thread ranks as the layout has. */
+int ls_proof_threads(const struct ls_config *config, int64_t steps, struct ls_proof *proof,
+                     struct ls_error *error);
+/* The first step (counted from 1) at which two proofs differ, 0 where they are equal. */
+int64_t ls_proof_differs(const struct ls_proof *a, const struct ls_proof *b, int64_t steps);
+/* Local. Runs both layouts again on thread ranks, up to step, and names the first tensor in which
+ * that step differs: outputs of layers ascending, gradients descending, gradients of parameters;
+ * "the update" where none does. */
+int ls_proof_trace(const struct ls_config *a, const struct ls_config *b, int64_t step, char *name,
+                   size_t bytes, struct ls_error *error);
 
 /* ---- a finished run -------------------------------------------------------------------------- */
 

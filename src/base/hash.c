@@ -19,6 +19,33 @@ void ls_digest_piece(struct ls_digest *digest, const char *name, int64_t row, in
     ls_digest_merge(digest, &(struct ls_digest){hash.low64, hash.high64});
 }
 
+/* Bijective on 64 bits with good avalanche (the finalizer of MurmurHash3, Appleby). */
+static inline uint64_t mix(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdu;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53u;
+    return x ^ (x >> 33);
+}
+
+void ls_digest_floats(struct ls_digest *digest, const char *name, int64_t first, int64_t count,
+                      const float *values)
+{
+    XXH128_hash_t key = XXH3_128bits(name, strlen(name));
+    uint64_t low = 0, high = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, values + i, sizeof bits);
+        /* An odd factor keeps indices apart; the value is added to both halves of the word. */
+        uint64_t place = key.low64 + (uint64_t)(first + i) * 0x9e3779b97f4a7c15u;
+        uint64_t x = mix(place ^ ((uint64_t)bits << 32 | bits));
+        low += x;
+        high += mix(x ^ key.high64);
+    }
+    ls_digest_merge(digest, &(struct ls_digest){low, high});
+}
+
 void ls_digest_merge(struct ls_digest *digest, const struct ls_digest *other)
 {
     digest->low += other->low;

@@ -1,11 +1,21 @@
 /* The face of every transport: arguments are checked here, requests and statistics kept. */
-#include "comm/internal.h"
+#include "comm/flight.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const op_names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                       "broadcast",  "barrier",        "send",       "recv"};
+static const char *const op_names[] = {"all_reduce",     "all_reduce_max",
+                                       "reduce_scatter", "reduce_scatter_bf16",
+                                       "all_gather",     "all_to_all",
+                                       "broadcast",      "barrier",
+                                       "send",           "recv"};
+
+const char *ls_comm_kind_name(enum ls_comm_kind kind)
+{
+    static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                        "broadcast",  "send",           "other"};
+    return names[kind];
+}
 
 const char *ls_transport_name(enum ls_transport transport)
 {
@@ -16,18 +26,21 @@ const char *ls_transport_name(enum ls_transport transport)
 int comm_init(struct ls_comm *comm, const struct comm_transport *transport, int rank, int size,
               struct ls_error *error)
 {
-    *comm = (struct ls_comm){.transport = transport, .rank = rank, .size = size};
+    *comm = (struct ls_comm){
+        .transport = transport, .rank = rank, .size = size, .id = 1, .name = "world"};
 #ifdef LS_COMM_CHECK
     comm->check = true;
 #endif
     comm->scratch = calloc((size_t)size * COMM_SCRATCH_WORDS, sizeof *comm->scratch);
-    if (!comm->scratch)
+    comm->pair_sequence = calloc((size_t)size * 2, sizeof *comm->pair_sequence);
+    if (!comm->scratch || !comm->pair_sequence)
         return ls_error_set(error, LS_ENOMEM, "no memory for a communicator of %d ranks", size);
     return LS_OK;
 }
 
 void comm_release(struct ls_comm *comm)
 {
+    free(comm->pair_sequence);
     free(comm->scratch);
 }
 
@@ -72,10 +85,13 @@ int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank)
 {
     int64_t bytes = call->count * (int64_t)ls_dtype_bytes(call->dtype), begin;
     switch (call->op) {
-    case COMM_ALL_REDUCE: {
+    case COMM_ALL_REDUCE:
+    case COMM_ALL_REDUCE_MAX: {
         int64_t own = comm_piece(call->count, n, rank, &begin) * (int64_t)sizeof(float);
         return bytes - own + own * (n - 1);
     }
+    case COMM_REDUCE_SCATTER_BF16:
+        return bytes / 2 * (n - 1);
     case COMM_REDUCE_SCATTER:
     case COMM_ALL_GATHER:
     case COMM_ALL_TO_ALL:
@@ -91,17 +107,38 @@ int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank)
     return 0;
 }
 
+/* What a function of this module stands for is no transfer of the caller's. */
+static enum ls_comm_kind kind_of(const struct comm_call *call)
+{
+    static const enum ls_comm_kind kinds[] = {
+        LS_COMM_ALL_REDUCE, LS_COMM_ALL_REDUCE, LS_COMM_REDUCE_SCATTER, LS_COMM_REDUCE_SCATTER,
+        LS_COMM_ALL_GATHER, LS_COMM_ALL_TO_ALL, LS_COMM_BROADCAST,      LS_COMM_OTHER,
+        LS_COMM_SEND,       LS_COMM_SEND};
+    return call->site.line ? kinds[call->op] : LS_COMM_OTHER;
+}
+
+static void count_call(struct ls_comm *comm, const struct comm_call *call)
+{
+    int64_t bytes = comm_sent_bytes(call, comm->size, comm->rank);
+    enum ls_comm_kind kind = kind_of(call);
+    comm->stats.operations++;
+    comm->stats.sent_bytes += bytes;
+    comm->stats.kind[kind].operations++;
+    comm->stats.kind[kind].sent_bytes += bytes;
+}
+
 struct comm_text comm_describe(const struct comm_call *call)
 {
     struct comm_text out;
-    char where[96], what[64] = "";
+    char where[96], what[128] = "";
+    const char *label = call->label ? call->label : "";
     if (call->site.line)
         snprintf(where, sizeof where, "%.80s:%d", call->site.file, call->site.line);
     else
         snprintf(where, sizeof where, "%.80s", call->site.file);
     if (call->op != COMM_BARRIER)
-        snprintf(what, sizeof what, " of %lld %s", (long long)call->count,
-                 ls_dtype_name(call->dtype));
+        snprintf(what, sizeof what, " of %lld %s%s%.47s%s", (long long)call->count,
+                 ls_dtype_name(call->dtype), *label ? " [" : "", label, *label ? "]" : "");
     if (call->op == COMM_BROADCAST)
         snprintf(out.text, sizeof out.text, "broadcast%s from root %d (%s)", what, call->peer,
                  where);
@@ -110,6 +147,16 @@ struct comm_text comm_describe(const struct comm_call *call)
     else
         snprintf(out.text, sizeof out.text, "%s%s %s rank %d with tag %d (%s)", op_names[call->op],
                  what, call->op == COMM_SEND ? "to" : "from", call->peer, call->tag, where);
+    return out;
+}
+
+struct comm_rank_text comm_rank_text(int rank, int world_rank)
+{
+    struct comm_rank_text out;
+    if (world_rank == rank)
+        snprintf(out.text, sizeof out.text, "rank %d", rank);
+    else
+        snprintf(out.text, sizeof out.text, "rank %d (of the world: %d)", rank, world_rank);
     return out;
 }
 
@@ -140,29 +187,48 @@ static int call_validate(const struct ls_comm *comm, const struct comm_call *cal
     return LS_OK;
 }
 
-static int call_start(struct ls_comm *comm, const struct comm_call *call, void **operation,
-                      struct ls_error *error)
+static void call_number(struct ls_comm *comm, struct comm_call *call)
+{
+    int side = call->op == COMM_RECV ? comm->size : 0;
+    call->sequence =
+        comm_is_collective(call->op) ? comm->sequence++ : comm->pair_sequence[side + call->peer]++;
+}
+
+static int call_start(struct ls_comm *comm, struct comm_call *call, double now_s, void **operation,
+                      uint64_t *flight, struct ls_error *error)
 {
     int status = call_validate(comm, call, error);
+    if (status != LS_OK)
+        return status;
+    call->label = comm->label;
+    call_number(comm, call);
+    *flight = flight_start(comm, call, now_s);
+    status = comm->transport->start(comm, call, operation, error);
     if (status == LS_OK)
-        status = comm->transport->start(comm, call, operation, error);
-    if (status == LS_OK) {
-        comm->stats.operations++;
-        comm->stats.sent_bytes += comm_sent_bytes(call, comm->size, comm->rank);
-    }
+        count_call(comm, call);
+    else
+        flight_change(comm, *flight, FLIGHT_FAILED, now_s);
+    return status;
+}
+
+static int call_wait(struct ls_comm *comm, void *operation, uint64_t flight, double begin_s,
+                     struct ls_error *error)
+{
+    int status = comm->transport->wait(comm, operation, error);
+    double end_s = ls_now_s();
+    comm->stats.wait_s += end_s - begin_s;
+    flight_change(comm, flight, status == LS_OK ? FLIGHT_DONE : FLIGHT_FAILED, end_s);
     return status;
 }
 
 static int run(struct ls_comm *comm, struct comm_call call, struct ls_error *error)
 {
-    double begin = ls_now_s();
+    double begin_s = ls_now_s();
     void *operation;
+    uint64_t flight;
     call.blocking = true;
-    int status = call_start(comm, &call, &operation, error);
-    if (status == LS_OK)
-        status = comm->transport->wait(comm, operation, error);
-    comm->stats.wait_s += ls_now_s() - begin;
-    return status;
+    int status = call_start(comm, &call, begin_s, &operation, &flight, error);
+    return status == LS_OK ? call_wait(comm, operation, flight, begin_s, error) : status;
 }
 
 static int begin(struct ls_comm *comm, struct comm_call call, struct ls_request *request,
@@ -177,7 +243,8 @@ static int begin(struct ls_comm *comm, struct comm_call call, struct ls_request 
                             "%s: %d operations are pending on this communicator; wait for some "
                             "before starting more",
                             comm_describe(&call).text, LS_COMM_PENDING_MAX);
-    int status = call_start(comm, &call, &comm->pending[slot].operation, error);
+    int status = call_start(comm, &call, ls_now_s(), &comm->pending[slot].operation,
+                            &comm->pending[slot].flight, error);
     if (status != LS_OK)
         return status;
     comm->tickets++;
@@ -201,9 +268,10 @@ int ls_wait(struct ls_request *request, struct ls_error *error)
         return LS_OK;
     struct ls_comm *comm = request->comm;
     uint64_t slot = request_slot(request);
-    double begin = ls_now_s();
-    int status = comm->transport->wait(comm, comm->pending[slot].operation, error);
-    comm->stats.wait_s += ls_now_s() - begin;
+    double begin_s = ls_now_s();
+    flight_change(comm, comm->pending[slot].flight, FLIGHT_WAITING, begin_s);
+    int status =
+        call_wait(comm, comm->pending[slot].operation, comm->pending[slot].flight, begin_s, error);
     comm->pending[slot].ticket = 0;
     *request = (struct ls_request){0};
     return status;
@@ -219,17 +287,17 @@ bool ls_test(struct ls_request *request)
 
 /* ---- the operations, each in both forms ------------------------------------------------------ */
 
-#define ALL_REDUCE                                                                                 \
+#define ALL_REDUCE(kind)                                                                           \
     (struct comm_call)                                                                             \
     {                                                                                              \
-        .op = COMM_ALL_REDUCE, .dtype = LS_F32, .input = buffer, .output = buffer, .count = count, \
+        .op = kind, .dtype = LS_F32, .input = buffer, .output = buffer, .count = count,            \
         .site = site                                                                               \
     }
-#define REDUCE_SCATTER                                                                             \
+#define REDUCE_SCATTER(kind)                                                                       \
     (struct comm_call)                                                                             \
     {                                                                                              \
-        .op = COMM_REDUCE_SCATTER, .dtype = LS_F32, .input = input, .output = output,              \
-        .count = count, .site = site                                                               \
+        .op = kind, .dtype = LS_F32, .input = input, .output = output, .count = count,             \
+        .site = site                                                                               \
     }
 #define EXCHANGE(kind)                                                                             \
     (struct comm_call)                                                                             \
@@ -254,26 +322,45 @@ int ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
                         struct ls_request *request, struct ls_call_site site,
                         struct ls_error *error)
 {
-    return begin(comm, ALL_REDUCE, request, error);
+    return begin(comm, ALL_REDUCE(COMM_ALL_REDUCE), request, error);
 }
 
 int ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count, struct ls_call_site site,
                      struct ls_error *error)
 {
-    return run(comm, ALL_REDUCE, error);
+    return run(comm, ALL_REDUCE(COMM_ALL_REDUCE), error);
 }
 
 int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output, int64_t count,
                             struct ls_request *request, struct ls_call_site site,
                             struct ls_error *error)
 {
-    return begin(comm, REDUCE_SCATTER, request, error);
+    return begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER), request, error);
 }
 
 int ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output, int64_t count,
                          struct ls_call_site site, struct ls_error *error)
 {
-    return run(comm, REDUCE_SCATTER, error);
+    return run(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER), error);
+}
+
+int ls_reduce_scatter_bf16_start(struct ls_comm *comm, const float *input, float *output,
+                                 int64_t count, struct ls_request *request,
+                                 struct ls_call_site site, struct ls_error *error)
+{
+    return begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER_BF16), request, error);
+}
+
+int ls_reduce_scatter_bf16_at(struct ls_comm *comm, const float *input, float *output,
+                              int64_t count, struct ls_call_site site, struct ls_error *error)
+{
+    return run(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER_BF16), error);
+}
+
+int ls_all_reduce_max_f32_at(struct ls_comm *comm, float *buffer, int64_t count,
+                             struct ls_call_site site, struct ls_error *error)
+{
+    return run(comm, ALL_REDUCE(COMM_ALL_REDUCE_MAX), error);
 }
 
 int ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,

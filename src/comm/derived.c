@@ -126,8 +126,13 @@ int ls_comm_split(struct ls_comm *comm, int color, int key, struct ls_comm **out
         }
         status = comm->transport->split(comm, members, size, rank, out, error);
     }
-    if (status == LS_OK)
+    if (status == LS_OK) {
+        const uint64_t made_by[] = {comm->id, comm->sequence, (uint64_t)(uint32_t)color};
+        (*out)->id = ls_hash64(made_by, sizeof made_by, 0);
         (*out)->check = comm->check;
+        (*out)->timeout_s = comm->timeout_s;
+        ls_comm_set_name(*out, "group");
+    }
     free(members);
     free(all);
     return status;

@@ -8,7 +8,9 @@
 
 enum comm_op {
     COMM_ALL_REDUCE,
+    COMM_ALL_REDUCE_MAX,
     COMM_REDUCE_SCATTER,
+    COMM_REDUCE_SCATTER_BF16,
     COMM_ALL_GATHER,
     COMM_ALL_TO_ALL,
     COMM_BROADCAST,
@@ -28,11 +30,23 @@ struct comm_call {
     int tag;                  /* send, recv */
     bool blocking;            /* the caller waits at once: it may do the work itself */
     struct ls_call_site site; /* line 0: file is the name of the function that stands for it */
+    const char *label;        /* what the caller said it moves; may be NULL */
+    uint64_t sequence; /* of the group's collectives; or of the sends to, receives from peer */
 };
 
 static inline bool comm_is_collective(enum comm_op op)
 {
     return op < COMM_SEND;
+}
+
+static inline bool comm_is_all_reduce(enum comm_op op)
+{
+    return op == COMM_ALL_REDUCE || op == COMM_ALL_REDUCE_MAX;
+}
+
+static inline bool comm_is_reduce_scatter(enum comm_op op)
+{
+    return op == COMM_REDUCE_SCATTER || op == COMM_REDUCE_SCATTER_BF16;
 }
 
 /* How bytes travel. An operation that start accepted is owned by the transport until wait, which
@@ -53,6 +67,9 @@ struct comm_transport {
 /* Small collectives on integers go through scratch in pieces of this many words a rank. */
 enum { COMM_SCRATCH_WORDS = 64 };
 
+struct flight_record;
+struct flight_board;
+
 struct ls_comm {
     const struct comm_transport *transport;
     int rank, size;
@@ -62,8 +79,19 @@ struct ls_comm {
     struct {
         uint64_t ticket; /* 0: free */
         void *operation;
+        uint64_t flight;
     } pending[LS_COMM_PENDING_MAX];
     uint64_t *scratch; /* [size * COMM_SCRATCH_WORDS] */
+    uint64_t id;       /* the same on all ranks of the group, another for other groups */
+    char name[LS_COMM_NAME_MAX + 1];
+    const char *label;
+    double timeout_s;
+    uint64_t sequence;       /* collectives called */
+    uint64_t *pair_sequence; /* [2 * size]: sends to, then receives from each rank */
+    /* Set by the transport, which owns them. */
+    const int *world_ranks; /* [size] */
+    struct flight_board *board;
+    struct flight_record *record; /* this rank's */
 };
 
 /* Fills the common part of a handle; release gives back what init took. */
@@ -71,11 +99,17 @@ int comm_init(struct ls_comm *comm, const struct comm_transport *transport, int 
               struct ls_error *error);
 void comm_release(struct ls_comm *comm);
 
-/* "all_reduce of 10 F32 (train.c:88)", with the root or peer where there is one. */
+/* "all_reduce of 10 F32 [wte] (train.c:88)", with the root or peer and the label where there is
+ * one. */
 struct comm_text {
     char text[256];
 };
 struct comm_text comm_describe(const struct comm_call *call);
+/* "rank 2 (of the world: 6)" */
+struct comm_rank_text {
+    char text[64];
+};
+struct comm_rank_text comm_rank_text(int rank, int world_rank);
 /* Whether two ranks of a collective mean the same. */
 bool comm_calls_match(const struct comm_call *a, const struct comm_call *b);
 
@@ -84,9 +118,16 @@ int64_t comm_piece(int64_t count, int n, int rank, int64_t *begin);
 /* Bytes that rank hands over in this call: what comm.h states for sent_bytes. */
 int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank);
 
-/* outputs[j][to + i] = the tree sum over r of inputs[r][from + i], for i < count, r < n,
- * j < outputs_count. What is written may be what is read (same buffer and offset), or disjoint. */
-void comm_tree_sum(const float *const *inputs, int n, int64_t from, float *const *outputs,
-                   int outputs_count, int64_t to, int64_t count);
+/* outputs[j][to + i] = the tree sum (for COMM_ALL_REDUCE_MAX the maximum) over r of
+ * inputs[r][from + i], for i < count, r < n, j < outputs_count. What is written may be what is read
+ * (same buffer and offset), or disjoint. */
+void comm_tree_sum(enum comm_op op, const void *const *inputs, int n, int64_t from,
+                   float *const *outputs, int outputs_count, int64_t to, int64_t count);
+
+/* output[i] = the tree sum in float32 over r of inputs[r][from + i], each rounded to bf16 before.
+ * Inputs are float32 (wide < 0), or bf16 but for that of rank wide. */
+void comm_tree_sum_bf16(const void *const *inputs, int n, int wide, int64_t from, float *output,
+                        int64_t count);
+void comm_round_bf16(const float *from, ls_bf16 *to, int64_t count);
 
 #endif

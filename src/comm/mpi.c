@@ -25,6 +25,11 @@ int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error)
 }
 
 void ls_mpi_finish(void) {}
+
+void ls_mpi_abort(int exit_code)
+{
+    (void)exit_code;
+}
 #else
 #include "comm/mpi.h"
 
@@ -40,6 +45,9 @@ static struct {
     pthread_mutex_t lock;
     atomic_int drivers; /* callers that drive the engine, or are about to */
     bool began_mpi;
+    bool timed_out; /* some rank did not come: what needs all of them would hang */
+    struct mpi_board board;
+    uint64_t worlds;   /* made so far */
     bool shares_cores; /* more ranks than cores on this machine */
     struct mpi_comm *comms;
     pthread_cond_t wake; /* for the progress thread */
@@ -153,14 +161,25 @@ static int mpi_wait(struct ls_comm *base, void *operation, struct ls_error *erro
     struct mpi_op *op = operation;
     atomic_fetch_add(&engine.drivers, 1);
     pthread_mutex_lock(&engine.lock);
-    double moved_s = ls_now_s();
+    double moved_s = ls_now_s(), begin_s = moved_s; /* of anything; of this communicator */
+    uint64_t moves = comm->moves;
     while (!atomic_load_explicit(&op->over, memory_order_acquire)) {
         if (engine_advance()) {
             moved_s = ls_now_s();
             continue;
         }
+        double now_s = ls_now_s();
+        if (comm->moves != moves) {
+            moves = comm->moves;
+            begin_s = now_s;
+        }
+        if (base->timeout_s > 0 && now_s - begin_s > base->timeout_s) {
+            comm_mpi_time_out(comm, op, now_s - begin_s);
+            engine.timed_out = true;
+            break;
+        }
         pthread_mutex_unlock(&engine.lock);
-        pause_after(ls_now_s() - moved_s);
+        pause_after(now_s - moved_s);
         pthread_mutex_lock(&engine.lock);
     }
     int status = op->status;
@@ -195,9 +214,13 @@ static void mpi_free(struct ls_comm *base)
         if (base->pending[i].ticket && mpi_test(base, base->pending[i].operation))
             comm_mpi_retire(comm, base->pending[i].operation);
     comm_mpi_resources_free(comm);
-    MPI_Comm_free(&comm->pairs);
-    MPI_Comm_free(&comm->group);
+    /* Collective, formally: after a timeout the process ends without it. */
+    if (!engine.timed_out) {
+        MPI_Comm_free(&comm->pairs);
+        MPI_Comm_free(&comm->group);
+    }
     pthread_mutex_unlock(&engine.lock);
+    free(comm->world_ranks);
     comm_release(base);
     free(comm);
 }
@@ -206,6 +229,27 @@ static const struct comm_transport mpi_transport = {LS_TRANSPORT_MPI, mpi_start,
                                                     mpi_test,         mpi_split, mpi_free};
 
 /* ---- handles -------------------------------------------------------------------------------- */
+
+/* world_ranks[size] of a group. */
+static int *world_ranks_of(MPI_Comm comm, int size)
+{
+    int *own = calloc((size_t)size, sizeof *own), *ranks = calloc((size_t)size, sizeof *ranks);
+    MPI_Group group, world;
+    for (int i = 0; own && i < size; i++)
+        own[i] = i;
+    if (own && ranks) {
+        MPI_Comm_group(comm, &group);
+        MPI_Comm_group(MPI_COMM_WORLD, &world);
+        MPI_Group_translate_ranks(group, size, own, world, ranks);
+        MPI_Group_free(&world);
+        MPI_Group_free(&group);
+    } else {
+        free(ranks);
+        ranks = NULL;
+    }
+    free(own);
+    return ranks;
+}
 
 /* Collective over parent; the lock is held. Ranks of one color are ordered by key. */
 static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
@@ -230,16 +274,23 @@ static int handle_new(MPI_Comm parent, int color, int key, struct ls_comm **out,
     comm->group = group;
     comm->pairs = pairs;
     comm->tag_max = known ? *tag_max : 32767;
+    comm->world_ranks = world_ranks_of(group, size);
+    if (status == LS_OK && !comm->world_ranks)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for an MPI communicator");
     if (status == LS_OK)
         status = comm_mpi_resources_new(comm, error);
     if (status != LS_OK) {
         comm_mpi_resources_free(comm);
+        free(comm->world_ranks);
         comm_release(&comm->base);
         MPI_Comm_free(&pairs);
         MPI_Comm_free(&group);
         free(comm);
         return status;
     }
+    comm->base.world_ranks = comm->world_ranks;
+    comm->base.board = &engine.board.base;
+    comm->base.record = engine.board.base.records[comm->world_ranks[rank]];
     comm->next = engine.comms;
     engine.comms = comm;
     *out = &comm->base;
@@ -256,19 +307,6 @@ static int mpi_split(struct ls_comm *base, const int *members, int size, int ran
     int status = handle_new(comm->group, members[0], rank, out, error);
     pthread_mutex_unlock(&engine.lock);
     return status;
-}
-
-/* Collective over all processes. */
-static bool ranks_share_cores(void)
-{
-    MPI_Comm machine;
-    int ranks = 1;
-    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine) !=
-        MPI_SUCCESS)
-        return true;
-    MPI_Comm_size(machine, &ranks);
-    MPI_Comm_free(&machine);
-    return ranks > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 static int mpi_begin(struct ls_error *error)
@@ -293,8 +331,9 @@ static int mpi_begin(struct ls_error *error)
                             "MPI offers thread level %d; at least MPI_THREAD_SERIALIZED (%d) is "
                             "needed: use an MPI that was built with threads",
                             provided, MPI_THREAD_SERIALIZED);
-    engine.shares_cores = ranks_share_cores();
-    return LS_OK;
+    return engine.board.base.records
+               ? LS_OK
+               : comm_mpi_board_new(&engine.board, &engine.shares_cores, error);
 }
 
 int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error)
@@ -306,6 +345,8 @@ int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error)
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         status = handle_new(MPI_COMM_WORLD, 0, rank, out, error);
     }
+    if (status == LS_OK)
+        (*out)->id = ++engine.worlds;
     pthread_mutex_unlock(&engine.lock);
     return status;
 }
@@ -323,8 +364,24 @@ void ls_mpi_finish(void)
         pthread_join(engine.thread, NULL);
         pthread_cond_destroy(&engine.wake);
     }
+    if (engine.timed_out)
+        return;
+    comm_mpi_board_free(&engine.board);
     if (engine.began_mpi)
         MPI_Finalize();
     engine.began_mpi = false;
+}
+
+void ls_mpi_abort(int exit_code)
+{
+    int initialised = 0, finalised = 0;
+    MPI_Initialized(&initialised);
+    MPI_Finalized(&finalised);
+    if (!initialised || finalised)
+        return;
+    /* The progress thread may be within a call. */
+    pthread_mutex_lock(&engine.lock);
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    pthread_mutex_unlock(&engine.lock);
 }
 #endif

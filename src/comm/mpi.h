@@ -5,11 +5,11 @@
 #ifndef LOCKSTEP_COMM_MPI_H
 #define LOCKSTEP_COMM_MPI_H
 
+#include "comm/flight.h"
 #include "comm/plan.h"
 
 #include <mpi.h>
 #include <pthread.h>
-#include <stdatomic.h>
 
 /* Rounds of one operation in flight: many, so that a rank whose peer has lost its core goes on with
  * what the peer posted before. Of these, rounds that receive what is to be added: few, so that
@@ -24,8 +24,9 @@ struct mpi_lane {
     int64_t round;
     int phase, requests_count;
     MPI_Request *requests; /* [2 (n - 1)] */
+    int *peers;            /* [2 (n - 1)] of the requests; ~peer for a send */
     int scratch;           /* index of the slot's, where it has one */
-    const float **inputs;  /* [n] */
+    const void **inputs;   /* [n] */
 };
 
 /* A call as it travels to the other ranks for the check. */
@@ -41,7 +42,6 @@ struct mpi_op {
     struct mpi_op *next; /* in one list of its communicator */
     struct comm_call call;
     struct comm_plan plan;
-    uint64_t sequence;
     enum mpi_stage stage;
     atomic_bool over; /* then status and text are final */
     int status;
@@ -66,12 +66,13 @@ struct mpi_comm {
     struct mpi_comm *next; /* in the engine's list */
     MPI_Comm group, pairs; /* pairs: send and recv, so that their tags are the caller's */
     int tag_max;
-    uint64_t sequence;
-    int unfinished; /* operations that are not over */
+    int *world_ranks; /* [n] */
+    uint64_t moves;   /* how often something moved */
+    int unfinished;   /* operations that are not over */
     struct mpi_op *queue, *sends, *spare;
     struct mpi_slot slots[MPI_ACTIVE];
     bool broken;
-    char broken_text[512];
+    char broken_text[720];
 };
 
 /* mpi_op.c. The engine's lock is held. */
@@ -82,5 +83,20 @@ int comm_mpi_post(struct mpi_comm *comm, const struct comm_call *call, struct mp
 void comm_mpi_retire(struct mpi_comm *comm, struct mpi_op *op);
 /* Does what can be done without blocking; true where something moved. */
 bool comm_mpi_advance(struct mpi_comm *comm);
+/* Nothing has moved for the operation, which is not over, for waited_s: all that is pending on the
+ * communicator fails with a text that names who is late. */
+void comm_mpi_time_out(struct mpi_comm *comm, const struct mpi_op *op, double waited_s);
+
+/* mpi_board.c: flight records that the processes of one machine share. */
+struct mpi_board {
+    struct flight_board base;
+    MPI_Win window;
+    bool shared; /* the records lie in the window */
+};
+/* Collective over all processes; the records of ranks elsewhere stay NULL. *shares_cores: more
+ * ranks than cores on this machine. */
+int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_error *error);
+/* Collective over all processes. */
+void comm_mpi_board_free(struct mpi_board *board);
 
 #endif

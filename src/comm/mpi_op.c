@@ -40,6 +40,7 @@ int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
         slot->statuses = take(2 * n, sizeof *slot->statuses, &failed);
         for (int l = 0; l < MPI_LANES; l++) {
             slot->lanes[l].requests = take(2 * n, sizeof *slot->lanes[l].requests, &failed);
+            slot->lanes[l].peers = take(2 * n, sizeof *slot->lanes[l].peers, &failed);
             slot->lanes[l].inputs = take(n, sizeof *slot->lanes[l].inputs, &failed);
         }
     }
@@ -80,6 +81,7 @@ void comm_mpi_resources_free(struct mpi_comm *comm)
                 MPI_Request_free(&lane->requests[i]);
             }
             free(lane->requests);
+            free(lane->peers);
             free(lane->inputs);
         }
         free(slot->statuses);
@@ -111,14 +113,11 @@ static void ops_over_broken(struct mpi_comm *comm, struct mpi_op *list)
     }
 }
 
-/* A failed MPI call leaves messages in flight that nobody will match: the communicator is of no use
- * from here on, and nothing that is pending on it will end otherwise. */
-static void comm_break(struct mpi_comm *comm, const char *what, int code)
+/* A failed MPI call, or a rank that does not come, leaves messages in flight that nobody will
+ * match: the communicator is of no use from here on, and nothing that is pending on it will end
+ * otherwise. broken_text says why. */
+static void comm_end_all(struct mpi_comm *comm)
 {
-    char reason[MPI_MAX_ERROR_STRING] = "";
-    int length = 0;
-    MPI_Error_string(code, reason, &length);
-    snprintf(comm->broken_text, sizeof comm->broken_text, "%s failed: %.400s", what, reason);
     comm->broken = true;
     for (int s = 0; s < MPI_ACTIVE; s++) {
         if (comm->slots[s].op) {
@@ -130,6 +129,15 @@ static void comm_break(struct mpi_comm *comm, const char *what, int code)
     ops_over_broken(comm, comm->queue);
     ops_over_broken(comm, comm->sends);
     comm->queue = comm->sends = NULL;
+}
+
+static void comm_break(struct mpi_comm *comm, const char *what, int code)
+{
+    char reason[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(code, reason, &length);
+    snprintf(comm->broken_text, sizeof comm->broken_text, "%s failed: %.400s", what, reason);
+    comm_end_all(comm);
 }
 
 void comm_mpi_retire(struct mpi_comm *comm, struct mpi_op *op)
@@ -147,7 +155,7 @@ void comm_mpi_retire(struct mpi_comm *comm, struct mpi_op *op)
 static int tag_of(const struct mpi_comm *comm, const struct mpi_op *op, int which)
 {
     uint64_t period = (uint64_t)comm->tag_max / TAGS;
-    return (int)(op->sequence % period) * TAGS + which;
+    return (int)(op->call.sequence % period) * TAGS + which;
 }
 
 static float *lane_scratch(const struct mpi_comm *comm, const struct mpi_slot *slot,
@@ -171,7 +179,7 @@ static int lane_post(struct mpi_comm *comm, struct mpi_slot *slot, int l, bool s
         comm_plan_message(plan, lane->round, lane->phase, peer, scratch, &message);
         if (send ? !message.send_bytes : !message.recv_bytes)
             continue;
-        lane->requests_count++;
+        lane->peers[lane->requests_count++] = send ? ~peer : peer;
         code = send ? MPI_Isend(message.send, (int)message.send_bytes, MPI_BYTE, peer, tag,
                                 comm->group, request)
                     : MPI_Irecv(message.recv, (int)message.recv_bytes, MPI_BYTE, peer, tag,
@@ -182,10 +190,16 @@ static int lane_post(struct mpi_comm *comm, struct mpi_slot *slot, int l, bool s
 
 static bool op_sums(const struct mpi_op *op)
 {
-    return op->call.op == COMM_ALL_REDUCE || op->call.op == COMM_REDUCE_SCATTER;
+    return comm_is_all_reduce(op->call.op) || comm_is_reduce_scatter(op->call.op);
 }
 
-/* What is to be added waits for scratch; what a peer waits for goes out at once. */
+/* What goes out is made in scratch first. */
+static bool sends_scratch(const struct mpi_op *op)
+{
+    return op->call.op == COMM_REDUCE_SCATTER_BF16;
+}
+
+/* What is to be added waits for scratch; what a peer waits for goes out at once where it can. */
 static int lane_begin(struct mpi_comm *comm, struct mpi_slot *slot, int l)
 {
     struct mpi_lane *lane = &slot->lanes[l];
@@ -194,6 +208,8 @@ static int lane_begin(struct mpi_comm *comm, struct mpi_slot *slot, int l)
     if (!lane->busy)
         return MPI_SUCCESS;
     lane->lacks_scratch = op_sums(slot->op) && lane->phase == 0;
+    if (lane->lacks_scratch && sends_scratch(slot->op))
+        return MPI_SUCCESS;
     int code = lane->lacks_scratch ? MPI_SUCCESS : lane_post(comm, slot, l, false);
     return code == MPI_SUCCESS ? lane_post(comm, slot, l, true) : code;
 }
@@ -214,6 +230,12 @@ static int scratch_assign(struct mpi_comm *comm, struct mpi_slot *slot)
         slot->lanes[first].scratch = i;
         slot->lanes[first].lacks_scratch = false;
         code = lane_post(comm, slot, first, false);
+        if (code == MPI_SUCCESS && sends_scratch(slot->op)) {
+            const struct mpi_lane *lane = &slot->lanes[first];
+            comm_plan_prepare(&slot->op->plan, lane->round, lane->phase,
+                              lane_scratch(comm, slot, lane));
+            code = lane_post(comm, slot, first, true);
+        }
     }
     return code;
 }
@@ -254,12 +276,16 @@ static int checking_begin(struct mpi_comm *comm, struct mpi_slot *slot)
     lane->requests_count = 0;
     for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
         int from = (rank + n - i) % n;
+        lane->peers[lane->requests_count] = from;
         code = MPI_Irecv(&slot->calls[from], sizeof *own, MPI_BYTE, from, tag, comm->group,
                          &lane->requests[lane->requests_count++]);
     }
-    for (int i = 1; i < n && code == MPI_SUCCESS; i++)
-        code = MPI_Isend(own, sizeof *own, MPI_BYTE, (rank + i) % n, tag, comm->group,
+    for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
+        int to = (rank + i) % n;
+        lane->peers[lane->requests_count] = ~to;
+        code = MPI_Isend(own, sizeof *own, MPI_BYTE, to, tag, comm->group,
                          &lane->requests[lane->requests_count++]);
+    }
     return code;
 }
 
@@ -440,6 +466,82 @@ static bool parts_advance(struct mpi_comm *comm, struct mpi_op *op)
     return true;
 }
 
+/* ---- who is late ----------------------------------------------------------------------------- */
+
+/* Adds the peers whose messages (or, of sends, whose receipt) have not come. */
+static void lane_late(const struct mpi_comm *comm, struct mpi_lane *lane, bool sends, bool *missing)
+{
+    for (int i = 0; lane->busy && !lane->lacks_scratch && i < lane->requests_count; i++) {
+        int through = 0, peer = lane->peers[i];
+        MPI_Status status;
+        if ((peer < 0) != sends || lane->requests[i] == MPI_REQUEST_NULL)
+            continue;
+        if (MPI_Request_get_status(lane->requests[i], &through, &status) == MPI_SUCCESS && !through)
+            missing[peer < 0 ? ~peer : peer] = true;
+    }
+    (void)comm;
+}
+
+/* The operation that has been in its slot longest: those behind it wait for the same. */
+static struct mpi_slot *oldest_slot(struct mpi_comm *comm)
+{
+    struct mpi_slot *oldest = NULL;
+    for (int s = 0; s < MPI_ACTIVE; s++) {
+        struct mpi_slot *slot = &comm->slots[s];
+        if (slot->op && (!oldest || slot->op->call.sequence < oldest->op->call.sequence))
+            oldest = slot;
+    }
+    return oldest;
+}
+
+/* missing[n]: who owes a message. A barrier's are not ours: any rank may. */
+static void find_missing(struct mpi_comm *comm, struct mpi_slot *slot, bool *missing)
+{
+    int n = comm->base.size, found = 0;
+    bool counted = slot->op->call.op != COMM_BARRIER || slot->op->stage == MPI_CHECKING;
+    for (int sends = 0; counted && sends < 2 && !found; sends++) {
+        for (int l = 0; l < MPI_LANES; l++)
+            lane_late(comm, &slot->lanes[l], sends, missing);
+        for (int r = 0; r < n; r++)
+            found += missing[r];
+    }
+    for (int r = 0; r < n && !found; r++)
+        missing[r] = r != comm->base.rank;
+}
+
+/* Those that owe a message and are not known to have come; else all that owe one. */
+static void find_late(struct mpi_comm *comm, const struct comm_call *call, const bool *missing,
+                      struct flight_late *late)
+{
+    for (int known = 1; known >= 0 && late->count == 0; known--) {
+        for (int r = 0; r < comm->base.size; r++) {
+            struct flight_record *record = comm->base.board->records[comm->world_ranks[r]];
+            bool has_come = known && record && flight_has_started(record, comm->base.id, call);
+            if (missing[r] && !has_come)
+                flight_late_add(late, r);
+        }
+    }
+}
+
+void comm_mpi_time_out(struct mpi_comm *comm, const struct mpi_op *op, double waited_s)
+{
+    struct flight_late late = {0};
+    const struct comm_call *call = &op->call;
+    struct mpi_slot *slot = oldest_slot(comm);
+    bool *missing = calloc((size_t)comm->base.size, sizeof *missing);
+    if (!comm_is_collective(call->op)) {
+        flight_late_add(&late, call->peer);
+    } else if (slot && missing) {
+        call = &slot->op->call;
+        find_missing(comm, slot, missing);
+        find_late(comm, call, missing, &late);
+    }
+    free(missing);
+    flight_late_text(&comm->base, call, waited_s, &late, comm->broken_text,
+                     sizeof comm->broken_text);
+    comm_end_all(comm);
+}
+
 /* ---- what mpi.c calls ----------------------------------------------------------------------- */
 
 static void append(struct mpi_op **list, struct mpi_op *op)
@@ -454,7 +556,6 @@ int comm_mpi_post(struct mpi_comm *comm, const struct comm_call *call, struct mp
                   struct ls_error *error)
 {
     bool collective = comm_is_collective(call->op);
-    uint64_t sequence = collective ? comm->sequence++ : 0;
     if (comm->broken)
         return ls_error_set(error, LS_ECOMM, "%s: this communicator failed before: %s",
                             comm_describe(call).text, comm->broken_text);
@@ -467,7 +568,6 @@ int comm_mpi_post(struct mpi_comm *comm, const struct comm_call *call, struct mp
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to start it",
                             comm_describe(call).text);
     op->call = *call;
-    op->sequence = sequence;
     op->stage = MPI_QUEUED;
     op->parts_count = 0;
     op->parts = op->few_parts;
@@ -502,6 +602,7 @@ bool comm_mpi_advance(struct mpi_comm *comm)
             break;
         *at = op->next;
     }
+    comm->moves += moved;
     return moved;
 }
 #else

@@ -21,8 +21,8 @@ void comm_plan_init(struct comm_plan *plan, const struct comm_call *call, int n,
                     const struct comm_limits *limits)
 {
     int64_t element = (int64_t)ls_dtype_bytes(call->dtype), first;
-    bool sums = call->op == COMM_ALL_REDUCE || call->op == COMM_REDUCE_SCATTER;
-    bool pieces = call->op == COMM_ALL_REDUCE || call->op == COMM_BROADCAST;
+    bool sums = comm_is_all_reduce(call->op) || comm_is_reduce_scatter(call->op);
+    bool pieces = comm_is_all_reduce(call->op) || call->op == COMM_BROADCAST;
     *plan = (struct comm_plan){.call = *call, .n = n, .rank = rank};
     plan->direct = pieces && (call->count <= limits->direct_bytes / element ||
                               (n == 2 && call->op == COMM_BROADCAST));
@@ -55,6 +55,13 @@ static int64_t cut_piece(const struct comm_plan *plan, int64_t round, int rank, 
 static float *scratch_of(const struct comm_plan *plan, float *scratch, int peer)
 {
     return scratch + (peer < plan->rank ? peer : peer - 1) * plan->piece;
+}
+
+/* The halves of scratch that hold bf16: of each peer what comes in, of each what goes out. */
+static ls_bf16 *narrow_of(const struct comm_plan *plan, float *scratch, int peer, bool send)
+{
+    int slot = (peer < plan->rank ? peer : peer - 1) + (send ? plan->n - 1 : 0);
+    return (ls_bf16 *)scratch + slot * plan->piece;
 }
 
 static void send_from(const struct comm_plan *plan, struct comm_message *message, const void *base,
@@ -132,11 +139,17 @@ void comm_plan_message(const struct comm_plan *plan, int64_t round, int phase, i
     *message = (struct comm_message){0};
     switch (call->op) {
     case COMM_ALL_REDUCE:
+    case COMM_ALL_REDUCE_MAX:
         all_reduce_message(plan, round, phase, peer, scratch, message);
         break;
     case COMM_REDUCE_SCATTER:
         send_from(plan, message, call->input, peer * call->count + first, length);
         recv_to(plan, message, scratch_of(plan, scratch, peer), 0, length);
+        break;
+    case COMM_REDUCE_SCATTER_BF16:
+        message->send = narrow_of(plan, scratch, peer, true);
+        message->recv = narrow_of(plan, scratch, peer, false);
+        message->send_bytes = message->recv_bytes = (size_t)length * sizeof(ls_bf16);
         break;
     case COMM_ALL_GATHER:
         send_from(plan, message, call->input, first, length);
@@ -166,8 +179,20 @@ static void copy_own(const struct comm_plan *plan, int64_t from, int64_t to, int
         memcpy(output, input, (size_t)count * element);
 }
 
+void comm_plan_prepare(const struct comm_plan *plan, int64_t round, int phase, float *scratch)
+{
+    const struct comm_call *call = &plan->call;
+    int64_t first, length = cut(plan, round, 0, call->count, &first);
+    if (call->op != COMM_REDUCE_SCATTER_BF16 || phase > 0)
+        return;
+    for (int peer = 0; peer < plan->n; peer++)
+        if (peer != plan->rank)
+            comm_round_bf16((const float *)call->input + peer * call->count + first,
+                            narrow_of(plan, scratch, peer, true), length);
+}
+
 void comm_plan_finish(const struct comm_plan *plan, int64_t round, int phase, float *scratch,
-                      const float **inputs)
+                      const void **inputs)
 {
     const struct comm_call *call = &plan->call;
     int64_t first, length = cut(plan, round, 0, call->count, &first);
@@ -177,19 +202,27 @@ void comm_plan_finish(const struct comm_plan *plan, int64_t round, int phase, fl
         copy_own(plan, first, block + first, length);
     if (call->op == COMM_ALL_TO_ALL)
         copy_own(plan, block + first, block + first, length);
-    if (phase > 0 || (call->op != COMM_ALL_REDUCE && call->op != COMM_REDUCE_SCATTER))
+    if (phase > 0 || (!comm_is_all_reduce(call->op) && !comm_is_reduce_scatter(call->op)))
         return;
     int64_t own = first;
-    if (call->op == COMM_REDUCE_SCATTER) {
+    bool narrow = call->op == COMM_REDUCE_SCATTER_BF16;
+    if (comm_is_reduce_scatter(call->op)) {
         own = block + first;
     } else if (!plan->direct) {
         length = cut_piece(plan, round, plan->rank, &first);
         own = first;
     }
-    for (int r = 0; r < plan->n; r++)
-        inputs[r] =
-            r == plan->rank ? (const float *)call->input + own : scratch_of(plan, scratch, r);
-    comm_tree_sum(inputs, plan->n, 0, &output, 1, first, length);
+    for (int r = 0; r < plan->n; r++) {
+        if (r == plan->rank)
+            inputs[r] = (const float *)call->input + own;
+        else
+            inputs[r] = narrow ? (const void *)narrow_of(plan, scratch, r, false)
+                               : scratch_of(plan, scratch, r);
+    }
+    if (narrow)
+        comm_tree_sum_bf16(inputs, plan->n, plan->rank, 0, output + first, length);
+    else
+        comm_tree_sum(call->op, inputs, plan->n, 0, &output, 1, first, length);
 }
 
 int64_t comm_parts_count(int64_t bytes, int64_t part_max)

@@ -6,10 +6,12 @@
  * the same rounds and phases, and what one sends is what its peer expects.
  *
  *   all_reduce      phase 0: peers' parts of my piece come to scratch; finish adds them by the
- * tree; phase 1: sums go out. Short buffers, and any over two ranks, are exchanged whole in one
- * phase and added by everyone. reduce_scatter  as phase 0 broadcast       phase 0: the root deals
- * pieces; phase 1: each passes its own on (van de Geijn). Short ones go from the root to all in one
- * phase. all_gather, all_to_all   one phase
+ * tree; phase 1: sums go out. Short buffers are exchanged whole in one phase and added by everyone
+ *   reduce_scatter  as phase 0. In bf16, prepare rounds what goes out into the second half of
+ *                   scratch, and what comes in takes the first
+ *   broadcast       phase 0: the root deals pieces; phase 1: each passes its own on (van de Geijn).
+ *                   Short ones, and any over two ranks, go from the root to all in one phase
+ *   all_gather, all_to_all   one phase
  */
 #ifndef LOCKSTEP_COMM_PLAN_H
 #define LOCKSTEP_COMM_PLAN_H
@@ -45,9 +47,11 @@ size_t comm_plan_scratch_bytes(int n, const struct comm_limits *limits);
 /* scratch: of the round, kept from its first phase to its last. */
 void comm_plan_message(const struct comm_plan *plan, int64_t round, int phase, int peer,
                        float *scratch, struct comm_message *message);
+/* Local work before a phase's messages go out. */
+void comm_plan_prepare(const struct comm_plan *plan, int64_t round, int phase, float *scratch);
 /* Local work after a phase; inputs[n] is room for pointers. */
 void comm_plan_finish(const struct comm_plan *plan, int64_t round, int phase, float *scratch,
-                      const float **inputs);
+                      const void **inputs);
 
 /* A send or recv of bytes goes as messages of part_max at most, and at least one, which may be
  * empty: how many, and what part i of them is. */

@@ -70,6 +70,10 @@ static int handle_new(struct thread_group *group, const struct comm_transport *t
         return status;
     }
     comm->group = group;
+    comm->spin_s = COMM_SPIN_MAX_S;
+    comm->base.world_ranks = group->world_rank;
+    comm->base.board = &group->world->board;
+    comm->base.record = comm->base.board->records[group->world_rank[rank]];
     *out = &comm->base;
     return LS_OK;
 }
@@ -128,7 +132,51 @@ static int thread_split(struct ls_comm *comm, const int *members, int size, int 
     return status;
 }
 
+/* The rank takes part in nothing any more, in any group. */
+void comm_world_leave(struct ls_world *world, int rank, int status, const struct ls_error *error)
+{
+    pthread_mutex_lock(&world->lock);
+    struct world_rank *self = &world->ranks[rank];
+    self->left = true;
+    if (status == LS_OK)
+        snprintf(self->reason, sizeof self->reason, "it has returned");
+    else
+        snprintf(self->reason, sizeof self->reason, "it failed with %s: %.640s",
+                 ls_status_name(status), error->text);
+    /* Groups come and go while a ready operation is finished without the mutex: look again from
+     * the start after each one that is left. */
+    struct thread_group *group = world->groups;
+    while (group) {
+        int member = 0;
+        while (member < group->size && (group->world_rank[member] != rank || group->left[member]))
+            member++;
+        if (member < group->size)
+            comm_group_leave(group, member);
+        group = member < group->size ? world->groups : group->next;
+    }
+    pthread_mutex_unlock(&world->lock);
+}
+
 /* ---- worlds --------------------------------------------------------------------------------- */
+
+static bool board_new(struct flight_board *board, int size)
+{
+    board->count = size;
+    board->records = calloc((size_t)size, sizeof *board->records);
+    struct flight_record *all = calloc((size_t)size, sizeof *all);
+    if (!board->records || !all) {
+        free(all);
+        free(board->records);
+        board->records = NULL;
+        return false;
+    }
+    for (int i = 0; i < size; i++) {
+        board->records[i] = &all[i];
+        atomic_store(&all[i].pid, (int)getpid());
+    }
+    board->claimed = &all->claimed;
+    return true;
+}
 
 int ls_world_new(int size, struct ls_world **out, struct ls_error *error)
 {
@@ -141,11 +189,12 @@ int ls_world_new(int size, struct ls_world **out, struct ls_error *error)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     world->size = size;
     world->helpers_max = (int)ls_max(1, ls_min(size, cores));
+    world->spins = size > 1 && size <= cores;
     pthread_mutex_init(&world->lock, NULL);
     pthread_cond_init(&world->queue_filled, NULL);
     world->ranks = calloc((size_t)size, sizeof *world->ranks);
     world->helpers = calloc((size_t)world->helpers_max, sizeof *world->helpers);
-    if (world->ranks && world->helpers)
+    if (board_new(&world->board, size) && world->ranks && world->helpers)
         world->all = group_new(world, NULL, NULL, size);
     if (!world->all) {
         ls_world_free(world);
@@ -165,6 +214,9 @@ void ls_world_free(struct ls_world *world)
         world->groups = group->next;
         group_free(group);
     }
+    if (world->board.records)
+        free(world->board.records[0]);
+    free(world->board.records);
     free(world->helpers);
     free(world->ranks);
     pthread_cond_destroy(&world->queue_filled);
@@ -201,108 +253,5 @@ int ls_comm_self_new(struct ls_comm **out, struct ls_error *error)
         ls_world_free(world);
     else
         ((struct thread_comm *)*out)->own_world = world;
-    return status;
-}
-
-/* ---- ranks as threads ----------------------------------------------------------------------- */
-
-struct runner {
-    struct ls_world *world;
-    int rank, status;
-    int (*body)(struct ls_comm *comm, void *user, struct ls_error *error);
-    void *user;
-    pthread_t thread;
-    struct ls_error error;
-};
-
-/* The rank takes part in nothing any more, in any group. */
-static void world_leave(struct ls_world *world, int rank, int status, const struct ls_error *error)
-{
-    pthread_mutex_lock(&world->lock);
-    struct world_rank *self = &world->ranks[rank];
-    self->left = true;
-    if (status == LS_OK)
-        snprintf(self->reason, sizeof self->reason, "it has returned");
-    else
-        snprintf(self->reason, sizeof self->reason, "it failed with %s: %.250s",
-                 ls_status_name(status), error->text);
-    /* Groups come and go while a ready operation is finished without the mutex: look again from
-     * the start after each one that is left. */
-    struct thread_group *group = world->groups;
-    while (group) {
-        int member = 0;
-        while (member < group->size && (group->world_rank[member] != rank || group->left[member]))
-            member++;
-        if (member < group->size)
-            comm_group_leave(group, member);
-        group = member < group->size ? world->groups : group->next;
-    }
-    pthread_mutex_unlock(&world->lock);
-}
-
-static void *runner_main(void *argument)
-{
-    struct runner *self = argument;
-    struct ls_comm *comm;
-    self->status = ls_comm_thread_new(self->world, self->rank, &comm, &self->error);
-    if (self->status == LS_OK)
-        self->status = self->body(comm, self->user, &self->error);
-    world_leave(self->world, self->rank, self->status, &self->error);
-    ls_comm_free(comm);
-    return NULL;
-}
-
-/* The first failure by rank, one that is not the consequence of another before those that are. */
-static const struct runner *first_failure(const struct ls_world *world,
-                                          const struct runner *runners)
-{
-    const struct runner *consequence = NULL;
-    for (int i = 0; i < world->size; i++) {
-        if (runners[i].status == LS_OK)
-            continue;
-        if (runners[i].status != LS_ECOMM || !world->ranks[i].was_left_alone)
-            return &runners[i];
-        if (!consequence)
-            consequence = &runners[i];
-    }
-    return consequence;
-}
-
-int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct ls_error *error),
-                 void *user, struct ls_error *error)
-{
-    struct ls_world *world;
-    int status = ls_world_new(size, &world, error);
-    if (status != LS_OK)
-        return status;
-    struct runner *runners = calloc((size_t)size, sizeof *runners);
-    if (!runners) {
-        ls_world_free(world);
-        return ls_error_set(error, LS_ENOMEM, "no memory for %d rank threads", size);
-    }
-    int started = 0;
-    for (; started < size; started++) {
-        struct runner *runner = &runners[started];
-        runner->world = world;
-        runner->rank = started;
-        runner->body = body;
-        runner->user = user;
-        int failed = pthread_create(&runner->thread, NULL, runner_main, runner);
-        if (failed) {
-            runner->status = ls_error_errno(&runner->error, failed,
-                                            "cannot start rank thread %d of %d", started, size);
-            break;
-        }
-    }
-    for (int i = started; i < size; i++)
-        world_leave(world, i, runners[started].status, &runners[started].error);
-    for (int i = 0; i < started; i++)
-        pthread_join(runners[i].thread, NULL);
-    const struct runner *failure = first_failure(world, runners);
-    if (failure)
-        status =
-            ls_error_set(error, failure->status, "rank %d: %s", failure->rank, failure->error.text);
-    free(runners);
-    ls_world_free(world);
     return status;
 }

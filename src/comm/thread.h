@@ -10,19 +10,19 @@
 #ifndef LOCKSTEP_COMM_THREAD_H
 #define LOCKSTEP_COMM_THREAD_H
 
-#include "comm/internal.h"
+#include "comm/flight.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 /* ---- thread_work.c: what an operation does once all ranks have posted -------------------------
  */
 
 struct work {
     const struct comm_call *calls; /* [n], by rank; send and recv: [0] sends, [1] receives */
-    const float **inputs;          /* [n] of the calls */
+    const void **inputs;           /* [n] of the calls */
     float **outputs;               /* [n] */
     int n;
+    bool fine;        /* waiting ranks are awake: even a short operation is shared */
     int64_t block;    /* elements of a block */
     int64_t per_part; /* blocks of a part; an operation has one part, n, or n * n */
     int64_t blocks;
@@ -54,16 +54,17 @@ struct thread_op {
     bool collective;
     uint64_t sequence;       /* of a collective */
     int source, target, tag; /* of a send and its recv */
-    enum op_state state;
+    atomic_int state;        /* enum op_state; written under the mutex, read by who spins */
     bool queued;
     bool by_leaving;            /* failed because a rank left */
+    bool by_timeout;            /* failed because one did not come */
     int slots, posted, holders; /* holders: posts still to come or to be released */
     int waiters, workers;
     struct work work;
     atomic_llong next_block;
     int64_t blocks_done;
     pthread_cond_t changed;
-    char text[720];
+    char text[880];
     struct comm_call *calls; /* [slots]: a collective's by rank; else the send, the recv */
     struct comm_post *posts; /* [slots] */
 };
@@ -89,12 +90,15 @@ struct ls_world {
     struct world_rank {
         bool left;
         bool was_left_alone;
-        char reason[320];
+        char reason[720];
     } * ranks;
+    struct flight_board board;
+    double timeout_s; /* the longest of its communicators */
     struct thread_op *queue_head, *queue_tail;
     pthread_cond_t queue_filled;
     pthread_t *helpers;
     int helpers_count, helpers_max;
+    bool spins; /* each rank can have a core: a short wait does not sleep */
     bool helpers_started, stopping;
 };
 
@@ -102,9 +106,20 @@ struct thread_comm {
     struct ls_comm base;
     struct thread_group *group;
     struct ls_world *own_world; /* transport self */
-    uint64_t sequence;          /* collectives started */
+    double spin_s;              /* patience of the next wait before it sleeps */
 };
 
+/* What a thread that sleeps loses by being woken, and no more: what spinning may cost where it is
+ * in vain. A wait that it did not shorten halves the patience of the next. */
+#define COMM_SPIN_MAX_S 50e-6
+#define COMM_SPIN_MIN_S 1e-6
+
+/* Monotonic: waits of the condition end at times of ls_now_s. */
+void comm_cond_init(pthread_cond_t *cond);
+/* The mutex is held; until is a time of ls_now_s. */
+void comm_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, double until_s);
+/* Fails what waits for that rank in any group: it takes part no more. */
+void comm_world_leave(struct ls_world *world, int rank, int status, const struct ls_error *error);
 /* As the vtable's start, wait, test. */
 int comm_thread_start(struct ls_comm *comm, const struct comm_call *call, void **operation,
                       struct ls_error *error);

@@ -2,8 +2,25 @@
  * throughout, except while blocks are done. */
 #include "comm/thread.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
+
+void comm_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+void comm_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, double until_s)
+{
+    struct timespec until = {(time_t)until_s, (long)((until_s - (double)(time_t)until_s) * 1e9)};
+    pthread_cond_timedwait(cond, mutex, &until);
+}
 
 static struct thread_op *op_new(struct thread_group *group)
 {
@@ -16,7 +33,7 @@ static struct thread_op *op_new(struct thread_group *group)
     op->posts = calloc(slots, sizeof *op->posts);
     op->work.inputs = calloc(n, sizeof *op->work.inputs);
     op->work.outputs = calloc(n, sizeof *op->work.outputs);
-    pthread_cond_init(&op->changed, NULL);
+    comm_cond_init(&op->changed);
     if (op->calls && op->posts && op->work.inputs && op->work.outputs) {
         for (size_t i = 0; i < slots; i++)
             op->posts[i].op = op;
@@ -64,7 +81,7 @@ static struct thread_op *op_take(struct thread_group *group, int slots)
     *end = op;
     op->next = NULL;
     op->state = OP_POSTING;
-    op->by_leaving = false;
+    op->by_leaving = op->by_timeout = false;
     op->slots = op->holders = slots;
     op->posted = op->waiters = 0;
     op->blocks_done = 0;
@@ -89,19 +106,9 @@ static void post_release(struct comm_post *post)
 
 /* ---- matching ------------------------------------------------------------------------------- */
 
-struct rank_text {
-    char text[64];
-};
-
-static struct rank_text rank_name(const struct thread_group *group, int rank)
+static struct comm_rank_text rank_name(const struct thread_group *group, int rank)
 {
-    struct rank_text out;
-    if (group->world_rank[rank] == rank)
-        snprintf(out.text, sizeof out.text, "rank %d", rank);
-    else
-        snprintf(out.text, sizeof out.text, "rank %d (of the world: %d)", rank,
-                 group->world_rank[rank]);
-    return out;
+    return comm_rank_text(rank, group->world_rank[rank]);
 }
 
 static void leaving_text(const struct thread_group *group, int rank, char *text, size_t bytes)
@@ -166,6 +173,7 @@ static void op_ready(struct thread_op *op, bool blocking)
     op->state = OP_READY;
     work->calls = op->calls;
     work->n = op->group->size;
+    work->fine = op->group->world->spins && op->waiters > 0;
     comm_work_plan(work);
     int64_t hands = ls_min(work->blocks, op->group->world->helpers_max) - blocking;
     if (work->blocks == 0) {
@@ -188,19 +196,22 @@ static int post(struct thread_comm *self, const struct comm_call *call, void **o
                 struct ls_error *error)
 {
     struct thread_group *group = self->group;
+    struct ls_world *world = group->world;
     bool collective = comm_is_collective(call->op);
     int rank = self->base.rank, slot = collective ? rank : call->op == COMM_RECV;
     int source = call->op == COMM_SEND ? rank : call->peer;
     int target = call->op == COMM_SEND ? call->peer : rank;
-    uint64_t sequence = collective ? self->sequence++ : 0;
+    uint64_t sequence = call->sequence;
     struct thread_op *op = find(group, call, sequence, source, target);
+    if (self->base.timeout_s > world->timeout_s)
+        world->timeout_s = self->base.timeout_s;
     if (!op && group->any_left) {
         for (int r = 0; r < group->size; r++) {
             if (!group->left[r] || (!collective && r != call->peer))
                 continue;
-            char text[720];
+            char text[sizeof op->text];
             leaving_text(group, r, text, sizeof text);
-            group->world->ranks[group->world_rank[rank]].was_left_alone = true;
+            world->ranks[group->world_rank[rank]].was_left_alone = true;
             return ls_error_set(error, LS_ECOMM, "%s: %s", comm_describe(call).text, text);
         }
     }
@@ -236,18 +247,68 @@ int comm_thread_start(struct ls_comm *comm, const struct comm_call *call, void *
     return status;
 }
 
-/* Until the operation is over; does blocks of it meanwhile. The mutex is held. */
-static void op_finish(struct thread_op *op)
+static void relax(void)
 {
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Waits for another state, awake and without the mutex, as long as is likely to be of use; true
+ * where it came. */
+static bool op_spin(struct thread_op *op, double *patience_s)
+{
+    enum { LOOKS = 16 };
+    int seen = op->state;
+    bool changed = false;
+    pthread_mutex_unlock(&op->group->world->lock);
+    double until_s = ls_now_s() + *patience_s;
+    while (!changed && ls_now_s() < until_s)
+        for (int i = 0; i < LOOKS && !changed; i++) {
+            relax();
+            changed = atomic_load_explicit(&op->state, memory_order_relaxed) != seen;
+        }
+    pthread_mutex_lock(&op->group->world->lock);
+    double next_s = changed ? 2 * *patience_s : *patience_s / 2;
+    *patience_s = fmin(fmax(next_s, COMM_SPIN_MIN_S), COMM_SPIN_MAX_S);
+    return changed;
+}
+
+/* Until the operation is over; does blocks of it meanwhile. False where some rank has not come
+ * until then (0: never), a time of ls_now_s. patience_s: NULL to sleep at once. The mutex is held.
+ */
+static bool op_finish(struct thread_op *op, double *patience_s, double until_s)
+{
+    pthread_mutex_t *lock = &op->group->world->lock;
+    bool came = true, spun = !patience_s;
     op->waiters++;
-    while (op->state == OP_POSTING || op->state == OP_READY) {
+    while (came && (op->state == OP_POSTING || op->state == OP_READY)) {
         if (op->state == OP_READY &&
             atomic_load_explicit(&op->next_block, memory_order_relaxed) < op->work.blocks)
             comm_op_work(op);
+        else if (!spun)
+            spun = !op_spin(op, patience_s);
+        else if (op->state == OP_READY || until_s <= 0)
+            pthread_cond_wait(&op->changed, lock);
+        else if (ls_now_s() < until_s)
+            comm_cond_wait_until(&op->changed, lock, until_s);
         else
-            pthread_cond_wait(&op->changed, &op->group->world->lock);
+            came = false;
     }
     op->waiters--;
+    return came;
+}
+
+/* Fails the operation for all that wait for it, or will. */
+static void op_time_out(struct thread_op *op, const struct ls_comm *comm, int slot, double waited_s)
+{
+    struct flight_late late = {0};
+    for (int i = 0; i < op->slots; i++)
+        if (op->posts[i].state == POST_NONE)
+            flight_late_add(&late, op->collective ? i : i ? op->target : op->source);
+    flight_late_text(comm, &op->calls[slot], waited_s, &late, op->text, sizeof op->text);
+    op->by_timeout = true;
+    op_fail(op);
 }
 
 int comm_thread_wait(struct ls_comm *comm, void *operation, struct ls_error *error)
@@ -256,15 +317,20 @@ int comm_thread_wait(struct ls_comm *comm, void *operation, struct ls_error *err
     struct thread_group *group = self->group;
     struct comm_post *post = operation;
     struct thread_op *op = post->op;
-    int status = LS_OK;
+    int slot = (int)(post - op->posts), status = LS_OK;
+    double begin_s = comm->timeout_s > 0 ? ls_now_s() : 0;
     pthread_mutex_lock(&group->world->lock);
-    op_finish(op);
+    if (!op_finish(op, group->world->spins ? &self->spin_s : NULL, begin_s + comm->timeout_s))
+        op_time_out(op, comm, slot, ls_now_s() - begin_s);
     if (op->state == OP_FAILED) {
-        status = ls_error_set(error, LS_ECOMM, "%s: %s",
-                              comm_describe(&op->calls[post - op->posts]).text, op->text);
+        status =
+            ls_error_set(error, LS_ECOMM, "%s: %s", comm_describe(&op->calls[slot]).text, op->text);
         if (op->by_leaving)
             group->world->ranks[group->world_rank[comm->rank]].was_left_alone = true;
     }
+    /* Who comes late with the other half of a send or recv starts afresh. */
+    if (op->by_timeout && !op->collective && op->posts[!slot].state == POST_NONE)
+        post_release(&op->posts[!slot]);
     post_release(post);
     pthread_mutex_unlock(&group->world->lock);
     return status;
@@ -293,7 +359,7 @@ static bool op_leave(struct thread_op *op, int slot, int rank)
         op->by_leaving = true;
         op_fail(op);
     }
-    op_finish(op);
+    op_finish(op, NULL, 0);
     /* Nobody will look for the other half of a send or recv that this rank posted. */
     struct comm_post *half = op->collective ? NULL : &op->posts[!slot];
     if (half && half->state == POST_NONE)

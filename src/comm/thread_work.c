@@ -3,8 +3,8 @@
 #include <string.h>
 
 /* A block touches about BLOCK_BYTES over all ranks: small against a cache, large against the cost
- * of claiming it. */
-enum { BLOCK_BYTES = 512 * 1024, BLOCK_ALIGN = 1024 };
+ * of claiming it and of waking a thread. Threads that are awake share smaller ones. */
+enum { BLOCK_BYTES = 512 * 1024, FINE_BYTES = 64 * 1024, BLOCK_ALIGN = 1024 };
 
 /* How an operation over n ranks is cut: into parts, and how many buffers one element touches. */
 static void work_shape(enum comm_op op, int n, int64_t *parts, int64_t *buffers)
@@ -13,7 +13,8 @@ static void work_shape(enum comm_op op, int n, int64_t *parts, int64_t *buffers)
     *buffers = n;
     switch (op) {
     case COMM_REDUCE_SCATTER: /* part r: the output of rank r */
-    case COMM_ALL_GATHER:     /* part r: the input of rank r */
+    case COMM_REDUCE_SCATTER_BF16:
+    case COMM_ALL_GATHER: /* part r: the input of rank r */
         *parts = n;
         break;
     case COMM_ALL_TO_ALL: /* part r * n + s: what s gives to r */
@@ -25,6 +26,7 @@ static void work_shape(enum comm_op op, int n, int64_t *parts, int64_t *buffers)
         *buffers = 2;
         break;
     case COMM_ALL_REDUCE:
+    case COMM_ALL_REDUCE_MAX:
     case COMM_BROADCAST:
     case COMM_BARRIER:
         break;
@@ -36,12 +38,15 @@ void comm_work_plan(struct work *work)
     const struct comm_call *calls = work->calls;
     int64_t parts, buffers, count = calls->count;
     work_shape(calls->op, work->n, &parts, &buffers);
-    int64_t block = BLOCK_BYTES / (buffers * (int64_t)ls_dtype_bytes(calls->dtype));
+    int64_t element = buffers * (int64_t)ls_dtype_bytes(calls->dtype), bytes = BLOCK_BYTES;
+    if (work->fine)
+        bytes = ls_max(FINE_BYTES, ls_min(bytes, parts * count * element / (2 * work->n)));
+    int64_t block = bytes / element;
     work->block = ls_round_up(ls_max(block, 1), BLOCK_ALIGN);
     work->per_part = ls_ceil_div(count, work->block);
-    bool in_place = calls->op == COMM_ALL_REDUCE || calls->op == COMM_BROADCAST;
+    bool in_place = comm_is_all_reduce(calls->op) || calls->op == COMM_BROADCAST;
     work->blocks = in_place && work->n == 1 ? 0 : parts * work->per_part;
-    if (calls->op != COMM_ALL_REDUCE && calls->op != COMM_REDUCE_SCATTER)
+    if (!comm_is_all_reduce(calls->op) && !comm_is_reduce_scatter(calls->op))
         return;
     for (int r = 0; r < work->n; r++) {
         work->inputs[r] = calls[r].input;
@@ -68,11 +73,16 @@ void comm_work_run(const struct work *work, int64_t index)
     int n = work->n;
     switch (calls->op) {
     case COMM_ALL_REDUCE:
-        comm_tree_sum(work->inputs, n, first, work->outputs, n, first, length);
+    case COMM_ALL_REDUCE_MAX:
+        comm_tree_sum(calls->op, work->inputs, n, first, work->outputs, n, first, length);
         break;
     case COMM_REDUCE_SCATTER:
-        comm_tree_sum(work->inputs, n, part * count + first, work->outputs + part, 1, first,
-                      length);
+        comm_tree_sum(calls->op, work->inputs, n, part * count + first, work->outputs + part, 1,
+                      first, length);
+        break;
+    case COMM_REDUCE_SCATTER_BF16:
+        comm_tree_sum_bf16(work->inputs, n, -1, part * count + first, work->outputs[part] + first,
+                           length);
         break;
     case COMM_ALL_GATHER:
         for (int r = 0; r < n; r++)

@@ -40,7 +40,7 @@ int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_o
 
 /* A request and the batch it becomes. */
 struct slot {
-    int64_t first, count;
+    int64_t first, block, stride, blocks;
     int32_t *inputs, *targets;
     int rc;
     struct ls_error error;
@@ -54,6 +54,8 @@ struct ls_loader {
     struct ls_loader_config config;
     struct ls_sample_order order;
     int32_t *tokens; /* all slots' memory */
+    int32_t *whole;  /* [2, sequence_tokens] one sequence before it is cut into segments */
+    int64_t row;     /* tokens handed out of a sequence */
     struct slot *slots;
     int slots_count;
     pthread_t thread;
@@ -64,12 +66,47 @@ struct ls_loader {
     bool stop;
 };
 
-static void fill(struct ls_loader *loader, struct slot *slot)
+void ls_segments_copy(const struct ls_token_segment *segments, int segment_count, int64_t count,
+                      int64_t tokens, const int32_t *in, int32_t *out)
+{
+    for (int64_t i = 0; i < count; i++)
+        for (int s = 0; s < segment_count; s++) {
+            memcpy(out, in + i * tokens + segments[s].first,
+                   (size_t)segments[s].count * sizeof *out);
+            out += segments[s].count;
+        }
+}
+
+/* Sample number `first` and the count - 1 behind it, as rows from inputs and targets on. */
+static int fill_run(struct ls_loader *loader, int64_t first, int64_t count, int32_t *inputs,
+                    int32_t *targets, struct ls_error *error)
 {
     const struct ls_loader_config *config = &loader->config;
-    slot->rc = ls_samples_read(config->store, &loader->order, slot->first, slot->count,
-                               config->sequence_tokens, config->vocabulary, slot->inputs,
-                               slot->targets, &slot->error);
+    int64_t tokens = config->sequence_tokens;
+    if (config->segment_count == 0)
+        return ls_samples_read(config->store, &loader->order, first, count, tokens,
+                               config->vocabulary, inputs, targets, error);
+    int rc = LS_OK;
+    for (int64_t i = 0; i < count && !rc; i++) {
+        int32_t *whole_targets = loader->whole + tokens;
+        rc = ls_samples_read(config->store, &loader->order, first + i, 1, tokens,
+                             config->vocabulary, loader->whole, whole_targets, error);
+        ls_segments_copy(config->segments, config->segment_count, 1, tokens, loader->whole,
+                         inputs + i * loader->row);
+        ls_segments_copy(config->segments, config->segment_count, 1, tokens, whole_targets,
+                         targets + i * loader->row);
+    }
+    return rc;
+}
+
+static void fill(struct ls_loader *loader, struct slot *slot)
+{
+    slot->rc = LS_OK;
+    for (int64_t i = 0; i < slot->blocks && !slot->rc; i++) {
+        int64_t row = i * slot->block * loader->row;
+        slot->rc = fill_run(loader, slot->first + i * slot->stride, slot->block, slot->inputs + row,
+                            slot->targets + row, &slot->error);
+    }
 }
 
 static void *prefetch(void *user)
@@ -110,15 +147,19 @@ static int take_memory(struct ls_loader *loader, struct ls_error *error)
 {
     const struct ls_loader_config *config = &loader->config;
     size_t batch, all, slots = (size_t)config->depth + 1;
-    if (!ls_size_mul((size_t)config->sequences_max, (size_t)config->sequence_tokens, &batch) ||
+    loader->row = config->segment_count ? 0 : config->sequence_tokens;
+    for (int i = 0; i < config->segment_count; i++)
+        loader->row += config->segments[i].count;
+    if (!ls_size_mul((size_t)config->sequences_max, (size_t)loader->row, &batch) ||
         !ls_size_mul(batch, 2 * slots * sizeof(int32_t), &all))
         return ls_error_set(error, LS_EINVAL, "loader: %d batches of %lld x %lld tokens",
                             config->depth, (long long)config->sequences_max,
-                            (long long)config->sequence_tokens);
+                            (long long)loader->row);
     loader->slots_count = (int)slots;
     loader->slots = calloc(slots, sizeof *loader->slots);
     loader->tokens = malloc(all);
-    if (!loader->slots || !loader->tokens)
+    loader->whole = calloc(2 * (size_t)config->sequence_tokens, sizeof *loader->whole);
+    if (!loader->slots || !loader->tokens || !loader->whole)
         return ls_error_set(error, LS_ENOMEM, "no memory for the loader's %zu bytes", all);
     memset(loader->tokens, 0, all);
     for (size_t i = 0; i < slots; i++) {
@@ -172,20 +213,32 @@ void ls_loader_free(struct ls_loader *loader)
     pthread_cond_destroy(&loader->changed);
     pthread_mutex_destroy(&loader->mutex);
     free(loader->tokens);
+    free(loader->whole);
     free(loader->slots);
     free(loader);
 }
 
 int ls_loader_post(struct ls_loader *loader, int64_t first, int64_t count)
 {
-    if (first < 0 || count < 0 || count > loader->config.sequences_max || first > INT64_MAX - count)
+    return ls_loader_post_blocks(loader, first, count, count, 1);
+}
+
+int ls_loader_post_blocks(struct ls_loader *loader, int64_t first, int64_t block, int64_t stride,
+                          int64_t blocks)
+{
+    int64_t room = loader->config.sequences_max;
+    if (first < 0 || block < 0 || blocks < 0 || stride < block ||
+        (block > 0 && blocks > room / block) ||
+        (blocks > 0 && stride > (INT64_MAX - first - block) / blocks))
         return LS_EINVAL;
     pthread_mutex_lock(&loader->mutex);
     int rc = loader->posted - loader->taken < loader->config.depth ? LS_OK : LS_EINVAL;
     if (!rc) {
         struct slot *slot = &loader->slots[loader->posted % loader->slots_count];
         slot->first = first;
-        slot->count = count;
+        slot->block = block;
+        slot->stride = stride;
+        slot->blocks = blocks;
         loader->posted++;
         pthread_cond_broadcast(&loader->changed);
     }

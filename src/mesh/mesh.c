@@ -108,6 +108,41 @@ int64_t ls_mesh_group(const struct ls_mesh *mesh, int64_t rank, const int *axes,
     return count;
 }
 
+int64_t ls_mesh_group_rank(const struct ls_mesh *mesh, int64_t rank, const int *axes,
+                           int axes_count)
+{
+    bool named[LS_MESH_AXES_MAX];
+    int64_t coordinates[LS_MESH_AXES_MAX], within = 0;
+    mark_axes(mesh, axes, axes_count, named);
+    ls_mesh_coordinates(mesh, rank, coordinates);
+    for (int axis = 0; axis < mesh->axis_count; axis++)
+        if (named[axis])
+            within = within * mesh->size[axis] + coordinates[axis];
+    return within;
+}
+
+int ls_mesh_slice(const struct ls_mesh *mesh, int names_count, const char *const *names,
+                  struct ls_mesh *out, struct ls_error *error)
+{
+    bool named[LS_MESH_AXES_MAX] = {false};
+    *out = (struct ls_mesh){0};
+    for (int i = 0; i < names_count; i++) {
+        int axis = ls_mesh_axis(mesh, names[i]);
+        if (axis < 0)
+            return ls_error_set(error, LS_EINVAL, "the mesh has no axis %.40s", names[i]);
+        if (named[axis])
+            return ls_error_set(error, LS_EINVAL, "mesh axis %s is named twice", names[i]);
+        named[axis] = true;
+    }
+    for (int axis = 0; axis < mesh->axis_count; axis++) {
+        if (!named[axis])
+            continue;
+        strcpy(out->name[out->axis_count], mesh->name[axis]);
+        out->size[out->axis_count++] = mesh->size[axis];
+    }
+    return LS_OK;
+}
+
 int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, const int *axes,
                   int axes_count, struct ls_comm **out, struct ls_error *error)
 {
@@ -123,6 +158,17 @@ int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, const int *
     for (int axis = 0; axis < mesh->axis_count; axis++)
         if (named[axis])
             coordinates[axis] = 0;
-    return ls_comm_split(world, (int)ls_mesh_rank(mesh, coordinates), ls_comm_rank(world), out,
-                         error);
+    int status =
+        ls_comm_split(world, (int)ls_mesh_rank(mesh, coordinates), ls_comm_rank(world), out, error);
+    if (status != LS_OK)
+        return status;
+    char name[LS_MESH_AXES_MAX * (LS_MESH_NAME_MAX + 1) + 1] = "";
+    for (int axis = 0; axis < mesh->axis_count; axis++) {
+        if (!named[axis])
+            continue;
+        strcat(name, name[0] ? "+" : "");
+        strcat(name, mesh->name[axis]);
+    }
+    ls_comm_set_name(*out, name[0] ? name : "self");
+    return LS_OK;
 }

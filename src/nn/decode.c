@@ -50,6 +50,8 @@ int ls_decoder_new(const struct ls_model_options *options, struct ls_decoder **o
                    struct ls_error *error)
 {
     *out = NULL;
+    if ((options->tp && options->tp->size > 1) || options->layers)
+        return ls_error_set(error, LS_EINVAL, "a decoder needs the whole model on one rank");
     struct ls_decoder *d = calloc(1, sizeof *d);
     if (d)
         d->block_params = calloc((size_t)options->config->layers, sizeof *d->block_params);
@@ -57,9 +59,7 @@ int ls_decoder_new(const struct ls_model_options *options, struct ls_decoder **o
         ls_decoder_free(d);
         return ls_error_set(error, LS_ENOMEM, "no memory for the decoder's tables");
     }
-    d->model.options = *options;
-    d->model.config = *options->config;
-    d->model.numerics = *options->numerics;
+    model_init(&d->model, options);
     struct ls_arena measure;
     ls_arena_measure(&measure);
     buffers_take(d, &measure);
@@ -138,18 +138,20 @@ static int attend(struct ls_decoder *d, struct ls_ops *ops, int64_t block, struc
     return ls_attention_decode(ops, &decode, error);
 }
 
-static int linear(struct ls_decoder *d, struct ls_ops *ops, int64_t in, int64_t out, int64_t tiles,
-                  int64_t weight, int64_t bias, const void *x, void *y, struct ls_error *error)
+/* The tiles of a contraction that tensor parallelism may cut are all here. */
+static int linear(struct ls_decoder *d, struct ls_ops *ops, int64_t out, int64_t tiles,
+                  const struct ls_param *weight, const struct ls_param *bias, const void *x,
+                  void *y, struct ls_error *error)
 {
-    return model_linear(ops, &d->model.options.weights, d->model.numerics.act, 1, in, out, tiles,
-                        weight, bias, x, y, error);
+    struct ls_gemm gemm = model_linear(&d->model, 1, out, tiles, weight, bias, x, y);
+    return ls_gemm_run(ops, &gemm, error);
 }
 
-static void norm(struct ls_decoder *d, struct ls_ops *ops, int64_t weight, int64_t bias)
+static void norm(struct ls_decoder *d, struct ls_ops *ops, const struct ls_param *weight,
+                 const struct ls_param *bias)
 {
-    struct ls_norm op = model_norm(&d->model.config, &d->model.options.weights,
-                                   d->model.numerics.act, 1, weight, bias, &d->mean, &d->rstd);
-    model_norm_forward(&d->model.config, ops, &op, d->x, NULL, NULL, d->a);
+    struct norm norm = {weight, bias, &d->mean, &d->rstd};
+    norm_forward(&d->model, ops, &norm, 1, d->x, NULL, NULL, d->a);
 }
 
 static int block_step(struct ls_decoder *d, struct ls_ops *ops, int64_t block,
@@ -159,21 +161,19 @@ static int block_step(struct ls_decoder *d, struct ls_ops *ops, int64_t block,
     const struct block_params *p = &d->block_params[block];
     enum ls_dtype act = d->model.numerics.act;
     int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
-    int64_t tiles = d->model.numerics.tp_tiles, up = c->act == LS_ACT_SWIGLU ? 2 : 1;
+    int64_t tiles = d->model.tiles, up = c->act == LS_ACT_SWIGLU ? 2 : 1;
     norm(d, ops, p->norm1_weight, p->norm1_bias);
-    int status =
-        linear(d, ops, c->channels, q + 2 * kv, 1, p->qkv_weight, p->qkv_bias, d->a, d->qkv, error);
+    int status = linear(d, ops, q + 2 * kv, 1, p->qkv_weight, p->qkv_bias, d->a, d->qkv, error);
     if (!status)
         status = attend(d, ops, block, error);
     if (!status)
         status =
-            linear(d, ops, q, c->channels, tiles, p->proj_weight, p->proj_bias, d->o, d->y, error);
+            linear(d, ops, c->channels, tiles, p->proj_weight, p->proj_bias, d->o, d->y, error);
     if (status)
         return status;
     ls_add(ops, act, c->channels, d->x, d->y, d->x);
     norm(d, ops, p->norm2_weight, p->norm2_bias);
-    status =
-        linear(d, ops, c->channels, up * c->ffn, 1, p->up_weight, p->up_bias, d->a, d->f, error);
+    status = linear(d, ops, up * c->ffn, 1, p->up_weight, p->up_bias, d->a, d->f, error);
     if (status)
         return status;
     if (c->act == LS_ACT_SWIGLU)
@@ -181,8 +181,7 @@ static int block_step(struct ls_decoder *d, struct ls_ops *ops, int64_t block,
     else
         ls_gelu_forward(ops, c->act == LS_ACT_GELU_ERF ? LS_GELU_ERF : LS_GELU_TANH, act, c->ffn,
                         d->f, d->g);
-    status =
-        linear(d, ops, c->ffn, c->channels, tiles, p->down_weight, p->down_bias, d->g, d->y, error);
+    status = linear(d, ops, c->channels, tiles, p->down_weight, p->down_bias, d->g, d->y, error);
     if (!status)
         ls_add(ops, act, c->channels, d->x, d->y, d->x);
     return status;
@@ -193,7 +192,6 @@ int ls_decoder_next(struct ls_decoder *d, struct ls_ops *ops, int32_t token, con
 {
     const struct ls_model_config *c = &d->model.config;
     const struct ls_params *params = d->model.options.params;
-    const struct ls_weights *w = &d->model.options.weights;
     enum ls_dtype act = d->model.numerics.act;
     if (d->position >= c->context)
         return ls_error_set(error, LS_EINVAL, "the model's context of %ld tokens is full",
@@ -201,20 +199,20 @@ int ls_decoder_next(struct ls_decoder *d, struct ls_ops *ops, int32_t token, con
     if (token < 0 || token >= c->vocab)
         return ls_error_set(error, LS_EINVAL, "token %d is not in the vocabulary of %ld", token,
                             (long)c->vocab);
+    const struct ls_param *position = model_param(params, "wpe.weight", -1);
     ls_embedding_forward(ops, act, 1, c->context, c->channels, &token,
-                         w->master + model_offset(params, "wte.weight", -1),
-                         model_vector(w, model_offset(params, "wpe.weight", -1)), d->position,
-                         d->x);
+                         model_weight(&d->model, model_param(params, "wte.weight", -1)),
+                         position ? model_weight(&d->model, position) : NULL, d->position, d->x);
     for (int64_t i = 0; i < c->layers; i++) {
         int status = block_step(d, ops, i, error);
         if (status)
             return status;
     }
     bool gpt2 = c->arch == LS_GPT2;
-    norm(d, ops, model_offset(params, gpt2 ? "ln_f.weight" : "norm_f.weight", -1),
-         model_offset(params, "ln_f.bias", -1));
-    int status = linear(d, ops, c->channels, c->vocab_padded, 1,
-                        model_offset(params, c->tied ? "wte.weight" : "head.weight", -1), -1, d->a,
+    norm(d, ops, model_param(params, gpt2 ? "ln_f.weight" : "norm_f.weight", -1),
+         model_param(params, "ln_f.bias", -1));
+    int status = linear(d, ops, c->vocab_padded, 1,
+                        model_param(params, c->tied ? "wte.weight" : "head.weight", -1), NULL, d->a,
                         d->logits_act, error);
     if (status)
         return status;

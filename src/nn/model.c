@@ -1,212 +1,63 @@
+/* The list of layers: buffers, and who hands what to whom. */
 #include "model.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- lookups and shared steps ---------------------------------------------------------------- */
+/* ---- what is admissible -----------------------------------------------------------------------
+ */
 
-int64_t model_offset(const struct ls_params *params, const char *suffix, int64_t layer)
+static int tokens_check(const struct ls_model *model, int64_t tokens, struct ls_error *error)
 {
-    char name[LS_PARAM_NAME_MAX + 1];
-    if (layer >= 0)
-        snprintf(name, sizeof name, "h.%ld.%s", (long)layer, suffix);
-    else
-        snprintf(name, sizeof name, "%s", suffix);
-    const struct ls_param *param = ls_params_find(params, name);
-    return param ? param->offset : -1;
-}
-
-/* The first of two names that exists. */
-static int64_t offset_either(const struct ls_params *params, const char *a, const char *b,
-                             int64_t layer)
-{
-    int64_t offset = model_offset(params, a, layer);
-    return offset >= 0 ? offset : model_offset(params, b, layer);
-}
-
-void model_find_block(const struct ls_params *params, int64_t layer, struct block_params *out)
-{
-    *out = (struct block_params){
-        .norm1_weight = offset_either(params, "ln_1.weight", "norm_1.weight", layer),
-        .norm1_bias = model_offset(params, "ln_1.bias", layer),
-        .qkv_weight = model_offset(params, "attn.q.weight", layer),
-        .qkv_bias = model_offset(params, "attn.q.bias", layer),
-        .proj_weight = model_offset(params, "attn.proj.weight", layer),
-        .proj_bias = model_offset(params, "attn.proj.bias", layer),
-        .norm2_weight = offset_either(params, "ln_2.weight", "norm_2.weight", layer),
-        .norm2_bias = model_offset(params, "ln_2.bias", layer),
-        .up_weight = offset_either(params, "mlp.gate.weight", "mlp.up.weight", layer),
-        .up_bias = offset_either(params, "mlp.gate.bias", "mlp.up.bias", layer),
-        .down_weight = model_offset(params, "mlp.down.weight", layer),
-        .down_bias = model_offset(params, "mlp.down.bias", layer),
-    };
-}
-
-const void *model_weight(const struct ls_weights *weights, int64_t offset)
-{
-    return weights->compute ? (const void *)(weights->compute + offset)
-                            : (const void *)(weights->master + offset);
-}
-
-const float *model_vector(const struct ls_weights *weights, int64_t offset)
-{
-    return offset < 0 ? NULL : weights->master + offset;
-}
-
-size_t model_act_bytes(const struct ls_model *model)
-{
-    return ls_dtype_bytes(model->numerics.act);
-}
-
-struct ls_token_sum model_token_sum(const struct ls_model *model,
-                                    const struct ls_micro_batch *batch, bool accumulate)
-{
-    int64_t per_leaf = model->numerics.leaf_sequences;
-    return (struct ls_token_sum){.leaves = batch->sequences / per_leaf,
-                                 .sequences = per_leaf,
-                                 .tokens = batch->tokens,
-                                 .accumulate = accumulate};
-}
-
-int64_t model_leaf_tiles(const struct ls_model *model, int64_t leaves)
-{
-    return model->numerics.fast ? 1 : leaves * model->numerics.seq_tiles;
-}
-
-int model_linear(struct ls_ops *ops, const struct ls_weights *weights, enum ls_dtype act,
-                 int64_t rows, int64_t in, int64_t out, int64_t tiles, int64_t weight, int64_t bias,
-                 const void *x, void *y, struct ls_error *error)
-{
-    struct ls_gemm gemm = {.m = rows,
-                           .n = out,
-                           .sections = 1,
-                           .k = {in},
-                           .tiles = tiles,
-                           .b_transposed = true,
-                           .in = act,
-                           .out = act,
-                           .a = x,
-                           .lda = in,
-                           .b = model_weight(weights, weight),
-                           .ldb = in,
-                           .c = y,
-                           .ldc = out,
-                           .bias = model_vector(weights, bias)};
-    return ls_gemm_run(ops, &gemm, error);
-}
-
-int model_weight_gradient(const struct ls_model *model, struct ls_ops *ops, int64_t leaves,
-                          int64_t rows, int64_t out, int64_t in, const void *dy, const void *x,
-                          bool accumulate, float *d_w, struct ls_error *error)
-{
-    struct ls_gemm gemm = {.m = out,
-                           .n = in,
-                           .sections = 1,
-                           .k = {rows},
-                           .tiles = model_leaf_tiles(model, leaves),
-                           .a_transposed = true,
-                           .in = model->numerics.act,
-                           .out = LS_F32,
-                           .a = dy,
-                           .lda = out,
-                           .b = x,
-                           .ldb = in,
-                           .c = d_w,
-                           .ldc = in,
-                           .accumulate = accumulate};
-    return ls_gemm_run(ops, &gemm, error);
-}
-
-const void *model_dropout(const struct ls_model *model, struct ls_ops *ops,
-                          const struct ls_micro_batch *batch, int layer, const char *place,
-                          const void *x, void *storage)
-{
-    if (model->config.dropout == 0 || !batch->training)
-        return x;
-    char purpose[96];
-    snprintf(purpose, sizeof purpose, "dropout:%ld:%d:%s", (long)batch->step, layer, place);
-    struct ls_dropout dropout = {.key = ls_philox_key_of(model->config.seed, purpose),
-                                 .p = model->config.dropout,
-                                 .rows = batch->sequences * batch->tokens,
-                                 .channels = model->config.channels,
-                                 .first_row = batch->first_sequence * batch->tokens};
-    ls_dropout(ops, model->numerics.act, &dropout, x, storage);
-    return storage;
-}
-
-struct ls_norm model_norm(const struct ls_model_config *config, const struct ls_weights *weights,
-                          enum ls_dtype act, int64_t rows, int64_t weight, int64_t bias,
-                          float *mean, float *rstd)
-{
-    return (struct ls_norm){.rows = rows,
-                            .channels = config->channels,
-                            .act = act,
-                            .epsilon = config->norm_epsilon,
-                            .weight = model_vector(weights, weight),
-                            .bias = model_vector(weights, bias),
-                            .mean = mean,
-                            .rstd = rstd};
-}
-
-void model_norm_forward(const struct ls_model_config *config, struct ls_ops *ops,
-                        const struct ls_norm *norm, const void *x, const void *residual, void *sum,
-                        void *y)
-{
-    if (config->arch == LS_GPT2)
-        ls_layernorm_forward(ops, norm, x, residual, sum, y);
-    else
-        ls_rmsnorm_forward(ops, norm, x, residual, sum, y);
-}
-
-/* ---- the embedding layer --------------------------------------------------------------------- */
-
-static void embedding_forward(struct ls_model *model, struct ls_ops *ops,
-                              const struct ls_micro_batch *batch)
-{
-    const struct ls_weights *weights = &model->options.weights;
-    int64_t table = model_offset(model->options.params, "wte.weight", -1);
-    int64_t position = model_offset(model->options.params, "wpe.weight", -1);
-    ls_embedding_forward(ops, model->numerics.act, batch->sequences * batch->tokens, batch->tokens,
-                         model->config.channels, batch->ids, weights->master + table,
-                         model_vector(weights, position), 0, model->embedded);
-    model_dropout(model, ops, batch, 0, "embedding", model->embedded, model->embedded);
-}
-
-static void embedding_backward_weight(struct ls_model *model, struct ls_ops *ops,
-                                      const struct ls_micro_batch *batch,
-                                      const struct ls_gradient *gradient)
-{
-    const struct ls_params *params = model->options.params;
-    struct ls_token_sum sum = model_token_sum(model, batch, gradient->accumulate);
-    void *dy = model->d_stream[1];
-    model_dropout(model, ops, batch, 0, "embedding", dy, dy);
-    int64_t table = model->config.tied ? 0 : model_offset(params, "wte.weight", -1);
-    ls_embedding_backward(ops, model->numerics.act, model->config.vocab_padded,
-                          model->config.channels, batch->ids, dy, &sum, model->embedding_scratch,
-                          gradient->flat + table);
-    int64_t position = model_offset(params, "wpe.weight", -1);
-    if (position < 0)
-        return;
-    float *d_position = gradient->flat + params->tied_elements + position;
-    ls_position_backward(ops, model->numerics.act, model->config.channels, dy, &sum, d_position);
-    if (!gradient->accumulate && batch->tokens < model->config.context)
-        ls_fill_zero(ops,
-                     (size_t)((model->config.context - batch->tokens) * model->config.channels) *
-                         sizeof(float),
-                     d_position + batch->tokens * model->config.channels);
-}
-
-/* ---- the list of layers ---------------------------------------------------------------------- */
-
-static int options_check(const struct ls_model_options *options, struct ls_error *error)
-{
-    const struct ls_model_config *config = options->config;
-    const struct ls_numerics *numerics = options->numerics;
-    if (options->tokens < 1 || options->tokens > config->context)
+    const struct ls_numerics *n = &model->numerics;
+    int64_t s = n->seq_tiles, cp = model->cp.size;
+    if (tokens < 1 || tokens > model->config.context)
         return ls_error_set(error, LS_EINVAL,
                             "a sequence of %ld tokens does not fit the model's context of %ld",
-                            (long)options->tokens, (long)config->context);
+                            (long)tokens, (long)model->config.context);
+    if (s % cp)
+        return ls_error_set(error, LS_EINVAL,
+                            "%ld context-parallel ranks cannot share seq_tiles = %ld tiles",
+                            (long)cp, (long)s);
+    if (s > 1 && (n->leaf_sequences != 1 || tokens % (2 * s * LS_ATTENTION_BLOCK)))
+        return ls_error_set(error, LS_EINVAL,
+                            "seq_tiles %ld needs leaf_sequences 1 (is %ld) and sequences of a "
+                            "multiple of %ld tokens (are %ld)",
+                            (long)s, (long)n->leaf_sequences, (long)(2 * s * LS_ATTENTION_BLOCK),
+                            (long)tokens);
+    return LS_OK;
+}
+
+/* Where ranks share a key/value head, each brings a subtree of the group's query heads, and as much
+ * of each tile of the head's rows. */
+static int sharers_check(const struct ls_model *model, struct ls_error *error)
+{
+    const struct ls_model_config *c = &model->config;
+    int64_t tp = model->tp.size, sharers = ls_tp_sharers(tp, c->kv_heads), heads = c->heads / tp;
+    if (model->tp.sharers != sharers)
+        return ls_error_set(error, LS_EINVAL,
+                            "%ld ranks share each of %ld key/value heads, not %d: see ls_tp_init",
+                            (long)sharers, (long)c->kv_heads, model->tp.sharers);
+    if (sharers > 1 && (!ls_is_pow2(heads) || c->head_dim % sharers))
+        return ls_error_set(error, LS_EINVAL,
+                            "%ld tensor-parallel ranks and %ld key/value heads: each rank has %ld "
+                            "query heads of width %ld; expected a power of two of heads, and a "
+                            "width that %ld ranks can share",
+                            (long)tp, (long)c->kv_heads, (long)heads, (long)c->head_dim,
+                            (long)sharers);
+    return LS_OK;
+}
+
+static int options_check(const struct ls_model *model, struct ls_error *error)
+{
+    const struct ls_model_options *options = &model->options;
+    const struct ls_model_config *config = &model->config;
+    const struct ls_numerics *numerics = &model->numerics;
+    int status = tokens_check(model, options->tokens, error);
+    if (!status)
+        status = sharers_check(model, error);
+    if (status)
+        return status;
     if (config->head_dim % 8 || config->head_dim > 256)
         return ls_error_set(error, LS_EINVAL,
                             "heads are %ld wide: expected a multiple of 8, at most 256",
@@ -215,69 +66,173 @@ static int options_check(const struct ls_model_options *options, struct ls_error
         return ls_error_set(error, LS_EINVAL,
                             "a micro-batch of %ld sequences is not whole leaves of %ld",
                             (long)options->sequences, (long)numerics->leaf_sequences);
-    if (numerics->seq_tiles > 1 &&
-        (numerics->leaf_sequences != 1 || options->tokens % numerics->seq_tiles))
-        return ls_error_set(error, LS_EINVAL,
-                            "seq_tiles %ld needs leaf_sequences 1 (is %ld) and must divide the "
-                            "sequence of %ld tokens",
-                            (long)numerics->seq_tiles, (long)numerics->leaf_sequences,
-                            (long)options->tokens);
+    if (options->slots < 1)
+        return ls_error_set(error, LS_EINVAL, "a model of %d slots: at least 1 is needed",
+                            options->slots);
+    struct ls_micro_batch batch = {.sequences = options->sequences, .tokens = options->tokens};
+    struct rows rows = rows_of(model, &batch);
+    return options->training ? model_units_check(model, &rows, error) : LS_OK;
+}
+
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
+
+/* The tables of pointers, which are not part of the arena. */
+static int tables_new(struct ls_model *model, struct ls_error *error)
+{
+    size_t blocks = (size_t)model->config.layers, slots = (size_t)model->options.slots;
+    size_t deltas = model->options.split_backward ? blocks * slots : 1;
+    model->block_params = calloc(blocks, sizeof *model->block_params);
+    model->saved = calloc(blocks * slots, sizeof *model->saved);
+    model->deltas = calloc(deltas, sizeof *model->deltas);
+    model->head.saved = calloc(slots, sizeof *model->head.saved);
+    model->embedding.out = calloc(slots, sizeof *model->embedding.out);
+    model->embedding.dy = calloc(slots, sizeof *model->embedding.dy);
+    model->embedding.dy_store = calloc(slots, sizeof *model->embedding.dy_store);
+    if (!model->block_params || !model->saved || !model->deltas || !model->head.saved ||
+        !model->embedding.out || !model->embedding.dy || !model->embedding.dy_store)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
     return LS_OK;
+}
+
+/* The nth held block's saved activations in every slot. Without a backward, two sets serve all
+ * blocks and slots in turn; but what leaves a chunk is kept. */
+static void block_slots_take(struct ls_model *model, struct ls_arena *arena, int64_t block, int nth,
+                             struct block_saved set[2])
+{
+    bool training = model->options.training;
+    if (!training && nth < 2)
+        block_take(model, arena, &set[nth]);
+    for (int slot = 0; slot < model->options.slots; slot++) {
+        struct block_saved *saved = block_saved_of(model, block, slot);
+        if (training)
+            block_take(model, arena, saved);
+        else
+            *saved = set[nth & 1];
+        if (!training && model_chunk_last(model, block + 1))
+            saved->out = model_take(model, arena, model->stream_max, model->config.channels);
+    }
+}
+
+static void blocks_take(struct ls_model *model, struct ls_arena *arena)
+{
+    const struct ls_model_options *options = &model->options;
+    const struct block_delta *shared = NULL;
+    struct block_saved set[2];
+    int held = 0;
+    for (int64_t i = 0; i < model->config.layers; i++) {
+        if (!model_held(model, i + 1))
+            continue;
+        model_find_block(options->params, i, &model->block_params[i]);
+        block_slots_take(model, arena, i, held++, set);
+        for (int slot = 0; options->training && slot < options->slots; slot++) {
+            struct block_delta *delta = &model->deltas[0];
+            if (options->split_backward)
+                delta = &model->deltas[i * options->slots + slot];
+            else if (shared)
+                break;
+            block_delta_take(model, arena, delta, shared);
+            shared = shared ? shared : delta;
+        }
+    }
+    if (held > 0)
+        attention_take(model, arena);
+}
+
+/* What ranks that share rows exchange. */
+static void exchange_take(struct ls_model *model, struct ls_arena *arena)
+{
+    int64_t channels = model->config.channels, rows = model->rows_room;
+    if (model->tp.size == 1)
+        return;
+    model->scratch.partial = ls_arena_take(arena, (size_t)(rows * channels) * sizeof(float));
+    model->scratch.sum =
+        ls_arena_take(arena, (size_t)(rows / model->tp.size * channels) * sizeof(float));
+    if (!model->tp.sequence)
+        return;
+    model->gathered = model_take(model, arena, rows, channels);
+    if (model->tp.chunks > 1)
+        model->scratch.staging = model_take(model, arena, rows, channels);
+    struct ls_micro_batch batch = {.sequences = model->options.sequences,
+                                   .tokens = model->options.tokens};
+    int64_t units = model->numerics.fast ? 1 : rows_of(model, &batch).units;
+    if (model->options.training)
+        model->vectors = ls_arena_take(arena, (size_t)(units * 4 * channels) * sizeof(float));
+}
+
+static void rope_take(struct ls_model *model, struct ls_arena *arena)
+{
+    const struct ls_model_config *c = &model->config;
+    if (c->arch != LS_LLAMA)
+        return;
+    size_t bytes = (size_t)(model->options.tokens * c->head_dim / 2) * sizeof(float);
+    model->rope_cosine = ls_arena_take(arena, bytes);
+    model->rope_sine = ls_arena_take(arena, bytes);
+    if (model->rope_cosine)
+        ls_rope_table(model->options.tokens, c->head_dim, c->rope_theta, &c->rope_scaling,
+                      model->rope_cosine, model->rope_sine);
+}
+
+static void buffers_take(struct ls_model *model, struct ls_arena *arena)
+{
+    int64_t channels = model->config.channels;
+    exchange_take(model, arena);
+    model->temporary = model_take(model, arena, model->stream_max, channels);
+    if (model->options.training)
+        for (int i = 0; i < 2; i++)
+            model->d_stream[i] = model_take(model, arena, model->stream_max, channels);
+    if (model_held(model, 0))
+        embedding_take(model, arena);
+    blocks_take(model, arena);
+    if (model_held(model, model->config.layers + 1))
+        head_take(model, arena);
+    rope_take(model, arena);
+}
+
+static void slices_set(struct ls_model *model)
+{
+    const struct ls_model_options *options = &model->options;
+    if (options->tp)
+        model->tp = *options->tp;
+    else
+        ls_tp_init(&model->tp, NULL, false, 1, 1, NULL);
+    if (options->cp)
+        model->cp = *options->cp;
+    else
+        ls_cp_init(&model->cp, NULL, LS_CP_ALL_GATHER);
+    int64_t tp = model->tp.size;
+    model->tiles = model->numerics.fast ? 1 : model->numerics.tp_tiles / tp;
+    model->heads = model->config.heads / tp;
+    model->kv_heads = ls_max(model->config.kv_heads / tp, 1);
+    model->ffn = model->config.ffn / tp;
+    model->rows_max = options->sequences * options->tokens / model->cp.size;
+    model->rows_room = ls_tp_room(&model->tp, model->rows_max);
+    model->stream_max = model->tp.sequence ? model->rows_room / tp : model->rows_room;
+}
+
+void model_init(struct ls_model *model, const struct ls_model_options *options)
+{
+    *model = (struct ls_model){
+        .options = *options, .config = *options->config, .numerics = *options->numerics};
+    slices_set(model);
 }
 
 int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
                  struct ls_model **out, struct ls_error *error)
 {
     *out = NULL;
-    int status = options_check(options, error);
-    if (status)
-        return status;
-    struct ls_model *model = calloc(1, sizeof *model);
-    size_t layers = (size_t)options->config->layers;
-    if (model) {
-        model->block_params = calloc(layers, sizeof *model->block_params);
-        model->saved = calloc(layers, sizeof *model->saved);
-    }
-    if (!model || !model->block_params || !model->saved) {
-        ls_model_free(model);
+    struct ls_model *model = malloc(sizeof *model);
+    if (!model)
         return ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
+    model_init(model, options);
+    int status = options_check(model, error);
+    if (!status)
+        status = tables_new(model, error);
+    if (status) {
+        ls_model_free(model);
+        return status;
     }
-    model->options = *options;
-    model->config = *options->config;
-    model->numerics = *options->numerics;
-    model->rows_max = options->sequences * options->tokens;
-    const struct ls_model_config *config = &model->config;
-    size_t stream = (size_t)(model->rows_max * config->channels) * model_act_bytes(model);
-    model->embedded = ls_arena_take(arena, stream);
-    for (size_t i = 0; i < layers; i++) {
-        model_find_block(options->params, (int64_t)i, &model->block_params[i]);
-        /* Without a backward, two sets of saved activations serve all blocks in turn. */
-        if (options->training || i < 2)
-            block_take(model, arena, &model->saved[i]);
-        else
-            model->saved[i] = model->saved[i & 1];
-    }
-    model->temporary = ls_arena_take(arena, stream);
-    head_take(model, arena);
-    if (options->training) {
-        block_delta_take(model, arena);
-        for (int i = 0; i < 2; i++)
-            model->d_stream[i] = ls_arena_take(arena, stream);
-        model->embedding_scratch.order =
-            ls_arena_take(arena, (size_t)model->rows_max * sizeof(int32_t));
-        model->embedding_scratch.start =
-            ls_arena_take(arena, (size_t)(config->vocab_padded + 1) * sizeof(int32_t));
-    }
-    if (config->arch == LS_LLAMA) {
-        size_t table = (size_t)(options->tokens * config->head_dim / 2) * sizeof(float);
-        model->rope_cosine = ls_arena_take(arena, table);
-        model->rope_sine = ls_arena_take(arena, table);
-        if (model->rope_cosine)
-            ls_rope_table(options->tokens, config->head_dim, config->rope_theta,
-                          &config->rope_scaling, model->rope_cosine, model->rope_sine);
-    }
-    for (size_t i = 0; i < layers; i++)
-        model->saved[i].x = i ? model->saved[i - 1].out : model->embedded;
+    buffers_take(model, arena);
     *out = model;
     return LS_OK;
 }
@@ -288,6 +243,11 @@ void ls_model_free(struct ls_model *model)
         return;
     free(model->block_params);
     free(model->saved);
+    free(model->deltas);
+    free(model->head.saved);
+    free(model->embedding.out);
+    free(model->embedding.dy);
+    free(model->embedding.dy_store);
     free(model);
 }
 
@@ -296,32 +256,69 @@ int ls_model_layers(const struct ls_model *model)
     return (int)model->config.layers + 2;
 }
 
+int64_t ls_model_stream_rows(const struct ls_model *model, int64_t sequences, int64_t tokens)
+{
+    int64_t rows = sequences * tokens / model->cp.size;
+    return model->tp.sequence ? ls_tp_room(&model->tp, rows) / model->tp.size : rows;
+}
+
+/* ---- layer by layer ---------------------------------------------------------------------------
+ */
+
+static int batch_check(const struct ls_model *model, int layer, const struct ls_micro_batch *batch,
+                       struct ls_error *error)
+{
+    LS_ASSERT(layer >= 0 && layer < ls_model_layers(model) && model_held(model, layer));
+    LS_ASSERT(batch->sequences * batch->tokens <= model->options.sequences * model->options.tokens);
+    LS_ASSERT(batch->slot >= 0 && batch->slot < model->options.slots);
+    int status = tokens_check(model, batch->tokens, error);
+    if (status || !batch->training)
+        return status;
+    struct rows rows = rows_of(model, batch);
+    return model_units_check(model, &rows, error);
+}
+
+/* Layer's input: what the layer below made, or what came from another chunk. */
+static const void *input_of(const struct ls_model *model, int layer,
+                            const struct ls_micro_batch *batch)
+{
+    return model_chunk_first(model, layer) ? batch->input
+                                           : ls_model_output(model, layer - 1, batch->slot);
+}
+
+static const void *output_gradient_of(const struct ls_model *model, int layer,
+                                      const struct ls_micro_batch *batch)
+{
+    return model_chunk_last(model, layer) ? batch->d_output : model->d_stream[(layer + 1) & 1];
+}
+
 int ls_layer_forward(struct ls_model *model, struct ls_ops *ops, int layer,
                      const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                      struct ls_error *error)
 {
-    LS_ASSERT(batch->sequences * batch->tokens <= model->rows_max);
-    int blocks = (int)model->config.layers;
-    if (layer == 0) {
-        embedding_forward(model, ops, batch);
-        return LS_OK;
-    }
-    if (layer <= blocks)
-        return block_forward(model, ops, layer - 1, batch, error);
-    return head_forward(model, ops, batch, model->saved[blocks - 1].out, gradient, error);
+    int status = batch_check(model, layer, batch, error);
+    if (status)
+        return status;
+    if (layer == 0)
+        return embedding_forward(model, ops, batch, error);
+    const void *x = input_of(model, layer, batch);
+    if (layer <= model->config.layers)
+        return block_forward(model, ops, layer - 1, batch, x, error);
+    return head_forward(model, ops, batch, x, gradient, error);
 }
 
 int ls_layer_backward_input(struct ls_model *model, struct ls_ops *ops, int layer,
                             const struct ls_micro_batch *batch, struct ls_error *error)
 {
-    int blocks = (int)model->config.layers;
-    if (layer == 0)
+    if (layer > model->config.layers) {
+        head_backward_input(model, ops, batch, model->d_stream[layer & 1]);
         return LS_OK;
-    void *dx = model->d_stream[layer & 1];
-    if (layer <= blocks)
-        return block_backward_input(model, ops, layer - 1, batch, model->d_stream[(layer + 1) & 1],
-                                    dx, error);
-    head_backward_input(model, ops, batch, model->saved[blocks - 1].out, dx);
+    }
+    const void *dy = output_gradient_of(model, layer, batch);
+    if (layer > 0)
+        return block_backward_input(model, ops, layer - 1, batch, dy, model->d_stream[layer & 1],
+                                    error);
+    embedding_backward_input(model, ops, batch, dy);
     return LS_OK;
 }
 
@@ -329,28 +326,16 @@ int ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int lay
                              const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                              struct ls_error *error)
 {
-    int blocks = (int)model->config.layers;
     if (layer == 0)
-        embedding_backward_weight(model, ops, batch, gradient);
-    else if (layer <= blocks)
+        return embedding_backward_weight(model, ops, batch, gradient, error);
+    if (layer <= model->config.layers)
         return block_backward_weight(model, ops, layer - 1, batch, gradient, error);
-    else
-        head_backward_weight(model, ops, batch, model->saved[blocks - 1].out, gradient);
-    return LS_OK;
+    return head_backward_weight(model, ops, batch, gradient, error);
 }
 
-void ls_layer_gradient_range(const struct ls_model *model, int layer, int64_t *begin, int64_t *end)
+const void *ls_model_output(const struct ls_model *model, int layer, int slot)
 {
-    const struct ls_params *params = model->options.params;
-    *begin = layer == 0 ? 0 : params->gradient_elements;
-    *end = params->gradient_elements;
-    for (int i = params->count - 1; i >= 0; i--) {
-        int64_t at = params->tied_elements + params->list[i].offset;
-        if (layer > 0 && params->list[i].layer == layer)
-            *begin = at;
-        if (params->list[i].layer == layer + 1)
-            *end = at;
-    }
+    return layer == 0 ? model->embedding.out[slot] : block_saved_of(model, layer - 1, slot)->out;
 }
 
 const float *ls_model_leaf_losses(const struct ls_model *model)

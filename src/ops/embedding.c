@@ -4,8 +4,8 @@
 #include <string.h>
 
 void ls_embedding_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t tokens,
-                          int64_t channels, const int32_t *ids, const float *table,
-                          const float *position, int64_t first_position, void *y)
+                          int64_t channels, const int32_t *ids, const void *table,
+                          const void *position, int64_t first_position, void *y)
 {
     int parts = ops_parts(ops, rows * channels);
 #pragma omp parallel for num_threads(parts)
@@ -17,28 +17,59 @@ void ls_embedding_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, i
     }
 }
 
-/* order[start[v]] ... order[start[v + 1] - 1] = the rows with id v, ascending. */
-static void sort_by_id(const int32_t *ids, int64_t rows, int64_t vocabulary,
+void ls_embedding_gather(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t channels,
+                         const int32_t *ids, int64_t first_id, int64_t count, const void *table,
+                         float *y)
+{
+    int parts = ops_parts(ops, rows * channels);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(rows, 1, part, parts, &begin, &end);
+        ops->kernels->embedding->gather(act, channels, ids, first_id, count, table, y, begin, end);
+    }
+}
+
+void ls_embedding_finish(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t tokens,
+                         int64_t channels, const float *x, const void *position,
+                         int64_t first_position, void *y)
+{
+    int parts = ops_parts(ops, rows * channels);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(rows, 1, part, parts, &begin, &end);
+        ops->kernels->embedding->finish(act, tokens, channels, x, position, first_position, y,
+                                        begin, end);
+    }
+}
+
+/* order[start[v]] ... order[start[v + 1] - 1] = the rows with id first_id + v, ascending. */
+static void sort_by_id(const int32_t *ids, int64_t rows, int64_t first_id, int64_t vocabulary,
                        struct ls_embedding_scratch scratch)
 {
     int32_t *start = scratch.start;
     memset(start, 0, ((size_t)vocabulary + 1) * sizeof *start);
     for (int64_t row = 0; row < rows; row++) {
-        LS_ASSERT(ids[row] >= 0 && ids[row] < vocabulary);
-        start[ids[row] + 1]++;
+        int64_t v = ids[row] - first_id;
+        if (v >= 0 && v < vocabulary)
+            start[v + 1]++;
     }
     for (int64_t v = 0; v < vocabulary; v++)
         start[v + 1] += start[v];
     /* Filling moves each start to its end; the last loop moves them back. */
-    for (int64_t row = 0; row < rows; row++)
-        scratch.order[start[ids[row]]++] = (int32_t)row;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t v = ids[row] - first_id;
+        if (v >= 0 && v < vocabulary)
+            scratch.order[start[v]++] = (int32_t)row;
+    }
     for (int64_t v = vocabulary; v > 0; v--)
         start[v] = start[v - 1];
     start[0] = 0;
 }
 
-void ls_embedding_backward(struct ls_ops *ops, enum ls_dtype act, int64_t vocabulary,
-                           int64_t channels, const int32_t *ids, const void *dy,
+void ls_embedding_backward(struct ls_ops *ops, enum ls_dtype act, int64_t first_id,
+                           int64_t vocabulary, int64_t channels, const int32_t *ids, const void *dy,
                            const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
                            float *d_table)
 {
@@ -46,7 +77,7 @@ void ls_embedding_backward(struct ls_ops *ops, enum ls_dtype act, int64_t vocabu
     enum { CHUNK = 64 }; /* vocabulary rows: frequent ids cluster, so threads take chunks in turn */
     int64_t chunks = ls_ceil_div(vocabulary, CHUNK);
     LS_ASSERT(rows <= INT32_MAX);
-    sort_by_id(ids, rows, vocabulary, scratch);
+    sort_by_id(ids, rows, first_id, vocabulary, scratch);
     int parts = ops_parts(ops, (vocabulary + rows) * channels);
 #pragma omp parallel for num_threads(parts) schedule(dynamic)
     for (int64_t chunk = 0; chunk < chunks; chunk++)
@@ -55,13 +86,16 @@ void ls_embedding_backward(struct ls_ops *ops, enum ls_dtype act, int64_t vocabu
 }
 
 void ls_position_backward(struct ls_ops *ops, enum ls_dtype act, int64_t channels, const void *dy,
-                          const struct ls_token_sum *sum, float *d_position)
+                          const struct ls_token_sum *sum, int64_t row_first, int64_t rows,
+                          float *d_position)
 {
-    int parts = ops_parts(ops, sum->leaves * sum->sequences * sum->tokens * channels);
+    LS_ASSERT(row_first >= 0 && row_first + rows <= sum->tokens);
+    int parts = ops_parts(ops, sum->leaves * sum->sequences * rows * channels);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
-        ops_share(sum->tokens, 1, part, parts, &begin, &end);
-        ops->kernels->embedding->position_backward(act, channels, dy, sum, d_position, begin, end);
+        ops_share(rows, 1, part, parts, &begin, &end);
+        ops->kernels->embedding->position_backward(act, channels, dy, sum, row_first, d_position,
+                                                   begin, end);
     }
 }

@@ -28,6 +28,8 @@ struct pointwise_kernels {
     void (*swiglu_backward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
                             const void *dy, void *d_gate_up);
     void (*add)(enum ls_dtype act, int64_t count, const void *x, const void *z, void *y);
+    void (*bias_round)(enum ls_dtype act, int64_t rows, int64_t n, const float *x,
+                       const float *bias, void *y);
     void (*cast_f32_to_bf16)(int64_t count, const float *x, ls_bf16 *y);
     void (*cast_bf16_to_f32)(int64_t count, const ls_bf16 *x, float *y);
     void (*tree_add)(int64_t count, float *into, const float *from);
@@ -62,23 +64,35 @@ struct sum_kernels {
 struct embedding_kernels {
     /* Rows [begin, end). */
     void (*forward)(enum ls_dtype act, int64_t tokens, int64_t channels, const int32_t *ids,
-                    const float *table, const float *position, int64_t first_position, void *y,
+                    const void *table, const void *position, int64_t first_position, void *y,
                     int64_t begin, int64_t end);
+    void (*gather)(enum ls_dtype act, int64_t channels, const int32_t *ids, int64_t first_id,
+                   int64_t count, const void *table, float *y, int64_t begin, int64_t end);
+    void (*finish)(enum ls_dtype act, int64_t tokens, int64_t channels, const float *x,
+                   const void *position, int64_t first_position, void *y, int64_t begin,
+                   int64_t end);
     /* Vocabulary rows [begin, end); scratch is sorted: order[start[v]] .. order[start[v + 1] - 1]
-     * are the tokens with id v, ascending. */
+     * are the tokens with the id of row v, ascending. */
     void (*backward)(enum ls_dtype act, int64_t channels, const void *dy,
                      const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
                      float *d_table, int64_t begin, int64_t end);
-    /* Positions [begin, end). */
+    /* Tokens row_first + [begin, end), to rows [begin, end) of d_position. */
     void (*position_backward)(enum ls_dtype act, int64_t channels, const void *dy,
-                              const struct ls_token_sum *sum, float *d_position, int64_t begin,
-                              int64_t end);
+                              const struct ls_token_sum *sum, int64_t row_first, float *d_position,
+                              int64_t begin, int64_t end);
 };
 
 struct loss_kernels {
     /* Rows [begin, end). */
     void (*cross_entropy)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
                           float *loss, int64_t begin, int64_t end);
+    void (*max)(const struct ls_cross_entropy *op, const void *logits, float *max, int64_t begin,
+                int64_t end);
+    void (*sum)(const struct ls_cross_entropy *op, const void *logits, const int32_t *target,
+                const float *max, float *sum, float *target_logit, int64_t begin, int64_t end);
+    void (*finish)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
+                   const float *max, const float *sum, const float *target_logit, float *loss,
+                   int64_t begin, int64_t end);
 };
 
 /* Elements [begin, end) of the update. */
@@ -90,8 +104,9 @@ struct update_kernels {
                 int64_t begin, int64_t end);
     void (*lion)(const struct ls_update *update, const struct ls_lion *lion, float *m,
                  int64_t begin, int64_t end);
-    /* Sum of squares of elements [begin, end), lane = (element - begin) % 16. */
-    double (*squares)(const float *gradient, const float *second, int64_t begin, int64_t end);
+    /* Squares of elements [begin, end), exactly. */
+    void (*squares)(const float *gradient, const float *second, int64_t begin, int64_t end,
+                    struct ls_exact_sum *sum);
 };
 
 struct ls_kernels {

@@ -2,18 +2,64 @@
 #include "ops/share.h"
 #include "ops/tree.h"
 
+static void check(const struct ls_cross_entropy *op, const int32_t *target)
+{
+    LS_ASSERT(op->tiles > 0 && op->padded % op->tiles == 0 && op->first >= 0);
+    for (int64_t row = 0; target && row < op->rows; row++)
+        LS_ASSERT(target[row] >= -1 && target[row] < op->vocabulary);
+}
+
 void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
                       const int32_t *target, float *loss)
 {
-    LS_ASSERT(op->tiles > 0 && op->padded % op->tiles == 0 && op->vocabulary <= op->padded);
-    for (int64_t row = 0; row < op->rows; row++)
-        LS_ASSERT(target[row] >= -1 && target[row] < op->vocabulary);
+    check(op, target);
+    LS_ASSERT(op->first == 0 && op->vocabulary <= op->padded);
     int parts = ops_parts(ops, op->rows * op->padded);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
         ops_share(op->rows, 1, part, parts, &begin, &end);
         ops->kernels->loss->cross_entropy(op, logits, target, loss, begin, end);
+    }
+}
+
+void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
+                          float *max)
+{
+    check(op, NULL);
+    int parts = ops_parts(ops, op->rows * op->padded);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(op->rows, 1, part, parts, &begin, &end);
+        ops->kernels->loss->max(op, logits, max, begin, end);
+    }
+}
+
+void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
+                          const int32_t *target, const float *max, float *sum, float *target_logit)
+{
+    check(op, target);
+    int parts = ops_parts(ops, op->rows * op->padded);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(op->rows, 1, part, parts, &begin, &end);
+        ops->kernels->loss->sum(op, logits, target, max, sum, target_logit, begin, end);
+    }
+}
+
+void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
+                             const int32_t *target, const float *max, const float *sum,
+                             const float *target_logit, float *loss)
+{
+    check(op, target);
+    int parts = ops_parts(ops, op->rows * op->padded);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(op->rows, 1, part, parts, &begin, &end);
+        ops->kernels->loss->finish(op, logits, target, max, sum, target_logit, loss, begin, end);
     }
 }
 

@@ -85,6 +85,19 @@ void ls_add(struct ls_ops *ops, enum ls_dtype act, int64_t count, const void *x,
     }
 }
 
+void ls_bias_round(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t n, const float *x,
+                   const float *bias, void *y)
+{
+    int parts = ops_parts(ops, rows * n);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(rows, 1, part, parts, &begin, &end);
+        ops->kernels->pointwise->bias_round(act, end - begin, n, x + begin * n, bias,
+                                            ops_at_mutable(act, y, begin * n));
+    }
+}
+
 void ls_dropout(struct ls_ops *ops, enum ls_dtype act, const struct ls_dropout *dropout,
                 const void *x, void *y)
 {

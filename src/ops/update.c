@@ -54,21 +54,17 @@ void ls_lion_update(struct ls_ops *ops, const struct ls_update *update, const st
     }
 }
 
-void ls_squared_norm(struct ls_ops *ops, int64_t count, int64_t row_length, const float *gradient,
-                     const float *second, struct ls_exact_sum *sum)
+void ls_squared_norm(struct ls_ops *ops, int64_t count, const float *gradient, const float *second,
+                     struct ls_exact_sum *sum)
 {
-    int64_t rows = ls_ceil_div(count, row_length);
     int parts = ops_parts(ops, count);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
         struct ls_exact_sum own;
         ls_exact_clear(&own);
-        ops_share(rows, 1, part, parts, &begin, &end);
-        for (int64_t row = begin; row < end; row++)
-            ls_exact_add(&own,
-                         ops->kernels->update->squares(gradient, second, row * row_length,
-                                                       ls_min(count, (row + 1) * row_length)));
+        ops_share(count, ALIGN, part, parts, &begin, &end);
+        ops->kernels->update->squares(gradient, second, begin, end, &own);
 #pragma omp critical(ls_squared_norm)
         ls_exact_merge(sum, &own);
     }

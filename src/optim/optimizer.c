@@ -23,31 +23,19 @@ const char *ls_optimizer_state_name(const struct ls_optim_config *config, int st
 }
 
 void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_config *config,
-                       const struct ls_params *params, struct ls_arena *arena)
+                       int64_t elements, struct ls_arena *arena)
 {
-    *optimizer = (struct ls_optimizer){.config = *config, .params = params};
+    *optimizer = (struct ls_optimizer){.config = *config};
     for (int i = 0; i < ls_optimizer_states(config); i++)
-        optimizer->state[i] = ls_arena_take(arena, (size_t)params->elements * sizeof(float));
+        optimizer->state[i] = ls_arena_take(arena, (size_t)elements * sizeof(float));
 }
 
-/* The second gradient of a parameter, NULL for all but the tied table. */
-static const float *second_gradient(const struct ls_params *params, int index,
-                                    const float *gradient)
+void ls_gradient_square(const struct ls_slice *slices, int count, struct ls_ops *ops,
+                        struct ls_exact_sum *sum)
 {
-    return index == params->tied_param ? gradient : NULL;
-}
-
-double ls_gradient_norm(const struct ls_params *params, struct ls_ops *ops, const float *gradient)
-{
-    struct ls_exact_sum sum;
-    ls_exact_clear(&sum);
-    for (int i = 0; i < params->count; i++) {
-        const struct ls_param *param = &params->list[i];
-        ls_squared_norm(ops, param->rows * param->cols, param->cols / param->col_tiles,
-                        gradient + params->tied_elements + param->offset,
-                        second_gradient(params, i, gradient), &sum);
-    }
-    return sqrt(ls_exact_value(&sum));
+    for (int i = 0; i < count; i++)
+        if (slices[i].counted)
+            ls_squared_norm(ops, slices[i].count, slices[i].gradient, slices[i].second, sum);
 }
 
 float ls_clip_factor(const struct ls_optim_config *config, double norm)
@@ -58,38 +46,23 @@ float ls_clip_factor(const struct ls_optim_config *config, double norm)
     return factor < 1 ? (float)factor : 1.0f;
 }
 
-/* Parameters that follow each other with the same decay and no second gradient are updated in one
- * call: returns the index after the run that begins at first. */
-static int run_end(const struct ls_params *params, int first)
-{
-    int end = first + 1;
-    if (first == params->tied_param)
-        return end;
-    while (end < params->count && end != params->tied_param &&
-           params->list[end].decay == params->list[first].decay)
-        end++;
-    return end;
-}
-
 void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                       const struct ls_weights *weights, const float *gradient,
+                       const struct ls_slice *slices, int count, float *master,
                        float gradient_scale, float lr, int64_t step)
 {
-    const struct ls_params *params = optimizer->params;
     const struct ls_optim_config *c = &optimizer->config;
-    for (int i = 0, end; i < params->count; i = end) {
-        end = run_end(params, i);
-        const struct ls_param *first = &params->list[i], *last = &params->list[end - 1];
-        int64_t at = first->offset;
+    for (int i = 0; i < count; i++) {
+        const struct ls_slice *slice = &slices[i];
+        int64_t at = slice->first;
         struct ls_update update = {
-            .count = last->offset + last->rows * last->cols - at,
-            .master = weights->master + at,
-            .compute = weights->compute ? weights->compute + at : NULL,
-            .gradient = gradient + params->tied_elements + at,
-            .second = second_gradient(params, i, gradient),
+            .count = slice->count,
+            .master = master + at,
+            .compute = slice->compute,
+            .gradient = slice->gradient,
+            .second = slice->second,
             .gradient_scale = gradient_scale,
             .lr = lr,
-            .weight_decay = first->decay ? c->weight_decay : 0.0f,
+            .weight_decay = slice->decay ? c->weight_decay : 0.0f,
         };
         float *state0 = optimizer->state[0] ? optimizer->state[0] + at : NULL;
         if (c->kind == LS_ADAMW) {

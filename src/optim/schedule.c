@@ -27,18 +27,18 @@ float ls_learning_rate(const struct ls_optim_config *c, int64_t step)
         return (float)(peak * (double)step / (double)c->warmup_steps);
     double share = decay_share(step, c->warmup_steps, c->decay_steps);
     switch (c->schedule) {
-    case LS_SCHEDULE_CONSTANT:
+    case LS_LR_CONSTANT:
         return c->lr;
-    case LS_SCHEDULE_LINEAR:
+    case LS_LR_LINEAR:
         return (float)(peak + (least - peak) * share);
-    case LS_SCHEDULE_COSINE:
+    case LS_LR_COSINE:
         return (float)(least + (peak - least) * 0.5 * (1 + cos_pi(share)));
-    case LS_SCHEDULE_INVERSE_SQRT: {
+    case LS_LR_INVERSE_SQRT: {
         double warmup = (double)ls_max(c->warmup_steps, 1);
         double lr = peak * sqrt(warmup / (double)ls_max(step, 1));
         return (float)(lr < peak ? lr : peak);
     }
-    case LS_SCHEDULE_WSD:
+    case LS_LR_WSD:
         share = decay_share(step, c->decay_steps - c->cooldown_steps, c->decay_steps);
         return (float)(peak + (least - peak) * share);
     }

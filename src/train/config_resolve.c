@@ -270,17 +270,26 @@ static int resolve_optim(struct ls_config *config, struct ls_error *error)
     return LS_OK;
 }
 
+/* Whether tensor parallel may cut the model in that many parts. Key/value heads are shared where
+ * there are fewer of them than parts. */
+static bool tiles_fit(const struct ls_model_config *model, int64_t tiles)
+{
+    int64_t kv = model->kv_heads;
+    return model->heads % tiles == 0 && model->ffn % tiles == 0 &&
+           model->vocab_padded % tiles == 0 && kv * model->head_dim % tiles == 0 &&
+           (kv % tiles == 0 || tiles % kv == 0);
+}
+
 static int64_t tiles_of(const struct ls_config *config, int64_t most)
 {
     const struct ls_model_config *model = &config->model;
     int64_t tiles = most;
-    while (model->heads % tiles || model->kv_heads % tiles || model->ffn % tiles ||
-           model->vocab_padded % tiles)
+    while (!tiles_fit(model, tiles))
         tiles /= 2;
     return tiles;
 }
 
-static int resolve_numerics(struct ls_config *config, struct ls_error *error)
+static int resolve_tp_tiles(struct ls_config *config, struct ls_error *error)
 {
     struct ls_config_numerics *numerics = &config->numerics;
     const struct ls_model_config *model = &config->model;
@@ -291,18 +300,69 @@ static int resolve_numerics(struct ls_config *config, struct ls_error *error)
     int64_t nearest = tiles_of(config, numerics->tp_tiles);
     if (nearest != numerics->tp_tiles)
         return REJECT("numerics.tp_tiles",
-                      "expected a divisor of heads = %lld, kv_heads = %lld, ffn = %lld and the "
-                      "padded vocabulary = %lld; the nearest is %lld",
-                      (long long)model->heads, (long long)model->kv_heads, (long long)model->ffn,
-                      (long long)model->vocab_padded, (long long)nearest);
-    if (config->data.sequence % numerics->seq_tiles)
-        return REJECT("numerics.seq_tiles", "expected a divisor of data.sequence = %lld",
-                      (long long)config->data.sequence);
-    if (numerics->seq_tiles > 1 && numerics->leaf_sequences > 1)
+                      "expected a divisor of heads = %lld, ffn = %lld, the padded vocabulary = "
+                      "%lld and kv_heads * head_dim = %lld, and a multiple or a divisor of "
+                      "kv_heads = %lld; the nearest is %lld",
+                      (long long)model->heads, (long long)model->ffn,
+                      (long long)model->vocab_padded,
+                      (long long)(model->kv_heads * model->head_dim), (long long)model->kv_heads,
+                      (long long)nearest);
+    return LS_OK;
+}
+
+/* A tile of a sequence is its half chunks r and 2S-1-r, so that causal work is balanced; attention
+ * works in blocks of 64 tokens. */
+enum { ATTENTION_BLOCK = 64 };
+
+static int check_seq_tiles(const struct ls_config *config, struct ls_error *error)
+{
+    int64_t tiles = config->numerics.seq_tiles, tokens = config->data.sequence;
+    if (tiles == 1)
+        return LS_OK;
+    if (!ls_is_pow2(tiles))
+        return REJECT("numerics.seq_tiles", "expected a power of two");
+    if (tokens % (2 * tiles * ATTENTION_BLOCK)) {
+        int64_t nearest = tiles;
+        while (nearest > 1 && tokens % (2 * nearest * ATTENTION_BLOCK))
+            nearest /= 2;
+        return REJECT(
+            "numerics.seq_tiles",
+            "data.sequence = %lld is no multiple of 2 * %lld * %d, whole attention blocks "
+            "in each tile's two halves; the nearest that works is %lld",
+            (long long)tokens, (long long)tiles, ATTENTION_BLOCK, (long long)nearest);
+    }
+    if (config->numerics.leaf_sequences > 1)
         return REJECT("numerics.leaf_sequences",
                       "expected 1, since numerics.seq_tiles = %lld cuts "
                       "each sequence",
-                      (long long)numerics->seq_tiles);
+                      (long long)tiles);
+    return LS_OK;
+}
+
+static int resolve_numerics(struct ls_config *config, struct ls_error *error)
+{
+    int status = resolve_tp_tiles(config, error);
+    if (!status)
+        status = check_seq_tiles(config, error);
+    if (!status && config->numerics.reduce == LS_BF16 && config->numerics.mode != LS_CONFIG_FAST)
+        return REJECT("numerics.reduce",
+                      "rounds each rank's part of a sum, so that bits would depend on how many "
+                      "ranks there are: expected fp32, or numerics.mode = fast");
+    return status;
+}
+
+/* ---- the layout ----------------------------------------------------------------------------- */
+
+static int check_parallel(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_layout_keys *keys = &config->parallel;
+    bool csv = keys->schedule == LS_LAYOUT_CSV;
+    if (csv && !*keys->schedule_file)
+        return REJECT("parallel.schedule_file", "parallel.schedule = csv reads it: set it to the "
+                                                "table's path");
+    if (!csv && *keys->schedule_file)
+        return REJECT("parallel.schedule_file",
+                      "has no meaning without parallel.schedule = csv: remove it");
     return LS_OK;
 }
 
@@ -383,6 +443,8 @@ int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct 
         status = resolve_data(config, error);
     if (!status)
         status = resolve_numerics(config, error);
+    if (!status)
+        status = check_parallel(config, error);
     if (!status)
         status = check_batch(config, error);
     if (!status)

@@ -73,6 +73,15 @@ WORDS(isas) = {{"auto", LS_CONFIG_AUTO},
                {"avx512_bf16", LS_ISA_AVX512_BF16},
                {"amx", LS_ISA_AMX},
                END};
+WORDS(pipelines) = {{"gpipe", LS_SCHEDULE_GPIPE},
+                    {"1f1b", LS_SCHEDULE_1F1B},
+                    {"interleaved", LS_SCHEDULE_INTERLEAVED},
+                    {"zb-h1", LS_SCHEDULE_ZB_H1},
+                    {"zbv", LS_SCHEDULE_ZBV},
+                    {"dualpipev", LS_SCHEDULE_DUALPIPEV},
+                    {"csv", LS_LAYOUT_CSV},
+                    END};
+WORDS(cp_methods) = {{"allgather", LS_CP_ALL_GATHER}, {"ring", LS_CP_RING}, END};
 WORDS(transports) = {
     {"auto", LS_CONFIG_AUTO}, {"thread", LS_TRANSPORT_THREAD}, {"mpi", LS_TRANSPORT_MPI}, END};
 WORDS(nonfinites) = {{"stop", LS_CONFIG_STOP}, {"skip", LS_CONFIG_SKIP}, END};
@@ -194,17 +203,65 @@ static const struct ls_config_key table[] = {
     WORD("numerics.mode", RECIPE, "ordered", modes, numerics.mode,
          "ordered: the same bits in every layout; fast: sums in the order that is quickest here"),
     INT("numerics.tp_tiles", RECIPE, "0", 0, 1024, numerics.tp_tiles,
-        "tiles into which contractions are cut: a power of two that divides heads, kv_heads, ffn "
-        "and "
-        "the padded vocabulary; 0 = the largest such up to 8"),
+        "tiles into which contractions are cut, so that parallel.tp may be any divisor of it: a "
+        "power of two that divides heads, ffn, the padded vocabulary and kv_heads * head_dim, and "
+        "is a multiple or a divisor of kv_heads; 0 = the largest such up to 8"),
     INT("numerics.seq_tiles", RECIPE, "1", 1, 0x1p20, numerics.seq_tiles,
-        "tiles into which a sequence is cut for the sums over its tokens; divides data.sequence"),
+        "tiles into which a sequence is cut for the sums over its tokens, so that parallel.cp may "
+        "be any divisor of it: a power of two; above 1 data.sequence must be a multiple of 128 "
+        "times this"),
     INT("numerics.leaf_sequences", RECIPE, "1", 1, 0x1p20, numerics.leaf_sequences,
         "sequences whose gradients are summed as one leaf of the batch's tree"),
     WORD("numerics.isa", RECIPE, "auto", isas, numerics.isa,
          "instruction set; auto = the best that every rank has"),
 
-    INT("parallel.dp", LAYOUT, "1", 1, 65536, parallel.dp, "data-parallel ranks"),
+    WORD("numerics.reduce", RECIPE, "fp32", precisions, numerics.reduce,
+         "what gradients travel in between ranks: bf16 halves the bytes, rounds each rank's part, "
+         "and needs numerics.mode = fast"),
+
+    INT("parallel.pp", LAYOUT, "1", 1, 65536, parallel.pp,
+        "pipeline-parallel ranks: each holds some of the layers"),
+    INT("parallel.dp", LAYOUT, "0", 0, 65536, parallel.dp,
+        "data-parallel ranks in all: becomes dp_replicate with zero 0, dp_shard with zero 1 to 3, "
+        "or what the one that is given leaves of it; 0 = dp_replicate times dp_shard"),
+    INT("parallel.dp_replicate", LAYOUT, "0", 0, 65536, parallel.dp_replicate,
+        "data-parallel copies of the training state; 0 = what parallel.dp says, or 1"),
+    INT("parallel.dp_shard", LAYOUT, "0", 0, 65536, parallel.dp_shard,
+        "data-parallel ranks that share one copy of the training state; 0 = what parallel.dp says, "
+        "or 1"),
+    INT("parallel.cp", LAYOUT, "1", 1, 65536, parallel.cp,
+        "context-parallel ranks: each holds a part of every sequence; divides numerics.seq_tiles"),
+    INT("parallel.tp", LAYOUT, "1", 1, 65536, parallel.tp,
+        "tensor-parallel ranks: each holds a part of every layer; divides numerics.tp_tiles"),
+    WORD("parallel.sp", LAYOUT, "auto", auto_or_bool, parallel.sp,
+         "sequence parallel: norms, dropout and residual on 1/tp of the tokens; auto = wherever tp "
+         "is above 1 and the recipe's token tiles admit it"),
+    INT("parallel.zero", LAYOUT, "0", 0, 3, parallel.zero,
+        "what data-parallel ranks share instead of each keeping it: 1 optimizer state, 2 also "
+        "gradients, 3 also parameters"),
+    WORD("parallel.schedule", LAYOUT, "1f1b", pipelines, parallel.schedule,
+         "order of a pipeline's work; csv = parallel.schedule_file"),
+    TEXT("parallel.schedule_file", LAYOUT, "", parallel.schedule_file,
+         "a table in torchtitan's CSV form: a row for each pipeline rank, cells such as 0F0, 1I2, "
+         "1W2, 2B1"),
+    INT("parallel.chunks", LAYOUT, "0", 0, 4096, parallel.chunks,
+        "virtual stages of each pipeline rank: 1 (gpipe, 1f1b, zb-h1), 2 (zbv, dualpipev) or any "
+        "(interleaved); 0 = the least the schedule takes"),
+    TEXT("parallel.split", LAYOUT, "", parallel.split,
+         "layers of each stage, such as 0-5,6-13: 0 is the embedding, model.layers + 1 the head; "
+         "empty = balanced by cost"),
+    WORD("parallel.cp_method", LAYOUT, "allgather", cp_methods, parallel.cp_method,
+         "how context-parallel ranks see each other's keys and values: gathered at once, or passed "
+         "around in a ring"),
+    INT("parallel.prefetch", LAYOUT, "1", 0, 64, parallel.prefetch,
+        "layers whose parameters are gathered ahead of their use (zero 1 to 3)"),
+    INT("parallel.persist", LAYOUT, "0", 0, 0x1p40, parallel.persist,
+        "tensors of up to this many elements stay whole on every rank (zero 3)"),
+    BOOL("parallel.reshard_after_forward", LAYOUT, "true", parallel.reshard_after_forward,
+         "parameters are freed after the forward and gathered again for the backward (zero 3)"),
+    INT("parallel.tp_overlap", LAYOUT, "1", 1, 64, parallel.tp_overlap,
+        "parts into which a tensor-parallel product is cut, so that one moves while the next is "
+        "computed"),
     INT("parallel.threads", LAYOUT, "0", 0, 4096, parallel.threads,
         "threads of each rank; 0 = cores / ranks on this machine, at least 1"),
 
@@ -213,6 +270,9 @@ static const struct ls_config_key table[] = {
          "started; auto = mpi where they did"),
     INT("comm.bucket_mb", LAYOUT, "25", 1, 65536, comm.bucket_mb,
         "gradients are reduced in buckets of about this many MiB while the backward still runs"),
+    {"comm.timeout_s", LS_CONFIG_REAL, LS_CONFIG_LAYOUT, "600", 0, 1e6, false, false, NULL,
+     "seconds after which a rank that waits for another one names it and ends the run; 0 = never",
+     AT(comm.timeout_s)},
     BOOL("comm.check", LAYOUT, "false", comm.check,
          "ranks agree on every collective before it moves a byte (slow; finds mismatches)"),
 

@@ -86,23 +86,88 @@ int generate_text(struct ls_decoder *decoder, struct ls_ops *ops,
 
 /* ---- a sample of the model in training ------------------------------------------------------- */
 
+/* Whether every rank holds all weights as the decoder reads them. */
+static bool holds_whole(const struct ls_trainer *t)
+{
+    return t->layout.size[LS_AXIS_PP] == 1 && t->layout.size[LS_AXIS_TP] == 1 &&
+           t->layout.zero == 0;
+}
+
+/* Local where they are whole (nothing moves): the weights that this rank holds, for the decoder. */
+static int own_weights(struct ls_trainer *t, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int u = 0; u < t->params.unit_count && !status; u++) {
+        struct ls_zero_weights weights;
+        status = ls_zero_weights(t->memory.zero, u, &weights, error);
+        if (!status)
+            t->memory.weights[u] =
+                (struct ls_weights){.matrices = weights.matrices, .vectors = weights.vectors};
+    }
+    return status;
+}
+
+/* Rank 0's buffers: the whole model, and one tensor of it. */
+static int gather_open(struct ls_trainer *t, const struct ls_params *whole, float **values,
+                       struct ls_error *error)
+{
+    int64_t largest = 0;
+    for (int i = 0; i < whole->count; i++)
+        largest = ls_max(largest, whole->list[i].rows * whole->list[i].cols);
+    *values = malloc((size_t)largest * sizeof **values);
+    struct whole_model *made = t->sampled ? NULL : malloc(sizeof *made);
+    if (!*values || (!made && !t->sampled)) {
+        free(made);
+        return ls_error_set(error, LS_ENOMEM, "no memory to gather the model for a sample");
+    }
+    if (t->sampled)
+        return LS_OK;
+    int status = whole_init(made, &t->config.model, &t->numerics, error);
+    if (status)
+        free(made);
+    else
+        t->sampled = made;
+    return status;
+}
+
+/* Collective. The parameters of all ranks come together on rank 0. */
+static int sampled_gather(struct ls_trainer *t, struct ls_error *error)
+{
+    bool writes = ls_comm_rank(t->world) == 0;
+    struct ls_params whole;
+    float *values = NULL;
+    int status = ls_params_init(&whole, &t->config.model, &t->numerics, NULL, error);
+    if (!status && writes)
+        status = gather_open(t, &whole, &values, error);
+    status = ls_comm_agree(t->world, status, error);
+    for (int i = 0; i < whole.count && !status; i++) {
+        status = state_collect(t, &whole, i, -1, values, error);
+        if (!status && writes)
+            whole_set(t->sampled, &t->ops, i, values);
+    }
+    free(values);
+    ls_params_release(&whole);
+    return ls_comm_agree(t->world, status, error);
+}
+
 static void text_append(void *user, const char *bytes, size_t count)
 {
     FILE *file = user;
     fwrite(bytes, 1, count, file);
 }
 
-int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, struct ls_error *error)
+/* Local: on rank 0. */
+static int sample_make(struct ls_trainer *t, const char *prompt, char **text,
+                       struct ls_error *error)
 {
-    *text = NULL;
-    if (!t->tokenizer)
-        return ls_config_reject(&t->config, LS_ECONFIG, "data.tokenizer", error,
-                                "samples need the tokenizer that made the data");
+    const struct whole_model *gathered = t->sampled;
     struct ls_model_options options = {.config = &t->config.model,
                                        .numerics = &t->numerics,
-                                       .params = &t->params,
-                                       .weights = t->memory.weights};
-    int status = t->decoder ? LS_OK : ls_decoder_new(&options, &t->decoder, error);
+                                       .params = gathered ? &gathered->params : &t->params,
+                                       .weights = gathered ? gathered->weights : t->memory.weights};
+    int status = gathered ? LS_OK : own_weights(t, error);
+    if (!status && !t->decoder)
+        status = ls_decoder_new(&options, &t->decoder, error);
     if (status)
         return status;
     size_t bytes = 0;
@@ -121,5 +186,25 @@ int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, str
     status =
         generate_text(t->decoder, &t->ops, t->tokenizer, t->config.model.context, &generate, error);
     fclose(file);
+    return status;
+}
+
+int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, struct ls_error *error)
+{
+    *text = NULL;
+    int status = LS_OK;
+    if (!t->tokenizer)
+        status = ls_config_reject(&t->config, LS_ECONFIG, "data.tokenizer", error,
+                                  "samples need the tokenizer that made the data");
+    status = ls_comm_agree(t->world, status, error);
+    if (!status && !holds_whole(t))
+        status = sampled_gather(t, error);
+    if (!status && ls_comm_rank(t->world) == 0)
+        status = sample_make(t, prompt, text, error);
+    status = ls_comm_agree(t->world, status, error);
+    if (status) {
+        free(*text);
+        *text = NULL;
+    }
     return status;
 }

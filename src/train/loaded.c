@@ -13,9 +13,7 @@ struct ls_loaded {
     struct ls_config config;
     struct ls_numerics numerics;
     struct ls_ops ops;
-    struct ls_params params;
-    struct ls_arena arena;
-    struct ls_weights weights;
+    struct whole_model whole;
     struct ls_tokenizer *tokenizer;
     int64_t step;
 };
@@ -36,8 +34,8 @@ static int config_load(const char *run_directory, struct ls_loaded *l, struct ls
 static int parameters_load(struct ls_loaded *l, const struct ls_safetensors *file,
                            struct ls_error *error)
 {
-    for (int i = 0; i < l->params.count; i++) {
-        const struct ls_param *param = &l->params.list[i];
+    for (int i = 0; i < l->whole.params.count; i++) {
+        const struct ls_param *param = &l->whole.params.list[i];
         int64_t matrix[2] = {param->rows, param->cols};
         const struct ls_tensor_view *view;
         bool vector = param->rows == 1;
@@ -45,38 +43,21 @@ static int parameters_load(struct ls_loaded *l, const struct ls_safetensors *fil
                                             vector ? &param->cols : matrix, &view, error);
         if (status)
             return status;
-        memcpy(l->weights.master + param->offset, view->data, view->bytes);
+        whole_set(&l->whole, &l->ops, i, view->data);
     }
-    weights_refresh(&l->weights, &l->params, &l->ops);
     return LS_OK;
-}
-
-static void weights_take(struct ls_loaded *l, struct ls_arena *arena)
-{
-    size_t elements = (size_t)l->params.elements;
-    l->weights.master = ls_arena_take(arena, elements * sizeof(float));
-    if (l->numerics.act == LS_BF16)
-        l->weights.compute = ls_arena_take(arena, elements * sizeof(ls_bf16));
 }
 
 static int weights_open(struct ls_loaded *l, int threads, struct ls_error *error)
 {
-    l->numerics = numerics_of(&l->config);
+    l->numerics = ls_config_numerics(&l->config);
     int isa = l->config.numerics.isa;
     enum ls_isa best = ls_isa_best();
     if (isa == LS_CONFIG_AUTO || isa > (int)best)
         isa = (int)best;
     int status = ls_ops_init(&l->ops, threads, (enum ls_isa)isa, error);
     if (!status)
-        status = ls_params_init(&l->params, &l->config.model, &l->numerics, error);
-    if (status)
-        return status;
-    struct ls_arena measure;
-    ls_arena_measure(&measure);
-    weights_take(l, &measure);
-    status = ls_arena_init(&l->arena, measure.peak, error);
-    if (!status)
-        weights_take(l, &l->arena);
+        status = whole_init(&l->whole, &l->config.model, &l->numerics, error);
     return status;
 }
 
@@ -115,8 +96,7 @@ void ls_loaded_free(struct ls_loaded *l)
     if (!l)
         return;
     ls_tokenizer_free(l->tokenizer);
-    ls_arena_release(&l->arena);
-    ls_params_release(&l->params);
+    whole_release(&l->whole);
     ls_ops_release(&l->ops);
     free(l);
 }
@@ -134,53 +114,106 @@ static struct ls_model_options options_of(const struct ls_loaded *l, int64_t seq
 {
     return (struct ls_model_options){.config = &l->config.model,
                                      .numerics = &l->numerics,
-                                     .params = &l->params,
-                                     .weights = l->weights,
+                                     .params = &l->whole.params,
+                                     .weights = l->whole.weights,
                                      .sequences = sequences,
-                                     .tokens = l->config.data.sequence};
+                                     .tokens = l->config.data.sequence,
+                                     .slots = 1};
 }
 
-/* Buffers for a forward of `sequences`, and the evaluation in them. */
+/* An evaluation and what it takes. */
+struct evaluation {
+    struct ls_loaded *l;
+    const struct ls_token_store *store;
+    int64_t micro; /* sequences that go through the model at once: whole leaves */
+    struct ls_arena arena;
+    struct ls_model *model;
+    struct ls_token_segment *segments; /* the order of a sequence's rows */
+    int segment_count;
+    int32_t *buffers[4]; /* [micro, T]: ids and targets as in the store, then in the rows' order */
+};
+
+static int buffers_make(struct evaluation *e, struct ls_error *error)
+{
+    int64_t tokens = e->l->config.data.sequence, tiles = e->l->numerics.seq_tiles;
+    int32_t *ids = calloc((size_t)(4 * e->micro * tokens), sizeof *ids);
+    e->buffers[0] = ids;
+    e->segment_count = ls_segments(tiles, 1);
+    e->segments = calloc((size_t)e->segment_count, sizeof *e->segments);
+    if (!ids || !e->segments)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a batch of tokens");
+    for (int i = 1; i < 4; i++)
+        e->buffers[i] = ids + i * e->micro * tokens;
+    for (int i = 0; i < e->segment_count; i++)
+        ls_segment(tiles, 1, 0, tokens, i, &e->segments[i].first, &e->segments[i].count);
+    return LS_OK;
+}
+
+static int model_make(struct evaluation *e, struct ls_error *error)
+{
+    struct ls_model_options options = options_of(e->l, e->micro);
+    struct ls_arena measure;
+    struct ls_model *model;
+    ls_arena_measure(&measure);
+    int status = ls_model_new(&options, &measure, &model, error);
+    if (status)
+        return status;
+    ls_model_free(model);
+    status = ls_arena_init(&e->arena, measure.peak, error);
+    if (!status)
+        status = ls_model_new(&options, &e->arena, &e->model, error);
+    return status;
+}
+
+static void evaluation_release(struct evaluation *e)
+{
+    ls_model_free(e->model);
+    ls_arena_release(&e->arena);
+    free(e->segments);
+    free(e->buffers[0]);
+}
+
+/* Sequences [first, first + count), at most micro of them. */
+static int evaluate_batch(struct evaluation *e, int64_t first, int64_t count, struct eval_sum *sum,
+                          struct ls_error *error)
+{
+    struct ls_loaded *l = e->l;
+    int64_t tokens = l->config.data.sequence, padded;
+    int status = eval_read(e->store, l->tokenizer, &l->config, first, count, e->buffers[0],
+                           e->buffers[1], &padded, sum, error);
+    if (status)
+        return status;
+    for (int i = 0; i < 2; i++)
+        ls_segments_copy(e->segments, e->segment_count, padded, tokens, e->buffers[i],
+                         e->buffers[2 + i]);
+    struct ls_micro_batch batch = {
+        .sequences = padded, .tokens = tokens, .ids = e->buffers[2], .targets = e->buffers[3]};
+    for (int layer = 0; layer < ls_model_layers(e->model) && !status; layer++)
+        status = ls_layer_forward(e->model, &l->ops, layer, &batch, NULL, error);
+    const float *loss = ls_model_leaf_losses(e->model);
+    for (int64_t leaf = 0; leaf < padded / l->numerics.leaf_sequences && !status; leaf++)
+        ls_exact_add(&sum->loss, loss[leaf]);
+    return status;
+}
+
 static int evaluate_store(struct ls_loaded *l, const struct ls_token_store *store,
                           int64_t sequences, struct ls_eval_report *report, struct ls_error *error)
 {
-    int64_t tokens = l->config.data.sequence, leaf = l->config.numerics.leaf_sequences, samples;
+    int64_t tokens = l->config.data.sequence, leaf = l->numerics.leaf_sequences, samples;
     int status = ls_token_store_samples(store, tokens, &samples, error);
     if (status)
         return status;
     int64_t count = sequences > 0 ? ls_min(sequences, samples) : samples;
-    int64_t micro = ls_round_up(ls_max(EVAL_ROWS / tokens, 1), leaf);
-    struct ls_model_options options = options_of(l, micro);
-    struct ls_arena arena;
-    struct ls_model *model;
-    ls_arena_measure(&arena);
-    status = ls_model_new(&options, &arena, &model, error);
-    if (status)
-        return status;
-    ls_model_free(model);
-    status = ls_arena_init(&arena, arena.peak, error);
-    if (status)
-        return status;
+    struct evaluation e = {
+        .l = l, .store = store, .micro = ls_round_up(ls_max(EVAL_ROWS / tokens, 1), leaf)};
     struct eval_sum sum = {0};
-    int32_t *ids = calloc((size_t)(2 * micro * tokens), sizeof *ids);
-    status = ids ? ls_model_new(&options, &arena, &model, error)
-                 : ls_error_set(error, LS_ENOMEM, "no memory for a batch of tokens");
-    if (!status) {
-        struct eval_task task = {.model = model,
-                                 .ops = &l->ops,
-                                 .store = store,
-                                 .tokenizer = l->tokenizer,
-                                 .sequence_tokens = tokens,
-                                 .micro_sequences = micro,
-                                 .leaf_sequences = leaf,
-                                 .vocabulary = l->config.model.vocab,
-                                 .ids = ids};
-        status = eval_range(&task, 0, count, &sum, error);
-        ls_model_free(model);
-    }
+    status = buffers_make(&e, error);
+    if (!status)
+        status = model_make(&e, error);
+    for (int64_t first = 0; first < count && !status; first += e.micro)
+        status = evaluate_batch(&e, first, ls_min(e.micro, count - first), &sum, error);
+    evaluation_release(&e);
     eval_report_of(&sum, report);
-    free(ids);
-    ls_arena_release(&arena);
     return status;
 }
 

@@ -1,11 +1,9 @@
-/* What a configuration takes: sizes, buffers, admissibility. The buffers are planned by walking
- * memory_take with a measuring arena, so what is printed is what is allocated. */
-#include "trainer.h"
+/* What a configuration takes. The buffers are planned by walking memory_take with a measuring
+ * arena, so what is printed is what is allocated. */
+#include "stage.h"
 
 #include <stdio.h>
-
-/* Rows of a micro-batch that batch.micro = 0 aims at: enough to fill the product's blocks. */
-enum { AUTO_MICRO_ROWS = 4096 };
+#include <stdlib.h>
 
 int64_t ls_batch_at(const struct ls_config *config, int64_t samples)
 {
@@ -24,12 +22,12 @@ static struct ls_optim_config optim_of(const struct ls_config *config)
     const struct ls_config_optim *o = &config->optim;
     static const enum ls_optimizer_kind kinds[] = {
         [LS_CONFIG_ADAMW] = LS_ADAMW, [LS_CONFIG_SGD] = LS_SGD, [LS_CONFIG_LION] = LS_LION};
-    static const enum ls_schedule schedules[] = {
-        [LS_CONFIG_CONSTANT] = LS_SCHEDULE_CONSTANT,
-        [LS_CONFIG_LINEAR] = LS_SCHEDULE_LINEAR,
-        [LS_CONFIG_COSINE] = LS_SCHEDULE_COSINE,
-        [LS_CONFIG_INVERSE_SQRT] = LS_SCHEDULE_INVERSE_SQRT,
-        [LS_CONFIG_WSD] = LS_SCHEDULE_WSD,
+    static const enum ls_lr_schedule schedules[] = {
+        [LS_CONFIG_CONSTANT] = LS_LR_CONSTANT,
+        [LS_CONFIG_LINEAR] = LS_LR_LINEAR,
+        [LS_CONFIG_COSINE] = LS_LR_COSINE,
+        [LS_CONFIG_INVERSE_SQRT] = LS_LR_INVERSE_SQRT,
+        [LS_CONFIG_WSD] = LS_LR_WSD,
     };
     return (struct ls_optim_config){
         .kind = kinds[o->name],
@@ -55,138 +53,216 @@ void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes)
              __VERSION__);
 }
 
-struct ls_numerics numerics_of(const struct ls_config *config)
+
+/* ---- what ZeRO is told of the parameters ----------------------------------------------------- */
+
+struct zero_tables {
+    struct ls_zero_unit *units;
+    struct ls_zero_tensor *tensors;
+    int64_t *regions;
+};
+
+static void tables_release(struct zero_tables *tables)
 {
-    const struct ls_config_numerics *n = &config->numerics;
-    bool fast = n->mode == LS_CONFIG_FAST;
-    return (struct ls_numerics){.act = n->precision,
-                                .tp_tiles = fast ? 1 : n->tp_tiles,
-                                .seq_tiles = fast ? 1 : n->seq_tiles,
-                                .leaf_sequences = n->leaf_sequences,
-                                .fast = fast};
+    free(tables->units);
+    free(tables->tensors);
+    free(tables->regions);
 }
 
-/* The batch sizes that the ramp-up walks through all have to be admissible. */
-static int batches_check(const struct ls_config *config, int64_t micro_leaves,
-                         struct ls_error *error)
+/* The second gradient of a tied table: computed here, on another stage, or nowhere. */
+static struct ls_zero_place second_place(const struct ls_params *params, int i)
 {
-    int64_t leaf = config->numerics.leaf_sequences, dp = config->parallel.dp;
-    int64_t start = config->batch.rampup_start, full = config->batch.global;
-    int64_t increment = config->batch.rampup_increment;
-    int64_t size = start > 0 && increment > 0 ? start : full;
-    for (;; size = ls_min(size + increment, full)) {
-        if (size % leaf)
-            return ls_config_reject(config, LS_ELAYOUT, "batch.global", error,
-                                    "a batch of %ld sequences is not whole leaves of "
-                                    "numerics.leaf_sequences = %ld",
-                                    (long)size, (long)leaf);
-        if (config->numerics.mode == LS_CONFIG_FAST) {
-            if (size / leaf % dp)
-                return ls_config_reject(config, LS_ELAYOUT, "parallel.dp", error,
-                                        "it does not divide a batch of %ld leaves",
-                                        (long)(size / leaf));
-        } else {
-            struct ls_dp_share share;
-            int status = ls_dp_share_init(&share, size / leaf, dp, 0, micro_leaves, error);
-            if (status)
-                return status;
-        }
-        if (size >= full)
-            return LS_OK;
-    }
+    if (i == params->tied_param)
+        return (struct ls_zero_place){params->tied_region, params->tied_offset};
+    return (struct ls_zero_place){i == params->shared_param ? LS_ZERO_OUTSIDE : LS_ZERO_NONE, 0};
 }
 
-int sizes_of(const struct ls_config *config, struct train_sizes *sizes, struct ls_error *error)
+static int tables_make(const struct ls_params *params, struct zero_tables *tables,
+                       struct ls_error *error)
 {
-    int64_t leaf = config->numerics.leaf_sequences, dp = config->parallel.dp;
-    int64_t tokens = config->data.sequence, micro = config->batch.micro;
-    if (micro % leaf)
-        return ls_config_reject(config, LS_ELAYOUT, "batch.micro", error,
-                                "it must be whole leaves of numerics.leaf_sequences = %ld; the "
-                                "nearest is %ld",
-                                (long)leaf, (long)ls_round_up(micro, leaf));
-    int64_t leaves = config->batch.global / leaf;
-    int64_t share = ls_max(leaves / dp, 1), micro_leaves = micro / leaf;
-    if (micro == 0) {
-        micro_leaves = 1;
-        while (micro_leaves * 2 <= share && micro_leaves * 2 * leaf * tokens <= AUTO_MICRO_ROWS)
-            micro_leaves *= 2;
-        if (share * leaf * tokens <= AUTO_MICRO_ROWS)
-            micro_leaves = share;
+    *tables = (struct zero_tables){
+        .units = calloc((size_t)ls_max(params->unit_count, 1), sizeof *tables->units),
+        .tensors = calloc((size_t)ls_max(params->count, 1), sizeof *tables->tensors),
+        .regions = calloc((size_t)ls_max(params->region_count, 1), sizeof *tables->regions)};
+    if (!tables->units || !tables->tensors || !tables->regions) {
+        tables_release(tables);
+        return ls_error_set(error, LS_ENOMEM, "no memory for the list of parameters");
     }
-    int status = batches_check(config, micro_leaves, error);
-    if (status)
-        return status;
-    micro_leaves = ls_min(micro_leaves, share);
-    int64_t micro_batches = ls_ceil_div(share, micro_leaves);
-    *sizes = (struct train_sizes){
-        .sequence_tokens = tokens,
-        .leaves_max = leaves,
-        .micro_leaves = micro_leaves,
-        .micro_batches_max = micro_batches,
-        .micro_sequences = micro_leaves * leaf,
-        .gradient_buffers =
-            config->numerics.mode == LS_CONFIG_FAST ? 1 : ls_accumulation_buffers(micro_batches),
-    };
+    for (int i = 0; i < params->unit_count; i++)
+        tables->units[i] = (struct ls_zero_unit){params->units[i].elements,
+                                                 params->units[i].matrix_elements};
+    for (int i = 0; i < params->region_count; i++)
+        tables->regions[i] = params->regions[i].elements;
+    for (int i = 0; i < params->count; i++) {
+        const struct ls_param *param = &params->list[i];
+        tables->tensors[i] =
+            (struct ls_zero_tensor){.unit = param->unit,
+                                    .offset = param->offset,
+                                    .rows = param->matrix ? param->rows : param->cols,
+                                    .cols = param->matrix ? param->cols : 1,
+                                    .gradient = {param->region, param->region_offset},
+                                    .second = second_place(params, i)};
+    }
     return LS_OK;
 }
 
-int memory_take(const struct ls_config *config, const struct train_sizes *sizes,
-                const struct ls_numerics *numerics, const struct ls_params *params,
-                struct ls_arena *arena, struct train_memory *memory, struct ls_optimizer *optimizer,
-                struct ls_model **model, struct ls_memory_plan *plan, struct ls_error *error)
+static int zero_take(const struct memory_request *r, struct ls_arena *arena, struct ls_zero **out,
+                     struct ls_error *error)
 {
-    size_t elements = (size_t)params->elements, start = arena->used;
-    struct ls_weights *weights = &memory->weights;
-    weights->master = ls_arena_take(arena, elements * sizeof(float));
-    weights->compute =
-        numerics->act == LS_BF16 ? ls_arena_take(arena, elements * sizeof(ls_bf16)) : NULL;
-    plan->parameters = arena->used - start;
+    const struct ls_layout *layout = r->layout;
+    const struct ls_params *params = r->params;
+    struct zero_tables tables;
+    int status = tables_make(params, &tables, error);
+    if (status)
+        return status;
+    int64_t cp = r->coordinates[LS_AXIS_CP], shard = r->coordinates[LS_AXIS_DP_SHARD];
+    bool sharded = layout->zero > 0;
+    struct ls_zero_options options = {
+        .stage = layout->zero,
+        .units = tables.units,
+        .tensors = tables.tensors,
+        .region_elements = tables.regions,
+        .unit_count = params->unit_count,
+        .tensor_count = params->count,
+        .region_count = params->region_count,
+        .shard_ranks = (int)layout->shard_ranks,
+        .shard_rank = (int)(sharded ? shard * layout->size[LS_AXIS_CP] + cp : cp),
+        .replicate_ranks = (int)layout->replicate_ranks,
+        .shard = r->groups ? r->groups->shard : NULL,
+        .replicate = r->groups ? r->groups->replicate : NULL,
+        .each_micro_batch = layout->each_micro_batch,
+        .micro_batches_max = layout->micro_batches,
+        .fast = layout->numerics.fast,
+        .act = layout->numerics.act,
+        .bucket_bytes = r->config->comm.bucket_mb << 20,
+        .prefetch = (int)layout->prefetch,
+        .persistence_elements = layout->persist,
+        .reshard_after_forward = layout->reshard_after_forward,
+    };
+    status = ls_zero_new(&options, arena, out, error);
+    tables_release(&tables);
+    return status;
+}
+
+/* ---- all buffers ----------------------------------------------------------------------------- */
+
+static int model_take(const struct memory_request *r, struct ls_arena *arena,
+                      struct train_memory *memory, struct ls_error *error)
+{
+    const struct ls_layout *layout = r->layout;
+    struct ls_model_options options = {
+        .config = &layout->model,
+        .numerics = &layout->numerics,
+        .params = r->params,
+        .weights = memory->weights,
+        .tp = r->tp,
+        .cp = r->cp,
+        .layers = r->part->held,
+        .chunk_first = r->part->chunk_first,
+        .sequences = layout->micro_sequences,
+        .tokens = layout->sequence,
+        .slots = memory->slots,
+        .training = true,
+        .accumulating = layout->micro_batches > 1,
+        .split_backward = memory->split_backward,
+    };
+    return ls_model_new(&options, arena, &memory->model, error);
+}
+
+int memory_take(const struct memory_request *r, struct ls_arena *arena,
+                struct train_memory *memory, struct ls_memory_plan *plan, struct ls_error *error)
+{
+    const struct ls_params *params = r->params;
+    size_t start = arena->used;
+    int status = zero_take(r, arena, &memory->zero, error);
+    if (status)
+        return status;
+    struct ls_zero_sizes sizes;
+    ls_zero_get_sizes(memory->zero, &sizes);
+    plan->parameters = sizes.master + sizes.parameters;
+    plan->gradients = sizes.gradients;
+    plan->transit = arena->used - start - plan->parameters - plan->gradients;
     start = arena->used;
-    for (int i = 0; i < sizes->gradient_buffers; i++)
-        memory->gradient[i] =
-            ls_arena_take(arena, (size_t)params->gradient_elements * sizeof(float));
-    plan->gradients = arena->used - start;
-    start = arena->used;
-    struct ls_optim_config optim = optim_of(config);
-    ls_optimizer_init(optimizer, &optim, params, arena);
+    struct ls_optim_config optim = optim_of(r->config);
+    ls_optimizer_init(&memory->optimizer, &optim, ls_zero_elements(memory->zero), arena);
     plan->optimizer = arena->used - start;
     start = arena->used;
-    struct ls_model_options options = {.config = &config->model,
-                                       .numerics = numerics,
-                                       .params = params,
-                                       .weights = *weights,
-                                       .sequences = sizes->micro_sequences,
-                                       .tokens = sizes->sequence_tokens,
-                                       .training = true,
-                                       .accumulating = sizes->micro_batches_max > 1};
-    int status = ls_model_new(&options, arena, model, error);
+    memory->weights =
+        ls_arena_take(arena, (size_t)params->unit_count * sizeof *memory->weights);
+    memory->slices = ls_arena_take(arena, (size_t)params->count * sizeof *memory->slices);
+    status = stage_take(r, arena, memory, error);
+    if (!status)
+        status = model_take(r, arena, memory, error);
     plan->activations = arena->used - start;
     plan->total = arena->used;
-    plan->micro_sequences = sizes->micro_sequences;
-    plan->micro_batches = sizes->micro_batches_max;
-    plan->gradient_buffers = sizes->gradient_buffers;
+    plan->micro_sequences = r->layout->micro_sequences;
+    plan->micro_batches = r->layout->micro_batches;
+    plan->slots = memory->slots;
+    return status;
+}
+
+void memory_release(struct train_memory *memory)
+{
+    ls_model_free(memory->model);
+    ls_zero_free(memory->zero);
+    stage_release(memory);
+    ls_arena_release(&memory->arena);
+    *memory = (struct train_memory){0};
+}
+
+/* What the rank at those coordinates takes. */
+int memory_plan(const struct ls_config *config, const struct ls_layout *layout,
+                const int64_t coordinates[LS_AXES], struct ls_memory_plan *plan,
+                struct ls_error *error)
+{
+    struct train_part part = {0};
+    struct ls_params params;
+    struct train_memory memory = {0};
+    struct ls_tp tp = {.size = (int)layout->size[LS_AXIS_TP],
+                       .rank = (int)coordinates[LS_AXIS_TP],
+                       .sequence = layout->sp,
+                       .chunks = (int)layout->tp_overlap,
+                       .sharers = ls_tp_sharers(layout->size[LS_AXIS_TP], layout->model.kv_heads)};
+    struct ls_cp cp = {.size = (int)layout->size[LS_AXIS_CP],
+                       .rank = (int)coordinates[LS_AXIS_CP],
+                       .method = layout->cp_method};
+    int status = part_init(&part, layout, coordinates[LS_AXIS_PP], error);
+    if (status)
+        return status;
+    struct ls_part held = {tp.size, tp.rank, part.held};
+    status = ls_params_init(&params, &layout->model, &layout->numerics, &held, error);
+    if (!status) {
+        struct memory_request request = {.config = config,
+                                         .layout = layout,
+                                         .coordinates = coordinates,
+                                         .params = &params,
+                                         .part = &part,
+                                         .tp = &tp,
+                                         .cp = &cp};
+        struct ls_arena arena;
+        ls_arena_measure(&arena);
+        status = memory_take(&request, &arena, &memory, plan, error);
+        memory_release(&memory);
+        ls_params_release(&params);
+    }
+    part_release(&part);
     return status;
 }
 
 int ls_plan(const struct ls_config *config, struct ls_memory_plan *plan, struct ls_error *error)
 {
-    struct train_sizes sizes;
-    struct ls_params params;
-    struct ls_numerics numerics = numerics_of(config);
-    int status = sizes_of(config, &sizes, error);
-    if (!status)
-        status = ls_params_init(&params, &config->model, &numerics, error);
-    if (status)
-        return status;
-    struct ls_arena arena;
-    ls_arena_measure(&arena);
-    struct train_memory memory = {0};
-    struct ls_optimizer optimizer;
-    struct ls_model *model = NULL;
-    status = memory_take(config, &sizes, &numerics, &params, &arena, &memory, &optimizer, &model,
-                         plan, error);
-    ls_model_free(model);
-    ls_params_release(&params);
+    struct ls_layout *layout = malloc(sizeof *layout);
+    if (!layout)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    int status = ls_config_layout(config, 0, layout, error);
+    *plan = (struct ls_memory_plan){0};
+    for (int64_t pp = 0; !status && pp < layout->size[LS_AXIS_PP]; pp++) {
+        int64_t coordinates[LS_AXES] = {[LS_AXIS_PP] = pp};
+        struct ls_memory_plan stage;
+        status = memory_plan(config, layout, coordinates, &stage, error);
+        if (stage.total > plan->total)
+            *plan = stage;
+    }
+    free(layout);
     return status;
 }

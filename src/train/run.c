@@ -165,15 +165,12 @@ static int evaluate(struct run *run, struct ls_error *error)
 
 static int sample(struct run *run, struct ls_error *error)
 {
-    int status = LS_OK;
-    if (run->writer) {
-        char *text = NULL;
-        status = ls_trainer_sample(run->trainer, run->config->sample.prompt, &text, error);
-        if (!status && run->hooks->sampled)
-            run->hooks->sampled(run->hooks->user, ls_trainer_steps(run->trainer), text);
-        free(text);
-    }
-    return ls_comm_agree(run->world, status, error);
+    char *text = NULL;
+    int status = ls_trainer_sample(run->trainer, run->config->sample.prompt, &text, error);
+    if (!status && run->writer && run->hooks->sampled)
+        run->hooks->sampled(run->hooks->user, ls_trainer_steps(run->trainer), text);
+    free(text);
+    return status;
 }
 
 static int save(struct run *run, struct ls_error *error)
@@ -272,9 +269,15 @@ static int run_open(struct run *run, const struct ls_log *log, struct ls_error *
     int64_t first = ls_trainer_steps(run->trainer);
     if (run->writer) {
         status = records_open(run, first, error);
+        struct ls_params whole;
+        if (!status)
+            status = ls_params_init(&whole, &run->config->model, &run->trainer->numerics, NULL,
+                                    error);
         if (!status && run->hooks->started)
             run->hooks->started(run->hooks->user, &run->trainer->config, &run->trainer->plan,
-                                &run->trainer->params, first);
+                                &whole, first);
+        if (!status)
+            ls_params_release(&whole);
     }
     return ls_comm_agree(run->world, status, error);
 }

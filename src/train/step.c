@@ -1,6 +1,6 @@
 /* One optimizer step. ls_trainer_step reads as the sentence at the top of lockstep/train.h; how its
- * parts are cut over ranks and micro-batches is in the functions above it. */
-#include "trainer.h"
+ * parts are cut over ranks and micro-batches is in the functions above it and in stage.c. */
+#include "stage.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,44 +10,42 @@
 struct step_batch {
     int64_t sequences; /* of the global batch */
     struct ls_dp_share share;
-    const int32_t *inputs, *targets; /* of this rank's share: [count * leaf_sequences, T] */
+    const int32_t *inputs, *targets; /* of this rank's share: [count * leaf_sequences, tokens held] */
 };
 
-static int share_of(const struct ls_trainer *t, int64_t samples, struct ls_dp_share *share,
-                    struct ls_error *error)
+/* ---- samples --------------------------------------------------------------------------------- */
+
+static struct ls_dp_share share_of(const struct ls_trainer *t, int64_t samples)
 {
+    struct ls_dp_share share;
     int64_t leaves = ls_batch_at(&t->config, samples) / t->numerics.leaf_sequences;
-    int64_t dp = t->config.parallel.dp, rank = ls_comm_rank(t->replicas);
-    if (!t->numerics.fast)
-        return ls_dp_share_init(share, leaves, dp, rank, t->sizes.micro_leaves, error);
-    int64_t count = leaves / dp, micro = ls_min(t->sizes.micro_leaves, count);
-    *share = (struct ls_dp_share){.leaves = leaves,
-                                  .first = rank * count,
-                                  .count = count,
-                                  .micro_leaves = micro,
-                                  .micro_batches = ls_ceil_div(count, micro)};
-    return LS_OK;
+    ls_layout_share(&t->layout, leaves, t->coordinates, &share);
+    return share;
 }
 
 /* Asks the loader for the samples of the step that begins at `samples`. */
 static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *error)
 {
-    struct ls_dp_share share;
-    int status = share_of(t, samples, &share, error);
-    if (status)
-        return status;
-    int64_t leaf = t->numerics.leaf_sequences;
-    status = ls_loader_post(t->loader, samples + share.first * leaf, share.count * leaf);
+    struct ls_dp_share share = share_of(t, samples);
+    int64_t leaf = t->numerics.leaf_sequences, first, count, second = 0;
+    ls_dp_micro_batch(&share, 0, &first, &count);
+    if (share.micro_batches > 1)
+        ls_dp_micro_batch(&share, 1, &second, &count);
+    int64_t begin = samples + first * leaf, stride = second - first;
+    /* Micro-batches side by side are one run, of which the last may be smaller. */
+    bool dense = share.micro_batches == 1 || stride == share.micro_leaves;
+    int status = dense ? ls_loader_post(t->loader, begin, share.count * leaf)
+                       : ls_loader_post_blocks(t->loader, begin, share.micro_leaves * leaf,
+                                               stride * leaf, share.micro_batches);
     return status ? ls_error_set(error, status, "the loader refused a request") : LS_OK;
 }
 
 static int batch_load(struct ls_trainer *t, struct step_batch *batch, double *wait_s,
                       struct ls_error *error)
 {
-    int status = share_of(t, t->samples, &batch->share, error);
-    if (!status && !t->posted)
-        status = batch_post(t, t->samples, error);
+    batch->share = share_of(t, t->samples);
     batch->sequences = ls_batch_at(&t->config, t->samples);
+    int status = t->posted ? LS_OK : batch_post(t, t->samples, error);
     if (!status)
         status = batch_post(t, t->samples + batch->sequences, error);
     t->posted = status == LS_OK;
@@ -56,98 +54,105 @@ static int batch_load(struct ls_trainer *t, struct step_batch *batch, double *wa
     return ls_comm_agree(t->world, status, error);
 }
 
-static struct ls_accumulation accumulation_of(const struct ls_trainer *t, int64_t m,
-                                              int64_t micro_batches)
-{
-    if (t->numerics.fast)
-        return (struct ls_accumulation){.accumulate = m > 0};
-    return ls_accumulation_of(m, micro_batches);
-}
+/* ---- micro-batches --------------------------------------------------------------------------- */
 
-/* After a layer's last write in this micro-batch: adds its part of the gradient buffers as the tree
- * over micro-batches says, and hands it to the reduction when it is final. */
-static int layer_finish(struct ls_trainer *t, int layer, struct ls_accumulation accumulation,
-                        bool last, struct ls_error *error)
-{
-    int64_t begin, end;
-    ls_layer_gradient_range(t->model, layer, &begin, &end);
-    for (int i = 0; i < accumulation.merges; i++) {
-        int from = accumulation.target - i;
-        ls_tree_add(&t->ops, end - begin, t->memory.gradient[from - 1] + begin,
-                    t->memory.gradient[from] + begin);
-    }
-    return last ? ls_dp_ready(t->dp, t->memory.gradient[0], begin, error) : LS_OK;
-}
-
-static int forward(struct ls_trainer *t, const struct ls_micro_batch *micro,
-                   const struct ls_gradient *gradient, struct ls_error *error)
-{
-    ls_trace_begin(t->trace, "forward", "compute");
-    int status = LS_OK, layers = ls_model_layers(t->model);
-    for (int layer = 0; layer < layers && !status; layer++)
-        status = ls_layer_forward(t->model, &t->ops, layer, micro, gradient, error);
-    ls_trace_end(t->trace);
-    return status;
-}
-
-static int backward(struct ls_trainer *t, const struct ls_micro_batch *micro,
-                    const struct ls_gradient *gradient, struct ls_accumulation accumulation,
-                    bool last, struct ls_error *error)
-{
-    ls_trace_begin(t->trace, "backward", "compute");
-    int status = LS_OK;
-    for (int layer = ls_model_layers(t->model) - 1; layer >= 0 && !status; layer--) {
-        status = ls_layer_backward_input(t->model, &t->ops, layer, micro, error);
-        if (!status)
-            status = ls_layer_backward_weight(t->model, &t->ops, layer, micro, gradient, error);
-        if (!status)
-            status = layer_finish(t, layer, accumulation, last, error);
-    }
-    ls_trace_end(t->trace);
-    return status;
-}
-
-/* Forward and backward of all micro-batches; the gradient's buckets leave during the last one. */
+/* Forward and backward of all micro-batches in the order of the pipeline's table; gradients leave
+ * as they become final. */
 static int micro_batches_run(struct ls_trainer *t, const struct step_batch *batch,
-                             struct ls_error *error)
+                             double *wait_s, struct ls_error *error)
 {
-    int64_t tokens = t->sizes.sequence_tokens, leaf = t->numerics.leaf_sequences;
-    for (int64_t m = 0; m < batch->share.micro_batches; m++) {
-        int64_t first, count;
-        ls_dp_micro_batch(&batch->share, m, &first, &count);
-        struct ls_accumulation accumulation = accumulation_of(t, m, batch->share.micro_batches);
-        int64_t offset = (first - batch->share.first) * leaf * tokens;
-        struct ls_micro_batch micro = {
-            .sequences = count * leaf,
-            .tokens = tokens,
-            .ids = batch->inputs + offset,
-            .targets = batch->targets + offset,
-            .first_sequence = first * leaf,
-            .step = t->step + 1,
-            .training = true,
-            .gradient_scale = (float)(1.0 / ((double)batch->sequences * (double)tokens)),
-        };
-        struct ls_gradient gradient = {.flat = t->memory.gradient[accumulation.target],
-                                       .accumulate = accumulation.accumulate};
-        int status = forward(t, &micro, &gradient, error);
-        if (!status)
-            status = backward(t, &micro, &gradient, accumulation,
-                              m == batch->share.micro_batches - 1, error);
-        if (status)
-            return status;
-        memcpy(t->leaf_loss + (first - batch->share.first), ls_model_leaf_losses(t->model),
-               (size_t)count * sizeof(float));
-    }
-    return LS_OK;
+    int64_t tokens = t->config.data.sequence;
+    struct stage_batch stage = {
+        .t = t,
+        .step = t->step + 1,
+        .leaves = batch->share.count,
+        .micro_leaves = batch->share.micro_leaves,
+        .micro_batches = batch->share.micro_batches,
+        .share = &batch->share,
+        .inputs = batch->inputs,
+        .targets = batch->targets,
+        .training = true,
+        .gradient_scale = (float)(1.0 / ((double)batch->sequences * (double)tokens)),
+        .leaf_loss = t->leaf_loss,
+    };
+    return stage_pipeline_run(&stage, wait_s, error);
 }
 
-/* The batch's mean loss: the tree over leaves, this rank's subtree first. */
+/* The pipeline rank of the last stage; the first is on rank 0. */
+static int64_t head_rank(const struct ls_layout *layout)
+{
+    return layout->stage_rank[layout->stages - 1];
+}
+
+/* The batch's mean loss: the tree over leaves. A leaf's parts meet over cp, its neighbours in a
+ * micro-batch over dp_shard where micro-batches are shared, the rest over dp; the last stage then
+ * tells the others. */
 static int loss_reduce(struct ls_trainer *t, const struct step_batch *batch, float *loss,
                        struct ls_error *error)
 {
-    float sum = ls_tree_sum(t->leaf_loss, batch->share.count);
-    int status = ls_all_reduce(t->replicas, &sum, 1, error);
-    *loss = (float)((double)sum / ((double)batch->sequences * (double)t->sizes.sequence_tokens));
+    const struct ls_dp_share *share = &batch->share;
+    float sum = 0;
+    int status = LS_OK;
+    if (t->part.head) {
+        status = ls_all_reduce(t->groups.cp, t->leaf_loss, share->count, error);
+        if (t->layout.neighbouring) {
+            for (int64_t m = 0; m < share->micro_batches; m++)
+                t->leaf_loss[m] =
+                    ls_tree_sum(t->leaf_loss + m * share->micro_leaves, share->micro_leaves);
+            if (!status)
+                status =
+                    ls_all_reduce(t->groups.dp_shard, t->leaf_loss, share->micro_batches, error);
+            sum = ls_tree_sum(t->leaf_loss, share->micro_batches);
+            if (!status)
+                status = ls_all_reduce(t->groups.dp_replicate, &sum, 1, error);
+        } else {
+            sum = ls_tree_sum(t->leaf_loss, share->count);
+            if (!status)
+                status = ls_all_reduce(t->groups.dp, &sum, 1, error);
+        }
+    }
+    if (!status)
+        status = ls_broadcast(t->groups.pp, &sum, 1, LS_F32, (int)head_rank(&t->layout), error);
+    *loss = (float)((double)sum / ((double)batch->sequences * (double)t->config.data.sequence));
+    return status;
+}
+
+/* ---- gradient and update --------------------------------------------------------------------- */
+
+/* A tied table that the first and the last stage both hold: each gets the other's gradient. */
+static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error *error)
+{
+    int param = t->params.shared_param;
+    if (param < 0)
+        return LS_OK;
+    const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[param];
+    int peer = (int)(t->part.head ? 0 : head_rank(&t->layout));
+    struct ls_request send = {0}, receive = {0};
+    ls_comm_label(t->groups.pp, "wte.weight");
+    int status = ls_recv_start(t->groups.pp, gradient + slice->second, slice->count, LS_F32, peer,
+                               LS_COMM_TAG_MAX, &receive, LS_HERE, error);
+    if (!status)
+        status = ls_send_start(t->groups.pp, gradient + slice->gradient, slice->count, LS_F32,
+                               peer, LS_COMM_TAG_MAX, &send, LS_HERE, error);
+    if (!status)
+        status = ls_wait(&receive, error);
+    return status ? status : ls_wait(&send, error);
+}
+
+/* The global norm: squares are added exactly, so it does not matter who holds what. */
+static int gradient_norm(struct ls_trainer *t, const float *gradient, double *norm,
+                         struct ls_error *error)
+{
+    struct ls_exact_sum sum;
+    ls_exact_clear(&sum);
+    for (int i = 0; i < t->params.count; i++) {
+        const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
+        t->memory.slices[i].gradient = gradient + slice->gradient;
+        t->memory.slices[i].second = slice->second < 0 ? NULL : gradient + slice->second;
+    }
+    ls_gradient_square(t->memory.slices, t->params.count, &t->ops, &sum);
+    int status = ls_all_reduce_exact(t->groups.owners, &sum, error);
+    *norm = sqrt(ls_exact_value(&sum));
     return status;
 }
 
@@ -167,54 +172,78 @@ static int nonfinite_refuse(const struct ls_trainer *t, const struct ls_step_rep
                         (long)report->step, (double)report->loss, report->grad_norm, good);
 }
 
+static int update(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+{
+    if (!isfinite(report->loss) || !isfinite(report->grad_norm)) {
+        if (t->config.train.on_nonfinite == LS_CONFIG_STOP)
+            return nonfinite_refuse(t, report, error);
+        report->skipped = true;
+        return LS_OK;
+    }
+    struct ls_optimizer *optimizer = &t->memory.optimizer;
+    ls_optimizer_step(optimizer, &t->ops, t->memory.slices, t->params.count,
+                      ls_zero_master(t->memory.zero),
+                      ls_clip_factor(&optimizer->config, report->grad_norm), report->lr,
+                      report->step);
+    return ls_zero_publish(t->memory.zero, &t->ops, false, error);
+}
+
 static void report_finish(const struct ls_trainer *t, const struct step_batch *batch,
                           double start_s, struct ls_step_report *report)
 {
-    double tokens = (double)batch->sequences * (double)t->sizes.sequence_tokens;
+    double tokens = (double)batch->sequences * (double)t->config.data.sequence;
+    report->samples = t->samples;
+    report->tokens = t->samples * t->config.data.sequence;
     report->step_s = ls_now_s() - start_s;
     report->tokens_per_s = tokens / report->step_s;
-    double flops = ls_model_flops_per_token(&t->config.model, t->sizes.sequence_tokens);
+    double flops = ls_model_flops_per_token(&t->config.model, t->config.data.sequence);
     report->peak_share = t->peak_flops > 0 ? flops * report->tokens_per_s / t->peak_flops : 0;
     memcpy(&report->loss_bits, &report->loss, sizeof report->loss_bits);
 }
 
-int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
     double start_s = ls_now_s();
-    struct ls_optim_config optim = t->optimizer.config;
     struct step_batch batch;
+    float *gradient;
     *report = (struct ls_step_report){.step = t->step + 1};
-    report->lr = ls_learning_rate(&optim, report->step);
+    report->lr = ls_learning_rate(&t->memory.optimizer.config, report->step);
 
+    tensors_begin(t->tensors);
     int status = batch_load(t, &batch, &report->data_wait_s, error);
     if (!status)
-        status = micro_batches_run(t, &batch, error);
+        status = micro_batches_run(t, &batch, &report->comm_wait_s, error);
     if (status)
         return status;
     ls_trace_begin(t->trace, "reduce", "comm");
-    status = ls_dp_finish(t->dp, &report->comm_wait_s, error);
+    status = ls_zero_gradient_finish(t->memory.zero, &t->ops, &gradient, &report->comm_wait_s,
+                                     error);
+    if (!status)
+        status = tied_exchange(t, gradient, error);
     if (!status)
         status = loss_reduce(t, &batch, &report->loss, error);
+    if (!status)
+        status = gradient_norm(t, gradient, &report->grad_norm, error);
+    if (!status)
+        status = tensors_finish(t, gradient, error);
     ls_trace_end(t->trace);
     if (status)
         return status;
 
     ls_trace_begin(t->trace, "update", "compute");
-    report->grad_norm = ls_gradient_norm(&t->params, &t->ops, t->memory.gradient[0]);
-    if (!isfinite(report->loss) || !isfinite(report->grad_norm)) {
-        if (t->config.train.on_nonfinite == LS_CONFIG_STOP)
-            return nonfinite_refuse(t, report, error);
-        report->skipped = true;
-    } else {
-        ls_optimizer_step(&t->optimizer, &t->ops, &t->memory.weights, t->memory.gradient[0],
-                          ls_clip_factor(&optim, report->grad_norm), report->lr, report->step);
-    }
+    status = update(t, report, error);
     ls_trace_end(t->trace);
-
+    if (status)
+        return status;
     t->step = report->step;
     t->samples += batch.sequences;
-    report->samples = t->samples;
-    report->tokens = t->samples * t->sizes.sequence_tokens;
     report_finish(t, &batch, start_s, report);
     return LS_OK;
+}
+
+int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+{
+    int status = step_run(t, report, error);
+    t->failed = t->failed || status;
+    return status;
 }

@@ -1,5 +1,5 @@
 /* Making and ending a trainer: everything that a step needs is here before the first one. */
-#include "trainer.h"
+#include "stage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +120,20 @@ static int peak_measure(struct ls_trainer *t, struct ls_error *error)
     return ls_broadcast(t->world, &t->peak_flops, 1, LS_F64, 0, error);
 }
 
+/* The tokens of a sequence that this rank holds. */
+static int segments_make(struct ls_trainer *t, struct ls_error *error)
+{
+    int64_t tiles = t->numerics.seq_tiles, cp = t->layout.size[LS_AXIS_CP];
+    t->segment_count = ls_segments(tiles, cp);
+    t->segments = calloc((size_t)t->segment_count, sizeof *t->segments);
+    if (!t->segments)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a list of segments");
+    for (int i = 0; i < t->segment_count; i++)
+        ls_segment(tiles, cp, t->coordinates[LS_AXIS_CP], t->config.data.sequence, i,
+                   &t->segments[i].first, &t->segments[i].count);
+    return LS_OK;
+}
+
 static int data_open(struct ls_trainer *t, struct ls_error *error)
 {
     const struct ls_config *config = &t->config;
@@ -132,64 +146,106 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
         status = tokenizer_find(config, &t->tokenizer, error);
     if (status)
         return status;
-    int64_t tokens = t->sizes.sequence_tokens, samples;
+    int64_t tokens = config->data.sequence, samples;
     status = ls_token_store_samples(t->store, tokens, &samples, error);
     if (!status && t->valid_store)
         status = ls_token_store_samples(t->valid_store, tokens, &samples, error);
     if (status)
         return status;
-    int64_t share = t->sizes.leaves_max / config->parallel.dp * config->numerics.leaf_sequences;
+    status = segments_make(t, error);
+    if (status)
+        return status;
+    struct ls_dp_share share;
+    ls_layout_share(&t->layout, t->layout.leaves, t->coordinates, &share);
     struct ls_loader_config loader = {.store = t->store,
                                       .sequence_tokens = tokens,
                                       .vocabulary = config->model.vocab,
                                       .seed = (uint64_t)config->data.seed,
                                       .shuffle = config->data.shuffle,
-                                      .sequences_max = share,
+                                      .sequences_max = share.count * config->numerics.leaf_sequences,
+                                      .segments = t->segments,
+                                      .segment_count = t->segment_count,
                                       .depth = LOADER_DEPTH};
     return ls_loader_new(&loader, &t->loader, error);
 }
 
 static int buffers_open(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = ls_plan(&t->config, &t->plan, error);
+    const struct memory_request request = {.config = &t->config,
+                                           .layout = &t->layout,
+                                           .coordinates = t->coordinates,
+                                           .params = &t->params,
+                                           .part = &t->part,
+                                           .groups = &t->groups,
+                                           .tp = &t->tp,
+                                           .cp = &t->cp};
+    int status = memory_plan(&t->config, &t->layout, t->coordinates, &t->plan, error);
     if (!status)
         status = ls_arena_init(&t->memory.arena, t->plan.total, error);
     if (!status)
-        status = memory_take(&t->config, &t->sizes, &t->numerics, &t->params, &t->memory.arena,
-                             &t->memory, &t->optimizer, &t->model, &t->plan, error);
+        status = memory_take(&request, &t->memory.arena, &t->memory, &t->plan, error);
     if (status)
         return status;
-    int64_t leaves = t->sizes.leaves_max / t->config.parallel.dp;
-    t->leaf_loss = calloc((size_t)ls_max(leaves, 1), sizeof *t->leaf_loss);
-    t->eval_ids = calloc((size_t)(2 * t->sizes.micro_sequences * t->sizes.sequence_tokens),
+    struct ls_dp_share share;
+    ls_layout_share(&t->layout, t->layout.leaves, t->coordinates, &share);
+    int64_t leaves = ls_max(share.count, t->layout.micro_leaves);
+    t->leaf_loss = calloc((size_t)leaves, sizeof *t->leaf_loss);
+    t->eval_ids = calloc((size_t)(4 * t->layout.micro_sequences * t->config.data.sequence),
                          sizeof *t->eval_ids);
-    if (!t->leaf_loss || !t->eval_ids)
+    t->eval_input = calloc((size_t)(t->layout.micro_sequences * t->config.data.sequence *
+                                    t->config.model.channels),
+                           ls_dtype_bytes(t->numerics.act));
+    if (!t->leaf_loss || !t->eval_ids || !t->eval_input)
         return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses and tokens");
-    return ls_dp_new(t->replicas, t->params.gradient_elements, t->config.comm.bucket_mb << 20,
-                     &t->dp, error);
+    return LS_OK;
 }
 
-void weights_refresh(const struct ls_weights *weights, const struct ls_params *params,
-                     struct ls_ops *ops)
+/* Initial values of what this rank owns, and everything that is made of them. */
+static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
 {
-    if (weights->compute)
-        ls_cast_f32_to_bf16(ops, params->elements, weights->master, weights->compute);
+    struct ls_zero *zero = t->memory.zero;
+    for (int i = 0; i < t->params.count; i++) {
+        const struct ls_param *param = &t->params.list[i];
+        const struct ls_zero_slice *slice = &ls_zero_slices(zero)[i];
+        ls_param_fill(param, t->config.model.seed, &t->ops, slice->first, slice->count,
+                      ls_zero_master(zero) + slice->offset);
+        t->memory.slices[i] = (struct ls_slice){.first = slice->offset,
+                                                .count = slice->count,
+                                                .compute = ls_zero_compute(zero, i),
+                                                .decay = param->decay,
+                                                .counted = param->owned};
+    }
+    return ls_zero_publish(zero, &t->ops, true, error);
 }
 
-/* The layout as a mesh over the world's ranks, and this rank's group of replicas. */
-static int mesh_open(struct ls_trainer *t, struct ls_error *error)
+/* The layout over the world's ranks, this rank's place in it, and its groups. */
+static int layout_open(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = ls_mesh_init(&t->mesh, 1, (const char *[]){"dp"}, &t->config.parallel.dp, error);
+    int status = ls_config_layout(&t->config, ls_comm_size(t->world), &t->layout, error);
     if (status)
         return status;
-    long ranks = (long)ls_mesh_ranks(&t->mesh), started = ls_comm_size(t->world);
-    if (ranks != started)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "the layout parallel.dp = %ld needs %ld ranks, but %ld were started: "
-                            "start %ld, or set parallel.dp=%ld",
-                            ranks, ranks, started, ranks, started);
-    return ls_mesh_split(&t->mesh, t->world, (int[]){ls_mesh_axis(&t->mesh, "dp")}, 1, &t->replicas,
-                         error);
+    t->numerics = t->layout.numerics;
+    ls_layout_coordinates(&t->layout, ls_comm_rank(t->world), t->coordinates);
+    ls_comm_set_check(t->world, t->config.comm.check);
+    ls_comm_set_timeout(t->world, t->config.comm.timeout_s);
+    status = groups_open(&t->layout, t->world, &t->groups, error);
+    if (!status)
+        status = ls_tp_init(&t->tp, t->groups.tp, t->layout.sp, (int)t->layout.tp_overlap,
+                            ls_tp_sharers(t->layout.size[LS_AXIS_TP], t->layout.model.kv_heads),
+                            error);
+    ls_cp_init(&t->cp, t->groups.cp,
+               t->layout.cp_method);
+    return status;
+}
+
+/* This rank's part of the model, and its data. */
+static int part_open(struct ls_trainer *t, struct ls_error *error)
+{
+    int status = part_init(&t->part, &t->layout, t->coordinates[LS_AXIS_PP], error);
+    struct ls_part held = {t->layout.size[LS_AXIS_TP], t->coordinates[LS_AXIS_TP], t->part.held};
+    if (!status)
+        status = ls_params_init(&t->params, &t->config.model, &t->numerics, &held, error);
+    return status ? status : data_open(t, error);
 }
 
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
@@ -205,14 +261,9 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
     t->world = world;
     t->log = log;
     t->saved_step = -1;
-    t->numerics = numerics_of(config);
-    status = mesh_open(t, error);
+    status = layout_open(t, error);
     if (!status)
-        status = sizes_of(config, &t->sizes, error);
-    if (!status)
-        status = ls_params_init(&t->params, &t->config.model, &t->numerics, error);
-    if (!status)
-        status = data_open(t, error);
+        status = part_open(t, error);
     status = ls_comm_agree(world, status, error);
     if (status)
         goto failed;
@@ -228,10 +279,10 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
     status = ls_comm_agree(world, status, error);
     if (!status)
         status = peak_measure(t, error);
+    if (!status)
+        status = parameters_fill(t, error);
     if (status)
         goto failed;
-    ls_params_fill(&t->params, &t->config.model, &t->ops, t->memory.weights.master);
-    weights_refresh(&t->memory.weights, &t->params, &t->ops);
     *out = t;
     return LS_OK;
 failed:
@@ -243,18 +294,26 @@ void ls_trainer_free(struct ls_trainer *t)
 {
     if (!t)
         return;
+    if (t->memory.zero && !t->failed)
+        ls_zero_settle(t->memory.zero, NULL);
     ls_trace_free(t->trace);
     ls_decoder_free(t->decoder);
     ls_loader_free(t->loader);
     ls_tokenizer_free(t->tokenizer);
     ls_token_store_close(t->valid_store);
     ls_token_store_close(t->store);
-    ls_dp_free(t->dp);
-    ls_comm_free(t->replicas);
+    tensors_release(t->tensors);
+    free(t->segments);
     free(t->leaf_loss);
     free(t->eval_ids);
-    ls_model_free(t->model);
-    ls_arena_release(&t->memory.arena);
+    free(t->eval_input);
+    if (t->sampled)
+        whole_release(t->sampled);
+    free(t->sampled);
+    memory_release(&t->memory);
+    ls_tp_release(&t->tp);
+    groups_close(&t->groups);
+    part_release(&t->part);
     ls_ops_release(&t->ops);
     ls_params_release(&t->params);
     free(t);
@@ -270,9 +329,9 @@ const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
 }
 float *ls_trainer_master(struct ls_trainer *t)
 {
-    return t->memory.weights.master;
+    return ls_zero_master(t->memory.zero);
 }
-const float *ls_trainer_gradient(const struct ls_trainer *t)
+const struct ls_layout *ls_trainer_layout(const struct ls_trainer *t)
 {
-    return t->memory.gradient[0];
+    return &t->layout;
 }

@@ -4,84 +4,144 @@
 
 #include <lockstep/mesh.h>
 #include <lockstep/parallel.h>
+#include <lockstep/parallel/pipeline.h>
+#include <lockstep/parallel/schedule.h>
+#include <lockstep/parallel/zero.h>
+#include <lockstep/plan.h>
 #include <lockstep/trace.h>
 #include <lockstep/train.h>
 
-/* Sizes that follow from the configuration alone. */
-struct train_sizes {
-    int64_t sequence_tokens;
-    int64_t leaves_max; /* of a global batch */
-    int64_t micro_leaves;
-    int64_t micro_batches_max;
-    int64_t micro_sequences;
-    int gradient_buffers;
+/* The groups of ranks that this rank belongs to. One that is not needed because it has one rank is
+ * still a communicator. */
+struct train_groups {
+    struct ls_comm *pp, *cp, *tp;
+    struct ls_comm *dp;        /* dp_replicate x dp_shard: the ranks that see other samples */
+    struct ls_comm *dp_shard;  /* the axis alone */
+    struct ls_comm *dp_replicate;
+    struct ls_comm *shard;     /* of struct ls_zero_options */
+    struct ls_comm *replicate; /* of struct ls_zero_options */
+    struct ls_comm *owners;    /* the ranks that together hold the state once */
+    struct ls_comm *copies;    /* the ranks that hold the same part of it; rank 0 of each such group
+                                * forms the first copy */
 };
+int groups_open(const struct ls_layout *layout, struct ls_comm *world, struct train_groups *groups,
+                struct ls_error *error);
+void groups_close(struct train_groups *groups);
 
-/* Buffers, one arena a rank. */
+/* Which layers a rank holds: chunk i of the pipeline's virtual stages is layers [first, end). */
+struct train_chunk {
+    int first, end;
+};
+struct train_part {
+    struct train_chunk *chunks;
+    int chunk_count;
+    bool *held, *chunk_first; /* [layers + 2] */
+    bool head;                /* the head's layer is held */
+};
+int part_init(struct train_part *part, const struct ls_layout *layout, int64_t pp_rank,
+              struct ls_error *error);
+void part_release(struct train_part *part);
+
+/* What one layout makes of the model on one rank: its part, and how it is stored. All of it lies in
+ * one arena, which may be measuring. */
 struct train_memory {
     struct ls_arena arena;
-    struct ls_weights weights;
-    float *gradient[64]; /* [params.gradient_elements] each; the sum ends in gradient[0] */
+    struct ls_zero *zero;
+    struct ls_optimizer optimizer;
+    struct ls_model *model;
+    struct stage_tables *tables; /* the pipeline's */
+    int slots;            /* micro-batches of a chunk between forward and the end of backward */
+    bool split_backward;  /* weight halves come on their own */
+    struct ls_weights *weights; /* [units] as the model reads them */
+    struct ls_slice *slices;    /* [params.count] as the optimizer walks over them */
 };
+/* What memory_take needs to know; groups NULL while planning. */
+struct memory_request {
+    const struct ls_config *config;
+    const struct ls_layout *layout;
+    const int64_t *coordinates; /* [LS_AXES] */
+    const struct ls_params *params;
+    const struct train_part *part;
+    const struct train_groups *groups;
+    const struct ls_tp *tp;
+    const struct ls_cp *cp;
+};
+/* Takes (or measures) all buffers in the order of the plan. */
+int memory_take(const struct memory_request *request, struct ls_arena *arena,
+                struct train_memory *memory, struct ls_memory_plan *plan, struct ls_error *error);
+void memory_release(struct train_memory *memory);
+/* What the rank at those coordinates takes. */
+int memory_plan(const struct ls_config *config, const struct ls_layout *layout,
+                const int64_t coordinates[LS_AXES], struct ls_memory_plan *plan,
+                struct ls_error *error);
+
+/* The whole model in one place, for generation and evaluation on one process. */
+struct whole_model {
+    struct ls_params params;
+    struct ls_arena arena;
+    struct ls_weights *weights; /* [params.unit_count] */
+    enum ls_dtype act;
+};
+int whole_init(struct whole_model *whole, const struct ls_model_config *config,
+               const struct ls_numerics *numerics, struct ls_error *error);
+void whole_release(struct whole_model *whole);
+/* Parameter i becomes values [rows, cols]. */
+void whole_set(struct whole_model *whole, struct ls_ops *ops, int i, const float *values);
 
 struct ls_trainer {
     struct ls_config config;
     struct ls_comm *world;
-    struct ls_mesh mesh;
-    struct ls_comm *replicas; /* the group over the mesh's axis dp */
+    struct train_groups groups;
     const struct ls_log *log;
-    struct train_sizes sizes;
+    struct ls_layout layout;
+    int64_t coordinates[LS_AXES]; /* of this rank */
+    struct train_part part;
     struct train_memory memory;
     struct ls_memory_plan plan;
     struct ls_numerics numerics;
     struct ls_ops ops;
-    struct ls_params params;
-    struct ls_model *model;
-    struct ls_optimizer optimizer;
-    struct ls_dp *dp;
+    struct ls_params params; /* of this rank's part */
+    struct ls_tp tp;
+    struct ls_cp cp;
     struct ls_token_store *store, *valid_store;
     struct ls_tokenizer *tokenizer; /* NULL where none is known */
     struct ls_loader *loader;
-    float *leaf_loss;           /* [leaves of this rank's share] */
-    int32_t *eval_ids;          /* [2, micro_sequences, T] */
-    struct ls_decoder *decoder; /* made for the first sample */
+    struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
+    int segment_count;
+    float *leaf_loss;                  /* [leaves of this rank's share], on the last stage */
+    int32_t *eval_ids;                 /* [4, micro_sequences, T] */
+    void *eval_input;                  /* a boundary activation received */
+    struct whole_model *sampled;       /* the model gathered for a sample, made for the first */
+    struct ls_decoder *decoder;
     struct ls_trace *trace;
+    struct tensor_digests *tensors; /* NULL: not asked for */
     double peak_flops;     /* of all ranks of this machine, 0 where not measured */
     int64_t step, samples; /* done, consumed */
     int64_t saved_step;    /* of the newest checkpoint that this run wrote or went on from, or -1 */
+    bool failed;           /* a step did: transfers may be under way that never end */
     bool posted;           /* the next step's samples are on their way */
 };
 
-int sizes_of(const struct ls_config *config, struct train_sizes *sizes, struct ls_error *error);
-struct ls_numerics numerics_of(const struct ls_config *config);
-/* Takes (or measures) all buffers in the order of the plan. */
-int memory_take(const struct ls_config *config, const struct train_sizes *sizes,
-                const struct ls_numerics *numerics, const struct ls_params *params,
-                struct ls_arena *arena, struct train_memory *memory, struct ls_optimizer *optimizer,
-                struct ls_model **model, struct ls_memory_plan *plan, struct ls_error *error);
-/* Rounds the masters of all parameters into the compute copy, where there is one. */
-void weights_refresh(const struct ls_weights *weights, const struct ls_params *params,
-                     struct ls_ops *ops);
 /* Tokenizer of the data or of data.tokenizer; *out NULL (and LS_OK) where the data has none. */
 int tokenizer_find(const struct ls_config *config, struct ls_tokenizer **out,
                    struct ls_error *error);
+
+/* Collective over world. Parameter i of the whole model, or with state >= 0 the optimizer's state
+ * of it, gathered into values [its elements] on rank 0 of world (elsewhere values is unused). */
+int state_collect(struct ls_trainer *t, const struct ls_params *whole, int i, int state,
+                  float *values, struct ls_error *error);
 
 /* Evaluation of sequences [first, first + count) of a store, summed exactly. */
 struct eval_sum {
     struct ls_exact_sum loss;
     uint64_t sequences, tokens, bytes;
 };
-struct eval_task {
-    struct ls_model *model;
-    struct ls_ops *ops;
-    const struct ls_token_store *store;
-    const struct ls_tokenizer *tokenizer; /* may be NULL */
-    int64_t sequence_tokens, micro_sequences, leaf_sequences, vocabulary;
-    int32_t *ids; /* [2, micro_sequences, T] */
-};
-int eval_range(const struct eval_task *task, int64_t first, int64_t count, struct eval_sum *sum,
-               struct ls_error *error);
 void eval_report_of(const struct eval_sum *sum, struct ls_eval_report *report);
+/* Reads sequences [first, first + count) and as many more as make whole leaves (their targets are
+ * -1) into ids and targets [padded, T]; adds to the sum's counts. Returns through *padded. */
+int eval_read(const struct ls_token_store *store, const struct ls_tokenizer *tokenizer,
+              const struct ls_config *config, int64_t first, int64_t count, int32_t *ids,
+              int32_t *targets, int64_t *padded, struct eval_sum *sum, struct ls_error *error);
 
 /* Continues prompt with decoder and hands out pieces. */
 int generate_text(struct ls_decoder *decoder, struct ls_ops *ops,

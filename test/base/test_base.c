@@ -120,6 +120,26 @@ static void test_digest_commutes_and_sees_place(void **state)
     assert_memory_not_equal(&ab, &moved, sizeof ab);
 }
 
+static void test_digest_of_floats_sees_value_place_and_name(void **state)
+{
+    (void)state;
+    float values[37];
+    for (int i = 0; i < 37; i++)
+        values[i] = (float)(i % 5) - 2.0f;
+    struct ls_digest whole = {0}, cut = {0}, moved = {0}, changed = {0}, renamed = {0};
+    ls_digest_floats(&whole, "w", 100, 37, values);
+    ls_digest_floats(&cut, "w", 111, 26, values + 11);
+    ls_digest_floats(&cut, "w", 100, 11, values);
+    assert_memory_equal(&whole, &cut, sizeof whole);
+    ls_digest_floats(&moved, "w", 101, 37, values);
+    ls_digest_floats(&renamed, "v", 100, 37, values);
+    values[3] = -values[3]; /* one bit */
+    ls_digest_floats(&changed, "w", 100, 37, values);
+    assert_memory_not_equal(&whole, &moved, sizeof whole);
+    assert_memory_not_equal(&whole, &renamed, sizeof whole);
+    assert_memory_not_equal(&whole, &changed, sizeof whole);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -145,6 +165,7 @@ int main(void)
         cmocka_unit_test(test_tree),
         cmocka_unit_test(test_exact_sum_ignores_order),
         cmocka_unit_test(test_digest_commutes_and_sees_place),
+        cmocka_unit_test(test_digest_of_floats_sees_value_place_and_name),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

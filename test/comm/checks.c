@@ -1,5 +1,6 @@
 #include "checks.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,15 @@ static float tree_value(int64_t salt, int n, int64_t i)
     float leaves[64];
     for (int r = 0; r < n; r++)
         leaves[r] = value(salt, r, i);
+    return ls_tree_sum(leaves, n);
+}
+
+/* What the tree gives where every leaf was rounded to bf16 before. */
+static float tree_value_bf16(int64_t salt, int n, int64_t i)
+{
+    float leaves[64];
+    for (int r = 0; r < n; r++)
+        leaves[r] = ls_bf16_to_f32(ls_f32_to_bf16(value(salt, r, i)));
     return ls_tree_sum(leaves, n);
 }
 
@@ -106,6 +116,44 @@ static int check_reductions(struct bench *b, struct ls_error *error)
     TRY(ls_wait(&request, error));
     return expect_sum(b->output, 3, b->n, b->rank * b->count, b->count, "reduce_scatter_start",
                       error);
+}
+
+/* The maximum, with zeros of both signs and NaN among the values; sums of rounded values. */
+static int check_other_reductions(struct bench *b, struct ls_error *error)
+{
+    struct ls_request request;
+    int64_t count = b->count;
+    fill(b->output, 10, b->rank, count);
+    for (int64_t i = 0; i < count; i += 5)
+        b->output[i] = i % 2 && b->rank == b->n - 1 ? NAN : b->rank % 2 ? 0.0f : -0.0f;
+    TRY(ls_all_reduce_max_f32(b->comm, b->output, count, error));
+    for (int64_t i = 0; i < count; i += stride(count)) {
+        float expected = value(10, 0, i);
+        for (int r = 1; r < b->n; r++)
+            expected = fmaxf(expected, value(10, r, i));
+        if (i % 5 == 0 && i % 2 && b->n > 1)
+            expected = NAN;
+        else if (i % 5 == 0 && i % 2 == 0)
+            expected = b->n > 1 ? 0.0f : -0.0f;
+        else if (i % 5 == 0)
+            continue; /* one rank's NaN comes back as it is */
+        if (bits_of(b->output[i]) != bits_of(expected))
+            return differ(error, "all_reduce_max", i, b->output[i], expected);
+    }
+    fill(b->input, 11, b->rank, b->n * count);
+    for (int form = 0; form < 2; form++) {
+        memset(b->output, 0, (size_t)count * sizeof *b->output);
+        TRY(form ? ls_reduce_scatter_bf16(b->comm, b->input, b->output, count, error)
+                 : ls_reduce_scatter_bf16_start(b->comm, b->input, b->output, count, &request,
+                                                LS_HERE, error));
+        TRY(ls_wait(&request, error));
+        for (int64_t i = 0; i < count; i += stride(count)) {
+            float expected = tree_value_bf16(11, b->n, b->rank * count + i);
+            if (bits_of(b->output[i]) != bits_of(expected))
+                return differ(error, "reduce_scatter_bf16", i, b->output[i], expected);
+        }
+    }
+    return LS_OK;
 }
 
 static int expect_gathered(const struct bench *b, int64_t salt, const char *what,
@@ -209,6 +257,8 @@ int check_operations(struct ls_comm *comm, int64_t count, struct ls_error *error
     status = ls_comm_agree(comm, status, error);
     if (status == LS_OK)
         status = check_reductions(&b, error);
+    if (status == LS_OK)
+        status = check_other_reductions(&b, error);
     if (status == LS_OK)
         status = check_gathers(&b, error);
     if (status == LS_OK)
@@ -447,11 +497,84 @@ int check_overlap(struct ls_comm *comm, struct ls_error *error)
     return status;
 }
 
+/* Until none of the requests would block, for ten seconds at most: only sleep and ls_test. */
+static int sleep_until_over(struct ls_request *requests, int count, struct ls_error *error)
+{
+    double begin = ls_now_s();
+    for (int i = 0; i < count; i++) {
+        while (!ls_test(&requests[i]) && ls_now_s() - begin < 10)
+            sleep_s(0.002);
+        if (!ls_test(&requests[i]))
+            return ls_error_set(error, LS_ENUMERIC, "pair %d of %d did not move while all slept", i,
+                                count);
+    }
+    return LS_OK;
+}
+
+int check_many_pairs(struct ls_comm *comm, struct ls_error *error)
+{
+    enum { MANY = LS_COMM_PENDING_MAX / 2, LONG = 20000 };
+    int n = ls_comm_size(comm), rank = ls_comm_rank(comm), status = LS_OK;
+    float *sent = malloc((size_t)MANY * LONG * sizeof *sent);
+    float *received = calloc((size_t)MANY * LONG, sizeof *received);
+    struct ls_request requests[2 * MANY] = {{0}};
+    if (!sent || !received)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a check");
+    status = ls_comm_agree(comm, status, error);
+    /* Message i goes i ranks ahead. */
+    for (int i = 0; i < MANY && status == LS_OK; i++)
+        status = ls_recv_start(comm, received + i * LONG, i % 2 ? LONG : 10, LS_F32,
+                               (rank + n - i % n) % n, i, &requests[i], LS_HERE, error);
+    for (int i = 0; i < MANY && status == LS_OK; i++) {
+        fill(sent + i * LONG, 60 + i, rank, LONG);
+        status = ls_send_start(comm, sent + i * LONG, i % 2 ? LONG : 10, LS_F32, (rank + i) % n, i,
+                               &requests[MANY + i], LS_HERE, error);
+    }
+    if (status == LS_OK)
+        status = sleep_until_over(requests, 2 * MANY, error);
+    for (int i = 0; i < 2 * MANY && status == LS_OK; i++)
+        status = ls_wait(&requests[i], error);
+    for (int i = 0; i < MANY && status == LS_OK; i++)
+        status = expect_values(received + i * LONG, 60 + i, (rank + n - i % n) % n, 0,
+                               i % 2 ? LONG : 10, "many pairs", error);
+    /* After a failure the buffers stay with what is pending. */
+    if (status == LS_OK) {
+        free(received);
+        free(sent);
+    }
+    return status;
+}
+
+static int expect_stats(const struct ls_comm_stats *before, const struct ls_comm_stats *after,
+                        const int64_t expected[LS_COMM_KINDS][2], struct ls_error *error)
+{
+    int64_t bytes = 0, operations = 0;
+    for (int k = 0; k < LS_COMM_KINDS; k++) {
+        int64_t kind_bytes = after->kind[k].sent_bytes - before->kind[k].sent_bytes;
+        int64_t kind_operations = after->kind[k].operations - before->kind[k].operations;
+        if (kind_bytes != expected[k][0] || kind_operations != expected[k][1])
+            return ls_error_set(
+                error, LS_ENUMERIC, "%s: %lld bytes in %lld operations, expected %lld in %lld",
+                ls_comm_kind_name(k), (long long)kind_bytes, (long long)kind_operations,
+                (long long)expected[k][0], (long long)expected[k][1]);
+        bytes += kind_bytes;
+        operations += kind_operations;
+    }
+    if (bytes != after->sent_bytes - before->sent_bytes ||
+        operations != after->operations - before->operations || after->wait_s <= before->wait_s)
+        return ls_error_set(
+            error, LS_ENUMERIC, "%lld bytes, %lld operations in %g s, expected %lld, %lld",
+            (long long)(after->sent_bytes - before->sent_bytes),
+            (long long)(after->operations - before->operations), after->wait_s - before->wait_s,
+            (long long)bytes, (long long)operations);
+    return LS_OK;
+}
+
 int check_stats(struct ls_comm *comm, struct ls_error *error)
 {
     struct ls_comm_stats before, after;
     int n = ls_comm_size(comm), rank = ls_comm_rank(comm);
-    int64_t count = 10 * n;
+    int64_t count = 10 * n, greatest = rank;
     float *input = calloc((size_t)(count * n), sizeof *input);
     float *output = calloc((size_t)(count * n), sizeof *output);
     int status = input && output ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory");
@@ -459,27 +582,33 @@ int check_stats(struct ls_comm *comm, struct ls_error *error)
     if (status == LS_OK)
         status = ls_all_reduce(comm, input, count, error);
     if (status == LS_OK)
+        status = ls_all_reduce_max_f32(comm, input, count, error);
+    if (status == LS_OK)
         status = ls_reduce_scatter(comm, input, output, count, error);
+    if (status == LS_OK)
+        status = ls_reduce_scatter_bf16(comm, input, output, count, error);
     if (status == LS_OK)
         status = ls_all_gather(comm, input, output, count, LS_F32, error);
     if (status == LS_OK)
         status = ls_all_to_all(comm, input, output, count, LS_F32, error);
     if (status == LS_OK)
         status = ls_broadcast(comm, output, count, LS_F32, n - 1, error);
+    if (status == LS_OK)
+        status = ls_all_reduce_max(comm, &greatest, error);
     ls_comm_get_stats(comm, &after);
     free(output);
     free(input);
     TRY(status);
-    int64_t bytes = count * 4, expected = 2 * bytes / n * (n - 1) + 3 * bytes * (n - 1);
-    expected += rank == n - 1 ? bytes * (n - 1) : 0;
-    if (after.sent_bytes - before.sent_bytes != expected)
-        return ls_error_set(error, LS_ENUMERIC, "%lld bytes sent, expected %lld",
-                            (long long)(after.sent_bytes - before.sent_bytes), (long long)expected);
-    if (after.operations - before.operations != 5 || after.wait_s <= before.wait_s)
-        return ls_error_set(
-            error, LS_ENUMERIC, "%lld operations in %g s, expected 5 in more than 0",
-            (long long)(after.operations - before.operations), after.wait_s - before.wait_s);
-    return LS_OK;
+    int64_t bytes = count * 4;
+    const int64_t expected[LS_COMM_KINDS][2] = {
+        [LS_COMM_ALL_REDUCE] = {4 * bytes / n * (n - 1), 2},
+        [LS_COMM_REDUCE_SCATTER] = {bytes * (n - 1) * 3 / 2, 2},
+        [LS_COMM_ALL_GATHER] = {bytes * (n - 1), 1},
+        [LS_COMM_ALL_TO_ALL] = {bytes * (n - 1), 1},
+        [LS_COMM_BROADCAST] = {rank == n - 1 ? bytes * (n - 1) : 0, 1},
+        [LS_COMM_OTHER] = {8 * (n - 1), 1},
+    };
+    return expect_stats(&before, &after, expected, error);
 }
 
 int check_all(struct ls_comm *comm, struct ls_error *error)
@@ -493,5 +622,6 @@ int check_all(struct ls_comm *comm, struct ls_error *error)
     TRY(check_splits(comm, error));
     TRY(check_mismatch(comm, error));
     TRY(check_overlap(comm, error));
+    TRY(check_many_pairs(comm, error));
     return check_stats(comm, error);
 }

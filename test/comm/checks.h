@@ -18,6 +18,8 @@ int check_splits(struct ls_comm *comm, struct ls_error *error);
 int check_mismatch(struct ls_comm *comm, struct ls_error *error);
 /* A transfer ends while every rank sleeps. */
 int check_overlap(struct ls_comm *comm, struct ls_error *error);
+/* So do as many sends and receives as may be pending, short and long, to neighbours and oneself. */
+int check_many_pairs(struct ls_comm *comm, struct ls_error *error);
 /* Bytes and operations are counted. */
 int check_stats(struct ls_comm *comm, struct ls_error *error);
 /* All of them, on awkward counts. */

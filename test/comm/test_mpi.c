@@ -1,6 +1,7 @@
 /* The transport mpi. Under a launcher this program is one rank and runs the checks; by itself it
  * starts itself under mpirun for 2, 3 and 4 ranks. */
 #include "checks.h"
+#include "mpirun.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,14 +9,9 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 static const char *program;
 
@@ -79,53 +75,21 @@ static int rank_main(void)
 
 static void rank_tests(int ranks)
 {
-    enum { PATIENCE_S = 120 };
-    char count[16];
-    snprintf(count, sizeof count, "%d", ranks);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        setpgid(0, 0);
-        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-        setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-        setenv("OMPI_MCA_btl", "self,vader", 1);
-        setenv("LS_TEST_RANK", "1", 1);
-        execlp("mpirun", "mpirun", "-n", count, program, (char *)NULL);
-        _exit(errno == ENOENT ? 77 : 127);
-    }
-    int status = 0;
-    pid_t ended = 0;
-    for (int i = 0; i < PATIENCE_S * 20 && ended == 0; i++) {
-        nanosleep(&(struct timespec){0, 50 * 1000 * 1000}, NULL);
-        ended = waitpid(child, &status, WNOHANG);
-    }
-    if (ended == 0) {
-        kill(-child, SIGKILL);
-        waitpid(child, &status, 0);
-        fail_msg("%d ranks did not end in %d s", ranks, PATIENCE_S);
-    }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-        print_message("mpirun is not installed (Debian: openmpi-bin): skipped\n");
-        skip();
-    }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        fail_msg("mpirun -n %d %s ended with status %#x", ranks, program, (unsigned)status);
+    static char output[8192];
+    int status = mpirun(program, ranks, "checks", 120, output, sizeof output);
+    if (status != 0)
+        fail_msg("mpirun -n %d %s ended with %d:\n%s", ranks, program, status, output);
 }
 
 static void skip_without_mpi(void)
 {
+#ifndef LS_WITH_MPI
     struct ls_comm *comm;
     struct ls_error error = {0};
-#ifdef LS_WITH_MPI
-    (void)comm;
-    (void)error;
-#else
     assert_int_equal(ls_comm_mpi_new(&comm, &error), LS_ENOTSUP);
     assert_non_null(strstr(error.text, "make MPI=1"));
-    print_message("built without MPI: skipped\n");
-    skip();
 #endif
+    mpirun_or_skip();
 }
 
 static void test_2_ranks(void **state)
@@ -181,7 +145,7 @@ int main(int argc, char **argv)
 {
     (void)argc;
     program = argv[0];
-    if (getenv("LS_TEST_RANK") || ls_mpi_launched())
+    if (getenv(MPIRUN_MODE) || ls_mpi_launched())
         return rank_main();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_am_i),

@@ -45,10 +45,10 @@ static void play(enum comm_op op, int n, int64_t count, int root, bool backwards
                  const struct comm_limits *limits)
 {
     static const char *const here = __FILE__;
-    bool in_place = op == COMM_ALL_REDUCE || op == COMM_BROADCAST;
+    bool in_place = comm_is_all_reduce(op) || op == COMM_BROADCAST;
     struct comm_plan plans[RANKS_MAX];
     float *scratch[RANKS_MAX];
-    const float *pointers[RANKS_MAX];
+    const void *pointers[RANKS_MAX];
     for (int r = 0; r < n; r++) {
         for (int64_t i = 0; i < n * count; i++)
             inputs[r][i] = outputs[r][i] = value(r, i);
@@ -65,6 +65,8 @@ static void play(enum comm_op op, int n, int64_t count, int root, bool backwards
     for (int64_t k = 0; k < plans[0].rounds; k++) {
         int64_t round = backwards ? plans[0].rounds - 1 - k : k;
         for (int phase = 0; phase < plans[0].phases; phase++) {
+            for (int r = 0; r < n; r++)
+                comm_plan_prepare(&plans[r], round, phase, scratch[r]);
             messages_pass(plans, n, round, phase, scratch, limits);
             for (int r = 0; r < n; r++)
                 comm_plan_finish(&plans[r], round, phase, scratch[r], pointers);
@@ -82,13 +84,33 @@ static float tree(int n, int64_t i)
     return ls_tree_sum(leaves, n);
 }
 
+static float greatest(int n, int64_t i)
+{
+    float most = value(0, i);
+    for (int r = 1; r < n; r++)
+        most = value(r, i) > most ? value(r, i) : most;
+    return most;
+}
+
+static float tree_bf16(int n, int64_t i)
+{
+    float leaves[RANKS_MAX];
+    for (int r = 0; r < n; r++)
+        leaves[r] = ls_bf16_to_f32(ls_f32_to_bf16(value(r, i)));
+    return ls_tree_sum(leaves, n);
+}
+
 static float expected(enum comm_op op, int n, int64_t count, int root, int rank, int64_t i)
 {
     switch (op) {
     case COMM_ALL_REDUCE:
         return tree(n, i);
+    case COMM_ALL_REDUCE_MAX:
+        return greatest(n, i);
     case COMM_REDUCE_SCATTER:
         return tree(n, rank * count + i);
+    case COMM_REDUCE_SCATTER_BF16:
+        return tree_bf16(n, rank * count + i);
     case COMM_ALL_GATHER:
         return value((int)(i / count), i % count);
     case COMM_ALL_TO_ALL:

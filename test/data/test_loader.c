@@ -89,6 +89,43 @@ static void test_loader_gives_what_was_posted(void **state)
     ls_token_store_close(store);
 }
 
+/* Runs of samples at a stride, of which two parts are handed out in another order. */
+static void test_blocks_and_segments(void **state)
+{
+    (void)state;
+    struct ls_token_store *store = make_store(-1);
+    struct ls_token_segment parts[] = {{T / 2, T - T / 2 - 1}, {0, 2}};
+    int64_t row = parts[0].count + parts[1].count;
+    struct ls_loader_config config = {.store = store,
+                                      .sequence_tokens = T,
+                                      .vocabulary = VOCABULARY,
+                                      .sequences_max = 4,
+                                      .segments = parts,
+                                      .segment_count = 2,
+                                      .depth = 1};
+    struct ls_error error = {0};
+    struct ls_loader *loader;
+    assert_ok(ls_loader_new(&config, &loader, &error), error);
+    assert_int_equal(ls_loader_post_blocks(loader, 3, 2, 1, 2), LS_EINVAL);
+    assert_int_equal(ls_loader_post_blocks(loader, 3, 2, 7, 3), LS_EINVAL);
+    assert_int_equal(ls_loader_post_blocks(loader, 3, 2, 7, 2), LS_OK);
+    const int32_t *inputs, *targets;
+    assert_ok(ls_loader_take(loader, &inputs, &targets, NULL, &error), error);
+    struct ls_sample_order order = {ls_loader_samples(loader), 0, false};
+    const int64_t samples[] = {3, 4, 10, 11};
+    for (int i = 0; i < 4; i++) {
+        int32_t in[T], out[T];
+        assert_ok(ls_samples_read(store, &order, samples[i], 1, T, VOCABULARY, in, out, &error),
+                  error);
+        const int32_t *got = inputs + i * row, *got_targets = targets + i * row;
+        assert_memory_equal(got, in + parts[0].first, (size_t)parts[0].count * sizeof *in);
+        assert_memory_equal(got + parts[0].count, in, 2 * sizeof *in);
+        assert_memory_equal(got_targets + parts[0].count, out, 2 * sizeof *in);
+    }
+    ls_loader_free(loader);
+    ls_token_store_close(store);
+}
+
 /* What was taken stays as it is while the next ones are read ahead. */
 static void test_taken_batch_is_not_overwritten(void **state)
 {
@@ -200,6 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loader_gives_what_was_posted),
+        cmocka_unit_test(test_blocks_and_segments),
         cmocka_unit_test(test_taken_batch_is_not_overwritten),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_bad_token_is_reported_where_it_is_taken),

@@ -63,6 +63,44 @@ static void test_groups(void **state)
     assert_int_equal(group[0], 9);
 }
 
+/* A slice lays its ranks out as the groups over the same axes do. */
+static void test_slices(void **state)
+{
+    (void)state;
+    const int64_t sizes[] = {2, 3, 1, 2, 2};
+    int64_t group[24], at[LS_MESH_AXES_MAX], within[LS_MESH_AXES_MAX];
+    struct ls_mesh mesh, slice;
+    struct ls_error error = {0};
+    assert_int_equal(ls_mesh_init(&mesh, 5, axes5, sizes, &error), LS_OK);
+    for (int set = 0; set < 1 << 5; set++) {
+        const char *names[5];
+        int axes[5], count = 0;
+        for (int axis = 4; axis >= 0; axis--) { /* in any order */
+            if (set >> axis & 1) {
+                axes[count] = axis;
+                names[count++] = axes5[axis];
+            }
+        }
+        assert_int_equal(ls_mesh_slice(&mesh, count, names, &slice, &error), LS_OK);
+        assert_int_equal(slice.axis_count, count);
+        for (int64_t rank = 0; rank < 24; rank++) {
+            int64_t members = ls_mesh_group(&mesh, rank, axes, count, group);
+            int64_t self = ls_mesh_group_rank(&mesh, rank, axes, count);
+            assert_int_equal(ls_mesh_ranks(&slice), members);
+            assert_int_equal(group[self], rank);
+            ls_mesh_coordinates(&mesh, rank, at);
+            ls_mesh_coordinates(&slice, self, within);
+            for (int i = 0; i < count; i++)
+                assert_int_equal(within[ls_mesh_axis(&slice, names[i])], at[axes[i]]);
+        }
+    }
+    const char *const twice[] = {"tp", "tp"}, *const unknown[] = {"tp", "ep"};
+    assert_int_equal(ls_mesh_slice(&mesh, 2, twice, &slice, &error), LS_EINVAL);
+    assert_string_equal(error.text, "mesh axis tp is named twice");
+    assert_int_equal(ls_mesh_slice(&mesh, 2, unknown, &slice, &error), LS_EINVAL);
+    assert_string_equal(error.text, "the mesh has no axis ep");
+}
+
 static void test_bad_meshes(void **state)
 {
     (void)state;
@@ -138,6 +176,7 @@ int main(void)
         cmocka_unit_test(test_coordinates_and_back),
         cmocka_unit_test(test_a_mesh_of_no_axes_is_one_rank),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_slices),
         cmocka_unit_test(test_bad_meshes),
         cmocka_unit_test(test_split),
     };

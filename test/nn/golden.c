@@ -1,4 +1,5 @@
 #include "golden.h"
+#include "held.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -151,7 +152,7 @@ void golden_gather(const struct ls_safetensors *file, const char *prefix,
                            : config->vocab;
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < param->cols; c++)
-                values[param->offset + r * param->cols + c] =
+                values[held_place(params, param) + r * param->cols + c] =
                     conv1d             ? data[c * stored_out + first + r]
                     : param->rows == 1 ? data[first + c]
                                        : data[r * param->cols + c];

@@ -13,8 +13,8 @@ struct ls_model_config golden_llama3_config(void); /* tied, Llama-3 RoPE scaling
 /* The file under test/golden, found from the repository's root or from $LS_TEST_DIR. */
 struct ls_safetensors *golden_open(const char *name);
 const void *golden_data(const struct ls_safetensors *file, const char *name);
-/* values (laid out as params) = the file's "<prefix><HF name>" tensors, in our names and layouts.
- * block_only: the file holds one block's tensors without "h.0." */
+/* values (laid out as held_place says) = the file's "<prefix><HF name>" tensors, in our names and
+ * layouts. block_only: the file holds one block's tensors without "h.0." */
 void golden_gather(const struct ls_safetensors *file, const char *prefix,
                    const struct ls_model_config *config, const struct ls_params *params,
                    bool block_only, float *values);

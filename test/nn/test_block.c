@@ -1,5 +1,6 @@
 /* Whole blocks against a plain double-precision block written here. Its central differences are the
  * true gradients; ours are compared by the ratio of norms and the cosine. */
+#include "held.h"
 #include "nn/model.h"
 
 #include <setjmp.h>
@@ -22,6 +23,7 @@ enum { LAYER = 1, STEP = 7, FIRST_SEQUENCE = 3 };
 struct reference {
     const struct ls_model_config *config;
     const struct block_params *place;
+    const struct ls_params *params;
     double *p; /* all parameters, laid out as ours */
     double x[STREAM], dy[STREAM];
     float mask1[STREAM], mask2[STREAM]; /* dropout: 0 or 1 / (1 - p) */
@@ -97,9 +99,9 @@ static void activation_row(const struct ls_model_config *c, const double *f, dou
     }
 }
 
-static const double *at(const struct reference *r, int64_t offset)
+static const double *at(const struct reference *r, const struct ls_param *param)
 {
-    return offset < 0 ? NULL : r->p + offset;
+    return param ? r->p + held_place(r->params, param) : NULL;
 }
 
 static void block_in_double(const struct reference *r, double *out)
@@ -151,10 +153,8 @@ struct fixture {
     struct ls_model_config config;
     struct ls_numerics numerics;
     struct ls_ops ops;
-    struct ls_params params;
+    struct held held;
     struct ls_arena arena;
-    struct ls_weights weights;
-    float *gradient;
     void *x, *dy;
     struct ls_model *model;
     struct reference reference;
@@ -164,20 +164,17 @@ struct fixture {
 static void fixture_take(struct fixture *f, struct ls_arena *arena)
 {
     struct ls_error error = {0};
-    size_t elements = (size_t)f->params.elements, act = ls_dtype_bytes(f->numerics.act);
-    f->weights.master = ls_arena_take(arena, elements * sizeof(float));
-    f->weights.compute =
-        f->numerics.act == LS_BF16 ? ls_arena_take(arena, elements * sizeof(ls_bf16)) : NULL;
-    f->gradient = ls_arena_take(arena, (size_t)f->params.gradient_elements * sizeof(float));
-    f->reference.p = ls_arena_take(arena, elements * sizeof(double));
+    size_t act = ls_dtype_bytes(f->numerics.act);
+    f->reference.p = ls_arena_take(arena, (size_t)f->held.params.elements * sizeof(double));
     f->x = ls_arena_take(arena, STREAM * act);
     f->dy = ls_arena_take(arena, STREAM * act);
     struct ls_model_options options = {.config = &f->config,
                                        .numerics = &f->numerics,
-                                       .params = &f->params,
-                                       .weights = f->weights,
+                                       .params = &f->held.params,
+                                       .weights = f->held.weights,
                                        .sequences = SEQUENCES,
                                        .tokens = TOKENS,
+                                       .slots = 1,
                                        .training = true};
     if (ls_model_new(&options, arena, &f->model, &error))
         fail_msg("%s", error.text);
@@ -202,19 +199,19 @@ static void stream_fill(struct fixture *f, const char *purpose, void *ours, doub
 /* Every parameter normal around its kind's usual value; matrices as the compute type has them. */
 static void params_fill(struct fixture *f)
 {
-    for (int i = 0; i < f->params.count; i++) {
-        const struct ls_param *p = &f->params.list[i];
+    const struct ls_params *params = &f->held.params;
+    for (int i = 0; i < params->count; i++) {
+        const struct ls_param *p = &params->list[i];
         ls_normal_fill(ls_philox_key_of(8, p->name), 0, p->rows * p->cols,
-                       p->init == LS_INIT_ONE ? 1 : 0, 0.25, f->weights.master + p->offset);
+                       p->init == LS_INIT_ONE ? 1 : 0, 0.25, held_values(&f->held, p));
     }
-    if (f->weights.compute)
-        ls_cast_f32_to_bf16(&f->ops, f->params.elements, f->weights.master, f->weights.compute);
-    for (int i = 0; i < f->params.count; i++) {
-        const struct ls_param *p = &f->params.list[i];
-        for (int64_t j = p->offset; j < p->offset + p->rows * p->cols; j++)
-            f->reference.p[j] = f->weights.compute && p->rows > 1
-                                    ? ls_bf16_to_f32(f->weights.compute[j])
-                                    : f->weights.master[j];
+    held_publish(&f->held, &f->ops);
+    for (int i = 0; i < params->count; i++) {
+        const struct ls_param *p = &params->list[i];
+        int64_t first = held_place(params, p);
+        for (int64_t j = first; j < first + p->rows * p->cols; j++)
+            f->reference.p[j] = f->held.compute && p->matrix ? ls_bf16_to_f32(f->held.compute[j])
+                                                             : f->held.values[j];
     }
 }
 
@@ -248,7 +245,7 @@ static void fixture_open(struct fixture *f, const struct ls_model_config *config
      * is a difference of terms about twice as large as itself. */
     f->tolerance = act == LS_F32 ? 5e-6 : 2 * 0x1p-9 * sqrt(20);
     assert_int_equal(ls_ops_init(&f->ops, 2, ls_isa_best(), &error), LS_OK);
-    assert_int_equal(ls_params_init(&f->params, &f->config, &f->numerics, &error), LS_OK);
+    held_open(&f->held, &f->config, &f->numerics, NULL);
     struct ls_arena measure;
     ls_arena_measure(&measure);
     fixture_take(f, &measure);
@@ -257,6 +254,7 @@ static void fixture_open(struct fixture *f, const struct ls_model_config *config
     fixture_take(f, &f->arena);
     params_fill(f);
     f->reference.config = &f->config;
+    f->reference.params = &f->held.params;
     f->reference.place = &f->model->block_params[0];
     stream_fill(f, "x", f->x, f->reference.x);
     stream_fill(f, "dy", f->dy, f->reference.dy);
@@ -268,7 +266,7 @@ static void fixture_close(struct fixture *f)
 {
     ls_model_free(f->model);
     ls_arena_release(&f->arena);
-    ls_params_release(&f->params);
+    held_close(&f->held);
     ls_ops_release(&f->ops);
 }
 
@@ -280,9 +278,8 @@ static void block_run(struct fixture *f)
                                    .first_sequence = FIRST_SEQUENCE,
                                    .step = STEP,
                                    .training = true};
-    struct ls_gradient gradient = {.flat = f->gradient};
-    f->model->saved[0].x = f->x;
-    assert_int_equal(block_forward(f->model, &f->ops, 0, &batch, &error), LS_OK);
+    struct ls_gradient gradient = held_target(&f->held, LAYER, false, false);
+    assert_int_equal(block_forward(f->model, &f->ops, 0, &batch, f->x, &error), LS_OK);
     assert_int_equal(block_backward_input(f->model, &f->ops, 0, &batch, f->dy,
                                           f->model->d_stream[LAYER & 1], &error),
                      LS_OK);
@@ -339,7 +336,8 @@ static void check_output(struct fixture *f)
     double want[STREAM], error = 0, norm = 0;
     block_in_double(&f->reference, want);
     for (int i = 0; i < STREAM; i++) {
-        double difference = value_at(f->numerics.act, f->model->saved[0].out, i) - want[i];
+        double difference =
+            value_at(f->numerics.act, block_saved_of(f->model, 0, 0)->out, i) - want[i];
         error += difference * difference;
         norm += want[i] * want[i];
     }
@@ -357,12 +355,12 @@ static void check_block(struct ls_model_config config, enum ls_dtype act)
     struct likeness like = compare(&f, f.reference.x, STREAM, act, f.model->d_stream[LAYER & 1]);
     check_like(&f, "input", &like);
     double bias_norm = 0;
-    for (int i = 0; i < f.params.count; i++) {
-        const struct ls_param *p = &f.params.list[i];
-        if (p->layer != LAYER)
+    for (int i = 0; i < f.held.params.count; i++) {
+        const struct ls_param *p = &f.held.params.list[i];
+        if (f.held.params.units[p->unit].layer != LAYER)
             continue;
-        like = compare(&f, f.reference.p + p->offset, p->rows * p->cols, LS_F32,
-                       f.gradient + f.params.tied_elements + p->offset);
+        like = compare(&f, f.reference.p + held_place(&f.held.params, p), p->rows * p->cols, LS_F32,
+                       held_gradient(&f.held, p));
         if (strstr(p->name, "attn.q.bias"))
             bias_norm = sqrt(like.want);
         /* Softmax does not see a constant added to all keys' products: this gradient is zero. */

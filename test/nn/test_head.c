@@ -1,5 +1,6 @@
 /* The head: its loss and gradients against double precision, and the order of the leaves' sum of
  * its weight gradient for every way in which logits are grouped. */
+#include "held.h"
 #include "nn/model.h"
 
 #include <setjmp.h>
@@ -19,10 +20,8 @@ struct fixture {
     struct ls_model_config config;
     struct ls_numerics numerics;
     struct ls_ops ops;
-    struct ls_params params;
+    struct held held;
     struct ls_arena arena;
-    struct ls_weights weights;
-    float *gradient;
     struct ls_model *model;
     int32_t targets[LEAVES_MAX * TOKENS];
 };
@@ -31,15 +30,11 @@ static void fixture_take(struct fixture *f, int64_t sequences, int64_t logits_by
                          struct ls_arena *arena)
 {
     struct ls_error error = {0};
-    size_t elements = (size_t)f->params.elements;
-    f->weights.master = ls_arena_take(arena, elements * sizeof(float));
-    f->weights.compute =
-        f->numerics.act == LS_BF16 ? ls_arena_take(arena, elements * sizeof(ls_bf16)) : NULL;
-    f->gradient = ls_arena_take(arena, (size_t)f->params.gradient_elements * sizeof(float));
     struct ls_model_options options = {.config = &f->config,
                                        .numerics = &f->numerics,
-                                       .params = &f->params,
-                                       .weights = f->weights,
+                                       .params = &f->held.params,
+                                       .weights = f->held.weights,
+                                       .slots = 1,
                                        .sequences = sequences,
                                        .tokens = TOKENS,
                                        .training = true,
@@ -73,16 +68,19 @@ static void fixture_open(struct fixture *f, enum ls_arch arch, enum ls_dtype act
     f->numerics =
         (struct ls_numerics){.act = act, .tp_tiles = 2, .seq_tiles = 1, .leaf_sequences = 1};
     assert_int_equal(ls_ops_init(&f->ops, 2, ls_isa_best(), &error), LS_OK);
-    assert_int_equal(ls_params_init(&f->params, &f->config, &f->numerics, &error), LS_OK);
+    held_open(&f->held, &f->config, &f->numerics, NULL);
     struct ls_arena measure;
     ls_arena_measure(&measure);
     fixture_take(f, sequences, logits_bytes, &measure);
     ls_model_free(f->model);
     assert_int_equal(ls_arena_init(&f->arena, measure.peak, &error), LS_OK);
     fixture_take(f, sequences, logits_bytes, &f->arena);
-    ls_params_fill(&f->params, &f->config, &f->ops, f->weights.master);
-    if (f->weights.compute)
-        ls_cast_f32_to_bf16(&f->ops, f->params.elements, f->weights.master, f->weights.compute);
+    for (int i = 0; i < f->held.params.count; i++) {
+        const struct ls_param *param = &f->held.params.list[i];
+        ls_param_fill(param, f->config.seed, &f->ops, 0, param->rows * param->cols,
+                      held_values(&f->held, param));
+    }
+    held_publish(&f->held, &f->ops);
     for (int i = 0; i < LEAVES_MAX * TOKENS; i++)
         f->targets[i] = i % 7 == 3 ? -1 : (i * 5) % VOCAB; /* some tokens have no loss */
 }
@@ -91,7 +89,7 @@ static void fixture_close(struct fixture *f)
 {
     ls_model_free(f->model);
     ls_arena_release(&f->arena);
-    ls_params_release(&f->params);
+    held_close(&f->held);
     ls_ops_release(&f->ops);
 }
 
@@ -100,7 +98,7 @@ static void input_fill(struct fixture *f, int64_t first_row, int64_t rows)
 {
     float values[LEAVES_MAX * TOKENS * CHANNELS];
     ls_normal_fill(ls_philox_key_of(2, "x"), first_row * CHANNELS, rows * CHANNELS, 0, 1, values);
-    void *out = f->model->saved[0].out;
+    void *out = block_saved_of(f->model, 0, 0)->out;
     if (f->numerics.act == LS_BF16)
         ls_cast_f32_to_bf16(&f->ops, rows * CHANNELS, values, out);
     else
@@ -112,19 +110,20 @@ static const float scale = 1.0f / 64;
 /* Forward and both backward halves of the head over leaves [first, first + leaves). */
 static void head_run(struct fixture *f, int64_t first, int64_t leaves, bool accumulate)
 {
-    struct ls_error error = {0};
     struct ls_micro_batch batch = {.sequences = leaves,
                                    .tokens = TOKENS,
                                    .targets = f->targets + first * TOKENS,
                                    .first_sequence = first,
                                    .training = true,
                                    .gradient_scale = scale};
-    struct ls_gradient gradient = {.flat = f->gradient, .accumulate = accumulate};
     input_fill(f, first * TOKENS, leaves * TOKENS);
-    assert_int_equal(ls_layer_forward(f->model, &f->ops, 2, &batch, &gradient, &error), LS_OK);
-    assert_int_equal(ls_layer_backward_input(f->model, &f->ops, 2, &batch, &error), LS_OK);
-    assert_int_equal(ls_layer_backward_weight(f->model, &f->ops, 2, &batch, &gradient, &error),
-                     LS_OK);
+    held_forward(&f->held, f->model, &f->ops, 2, 3, &batch, accumulate);
+    held_backward(&f->held, f->model, &f->ops, 2, 3, &batch, accumulate);
+}
+
+static float *weight_gradient(struct fixture *f)
+{
+    return held_gradient(&f->held, f->model->head.weight);
 }
 
 /* ---- against double -------------------------------------------------------------------------- */
@@ -195,15 +194,14 @@ static void check_against_double(enum ls_arch arch, int64_t leaves)
                           .rows = leaves * TOKENS,
                           .targets = f.targets,
                           .epsilon = (double)f.config.norm_epsilon};
-    const struct head_saved *head = &f.model->head;
-    const float *master = f.weights.master, *flat = f.gradient + f.params.tied_elements;
+    const struct head_layer *head = &f.model->head;
     for (int64_t i = 0; i < r.rows * CHANNELS; i++)
-        r.x[i] = ((const float *)f.model->saved[0].out)[i];
+        r.x[i] = ((const float *)block_saved_of(f.model, 0, 0)->out)[i];
     for (int i = 0; i < PADDED * CHANNELS; i++)
-        r.weight[i] = master[head->weight + i];
+        r.weight[i] = held_values(&f.held, head->weight)[i];
     for (int i = 0; i < CHANNELS; i++) {
-        r.norm_weight[i] = master[head->norm_weight + i];
-        r.norm_bias[i] = head->norm_bias >= 0 ? master[head->norm_bias + i] : 0;
+        r.norm_weight[i] = held_values(&f.held, head->norm_weight)[i];
+        r.norm_bias[i] = head->norm_bias ? held_values(&f.held, head->norm_bias)[i] : 0;
     }
     for (int64_t leaf = 0; leaf < leaves; leaf++) {
         double want = 0, got = ls_model_leaf_losses(f.model)[leaf];
@@ -213,13 +211,15 @@ static void check_against_double(enum ls_arch arch, int64_t leaves)
             fail_msg("leaf %ld: loss %.9g, expected %.9g", (long)leaf, got, want);
     }
     check_gradient(&r, "input", r.x, r.rows * CHANNELS, ls_model_input_gradient(f.model, 2));
-    check_gradient(&r, "weight", r.weight, VOCAB * CHANNELS, flat + head->weight);
-    check_gradient(&r, "norm weight", r.norm_weight, CHANNELS, flat + head->norm_weight);
-    if (head->norm_bias >= 0)
-        check_gradient(&r, "norm bias", r.norm_bias, CHANNELS, flat + head->norm_bias);
+    check_gradient(&r, "weight", r.weight, VOCAB * CHANNELS, weight_gradient(&f));
+    check_gradient(&r, "norm weight", r.norm_weight, CHANNELS,
+                   held_gradient(&f.held, head->norm_weight));
+    if (head->norm_bias)
+        check_gradient(&r, "norm bias", r.norm_bias, CHANNELS,
+                       held_gradient(&f.held, head->norm_bias));
     for (int i = VOCAB * CHANNELS; i < PADDED * CHANNELS; i++)
-        if (flat[head->weight + i] != 0)
-            fail_msg("a padding row has gradient %g", (double)flat[head->weight + i]);
+        if (weight_gradient(&f)[i] != 0)
+            fail_msg("a padding row has gradient %g", (double)weight_gradient(&f)[i]);
     fixture_close(&f);
 }
 
@@ -261,8 +261,8 @@ static void check_order(enum ls_dtype act, int64_t leaves, int64_t group, int th
     int64_t most = 1;
     while (most * 2 <= ls_min(group, leaves))
         most *= 2;
-    assert_int_equal(f.model->head.group_leaves, most);
-    float *weight = f.gradient + f.params.tied_elements + f.model->head.weight;
+    assert_int_equal(f.model->head.group_units, most);
+    float *weight = weight_gradient(&f);
     head_run(&f, 0, leaves, false);
     memcpy(got, weight, sizeof got);
     if (memcmp(got, expected, sizeof got))
@@ -295,8 +295,7 @@ static void test_weight_gradient_is_the_tree_over_leaves(void **state)
         fixture_open(&f, LS_GPT2, act, 1, 0);
         for (int64_t i = 0; i < LEAVES_MAX; i++) {
             head_run(&f, i, 1, false);
-            memcpy(leaf[i], f.gradient + f.params.tied_elements + f.model->head.weight,
-                   sizeof leaf[i]);
+            memcpy(leaf[i], weight_gradient(&f), sizeof leaf[i]);
             losses[i] = ls_model_leaf_losses(f.model)[0];
         }
         fixture_close(&f);

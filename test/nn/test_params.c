@@ -1,4 +1,5 @@
-/* The list of parameters: names, places, initial values, digests. */
+/* The list of parameters: names, places, slices of tensor and pipeline parallel, initial values,
+ * digests. */
 #include <lockstep/config.h>
 
 #include <setjmp.h>
@@ -12,20 +13,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ls_numerics numerics = {.tp_tiles = 2, .seq_tiles = 1, .leaf_sequences = 1};
+enum { LAYERS = 3, TP_MAX = 4, PARTS_MAX = 16 };
 
+static const struct ls_numerics numerics = {.tp_tiles = 4, .seq_tiles = 1, .leaf_sequences = 1};
+
+/* Sizes that are no multiples of a cache line; two of Llama's key/value heads for tp 4. */
 static struct ls_model_config small_model(enum ls_arch arch, bool tied)
 {
     bool llama = arch == LS_LLAMA;
     return (struct ls_model_config){.arch = arch,
                                     .vocab = 37,
                                     .vocab_padded = 48,
-                                    .layers = 3,
+                                    .layers = LAYERS,
                                     .channels = 20,
                                     .heads = 4,
                                     .kv_heads = llama ? 2 : 4,
                                     .head_dim = 8,
-                                    .ffn = 46,
+                                    .ffn = 44,
                                     .context = 9,
                                     .tied = tied,
                                     .bias = !llama,
@@ -36,12 +40,29 @@ static struct ls_model_config small_model(enum ls_arch arch, bool tied)
                                     .seed = 11};
 }
 
-static void params_open(struct ls_params *params, const struct ls_model_config *config)
+/* A model of every kind in turn: i of 8. */
+static struct ls_model_config model_of(int i)
+{
+    struct ls_model_config config = small_model(i & 1 ? LS_LLAMA : LS_GPT2, i & 2);
+    if (i & 4)
+        config.bias = false;
+    return config;
+}
+
+static void params_open(struct ls_params *params, const struct ls_model_config *config,
+                        const struct ls_part *part)
 {
     struct ls_error error = {0};
-    if (ls_params_init(params, config, &numerics, &error))
+    if (ls_params_init(params, config, &numerics, part, &error))
         fail_msg("%s", error.text);
 }
+
+static int64_t elements_of(const struct ls_param *p)
+{
+    return p->rows * p->cols;
+}
+
+/* ---- names and places ------------------------------------------------------------------------ */
 
 /* The parameter of that name and shape; fails where there is none. */
 static const struct ls_param *expect(const struct ls_params *params, const char *name, int64_t rows,
@@ -56,35 +77,30 @@ static const struct ls_param *expect(const struct ls_params *params, const char 
     return p;
 }
 
-static int64_t end_of(const struct ls_param *p)
-{
-    return p->offset + p->rows * p->cols;
-}
-
 static void test_names_and_shapes(void **state)
 {
     (void)state;
     struct ls_params gpt2, llama;
     struct ls_model_config config = small_model(LS_GPT2, true);
-    params_open(&gpt2, &config);
+    params_open(&gpt2, &config, NULL);
     expect(&gpt2, "wte.weight", 48, 20);
     expect(&gpt2, "wpe.weight", 9, 20);
     expect(&gpt2, "h.0.ln_1.weight", 1, 20);
     expect(&gpt2, "h.2.ln_2.bias", 1, 20);
     expect(&gpt2, "h.1.attn.proj.weight", 20, 32);
     expect(&gpt2, "h.1.attn.proj.bias", 1, 20);
-    expect(&gpt2, "h.2.mlp.up.weight", 46, 20);
-    expect(&gpt2, "h.2.mlp.up.bias", 1, 46);
-    expect(&gpt2, "h.2.mlp.down.weight", 20, 46);
+    expect(&gpt2, "h.2.mlp.up.weight", 44, 20);
+    expect(&gpt2, "h.2.mlp.up.bias", 1, 44);
+    expect(&gpt2, "h.2.mlp.down.weight", 20, 44);
     expect(&gpt2, "ln_f.bias", 1, 20);
     assert_null(ls_params_find(&gpt2, "head.weight"));
     assert_null(ls_params_find(&gpt2, "h.3.ln_1.weight"));
     config = small_model(LS_LLAMA, false);
-    params_open(&llama, &config);
+    params_open(&llama, &config, NULL);
     expect(&llama, "wte.weight", 48, 20);
     expect(&llama, "head.weight", 48, 20);
     expect(&llama, "h.0.norm_1.weight", 1, 20);
-    expect(&llama, "h.0.mlp.gate.weight", 46, 20);
+    expect(&llama, "h.0.mlp.gate.weight", 44, 20);
     expect(&llama, "norm_f.weight", 1, 20);
     assert_null(ls_params_find(&llama, "wpe.weight"));
     for (int i = 0; i < llama.count; i++)
@@ -94,119 +110,313 @@ static void test_names_and_shapes(void **state)
     ls_params_release(&llama);
 }
 
-/* q, k and v (and gate and up) are one stacked matrix each: no gap between them. */
-static void test_stacks_are_contiguous(void **state)
+/* q, k and v (and gate and up) are one stacked matrix each: no gap between them, in a slice too. */
+static void check_stacks(const struct ls_params *params)
 {
-    (void)state;
-    for (int arch = LS_GPT2; arch <= LS_LLAMA; arch++) {
-        struct ls_model_config config = small_model((enum ls_arch)arch, true);
-        struct ls_params params;
-        params_open(&params, &config);
-        for (int layer = 0; layer < config.layers; layer++) {
-            static const char *const stacks[][3] = {
-                {"attn.q.weight", "attn.k.weight", "attn.v.weight"},
-                {"attn.q.bias", "attn.k.bias", "attn.v.bias"},
-                {"mlp.gate.weight", "mlp.up.weight", NULL}};
-            for (int s = 0; s < 3; s++)
-                for (int i = 0; i < 2 && stacks[s][i + 1]; i++) {
-                    char name[2][64];
-                    for (int j = 0; j < 2; j++)
-                        snprintf(name[j], sizeof name[j], "h.%d.%s", layer, stacks[s][i + j]);
-                    const struct ls_param *upper = ls_params_find(&params, name[0]);
-                    const struct ls_param *lower = ls_params_find(&params, name[1]);
-                    if (upper && lower)
-                        assert_int_equal(lower->offset, end_of(upper));
-                    else
-                        assert_true(s > 0);
-                }
-        }
-        ls_params_release(&params);
-    }
+    static const char *const stacks[][3] = {{"attn.q.weight", "attn.k.weight", "attn.v.weight"},
+                                            {"attn.q.bias", "attn.k.bias", "attn.v.bias"},
+                                            {"mlp.gate.weight", "mlp.up.weight", NULL}};
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int s = 0; s < 3; s++)
+            for (int i = 0; i < 2 && stacks[s][i + 1]; i++) {
+                char name[2][64];
+                for (int j = 0; j < 2; j++)
+                    snprintf(name[j], sizeof name[j], "h.%d.%s", layer, stacks[s][i + j]);
+                const struct ls_param *upper = ls_params_find(params, name[0]);
+                const struct ls_param *lower = ls_params_find(params, name[1]);
+                if (!upper || !lower)
+                    continue;
+                assert_int_equal(lower->offset, upper->offset + elements_of(upper));
+                assert_int_equal(lower->region_offset, upper->region_offset + elements_of(upper));
+            }
 }
 
-static void check_places(const struct ls_model_config *config)
+static void check_unit(const struct ls_params *params, int index)
 {
-    struct ls_params params;
-    params_open(&params, config);
-    int64_t at = 0, weights = 0;
-    for (int i = 0; i < params.count; i++) {
-        const struct ls_param *p = &params.list[i];
+    const struct ls_unit *unit = &params->units[index];
+    int64_t at = 0;
+    assert_int_equal(ls_params_unit(params, unit->layer), index);
+    assert_true(unit->param_count > 0);
+    assert_int_equal(unit->matrix_elements % 16, 0);
+    for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++) {
+        const struct ls_param *p = &params->list[i];
+        assert_int_equal(p->unit, index);
         if (p->offset < at || p->offset >= at + 16)
             fail_msg("%s begins at %ld, the one before ends at %ld", p->name, (long)p->offset,
                      (long)at);
-        assert_int_equal(p->cols % p->col_tiles, 0);
-        assert_ptr_equal(ls_params_find(&params, p->name), p); /* names are unique */
-        at = end_of(p);
-        weights += p->rows * p->cols;
+        at = p->offset + elements_of(p);
+        if (p->matrix ? at > unit->matrix_elements : p->offset < unit->matrix_elements)
+            fail_msg("%s [%ld, %ld) lies on the wrong side of %ld", p->name, (long)p->offset,
+                     (long)at, (long)unit->matrix_elements);
+        assert_int_equal(p->matrix, p->decay);
+        assert_ptr_equal(ls_params_find(params, p->name), p); /* names are unique */
     }
-    assert_true(params.elements >= at && params.elements < at + 16);
-    assert_int_equal(params.weights, weights);
-    assert_int_equal(params.gradient_elements, params.elements + params.tied_elements);
-    if (config->tied) {
-        assert_string_equal(params.list[params.tied_param].name, "wte.weight");
-        assert_int_equal(params.tied_elements,
-                         ls_round_up(config->vocab_padded * config->channels, 16));
-    } else {
-        assert_int_equal(params.tied_param, -1);
-        assert_int_equal(params.tied_elements, 0);
-    }
-    ls_params_release(&params);
+    assert_true(unit->elements >= at && unit->elements < at + 16);
 }
 
-/* What the bucketed reduction stands on: from the head down to the embedding, the layers' ranges of
- * the gradient descend without a gap, cover all of it, and hold the layer's parameters. */
-static void check_ranges(const struct ls_model_config *config)
+/* Marks a gradient's place in its region; each element is one parameter's. */
+static void mark(char *taken, const struct ls_region *region, const char *name, int64_t offset,
+                 int64_t count)
 {
-    struct ls_params params;
-    struct ls_error error = {0};
-    struct ls_arena arena;
-    struct ls_model *model;
-    params_open(&params, config);
-    ls_arena_measure(&arena);
-    struct ls_model_options options = {.config = config,
-                                       .numerics = &numerics,
-                                       .params = &params,
-                                       .sequences = 1,
-                                       .tokens = config->context,
-                                       .training = true};
-    assert_int_equal(ls_model_new(&options, &arena, &model, &error), LS_OK);
-    assert_int_equal(ls_model_layers(model), config->layers + 2);
-    int64_t at = params.gradient_elements;
-    for (int layer = ls_model_layers(model) - 1; layer >= 0; layer--) {
-        int64_t begin, end;
-        ls_layer_gradient_range(model, layer, &begin, &end);
-        if (end != at || begin > end)
-            fail_msg("layer %d: [%ld, %ld), expected it to end at %ld", layer, (long)begin,
-                     (long)end, (long)at);
-        at = begin;
-        for (int i = 0; i < params.count; i++) {
-            const struct ls_param *p = &params.list[i];
-            int64_t place = params.tied_elements + p->offset;
-            bool inside = place >= begin && place + p->rows * p->cols <= end;
-            if (inside != (p->layer == layer))
-                fail_msg("%s of layer %d is %s the range of layer %d", p->name, p->layer,
-                         inside ? "in" : "not in", layer);
-        }
-        if (layer == 0)
-            assert_true(end >= params.tied_elements); /* the table's own gradient */
-    }
-    assert_int_equal(at, 0);
-    ls_model_free(model);
-    ls_params_release(&params);
+    if (offset < 0 || offset + count > region->elements)
+        fail_msg("%s: gradient [%ld, %ld) of a region of %ld", name, (long)offset,
+                 (long)(offset + count), (long)region->elements);
+    for (int64_t i = offset; i < offset + count; i++)
+        if (taken[i]++)
+            fail_msg("%s: element %ld of its region is another gradient's too", name, (long)i);
 }
 
-static void test_places_and_ranges(void **state)
+static void check_region(const struct ls_params *params, int index)
+{
+    const struct ls_region *region = &params->regions[index];
+    char *taken = calloc((size_t)region->elements, 1);
+    int64_t count = 0, all = 0;
+    for (int i = 0; i < params->count; i++) {
+        const struct ls_param *p = &params->list[i];
+        if (p->region != index)
+            continue;
+        assert_int_equal(params->units[p->unit].layer, region->layer);
+        mark(taken, region, p->name, p->region_offset, elements_of(p));
+        count++;
+    }
+    if (index == params->tied_region) {
+        const struct ls_param *table = &params->list[params->tied_param];
+        mark(taken, region, "the tied table's use", params->tied_offset, elements_of(table));
+        assert_int_equal(region->layer, 0);
+        count++;
+    }
+    for (int64_t i = 0; i < region->elements; i++)
+        all += taken[i];
+    assert_true(count > 0);
+    assert_int_equal(region->elements % 16, 0);
+    assert_true(region->elements - all < 16 * (count + 1)); /* no hole but alignment */
+    if (index == params->head_region)
+        assert_int_equal(count, 1);
+    else
+        assert_int_equal(ls_params_region(params, region->layer), index);
+    free(taken);
+}
+
+static void check_places(const struct ls_params *params)
+{
+    int64_t elements = 0, weights = 0;
+    int next = 0;
+    for (int u = 0; u < params->unit_count; u++) {
+        assert_int_equal(params->units[u].first_param, next);
+        assert_true(u == 0 || params->units[u].layer > params->units[u - 1].layer);
+        check_unit(params, u);
+        next += params->units[u].param_count;
+        elements += params->units[u].elements;
+    }
+    assert_int_equal(next, params->count);
+    assert_int_equal(params->elements, elements);
+    for (int i = 0; i < params->count; i++) {
+        assert_in_range(params->list[i].region, 0, params->region_count - 1);
+        weights += elements_of(&params->list[i]);
+    }
+    assert_int_equal(params->weights, weights);
+    for (int r = 0; r < params->region_count; r++)
+        check_region(params, r);
+    check_stacks(params);
+}
+
+/* ---- cuts of the model ----------------------------------------------------------------------- */
+
+/* The parts of all ranks of a layout: tp slices of stages. */
+struct cut {
+    struct ls_model_config config;
+    int tp, stages, count;
+    bool layers[PARTS_MAX][LAYERS + 2];
+    struct ls_params parts[PARTS_MAX]; /* [stages * tp] */
+    struct ls_params whole;
+};
+
+/* stage_of [LAYERS + 2]: which stage holds a layer. */
+static void cut_open(struct cut *cut, const struct ls_model_config *config, int tp,
+                     const int *stage_of)
+{
+    memset(cut, 0, sizeof *cut);
+    cut->config = *config;
+    cut->tp = tp;
+    for (int layer = 0; layer < LAYERS + 2; layer++)
+        cut->stages = stage_of[layer] >= cut->stages ? stage_of[layer] + 1 : cut->stages;
+    cut->count = cut->stages * tp;
+    params_open(&cut->whole, config, NULL);
+    for (int i = 0; i < cut->count; i++) {
+        for (int layer = 0; layer < LAYERS + 2; layer++)
+            cut->layers[i][layer] = stage_of[layer] == i / tp;
+        struct ls_part part = {.tp = tp, .tp_rank = i % tp, .layers = cut->layers[i]};
+        params_open(&cut->parts[i], config, &part);
+    }
+}
+
+static void cut_close(struct cut *cut)
+{
+    for (int i = 0; i < cut->count; i++)
+        ls_params_release(&cut->parts[i]);
+    ls_params_release(&cut->whole);
+}
+
+/* Every way to cut a model that the tests go through: one stage, two, three, and one whose first
+ * stage also holds the end (a V of chunks). */
+enum { STAGINGS = 4 };
+static const int stagings[STAGINGS][LAYERS + 2] = {
+    {0, 0, 0, 0, 0}, {0, 0, 0, 1, 1}, {0, 1, 1, 1, 2}, {0, 0, 1, 0, 0}};
+
+static void for_each_cut(void (*check)(struct cut *cut))
+{
+    for (int model = 0; model < 8; model++)
+        for (int tp = 1; tp <= TP_MAX; tp *= 2)
+            for (int s = 0; s < STAGINGS; s++) {
+                struct ls_model_config config = model_of(model);
+                struct cut cut;
+                cut_open(&cut, &config, tp, stagings[s]);
+                check(&cut);
+                cut_close(&cut);
+            }
+}
+
+/* Element i of a part of whole, row-major, in the whole. */
+static int64_t global_index(const struct ls_param *p, int64_t i)
+{
+    return (p->first_row + i / p->cols) * p->global_cols + p->first_col + i % p->cols;
+}
+
+/* Which part holds element (0, 0) of the same slice and answers for it. */
+static int answers_for(const struct cut *cut, const struct ls_param *p)
+{
+    int found = 0;
+    for (int i = 0; i < cut->count; i++) {
+        const struct ls_param *other = ls_params_find(&cut->parts[i], p->name);
+        found += other && other->owned && other->first_row == p->first_row &&
+                 other->first_col == p->first_col && other->rows == p->rows &&
+                 other->cols == p->cols;
+    }
+    return found;
+}
+
+/* Owned slices tile every parameter exactly once; what is not owned somebody else answers for. */
+static void check_tiling(struct cut *cut)
+{
+    for (int w = 0; w < cut->whole.count; w++) {
+        const struct ls_param *whole = &cut->whole.list[w];
+        char *times = calloc((size_t)elements_of(whole), 1);
+        for (int i = 0; i < cut->count; i++) {
+            const struct ls_param *p = ls_params_find(&cut->parts[i], whole->name);
+            if (!p)
+                continue;
+            assert_int_equal(p->global_rows, whole->rows);
+            assert_int_equal(p->global_cols, whole->cols);
+            assert_int_equal(p->live_rows, whole->live_rows);
+            if (answers_for(cut, p) != 1)
+                fail_msg("%s of part %d: %d ranks answer for it", p->name, i, answers_for(cut, p));
+            for (int64_t e = 0; e < elements_of(p) && p->owned; e++)
+                times[global_index(p, e)]++;
+        }
+        for (int64_t e = 0; e < elements_of(whole); e++)
+            if (times[e] != 1)
+                fail_msg("tp %d, %d stages: %s[%ld] is owned %d times", cut->tp, cut->stages,
+                         whole->name, (long)e, times[e]);
+        free(times);
+    }
+}
+
+static void check_cut(struct cut *cut)
+{
+    int64_t held = 0;
+    for (int i = 0; i < cut->count; i++) {
+        check_places(&cut->parts[i]);
+        held += cut->parts[i].weights;
+    }
+    assert_true(held >= cut->whole.weights);
+    check_places(&cut->whole);
+    check_tiling(cut);
+}
+
+static void test_every_cut_tiles_the_model(void **state)
 {
     (void)state;
-    for (int i = 0; i < 8; i++) {
-        struct ls_model_config config = small_model(i & 1 ? LS_LLAMA : LS_GPT2, i & 2);
-        if (i & 4) {
-            config.bias = false;
-            config.layers = 1;
-        }
-        check_places(&config);
-        check_ranges(&config);
+    for_each_cut(check_cut);
+}
+
+static void test_slices_of_tensor_parallel(void **state)
+{
+    (void)state;
+    struct ls_model_config config = small_model(LS_LLAMA, false);
+    for (int rank = 0; rank < 4; rank++) {
+        struct ls_params params;
+        params_open(&params, &config, &(struct ls_part){.tp = 4, .tp_rank = rank});
+        const struct ls_param *p = expect(&params, "h.1.attn.q.weight", 8, 20);
+        assert_int_equal(p->first_row, rank * 8);
+        assert_true(p->owned);
+        p = expect(&params, "h.1.attn.k.weight", 8, 20); /* two ranks share a head */
+        assert_int_equal(p->first_row, rank / 2 * 8);
+        assert_int_equal(p->owned, rank % 2 == 0);
+        p = expect(&params, "h.1.attn.proj.weight", 20, 8);
+        assert_int_equal(p->first_col, rank * 8);
+        p = expect(&params, "h.1.mlp.gate.weight", 11, 20);
+        assert_int_equal(p->first_row, rank * 11);
+        p = expect(&params, "h.1.mlp.down.weight", 20, 11);
+        assert_int_equal(p->first_col, rank * 11);
+        p = expect(&params, "head.weight", 12, 20);
+        assert_int_equal(p->first_row, rank * 12);
+        p = expect(&params, "h.1.norm_1.weight", 1, 20); /* all hold it, the first answers */
+        assert_int_equal(p->owned, rank == 0);
+        ls_params_release(&params);
     }
+    config = small_model(LS_GPT2, true);
+    struct ls_params params;
+    params_open(&params, &config, &(struct ls_part){.tp = 2, .tp_rank = 1});
+    const struct ls_param *p = expect(&params, "h.0.attn.k.bias", 1, 16);
+    assert_int_equal(p->first_col, 16);
+    assert_true(p->owned);
+    p = expect(&params, "h.0.attn.proj.bias", 1, 20);
+    assert_false(p->owned);
+    p = expect(&params, "wpe.weight", 9, 20);
+    assert_false(p->owned);
+    ls_params_release(&params);
+}
+
+/* Where the layers of a tied table are: together, apart, or elsewhere. */
+static void test_tied_table(void **state)
+{
+    (void)state;
+    static const struct {
+        bool layers[LAYERS + 2];
+        bool together, shared, owned, head;
+    } stages[] = {
+        {{1, 1, 1, 1, 1}, .together = true, .owned = true, .head = true},
+        {{1, 0, 0, 0, 1}, .together = true, .owned = true, .head = true},
+        {{1, 1, 0, 0, 0}, .shared = true},
+        {{0, 0, 1, 1, 1}, .shared = true, .owned = true, .head = true},
+        {{0, 1, 1, 0, 0}, .shared = false},
+    };
+    struct ls_model_config config = small_model(LS_GPT2, true);
+    for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++) {
+        struct ls_params params;
+        params_open(&params, &config, &(struct ls_part){.tp = 1, .layers = stages[i].layers});
+        const struct ls_param *table = ls_params_find(&params, "wte.weight");
+        int index = table ? (int)(table - params.list) : -1;
+        assert_int_equal(table != NULL, stages[i].together || stages[i].shared);
+        assert_int_equal(params.tied_param, stages[i].together ? index : -1);
+        assert_int_equal(params.shared_param, stages[i].shared ? index : -1);
+        assert_int_equal(params.tied_region >= 0, stages[i].together);
+        assert_int_equal(params.head_region >= 0, stages[i].head);
+        if (table)
+            assert_int_equal(table->owned, stages[i].owned);
+        if (stages[i].head) /* its gradient is final before the norm's behind it */
+            assert_int_equal(table->region, params.head_region);
+        ls_params_release(&params);
+    }
+    /* Untied: two matrices that know nothing of each other. */
+    config.tied = false;
+    struct ls_params params;
+    params_open(&params, &config, NULL);
+    assert_int_equal(params.tied_param, -1);
+    assert_int_equal(params.shared_param, -1);
+    assert_int_equal(params.tied_region, -1);
+    assert_true(params.head_region >= 0);
+    ls_params_release(&params);
 }
 
 /* Trained values of every preset; GPT-2's with the vocabulary padded from 50257 to 50304. */
@@ -236,7 +446,8 @@ static void test_presets(void **state)
         snprintf(key, sizeof key, "model.preset=%s", presets[i].preset);
         if (ls_config_set(&config, key, &error) || ls_config_resolve(&config, 0, &error) ||
             ls_params_init(&params, &config.model,
-                           &(struct ls_numerics){.tp_tiles = config.numerics.tp_tiles}, &error))
+                           &(struct ls_numerics){.tp_tiles = config.numerics.tp_tiles}, NULL,
+                           &error))
             fail_msg("%s: %s", presets[i].preset, error.text);
         if (params.weights != presets[i].weights)
             fail_msg("%s has %ld weights, expected %ld", presets[i].preset, (long)params.weights,
@@ -247,80 +458,96 @@ static void test_presets(void **state)
 
 /* ---- initial values -------------------------------------------------------------------------- */
 
-/* Any shard filled on its own has the whole's values. */
-static void check_shards(const struct ls_params *params, const struct ls_model_config *config,
-                         const float *master)
+/* All of a parameter, filled at once. */
+static float *filled(const struct ls_param *p, uint64_t seed, struct ls_ops *ops)
 {
-    for (int i = 0; i < params->count; i++) {
-        const struct ls_param *p = &params->list[i];
-        if (p->init != LS_INIT_NORMAL)
-            continue;
-        char purpose[LS_PARAM_NAME_MAX + 8];
-        snprintf(purpose, sizeof purpose, "init:%s", p->name);
-        bool table = !strcmp(p->name, "wte.weight") || !strcmp(p->name, "head.weight");
-        int64_t live = (table ? config->vocab : p->rows) * p->cols;
-        for (int64_t at = 0, piece = 7; at < live; at += piece, piece += 3) {
-            float shard[512];
-            int64_t count = ls_min(ls_min(piece, live - at), 512);
-            ls_normal_fill(ls_philox_key_of(config->seed, purpose), at, count, 0, p->init_std,
-                           shard);
-            if (memcmp(shard, master + p->offset + at, (size_t)count * sizeof *shard))
-                fail_msg("%s: elements from %ld differ when they are filled alone", p->name,
-                         (long)at);
-            piece = count;
-        }
-        for (int64_t j = live; j < p->rows * p->cols; j++)
-            if (master[p->offset + j] != 0)
-                fail_msg("%s: padding element %ld is %g", p->name, (long)j,
-                         (double)master[p->offset + j]);
-    }
+    float *values = malloc((size_t)elements_of(p) * sizeof *values);
+    memset(values, 0x5a, (size_t)elements_of(p) * sizeof *values);
+    ls_param_fill(p, seed, ops, 0, elements_of(p), values);
+    return values;
 }
 
-static double deviation(const struct ls_param *p, const float *master, int64_t count)
+/* Pieces of a part, filled alone, have the whole's values. */
+static void check_fill(struct cut *cut)
+{
+    struct ls_ops ops;
+    struct ls_error error = {0};
+    assert_int_equal(ls_ops_init(&ops, 2, ls_isa_best(), &error), LS_OK);
+    for (int w = 0; w < cut->whole.count; w++) {
+        float *whole = filled(&cut->whole.list[w], cut->config.seed, &ops);
+        for (int i = 0; i < cut->count; i++) {
+            const struct ls_param *p = ls_params_find(&cut->parts[i], cut->whole.list[w].name);
+            for (int64_t at = 0, piece = 7; p && at < elements_of(p); at += piece, piece += 13) {
+                float values[1024];
+                piece = ls_min(ls_min(piece, 1024), elements_of(p) - at);
+                ls_param_fill(p, cut->config.seed, &ops, at, piece, values);
+                for (int64_t j = 0; j < piece; j++) {
+                    float want = whole[global_index(p, at + j)];
+                    if (memcmp(&values[j], &want, sizeof want))
+                        fail_msg("%s of part %d: element %ld is %g, in the whole %g", p->name, i,
+                                 (long)(at + j), (double)values[j], (double)want);
+                }
+            }
+        }
+        free(whole);
+    }
+    ls_ops_release(&ops);
+}
+
+static void test_slices_have_the_wholes_values(void **state)
+{
+    (void)state;
+    for_each_cut(check_fill);
+}
+
+static double deviation(const float *values, int64_t count)
 {
     double sum = 0;
     for (int64_t i = 0; i < count; i++)
-        sum += (double)master[p->offset + i] * (double)master[p->offset + i];
+        sum += (double)values[i] * (double)values[i];
     return sqrt(sum / (double)count);
+}
+
+static void check_distribution(const struct ls_param *p, const struct ls_model_config *config,
+                               const float *values)
+{
+    double std = (double)config->init_std;
+    double residual = config->arch == LS_GPT2 ? std / sqrt(2.0 * (double)config->layers) : std;
+    int64_t live = p->live_rows * p->cols;
+    bool norm = strstr(p->name, "ln_") || strstr(p->name, "norm_");
+    bool branch = strstr(p->name, "proj.weight") || strstr(p->name, "down.weight");
+    bool table = !strcmp(p->name, "wte.weight") || !strcmp(p->name, "head.weight");
+    assert_int_equal(p->live_rows, table ? config->vocab : p->rows);
+    double expected = strstr(p->name, "bias") ? 0 : norm ? 1 : branch ? residual : std;
+    double got = deviation(values, live);
+    /* The root mean square of n normal values scatters by 1 / sqrt(2 n). */
+    double slack = norm ? 0 : expected * 5 / sqrt(2 * (double)live);
+    if (!(fabs(got - expected) <= slack))
+        fail_msg("%s: root mean square %g, expected %g +- %g", p->name, got, expected, slack);
+    for (int64_t i = live; i < elements_of(p); i++)
+        if (values[i] != 0)
+            fail_msg("%s: padding element %ld is %g", p->name, (long)i, (double)values[i]);
 }
 
 static void check_initial(enum ls_arch arch)
 {
     struct ls_model_config config = small_model(arch, false);
     struct ls_params params;
-    struct ls_ops ops;
+    struct ls_ops one, three;
     struct ls_error error = {0};
-    params_open(&params, &config);
-    size_t bytes = (size_t)params.elements * sizeof(float);
-    float *one = malloc(bytes), *three = malloc(bytes);
-    memset(one, 0x5a, bytes);
-    memset(three, 0xa5, bytes);
-    assert_int_equal(ls_ops_init(&ops, 1, LS_ISA_PLAIN, &error), LS_OK);
-    ls_params_fill(&params, &config, &ops, one);
-    ls_ops_release(&ops);
-    assert_int_equal(ls_ops_init(&ops, 3, ls_isa_best(), &error), LS_OK);
-    ls_params_fill(&params, &config, &ops, three);
-    assert_memory_equal(one, three, bytes);
-    check_shards(&params, &config, one);
-    double std = (double)config.init_std;
-    double residual = arch == LS_GPT2 ? std / sqrt(2.0 * (double)config.layers) : std;
+    params_open(&params, &config, NULL);
+    assert_int_equal(ls_ops_init(&one, 1, LS_ISA_PLAIN, &error), LS_OK);
+    assert_int_equal(ls_ops_init(&three, 3, ls_isa_best(), &error), LS_OK);
     for (int i = 0; i < params.count; i++) {
         const struct ls_param *p = &params.list[i];
-        int64_t count = p->init == LS_INIT_NORMAL && p->rows == config.vocab_padded
-                            ? config.vocab * p->cols
-                            : p->rows * p->cols;
-        bool norm = strstr(p->name, "ln_") || strstr(p->name, "norm_");
-        bool branch = strstr(p->name, "proj.weight") || strstr(p->name, "down.weight");
-        double expected = strstr(p->name, "bias") ? 0 : norm ? 1 : branch ? residual : std;
-        double got = deviation(p, one, count);
-        /* The root mean square of n normal values scatters by 1 / sqrt(2 n). */
-        double slack = norm ? 0 : expected * 5 / sqrt(2 * (double)count);
-        if (!(fabs(got - expected) <= slack))
-            fail_msg("%s: root mean square %g, expected %g +- %g", p->name, got, expected, slack);
+        float *values = filled(p, config.seed, &one), *again = filled(p, config.seed, &three);
+        assert_memory_equal(values, again, (size_t)elements_of(p) * sizeof *values);
+        check_distribution(p, &config, values);
+        free(values);
+        free(again);
     }
-    free(one);
-    free(three);
-    ls_ops_release(&ops);
+    ls_ops_release(&one);
+    ls_ops_release(&three);
     ls_params_release(&params);
 }
 
@@ -333,57 +560,135 @@ static void test_initial_values(void **state)
 
 /* ---- digests --------------------------------------------------------------------------------- */
 
-static struct ls_digest digest_of(const struct ls_params *params, struct ls_ops *ops,
-                                  const char *prefix, const float *values)
-{
-    struct ls_digest digest = {0, 0};
-    ls_params_digest(params, ops, prefix, values, &digest);
-    return digest;
-}
-
 static bool same(struct ls_digest a, struct ls_digest b)
 {
     return a.low == b.low && a.high == b.high;
+}
+
+/* Of all of a parameter. */
+static struct ls_digest digest_of(const struct ls_param *p, struct ls_ops *ops, const char *prefix,
+                                  const float *values)
+{
+    struct ls_digest digest = {0, 0};
+    ls_param_digest(p, ops, prefix, 0, elements_of(p), values, &digest);
+    return digest;
+}
+
+/* The part cut by rows among `ranks` (the last have fewer, or none), from the last to the first. */
+static void digest_shards(const struct ls_param *p, struct ls_ops *ops, int ranks,
+                          const float *values, struct ls_digest *digest)
+{
+    int64_t rows = p->rows > 1 ? p->rows : p->cols, width = elements_of(p) / rows;
+    int64_t share = ls_ceil_div(rows, ranks);
+    for (int rank = ranks - 1; rank >= 0; rank--) {
+        int64_t first = ls_min(rank * share, rows), end = ls_min(first + share, rows);
+        ls_param_digest(p, ops, "", first * width, (end - first) * width, values + first * width,
+                        digest);
+    }
+}
+
+/* Parts of any layout, each cut in shards, add up to the whole; a slice that is left out or counted
+ * twice does not. */
+static void check_digest(struct cut *cut)
+{
+    struct ls_ops ops;
+    struct ls_error error = {0};
+    assert_int_equal(ls_ops_init(&ops, 1, ls_isa_best(), &error), LS_OK);
+    struct ls_digest whole = {0, 0}, parts = {0, 0}, held = {0, 0};
+    for (int w = 0; w < cut->whole.count; w++) {
+        const struct ls_param *p = &cut->whole.list[w];
+        float *values = filled(p, cut->config.seed, &ops);
+        struct ls_digest digest = digest_of(p, &ops, "", values);
+        ls_digest_merge(&whole, &digest);
+        free(values);
+    }
+    bool all_owned = true;
+    for (int i = 0; i < cut->count; i++)
+        for (int j = 0; j < cut->parts[i].count; j++) {
+            const struct ls_param *p = &cut->parts[i].list[j];
+            float *values = filled(p, cut->config.seed, &ops);
+            struct ls_digest shards = {0, 0};
+            digest_shards(p, &ops, 1 + (i + j) % 5, values, &shards);
+            ls_digest_merge(&held, &shards);
+            if (p->owned)
+                ls_digest_merge(&parts, &shards);
+            all_owned = all_owned && p->owned;
+            free(values);
+        }
+    if (!same(whole, parts))
+        fail_msg("tp %d, %d stages: parts add up to %016lx, the whole is %016lx", cut->tp,
+                 cut->stages, (unsigned long)parts.low, (unsigned long)whole.low);
+    assert_int_equal(same(whole, held), all_owned);
+    ls_ops_release(&ops);
+}
+
+static void test_digests_of_any_cut_add_up(void **state)
+{
+    (void)state;
+    for_each_cut(check_digest);
+}
+
+static void check_every_element(const struct ls_param *p, struct ls_ops *ops, uint32_t *words)
+{
+    const float *values = (const float *)words;
+    ops->threads = 2;
+    struct ls_digest whole = digest_of(p, ops, "", values);
+    ops->threads = 1;
+    assert_true(same(digest_of(p, ops, "", values), whole));
+    for (int64_t i = 0; i < elements_of(p); i++) {
+        words[i] ^= 1u << (i % 32);
+        bool unseen = same(digest_of(p, ops, "", values), whole);
+        words[i] ^= 1u << (i % 32);
+        if (unseen)
+            fail_msg("%s: a flipped bit of element %ld is not seen", p->name, (long)i);
+    }
+    assert_true(same(digest_of(p, ops, "", values), whole));
+    assert_false(same(digest_of(p, ops, "exp_avg.", values), whole));
 }
 
 static void test_digest_sees_every_element(void **state)
 {
     (void)state;
     struct ls_model_config config = small_model(LS_GPT2, true);
-    config.layers = 1;
     struct ls_params params;
     struct ls_ops ops;
     struct ls_error error = {0};
-    params_open(&params, &config);
+    params_open(&params, &config, NULL);
     assert_int_equal(ls_ops_init(&ops, 2, ls_isa_best(), &error), LS_OK);
-    uint32_t *words = calloc((size_t)params.elements, sizeof *words);
-    float *values = (float *)words;
-    ls_params_fill(&params, &config, &ops, values);
-    struct ls_digest whole = digest_of(&params, &ops, "", values);
-    ops.threads = 1;
-    assert_true(same(digest_of(&params, &ops, "", values), whole));
-    for (int i = 0; i < params.count; i++) {
-        const struct ls_param *p = &params.list[i];
-        for (int64_t j = p->offset; j < end_of(p); j++) {
-            words[j] ^= 1u << (j % 32);
-            bool unseen = same(digest_of(&params, &ops, "", values), whole);
-            words[j] ^= 1u << (j % 32);
-            if (unseen)
-                fail_msg("%s: a flipped bit of element %ld is not seen", p->name,
-                         (long)(j - p->offset));
-        }
+    static const char *const names[] = {"wte.weight", "wpe.weight", "h.1.attn.proj.weight",
+                                        "h.2.ln_1.bias"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const struct ls_param *p = ls_params_find(&params, names[i]);
+        float *values = filled(p, config.seed, &ops);
+        uint32_t *words = malloc((size_t)elements_of(p) * sizeof *words);
+        memcpy(words, values, (size_t)elements_of(p) * sizeof *words);
+        check_every_element(p, &ops, words);
+        free(values);
+        free(words);
     }
-    assert_true(same(digest_of(&params, &ops, "", values), whole));
-    assert_false(same(digest_of(&params, &ops, "exp_avg.", values), whole));
-    /* Two rows that change places are another state, though the pieces' sum commutes. */
+    /* Two rows that change places are another state, though the elements' sum commutes. */
     const struct ls_param *table = ls_params_find(&params, "wpe.weight");
-    float row[64], *first = values + table->offset;
+    float row[64], *first = filled(table, config.seed, &ops);
+    struct ls_digest before = digest_of(table, &ops, "", first);
     memcpy(row, first, (size_t)table->cols * sizeof *row);
     memcpy(first, first + table->cols, (size_t)table->cols * sizeof *row);
     memcpy(first + table->cols, row, (size_t)table->cols * sizeof *row);
-    assert_false(same(digest_of(&params, &ops, "", values), whole));
-    free(words);
+    assert_false(same(digest_of(table, &ops, "", first), before));
+    free(first);
     ls_ops_release(&ops);
+    ls_params_release(&params);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void refused(const struct ls_model_config *config, const struct ls_numerics *n,
+                    const struct ls_part *part, const char *text)
+{
+    struct ls_params params;
+    struct ls_error error = {0};
+    assert_int_equal(ls_params_init(&params, config, n, part, &error), LS_EINVAL);
+    if (!strstr(error.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", error.text, text);
     ls_params_release(&params);
 }
 
@@ -391,23 +696,33 @@ static void test_refused_sizes(void **state)
 {
     (void)state;
     struct ls_model_config config = small_model(LS_LLAMA, false);
-    struct ls_params params;
-    struct ls_error error = {0};
     config.kv_heads = 3;
-    assert_int_equal(ls_params_init(&params, &config, &numerics, &error), LS_EINVAL);
-    assert_non_null(strstr(error.text, "kv_heads 3"));
+    refused(&config, &numerics, NULL, "kv_heads 3");
     config = small_model(LS_LLAMA, false);
-    struct ls_numerics four = {.tp_tiles = 4};
-    assert_int_equal(ls_params_init(&params, &config, &four, &error), LS_EINVAL);
-    assert_non_null(strstr(error.text, "tp_tiles 4"));
+    refused(&config, &(struct ls_numerics){.tp_tiles = 3}, NULL, "tp_tiles 3");
+    refused(&config, &(struct ls_numerics){.tp_tiles = 8}, NULL, "heads 4");
+    config.ffn = 42;
+    refused(&config, &numerics, NULL, "ffn 42");
+    config = small_model(LS_LLAMA, false);
+    refused(&config, &(struct ls_numerics){.tp_tiles = 2}, &(struct ls_part){.tp = 4}, "4 tensor");
+    refused(&config, &numerics, &(struct ls_part){.tp = 2, .tp_rank = 2}, "2 tensor");
+    refused(&config, &numerics, &(struct ls_part){.tp = 0}, "0 tensor");
+    config.layers = 0;
+    refused(&config, &numerics, NULL, "at least 1");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names_and_shapes),  cmocka_unit_test(test_stacks_are_contiguous),
-        cmocka_unit_test(test_places_and_ranges), cmocka_unit_test(test_presets),
-        cmocka_unit_test(test_initial_values),    cmocka_unit_test(test_digest_sees_every_element),
+        cmocka_unit_test(test_names_and_shapes),
+        cmocka_unit_test(test_every_cut_tiles_the_model),
+        cmocka_unit_test(test_slices_of_tensor_parallel),
+        cmocka_unit_test(test_tied_table),
+        cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_slices_have_the_wholes_values),
+        cmocka_unit_test(test_initial_values),
+        cmocka_unit_test(test_digests_of_any_cut_add_up),
+        cmocka_unit_test(test_digest_sees_every_element),
         cmocka_unit_test(test_refused_sizes),
     };
     return cmocka_run_group_tests_name("params", tests, NULL, NULL);

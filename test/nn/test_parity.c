@@ -2,6 +2,7 @@
  * The golden files hold float32 results together with their distance to the same computation in
  * float64 (at most 1e-6); ours may differ from them by the rounding of two float32 runs. */
 #include "golden.h"
+#include "held.h"
 #include "nn/model.h"
 
 #include <lockstep/optim.h>
@@ -24,10 +25,10 @@ struct fixture {
     struct ls_model_config config;
     struct ls_numerics numerics;
     struct ls_ops ops;
-    struct ls_params params;
+    struct held held;
     struct ls_arena arena;
-    struct ls_weights weights;
-    float *gradient, *expected;
+    float *expected; /* [params.elements], parameter by parameter */
+    struct ls_slice slices[64];
     struct ls_optimizer optimizer;
     struct ls_model *model;
 };
@@ -43,14 +44,14 @@ static const struct ls_optim_config golden_optim = {.kind = LS_ADAMW,
 static void fixture_take(struct fixture *f, int64_t sequences, struct ls_arena *arena)
 {
     struct ls_error error = {0};
-    f->weights.master = ls_arena_take(arena, (size_t)f->params.elements * sizeof(float));
-    f->gradient = ls_arena_take(arena, (size_t)f->params.gradient_elements * sizeof(float));
-    f->expected = ls_arena_take(arena, (size_t)f->params.elements * sizeof(float));
-    ls_optimizer_init(&f->optimizer, &golden_optim, &f->params, arena);
+    int64_t elements = f->held.params.elements;
+    f->expected = ls_arena_take(arena, (size_t)elements * sizeof(float));
+    ls_optimizer_init(&f->optimizer, &golden_optim, elements, arena);
     struct ls_model_options options = {.config = &f->config,
                                        .numerics = &f->numerics,
-                                       .params = &f->params,
-                                       .weights = f->weights,
+                                       .params = &f->held.params,
+                                       .weights = f->held.weights,
+                                       .slots = 1,
                                        .sequences = sequences,
                                        .tokens = 16,
                                        .training = true,
@@ -68,7 +69,16 @@ static void fixture_open(struct fixture *f, struct ls_model_config config, int64
     f->numerics = (struct ls_numerics){
         .act = LS_F32, .tp_tiles = tp_tiles, .seq_tiles = 1, .leaf_sequences = 1};
     assert_int_equal(ls_ops_init(&f->ops, 2, ls_isa_best(), &error), LS_OK);
-    assert_int_equal(ls_params_init(&f->params, &f->config, &f->numerics, &error), LS_OK);
+    held_open(&f->held, &f->config, &f->numerics, NULL);
+    for (int i = 0; i < f->held.params.count; i++) {
+        const struct ls_param *param = &f->held.params.list[i];
+        f->slices[i] = (struct ls_slice){
+            .first = held_place(&f->held.params, param),
+            .count = param->rows * param->cols,
+            .second = i == f->held.params.tied_param ? held_table(&f->held) : NULL,
+            .decay = param->decay,
+            .counted = true};
+    }
     struct ls_arena measure;
     ls_arena_measure(&measure);
     fixture_take(f, sequences, &measure);
@@ -81,14 +91,13 @@ static void fixture_close(struct fixture *f)
 {
     ls_model_free(f->model);
     ls_arena_release(&f->arena);
-    ls_params_release(&f->params);
+    held_close(&f->held);
     ls_ops_release(&f->ops);
 }
 
 /* Forward and backward of the golden batch in micro-batches; returns the mean loss. */
 static double batch_run(struct fixture *f, const struct ls_safetensors *file, int64_t micro)
 {
-    struct ls_error error = {0};
     const int32_t *ids = golden_data(file, "input_ids"), *targets = golden_data(file, "targets");
     double loss = 0;
     for (int64_t first = 0; first < 4; first += micro) {
@@ -99,18 +108,9 @@ static double batch_run(struct fixture *f, const struct ls_safetensors *file, in
                                        .first_sequence = first,
                                        .training = true,
                                        .gradient_scale = 1.0f / 64};
-        struct ls_gradient gradient = {.flat = f->gradient, .accumulate = first > 0};
         int layers = ls_model_layers(f->model);
-        for (int layer = 0; layer < layers; layer++)
-            assert_int_equal(ls_layer_forward(f->model, &f->ops, layer, &batch, &gradient, &error),
-                             LS_OK);
-        for (int layer = layers - 1; layer >= 0; layer--) {
-            assert_int_equal(ls_layer_backward_input(f->model, &f->ops, layer, &batch, &error),
-                             LS_OK);
-            assert_int_equal(
-                ls_layer_backward_weight(f->model, &f->ops, layer, &batch, &gradient, &error),
-                LS_OK);
-        }
+        held_forward(&f->held, f->model, &f->ops, 0, layers, &batch, first > 0);
+        held_backward(&f->held, f->model, &f->ops, 0, layers, &batch, first > 0);
         for (int64_t i = 0; i < micro; i++)
             loss += (double)ls_model_leaf_losses(f->model)[i];
     }
@@ -120,25 +120,38 @@ static double batch_run(struct fixture *f, const struct ls_safetensors *file, in
 /* Our gradient of a parameter, a tied table's two parts added. */
 static void gradient_of(const struct fixture *f, int index, float *out)
 {
-    const struct ls_param *param = &f->params.list[index];
-    for (int64_t i = 0; i < param->rows * param->cols; i++) {
-        out[i] = f->gradient[f->params.tied_elements + param->offset + i];
-        if (index == f->params.tied_param)
-            out[i] += f->gradient[i];
-    }
+    const struct ls_param *param = &f->held.params.list[index];
+    const float *gradient = held_gradient(&f->held, param), *table = f->slices[index].second;
+    for (int64_t i = 0; i < param->rows * param->cols; i++)
+        out[i] = gradient[i] + (table ? table[i] : 0);
+}
+
+/* Clipping and one update of all parameters; returns the gradient's norm. */
+static double optimizer_step(struct fixture *f, int step)
+{
+    const struct ls_params *params = &f->held.params;
+    struct ls_exact_sum square;
+    for (int i = 0; i < params->count; i++)
+        f->slices[i].gradient = held_gradient(&f->held, &params->list[i]);
+    ls_exact_clear(&square);
+    ls_gradient_square(f->slices, params->count, &f->ops, &square);
+    double norm = sqrt(ls_exact_value(&square));
+    ls_optimizer_step(&f->optimizer, &f->ops, f->slices, params->count, f->held.values,
+                      ls_clip_factor(&golden_optim, norm), golden_optim.lr, step);
+    return norm;
 }
 
 static void compare(const struct fixture *f, const char *what, bool gradients, double tolerance)
 {
-    float *mine = calloc((size_t)f->params.elements, sizeof *mine);
-    for (int i = 0; i < f->params.count; i++) {
-        const struct ls_param *param = &f->params.list[i];
+    float *mine = calloc((size_t)f->held.params.elements, sizeof *mine);
+    for (int i = 0; i < f->held.params.count; i++) {
+        const struct ls_param *param = &f->held.params.list[i];
         int64_t count = param->rows * param->cols;
         if (gradients)
             gradient_of(f, i, mine);
         else
-            memcpy(mine, f->weights.master + param->offset, (size_t)count * sizeof *mine);
-        double distance = golden_distance(mine, f->expected + param->offset, count);
+            memcpy(mine, held_values(&f->held, param), (size_t)count * sizeof *mine);
+        double distance = golden_distance(mine, f->expected + f->slices[i].first, count);
         /* A key's bias has gradient zero but for rounding: compared with the query's. */
         bool vanishes = gradients && strstr(param->name, "attn.k.bias");
         if (!(distance <= tolerance) && !vanishes)
@@ -155,28 +168,26 @@ static void check_model(const char *name, struct ls_model_config config, int64_t
     fixture_open(&f, config, tp_tiles, micro);
     struct ls_safetensors *file = golden_open(name);
     const float *losses = golden_data(file, "losses"), *norms = golden_data(file, "grad_norms");
-    golden_gather(file, "param.", &config, &f.params, false, f.weights.master);
+    golden_gather(file, "param.", &config, &f.held.params, false, f.held.values);
     for (int step = 1; step <= 10; step++) {
         double loss = batch_run(&f, file, micro);
-        double norm = ls_gradient_norm(&f.params, &f.ops, f.gradient);
         if (step == 1) {
-            golden_gather(file, "grad.", &config, &f.params, false, f.expected);
+            golden_gather(file, "grad.", &config, &f.held.params, false, f.expected);
             compare(&f, "gradient", true, gradient_tolerance);
         }
+        double norm = optimizer_step(&f, step);
         if (fabs(loss - losses[step - 1]) > 2e-6 * losses[step - 1])
             fail_msg("%s step %d: loss %.8f, PyTorch %.8f", name, step, loss, losses[step - 1]);
         if (fabs(norm - norms[step - 1]) > step_tolerance * norms[step - 1])
             fail_msg("%s step %d: norm %.8f, PyTorch %.8f", name, step, norm, norms[step - 1]);
-        ls_optimizer_step(&f.optimizer, &f.ops, &f.weights, f.gradient,
-                          ls_clip_factor(&golden_optim, norm), golden_optim.lr, step);
     }
-    golden_gather(file, "final.", &config, &f.params, false, f.expected);
+    golden_gather(file, "final.", &config, &f.held.params, false, f.expected);
     /* Where a gradient is all rounding (keys' biases), AdamW moves by lr times its sign: left out
      * by comparing with the tolerance of ten steps. */
-    for (int i = 0; i < f.params.count; i++)
-        if (strstr(f.params.list[i].name, "attn.k.bias")) {
-            const struct ls_param *param = &f.params.list[i];
-            memcpy(f.expected + param->offset, f.weights.master + param->offset,
+    for (int i = 0; i < f.held.params.count; i++)
+        if (strstr(f.held.params.list[i].name, "attn.k.bias")) {
+            const struct ls_param *param = &f.held.params.list[i];
+            memcpy(f.expected + f.slices[i].first, held_values(&f.held, param),
                    (size_t)param->cols * sizeof(float));
         }
     compare(&f, "value after ten steps", false, step_tolerance);
@@ -213,24 +224,25 @@ static void check_block(const char *name, struct ls_model_config config)
     struct ls_error error = {0};
     fixture_open(&f, config, 2, 2);
     struct ls_safetensors *file = golden_open(name);
-    golden_gather(file, "param.", &config, &f.params, true, f.weights.master);
+    golden_gather(file, "param.", &config, &f.held.params, true, f.held.values);
     struct ls_micro_batch batch = {.sequences = 2, .tokens = 16, .training = true};
-    struct ls_gradient gradient = {.flat = f.gradient};
-    f.model->saved[0].x = golden_data(file, "x");
+    struct ls_gradient gradient = held_target(&f.held, 1, false, false);
     float *dx = f.model->d_stream[0];
-    assert_int_equal(block_forward(f.model, &f.ops, 0, &batch, &error), LS_OK);
+    assert_int_equal(block_forward(f.model, &f.ops, 0, &batch, golden_data(file, "x"), &error),
+                     LS_OK);
     assert_int_equal(
         block_backward_input(f.model, &f.ops, 0, &batch, golden_data(file, "dy"), dx, &error),
         LS_OK);
     assert_int_equal(block_backward_weight(f.model, &f.ops, 0, &batch, &gradient, &error), LS_OK);
-    double y_distance = golden_distance(f.model->saved[0].out, golden_data(file, "y"), 2 * 16 * 32);
+    double y_distance =
+        golden_distance(block_saved_of(f.model, 0, 0)->out, golden_data(file, "y"), 2 * 16 * 32);
     double dx_distance = golden_distance(dx, golden_data(file, "dx"), 2 * 16 * 32);
     if (!(y_distance < 2e-6 && dx_distance < 5e-6))
         fail_msg("%s: y differs by %g, dx by %g", name, y_distance, dx_distance);
     /* Parameters outside the block have no golden gradient: ours take their place. */
-    for (int i = 0; i < f.params.count; i++)
-        gradient_of(&f, i, f.expected + f.params.list[i].offset);
-    golden_gather(file, "grad.", &config, &f.params, true, f.expected);
+    for (int i = 0; i < f.held.params.count; i++)
+        gradient_of(&f, i, f.expected + f.slices[i].first);
+    golden_gather(file, "grad.", &config, &f.held.params, true, f.expected);
     compare(&f, name, true, gradient_tolerance);
     ls_safetensors_close(file);
     fixture_close(&f);
@@ -251,31 +263,25 @@ static void test_a_dropped_token_is_seen(void **state)
     struct ls_model_config config = golden_gpt2_config();
     fixture_open(&f, config, 1, 4);
     struct ls_safetensors *file = golden_open("gpt2_tiny");
-    golden_gather(file, "param.", &config, &f.params, false, f.weights.master);
-    golden_gather(file, "grad.", &config, &f.params, false, f.expected);
+    golden_gather(file, "param.", &config, &f.held.params, false, f.held.values);
+    golden_gather(file, "grad.", &config, &f.held.params, false, f.expected);
     int32_t targets[64];
     memcpy(targets, golden_data(file, "targets"), sizeof targets);
     targets[37] = -1;
-    struct ls_error error = {0};
     struct ls_micro_batch batch = {.sequences = 4,
                                    .tokens = 16,
                                    .ids = golden_data(file, "input_ids"),
                                    .targets = targets,
                                    .training = true,
                                    .gradient_scale = 1.0f / 64};
-    struct ls_gradient gradient = {.flat = f.gradient};
-    for (int layer = 0; layer < 4; layer++)
-        ls_layer_forward(f.model, &f.ops, layer, &batch, &gradient, &error);
-    for (int layer = 3; layer >= 0; layer--) {
-        ls_layer_backward_input(f.model, &f.ops, layer, &batch, &error);
-        ls_layer_backward_weight(f.model, &f.ops, layer, &batch, &gradient, &error);
-    }
-    float *mine = calloc((size_t)f.params.elements, sizeof *mine);
-    for (int i = 0; i < f.params.count; i++) {
-        const struct ls_param *param = &f.params.list[i];
+    held_forward(&f.held, f.model, &f.ops, 0, 4, &batch, false);
+    held_backward(&f.held, f.model, &f.ops, 0, 4, &batch, false);
+    float *mine = calloc((size_t)f.held.params.elements, sizeof *mine);
+    for (int i = 0; i < f.held.params.count; i++) {
+        const struct ls_param *param = &f.held.params.list[i];
         gradient_of(&f, i, mine);
         double distance =
-            golden_distance(mine, f.expected + param->offset, param->rows * param->cols);
+            golden_distance(mine, f.expected + f.slices[i].first, param->rows * param->cols);
         if (distance <= gradient_tolerance)
             fail_msg("%s does not see a dropped token: distance %g", param->name, distance);
     }
@@ -293,11 +299,13 @@ static void test_greedy_generation(void **state)
     struct ls_error error = {0};
     fixture_open(&f, config, 2, 4);
     struct ls_safetensors *file = golden_open("gpt2_tiny");
-    golden_gather(file, "param.", &config, &f.params, false, f.weights.master);
+    golden_gather(file, "param.", &config, &f.held.params, false, f.held.values);
     const int32_t *prompt = golden_data(file, "generate.prompt");
     const int32_t *expected = golden_data(file, "generate.tokens");
-    struct ls_model_options options = {
-        .config = &f.config, .numerics = &f.numerics, .params = &f.params, .weights = f.weights};
+    struct ls_model_options options = {.config = &f.config,
+                                       .numerics = &f.numerics,
+                                       .params = &f.held.params,
+                                       .weights = f.held.weights};
     struct ls_decoder *decoder;
     assert_int_equal(ls_decoder_new(&options, &decoder, &error), LS_OK);
     const float *logits = NULL;

@@ -26,31 +26,75 @@ static int32_t *ids_new(int64_t rows, int64_t vocabulary)
     return ids;
 }
 
+enum { VOCABULARY = 20, CHANNELS = 523, TOKENS = 7, ROWS = 14, FIRST = 3 };
+
+static double value_at(enum ls_dtype act, const void *values, int64_t i)
+{
+    return act == LS_F32 ? ((const float *)values)[i]
+                         : ls_bf16_to_f32(((const ls_bf16 *)values)[i]);
+}
+
 static void test_forward(void **state)
 {
     (void)state;
-    enum { VOCABULARY = 20, CHANNELS = 523, TOKENS = 7, ROWS = 14, FIRST = 3 };
     int32_t *ids = ids_new(ROWS, VOCABULARY);
-    float *table = values_normal(1, LS_F32, VOCABULARY * CHANNELS, 1);
-    float *position = values_normal(2, LS_F32, (TOKENS + FIRST) * CHANNELS, 1);
     for (int a = 0; a < 2; a++)
         for (int with_position = 0; with_position < 2; with_position++) {
+            void *table = values_normal(1, acts[a], VOCABULARY * CHANNELS, 1);
+            void *position = values_normal(2, acts[a], (TOKENS + FIRST) * CHANNELS, 1);
             void *y = values_new(ROWS * CHANNELS * 4);
             ls_embedding_forward(&ops_best, acts[a], ROWS, TOKENS, CHANNELS, ids, table,
                                  with_position ? position : NULL, FIRST, y);
             for (int m = 0; m < ROWS; m++)
                 for (int c = 0; c < CHANNELS; c++) {
-                    float want = table[ids[m] * CHANNELS + c];
+                    float want = (float)value_at(acts[a], table, ids[m] * CHANNELS + c);
                     if (with_position)
-                        want += position[(FIRST + m % TOKENS) * CHANNELS + c];
-                    if (acts[a] == LS_F32)
-                        assert_true(((float *)y)[m * CHANNELS + c] == want);
-                    else
-                        assert_int_equal(((ls_bf16 *)y)[m * CHANNELS + c], ls_f32_to_bf16(want));
+                        want +=
+                            (float)value_at(acts[a], position, (FIRST + m % TOKENS) * CHANNELS + c);
+                    if (acts[a] == LS_BF16)
+                        want = ls_bf16_to_f32(ls_f32_to_bf16(want));
+                    double got = value_at(acts[a], y, m * CHANNELS + c);
+                    if (got != want)
+                        fail_msg("row %d, channel %d: %.9g, expected %.9g", m, c, got,
+                                 (double)want);
                 }
-            free(y);
+            free(y), free(table), free(position);
         }
-    free(ids), free(table), free(position);
+    free(ids);
+}
+
+/* Ranks of 9, 1 and 10 rows of the table (one of which has a -0), their parts added. */
+static void test_split_vocabulary_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const int first[4] = {0, 9, 10, VOCABULARY};
+    int32_t *ids = ids_new(ROWS, VOCABULARY);
+    for (int a = 0; a < 2; a++)
+        for (int with_position = 0; with_position < 2; with_position++) {
+            const int64_t bytes = (int64_t)ls_dtype_bytes(acts[a]), count = ROWS * CHANNELS;
+            char *table = values_normal(1, acts[a], VOCABULARY * CHANNELS, 1);
+            char *position = values_normal(2, acts[a], (TOKENS + FIRST) * CHANNELS, 1);
+            char *place = with_position ? position : NULL;
+            void *want = values_new((size_t)(count * 4)), *got = values_new((size_t)(count * 4));
+            float *sum = values_new((size_t)(count * 4)), *own = values_new((size_t)(count * 4));
+            if (acts[a] == LS_F32)
+                ((float *)table)[ids[1] * CHANNELS] = -0.0f;
+            else
+                ((ls_bf16 *)table)[ids[1] * CHANNELS] = 0x8000;
+            for (int rank = 0; rank < 3; rank++) {
+                ls_embedding_gather(&ops_best, acts[a], ROWS, CHANNELS, ids, first[rank],
+                                    first[rank + 1] - first[rank],
+                                    table + first[rank] * CHANNELS * bytes, rank ? own : sum);
+                if (rank)
+                    ls_tree_add(&ops_best, count, sum, own);
+            }
+            ls_embedding_finish(&ops_best, acts[a], ROWS, TOKENS, CHANNELS, sum, place, FIRST, got);
+            ls_embedding_forward(&ops_best, acts[a], ROWS, TOKENS, CHANNELS, ids, table, place,
+                                 FIRST, want);
+            assert_memory_equal(got, want, (size_t)(count * bytes));
+            free(want), free(got), free(sum), free(own), free(table), free(position);
+        }
+    free(ids);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -119,14 +163,21 @@ static struct data data_new(enum ls_dtype act, int64_t vocabulary, int64_t chann
                          values_normal(6, act, rows * channels, 1)};
 }
 
-static void run_backward(struct ls_ops *ops, const struct data *data, float *d_table)
+/* d_table of ids [first, first + count). */
+static void run_backward_of(struct ls_ops *ops, const struct data *data, int64_t first,
+                            int64_t count, float *d_table)
 {
     int64_t rows = data->sum.leaves * data->sum.sequences * data->sum.tokens;
     struct ls_embedding_scratch scratch = {values_new((size_t)rows * 4),
-                                           values_new((size_t)(data->vocabulary + 1) * 4)};
-    ls_embedding_backward(ops, data->act, data->vocabulary, data->channels, data->ids, data->dy,
+                                           values_new((size_t)(count + 1) * 4)};
+    ls_embedding_backward(ops, data->act, first, count, data->channels, data->ids, data->dy,
                           &data->sum, scratch, d_table);
     free(scratch.order), free(scratch.start);
+}
+
+static void run_backward(struct ls_ops *ops, const struct data *data, float *d_table)
+{
+    run_backward_of(ops, data, 0, data->vocabulary, d_table);
 }
 
 static void test_backward_is_the_ordered_sum(void **state)
@@ -146,13 +197,37 @@ static void test_backward_is_the_ordered_sum(void **state)
             free(got), free(want);
             got = values_normal(9, LS_F32, data.sum.tokens * data.channels, 1);
             want = values_normal(9, LS_F32, data.sum.tokens * data.channels, 1);
-            ls_position_backward(&ops_best, acts[a], data.channels, data.dy, &data.sum, got);
+            ls_position_backward(&ops_best, acts[a], data.channels, data.dy, &data.sum, 0,
+                                 data.sum.tokens, got);
             position_reference(&data, want);
             assert_memory_equal(got, want, (size_t)(data.sum.tokens * data.channels) * 4);
             free(got), free(want), free(data.ids), free(data.dy);
         }
 }
 
+/* Slices of the vocabulary and of a sequence's tokens are slices of the whole gradients. */
+static void test_backward_of_slices(void **state)
+{
+    (void)state;
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        struct data data = data_new(LS_BF16, 61, 17, (struct ls_token_sum){3, 2, 13, accumulate});
+        const int64_t cut[4] = {0, 20, 21, 61}, row[4] = {0, 1, 8, 13};
+        float *want = values_normal(8, LS_F32, 61 * 17, 1),
+              *got = values_normal(8, LS_F32, 61 * 17, 1);
+        run_backward(&ops_best, &data, want);
+        for (int s = 0; s < 3; s++)
+            run_backward_of(&ops_best, &data, cut[s], cut[s + 1] - cut[s], got + cut[s] * 17);
+        assert_memory_equal(got, want, 61 * 17 * sizeof *got);
+        ls_position_backward(&ops_best, LS_BF16, 17, data.dy, &data.sum, 0, 13, want);
+        for (int s = 0; s < 3; s++)
+            ls_position_backward(&ops_best, LS_BF16, 17, data.dy, &data.sum, row[s],
+                                 row[s + 1] - row[s], got + row[s] * 17);
+        assert_memory_equal(got, want, 61 * 17 * sizeof *got);
+        free(want), free(got), free(data.ids), free(data.dy);
+    }
+}
+
+/* Both backwards, then the forward from what they left, taken as matrices of act. */
 static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
 {
     struct data *data = context;
@@ -160,11 +235,14 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
     float *to = out;
     run_backward(ops, data, to);
     to += data->vocabulary * data->channels;
-    ls_position_backward(ops, data->act, data->channels, data->dy, &data->sum, to);
+    ls_position_backward(ops, data->act, data->channels, data->dy, &data->sum, 0, data->sum.tokens,
+                         to);
     to += data->sum.tokens * data->channels;
     int64_t rows = data->sum.leaves * data->sum.sequences * data->sum.tokens;
-    ls_embedding_forward(ops, data->act, rows, data->sum.tokens, data->channels, data->ids, out,
-                         (const float *)out + data->vocabulary * data->channels, 0, to);
+    void *table = values_normal(1, data->act, data->vocabulary * data->channels, 1);
+    ls_embedding_forward(ops, data->act, rows, data->sum.tokens, data->channels, data->ids, table,
+                         table, 0, to);
+    free(table);
 }
 
 static void test_bits(void **state)
@@ -188,7 +266,7 @@ static void test_no_rows(void **state)
     struct data data = {LS_F32, 3, 5, {0, 1, 4, false}, NULL, NULL};
     float table[15], position[20], guard = 7;
     run_backward(&ops_best, &data, table);
-    ls_position_backward(&ops_best, LS_F32, 5, NULL, &data.sum, position);
+    ls_position_backward(&ops_best, LS_F32, 5, NULL, &data.sum, 0, 4, position);
     for (int i = 0; i < 20; i++)
         assert_true((i >= 15 || table[i] == 0) && position[i] == 0);
     ls_embedding_forward(&ops_best, LS_F32, 0, 4, 5, NULL, table, position, 0, &guard);
@@ -200,6 +278,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward),
         cmocka_unit_test(test_backward_is_the_ordered_sum),
+        cmocka_unit_test(test_split_vocabulary_gives_the_same_bits),
+        cmocka_unit_test(test_backward_of_slices),
         cmocka_unit_test(test_no_rows),
         cmocka_unit_test(test_bits),
     };

@@ -554,6 +554,51 @@ static void test_output_forms_agree(void **state)
         }
 }
 
+/* Two ranks with half of the tiles each: float32 sums added by the tree, then bias and rounding,
+ * are the whole product's own bits. */
+static void check_bias_round(enum ls_dtype act, bool bias)
+{
+    struct product p = product_make(
+        (struct ls_gemm){
+            .m = 37, .n = 75, .sections = 1, .k = {256}, .tiles = 4, .in = act, .out = act},
+        0, bias, 5);
+    const int64_t count = p.gemm.m * p.gemm.n, half = p.gemm.k[0] / 2;
+    const size_t bytes = ls_dtype_bytes(act);
+    float *sum[2];
+    void *got = malloc((size_t)count * 4);
+    run(&p.gemm, 2);
+    for (int rank = 0; rank < 2; rank++) {
+        struct ls_gemm part = p.gemm;
+        sum[rank] = malloc((size_t)count * sizeof(float));
+        part.k[0] = half;
+        part.tiles = 2;
+        part.out = LS_F32;
+        part.bias = NULL;
+        part.a = (const char *)part.a + (size_t)(rank * half) * bytes;
+        part.b = (const char *)part.b + (size_t)(rank * half * part.ldb) * bytes;
+        part.c = sum[rank];
+        run(&part, 1 + rank);
+    }
+    ls_tree_add(&ops_of[2], count, sum[0], sum[1]);
+    for (int threads = 1; threads <= 3; threads++) {
+        ls_bias_round(&ops_of[threads], act, p.gemm.m, p.gemm.n, sum[0], p.gemm.bias, got);
+        assert_memory_equal(got, p.c, (size_t)count * bytes);
+    }
+    if (act == LS_F32) {
+        ls_bias_round(&ops_of[1], act, p.gemm.m, p.gemm.n, sum[0], p.gemm.bias, sum[0]);
+        assert_memory_equal(sum[0], p.c, (size_t)count * bytes);
+    }
+    free(sum[0]), free(sum[1]), free(got);
+    product_free(&p);
+}
+
+static void test_bias_round_ends_a_product_of_ranks(void **state)
+{
+    (void)state;
+    for (int d = 0; d < 4; d++)
+        check_bias_round(d & 1 ? LS_BF16 : LS_F32, d & 2);
+}
+
 /* ---- one process per instruction set ----------------------------------------------------------
  */
 
@@ -577,6 +622,7 @@ static int test_isa(enum ls_isa isa)
         cmocka_unit_test(test_tiles_of_ranks_add_up_to_the_whole_f32),
         cmocka_unit_test(test_tiles_of_ranks_add_up_to_the_whole_bf16),
         cmocka_unit_test(test_output_forms_agree),
+        cmocka_unit_test(test_bias_round_ends_a_product_of_ranks),
     };
     int failed = cmocka_run_group_tests_name(ls_isa_name(isa), tests, NULL, NULL);
     for (int threads = 1; threads <= 3; threads++)

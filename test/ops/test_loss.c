@@ -34,7 +34,7 @@ static double reference_loss(void *context)
 static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t padded,
                   int64_t tiles)
 {
-    struct ls_cross_entropy op = {rows, vocabulary, padded, tiles, act, 0};
+    struct ls_cross_entropy op = {rows, vocabulary, padded, tiles, act, 0, 0};
     void *z = values_normal(1, act, rows * padded, 3);
     void *kept = values_normal(1, act, rows * padded, 3);
     double *z64 = values_in_double(act, z, rows * padded);
@@ -78,7 +78,7 @@ static void test_ignored_target(void **state)
 {
     (void)state;
     enum { ROWS = 3, VOCABULARY = 40 };
-    struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1, LS_F32, 1};
+    struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1, LS_F32, 1, 0};
     float *z = values_normal(1, LS_F32, ROWS * VOCABULARY, 1), loss[ROWS];
     int32_t target[ROWS] = {3, -1, 4};
     ls_cross_entropy(&ops_best, &op, z, target, loss);
@@ -92,7 +92,7 @@ static void test_large_and_non_finite_logits(void **state)
 {
     (void)state;
     enum { VOCABULARY = 50 };
-    struct ls_cross_entropy op = {1, VOCABULARY, VOCABULARY, 1, LS_F32, 0};
+    struct ls_cross_entropy op = {1, VOCABULARY, VOCABULARY, 1, LS_F32, 0, 0};
     float z[VOCABULARY] = {0}, loss;
     int32_t target = 3;
     z[3] = 1e30f;
@@ -139,6 +139,127 @@ static void test_loss_sum_is_the_ordered_sum(void **state)
     }
 }
 
+/* ---- the vocabulary split over ranks --------------------------------------------------------- */
+
+/* The last of four ranks holds nothing but padding, the third some. */
+enum { ROWS = 12, VOCABULARY = 1190, PADDED = 1600, TILES = 8, RANKS_MAX = 8 };
+
+/* Row by row: column rank of values [ranks][ROWS], added by the tree over ranks or, as the twin
+ * does, one after the other. */
+static void ranks_add(int ranks, bool by_tree, float values[RANKS_MAX][ROWS], float out[ROWS])
+{
+    for (int r = 0; r < ROWS; r++) {
+        float column[RANKS_MAX];
+        for (int rank = 0; rank < ranks; rank++)
+            column[rank] = values[rank][r];
+        out[r] = column[0];
+        for (int rank = 1; rank < ranks; rank++)
+            out[r] += column[rank];
+        if (by_tree)
+            out[r] = ls_tree_sum(column, ranks);
+    }
+}
+
+/* The op of `rank`. */
+static struct ls_cross_entropy rank_op(struct ls_cross_entropy op, int ranks, int rank)
+{
+    op.padded /= ranks;
+    op.tiles /= ranks;
+    op.first = rank * op.padded;
+    return op;
+}
+
+/* Its columns of z [ROWS, PADDED] to own, or back. */
+static void rank_copy(const struct ls_cross_entropy *op, char *z, char *own, bool back)
+{
+    const size_t bytes = ls_dtype_bytes(op->act), row = (size_t)op->padded * bytes;
+    for (size_t r = 0; r < ROWS; r++) {
+        char *there = z + (r * PADDED + (size_t)op->first) * bytes;
+        memcpy(back ? there : own + r * row, back ? own + r * row : there, row);
+    }
+}
+
+/* As ls_cross_entropy on z, on `ranks` ranks; the losses of all ranks go to loss[rank]. sums[] are
+ * the whole sums of exponentials. */
+static void run_split(int ranks, struct ls_cross_entropy op, bool by_tree, char *z,
+                      const int32_t *target, float loss[RANKS_MAX][ROWS], float sums[ROWS])
+{
+    float max[ROWS], sum[RANKS_MAX][ROWS], at_target[RANKS_MAX][ROWS], logit[ROWS];
+    char *own = values_new((size_t)(ROWS * PADDED) * ls_dtype_bytes(op.act));
+    for (int rank = 0; rank < ranks; rank++) {
+        struct ls_cross_entropy part = rank_op(op, ranks, rank);
+        float own_max[ROWS];
+        rank_copy(&part, z, own, false);
+        ls_cross_entropy_max(&ops_best, &part, own, own_max);
+        for (int r = 0; r < ROWS; r++)
+            max[r] = rank ? fmaxf(max[r], own_max[r]) : own_max[r];
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        struct ls_cross_entropy part = rank_op(op, ranks, rank);
+        rank_copy(&part, z, own, false);
+        ls_cross_entropy_sum(&ops_best, &part, own, target, max, sum[rank], at_target[rank]);
+    }
+    ranks_add(ranks, by_tree, sum, sums);
+    ranks_add(ranks, by_tree, at_target, logit);
+    for (int rank = 0; rank < ranks; rank++) {
+        struct ls_cross_entropy part = rank_op(op, ranks, rank);
+        rank_copy(&part, z, own, false);
+        ls_cross_entropy_finish(&ops_best, &part, own, target, max, sums, logit, loss[rank]);
+        rank_copy(&part, z, own, true);
+    }
+    free(own);
+}
+
+/* Rows that must behave: a target in every rank, none, logits of a whole rank at -inf, and (the
+ * last) all of them. */
+static void *split_logits(enum ls_dtype act, int32_t target[ROWS])
+{
+    void *z = values_normal(1, act, ROWS * PADDED, 4);
+    for (int r = 0; r < ROWS; r++) {
+        target[r] = r == 5 ? -1 : r * 105;
+        for (int v = 0; v < PADDED && (r == 7 || r == ROWS - 1); v++)
+            if (r != 7 || v < PADDED / 4) {
+                if (act == LS_F32)
+                    ((float *)z)[r * PADDED + v] = -INFINITY;
+                else
+                    ((ls_bf16 *)z)[r * PADDED + v] = ls_f32_to_bf16(-INFINITY);
+            }
+    }
+    return z;
+}
+
+static void test_split_vocabulary_gives_the_same_bits(void **state)
+{
+    (void)state;
+    int32_t target[ROWS];
+    bool twin_differs = false;
+    for (int a = 0; a < 2; a++)
+        for (int ranks = 1; ranks <= RANKS_MAX; ranks *= 2) {
+            const size_t row = PADDED * ls_dtype_bytes(acts[a]);
+            struct ls_cross_entropy op = {ROWS, VOCABULARY, PADDED, TILES, acts[a], 0.125f, 0};
+            char *whole = split_logits(acts[a], target), *cut = split_logits(acts[a], target);
+            float want[ROWS], got[RANKS_MAX][ROWS], sums[ROWS], twin[ROWS];
+            op.scale = 0;
+            run_split(ranks, op, false, cut, target, got, twin);
+            op.scale = 0.125f;
+            run_split(ranks, op, true, cut, target, got, sums);
+            ls_cross_entropy(&ops_best, &op, whole, target, want);
+            for (int r = 0; r < ROWS - 1; r++)
+                for (int rank = 0; rank < ranks; rank++)
+                    if (got[rank][r] != want[r])
+                        fail_msg("row %d, rank %d of %d: loss %.9g, whole %.9g", r, rank, ranks,
+                                 (double)got[rank][r], (double)want[r]);
+            assert_true(want[5] == 0 && isnan(want[ROWS - 1]));
+            for (int rank = 0; rank < ranks; rank++)
+                assert_true(isnan(got[rank][ROWS - 1]));
+            assert_memory_equal(cut, whole, (ROWS - 1) * row);
+            for (int r = 0; r < ROWS - 1; r++)
+                twin_differs |= twin[r] != sums[r];
+            free(whole), free(cut);
+        }
+    assert_true(twin_differs);
+}
+
 struct bits_values {
     struct ls_cross_entropy op;
     void *z;
@@ -169,7 +290,7 @@ static void test_bits(void **state)
     for (int r = 0; r < ROWS; r++)
         target[r] = r * 100;
     for (int a = 0; a < 2; a++) {
-        struct bits_values v = {{ROWS, VOCABULARY, PADDED, 4, acts[a], 0.125f},
+        struct bits_values v = {{ROWS, VOCABULARY, PADDED, 4, acts[a], 0.125f, 0},
                                 values_normal(1, acts[a], ROWS * PADDED, 4),
                                 target};
         struct bits_case bits = {"cross-entropy",
@@ -187,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_ignored_target),
         cmocka_unit_test(test_large_and_non_finite_logits),
         cmocka_unit_test(test_loss_sum_is_the_ordered_sum),
+        cmocka_unit_test(test_split_vocabulary_gives_the_same_bits),
         cmocka_unit_test(test_bits),
     };
     return cmocka_run_group_tests_name("loss", tests, ops_best_setup, ops_best_teardown);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,41 +153,79 @@ static void test_lion(void **state)
     trial_free(&trial);
 }
 
+/* The exact sum of squares: the square of a float has 48 bits and is exact in double. */
+static struct ls_exact_sum squares_one_by_one(const float *x, const float *z, int64_t count)
+{
+    struct ls_exact_sum sum;
+    ls_exact_clear(&sum);
+    for (int64_t i = 0; i < count; i++) {
+        float g = z ? x[i] + z[i] : x[i];
+        ls_exact_add(&sum, (double)g * (double)g);
+    }
+    return sum;
+}
+
+enum { LONG = 50007 };
+
+/* Values whose magnitudes span `binades`, from the float32 range's bottom (0), its middle or its
+ * top; among them zeros, and both ends of the range. */
+static float *values_spread(int binades, int from)
+{
+    float *x = values_new(LONG * sizeof *x);
+    for (int i = 0; i < LONG; i++) {
+        uint32_t out[4];
+        ls_philox((struct ls_philox_key){{5, 6}}, (uint32_t[4]){(uint32_t)i, 0, 0, 0}, out);
+        int exponent = from + (int)(out[1] % (uint32_t)binades);
+        x[i] = ldexpf(1.0f + ls_uniform_of(out[0]), exponent);
+        x[i] = out[2] % 16 == 0 ? 0.0f : out[2] & 16 ? -x[i] : x[i];
+    }
+    return x;
+}
+
+/* Any cut by anyone, in any order, at any offset from a cache line. */
+static void check_cuts(const char *what, const float *x, const float *z)
+{
+    static const int64_t cuts[] = {0, 1, 514, 1025, 17000, 17007, LONG};
+    struct ls_exact_sum want = squares_one_by_one(x, z, LONG), whole, parts;
+    ls_exact_clear(&whole);
+    ls_exact_clear(&parts);
+    ls_squared_norm(&ops_best, LONG, x, z, &whole);
+    if (memcmp(&whole, &want, sizeof want) != 0)
+        fail_msg("%s: %.17g, one by one %.17g", what, ls_exact_value(&whole),
+                 ls_exact_value(&want));
+    for (int n = 5; n >= 0; n--)
+        ls_squared_norm(&ops_best, cuts[n + 1] - cuts[n], x + cuts[n], z ? z + cuts[n] : NULL,
+                        &parts);
+    assert_memory_equal(&parts, &want, sizeof want);
+}
+
 static void test_squared_norm(void **state)
 {
     (void)state;
-    enum { LONG = 50007 };
     float *x = values_normal(1, LS_F32, LONG, 1), *z = values_normal(2, LS_F32, LONG, 1);
-    const int64_t row_lengths[] = {1, 7, 768, 1000, LONG, 3 * LONG};
-    for (size_t r = 0; r < sizeof row_lengths / sizeof *row_lengths; r++)
-        for (int with_second = 0; with_second < 2; with_second++) {
-            int64_t length = row_lengths[r];
-            struct ls_exact_sum whole, parts;
-            ls_exact_clear(&whole);
-            ls_exact_clear(&parts);
-            double want = 0;
-            for (int i = 0; i < LONG; i++) {
-                float g = with_second ? x[i] + z[i] : x[i];
-                want += (double)g * (double)g;
-            }
-            ls_squared_norm(&ops_best, LONG, length, x, with_second ? z : NULL, &whole);
-            double got = ls_exact_value(&whole);
-            if (!(fabs(got - want) < 1e-12 * want))
-                fail_msg("row length %lld: %.17g, reference %.17g", (long long)length, got, want);
-            /* Whole pieces may be added by anyone, in any order. */
-            int64_t cut = ls_min(LONG, length * (LONG / length / 3));
-            ls_squared_norm(&ops_best, LONG - cut, length, x + cut, with_second ? z + cut : NULL,
-                            &parts);
-            ls_squared_norm(&ops_best, cut, length, x, with_second ? z : NULL, &parts);
-            assert_memory_equal(&whole, &parts, sizeof whole);
-        }
+    static const int spread[][2] = {{1, 0},      {20, -3},   {21, -3},  {22, -3}, {43, -40},
+                                    {276, -149}, {30, -149}, {20, 107}, {1, 127}, {1, -149}};
+    check_cuts("normal values", x, NULL);
+    check_cuts("sums of two", x, z);
+    for (size_t s = 0; s < sizeof spread / sizeof *spread; s++) {
+        char what[60];
+        snprintf(what, sizeof what, "%d binades from 2^%d", spread[s][0], spread[s][1]);
+        float *y = values_spread(spread[s][0], spread[s][1]);
+        check_cuts(what, y, NULL);
+        free(y);
+    }
     struct ls_exact_sum bad;
+    const float non_finite[] = {INFINITY, -INFINITY, NAN};
+    for (int i = 0; i < 3; i++) {
+        ls_exact_clear(&bad);
+        x[40000] = non_finite[i];
+        ls_squared_norm(&ops_best, LONG, x, NULL, &bad);
+        assert_true(isnan(ls_exact_value(&bad)));
+    }
     ls_exact_clear(&bad);
-    x[40000] = INFINITY;
-    ls_squared_norm(&ops_best, LONG, 100, x, NULL, &bad);
-    assert_true(isnan(ls_exact_value(&bad)));
-    ls_exact_clear(&bad);
-    ls_squared_norm(&ops_best, 0, 100, x, NULL, &bad);
+    ls_squared_norm(&ops_best, 0, x, NULL, &bad);
+    memset(x, 0, LONG * sizeof *x);
+    ls_squared_norm(&ops_best, LONG, x, NULL, &bad);
     assert_true(ls_exact_value(&bad) == 0);
     free(x), free(z);
 }
@@ -227,7 +266,7 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
             }
     }
     ls_exact_clear(&sum);
-    ls_squared_norm(ops, MANY, 768, v->gradient, v->second, &sum);
+    ls_squared_norm(ops, MANY, v->gradient, v->second, &sum);
     norm = ls_exact_value(&sum);
     memcpy(to + 8 * MANY, &norm, sizeof norm);
 }

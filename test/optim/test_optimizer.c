@@ -1,5 +1,6 @@
-/* Optimizers on a whole model's parameters: which are decayed, the tied table's two gradients, the
- * global norm however parameters are cut. */
+/* Optimizers on slices of a model's parameters: which are decayed, the tied table's two gradients,
+ * the global norm and the update however parameters are cut. */
+#include <lockstep/nn.h>
 #include <lockstep/optim.h>
 
 #include <setjmp.h>
@@ -28,108 +29,207 @@ static const struct ls_model_config tied_model = {.arch = LS_GPT2,
                                                   .act = LS_ACT_GELU_TANH,
                                                   .init_std = 0.1f};
 
+enum { SLICES_MAX = 4096 };
+
+/* Parameter i lies at at[i] of the master, unit behind unit, and so do its gradient, states and
+ * rounded copy. */
 struct fixture {
     struct ls_ops ops;
     struct ls_params params;
-    float *gradient;
-    struct ls_weights weights;
+    int64_t *at;
+    float *master, *gradient, *tied;
+    ls_bf16 *compute;
+    struct ls_slice *slices; /* [count] */
+    int count;
+    struct ls_optimizer optimizer;
     struct ls_arena arena;
 };
 
-static void fixture_open(struct fixture *f)
+static void places_set(struct fixture *f)
+{
+    int64_t base = 0;
+    for (int u = 0; u < f->params.unit_count; u++) {
+        const struct ls_unit *unit = &f->params.units[u];
+        for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++)
+            f->at[i] = base + f->params.list[i].offset;
+        base += unit->elements;
+    }
+}
+
+static int64_t elements_of(const struct fixture *f, int i)
+{
+    return f->params.list[i].rows * f->params.list[i].cols;
+}
+
+/* Values and gradients where parameters are; the padding between them stays zero. */
+static void values_set(struct fixture *f)
+{
+    for (int i = 0; i < f->params.count; i++) {
+        int64_t count = elements_of(f, i), first = i * 100000;
+        ls_normal_fill(ls_philox_key_of(1, "value"), first, count, 0, 1, f->master + f->at[i]);
+        ls_normal_fill(ls_philox_key_of(1, "gradient"), first, count, 0, 0.5,
+                       f->gradient + f->at[i]);
+        if (i == f->params.tied_param)
+            ls_normal_fill(ls_philox_key_of(1, "tied"), first, count, 0, 0.5, f->tied);
+    }
+}
+
+/* Slices of `piece` elements (0: whole parameters), each piece a little longer than the one before,
+ * in reverse order. */
+static void slices_cut(struct fixture *f, int64_t piece)
+{
+    f->count = 0;
+    for (int i = f->params.count - 1; i >= 0; i--) {
+        const struct ls_param *p = &f->params.list[i];
+        int64_t count = elements_of(f, i), size = piece ? piece : count;
+        for (int64_t first = 0; first < count; first += size, size += piece ? 5 : 0) {
+            int64_t begin = f->at[i] + first;
+            assert_true(f->count < SLICES_MAX);
+            f->slices[f->count++] =
+                (struct ls_slice){.first = begin,
+                                  .count = ls_min(size, count - first),
+                                  .compute = p->matrix ? f->compute + begin : NULL,
+                                  .gradient = f->gradient + begin,
+                                  .second = i == f->params.tied_param ? f->tied + first : NULL,
+                                  .decay = p->decay,
+                                  .counted = p->owned};
+        }
+    }
+}
+
+static void fixture_open(struct fixture *f, const struct ls_optim_config *config)
 {
     struct ls_error error = {0};
     struct ls_numerics numerics = {.tp_tiles = 2, .seq_tiles = 1, .leaf_sequences = 1};
     memset(f, 0, sizeof *f);
     assert_int_equal(ls_ops_init(&f->ops, 2, ls_isa_best(), &error), LS_OK);
-    assert_int_equal(ls_params_init(&f->params, &tied_model, &numerics, &error), LS_OK);
+    assert_int_equal(ls_params_init(&f->params, &tied_model, &numerics, NULL, &error), LS_OK);
     assert_int_equal(ls_arena_init(&f->arena, 1 << 22, &error), LS_OK);
-    f->weights.master = calloc((size_t)f->params.elements, sizeof(float));
-    f->weights.compute = calloc((size_t)f->params.elements, sizeof(ls_bf16));
-    f->gradient = calloc((size_t)f->params.gradient_elements, sizeof(float));
-    /* Values and gradients where parameters are; the padding between them stays zero. */
-    for (int i = 0; i < f->params.count; i++) {
-        const struct ls_param *p = &f->params.list[i];
-        int64_t count = p->rows * p->cols, first = i * 100000;
-        ls_normal_fill(ls_philox_key_of(1, "value"), first, count, 0, 1,
-                       f->weights.master + p->offset);
-        ls_normal_fill(ls_philox_key_of(1, "gradient"), first, count, 0, 0.5,
-                       f->gradient + f->params.tied_elements + p->offset);
-        if (i == f->params.tied_param)
-            ls_normal_fill(ls_philox_key_of(1, "tied"), first, count, 0, 0.5, f->gradient);
-    }
+    size_t elements = (size_t)f->params.elements;
+    f->at = calloc((size_t)f->params.count, sizeof *f->at);
+    f->master = calloc(elements, sizeof *f->master);
+    f->gradient = calloc(elements, sizeof *f->gradient);
+    f->tied = calloc(elements, sizeof *f->tied);
+    f->compute = calloc(elements, sizeof *f->compute);
+    f->slices = calloc(SLICES_MAX, sizeof *f->slices);
+    places_set(f);
+    values_set(f);
+    slices_cut(f, 0);
+    ls_optimizer_init(&f->optimizer, config, f->params.elements, &f->arena);
 }
 
 static void fixture_close(struct fixture *f)
 {
-    free(f->weights.master);
-    free(f->weights.compute);
+    free(f->at);
+    free(f->master);
     free(f->gradient);
+    free(f->tied);
+    free(f->compute);
+    free(f->slices);
     ls_arena_release(&f->arena);
     ls_params_release(&f->params);
     ls_ops_release(&f->ops);
 }
 
+static void steps_run(struct fixture *f, int steps, float scale, float lr)
+{
+    for (int64_t step = 1; step <= steps; step++)
+        ls_optimizer_step(&f->optimizer, &f->ops, f->slices, f->count, f->master, scale, lr, step);
+}
+
 /* The whole gradient of element i of a parameter: a tied table's is the sum of two. */
 static double gradient_at(const struct fixture *f, int index, int64_t i)
 {
-    double g = f->gradient[f->params.tied_elements + f->params.list[index].offset + i];
-    return index == f->params.tied_param ? g + (double)f->gradient[i] : g;
+    double g = f->gradient[f->at[index] + i];
+    return index == f->params.tied_param ? g + (double)f->tied[i] : g;
 }
 
+static const struct ls_optim_config plain_sgd = {.kind = LS_SGD};
+
 /* ---- the norm -------------------------------------------------------------------------------- */
+
+static struct ls_exact_sum square_of(struct fixture *f)
+{
+    struct ls_exact_sum sum;
+    ls_exact_clear(&sum);
+    ls_gradient_square(f->slices, f->count, &f->ops, &sum);
+    return sum;
+}
+
+static double norm_of(struct fixture *f)
+{
+    struct ls_exact_sum sum = square_of(f);
+    return sqrt(ls_exact_value(&sum));
+}
 
 static void test_norm(void **state)
 {
     (void)state;
     struct fixture f;
-    fixture_open(&f);
-    double want = 0, got = ls_gradient_norm(&f.params, &f.ops, f.gradient);
+    fixture_open(&f, &plain_sgd);
+    double want = 0, got = norm_of(&f);
     for (int i = 0; i < f.params.count; i++)
-        for (int64_t j = 0; j < f.params.list[i].rows * f.params.list[i].cols; j++)
+        for (int64_t j = 0; j < elements_of(&f, i); j++)
             want += gradient_at(&f, i, j) * gradient_at(&f, i, j);
     want = sqrt(want);
     if (!(fabs(got - want) <= 1e-7 * want)) /* the tied sum is rounded to float32 */
         fail_msg("norm %.12g, expected %.12g", got, want);
-    f.gradient[f.params.tied_elements + 3] = INFINITY;
-    assert_false(isfinite(ls_gradient_norm(&f.params, &f.ops, f.gradient)));
+    f.gradient[f.at[2] + 3] = INFINITY;
+    assert_false(isfinite(norm_of(&f)));
     fixture_close(&f);
 }
 
-/* Pieces of rows dealt to `ranks` sums, whose results are merged from the last to the first. */
-static double norm_cut(struct fixture *f, int ranks, int threads)
+/* Slices dealt to `ranks` sums, which are merged from the last to the first. */
+static struct ls_exact_sum square_dealt(struct fixture *f, int ranks, int threads)
 {
     struct ls_exact_sum sum[5];
-    int turn = 0;
     f->ops.threads = threads;
     for (int r = 0; r < ranks; r++)
         ls_exact_clear(&sum[r]);
-    for (int i = 0; i < f->params.count; i++) {
-        const struct ls_param *p = &f->params.list[i];
-        int64_t width = p->cols / p->col_tiles;
-        const float *g = f->gradient + f->params.tied_elements + p->offset;
-        for (int64_t at = 0; at < p->rows * p->cols; at += width)
-            ls_squared_norm(&f->ops, width, width, g + at,
-                            i == f->params.tied_param ? f->gradient + at : NULL,
-                            &sum[turn++ % ranks]);
-    }
+    for (int i = 0; i < f->count; i++)
+        ls_gradient_square(&f->slices[i], 1, &f->ops, &sum[i % ranks]);
     for (int r = ranks - 1; r > 0; r--)
         ls_exact_merge(&sum[r - 1], &sum[r]);
-    return sqrt(ls_exact_value(&sum[0]));
+    return sum[0];
 }
 
+/* Not only the norm, which is rounded: every bit of the sum. */
 static void test_norm_is_the_same_however_parameters_are_cut(void **state)
 {
     (void)state;
     struct fixture f;
-    fixture_open(&f);
-    double whole = ls_gradient_norm(&f.params, &f.ops, f.gradient);
-    for (int ranks = 1; ranks <= 5; ranks++)
-        for (int threads = 1; threads <= 2; threads++) {
-            double cut = norm_cut(&f, ranks, threads);
-            if (memcmp(&cut, &whole, sizeof cut))
-                fail_msg("%d ranks, %d threads: %.17g, whole %.17g", ranks, threads, cut, whole);
-        }
+    fixture_open(&f, &plain_sgd);
+    struct ls_exact_sum whole = square_of(&f);
+    static const int64_t pieces[] = {0, 1, 20, 97, 640};
+    for (size_t p = 0; p < sizeof pieces / sizeof pieces[0]; p++)
+        for (int ranks = 1; ranks <= 5; ranks++)
+            for (int threads = 1; threads <= 2; threads++) {
+                slices_cut(&f, pieces[p]);
+                struct ls_exact_sum cut = square_dealt(&f, ranks, threads);
+                if (memcmp(&cut, &whole, sizeof cut))
+                    fail_msg("pieces of %ld, %d ranks, %d threads: square %.17g, whole %.17g",
+                             (long)pieces[p], ranks, threads, ls_exact_value(&cut),
+                             ls_exact_value(&whole));
+            }
+    fixture_close(&f);
+}
+
+/* What two ranks hold alike is in the norm once; twice is another norm. */
+static void test_norm_counts_what_is_held_alike_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f, &plain_sgd);
+    double whole = norm_of(&f);
+    int vector = f.count - 1;
+    while (f.slices[vector].decay)
+        vector--;
+    f.slices[f.count] = f.slices[vector];
+    f.slices[f.count++].counted = false;
+    double again = norm_of(&f);
+    assert_memory_equal(&again, &whole, sizeof whole);
+    f.slices[f.count - 1].counted = true;
+    assert_true(norm_of(&f) > whole);
     fixture_close(&f);
 }
 
@@ -177,16 +277,16 @@ static void reference_step(const struct ls_optim_config *c, double lr, double de
     }
 }
 
-static void check_parameter(const struct fixture *f, int index, const double *want,
-                            const struct ls_optim_config *c)
+static void check_parameter(const struct fixture *f, int index, const double *want)
 {
     const struct ls_param *p = &f->params.list[index];
-    for (int64_t i = 0; i < p->rows * p->cols; i++) {
-        float got = f->weights.master[p->offset + i];
+    for (int64_t i = 0; i < elements_of(f, index); i++) {
+        float got = f->master[f->at[index] + i];
         if (!(fabs(got - want[i]) <= 2e-6 * (1 + fabs(want[i]))))
-            fail_msg("optimizer %d: %s[%ld] = %.9g, expected %.9g", (int)c->kind, p->name, (long)i,
-                     (double)got, want[i]);
-        if (f->weights.compute[p->offset + i] != ls_f32_to_bf16(got))
+            fail_msg("optimizer %d: %s[%ld] = %.9g, expected %.9g", (int)f->optimizer.config.kind,
+                     p->name, (long)i, (double)got, want[i]);
+        ls_bf16 copy = p->matrix ? ls_f32_to_bf16(got) : 0;
+        if (f->compute[f->at[index] + i] != copy)
             fail_msg("%s[%ld]: the bf16 copy is not its master rounded", p->name, (long)i);
     }
 }
@@ -195,11 +295,11 @@ static void check_padding(const struct fixture *f)
 {
     int64_t at = 0;
     for (int i = 0; i <= f->params.count; i++) {
-        const struct ls_param *p = i < f->params.count ? &f->params.list[i] : NULL;
-        for (int64_t end = p ? p->offset : f->params.elements; at < end; at++)
-            if (f->weights.master[at] != 0)
-                fail_msg("padding element %ld became %g", (long)at, (double)f->weights.master[at]);
-        at = p ? p->offset + p->rows * p->cols : at;
+        bool last = i == f->params.count;
+        for (int64_t end = last ? f->params.elements : f->at[i]; at < end; at++)
+            if (f->master[at] != 0)
+                fail_msg("padding element %ld became %g", (long)at, (double)f->master[at]);
+        at = last ? at : f->at[i] + elements_of(f, i);
     }
 }
 
@@ -207,25 +307,22 @@ static void check_optimizer(struct ls_optim_config config)
 {
     enum { STEPS = 3 };
     struct fixture f;
-    fixture_open(&f);
-    struct ls_optimizer optimizer;
-    ls_optimizer_init(&optimizer, &config, &f.params, &f.arena);
+    fixture_open(&f, &config);
     float scale = 0.75f, lr = 0.01f;
     double *want = calloc((size_t)f.params.elements, sizeof *want);
     for (int i = 0; i < f.params.count; i++) {
         const struct ls_param *p = &f.params.list[i];
-        for (int64_t j = 0; j < p->rows * p->cols; j++) {
-            double states[2] = {0, 0}, *value = &want[p->offset + j];
-            *value = f.weights.master[p->offset + j];
+        for (int64_t j = 0; j < elements_of(&f, i); j++) {
+            double states[2] = {0, 0}, *value = &want[f.at[i] + j];
+            *value = f.master[f.at[i] + j];
             for (int64_t step = 1; step <= STEPS; step++)
                 reference_step(&config, lr, is_decayed(p) ? config.weight_decay : 0,
                                gradient_at(&f, i, j) * (double)scale, step, value, states);
         }
     }
-    for (int64_t step = 1; step <= STEPS; step++)
-        ls_optimizer_step(&optimizer, &f.ops, &f.weights, f.gradient, scale, lr, step);
+    steps_run(&f, STEPS, scale, lr);
     for (int i = 0; i < f.params.count; i++)
-        check_parameter(&f, i, want + f.params.list[i].offset, &config);
+        check_parameter(&f, i, want + f.at[i]);
     check_padding(&f);
     free(want);
     fixture_close(&f);
@@ -245,6 +342,39 @@ static void test_updates(void **state)
         .kind = LS_LION, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f});
 }
 
+/* Slices cut anywhere get the bits of whole parameters: masters, copies and states. */
+static void check_cut(const struct ls_optim_config *config, int64_t piece)
+{
+    struct fixture whole, cut;
+    fixture_open(&whole, config);
+    fixture_open(&cut, config);
+    slices_cut(&cut, piece);
+    cut.ops.threads = 1;
+    steps_run(&whole, 3, 0.75f, 0.01f);
+    steps_run(&cut, 3, 0.75f, 0.01f);
+    size_t count = (size_t)whole.params.elements;
+    assert_memory_equal(cut.master, whole.master, count * sizeof *cut.master);
+    assert_memory_equal(cut.compute, whole.compute, count * sizeof *cut.compute);
+    for (int s = 0; s < ls_optimizer_states(config); s++)
+        assert_memory_equal(cut.optimizer.state[s], whole.optimizer.state[s],
+                            count * sizeof *cut.optimizer.state[s]);
+    fixture_close(&whole);
+    fixture_close(&cut);
+}
+
+static void test_updates_are_the_same_however_parameters_are_cut(void **state)
+{
+    (void)state;
+    static const int64_t pieces[] = {1, 3, 20, 97};
+    struct ls_optim_config configs[] = {
+        {.kind = LS_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .weight_decay = 0.1f},
+        {.kind = LS_SGD, .momentum = 0.9f, .nesterov = true, .weight_decay = 0.1f},
+        {.kind = LS_LION, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f}};
+    for (int c = 0; c < 3; c++)
+        for (size_t p = 0; p < sizeof pieces / sizeof pieces[0]; p++)
+            check_cut(&configs[c], pieces[p]);
+}
+
 /* With no gradient only the decay moves a parameter: matrices shrink, norms and biases stay. */
 static void test_only_matrices_decay(void **state)
 {
@@ -252,27 +382,27 @@ static void test_only_matrices_decay(void **state)
     static const enum ls_optimizer_kind kinds[] = {LS_ADAMW, LS_SGD, LS_LION};
     for (int k = 0; k < 3; k++) {
         struct fixture f;
-        fixture_open(&f);
         struct ls_optim_config config = {.kind = kinds[k],
                                          .beta1 = 0.9f,
                                          .beta2 = 0.95f,
                                          .epsilon = 1e-8f,
                                          .weight_decay = 0.5f};
-        struct ls_optimizer optimizer;
-        ls_optimizer_init(&optimizer, &config, &f.params, &f.arena);
-        memset(f.gradient, 0, (size_t)f.params.gradient_elements * sizeof(float));
-        float *before = malloc((size_t)f.params.elements * sizeof(float));
-        memcpy(before, f.weights.master, (size_t)f.params.elements * sizeof(float));
-        ls_optimizer_step(&optimizer, &f.ops, &f.weights, f.gradient, 1, 0.125f, 1);
+        fixture_open(&f, &config);
+        size_t bytes = (size_t)f.params.elements * sizeof(float);
+        float *before = malloc(bytes);
+        memset(f.gradient, 0, bytes);
+        memset(f.tied, 0, bytes);
+        memcpy(before, f.master, bytes);
+        steps_run(&f, 1, 1, 0.125f);
         for (int i = 0; i < f.params.count; i++) {
             const struct ls_param *p = &f.params.list[i];
             double share = is_decayed(p) ? 1 - 0.125 * 0.5 : 1;
             assert_int_equal(p->decay, is_decayed(p));
-            for (int64_t j = p->offset; j < p->offset + p->rows * p->cols; j++)
-                if (!(fabs(f.weights.master[j] - share * (double)before[j]) <=
+            for (int64_t j = f.at[i]; j < f.at[i] + elements_of(&f, i); j++)
+                if (!(fabs(f.master[j] - share * (double)before[j]) <=
                       1e-7 * fabs((double)before[j])))
                     fail_msg("%s: %.9g became %.9g, expected a share of %g", p->name,
-                             (double)before[j], (double)f.weights.master[j], share);
+                             (double)before[j], (double)f.master[j], share);
         }
         free(before);
         fixture_close(&f);
@@ -299,8 +429,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_norm_is_the_same_however_parameters_are_cut),
+        cmocka_unit_test(test_norm_counts_what_is_held_alike_once),
         cmocka_unit_test(test_clip_factor),
         cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_updates_are_the_same_however_parameters_are_cut),
         cmocka_unit_test(test_only_matrices_decay),
         cmocka_unit_test(test_states_and_names),
     };

@@ -22,17 +22,17 @@ static double expected_rate(const struct ls_optim_config *c, int64_t step)
     if (t < warmup)
         return peak * t / warmup;
     switch (c->schedule) {
-    case LS_SCHEDULE_CONSTANT:
+    case LS_LR_CONSTANT:
         return peak;
-    case LS_SCHEDULE_LINEAR:
+    case LS_LR_LINEAR:
         return t >= end ? least : peak - (peak - least) * (t - warmup) / (end - warmup);
-    case LS_SCHEDULE_COSINE:
+    case LS_LR_COSINE:
         return t >= end ? least
                         : least + (peak - least) *
                                       (1 + cos(acos(-1.0) * (t - warmup) / (end - warmup))) / 2;
-    case LS_SCHEDULE_INVERSE_SQRT:
+    case LS_LR_INVERSE_SQRT:
         return peak * fmin(1, sqrt(fmax(warmup, 1) / t));
-    case LS_SCHEDULE_WSD:
+    case LS_LR_WSD:
         return t >= end              ? least
                : t <= end - cooldown ? peak
                                      : peak - (peak - least) * (t - (end - cooldown)) / cooldown;
@@ -56,11 +56,11 @@ static void test_formulas(void **state)
         /* warm-up, decay, cooldown */
         {0, 100, 0},  {0, 100, 100}, {1, 100, 20}, {10, 100, 90},  {10, 11, 1},
         {40, 97, 13}, {100, 100, 0}, {0, 1, 1},    {7, 1000, 333}, {2000, 3000, 5}};
-    for (int s = LS_SCHEDULE_CONSTANT; s <= LS_SCHEDULE_WSD; s++)
+    for (int s = LS_LR_CONSTANT; s <= LS_LR_WSD; s++)
         for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
             for (int ratio = 0; ratio < 3; ratio++) {
                 struct ls_optim_config c = {.lr = 6e-4f,
-                                            .schedule = (enum ls_schedule)s,
+                                            .schedule = (enum ls_lr_schedule)s,
                                             .warmup_steps = lengths[i][0],
                                             .decay_steps = lengths[i][1],
                                             .cooldown_steps = lengths[i][2],
@@ -75,14 +75,14 @@ static void test_formulas(void **state)
 static void test_corners(void **state)
 {
     (void)state;
-    for (int s = LS_SCHEDULE_CONSTANT; s <= LS_SCHEDULE_WSD; s++) {
+    for (int s = LS_LR_CONSTANT; s <= LS_LR_WSD; s++) {
         struct ls_optim_config c = {.lr = 0.25f,
-                                    .schedule = (enum ls_schedule)s,
+                                    .schedule = (enum ls_lr_schedule)s,
                                     .warmup_steps = 8,
                                     .decay_steps = 64,
                                     .cooldown_steps = 16,
                                     .min_ratio = 0.125f};
-        bool decays = s == LS_SCHEDULE_LINEAR || s == LS_SCHEDULE_COSINE || s == LS_SCHEDULE_WSD;
+        bool decays = s == LS_LR_LINEAR || s == LS_LR_COSINE || s == LS_LR_WSD;
         assert_float_equal(ls_learning_rate(&c, 1), 0.25f / 8, 0);
         assert_float_equal(ls_learning_rate(&c, 4), 0.125f, 0);
         assert_float_equal(ls_learning_rate(&c, 8), 0.25f, 0);
@@ -91,7 +91,7 @@ static void test_corners(void **state)
             assert_float_equal(ls_learning_rate(&c, 1000), 0.03125f, 0);
         }
         c.warmup_steps = 0;
-        if (s != LS_SCHEDULE_INVERSE_SQRT)
+        if (s != LS_LR_INVERSE_SQRT)
             assert_true(ls_learning_rate(&c, 1) > 0.24f);
         /* Never above the peak, never rising after the warm-up. */
         float before = 0.25f;
@@ -110,7 +110,7 @@ static void test_inverse_sqrt_goes_on_falling(void **state)
 {
     (void)state;
     struct ls_optim_config c = {
-        .lr = 1, .schedule = LS_SCHEDULE_INVERSE_SQRT, .warmup_steps = 4, .min_ratio = 0.1f};
+        .lr = 1, .schedule = LS_LR_INVERSE_SQRT, .warmup_steps = 4, .min_ratio = 0.1f};
     assert_float_equal(ls_learning_rate(&c, 4 * 10000), 0.01f, 1e-9);
 }
 

@@ -171,11 +171,144 @@ static void test_accumulation_is_the_tree(void **state)
     }
 }
 
+/* ---- two levels of ranks ----------------------------------------------------------------------
+ */
+
+/* Sums as hashes, so that two are equal only where they were added in one order. */
+static uint64_t node(uint64_t left, uint64_t right)
+{
+    return (left * 0x9e3779b97f4a7c15u + 1) ^ (right * 0xc2b2ae3d27d4eb4fu >> 17 | right << 21);
+}
+
+static uint64_t leaves_sum(int64_t first, int64_t count)
+{
+    if (count == 1)
+        return (uint64_t)first + 12345;
+    int64_t split = ls_tree_split(count);
+    return node(leaves_sum(first, split), leaves_sum(first + split, count - split));
+}
+
+static uint64_t values_sum(const uint64_t *values, int64_t count)
+{
+    if (count == 1)
+        return values[0];
+    int64_t split = ls_tree_split(count);
+    return node(values_sum(values, split), values_sum(values + split, count - split));
+}
+
+/* Who adds what, as the ranks of a layout do: micro is what a rank holds of a micro-step. */
+static uint64_t cut_sum(int64_t leaves, struct ls_dp_cut cut, int64_t micro, uint64_t *seen)
+{
+    uint64_t replica[LEAVES_MAX], outer[LEAVES_MAX], inner[LEAVES_MAX];
+    int64_t share = leaves / (cut.replicas * cut.shards);
+    micro = ls_min(micro, share);
+    int64_t steps = ls_ceil_div(share, micro);
+    for (int64_t i = 0; i < cut.replicas; i++) {
+        int64_t block = i * (leaves / cut.replicas);
+        for (int64_t a = 0; a < (cut.neighbours ? steps : cut.shards); a++) {
+            for (int64_t b = 0; b < (cut.neighbours ? cut.shards : steps); b++) {
+                int64_t m = cut.neighbours ? a : b, j = cut.neighbours ? b : a;
+                int64_t count = ls_min(micro, share - m * micro);
+                int64_t first = block + j * share + m * micro;
+                if (cut.neighbours)
+                    first = block + m * micro * cut.shards + j * count;
+                for (int64_t l = first; l < first + count; l++)
+                    *seen |= 1ull << l;
+                inner[b] = leaves_sum(first, count);
+            }
+            outer[a] = values_sum(inner, cut.neighbours ? cut.shards : steps);
+        }
+        replica[i] = values_sum(outer, cut.neighbours ? steps : cut.shards);
+    }
+    return values_sum(replica, cut.replicas);
+}
+
+/* Every micro-batch that ls_dp_micro_batch names is a subtree; all of them are the batch. */
+static void check_cut_walk(int64_t leaves, struct ls_dp_cut cut, int64_t micro)
+{
+    uint64_t seen = 0;
+    int64_t walked = 0;
+    for (cut.replica = 0; cut.replica < cut.replicas; cut.replica++)
+        for (cut.shard = 0; cut.shard < cut.shards; cut.shard++) {
+            struct ls_dp_share share;
+            struct ls_error error = {0};
+            if (ls_dp_share_init_cut(&share, leaves, &cut, micro, &error))
+                fail_msg("%s", error.text);
+            for (int64_t m = 0; m < share.micro_batches; m++) {
+                int64_t first, count;
+                ls_dp_micro_batch(&share, m, &first, &count);
+                if (!ls_tree_is_subtree(leaves, first, count))
+                    fail_msg("%ld leaves, %ld x %ld: [%ld, +%ld) is no subtree", (long)leaves,
+                             (long)cut.replicas, (long)cut.shards, (long)first, (long)count);
+                walked += count;
+                for (int64_t l = first; l < first + count; l++)
+                    seen |= 1ull << l;
+            }
+        }
+    assert_int_equal(walked, leaves);
+    assert_int_equal(seen, (1ull << leaves) - 1);
+}
+
+static void check_cut(int64_t leaves, struct ls_dp_cut cut, int64_t micro, int *admitted,
+                      int *refused)
+{
+    struct ls_dp_share share;
+    struct ls_error error = {0};
+    int status = ls_dp_share_init_cut(&share, leaves, &cut, micro, &error);
+    uint64_t seen = 0;
+    bool expected = leaves % (cut.replicas * cut.shards) == 0 &&
+                    cut_sum(leaves, cut, micro, &seen) == leaves_sum(0, leaves) &&
+                    seen == (1ull << leaves) - 1;
+    if ((status == LS_OK) != expected)
+        fail_msg("%ld leaves, %ld x %ld ranks, micro %ld, neighbours %d: status %d, but the sums "
+                 "are %s",
+                 (long)leaves, (long)cut.replicas, (long)cut.shards, (long)micro, cut.neighbours,
+                 status, expected ? "equal" : "not equal");
+    *admitted += expected;
+    *refused += !expected;
+    if (expected) {
+        check_cut_walk(leaves, cut, micro);
+        return;
+    }
+    /* What the text names works. */
+    assert_int_equal(status, LS_ELAYOUT);
+    const char *named = strstr(error.text, "the nearest that works is ");
+    assert_non_null(named);
+    named += strlen("the nearest that works is ");
+    if (strstr(named, "one rank"))
+        cut.replicas = cut.shards = 1, micro = leaves;
+    else if (strstr(named, "micro-batches of "))
+        micro = atol(named + strlen("micro-batches of "));
+    else if (strstr(named, "parallel.dp_shard = "))
+        cut.shards = atol(strchr(named, '=') + 1);
+    else
+        cut.replicas = atol(strchr(named, '=') + 1);
+    if (ls_dp_share_init_cut(&share, leaves, &cut, micro, &error))
+        fail_msg("%s is refused: %s", named, error.text);
+}
+
+static void test_cuts_are_the_tree(void **state)
+{
+    (void)state;
+    int admitted = 0, refused = 0;
+    for (int64_t leaves = 1; leaves <= LEAVES_MAX; leaves++)
+        for (int64_t replicas = 1; replicas <= 8; replicas++)
+            for (int64_t shards = 1; shards <= 8; shards++)
+                for (int64_t micro = 1; micro <= 16; micro++)
+                    for (int neighbours = 0; neighbours < 2; neighbours++) {
+                        struct ls_dp_cut cut = {
+                            .replicas = replicas, .shards = shards, .neighbours = neighbours};
+                        check_cut(leaves, cut, micro, &admitted, &refused);
+                    }
+    assert_true(admitted > 1000 && refused > 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shares_are_subtrees),
         cmocka_unit_test(test_accumulation_is_the_tree),
+        cmocka_unit_test(test_cuts_are_the_tree),
     };
     return cmocka_run_group_tests_name("share", tests, NULL, NULL);
 }

@@ -248,6 +248,11 @@ static void test_automatic_values(void **state)
     /* A short run's decay covers its warm-up. */
     expect_good(&config, TINY "train: {steps: 7}\noptim: {warmup_steps: 9}\n");
     assert_int_equal(config.optim.decay_steps, 9);
+    /* Tiles that tensor parallel may share key/value heads over. */
+    expect_good(&config, "model: {preset: llama-tiny}\n");
+    assert_int_equal(config.numerics.tp_tiles, 4);
+    expect_good(&config, "model: {preset: llama-tiny, context: 256}\nnumerics: {seq_tiles: 2}\n");
+    expect_good(&config, TINY "train: {steps: 7}\noptim: {warmup_steps: 9}\n");
     struct ls_config once = config;
     struct ls_error error = {0};
     assert_int_equal(ls_config_resolve(&config, 257, &error), LS_OK);
@@ -281,8 +286,21 @@ static void test_contradictions_are_refused(void **state)
                    "decay_steps - optim.warmup_steps = 10", NULL);
     expect_refused(TINY "numerics: {tp_tiles: 3}\n", "a power of two", NULL);
     expect_refused(TINY "numerics: {tp_tiles: 8}\n", "nearest is 4", NULL);
-    expect_refused(TINY "numerics: {seq_tiles: 3}\n", "divisor of data.sequence = 64", NULL);
-    expect_refused(TINY "numerics: {seq_tiles: 2, leaf_sequences: 2}\n", "expected 1", NULL);
+    expect_refused("model: {preset: llama-tiny, kv_heads: 1, ffn: 258}\nnumerics: {tp_tiles: 4}\n",
+                   "ffn = 258", "nearest is 2", NULL);
+    expect_refused("model: {preset: llama-8b, layers: 1, heads: 24, kv_heads: 6, head_dim: 8}\n"
+                   "numerics: {tp_tiles: 4}\n",
+                   "multiple or a divisor of kv_heads = 6", "nearest is 2", NULL);
+    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 3}\n", "a power of two", NULL);
+    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 8}\n",
+                   "no multiple of 2 * 8 * 64", "nearest that works is 4", NULL);
+    expect_refused(TINY "numerics: {seq_tiles: 2}\n", "data.sequence = 64",
+                   "nearest that works is 1", NULL);
+    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 2, leaf_sequences: 2}\n",
+                   "expected 1", NULL);
+    expect_refused(TINY "numerics: {reduce: bf16}\n", "numerics.mode = fast", NULL);
+    expect_refused(TINY "parallel: {schedule: csv}\n", "parallel.schedule_file", NULL);
+    expect_refused(TINY "parallel: {schedule_file: a.csv}\n", "parallel.schedule = csv", NULL);
     expect_refused(TINY "numerics: {leaf_sequences: 3}\n", "nearest is 9", NULL);
     expect_refused(TINY "data: {sequence: 65}\n", "model.context = 64", NULL);
     expect_refused(TINY "eval: {every: 5}\n", "data.valid", NULL);

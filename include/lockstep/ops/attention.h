@@ -29,29 +29,78 @@
 enum { LS_ATTENTION_BLOCK = 64 };
 
 struct ls_attention {
-    int64_t batch, tokens;   /* B, T: rows are b * T + t */
+    int64_t batch, tokens;   /* B, T: rows of Q are b * T + t */
     int64_t heads, kv_heads; /* H, G; G divides H */
     int64_t head_dim;        /* D, at most 256 */
     float scale;             /* usually 1 / sqrt(D) */
     enum ls_dtype act;       /* of q, k, v, o and their gradients */
-    const void *q;           /* [M, H*D], row distance q_ld */
-    const void *k, *v;       /* [M, G*D], row distance kv_ld */
+    const void *q;           /* [B*T, H*D], row distance q_ld */
+    const void *k, *v;       /* [B*keys, G*D], row distance kv_ld */
     int64_t q_ld, kv_ld, o_ld;
-    void *o;    /* [M, H*D], row distance o_ld: written by forward, read by backward */
+    void *o;    /* [B*T, H*D], row distance o_ld: written by forward, read by backward */
     float *lse; /* [B, H, T]: written by forward, read by backward */
     /* backward only */
-    const void *d_o; /* [M, H*D], row distance o_ld */
-    void *d_q;       /* [M, H*D] =, row distance q_ld */
-    void *d_k, *d_v; /* [M, G*D] =, row distance kv_ld */
+    const void *d_o; /* [B*T, H*D], row distance o_ld */
+    void *d_q;       /* [B*T, H*D] =, row distance q_ld */
+    void *d_k, *d_v; /* [B*keys, G*D] =, row distance kv_ld */
+    /* queries that are a piece of their sequences, and gradients that are a piece of a sum */
+    int64_t keys;             /* rows of K and V per sequence: b * keys + j; 0 means T */
+    int64_t q_first;          /* position of query row 0; a multiple of LS_ATTENTION_BLOCK */
+    float *d_k_sum, *d_v_sum; /* [B*keys, G*D] =, dense; NULL for none */
 };
 /* Local. batch, tokens >= 1, D a multiple of 8, scale > 0, each row distance at least its row's
  * width (LS_EINVAL otherwise). The forward writes o and lse; the backward reads them and writes
  * d_q, d_k and d_v. Outputs overlap neither inputs nor each other; rows of q, k and v may
- * interleave (one stacked [M, (H + 2G) D] matrix), and so may those of d_q, d_k and d_v. */
+ * interleave (one stacked [M, (H + 2G) D] matrix), and so may those of d_q, d_k and d_v.
+ *
+ * Query row t is at position q_first + t of its sequence and sees keys 0 .. q_first + t; keys >=
+ * q_first + tokens. o, lse and d_q are, bit for bit, those rows of the call with all queries. d_k
+ * and d_v are the sums over this call's queries, in the order above: zero for keys that none of
+ * them sees.
+ *
+ * With d_k_sum and d_v_sum the sums over queries and heads go there as they are, in float32, before
+ * scale and rounding; d_k and d_v are not touched. So pieces of a sum can be added by the tree: the
+ * group's heads over the ranks that share a key/value head (whole subtrees of heads: the bits of
+ * one call), or the queries' pieces. ls_attention_kv_finish makes d_k and d_v of them. */
 int ls_attention_forward(struct ls_ops *ops, const struct ls_attention *attention,
                          struct ls_error *error);
 int ls_attention_backward(struct ls_ops *ops, const struct ls_attention *attention,
                           struct ls_error *error);
+/* d_k = d_k_sum * scale and d_v = d_v_sum, each rounded to act as ls_attention_backward does, by
+ * rows: sums [rows, width] dense, d_k and d_v [rows, width] act with row distance ld. width is a
+ * multiple of 8, at most ld. Local. */
+void ls_attention_kv_finish(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
+                            float scale, const float *d_k_sum, const float *d_v_sum, void *d_k,
+                            void *d_v, int64_t ld);
+
+/* The same, a range of keys at a time, for keys that are never all here (Liu et al. 2023, "Ring
+ * Attention"): the queries' unfinished rows are carried in `state`, ls_attention_state_bytes of the
+ * caller's memory, 64-byte aligned, which holds the forward's o, maxima and sums or the backward's
+ * dq, in float32 and in the kernel's own layout.
+ *
+ *   for ranges of keys, ascending from 0:  ls_attention_forward_part
+ *   ls_attention_forward_finish            o and lse, from state
+ *
+ *   for ranges of keys, ascending from 0:  ls_attention_backward_part
+ *   ls_attention_backward_finish           d_q, from state
+ *
+ * A range is positions [key_first, key_first + key_count); attention->k, v, d_k, d_v, d_k_sum and
+ * d_v_sum point to its first row and hold `keys` >= key_count rows per sequence. key_first is a
+ * multiple of LS_ATTENTION_BLOCK; so is key_count unless the range reaches to the last query.
+ * key_first 0 begins; a range past the last query does nothing but write zero gradients. Every bit
+ * is that of the calls above, d_k and d_v (or their sums) of a range included. The same ops and
+ * attention, but for the pointers and keys, through all ranges. Local. */
+size_t ls_attention_state_bytes(const struct ls_ops *ops, const struct ls_attention *attention);
+int ls_attention_forward_part(struct ls_ops *ops, const struct ls_attention *attention,
+                              int64_t key_first, int64_t key_count, float *state,
+                              struct ls_error *error);
+int ls_attention_forward_finish(struct ls_ops *ops, const struct ls_attention *attention,
+                                float *state, struct ls_error *error);
+int ls_attention_backward_part(struct ls_ops *ops, const struct ls_attention *attention,
+                               int64_t key_first, int64_t key_count, float *state,
+                               struct ls_error *error);
+int ls_attention_backward_finish(struct ls_ops *ops, const struct ls_attention *attention,
+                                 float *state, struct ls_error *error);
 
 /* One step of generation: one new token per sequence attends to `length` cached tokens, itself
  * included. q, o: [B, H*D] with row distances q_ld, o_ld; k_cache, v_cache: [B, capacity, G*D],

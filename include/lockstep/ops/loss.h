@@ -11,12 +11,35 @@
  * row of nothing but -inf, gives a loss that is not finite. loss [rows]. The rows are a chunk, so
  * logits of the whole batch never exist. */
 struct ls_cross_entropy {
-    int64_t rows, vocabulary, padded, tiles;
+    int64_t rows, vocabulary;
+    int64_t padded, tiles; /* columns held here, padding included, and the tiles they make */
     enum ls_dtype act;
     float scale;
+    int64_t first; /* vocabulary entry of column 0: 0 unless the vocabulary is split (below) */
 };
+/* Local. The whole vocabulary is here: first is 0 and vocabulary at most padded. */
 void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
                       const int32_t *target, float *loss);
+
+/* The same with the vocabulary split over ranks (Shoeybi et al. 2019, "Megatron-LM"), and the same
+ * bits: each rank holds columns [first, first + padded), whole tiles that make a subtree of the
+ * tree over all tiles; vocabulary stays global, so the last ranks may hold padding only. On each
+ * rank, with what is reduced over the ranks in between:
+ *
+ *   ls_cross_entropy_max     max[r] = the largest logit here, -inf for none  -> maximum
+ *   ls_cross_entropy_sum     sum[r] = sum of exp(z - max) here               -> tree over ranks
+ *                            target_logit[r] = z[r, target[r]], 0 elsewhere  -> sum (one is not 0)
+ *   ls_cross_entropy_finish  loss[r], and with scale != 0 the gradient of the columns here
+ *
+ * target holds entries of the whole vocabulary, or -1. max, sum, target_logit, loss [rows]; loss is
+ * the same on every rank. Local. */
+void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
+                          float *max);
+void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
+                          const int32_t *target, const float *max, float *sum, float *target_logit);
+void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
+                             const int32_t *target, const float *max, const float *sum,
+                             const float *target_logit, float *loss);
 /* *out[leaf] = per leaf: token tiles from zero, tiles of a sequence by the tree, sequences by the
  * tree. loss [leaves * sequences * tokens]. Single-threaded: it is small. */
 struct ls_token_sum;

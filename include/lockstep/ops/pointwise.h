@@ -31,6 +31,13 @@ void ls_bias_backward(struct ls_ops *ops, enum ls_dtype act, int64_t n, int64_t 
 void ls_add(struct ls_ops *ops, enum ls_dtype act, int64_t count, const void *x, const void *z,
             void *y);
 
+/* y = x + bias, rounded to act once: what ls_gemm_run does last, for a product whose tile sums were
+ * left in float32 because other ranks add theirs (S2). Tiles in subtrees, added by ls_tree_add and
+ * passed through here, give the bits of one ls_gemm_run. x [rows, n] float32, dense; bias [n]
+ * float32 or NULL; y [rows, n] act, dense; y may be x where act is LS_F32. */
+void ls_bias_round(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t n, const float *x,
+                   const float *bias, void *y);
+
 /* Dropout (Srivastava et al. 2014), y = keep ? x / (1 - p) : 0, decided by Philox from key and the
  * global element, so by token and channel, never by rank: with n = first_row + r the row's global
  * token number, word c % 4 of ls_philox(key, {c / 4, 0, low half of n, high half of n}) keeps

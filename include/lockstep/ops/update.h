@@ -41,10 +41,10 @@ struct ls_lion {
 void ls_lion_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_lion *lion,
                     float *m);
 
-/* Sum of squares of gradient (+ second) in pieces of row_length elements (the last may be short),
- * each piece in float64 with 16 interleaved lanes, pieces added exactly into sum (S5): the total
- * does not depend on who adds which piece. */
-void ls_squared_norm(struct ls_ops *ops, int64_t count, int64_t row_length, const float *gradient,
-                     const float *second, struct ls_exact_sum *sum);
+/* Sum of squares of gradient (+ second, added in float32), exactly, into sum (S5): every square is
+ * added as it is, so the total does not depend on who adds which elements, nor in what order. A NaN
+ * or an infinity sets sum->nonfinite. second may be NULL. Local. */
+void ls_squared_norm(struct ls_ops *ops, int64_t count, const float *gradient, const float *second,
+                     struct ls_exact_sum *sum);
 
 #endif

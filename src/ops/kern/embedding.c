@@ -3,28 +3,96 @@
 #include "ops/kern/block.h"
 #include "ops/tree.h"
 
+/* The row's n values from `at` on in float32; +0 for -0, so that adding the zeros of ranks that do
+ * not hold the row changes nothing. */
+static void word_read(enum ls_dtype act, const void *table, int64_t at, int64_t n,
+                      float *restrict out)
+{
+    float buffer[BLOCK];
+    const float *word = block_read(act, table, at, n, buffer);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = 0.0f + word[i];
+}
+
+static void position_add(enum ls_dtype act, const void *position, int64_t at, int64_t n,
+                         float *restrict out)
+{
+    float buffer[BLOCK];
+    const float *place = block_read(act, position, at, n, buffer);
+    for (int64_t i = 0; i < n; i++)
+        out[i] += place[i];
+}
+
+/* The two steps at once, from and to act. */
+static void forward_row_f32(int64_t n, const float *word, const float *place, float *restrict y)
+{
+    if (place)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (0.0f + word[i]) + place[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = 0.0f + word[i];
+}
+
+static void forward_row_bf16(int64_t n, const ls_bf16 *word, const ls_bf16 *place,
+                             ls_bf16 *restrict y)
+{
+    if (place)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = block_round((0.0f + ls_bf16_to_f32(word[i])) + ls_bf16_to_f32(place[i]));
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = block_round(0.0f + ls_bf16_to_f32(word[i]));
+}
+
 static void forward(enum ls_dtype act, int64_t tokens, int64_t channels, const int32_t *ids,
-                    const float *table, const float *position, int64_t first_position, void *y,
+                    const void *table, const void *position, int64_t first_position, void *y,
                     int64_t begin, int64_t end)
 {
-    float out[BLOCK];
     for (int64_t row = begin; row < end; row++) {
-        const float *word = table + ids[row] * channels;
+        int64_t word = ids[row] * channels, to = row * channels;
+        int64_t place = (first_position + row % tokens) * channels;
         if (row + 1 < end) /* the next row lies where nothing foresees it */
-            block_prefetch(LS_F32, table, ids[row + 1] * channels, channels);
-        const float *place = NULL;
-        if (position)
-            place = position + (first_position + row % tokens) * channels;
+            block_prefetch(act, table, ids[row + 1] * channels, channels);
+        if (act == LS_F32)
+            forward_row_f32(channels, (const float *)table + word,
+                            position ? (const float *)position + place : NULL, (float *)y + to);
+        else
+            forward_row_bf16(channels, (const ls_bf16 *)table + word,
+                             position ? (const ls_bf16 *)position + place : NULL,
+                             (ls_bf16 *)y + to);
+    }
+}
+
+static void gather(enum ls_dtype act, int64_t channels, const int32_t *ids, int64_t first_id,
+                   int64_t count, const void *table, float *y, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++) {
+        int64_t id = ids[row] - first_id;
+        float *to = y + row * channels;
+        if (id < 0 || id >= count) {
+            memset(to, 0, (size_t)channels * sizeof *to);
+            continue;
+        }
+        for (int64_t at = 0; at < channels; at += BLOCK)
+            word_read(act, table, id * channels + at, block_length(at, channels), to + at);
+    }
+}
+
+static void finish(enum ls_dtype act, int64_t tokens, int64_t channels, const float *x,
+                   const void *position, int64_t first_position, void *y, int64_t begin,
+                   int64_t end)
+{
+    float out[BLOCK];
+    for (int64_t row = begin; row < end; row++)
         for (int64_t at = 0; at < channels; at += BLOCK) {
             int64_t n = block_length(at, channels);
-            if (place)
-                for (int64_t i = 0; i < n; i++)
-                    out[i] = word[at + i] + place[at + i];
-            else
-                memcpy(out, word + at, (size_t)n * sizeof *out);
+            memcpy(out, x + row * channels + at, (size_t)n * sizeof *out);
+            if (position)
+                position_add(act, position, (first_position + row % tokens) * channels + at, n,
+                             out);
             block_write(act, out, n, y, row * channels + at);
         }
-    }
 }
 
 /* The gradient rows of one vocabulary entry, and the columns under work. */
@@ -102,13 +170,13 @@ static void merge(float (*entry)[BLOCK], int *top, int merges, int64_t width)
 }
 
 static void position_backward(enum ls_dtype act, int64_t channels, const void *dy,
-                              const struct ls_token_sum *sum, float *d_position, int64_t begin,
-                              int64_t end)
+                              const struct ls_token_sum *sum, int64_t row_first, float *d_position,
+                              int64_t begin, int64_t end)
 {
     float entry[DEPTH][BLOCK], buffer[BLOCK];
     for (int64_t token = begin; token < end; token++)
         for (int64_t at = 0; at < channels; at += BLOCK) {
-            int64_t n = block_length(at, channels), row = token;
+            int64_t n = block_length(at, channels), row = row_first + token;
             int top = 0;
             for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
                 for (int64_t sequence = 0; sequence < sum->sequences; sequence++) {
@@ -131,6 +199,8 @@ static void position_backward(enum ls_dtype act, int64_t channels, const void *d
 extern const struct embedding_kernels KERNEL(embedding_kernels);
 const struct embedding_kernels KERNEL(embedding_kernels) = {
     .forward = forward,
+    .gather = gather,
+    .finish = finish,
     .backward = backward,
     .position_backward = position_backward,
 };

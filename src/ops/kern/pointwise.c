@@ -104,6 +104,27 @@ static void add(enum ls_dtype act, int64_t count, const void *x, const void *z, 
     }
 }
 
+/* Not with block_write: y may be x. */
+static void bias_round_row(enum ls_dtype act, int64_t n, const float *x, const float *bias, void *y)
+{
+    float *whole = y;
+    ls_bf16 *half = y;
+    if (act == LS_F32)
+        for (int64_t i = 0; i < n; i++)
+            whole[i] = bias ? x[i] + bias[i] : x[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            half[i] = block_round(bias ? x[i] + bias[i] : x[i]);
+}
+
+static void bias_round(enum ls_dtype act, int64_t rows, int64_t n, const float *x,
+                       const float *bias, void *y)
+{
+    int64_t bytes = act == LS_F32 ? 4 : 2;
+    for (int64_t row = 0; row < rows; row++)
+        bias_round_row(act, n, x + row * n, bias, (char *)y + row * n * bytes);
+}
+
 static void cast_f32_to_bf16(int64_t count, const float *restrict x, ls_bf16 *restrict y)
 {
     for (int64_t i = 0; i < count; i++)
@@ -220,6 +241,7 @@ const struct pointwise_kernels KERNEL(pointwise_kernels) = {
     .swiglu_forward = swiglu_forward,
     .swiglu_backward = swiglu_backward,
     .add = add,
+    .bias_round = bias_round,
     .cast_f32_to_bf16 = cast_f32_to_bf16,
     .cast_bf16_to_f32 = cast_bf16_to_f32,
     .tree_add = tree_add,

@@ -2,6 +2,10 @@
 
 #include "ops/kern/block.h"
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 /* (gradient + second) * gradient_scale */
 static void scaled_gradient(const struct ls_update *update, int64_t at, int64_t n,
                             float *restrict out)
@@ -88,29 +92,134 @@ static void lion(const struct ls_update *update, const struct ls_lion *lion, flo
     }
 }
 
-static double squares(const float *gradient, const float *second, int64_t begin, int64_t end)
+/* ---- exact sum of squares --------------------------------------------------------------------
+ *
+ * The square of a float is exact in double: 48 bits. With 2^E above the largest magnitude of a
+ * block, a square splits exactly at 2^(2E - 44): adding M = 1.5 * 2^(2E + 8) rounds it to a
+ * multiple of that (M's own last place), `high`, and what is left, `low`, is at most 2^(2E - 45).
+ * For magnitudes of at least 2^(E - 21) low is a multiple of 2^(2E - 88), so that BLOCK = 2^9 of
+ * either add up in double without a rounding, in any order: both are multiples of a unit, and their
+ * sums stay below 2^53 of it. The rare magnitudes below are taken by another pass with a smaller E.
+ */
+enum { WINDOW_BINADES = 21 };
+
+#if defined(__AVX512F__)
+enum { WIDE_LANES = 8 };
+#elif defined(__AVX2__)
+enum { WIDE_LANES = 4 };
+#else
+enum { WIDE_LANES = 2 };
+#endif
+enum { CHAINS = 4, STEP = CHAINS * WIDE_LANES, AHEAD = 4 * BLOCK };
+typedef double wide __attribute__((vector_size(WIDE_LANES * sizeof(double))));
+typedef int64_t wide_int __attribute__((vector_size(WIDE_LANES * sizeof(int64_t))));
+
+static inline wide widen(const float *x)
 {
-    enum { WIDE_LANES = 16 };
-    double lane[WIDE_LANES] = {0};
+#if defined(__AVX512F__)
+    return _mm512_cvtps_pd(_mm256_loadu_ps(x));
+#elif defined(__AVX2__)
+    return _mm256_cvtps_pd(_mm_loadu_ps(x));
+#else
+    return (wide){(double)x[0], (double)x[1]};
+#endif
+}
+
+/* The least and the largest nonzero magnitude as bits; *least is above *largest where there is
+ * none. */
+static void magnitudes(const float *x, int64_t n, uint32_t *least, uint32_t *largest)
+{
+    uint32_t low = UINT32_MAX, high = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bits &= 0x7fffffffu;
+        low = low < bits - 1 ? low : bits - 1; /* zero becomes the largest number */
+        high = high > bits ? high : bits;
+    }
+    *least = low + 1 ? low + 1 : UINT32_MAX;
+    *largest = high;
+}
+
+static double power_of_two(int exponent)
+{
+    uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Squares of x[0 .. n), n <= BLOCK and a multiple of STEP, whose magnitude is in
+ * [2^(top - WINDOW_BINADES), 2^top); not masked: all are, or 0. ahead[0 .. n) is fetched by the
+ * way: a pass for magnitudes and one for squares hide from the hardware that memory is read on. */
+static inline __attribute__((always_inline)) void window_squares(const float *x, int64_t n,
+                                                                 const float *ahead, int top,
+                                                                 bool masked,
+                                                                 struct ls_exact_sum *sum)
+{
+    const double end = power_of_two(2 * top), begin = power_of_two(2 * (top - WINDOW_BINADES));
+    const double magic = 1.5 * power_of_two(2 * top + 8);
+    double lane[2][WIDE_LANES];
+    wide high[CHAINS] = {{0}}, low[CHAINS] = {{0}};
+    for (int64_t i = 0; i < n; i += STEP) {
+        for (int64_t k = 0; k < STEP; k += 16)
+            __builtin_prefetch(ahead + i + k);
+#pragma GCC unroll 4
+        for (int c = 0; c < CHAINS; c++) {
+            wide value = widen(x + i + c * WIDE_LANES), square = value * value;
+            if (masked)
+                square = (wide)((wide_int)square & (square >= begin) & (square < end));
+            wide part = (square + magic) - magic;
+            high[c] += part;
+            low[c] += square - part;
+        }
+    }
+    high[0] = (high[0] + high[1]) + (high[2] + high[3]);
+    low[0] = (low[0] + low[1]) + (low[2] + low[3]);
+    memcpy(lane[0], &high[0], sizeof lane[0]);
+    memcpy(lane[1], &low[0], sizeof lane[1]);
+    for (int j = 1; j < WIDE_LANES; j++) {
+        lane[0][0] += lane[0][j];
+        lane[1][0] += lane[1][j];
+    }
+    ls_exact_add(sum, lane[0][0]);
+    ls_exact_add(sum, lane[1][0]);
+}
+
+/* The exponent of the first power of two above a magnitude given as bits. */
+static int top_of(uint32_t bits)
+{
+    int biased = (int)(bits >> 23);
+    return biased ? biased - 126 : -117 - __builtin_clz(bits);
+}
+
+static void squares(const float *gradient, const float *second, int64_t begin, int64_t end,
+                    struct ls_exact_sum *sum)
+{
     float buffer[BLOCK];
     for (int64_t at = begin; at < end; at += BLOCK) {
-        int64_t n = block_length(at, end), i = 0;
+        int64_t n = block_length(at, end), whole = ls_round_up(n, STEP);
         const float *x = gradient + at;
-        if (second) {
+        if (second || n < whole) {
             for (int64_t k = 0; k < n; k++)
-                buffer[k] = gradient[at + k] + second[at + k];
+                buffer[k] = second ? gradient[at + k] + second[at + k] : gradient[at + k];
+            memset(buffer + n, 0, (size_t)(whole - n) * sizeof *buffer);
             x = buffer;
         }
-        for (; i + WIDE_LANES <= n; i += WIDE_LANES)
-            for (int j = 0; j < WIDE_LANES; j++)
-                lane[j] += (double)x[i + j] * (double)x[i + j];
-        for (int j = 0; i < n; i++, j++)
-            lane[j] += (double)x[i] * (double)x[i];
+        uint32_t least, largest;
+        magnitudes(x, n, &least, &largest);
+        if (largest >= 0x7f800000u) {
+            sum->nonfinite = 1;
+            return;
+        }
+        const float *ahead = gradient + ls_min(at + AHEAD, end - n);
+        int top = top_of(largest | 1), bottom = top_of(least);
+        if (bottom > top - WINDOW_BINADES)
+            window_squares(x, whole, ahead, top, false, sum);
+        else
+            for (; bottom <= top; top -= WINDOW_BINADES)
+                window_squares(x, whole, ahead, top, true, sum);
     }
-    for (int half = WIDE_LANES / 2; half > 0; half /= 2)
-        for (int j = 0; j < half; j++)
-            lane[j] += lane[j + half];
-    return lane[0];
 }
 
 extern const struct update_kernels KERNEL(update_kernels);

@@ -1,0 +1,56 @@
+/* lockstep/parallel/context.h - context parallel: a sequence's tokens among cp ranks.
+ *
+ * A sequence is cut in S tiles (numerics.seq_tiles). Causal attention makes late tokens dearer than
+ * early ones, so tile r is two half chunks of T/2S tokens, r and 2S - 1 - r: all tiles cost the
+ * same (the zig-zag of Llama 3, Dubey et al. 2024, and of striped and ring attention, Liu et al.
+ * 2023). Rank c of cp holds tiles [c S/cp, (c + 1) S/cp). The tiles belong to the recipe, because
+ * sums over tokens are sums over tiles (law of sums, S4); who holds them does not.
+ *
+ * Queries stay where they are. Keys and values of the whole sequence come to each rank, either all
+ * at once (all-gather) or in blocks handed from rank to rank (ring); either way a query row sees
+ * them in ascending order.
+ */
+#ifndef LOCKSTEP_PARALLEL_CONTEXT_H
+#define LOCKSTEP_PARALLEL_CONTEXT_H
+
+#include <lockstep/comm.h>
+#include <lockstep/ops.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ls_cp_method { LS_CP_ALL_GATHER, LS_CP_RING };
+
+struct ls_cp {
+    struct ls_comm *comm; /* borrowed; its size and rank are cp's; NULL for a group of one */
+    int size, rank;
+    enum ls_cp_method method;
+};
+/* Local. comm is borrowed; NULL is a group of one. */
+void ls_cp_init(struct ls_cp *cp, struct ls_comm *comm, enum ls_cp_method method);
+
+/* The rows of a sequence held by a rank, in their order: tile by tile. With seq_tiles == 1 that is
+ * the sequence itself. Segment i < ls_segments(S, cp) of rank cp_rank is tokens
+ * [*first, *first + *count) of it. Local. */
+int ls_segments(int64_t seq_tiles, int64_t cp);
+void ls_segment(int64_t seq_tiles, int64_t cp, int64_t cp_rank, int64_t tokens, int i,
+                int64_t *first, int64_t *count);
+
+/* Collective over cp (Local in a group of one). natural [T, width] dtype = all rows of one sequence
+ * in the order of its tokens, of which this rank brings own [T/cp, width], row distance ld, in the
+ * order of its segments. staging [T, width] dtype: not used in a group of one. */
+int ls_cp_gather(const struct ls_cp *cp, int64_t seq_tiles, enum ls_dtype dtype, int64_t tokens,
+                 int64_t width, const void *own, int64_t ld, void *staging, void *natural,
+                 struct ls_error *error);
+/* Collective over cp (Local in a group of one). natural: `parts` matrices [T, width], one behind
+ * the other; own: as many [T/cp, width] = this rank's rows, in the order of its segments, of the
+ * tree sum over ranks. staging [parts, T, width]; own may be natural. */
+int ls_cp_reduce(const struct ls_cp *cp, int64_t seq_tiles, int64_t tokens, int64_t width,
+                 int parts, const float *natural, float *staging, float *own,
+                 struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,219 @@
+/* lockstep/parallel/zero.h - ZeRO 0 to 3 (FSDP): who stores which part of parameters, gradients and
+ * optimizer states, what is gathered before a layer runs and how its gradient is reduced after.
+ *
+ * Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+ * Models"; Zhao et al. 2023, "PyTorch FSDP". Stage 0 keeps everything on every rank, stage 1 cuts
+ * the optimizer's part (float32 masters and states), stage 2 also the gradients, stage 3 also the
+ * parameters. No stage changes a bit: gradients are added in the tree over leaves (law of sums,
+ * S3).
+ *
+ * What is cut is described without layers:
+ *
+ *   unit     what is gathered together (a layer): a flat range of elements, matrices first, then
+ *            vectors. Matrices are read in the compute type, vectors in float32.
+ *   tensor   a matrix or vector at an offset of its unit: [rows, cols], a vector has cols 1. Cut by
+ *            rows as Shard(0) of PyTorch's DTensor: rank j of d has rows [j c, (j + 1) c),
+ *            c = ceil(rows / d); the last ranks may have fewer, or none.
+ *   region   a piece of the gradient that is final at one moment of the backward: a flat range. A
+ *            tensor's gradient is at an offset of one region; a tied table has a second gradient in
+ *            another one, summed apart and added by who reads both (struct ls_update's second).
+ *   slice    this rank's part of a tensor: what optimizer, norm, hash and checkpoint walk over.
+ *
+ * Two groups of ranks take part:
+ *
+ *                 stage 0                        stages 1 to 3
+ *   shard         cp                             dp_shard x cp: the d ranks that share one copy
+ *   replicate     dp_replicate x dp_shard x ...  dp_replicate: ranks that hold equal shards
+ *
+ * each in the order of the leaves they hold (where cp is part of a group, it is the inner axis, and
+ * a micro-batch is one leaf). Stages 1 to 3 over a shard group of one are stage 0. From a step's
+ * first ls_zero_gradient_done to ls_zero_gradient_finish nobody else communicates over `replicate`.
+ *
+ * Order of calls, the same on all ranks of both groups:
+ *
+ *     ls_zero_new (first with a measuring arena, to learn the size); fill ls_zero_master slice by
+ *     slice; ls_zero_publish(cast = true)
+ *     each step:
+ *       each micro-batch:
+ *         each unit, forward and again backward:
+ *           ls_zero_prefetch of the units that come next; ls_zero_weights; compute; ls_zero_release
+ *         each region, in the backward:
+ *           ls_zero_gradient; compute; ls_zero_gradient_done
+ *       ls_zero_gradient_finish; clip, optimizer over the slices; ls_zero_publish(cast = false)
+ *     ls_zero_free
+ *
+ * Several micro-batches may be between their forward and backward (pipelines); those of one region
+ * come in ascending order. Regions of one micro-batch may come in any order that all ranks share.
+ */
+#ifndef LOCKSTEP_PARALLEL_ZERO_H
+#define LOCKSTEP_PARALLEL_ZERO_H
+
+#include <lockstep/comm.h>
+#include <lockstep/ops.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_zero;
+
+/* ---- what there is -------------------------------------------------------------------------- */
+
+struct ls_zero_unit {
+    int64_t elements;        /* padding between tensors included */
+    int64_t matrix_elements; /* [0, matrix_elements) are matrices, the rest vectors */
+};
+
+enum {
+    LS_ZERO_NONE = -1,   /* no second gradient */
+    LS_ZERO_OUTSIDE = -2 /* a second gradient that other ranks compute (a table tied across pipeline
+                          * stages): there is room for this rank's slice, and the caller fills it
+                          * between ls_zero_gradient_finish and its readers */
+};
+/* Where a gradient is written: element 0 at offset of region. */
+struct ls_zero_place {
+    int region;
+    int64_t offset;
+};
+
+struct ls_zero_tensor {
+    int unit;
+    int64_t offset; /* in its unit; below matrix_elements: a matrix */
+    int64_t rows, cols;
+    struct ls_zero_place gradient;
+    struct ls_zero_place second; /* .region LS_ZERO_NONE where there is no second gradient */
+    const char
+        *name; /* borrowed; what texts of lockstep/comm.h call its transfers. NULL: nothing */
+};
+
+struct ls_zero_options {
+    int stage; /* 0 .. 3 */
+    const struct ls_zero_unit *units;
+    const struct ls_zero_tensor *tensors; /* copied, as units and regions are */
+    const int64_t *region_elements;       /* [regions]; in the order of the backward, where known */
+    int unit_count, tensor_count, region_count;
+
+    int shard_ranks, shard_rank, replicate_ranks;
+    struct ls_comm *shard, *replicate; /* borrowed; may be NULL for a group of one, and while the
+                                        * arena is measuring */
+    /* Micro-batches are reduced over `shard` one by one, because neighbouring ranks hold
+     * neighbouring leaves or parts of one leaf: true where cp > 1, and (whatever is given) in
+     * stages 2 and 3. False: once a step. See ls_dp_share_init_cut in lockstep/parallel.h. */
+    bool each_micro_batch;
+    int64_t micro_batches_max; /* of a step */
+    bool fast;                 /* numerics.mode fast: += over micro-batches, no binary counter */
+    enum ls_dtype act;         /* LS_F32 or LS_BF16 */
+    enum ls_dtype reduce;      /* what gradients travel in: LS_F32, or with fast LS_BF16: then the
+                                * reduce-scatters of stages 1 to 3 move half the bytes (all-reduces
+                                * stay in float32) */
+
+    int64_t bucket_bytes; /* larger all-reduces are cut in pieces of about this (up to 8); 0: never
+                           */
+    /* Stage 3 (prefetch also: how many units ls_zero_publish gathers ahead in stages 1 and 2). */
+    int prefetch;                 /* units that may be gathered ahead */
+    int64_t persistence_elements; /* tensors of up to this many elements stay whole */
+    bool reshard_after_forward;   /* false: a unit stays whole from its first use to
+                                   * ls_zero_publish, in memory of its own */
+};
+
+/* Local. Takes all memory from arena, which may be measuring (then *out only answers sizes and
+ * slices). LS_EINVAL for a description that contradicts itself (a tensor outside its unit or
+ * region, a stage that does not exist), LS_ELAYOUT where stage 3 would shard nothing because every
+ * tensor is within persistence_elements, LS_ENOMEM. */
+int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, struct ls_zero **out,
+                struct ls_error *error);
+/* NULL is allowed. After a failure free the groups first: they may still move buffers. */
+void ls_zero_free(struct ls_zero *zero);
+
+/* Bytes taken from the arena, by what they are for. With P parameters, act of a bytes, d ranks, B =
+ * ls_accumulation_buffers(micro_batches_max) and every tensor counted as ceil(rows/d) d rows where
+ * it is cut (doc/parallel/zero.md):
+ *
+ *              master   parameters               gradients          optimizer (the caller's), AdamW
+ *   stage 0    4 P      2 P (bf16), 0 (f32)      4 P B              8 P
+ *   stage 1    4 P/d    a P                      4 P B + 4 P/d      8 P/d      each_micro_batch: as
+ * 2 stage 2    4 P/d    a P                      4 P B/d            8 P/d stage 3    4 P/d    2 P/d
+ * (bf16), 0 (f32)    4 P B/d            8 P/d
+ *
+ * buffers: what is in transit. */
+struct ls_zero_sizes {
+    size_t master, parameters, gradients, buffers;
+};
+void ls_zero_get_sizes(const struct ls_zero *zero, struct ls_zero_sizes *sizes);
+
+/* ---- slices --------------------------------------------------------------------------------- */
+
+struct ls_zero_slice {
+    int64_t offset;   /* of its first element in the master, and in arrays laid out like it */
+    int64_t first;    /* element of the tensor: first row * cols */
+    int64_t count;    /* elements; 0 where this rank has no row of it */
+    int64_t gradient; /* of its first element in the final gradient */
+    int64_t second;   /* the same for the second gradient; -1 where there is none */
+};
+/* [tensor_count], slice i of tensor i. */
+const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero);
+/* Elements of the master, and so of each optimizer state: the same on all ranks. Elements between
+ * slices are padding and stay zero. */
+int64_t ls_zero_elements(const struct ls_zero *zero);
+/* [ls_zero_elements] float32. */
+float *ls_zero_master(struct ls_zero *zero);
+/* Where the optimizer writes the rounded slice of a matrix (struct ls_update's compute); NULL for
+ * vectors and where act is LS_F32. */
+ls_bf16 *ls_zero_compute(struct ls_zero *zero, int tensor);
+/* Bytes that one gather of the unit's weights makes this rank send (0 in stage 0), and one
+ * reduction of the region over `shard`, as ls_comm_get_stats counts them. */
+int64_t ls_zero_gather_bytes(const struct ls_zero *zero, int unit);
+int64_t ls_zero_scatter_bytes(const struct ls_zero *zero, int region);
+
+/* ---- parameters ----------------------------------------------------------------------------- */
+
+/* What a unit's computation reads. */
+struct ls_zero_weights {
+    const void *matrices; /* act; element `offset` of the unit at index offset */
+    const float *vectors; /* element `offset` at index offset - matrix_elements */
+};
+/* Collective over `shard`. The unit's whole weights, waited for or gathered where necessary.
+ * Stages 0 to 2: the same pointers in every call. Stage 3: valid until ls_zero_release; at least
+ * two units may be held at once, LS_EINVAL where too many are. */
+int ls_zero_weights(struct ls_zero *zero, int unit, struct ls_zero_weights *out,
+                    struct ls_error *error);
+/* Collective over `shard`. Starts to gather a unit that ls_zero_weights will want soon; nothing
+ * where it is there, where no buffer is free, and in stages 0 to 2. */
+int ls_zero_prefetch(struct ls_zero *zero, int unit, struct ls_error *error);
+/* Local. The unit's weights are not read until the next ls_zero_weights. */
+void ls_zero_release(struct ls_zero *zero, int unit);
+/* Collective over `shard`. The masters of all slices (and, with cast false, ls_zero_compute's
+ * copies) are new: working copies follow. cast: round the masters here. In stages 1 and 2 the
+ * gathers go on while the next forward computes, in the order in which the last step first used the
+ * units. */
+int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct ls_error *error);
+
+/* Collective over `shard`. Waits for the gathers that ls_zero_publish and ls_zero_prefetch left under
+ * way: call it before memory or groups are given back. */
+int ls_zero_settle(struct ls_zero *zero, struct ls_error *error);
+
+/* ---- gradients ------------------------------------------------------------------------------ */
+
+struct ls_zero_gradient {
+    float *flat;     /* [elements of the region] */
+    bool accumulate; /* false: =, true: += after this micro-batch's own tree */
+};
+/* Collective. Where micro-batch m of M writes the region's gradient. At most one region is between
+ * this and ls_zero_gradient_done. */
+int ls_zero_gradient(struct ls_zero *zero, struct ls_ops *ops, int region, int64_t m, int64_t M,
+                     struct ls_zero_gradient *out, struct ls_error *error);
+/* Collective. The region is written: it joins the sum over micro-batches, and the reductions that
+ * this completes start; they move while the caller goes on. */
+int ls_zero_gradient_done(struct ls_zero *zero, struct ls_ops *ops, int region, int64_t m,
+                          int64_t M, struct ls_error *error);
+/* Collective over both groups. Waits for all reductions. *gradient (at the slices' offsets) is the
+ * batch's, until the next step's first ls_zero_gradient; the caller may write to it. *wait_s (may
+ * be NULL) += seconds waited for transfers since the last call, gathers included. LS_ECOMM where a
+ * region's last micro-batch was never reported. */
+int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gradient,
+                            double *wait_s, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

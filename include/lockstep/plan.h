@@ -1,0 +1,177 @@
+/* lockstep/plan.h - the layout: how a recipe is cut over ranks, decided before anything is taken.
+ *
+ * Order of calls:
+ *
+ *   struct ls_layout layout;
+ *   ls_layout_resolve(&request, &layout, &error)   what fits together, or why not and what would
+ *   ls_layout_coordinates, ls_layout_mesh, ...     who is where
+ *   ls_layout_share, ls_layout_table               who computes which leaves, and when
+ *
+ * (ls_config_layout in lockstep/config.h makes the request from a configuration.)
+ *
+ * The axes, outermost first: pp (pipeline stages), dp_replicate (copies of the state), dp_shard
+ * (ranks that ZeRO shares the state among), cp (parts of a sequence), tp (parts of a layer).
+ * Neighbours on tp are neighbouring ranks.
+ *
+ * Whatever a layout is, the result has the bits of one rank: what the recipe's tiles and leaves do
+ * not admit is refused. Everything here is Local, and the same on every rank.
+ */
+#ifndef LOCKSTEP_PLAN_H
+#define LOCKSTEP_PLAN_H
+
+#include <lockstep/base.h>
+#include <lockstep/mesh.h>
+#include <lockstep/nn.h>
+#include <lockstep/parallel.h>
+#include <lockstep/parallel/schedule.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LS_LAYOUT_TEXT_BYTES = 512, LS_LAYOUT_LAYERS_MAX = 4096 };
+
+enum ls_layout_axis { LS_AXIS_PP, LS_AXIS_DP_REPLICATE, LS_AXIS_DP_SHARD, LS_AXIS_CP, LS_AXIS_TP };
+enum { LS_AXES = 5 };
+/* "pp", "dp_replicate", "dp_shard", "cp", "tp" */
+const char *ls_axis_name(enum ls_layout_axis axis);
+
+enum {
+    LS_LAYOUT_AUTO = -1,
+    LS_LAYOUT_CSV = LS_SCHEDULE_KINDS, /* a schedule from a file */
+};
+
+/* What a user says of the layout: group `parallel` of the configuration. */
+struct ls_layout_keys {
+    int64_t pp, cp, tp;
+    int64_t dp;                     /* all data-parallel ranks; 0: dp_replicate x dp_shard */
+    int64_t dp_replicate, dp_shard; /* 0: what dp says: as dp_replicate with zero 0, as dp_shard
+                                     * with zero 1 to 3, and 1 for the other */
+    int sp; /* 0, 1, or LS_LAYOUT_AUTO: where tp > 1 and the token sums admit it */
+    int64_t zero;
+    int schedule; /* enum ls_schedule_kind or LS_LAYOUT_CSV */
+    char schedule_file[LS_LAYOUT_TEXT_BYTES];
+    int64_t chunks;                   /* virtual stages of a rank; 0: 2 where the schedule wants
+                                       * several, or 1 */
+    char split[LS_LAYOUT_TEXT_BYTES]; /* "0-5,6-11": layers of each stage; "": balanced by cost */
+    int cp_method;                    /* enum ls_cp_method */
+    int64_t prefetch;                 /* units gathered ahead (zero 3) */
+    int64_t persist;                  /* tensors of up to this many elements stay whole (zero 3) */
+    bool reshard_after_forward;       /* zero 3 */
+    int64_t tp_overlap;               /* parts a row-parallel product is cut into */
+    int64_t threads;                  /* of each rank; 0: cores / ranks on this machine */
+};
+
+struct ls_layout_request {
+    const struct ls_model_config *model;
+    struct ls_numerics numerics;
+    const struct ls_layout_keys *keys;
+    int64_t world;    /* ranks that were started; 0: as many as the keys ask for */
+    int64_t sequence; /* T, tokens of a sequence */
+    /* Leaves of a step. With a ramp-up every batch of leaves_start, + leaves_increment, ... up to
+     * leaves has to be admissible; leaves_increment 0: none. */
+    int64_t leaves, leaves_start, leaves_increment;
+    int64_t micro_sequences; /* of a micro-batch; 0: chosen */
+    int64_t bucket_bytes;    /* of gradients that are reduced at once */
+};
+
+/* A layout that is admissible. A plain value; text and arrays included, so copy it freely. */
+struct ls_layout {
+    int64_t size[LS_AXES]; /* by enum ls_layout_axis */
+    int64_t ranks;         /* their product */
+    bool sp;
+    int zero;
+    int schedule; /* enum ls_schedule_kind or LS_LAYOUT_CSV */
+    char schedule_file[LS_LAYOUT_TEXT_BYTES];
+    int64_t chunks, stages; /* stages = pp chunks */
+    enum ls_cp_method cp_method;
+    int64_t prefetch, persist, tp_overlap;
+    int64_t bucket_bytes;
+    bool reshard_after_forward;
+
+    struct ls_model_config model;
+    struct ls_numerics numerics;
+    int64_t sequence; /* T */
+    int64_t leaves;   /* of the full batch */
+    int64_t micro_leaves, micro_sequences;
+    int64_t micro_batches; /* of a step on each rank, at the full batch */
+
+    /* Who computes which leaves, and over which groups gradients are added (lockstep/parallel/
+     * zero.h): shard is cp (zero 0) or dp_shard x cp, replicate dp_replicate x dp_shard (zero 0) or
+     * dp_replicate. */
+    bool neighbouring; /* leaves of a micro-step lie side by side over dp_shard; else each replica's
+                        * leaves of the whole step do */
+    bool each_micro_batch; /* gradients are added over shard at every micro-batch */
+    int64_t shard_ranks, replicate_ranks;
+
+    /* Layers of stage s: [stage_first[s], stage_first[s + 1]) of 0 (embedding) to layers + 1
+     * (head). */
+    int stage_first[LS_LAYOUT_LAYERS_MAX + 3];
+    int stage_rank[LS_LAYOUT_LAYERS_MAX + 2]; /* the pipeline rank that holds stage s */
+    int rank_stage[LS_LAYOUT_LAYERS_MAX + 2]; /* stage of (rank, chunk) at rank * chunks + chunk */
+
+    char note[256]; /* what was chosen other than one may expect; "" for nothing */
+};
+
+/* LS_ELAYOUT where recipe and layout do not fit: the text begins with the key, "parallel.tp = 3: ",
+ * says why, and ends with the nearest layout that works, if there is one near. "Near" is few keys
+ * changed, by small factors, over the same number of ranks where world says how many. Refused are:
+ * a world that is no product of the axes; dp that contradicts dp_replicate x dp_shard; tp that does
+ * not divide tp_tiles (in mode fast: heads, ffn, padded vocabulary), and where it exceeds kv_heads
+ * a heads / tp that is no power of two; sp where a rank's rows are no subtree of the token sums; cp
+ * that does not divide seq_tiles, or micro-batches of several leaves with it; more stages than
+ * layers; chunks or micro-batches that the schedule does not take; a split that is no partition; a
+ * batch that cannot be shared by whole subtrees; zero 3 with a threshold that shards nothing. A
+ * schedule's file is read and proved here: LS_EDATA, LS_EIO, and LS_ELAYOUT in its own words. */
+int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout *layout,
+                      struct ls_error *error);
+
+/* ---- who is where --------------------------------------------------------------------------- */
+
+/* The five axes as a mesh, in their order. */
+void ls_layout_mesh(const struct ls_layout *layout, struct ls_mesh *mesh);
+void ls_layout_coordinates(const struct ls_layout *layout, int64_t rank,
+                           int64_t coordinates[LS_AXES]);
+int64_t ls_layout_rank(const struct ls_layout *layout, const int64_t coordinates[LS_AXES]);
+/* held[layers + 2]: the layers of that pipeline rank; first_of_chunk (may be NULL): those whose
+ * input comes from another stage. */
+void ls_layout_layers(const struct ls_layout *layout, int64_t pp_rank, bool *held,
+                      bool *first_of_chunk);
+
+/* ---- who computes what ---------------------------------------------------------------------- */
+
+/* The leaves of one rank in a step of that many (the full batch, or one of the ramp-up);
+ * ls_dp_micro_batch gives those of a micro-batch. */
+void ls_layout_share(const struct ls_layout *layout, int64_t leaves,
+                     const int64_t coordinates[LS_AXES], struct ls_dp_share *share);
+/* The pipeline's table for a step of that many micro-batches, validated; release it with
+ * ls_schedule_release. With one pipeline rank and one chunk: F0 B0 F1 B1 ... LS_ELAYOUT, LS_ENOMEM;
+ * of a file, LS_EDATA and LS_EIO too. */
+int ls_layout_table(const struct ls_layout *layout, int64_t micro_batches,
+                    struct ls_schedule *schedule, struct ls_error *error);
+
+/* ---- layouts at random ---------------------------------------------------------------------- */
+
+/* What is asked of a layout drawn at random. */
+struct ls_layout_sample {
+    uint64_t seed, index; /* layout number `index` of the sequence that seed begins */
+    int64_t ranks_max;
+    int64_t least[LS_AXES]; /* sizes that axes have at least; 0 or 1: any */
+    int zero, schedule;     /* -1: any */
+};
+/* Local. An admissible layout of the recipe (request->keys, world and micro_sequences are not read)
+ * and the keys that make it; the same for the same numbers everywhere. False where none was found.
+ */
+bool ls_layout_sample(const struct ls_layout_request *recipe,
+                      const struct ls_layout_sample *sample, struct ls_layout_keys *keys,
+                      int64_t *micro_sequences, struct ls_layout *layout);
+
+/* Floating-point operations of a layer (0 .. layers + 1) forward and backward for one token, all
+ * tp ranks together: 6 per weight that multiplies, 12 H D T for attention (as
+ * ls_model_flops_per_token), 2 C for the embedding's rows. What stages are balanced by. */
+double ls_layer_cost(const struct ls_model_config *model, int64_t layer, int64_t tokens);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

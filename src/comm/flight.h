@@ -1,0 +1,72 @@
+/* The flight record: the last operations of each rank, readable by its peers while it computes,
+ * sleeps, is stopped or has died. No locks: a rank writes its own record, word by word, under a
+ * version that a reader checks before and after. It may lie in memory that processes share, so it
+ * holds no pointers. */
+#ifndef LOCKSTEP_COMM_FLIGHT_H
+#define LOCKSTEP_COMM_FLIGHT_H
+
+#include "comm/internal.h"
+
+#include <stdatomic.h>
+
+enum flight_state {
+    FLIGHT_PENDING, /* started, nobody waits for it yet */
+    FLIGHT_WAITING,
+    FLIGHT_DONE,
+    FLIGHT_FAILED
+};
+
+/* As one operation is told. Strings are cut to fit and terminated. */
+struct flight_entry {
+    uint64_t group; /* id of the communicator */
+    uint64_t sequence;
+    int64_t count;
+    double started_s, changed_s; /* ls_now_s of the start and of the last change of state */
+    int32_t op, dtype, peer, tag, line, state;
+    int32_t peer_world; /* the peer of a send or recv, as rank of the world */
+    int32_t unused;
+    char name[LS_COMM_NAME_MAX + 1], label[48], file[48];
+};
+
+enum { FLIGHT_WORDS = sizeof(struct flight_entry) / sizeof(uint64_t) };
+_Static_assert(sizeof(struct flight_entry) % sizeof(uint64_t) == 0, "an entry is whole words");
+
+struct flight_slot {
+    atomic_ullong version; /* 2 i + 1 while entry i is written, 2 i + 2 when it is whole */
+    atomic_ullong words[FLIGHT_WORDS];
+};
+
+struct flight_record {
+    atomic_ullong count; /* entries begun so far; entry i lies in slot i % LS_COMM_FLIGHT */
+    atomic_int pid;
+    atomic_int claimed; /* ls_comm_dump_claim, in the first record */
+    struct flight_slot slots[LS_COMM_FLIGHT];
+};
+
+/* What ranks know of each other: by rank of the world, NULL where memory is not shared. */
+struct flight_board {
+    int count;
+    struct flight_record **records; /* [count] */
+    atomic_int *claimed;            /* for those that share memory */
+};
+
+/* Records an operation as started, and waited for if it blocks; returns its index. */
+uint64_t flight_start(struct ls_comm *comm, const struct comm_call *call, double now_s);
+/* Nothing where the entry was overwritten since. */
+void flight_change(struct ls_comm *comm, uint64_t index, enum flight_state state, double now_s);
+/* False where the entry is not there any more, or is being written. */
+bool flight_read(struct flight_record *record, uint64_t index, struct flight_entry *entry);
+/* Whether the rank is known to have started that operation of the group. */
+bool flight_has_started(struct flight_record *record, uint64_t group, const struct comm_call *call);
+
+/* Ranks of the group that a wait is for. */
+struct flight_late {
+    int count;   /* of all */
+    int rank[2]; /* the first of them */
+};
+void flight_late_add(struct flight_late *late, int rank);
+/* "timed out after 0.50 s at #17 of tp (4 ranks); late: rank 2: it ..." */
+void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, double waited_s,
+                      const struct flight_late *late, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,97 @@
+/* Flight records in a window of shared memory, so that those of a process that is stopped or has
+ * died can be read by the others of its machine. */
+#ifdef LS_WITH_MPI
+#include "comm/mpi.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool window_new(struct mpi_board *board, MPI_Comm machine)
+{
+    struct flight_record *own = NULL;
+    MPI_Comm_set_errhandler(machine, MPI_ERRORS_RETURN);
+    board->shared = MPI_Win_allocate_shared(sizeof *own, 1, MPI_INFO_NULL, machine, (void *)&own,
+                                            &board->window) == MPI_SUCCESS;
+    return board->shared;
+}
+
+/* records[world rank] of all ranks of this machine. */
+static bool records_find(struct mpi_board *board, MPI_Comm machine, int size)
+{
+    MPI_Group group, world;
+    bool found = true;
+    MPI_Comm_group(machine, &group);
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    for (int r = 0; r < size && found; r++) {
+        struct flight_record *record = NULL;
+        MPI_Aint bytes;
+        int unit, rank;
+        found =
+            MPI_Win_shared_query(board->window, r, &bytes, &unit, (void *)&record) == MPI_SUCCESS;
+        MPI_Group_translate_ranks(group, 1, &r, world, &rank);
+        if (found)
+            board->base.records[rank] = record;
+        if (found && r == 0)
+            board->base.claimed = &record->claimed;
+    }
+    MPI_Group_free(&world);
+    MPI_Group_free(&group);
+    return found;
+}
+
+/* Without shared memory a rank knows its own record only. */
+static bool record_alone(struct mpi_board *board, int rank)
+{
+    struct flight_record *own = calloc(1, sizeof *own);
+    for (int r = 0; r < board->base.count; r++)
+        board->base.records[r] = r == rank ? own : NULL;
+    if (own)
+        board->base.claimed = &own->claimed;
+    return own != NULL;
+}
+
+int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_error *error)
+{
+    MPI_Comm machine = MPI_COMM_NULL;
+    int rank = 0, ranks = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &board->base.count);
+    board->base.records = calloc((size_t)board->base.count, sizeof *board->base.records);
+    bool known = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
+                                     &machine) == MPI_SUCCESS;
+    if (known)
+        MPI_Comm_size(machine, &ranks);
+    *shares_cores = !known || ranks > sysconf(_SC_NPROCESSORS_ONLN);
+    bool made = known && window_new(board, machine) && board->base.records &&
+                records_find(board, machine, ranks);
+    if (!made && (!board->base.records || !record_alone(board, rank)))
+        return ls_error_set(error, LS_ENOMEM, "no memory for the flight record of an MPI process");
+    struct flight_record *own = board->base.records[rank];
+    if (made)
+        memset(own, 0, sizeof *own);
+    atomic_store(&own->pid, (int)getpid());
+    if (known) {
+        MPI_Barrier(machine); /* all records are valid from here on */
+        MPI_Comm_free(&machine);
+    }
+    return LS_OK;
+}
+
+void comm_mpi_board_free(struct mpi_board *board)
+{
+    int rank = 0;
+    if (!board->base.records)
+        return;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (board->shared)
+        MPI_Win_free(&board->window);
+    else
+        free(board->base.records[rank]);
+    free(board->base.records);
+    *board = (struct mpi_board){0};
+}
+#else
+/* Built without MPI: mpi.c says so to the caller. */
+typedef int comm_mpi_board_is_empty;
+#endif

@@ -1,0 +1,73 @@
+/* Where a micro-batch's rows lie on this rank. */
+#include "model.h"
+
+struct rows rows_of(const struct ls_model *model, const struct ls_micro_batch *batch)
+{
+    const struct ls_numerics *n = &model->numerics;
+    int64_t tiles = n->seq_tiles / model->cp.size; /* of each sequence, here */
+    struct rows rows = {.tokens = batch->tokens / model->cp.size,
+                        .segments = ls_segments(n->seq_tiles, model->cp.size)};
+    rows.all = batch->sequences * rows.tokens;
+    rows.segment_rows = rows.tokens / rows.segments;
+    rows.count = rows.all;
+    if (model->tp.sequence)
+        ls_tp_share(&model->tp, rows.all, &rows.first, &rows.count);
+    /* With seq_tiles a leaf is one sequence, and its tiles take the place of leaves. */
+    rows.units = batch->sequences / n->leaf_sequences * ls_max(tiles, 1);
+    rows.unit_sequences = n->leaf_sequences;
+    rows.unit_tokens = rows.tokens / ls_max(tiles, 1);
+    return rows;
+}
+
+struct ls_token_sum rows_sum(const struct rows *rows, bool accumulate)
+{
+    return (struct ls_token_sum){.leaves = rows->units,
+                                 .sequences = rows->unit_sequences,
+                                 .tokens = rows->unit_tokens,
+                                 .accumulate = accumulate};
+}
+
+bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t first, int64_t count,
+               struct run *run)
+{
+    run->row += run->count;
+    if (run->row >= count)
+        return false;
+    int64_t row = first + run->row, in_sequence = row % rows->tokens;
+    int64_t in_segment = in_sequence % rows->segment_rows, segment_first, segment_count;
+    ls_segment(model->numerics.seq_tiles, model->cp.size, model->cp.rank,
+               rows->tokens * model->cp.size, (int)(in_sequence / rows->segment_rows),
+               &segment_first, &segment_count);
+    run->sequence = row / rows->tokens;
+    run->token = segment_first + in_segment;
+    run->count = ls_min(rows->segment_rows - in_segment, count - run->row);
+    return true;
+}
+
+bool model_held(const struct ls_model *model, int64_t layer)
+{
+    return !model->options.layers || model->options.layers[layer];
+}
+
+bool model_chunk_first(const struct ls_model *model, int64_t layer)
+{
+    return model->options.chunk_first && model->options.chunk_first[layer];
+}
+
+bool model_chunk_last(const struct ls_model *model, int64_t layer)
+{
+    return layer <= model->config.layers &&
+           (!model_held(model, layer + 1) || model_chunk_first(model, layer + 1));
+}
+
+int model_units_check(const struct ls_model *model, const struct rows *rows, struct ls_error *error)
+{
+    if (!model->tp.sequence || model->numerics.fast ||
+        ls_tp_admits(model->tp.size, rows->units, rows->unit_sequences, rows->unit_tokens))
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL,
+                        "sequence parallel over %d ranks cuts %ld units of %ld x %ld tokens where "
+                        "their sums cannot be cut: use more sequences a micro-batch or fewer ranks",
+                        model->tp.size, (long)rows->units, (long)rows->unit_sequences,
+                        (long)rows->unit_tokens);
+}

@@ -1,0 +1,334 @@
+/* Attention: what is asked for, the blocks and the memory; see ops/attention_job.h. */
+#include "ops/attention_job.h"
+
+#include <math.h>
+#include <omp.h>
+
+enum { BLOCK = ATTENTION_BLOCK };
+
+/* ---- what is asked for ---- */
+
+const struct attention_kernel *attention_kernel_vector(enum ls_isa isa)
+{
+#if defined(__x86_64__)
+    if (isa >= LS_ISA_AVX512)
+        return &attention_kernel_avx512;
+    if (isa == LS_ISA_AVX2)
+        return &attention_kernel_avx2;
+#endif
+    (void)isa;
+    return &attention_kernel_plain;
+}
+
+const struct attention_kernel *attention_kernel_of(const struct ls_ops *ops, enum ls_dtype act)
+{
+#if defined(__x86_64__)
+    if (ops->isa >= LS_ISA_AMX && act == LS_BF16)
+        return &attention_kernel_amx;
+#endif
+    (void)act;
+    return attention_kernel_vector(ops->isa);
+}
+
+int attention_check_heads(int64_t batch, int64_t tokens, int64_t heads, int64_t kv_heads,
+                          int64_t dim, float scale, enum ls_dtype act, struct ls_error *error)
+{
+    if (batch < 1 || tokens < 1)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: batch %lld and tokens %lld: expected at least 1",
+                            (long long)batch, (long long)tokens);
+    if (heads < 1 || kv_heads < 1 || heads % kv_heads)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: %lld heads and %lld key/value heads: the second must be at "
+                            "least 1 and divide the first",
+                            (long long)heads, (long long)kv_heads);
+    if (dim < 8 || dim > ATTENTION_DIM_MAX || dim % 8)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: head dim %lld: expected a multiple of 8 from 8 to %d",
+                            (long long)dim, ATTENTION_DIM_MAX);
+    if (!(scale > 0) || !isfinite(scale))
+        return ls_error_set(
+            error, LS_EINVAL,
+            "attention: scale %g: expected a positive number, as 1 / sqrt(head dim)",
+            (double)scale);
+    if (act != LS_F32 && act != LS_BF16)
+        return ls_error_set(error, LS_EINVAL, "attention: activations are %s: expected F32 or BF16",
+                            ls_dtype_name(act));
+    return LS_OK;
+}
+
+int attention_check_ld(const char *name, int64_t ld, int64_t width, struct ls_error *error)
+{
+    if (ld >= width)
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL, "attention: %s is %lld: rows are %lld wide", name,
+                        (long long)ld, (long long)width);
+}
+
+struct attention_range attention_whole(const struct ls_attention *a)
+{
+    return (struct attention_range){.first = 0, .count = a->keys ? a->keys : a->tokens};
+}
+
+/* Queries and keys as positions in the sequence. */
+static int check_positions(const struct ls_attention *a, struct attention_range keys, bool in_parts,
+                           struct ls_error *error)
+{
+    const int64_t rows = a->keys ? a->keys : a->tokens;
+    if (a->q_first < 0 || a->q_first % BLOCK || keys.first < 0 || keys.first % BLOCK)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: queries begin at position %lld, keys at %lld: expected "
+                            "multiples of %d",
+                            (long long)a->q_first, (long long)keys.first, BLOCK);
+    if (keys.count < 1 || keys.count > rows)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: %lld keys: K and V have 1 to %lld rows per sequence",
+                            (long long)keys.count, (long long)rows);
+    if (keys.first + keys.count >= a->q_first + a->tokens)
+        return LS_OK;
+    if (!in_parts)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: %lld keys: the queries at positions %lld to %lld need "
+                            "%lld or more",
+                            (long long)keys.count, (long long)a->q_first,
+                            (long long)(a->q_first + a->tokens - 1),
+                            (long long)(a->q_first + a->tokens));
+    if (keys.count % BLOCK)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: a part of %lld keys that is not the last: expected a "
+                            "multiple of %d",
+                            (long long)keys.count, BLOCK);
+    return LS_OK;
+}
+
+int attention_check_shape(const struct ls_attention *a, struct ls_error *error)
+{
+    int status = attention_check_heads(a->batch, a->tokens, a->heads, a->kv_heads, a->head_dim,
+                                       a->scale, a->act, error);
+    if (status == LS_OK)
+        status = attention_check_ld("q_ld", a->q_ld, a->heads * a->head_dim, error);
+    if (status == LS_OK)
+        status = attention_check_ld("kv_ld", a->kv_ld, a->kv_heads * a->head_dim, error);
+    if (status == LS_OK)
+        status = attention_check_ld("o_ld", a->o_ld, a->heads * a->head_dim, error);
+    return status;
+}
+
+int attention_check(const struct ls_attention *a, struct attention_range keys, bool in_parts,
+                    struct ls_error *error)
+{
+    int status = attention_check_shape(a, error);
+    return status == LS_OK ? check_positions(a, keys, in_parts, error) : status;
+}
+
+struct attention_shape attention_shape_of(const struct attention_kernel *kernel, int64_t dim,
+                                          float scale, enum ls_dtype act)
+{
+    return (struct attention_shape){
+        .dim = dim, .padded = ls_round_up(dim, kernel->dim_step), .act = act, .scale = scale};
+}
+
+/* ---- one head's blocks ---- */
+
+struct attention_job attention_job_of(const struct ls_ops *ops, const struct ls_attention *a,
+                                      struct attention_range keys, float *state)
+{
+    struct attention_job job = {.a = a, .keys = keys, .state = state};
+    job.kernel = attention_kernel_of(ops, a->act);
+    job.shape = attention_shape_of(job.kernel, a->head_dim, a->scale, a->act);
+    job.key_rows = a->keys ? a->keys : a->tokens;
+    job.blocks = ls_ceil_div(a->tokens, BLOCK);
+    job.offset = a->q_first / BLOCK;
+    job.first_key = keys.first / BLOCK;
+    job.end_key = ls_min(ls_ceil_div(keys.first + keys.count, BLOCK), job.blocks + job.offset);
+    job.group = a->heads / a->kv_heads;
+    job.panel_bytes = (size_t)(BLOCK * job.shape.padded) * job.kernel->element_bytes;
+    job.sum_bytes = (size_t)(BLOCK * job.shape.padded) * sizeof(float);
+    /* A few times as many items as threads even out the triangle; no more than needed, because each
+     * item packs its keys anew. */
+    int64_t heads = a->batch * a->heads, wanted = 4 * (int64_t)ops->threads;
+    job.parts = 1;
+    if (ops->threads > 1 && heads < wanted)
+        job.parts = ls_min(job.blocks, ls_ceil_div(wanted, heads));
+    return job;
+}
+
+int64_t attention_end_of(const struct attention_job *job, int64_t block)
+{
+    return ls_min(block + job->offset + 1, job->end_key);
+}
+
+int64_t attention_key_blocks(const struct attention_job *job)
+{
+    return ls_max(1, job->end_key - job->first_key);
+}
+
+static struct attention_rows rows_at(const struct attention_job *job, const void *matrix,
+                                     int64_t ld, int64_t row, int64_t head, int64_t count)
+{
+    size_t offset = (size_t)(row * ld + head * job->a->head_dim) * ls_dtype_bytes(job->a->act);
+    return (struct attention_rows){
+        .at = (unsigned char *)(uintptr_t)matrix + offset, .ld = ld, .count = ls_min(BLOCK, count)};
+}
+
+struct attention_rows attention_query_rows(const struct attention_job *job, const void *matrix,
+                                           int64_t ld, int64_t b, int64_t head, int64_t block)
+{
+    int64_t tokens = job->a->tokens, at = block * BLOCK;
+    return rows_at(job, matrix, ld, b * tokens + at, head, tokens - at);
+}
+
+struct attention_rows attention_key_rows(const struct attention_job *job, const void *matrix,
+                                         int64_t ld, int64_t b, int64_t head, int64_t block)
+{
+    int64_t at = (block - job->first_key) * BLOCK;
+    return rows_at(job, matrix, ld, b * job->key_rows + at, head, job->keys.count - at);
+}
+
+float *attention_lse_of(const struct attention_job *job, int64_t b, int64_t head, int64_t block)
+{
+    const struct ls_attention *a = job->a;
+    return a->lse + (b * a->heads + head) * a->tokens + block * BLOCK;
+}
+
+float *attention_state_of(const struct attention_job *job, int64_t b, int64_t head, int64_t block)
+{
+    int64_t index = (b * job->a->heads + head) * job->blocks + block;
+    return job->state + index * BLOCK * (job->shape.padded + 2);
+}
+
+struct attention_key attention_key_block(const struct attention_job *job,
+                                         struct attention_key_cache *cache, int64_t b, int64_t g,
+                                         int64_t block, bool backward)
+{
+    const struct ls_attention *a = job->a;
+    if (cache->owner != b * a->kv_heads + g) {
+        cache->owner = b * a->kv_heads + g;
+        cache->ready = 0;
+    }
+    const int64_t index = block - job->first_key;
+    unsigned char *slot = cache->at + (size_t)ls_min(index, cache->kept) * cache->slot_bytes;
+    struct attention_key key = {.k = slot, .v = slot + job->panel_bytes};
+    if (backward && job->kernel->key_panels_backward == 3)
+        key.k_turned = slot + 2 * job->panel_bytes;
+    if (index < cache->ready)
+        return key;
+    struct attention_rows k = attention_key_rows(job, a->k, a->kv_ld, b, g, block);
+    struct attention_rows v = attention_key_rows(job, a->v, a->kv_ld, b, g, block);
+    if (backward)
+        job->kernel->pack_key_backward(&job->shape, &k, &v, &key);
+    else
+        job->kernel->pack_key_forward(&job->shape, &k, &v, &key);
+    if (index < cache->kept)
+        cache->ready = index + 1;
+    return key;
+}
+
+struct attention_key_cache attention_key_cache_take(const struct attention_job *job,
+                                                    struct ls_arena *arena, bool backward)
+{
+    const int64_t blocks = attention_key_blocks(job);
+    struct attention_key_cache cache = {.owner = -1};
+    cache.slot_bytes = job->panel_bytes * (backward ? job->kernel->key_panels_backward : 2);
+    cache.slots = 1;
+    if (!arena->measuring)
+        cache.slots = ls_min(blocks, (int64_t)((arena->size - arena->used) / cache.slot_bytes));
+    cache.kept = cache.slots == blocks ? cache.slots : cache.slots - 1;
+    cache.at = ls_arena_take(arena, cache.slot_bytes * (size_t)cache.slots);
+    return cache;
+}
+
+struct attention_query attention_query_take(const struct attention_job *job, struct ls_arena *arena,
+                                            bool backward)
+{
+    struct attention_query query = {.q_columns = ls_arena_take(arena, job->panel_bytes)};
+    if (backward) {
+        query.q_rows = ls_arena_take(arena, job->panel_bytes);
+        query.do_columns = ls_arena_take(arena, job->panel_bytes);
+        query.do_rows = ls_arena_take(arena, job->panel_bytes);
+        query.lse = ls_arena_take(arena, BLOCK * sizeof(float));
+        query.delta = ls_arena_take(arena, BLOCK * sizeof(float));
+    }
+    return query;
+}
+
+struct attention_ahead attention_ahead_of(const struct attention_job *job)
+{
+    const int64_t bytes = (int64_t)ls_dtype_bytes(job->a->act);
+    return (struct attention_ahead){.row_bytes = job->shape.dim * bytes, .element_bytes = bytes};
+}
+
+void attention_ahead_add(struct attention_ahead *ahead, struct attention_rows rows)
+{
+    ahead->span[ahead->spans++] = rows;
+}
+
+void attention_ahead_add_next(const struct attention_job *job, struct attention_ahead *ahead,
+                              int64_t b, int64_t head, int64_t block, bool backward)
+{
+    const struct ls_attention *a = job->a;
+    block += job->parts;
+    if (block >= job->blocks) {
+        block = 0;
+        head++;
+        b += head / a->heads;
+        head %= a->heads;
+    }
+    if (b == a->batch)
+        return;
+    attention_ahead_add(ahead, attention_query_rows(job, a->q, a->q_ld, b, head, block));
+    if (backward) {
+        attention_ahead_add(ahead, attention_query_rows(job, a->o, a->o_ld, b, head, block));
+        attention_ahead_add(ahead, attention_query_rows(job, a->d_o, a->o_ld, b, head, block));
+    }
+    const int64_t key = block + job->offset; /* the one that the block before did not meet */
+    if (head % job->group == 0 && key >= job->first_key && key < job->end_key) {
+        attention_ahead_add(ahead,
+                            attention_key_rows(job, a->k, a->kv_ld, b, head / job->group, key));
+        attention_ahead_add(ahead,
+                            attention_key_rows(job, a->v, a->kv_ld, b, head / job->group, key));
+    }
+}
+
+void attention_ahead_allow(struct attention_ahead *ahead, int64_t step, int64_t steps)
+{
+    int64_t rows = 0;
+    for (int64_t n = 0; n < ahead->spans; n++)
+        rows += ahead->span[n].count;
+    ahead->allowed = rows * (step + 1) / steps;
+}
+
+struct ls_arena attention_thread_arena(const struct ls_ops *ops)
+{
+    return (struct ls_arena){.base = ops->workspace +
+                                     (size_t)omp_get_thread_num() * ops->workspace_bytes,
+                             .size = ops->workspace_bytes};
+}
+
+int attention_check_room(const struct ls_ops *ops, const struct ls_arena *need,
+                         struct ls_error *error)
+{
+    if (need->peak <= ops->workspace_bytes)
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL,
+                        "attention: needs %zu bytes of workspace per thread, there are %zu: give "
+                        "struct ls_ops a larger workspace",
+                        need->peak, ops->workspace_bytes);
+}
+
+void attention_kernel_begin(const struct attention_kernel *kernel)
+{
+    if (kernel->begin)
+        kernel->begin();
+}
+
+void attention_kernel_end(const struct attention_kernel *kernel)
+{
+    if (kernel->end)
+        kernel->end();
+}
+
+int64_t attention_chunk_of(const struct ls_ops *ops, int64_t items)
+{
+    return ls_max(1, items / (8 * (int64_t)ops->threads));
+}

@@ -1,0 +1,336 @@
+/* Making and asking: sizes, buffers, slices. */
+#include "parallel/zero_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- buffers -------------------------------------------------------------------------------- */
+
+static size_t act_bytes(const struct ls_zero *zero, int kind)
+{
+    return kind == ZERO_MATRIX ? ls_dtype_bytes(zero->options.act) : sizeof(float);
+}
+
+/* Units of one size share slots. Where working copies are elsewhere a slot is only staging, and all
+ * units share them. Returns the number of classes. */
+static int units_classify(struct ls_zero *zero)
+{
+    int classes = 0;
+    for (int u = 0; u < zero->options.unit_count; u++) {
+        struct zero_unit *unit = &zero->units[u];
+        unit->size_class = zero->keeps_whole ? 0 : classes;
+        for (int v = 0; v < u && !zero->keeps_whole; v++) {
+            const struct zero_unit *other = &zero->units[v];
+            if (other->elements[0] == unit->elements[0] &&
+                other->elements[1] == unit->elements[1] &&
+                other->staging_bytes[0] == unit->staging_bytes[0] &&
+                other->staging_bytes[1] == unit->staging_bytes[1]) {
+                unit->size_class = other->size_class;
+                break;
+            }
+        }
+        classes = (int)ls_max(classes, unit->size_class + 1);
+    }
+    return classes;
+}
+
+static void slot_take(struct ls_zero *zero, int size_class, struct ls_arena *arena)
+{
+    size_t whole[2] = {0}, staging[2] = {0};
+    for (int u = 0; u < zero->options.unit_count; u++) {
+        const struct zero_unit *unit = &zero->units[u];
+        for (int kind = 0; kind < 2 && unit->size_class == size_class; kind++) {
+            size_t bytes = (size_t)unit->elements[kind] * act_bytes(zero, kind);
+            if (bytes > whole[kind])
+                whole[kind] = bytes;
+            if (unit->staging_bytes[kind] > staging[kind])
+                staging[kind] = unit->staging_bytes[kind];
+        }
+    }
+    struct zero_slot *slot = &zero->slots[zero->slot_count++];
+    *slot = (struct zero_slot){.size_class = size_class, .unit = -1};
+    for (int kind = 0; kind < 2; kind++) {
+        if (!zero->keeps_whole)
+            slot->whole[kind] = ls_arena_take(arena, whole[kind]);
+        slot->staging[kind] = ls_arena_take(arena, staging[kind]);
+    }
+}
+
+static void slots_take(struct ls_zero *zero, struct ls_arena *arena)
+{
+    int classes = units_classify(zero);
+    for (int c = 0; c < classes; c++) {
+        int units = 0;
+        for (int u = 0; u < zero->options.unit_count; u++)
+            units += zero->units[u].size_class == c;
+        int64_t count = ls_min(zero->options.prefetch + 2, units);
+        for (int64_t i = 0; i < count; i++)
+            slot_take(zero, c, arena);
+    }
+}
+
+static void parameters_take(struct ls_zero *zero, struct ls_arena *arena)
+{
+    bool bf16 = zero->options.act == LS_BF16;
+    size_t start = arena->used;
+    zero->master = ls_arena_take(arena, (size_t)zero->shard_end * sizeof(float));
+    zero->sizes.master = arena->used - start;
+    start = arena->used;
+    bool whole_copies = zero->cut && zero->keeps_whole;
+    /* The rounded copy of what this rank owns; in stages 1 and 2 most of it is in the whole one. */
+    if (bf16 && (!zero->cut || zero->options.stage == 3))
+        zero->compute =
+            ls_arena_take(arena, (size_t)zero->shard_begin[ZERO_VECTOR] * sizeof(ls_bf16));
+    else if (bf16)
+        zero->send = ls_arena_take(arena, (size_t)zero->send_elements * sizeof(ls_bf16));
+    for (int kind = 0; kind < 2; kind++) {
+        if (whole_copies)
+            zero->working[kind] =
+                ls_arena_take(arena, (size_t)zero->kind_elements[kind] * act_bytes(zero, kind));
+        if (zero->kept[kind].packed > 0)
+            zero->kept_store[kind] = ls_arena_take(
+                arena, (size_t)(zero->kept[kind].packed * zero->ranks) * act_bytes(zero, kind));
+    }
+    zero->sizes.parameters = arena->used - start;
+}
+
+static void gradients_take(struct ls_zero *zero, struct ls_arena *arena)
+{
+    size_t start = arena->used;
+    bool shards = zero->cut && zero->each;
+    int64_t each = shards ? zero->region_shard_elements : zero->region_elements;
+    zero->buffers =
+        zero->options.fast ? 1 : ls_accumulation_buffers(zero->options.micro_batches_max);
+    for (int i = 0; i < zero->buffers; i++) {
+        bool final = i == 0 && (shards || !zero->cut);
+        int64_t elements = final ? zero->gradient_elements : each;
+        zero->buffer[i] = ls_arena_take(arena, (size_t)elements * sizeof(float));
+    }
+    zero->final = zero->buffer[0];
+    if (zero->cut && !zero->each)
+        zero->final = ls_arena_take(arena, (size_t)zero->gradient_elements * sizeof(float));
+    zero->sizes.gradients = arena->used - start;
+}
+
+/* What a region needs of a place, in elements: whole, shard, staging. */
+static void region_needs(const struct ls_zero *zero, const struct zero_region *region,
+                         int64_t needs[3])
+{
+    bool several = zero->options.micro_batches_max > 1;
+    needs[0] = zero->each && (zero->cut || several) ? region->elements : 0;
+    needs[1] = zero->each && zero->cut && several ? region->shard_elements : 0;
+    needs[2] = zero->cut ? region->scattered.packed * zero->ranks : 0;
+}
+
+/* Two regions should be on their way at once, but not two of the largest: the first place takes any
+ * region, the small ones whatever is the smaller of two neighbours. */
+static void places_take(struct ls_zero *zero, struct ls_arena *arena)
+{
+    int regions = zero->options.region_count;
+    int64_t smaller = 0;
+    for (int r = 0; r + 1 < regions; r++)
+        smaller = ls_max(smaller, ls_min(zero->regions[r].elements, zero->regions[r + 1].elements));
+    int64_t most[2][3] = {0};
+    for (int r = 0; r < regions; r++) {
+        struct zero_region *region = &zero->regions[r];
+        region->small = region->elements <= smaller;
+        int64_t needs[3];
+        region_needs(zero, region, needs);
+        for (int i = 0; i < 3; i++)
+            for (int small = 0; small <= region->small; small++)
+                most[small][i] = ls_max(most[small][i], needs[i]);
+    }
+    int64_t bytes = most[0][0] + most[0][1] + most[0][2];
+    zero->place_count = bytes == 0 ? 0 : zero->each ? 2 : ZERO_PLACES;
+    for (int i = 0; i < zero->place_count; i++) {
+        bool small = i > 0;
+        zero->places[i] = (struct zero_place){.small = small};
+        float **buffers[3] = {&zero->places[i].whole, &zero->places[i].shard,
+                              &zero->places[i].staging};
+        for (int k = 0; k < 3; k++)
+            *buffers[k] = ls_arena_take(arena, (size_t)most[small][k] * sizeof(float));
+    }
+}
+
+static void memory_take(struct ls_zero *zero, struct ls_arena *arena)
+{
+    parameters_take(zero, arena);
+    gradients_take(zero, arena);
+    size_t start = arena->used;
+    if (zero->cut)
+        slots_take(zero, arena);
+    places_take(zero, arena);
+    zero->sizes.buffers = arena->used - start;
+}
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+/* calloc that gives something for nothing. */
+static void *zeros(int count, size_t bytes)
+{
+    return calloc((size_t)ls_max(count, 1), bytes);
+}
+
+static void *copied(const void *from, int count, size_t bytes)
+{
+    void *to = zeros(count, bytes);
+    if (to && count > 0)
+        memcpy(to, from, (size_t)count * bytes);
+    return to;
+}
+
+static bool tables_take(struct ls_zero *zero, const struct ls_zero_options *options)
+{
+    struct ls_zero_options *o = &zero->options;
+    int tensors = options->tensor_count, units = options->unit_count;
+    o->units = copied(options->units, units, sizeof *o->units);
+    o->tensors = copied(options->tensors, tensors, sizeof *o->tensors);
+    o->region_elements =
+        copied(options->region_elements, options->region_count, sizeof *o->region_elements);
+    zero->units = zeros(units, sizeof *zero->units);
+    zero->regions = zeros(options->region_count, sizeof *zero->regions);
+    zero->slices = zeros(tensors, sizeof *zero->slices);
+    zero->pieces = zeros(3 * tensors, sizeof *zero->pieces); /* as parameter, two gradients */
+    zero->jobs = zeros(ZERO_JOBS, sizeof *zero->jobs);
+    /* One class at most for each unit, each with as many slots as it has units at most. */
+    zero->slots = zeros(units, sizeof *zero->slots);
+    zero->order = zeros(units, sizeof *zero->order);
+    zero->used = zeros(units, sizeof *zero->used);
+    for (int u = 0; u < units && zero->order; u++)
+        zero->order[u] = u;
+    return o->units && o->tensors && o->region_elements && zero->units && zero->regions &&
+           zero->slices && zero->pieces && zero->jobs && zero->slots && zero->order && zero->used;
+}
+
+int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, struct ls_zero **out,
+                struct ls_error *error)
+{
+    *out = NULL;
+    int status = zero_check(options, error);
+    if (status)
+        return status;
+    struct ls_zero *zero = calloc(1, sizeof *zero);
+    if (!zero)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the layout of parameters");
+    zero->options = *options;
+    zero->ranks = options->shard_ranks;
+    zero->rank = options->shard_rank;
+    zero->cut = options->stage > 0 && zero->ranks > 1;
+    zero->each = zero->ranks > 1 && (options->stage >= 2 || options->each_micro_batch);
+    zero->keeps_whole = options->stage < 3 || !options->reshard_after_forward || !zero->cut;
+    zero->ahead = zero->cut && options->stage < 3;
+    zero->open_place = -1;
+    if (!tables_take(zero, options)) {
+        ls_zero_free(zero);
+        return ls_error_set(error, LS_ENOMEM, "no memory for the layout of %d tensors",
+                            options->tensor_count);
+    }
+    zero_layout(zero);
+    int operations = 0;
+    for (int r = 0; r < options->region_count; r++) {
+        struct zero_region *region = &zero->regions[r];
+        region->operations = zero->cut ? region->scattered.direct + 1 : ZERO_BUCKETS;
+        operations = (int)ls_max(operations, region->operations);
+    }
+    zero->gather_limit = LS_COMM_PENDING_MAX - operations - 2;
+    memory_take(zero, arena);
+    *out = zero;
+    return LS_OK;
+}
+
+void ls_zero_free(struct ls_zero *zero)
+{
+    if (!zero)
+        return;
+    free((void *)zero->options.units);
+    free((void *)zero->options.tensors);
+    free((void *)zero->options.region_elements);
+    free(zero->units);
+    free(zero->regions);
+    free(zero->slices);
+    free(zero->pieces);
+    free(zero->jobs);
+    free(zero->slots);
+    free(zero->order);
+    free(zero->used);
+    free(zero);
+}
+
+/* ---- asking --------------------------------------------------------------------------------- */
+
+void ls_zero_get_sizes(const struct ls_zero *zero, struct ls_zero_sizes *sizes)
+{
+    *sizes = zero->sizes;
+}
+
+const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero)
+{
+    return zero->slices;
+}
+
+int64_t ls_zero_elements(const struct ls_zero *zero)
+{
+    return zero->shard_end;
+}
+
+float *ls_zero_master(struct ls_zero *zero)
+{
+    return zero->master;
+}
+
+ls_bf16 *ls_zero_compute(struct ls_zero *zero, int tensor)
+{
+    const struct ls_zero_tensor *t = &zero->options.tensors[tensor];
+    const struct zero_unit *unit = &zero->units[t->unit];
+    const struct ls_zero_slice *slice = &zero->slices[tensor];
+    if (zero->options.act != LS_BF16 || !zero_is_matrix(&zero->options, t))
+        return NULL;
+    if (zero->compute)
+        return zero->compute + slice->offset;
+    const struct zero_parcel *parcel = &unit->moved[ZERO_MATRIX];
+    if (slice->offset >= parcel->packed_shard)
+        return zero->send + unit->send_base + (slice->offset - parcel->packed_shard);
+    return (ls_bf16 *)zero->working[ZERO_MATRIX] + unit->base[ZERO_MATRIX] + t->offset +
+           slice->first;
+}
+
+static int64_t parcel_elements(const struct zero_parcel *parcel)
+{
+    int64_t elements = parcel->packed;
+    for (int i = 0; i < parcel->direct; i++)
+        elements += parcel->pieces[i].chunk;
+    return elements;
+}
+
+int64_t ls_zero_gather_bytes(const struct ls_zero *zero, int unit)
+{
+    if (!zero->cut)
+        return 0;
+    int64_t bytes = 0;
+    for (int kind = 0; kind < 2; kind++)
+        bytes += parcel_elements(&zero->units[unit].moved[kind]) * (int64_t)act_bytes(zero, kind);
+    return bytes * (zero->ranks - 1);
+}
+
+int64_t ls_zero_scatter_bytes(const struct ls_zero *zero, int region)
+{
+    if (!zero->cut)
+        return 0;
+    return parcel_elements(&zero->regions[region].scattered) *
+           (int64_t)ls_dtype_bytes(zero->options.reduce) * (zero->ranks - 1);
+}
+
+int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error *error)
+{
+    if (!request->ticket)
+        return LS_OK;
+    double before = ls_now_s();
+    int status = ls_wait(request, error);
+    zero->wait_s += ls_now_s() - before;
+    return status;
+}
+
+void zero_label(struct ls_zero *zero, const struct zero_parcel *parcel, int piece)
+{
+    ls_comm_label(zero->options.shard, piece < parcel->count ? parcel->pieces[piece].name : NULL);
+}

@@ -1,0 +1,93 @@
+/* The groups of ranks, as arithmetic. */
+#include <lockstep/plan/moves.h>
+
+#include <string.h>
+
+const char *ls_group_name(enum ls_layout_group group)
+{
+    static const char *const names[LS_GROUPS] = {"tp",        "sharers", "cp",   "shard",
+                                                 "replicate", "pp",      "world"};
+    return names[group];
+}
+
+/* The axes that a group spans, outermost first; a group of all ranks is none of these. */
+static int axes_of(const struct ls_layout *layout, enum ls_layout_group group, int axes[LS_AXES])
+{
+    int count = 0;
+    bool shard = group == LS_GROUP_SHARD, replicate = group == LS_GROUP_REPLICATE;
+    bool zero = layout->zero > 0;
+    if (group == LS_GROUP_PP)
+        axes[count++] = LS_AXIS_PP;
+    if (replicate)
+        axes[count++] = LS_AXIS_DP_REPLICATE;
+    if ((shard && zero) || (replicate && !zero))
+        axes[count++] = LS_AXIS_DP_SHARD;
+    if (group == LS_GROUP_CP || shard)
+        axes[count++] = LS_AXIS_CP;
+    if (group == LS_GROUP_TP)
+        axes[count++] = LS_AXIS_TP;
+    return count;
+}
+
+static int64_t sharers(const struct ls_layout *layout)
+{
+    return ls_tp_sharers(layout->size[LS_AXIS_TP], layout->model.kv_heads);
+}
+
+int64_t ls_group_size(const struct ls_layout *layout, enum ls_layout_group group)
+{
+    if (group == LS_GROUP_WORLD)
+        return layout->ranks;
+    if (group == LS_GROUP_SHARERS)
+        return sharers(layout);
+    int axes[LS_AXES], count = axes_of(layout, group, axes);
+    int64_t size = 1;
+    for (int i = 0; i < count; i++)
+        size *= layout->size[axes[i]];
+    return size;
+}
+
+int64_t ls_group_rank(const struct ls_layout *layout, enum ls_layout_group group, int64_t rank)
+{
+    int64_t at[LS_AXES];
+    if (group == LS_GROUP_WORLD)
+        return rank;
+    ls_layout_coordinates(layout, rank, at);
+    if (group == LS_GROUP_SHARERS)
+        return at[LS_AXIS_TP] % sharers(layout);
+    int axes[LS_AXES], count = axes_of(layout, group, axes);
+    int64_t mine = 0;
+    for (int i = 0; i < count; i++)
+        mine = mine * layout->size[axes[i]] + at[axes[i]];
+    return mine;
+}
+
+int64_t ls_group_member(const struct ls_layout *layout, enum ls_layout_group group, int64_t rank,
+                        int64_t i)
+{
+    int64_t at[LS_AXES];
+    if (group == LS_GROUP_WORLD)
+        return i;
+    ls_layout_coordinates(layout, rank, at);
+    if (group == LS_GROUP_SHARERS)
+        at[LS_AXIS_TP] += i - at[LS_AXIS_TP] % sharers(layout);
+    int axes[LS_AXES], count = axes_of(layout, group, axes);
+    for (int k = count - 1; k >= 0; k--) {
+        at[axes[k]] = i % layout->size[axes[k]];
+        i /= layout->size[axes[k]];
+    }
+    return ls_layout_rank(layout, at);
+}
+
+int64_t ls_move_bytes(const struct ls_layout *layout, int64_t rank, const struct ls_move *move)
+{
+    int64_t n = ls_group_size(layout, move->group), r = ls_group_rank(layout, move->group, rank);
+    int64_t bytes = (int64_t)ls_dtype_bytes(move->dtype), count = move->count;
+    if (move->kind == LS_COMM_SEND)
+        return move->receive ? 0 : count * bytes;
+    if (move->kind == LS_COMM_ALL_REDUCE) {
+        int64_t own = count / n + (r < count % n);
+        return (count - own + own * (n - 1)) * bytes;
+    }
+    return count * bytes * (n - 1);
+}

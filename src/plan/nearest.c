@@ -1,0 +1,205 @@
+/* The admissible layout nearest to one that was refused: few keys changed, by small factors. */
+#include "plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What may be changed besides the axes, each alone or with others. */
+enum {
+    FIX_MICRO = 1,    /* batch.micro = 0 */
+    FIX_SCHEDULE = 2, /* 1f1b */
+    FIX_SPLIT = 4,    /* balanced */
+    FIX_SP = 8,       /* auto */
+    FIX_PERSIST = 16, /* 0 */
+    FIXES = 32
+};
+
+enum { DIVISORS_MAX = 1536, ADMIT_MAX = 200000 };
+
+struct search {
+    const struct ls_layout_request *request;
+    const struct ls_schedule *file; /* the table of the request's file */
+    struct ls_layout_keys keys;     /* of the candidate */
+    struct ls_layout layout;        /* room for admitting it */
+    int64_t asked[LS_AXES];
+    int64_t best[LS_AXES];
+    int best_fixes;
+    double best_cost;
+    int64_t tried;
+    bool dp_contradicts; /* the keys of data parallel: dp has to follow the other two */
+};
+
+/* Fixes that would change nothing are not tried. */
+static int useful_fixes(const struct ls_layout_request *request)
+{
+    const struct ls_layout_keys *keys = request->keys;
+    return (request->micro_sequences ? FIX_MICRO : 0) |
+           (keys->schedule != LS_SCHEDULE_1F1B || keys->chunks > 1 ? FIX_SCHEDULE : 0) |
+           (*keys->split ? FIX_SPLIT : 0) | (keys->sp == 1 ? FIX_SP : 0) |
+           (keys->persist ? FIX_PERSIST : 0);
+}
+
+static double axes_cost(const struct search *search, const int64_t size[LS_AXES])
+{
+    double cost = 0;
+    for (int axis = 0; axis < LS_AXES; axis++)
+        if (size[axis] != search->asked[axis])
+            cost += 1 + fabs(log2((double)size[axis] / (double)search->asked[axis]));
+    return cost;
+}
+
+static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes)
+{
+    struct ls_layout_request request = *search->request;
+    struct ls_layout_keys *keys = &search->keys;
+    *keys = *search->request->keys;
+    request.keys = keys;
+    keys->pp = size[LS_AXIS_PP];
+    keys->dp = 0;
+    keys->dp_replicate = size[LS_AXIS_DP_REPLICATE];
+    keys->dp_shard = size[LS_AXIS_DP_SHARD];
+    keys->cp = size[LS_AXIS_CP];
+    keys->tp = size[LS_AXIS_TP];
+    if (fixes & FIX_MICRO)
+        request.micro_sequences = 0;
+    if (fixes & FIX_SCHEDULE) {
+        keys->schedule = LS_SCHEDULE_1F1B;
+        keys->schedule_file[0] = '\0';
+        keys->chunks = 0;
+    }
+    if (fixes & FIX_SPLIT)
+        keys->split[0] = '\0';
+    if (fixes & FIX_SP)
+        keys->sp = LS_LAYOUT_AUTO;
+    if (fixes & FIX_PERSIST)
+        keys->persist = 0;
+    search->tried++;
+    return plan_admit(&request, search->file, &search->layout, NULL) == LS_OK;
+}
+
+/* Tries these axes with every set of fixes that would be nearer than the best so far. */
+static void consider(struct search *search, const int64_t size[LS_AXES])
+{
+    double base = axes_cost(search, size);
+    int useful = useful_fixes(search->request);
+    for (int fixes = 0; fixes < FIXES; fixes++) {
+        double cost = base + 1.5 * __builtin_popcount((unsigned)fixes);
+        if ((fixes & ~useful) || cost >= search->best_cost || search->tried >= ADMIT_MAX)
+            continue;
+        if (!admits(search, size, fixes))
+            continue;
+        memcpy(search->best, size, sizeof search->best);
+        search->best_fixes = fixes;
+        search->best_cost = cost;
+    }
+}
+
+/* All ways to write ranks as a product of the axes. */
+static void same_ranks(struct search *search, int64_t ranks)
+{
+    int64_t divisor[DIVISORS_MAX];
+    int count = 0;
+    for (int64_t d = 1; d * d <= ranks; d++)
+        if (ranks % d == 0 && count + 2 <= DIVISORS_MAX) {
+            divisor[count++] = d;
+            if (d * d != ranks)
+                divisor[count++] = ranks / d;
+        }
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < count; j++) {
+            if (ranks / divisor[i] % divisor[j])
+                continue;
+            int64_t after = ranks / divisor[i] / divisor[j];
+            for (int k = 0; k < count; k++)
+                for (int l = 0; l < count && after % divisor[k] == 0; l++) {
+                    if (after / divisor[k] % divisor[l])
+                        continue;
+                    int64_t tp = after / divisor[k] / divisor[l];
+                    consider(search, (const int64_t[LS_AXES]){divisor[i], divisor[j], divisor[k],
+                                                              divisor[l], tp});
+                }
+        }
+}
+
+/* One axis with another size, or none. */
+static void one_axis(struct search *search)
+{
+    enum { FACTOR = 2, SIZES_MAX = 4096 };
+    int64_t size[LS_AXES];
+    memcpy(size, search->asked, sizeof size);
+    consider(search, size);
+    for (int axis = 0; axis < LS_AXES; axis++) {
+        int64_t most = ls_min(search->asked[axis] * FACTOR, SIZES_MAX);
+        for (int64_t n = 1; n <= most; n++) {
+            size[axis] = n;
+            consider(search, size);
+        }
+        size[axis] = search->asked[axis];
+    }
+}
+
+static void describe(const struct search *search, char *text, size_t bytes)
+{
+    const struct ls_layout_keys *keys = search->request->keys;
+    bool joint = keys->dp_replicate == 0 && keys->dp_shard == 0;
+    int64_t dp_axis = keys->zero ? LS_AXIS_DP_SHARD : LS_AXIS_DP_REPLICATE;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int axis = 0; axis < LS_AXES && used < bytes; axis++)
+        if (search->best[axis] != search->asked[axis])
+            used += (size_t)snprintf(
+                text + used, bytes - used, "%sparallel.%s = %ld", used ? ", " : "",
+                joint && axis == dp_axis && keys->dp ? "dp"
+                                                     : ls_axis_name((enum ls_layout_axis)axis),
+                (long)search->best[axis]);
+    if (search->dp_contradicts && used < bytes)
+        used += (size_t)snprintf(
+            text + used, bytes - used, "%sparallel.dp = %ld", used ? ", " : "",
+            (long)(search->best[LS_AXIS_DP_REPLICATE] * search->best[LS_AXIS_DP_SHARD]));
+    if ((search->best_fixes & FIX_SCHEDULE) && keys->chunks && used < bytes)
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "%sparallel.chunks = 0", used ? ", " : "");
+    if ((search->best_fixes & FIX_SCHEDULE) && keys->schedule == LS_LAYOUT_CSV && used < bytes)
+        used += (size_t)snprintf(text + used, bytes - used, "%sparallel.schedule_file = \"\"",
+                                 used ? ", " : "");
+    static const char *const fixes[] = {"batch.micro = 0", "parallel.schedule = 1f1b",
+                                        "parallel.split = \"\"", "parallel.sp = auto",
+                                        "parallel.persist = 0"};
+    for (int i = 0; 1 << i < FIXES && used < bytes; i++)
+        if ((search->best_fixes & 1 << i) &&
+            (1 << i != FIX_SCHEDULE || keys->schedule != LS_SCHEDULE_1F1B))
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", fixes[i]);
+}
+
+bool plan_nearest(const struct ls_layout_request *request, const struct ls_schedule *file,
+                  char *text, size_t bytes)
+{
+    struct search *search = malloc(sizeof *search);
+    if (!search)
+        return false;
+    *search = (struct search){.request = request, .file = file, .best_cost = HUGE_VAL};
+    int64_t ranks = request->world;
+    bool found = false;
+    search->dp_contradicts = plan_axes(request->keys, search->asked, NULL) != LS_OK;
+    if (search->dp_contradicts) {
+        search->keys = *request->keys;
+        search->keys.dp = 0;
+        plan_axes(&search->keys, search->asked, NULL);
+    }
+    double product = 1;
+    for (int axis = 0; axis < LS_AXES; axis++)
+        product *= (double)search->asked[axis];
+    if (ranks == 0 && product < 1 << 30) {
+        one_axis(search);
+        ranks = (int64_t)product;
+    }
+    if (ranks > 0)
+        same_ranks(search, ranks);
+    found = search->best_cost < HUGE_VAL;
+    if (found)
+        describe(search, text, bytes);
+    free(search);
+    return found;
+}

@@ -1,0 +1,333 @@
+/* Which layouts a recipe admits. */
+#include "plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS_MAX = 1 << 30 };
+
+int plan_refuse(struct ls_error *error, const char *key, int64_t value, const char *format, ...)
+{
+    char reason[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    return ls_error_set(error, LS_ELAYOUT, "%s = %ld: %s", key, (long)value, reason);
+}
+
+/* ---- axes ----------------------------------------------------------------------------------- */
+
+int plan_axes(const struct ls_layout_keys *keys, int64_t size[LS_AXES], struct ls_error *error)
+{
+    int64_t dp = keys->dp, replicate = keys->dp_replicate, shard = keys->dp_shard;
+    if (dp > 0 && replicate == 0 && shard == 0) {
+        replicate = keys->zero ? 1 : dp;
+        shard = keys->zero ? dp : 1;
+    } else if (dp > 0 && (replicate == 0 || shard == 0)) {
+        int64_t given = ls_max(replicate, shard);
+        if (dp % given)
+            return plan_refuse(error, "parallel.dp", dp, "it is no multiple of parallel.%s = %ld",
+                               replicate ? "dp_replicate" : "dp_shard", (long)given);
+        replicate = replicate ? replicate : dp / shard;
+        shard = shard ? shard : dp / replicate;
+    }
+    replicate = ls_max(replicate, 1);
+    shard = ls_max(shard, 1);
+    if (dp > 0 && replicate * shard != dp)
+        return plan_refuse(error, "parallel.dp", dp,
+                           "parallel.dp_replicate = %ld times parallel.dp_shard = %ld is %ld: set "
+                           "one or the other",
+                           (long)replicate, (long)shard, (long)(replicate * shard));
+    size[LS_AXIS_PP] = keys->pp;
+    size[LS_AXIS_DP_REPLICATE] = replicate;
+    size[LS_AXIS_DP_SHARD] = shard;
+    size[LS_AXIS_CP] = keys->cp;
+    size[LS_AXIS_TP] = keys->tp;
+    return LS_OK;
+}
+
+/* "parallel.tp=2 parallel.dp=4", as a user would say it. */
+static void axes_text(const struct ls_layout_keys *keys, const int64_t size[LS_AXES], char *text,
+                      size_t bytes)
+{
+    size_t used = 0;
+    bool both = keys->dp > 0 && keys->dp_replicate == 0 && keys->dp_shard == 0;
+    text[0] = '\0';
+    for (int axis = 0; axis < LS_AXES && used < bytes; axis++) {
+        bool data = axis == LS_AXIS_DP_REPLICATE || axis == LS_AXIS_DP_SHARD;
+        if (size[axis] == 1)
+            continue;
+        used += (size_t)snprintf(text + used, bytes - used, "%sparallel.%s=%ld", used ? " " : "",
+                                 data && both ? "dp" : ls_axis_name((enum ls_layout_axis)axis),
+                                 (long)size[axis]);
+    }
+    if (used == 0)
+        snprintf(text, bytes, "parallel.dp=1");
+}
+
+static int check_world(const struct ls_layout_request *request, struct ls_layout *layout,
+                       struct ls_error *error)
+{
+    int status = plan_axes(request->keys, layout->size, error);
+    if (status)
+        return status;
+    layout->ranks = 1;
+    for (int axis = 0; axis < LS_AXES; axis++) {
+        if (layout->size[axis] < 1 || layout->size[axis] > RANKS_MAX / layout->ranks)
+            return ls_error_set(
+                error, LS_ELAYOUT,
+                "the axes of parallel make more than 2^30 ranks: make them smaller");
+        layout->ranks *= layout->size[axis];
+    }
+    if (request->world == 0 || request->world == layout->ranks)
+        return LS_OK;
+    char text[256];
+    axes_text(request->keys, layout->size, text, sizeof text);
+    return ls_error_set(error, LS_ELAYOUT,
+                        "the layout %s needs %ld ranks, but %ld were started: start %ld", text,
+                        (long)layout->ranks, (long)request->world, (long)layout->ranks);
+}
+
+/* ---- tensor and context parallel ------------------------------------------------------------- */
+
+static int check_tp(const struct ls_layout *layout, struct ls_error *error)
+{
+    const struct ls_model_config *m = &layout->model;
+    const struct ls_numerics *n = &layout->numerics;
+    int64_t tp = layout->size[LS_AXIS_TP], kv = m->kv_heads;
+    const struct {
+        const char *what;
+        int64_t size;
+    } cut[] = {{"the model's query heads", m->heads},
+               {"the feed-forward width", m->ffn},
+               {"the padded vocabulary", m->vocab_padded},
+               {"numerics.tp_tiles", n->fast ? tp : n->tp_tiles}};
+    for (size_t i = 0; i < sizeof cut / sizeof cut[0]; i++)
+        if (cut[i].size % tp)
+            return plan_refuse(error, "parallel.tp", tp, "it does not divide %s, %ld", cut[i].what,
+                               (long)cut[i].size);
+    if (kv % tp && tp % kv)
+        return plan_refuse(error, "parallel.tp", tp,
+                           "it is neither a divisor nor a multiple of the %ld key/value heads",
+                           (long)kv);
+    if (tp > kv && !n->fast && !ls_is_pow2(m->heads / tp))
+        return plan_refuse(error, "parallel.tp", tp,
+                           "ranks would share key/value heads with %ld query heads each, which is "
+                           "no power of two",
+                           (long)(m->heads / tp));
+    int sharers = ls_tp_sharers(tp, kv);
+    if (m->head_dim % sharers)
+        return plan_refuse(error, "parallel.tp", tp,
+                           "%d ranks would share each key/value head, and its width, %ld, is no "
+                           "multiple of that",
+                           sharers, (long)m->head_dim);
+    return LS_OK;
+}
+
+/* Blocks of keys that attention visits. */
+enum { ATTENTION_BLOCK = 64 };
+
+static int check_cp(struct ls_layout *layout, struct ls_error *error)
+{
+    struct ls_numerics *n = &layout->numerics;
+    int64_t cp = layout->size[LS_AXIS_CP];
+    if (cp == 1)
+        return LS_OK;
+    if (n->fast) {
+        if (!ls_is_pow2(cp) || layout->sequence % (2 * cp * ATTENTION_BLOCK))
+            return plan_refuse(error, "parallel.cp", cp,
+                               "each rank takes two parts of a sequence in whole blocks of %d "
+                               "tokens, and data.sequence = %ld has no 2 * %ld of them (in a power "
+                               "of two of ranks)",
+                               ATTENTION_BLOCK, (long)layout->sequence, (long)cp);
+        n->seq_tiles = cp;
+    }
+    if (n->seq_tiles % cp)
+        return plan_refuse(error, "parallel.cp", cp,
+                           "it does not divide numerics.seq_tiles = %ld%s", (long)n->seq_tiles,
+                           n->seq_tiles == 1 ? " (a recipe key: set it before the first step)"
+                                             : "");
+    if (n->leaf_sequences > 1)
+        return plan_refuse(error, "parallel.cp", cp,
+                           "a sequence that is cut must be a leaf: it needs "
+                           "numerics.leaf_sequences = 1, not %ld",
+                           (long)n->leaf_sequences);
+    return LS_OK;
+}
+
+/* ---- sequence parallel ------------------------------------------------------------------------
+ */
+
+/* Whether each tp rank's rows of a micro-batch are a whole subtree of its token sums. */
+static bool rows_fit(const struct ls_layout *layout, int64_t micro_leaves)
+{
+    const struct ls_numerics *n = &layout->numerics;
+    int64_t tp = layout->size[LS_AXIS_TP];
+    int64_t parts = micro_leaves * (n->seq_tiles / layout->size[LS_AXIS_CP]);
+    return n->fast || ls_tp_admits(tp, parts, n->leaf_sequences, layout->sequence / n->seq_tiles);
+}
+
+static int check_sp(const struct ls_layout_request *request, struct ls_layout *layout,
+                    struct ls_error *error)
+{
+    int asked = request->keys->sp;
+    int64_t tp = layout->size[LS_AXIS_TP];
+    layout->sp = tp > 1 && asked != 0;
+    if (asked == 1 && tp == 1)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "parallel.sp = true: sequence parallel is over the tp ranks, and "
+                            "parallel.tp is 1");
+    if (!layout->sp)
+        return LS_OK;
+    int64_t dp = layout->size[LS_AXIS_DP_REPLICATE] * layout->size[LS_AXIS_DP_SHARD];
+    int64_t bad = 0, leaves = request->leaves_increment ? request->leaves_start : layout->leaves;
+    for (;; leaves = ls_min(leaves + request->leaves_increment, layout->leaves)) {
+        int64_t share = leaves / dp, micro = ls_min(layout->micro_leaves, share);
+        int64_t last = share % micro;
+        bad = !rows_fit(layout, micro) ? micro : last && !rows_fit(layout, last) ? last : 0;
+        if (bad || leaves >= layout->leaves)
+            break;
+    }
+    if (bad == 0)
+        return LS_OK;
+    layout->sp = false;
+    if (asked == 1)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "parallel.sp = true: %ld tp ranks cannot share the rows of a "
+                            "micro-batch of %ld sequences by whole subtrees of the token sums",
+                            (long)tp, (long)(bad * layout->numerics.leaf_sequences));
+    snprintf(layout->note, sizeof layout->note,
+             "sequence parallel is off: %ld tp ranks cannot share the rows of a micro-batch of %ld "
+             "sequences by whole subtrees of the token sums",
+             (long)tp, (long)(bad * layout->numerics.leaf_sequences));
+    return LS_OK;
+}
+
+/* ---- zero ------------------------------------------------------------------------------------ */
+
+/* Elements of the largest tensor that a tp rank holds of a layer. */
+static int64_t tensor_elements_max(const struct ls_layout *layout, int64_t layer)
+{
+    const struct ls_model_config *m = &layout->model;
+    int64_t tp = layout->size[LS_AXIS_TP], table = m->vocab_padded / tp * m->channels;
+    if (layer == m->layers + 1)
+        return table;
+    if (layer == 0)
+        return ls_max(table, m->arch == LS_GPT2 ? m->context * m->channels : 0);
+    return ls_max(m->heads * m->head_dim, m->ffn) / tp * m->channels;
+}
+
+static int check_zero(const struct ls_layout *layout, struct ls_error *error)
+{
+    if (layout->zero < 3 || layout->shard_ranks == 1)
+        return LS_OK;
+    for (int64_t rank = 0; rank < layout->size[LS_AXIS_PP]; rank++) {
+        int64_t largest = 0;
+        for (int64_t chunk = 0; chunk < layout->chunks; chunk++) {
+            int stage = layout->rank_stage[rank * layout->chunks + chunk];
+            for (int l = layout->stage_first[stage]; l < layout->stage_first[stage + 1]; l++)
+                largest = ls_max(largest, tensor_elements_max(layout, l));
+        }
+        if (largest <= layout->persist)
+            return plan_refuse(error, "parallel.persist", layout->persist,
+                               "no tensor of pipeline rank %ld has more elements (the largest has "
+                               "%ld), so parallel.zero = 3 would shard nothing: lower it, or use "
+                               "parallel.zero = 2",
+                               (long)rank, (long)largest);
+    }
+    return LS_OK;
+}
+
+static void groups_of(struct ls_layout *layout)
+{
+    const int64_t *size = layout->size;
+    int64_t cp = size[LS_AXIS_CP];
+    bool fast = layout->numerics.fast;
+    layout->shard_ranks = layout->zero ? size[LS_AXIS_DP_SHARD] * cp : cp;
+    layout->replicate_ranks =
+        size[LS_AXIS_DP_REPLICATE] * (layout->zero ? 1 : size[LS_AXIS_DP_SHARD]);
+    layout->each_micro_batch = layout->zero >= 2 || cp > 1;
+    layout->neighbouring = !fast && (layout->zero >= 2 || (layout->zero == 1 && cp > 1));
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+int plan_admit(const struct ls_layout_request *request, const struct ls_schedule *file,
+               struct ls_layout *layout, struct ls_error *error)
+{
+    const struct ls_layout_keys *keys = request->keys;
+    layout->sp = false;
+    layout->zero = (int)keys->zero;
+    layout->schedule = keys->schedule;
+    layout->cp_method = (enum ls_cp_method)keys->cp_method;
+    layout->bucket_bytes = request->bucket_bytes;
+    layout->prefetch = keys->prefetch;
+    layout->persist = keys->persist;
+    layout->reshard_after_forward = keys->reshard_after_forward;
+    layout->tp_overlap = keys->tp_overlap;
+    layout->model = *request->model;
+    layout->numerics = request->numerics;
+    layout->sequence = request->sequence;
+    layout->leaves = request->leaves;
+    layout->note[0] = '\0';
+    memcpy(layout->schedule_file, keys->schedule_file, sizeof layout->schedule_file);
+    int status = check_world(request, layout, error);
+    if (!status)
+        status = check_tp(layout, error);
+    if (!status)
+        status = check_cp(layout, error);
+    if (!status)
+        status = plan_stages(keys, file, layout, error);
+    if (status)
+        return status;
+    groups_of(layout);
+    status = plan_batch(request, file, layout, error);
+    if (!status)
+        status = check_sp(request, layout, error);
+    if (!status)
+        status = check_zero(layout, error);
+    return status;
+}
+
+/* A table from a file, proved. */
+static int file_read(const char *path, struct ls_schedule *table, struct ls_error *error)
+{
+    struct ls_error why = {0};
+    int status = ls_schedule_read(table, path, 0, 0, 0, &why);
+    if (!status) {
+        status = ls_schedule_validate(table, &why);
+        if (status)
+            ls_schedule_release(table);
+    }
+    if (status)
+        ls_error_set(error, status, "parallel.schedule_file = %.200s: %.700s", path, why.text);
+    return status;
+}
+
+int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout *layout,
+                      struct ls_error *error)
+{
+    LS_ASSERT(request->leaves >= 1 && request->sequence >= 1 && request->world >= 0);
+    struct ls_schedule table, *file = NULL;
+    memset(layout, 0, sizeof *layout);
+    if (request->keys->schedule == LS_LAYOUT_CSV) {
+        int status = file_read(request->keys->schedule_file, &table, error);
+        if (status)
+            return status;
+        file = &table;
+    }
+    int status = plan_admit(request, file, layout, error);
+    if (status == LS_ELAYOUT && error) {
+        char nearest[256];
+        size_t used = strlen(error->text);
+        if (plan_nearest(request, file, nearest, sizeof nearest))
+            snprintf(error->text + used, sizeof error->text - used,
+                     "; the nearest that works is %s", nearest);
+    }
+    if (file)
+        ls_schedule_release(file);
+    return status;
+}

@@ -1,0 +1,141 @@
+/* Which layers a pipeline rank holds, and what its schedule asks for. */
+#include "plan.h"
+
+const char *plan_schedule_name(const struct ls_layout *layout)
+{
+    return layout->schedule == LS_LAYOUT_CSV
+               ? "csv"
+               : ls_schedule_name((enum ls_schedule_kind)layout->schedule);
+}
+
+double ls_layer_cost(const struct ls_model_config *m, int64_t layer, int64_t tokens)
+{
+    double channels = (double)m->channels;
+    if (layer == 0)
+        return 2 * channels;
+    if (layer == m->layers + 1)
+        return 6 * channels * (double)m->vocab_padded;
+    double q = (double)(m->heads * m->head_dim), kv = (double)(m->kv_heads * m->head_dim);
+    double mlp = (double)m->ffn * (m->act == LS_ACT_SWIGLU ? 3 : 2);
+    return 6 * channels * (2 * q + 2 * kv + mlp) + 12 * q * (double)tokens;
+}
+
+/* ---- chunks ------------------------------------------------------------------------------------
+ */
+
+/* Stage s < pp lies on rank s and the others on the way back. */
+static bool is_v(const struct ls_layout *layout)
+{
+    return layout->schedule == LS_SCHEDULE_ZBV || layout->schedule == LS_SCHEDULE_DUALPIPEV;
+}
+
+static int check_chunks(const struct ls_layout_keys *keys, const struct ls_schedule *file,
+                        struct ls_layout *layout, struct ls_error *error)
+{
+    bool many = layout->schedule == LS_SCHEDULE_INTERLEAVED;
+    int64_t wanted = file ? file->chunks : many || is_v(layout) ? 2 : 1;
+    layout->chunks = keys->chunks ? keys->chunks : wanted;
+    if (layout->chunks == wanted || many)
+        return LS_OK;
+    return plan_refuse(error, "parallel.chunks", keys->chunks,
+                       "parallel.schedule = %s gives each pipeline rank %ld chunk%s",
+                       plan_schedule_name(layout), (long)wanted, wanted == 1 ? "" : "s");
+}
+
+int plan_schedule_takes(const struct ls_layout *layout, const struct ls_schedule *file,
+                        int64_t micro_batches, struct ls_error *error)
+{
+    int64_t pp = layout->size[LS_AXIS_PP];
+    if (file && micro_batches != file->micro_batches)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "parallel.schedule_file = %.200s: it has %ld micro-batches, and a step "
+                            "has %ld",
+                            layout->schedule_file, (long)file->micro_batches, (long)micro_batches);
+    if (layout->schedule == LS_SCHEDULE_DUALPIPEV && micro_batches < 2 * pp)
+        return plan_refuse(error, "parallel.pp", pp,
+                           "parallel.schedule = dualpipev takes at least %ld micro-batches, and a "
+                           "step has %ld",
+                           (long)(2 * pp), (long)micro_batches);
+    return LS_OK;
+}
+
+int ls_layout_table(const struct ls_layout *layout, int64_t micro_batches,
+                    struct ls_schedule *schedule, struct ls_error *error)
+{
+    int ranks = (int)layout->size[LS_AXIS_PP], chunks = (int)layout->chunks;
+    int status;
+    if (layout->schedule == LS_LAYOUT_CSV)
+        status =
+            ls_schedule_read(schedule, layout->schedule_file, ranks, chunks, micro_batches, error);
+    else if (layout->stages == 1)
+        status = ls_schedule_generate(schedule, LS_SCHEDULE_1F1B, 1, 1, micro_batches, error);
+    else
+        status = ls_schedule_generate(schedule, (enum ls_schedule_kind)layout->schedule, ranks,
+                                      chunks, micro_batches, error);
+    if (status)
+        return status;
+    status = ls_schedule_validate(schedule, error);
+    if (status)
+        ls_schedule_release(schedule);
+    return status;
+}
+
+/* Where each stage lies. */
+static void place_stages(const struct ls_schedule *file, struct ls_layout *layout)
+{
+    int pp = (int)layout->size[LS_AXIS_PP];
+    for (int stage = 0; stage < layout->stages; stage++) {
+        int rank = file ? file->stage_rank[stage] : stage % pp;
+        int chunk = file ? file->stage_chunk[stage] : stage / pp;
+        if (is_v(layout) && stage >= pp)
+            rank = 2 * pp - 1 - stage;
+        layout->stage_rank[stage] = rank;
+        layout->rank_stage[rank * layout->chunks + chunk] = stage;
+    }
+}
+
+/* ---- layers of stages ---------------------------------------------------------------------------
+ */
+
+static int split_layers(const struct ls_layout_keys *keys, struct ls_layout *layout,
+                        struct ls_error *error)
+{
+    int64_t layers = layout->model.layers + 2, first[LS_LAYOUT_LAYERS_MAX + 3];
+    double cost[LS_LAYOUT_LAYERS_MAX + 2];
+    for (int64_t l = 0; l < layers; l++)
+        cost[l] = ls_layer_cost(&layout->model, l, layout->sequence);
+    struct ls_error why = {0};
+    int status = *keys->split
+                     ? ls_stage_split_parse(keys->split, layers, layout->stages, first, &why)
+                     : ls_stage_split(cost, layers, layout->stages, first, &why);
+    if (status && *keys->split)
+        return ls_error_set(error, LS_ELAYOUT, "parallel.split = %.100s: %.600s", keys->split,
+                            why.text);
+    if (status)
+        return ls_error_set(error, status, "%s", why.text);
+    for (int64_t s = 0; s <= layout->stages; s++)
+        layout->stage_first[s] = (int)first[s];
+    return LS_OK;
+}
+
+int plan_stages(const struct ls_layout_keys *keys, const struct ls_schedule *file,
+                struct ls_layout *layout, struct ls_error *error)
+{
+    int64_t pp = layout->size[LS_AXIS_PP], layers = layout->model.layers + 2;
+    if (file && pp != file->ranks)
+        return plan_refuse(error, "parallel.pp", pp,
+                           "the table of parallel.schedule_file = %.200s has %d pipeline ranks",
+                           keys->schedule_file, file->ranks);
+    int status = check_chunks(keys, file, layout, error);
+    if (status)
+        return status;
+    layout->stages = pp * layout->chunks;
+    if (layout->stages > layers)
+        return plan_refuse(error, "parallel.pp", pp,
+                           "%ld stages (%ld chunks a rank) need a layer each, and the model has "
+                           "%ld: embedding, %ld blocks and head",
+                           (long)layout->stages, (long)layout->chunks, (long)layers,
+                           (long)layout->model.layers);
+    place_stages(file, layout);
+    return split_layers(keys, layout, error);
+}

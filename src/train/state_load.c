@@ -1,0 +1,148 @@
+/* Going on from a checkpoint: each rank takes its slices from the files, whatever layout wrote
+ * them. */
+#include "state.h"
+
+#include <lockstep/ckpt.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static int recipe_check(const struct ls_trainer *t, const struct ls_checkpoint *checkpoint,
+                        struct ls_error *error)
+{
+    struct ls_digest mine = {0, 0};
+    char hex[33], differences[512];
+    ls_config_recipe_digest(&t->config, &mine);
+    ls_digest_hex(&mine, hex);
+    if (!strcmp(hex, checkpoint->state.recipe_digest))
+        return LS_OK;
+    struct ls_config other;
+    ls_config_defaults(&other);
+    struct ls_error ignored = {0};
+    const char *text = checkpoint->state.recipe;
+    if (ls_config_load_text(&other, checkpoint->directory, text, strlen(text), &ignored) ||
+        ls_config_resolve(&other, t->config.model.vocab, &ignored))
+        return ls_error_set(error, LS_ECKPT, "%.300s: it belongs to another recipe",
+                            checkpoint->directory);
+    ls_config_recipe_diff(&t->config, &other, differences, sizeof differences);
+    return ls_error_set(error, LS_ECKPT,
+                        "%.300s: it belongs to another recipe (%s). Use that recipe, another "
+                        "train.out, or train.resume=never",
+                        checkpoint->directory, differences);
+}
+
+/* Rank 0's log hears of a machine whose bits may differ. */
+static void fingerprint_check(const struct ls_trainer *t, const struct ls_checkpoint *checkpoint)
+{
+    char fingerprint[256];
+    ls_fingerprint(t->ops.isa, fingerprint, sizeof fingerprint);
+    if (strcmp(fingerprint, checkpoint->state.fingerprint) && ls_comm_rank(t->world) == 0)
+        ls_log(t->log, LS_LOG_WARNING,
+               "the checkpoint was written under \"%s\", this is \"%s\": bits will differ from "
+               "here on from a run that was not interrupted",
+               checkpoint->state.fingerprint, fingerprint);
+}
+
+/* This rank's slices of one array. */
+static int array_load(struct ls_trainer *t, const struct ls_safetensors *file, int state,
+                      struct ls_error *error)
+{
+    const struct ls_zero_slice *slices = ls_zero_slices(t->memory.zero);
+    char prefix[STATE_PREFIX_BYTES];
+    state_prefix(t, state, prefix);
+    for (int i = 0; i < t->params.count; i++) {
+        const struct ls_param *param = &t->params.list[i];
+        char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
+        int64_t matrix[2] = {param->global_rows, param->global_cols};
+        const struct ls_tensor_view *view;
+        bool vector = param->global_rows == 1;
+        snprintf(name, sizeof name, "%s%s", prefix, param->name);
+        int status = ls_safetensors_require(file, name, LS_F32, vector ? 1 : 2,
+                                            vector ? &matrix[1] : matrix, &view, error);
+        if (status)
+            return status;
+        struct state_place place = state_place_of(t, i);
+        state_gather(&place, param->global_cols, 0, place.count, view->data,
+                     state_array(t, state) + slices[i].offset);
+    }
+    return LS_OK;
+}
+
+static int checkpoint_apply(struct ls_trainer *t, const struct ls_checkpoint *checkpoint,
+                            struct ls_error *error)
+{
+    int status = recipe_check(t, checkpoint, error);
+    if (status)
+        return status;
+    fingerprint_check(t, checkpoint);
+    status = array_load(t, checkpoint->model, STATE_PARAMETERS, error);
+    for (int s = 0; s < ls_optimizer_states(&t->memory.optimizer.config) && !status; s++)
+        status = array_load(t, checkpoint->optimizer, s, error);
+    t->step = checkpoint->state.step;
+    t->samples = checkpoint->state.samples;
+    t->saved_step = t->step;
+    return status;
+}
+
+/* Collective. Ranks that read through different file systems, or while another run writes, may have
+ * found different checkpoints; step -1: none. */
+static int step_agree(struct ls_trainer *t, int64_t step, struct ls_error *error)
+{
+    int64_t newest = step, oldest = -step;
+    int status = ls_all_reduce_max(t->world, &newest, error);
+    if (!status)
+        status = ls_all_reduce_max(t->world, &oldest, error);
+    if (!status && newest != -oldest)
+        status = ls_error_set(error, LS_ECKPT,
+                              "ranks found different checkpoints: one that of step %ld, another %s "
+                              "(step %ld). %s must be the same directory on every rank",
+                              (long)newest, oldest == 1 ? "none" : "an older one", (long)-oldest,
+                              t->config.train.out);
+    return status;
+}
+
+/* Collective. The working copies follow, and the state is what was saved. */
+static int state_publish(struct ls_trainer *t, const struct ls_checkpoint *checkpoint,
+                         struct ls_error *error)
+{
+    struct ls_digest digest;
+    char hex[33];
+    int status = ls_zero_publish(t->memory.zero, &t->ops, true, error);
+    if (!status)
+        status = ls_trainer_hash(t, &digest, error);
+    if (status)
+        return status;
+    ls_digest_hex(&digest, hex);
+    if (strcmp(hex, checkpoint->state.hash))
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: the state's hash is %s, but %s was saved; the files are "
+                            "damaged or were written by another version",
+                            checkpoint->directory, hex, checkpoint->state.hash);
+    return LS_OK;
+}
+
+int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
+{
+    const char *from = t->config.train.resume;
+    struct ls_checkpoint *checkpoint = NULL;
+    bool automatic = !strcmp(from, "auto");
+    *resumed = false;
+    if (!strcmp(from, "never"))
+        return LS_OK;
+    LS_ASSERT(!t->posted); /* before the first step */
+    int status = automatic
+                     ? ls_checkpoint_find_latest(&checkpoint, t->config.train.out,
+                                                 ls_comm_rank(t->world) == 0 ? t->log : NULL, error)
+                     : ls_checkpoint_open(&checkpoint, from, error);
+    status = ls_comm_agree(t->world, status, error);
+    if (!status)
+        status = step_agree(t, checkpoint ? checkpoint->state.step : -1, error);
+    if (!status && checkpoint) {
+        status = ls_comm_agree(t->world, checkpoint_apply(t, checkpoint, error), error);
+        if (!status)
+            status = ls_comm_agree(t->world, state_publish(t, checkpoint, error), error);
+    }
+    *resumed = checkpoint != NULL && !status;
+    ls_checkpoint_close(checkpoint);
+    return status;
+}

@@ -1,0 +1,221 @@
+/* Saving: rank 0 writes a checkpoint tensor by tensor, as the files take them; the ranks that hold
+ * the state once send it their slices. */
+#include "state.h"
+
+#include <lockstep/ckpt.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What rank 0 asks the others for: a tensor's index in the list of all (array by array), or the end
+ * of the save. */
+enum { ASK_END = -1 };
+
+/* A save as every rank of the first copy sees it; the entries are rank 0's. */
+struct saving {
+    struct ls_trainer *t;
+    struct ls_params whole;
+    struct ls_tensor_entry *entries; /* [arrays * whole.count], the parameters first */
+    char (*names)[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
+    float *values; /* [elements of the largest tensor] */
+};
+
+static int64_t elements_of(const struct ls_param *param)
+{
+    return param->rows * param->cols;
+}
+
+static void saving_release(struct saving *s)
+{
+    ls_params_release(&s->whole);
+    free(s->entries);
+    free(s->names);
+    free(s->values);
+}
+
+static void entries_fill(struct saving *s, int arrays)
+{
+    for (int e = 0; e < arrays * s->whole.count; e++) {
+        const struct ls_param *param = &s->whole.list[e % s->whole.count];
+        char prefix[STATE_PREFIX_BYTES];
+        state_prefix(s->t, e / s->whole.count - 1, prefix);
+        snprintf(s->names[e], sizeof s->names[e], "%s%s", prefix, param->name);
+        bool vector = param->rows == 1;
+        s->entries[e] =
+            (struct ls_tensor_entry){.name = s->names[e], .dtype = LS_F32, .dims = vector ? 1 : 2};
+        s->entries[e].shape[0] = vector ? param->cols : param->rows;
+        if (!vector)
+            s->entries[e].shape[1] = param->cols;
+    }
+}
+
+/* Local. */
+static int saving_init(struct saving *s, struct ls_trainer *t, struct ls_error *error)
+{
+    *s = (struct saving){.t = t};
+    int status = ls_params_init(&s->whole, &t->config.model, &t->numerics, NULL, error);
+    if (status || ls_comm_rank(t->world) > 0)
+        return status;
+    int64_t largest = 0;
+    for (int i = 0; i < s->whole.count; i++)
+        largest = ls_max(largest, elements_of(&s->whole.list[i]));
+    int arrays = 1 + ls_optimizer_states(&t->memory.optimizer.config);
+    size_t count = (size_t)arrays * (size_t)s->whole.count;
+    s->entries = calloc(count, sizeof *s->entries);
+    s->names = calloc(count, sizeof *s->names);
+    s->values = malloc((size_t)largest * sizeof *s->values);
+    if (!s->entries || !s->names || !s->values)
+        return ls_error_set(error, LS_ENOMEM,
+                            "no memory for the largest tensor of a checkpoint (%ld elements)",
+                            (long)largest);
+    entries_fill(s, arrays);
+    return LS_OK;
+}
+
+/* ---- the other ranks ------------------------------------------------------------------------- */
+
+static int collect(const struct saving *s, int64_t index, struct ls_error *error)
+{
+    int count = s->whole.count;
+    return state_collect(s->t, &s->whole, (int)(index % count), (int)(index / count) - 1, s->values,
+                         error);
+}
+
+/* Sends what rank 0 asks for. A failure to collect is known to all owners, and rank 0 ends. */
+static int serve(const struct saving *s, struct ls_error *error)
+{
+    int failed = LS_OK;
+    for (;;) {
+        int64_t index;
+        int status = ls_broadcast(s->t->groups.owners, &index, 1, LS_I64, 0, error);
+        if (status || index == ASK_END)
+            return status ? status : failed;
+        failed = collect(s, index, error);
+    }
+}
+
+/* ---- rank 0 ---------------------------------------------------------------------------------- */
+
+static int tensor_write(const struct saving *s, struct ls_safetensors_writer *writer,
+                        const struct ls_tensor_entry *entry, struct ls_error *error)
+{
+    int64_t index = entry - s->entries;
+    int status = ls_broadcast(s->t->groups.owners, &index, 1, LS_I64, 0, error);
+    if (!status)
+        status = collect(s, index, error);
+    if (status)
+        return status;
+    int64_t elements = elements_of(&s->whole.list[index % s->whole.count]);
+    return ls_safetensors_writer_append(writer, s->values, (size_t)elements * sizeof *s->values,
+                                        error);
+}
+
+static int part_write(const struct saving *s, struct ls_checkpoint_writer *checkpoint,
+                      enum ls_checkpoint_part part, struct ls_error *error)
+{
+    int parameters = s->whole.count;
+    int states = ls_optimizer_states(&s->t->memory.optimizer.config) * parameters;
+    bool model = part == LS_CKPT_MODEL;
+    struct ls_safetensors_writer *writer;
+    int status =
+        ls_checkpoint_writer_begin(checkpoint, part, model ? s->entries : s->entries + parameters,
+                                   (size_t)(model ? parameters : states), &writer, error);
+    while (!status) {
+        const struct ls_tensor_entry *next = ls_safetensors_writer_next(writer);
+        if (!next)
+            return ls_checkpoint_writer_end(checkpoint, error);
+        status = tensor_write(s, writer, next, error);
+    }
+    return status;
+}
+
+static int checkpoint_write(const struct saving *s, const struct ls_checkpoint_state *state,
+                            struct ls_error *error)
+{
+    struct ls_checkpoint_writer *writer;
+    int status = ls_checkpoint_writer_open(&writer, s->t->config.train.out, state, NULL, error);
+    if (status)
+        return status;
+    status = part_write(s, writer, LS_CKPT_MODEL, error);
+    if (!status)
+        status = part_write(s, writer, LS_CKPT_OPTIMIZER, error);
+    if (!status)
+        return ls_checkpoint_writer_commit(writer, error);
+    ls_checkpoint_writer_abort(writer);
+    return status;
+}
+
+static char *config_text(const struct ls_config *config, struct ls_error *error)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    int status = file ? ls_config_write(config, file, error)
+                      : ls_error_set(error, LS_ENOMEM, "no memory for the configuration's text");
+    if (file)
+        fclose(file);
+    if (status) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static int write_all(const struct saving *s, const struct ls_digest *digest, struct ls_error *error)
+{
+    const struct ls_trainer *t = s->t;
+    char hash[33], recipe_digest[33], fingerprint[256];
+    struct ls_digest recipe = {0, 0};
+    ls_digest_hex(digest, hash);
+    ls_config_recipe_digest(&t->config, &recipe);
+    ls_digest_hex(&recipe, recipe_digest);
+    ls_fingerprint(t->ops.isa, fingerprint, sizeof fingerprint);
+    char *text = config_text(&t->config, error);
+    if (!text)
+        return LS_ENOMEM;
+    struct ls_checkpoint_state state = {.step = t->step,
+                                        .samples = t->samples,
+                                        .tokens = t->samples * t->config.data.sequence,
+                                        .loss_scale = 1,
+                                        .recipe_digest = recipe_digest,
+                                        .recipe = text,
+                                        .fingerprint = fingerprint,
+                                        .hash = hash};
+    int status = checkpoint_write(s, &state, error);
+    if (!status && t->config.train.keep > 0)
+        status = ls_checkpoint_prune(t->config.train.out, (int)t->config.train.keep, error);
+    free(text);
+    return status;
+}
+
+/* The others are told of the end also where writing failed, unless they cannot be reached. */
+static int write_and_end(const struct saving *s, const struct ls_digest *digest,
+                         struct ls_error *error)
+{
+    struct ls_error unheard = {0};
+    int64_t end = ASK_END;
+    int status = write_all(s, digest, error);
+    int told = ls_broadcast(s->t->groups.owners, &end, 1, LS_I64, 0, status ? &unheard : error);
+    return status ? status : told;
+}
+
+int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
+{
+    struct ls_digest digest;
+    int status = ls_trainer_hash(t, &digest, error);
+    if (status)
+        return status;
+    struct saving saving;
+    status = ls_comm_agree(t->world, saving_init(&saving, t, error), error);
+    bool first_copy = ls_comm_rank(t->groups.copies) == 0;
+    if (!status && ls_comm_rank(t->world) == 0)
+        status = write_and_end(&saving, &digest, error);
+    else if (!status && first_copy)
+        status = serve(&saving, error);
+    saving_release(&saving);
+    status = ls_comm_agree(t->world, status, error);
+    if (!status)
+        t->saved_step = t->step;
+    return status;
+}

@@ -1,0 +1,83 @@
+#include "mpirun.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+void mpirun_or_skip(void)
+{
+#ifdef LS_WITH_MPI
+    if (system("command -v mpirun >/dev/null 2>&1") == 0)
+        return;
+    print_message("mpirun is not installed (Debian: openmpi-bin): skipped\n");
+#else
+    print_message("built without MPI: skipped\n");
+#endif
+    skip();
+}
+
+static void launch(const char *program, int ranks, const char *mode, int output)
+{
+    char count[16];
+    snprintf(count, sizeof count, "%d", ranks);
+    setpgid(0, 0);
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("OMPI_MCA_btl", "self,vader", 1);
+    setenv(MPIRUN_MODE, mode, 1);
+    execlp("mpirun", "mpirun", "-n", count, program, (char *)NULL);
+    _exit(127);
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+int mpirun(const char *program, int ranks, const char *mode, int patience_s, char *output,
+           size_t bytes)
+{
+    int ends[2], status = 0;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        launch(program, ranks, mode, ends[1]);
+    close(ends[1]);
+    size_t used = 0;
+    double until_s = now_s() + patience_s;
+    struct pollfd from = {.fd = ends[0], .events = POLLIN};
+    ssize_t got = 1;
+    while (got > 0 && now_s() < until_s) {
+        char rest[1024];
+        if (poll(&from, 1, 100) <= 0)
+            continue;
+        size_t room = bytes - 1 - used;
+        got = read(ends[0], room ? output + used : rest, room ? room : sizeof rest);
+        used += room && got > 0 ? (size_t)got : 0;
+    }
+    output[used] = '\0';
+    close(ends[0]);
+    if (got > 0)
+        kill(-child, SIGKILL);
+    waitpid(child, &status, 0);
+    if (got > 0)
+        fail_msg("%d ranks (%s) did not end in %d s:\n%s", ranks, mode, patience_s, output);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}

@@ -1,0 +1,17 @@
+/* A test program that starts itself again as the ranks of an MPI job. */
+#ifndef TEST_COMM_MPIRUN_H
+#define TEST_COMM_MPIRUN_H
+
+#include <stddef.h>
+
+/* The environment variable that tells a rank what to do. */
+#define MPIRUN_MODE "LS_TEST_RANK"
+
+/* Skips the test where there is no mpirun, or the build has no MPI. */
+void mpirun_or_skip(void);
+/* Runs program as ranks processes with MPIRUN_MODE=mode; returns the launcher's exit code. What the
+ * job printed is in output[bytes], terminated and cut. Fails the test after patience_s seconds. */
+int mpirun(const char *program, int ranks, const char *mode, int patience_s, char *output,
+           size_t bytes);
+
+#endif

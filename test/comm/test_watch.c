@@ -1,0 +1,341 @@
+/* Thread ranks that are late: who waits names them, and nothing hangs. */
+#include <lockstep/comm.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const double timeout_s = 0.3;
+
+static void sleep_s(double seconds)
+{
+    struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&time, NULL);
+}
+
+/* The error is LS_ECOMM and holds all of the texts. */
+static int expect(int status, const struct ls_error *got, const char *const *texts,
+                  struct ls_error *error)
+{
+    if (status != LS_ECOMM)
+        return ls_error_set(error, LS_ENUMERIC, "got %d, expected LS_ECOMM: %.300s", status,
+                            got->text);
+    for (; *texts; texts++)
+        if (!strstr(got->text, *texts))
+            return ls_error_set(error, LS_ENUMERIC, "'%s' is not in '%.700s'", *texts, got->text);
+    return LS_OK;
+}
+
+#define EXPECT(status, got, error, ...)                                                            \
+    expect(status, got, (const char *[]){__VA_ARGS__, NULL}, error)
+
+static void run_ranks(int n, int (*body)(struct ls_comm *, void *, struct ls_error *))
+{
+    struct ls_error error = {0};
+    if (ls_world_run(n, body, NULL, &error) != LS_OK)
+        fail_msg("%d ranks: %s", n, error.text);
+}
+
+/* A group of all ranks, backwards, that has passed barrier #0. */
+static int group_new(struct ls_comm *world, struct ls_comm **group, struct ls_error *error)
+{
+    ls_comm_set_timeout(world, timeout_s);
+    int status = ls_comm_split(world, 0, -ls_comm_rank(world), group, error);
+    if (status != LS_OK)
+        return status;
+    ls_comm_set_name(*group, "tp");
+    return ls_barrier_at(*group, (struct ls_call_site){"first.c", 1}, error);
+}
+
+/* ---- one rank computes too long -------------------------------------------------------------- */
+
+static int body_stalls(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    float buffer[100] = {0};
+    struct ls_comm *group;
+    struct ls_error got = {0};
+    struct ls_call_site here = {"step.c", 88};
+    (void)user;
+    int status = group_new(world, &group, error);
+    if (status != LS_OK)
+        return status;
+    ls_comm_label(group, "h.3.attn.qkv");
+    if (ls_comm_rank(world) == 1)
+        sleep_s(1.4 * timeout_s);
+    status = ls_all_reduce_at(group, buffer, 100, here, &got);
+    status = EXPECT(status, &got, error,
+                    "all_reduce of 100 F32 [h.3.attn.qkv] (step.c:88): ", "timed out after 0.3",
+                    "at #1 of tp (4 ranks)",
+                    "late is rank 2 (of the world: 1): it has left #0 of tp: barrier (first.c:1)");
+    /* The group counts on: the next collective is one for all. */
+    if (status == LS_OK)
+        status = ls_all_reduce(group, buffer, 100, error);
+    ls_comm_free(group);
+    return status;
+}
+
+static void test_a_rank_that_stalls_is_named_on_all(void **state)
+{
+    (void)state;
+    run_ranks(4, body_stalls);
+}
+
+/* ---- who waits for one that waits -------------------------------------------------------------
+ */
+
+/* Rank 0 waits for rank 1, in one group; rank 1 for rank 2, in another; and that for rank 3, which
+ * sleeps. All name it. */
+static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    float buffer[10] = {0};
+    struct ls_comm *pair;
+    struct ls_error got = {0};
+    struct ls_call_site here = {"step.c", 88};
+    static const char end[] =
+        "; in the end for rank 3 of the world: it has left #0 of pp: barrier (first.c:2)";
+    int rank = ls_comm_rank(world);
+    (void)user;
+    ls_comm_set_timeout(world, timeout_s);
+    int status = ls_comm_split(world, (rank + 3) % 4 / 2, rank, &pair, error); /* 1 2 and 3 0 */
+    if (status != LS_OK)
+        return status;
+    ls_comm_set_name(pair, "pp");
+    status = ls_barrier_at(world, (struct ls_call_site){"first.c", 1}, error);
+    if (status == LS_OK)
+        status = ls_barrier_at(pair, (struct ls_call_site){"first.c", 2}, error);
+    if (status == LS_OK && rank == 0)
+        status = ls_recv_at(world, buffer, 10, LS_F32, 1, 0, here, &got);
+    else if (status == LS_OK && rank == 1)
+        status = ls_all_reduce_at(pair, buffer, 10, here, &got);
+    else if (status == LS_OK && rank == 2)
+        status = ls_recv_at(world, buffer, 10, LS_F32, 3, 0, here, &got);
+    else
+        sleep_s(1.5 * timeout_s);
+    if (rank == 2)
+        status = EXPECT(status, &got, error, "timed out", "late is rank 3:");
+    else if (rank < 2)
+        status = EXPECT(status, &got, error, "timed out", "late is rank ", end);
+    sleep_s(timeout_s); /* stays, so that the others time out too */
+    ls_comm_free(pair);
+    return status;
+}
+
+static void test_the_end_of_a_chain_is_named(void **state)
+{
+    (void)state;
+    run_ranks(4, body_chain);
+}
+
+/* ---- other orders on different ranks --------------------------------------------------------- */
+
+static int body_crossed(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    float buffer[100] = {0};
+    struct ls_error got = {0};
+    struct ls_call_site here = {"step.c", 88}, there = {"other.c", 99};
+    int rank = ls_comm_rank(world);
+    (void)user;
+    ls_comm_set_timeout(world, timeout_s);
+    int status = ls_barrier(world, error);
+    if (status != LS_OK)
+        return status;
+    if (rank == 0)
+        status = EXPECT(ls_all_reduce_at(world, buffer, 100, here, &got), &got, error,
+                        "all_reduce of 100 F32 (step.c:88): timed out",
+                        "at #1 of world (2 ranks); late is rank 1: it ",
+                        " #0 of world: recv of 100 F32 from rank 0 with tag 3 (other.c:99)");
+    else
+        status = EXPECT(ls_recv_at(world, buffer, 100, LS_F32, 0, 3, there, &got), &got, error,
+                        "recv of 100 F32 from rank 0 with tag 3 (other.c:99): timed out",
+                        "at #0 of world (2 ranks); late is rank 0: it ",
+                        " #1 of world: all_reduce of 100 F32 (step.c:88)");
+    sleep_s(timeout_s); /* stays, so that the other one times out too */
+    return status;
+}
+
+static void test_a_recv_against_a_collective(void **state)
+{
+    (void)state;
+    run_ranks(2, body_crossed);
+}
+
+/* Rank 1 leaves out the first of two collectives: by their sequence number the second, of another
+ * count, meets the first, and both are named before a byte moves. */
+static int body_skips(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    float buffer[100] = {0};
+    struct ls_error got = {0};
+    struct ls_call_site first = {"step.c", 88}, second = {"step.c", 89};
+    (void)user;
+    ls_comm_set_timeout(world, timeout_s);
+    int status = ls_comm_rank(world) == 1 ? ls_all_reduce_at(world, buffer, 60, second, &got)
+                                          : ls_all_reduce_at(world, buffer, 100, first, &got);
+    status = EXPECT(status, &got, error, "mismatch", " calls all_reduce of 100 F32 (step.c:88)",
+                    "rank 1 calls all_reduce of 60 F32 (step.c:89)");
+    if (status != LS_OK || ls_comm_rank(world) == 1) {
+        sleep_s(2 * timeout_s);
+        return status;
+    }
+    /* And where it does not come to one more, it is late. */
+    got = (struct ls_error){0};
+    status = ls_all_reduce_at(world, buffer, 60, second, &got);
+    return EXPECT(status, &got, error,
+                  "at #1 of world (3 ranks); late is rank 1: it has failed in #0");
+}
+
+static void test_a_skipped_collective(void **state)
+{
+    (void)state;
+    run_ranks(3, body_skips);
+}
+
+/* Both ends time out at a pair of their own; what comes afterwards finds its partner. */
+static int body_late_pair(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    float value = 7, got_value = 0;
+    struct ls_error got = {0};
+    struct ls_request request;
+    (void)user;
+    ls_comm_set_timeout(world, timeout_s);
+    int status = LS_OK;
+    if (ls_comm_rank(world) == 0) {
+        status = ls_send_start(world, &value, 1, LS_F32, 1, 5, &request, LS_HERE, error);
+        if (status == LS_OK)
+            status = EXPECT(ls_wait(&request, &got), &got, error,
+                            "late is rank 1: it has called nothing yet");
+    } else {
+        sleep_s(1.5 * timeout_s);
+    }
+    if (status == LS_OK)
+        status = ls_barrier(world, error);
+    if (status == LS_OK && ls_comm_rank(world) == 0)
+        status = ls_send(world, &value, 1, LS_F32, 1, 5, error);
+    if (status == LS_OK && ls_comm_rank(world) == 1)
+        status = ls_recv(world, &got_value, 1, LS_F32, 0, 5, error);
+    if (status == LS_OK && ls_comm_rank(world) == 1 && got_value != value)
+        status = ls_error_set(error, LS_ENUMERIC, "received %g, expected %g", (double)got_value,
+                              (double)value);
+    return status;
+}
+
+static void test_a_late_pair(void **state)
+{
+    (void)state;
+    run_ranks(2, body_late_pair);
+}
+
+/* ---- a rank that never comes back ------------------------------------------------------------ */
+
+static atomic_bool released, gone;
+
+static int body_sleeps_for_ever(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    (void)user;
+    ls_comm_set_timeout(world, timeout_s);
+    if (ls_comm_rank(world) == 2) {
+        while (!atomic_load(&released))
+            sleep_s(0.01);
+        int status = ls_barrier(world, error);
+        atomic_store(&gone, true);
+        return status;
+    }
+    return ls_barrier_at(world, (struct ls_call_site){"step.c", 5}, error);
+}
+
+static void test_a_world_returns_without_it(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    double begin_s = ls_now_s();
+    int status = ls_world_run(3, body_sleeps_for_ever, NULL, &error);
+    double took_s = ls_now_s() - begin_s;
+    atomic_store(&released, true);
+    assert_int_equal(status, LS_ECOMM);
+    if (!strstr(error.text, "rank 0: barrier (step.c:5): timed out") ||
+        !strstr(error.text, "late is rank 2: it has called nothing yet") ||
+        !strstr(error.text, "; rank 2 did not return and was given up"))
+        fail_msg("the world said: %s", error.text);
+    if (took_s > 20 * timeout_s)
+        fail_msg("it took %g s to give up a rank, with timeouts of %g s", took_s, timeout_s);
+    /* It finds that the others have left, and its thread frees what is left of the world. */
+    for (int i = 0; i < 500 && !atomic_load(&gone); i++)
+        sleep_s(0.01);
+    assert_true(atomic_load(&gone));
+    sleep_s(0.05);
+}
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+struct lines {
+    int count[2];
+    char last[2][512];
+};
+
+static void take_line(void *user, const char *text)
+{
+    struct lines *lines = user;
+    int rank = strncmp(text, "rank 1:", 7) == 0;
+    lines->count[rank]++;
+    snprintf(lines->last[rank], sizeof lines->last[rank], "%s", text);
+}
+
+static int body_dumps(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    enum { MANY = 100 };
+    atomic_int *claims = user;
+    float buffer[8] = {0};
+    struct lines lines = {{0}, {""}};
+    struct ls_request request = {0};
+    int status = LS_OK, rank = ls_comm_rank(world);
+    for (int i = 0; i < MANY && status == LS_OK; i++)
+        status = ls_all_reduce_at(world, buffer, 8, (struct ls_call_site){"many.c", 1}, error);
+    ls_comm_label(world, "wte");
+    if (status == LS_OK)
+        status = ls_all_gather_start(world, &buffer[rank], buffer, 1, LS_F32, &request,
+                                     (struct ls_call_site){"some/folder/last.c", 2}, error);
+    ls_comm_label(world, NULL);
+    if (status == LS_OK && rank == 0) {
+        ls_comm_dump(world, take_line, &lines);
+        if (lines.count[0] != LS_COMM_FLIGHT + 1 ||
+            !strstr(lines.last[0], "rank 0: #100 of world: all_gather of 1 F32 [wte] "
+                                   "(some/folder/last.c:2): started for 0.") ||
+            lines.count[1] < LS_COMM_FLIGHT || !strstr(lines.last[1], "rank 1: #"))
+            status = ls_error_set(error, LS_ENUMERIC, "%d and %d lines, the last '%s' and '%s'",
+                                  lines.count[0], lines.count[1], lines.last[0], lines.last[1]);
+    }
+    if (status == LS_OK)
+        status = ls_wait(&request, error);
+    atomic_fetch_add(claims, ls_comm_dump_claim(world));
+    return status;
+}
+
+static void test_the_last_operations_of_all_ranks(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    atomic_int claims = 0;
+    if (ls_world_run(2, body_dumps, &claims, &error) != LS_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(atomic_load(&claims), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_rank_that_stalls_is_named_on_all),
+        cmocka_unit_test(test_the_end_of_a_chain_is_named),
+        cmocka_unit_test(test_a_recv_against_a_collective),
+        cmocka_unit_test(test_a_skipped_collective),
+        cmocka_unit_test(test_a_late_pair),
+        cmocka_unit_test(test_a_world_returns_without_it),
+        cmocka_unit_test(test_the_last_operations_of_all_ranks),
+    };
+    return cmocka_run_group_tests_name("comm: watch", tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/* Processes that are late, stopped, killed or elsewhere: the others name them, and the job ends.
+ * Under a launcher this program is one rank; by itself it starts itself under mpirun. */
+#include "mpirun.h"
+
+#include <lockstep/comm.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_LATE = 19, RANKS = 3, COUNT = 1000 };
+
+static const char *program;
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+static void print_line(void *user, const char *text)
+{
+    fprintf(user, "dump: %s\n", text);
+}
+
+/* Rank 1 does something else; the others and it go on to what never ends. */
+static int misbehave(struct ls_comm *group, const char *mode, struct ls_error *error)
+{
+    static float buffer[COUNT * RANKS];
+    int rank = ls_comm_rank(group);
+    struct ls_call_site here = {"step.c", 88}, there = {"other.c", 99};
+    ls_comm_label(group, "h.3.mlp");
+    if (rank == 1 && strcmp(mode, "stop") == 0)
+        raise(SIGSTOP);
+    if (rank == 1 && strcmp(mode, "kill") == 0)
+        raise(SIGKILL);
+    if (rank == 1 && strcmp(mode, "slow") == 0)
+        sleep_ms(20000);
+    if (strcmp(mode, "pairs") == 0)
+        return rank == 1 ? ls_recv_at(group, buffer, COUNT, LS_F32, 0, 7, there, error)
+                         : ls_all_reduce_at(group, buffer, COUNT, here, error);
+    if (rank == 1 && strcmp(mode, "skip") == 0)
+        return ls_barrier_at(group, there, error); /* of the second group's ranks, not the first */
+    if (strcmp(mode, "recv") == 0)
+        return rank == 0   ? ls_recv_at(group, buffer, COUNT, LS_F32, 1, 5, here, error)
+               : rank == 1 ? (sleep_ms(20000), LS_OK)
+                           : LS_OK;
+    return ls_all_reduce_at(group, buffer, COUNT, here, error);
+}
+
+static int rank_main(const char *mode)
+{
+    struct ls_comm *world, *group = NULL;
+    struct ls_error error = {0};
+    int status = ls_comm_mpi_new(&world, &error);
+    if (status == LS_OK) {
+        ls_comm_set_check(world, false);
+        ls_comm_set_timeout(world, 0.5);
+        status = ls_comm_split(world, 0, ls_comm_rank(world), &group, &error);
+    }
+    if (status == LS_OK) {
+        ls_comm_set_name(group, "tp");
+        status = ls_barrier_at(group, (struct ls_call_site){"first.c", 1}, &error);
+    }
+    if (status == LS_OK)
+        status = misbehave(group, mode, &error);
+    if (status == LS_OK)
+        status = ls_barrier(group, &error);
+    if (status != LS_OK) {
+        fprintf(stderr, "rank %d says: %s\n", ls_comm_rank(world), error.text);
+        if (ls_comm_dump_claim(world))
+            ls_comm_dump(world, print_line, stderr);
+        sleep_ms(300); /* for the others to say the same */
+    }
+    if (status != LS_OK && strcmp(mode, "slow") != 0)
+        ls_mpi_abort(EXIT_LATE);
+    ls_comm_free(group);
+    ls_comm_free(world);
+    ls_mpi_finish();
+    return status == LS_OK ? 0 : EXIT_LATE;
+}
+
+/* ---- the launcher ---------------------------------------------------------------------------- */
+
+/* The job ends with code (0: with any but 0), and what it said holds all of the texts. */
+static void expect(const char *mode, int code, const char *const *texts)
+{
+    static char output[65536];
+    mpirun_or_skip();
+    int status = mpirun(program, RANKS, mode, 60, output, sizeof output);
+    if (code ? status != code : status == 0)
+        fail_msg("%s: the job ended with %d, expected %d; it said:\n%s", mode, status, code,
+                 output);
+    for (; *texts; texts++)
+        if (!strstr(output, *texts))
+            fail_msg("%s: '%s' is not in:\n%s", mode, *texts, output);
+}
+
+#define EXPECT(mode, code, ...) expect(mode, code, (const char *[]){__VA_ARGS__, NULL})
+
+static const char late[] = "all_reduce of 1000 F32 [h.3.mlp] (step.c:88): timed out after 0.";
+
+static void test_a_stopped_process_is_named(void **state)
+{
+    (void)state;
+    EXPECT("stop", EXIT_LATE, "rank 0 says", "rank 2 says", late, "at #1 of tp (3 ranks)",
+           "late is rank 1: its process", "is stopped; it has left #0 of tp: barrier (first.c:1)",
+           "dump: rank 1: #0 of tp: barrier (first.c:1): done",
+           "dump: rank 2: #1 of tp: all_reduce of 1000 F32 [h.3.mlp] (step.c:88)");
+}
+
+/* Without MPI_Abort: freeing and finishing do not hang either. The status is that of the process,
+ * or of the leak checker. */
+static void test_a_slow_process_is_named(void **state)
+{
+    (void)state;
+    EXPECT("slow", 0, "rank 0 says", "rank 2 says", late,
+           "late is rank 1: it has left #0 of tp: barrier (first.c:1), for");
+}
+
+static void test_another_operation_is_named(void **state)
+{
+    (void)state;
+    EXPECT("pairs", EXIT_LATE, "rank 0 says", "rank 1 says", "rank 2 says", late,
+           "late is rank 1: it ", "late is rank 0: it ",
+           "#0 of tp: recv of 1000 F32 [h.3.mlp] from rank 0 with tag 7 (other.c:99), for",
+           "#1 of tp: all_reduce of 1000 F32 [h.3.mlp] (step.c:88), for");
+}
+
+static void test_a_missing_send_is_named(void **state)
+{
+    (void)state;
+    EXPECT("recv", EXIT_LATE, "rank 0 says",
+           "recv of 1000 F32 [h.3.mlp] from rank 1 with tag 5 (step.c:88): timed out after 0.",
+           "at #0 of tp", "late is rank 1: it has left #0 of tp: barrier (first.c:1)");
+}
+
+static void test_a_skipped_collective_is_named(void **state)
+{
+    (void)state;
+    EXPECT("skip", EXIT_LATE, "rank 0 says", "rank 2 says", late, "late is rank 1: it ",
+           "#1 of tp: barrier (other.c:99), for");
+}
+
+static void test_a_killed_process_ends_the_job(void **state)
+{
+    (void)state;
+    EXPECT("kill", 0, "");
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    program = argv[0];
+    if (getenv(MPIRUN_MODE))
+        return rank_main(getenv(MPIRUN_MODE));
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_stopped_process_is_named),
+        cmocka_unit_test(test_a_slow_process_is_named),
+        cmocka_unit_test(test_another_operation_is_named),
+        cmocka_unit_test(test_a_missing_send_is_named),
+        cmocka_unit_test(test_a_skipped_collective_is_named),
+        cmocka_unit_test(test_a_killed_process_ends_the_job),
+    };
+    return cmocka_run_group_tests_name("comm: watch over mpi", tests, NULL, NULL);
+}

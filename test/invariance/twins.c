@@ -1,0 +1,175 @@
+/* The faults live in functions that the linker puts in place of the library's (--wrap, in the
+ * Makefile): library code knows nothing of them. */
+#include "twins.h"
+
+#include <lockstep/nn.h>
+#include <lockstep/optim.h>
+#include <lockstep/train.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANK_ORDER, BUCKET_DROPPED, COUNTED_TWICE, TIED_ONCE, NORM_LOCAL, ROUNDED_TWICE, ROW_OFF };
+const struct twin twins[TWINS] = {
+    [RANK_ORDER] = {"a row-parallel sum in rank order", {"parallel.tp=4", "parallel.sp=false"}},
+    [BUCKET_DROPPED] = {"a bucket dropped", {"parallel.dp_replicate=2"}},
+    [COUNTED_TWICE] = {"a micro-batch's gradient counted twice", {"batch.micro=2"}},
+    [TIED_ONCE] = {"a tied embedding summed once", {"parallel.pp=2"}},
+    [NORM_LOCAL] = {"a norm weight not reduced over tp", {"parallel.tp=2", "parallel.sp=true"}},
+    [ROUNDED_TWICE] = {"a boundary activation rounded twice", {"parallel.pp=2"}},
+    [ROW_OFF] = {"a shard off by one row", {"parallel.dp_shard=2", "parallel.zero=2"}},
+};
+
+static int active = -1;
+static __thread int calls; /* of the wrapped function, on this rank */
+
+void twin_set(int which)
+{
+    active = which;
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+int __real_ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output,
+                                int64_t count, struct ls_call_site site, struct ls_error *error);
+int __wrap_ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output,
+                                int64_t count, struct ls_call_site site, struct ls_error *error);
+/* Sums as MPI_SUM in rank order would: ((a + b) + c) + d, where the tree has (a + b) + (c + d). */
+static int rank_order(struct ls_comm *comm, const float *input, float *output, int64_t count,
+                      struct ls_error *error)
+{
+    int n = ls_comm_size(comm);
+    float *all = malloc((size_t)(n * count) * sizeof *all);
+    if (!all)
+        return ls_error_set(error, LS_ENOMEM, "no memory");
+    int status = ls_all_to_all(comm, input, all, count, LS_F32, error);
+    for (int64_t i = 0; i < count; i++) {
+        output[i] = all[i];
+        for (int r = 1; r < n; r++)
+            output[i] += all[r * count + i];
+    }
+    free(all);
+    return status;
+}
+
+int __wrap_ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output,
+                                int64_t count, struct ls_call_site site, struct ls_error *error)
+{
+    if (active == RANK_ORDER)
+        return rank_order(comm, input, output, count, error);
+    return __real_ls_reduce_scatter_at(comm, input, output, count, site, error);
+}
+
+int __real_ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output,
+                                   int64_t count, struct ls_request *request,
+                                   struct ls_call_site site, struct ls_error *error);
+int __wrap_ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output,
+                                   int64_t count, struct ls_request *request,
+                                   struct ls_call_site site, struct ls_error *error);
+int __wrap_ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output,
+                                   int64_t count, struct ls_request *request,
+                                   struct ls_call_site site, struct ls_error *error)
+{
+    if (active != RANK_ORDER)
+        return __real_ls_reduce_scatter_start(comm, input, output, count, request, site, error);
+    *request = (struct ls_request){0};
+    return rank_order(comm, input, output, count, error);
+}
+
+int __real_ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
+                               struct ls_request *request, struct ls_call_site site,
+                               struct ls_error *error);
+int __wrap_ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
+                               struct ls_request *request, struct ls_call_site site,
+                               struct ls_error *error);
+int __wrap_ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
+                               struct ls_request *request, struct ls_call_site site,
+                               struct ls_error *error)
+{
+    if (active != BUCKET_DROPPED || ++calls != 3)
+        return __real_ls_all_reduce_start(comm, buffer, count, request, site, error);
+    *request = (struct ls_request){0};
+    return LS_OK;
+}
+
+int __real_ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count,
+                            struct ls_call_site site, struct ls_error *error);
+int __wrap_ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count,
+                            struct ls_call_site site, struct ls_error *error);
+int __wrap_ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count,
+                            struct ls_call_site site, struct ls_error *error)
+{
+    /* The head's all-reduces are the softmax's; the other ones of nn are vector gradients. */
+    if (active == NORM_LOCAL && strstr(site.file, "/nn/") && !strstr(site.file, "head"))
+        return LS_OK;
+    return __real_ls_all_reduce_at(comm, buffer, count, site, error);
+}
+
+/* ---- the step -------------------------------------------------------------------------------- */
+
+int __real_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
+                                    const struct ls_micro_batch *batch,
+                                    const struct ls_gradient *gradient, struct ls_error *error);
+int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
+                                    const struct ls_micro_batch *batch,
+                                    const struct ls_gradient *gradient, struct ls_error *error);
+int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
+                                    const struct ls_micro_batch *batch,
+                                    const struct ls_gradient *gradient, struct ls_error *error)
+{
+    int status = __real_ls_layer_backward_weight(model, ops, layer, batch, gradient, error);
+    if (status || active != COUNTED_TWICE || layer != 1 || batch->first_sequence > 0)
+        return status;
+    struct ls_gradient again = *gradient;
+    again.accumulate = true;
+    return __real_ls_layer_backward_weight(model, ops, layer, batch, &again, error);
+}
+
+void __real_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
+                              const struct ls_slice *slices, int count, float *master,
+                              float gradient_scale, float lr, int64_t step);
+void __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
+                              const struct ls_slice *slices, int count, float *master,
+                              float gradient_scale, float lr, int64_t step);
+void __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
+                              const struct ls_slice *slices, int count, float *master,
+                              float gradient_scale, float lr, int64_t step)
+{
+    struct ls_slice *copy = calloc((size_t)count, sizeof *copy);
+    if (active == TIED_ONCE && copy) {
+        memcpy(copy, slices, (size_t)count * sizeof *copy);
+        for (int i = 0; i < count; i++)
+            copy[i].second = NULL;
+        slices = copy;
+    }
+    __real_ls_optimizer_step(optimizer, ops, slices, count, master, gradient_scale, lr, step);
+    free(copy);
+}
+
+int __real_ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count,
+                         enum ls_dtype dtype, int peer, int tag, struct ls_request *request,
+                         struct ls_call_site site, struct ls_error *error);
+int __wrap_ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count,
+                         enum ls_dtype dtype, int peer, int tag, struct ls_request *request,
+                         struct ls_call_site site, struct ls_error *error);
+int __wrap_ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count,
+                         enum ls_dtype dtype, int peer, int tag, struct ls_request *request,
+                         struct ls_call_site site, struct ls_error *error)
+{
+    float *values = (float *)(uintptr_t)buffer;
+    for (int64_t i = 0; active == ROUNDED_TWICE && dtype == LS_F32 && i < count; i++)
+        values[i] = ls_bf16_to_f32(ls_f32_to_bf16(values[i]));
+    return __real_ls_send_start(comm, buffer, count, dtype, peer, tag, request, site, error);
+}
+
+void __real_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops,
+                          int64_t first, int64_t count, float *values);
+void __wrap_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops,
+                          int64_t first, int64_t count, float *values);
+void __wrap_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops,
+                          int64_t first, int64_t count, float *values)
+{
+    if (active == ROW_OFF && param->matrix && first > 0)
+        first -= param->cols;
+    __real_ls_param_fill(param, seed, ops, first, count, values);
+}

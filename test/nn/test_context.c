@@ -1,0 +1,147 @@
+/* Sequences in tiles, cut over context-parallel ranks: the bits of one rank. */
+#include "cut.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+static struct cut gpt2(int cp, int tp, int64_t seq_tiles, enum ls_dtype act)
+{
+    return (struct cut){.arch = LS_GPT2,
+                        .act = act,
+                        .kv_heads = 8,
+                        .seq_tiles = seq_tiles,
+                        .sequences = 1,
+                        .leaf_sequences = 1,
+                        .tied = true,
+                        .tp = tp,
+                        .cp = cp,
+                        .chunks = 1};
+}
+
+static struct cut llama(int cp, int tp, int64_t seq_tiles, enum ls_dtype act)
+{
+    struct cut cut = gpt2(cp, tp, seq_tiles, act);
+    cut.arch = LS_LLAMA;
+    cut.kv_heads = 2;
+    cut.tied = false;
+    return cut;
+}
+
+static void check_method(enum ls_cp_method method)
+{
+    for (int act = 0; act < 2; act++)
+        for (int cp = 2; cp <= 4; cp *= 2) {
+            struct cut a = gpt2(cp, 1, 4, act ? LS_BF16 : LS_F32);
+            struct cut b = llama(cp, 1, cp, act ? LS_BF16 : LS_F32);
+            a.method = b.method = method;
+            a.dropout = 0.1f;
+            cut_check(a);
+            cut_check(b);
+        }
+}
+
+static void test_all_gather(void **state)
+{
+    (void)state;
+    check_method(LS_CP_ALL_GATHER);
+}
+
+static void test_ring(void **state)
+{
+    (void)state;
+    check_method(LS_CP_RING);
+}
+
+/* Key/value heads that several ranks share, alone and with everything else. */
+static void test_shared_heads(void **state)
+{
+    (void)state;
+    for (int act = 0; act < 2; act++)
+        for (int sequence = 0; sequence < 2; sequence++) {
+            struct cut cut = llama(1, 4, 1, act ? LS_BF16 : LS_F32);
+            cut.sequences = 4;
+            cut.sequence = sequence;
+            cut_check(cut);
+            cut.tp = 8;
+            cut_check(cut);
+            cut.kv_heads = 1;
+            cut_check(cut);
+        }
+}
+
+static void test_with_tensor_parallel(void **state)
+{
+    (void)state;
+    for (int method = LS_CP_ALL_GATHER; method <= LS_CP_RING; method++)
+        for (int sequence = 0; sequence < 2; sequence++) {
+            struct cut cut = llama(2, 4, 2, LS_BF16); /* heads shared */
+            cut.method = method;
+            cut.sequence = sequence;
+            cut_check(cut);
+            cut = gpt2(2, 2, 4, LS_F32);
+            cut.method = method;
+            cut.sequence = sequence;
+            cut_check(cut);
+        }
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    for (int method = LS_CP_ALL_GATHER; method <= LS_CP_RING; method++)
+        for (int cp = 2; cp <= 4; cp *= 2) {
+            struct cut cut = gpt2(cp, 4 / cp, 4, LS_BF16);
+            cut.method = method;
+            cut.sequence = cp == 2;
+            cut.counted = true;
+            cut_check(cut);
+        }
+}
+
+/* Tiles are the recipe's: one rank takes several sequences of them; so do ranks that evaluate. */
+static void test_several_sequences(void **state)
+{
+    (void)state;
+    struct cut cut = llama(1, 2, 2, LS_BF16);
+    cut.sequences = 3;
+    cut.accumulate = true;
+    cut_check(cut);
+    cut = gpt2(2, 2, 2, LS_F32);
+    cut.sequences = 2;
+    cut.forward = true;
+    cut_check(cut);
+    cut.method = LS_CP_RING;
+    cut_check(cut);
+}
+
+static void test_what_cannot_be_cut_is_refused(void **state)
+{
+    (void)state;
+    char text[1024];
+    struct cut cut = gpt2(4, 1, 2, LS_F32);
+    assert_int_equal(cut_run(&cut, text, sizeof text), LS_EINVAL);
+    assert_non_null(strstr(text, "seq_tiles = 2"));
+    cut = gpt2(2, 1, 2, LS_F32);
+    cut.tokens = 320;
+    assert_int_equal(cut_run(&cut, text, sizeof text), LS_EINVAL);
+    assert_non_null(strstr(text, "multiple of 256"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_gather),
+        cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_shared_heads),
+        cmocka_unit_test(test_with_tensor_parallel),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_several_sequences),
+        cmocka_unit_test(test_what_cannot_be_cut_is_refused),
+    };
+    return cmocka_run_group_tests_name("context", tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+/* Tensor and sequence parallel: a model cut over ranks has the bits of one rank. */
+#include "cut.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+static struct cut gpt2(int tp, bool sequence, enum ls_dtype act)
+{
+    return (struct cut){.arch = LS_GPT2,
+                        .act = act,
+                        .kv_heads = 8,
+                        .seq_tiles = 1,
+                        .sequences = 4,
+                        .leaf_sequences = 1,
+                        .tied = true,
+                        .tp = tp,
+                        .cp = 1,
+                        .sequence = sequence,
+                        .chunks = 1};
+}
+
+static struct cut llama(int tp, bool sequence, enum ls_dtype act)
+{
+    struct cut cut = gpt2(tp, sequence, act);
+    cut.arch = LS_LLAMA;
+    cut.tied = false;
+    return cut;
+}
+
+static void test_tensor_parallel(void **state)
+{
+    (void)state;
+    for (int tp = 2; tp <= 8; tp *= 2) {
+        cut_check(gpt2(tp, false, LS_F32));
+        cut_check(gpt2(tp, false, LS_BF16));
+        cut_check(llama(tp, false, LS_F32));
+        cut_check(llama(tp, false, LS_BF16));
+    }
+}
+
+static void test_sequence_parallel(void **state)
+{
+    (void)state;
+    for (int tp = 2; tp <= 8; tp *= 2) { /* with 8, half a sequence a rank */
+        cut_check(gpt2(tp, true, LS_F32));
+        cut_check(gpt2(tp, true, LS_BF16));
+        cut_check(llama(tp, true, LS_F32));
+        cut_check(llama(tp, true, LS_BF16));
+    }
+}
+
+static void test_dropout_and_accumulation(void **state)
+{
+    (void)state;
+    for (int sequence = 0; sequence < 2; sequence++)
+        for (int split = 0; split < 2; split++) {
+            struct cut cut = gpt2(4, sequence, LS_BF16);
+            cut.dropout = 0.2f;
+            cut.accumulate = true;
+            cut.split = split;
+            cut_check(cut);
+            cut.tp = 8; /* ranks begin inside a sequence */
+            cut_check(cut);
+            cut.dropout = 0;
+            cut.tied = false;
+            cut_check(cut);
+        }
+}
+
+/* Products in pieces that move while the next is computed. */
+static void test_chunks(void **state)
+{
+    (void)state;
+    for (int sequence = 0; sequence < 2; sequence++)
+        for (int chunks = 2; chunks <= 4; chunks++) {
+            struct cut cut = gpt2(2, sequence, LS_BF16);
+            cut.chunks = chunks;
+            cut.dropout = 0.1f;
+            cut.sequences = 16;
+            cut_check(cut);
+            cut = llama(4, sequence, LS_F32);
+            cut.chunks = chunks;
+            cut.sequences = 16;
+            cut_check(cut);
+        }
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    for (int tp = 2; tp <= 8; tp *= 2)
+        for (int sequence = 0; sequence < 2; sequence++)
+            for (int chunks = 1; chunks < 3; chunks++) {
+                struct cut cut = gpt2(tp, sequence, chunks == 1 ? LS_BF16 : LS_F32);
+                cut.sequences = 8;
+                cut.chunks = chunks;
+                cut.counted = true;
+                cut_check(cut);
+            }
+}
+
+/* Leaves of several sequences, which 8 ranks cut. */
+static void test_leaves_of_sequences(void **state)
+{
+    (void)state;
+    struct cut cut = llama(8, true, LS_F32);
+    cut.leaf_sequences = 2;
+    cut_check(cut);
+    cut.sequences = 6; /* three leaves, which two ranks cannot share */
+    cut.tp = 2;
+    char text[1024];
+    assert_int_equal(cut_run(&cut, text, sizeof text), LS_EINVAL);
+}
+
+/* Rows that ranks cannot share evenly: sequence parallel can only run them forward. */
+static void test_odd_rows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct cut cut = i % 2 ? llama(8, i / 2, LS_F32) : gpt2(8, i / 2, LS_BF16);
+        cut.tokens = 27;
+        cut.sequences = 3;
+        cut.forward = cut.sequence;
+        cut_check(cut);
+        cut.sequences = 1;
+        cut.tokens = 5; /* some ranks have none */
+        cut_check(cut);
+    }
+}
+
+/* The broken twin: a norm's gradient that is not added over the ranks that cut its rows. */
+static void test_a_norm_not_reduced_is_seen(void **state)
+{
+    (void)state;
+    char text[1024];
+    struct cut cut = gpt2(2, true, LS_F32);
+    cut.own_norm = true;
+    assert_int_equal(cut_run(&cut, text, sizeof text), LS_EINVAL);
+    assert_non_null(strstr(text, "ln_f.weight"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensor_parallel),
+        cmocka_unit_test(test_sequence_parallel),
+        cmocka_unit_test(test_dropout_and_accumulation),
+        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_leaves_of_sequences),
+        cmocka_unit_test(test_odd_rows),
+        cmocka_unit_test(test_a_norm_not_reduced_is_seen),
+    };
+    return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);
+}

@@ -1,0 +1,764 @@
+/* ZeRO 0 to 3 among thread ranks, on a model of awkward shapes whose gradients are numbers: in
+ * every layout each rank reads, in each micro-batch of each step, the bits that one rank would
+ * read, and moves the bytes that the formulas say. */
+#include <lockstep/parallel.h>
+#include <lockstep/parallel/zero.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNITS = 5, TENSORS = 12, REGIONS = 6, STEPS = 2, LEAVES_MAX = 24, TIED = 9 };
+
+/* Direct and packed, rows that 2, 3, 4 or 5 ranks divide and rows that they do not, fewer rows than
+ * ranks, one element, padding between tensors, a tied table, a unit without matrices, one without
+ * vectors. */
+static const struct ls_zero_unit units[UNITS] = {
+    {8240, 8235}, {4660, 4640}, {4384, 4320}, {4810, 4800}, {33, 0},
+};
+#define TENSOR(unit, offset, rows, cols, region, place, second, at)                                \
+    {                                                                                              \
+        unit, offset, rows, cols, {region, place}, {second, at}, #unit "." #offset                 \
+    }
+static const struct ls_zero_tensor tensors[TENSORS] = {
+    TENSOR(0, 0, 7, 5, 3, 0, LS_ZERO_NONE, 0),
+    TENSOR(0, 43, 128, 64, 3, 48, LS_ZERO_NONE, 0),
+    TENSOR(0, 8235, 5, 1, 3, 40, LS_ZERO_NONE, 0),
+    TENSOR(1, 0, 96, 48, 2, 0, LS_ZERO_NONE, 0),
+    TENSOR(1, 4612, 2, 9, 2, 4612, LS_ZERO_NONE, 0),
+    TENSOR(1, 4640, 1, 1, 2, 4640, LS_ZERO_NONE, 0),
+    TENSOR(1, 4647, 13, 1, 2, 4645, LS_ZERO_NONE, 0),
+    TENSOR(2, 0, 120, 36, 1, 64, LS_ZERO_NONE, 0),
+    TENSOR(2, 4320, 64, 1, 1, 0, LS_ZERO_NONE, 0),
+    TENSOR(3, 0, 60, 80, 0, 10, 4, 0),
+    TENSOR(3, 4800, 10, 1, 0, 0, LS_ZERO_NONE, 0),
+    TENSOR(4, 0, 33, 1, 5, 0, LS_ZERO_NONE, 0),
+};
+static const int64_t region_elements[REGIONS] = {4810, 4384, 4660, 8240, 4800, 33};
+/* In the backward: the head, the blocks, the table. */
+static const int region_order[REGIONS] = {5, 0, 1, 2, 3, 4};
+
+enum twin { HONEST, BUCKET_DROPPED, COUNTED_TWICE, OFF_BY_ONE_ROW, TIED_ONCE };
+
+struct layout {
+    int stage, replicas, shards;
+    int64_t leaves, micro;
+    bool each; /* neighbouring leaves, reduced at each micro-batch (as stages 2 and 3 always do) */
+    enum ls_dtype act;
+    int ahead; /* forwards that run before a backward does, as in a pipeline */
+    int prefetch;
+    int64_t persistence, bucket_bytes;
+    bool keep; /* not reshard_after_forward */
+    bool fast;
+    enum ls_dtype reduce; /* LS_BF16 with fast */
+    bool one_region;      /* all regions in one, one after the other */
+    enum twin twin;
+};
+
+/* ---- what one rank would compute ------------------------------------------------------------ */
+
+struct reference {
+    float *leaf[STEPS][LEAVES_MAX][REGIONS];
+    float *gradient[STEPS][REGIONS];      /* the tree over leaves */
+    float *parameter[STEPS + 1][TENSORS]; /* before each step and after the last */
+};
+
+static int64_t elements_of(int t)
+{
+    return tensors[t].rows * tensors[t].cols;
+}
+
+static bool is_matrix(int t)
+{
+    return tensors[t].offset < units[tensors[t].unit].matrix_elements;
+}
+
+/* A number whose sums depend on their order. */
+static float value_of(uint64_t key)
+{
+    key = (key + 1) * 0x9e3779b97f4a7c15u;
+    key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
+    key ^= key >> 27;
+    return (ls_uniform_of((uint32_t)key) - 0.5f) * (float)(1 << (key >> 56 & 7));
+}
+
+/* The optimizer of this test. */
+static float updated(float parameter, float gradient, float second)
+{
+    return parameter - 0.015625f * (gradient + second);
+}
+
+static float *floats(int64_t count)
+{
+    float *values = calloc((size_t)count, sizeof *values);
+    assert_non_null(values);
+    return values;
+}
+
+static void reference_step(struct reference *ref, int step, int64_t leaves)
+{
+    for (int r = 0; r < REGIONS; r++) {
+        ref->gradient[step][r] = floats(region_elements[r]);
+        for (int64_t l = 0; l < leaves; l++) {
+            ref->leaf[step][l][r] = floats(region_elements[r]);
+            for (int64_t i = 0; i < region_elements[r]; i++)
+                ref->leaf[step][l][r][i] =
+                    value_of((uint64_t)((step * LEAVES_MAX + l) * REGIONS + r) << 20 | (uint64_t)i);
+        }
+        for (int64_t i = 0; i < region_elements[r]; i++) {
+            float parts[LEAVES_MAX];
+            for (int64_t l = 0; l < leaves; l++)
+                parts[l] = ref->leaf[step][l][r][i];
+            ref->gradient[step][r][i] = ls_tree_sum(parts, leaves);
+        }
+    }
+    for (int t = 0; t < TENSORS; t++) {
+        const struct ls_zero_place *first = &tensors[t].gradient, *second = &tensors[t].second;
+        ref->parameter[step + 1][t] = floats(elements_of(t));
+        for (int64_t i = 0; i < elements_of(t); i++) {
+            float g = ref->gradient[step][first->region][first->offset + i];
+            float s = t == TIED ? ref->gradient[step][second->region][second->offset + i] : 0;
+            ref->parameter[step + 1][t][i] = updated(ref->parameter[step][t][i], g, s);
+        }
+    }
+}
+
+static struct reference *reference_new(int64_t leaves)
+{
+    struct reference *ref = calloc(1, sizeof *ref);
+    assert_non_null(ref);
+    for (int t = 0; t < TENSORS; t++) {
+        ref->parameter[0][t] = floats(elements_of(t));
+        for (int64_t i = 0; i < elements_of(t); i++)
+            ref->parameter[0][t][i] = value_of((uint64_t)(7777 + t) << 20 | (uint64_t)i);
+    }
+    for (int step = 0; step < STEPS; step++)
+        reference_step(ref, step, leaves);
+    return ref;
+}
+
+static void reference_free(struct reference *ref)
+{
+    for (int step = 0; step <= STEPS; step++)
+        for (int t = 0; t < TENSORS; t++)
+            free(ref->parameter[step][t]);
+    for (int step = 0; step < STEPS; step++)
+        for (int r = 0; r < REGIONS; r++) {
+            free(ref->gradient[step][r]);
+            for (int l = 0; l < LEAVES_MAX; l++)
+                free(ref->leaf[step][l][r]);
+        }
+    free(ref);
+}
+
+/* ---- a rank --------------------------------------------------------------------------------- */
+
+struct job {
+    const struct layout *layout;
+    const struct reference *ref;
+    /* Of rank 0. */
+    int64_t shard_bytes, replicate_bytes, micro_batches;
+    struct ls_zero_sizes sizes;
+    int64_t elements;
+};
+
+struct rank {
+    const struct job *job;
+    const struct layout *layout;
+    struct ls_comm *shard, *replicate;
+    struct ls_zero *zero;
+    struct ls_ops ops;
+    struct ls_dp_share share;
+    int index;
+};
+
+/* Bits; in fast mode sums of up to 24 values below 64, added in another order or rounded to bf16 on
+ * the way. */
+static bool same(const struct layout *layout, float got, float expected)
+{
+    float rounding = layout->reduce == LS_BF16 ? 0x1p-8f : 0x1p-20f;
+    if (layout->fast)
+        return fabsf(got - expected) <= 24 * 64 * rounding;
+    return memcmp(&got, &expected, sizeof got) == 0;
+}
+
+static int differs(const char *what, int step, int t, int64_t i, float got, float expected,
+                   struct ls_error *error)
+{
+    return ls_error_set(error, LS_EINVAL, "step %d, %s, tensor %d, element %ld: %a differs from %a",
+                        step, what, t, (long)i, (double)got, (double)expected);
+}
+
+static int unit_compare(struct rank *rank, int step, int u, struct ls_error *error)
+{
+    struct ls_zero_weights weights;
+    int status = ls_zero_weights(rank->zero, u, &weights, error);
+    for (int t = 0; t < TENSORS && !status; t++) {
+        if (tensors[t].unit != u)
+            continue;
+        const float *expected = rank->job->ref->parameter[step][t];
+        for (int64_t i = 0; i < elements_of(t); i++) {
+            int64_t at = tensors[t].offset + i;
+            float got, want = expected[i];
+            if (!is_matrix(t)) {
+                got = weights.vectors[at - units[u].matrix_elements];
+            } else if (rank->layout->act == LS_F32) {
+                got = ((const float *)weights.matrices)[at];
+            } else {
+                got = ls_bf16_to_f32(((const ls_bf16 *)weights.matrices)[at]);
+                want = ls_bf16_to_f32(ls_f32_to_bf16(want));
+            }
+            if (!same(rank->layout, got, want))
+                return differs("weights", step, t, i, got, want, error);
+        }
+    }
+    return status;
+}
+
+static int pass(struct rank *rank, int step, bool forward, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int i = 0; i < UNITS && !status; i++) {
+        int u = forward ? i : UNITS - 1 - i;
+        status = unit_compare(rank, step, u, error);
+        for (int k = 1; k <= rank->layout->prefetch && !status; k++) {
+            int next = forward ? u + k : u - k;
+            if (next >= 0 && next < UNITS)
+                status = ls_zero_prefetch(rank->zero, next, error);
+        }
+        ls_zero_release(rank->zero, u);
+    }
+    return status;
+}
+
+/* Writes what a backward would: the tree over the micro-batch's leaves. */
+static void region_write(const struct rank *rank, int step, int r, int64_t m,
+                         struct ls_zero_gradient gradient)
+{
+    int64_t first, count, M = rank->share.micro_batches;
+    ls_dp_micro_batch(&rank->share, m, &first, &count);
+    enum twin twin = rank->layout->twin;
+    for (int64_t i = 0; i < region_elements[r]; i++) {
+        float parts[LEAVES_MAX];
+        for (int64_t l = 0; l < count; l++)
+            parts[l] = rank->job->ref->leaf[step][first + l][r][i];
+        float sum = ls_tree_sum(parts, count);
+        if (twin == COUNTED_TWICE && r == 2 && m == M - 1)
+            sum += sum;
+        if (twin == BUCKET_DROPPED && rank->index == 1 && r == 1 && i >= 64 && i < 128)
+            sum = 0;
+        gradient.flat[i] = gradient.accumulate ? gradient.flat[i] + sum : sum;
+    }
+}
+
+static int64_t region_begin(int r)
+{
+    int64_t begin = 0;
+    for (int i = 0; i < r; i++)
+        begin += region_elements[i];
+    return begin;
+}
+
+static int region_backward(struct rank *rank, int step, int r, int64_t m, struct ls_error *error)
+{
+    int64_t M = rank->share.micro_batches;
+    struct ls_zero_gradient gradient;
+    int status = ls_zero_gradient(rank->zero, &rank->ops, r, m, M, &gradient, error);
+    if (status)
+        return status;
+    if (!rank->layout->one_region)
+        region_write(rank, step, r, m, gradient);
+    for (int i = 0; i < REGIONS && rank->layout->one_region; i++) {
+        struct ls_zero_gradient part = {gradient.flat + region_begin(i), gradient.accumulate};
+        region_write(rank, step, i, m, part);
+    }
+    return ls_zero_gradient_done(rank->zero, &rank->ops, r, m, M, error);
+}
+
+static int backward(struct rank *rank, int step, int64_t m, struct ls_error *error)
+{
+    int status = pass(rank, step, false, error);
+    if (!status && rank->layout->one_region)
+        return region_backward(rank, step, 0, m, error);
+    for (int i = 0; i < REGIONS && !status; i++)
+        status = region_backward(rank, step, region_order[i], m, error);
+    return status;
+}
+
+/* Compares the gradient with the reference's and updates the masters with it. */
+static int update(struct rank *rank, int step, const float *gradient, struct ls_error *error)
+{
+    const struct ls_zero_slice *slices = ls_zero_slices(rank->zero);
+    for (int t = 0; t < TENSORS; t++) {
+        const struct ls_zero_slice *s = &slices[t];
+        const struct ls_zero_place *place = &tensors[t].gradient, *second = &tensors[t].second;
+        float *const *whole = rank->job->ref->gradient[step];
+        float *master = ls_zero_master(rank->zero) + s->offset;
+        ls_bf16 *compute = ls_zero_compute(rank->zero, t);
+        /* The twin takes its rows one too early. */
+        int64_t shift = rank->layout->twin == OFF_BY_ONE_ROW && s->first > 0 ? tensors[t].cols : 0;
+        for (int64_t i = 0; i < s->count; i++) {
+            float got = gradient[s->gradient + i - shift];
+            float want = whole[place->region][place->offset + s->first + i];
+            if (!same(rank->layout, got, want))
+                return differs("gradient", step, t, s->first + i, got, want, error);
+            float other = 0;
+            if (s->second >= 0 && rank->layout->twin != TIED_ONCE) {
+                other = gradient[s->second + i];
+                want = whole[second->region][second->offset + s->first + i];
+                if (!same(rank->layout, other, want))
+                    return differs("second gradient", step, t, s->first + i, other, want, error);
+            }
+            master[i] = updated(master[i], got, other);
+            if (compute)
+                compute[i] = ls_f32_to_bf16(master[i]);
+        }
+    }
+    return LS_OK;
+}
+
+static int step_run(struct rank *rank, int step, struct ls_error *error)
+{
+    int status = LS_OK;
+    int64_t M = rank->share.micro_batches, ahead = rank->layout->ahead;
+    for (int64_t m = 0; m < M + ahead && !status; m++) {
+        if (m < M)
+            status = pass(rank, step, true, error);
+        if (!status && m >= ahead)
+            status = backward(rank, step, m - ahead, error);
+    }
+    float *gradient;
+    double wait_s = 0;
+    if (!status)
+        status = ls_zero_gradient_finish(rank->zero, &rank->ops, &gradient, &wait_s, error);
+    if (!status)
+        status = update(rank, step, gradient, error);
+    return status ? status : ls_zero_publish(rank->zero, &rank->ops, false, error);
+}
+
+static void masters_fill(struct rank *rank)
+{
+    const struct ls_zero_slice *slices = ls_zero_slices(rank->zero);
+    for (int t = 0; t < TENSORS; t++)
+        memcpy(ls_zero_master(rank->zero) + slices[t].offset,
+               rank->job->ref->parameter[0][t] + slices[t].first,
+               (size_t)slices[t].count * sizeof(float));
+}
+
+static struct ls_zero_options options_of(const struct layout *layout, int index, int64_t M)
+{
+    return (struct ls_zero_options){.stage = layout->stage,
+                                    .units = units,
+                                    .tensors = tensors,
+                                    .region_elements = region_elements,
+                                    .unit_count = UNITS,
+                                    .tensor_count = TENSORS,
+                                    .region_count = REGIONS,
+                                    .shard_ranks = layout->shards,
+                                    .shard_rank = index % layout->shards,
+                                    .replicate_ranks = layout->replicas,
+                                    .each_micro_batch = layout->each,
+                                    .micro_batches_max = M,
+                                    .fast = layout->fast,
+                                    .act = layout->act,
+                                    .reduce = layout->reduce,
+                                    .bucket_bytes = layout->bucket_bytes,
+                                    .prefetch = layout->prefetch,
+                                    .persistence_elements = layout->persistence,
+                                    .reshard_after_forward = !layout->keep};
+}
+
+static int steps_run(struct rank *rank, struct ls_error *error)
+{
+    masters_fill(rank);
+    int status = ls_zero_publish(rank->zero, &rank->ops, true, error);
+    for (int step = 0; step < STEPS && !status; step++)
+        status = step_run(rank, step, error);
+    return status ? status : pass(rank, STEPS, true, error);
+}
+
+static int share_of(struct rank *rank, struct ls_error *error)
+{
+    const struct layout *layout = rank->layout;
+    struct ls_dp_cut cut = {.replicas = layout->replicas,
+                            .replica = rank->index / layout->shards,
+                            .shards = layout->shards,
+                            .shard = rank->index % layout->shards,
+                            .neighbours = layout->each || layout->stage >= 2};
+    return ls_dp_share_init_cut(&rank->share, layout->leaves, &cut, layout->micro, error);
+}
+
+static void tensors_merge(struct ls_zero_tensor merged[TENSORS])
+{
+    for (int t = 0; t < TENSORS; t++) {
+        struct ls_zero_place *places[2] = {&merged[t].gradient, &merged[t].second};
+        merged[t] = tensors[t];
+        for (int p = 0; p < 2 && places[p]->region >= 0; p++) {
+            places[p]->offset += region_begin(places[p]->region);
+            places[p]->region = 0;
+        }
+    }
+}
+
+static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    const struct layout *layout = job->layout;
+    struct rank rank = {.job = job, .layout = layout, .index = ls_comm_rank(world)};
+    struct ls_arena arena = {0}, measure;
+    ls_arena_measure(&measure);
+    int status = ls_ops_init(&rank.ops, 1, ls_isa_best(), error);
+    if (!status)
+        status = share_of(&rank, error);
+    if (!status)
+        status = ls_comm_split(world, rank.index / layout->shards, rank.index, &rank.shard, error);
+    if (!status)
+        status =
+            ls_comm_split(world, rank.index % layout->shards, rank.index, &rank.replicate, error);
+    struct ls_zero_options options = options_of(layout, rank.index, rank.share.micro_batches);
+    struct ls_zero_tensor merged[TENSORS];
+    int64_t merged_elements = region_begin(REGIONS);
+    if (layout->one_region) {
+        tensors_merge(merged);
+        options.tensors = merged;
+        options.region_elements = &merged_elements;
+        options.region_count = 1;
+    }
+    struct ls_zero *plan = NULL;
+    if (!status)
+        status = ls_zero_new(&options, &measure, &plan, error);
+    ls_zero_free(plan);
+    if (!status)
+        status = ls_arena_init(&arena, measure.used, error);
+    options.shard = layout->shards > 1 ? rank.shard : NULL;
+    options.replicate = layout->replicas > 1 ? rank.replicate : NULL;
+    if (!status)
+        status = ls_zero_new(&options, &arena, &rank.zero, error);
+    struct ls_comm_stats before[2] = {0}, after[2] = {0};
+    if (!status) {
+        ls_comm_get_stats(rank.shard, &before[0]);
+        ls_comm_get_stats(rank.replicate, &before[1]);
+        status = steps_run(&rank, error);
+        ls_comm_get_stats(rank.shard, &after[0]);
+        ls_comm_get_stats(rank.replicate, &after[1]);
+    }
+    if (rank.index == 0 && !status) {
+        job->shard_bytes = after[0].sent_bytes - before[0].sent_bytes;
+        job->replicate_bytes = after[1].sent_bytes - before[1].sent_bytes;
+        job->micro_batches = rank.share.micro_batches;
+        job->elements = ls_zero_elements(rank.zero);
+        ls_zero_get_sizes(rank.zero, &job->sizes);
+        if (arena.used != measure.used)
+            status = ls_error_set(error, LS_EINVAL, "planned %zu bytes, took %zu", measure.used,
+                                  arena.used);
+    }
+    /* The groups first: a failed rank's peers may be waiting for its buffers. */
+    ls_comm_free(rank.shard);
+    ls_comm_free(rank.replicate);
+    ls_zero_free(rank.zero);
+    ls_arena_release(&arena);
+    ls_ops_release(&rank.ops);
+    return status;
+}
+
+/* ---- formulas ------------------------------------------------------------------------------- */
+
+/* Elements that one rank of d keeps of all tensors of a kind: ceil(rows/d) rows of each. */
+static int64_t kept_by_one(int d, bool matrix, int64_t at_least)
+{
+    int64_t sum = 0;
+    for (int t = 0; t < TENSORS; t++)
+        if (is_matrix(t) == matrix && elements_of(t) > at_least)
+            sum += ls_ceil_div(tensors[t].rows, d) * tensors[t].cols;
+    return sum;
+}
+
+/* What rank 0 of n sends in an all-reduce of count floats. */
+static int64_t all_reduce_bytes(int64_t count, int n)
+{
+    int64_t own = ls_ceil_div(count, n);
+    return 4 * (count - own + own * (n - 1));
+}
+
+/* One all-reduce over the replicas of each region (stage 0), or of its shard. */
+static int64_t replicate_bytes(const struct layout *l)
+{
+    int64_t sum = 0;
+    for (int r = 0; r < REGIONS; r++) {
+        int64_t count = 0;
+        for (int t = 0; t < TENSORS; t++)
+            for (int p = 0; p < 2; p++)
+                if ((p ? tensors[t].second.region : tensors[t].gradient.region) == r)
+                    count += ls_ceil_div(tensors[t].rows, l->shards) * tensors[t].cols;
+        if (l->stage == 0 || l->shards == 1)
+            count = region_elements[r];
+        int64_t bucket = l->bucket_bytes ? l->bucket_bytes / 4 : count;
+        bucket = ls_round_up(ls_max(bucket, ls_ceil_div(count, 8)), 16);
+        for (int64_t at = 0; at < count; at += bucket)
+            sum += all_reduce_bytes(ls_min(bucket, count - at), l->replicas);
+    }
+    return l->replicas > 1 ? STEPS * sum : 0;
+}
+
+static int64_t shard_bytes(const struct layout *l, int64_t M)
+{
+    int d = l->shards;
+    if (d == 1)
+        return 0;
+    int64_t sum = 0, act = (int64_t)ls_dtype_bytes(l->act);
+    if (l->stage == 0) {
+        for (int r = 0; r < REGIONS; r++)
+            sum += all_reduce_bytes(region_elements[r], d);
+        if (l->one_region)
+            sum = all_reduce_bytes(region_begin(REGIONS), d);
+        return STEPS * M * sum;
+    }
+    /* Reduce-scatter; the tied table travels twice. */
+    int64_t scatter = (int64_t)ls_dtype_bytes(l->reduce) *
+                      (kept_by_one(d, true, 0) + kept_by_one(d, false, 0) +
+                       ls_ceil_div(tensors[TIED].rows, d) * tensors[TIED].cols);
+    int64_t all = act * kept_by_one(d, true, 0) + 4 * kept_by_one(d, false, 0);
+    int64_t scatters = STEPS * (l->stage >= 2 || l->each ? M : 1);
+    if (l->stage < 3 || l->keep) /* gathered once a step, and for the last comparison */
+        return (d - 1) * (scatters * scatter + (STEPS + 1) * all);
+    int64_t sharded =
+        act * kept_by_one(d, true, l->persistence) + 4 * kept_by_one(d, false, l->persistence);
+    int64_t gathers = 2 * STEPS * M + 1;
+    return (d - 1) * (scatters * scatter + gathers * sharded + (STEPS + 1) * (all - sharded));
+}
+
+static void check_near(const char *what, size_t bytes, int64_t formula)
+{
+    /* Each of the things that a buffer holds may be followed by 63 bytes of padding. */
+    int64_t padding = 64 * 4 * (TENSORS + UNITS + REGIONS);
+    if ((int64_t)bytes < formula || (int64_t)bytes > formula + padding)
+        fail_msg("%s: %zu bytes, the formula says %ld", what, bytes, (long)formula);
+}
+
+static void check_sizes(const struct layout *l, const struct job *job)
+{
+    bool cut = l->stage > 0 && l->shards > 1, bf16 = l->act == LS_BF16;
+    bool each = l->shards > 1 && (l->each || l->stage >= 2);
+    int64_t matrices = kept_by_one(1, true, 0), vectors = kept_by_one(1, false, 0);
+    int64_t tied = elements_of(TIED), d = l->shards;
+    int64_t own_matrices = cut ? kept_by_one(l->shards, true, 0) : matrices;
+    int64_t own = own_matrices + (cut ? kept_by_one(l->shards, false, 0) : vectors);
+    int64_t own_gradient = own + (cut ? ls_ceil_div(tensors[TIED].rows, d) * 80 : tied);
+    check_near("masters", job->sizes.master, 4 * own);
+    assert_int_equal(job->sizes.master, 4 * job->elements);
+    int64_t buffers = l->fast ? 1 : ls_accumulation_buffers(job->micro_batches);
+    int64_t gradients = 4 * buffers * (cut && each ? own_gradient : matrices + vectors + tied);
+    if (cut && !each)
+        gradients += 4 * own_gradient;
+    check_near("gradients", job->sizes.gradients, gradients);
+    if (!cut)
+        check_near("parameters", job->sizes.parameters, bf16 ? 2 * matrices : 0);
+    else if (l->stage == 3 && !l->keep && l->persistence == 0)
+        check_near("parameters", job->sizes.parameters, bf16 ? 2 * own_matrices : 0);
+    else if (l->stage < 3)
+        /* In bf16 also what is packed, at most everything. */
+        assert_in_range(job->sizes.parameters, (bf16 ? 2 : 4) * matrices + 4 * vectors,
+                        (bf16 ? 2 : 4) * matrices + 4 * vectors + (bf16 ? 2 * own_matrices : 0) +
+                            4096);
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+static void text_of(const struct layout *l, char text[160])
+{
+    snprintf(text, 160,
+             "stage %d, %d x %d ranks, %ld leaves, micro %ld%s, %s, ahead %d, prefetch %d, "
+             "persistence %ld, bucket %ld%s",
+             l->stage, l->replicas, l->shards, (long)l->leaves, (long)l->micro,
+             l->each ? ", each" : "", ls_dtype_name(l->act), l->ahead, l->prefetch,
+             (long)l->persistence, (long)l->bucket_bytes, l->keep ? ", keep" : "");
+}
+
+static void check(const struct layout *l, const struct reference *ref)
+{
+    struct job job = {.layout = l, .ref = ref};
+    struct ls_error error = {0};
+    char text[160];
+    text_of(l, text);
+    if (ls_world_run(l->replicas * l->shards, rank_body, &job, &error))
+        fail_msg("%s: %s", text, error.text);
+    int64_t expected = shard_bytes(l, job.micro_batches);
+    if (job.shard_bytes != expected)
+        fail_msg("%s: %ld bytes over shard, the formula says %ld", text, (long)job.shard_bytes,
+                 (long)expected);
+    expected = replicate_bytes(l);
+    if (job.replicate_bytes != expected)
+        fail_msg("%s: %ld bytes over replicate, the formula says %ld", text,
+                 (long)job.replicate_bytes, (long)expected);
+    check_sizes(l, &job);
+}
+
+/* Every stage, micro-batching and type on one shape of ranks. */
+static void check_stages(int replicas, int shards, int64_t leaves)
+{
+    struct reference *ref = reference_new(leaves);
+    int64_t share = leaves / replicas / shards;
+    for (int stage = 0; stage <= 3; stage++)
+        for (int64_t micro = 1; micro <= share; micro *= 2)
+            for (int each = 0; each <= (stage < 2); each++) {
+                struct layout l = {.stage = stage,
+                                   .replicas = replicas,
+                                   .shards = shards,
+                                   .leaves = leaves,
+                                   .micro = micro,
+                                   .each = each,
+                                   .act = (stage + micro + each) % 2 ? LS_BF16 : LS_F32,
+                                   .prefetch = (int)((stage + micro) % 3),
+                                   .persistence = stage == 3 && micro == 2 ? 64 : 0,
+                                   .bucket_bytes = each ? 0 : 4096};
+                bool whole = micro == share;
+                /* Micro-steps of a number of ranks that is no power of two are no subtrees. */
+                if ((each || stage >= 2) && !whole && !ls_is_pow2(shards))
+                    continue;
+                if (stage == 0 && !each) { /* all ranks are replicas */
+                    l.replicas = replicas * shards;
+                    l.shards = 1;
+                }
+                if (stage == 0 && each) /* the formula is for uncut sums */
+                    l.bucket_bytes = 0;
+                check(&l, ref);
+            }
+    reference_free(ref);
+}
+
+static void test_one_rank(void **state)
+{
+    (void)state;
+    check_stages(1, 1, 8);
+    check_stages(1, 1, 5);
+}
+
+static void test_shards(void **state)
+{
+    (void)state;
+    check_stages(1, 2, 8);
+    check_stages(1, 3, 12);
+    check_stages(1, 4, 16);
+    check_stages(1, 5, 20);
+}
+
+static void test_replicas_of_shards(void **state)
+{
+    (void)state;
+    check_stages(2, 2, 16);
+    check_stages(2, 4, 16);
+    check_stages(4, 2, 8);
+}
+
+/* A last micro-batch that is smaller; forwards that run ahead; stage 3's ways to keep weights. */
+static void test_ways_of_working(void **state)
+{
+    (void)state;
+    struct reference *ref = reference_new(12);
+    for (int stage = 0; stage <= 3; stage++) {
+        struct layout l = {.stage = stage, .replicas = 1, .shards = 2, .leaves = 12, .micro = 4};
+        l.each = true; /* 4 + 4 leaves, then 2 + 2 */
+        l.prefetch = 3;
+        check(&l, ref);
+        l.micro = 1;
+        l.ahead = 3;
+        l.act = LS_BF16;
+        check(&l, ref);
+        l.persistence = 100;
+        l.prefetch = 1;
+        check(&l, ref);
+        l.persistence = 4700;
+        check(&l, ref);
+        l.keep = true;
+        check(&l, ref);
+        l.prefetch = 0;
+        l.persistence = 0;
+        check(&l, ref);
+    }
+    reference_free(ref);
+}
+
+/* A region's next micro-batch comes while its last one is still on its way. */
+static void test_one_region(void **state)
+{
+    (void)state;
+    struct reference *ref = reference_new(16);
+    for (int stage = 0; stage <= 3; stage++) {
+        struct layout l = {.stage = stage, .replicas = 1, .shards = 2, .leaves = 16, .micro = 1};
+        l.each = true;
+        l.one_region = true;
+        check(&l, ref);
+    }
+    reference_free(ref);
+}
+
+/* One buffer for any number of micro-batches. */
+static void test_fast_is_near(void **state)
+{
+    (void)state;
+    struct reference *ref = reference_new(16);
+    for (int stage = 0; stage <= 3; stage++) {
+        struct layout l = {.stage = stage, .shards = 2, .leaves = 16, .micro = 1, .fast = true};
+        l.replicas = 1;
+        l.each = true;
+        check(&l, ref);
+        l.each = false;
+        if (stage == 1)
+            check(&l, ref);
+        l.each = true;
+        l.reduce = LS_BF16;
+        check(&l, ref);
+    }
+    reference_free(ref);
+}
+
+static void check_caught(struct layout l, const char *where, const struct reference *ref)
+{
+    for (l.stage = 0; l.stage <= 3; l.stage++) {
+        struct layout run = l;
+        run.each = true;
+        struct job job = {.layout = &run, .ref = ref};
+        struct ls_error error = {0};
+        if (run.twin == OFF_BY_ONE_ROW && l.stage == 0)
+            continue; /* nothing is cut */
+        int status = ls_world_run(2, rank_body, &job, &error);
+        if (status != LS_EINVAL || !strstr(error.text, "differs from") ||
+            !strstr(error.text, where))
+            fail_msg("twin %d in stage %d: status %d, %s", l.twin, l.stage, status, error.text);
+    }
+}
+
+/* The broken twins: what each compares finds it. */
+static void test_broken_twins(void **state)
+{
+    (void)state;
+    struct reference *ref = reference_new(8);
+    struct layout l = {.replicas = 1, .shards = 2, .leaves = 8, .micro = 2};
+    l.twin = BUCKET_DROPPED;
+    check_caught(l, "gradient, tensor 7, element 0", ref);
+    l.twin = COUNTED_TWICE;
+    check_caught(l, "gradient, tensor 3, element 0", ref);
+    l.twin = OFF_BY_ONE_ROW;
+    check_caught(l, "gradient, tensor", ref);
+    l.twin = TIED_ONCE;
+    check_caught(l, "weights, tensor 9", ref);
+    reference_free(ref);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_rank),           cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_replicas_of_shards), cmocka_unit_test(test_ways_of_working),
+        cmocka_unit_test(test_one_region),         cmocka_unit_test(test_fast_is_near),
+        cmocka_unit_test(test_broken_twins),
+    };
+    return cmocka_run_group_tests_name("zero", tests, NULL, NULL);
+}

@@ -1,0 +1,331 @@
+/* ZeRO's interface where it says no, and a description of 16,384 ranks that nobody runs. */
+#include <lockstep/parallel.h>
+#include <lockstep/parallel/zero.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNITS = 4 };
+
+/* Four layers of a matrix and a vector. */
+struct model {
+    struct ls_zero_unit units[UNITS];
+    struct ls_zero_tensor tensors[2 * UNITS];
+    int64_t regions[UNITS];
+    struct ls_zero_options options;
+};
+
+static void model_init(struct model *model, int stage, int ranks, int rank)
+{
+    enum { ROWS = 128, COLS = 48 };
+    *model = (struct model){0};
+    for (int u = 0; u < UNITS; u++) {
+        model->units[u] = (struct ls_zero_unit){ROWS * COLS + ROWS, ROWS * COLS};
+        model->regions[u] = ROWS * COLS + ROWS;
+        model->tensors[2 * u] =
+            (struct ls_zero_tensor){u, 0, ROWS, COLS, {u, 0}, {LS_ZERO_NONE, 0}, "matrix"};
+        model->tensors[2 * u + 1] = (struct ls_zero_tensor){
+            u, ROWS * COLS, ROWS, 1, {u, ROWS * COLS}, {LS_ZERO_NONE, 0}, "vector"};
+    }
+    model->options = (struct ls_zero_options){.stage = stage,
+                                              .units = model->units,
+                                              .tensors = model->tensors,
+                                              .region_elements = model->regions,
+                                              .unit_count = UNITS,
+                                              .tensor_count = 2 * UNITS,
+                                              .region_count = UNITS,
+                                              .shard_ranks = ranks,
+                                              .shard_rank = rank,
+                                              .replicate_ranks = 1,
+                                              .micro_batches_max = 2,
+                                              .act = LS_F32,
+                                              .reshard_after_forward = true};
+}
+
+static int plan(const struct model *model, struct ls_zero **zero, struct ls_error *error)
+{
+    struct ls_arena arena;
+    ls_arena_measure(&arena);
+    return ls_zero_new(&model->options, &arena, zero, error);
+}
+
+static void check_refused(const struct model *model, int expected, const char *text)
+{
+    struct ls_zero *zero;
+    struct ls_error error = {0};
+    int status = plan(model, &zero, &error);
+    if (status != expected || !strstr(error.text, text))
+        fail_msg("status %d, \"%s\"; expected %d, \"%s\"", status, error.text, expected, text);
+    assert_null(zero);
+}
+
+static void test_descriptions_that_are_wrong(void **state)
+{
+    (void)state;
+    struct model model;
+    model_init(&model, 4, 2, 0);
+    check_refused(&model, LS_EINVAL, "no ZeRO stage 4");
+    model_init(&model, 3, 2, 2);
+    check_refused(&model, LS_EINVAL, "rank 2 of 2");
+    model_init(&model, 3, 2, 0);
+    model.options.act = LS_F16;
+    check_refused(&model, LS_EINVAL, "F16");
+    model_init(&model, 3, 2, 0);
+    model.options.reduce = LS_BF16; /* bits would depend on the layout */
+    check_refused(&model, LS_EINVAL, "reduced in BF16");
+    model_init(&model, 3, 2, 0);
+    model.tensors[2].offset = 1; /* reaches into the vectors */
+    check_refused(&model, LS_EINVAL, "tensor 2 ends at element 6145 of unit 1");
+    model_init(&model, 3, 2, 0);
+    model.tensors[3].gradient.offset++;
+    check_refused(&model, LS_EINVAL, "gradient of tensor 3");
+    model_init(&model, 3, 2, 0);
+    model.tensors[5].second.region = UNITS;
+    check_refused(&model, LS_EINVAL, "gradient of tensor 5");
+    model_init(&model, 3, 2, 0);
+    model.tensors[7].unit = UNITS;
+    check_refused(&model, LS_EINVAL, "no such unit");
+}
+
+static void test_a_threshold_that_shards_nothing(void **state)
+{
+    (void)state;
+    struct model model;
+    model_init(&model, 3, 2, 0);
+    model.options.persistence_elements = 128 * 48;
+    check_refused(&model, LS_ELAYOUT, "would shard nothing: the largest tensor has 6144 elements");
+    struct ls_zero *zero;
+    struct ls_error error = {0};
+    for (int i = 0; i < 2; i++) { /* one element less, or nobody to share with */
+        model.options.persistence_elements -= i == 0;
+        model.options.shard_ranks = i == 0 ? 2 : 1;
+        if (plan(&model, &zero, &error))
+            fail_msg("%s", error.text);
+        ls_zero_free(zero);
+        model.options.persistence_elements += i == 0;
+    }
+}
+
+/* Micro-batches that come twice, not at all, or in another order. */
+static void test_gradients_out_of_order(void **state)
+{
+    (void)state;
+    struct model model;
+    model_init(&model, 0, 1, 0);
+    struct ls_arena arena;
+    ls_arena_measure(&arena);
+    struct ls_zero *zero;
+    struct ls_ops ops;
+    struct ls_error error = {0};
+    assert_int_equal(ls_ops_init(&ops, 1, ls_isa_best(), &error), LS_OK);
+    assert_int_equal(ls_zero_new(&model.options, &arena, &zero, &error), LS_OK);
+    ls_zero_free(zero);
+    assert_int_equal(ls_arena_init(&arena, arena.used, &error), LS_OK);
+    assert_int_equal(ls_zero_new(&model.options, &arena, &zero, &error), LS_OK);
+
+    struct ls_zero_gradient gradient;
+    float *final;
+    for (int u = 0; u < UNITS; u++)
+        for (int m = 0; m < 2; m++) {
+            assert_int_equal(ls_zero_gradient(zero, &ops, u, m, 2, &gradient, &error), LS_OK);
+            assert_int_equal(gradient.accumulate, m == 1);
+            if (u < UNITS - 1 || m == 0)
+                assert_int_equal(ls_zero_gradient_done(zero, &ops, u, m, 2, &error), LS_OK);
+        }
+    int status = ls_zero_gradient_done(zero, &ops, 1, 1, 2, &error);
+    if (status != LS_EINVAL || !strstr(error.text, "region 1 comes for micro-batch 1, but 2 is"))
+        fail_msg("counted twice: status %d, %s", status, error.text);
+    status = ls_zero_gradient_finish(zero, &ops, &final, NULL, &error);
+    if (status != LS_ECOMM || !strstr(error.text, "region 3 was never reduced: micro-batch 1 "))
+        fail_msg("forgotten: status %d, %s", status, error.text);
+    status = ls_zero_gradient(zero, &ops, 0, 1, 2, &gradient, &error);
+    if (status != LS_EINVAL || !strstr(error.text, "but 0 is next"))
+        fail_msg("out of order: status %d, %s", status, error.text);
+    ls_zero_free(zero);
+    ls_arena_release(&arena);
+    ls_ops_release(&ops);
+}
+
+/* ---- two ranks ------------------------------------------------------------------------------- */
+
+static int expect(int status, int expected, const char *text, const struct ls_error *refused,
+                  struct ls_error *error)
+{
+    if (status == expected && (!expected || strstr(refused->text, text)))
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL, "status %d, \"%.200s\"; expected %d, \"%s\"", status,
+                        refused->text, expected, text);
+}
+
+/* As many units as the header promises may be held; what is prefetched gives way; nothing is held
+ * while parameters change; one region at a time. */
+static int holds(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error)
+{
+    struct ls_zero_weights weights;
+    struct ls_zero_gradient gradient;
+    struct ls_error refused = {0};
+    int status = ls_zero_publish(zero, ops, true, error);
+    if (!status)
+        status = ls_zero_weights(zero, 0, &weights, error);
+    for (int u = 1; u < UNITS && !status; u++)
+        status = ls_zero_prefetch(zero, u, error);
+    if (!status)
+        status = ls_zero_weights(zero, 3, &weights, error);
+    if (!status)
+        status = expect(ls_zero_weights(zero, 2, &weights, &refused), LS_EINVAL,
+                        "unit 2 cannot be gathered", &refused, error);
+    if (!status)
+        status = expect(ls_zero_publish(zero, ops, false, &refused), LS_EINVAL, "unit 0 is held",
+                        &refused, error);
+    ls_zero_release(zero, 0);
+    ls_zero_release(zero, 0);
+    if (!status)
+        status = ls_zero_weights(zero, 2, &weights, error);
+    ls_zero_release(zero, 2);
+    ls_zero_release(zero, 3);
+    if (!status)
+        status = ls_zero_publish(zero, ops, false, error);
+    if (!status)
+        status = ls_zero_gradient(zero, ops, 3, 0, 1, &gradient, error);
+    if (!status)
+        status = expect(ls_zero_gradient(zero, ops, 2, 0, 1, &gradient, &refused), LS_EINVAL,
+                        "region 2 is asked for before", &refused, error);
+    return status ? status : ls_zero_gradient_done(zero, ops, 3, 0, 1, error);
+}
+
+/* A table that is tied to one of another pipeline stage: room for its other gradient. */
+static int tied_outside(struct ls_zero *zero, struct ls_error *error)
+{
+    const struct ls_zero_slice *slices = ls_zero_slices(zero);
+    int64_t end = 0;
+    for (int t = 0; t < 2 * UNITS; t++)
+        end = ls_max(end, slices[t].gradient + slices[t].count);
+    if (slices[2].second < end || slices[2].count != 64 * 48 || slices[4].second != -1)
+        return ls_error_set(error, LS_EINVAL, "%ld of %ld elements at %ld, the others end at %ld",
+                            (long)slices[2].second, (long)slices[2].count, (long)slices[2].second,
+                            (long)end);
+    return LS_OK;
+}
+
+static int rank_body(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    (void)user;
+    struct model model;
+    model_init(&model, 3, ls_comm_size(comm), ls_comm_rank(comm));
+    model.tensors[2].second.region = LS_ZERO_OUTSIDE;
+    struct ls_arena arena;
+    struct ls_zero *zero = NULL;
+    struct ls_ops ops;
+    ls_arena_measure(&arena);
+    int status = ls_ops_init(&ops, 1, ls_isa_best(), error);
+    if (!status)
+        status = ls_zero_new(&model.options, &arena, &zero, error);
+    ls_zero_free(zero);
+    zero = NULL;
+    model.options.shard = comm;
+    if (!status)
+        status = ls_arena_init(&arena, arena.used, error);
+    if (!status)
+        status = ls_zero_new(&model.options, &arena, &zero, error);
+    if (!status)
+        status = holds(zero, &ops, error);
+    if (!status)
+        status = tied_outside(zero, error);
+    if (!status) { /* regions 0 to 2 are missing: only what was started is waited for */
+        float *gradient;
+        struct ls_error refused = {0};
+        status = expect(ls_zero_gradient_finish(zero, &ops, &gradient, NULL, &refused), LS_ECOMM,
+                        "region 0 was never reduced", &refused, error);
+    }
+    ls_comm_agree(comm, status, &(struct ls_error){0});
+    ls_zero_free(zero);
+    ls_arena_release(&arena);
+    ls_ops_release(&ops);
+    return status;
+}
+
+static void test_what_may_be_held(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    if (ls_world_run(2, rank_body, NULL, &error))
+        fail_msg("%s", error.text);
+}
+
+/* ---- a plan ---------------------------------------------------------------------------------- */
+
+/* The shape of a model of 405 billion parameters, over 16,384 ranks. Bytes by the formulas. */
+static void test_a_large_plan(void **state)
+{
+    (void)state;
+    enum { LAYERS = 126, MATRICES = 7 };
+    const int64_t c = 16384, kv = 1024, ffn = 53248;
+    const int64_t rows[MATRICES] = {c, kv, kv, c, ffn, ffn, c};
+    const int64_t cols[MATRICES] = {c, c, c, c, c, c, ffn};
+    struct ls_zero_unit *units = calloc(LAYERS, sizeof *units);
+    struct ls_zero_tensor *tensors = calloc((size_t)LAYERS * MATRICES, sizeof *tensors);
+    int64_t *regions = calloc(LAYERS, sizeof *regions);
+    int64_t total = 0;
+    for (int l = 0; l < LAYERS; l++) {
+        int64_t at = 0;
+        for (int m = 0; m < MATRICES; m++) {
+            tensors[l * MATRICES + m] = (struct ls_zero_tensor){
+                l, at, rows[m], cols[m], {LAYERS - 1 - l, at}, {LS_ZERO_NONE, 0}, NULL};
+            at += rows[m] * cols[m];
+        }
+        units[l] = (struct ls_zero_unit){at, at};
+        regions[LAYERS - 1 - l] = at;
+        total += at;
+    }
+    struct ls_zero_options options = {.stage = 3,
+                                      .units = units,
+                                      .tensors = tensors,
+                                      .region_elements = regions,
+                                      .unit_count = LAYERS,
+                                      .tensor_count = LAYERS * MATRICES,
+                                      .region_count = LAYERS,
+                                      .shard_ranks = 1024,
+                                      .shard_rank = 1000,
+                                      .replicate_ranks = 16,
+                                      .micro_batches_max = 1,
+                                      .act = LS_BF16,
+                                      .reshard_after_forward = true};
+    struct ls_arena arena;
+    struct ls_zero *zero;
+    struct ls_error error = {0};
+    struct ls_zero_sizes sizes;
+    ls_arena_measure(&arena);
+    double start = ls_now_s();
+    if (ls_zero_new(&options, &arena, &zero, &error))
+        fail_msg("%s", error.text);
+    assert_true(ls_now_s() - start < 5);
+    ls_zero_get_sizes(zero, &sizes);
+    assert_int_equal(sizes.master, 4 * total / 1024);
+    assert_int_equal(sizes.parameters, 2 * total / 1024);
+    assert_int_equal(sizes.gradients, 4 * total / 1024);
+    /* Two layers' weights; the gradients of two. */
+    assert_int_equal(sizes.buffers, 2 * (2 + 4) * (total / LAYERS));
+    ls_zero_free(zero);
+    free(units);
+    free(tensors);
+    free(regions);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_descriptions_that_are_wrong),
+        cmocka_unit_test(test_a_threshold_that_shards_nothing),
+        cmocka_unit_test(test_gradients_out_of_order),
+        cmocka_unit_test(test_what_may_be_held),
+        cmocka_unit_test(test_a_large_plan),
+    };
+    return cmocka_run_group_tests_name("zero calls", tests, NULL, NULL);
+}

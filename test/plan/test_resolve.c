@@ -1,0 +1,346 @@
+/* Layouts: which are admitted, what is derived from them, and what the refusals of the others say.
+ */
+#include "layouts.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* 12 heads, ffn 3072, tp_tiles 4, 12 blocks, a batch of 16 leaves, T = 1024. */
+#define GPT2 "model.preset=gpt2-124m", "batch.global=16"
+/* 32 heads, 8 key/value heads, tp_tiles 8, 32 blocks. */
+#define LLAMA "model.preset=llama-8b", "batch.global=16", "data.sequence=8192"
+/* What follows "the nearest that works is ", set over keys, must be admitted. */
+static void nearest_works(const char *const *keys, int64_t world, const char *text)
+{
+    struct ls_config config = config_of(keys);
+    const char *nearest = strstr(text, "; the nearest that works is ");
+    if (!nearest)
+        fail_msg("no nearest layout in: %s", text);
+    char rest[512], *save = NULL;
+    snprintf(rest, sizeof rest, "%s", nearest + strlen("; the nearest that works is "));
+    for (char *word = strtok_r(rest, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+        char key[64], value[64], assignment[130];
+        struct ls_error error = {0};
+        assert_int_equal(sscanf(word, " %63s = %63s", key, value), 2);
+        snprintf(assignment, sizeof assignment, "%s=%s", key, strcmp(value, "\"\"") ? value : "");
+        if (ls_config_set(&config, assignment, &error))
+            fail_msg("%s: %s", assignment, error.text);
+    }
+    struct ls_layout layout;
+    struct ls_error error = {0};
+    if (ls_config_layout(&config, world, &layout, &error))
+        fail_msg("%s\nbut that gives: %s", text, error.text);
+}
+
+/* Refused with LS_ELAYOUT, in words that include all of the list, and with a nearest layout that
+ * works. */
+static void refused(const char *const *keys, int64_t world, ...)
+{
+    struct ls_config config = config_of(keys);
+    struct ls_layout layout;
+    struct ls_error error = {0};
+    int status = ls_config_layout(&config, world, &layout, &error);
+    if (status != LS_ELAYOUT)
+        fail_msg("gave %s, expected LS_ELAYOUT: %s", ls_status_name(status), error.text);
+    va_list words;
+    va_start(words, world);
+    for (const char *word; (word = va_arg(words, const char *));)
+        if (!strstr(error.text, word))
+            fail_msg("refused with: %s\nwhich lacks: %s", error.text, word);
+    va_end(words);
+    nearest_works(keys, world, error.text);
+}
+
+/* ---- what is admitted -------------------------------------------------------------------------
+ */
+
+static void test_axes_and_coordinates(void **state)
+{
+    (void)state;
+    struct ls_layout layout =
+        admitted(KEYS(LLAMA, "parallel.pp=2", "parallel.dp_replicate=2", "parallel.dp_shard=4",
+                      "parallel.cp=2", "parallel.tp=4", "numerics.seq_tiles=2", "parallel.zero=2"));
+    assert_int_equal(layout.ranks, 128);
+    assert_int_equal(layout.shard_ranks, 8);
+    assert_int_equal(layout.replicate_ranks, 2);
+    assert_true(layout.neighbouring && layout.each_micro_batch && layout.sp);
+    for (int64_t rank = 0; rank < layout.ranks; rank++) {
+        int64_t at[LS_AXES];
+        ls_layout_coordinates(&layout, rank, at);
+        assert_int_equal(ls_layout_rank(&layout, at), rank);
+        assert_int_equal(at[LS_AXIS_TP], rank % 4);
+        assert_int_equal(at[LS_AXIS_CP], rank / 4 % 2);
+        assert_int_equal(at[LS_AXIS_PP], rank / 64);
+    }
+    struct ls_mesh mesh;
+    ls_layout_mesh(&layout, &mesh);
+    assert_int_equal(ls_mesh_ranks(&mesh), 128);
+    assert_int_equal(ls_mesh_axis(&mesh, "tp"), LS_AXIS_TP);
+    assert_int_equal(ls_mesh_axis(&mesh, "pp"), LS_AXIS_PP);
+}
+
+static void test_dp_is_shorthand(void **state)
+{
+    (void)state;
+    struct ls_layout layout = admitted(KEYS(GPT2, "parallel.dp=4"));
+    assert_int_equal(layout.size[LS_AXIS_DP_REPLICATE], 4);
+    assert_int_equal(layout.size[LS_AXIS_DP_SHARD], 1);
+    layout = admitted(KEYS(GPT2, "parallel.dp=4", "parallel.zero=1"));
+    assert_int_equal(layout.size[LS_AXIS_DP_REPLICATE], 1);
+    assert_int_equal(layout.size[LS_AXIS_DP_SHARD], 4);
+    layout = admitted(KEYS(GPT2, "parallel.dp=8", "parallel.zero=3", "parallel.dp_shard=2"));
+    assert_int_equal(layout.size[LS_AXIS_DP_REPLICATE], 4);
+    layout = admitted(KEYS(GPT2, "parallel.zero=3"));
+    assert_int_equal(layout.shard_ranks, 1);
+}
+
+static void test_every_leaf_once(void **state)
+{
+    (void)state;
+    static const char *const keys[][5] = {
+        {"parallel.dp=4", "batch.micro=2"},
+        {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=1", "batch.micro=1"},
+        {"parallel.dp_replicate=2", "parallel.dp_shard=4", "parallel.zero=2", "batch.micro=1"},
+        {"parallel.dp_shard=4", "parallel.zero=3", "batch.micro=2"},
+        {"parallel.dp_shard=2", "parallel.zero=1", "parallel.cp=2", "numerics.seq_tiles=2"},
+        {"numerics.mode=fast", "parallel.dp_shard=2", "parallel.zero=2", "batch.micro=3"},
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        struct ls_layout layout = admitted(
+            KEYS(GPT2, keys[i][0], keys[i][1], keys[i][2] ? keys[i][2] : "data.seed=1",
+                 keys[i][3] ? keys[i][3] : "data.seed=1", keys[i][4] ? keys[i][4] : "data.seed=1"));
+        int seen[16] = {0};
+        for (int64_t rank = 0; rank < layout.ranks; rank++) {
+            int64_t at[LS_AXES], first, count, total = 0;
+            struct ls_dp_share share;
+            ls_layout_coordinates(&layout, rank, at);
+            ls_layout_share(&layout, 16, at, &share);
+            for (int64_t m = 0; m < share.micro_batches; m++) {
+                ls_dp_micro_batch(&share, m, &first, &count);
+                if (layout.neighbouring && !ls_tree_is_subtree(16, first, count))
+                    fail_msg("[%ld, +%ld) is no subtree", (long)first, (long)count);
+                for (int64_t l = first; l < first + count; l++)
+                    seen[l]++;
+                total += count;
+            }
+            assert_int_equal(total, share.count);
+        }
+        for (int l = 0; l < 16; l++)
+            if (seen[l] != layout.size[LS_AXIS_CP])
+                fail_msg("case %zu: leaf %d is computed %d times", i, l, seen[l]);
+    }
+}
+
+static void test_stages_cover_the_model(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved",
+                                            "zb-h1", "zbv",  "dualpipev"};
+    for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++)
+        for (int pp = 1; pp <= 7; pp++) {
+            char key[64], many[32];
+            snprintf(key, sizeof key, "parallel.schedule=%s", schedules[i]);
+            snprintf(many, sizeof many, "parallel.pp=%d", pp);
+            struct ls_layout layout = admitted(
+                KEYS("model.preset=gpt2-124m", "batch.global=420", "batch.micro=1", key, many));
+            int held[14] = {0};
+            bool on[14], first[14];
+            for (int64_t rank = 0; rank < pp; rank++) {
+                ls_layout_layers(&layout, rank, on, first);
+                for (int l = 0; l < 14; l++) {
+                    held[l] += on[l];
+                    assert_true(!first[l] || on[l]);
+                }
+                for (int64_t chunk = 0; chunk < layout.chunks; chunk++)
+                    assert_int_equal(
+                        layout.stage_rank[layout.rank_stage[rank * layout.chunks + chunk]], rank);
+            }
+            for (int l = 0; l < 14; l++)
+                assert_int_equal(held[l], 1);
+            for (int64_t s = 0; s < layout.stages; s++)
+                assert_true(layout.stage_first[s] < layout.stage_first[s + 1]);
+        }
+}
+
+/* The head of a 124M GPT-2 weighs as much as 5 blocks, so the last stage has few of them. */
+static void test_stages_are_balanced(void **state)
+{
+    (void)state;
+    struct ls_layout layout = admitted(KEYS(GPT2, "parallel.pp=3"));
+    double cost[3] = {0}, total = 0;
+    for (int s = 0; s < 3; s++)
+        for (int l = layout.stage_first[s]; l < layout.stage_first[s + 1]; l++) {
+            cost[s] += ls_layer_cost(&layout.model, l, 1024);
+            total += ls_layer_cost(&layout.model, l, 1024);
+        }
+    for (int s = 0; s < 3; s++)
+        if (cost[s] > total / 3 * 1.2)
+            fail_msg("stage %d has %.2f of the work", s, cost[s] / total);
+    layout = admitted(KEYS(GPT2, "parallel.pp=3", "parallel.split=0-4,5-9,10-13"));
+    assert_int_equal(layout.stage_first[1], 5);
+    assert_int_equal(layout.stage_first[2], 10);
+    assert_int_equal(layout.stage_first[3], 14);
+}
+
+static void test_sequence_parallel_where_it_can_be(void **state)
+{
+    (void)state;
+    struct ls_layout layout = admitted(KEYS(GPT2, "parallel.tp=4"));
+    assert_true(layout.sp);
+    layout = admitted(KEYS(GPT2, "parallel.tp=4", "parallel.sp=false"));
+    assert_false(layout.sp);
+    /* 48 tokens are 3 tiles of 16: no subtrees for 4 ranks in one sequence, but 4 sequences are. */
+    layout = admitted(KEYS(GPT2, "parallel.tp=4", "data.sequence=48", "batch.micro=1"));
+    assert_false(layout.sp);
+    assert_non_null(strstr(layout.note, "sequence parallel is off"));
+    layout = admitted(KEYS(GPT2, "parallel.tp=4", "data.sequence=48", "batch.micro=4"));
+    assert_true(layout.sp);
+    assert_string_equal(layout.note, "");
+}
+
+static void test_key_value_heads_are_shared(void **state)
+{
+    (void)state;
+    admitted(KEYS("model.preset=llama-tiny", "parallel.tp=4"));
+    /* 12 heads on 2 key/value heads: 4 ranks would have 3 query heads each of a shared one. */
+    refused(KEYS("model.preset=llama-tiny", "model.channels=96", "model.heads=12",
+                 "model.kv_heads=2", "model.ffn=256", "numerics.tp_tiles=4", "parallel.tp=4"),
+            0, "parallel.tp = 4", "3 query heads", NULL);
+}
+
+/* ---- what is refused ---------------------------------------------------------------------------
+ */
+
+static void test_refused_axes(void **state)
+{
+    (void)state;
+    refused(KEYS(GPT2, "parallel.dp=4"), 2, "needs 4 ranks, but 2 were started",
+            "nearest that works is parallel.dp = 2", NULL);
+    refused(KEYS(GPT2, "parallel.tp=2", "parallel.pp=2"), 8, "needs 4 ranks, but 8", NULL);
+    refused(KEYS(GPT2, "parallel.tp=2"), 3, "needs 2 ranks, but 3", NULL);
+    refused(KEYS(GPT2, "parallel.tp=3"), 0, "command line: parallel.tp = 3", "numerics.tp_tiles, 4",
+            NULL);
+    refused(KEYS(GPT2, "parallel.tp=8"), 0, "parallel.tp = 8", "query heads, 12",
+            "nearest that works is parallel.tp = 4", NULL);
+    refused(KEYS("model.preset=gpt2-tiny", "model.ffn=250", "batch.global=8", "parallel.tp=4"), 0,
+            "feed-forward width, 250", NULL);
+    refused(KEYS("model.preset=gpt2-tiny", "model.vocab_multiple=2", "model.vocab=258",
+                 "numerics.mode=fast", "parallel.tp=4"),
+            0, "padded vocabulary, 258", NULL);
+    refused(KEYS(GPT2, "parallel.cp=2"), 0, "parallel.cp = 2", "numerics.seq_tiles = 1",
+            "nearest that works is parallel.cp = 1", NULL);
+    refused(KEYS(GPT2, "parallel.cp=3", "numerics.seq_tiles=4"), 0, "parallel.cp = 3",
+            "numerics.seq_tiles = 4", NULL);
+    refused(KEYS(GPT2, "parallel.cp=2", "numerics.seq_tiles=4", "batch.micro=2"), 0,
+            "batch.micro = 2", "micro-batch is one leaf", NULL);
+    refused(KEYS(GPT2, "parallel.cp=16", "numerics.mode=fast"), 0, "whole blocks of 64", NULL);
+}
+
+static void test_refused_dp(void **state)
+{
+    (void)state;
+    refused(KEYS(GPT2, "parallel.dp=3"), 0, "parallel.dp = 3", "batch of 16 leaves", NULL);
+    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp=2"), 0, "each of the 2",
+            "get 6 of a batch of 12", NULL);
+    refused(KEYS(GPT2, "parallel.dp=4", "parallel.dp_replicate=2", "parallel.dp_shard=4"), 0,
+            "parallel.dp = 4", "is 8", NULL);
+    refused(KEYS(GPT2, "parallel.dp=4", "parallel.dp_shard=3"), 0, "no multiple of", "dp_shard = 3",
+            NULL);
+    refused(KEYS("model.preset=gpt2-tiny", "batch.global=24", "parallel.dp_replicate=2",
+                 "parallel.dp_shard=3", "parallel.zero=1"),
+            0, "parallel.dp_shard = 3", "power of two", NULL);
+    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_shard=3",
+                 "parallel.zero=2", "batch.micro=1"),
+            0, "parallel.dp_shard = 3", "several micro-batches", NULL);
+    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_replicate=2",
+                 "parallel.dp_shard=2", "parallel.zero=2"),
+            0, "parallel.dp_replicate = 2", "get 6 of a batch of 12", NULL);
+    refused(KEYS(GPT2, "parallel.dp=2", "batch.micro=3"), 0, "batch.micro = 3", "no subtrees",
+            NULL);
+    refused(KEYS(GPT2, "numerics.leaf_sequences=2", "batch.micro=3"), 0, "batch.micro = 3",
+            "whole leaves", NULL);
+    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_shard=2",
+                 "parallel.zero=3", "batch.micro=3"),
+            0, "batch.micro = 3", "a rank's 6 leaves", NULL);
+}
+
+static void test_refused_pipelines(void **state)
+{
+    (void)state;
+    refused(KEYS("model.preset=gpt2-tiny", "parallel.pp=5", "batch.global=8"), 0, "parallel.pp = 5",
+            "model has 4", "parallel.pp = 4", NULL);
+    refused(
+        KEYS("model.preset=gpt2-tiny", "parallel.pp=3", "parallel.schedule=zbv", "batch.global=8"),
+        0, "6 stages (2 chunks a rank)", NULL);
+    refused(KEYS(GPT2, "parallel.pp=2", "parallel.chunks=2"), 0, "parallel.chunks = 2",
+            "1f1b gives each pipeline rank 1", NULL);
+    refused(KEYS(GPT2, "parallel.pp=2", "parallel.schedule=dualpipev", "parallel.chunks=3"), 0,
+            "dualpipev gives each pipeline rank 2", NULL);
+    refused(KEYS(GPT2, "parallel.pp=4", "parallel.schedule=dualpipev", "batch.micro=4"), 0,
+            "at least 8 micro-batches", "has 4", NULL);
+    static const char *const splits[] = {"0-6",         "0-6,8-13",  "0-7,7-13", "0-6,7-14",
+                                         "0-6,7-12,13", "6-0,7-13",  "0-6;7-13", "a",
+                                         "0-6,",        "-1-6,7-13", "0-,7-13"};
+    for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "parallel.split=%s", splits[i]);
+        refused(KEYS(GPT2, "parallel.pp=2", key), 0, "parallel.split = ", NULL);
+    }
+}
+
+static void test_refused_sp_and_zero(void **state)
+{
+    (void)state;
+    refused(KEYS(GPT2, "parallel.sp=true"), 0, "parallel.sp = true", "parallel.tp is 1", NULL);
+    refused(KEYS(GPT2, "parallel.sp=true", "parallel.tp=4", "data.sequence=48", "batch.micro=1"), 0,
+            "parallel.sp = true", "whole subtrees", NULL);
+    refused(KEYS(GPT2, "parallel.zero=3", "parallel.dp=2", "parallel.persist=100000000"), 0,
+            "parallel.persist = 100000000", "shard nothing", "the largest has 38633472", NULL);
+    admitted(KEYS(GPT2, "parallel.zero=3", "parallel.dp=2", "parallel.persist=100000"));
+}
+
+/* Every batch of a ramp-up has to be admissible. */
+static void test_refused_rampup(void **state)
+{
+    (void)state;
+    admitted(KEYS(GPT2, "batch.rampup_start=4", "batch.rampup_increment=4",
+                  "batch.rampup_samples=100", "parallel.dp=1"));
+    refused(KEYS(GPT2, "batch.rampup_start=4", "batch.rampup_increment=4",
+                 "batch.rampup_samples=100", "parallel.dp=2"),
+            0, "get 6 of a batch of 12", NULL);
+}
+
+static void test_fast_lifts_the_trees(void **state)
+{
+    (void)state;
+    admitted(KEYS("model.preset=gpt2-124m", "numerics.mode=fast", "batch.global=18",
+                  "parallel.dp=3", "parallel.tp=3", "batch.micro=3"));
+    struct ls_layout layout = admitted(KEYS(GPT2, "numerics.mode=fast", "parallel.cp=4"));
+    assert_int_equal(layout.numerics.seq_tiles, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_axes_and_coordinates),
+        cmocka_unit_test(test_dp_is_shorthand),
+        cmocka_unit_test(test_every_leaf_once),
+        cmocka_unit_test(test_stages_cover_the_model),
+        cmocka_unit_test(test_stages_are_balanced),
+        cmocka_unit_test(test_sequence_parallel_where_it_can_be),
+        cmocka_unit_test(test_key_value_heads_are_shared),
+        cmocka_unit_test(test_refused_axes),
+        cmocka_unit_test(test_refused_dp),
+        cmocka_unit_test(test_refused_pipelines),
+        cmocka_unit_test(test_refused_sp_and_zero),
+        cmocka_unit_test(test_refused_rampup),
+        cmocka_unit_test(test_fast_lifts_the_trees),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
