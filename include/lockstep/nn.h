@@ -59,7 +59,7 @@ struct ls_numerics {
     int64_t tp_tiles;       /* S2: a power of two; divides heads, kv_heads * head_dim, ffn and
                              * vocab_padded; kv_heads is a multiple or a divisor of it */
     int64_t seq_tiles;      /* S4: a power of two; tiles of a sequence's tokens. Above 1:
-                             * leaf_sequences is 1, T a multiple of 2 seq_tiles LS_ATTENTION_BLOCK */
+                             * leaf_sequences is 1, T a multiple of 2 S LS_ATTENTION_BLOCK */
     int64_t leaf_sequences; /* S3 */
     bool fast;              /* lifts S2 to S4: bits depend on the micro-batching */
 };
