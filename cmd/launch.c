@@ -1,7 +1,10 @@
 #include "launch.h"
 
+#include "doctor.h"
+
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static int mpi_run(const struct ls_config *config, launch_body *body, void *user,
                    struct ls_error *error)
@@ -66,4 +69,30 @@ int launch_config(struct ls_config *config, const char *const *defaults, const c
         if (strchr(words[i], '='))
             status = ls_config_set(config, words[i], error);
     return status ? status : ls_train_resolve(config, error);
+}
+
+int launch_memory(const struct ls_config *config, double *bytes, struct ls_error *error)
+{
+    struct ls_memory_plan plan;
+    char need[32], has[32];
+    int status = ls_plan(config, &plan, error);
+    if (status)
+        return status;
+    *bytes = (double)plan.total * (double)ls_config_ranks(config);
+    double most = doctor_memory_free();
+    if (most <= 0 || *bytes <= most)
+        return LS_OK;
+    doctor_bytes(*bytes, need);
+    doctor_bytes(most, has);
+    return ls_error_set(error, LS_ENOMEM,
+                        "%ld ranks on this machine would take %s of memory, %s is free: use fewer "
+                        "layers, a smaller batch.global or shorter data.sequence",
+                        (long)ls_config_ranks(config), need, has);
+}
+
+void launch_end(int status)
+{
+    fflush(stdout);
+    fflush(stderr);
+    _exit(ls_exit_code(status));
 }

@@ -14,12 +14,14 @@ static const struct {
     {"bench ops", cmd_bench_ops},
     {"bench step", cmd_bench_step},
     {"data", cmd_data},
+    {"diff", cmd_diff},
     {"doctor", cmd_doctor},
     {"eval", cmd_eval},
     {"generate", cmd_generate},
     {"help", cmd_help},
     {"plot", cmd_plot},
     {"train", cmd_train},
+    {"verify", cmd_verify},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
