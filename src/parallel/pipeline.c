@@ -159,6 +159,13 @@ static int tag_of(int direction, int receiving_chunk)
     return 2 * receiving_chunk + direction;
 }
 
+/* What a message is called where a rank is late. */
+static void label(const struct ls_pipeline *pipeline, int direction)
+{
+    ls_comm_label(pipeline->options.comm,
+                  direction == FORWARDS ? "activation" : "gradient of an activation");
+}
+
 static int wait_timed(struct ls_pipeline *pipeline, struct ls_request *request,
                       struct ls_error *error)
 {
@@ -197,6 +204,7 @@ static int post_receive(struct ls_pipeline *pipeline, int64_t index, struct ls_e
     if (from < 0 || schedule->stage_rank[from] == pipeline->rank)
         return LS_OK;
     int chunk = schedule->stage_chunk[action.stage];
+    label(pipeline, direction);
     return ls_recv_start(
         pipeline->options.comm, received_at(pipeline, direction, chunk, action.micro_batch),
         count_of(pipeline, action.micro_batch), pipeline->options.dtype, schedule->stage_rank[from],
@@ -256,6 +264,7 @@ static int deliver(struct ls_pipeline *pipeline, struct ls_action action, int to
         pipeline->sent[at + action.micro_batch] = outbox->started;
     }
     pipeline->stats.sent_bytes += (int64_t)bytes;
+    label(pipeline, direction);
     code = ls_send_start(pipeline->options.comm, result, count, pipeline->options.dtype, peer,
                          tag_of(direction, chunk), &outbox->request[outbox->started % outbox->room],
                          LS_HERE, error);
