@@ -120,8 +120,12 @@ int cmd_bench_step(int argc, char **argv)
         status = launch_ranks(&config, bench_body, &bench, &error);
     if (made)
         unlink(path);
-    if (status)
-        return cmd_fail("bench step", status, &error);
+    if (status) {
+        int code = cmd_fail("bench step", status, &error);
+        if (status == LS_ECOMM)
+            launch_end(status);
+        return code;
+    }
     if (bench.count)
         report_print(&bench);
     return 0;

@@ -146,9 +146,16 @@ struct ls_run_hooks {
     const volatile int *stop;
 };
 /* Collective. Trains to train.steps in train.out: config.yaml, metrics.jsonl, TensorBoard events,
- * trace/, checkpoints/. */
+ * trace/, checkpoints/. LS_ECOMM (such as a rank that is late, comm.timeout_s) leaves what
+ * ls_run_late writes. */
 int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
            const struct ls_run_hooks *hooks, struct ls_error *error);
+
+/* Local. After LS_ECOMM and before the communicators are freed: what became of the ranks goes to
+ * directory/log/. rank-%05d.txt is why this rank failed; operations-%05d.txt, by one rank for all
+ * that share its memory, what ls_comm_dump tells. LS_EIO where the directory is not there. */
+int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_error *why,
+                struct ls_error *error);
 
 /* ---- proving that layouts agree --------------------------------------------------------------- */
 
