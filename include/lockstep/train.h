@@ -23,6 +23,7 @@
 #include <lockstep/data.h>
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>
+#include <lockstep/plan/moves.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -120,6 +121,9 @@ int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **tex
 const struct ls_layout *ls_trainer_layout(const struct ls_trainer *trainer);
 const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
 float *ls_trainer_master(struct ls_trainer *trainer);
+/* Local. What this rank's operations moved and waited for since the trainer was made, by group:
+ * between two steps the bytes are those that ls_layout_moves derives. */
+void ls_trainer_stats(const struct ls_trainer *trainer, struct ls_comm_stats stats[LS_GROUPS]);
 
 /* Digests of each step's tensors, to find where two layouts part: outputs of layers ascending,
  * gradients of their inputs descending, gradients of parameters. The same numbers in any layout.
