@@ -18,7 +18,7 @@ struct account {
     int64_t derived[AXES];  /* the same by ls_layout_moves */
     int64_t formula[AXES];  /* by ls_layout_bytes, which leaves the loss out */
     double wait_s[AXES];    /* a step, mean over the steps after warm-up */
-    int64_t gradient_bytes; /* of the rank's part of the model, in float32 */
+    int64_t gradient_bytes; /* of the part it computes; a tied table has two gradients */
 };
 enum { ACCOUNT_WORDS = sizeof(struct account) / sizeof(uint64_t) };
 
@@ -115,7 +115,9 @@ static int account_close(struct bench *bench, const struct ls_trainer *trainer,
     account->formula[AXIS_PP] = status ? 0 : bytes.pp;
     account->formula[AXIS_SHARD] = status ? 0 : bytes.shard;
     account->formula[AXIS_REPLICATE] = status ? 0 : bytes.replicate;
-    account->gradient_bytes = 4 * ls_trainer_params(trainer)->elements;
+    const struct ls_params *params = ls_trainer_params(trainer);
+    for (int i = 0; i < params->region_count; i++)
+        account->gradient_bytes += (int64_t)sizeof(float) * params->regions[i].elements;
     struct account *all = calloc((size_t)ranks, sizeof *all);
     if (!all && !status)
         status = ls_error_set(error, LS_ENOMEM, "no memory for the accounts of %d ranks", ranks);
