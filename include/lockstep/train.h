@@ -67,7 +67,7 @@ struct ls_step_report {
     double step_s, tokens_per_s;
     double peak_share; /* model flops per second / rate of one large product; 0 where that was not
                         * measured (ls_trainer_measure_peak) */
-    double data_wait_s, comm_wait_s;
+    double data_wait_s, comm_wait_s; /* of this rank; comm: all axes, bubbles included */
     bool hashed;
     char hash[33]; /* of the state after this step, where hashed */
 };

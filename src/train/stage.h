@@ -27,9 +27,8 @@ int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int sl
 
 /* Starts to gather what layer reads, where ZeRO has cut it. */
 int stage_prefetch(struct ls_trainer *t, int layer, struct ls_error *error);
-/* All micro-batches forward and backward in the order of the pipeline's table. *wait_s += seconds
- * waited for neighbours. */
-int stage_pipeline_run(const struct stage_batch *batch, double *wait_s, struct ls_error *error);
+/* All micro-batches forward and backward in the order of the pipeline's table. */
+int stage_pipeline_run(const struct stage_batch *batch, struct ls_error *error);
 /* The forward alone of one micro-batch through all stages. Collective over pp. */
 int stage_forward_all(const struct stage_batch *batch, struct ls_error *error);
 

@@ -221,7 +221,7 @@ static int run_before(void *user, int64_t index, struct ls_error *error)
                           error);
 }
 
-int stage_pipeline_run(const struct stage_batch *batch, double *wait_s, struct ls_error *error)
+int stage_pipeline_run(const struct stage_batch *batch, struct ls_error *error)
 {
     struct ls_trainer *t = batch->t;
     struct stage_tables *tables = t->memory.tables;
@@ -237,11 +237,7 @@ int stage_pipeline_run(const struct stage_batch *batch, double *wait_s, struct l
                                         .backward_weight = run_backward_weight,
                                         .backward = run_backward,
                                         .before = run_before};
-    int status = ls_pipeline_run(run.table->pipeline, &ops, error);
-    struct ls_pipeline_stats stats;
-    ls_pipeline_get_stats(run.table->pipeline, &stats);
-    *wait_s += stats.wait_s;
-    return status;
+    return ls_pipeline_run(run.table->pipeline, &ops, error);
 }
 
 /* ---- the forward alone ----------------------------------------------------------------------- */

@@ -75,7 +75,7 @@ static int micro_batches_run(struct ls_trainer *t, const struct step_batch *batc
         .gradient_scale = (float)(1.0 / ((double)batch->sequences * (double)tokens)),
         .leaf_loss = t->leaf_loss,
     };
-    return stage_pipeline_run(&stage, wait_s, error);
+    return stage_pipeline_run(&stage, error);
 }
 
 /* The pipeline rank of the last stage; the first is on rank 0. */
@@ -204,7 +204,7 @@ static void report_finish(const struct ls_trainer *t, const struct step_batch *b
 
 static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
-    double start_s = ls_now_s();
+    double start_s = ls_now_s(), waited_s = groups_wait_s(&t->groups, &t->tp);
     struct step_batch batch;
     float *gradient;
     *report = (struct ls_step_report){.step = t->step + 1};
@@ -213,12 +213,11 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
     tensors_begin(t->tensors);
     int status = batch_load(t, &batch, &report->data_wait_s, error);
     if (!status)
-        status = micro_batches_run(t, &batch, &report->comm_wait_s, error);
+        status = micro_batches_run(t, &batch, error);
     if (status)
         return status;
     ls_trace_begin(t->trace, "reduce", "comm");
-    status = ls_zero_gradient_finish(t->memory.zero, &t->ops, &gradient, &report->comm_wait_s,
-                                     error);
+    status = ls_zero_gradient_finish(t->memory.zero, &t->ops, &gradient, NULL, error);
     if (!status)
         status = tied_exchange(t, gradient, error);
     if (!status)
@@ -238,6 +237,7 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
         return status;
     t->step = report->step;
     t->samples += batch.sequences;
+    report->comm_wait_s = groups_wait_s(&t->groups, &t->tp) - waited_s;
     report_finish(t, &batch, start_s, report);
     return LS_OK;
 }
