@@ -59,7 +59,7 @@ static int batch_load(struct ls_trainer *t, struct step_batch *batch, double *wa
 /* Forward and backward of all micro-batches in the order of the pipeline's table; gradients leave
  * as they become final. */
 static int micro_batches_run(struct ls_trainer *t, const struct step_batch *batch,
-                             double *wait_s, struct ls_error *error)
+                             struct ls_error *error)
 {
     int64_t tokens = t->config.data.sequence;
     struct stage_batch stage = {
