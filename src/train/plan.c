@@ -134,6 +134,7 @@ static int zero_take(const struct memory_request *r, struct ls_arena *arena, str
         .micro_batches_max = layout->micro_batches,
         .fast = layout->numerics.fast,
         .act = layout->numerics.act,
+        .reduce = layout->reduce,
         .bucket_bytes = r->config->comm.bucket_mb << 20,
         .prefetch = (int)layout->prefetch,
         .persistence_elements = layout->persist,

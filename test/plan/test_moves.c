@@ -47,6 +47,7 @@ static const char *const *const layouts[] = {
          "parallel.cp_method=ring"),
     KEYS(LLAMA, "parallel.pp=2", "parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.cp=2",
          "parallel.tp=2", "parallel.zero=3", "numerics.seq_tiles=2", "parallel.schedule=zbv"),
+    KEYS(GPT2, "numerics.mode=fast", "numerics.reduce=bf16", "parallel.dp=2", "parallel.zero=2"),
     KEYS(GPT2, "numerics.mode=fast", "parallel.tp=3", "parallel.dp=2", "batch.micro=3"),
 };
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
