@@ -9,13 +9,21 @@ static const struct {
     const char *name; /* one word, or two for those of bench */
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"bench comm", cmd_bench_comm}, {"bench gemm", cmd_bench_gemm},
-    {"bench ops", cmd_bench_ops},   {"bench pipeline", cmd_bench_pipeline},
-    {"bench step", cmd_bench_step}, {"data", cmd_data},
-    {"doctor", cmd_doctor},         {"eval", cmd_eval},
-    {"generate", cmd_generate},     {"help", cmd_help},
-    {"layout", cmd_layout},         {"plot", cmd_plot},
+    {"bench comm", cmd_bench_comm},
+    {"bench gemm", cmd_bench_gemm},
+    {"bench ops", cmd_bench_ops},
+    {"bench pipeline", cmd_bench_pipeline},
+    {"bench step", cmd_bench_step},
+    {"data", cmd_data},
+    {"diff", cmd_diff},
+    {"doctor", cmd_doctor},
+    {"eval", cmd_eval},
+    {"generate", cmd_generate},
+    {"help", cmd_help},
+    {"layout", cmd_layout},
+    {"plot", cmd_plot},
     {"train", cmd_train},
+    {"verify", cmd_verify},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

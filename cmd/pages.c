@@ -45,6 +45,16 @@ OPTIONS(layout_options) = {
     END};
 OPTIONS(plot_options) = {
     {"--output", "FILE", "where to draw (default: loss.svg in the run's directory)"}, END};
+OPTIONS(verify_options) = {{"--layouts", "N", "how many layouts (default: 50)"},
+                           {"--ranks", "N", "ranks of a layout at most (default: 8)"},
+                           {"--steps", "N", "steps of each (default: 3)"},
+                           {"--seed", "N", "another seed draws other layouts (default: 1)"},
+                           END};
+OPTIONS(diff_options) = {
+    {"--force", NULL,
+     "compare runs of two recipes too: from the start, and a difference is expected"},
+    {"--no-rerun", NULL, "compare what was recorded, and stop there"},
+    END};
 OPTIONS(help_options) = {
     {"--list", NULL, "names of all pages, one a line, as --man takes them"},
     {"--man", "PAGE", "the page as troff, for man(1); `lockstep` is the program's own"},
@@ -79,6 +89,30 @@ static const struct cmd_page pages[] = {
      layout_options,
      "lockstep layout configs/gpt2-124m.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
      "lockstep layout --check configs/llama-405b-16k.yaml\n"},
+    {"verify", "[CONFIG.yaml] [key=value]...", "prove that layouts of a recipe give the same bits",
+     "Trains the configuration's recipe for a few steps on one rank, and then in layouts drawn at "
+     "random among those that the recipe admits: pipeline, data, context and tensor parallel, "
+     "ZeRO, "
+     "schedules, micro-batches. Each must repeat the loss and the hash of the state after every "
+     "step, bit for bit. The configuration's own layout comes first.\n\n"
+     "Ranks are threads of this process; nothing is written. Memory is that of the whole model, "
+     "and of every copy that a layout makes; what does not fit is passed over and counted.\n\n"
+     "A layout that differs is traced to the first tensor that does, and the exit code is 1.",
+     verify_options,
+     "lockstep verify configs/demo.yaml\n"
+     "lockstep verify run.yaml parallel.tp=2 parallel.zero=3 --layouts 20 --ranks 16 --steps 5\n"},
+    {"diff", "RUN_A RUN_B", "find where two runs of a recipe part",
+     "Compares the losses and hashes that two run directories recorded. Where they differ, both "
+     "are "
+     "run again, each in its own layout on thread ranks of this process, from the newest "
+     "checkpoint "
+     "up to which they are equal (or from the start), and the first step and the first tensor "
+     "(forward or backward, layer, stage, or the update) whose bits differ are named. Where the "
+     "runs differ but their repetitions do not, the machine is at fault, and the run whose record "
+     "is not repeated is named.\n\n"
+     "Nothing is written. The exit code is 0 where the runs are equal as far as both go, and 1 "
+     "where they differ.",
+     diff_options, "lockstep diff runs/a runs/b\n"},
     {"eval", "RUN [DATA]", "evaluate a trained model",
      "Loads the newest checkpoint of a run directory and prints its loss on DATA (a token store, "
      "or an llm.c token file), or on the run's own data.valid: in nats and bits a token, and in "

@@ -171,9 +171,12 @@ static void units_bytes(const struct step *step, const struct plan_part *part,
         const int64_t *gather = part->units[i].gather;
         int64_t times = l->zero == 3 && l->reshard_after_forward ? 2 * micro_batches : 1;
         int tied = step->params->tied_param;
-        /* A tied table is gathered for the embedding layer too. */
+        /* The embedding layer's backward reads no parameters. */
+        if (times > 1 && step->params->units[i].layer == 0)
+            times = micro_batches;
+        /* A tied table is looked up in once more. */
         if (times > 1 && tied >= 0 && step->params->list[tied].unit == i)
-            times *= 2;
+            times += micro_batches;
         bytes->shard += times * (d - 1) * (gather[0] * step->act + gather[1] * 4);
     }
     if (l->zero == 3)

@@ -23,11 +23,11 @@ static int unit_use(struct plan_walk *walk, int unit)
 }
 
 /* Zero 3 gathers a layer's parameters in front of its forward and of its backward; the embedding
- * layer's with the head's where that holds its table. */
-int plan_weights(struct plan_walk *walk)
+ * layer's, and the head's table where it is tied, in front of the forward alone. */
+int plan_weights(struct plan_walk *walk, bool forward)
 {
     const struct plan_part *part = walk->part;
-    if (!part->cut || walk->layout->zero < 3)
+    if (!part->cut || walk->layout->zero < 3 || (walk->layer == 0 && !forward))
         return LS_OK;
     int status = unit_use(walk, part->unit_of[walk->layer]);
     if (!status && walk->layer == 0 && part->params.tied_param >= 0)

@@ -81,7 +81,7 @@ static int run_forward(struct plan_walk *walk, int stage)
     int status = boundary(walk, stage, ACTIVATION, true);
     for (int layer = l->stage_first[stage]; layer < l->stage_first[stage + 1] && !status; layer++) {
         walk->layer = layer;
-        status = plan_weights(walk);
+        status = plan_weights(walk, true);
         if (!status)
             status = plan_layer_forward(walk);
         if (!status && layer == l->model.layers + 1)
@@ -105,7 +105,7 @@ static int run_backward(struct plan_walk *walk, int stage, enum ls_action_kind k
          layer--) {
         walk->layer = layer;
         if (input)
-            status = plan_weights(walk);
+            status = plan_weights(walk, false);
         if (!status && input)
             status = plan_layer_input(walk);
         if (!status && weight)

@@ -39,7 +39,7 @@ int plan_layer_forward(const struct plan_walk *walk);
 int plan_layer_input(const struct plan_walk *walk);
 int plan_layer_weight(const struct plan_walk *walk);
 /* state.c: what ZeRO does on shard and replicate. */
-int plan_weights(struct plan_walk *walk);
+int plan_weights(struct plan_walk *walk, bool forward);
 int plan_region(struct plan_walk *walk, int region);
 int plan_publish(struct plan_walk *walk);
 

@@ -127,8 +127,9 @@ int ls_layout_check(const struct ls_layout *layout, struct ls_layout_proof *proo
  *                      micro-batch), and a (P / d) (d - 1) for parameters (4 for vectors);
  *                      replicate 2 4 (P / d) (r - 1) / r
  *          zero 2      gradients at every micro-batch; 2 bytes for 4 with numerics.reduce bf16
- *          zero 3      parameters at every forward and again at every backward (once a step without
- *                      reshard_after_forward), instead of once at the end
+ *          zero 3      parameters at every forward and again at every backward (the embedding's
+ *                      at the forward alone), or once a step without reshard_after_forward,
+ *                      instead of once at the end
  *
  * Rows of a tensor that d does not divide are rounded up: P / d means ceil(rows / d) cols. */
 struct ls_layout_bytes {
