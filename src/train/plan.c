@@ -136,7 +136,6 @@ static int zero_take(const struct memory_request *r, struct ls_arena *arena, str
         .fast = layout->numerics.fast,
         .reduce = r->config->numerics.reduce,
         .act = layout->numerics.act,
-        .reduce = layout->reduce,
         .bucket_bytes = r->config->comm.bucket_mb << 20,
         .prefetch = (int)layout->prefetch,
         .persistence_elements = layout->persist,
