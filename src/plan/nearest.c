@@ -8,7 +8,7 @@
 
 /* What may be changed besides the axes, each alone or with others. */
 enum {
-    FIX_MICRO = 1,    /* batch.micro = 0 */
+    FIX_MICRO = 1,    /* a power of two of leaves next to what was asked, or 0 */
     FIX_SCHEDULE = 2, /* 1f1b */
     FIX_SPLIT = 4,    /* balanced */
     FIX_SP = 8,       /* auto */
@@ -28,6 +28,7 @@ struct search {
     int64_t asked[LS_AXES];
     int64_t best[LS_AXES];
     int best_fixes;
+    int64_t micro, best_micro; /* of the candidate, where FIX_MICRO changes it */
     double best_cost;
     int64_t looked, tried;
     bool dp_contradicts; /* the keys of data parallel: dp has to follow the other two */
@@ -57,7 +58,7 @@ static double axes_cost(const struct search *search, const int64_t size[LS_AXES]
     return cost;
 }
 
-static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes)
+static bool admits_with(struct search *search, const int64_t size[LS_AXES], int fixes)
 {
     struct ls_layout_request request = *search->request;
     struct ls_layout_keys *keys = &search->keys;
@@ -70,7 +71,7 @@ static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes
     keys->cp = size[LS_AXIS_CP];
     keys->tp = size[LS_AXIS_TP];
     if (fixes & FIX_MICRO)
-        request.micro_sequences = 0;
+        request.micro_sequences = search->micro;
     if (fixes & FIX_SCHEDULE) {
         keys->schedule = LS_SCHEDULE_1F1B;
         keys->schedule_file[0] = '\0';
@@ -85,6 +86,22 @@ static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes
         keys->persist = 0;
     search->tried++;
     return plan_admit(&request, search->file, &search->layout, NULL) == LS_OK;
+}
+
+static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes)
+{
+    int64_t leaf = search->request->numerics.leaf_sequences, below = leaf;
+    if (!(fixes & FIX_MICRO))
+        return admits_with(search, size, fixes);
+    while (2 * below <= search->request->micro_sequences)
+        below *= 2;
+    const int64_t near[] = {below, 2 * below, 0};
+    for (int i = 0; i < 3; i++) {
+        search->micro = near[i];
+        if (admits_with(search, size, fixes))
+            return true;
+    }
+    return false;
 }
 
 /* Tries these axes with every set of fixes that would be nearer than the best so far. */
@@ -102,6 +119,7 @@ static void consider(struct search *search, const int64_t size[LS_AXES])
             continue;
         memcpy(search->best, size, sizeof search->best);
         search->best_fixes = fixes;
+        search->best_micro = search->micro;
         search->best_cost = cost;
     }
 }
@@ -178,9 +196,14 @@ static void describe(const struct search *search, char *text, size_t bytes)
     if ((search->best_fixes & FIX_SCHEDULE) && keys->schedule == LS_LAYOUT_CSV && used < bytes)
         used += (size_t)snprintf(text + used, bytes - used, "%sparallel.schedule_file = \"\"",
                                  used ? ", " : "");
-    static const char *const fixes[] = {"batch.micro = 0",       "parallel.schedule = 1f1b",
-                                        "parallel.split = \"\"", "parallel.sp = auto",
-                                        "parallel.persist = 0",  "parallel.chunks = 0"};
+    char micro[48];
+    snprintf(micro, sizeof micro, "batch.micro = %ld", (long)search->best_micro);
+    const char *const fixes[] = {micro,
+                                 "parallel.schedule = 1f1b",
+                                 "parallel.split = \"\"",
+                                 "parallel.sp = auto",
+                                 "parallel.persist = 0",
+                                 "parallel.chunks = 0"};
     for (int i = 0; 1 << i < FIXES && used < bytes; i++)
         if (search->best_fixes & 1 << i)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", fixes[i]);
