@@ -77,7 +77,7 @@ static int64_t tp_bytes(const struct step *step, int64_t leaves)
     int64_t products = 4 * step->blocks + step->embedding + step->head;
     int64_t bytes = products * product + step->blocks * sharers_bytes(step, leaves);
     if (step->head)
-        bytes += 3 * reduced(rows, tp, r);
+        bytes += reduced(rows, tp, r) + reduced(2 * rows, tp, r);
     if (!l->sp)
         return bytes;
     int64_t vectors = l->model.arch == LS_GPT2 && l->model.bias ? 2 : 1;
