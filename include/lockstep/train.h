@@ -72,8 +72,8 @@ struct ls_step_report {
     char hash[33]; /* of the state after this step, where hashed */
 };
 
-/* Collective over world, which is borrowed and must have as many ranks as the layout. config is resolved and
- * copied. log may be NULL. */
+/* Collective over world, which is borrowed and must have as many ranks as the layout. config is
+ * resolved and copied. log may be NULL. */
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error);
 void ls_trainer_free(struct ls_trainer *trainer);
@@ -157,7 +157,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
 int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_error *why,
                 struct ls_error *error);
 
-/* ---- proving that layouts agree --------------------------------------------------------------- */
+/* ---- proving that layouts agree -------------------------------------------------------------- */
 
 /* What two layouts of one recipe must have alike, after each step. */
 struct ls_proof {

@@ -9,7 +9,7 @@ struct stage_batch {
     struct ls_trainer *t;
     int64_t step;
     int64_t leaves, micro_leaves, micro_batches; /* of this rank */
-    const struct ls_dp_share *share;         /* where micro-batches lie in the global batch */
+    const struct ls_dp_share *share;             /* where micro-batches lie in the global batch */
     const int32_t *inputs, *targets;             /* [leaves * leaf_sequences, tokens held here] */
     bool training;
     float gradient_scale;

@@ -213,8 +213,7 @@ static int run_before(void *user, int64_t index, struct ls_error *error)
     const struct ls_schedule *schedule = &run->table->schedule;
     struct ls_action action =
         ls_schedule_actions(schedule, (int)run->t->coordinates[LS_AXIS_PP], &count)[index];
-    const struct train_chunk *layers =
-        &run->t->part.chunks[schedule->stage_chunk[action.stage]];
+    const struct train_chunk *layers = &run->t->part.chunks[schedule->stage_chunk[action.stage]];
     if (action.kind == LS_ACTION_W)
         return LS_OK;
     return stage_prefetch(run->t, action.kind == LS_ACTION_F ? layers->first : layers->end - 1,
@@ -250,10 +249,10 @@ static int boundary_move(struct ls_trainer *t, const struct stage_batch *batch, 
     int64_t from = t->layout.stage_rank[stage - 1];
     int64_t to = t->layout.stage_rank[stage];
     int layer = t->layout.stage_first[stage] - 1;
-    int64_t count = ls_model_stream_rows(t->memory.model,
-                                         batch->leaves * t->numerics.leaf_sequences,
-                                         t->config.data.sequence) *
-                    t->config.model.channels;
+    int64_t count =
+        ls_model_stream_rows(t->memory.model, batch->leaves * t->numerics.leaf_sequences,
+                             t->config.data.sequence) *
+        t->config.model.channels;
     if (from == rank)
         *input = ls_model_output(t->memory.model, layer, 0);
     if (from == to)

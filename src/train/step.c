@@ -10,7 +10,8 @@
 struct step_batch {
     int64_t sequences; /* of the global batch */
     struct ls_dp_share share;
-    const int32_t *inputs, *targets; /* of this rank's share: [count * leaf_sequences, tokens held] */
+    const int32_t *inputs,
+        *targets; /* of this rank's share: [count * leaf_sequences, tokens held] */
 };
 
 /* ---- samples --------------------------------------------------------------------------------- */
@@ -133,8 +134,8 @@ static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error 
     int status = ls_recv_start(t->groups.pp, gradient + slice->second, slice->count, LS_F32, peer,
                                LS_COMM_TAG_MAX, &receive, LS_HERE, error);
     if (!status)
-        status = ls_send_start(t->groups.pp, gradient + slice->gradient, slice->count, LS_F32,
-                               peer, LS_COMM_TAG_MAX, &send, LS_HERE, error);
+        status = ls_send_start(t->groups.pp, gradient + slice->gradient, slice->count, LS_F32, peer,
+                               LS_COMM_TAG_MAX, &send, LS_HERE, error);
     if (!status)
         status = ls_wait(&receive, error);
     return status ? status : ls_wait(&send, error);
@@ -182,10 +183,9 @@ static int update(struct ls_trainer *t, struct ls_step_report *report, struct ls
         return LS_OK;
     }
     struct ls_optimizer *optimizer = &t->memory.optimizer;
-    ls_optimizer_step(optimizer, &t->ops, t->memory.slices, t->params.count,
-                      ls_zero_master(t->memory.zero),
-                      ls_clip_factor(&optimizer->config, report->grad_norm), report->lr,
-                      report->step);
+    ls_optimizer_step(
+        optimizer, &t->ops, t->memory.slices, t->params.count, ls_zero_master(t->memory.zero),
+        ls_clip_factor(&optimizer->config, report->grad_norm), report->lr, report->step);
     return ls_zero_publish(t->memory.zero, &t->ops, false, error);
 }
 
