@@ -1,8 +1,9 @@
-/* lockstep/parallel.h - how work is cut over ranks. So far: data parallel.
+/* lockstep/parallel.h - how the batch is cut over data-parallel ranks, and how micro-batches add
+ * up.
  *
- * The global batch of a step is n leaves (law of sums, S3). Replica r of dp holds leaves
- * [r * n/dp, (r + 1) * n/dp) and walks through them in micro-batches. All of it is arithmetic on
- * leaf indices, tested without a network; struct ls_dp carries the gradients.
+ * The global batch of a step is n leaves (law of sums, S3). A rank holds some of them and walks
+ * through them in micro-batches. All of it is arithmetic on leaf indices, tested without a network;
+ * lockstep/parallel/zero.h carries the gradients.
  */
 #ifndef LOCKSTEP_PARALLEL_H
 #define LOCKSTEP_PARALLEL_H
@@ -25,11 +26,6 @@ struct ls_dp_share {
     int64_t shard, shards; /* of neighbouring ranks that walk together (ls_dp_share_init_cut), and
                             * which this is; shards 0 or 1: the replica's leaves are consecutive */
 };
-/* Local. LS_ELAYOUT with the nearest layout that works where leaves cannot be shared: every
- * replica's share must be a whole subtree (dp divides leaves; leaves/dp is a power of two or dp is
- * 1), and so must every micro-batch (micro_leaves a power of two, or the whole share). */
-int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, int64_t dp, int64_t rank,
-                     int64_t micro_leaves, struct ls_error *error);
 /* Two levels of ranks: replicas of shards (hybrid sharding, lockstep/parallel/zero.h), rank
  * (replica, shard). Replica i holds the block of leaves [i n/replicas, (i + 1) n/replicas), and
  *
@@ -44,10 +40,12 @@ struct ls_dp_cut {
     int64_t shards, shard;
     bool neighbours;
 };
-/* Local. As ls_dp_share_init; also LS_ELAYOUT where the sum over shards, then replicas (and between
- * them, for neighbours, micro-steps) is not the tree over leaves: shards must be a power of two
- * unless there is one replica (and, for neighbours, one micro-step), and so must be what a shard
- * holds in each micro-step unless it is all alone. */
+/* Local. LS_ELAYOUT with the nearest layout that works where a replica's block, a shard's part of
+ * it or a micro-batch is no whole subtree, or where the sum over shards, then replicas (and between
+ * them, for neighbours, micro-steps) is not the tree over leaves. So replicas times shards divide
+ * leaves; a part is a power of two of leaves unless there is only one; shards must be a power of
+ * two unless there is one replica (and, for neighbours, one micro-step), and so must be what a
+ * shard holds in each micro-step unless it is all alone. */
 int ls_dp_share_init_cut(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
                          int64_t micro_leaves, struct ls_error *error);
 /* Leaves [*first, *first + *count) of the global batch in micro-batch m. */
@@ -67,23 +65,6 @@ struct ls_accumulation {
 struct ls_accumulation ls_accumulation_of(int64_t micro_batch, int64_t micro_batches);
 /* Buffers that such a walk needs. */
 int ls_accumulation_buffers(int64_t micro_batches);
-
-/* ---- gradient reduction ---------------------------------------------------------------------- */
-
-/* Reduces a flat gradient over the replicas in buckets while the backward still runs. Each rank
- * calls ls_dp_ready with ranges that descend without a gap from the end of the buffer to 0; a
- * bucket starts when it is whole. In a group of one nothing moves. */
-struct ls_dp;
-/* Local. group is borrowed. gradient [elements]. bucket_bytes is raised where there would be more
- * buckets than a communicator keeps pending. */
-int ls_dp_new(struct ls_comm *group, int64_t elements, int64_t bucket_bytes, struct ls_dp **out,
-              struct ls_error *error);
-void ls_dp_free(struct ls_dp *dp);
-/* Collective, in the same order everywhere: gradient [begin, end of the last call) is final. */
-int ls_dp_ready(struct ls_dp *dp, float *gradient, int64_t begin, struct ls_error *error);
-/* Collective: every bucket has arrived. *wait_s (may be NULL) += seconds waited, 0 in a group of
- * one. LS_ECOMM where a part of the gradient was never reported as ready. */
-int ls_dp_finish(struct ls_dp *dp, double *wait_s, struct ls_error *error);
 
 #ifdef __cplusplus
 }
