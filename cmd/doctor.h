@@ -18,6 +18,9 @@ void doctor_advice(struct doctor *doctor, const char *what, const char *remedy);
 /* "15.6 GiB" */
 void doctor_bytes(double bytes, char text[32]);
 
+/* Bytes that this process may still take, 0 where that is not known. */
+double doctor_memory_free(void);
+
 /* The sections, each with its heading. */
 void doctor_processor(struct doctor *doctor);
 void doctor_memory(struct doctor *doctor);

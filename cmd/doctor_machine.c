@@ -146,6 +146,12 @@ static double meminfo(const char *name)
     return file_field("/proc/meminfo", name, value, sizeof value) ? atof(value) * 1024 : 0;
 }
 
+double doctor_memory_free(void)
+{
+    double available = meminfo("MemAvailable"), group = group_memory();
+    return group > 0 && group < available ? group : available;
+}
+
 static void print_limit(const char *name, int resource, bool bytes)
 {
     struct rlimit limit;
@@ -201,5 +207,5 @@ void doctor_memory(struct doctor *doctor)
             doctor_advice(doctor, "huge pages are off: large buffers cost more address translation",
                           "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
     }
-    check_available(doctor, group > 0 && group < available ? group : available);
+    check_available(doctor, doctor_memory_free());
 }

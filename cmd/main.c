@@ -12,14 +12,18 @@ static const struct {
     {"bench comm", cmd_bench_comm},
     {"bench gemm", cmd_bench_gemm},
     {"bench ops", cmd_bench_ops},
+    {"bench pipeline", cmd_bench_pipeline},
     {"bench step", cmd_bench_step},
     {"data", cmd_data},
+    {"diff", cmd_diff},
     {"doctor", cmd_doctor},
     {"eval", cmd_eval},
     {"generate", cmd_generate},
     {"help", cmd_help},
+    {"layout", cmd_layout},
     {"plot", cmd_plot},
     {"train", cmd_train},
+    {"verify", cmd_verify},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

@@ -215,5 +215,8 @@ int cmd_train(int argc, char **argv)
         status = launch_ranks(&config, rank_body, &job, &error);
         line_end(&job.progress);
     }
-    return status ? cmd_fail("train", status, &error) : 0;
+    int code = status ? cmd_fail("train", status, &error) : 0;
+    if (status == LS_ECOMM)
+        launch_end(status);
+    return code;
 }

@@ -1,15 +1,13 @@
-/* lockstep/parallel.h - how the batch is cut over data-parallel ranks, and how micro-batches add
- * up.
+/* lockstep/parallel.h - how a batch is cut over data-parallel ranks.
  *
- * The global batch of a step is n leaves (law of sums, S3). A rank holds some of them and walks
+ * The global batch of a step is n leaves (law of sums, S3). Each rank holds some of them and walks
  * through them in micro-batches. All of it is arithmetic on leaf indices, tested without a network;
  * lockstep/parallel/zero.h carries the gradients.
  */
 #ifndef LOCKSTEP_PARALLEL_H
 #define LOCKSTEP_PARALLEL_H
 
-#include <lockstep/comm.h>
-#include <lockstep/ops.h>
+#include <lockstep/base.h>
 
 #ifdef __cplusplus
 extern "C" {

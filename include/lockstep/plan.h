@@ -162,9 +162,9 @@ struct ls_layout_sample {
 /* Local. An admissible layout of the recipe (request->keys, world and micro_sequences are not read)
  * and the keys that make it; the same for the same numbers everywhere. False where none was found.
  */
-bool ls_layout_sample(const struct ls_layout_request *recipe,
-                      const struct ls_layout_sample *sample, struct ls_layout_keys *keys,
-                      int64_t *micro_sequences, struct ls_layout *layout);
+bool ls_layout_sample(const struct ls_layout_request *recipe, const struct ls_layout_sample *sample,
+                      struct ls_layout_keys *keys, int64_t *micro_sequences,
+                      struct ls_layout *layout);
 
 /* Floating-point operations of a layer (0 .. layers + 1) forward and backward for one token, all
  * tp ranks together: 6 per weight that multiplies, 12 H D T for attention (as

@@ -65,7 +65,8 @@ struct ls_step_report {
     float lr;
     bool skipped; /* not finite, and train.on_nonfinite is skip */
     double step_s, tokens_per_s;
-    double peak_share; /* model flops per second / rate of one large product */
+    double peak_share; /* model flops per second / rate of one large product; 0 where that was not
+                        * measured (ls_trainer_measure_peak) */
     double data_wait_s, comm_wait_s;
     bool hashed;
     char hash[33]; /* of the state after this step, where hashed */
@@ -76,6 +77,9 @@ struct ls_step_report {
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error);
 void ls_trainer_free(struct ls_trainer *trainer);
+
+/* Collective. Measures the machine's rate, a fraction of a second, for peak_share. */
+int ls_trainer_measure_peak(struct ls_trainer *trainer, struct ls_error *error);
 
 /* Collective. One step. LS_ENUMERIC where loss or gradient is not finite and train.on_nonfinite is
  * stop: nothing was updated. */
@@ -139,9 +143,16 @@ struct ls_run_hooks {
     const volatile int *stop;
 };
 /* Collective. Trains to train.steps in train.out: config.yaml, metrics.jsonl, TensorBoard events,
- * trace/, checkpoints/. */
+ * trace/, checkpoints/. LS_ECOMM (such as a rank that is late, comm.timeout_s) leaves what
+ * ls_run_late writes. */
 int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
            const struct ls_run_hooks *hooks, struct ls_error *error);
+
+/* Local. After LS_ECOMM and before the communicators are freed: what became of the ranks goes to
+ * directory/log/. rank-%05d.txt is why this rank failed; operations-%05d.txt, by one rank for all
+ * that share its memory, what ls_comm_dump tells. LS_EIO where the directory is not there. */
+int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_error *why,
+                struct ls_error *error);
 
 /* ---- proving that layouts agree --------------------------------------------------------------- */
 

@@ -273,6 +273,26 @@ int ls_checkpoint_find_latest(struct ls_checkpoint **out, const char *run_direct
     return LS_OK;
 }
 
+int ls_checkpoint_list(const char *run_directory,
+                       void (*visit)(void *user, const char *directory,
+                                     const struct ls_checkpoint_state *state),
+                       void *user, struct ls_error *error)
+{
+    struct dirent **entries;
+    char parent[PATH_MAX], directory[PATH_MAX];
+    int count;
+    int code = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
+    for (int i = 0; !code && i < count; i++) {
+        struct opened *opened = NULL;
+        code = ckpt_path(directory, parent, entries[i]->d_name, error);
+        if (!code && open_state(&opened, directory, NULL) == LS_OK)
+            visit(user, directory, &opened->checkpoint.state);
+        opened_free(opened);
+    }
+    list_free(entries, count);
+    return code;
+}
+
 /* Removes a checkpoint in a way that an interruption leaves nothing that looks like one. */
 static int remove_checkpoint(const char *directory, struct ls_error *error)
 {

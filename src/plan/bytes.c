@@ -170,6 +170,9 @@ static void units_bytes(const struct step *step, const struct plan_part *part,
         const int64_t *gather = part->units[i].gather;
         int64_t times = l->zero == 3 && l->reshard_after_forward ? 2 * micro_batches : 1;
         int tied = step->params->tied_param;
+        /* The embedding layer's backward reads no parameters. */
+        if (times > 1 && step->params->units[i].layer == 0)
+            times = micro_batches;
         /* A tied table is looked up in once more. */
         if (times > 1 && tied >= 0 && step->params->list[tied].unit == i)
             times += micro_batches;
@@ -203,7 +206,10 @@ int ls_layout_bytes(const struct ls_layout *layout, int64_t leaves, int64_t rank
         bytes->cp += cp_bytes(&step, count);
         bytes->pp += pp_bytes(&step, count);
     }
-    bytes->pp += 4 * part.shared;
+    int shared = part.params.shared_param;
+    if (shared >= 0)
+        bytes->pp += 4 * plan_slice_elements(layout, &part.params.list[shared], part.cut,
+                                             ls_group_rank(layout, LS_GROUP_SHARD, rank));
     regions_bytes(&step, &part, rank, bytes);
     units_bytes(&step, &part, bytes);
     plan_part_release(&part);

@@ -241,6 +241,42 @@ int ls_series_read(struct ls_series *series, const char *path, const char *x_key
     return code;
 }
 
+struct reader {
+    const char *number_key;
+    const char *const *keys;
+    int count;
+    void (*visit)(void *user, int64_t number, const char *const *strings);
+    void *user;
+};
+
+static int read_one(void *user, const json_t *record)
+{
+    const struct reader *reader = user;
+    const json_t *number = json_object_get(record, reader->number_key);
+    const char *strings[LS_JSONL_STRINGS_MAX];
+    if (!json_is_integer(number))
+        return 0;
+    for (int i = 0; i < reader->count; i++)
+        strings[i] = json_string_value(json_object_get(record, reader->keys[i]));
+    reader->visit(reader->user, json_integer_value(number), strings);
+    return 0;
+}
+
+int ls_jsonl_read(const char *path, const char *number_key, const char *const *keys, int count,
+                  void (*visit)(void *user, int64_t number, const char *const *strings), void *user,
+                  struct ls_error *error)
+{
+    LS_ASSERT(count <= LS_JSONL_STRINGS_MAX);
+    struct reader reader = {number_key, keys, count, visit, user};
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return ls_error_errno(error, errno, "%s: cannot open", path);
+    int64_t end;
+    int code = walk(file, path, read_one, &reader, &end, error);
+    fclose(file);
+    return code;
+}
+
 void ls_series_release(struct ls_series *series)
 {
     free(series->x);

@@ -96,7 +96,8 @@ static int tables_make(const struct ls_params *params, struct zero_tables *table
     for (int i = 0; i < params->count; i++) {
         const struct ls_param *param = &params->list[i];
         tables->tensors[i] =
-            (struct ls_zero_tensor){.unit = param->unit,
+            (struct ls_zero_tensor){.name = param->name,
+                                    .unit = param->unit,
                                     .offset = param->offset,
                                     .rows = param->matrix ? param->rows : param->cols,
                                     .cols = param->matrix ? param->cols : 1,
@@ -133,6 +134,7 @@ static int zero_take(const struct memory_request *r, struct ls_arena *arena, str
         .each_micro_batch = layout->each_micro_batch,
         .micro_batches_max = layout->micro_batches,
         .fast = layout->numerics.fast,
+        .reduce = r->config->numerics.reduce,
         .act = layout->numerics.act,
         .bucket_bytes = r->config->comm.bucket_mb << 20,
         .prefetch = (int)layout->prefetch,

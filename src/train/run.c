@@ -263,6 +263,8 @@ static int run_open(struct run *run, const struct ls_log *log, struct ls_error *
     if (!status)
         status = ls_trainer_new(run->config, run->world, log, &run->trainer, error);
     if (!status)
+        status = ls_trainer_measure_peak(run->trainer, error);
+    if (!status)
         status = ls_trainer_resume(run->trainer, &resumed, error);
     if (status)
         return status;
@@ -271,8 +273,8 @@ static int run_open(struct run *run, const struct ls_log *log, struct ls_error *
         status = records_open(run, first, error);
         struct ls_params whole;
         if (!status)
-            status = ls_params_init(&whole, &run->config->model, &run->trainer->numerics, NULL,
-                                    error);
+            status =
+                ls_params_init(&whole, &run->config->model, &run->trainer->numerics, NULL, error);
         if (!status && run->hooks->started)
             run->hooks->started(run->hooks->user, &run->trainer->config, &run->trainer->plan,
                                 &whole, first);
@@ -280,6 +282,20 @@ static int run_open(struct run *run, const struct ls_log *log, struct ls_error *
             ls_params_release(&whole);
     }
     return ls_comm_agree(run->world, status, error);
+}
+
+/* A rank was late, or called something else: every rank tells what it knows before it unwinds. */
+static void late(const struct run *run, struct ls_error *error)
+{
+    struct ls_error ignored = {0};
+    const struct ls_config *config = run->config;
+    size_t used = strlen(error->text);
+    if (ls_comm_size(run->world) == 1)
+        return;
+    if (!ls_run_late(config->train.out, run->world, error, &ignored))
+        snprintf(error->text + used, sizeof error->text - used,
+                 ". The last operations of the ranks are in %s/log", config->train.out);
+    train_late_grace(config->comm.timeout_s);
 }
 
 int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
@@ -301,6 +317,8 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
                               "stopped by a signal after step %ld; the state is saved in "
                               "%s/checkpoints: start again with train.resume=auto to go on",
                               (long)ls_trainer_steps(run.trainer), config->train.out);
+    if (status == LS_ECOMM && error)
+        late(&run, error);
     ls_jsonl_close(run.records.metrics, NULL);
     ls_tensorboard_close(run.records.board, NULL);
     ls_trainer_free(run.trainer);

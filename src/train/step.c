@@ -111,6 +111,7 @@ static int loss_reduce(struct ls_trainer *t, const struct step_batch *batch, flo
                 status = ls_all_reduce(t->groups.dp, &sum, 1, error);
         }
     }
+    ls_comm_label(t->groups.pp, "loss");
     if (!status)
         status = ls_broadcast(t->groups.pp, &sum, 1, LS_F32, (int)head_rank(&t->layout), error);
     *loss = (float)((double)sum / ((double)batch->sequences * (double)t->config.data.sequence));

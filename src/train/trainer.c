@@ -96,9 +96,8 @@ static int isa_agree(struct ls_trainer *t, enum ls_isa *isa, struct ls_error *er
     return status;
 }
 
-/* The machine's rate for peak_share: measured by rank 0 on all the cores of the ranks that share
- * its memory, while the others wait. */
-static int peak_measure(struct ls_trainer *t, struct ls_error *error)
+/* Measured by rank 0 on all the cores of the ranks that share its memory, while the others wait. */
+int ls_trainer_measure_peak(struct ls_trainer *t, struct ls_error *error)
 {
     int status = LS_OK;
     bool threads_share = ls_comm_transport(t->world) == LS_TRANSPORT_THREAD;
@@ -282,8 +281,6 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
         status = ls_trace_new(&t->trace, ls_comm_rank(world), "main", TRACE_EVENTS, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
-        status = peak_measure(t, error);
-    if (!status)
         status = parameters_fill(t, error);
     if (status)
         goto failed;
@@ -314,6 +311,11 @@ void ls_trainer_free(struct ls_trainer *t)
     if (t->sampled)
         whole_release(t->sampled);
     free(t->sampled);
+    /* Transfers of a failed step may still use its memory: their groups go first. */
+    if (t->failed) {
+        ls_tp_release(&t->tp);
+        groups_close(&t->groups);
+    }
     memory_release(&t->memory);
     ls_tp_release(&t->tp);
     groups_close(&t->groups);

@@ -143,6 +143,10 @@ int eval_read(const struct ls_token_store *store, const struct ls_tokenizer *tok
               const struct ls_config *config, int64_t first, int64_t count, int32_t *ids,
               int32_t *targets, int64_t *padded, struct eval_sum *sum, struct ls_error *error);
 
+/* Sleeps a while after a timeout: ranks that wait in other groups come to their own, and say who is
+ * late there, before this one unwinds under them. */
+void train_late_grace(double timeout_s);
+
 /* Continues prompt with decoder and hands out pieces. */
 int generate_text(struct ls_decoder *decoder, struct ls_ops *ops,
                   const struct ls_tokenizer *tokenizer, int64_t context,

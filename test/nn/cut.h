@@ -16,6 +16,7 @@ struct cut {
     int64_t leaf_sequences;
     float dropout;
     bool tied;
+    bool fast; /* then values are compared, to a tolerance */
     /* The layout. */
     int tp, cp;
     bool sequence; /* parallel */
@@ -24,6 +25,7 @@ struct cut {
     bool split;      /* the backward in halves, weights last */
     bool forward;    /* no backward, no gradients */
     bool accumulate; /* the same micro-batch again, added */
+    bool counted;    /* the bytes that each rank sends are those of doc/parallel/ */
     bool own_norm;   /* the broken twin: the final norm's gradient is that of a rank's own rows */
 };
 /* 0 where all ranks hold the one rank's bits; else where the first difference is, in text. */
