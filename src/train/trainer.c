@@ -221,7 +221,11 @@ static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
 /* The layout over the world's ranks, this rank's place in it, and its groups. */
 static int layout_open(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = ls_config_layout(&t->config, ls_comm_size(t->world), &t->layout, error);
+    int64_t ranks = ls_comm_size(t->world);
+    /* Threads were started for this layout: the nearest one may have another number of them. */
+    if (ls_comm_transport(t->world) == LS_TRANSPORT_THREAD && ranks == ls_config_ranks(&t->config))
+        ranks = 0;
+    int status = ls_config_layout(&t->config, ranks, &t->layout, error);
     if (status)
         return status;
     t->numerics = t->layout.numerics;
@@ -325,15 +329,7 @@ int64_t ls_trainer_steps(const struct ls_trainer *t)
 {
     return t->step;
 }
-const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
-{
-    return &t->params;
-}
 float *ls_trainer_master(struct ls_trainer *t)
 {
     return ls_zero_master(t->memory.zero);
-}
-const struct ls_layout *ls_trainer_layout(const struct ls_trainer *t)
-{
-    return &t->layout;
 }
