@@ -175,6 +175,7 @@ bench: all
 	$(BUILD)/lockstep bench gemm
 	$(BUILD)/lockstep bench ops
 	$(BUILD)/lockstep bench comm ranks=2
+	$(BUILD)/lockstep bench pipeline
 	$(BUILD)/lockstep bench step
 
 bench-peers: all
@@ -222,7 +223,7 @@ help:
 	'make invariance   N=48 SEED=1: random layouts, one hash' \
 	'make tidy         layers, headers, lengths, format' \
 	'make fuzz         SECONDS=60 for each parser, under ASan and UBSan' \
-	'make bench        products, kernels, collectives, a training step' \
+	'make bench        products, kernels, collectives, pipelines, a training step' \
 	'make bench-peers  beside PyTorch and llm.c: see bench/README.md' \
 	'make coverage     lines that the tests reach' \
 	'make install      PREFIX=/usr/local DESTDIR=' \

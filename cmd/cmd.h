@@ -13,6 +13,7 @@
 int cmd_bench_comm(int argc, char **argv);
 int cmd_bench_gemm(int argc, char **argv);
 int cmd_bench_ops(int argc, char **argv);
+int cmd_bench_pipeline(int argc, char **argv);
 int cmd_bench_step(int argc, char **argv);
 int cmd_data(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
@@ -20,6 +21,7 @@ int cmd_doctor(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_help(int argc, char **argv);
+int cmd_layout(int argc, char **argv);
 int cmd_plot(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_verify(int argc, char **argv);

@@ -39,6 +39,10 @@ OPTIONS(prepare_options) = {
 OPTIONS(inspect_options) = {{"--tokens", "N", "show the first N tokens (default: 64)"},
                             {"--decode", "SPEC", "show them as text of this tokenizer"},
                             END};
+OPTIONS(layout_options) = {
+    {"--check", NULL, "prove that all ranks' collectives and messages match, and show only that"},
+    {"--svg", "FILE", "draw the pipeline's schedule, ranks over time, as an SVG picture"},
+    END};
 OPTIONS(plot_options) = {
     {"--output", "FILE", "where to draw (default: loss.svg in the run's directory)"}, END};
 OPTIONS(verify_options) = {{"--layouts", "N", "how many layouts (default: 50)"},
@@ -74,11 +78,22 @@ static const struct cmd_page pages[] = {
      "lockstep train configs/demo.yaml\n"
      "lockstep train configs/demo.yaml parallel.dp=4 train.steps=500 train.resume=auto\n"
      "mpirun -n 4 lockstep train configs/demo.yaml parallel.dp=4\n"},
+    {"layout", "[CONFIG.yaml] [key=value]...", "show how a configuration is cut over ranks",
+     "Runs nothing. Prints the ranks and their coordinates, the groups, what a rank holds of each "
+     "tensor, the stages and their share of the work, the pipeline's schedule with its idle share, "
+     "the bytes that a rank sends in a step on each axis, and its memory. A layout that the recipe "
+     "does not admit is refused with the reason and the nearest one that works.\n\n"
+     "--check derives every rank's sequence of collectives and messages from layout and schedule "
+     "and proves that the ranks of each group agree and that every message is received in order: "
+     "such a run cannot hang for want of a match.",
+     layout_options,
+     "lockstep layout configs/demo.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
+     "lockstep layout --check configs/llama-405b-16k.yaml\n"},
     {"verify", "[CONFIG.yaml] [key=value]...", "prove that layouts of a recipe give the same bits",
      "Trains the configuration's recipe for a few steps on one rank, and then in layouts drawn at "
      "random among those that the recipe admits: pipeline, data, context and tensor parallel, "
-     "ZeRO, "
-     "schedules, micro-batches. Each must repeat the loss and the hash of the state after every "
+     "ZeRO, schedules, micro-batches. Each must repeat the loss and the hash of the state after "
+     "every "
      "step, bit for bit. The configuration's own layout comes first.\n\n"
      "Ranks are threads of this process; nothing is written. Memory is that of the whole model, "
      "and of every copy that a layout makes; what does not fit is passed over and counted.\n\n"
@@ -88,10 +103,9 @@ static const struct cmd_page pages[] = {
      "lockstep verify run.yaml parallel.tp=2 parallel.zero=3 --layouts 20 --ranks 16 --steps 5\n"},
     {"diff", "RUN_A RUN_B", "find where two runs of a recipe part",
      "Compares the losses and hashes that two run directories recorded. Where they differ, both "
-     "are "
-     "run again, each in its own layout on thread ranks of this process, from the newest "
-     "checkpoint "
-     "up to which they are equal (or from the start), and the first step and the first tensor "
+     "are run again, each in its own layout on thread ranks of this process, from the newest "
+     "checkpoint up to which they are equal (or from the start), and the first step and the first "
+     "tensor "
      "(forward or backward, layer, stage, or the update) whose bits differ are named. Where the "
      "runs differ but their repetitions do not, the machine is at fault, and the run whose record "
      "is not repeated is named.\n\n"
@@ -141,6 +155,10 @@ static const struct cmd_page pages[] = {
     {"bench ops", "[THREADS [ISA]]", "measure the other kernels",
      "Prints the bandwidth of each kernel and its share of the bandwidth of a copy.", none,
      "lockstep bench ops\n"},
+    {"bench pipeline", "[ranks=N] [micro=N] [ms=N]", "measure what pipeline schedules idle",
+     "Runs each schedule on thread ranks whose stages sleep, so that many ranks are concurrent on "
+     "few cores, and prints the measured idle share beside the computed one.",
+     none, "lockstep bench pipeline\nlockstep bench pipeline ranks=16 micro=32 ms=60\n"},
     {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",
      "Trains a few steps on made-up tokens and prints one JSON object: tokens a second, time of a "
      "step, peak memory, the rate of matrix products and its share of the machine's.",

@@ -1,14 +1,13 @@
-/* lockstep/parallel.h - how work is cut over ranks. So far: data parallel.
+/* lockstep/parallel.h - how a batch is cut over data-parallel ranks.
  *
- * The global batch of a step is n leaves (law of sums, S3). Replica r of dp holds leaves
- * [r * n/dp, (r + 1) * n/dp) and walks through them in micro-batches. All of it is arithmetic on
- * leaf indices, tested without a network; struct ls_dp carries the gradients.
+ * The global batch of a step is n leaves (law of sums, S3). Each rank holds some of them and walks
+ * through them in micro-batches. All of it is arithmetic on leaf indices, tested without a network;
+ * lockstep/parallel/zero.h carries the gradients.
  */
 #ifndef LOCKSTEP_PARALLEL_H
 #define LOCKSTEP_PARALLEL_H
 
-#include <lockstep/comm.h>
-#include <lockstep/ops.h>
+#include <lockstep/base.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -67,23 +66,6 @@ struct ls_accumulation {
 struct ls_accumulation ls_accumulation_of(int64_t micro_batch, int64_t micro_batches);
 /* Buffers that such a walk needs. */
 int ls_accumulation_buffers(int64_t micro_batches);
-
-/* ---- gradient reduction ---------------------------------------------------------------------- */
-
-/* Reduces a flat gradient over the replicas in buckets while the backward still runs. Each rank
- * calls ls_dp_ready with ranges that descend without a gap from the end of the buffer to 0; a
- * bucket starts when it is whole. In a group of one nothing moves. */
-struct ls_dp;
-/* Local. group is borrowed. gradient [elements]. bucket_bytes is raised where there would be more
- * buckets than a communicator keeps pending. */
-int ls_dp_new(struct ls_comm *group, int64_t elements, int64_t bucket_bytes, struct ls_dp **out,
-              struct ls_error *error);
-void ls_dp_free(struct ls_dp *dp);
-/* Collective, in the same order everywhere: gradient [begin, end of the last call) is final. */
-int ls_dp_ready(struct ls_dp *dp, float *gradient, int64_t begin, struct ls_error *error);
-/* Collective: every bucket has arrived. *wait_s (may be NULL) += seconds waited, 0 in a group of
- * one. LS_ECOMM where a part of the gradient was never reported as ready. */
-int ls_dp_finish(struct ls_dp *dp, double *wait_s, struct ls_error *error);
 
 #ifdef __cplusplus
 }

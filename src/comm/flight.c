@@ -36,7 +36,7 @@ uint64_t flight_start(struct ls_comm *comm, const struct comm_call *call, double
                                  .tag = call->tag,
                                  .line = call->site.line,
                                  .state = call->blocking ? FLIGHT_WAITING : FLIGHT_PENDING,
-                                 .group_size = comm->size};
+                                 .peer_world = comm->world_ranks[call->peer]};
     uint64_t words[FLIGHT_WORDS];
     copy_begin(entry.name, sizeof entry.name, comm->name);
     copy_begin(entry.label, sizeof entry.label, call->label);
@@ -152,10 +152,11 @@ static const char *process_state(int pid)
     return state == 'Z' || state == 'X' ? "has ended" : "";
 }
 
-/* Where a rank is: the operation that it waits in, else the last that it called. */
-static void where_text(struct flight_record *record, double now_s, char *text, size_t bytes)
+/* Where a rank is: the operation that it waits in, else the last that it called. False where it has
+ * called none. */
+static bool where(struct flight_record *record, struct flight_entry *last)
 {
-    struct flight_entry entry, last;
+    struct flight_entry entry;
     uint64_t first, end = entries_of(record, &first);
     bool found = false, waits = false;
     for (uint64_t i = end; i > first && !waits; i--) {
@@ -163,9 +164,16 @@ static void where_text(struct flight_record *record, double now_s, char *text, s
             continue;
         waits = entry.state == FLIGHT_WAITING;
         if (waits || !found)
-            last = entry;
+            *last = entry;
         found = true;
     }
+    return found;
+}
+
+static void where_text(struct flight_record *record, double now_s, char *text, size_t bytes)
+{
+    struct flight_entry last = {0};
+    bool found = where(record, &last);
     int pid = atomic_load(&record->pid);
     const char *state = pid == (int)getpid() ? "" : process_state(pid);
     int length = 0;
@@ -178,6 +186,56 @@ static void where_text(struct flight_record *record, double now_s, char *text, s
     else
         snprintf(text + length, bytes - (size_t)length, "%s %s, for %.2f s", did[last.state],
                  entry_text(&last).text, now_s - last.changed_s);
+}
+
+/* Whether the record shows that its rank belongs to the entry's group and has not come to it. */
+static bool is_missing(struct flight_record *record, const struct flight_entry *at)
+{
+    struct flight_entry entry;
+    uint64_t first, end = entries_of(record, &first);
+    bool member = false;
+    for (uint64_t i = first; i < end; i++) {
+        if (!flight_read(record, i, &entry) || entry.group != at->group ||
+            !comm_is_collective((enum comm_op)entry.op))
+            continue;
+        if (entry.sequence >= at->sequence)
+            return false;
+        member = true;
+    }
+    return member;
+}
+
+/* The rank of the world that a rank waits for, or did in vain, as far as records tell; else -1. */
+static int waits_for(const struct flight_board *board, int rank)
+{
+    struct flight_entry at = {0};
+    if (!board->records[rank] || !where(board->records[rank], &at) ||
+        (at.state != FLIGHT_WAITING && at.state != FLIGHT_FAILED))
+        return -1;
+    if (!comm_is_collective((enum comm_op)at.op))
+        return at.peer_world;
+    for (int r = 0; r < board->count; r++)
+        if (r != rank && board->records[r] && is_missing(board->records[r], &at))
+            return r;
+    return -1;
+}
+
+/* Who is late may itself wait: follows that to its end, or around a circle back to who asks. */
+static size_t chain_text(const struct ls_comm *comm, int late, double now_s, char *text,
+                         size_t bytes)
+{
+    int self = comm->world_ranks[comm->rank], rank = late, next = -1;
+    char at[400];
+    for (int hops = 0; hops < comm->board->count; hops++) {
+        next = waits_for(comm->board, rank);
+        if (next < 0 || next == self)
+            break;
+        rank = next;
+    }
+    if (rank == late || next >= 0 || !comm->board->records[rank])
+        return 0;
+    where_text(comm->board->records[rank], now_s, at, sizeof at);
+    return (size_t)snprintf(text, bytes, "; in the end for rank %d of the world: %s", rank, at);
 }
 
 void flight_late_add(struct flight_late *late, int rank)
@@ -199,14 +257,17 @@ void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, 
     for (int i = 0; i < late->count && i < room; i++) {
         int world_rank = comm->world_ranks[late->rank[i]];
         struct flight_record *record = comm->board->records[world_rank];
-        char where[400] = "it is on another machine, of which nothing is known";
+        char at[400] = "it is on another machine, of which nothing is known";
         if (record)
-            where_text(record, now_s, where, sizeof where);
+            where_text(record, now_s, at, sizeof at);
         used += (size_t)snprintf(text + used, bytes - used, "%s %s: %s",
                                  i                  ? ";"
                                  : late->count == 1 ? "; late is"
                                                     : "; late are",
-                                 comm_rank_text(late->rank[i], world_rank).text, where);
+                                 comm_rank_text(late->rank[i], world_rank).text, at);
+        used = (size_t)ls_min((int64_t)used, (int64_t)bytes - 1);
+        if (late->count == 1)
+            used += chain_text(comm, world_rank, now_s, text + used, bytes - used);
         used = (size_t)ls_min((int64_t)used, (int64_t)bytes - 1);
     }
     if (late->count > room)

@@ -23,7 +23,8 @@ struct flight_entry {
     int64_t count;
     double started_s, changed_s; /* ls_now_s of the start and of the last change of state */
     int32_t op, dtype, peer, tag, line, state;
-    int32_t group_size, unused;
+    int32_t peer_world; /* the peer of a send or recv, as rank of the world */
+    int32_t unused;
     char name[LS_COMM_NAME_MAX + 1], label[48], file[48];
 };
 

@@ -141,7 +141,7 @@ void comm_world_leave(struct ls_world *world, int rank, int status, const struct
     if (status == LS_OK)
         snprintf(self->reason, sizeof self->reason, "it has returned");
     else
-        snprintf(self->reason, sizeof self->reason, "it failed with %s: %.250s",
+        snprintf(self->reason, sizeof self->reason, "it failed with %s: %.640s",
                  ls_status_name(status), error->text);
     /* Groups come and go while a ready operation is finished without the mutex: look again from
      * the start after each one that is left. */

@@ -64,7 +64,7 @@ struct thread_op {
     atomic_llong next_block;
     int64_t blocks_done;
     pthread_cond_t changed;
-    char text[720];
+    char text[880];
     struct comm_call *calls; /* [slots]: a collective's by rank; else the send, the recv */
     struct comm_post *posts; /* [slots] */
 };
@@ -90,7 +90,7 @@ struct ls_world {
     struct world_rank {
         bool left;
         bool was_left_alone;
-        char reason[320];
+        char reason[720];
     } * ranks;
     struct flight_board board;
     double timeout_s; /* the longest of its communicators */

@@ -209,7 +209,7 @@ static int post(struct thread_comm *self, const struct comm_call *call, void **o
         for (int r = 0; r < group->size; r++) {
             if (!group->left[r] || (!collective && r != call->peer))
                 continue;
-            char text[720];
+            char text[sizeof op->text];
             leaving_text(group, r, text, sizeof text);
             world->ranks[group->world_rank[rank]].was_left_alone = true;
             return ls_error_set(error, LS_ECOMM, "%s: %s", comm_describe(call).text, text);

@@ -87,13 +87,8 @@ int ls_distribute(struct ls_dtensor *tensor, const void *full, struct ls_mesh_co
     enum ls_dtype dtype = tensor->spec.dtype;
     void *buffers[3] = {NULL};
     struct route route = {.count = 0};
-    int status = LS_OK;
-    if (tensor->rank != comms->rank ||
-        ls_mesh_ranks(&tensor->spec.mesh) != ls_mesh_ranks(&comms->mesh))
-        status = ls_error_set(error, LS_EINVAL,
-                              "distribute: a part of mesh rank %lld, communicators of rank %lld",
-                              (long long)tensor->rank, (long long)comms->rank);
-    else if (comms->rank == 0 && !full && ls_dtensor_count(&tensor->spec) > 0)
+    int status = dtensor_comms_check(tensor, comms, "distribute", error);
+    if (status == LS_OK && comms->rank == 0 && !full && ls_dtensor_count(&tensor->spec) > 0)
         status = ls_error_set(error, LS_EINVAL, "distribute: rank 0 brings no tensor");
     if (status == LS_OK)
         status = dtensor_partial_check(&tensor->spec, error);

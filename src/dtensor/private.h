@@ -74,6 +74,10 @@ int dtensor_step_run(const struct dtensor_step *step, enum ls_dtype dtype, const
  * bytes. */
 size_t dtensor_pack(const struct dtensor_step *step, size_t element_bytes, int64_t from_index,
                     int64_t to_index, const void *in, void *block);
+/* LS_EINVAL where a tensor is not this rank's part on the mesh of comms; `what` is the operation.
+ */
+int dtensor_comms_check(const struct ls_dtensor *tensor, const struct ls_mesh_comms *comms,
+                        const char *what, struct ls_error *error);
 /* buffers[i] of counts[i] elements in the temporary memory of comms, NULL where that is 0;
  * LS_ENOMEM. What an earlier call gave is gone. */
 int dtensor_memory(struct ls_mesh_comms *comms, const int64_t *counts, int count,

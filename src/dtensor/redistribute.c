@@ -40,12 +40,13 @@ static int run_steps(const struct ls_dtensor *from, struct ls_dtensor *to,
 static int tensors_check(const struct ls_dtensor *from, const struct ls_dtensor *to,
                          struct ls_mesh_comms *comms, struct ls_error *error)
 {
-    if (from->rank != comms->rank || to->rank != comms->rank ||
-        ls_mesh_ranks(&from->spec.mesh) != ls_mesh_ranks(&comms->mesh))
-        return ls_error_set(error, LS_EINVAL,
-                            "redistribute: parts of mesh ranks %lld and %lld, communicators of "
-                            "rank %lld",
-                            (long long)from->rank, (long long)to->rank, (long long)comms->rank);
+    int status = dtensor_comms_check(from, comms, "redistribute", error);
+    if (status == LS_OK)
+        status = dtensor_comms_check(to, comms, "redistribute", error);
+    if (status != LS_OK)
+        return status;
+    if ((!from->data && from->local_count > 0) || (!to->data && to->local_count > 0))
+        return ls_error_set(error, LS_EINVAL, "redistribute: a tensor has no buffer");
     if (from->data == to->data)
         return ls_error_set(error, LS_EINVAL, "redistribute: both tensors have one buffer");
     return LS_OK;

@@ -31,6 +31,26 @@ void ls_mesh_comms_release(struct ls_mesh_comms *comms)
     *comms = (struct ls_mesh_comms){0};
 }
 
+int dtensor_comms_check(const struct ls_dtensor *tensor, const struct ls_mesh_comms *comms,
+                        const char *what, struct ls_error *error)
+{
+    const struct ls_mesh *mesh = &tensor->spec.mesh;
+    bool same = mesh->axis_count == comms->mesh.axis_count;
+    for (int axis = 0; same && axis < mesh->axis_count; axis++)
+        same = mesh->size[axis] == comms->mesh.size[axis];
+    if (!same)
+        return ls_error_set(error, LS_EINVAL,
+                            "%s: the tensor's mesh (%d axes, %lld ranks) is not that of the "
+                            "communicators (%d axes, %lld ranks)",
+                            what, mesh->axis_count, (long long)ls_mesh_ranks(mesh),
+                            comms->mesh.axis_count, (long long)ls_mesh_ranks(&comms->mesh));
+    if (tensor->rank != comms->rank)
+        return ls_error_set(error, LS_EINVAL,
+                            "%s: a part of mesh rank %lld, communicators of rank %lld", what,
+                            (long long)tensor->rank, (long long)comms->rank);
+    return LS_OK;
+}
+
 int dtensor_memory(struct ls_mesh_comms *comms, const int64_t *counts, int count,
                    enum ls_dtype dtype, void **buffers, struct ls_error *error)
 {

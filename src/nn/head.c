@@ -32,8 +32,7 @@ static void groups_take(struct ls_model *model, struct ls_arena *arena, int64_t 
     if (model->tp.size == 1)
         return;
     head->max = ls_arena_take(arena, (size_t)rows * sizeof(float));
-    head->sum = ls_arena_take(arena, (size_t)rows * sizeof(float));
-    head->target_logit = ls_arena_take(arena, (size_t)rows * sizeof(float));
+    head->sums = ls_arena_take(arena, (size_t)(2 * rows) * sizeof(float));
 }
 
 /* A right child that is itself more than one group, added to its left sibling, needs a place to be
@@ -108,17 +107,15 @@ static int group_loss(struct ls_model *model, struct ls_ops *ops, const struct w
         return LS_OK;
     }
     struct ls_comm *comm = model->tp.comm;
+    float *sum = head->sums, *target_logit = head->sums + rows;
     ls_cross_entropy_max(ops, &op, head->logits, head->max);
     int status = ls_all_reduce_max_f32(comm, head->max, rows, error);
     if (status)
         return status;
-    ls_cross_entropy_sum(ops, &op, head->logits, target, head->max, head->sum, head->target_logit);
-    status = ls_all_reduce(comm, head->sum, rows, error);
+    ls_cross_entropy_sum(ops, &op, head->logits, target, head->max, sum, target_logit);
+    status = ls_all_reduce(comm, head->sums, 2 * rows, error);
     if (!status)
-        status = ls_all_reduce(comm, head->target_logit, rows, error);
-    if (!status)
-        ls_cross_entropy_finish(ops, &op, head->logits, target, head->max, head->sum,
-                                head->target_logit, loss);
+        ls_cross_entropy_finish(ops, &op, head->logits, target, head->max, sum, target_logit, loss);
     return status;
 }
 

@@ -59,15 +59,15 @@ struct head_saved {
 
 struct head_layer {
     const struct ls_param *norm_weight, *norm_bias, *weight;
-    struct head_saved *saved;        /* [slots] */
-    void *a;                         /* [N, C] final norm */
-    void *logits;                    /* [group_units * unit rows, V] */
-    float *max, *sum, *target_logit; /* [group rows], where the vocabulary is split */
-    float *loss;                     /* [M] */
-    float *unit_loss;                /* [units] */
-    float *leaf_loss;                /* [leaves] */
-    int64_t group_units;             /* units whose logits exist at once: a power of two */
-    float *partial[8];               /* [V, C] each: subtrees of the weight gradient */
+    struct head_saved *saved; /* [slots] */
+    void *a;                  /* [N, C] final norm */
+    void *logits;             /* [group_units * unit rows, V] */
+    float *max, *sums;        /* [group rows], [2, group rows] where the vocabulary is split */
+    float *loss;              /* [M] */
+    float *unit_loss;         /* [units] */
+    float *leaf_loss;         /* [leaves] */
+    int64_t group_units;      /* units whose logits exist at once: a power of two */
+    float *partial[8];        /* [V, C] each: subtrees of the weight gradient */
     int partials;
 };
 

@@ -292,6 +292,21 @@ int plan_admit(const struct ls_layout_request *request, const struct ls_schedule
     return status;
 }
 
+/* A table from a file, proved. */
+static int file_read(const char *path, struct ls_schedule *table, struct ls_error *error)
+{
+    struct ls_error why = {0};
+    int status = ls_schedule_read(table, path, 0, 0, 0, &why);
+    if (!status) {
+        status = ls_schedule_validate(table, &why);
+        if (status)
+            ls_schedule_release(table);
+    }
+    if (status)
+        ls_error_set(error, status, "parallel.schedule_file = %.200s: %.700s", path, why.text);
+    return status;
+}
+
 int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout *layout,
                       struct ls_error *error)
 {
@@ -299,15 +314,10 @@ int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout 
     struct ls_schedule table, *file = NULL;
     memset(layout, 0, sizeof *layout);
     if (request->keys->schedule == LS_LAYOUT_CSV) {
-        int status = ls_schedule_read(&table, request->keys->schedule_file, 0, 0, 0, error);
+        int status = file_read(request->keys->schedule_file, &table, error);
         if (status)
             return status;
         file = &table;
-        status = ls_schedule_validate(file, error);
-        if (status) {
-            ls_schedule_release(file);
-            return status;
-        }
     }
     int status = plan_admit(request, file, layout, error);
     if (status == LS_ELAYOUT && error) {

@@ -87,6 +87,52 @@ static void test_a_rank_that_stalls_is_named_on_all(void **state)
     run_ranks(4, body_stalls);
 }
 
+/* ---- who waits for one that waits -------------------------------------------------------------
+ */
+
+/* Rank 0 waits for rank 1, in one group; rank 1 for rank 2, in another; and that for rank 3, which
+ * sleeps. All name it. */
+static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    float buffer[10] = {0};
+    struct ls_comm *pair;
+    struct ls_error got = {0};
+    struct ls_call_site here = {"step.c", 88};
+    static const char end[] =
+        "; in the end for rank 3 of the world: it has left #0 of pp: barrier (first.c:2)";
+    int rank = ls_comm_rank(world);
+    (void)user;
+    ls_comm_set_timeout(world, timeout_s);
+    int status = ls_comm_split(world, (rank + 3) % 4 / 2, rank, &pair, error); /* 1 2 and 3 0 */
+    if (status != LS_OK)
+        return status;
+    ls_comm_set_name(pair, "pp");
+    status = ls_barrier_at(world, (struct ls_call_site){"first.c", 1}, error);
+    if (status == LS_OK)
+        status = ls_barrier_at(pair, (struct ls_call_site){"first.c", 2}, error);
+    if (status == LS_OK && rank == 0)
+        status = ls_recv_at(world, buffer, 10, LS_F32, 1, 0, here, &got);
+    else if (status == LS_OK && rank == 1)
+        status = ls_all_reduce_at(pair, buffer, 10, here, &got);
+    else if (status == LS_OK && rank == 2)
+        status = ls_recv_at(world, buffer, 10, LS_F32, 3, 0, here, &got);
+    else
+        sleep_s(1.5 * timeout_s);
+    if (rank == 2)
+        status = EXPECT(status, &got, error, "timed out", "late is rank 3:");
+    else if (rank < 2)
+        status = EXPECT(status, &got, error, "timed out", "late is rank ", end);
+    sleep_s(timeout_s); /* stays, so that the others time out too */
+    ls_comm_free(pair);
+    return status;
+}
+
+static void test_the_end_of_a_chain_is_named(void **state)
+{
+    (void)state;
+    run_ranks(4, body_chain);
+}
+
 /* ---- other orders on different ranks --------------------------------------------------------- */
 
 static int body_crossed(struct ls_comm *world, void *user, struct ls_error *error)
@@ -284,6 +330,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_rank_that_stalls_is_named_on_all),
+        cmocka_unit_test(test_the_end_of_a_chain_is_named),
         cmocka_unit_test(test_a_recv_against_a_collective),
         cmocka_unit_test(test_a_skipped_collective),
         cmocka_unit_test(test_a_late_pair),

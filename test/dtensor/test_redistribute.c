@@ -146,6 +146,51 @@ static void test_every_pair_in_three_dimensions(void **state)
     check_pairs("8x8", "2x2x2", threes, sizeof threes / sizeof *threes);
 }
 
+/* Shapes, meshes of up to three axes and 12 ranks, and placements by chance, nested and strided. */
+static uint32_t draw(uint32_t *draws, uint32_t below)
+{
+    struct ls_philox_key key = ls_philox_key_of(1, "test:pairs");
+    uint32_t out[4];
+    ls_philox(key, (uint32_t[4]){(*draws)++, 0, 0, 0}, out);
+    return out[0] % below;
+}
+
+static void draw_placements(uint32_t *draws, int axes, int dims, char *text)
+{
+    for (int axis = 0; axis < axes; axis++) {
+        char one[16] = "R";
+        uint32_t kind = draw(draws, 6), dim = draw(draws, (uint32_t)dims);
+        if (kind == 1)
+            strcpy(one, "P");
+        else if (kind == 2 || kind == 3)
+            snprintf(one, sizeof one, "S%u", dim);
+        else if (kind > 3)
+            snprintf(one, sizeof one, "S%u/%u", dim, 1 + draw(draws, 4));
+        text += sprintf(text, "%s%s", axis ? "," : "", one);
+    }
+}
+
+static void test_pairs_by_chance(void **state)
+{
+    (void)state;
+    uint32_t draws = 0;
+    for (int i = 0; i < 150; i++) {
+        int axes = 1 + (int)draw(&draws, 3), dims = 1 + (int)draw(&draws, 3);
+        char shape[48] = "", mesh[48] = "", a[64], b[64];
+        for (int dim = 0; dim < dims; dim++)
+            sprintf(shape + strlen(shape), "%s%u", dim ? "x" : "", 1 + draw(&draws, 13));
+        uint32_t room = 12;
+        for (int axis = 0; axis < axes; axis++) {
+            uint32_t size = 1 + draw(&draws, room < 5 ? room : 5);
+            sprintf(mesh + strlen(mesh), "%s%u", axis ? "x" : "", size);
+            room /= size;
+        }
+        draw_placements(&draws, axes, dims, a);
+        draw_placements(&draws, axes, dims, b);
+        check_pairs(shape, mesh, (const char *const[]){a, b}, 2);
+    }
+}
+
 static void test_a_shard_off_by_one_row_is_caught(void **state)
 {
     (void)state;
@@ -378,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_every_pair_on_a_line),
         cmocka_unit_test(test_every_pair_on_a_grid),
         cmocka_unit_test(test_every_pair_in_three_dimensions),
+        cmocka_unit_test(test_pairs_by_chance),
         cmocka_unit_test(test_a_shard_off_by_one_row_is_caught),
         cmocka_unit_test(test_sums_are_trees),
         cmocka_unit_test(test_zeros_nans_and_averages),

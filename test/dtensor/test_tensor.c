@@ -285,7 +285,9 @@ static int body_refused(struct ls_comm *comm, void *user, struct ls_error *error
     struct ls_dtensor_spec spec = cases_spec("4x6", "3", "S0");
     struct ls_mesh_comms comms = {0};
     struct ls_dtensor a = {0}, b = {0};
-    struct ls_error none = {0}, same = {0};
+    struct ls_dtensor_spec other = cases_spec("4x6", "1x3", "R,S0");
+    struct ls_dtensor c = {0};
+    struct ls_error none = {0}, same = {0}, mesh = {0};
     (void)user;
     int status = ls_mesh_comms_init(&comms, &spec.mesh, comm, error);
     if (status != LS_OK)
@@ -298,6 +300,15 @@ static int body_refused(struct ls_comm *comm, void *user, struct ls_error *error
         !strstr(same.text, "redistribute: both tensors have one buffer"))
         status =
             ls_error_set(error, LS_ENUMERIC, "got \"%.200s\" and \"%.200s\"", none.text, same.text);
+    ls_dtensor_init(&c, &other, comms.rank, NULL, error);
+    if (ls_distribute(&c, c.data, &comms, &mesh) != LS_EINVAL ||
+        !strstr(mesh.text, "distribute: the tensor's mesh (2 axes, 3 ranks) is not that of the "
+                           "communicators (1 axes, 3 ranks)"))
+        status = ls_error_set(error, LS_ENUMERIC, "got \"%.200s\"", mesh.text);
+    if (ls_full_tensor(&a, NULL, &comms, &none) != LS_EINVAL ||
+        !strstr(none.text, "redistribute: a tensor has no buffer"))
+        status = ls_error_set(error, LS_ENUMERIC, "got \"%.200s\"", none.text);
+    ls_dtensor_release(&c);
     ls_dtensor_release(&b);
     ls_dtensor_release(&a);
     ls_mesh_comms_release(&comms);

@@ -290,6 +290,52 @@ static int side_compare(const struct side *one, const struct side *mine, const f
     return status || mine->cut->forward ? status : gradients_compare(one, mine, error);
 }
 
+/* ---- bytes ------------------------------------------------------------------------------------
+ */
+
+static int kind_compare(const char *group, const struct ls_comm_stats *stats,
+                        enum ls_comm_kind kind, int64_t want, struct ls_error *error)
+{
+    if (stats->kind[kind].sent_bytes == want)
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL, "%s: %s sent %ld bytes, the formula says %ld", group,
+                        ls_comm_kind_name(kind), (long)stats->kind[kind].sent_bytes, (long)want);
+}
+
+/* One forward and backward of GPT-2, as doc/parallel/ counts them, in units of a (size - 1) / size
+ * part of M x C or of T x K elements. */
+static int bytes_compare(const struct side *side, struct ls_comm *tp_comm, struct ls_comm *cp_comm,
+                         struct ls_error *error)
+{
+    const struct cut *cut = side->cut;
+    struct ls_comm_stats tp, cp;
+    ls_comm_get_stats(tp_comm, &tp);
+    ls_comm_get_stats(cp_comm, &cp);
+    struct ls_micro_batch batch = {.sequences = cut->sequences, .tokens = side->tokens};
+    struct rows rows = rows_of(side->model, &batch);
+    int64_t e = (int64_t)ls_dtype_bytes(cut->act), norms = rows.units * (4 * LAYERS + 2) * CHANNELS;
+    int64_t stream = rows.all * CHANNELS * (cut->tp - 1) / cut->tp;
+    int64_t keys = cut->sequences * side->tokens * 2 * block_kv_width(side->model) * LAYERS *
+                   (cut->cp - 1) / cut->cp;
+    int64_t gathers = cut->sequence ? 6 * LAYERS + 2 : 4 * LAYERS + 2;
+    int64_t sums = 3 * rows.all + (cut->sequence ? norms : 0);
+    bool ring = cut->method == LS_CP_RING;
+    int status =
+        kind_compare("tp", &tp, LS_COMM_REDUCE_SCATTER, (4 * LAYERS + 2) * 4 * stream, error);
+    if (!status)
+        status = kind_compare("tp", &tp, LS_COMM_ALL_GATHER, gathers * e * stream, error);
+    if (!status)
+        status = kind_compare("tp", &tp, LS_COMM_ALL_REDUCE, 2 * sums * 4 * (cut->tp - 1) / cut->tp,
+                              error);
+    if (!status)
+        status = kind_compare("cp", &cp, LS_COMM_ALL_GATHER, ring ? 0 : 2 * e * keys, error);
+    if (!status)
+        status = kind_compare("cp", &cp, LS_COMM_REDUCE_SCATTER, ring ? 0 : 4 * keys, error);
+    if (!status)
+        status = kind_compare("cp", &cp, LS_COMM_SEND, ring ? (2 * e + 4) * keys : 0, error);
+    return status;
+}
+
 /* ---- the ranks --------------------------------------------------------------------------------
  */
 
@@ -325,6 +371,8 @@ static int rank_run(struct ls_comm *world, void *user, struct ls_error *error)
         status = side_open(&side, cut, tp_comm, cp_comm, error);
     if (!status)
         status = side_run(&side, error);
+    if (!status && cut->counted)
+        status = bytes_compare(&side, tp_comm, cp_comm, error);
     if (!status)
         status = cp_reduce(&side, cp_comm, losses, error);
     if (!status)

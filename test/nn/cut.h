@@ -24,6 +24,7 @@ struct cut {
     bool split;      /* the backward in halves, weights last */
     bool forward;    /* no backward, no gradients */
     bool accumulate; /* the same micro-batch again, added */
+    bool counted;    /* the bytes that each rank sends are those of doc/parallel/ */
     bool own_norm;   /* the broken twin: the final norm's gradient is that of a rank's own rows */
 };
 /* 0 where all ranks hold the one rank's bits; else where the first difference is, in text. */

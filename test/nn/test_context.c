@@ -90,6 +90,19 @@ static void test_with_tensor_parallel(void **state)
         }
 }
 
+static void test_bytes(void **state)
+{
+    (void)state;
+    for (int method = LS_CP_ALL_GATHER; method <= LS_CP_RING; method++)
+        for (int cp = 2; cp <= 4; cp *= 2) {
+            struct cut cut = gpt2(cp, 4 / cp, 4, LS_BF16);
+            cut.method = method;
+            cut.sequence = cp == 2;
+            cut.counted = true;
+            cut_check(cut);
+        }
+}
+
 /* Tiles are the recipe's: one rank takes several sequences of them; so do ranks that evaluate. */
 static void test_several_sequences(void **state)
 {
@@ -126,6 +139,7 @@ int main(void)
         cmocka_unit_test(test_ring),
         cmocka_unit_test(test_shared_heads),
         cmocka_unit_test(test_with_tensor_parallel),
+        cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_several_sequences),
         cmocka_unit_test(test_what_cannot_be_cut_is_refused),
     };

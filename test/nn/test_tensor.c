@@ -90,6 +90,20 @@ static void test_chunks(void **state)
         }
 }
 
+static void test_bytes(void **state)
+{
+    (void)state;
+    for (int tp = 2; tp <= 8; tp *= 2)
+        for (int sequence = 0; sequence < 2; sequence++)
+            for (int chunks = 1; chunks < 3; chunks++) {
+                struct cut cut = gpt2(tp, sequence, chunks == 1 ? LS_BF16 : LS_F32);
+                cut.sequences = 8;
+                cut.chunks = chunks;
+                cut.counted = true;
+                cut_check(cut);
+            }
+}
+
 /* Leaves of several sequences, which 8 ranks cut. */
 static void test_leaves_of_sequences(void **state)
 {
@@ -137,6 +151,7 @@ int main(void)
         cmocka_unit_test(test_sequence_parallel),
         cmocka_unit_test(test_dropout_and_accumulation),
         cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_leaves_of_sequences),
         cmocka_unit_test(test_odd_rows),
         cmocka_unit_test(test_a_norm_not_reduced_is_seen),

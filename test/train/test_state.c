@@ -73,6 +73,8 @@ static struct ls_config config_make(const char *directory, const char *run, cons
     snprintf(numbers, sizeof numbers, "numerics.precision=%s", precision);
     ls_config_defaults(&config);
     set(&config, data);
+    snprintf(data, sizeof data, "data.valid=u16:%s/tokens.bin", directory);
+    set(&config, data);
     set(&config, out);
     set(&config, numbers);
     for (size_t i = 0; i < sizeof recipe / sizeof recipe[0]; i++)
@@ -127,6 +129,7 @@ struct task {
     int (*act)(struct ls_trainer *t, struct task *task, struct ls_error *error);
     char hash[33];
     char *text;
+    struct ls_eval_report evaluation;
     /* of damage */
     int rank, state;
     const char *name;
@@ -381,6 +384,52 @@ static void test_samples_are_the_same_in_every_layout(void **state)
     }
 }
 
+/* ---- a finished run -------------------------------------------------------------------------- */
+
+static int act_evaluate(struct ls_trainer *t, struct task *task, struct ls_error *error)
+{
+    struct ls_eval_report report = {0};
+    int status = act_save(t, task, error);
+    if (!status)
+        status = ls_trainer_evaluate(t, &report, error);
+    if (!status && ls_comm_rank(t->world) == 0)
+        task->evaluation = report;
+    return status;
+}
+
+/* One process, from the checkpoint, gets the loss that the ranks got. */
+static void check_evaluation(const char *directory, const char *precision, const keys_t keys)
+{
+    struct task task = {.config = config_make(directory, "run", precision, keys),
+                        .act = act_evaluate};
+    struct ls_error error = {0};
+    struct ls_loaded *loaded;
+    struct ls_eval_report report;
+    char data[ROOM];
+    const char *what = layout_text(keys), *run = task.config.train.out;
+    task_run(&task, what);
+    char path[2 * ROOM];
+    snprintf(path, sizeof path, "%s/config.yaml", run);
+    snprintf(data, sizeof data, "u16:%s/tokens.bin", directory);
+    if (ls_config_save(&task.config, path, &error) ||
+        ls_loaded_new(run, 1, NULL, &loaded, &error) ||
+        ls_loaded_evaluate(loaded, data, task.evaluation.sequences, &report, &error))
+        fail_msg("%s: %s", what, error.text);
+    assert_int_equal(ls_loaded_step(loaded), 7);
+    ls_loaded_free(loaded);
+    if (memcmp(&report, &task.evaluation, sizeof report) || !(report.loss > 0))
+        fail_msg("%s, %s: loss %.17g over %ld tokens, the ranks got %.17g over %ld", what,
+                 precision, report.loss, (long)report.tokens, task.evaluation.loss,
+                 (long)task.evaluation.tokens);
+}
+
+static void test_a_finished_run_evaluates_as_its_ranks_did(void **state)
+{
+    check_evaluation(*state, "fp32", layouts[0]);
+    check_evaluation(*state, "bf16", layouts[4]);
+    check_evaluation(*state, "fp32", layouts[9]);
+}
+
 int main(void)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, data_setup, scratch_teardown)
@@ -390,6 +439,7 @@ int main(void)
         TEST(test_a_save_that_fails_ends_on_every_rank),
         TEST(test_damage_is_found_where_ranks_hold_the_same),
         TEST(test_samples_are_the_same_in_every_layout),
+        TEST(test_a_finished_run_evaluates_as_its_ranks_did),
     };
     return cmocka_run_group_tests_name("state", tests, NULL, NULL);
 }

@@ -1,0 +1,116 @@
+/* lockstep bench pipeline: what each schedule idles, on ranks whose stages sleep, beside theory. */
+#include "cmd.h"
+
+#include <lockstep/parallel/pipeline.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_MAX = 64, BOUNDARY = 4096 };
+
+struct bench {
+    int64_t ranks, micro_batches, work_ms;
+};
+
+/* One schedule on all ranks. */
+struct trial {
+    const struct ls_schedule *schedule;
+    const struct ls_schedule_costs *costs;
+    struct ls_rehearsal result;
+};
+
+static int rehearse(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    struct trial *trial = user;
+    struct ls_rehearsal result;
+    int status =
+        ls_pipeline_rehearse(comm, trial->schedule, trial->costs, BOUNDARY, &result, error);
+    if (status == LS_OK && ls_comm_rank(comm) == 0)
+        trial->result = result;
+    return status;
+}
+
+/* What a rank does for a micro-batch takes as long with any number of chunks. */
+static int bench_schedule(const struct bench *bench, enum ls_schedule_kind kind, int chunks,
+                          struct ls_error *error)
+{
+    struct ls_schedule schedule;
+    struct ls_schedule_figures figures;
+    double third = (double)bench->work_ms * 1e-3 / 3 / chunks;
+    const struct ls_schedule_costs costs = {.all = {third, third, third}};
+    int status = ls_schedule_generate(&schedule, kind, (int)bench->ranks, chunks,
+                                      bench->micro_batches, error);
+    if (status)
+        return status;
+    struct trial trial = {.schedule = &schedule, .costs = &costs};
+    status = ls_schedule_simulate(&schedule, &costs, &figures, error);
+    if (status == LS_OK) {
+        int32_t live = 0;
+        for (int r = 0; r < schedule.ranks; r++)
+            live = figures.rank[r].live_max > live ? figures.rank[r].live_max : live;
+        status = ls_world_run(schedule.ranks, rehearse, &trial, error);
+        if (status == LS_OK)
+            printf("%-12s %3d  %9.2f  %7.2f %7.2f  %7.2f %7.2f  %8.2f\n", ls_schedule_name(kind),
+                   chunks, trial.result.makespan_s * 1e3, 100 * figures.bubble,
+                   100 * trial.result.bubble, 100 * figures.bubble_rank,
+                   100 * trial.result.bubble_rank, (double)live / chunks);
+        fflush(stdout);
+        ls_schedule_figures_release(&figures);
+    }
+    ls_schedule_release(&schedule);
+    return status;
+}
+
+static int parse_word(struct bench *bench, const char *word, struct ls_error *error)
+{
+    const struct {
+        const char *key;
+        int64_t max, *out;
+    } keys[] = {{"ranks=", RANKS_MAX, &bench->ranks},
+                {"micro=", 4096, &bench->micro_batches},
+                {"ms=", 10000, &bench->work_ms}};
+    for (int i = 0; i < 3; i++) {
+        size_t length = strlen(keys[i].key);
+        if (strncmp(word, keys[i].key, length) != 0)
+            continue;
+        char *end;
+        errno = 0;
+        long long value = strtoll(word + length, &end, 10);
+        if (errno || *end || end == word + length || value < 1 || value > keys[i].max)
+            return ls_error_set(error, LS_ECONFIG, "%s: expected a number from 1 to %lld", word,
+                                (long long)keys[i].max);
+        *keys[i].out = value;
+        return LS_OK;
+    }
+    return ls_error_set(error, LS_ECONFIG, "%s: expected ranks=N, micro=N or ms=N", word);
+}
+
+int cmd_bench_pipeline(int argc, char **argv)
+{
+    struct bench bench = {.ranks = 8, .micro_batches = 16, .work_ms = 30};
+    struct ls_error error = {0};
+    struct cmd_args args;
+    int status = cmd_args_read(&args, "bench pipeline", argc, argv, 3, &error);
+    for (int i = 0; status == LS_OK && i < args.words; i++)
+        status = parse_word(&bench, args.word[i], &error);
+    if (status == LS_OK)
+        printf("%d thread ranks, %d micro-batches of %d ms a rank, a third each for F, I and W\n"
+               "idle: of all ranks in %%; rank: of the slowest rank, from its first action to its "
+               "last, in %%\n"
+               "live: activations of most micro-batches at once, in those of a whole rank\n"
+               "%-12s %3s  %9s  %7s %7s  %7s %7s  %8s\n",
+               (int)bench.ranks, (int)bench.micro_batches, (int)bench.work_ms, "schedule", "v",
+               "step, ms", "idle", "run", "rank", "run", "live");
+    for (int kind = 0; kind < LS_SCHEDULE_KINDS && status == LS_OK; kind++) {
+        bool is_v = kind == LS_SCHEDULE_ZBV || kind == LS_SCHEDULE_DUALPIPEV;
+        if (kind == LS_SCHEDULE_DUALPIPEV && bench.micro_batches < 2 * bench.ranks)
+            continue;
+        bool interleaved = kind == LS_SCHEDULE_INTERLEAVED;
+        status = bench_schedule(&bench, (enum ls_schedule_kind)kind, is_v || interleaved ? 2 : 1,
+                                &error);
+        if (status == LS_OK && interleaved)
+            status = bench_schedule(&bench, (enum ls_schedule_kind)kind, 4, &error);
+    }
+    return status == LS_OK ? 0 : cmd_fail("bench pipeline", status, &error);
+}

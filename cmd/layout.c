@@ -1,0 +1,400 @@
+/* lockstep layout: how a configuration is cut over ranks. Runs nothing. */
+#include "cmd.h"
+#include "launch.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/optim.h>
+#include <lockstep/plan/moves.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of a list, and slots of a schedule, before they are cut short; columns of its drawing. */
+enum { SHOWN = 16, SLOTS_SHOWN = 80, COLUMNS = 100 };
+
+/* "1.50 GiB" */
+struct size_text {
+    char text[32];
+};
+static struct size_text size_text(int64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    struct size_text out;
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 1024 && unit < 5; unit++)
+        value /= 1024;
+    snprintf(out.text, sizeof out.text, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+    return out;
+}
+
+/* ---- ranks and groups -------------------------------------------------------------------------
+ */
+
+static void print_head(const struct ls_layout *layout, const struct ls_schedule *table)
+{
+    static const char *const keeps[] = {"nothing", "optimizer state", "optimizer state, gradients",
+                                        "optimizer state, gradients, parameters"};
+    const struct ls_model_config *m = &layout->model;
+    printf("%s, %ld blocks of %ld channels, %ld heads (%ld key/value), ffn %ld, vocabulary %ld\n",
+           m->arch == LS_GPT2 ? "gpt2" : "llama", (long)m->layers, (long)m->channels,
+           (long)m->heads, (long)m->kv_heads, (long)m->ffn, (long)m->vocab_padded);
+    printf("%ld ranks =", (long)layout->ranks);
+    for (int axis = 0; axis < LS_AXES; axis++)
+        printf("%s %s %ld", axis ? " x" : "", ls_axis_name((enum ls_layout_axis)axis),
+               (long)layout->size[axis]);
+    printf("\nzero %d: dp_shard ranks share %s\n", layout->zero, keeps[layout->zero]);
+    printf("sequence parallel %s%s\n", layout->sp ? "on" : "off",
+           layout->size[LS_AXIS_CP] == 1     ? ""
+           : layout->cp_method == LS_CP_RING ? "; keys and values by a ring"
+                                             : "; keys and values by all-gather");
+    printf("a step: %ld sequences of %ld tokens; each rank %ld micro-batches of %ld%s\n",
+           (long)(layout->leaves * layout->numerics.leaf_sequences), (long)layout->sequence,
+           (long)table->micro_batches, (long)layout->micro_sequences,
+           layout->neighbouring ? ", neighbours over dp_shard" : "");
+    if (*layout->note)
+        printf("note: %s\n", layout->note);
+}
+
+static void print_ranks(const struct ls_layout *layout)
+{
+    printf("\nranks\n   rank");
+    for (int axis = 0; axis < LS_AXES; axis++)
+        printf("  %s", ls_axis_name((enum ls_layout_axis)axis));
+    printf("\n");
+    for (int64_t rank = 0; rank < layout->ranks; rank++) {
+        int64_t at[LS_AXES];
+        if (layout->ranks > SHOWN && rank == SHOWN / 2) {
+            printf("    ...  rank = (((pp %ld + dp_replicate) %ld + dp_shard) %ld + cp) %ld + tp\n",
+                   (long)layout->size[LS_AXIS_DP_REPLICATE], (long)layout->size[LS_AXIS_DP_SHARD],
+                   (long)layout->size[LS_AXIS_CP], (long)layout->size[LS_AXIS_TP]);
+            rank = layout->ranks - SHOWN / 2;
+        }
+        ls_layout_coordinates(layout, rank, at);
+        printf("%7ld", (long)rank);
+        for (int axis = 0; axis < LS_AXES; axis++)
+            printf("  %*ld", (int)strlen(ls_axis_name((enum ls_layout_axis)axis)), (long)at[axis]);
+        printf("\n");
+    }
+}
+
+static void print_groups(const struct ls_layout *layout)
+{
+    static const char *const what[LS_GROUPS] = {
+        [LS_GROUP_TP] = "parts of a layer",
+        [LS_GROUP_SHARERS] = "the same key/value head",
+        [LS_GROUP_CP] = "parts of a sequence",
+        [LS_GROUP_SHARD] = "gradients added at first, and where the state is shared",
+        [LS_GROUP_REPLICATE] = "gradients added then",
+        [LS_GROUP_PP] = "stages",
+    };
+    printf("\ngroups of rank 0\n");
+    for (int g = 0; g < LS_GROUP_WORLD; g++) {
+        enum ls_layout_group group = (enum ls_layout_group)g;
+        int64_t size = ls_group_size(layout, group);
+        if (size == 1)
+            continue;
+        printf("  %-10s %5ld x %-5ld ranks", ls_group_name(group), (long)(layout->ranks / size),
+               (long)size);
+        for (int64_t i = 0; i < size; i++) {
+            if (size > 8 && i == 4) {
+                printf(" ...");
+                i = size - 1;
+            }
+            printf(" %ld", (long)ls_group_member(layout, group, 0, i));
+        }
+        printf("   (%s)\n", what[g]);
+    }
+}
+
+/* ---- shards -----------------------------------------------------------------------------------
+ */
+
+/* What one rank has of a tensor: rows and columns by tp, and rows of these by ZeRO. */
+static void print_tensor(const struct ls_layout *layout, const struct ls_param *param)
+{
+    bool vector = param->rows == 1 && param->global_rows == 1;
+    int64_t rows = vector ? param->cols : param->rows;
+    char global[48], held[48], mine[48] = "";
+    if (vector) {
+        snprintf(global, sizeof global, "[%ld]", (long)param->global_cols);
+        snprintf(held, sizeof held, "[%ld]", (long)param->cols);
+    } else {
+        snprintf(global, sizeof global, "[%ld, %ld]", (long)param->global_rows,
+                 (long)param->global_cols);
+        snprintf(held, sizeof held, "[%ld, %ld]", (long)param->rows, (long)param->cols);
+    }
+    if (layout->zero && layout->shard_ranks > 1)
+        snprintf(mine, sizeof mine, "%ld of %ld", (long)ls_ceil_div(rows, layout->shard_ranks),
+                 (long)rows);
+    printf("  %-24s %-16s %-16s %s\n", param->name, global, held, mine);
+}
+
+/* Tensors of one layer as the tp rank 0 of its stage has them. */
+static int print_layer(const struct ls_layout *layout, const char *name, int64_t layer,
+                       struct ls_error *error)
+{
+    bool held[LS_LAYOUT_LAYERS_MAX + 2] = {false};
+    struct ls_params params;
+    held[layer] = true;
+    struct ls_part part = {.tp = layout->size[LS_AXIS_TP], .layers = held};
+    int status = ls_params_init(&params, &layout->model, &layout->numerics, &part, error);
+    if (status)
+        return status;
+    printf(" %s\n", name);
+    for (int i = 0; i < params.count; i++)
+        print_tensor(layout, &params.list[i]);
+    ls_params_release(&params);
+    return LS_OK;
+}
+
+static int print_shards(const struct ls_layout *layout, struct ls_error *error)
+{
+    static const char *const shared[] = {"", "; by zero: of the optimizer state",
+                                         "; by zero: of optimizer state and gradients",
+                                         "; by zero: of all state and the parameters"};
+    printf("\nshards: what a tp rank holds of a tensor%s\n", shared[layout->zero]);
+    printf("  %-24s %-16s %-16s %s\n", "tensor", "whole", "tp rank",
+           layout->zero && layout->shard_ranks > 1 ? "rows by zero" : "");
+    int status = print_layer(layout, "embedding", 0, error);
+    if (!status)
+        status = print_layer(layout, "each block", 1, error);
+    if (status)
+        return status;
+    return print_layer(layout, layout->model.tied ? "head (the embedding's table)" : "head",
+                       layout->model.layers + 1, error);
+}
+
+/* ---- stages and schedule ----------------------------------------------------------------------
+ */
+
+static double stage_cost(const struct ls_layout *layout, int64_t stage)
+{
+    double cost = 0;
+    for (int l = layout->stage_first[stage]; l < layout->stage_first[stage + 1]; l++)
+        cost += ls_layer_cost(&layout->model, l, layout->sequence);
+    return cost;
+}
+
+static void print_stages(const struct ls_layout *layout)
+{
+    double total = 0;
+    for (int64_t s = 0; s < layout->stages; s++)
+        total += stage_cost(layout, s);
+    printf("\nstages (layer 0 is the embedding, %ld the head)\n"
+           "  stage  pp rank  layers      share of the work\n",
+           (long)layout->model.layers + 1);
+    for (int64_t s = 0; s < layout->stages; s++) {
+        char layers[32];
+        if (layout->stages > 2 * SHOWN && s == SHOWN / 2) {
+            printf("    ...\n");
+            s = layout->stages - SHOWN / 2;
+        }
+        snprintf(layers, sizeof layers, "%d-%d", layout->stage_first[s],
+                 layout->stage_first[s + 1] - 1);
+        printf("  %5ld  %7d  %-10s  %5.2f%%\n", (long)s, layout->stage_rank[s], layers,
+               100 * stage_cost(layout, s) / total);
+    }
+}
+
+/* A forward is a third of a layer's work, and each half of its backward another. */
+static struct ls_stage_cost *costs_new(const struct ls_layout *layout)
+{
+    struct ls_stage_cost *costs = malloc((size_t)layout->stages * sizeof *costs);
+    double most = 0;
+    for (int64_t s = 0; s < layout->stages; s++)
+        most = most > stage_cost(layout, s) ? most : stage_cost(layout, s);
+    for (int64_t s = 0; costs && s < layout->stages; s++) {
+        double each = stage_cost(layout, s) / most;
+        costs[s] = (struct ls_stage_cost){each, each, each};
+    }
+    return costs;
+}
+
+/* Draws stages of equal cost, so that columns are slots; figures are of the costs as they are. */
+static int print_schedule(const struct ls_layout *layout, const struct ls_schedule *table,
+                          struct ls_error *error)
+{
+    struct ls_stage_cost *stage = costs_new(layout);
+    struct ls_schedule_costs costs = {.stage = stage}, even = {.all = {1, 1, 1}};
+    struct ls_schedule_figures figures, ideal;
+    double makespan = 0;
+    if (!stage)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %ld stages", (long)layout->stages);
+    int status = ls_schedule_simulate(table, &even, &ideal, error);
+    if (!status) {
+        makespan = ideal.makespan;
+        status = ls_schedule_simulate(table, &costs, &figures, error);
+        if (!status) {
+            int32_t live = 0;
+            for (int r = 0; r < table->ranks; r++)
+                live = figures.rank[r].live_max > live ? figures.rank[r].live_max : live;
+            printf("\nschedule %s: bubble %.1f%% (%.1f%% were all stages alike); a rank holds "
+                   "activations of up to %d micro-batches x chunks\n",
+                   layout->schedule == LS_LAYOUT_CSV
+                       ? layout->schedule_file
+                       : ls_schedule_name((enum ls_schedule_kind)layout->schedule),
+                   100 * figures.bubble, 100 * ideal.bubble, live);
+            ls_schedule_figures_release(&figures);
+        }
+        ls_schedule_figures_release(&ideal);
+    }
+    if (!status && table->ranks > 1 && makespan <= SLOTS_SHOWN)
+        status = ls_schedule_print(table, &even, SHOWN, COLUMNS, stdout, error);
+    else if (!status && table->ranks > 1)
+        printf("  %.0f slots: --svg FILE draws them\n", makespan);
+    free(stage);
+    return status;
+}
+
+/* ---- costs ------------------------------------------------------------------------------------
+ */
+
+static int optimizer_states(const struct ls_config *config)
+{
+    struct ls_optim_config optim = {.momentum = (float)config->optim.momentum};
+    optim.kind = config->optim.name == LS_CONFIG_ADAMW ? LS_ADAMW
+                 : config->optim.name == LS_CONFIG_SGD ? LS_SGD
+                                                       : LS_LION;
+    return ls_optimizer_states(&optim);
+}
+
+/* The rank of that pipeline rank whose other coordinates are 0. */
+static int64_t rank_of(const struct ls_layout *layout, int64_t pp)
+{
+    return pp * (layout->ranks / layout->size[LS_AXIS_PP]);
+}
+
+/* Of many pipeline ranks the first and the last are shown. */
+static int64_t skipped(const struct ls_layout *layout, int64_t pp)
+{
+    int64_t ranks = layout->size[LS_AXIS_PP];
+    if (ranks <= 2 * SHOWN || pp != SHOWN / 2)
+        return pp;
+    printf("   ...\n");
+    return ranks - SHOWN / 2;
+}
+
+static int print_bytes(const struct ls_layout *layout, struct ls_error *error)
+{
+    printf("\nbytes that a rank sends in a step, by axis\n"
+           "  %4s %12s %12s %12s %14s %14s\n",
+           "pp", "tp", "cp", "pp", "dp: shard", "dp: replicate");
+    for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
+        struct ls_layout_bytes bytes;
+        pp = skipped(layout, pp);
+        int status = ls_layout_bytes(layout, layout->leaves, rank_of(layout, pp), &bytes, error);
+        if (status)
+            return status;
+        printf("  %4ld %12s %12s %12s %14s %14s\n", (long)pp, size_text(bytes.tp).text,
+               size_text(bytes.cp).text, size_text(bytes.pp).text, size_text(bytes.shard).text,
+               size_text(bytes.replicate).text);
+    }
+    return LS_OK;
+}
+
+static int print_memory(const struct ls_layout *layout, int states, struct ls_error *error)
+{
+    printf("\nmemory of a rank\n  %4s %12s %12s %12s %12s %12s   %s\n", "pp", "parameters",
+           "gradients", "optimizer", "activations", "in all", "live micro-batches x chunks");
+    for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
+        struct ls_layout_memory m;
+        pp = skipped(layout, pp);
+        int status = ls_layout_memory(layout, rank_of(layout, pp), states, &m, error);
+        if (status)
+            return status;
+        int64_t all = m.parameters + m.gradients + m.optimizer + m.activations;
+        printf("  %4ld %12s %12s %12s %12s %12s   %ld\n", (long)pp, size_text(m.parameters).text,
+               size_text(m.gradients).text, size_text(m.optimizer).text,
+               size_text(m.activations).text, size_text(all).text, (long)m.live);
+    }
+    return LS_OK;
+}
+
+/* ---- the picture ------------------------------------------------------------------------------
+ */
+
+static int draw(const struct ls_layout *layout, const struct ls_schedule *table, const char *path,
+                struct ls_error *error)
+{
+    char *text = NULL, title[128];
+    size_t bytes = 0;
+    struct ls_schedule_costs even = {.all = {1, 1, 1}};
+    FILE *stream = open_memstream(&text, &bytes);
+    if (!stream)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the picture");
+    snprintf(title, sizeof title, "%ld pipeline ranks, %ld micro-batches",
+             (long)layout->size[LS_AXIS_PP], (long)table->micro_batches);
+    int status = ls_schedule_draw(table, &even, 4 * SHOWN, title, stream, error);
+    if (fclose(stream) != 0 && !status)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for the picture");
+    struct ls_atomic_file file;
+    if (!status)
+        status = ls_atomic_file_open(&file, path, NULL, error);
+    if (!status) {
+        ls_atomic_file_write(&file, text, bytes);
+        status = ls_atomic_file_commit(&file, error);
+    }
+    free(text);
+    return status;
+}
+
+/* ---- the command ------------------------------------------------------------------------------
+ */
+
+static int check(const struct ls_layout *layout, struct ls_error *error)
+{
+    struct ls_layout_proof proof;
+    double start = ls_now_s();
+    int status = ls_layout_check(layout, &proof, error);
+    if (status)
+        return status;
+    printf("proved: %ld ranks in %ld groups; %ld collectives agree, %ld messages arrive "
+           "(%.2f s)\n",
+           (long)proof.ranks, (long)proof.groups, (long)proof.collectives, (long)proof.messages,
+           ls_now_s() - start);
+    return LS_OK;
+}
+
+static int show(const struct ls_config *config, const struct ls_layout *layout, const char *svg,
+                struct ls_error *error)
+{
+    struct ls_schedule table;
+    int status = ls_layout_table(layout, layout->micro_batches, &table, error);
+    if (status)
+        return status;
+    print_head(layout, &table);
+    print_ranks(layout);
+    print_groups(layout);
+    status = print_shards(layout, error);
+    if (!status) {
+        print_stages(layout);
+        status = print_schedule(layout, &table, error);
+    }
+    if (!status)
+        status = print_bytes(layout, error);
+    if (!status)
+        status = print_memory(layout, optimizer_states(config), error);
+    if (!status && svg)
+        status = draw(layout, &table, svg, error);
+    ls_schedule_release(&table);
+    return status;
+}
+
+int cmd_layout(int argc, char **argv)
+{
+    struct ls_error error = {0};
+    struct cmd_args args;
+    struct ls_config config;
+    struct ls_layout layout;
+    int status = cmd_args_read(&args, "layout", argc, argv, CMD_WORDS_MAX, &error);
+    if (!status)
+        status = launch_config(&config, NULL, args.word, args.words, &error);
+    if (!status)
+        status = ls_config_layout(&config, 0, &layout, &error);
+    if (!status && cmd_args_given(&args, "--check"))
+        status = check(&layout, &error);
+    else if (!status)
+        status = show(&config, &layout, cmd_args_value(&args, "--svg"), &error);
+    return status ? cmd_fail("layout", status, &error) : 0;
+}

@@ -1,0 +1,115 @@
+/* `lockstep layout`: what it shows, what it proves and what it refuses. Runs from the root of the
+ * tree, where configs/ is. */
+#include "../support/scratch.h"
+#include "program.h"
+
+#include <lockstep/base.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TINY "layout configs/gpt2-tiny.yaml batch.global=8 batch.micro=1 model.vocab=257 "
+
+static void test_shows_every_part(void **state)
+{
+    (void)state;
+    static const char *const words[] = {
+        "8 ranks = pp 2 x dp_replicate 1 x dp_shard 2 x cp 1 x tp 2",
+        "zero 2",
+        "sequence parallel on",
+        "each rank 4 micro-batches of 1",
+        "      7   1             0         1   0   1",
+        "tp             4 x 2     ranks 0 1",
+        "h.0.attn.q.weight        [64, 64]         [32, 64]         16 of 32",
+        "stages (layer 0 is the embedding, 3 the head)",
+        "schedule 1f1b: bubble",
+        "0F0",
+        "bytes that a rank sends in a step",
+        "memory of a rank",
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        program_expect(TINY "parallel.pp=2 parallel.tp=2 parallel.dp=2 parallel.zero=2", 0,
+                       words[i]);
+}
+
+static void test_draws_the_schedule(void **state)
+{
+    const char *path = scratch_path(*state, "schedule.svg");
+    char arguments[1024];
+    size_t bytes;
+    snprintf(arguments, sizeof arguments, TINY "parallel.pp=2 --svg '%s'", path);
+    program_expect(arguments, 0, "stages");
+    char *text = scratch_read(path, &bytes);
+    assert_true(bytes > 500);
+    assert_non_null(strstr(text, "<svg"));
+    assert_non_null(strstr(text, "</svg>"));
+    free(text);
+    program_expect(TINY "parallel.pp=2 --svg /no/such/folder/s.svg", ls_exit_code(LS_EIO),
+                   "/no/such/folder/s.svg");
+}
+
+static void test_proves(void **state)
+{
+    (void)state;
+    program_expect(TINY "--check", 0, "proved: 1 ranks in 0 groups");
+    program_expect(TINY "--check parallel.pp=4 parallel.tp=2 parallel.dp=2 parallel.zero=3", 0,
+                   "proved: 16 ranks");
+    double start = ls_now_s();
+    program_expect("layout --check configs/llama-405b-16k.yaml", 0, "proved: 16384 ranks");
+    if (ls_now_s() - start > 10)
+        fail_msg("16,384 ranks took %.1f s, expected less than 10", ls_now_s() - start);
+}
+
+static void test_refuses(void **state)
+{
+    int code = ls_exit_code(LS_ELAYOUT);
+    program_expect(TINY "parallel.tp=3", code,
+                   "command line: parallel.tp = 3: it does not divide the model's query heads, 4; "
+                   "the nearest that works is parallel.tp = ");
+    program_expect(TINY "parallel.pp=5", code, "the nearest that works is parallel.pp = 4");
+    program_expect(TINY "parallel.cp=2", code, "numerics.seq_tiles = 1");
+    program_expect(TINY "parallel.pp=2 parallel.split=0-3", code, "parallel.split = 0-3");
+    program_expect(TINY "parallel.schedule=csv", ls_exit_code(LS_ECONFIG),
+                   "parallel.schedule_file");
+    program_expect(TINY "parallel.schedule=csv parallel.schedule_file=/no/such.csv",
+                   ls_exit_code(LS_EIO), "/no/such.csv");
+    program_expect(TINY "parallel.schedule=2f2b", ls_exit_code(LS_ECONFIG), "parallel.schedule");
+    /* Rank 0 waits for a gradient that rank 1 makes after what rank 0 sends next. */
+    const char *path = scratch_path(*state, "stuck.csv"),
+               *stuck = "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n";
+    char arguments[1024];
+    scratch_write(path, stuck, strlen(stuck));
+    snprintf(arguments, sizeof arguments,
+             TINY "batch.global=2 parallel.pp=2 parallel.schedule=csv parallel.schedule_file='%s'",
+             path);
+    program_expect(arguments, code, "parallel.schedule_file = ");
+    program_expect(arguments, code, "0B0");
+    const char *twice = "0F0,0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n";
+    scratch_write(path, twice, strlen(twice));
+    program_expect(arguments, code, "line 1");
+    const char *good = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
+    scratch_write(path, good, strlen(good));
+    program_expect(arguments, 0, "stuck.csv: bubble");
+    snprintf(arguments, sizeof arguments,
+             TINY "batch.global=8 parallel.pp=2 parallel.schedule=csv parallel.schedule_file='%s'",
+             path);
+    program_expect(arguments, code, "it has 2 micro-batches, and a step has 8");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shows_every_part),
+        cmocka_unit_test_setup_teardown(test_draws_the_schedule, scratch_setup, scratch_teardown),
+        cmocka_unit_test(test_proves),
+        cmocka_unit_test_setup_teardown(test_refuses, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
