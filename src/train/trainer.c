@@ -299,7 +299,7 @@ void ls_trainer_free(struct ls_trainer *t)
     ls_tokenizer_free(t->tokenizer);
     ls_token_store_close(t->valid_store);
     ls_token_store_close(t->store);
-    tensors_release(t->tensors);
+    digests_release(t->digests);
     free(t->segments);
     free(t->leaf_loss);
     free(t->eval_ids);
