@@ -303,7 +303,7 @@ void ls_trainer_free(struct ls_trainer *t)
     ls_tokenizer_free(t->tokenizer);
     ls_token_store_close(t->valid_store);
     ls_token_store_close(t->store);
-    tensors_release(t->tensors);
+    digests_release(t->digests);
     free(t->segments);
     free(t->leaf_loss);
     free(t->eval_ids);
@@ -332,4 +332,8 @@ int64_t ls_trainer_steps(const struct ls_trainer *t)
 float *ls_trainer_master(struct ls_trainer *t)
 {
     return ls_zero_master(t->memory.zero);
+}
+const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
+{
+    return &t->params;
 }
