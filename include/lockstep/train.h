@@ -24,6 +24,7 @@
 #include <lockstep/dtensor.h>
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>
+#include <lockstep/plan/moves.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -120,6 +121,9 @@ int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **tex
  * struct ls_zero_slice). */
 const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
 float *ls_trainer_master(struct ls_trainer *trainer);
+/* Local. What this rank's operations moved and waited for since the trainer was made, by group:
+ * between two steps the bytes are those that ls_layout_moves derives. */
+void ls_trainer_stats(const struct ls_trainer *trainer, struct ls_comm_stats stats[LS_GROUPS]);
 
 /* ---- its tensors ----------------------------------------------------------------------------- */
 

@@ -337,3 +337,25 @@ const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
 {
     return &t->params;
 }
+
+void ls_trainer_stats(const struct ls_trainer *t, struct ls_comm_stats stats[LS_GROUPS])
+{
+    const struct ls_comm *comms[LS_GROUPS] = {
+        [LS_GROUP_TP] = t->groups.tp,
+        [LS_GROUP_SHARERS] = t->tp.sharers_comm,
+        [LS_GROUP_CP] = t->groups.cp,
+        [LS_GROUP_SHARD] = t->groups.shard,
+        [LS_GROUP_REPLICATE] = t->groups.replicate,
+        [LS_GROUP_PP] = t->groups.pp,
+        [LS_GROUP_DP] = t->groups.dp,
+        [LS_GROUP_DP_SHARD] = t->groups.dp_shard,
+        [LS_GROUP_DP_REPLICATE] = t->groups.dp_replicate,
+        [LS_GROUP_OWNERS] = t->groups.owners,
+        [LS_GROUP_WORLD] = t->world,
+    };
+    for (int g = 0; g < LS_GROUPS; g++) {
+        stats[g] = (struct ls_comm_stats){0};
+        if (comms[g])
+            ls_comm_get_stats(comms[g], &stats[g]);
+    }
+}
