@@ -88,8 +88,8 @@ static int gradient_begin(const struct stage_batch *batch, int region, int64_t m
 {
     struct ls_trainer *t = batch->t;
     struct ls_zero_gradient place;
-    int status = ls_zero_gradient(t->memory.zero, &t->ops, region, m, batch->micro_batches, &place,
-                                  error);
+    int status =
+        ls_zero_gradient(t->memory.zero, &t->ops, region, m, batch->micro_batches, &place, error);
     *gradient = (struct ls_gradient){.flat = place.flat, .accumulate = place.accumulate};
     if (!status && region == t->params.tied_region)
         gradient->table = place.flat + t->params.tied_offset;

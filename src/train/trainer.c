@@ -161,7 +161,8 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
                                       .vocabulary = config->model.vocab,
                                       .seed = (uint64_t)config->data.seed,
                                       .shuffle = config->data.shuffle,
-                                      .sequences_max = share.count * config->numerics.leaf_sequences,
+                                      .sequences_max =
+                                          share.count * config->numerics.leaf_sequences,
                                       .segments = t->segments,
                                       .segment_count = t->segment_count,
                                       .depth = LOADER_DEPTH};
@@ -191,9 +192,9 @@ static int buffers_open(struct ls_trainer *t, struct ls_error *error)
     t->leaf_loss = calloc((size_t)leaves, sizeof *t->leaf_loss);
     t->eval_ids = calloc((size_t)(4 * t->layout.micro_sequences * t->config.data.sequence),
                          sizeof *t->eval_ids);
-    t->eval_input = calloc((size_t)(t->layout.micro_sequences * t->config.data.sequence *
-                                    t->config.model.channels),
-                           ls_dtype_bytes(t->numerics.act));
+    t->eval_input = calloc(
+        (size_t)(t->layout.micro_sequences * t->config.data.sequence * t->config.model.channels),
+        ls_dtype_bytes(t->numerics.act));
     if (!t->leaf_loss || !t->eval_ids || !t->eval_input)
         return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses and tokens");
     return LS_OK;
@@ -229,11 +230,10 @@ static int layout_open(struct ls_trainer *t, struct ls_error *error)
     ls_comm_set_timeout(t->world, t->config.comm.timeout_s);
     status = groups_open(&t->layout, t->world, &t->groups, error);
     if (!status)
-        status = ls_tp_init(&t->tp, t->groups.tp, t->layout.sp, (int)t->layout.tp_overlap,
-                            ls_tp_sharers(t->layout.size[LS_AXIS_TP], t->layout.model.kv_heads),
-                            error);
-    ls_cp_init(&t->cp, t->groups.cp,
-               t->layout.cp_method);
+        status =
+            ls_tp_init(&t->tp, t->groups.tp, t->layout.sp, (int)t->layout.tp_overlap,
+                       ls_tp_sharers(t->layout.size[LS_AXIS_TP], t->layout.model.kv_heads), error);
+    ls_cp_init(&t->cp, t->groups.cp, t->layout.cp_method);
     return status;
 }
 

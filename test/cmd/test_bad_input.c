@@ -95,7 +95,7 @@ static void test_layout(void **state)
     int code = ls_exit_code(LS_ELAYOUT);
     expect(RUN "parallel.dp=3", code, "parallel.dp");
     expect(RUN "parallel.dp=64", code, "parallel.dp");
-    expect(RUN "batch.micro=3", code, "the nearest is 2");
+    expect(RUN "batch.micro=3", code, "the nearest that works is batch.micro = 2");
     expect(RUN "batch.micro=64", code, "batch.micro = 64: expected at most");
     expect(RUN "batch.global=8 batch.micro=3 numerics.leaf_sequences=2", code, "batch.micro = 3");
     assert_false(exists("run"));
@@ -114,7 +114,7 @@ static void test_world_of_another_size(void **state)
     }
     char before[2 * PATH_MAX];
     snprintf(before, sizeof before, "%s %s", enter, MPIRUN);
-    program_expect_under(before, RUN "parallel.dp=4", ls_exit_code(LS_ELAYOUT), "parallel.dp=2");
+    program_expect_under(before, RUN "parallel.dp=4", ls_exit_code(LS_ELAYOUT), "parallel.dp = 2");
     assert_false(exists("run"));
 }
 
