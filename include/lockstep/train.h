@@ -117,8 +117,9 @@ int ls_trainer_resume(struct ls_trainer *trainer, bool *resumed, struct ls_error
  * rank 0, in the compute type. */
 int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **text,
                       struct ls_error *error);
-/* Local. This rank's part of the parameters, and its masters (in the order of
+/* Local. The layout that runs, this rank's part of the parameters, and its masters (in the order of
  * struct ls_zero_slice). */
+const struct ls_layout *ls_trainer_layout(const struct ls_trainer *trainer);
 const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
 float *ls_trainer_master(struct ls_trainer *trainer);
 /* Local. What this rank's operations moved and waited for since the trainer was made, by group:

@@ -333,6 +333,10 @@ float *ls_trainer_master(struct ls_trainer *t)
 {
     return ls_zero_master(t->memory.zero);
 }
+const struct ls_layout *ls_trainer_layout(const struct ls_trainer *t)
+{
+    return &t->layout;
+}
 const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
 {
     return &t->params;
