@@ -38,6 +38,7 @@ static int bench_body(struct ls_comm *world, void *user, struct ls_error *error)
     if (status)
         return status;
     bool writer = ls_comm_rank(world) == 0;
+    status = ls_trainer_measure_peak(trainer, error);
     for (int64_t i = 0; i < bench->config->train.steps && !status; i++) {
         struct ls_step_report report;
         status = ls_trainer_step(trainer, &report, error);

@@ -89,7 +89,7 @@ static void print_groups(const struct ls_layout *layout)
         [LS_GROUP_PP] = "stages",
     };
     printf("\ngroups of rank 0\n");
-    for (int g = 0; g < LS_GROUP_WORLD; g++) {
+    for (int g = 0; g <= LS_GROUP_PP; g++) {
         enum ls_layout_group group = (enum ls_layout_group)g;
         int64_t size = ls_group_size(layout, group);
         if (size == 1)
@@ -295,18 +295,19 @@ static int print_bytes(const struct ls_layout *layout, struct ls_error *error)
 
 static int print_memory(const struct ls_layout *layout, int states, struct ls_error *error)
 {
-    printf("\nmemory of a rank\n  %4s %12s %12s %12s %12s %12s   %s\n", "pp", "parameters",
-           "gradients", "optimizer", "activations", "in all", "live micro-batches x chunks");
+    printf("\nmemory of a rank\n  %4s %12s %12s %12s %12s %12s %12s   %s\n", "pp", "parameters",
+           "gradients", "optimizer", "activations", "work", "in all", "live micro-batches");
     for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
         struct ls_layout_memory m;
         pp = skipped(layout, pp);
         int status = ls_layout_memory(layout, rank_of(layout, pp), states, &m, error);
         if (status)
             return status;
-        int64_t all = m.parameters + m.gradients + m.optimizer + m.activations;
-        printf("  %4ld %12s %12s %12s %12s %12s   %ld\n", (long)pp, size_text(m.parameters).text,
-               size_text(m.gradients).text, size_text(m.optimizer).text,
-               size_text(m.activations).text, size_text(all).text, (long)m.live);
+        int64_t all = m.parameters + m.gradients + m.optimizer + m.activations + m.work;
+        printf("  %4ld %12s %12s %12s %12s %12s %12s   %ld\n", (long)pp,
+               size_text(m.parameters).text, size_text(m.gradients).text,
+               size_text(m.optimizer).text, size_text(m.activations).text, size_text(m.work).text,
+               size_text(all).text, (long)m.live);
     }
     return LS_OK;
 }

@@ -87,7 +87,7 @@ static const struct cmd_page pages[] = {
      "and proves that the ranks of each group agree and that every message is received in order: "
      "such a run cannot hang for want of a match.",
      layout_options,
-     "lockstep layout configs/demo.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
+     "lockstep layout configs/gpt2-124m.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
      "lockstep layout --check configs/llama-405b-16k.yaml\n"},
     {"verify", "[CONFIG.yaml] [key=value]...", "prove that layouts of a recipe give the same bits",
      "Trains the configuration's recipe for a few steps on one rank, and then in layouts drawn at "

@@ -58,7 +58,8 @@ struct ls_numerics {
     enum ls_dtype act;      /* LS_F32 or LS_BF16: what forward and backward compute in */
     int64_t tp_tiles;       /* S2: a power of two; divides heads, kv_heads * head_dim, ffn and
                              * vocab_padded; kv_heads is a multiple or a divisor of it */
-    int64_t seq_tiles;      /* S4: a power of two; tiles of a leaf's tokens */
+    int64_t seq_tiles;      /* S4: a power of two; tiles of a sequence's tokens. Above 1:
+                             * leaf_sequences is 1, T a multiple of 2 S LS_ATTENTION_BLOCK */
     int64_t leaf_sequences; /* S3 */
     bool fast;              /* lifts S2 to S4: bits depend on the micro-batching */
 };
@@ -182,7 +183,7 @@ struct ls_micro_batch {
     float gradient_scale;   /* of every token's loss: 1 / tokens of the global batch */
     int slot;               /* which set of saved activations, below options.slots */
     /* Where a layer's neighbour is held elsewhere: the first layer of a chunk reads input in its
-     * forward, and again in its backward from the same place; the last one d_output in its
+     * forward, and in both halves of its backward from the same place; the last one d_output in its
      * backward's input half (and without split_backward in its weight half, from the same place).
      * [N, C] act, N = ls_model_stream_rows. */
     const void *input;
@@ -221,6 +222,10 @@ struct ls_model_options {
                            * LS_LOGITS_BYTES. Changes no bits. */
 };
 enum { LS_LOGITS_BYTES = 256 << 20 };
+/* Local. LS_EINVAL where sequences are not whole leaves or do not fit the context; seq_tiles do not
+ * divide them, or cp not seq_tiles; sequence parallel would cut a sum where it cannot be cut
+ * (ls_tp_admits); ranks that share a key/value head (ls_tp_sharers) have a number of query heads
+ * that is no power of two, or cannot share its width. */
 int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
                  struct ls_model **out, struct ls_error *error);
 void ls_model_free(struct ls_model *model);

@@ -65,17 +65,21 @@ struct ls_step_report {
     float lr;
     bool skipped; /* not finite, and train.on_nonfinite is skip */
     double step_s, tokens_per_s;
-    double peak_share; /* model flops per second / rate of one large product */
-    double data_wait_s, comm_wait_s;
+    double peak_share; /* model flops per second / rate of one large product; 0 where that was not
+                        * measured (ls_trainer_measure_peak) */
+    double data_wait_s, comm_wait_s; /* of this rank; comm: all axes, bubbles included */
     bool hashed;
     char hash[33]; /* of the state after this step, where hashed */
 };
 
-/* Collective over world, which is borrowed and must have as many ranks as the layout. config is resolved and
- * copied. log may be NULL. */
+/* Collective over world, which is borrowed and must have as many ranks as the layout. config is
+ * resolved and copied. log may be NULL. */
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error);
 void ls_trainer_free(struct ls_trainer *trainer);
+
+/* Collective. Measures the machine's rate, a fraction of a second, for peak_share. */
+int ls_trainer_measure_peak(struct ls_trainer *trainer, struct ls_error *error);
 
 /* Collective. One step. LS_ENUMERIC where loss or gradient is not finite and train.on_nonfinite is
  * stop: nothing was updated. */
@@ -153,7 +157,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
 int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_error *why,
                 struct ls_error *error);
 
-/* ---- proving that layouts agree --------------------------------------------------------------- */
+/* ---- proving that layouts agree -------------------------------------------------------------- */
 
 /* What two layouts of one recipe must have alike, after each step. */
 struct ls_proof {

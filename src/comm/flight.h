@@ -24,8 +24,7 @@ struct flight_entry {
     double started_s, changed_s; /* ls_now_s of the start and of the last change of state */
     int32_t op, dtype, peer, tag, line, state;
     int32_t peer_world; /* the peer of a send or recv, as rank of the world */
-    int32_t unused;
-    char name[LS_COMM_NAME_MAX + 1], label[48], file[48];
+    char name[LS_COMM_NAME_MAX + 1], label[52], file[48];
 };
 
 enum { FLIGHT_WORDS = sizeof(struct flight_entry) / sizeof(uint64_t) };

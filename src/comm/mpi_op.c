@@ -469,7 +469,7 @@ static bool parts_advance(struct mpi_comm *comm, struct mpi_op *op)
 /* ---- who is late ----------------------------------------------------------------------------- */
 
 /* Adds the peers whose messages (or, of sends, whose receipt) have not come. */
-static void lane_late(const struct mpi_comm *comm, struct mpi_lane *lane, bool sends, bool *missing)
+static void lane_late(const struct mpi_lane *lane, bool sends, bool *missing)
 {
     for (int i = 0; lane->busy && !lane->lacks_scratch && i < lane->requests_count; i++) {
         int through = 0, peer = lane->peers[i];
@@ -479,7 +479,6 @@ static void lane_late(const struct mpi_comm *comm, struct mpi_lane *lane, bool s
         if (MPI_Request_get_status(lane->requests[i], &through, &status) == MPI_SUCCESS && !through)
             missing[peer < 0 ? ~peer : peer] = true;
     }
-    (void)comm;
 }
 
 /* The operation that has been in its slot longest: those behind it wait for the same. */
@@ -501,7 +500,7 @@ static void find_missing(struct mpi_comm *comm, struct mpi_slot *slot, bool *mis
     bool counted = slot->op->call.op != COMM_BARRIER || slot->op->stage == MPI_CHECKING;
     for (int sends = 0; counted && sends < 2 && !found; sends++) {
         for (int l = 0; l < MPI_LANES; l++)
-            lane_late(comm, &slot->lanes[l], sends, missing);
+            lane_late(&slot->lanes[l], sends, missing);
         for (int r = 0; r < n; r++)
             found += missing[r];
     }

@@ -16,6 +16,8 @@ struct ls_attention attention_of(const struct ls_model *model, const struct ls_m
 void attention_kv_finish(const struct ls_model *model, struct ls_ops *ops, int64_t row,
                          int64_t rows, const float *d_k_sum, const float *d_v_sum, void *d_qkv);
 
+/* Each rank awaits one message of every other, and has a few more on their way. */
+enum { RING_RANKS_MAX = LS_COMM_PENDING_MAX - 4 };
 /* Whether keys and values go round rather than being gathered; bytes of the unfinished rows. */
 bool attention_ring(const struct ls_model *model);
 size_t attention_state_room(const struct ls_model *model);

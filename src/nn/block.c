@@ -270,22 +270,46 @@ struct linear_gradient {
     bool stream; /* x is the stream's: [N, C] */
 };
 
+/* x: all rows of linear->x. */
 static int linear_backward_weight(struct ls_model *model, struct ls_ops *ops,
                                   const struct rows *rows, const struct ls_gradient *gradient,
-                                  const struct linear_gradient *linear, struct ls_error *error)
+                                  const struct linear_gradient *linear, const void *x,
+                                  struct ls_error *error)
 {
     struct ls_token_sum sum = rows_sum(rows, gradient->accumulate);
-    const void *x = linear->x;
-    model_label(model, linear->weight);
-    int status = linear->stream ? model_gather(model, rows, x, &x, error) : LS_OK;
-    if (status)
-        return status;
     if (linear->bias)
         ls_bias_backward(ops, model->numerics.act, linear->out, linear->out, linear->dy, &sum,
                          gradient->flat + linear->bias->region_offset);
     return model_weight_gradient(model, ops, rows->units, rows->all, linear->out,
                                  linear->weight->cols, linear->dy, x, gradient->accumulate,
                                  gradient->flat + linear->weight->region_offset, error);
+}
+
+/* Where the stream is cut, the rows of a linear layer's x are gathered while the one before it, of
+ * which all rows are here, is under work: of two neighbours one is such. */
+static int linears_backward_weight(struct ls_model *model, struct ls_ops *ops,
+                                   const struct rows *rows, const struct ls_gradient *gradient,
+                                   const struct linear_gradient *linears, int count,
+                                   struct ls_error *error)
+{
+    struct ls_request request = {0};
+    int status = LS_OK;
+    for (int i = 0; i < count && !status; i++) {
+        const struct linear_gradient *next = i + 1 < count ? &linears[i + 1] : NULL;
+        const void *x = linears[i].x;
+        if (model->tp.sequence && linears[i].stream) {
+            x = model->gathered;
+            status = ls_wait(&request, error);
+        } else if (model->tp.sequence && next) {
+            model_label(model, next->weight);
+            status = ls_tp_gather_start(&model->tp, model->numerics.act, rows->all,
+                                        model->config.channels, next->x, model->gathered, &request,
+                                        error);
+        }
+        if (!status)
+            status = linear_backward_weight(model, ops, rows, gradient, &linears[i], x, error);
+    }
+    return status;
 }
 
 int block_backward_weight(struct ls_model *model, struct ls_ops *ops, int64_t block,
@@ -303,11 +327,10 @@ int block_backward_weight(struct ls_model *model, struct ls_ops *ops, int64_t bl
         {p->proj_weight, p->proj_bias, c->channels, d->y1, s->o, false},
         {p->qkv_weight, p->qkv_bias, block_qkv_width(model), d->qkv, s->a1, true},
     };
-    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
-        int status = linear_backward_weight(model, ops, &rows, gradient, &linears[i], error);
-        if (status)
-            return status;
-    }
+    int status = linears_backward_weight(model, ops, &rows, gradient, linears,
+                                         sizeof linears / sizeof linears[0], error);
+    if (status)
+        return status;
     const struct norm_gradient norms[] = {
         {norm2_of(p, s), s->h1, d->a2},
         {norm1_of(p, s), s->x, d->a1},

@@ -1,5 +1,5 @@
 /* The list of layers: buffers, and who hands what to whom. */
-#include "model.h"
+#include "attention.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,10 @@ static int tokens_check(const struct ls_model *model, int64_t tokens, struct ls_
         return ls_error_set(error, LS_EINVAL,
                             "a sequence of %ld tokens does not fit the model's context of %ld",
                             (long)tokens, (long)model->config.context);
+    if (attention_ring(model) && cp > RING_RANKS_MAX)
+        return ls_error_set(error, LS_EINVAL,
+                            "a ring of %ld context-parallel ranks: at most %d; gather instead",
+                            (long)cp, RING_RANKS_MAX);
     if (s % cp)
         return ls_error_set(error, LS_EINVAL,
                             "%ld context-parallel ranks cannot share seq_tiles = %ld tiles",
@@ -38,7 +42,8 @@ static int sharers_check(const struct ls_model *model, struct ls_error *error)
         return ls_error_set(error, LS_EINVAL,
                             "%ld ranks share each of %ld key/value heads, not %d: see ls_tp_init",
                             (long)sharers, (long)c->kv_heads, model->tp.sharers);
-    if (sharers > 1 && (!ls_is_pow2(heads) || c->head_dim % sharers))
+    bool subtree = model->numerics.fast || ls_is_pow2(heads);
+    if (sharers > 1 && (!subtree || c->head_dim % sharers))
         return ls_error_set(error, LS_EINVAL,
                             "%ld tensor-parallel ranks and %ld key/value heads: each rank has %ld "
                             "query heads of width %ld; expected a power of two of heads, and a "
@@ -114,6 +119,19 @@ static void block_slots_take(struct ls_model *model, struct ls_arena *arena, int
     }
 }
 
+static void rope_take(struct ls_model *model, struct ls_arena *arena)
+{
+    const struct ls_model_config *c = &model->config;
+    if (c->arch != LS_LLAMA)
+        return;
+    size_t bytes = (size_t)(model->options.tokens * c->head_dim / 2) * sizeof(float);
+    model->rope_cosine = ls_arena_take(arena, bytes);
+    model->rope_sine = ls_arena_take(arena, bytes);
+    if (model->rope_cosine)
+        ls_rope_table(model->options.tokens, c->head_dim, c->rope_theta, &c->rope_scaling,
+                      model->rope_cosine, model->rope_sine);
+}
+
 static void blocks_take(struct ls_model *model, struct ls_arena *arena)
 {
     const struct ls_model_options *options = &model->options;
@@ -135,8 +153,10 @@ static void blocks_take(struct ls_model *model, struct ls_arena *arena)
             shared = shared ? shared : delta;
         }
     }
-    if (held > 0)
-        attention_take(model, arena);
+    if (held == 0)
+        return;
+    attention_take(model, arena);
+    rope_take(model, arena);
 }
 
 /* What ranks that share rows exchange. */
@@ -160,19 +180,6 @@ static void exchange_take(struct ls_model *model, struct ls_arena *arena)
         model->vectors = ls_arena_take(arena, (size_t)(units * 4 * channels) * sizeof(float));
 }
 
-static void rope_take(struct ls_model *model, struct ls_arena *arena)
-{
-    const struct ls_model_config *c = &model->config;
-    if (c->arch != LS_LLAMA)
-        return;
-    size_t bytes = (size_t)(model->options.tokens * c->head_dim / 2) * sizeof(float);
-    model->rope_cosine = ls_arena_take(arena, bytes);
-    model->rope_sine = ls_arena_take(arena, bytes);
-    if (model->rope_cosine)
-        ls_rope_table(model->options.tokens, c->head_dim, c->rope_theta, &c->rope_scaling,
-                      model->rope_cosine, model->rope_sine);
-}
-
 static void buffers_take(struct ls_model *model, struct ls_arena *arena)
 {
     int64_t channels = model->config.channels;
@@ -186,7 +193,6 @@ static void buffers_take(struct ls_model *model, struct ls_arena *arena)
     blocks_take(model, arena);
     if (model_held(model, model->config.layers + 1))
         head_take(model, arena);
-    rope_take(model, arena);
 }
 
 static void slices_set(struct ls_model *model)

@@ -1,10 +1,16 @@
 /* The runtime of pipeline schedules: a rank's list, front to back. */
 #include <lockstep/parallel/pipeline.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { FORWARDS, BACKWARDS, DIRECTIONS, GRADIENT_SENDS_MAX = 4 };
+
+/* What a transfer is called in texts about late ranks; the same on both sides. */
+struct label {
+    char text[80];
+};
 
 /* What a chunk receives in one direction. */
 struct inbox {
@@ -16,6 +22,7 @@ struct inbox {
 /* Sends under way in one direction, oldest first out: number n is at n % room. */
 struct outbox {
     struct ls_request request[LS_PIPELINE_SENDS];
+    struct label label[LS_PIPELINE_SENDS];
     int room;
     int64_t started, ended;
 };
@@ -30,6 +37,7 @@ struct ls_pipeline {
     unsigned char *gradient_base; /* [gradient sends] boundary tensors */
     int64_t *sent;                /* [chunks * m]: the number of its activation's send, -1 */
     struct ls_request receive[2]; /* of the action at an even or odd place */
+    struct label receive_label[2];
     struct ls_pipeline_stats stats;
 };
 
@@ -159,11 +167,12 @@ static int tag_of(int direction, int receiving_chunk)
     return 2 * receiving_chunk + direction;
 }
 
-/* What a message is called where a rank is late. */
-static void label(const struct ls_pipeline *pipeline, int direction)
+static void set_label(struct ls_pipeline *pipeline, struct label *label, int direction, int from,
+                      int to, int64_t micro_batch)
 {
-    ls_comm_label(pipeline->options.comm,
-                  direction == FORWARDS ? "activation" : "gradient of an activation");
+    snprintf(label->text, sizeof label->text, "%s %d-%d of micro-batch %lld",
+             direction == FORWARDS ? "activation" : "gradient", from, to, (long long)micro_batch);
+    ls_comm_label(pipeline->options.comm, label->text);
 }
 
 static int wait_timed(struct ls_pipeline *pipeline, struct ls_request *request,
@@ -204,7 +213,8 @@ static int post_receive(struct ls_pipeline *pipeline, int64_t index, struct ls_e
     if (from < 0 || schedule->stage_rank[from] == pipeline->rank)
         return LS_OK;
     int chunk = schedule->stage_chunk[action.stage];
-    label(pipeline, direction);
+    set_label(pipeline, &pipeline->receive_label[index % 2], direction, from, action.stage,
+              action.micro_batch);
     return ls_recv_start(
         pipeline->options.comm, received_at(pipeline, direction, chunk, action.micro_batch),
         count_of(pipeline, action.micro_batch), pipeline->options.dtype, schedule->stage_rank[from],
@@ -264,7 +274,8 @@ static int deliver(struct ls_pipeline *pipeline, struct ls_action action, int to
         pipeline->sent[at + action.micro_batch] = outbox->started;
     }
     pipeline->stats.sent_bytes += (int64_t)bytes;
-    label(pipeline, direction);
+    set_label(pipeline, &outbox->label[outbox->started % outbox->room], direction, action.stage, to,
+              action.micro_batch);
     code = ls_send_start(pipeline->options.comm, result, count, pipeline->options.dtype, peer,
                          tag_of(direction, chunk), &outbox->request[outbox->started % outbox->room],
                          LS_HERE, error);
@@ -356,6 +367,8 @@ int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *
     }
     for (int d = 0; d < DIRECTIONS && code == LS_OK; d++)
         code = end_sends(pipeline, d, pipeline->outbox[d].started, error);
+    if (pipeline->options.comm)
+        ls_comm_label(pipeline->options.comm, NULL);
     pipeline->stats.elapsed_s = ls_now_s() - begin;
     return code;
 }

@@ -102,26 +102,45 @@ static int summarise(struct ls_comm *comm, const struct rehearsal *rehearsal, do
     return code;
 }
 
+/* With memory taken: one step. Ends the group, and with it what a failed run left under way. */
+static int run_once(struct ls_comm *comm, struct ls_pipeline *pipeline, struct rehearsal *rehearsal,
+                    struct ls_rehearsal *out, struct ls_error *error)
+{
+    const struct ls_pipeline_ops ops = {.user = rehearsal,
+                                        .forward = forward,
+                                        .backward_input = backward_input,
+                                        .backward_weight = backward_weight,
+                                        .backward = backward};
+    int code = ls_barrier(comm, error);
+    double barrier_s = ls_now_s();
+    if (code == LS_OK)
+        code = ls_pipeline_run(pipeline, &ops, error);
+    if (code == LS_OK) {
+        struct ls_pipeline_stats stats;
+        ls_pipeline_get_stats(pipeline, &stats);
+        out->wait_s = stats.wait_s;
+        code = summarise(comm, rehearsal, barrier_s, out, error);
+    }
+    ls_comm_free(comm);
+    return code;
+}
+
 int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedule,
                          const struct ls_schedule_costs *costs, int64_t count,
                          struct ls_rehearsal *out, struct ls_error *error)
 {
     struct rehearsal rehearsal = {.schedule = schedule, .costs = costs, .rank = ls_comm_rank(comm)};
-    struct ls_pipeline_options options = {.schedule = schedule,
-                                          .comm = comm,
-                                          .rank = rehearsal.rank,
-                                          .dtype = LS_F32,
-                                          .count_max = count};
-    const struct ls_pipeline_ops ops = {.user = &rehearsal,
-                                        .forward = forward,
-                                        .backward_input = backward_input,
-                                        .backward_weight = backward_weight,
-                                        .backward = backward};
+    struct ls_comm *group = NULL;
+    *out = (struct ls_rehearsal){0};
+    int code = ls_comm_split(comm, 0, rehearsal.rank, &group, error);
+    if (code)
+        return code;
+    struct ls_pipeline_options options = {
+        .schedule = schedule, .comm = group, .dtype = LS_F32, .count_max = count};
     struct ls_pipeline *pipeline = NULL;
     struct ls_arena arena;
-    *out = (struct ls_rehearsal){0};
     ls_arena_measure(&arena);
-    int code = ls_pipeline_new(&options, &arena, &pipeline, error);
+    code = ls_pipeline_new(&options, &arena, &pipeline, error);
     ls_pipeline_free(pipeline);
     pipeline = NULL;
     if (code == LS_OK)
@@ -133,16 +152,9 @@ int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedul
         code = ls_error_set(error, LS_ENOMEM, "no memory for a boundary tensor");
     code = ls_comm_agree(comm, code, error);
     if (code == LS_OK)
-        code = ls_barrier(comm, error);
-    double barrier_s = ls_now_s();
-    if (code == LS_OK)
-        code = ls_pipeline_run(pipeline, &ops, error);
-    if (code == LS_OK) {
-        struct ls_pipeline_stats stats;
-        ls_pipeline_get_stats(pipeline, &stats);
-        out->wait_s = stats.wait_s;
-        code = summarise(comm, &rehearsal, barrier_s, out, error);
-    }
+        code = run_once(group, pipeline, &rehearsal, out, error);
+    else
+        ls_comm_free(group);
     free(rehearsal.boundary);
     ls_pipeline_free(pipeline);
     if (!arena.measuring)

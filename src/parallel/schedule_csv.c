@@ -204,6 +204,10 @@ static int check_shape(const struct reader *reader, int ranks, int chunks, int64
                             "%s: %d stages (the highest is %d) cannot be shared evenly by %d ranks "
                             "(lines)",
                             reader->name, stages, reader->stage_max, schedule->ranks);
+    if (stages / schedule->ranks > LS_SCHEDULE_CHUNKS_MAX)
+        return ls_error_set(reader->error, LS_ELAYOUT,
+                            "%s: %d stages on %d ranks (lines) are more than %d chunks a rank",
+                            reader->name, stages, schedule->ranks, LS_SCHEDULE_CHUNKS_MAX);
     if (chunks && chunks != stages / schedule->ranks)
         return ls_error_set(reader->error, LS_ELAYOUT,
                             "%s has %d stages on %d ranks: that is chunks = %d, and the layout has "

@@ -83,6 +83,14 @@ int ls_tp_gather(const struct ls_tp *tp, enum ls_dtype dtype, int64_t rows, int6
     return ls_all_gather(tp->comm, own, all, share_rows(tp, rows) * width, dtype, error);
 }
 
+int ls_tp_gather_start(const struct ls_tp *tp, enum ls_dtype dtype, int64_t rows, int64_t width,
+                       const void *own, void *all, struct ls_request *request,
+                       struct ls_error *error)
+{
+    return ls_all_gather_start(tp->comm, own, all, share_rows(tp, rows) * width, dtype, request,
+                               LS_HERE, error);
+}
+
 int ls_tp_reduce(const struct ls_tp *tp, int64_t rows, int64_t width,
                  const struct ls_tp_scratch *scratch, struct ls_error *error)
 {

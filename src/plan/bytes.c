@@ -77,7 +77,7 @@ static int64_t tp_bytes(const struct step *step, int64_t leaves)
     int64_t products = 4 * step->blocks + step->embedding + step->head;
     int64_t bytes = products * product + step->blocks * sharers_bytes(step, leaves);
     if (step->head)
-        bytes += 3 * reduced(rows, tp, r);
+        bytes += reduced(rows, tp, r) + reduced(2 * rows, tp, r);
     if (!l->sp)
         return bytes;
     int64_t vectors = l->model.arch == LS_GPT2 && l->model.bias ? 2 : 1;
@@ -146,13 +146,14 @@ static void regions_bytes(const struct step *step, const struct plan_part *part,
                           struct ls_layout_bytes *bytes)
 {
     const struct ls_layout *l = step->layout;
+    int64_t reduce = (int64_t)ls_dtype_bytes(l->reduce);
     int64_t d = l->shard_ranks, n = l->replicate_ranks, times = step->share.micro_batches;
     int64_t shard_rank = ls_group_rank(l, LS_GROUP_SHARD, rank);
     int64_t replicate_rank = ls_group_rank(l, LS_GROUP_REPLICATE, rank);
     for (int i = 0; i < step->params->region_count; i++) {
         int64_t whole = step->params->regions[i].elements, mine = part->scatter[i];
         if (part->cut)
-            bytes->shard += (part->each ? times : 1) * 4 * mine * (d - 1);
+            bytes->shard += (part->each ? times : 1) * reduce * mine * (d - 1);
         else if (part->each)
             bytes->shard += times * bucketed(l, whole, d, shard_rank);
         bytes->replicate += bucketed(l, part->cut ? mine : whole, n, replicate_rank);
@@ -170,6 +171,9 @@ static void units_bytes(const struct step *step, const struct plan_part *part,
         const int64_t *gather = part->units[i].gather;
         int64_t times = l->zero == 3 && l->reshard_after_forward ? 2 * micro_batches : 1;
         int tied = step->params->tied_param;
+        /* The embedding layer's backward reads no parameters. */
+        if (times > 1 && step->params->units[i].layer == 0)
+            times = micro_batches;
         /* A tied table is looked up in once more. */
         if (times > 1 && tied >= 0 && step->params->list[tied].unit == i)
             times += micro_batches;
@@ -203,7 +207,10 @@ int ls_layout_bytes(const struct ls_layout *layout, int64_t leaves, int64_t rank
         bytes->cp += cp_bytes(&step, count);
         bytes->pp += pp_bytes(&step, count);
     }
-    bytes->pp += 4 * part.shared;
+    int shared = part.params.shared_param;
+    if (shared >= 0)
+        bytes->pp += 4 * plan_slice_elements(layout, &part.params.list[shared], part.cut,
+                                             ls_group_rank(layout, LS_GROUP_SHARD, rank));
     regions_bytes(&step, &part, rank, bytes);
     units_bytes(&step, &part, bytes);
     plan_part_release(&part);

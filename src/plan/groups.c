@@ -5,8 +5,9 @@
 
 const char *ls_group_name(enum ls_layout_group group)
 {
-    static const char *const names[LS_GROUPS] = {"tp",        "sharers", "cp",   "shard",
-                                                 "replicate", "pp",      "world"};
+    static const char *const names[LS_GROUPS] = {"tp",           "sharers", "cp",   "shard",
+                                                 "replicate",    "pp",      "dp",   "dp_shard",
+                                                 "dp_replicate", "owners",  "world"};
     return names[group];
 }
 
@@ -14,18 +15,22 @@ const char *ls_group_name(enum ls_layout_group group)
 static int axes_of(const struct ls_layout *layout, enum ls_layout_group group, int axes[LS_AXES])
 {
     int count = 0;
-    bool shard = group == LS_GROUP_SHARD, replicate = group == LS_GROUP_REPLICATE;
+    enum { PP = 1, R = 2, S = 4, CP = 8, TP = 16 }; /* one bit an axis, in their order */
     bool zero = layout->zero > 0;
-    if (group == LS_GROUP_PP)
-        axes[count++] = LS_AXIS_PP;
-    if (replicate)
-        axes[count++] = LS_AXIS_DP_REPLICATE;
-    if ((shard && zero) || (replicate && !zero))
-        axes[count++] = LS_AXIS_DP_SHARD;
-    if (group == LS_GROUP_CP || shard)
-        axes[count++] = LS_AXIS_CP;
-    if (group == LS_GROUP_TP)
-        axes[count++] = LS_AXIS_TP;
+    const int sets[LS_GROUPS] = {
+        [LS_GROUP_TP] = TP,
+        [LS_GROUP_CP] = CP,
+        [LS_GROUP_SHARD] = zero ? S | CP : CP,
+        [LS_GROUP_REPLICATE] = zero ? R : R | S,
+        [LS_GROUP_PP] = PP,
+        [LS_GROUP_DP] = R | S,
+        [LS_GROUP_DP_SHARD] = S,
+        [LS_GROUP_DP_REPLICATE] = R,
+        [LS_GROUP_OWNERS] = zero ? PP | S | CP | TP : PP | TP,
+    };
+    for (int axis = 0; axis < LS_AXES; axis++)
+        if (sets[group] & 1 << axis)
+            axes[count++] = axis;
     return count;
 }
 
@@ -83,11 +88,15 @@ int64_t ls_move_bytes(const struct ls_layout *layout, int64_t rank, const struct
 {
     int64_t n = ls_group_size(layout, move->group), r = ls_group_rank(layout, move->group, rank);
     int64_t bytes = (int64_t)ls_dtype_bytes(move->dtype), count = move->count;
+    if (move->kind == LS_COMM_OTHER)
+        return 0;
     if (move->kind == LS_COMM_SEND)
         return move->receive ? 0 : count * bytes;
     if (move->kind == LS_COMM_ALL_REDUCE) {
         int64_t own = count / n + (r < count % n);
         return (count - own + own * (n - 1)) * bytes;
     }
+    if (move->kind == LS_COMM_BROADCAST && move->peer != r)
+        return 0;
     return count * bytes * (n - 1);
 }

@@ -1,7 +1,8 @@
 /* What a rank keeps, by formulas. */
+#include "memory.h"
 #include "part.h"
 
-#include <lockstep/plan/moves.h>
+#include <lockstep/parallel/pipeline.h>
 
 #include <stdlib.h>
 
@@ -49,18 +50,44 @@ static int64_t gradients(const struct ls_layout *layout, const struct plan_part 
     return 4 * (mine * buffers + part->shared);
 }
 
-/* Of one block and one micro-batch. */
-static int64_t block_bytes(const struct ls_layout *layout)
+/* Whether boundary tensors go to another rank in the backward. */
+static bool sends_gradients(const struct ls_layout *layout, int64_t pp)
 {
-    const struct ls_model_config *m = &layout->model;
-    int64_t tp = layout->size[LS_AXIS_TP], act = (int64_t)ls_dtype_bytes(layout->numerics.act);
-    int64_t rows = layout->micro_sequences * layout->sequence / layout->size[LS_AXIS_CP];
-    int64_t stream = layout->sp ? ls_ceil_div(rows, tp) : rows;
-    int64_t heads = m->heads / tp, q = heads * m->head_dim;
-    int64_t kv = ls_max(m->kv_heads / tp, 1) * m->head_dim, ffn = m->ffn / tp;
-    int64_t up = m->act == LS_ACT_SWIGLU ? 2 : 1;
-    int64_t values = 4 * stream * m->channels + rows * (2 * q + 2 * kv + up * ffn + ffn);
-    return act * values + 4 * (4 * stream + rows * heads);
+    for (int64_t s = 1; s < layout->stages; s++)
+        if (layout->stage_rank[s] == pp && layout->stage_rank[s - 1] != pp)
+            return true;
+    return false;
+}
+
+static int rank_init(const struct ls_layout *layout, int64_t pp, struct plan_rank *rank,
+                     struct ls_error *error)
+{
+    struct ls_schedule table;
+    int64_t count;
+    int32_t *slot = calloc((size_t)layout->micro_batches, sizeof *slot);
+    if (!slot)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %ld micro-batches",
+                            (long)layout->micro_batches);
+    *rank = (struct plan_rank){0};
+    ls_layout_layers(layout, pp, rank->held, NULL);
+    int status = ls_layout_table(layout, layout->micro_batches, &table, error);
+    for (int chunk = 0; chunk < layout->chunks && !status; chunk++) {
+        int slots = ls_schedule_slots(&table, (int)pp, chunk, LS_SLOT_SAVED, slot);
+        rank->slots = ls_max(rank->slots, slots);
+        rank->live += slots;
+        rank->boundaries += ls_schedule_slots(&table, (int)pp, chunk, LS_SLOT_INPUT, slot);
+        rank->boundaries += ls_schedule_slots(&table, (int)pp, chunk, LS_SLOT_GRADIENT, slot);
+    }
+    free(slot);
+    if (status)
+        return status;
+    const struct ls_action *actions = ls_schedule_actions(&table, (int)pp, &count);
+    for (int64_t i = 0; i < count; i++)
+        rank->split |= actions[i].kind == LS_ACTION_W;
+    if (sends_gradients(layout, pp))
+        rank->boundaries += ls_pipeline_gradient_sends(&table);
+    ls_schedule_release(&table);
+    return LS_OK;
 }
 
 int ls_layout_memory(const struct ls_layout *layout, int64_t rank, int states,
@@ -68,34 +95,24 @@ int ls_layout_memory(const struct ls_layout *layout, int64_t rank, int states,
 {
     int64_t at[LS_AXES], mine[2], whole[2];
     struct plan_part part;
-    struct ls_schedule table;
+    struct plan_rank held;
     *memory = (struct ls_layout_memory){0};
     ls_layout_coordinates(layout, rank, at);
-    int32_t *slots = calloc((size_t)layout->micro_batches, sizeof *slots);
-    if (!slots)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %ld micro-batches",
-                            (long)layout->micro_batches);
-    int status = plan_part_init(layout, at[LS_AXIS_PP], at[LS_AXIS_TP], &part, error);
+    int status = rank_init(layout, at[LS_AXIS_PP], &held, error);
+    if (!status)
+        status = plan_part_init(layout, at[LS_AXIS_PP], at[LS_AXIS_TP], &part, error);
     if (status)
-        goto out;
+        return status;
     elements_of(layout, &part, part.cut, mine);
     elements_of(layout, &part, false, whole);
-    memory->parameters = parameters(layout, &part, mine, whole);
-    memory->gradients = gradients(layout, &part);
-    memory->optimizer = 4 * states * (mine[0] + mine[1]);
+    *memory = (struct ls_layout_memory){
+        .parameters = parameters(layout, &part, mine, whole),
+        .gradients = gradients(layout, &part),
+        .optimizer = 4 * states * (mine[0] + mine[1]),
+        .activations = plan_kept_bytes(layout, &held),
+        .work = plan_work_bytes(layout, &held),
+        .live = held.live,
+    };
     plan_part_release(&part);
-    status = ls_layout_table(layout, layout->micro_batches, &table, error);
-    for (int chunk = 0; chunk < layout->chunks && !status; chunk++) {
-        int stage = layout->rank_stage[at[LS_AXIS_PP] * layout->chunks + chunk];
-        int64_t last = ls_min(layout->stage_first[stage + 1], layout->model.layers + 1);
-        int64_t blocks = last - ls_max(layout->stage_first[stage], 1);
-        int live = ls_schedule_slots(&table, (int)at[LS_AXIS_PP], chunk, LS_SLOT_SAVED, slots);
-        memory->live += live;
-        memory->activations += live * blocks * block_bytes(layout);
-    }
-    if (!status)
-        ls_schedule_release(&table);
-out:
-    free(slots);
-    return status;
+    return LS_OK;
 }

@@ -10,6 +10,13 @@ int64_t plan_shard_elements(const struct ls_layout *layout, const struct ls_para
     return ls_ceil_div(rows, layout->shard_ranks) * cols;
 }
 
+int64_t plan_slice_elements(const struct ls_layout *layout, const struct ls_param *param, bool cut,
+                            int64_t rank)
+{
+    int64_t all = param->rows * param->cols, room = plan_shard_elements(layout, param);
+    return cut ? ls_min(room, all - ls_min(rank * room, all)) : all;
+}
+
 /* What each tensor adds to the gathers and reductions that it is part of. */
 static void elements_add(const struct ls_layout *layout, struct plan_part *part)
 {

@@ -142,7 +142,8 @@ int ls_move_proof_add(struct ls_move_proof *proof, int64_t rank, const struct ls
     if (move->kind == LS_COMM_SEND)
         return message_add(proof, rank, move, error);
     uint64_t what = (uint64_t)move->kind * 16 + (uint64_t)move->dtype;
-    fold_in(&proof->done[rank * LS_GROUPS + (int)move->group], (uint64_t)move->count * 256 + what);
+    fold_in(&proof->done[rank * LS_GROUPS + (int)move->group],
+            ((uint64_t)move->count * 256 + what) * 65536 + (uint64_t)(move->peer + 1));
     fold_in(&proof->order[rank], what * LS_GROUPS + (uint64_t)move->group);
     proof->collectives++;
     return LS_OK;
@@ -152,7 +153,7 @@ static int collectives_check(const struct ls_move_proof *proof, struct ls_error 
 {
     const struct ls_layout *layout = proof->layout;
     for (int group = 0; group < LS_GROUPS; group++) {
-        if (proof->group_size[group] == 1 || group == LS_GROUP_PP)
+        if (proof->group_size[group] == 1)
             continue;
         for (int64_t rank = 0; rank < layout->ranks; rank++) {
             int64_t first = ls_group_member(layout, (enum ls_layout_group)group, rank, 0);

@@ -22,17 +22,17 @@ static int unit_use(struct plan_walk *walk, int unit)
     return both_kinds(walk, walk->part->units[unit].gather, "parameters");
 }
 
-/* Zero 3 gathers a layer's parameters in front of its forward and of its backward. The embedding
- * layer looks up in a tied table, which is the head's, in the forward alone. */
+/* Zero 3 gathers a layer's parameters in front of its forward and of its backward; the embedding
+ * layer's, and the head's table where it is tied, in front of the forward alone. */
 int plan_weights(struct plan_walk *walk, bool forward)
 {
     const struct plan_part *part = walk->part;
-    int status = LS_OK;
-    if (!part->cut || walk->layout->zero < 3)
+    if (!part->cut || walk->layout->zero < 3 || (walk->layer == 0 && !forward))
         return LS_OK;
-    if (walk->layer == 0 && forward && part->params.tied_param >= 0)
+    int status = unit_use(walk, part->unit_of[walk->layer]);
+    if (!status && walk->layer == 0 && part->params.tied_param >= 0)
         status = unit_use(walk, part->params.list[part->params.tied_param].unit);
-    return status ? status : unit_use(walk, part->unit_of[walk->layer]);
+    return status;
 }
 
 /* After the update the others' parts are gathered anew: all of them (zero 1 and 2), or what always
@@ -81,8 +81,8 @@ int plan_region(struct plan_walk *walk, int region)
     int64_t whole = part->params.regions[region].elements, mine = part->scatter[region];
     int status = LS_OK;
     if (part->cut && (part->each || last))
-        status = plan_collective(walk, LS_GROUP_SHARD, LS_COMM_REDUCE_SCATTER, LS_F32, mine,
-                                 "gradients");
+        status = plan_collective(walk, LS_GROUP_SHARD, LS_COMM_REDUCE_SCATTER, walk->layout->reduce,
+                                 mine, "gradients");
     else if (!part->cut && part->each)
         status = sum_over(walk, LS_GROUP_SHARD, whole);
     if (status || !last)

@@ -121,18 +121,64 @@ static int run_backward(struct plan_walk *walk, int stage, enum ls_action_kind k
  * and both update it with the sum of the two. */
 static int tied_exchange(struct plan_walk *walk)
 {
-    enum { TIED = 1 << 20 };
+    enum { TIED = LS_COMM_TAG_MAX };
     const struct ls_layout *l = walk->layout;
-    if (walk->part->params.shared_param < 0)
+    const struct plan_part *part = walk->part;
+    if (part->params.shared_param < 0)
         return LS_OK;
+    const struct ls_param *table = &part->params.list[part->params.shared_param];
+    int64_t rank = ls_group_rank(l, LS_GROUP_SHARD, ls_layout_rank(l, walk->at));
+    int64_t count = plan_slice_elements(l, table, part->cut, rank);
     int first = l->stage_rank[0], last = l->stage_rank[l->stages - 1];
     int peer = walk->at[LS_AXIS_PP] == first ? last : first;
     walk->layer = walk->micro_batch = -1;
-    int status = plan_message(walk, LS_GROUP_PP, false, peer, TIED, LS_F32, walk->part->shared,
-                              "tied table's gradient");
+    int status =
+        plan_message(walk, LS_GROUP_PP, true, peer, TIED, LS_F32, count, "tied table's gradient");
     return status ? status
-                  : plan_message(walk, LS_GROUP_PP, true, peer, TIED, LS_F32, walk->part->shared,
+                  : plan_message(walk, LS_GROUP_PP, false, peer, TIED, LS_F32, count,
                                  "tied table's gradient");
+}
+
+/* The losses of the leaves, where the head is; then the last stage tells the others. */
+static int loss_reduce(const struct plan_walk *walk)
+{
+    const struct ls_layout *l = walk->layout;
+    const struct ls_dp_share *share = &walk->share;
+    int head = l->stage_rank[l->stages - 1], status = LS_OK;
+    if (walk->at[LS_AXIS_PP] == head) {
+        status =
+            plan_collective(walk, LS_GROUP_CP, LS_COMM_ALL_REDUCE, LS_F32, share->count, "loss");
+        if (!status && l->neighbouring)
+            status = plan_collective(walk, LS_GROUP_DP_SHARD, LS_COMM_ALL_REDUCE, LS_F32,
+                                     share->micro_batches, "loss");
+        if (!status)
+            status = plan_collective(walk, l->neighbouring ? LS_GROUP_DP_REPLICATE : LS_GROUP_DP,
+                                     LS_COMM_ALL_REDUCE, LS_F32, 1, "loss");
+    }
+    if (status || walk->group_size[LS_GROUP_PP] == 1)
+        return status;
+    struct ls_move tell = {.group = LS_GROUP_PP,
+                           .kind = LS_COMM_BROADCAST,
+                           .peer = head,
+                           .dtype = LS_F32,
+                           .count = 1,
+                           .layer = -1,
+                           .micro_batch = -1,
+                           .what = "loss"};
+    return walk->visit(walk->user, &tell, walk->error);
+}
+
+/* What follows the micro-batches. */
+static int step_end(struct plan_walk *walk)
+{
+    int status = tied_exchange(walk);
+    walk->layer = -1;
+    walk->micro_batch = -1;
+    if (!status)
+        status = loss_reduce(walk);
+    if (!status)
+        status = plan_collective(walk, LS_GROUP_OWNERS, LS_COMM_OTHER, LS_U64, 1, "gradient norm");
+    return status ? status : plan_publish(walk);
 }
 
 int plan_walk_step(struct plan_walk *walk, int64_t leaves)
@@ -147,7 +193,9 @@ int plan_walk_step(struct plan_walk *walk, int64_t leaves)
         return ls_error_set(walk->error, LS_ENOMEM, "no memory for a rank's list of moves");
     const struct ls_action *actions =
         ls_schedule_actions(walk->table, (int)walk->at[LS_AXIS_PP], &count);
-    int status = LS_OK;
+    walk->layer = -1;
+    walk->micro_batch = -1;
+    int status = plan_collective(walk, LS_GROUP_WORLD, LS_COMM_OTHER, LS_U64, 1, "agreement");
     for (int64_t i = 0; i < count && !status; i++) {
         plan_walk_micro_batch(walk, actions[i].micro_batch);
         status = actions[i].kind == LS_ACTION_F
@@ -155,13 +203,7 @@ int plan_walk_step(struct plan_walk *walk, int64_t leaves)
                      : run_backward(walk, actions[i].stage, (enum ls_action_kind)actions[i].kind);
     }
     if (!status)
-        status = tied_exchange(walk);
-    walk->layer = -1;
-    walk->micro_batch = -1;
-    if (!status)
-        status = plan_collective(walk, LS_GROUP_WORLD, LS_COMM_OTHER, LS_U64, 1, "norm and loss");
-    if (!status)
-        status = plan_publish(walk);
+        status = step_end(walk);
     free(walk->gathered);
     walk->gathered = NULL;
     return status;

@@ -263,6 +263,8 @@ static int run_open(struct run *run, const struct ls_log *log, struct ls_error *
     if (!status)
         status = ls_trainer_new(run->config, run->world, log, &run->trainer, error);
     if (!status)
+        status = ls_trainer_measure_peak(run->trainer, error);
+    if (!status)
         status = ls_trainer_resume(run->trainer, &resumed, error);
     if (status)
         return status;

@@ -55,10 +55,11 @@ int stage_prefetch(struct ls_trainer *t, int layer, struct ls_error *error)
     return status;
 }
 
-/* The layer's weights are there, and the next one's (-1: none) are on their way. */
-static int weights_enter(struct ls_trainer *t, int layer, int next, struct ls_error *error)
+/* The layer's weights are there, and those of the layers that come next, up to `last`, are on their
+ * way, as many as parallel.prefetch says. */
+static int weights_enter(struct ls_trainer *t, int layer, int last, struct ls_error *error)
 {
-    int units[2], status = LS_OK;
+    int units[2], status = LS_OK, by = last < layer ? -1 : 1;
     for (int i = 0, count = units_of(t, layer, units); i < count && !status; i++) {
         struct ls_zero_weights weights;
         status = ls_zero_weights(t->memory.zero, units[i], &weights, error);
@@ -66,7 +67,11 @@ static int weights_enter(struct ls_trainer *t, int layer, int next, struct ls_er
             t->memory.weights[units[i]] =
                 (struct ls_weights){.matrices = weights.matrices, .vectors = weights.vectors};
     }
-    return status || next < 0 ? status : stage_prefetch(t, next, error);
+    for (int64_t i = 0; i < t->layout.prefetch && layer != last && !status; i++) {
+        layer += by;
+        status = stage_prefetch(t, layer, error);
+    }
+    return status;
 }
 
 static void weights_leave(struct ls_trainer *t, int layer)
@@ -83,8 +88,8 @@ static int gradient_begin(const struct stage_batch *batch, int region, int64_t m
 {
     struct ls_trainer *t = batch->t;
     struct ls_zero_gradient place;
-    int status = ls_zero_gradient(t->memory.zero, &t->ops, region, m, batch->micro_batches, &place,
-                                  error);
+    int status =
+        ls_zero_gradient(t->memory.zero, &t->ops, region, m, batch->micro_batches, &place, error);
     *gradient = (struct ls_gradient){.flat = place.flat, .accumulate = place.accumulate};
     if (!status && region == t->params.tied_region)
         gradient->table = place.flat + t->params.tied_offset;
@@ -132,7 +137,7 @@ int stage_forward(const struct stage_batch *batch, int chunk, int64_t m, int slo
     ls_trace_begin(t->trace, "forward", "compute");
     int status = LS_OK;
     for (int layer = layers->first; layer < layers->end && !status; layer++) {
-        status = weights_enter(t, layer, layer + 1 < layers->end ? layer + 1 : -1, error);
+        status = weights_enter(t, layer, layers->end - 1, error);
         if (!status)
             status = layer_forward(batch, layer, m, &micro, error);
         weights_leave(t, layer);
@@ -167,16 +172,17 @@ int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int sl
     ls_trace_begin(t->trace, halves == STAGE_WEIGHT ? "backward weight" : "backward", "compute");
     int status = LS_OK;
     for (int layer = layers->end - 1; layer >= layers->first && !status; layer--) {
-        /* Weight halves need activations and their gradients only. */
-        if (halves & STAGE_INPUT) {
-            status = weights_enter(t, layer, layer > layers->first ? layer - 1 : -1, error);
-            if (!status)
-                status = ls_layer_backward_input(t->memory.model, &t->ops, layer, &micro, error);
+        /* Weight halves, and the embedding's input half, need no weights. */
+        bool reads = (halves & STAGE_INPUT) && layer > 0;
+        if (reads)
+            status = weights_enter(t, layer, (int)ls_max(layers->first, 1), error);
+        if (!status && (halves & STAGE_INPUT))
+            status = ls_layer_backward_input(t->memory.model, &t->ops, layer, &micro, error);
+        if (reads)
             weights_leave(t, layer);
-            if (!status && layer > 0)
-                tensors_note_stream(t, TENSOR_INPUT_GRADIENT, layer, &micro,
-                                    ls_model_input_gradient(t->memory.model, layer));
-        }
+        if (!status && reads)
+            tensors_note_stream(t, TENSOR_INPUT_GRADIENT, layer, &micro,
+                                ls_model_input_gradient(t->memory.model, layer));
         if (!status && (halves & STAGE_WEIGHT))
             status = layer_backward_weight(batch, layer, m, &micro, error);
     }

@@ -64,8 +64,7 @@ void tensors_note_stream(struct ls_trainer *t, enum tensor_kind kind, int layer,
     int64_t first = 0, count = micro->sequences * held;
     if (t->layout.sp)
         ls_tp_share(&t->tp, count, &first, &count);
-    struct ls_digest *digest =
-        &d->list[kind == TENSOR_OUTPUT ? layer : 2 * d->layers - 1 - layer];
+    struct ls_digest *digest = &d->list[kind == TENSOR_OUTPUT ? layer : 2 * d->layers - 1 - layer];
     enum { PIECE = 256 };
     float piece[PIECE];
     for (int64_t r = 0; r < count; r++) {

@@ -96,9 +96,8 @@ static int isa_agree(struct ls_trainer *t, enum ls_isa *isa, struct ls_error *er
     return status;
 }
 
-/* The machine's rate for peak_share: measured by rank 0 on all the cores of the ranks that share
- * its memory, while the others wait. */
-static int peak_measure(struct ls_trainer *t, struct ls_error *error)
+/* Measured by rank 0 on all the cores of the ranks that share its memory, while the others wait. */
+int ls_trainer_measure_peak(struct ls_trainer *t, struct ls_error *error)
 {
     int status = LS_OK;
     bool threads_share = ls_comm_transport(t->world) == LS_TRANSPORT_THREAD;
@@ -162,7 +161,8 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
                                       .vocabulary = config->model.vocab,
                                       .seed = (uint64_t)config->data.seed,
                                       .shuffle = config->data.shuffle,
-                                      .sequences_max = share.count * config->numerics.leaf_sequences,
+                                      .sequences_max =
+                                          share.count * config->numerics.leaf_sequences,
                                       .segments = t->segments,
                                       .segment_count = t->segment_count,
                                       .depth = LOADER_DEPTH};
@@ -192,9 +192,9 @@ static int buffers_open(struct ls_trainer *t, struct ls_error *error)
     t->leaf_loss = calloc((size_t)leaves, sizeof *t->leaf_loss);
     t->eval_ids = calloc((size_t)(4 * t->layout.micro_sequences * t->config.data.sequence),
                          sizeof *t->eval_ids);
-    t->eval_input = calloc((size_t)(t->layout.micro_sequences * t->config.data.sequence *
-                                    t->config.model.channels),
-                           ls_dtype_bytes(t->numerics.act));
+    t->eval_input = calloc(
+        (size_t)(t->layout.micro_sequences * t->config.data.sequence * t->config.model.channels),
+        ls_dtype_bytes(t->numerics.act));
     if (!t->leaf_loss || !t->eval_ids || !t->eval_input)
         return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses and tokens");
     return LS_OK;
@@ -230,11 +230,10 @@ static int layout_open(struct ls_trainer *t, struct ls_error *error)
     ls_comm_set_timeout(t->world, t->config.comm.timeout_s);
     status = groups_open(&t->layout, t->world, &t->groups, error);
     if (!status)
-        status = ls_tp_init(&t->tp, t->groups.tp, t->layout.sp, (int)t->layout.tp_overlap,
-                            ls_tp_sharers(t->layout.size[LS_AXIS_TP], t->layout.model.kv_heads),
-                            error);
-    ls_cp_init(&t->cp, t->groups.cp,
-               t->layout.cp_method);
+        status =
+            ls_tp_init(&t->tp, t->groups.tp, t->layout.sp, (int)t->layout.tp_overlap,
+                       ls_tp_sharers(t->layout.size[LS_AXIS_TP], t->layout.model.kv_heads), error);
+    ls_cp_init(&t->cp, t->groups.cp, t->layout.cp_method);
     return status;
 }
 
@@ -278,8 +277,6 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
         status = ls_trace_new(&t->trace, ls_comm_rank(world), "main", TRACE_EVENTS, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
-        status = peak_measure(t, error);
-    if (!status)
         status = parameters_fill(t, error);
     if (status)
         goto failed;
@@ -310,6 +307,11 @@ void ls_trainer_free(struct ls_trainer *t)
     if (t->sampled)
         whole_release(t->sampled);
     free(t->sampled);
+    /* Transfers of a failed step may still use its memory: their groups go first. */
+    if (t->failed) {
+        ls_tp_release(&t->tp);
+        groups_close(&t->groups);
+    }
     memory_release(&t->memory);
     ls_tp_release(&t->tp);
     groups_close(&t->groups);

@@ -95,7 +95,7 @@ static void test_layout(void **state)
     int code = ls_exit_code(LS_ELAYOUT);
     expect(RUN "parallel.dp=3", code, "parallel.dp");
     expect(RUN "parallel.dp=64", code, "parallel.dp");
-    expect(RUN "batch.micro=3", code, "the nearest that works is batch.micro = 0");
+    expect(RUN "batch.micro=3", code, "the nearest that works is batch.micro = 2");
     expect(RUN "batch.micro=64", code, "batch.micro = 64: expected at most");
     expect(RUN "batch.global=8 batch.micro=3 numerics.leaf_sequences=2", code, "batch.micro = 3");
     assert_false(exists("run"));

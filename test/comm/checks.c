@@ -513,7 +513,7 @@ static int sleep_until_over(struct ls_request *requests, int count, struct ls_er
 
 int check_many_pairs(struct ls_comm *comm, struct ls_error *error)
 {
-    enum { MANY = LS_COMM_PENDING_MAX / 2, LONG = 20000 };
+    enum { MANY = LS_COMM_PENDING_MAX / 2, LONG = 5000 };
     int n = ls_comm_size(comm), rank = ls_comm_rank(comm), status = LS_OK;
     float *sent = malloc((size_t)MANY * LONG * sizeof *sent);
     float *received = calloc((size_t)MANY * LONG, sizeof *received);

@@ -16,6 +16,7 @@ struct cut {
     int64_t leaf_sequences;
     float dropout;
     bool tied;
+    bool fast; /* then values are compared, to a tolerance */
     /* The layout. */
     int tp, cp;
     bool sequence; /* parallel */

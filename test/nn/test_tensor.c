@@ -133,6 +133,24 @@ static void test_odd_rows(void **state)
     }
 }
 
+/* Without the law's order any number of ranks that divides the heads will do, and sums that no
+ * tree would admit. */
+static void test_fast_agrees(void **state)
+{
+    (void)state;
+    for (int tp = 2; tp <= 8; tp *= 2)
+        for (int sequence = 0; sequence < 2; sequence++) {
+            struct cut cut = gpt2(tp, sequence, LS_F32);
+            cut.fast = true;
+            cut.sequences = 3;
+            cut_check(cut);
+            cut = llama(tp, sequence, LS_F32);
+            cut.fast = true;
+            cut.kv_heads = 2;
+            cut_check(cut);
+        }
+}
+
 /* The broken twin: a norm's gradient that is not added over the ranks that cut its rows. */
 static void test_a_norm_not_reduced_is_seen(void **state)
 {
@@ -154,6 +172,7 @@ int main(void)
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_leaves_of_sequences),
         cmocka_unit_test(test_odd_rows),
+        cmocka_unit_test(test_fast_agrees),
         cmocka_unit_test(test_a_norm_not_reduced_is_seen),
     };
     return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);

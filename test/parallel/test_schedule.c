@@ -220,6 +220,7 @@ static void test_reading(void **state)
     assert_text("0F0,2F0,0B0,2B0\n", LS_ELAYOUT, "stage 1 of 0 to 2 is computed nowhere");
     assert_text("0F0,1F0,2F0\n3F0\n", LS_ELAYOUT, "each needs 2");
     assert_text("0F0,1F0\n2F0\n", LS_ELAYOUT, "cannot be shared evenly by 2 ranks");
+    assert_text("0F0,65F0\n", LS_ELAYOUT, "more than 64 chunks a rank");
     assert_text("0F1000000\n", LS_ELAYOUT, "too few");
     /* Windows' line ends, quotes, blanks, overlaps and the cells of lowered files. */
     assert_text(" 0F0 ,\"0SEND_F0\",(0F1;0B0)OVERLAP_F_B, 0RESHARD,0REDUCE_GRAD,0B1\r\n"

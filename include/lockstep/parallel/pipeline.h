@@ -34,7 +34,7 @@ extern "C" {
 
 enum { LS_PIPELINE_SENDS = 32 };
 
-/* Send buffers for gradients on a rank: two for each neighbour that it may send to. */
+/* Send buffers for gradients on a rank: 2 with one chunk, 4 with more. */
 int ls_pipeline_gradient_sends(const struct ls_schedule *schedule);
 
 /* What a rank computes; chunk is this rank's (ls_schedule_stage gives the stage). Return LS_OK or
@@ -81,7 +81,8 @@ int ls_pipeline_new(const struct ls_pipeline_options *options, struct ls_arena *
                     struct ls_pipeline **out, struct ls_error *error);
 /* Collective over comm: one step. When it returns, everything sent has arrived. Errors of the
  * caller's functions, prefixed with the action, and LS_ECOMM; the others' runs then fail by the
- * rules of comm.h, and buffers may be in use until the communicator is freed. */
+ * rules of comm.h. After a failure transfers may be under way: free the communicator before the
+ * pipeline and the arena. */
 int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
                     struct ls_error *error);
 void ls_pipeline_free(struct ls_pipeline *pipeline);

@@ -62,6 +62,10 @@ struct ls_tp_scratch {
  * at its place; otherwise it is not written. */
 int ls_tp_gather(const struct ls_tp *tp, enum ls_dtype dtype, int64_t rows, int64_t width,
                  const void *own, void *all, struct ls_error *error);
+/* The same, begun: ls_wait(request) ends it. */
+int ls_tp_gather_start(const struct ls_tp *tp, enum ls_dtype dtype, int64_t rows, int64_t width,
+                       const void *own, void *all, struct ls_request *request,
+                       struct ls_error *error);
 /* Collective. scratch->sum = this rank's share of the tree sum over ranks of scratch->partial. */
 int ls_tp_reduce(const struct ls_tp *tp, int64_t rows, int64_t width,
                  const struct ls_tp_scratch *scratch, struct ls_error *error);

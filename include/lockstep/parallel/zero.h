@@ -188,8 +188,8 @@ void ls_zero_release(struct ls_zero *zero, int unit);
  * units. */
 int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct ls_error *error);
 
-/* Collective over `shard`. Waits for the gathers that ls_zero_publish and ls_zero_prefetch left under
- * way: call it before memory or groups are given back. */
+/* Collective over `shard`. Waits for the gathers that ls_zero_publish and ls_zero_prefetch left
+ * under way: call it before memory or groups are given back. */
 int ls_zero_settle(struct ls_zero *zero, struct ls_error *error);
 
 /* ---- gradients ------------------------------------------------------------------------------ */

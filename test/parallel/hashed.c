@@ -1,0 +1,280 @@
+#include "hashed.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { COUNT_MAX = 48, STAGES_MAX = 64 };
+
+static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t words[3] = {a, b, c};
+    return ls_hash64(words, sizeof words, 7);
+}
+
+/* Micro-batches differ in size, and one is empty. */
+static int64_t count_of(void *user, int64_t micro_batch)
+{
+    (void)user;
+    return micro_batch % 5 == 3 ? 0 : COUNT_MAX - micro_batch % 7;
+}
+
+static uint64_t first_input(int64_t micro_batch, int64_t i)
+{
+    return mix(1, (uint64_t)micro_batch, (uint64_t)i);
+}
+static uint64_t forward_of(uint64_t x, int stage)
+{
+    return mix(x, 2, (uint64_t)stage);
+}
+/* The gradient of a stage's input depends on its input too, as a real one does. */
+static uint64_t backward_of(uint64_t d_y, uint64_t x, int stage)
+{
+    return mix(d_y, x, (uint64_t)stage);
+}
+/* A sum whose order matters. */
+static uint64_t weight_of(uint64_t sum, uint64_t x, uint64_t d_y)
+{
+    return mix(sum, x, d_y);
+}
+
+/* ---- one rank, one by one -------------------------------------------------------------------- */
+
+static void reference(int stages, int64_t micro_batches, uint64_t *weights)
+{
+    uint64_t x[STAGES_MAX + 1][COUNT_MAX];
+    memset(weights, 0, (size_t)stages * sizeof *weights);
+    for (int64_t m = 0; m < micro_batches; m++) {
+        int64_t count = count_of(NULL, m);
+        for (int64_t i = 0; i < count; i++) {
+            x[0][i] = first_input(m, i);
+            for (int s = 0; s < stages; s++)
+                x[s + 1][i] = forward_of(x[s][i], s);
+            uint64_t d = x[stages][i];
+            for (int s = stages - 1; s >= 0; s--) {
+                weights[s] = weight_of(weights[s], x[s][i], d);
+                d = backward_of(d, x[s][i], s);
+            }
+        }
+    }
+}
+
+/* ---- the same as a pipeline ------------------------------------------------------------------ */
+
+/* A chunk's saved micro-batches, in the slots of the table. */
+struct chunk {
+    int stage, slots;
+    int32_t *slot;
+    uint64_t *output;          /* [slots][COUNT_MAX] */
+    const uint64_t **x, **d_y; /* [m] as given to forward and backward */
+};
+
+struct rank {
+    const struct hashed_job *job;
+    struct chunk *chunk;
+    uint64_t weights[STAGES_MAX];       /* of its own stages */
+    uint64_t input_gradient[COUNT_MAX]; /* one for all: overwritten by every backward */
+    int actions;
+    int64_t next_index;
+};
+
+static uint64_t x_of(const struct rank *rank, int c, int64_t m, int64_t i)
+{
+    return rank->chunk[c].stage == 0 ? first_input(m, i) : rank->chunk[c].x[m][i];
+}
+
+static void shake(struct rank *rank, int c, int64_t m)
+{
+    uint64_t draw = mix((uint64_t)rank->chunk[c].stage, (uint64_t)m, (uint64_t)rank->actions++);
+    if (rank->job->shake && draw % 4 == 0)
+        usleep((useconds_t)(draw % 211));
+}
+
+static int forward(void *user, int c, int64_t m, const void *input, const void **output,
+                   struct ls_error *error)
+{
+    struct rank *rank = user;
+    struct chunk *chunk = &rank->chunk[c];
+    uint64_t *y = chunk->output + (int64_t)chunk->slot[m] * COUNT_MAX;
+    shake(rank, c, m);
+    if (chunk->stage == rank->job->fail_stage && m == 1)
+        return ls_error_set(error, LS_ENUMERIC, "made to fail");
+    chunk->x[m] = input;
+    bool last = chunk->stage == rank->job->schedule->stages - 1;
+    if ((input == NULL) != (chunk->stage == 0) || (output == NULL) != last)
+        return ls_error_set(error, LS_EINVAL, "stage %d: input %p, output %p", chunk->stage, input,
+                            (void *)output);
+    for (int64_t i = 0; i < count_of(NULL, m); i++)
+        y[i] = forward_of(x_of(rank, c, m, i), chunk->stage);
+    if (output)
+        *output = y;
+    return LS_OK;
+}
+
+static int backward_input(void *user, int c, int64_t m, const void *output_gradient,
+                          const void **input_gradient, struct ls_error *error)
+{
+    struct rank *rank = user;
+    struct chunk *chunk = &rank->chunk[c];
+    uint64_t *y = chunk->output + (int64_t)chunk->slot[m] * COUNT_MAX;
+    shake(rank, c, m);
+    chunk->d_y[m] = output_gradient;
+    bool last = chunk->stage == rank->job->schedule->stages - 1;
+    if ((output_gradient == NULL) != last || (input_gradient == NULL) != (chunk->stage == 0))
+        return ls_error_set(error, LS_EINVAL, "stage %d: gradient %p, to write %p", chunk->stage,
+                            output_gradient, (void *)input_gradient);
+    /* What this may overwrite is overwritten: its own result sent on, gradients sent back. The last
+     * stage keeps its output, from which its gradient comes. */
+    memset(rank->input_gradient, 0xdb, sizeof rank->input_gradient);
+    if (!last)
+        memset(y, 0xdb, COUNT_MAX * sizeof *y);
+    for (int64_t i = 0; i < count_of(NULL, m); i++)
+        rank->input_gradient[i] =
+            backward_of(last ? y[i] : chunk->d_y[m][i], x_of(rank, c, m, i), chunk->stage);
+    if (input_gradient)
+        *input_gradient = rank->input_gradient;
+    return LS_OK;
+}
+
+static int backward_weight(void *user, int c, int64_t m, struct ls_error *error)
+{
+    struct rank *rank = user;
+    struct chunk *chunk = &rank->chunk[c];
+    const uint64_t *y = chunk->output + (int64_t)chunk->slot[m] * COUNT_MAX;
+    uint64_t *sum = &rank->weights[chunk->stage];
+    bool last = chunk->stage == rank->job->schedule->stages - 1;
+    (void)error;
+    shake(rank, c, m);
+    for (int64_t i = 0; i < count_of(NULL, m); i++)
+        *sum = weight_of(*sum, x_of(rank, c, m, i), last ? y[i] : chunk->d_y[m][i]);
+    return LS_OK;
+}
+
+static int backward(void *user, int c, int64_t m, const void *output_gradient,
+                    const void **input_gradient, struct ls_error *error)
+{
+    int code = backward_input(user, c, m, output_gradient, input_gradient, error);
+    return code ? code : backward_weight(user, c, m, error);
+}
+
+/* Actions are announced in the order of the list. */
+static int before(void *user, int64_t index, struct ls_error *error)
+{
+    struct rank *rank = user;
+    if (index != rank->next_index)
+        return ls_error_set(error, LS_EINVAL, "action %ld comes after %ld", (long)index,
+                            (long)rank->next_index - 1);
+    rank->next_index++;
+    return LS_OK;
+}
+
+static void rank_init(struct rank *rank, const struct hashed_job *job, int index)
+{
+    const struct ls_schedule *schedule = job->schedule;
+    size_t m = (size_t)schedule->micro_batches;
+    *rank = (struct rank){.job = job};
+    rank->chunk = calloc((size_t)schedule->chunks, sizeof *rank->chunk);
+    for (int c = 0; c < schedule->chunks; c++) {
+        struct chunk *chunk = &rank->chunk[c];
+        chunk->stage = ls_schedule_stage(schedule, index, c);
+        chunk->slot = calloc(m, sizeof *chunk->slot);
+        chunk->slots = ls_schedule_slots(schedule, index, c, LS_SLOT_SAVED, chunk->slot);
+        chunk->output = calloc((size_t)chunk->slots * COUNT_MAX, sizeof *chunk->output);
+        chunk->x = calloc(m, sizeof *chunk->x);
+        chunk->d_y = calloc(m, sizeof *chunk->d_y);
+    }
+}
+
+static void rank_release(struct rank *rank)
+{
+    for (int c = 0; c < rank->job->schedule->chunks; c++) {
+        struct chunk *chunk = &rank->chunk[c];
+        free(chunk->slot);
+        free(chunk->output);
+        free(chunk->x);
+        free(chunk->d_y);
+    }
+    free(rank->chunk);
+}
+
+static int run_steps(struct ls_pipeline *pipeline, struct rank *rank, struct ls_error *error)
+{
+    const struct ls_pipeline_ops ops = {rank,     forward, backward_input, backward_weight,
+                                        backward, before};
+    int code = LS_OK;
+    for (int step = 0; step < rank->job->steps && code == LS_OK; step++) {
+        rank->next_index = 0;
+        for (int c = 0; c < rank->job->schedule->chunks; c++)
+            rank->weights[rank->chunk[c].stage] = 0;
+        code = ls_pipeline_run(pipeline, &ops, error);
+    }
+    return code;
+}
+
+static int compare(const struct rank *rank, struct ls_error *error)
+{
+    const struct ls_schedule *schedule = rank->job->schedule;
+    uint64_t expected[STAGES_MAX];
+    reference(schedule->stages, schedule->micro_batches, expected);
+    for (int c = 0; c < schedule->chunks; c++) {
+        int stage = rank->chunk[c].stage;
+        if (rank->weights[stage] != expected[stage])
+            return ls_error_set(error, LS_ENUMERIC, "stage %d sums up %016llx, alone %016llx",
+                                stage, (unsigned long long)rank->weights[stage],
+                                (unsigned long long)expected[stage]);
+    }
+    return LS_OK;
+}
+
+static int run_with(struct ls_comm *comm, struct ls_pipeline *pipeline,
+                    const struct hashed_job *job, struct ls_error *error)
+{
+    struct rank rank;
+    struct ls_pipeline_stats stats;
+    rank_init(&rank, job, ls_comm_rank(comm));
+    int code = run_steps(pipeline, &rank, error);
+    ls_pipeline_get_stats(pipeline, &stats);
+    if (code == LS_OK && stats.wait_s + stats.compute_s > stats.elapsed_s)
+        code = ls_error_set(error, LS_EINVAL, "%g s waited and %g s computed in %g s", stats.wait_s,
+                            stats.compute_s, stats.elapsed_s);
+    if (code == LS_OK)
+        code = compare(&rank, error);
+    /* After a failure this ends what is pending: buffers are free again, and peers fail too. */
+    ls_comm_free(comm);
+    rank_release(&rank);
+    return code;
+}
+
+int hashed_run(struct ls_comm *world, const struct hashed_job *job, struct ls_error *error)
+{
+    struct ls_comm *comm;
+    LS_ASSERT(job->schedule->stages <= STAGES_MAX);
+    int code = ls_comm_split(world, 0, ls_comm_rank(world), &comm, error);
+    if (code)
+        return code;
+    struct ls_pipeline_options options = {.schedule = job->schedule,
+                                          .comm = comm,
+                                          .dtype = LS_U64,
+                                          .count_max = COUNT_MAX,
+                                          .count = count_of};
+    struct ls_pipeline *pipeline = NULL;
+    struct ls_arena arena;
+    ls_arena_measure(&arena);
+    code = ls_pipeline_new(&options, &arena, &pipeline, error);
+    ls_pipeline_free(pipeline);
+    pipeline = NULL;
+    size_t bytes = arena.peak;
+    if (code == LS_OK)
+        code = ls_arena_init(&arena, bytes, error);
+    if (code == LS_OK)
+        code = ls_pipeline_new(&options, &arena, &pipeline, error);
+    if (code) {
+        ls_comm_free(comm);
+        return code;
+    }
+    LS_ASSERT(arena.used == bytes); /* what was measured is what is taken */
+    code = run_with(comm, pipeline, job, error);
+    ls_pipeline_free(pipeline);
+    ls_arena_release(&arena);
+    return code;
+}

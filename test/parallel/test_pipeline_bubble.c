@@ -1,0 +1,100 @@
+/* What schedules idle when they run: thread ranks whose stages sleep, so that all of them are
+ * concurrent on any number of cores, beside the papers' formulas. */
+#include <lockstep/parallel/pipeline.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+enum { RANKS = 4, MICRO_BATCHES = 8, TRIES = 5 };
+static const double work_s = 0.075; /* of a rank and micro-batch, all chunks */
+
+struct trial {
+    const struct ls_schedule *schedule;
+    const struct ls_schedule_costs *costs;
+    struct ls_rehearsal result;
+};
+
+static int rehearse(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    struct trial *trial = user;
+    struct ls_rehearsal result;
+    int status = ls_pipeline_rehearse(comm, trial->schedule, trial->costs, 1000, &result, error);
+    if (status == LS_OK && ls_comm_rank(comm) == 0)
+        trial->result = result;
+    return status;
+}
+
+static struct ls_rehearsal measure(enum ls_schedule_kind kind, int chunks,
+                                   const struct ls_stage_cost *stage)
+{
+    struct ls_schedule schedule;
+    struct ls_error error = {0};
+    double third = work_s / 3 / chunks;
+    struct ls_schedule_costs costs = {.stage = stage, .all = {third, third, third}};
+    struct trial trial = {.schedule = &schedule, .costs = &costs};
+    if (ls_schedule_generate(&schedule, kind, RANKS, chunks, MICRO_BATCHES, &error) ||
+        ls_world_run(RANKS, rehearse, &trial, &error))
+        fail_msg("%s", error.text);
+    ls_schedule_release(&schedule);
+    return trial.result;
+}
+
+/* Idle time is what the papers say within 5%, and a half percent of the step for waking up. Other
+ * programs on the machine only ever add idle time: of some tries the best counts. */
+static bool is_near(double measured, double theory)
+{
+    return fabs(measured - theory) <= 0.05 * theory + 0.005;
+}
+
+static void check(enum ls_schedule_kind kind, int chunks, bool of_rank, double theory)
+{
+    double best = INFINITY;
+    for (int i = 0; i < TRIES && !is_near(best, theory); i++) {
+        struct ls_rehearsal result = measure(kind, chunks, NULL);
+        best = fmin(best, of_rank ? result.bubble_rank : result.bubble);
+    }
+    if (!is_near(best, theory))
+        fail_msg("%s: %.4f idle, expected %.4f", ls_schedule_name(kind), best, theory);
+}
+
+static void test_idle_share(void **state)
+{
+    (void)state;
+    const double far = RANKS - 1, m = MICRO_BATCHES;
+    check(LS_SCHEDULE_GPIPE, 1, false, far / (m + far));
+    check(LS_SCHEDULE_1F1B, 1, false, far / (m + far));
+    check(LS_SCHEDULE_INTERLEAVED, 2, false, far / (2 * m + far));
+    /* (p - 1)(F + I - W) beside m (F + I + W). */
+    check(LS_SCHEDULE_ZB_H1, 1, false, far / (3 * m + far));
+    /* No rank idles between its first and its last action. */
+    check(LS_SCHEDULE_ZBV, 2, true, 0);
+    /* As long as ZBV, with one rank busy from the first action to the last. */
+    check(LS_SCHEDULE_DUALPIPEV, 2, false, far / (6 * m + far));
+}
+
+/* The twin: stages that are not balanced idle more, and it is seen. */
+static void test_an_unbalanced_stage_is_seen(void **state)
+{
+    (void)state;
+    double third = work_s / 3;
+    const struct ls_stage_cost stage[RANKS] = {{third, third, third},
+                                               {third, third, third},
+                                               {third * 1.3, third * 1.3, third * 1.3},
+                                               {third, third, third}};
+    struct ls_rehearsal result = measure(LS_SCHEDULE_1F1B, 1, stage);
+    assert_true(!is_near(result.bubble, 3 / 11.0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_idle_share),
+        cmocka_unit_test(test_an_unbalanced_stage_is_seen),
+    };
+    return cmocka_run_group_tests_name("pipeline_bubble", tests, NULL, NULL);
+}
