@@ -181,11 +181,12 @@ static void test_a_process_that_freezes(void **state)
     mpi_or_skip();
     int code = job_disturb("frozen", SIGSTOP);
     char *said = scratch_read(scratch_path(folder, "frozen.log"), NULL);
-    if (code != ls_exit_code(LS_ECOMM) || !strstr(said, "(of the world: 2): its process "))
+    if (code != ls_exit_code(LS_ECOMM) || !strstr(said, "is stopped; "))
         fail_msg("exited with %d and printed:\n%s", code, said);
     free(said);
-    /* Every rank but the frozen one, in its own words: which operation of which group, of what,
-     * where it was called, and who is late. */
+    /* Every rank but the frozen one, in its own words: which operation of which group, where it was
+     * called, and who is late. */
+    bool named = false;
     for (int rank = 0; rank < RANKS; rank++) {
         char name[64];
         snprintf(name, sizeof name, "frozen/log/rank-%05d.txt", rank);
@@ -193,10 +194,12 @@ static void test_a_process_that_freezes(void **state)
             continue;
         expect_text(name, "timed out after 1.");
         expect_text(name, "(src/");
-        expect_text(name, "; late is rank ");
-        expect_text(name, " of ");
+        expect_text(name, "; late ");
+        char *text = scratch_read(scratch_path(folder, name), NULL);
+        named = named || strstr(text, "is stopped");
+        free(text);
     }
-    expect_text("frozen/log/rank-00003.txt", "is stopped");
+    assert_true(named);
     char line[PATH_MAX + 128];
     snprintf(line, sizeof line,
              "cd '%s/frozen/log' && test $(ls operations-*.txt | wc -l) = 1 && "
