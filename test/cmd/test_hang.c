@@ -25,7 +25,7 @@
 
 #define KEYS                                                                                       \
     "data.train=corpus_train model.preset=gpt2-tiny batch.global=8 parallel.threads=1 "            \
-    "log.progress=off log.tensorboard=false train.save_every=0 comm.timeout_s=1 "
+    "log.progress=off log.tensorboard=false train.save_every=0 comm.timeout_s=3 "
 
 static char *folder; /* every command runs there */
 static char enter[PATH_MAX];
@@ -184,16 +184,15 @@ static void test_a_process_that_freezes(void **state)
     if (code != ls_exit_code(LS_ECOMM) || !strstr(said, "is stopped; "))
         fail_msg("exited with %d and printed:\n%s", code, said);
     free(said);
-    /* Every rank but the frozen one, in its own words: which operation of which group, where it was
-     * called, and who is late. */
+    /* Every rank but the frozen one, in its own words: which operation, and who is late. */
     bool named = false;
     for (int rank = 0; rank < RANKS; rank++) {
         char name[64];
         snprintf(name, sizeof name, "frozen/log/rank-%05d.txt", rank);
         if (rank == 2)
             continue;
-        expect_text(name, "timed out after 1.");
-        expect_text(name, "(src/");
+        expect_text(name, "timed out after 3.");
+        expect_text(name, " at #");
         expect_text(name, "; late ");
         char *text = scratch_read(scratch_path(folder, name), NULL);
         named = named || strstr(text, "is stopped");
@@ -238,7 +237,7 @@ static void on_stepped(void *user, const struct ls_step_report *report)
     if (report->step == 2 && job->calls)
         ls_barrier(job->world, &ignored);
     else if (report->step == 2)
-        sleep_ms(1200);
+        sleep_ms(6500);
 }
 
 static int thread_body(struct ls_comm *world, void *user, struct ls_error *error)
@@ -257,9 +256,9 @@ static struct thread_job *threads_run(const char *out, bool calls)
 {
     static struct thread_job job;
     static const char *const keys[] = {
-        "model.preset=gpt2-tiny", "batch.global=8",    "parallel.tp=2",         "parallel.dp=2",
-        "parallel.threads=1",     "train.steps=100",   "log.tensorboard=false", "model.vocab=320",
-        "train.save_every=0",     "comm.timeout_s=0.5"};
+        "model.preset=gpt2-tiny", "batch.global=8",  "parallel.tp=2",         "parallel.dp=2",
+        "parallel.threads=1",     "train.steps=100", "log.tensorboard=false", "model.vocab=320",
+        "train.save_every=0",     "comm.timeout_s=3"};
     char key[PATH_MAX + 32];
     struct ls_error error = {0};
     job = (struct thread_job){.calls = calls};
@@ -274,7 +273,7 @@ static struct thread_job *threads_run(const char *out, bool calls)
         fail_msg("%s", error.text);
     double begin_s = ls_now_s();
     int status = ls_world_run(RANKS, thread_body, &job, &error);
-    if (status != LS_ECOMM || ls_now_s() - begin_s > 15)
+    if (status != LS_ECOMM || ls_now_s() - begin_s > 30)
         fail_msg("status %d after %.1f s: %s", status, ls_now_s() - begin_s, error.text);
     return &job;
 }
@@ -286,7 +285,7 @@ static void test_a_thread_that_sleeps(void **state)
     for (int rank = 0; rank < RANKS; rank++)
         assert_int_equal(job->status[rank], LS_ECOMM);
     for (int rank = 1; rank < RANKS; rank++)
-        if (!strstr(job->errors[rank].text, "timed out after 0.5") ||
+        if (!strstr(job->errors[rank].text, "timed out after 3.") ||
             !strstr(job->errors[rank].text, " of world (4 ranks); late is rank 0: ") ||
             !strstr(job->errors[rank].text, "asleep/log"))
             fail_msg("rank %d: %s", rank, job->errors[rank].text);
