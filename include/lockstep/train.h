@@ -24,6 +24,7 @@
 #include <lockstep/dtensor.h>
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>
+#include <lockstep/plan/moves.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -68,7 +69,7 @@ struct ls_step_report {
     double step_s, tokens_per_s;
     double peak_share; /* model flops per second / rate of one large product; 0 where that was not
                         * measured (ls_trainer_measure_peak) */
-    double data_wait_s, comm_wait_s;
+    double data_wait_s, comm_wait_s; /* of this rank; comm: all axes, bubbles included */
     bool hashed;
     char hash[33]; /* of the state after this step, where hashed */
 };
@@ -121,6 +122,9 @@ int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **tex
 const struct ls_layout *ls_trainer_layout(const struct ls_trainer *trainer);
 const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
 float *ls_trainer_master(struct ls_trainer *trainer);
+/* Local. What this rank's operations moved and waited for since the trainer was made, by group:
+ * between two steps the bytes are those that ls_layout_moves derives. */
+void ls_trainer_stats(const struct ls_trainer *trainer, struct ls_comm_stats stats[LS_GROUPS]);
 
 /* ---- its tensors ----------------------------------------------------------------------------- */
 
@@ -191,8 +195,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
 int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_error *why,
                 struct ls_error *error);
 
-/* ---- proving that layouts agree ---------------------------------------------------------------
- */
+/* ---- proving that layouts agree -------------------------------------------------------------- */
 
 /* What two layouts of one recipe must have alike, after each step. */
 struct ls_proof {

@@ -9,7 +9,7 @@ struct stage_batch {
     struct ls_trainer *t;
     int64_t step;
     int64_t leaves, micro_leaves, micro_batches; /* of this rank */
-    const struct ls_dp_share *share;         /* where micro-batches lie in the global batch */
+    const struct ls_dp_share *share;             /* where micro-batches lie in the global batch */
     const int32_t *inputs, *targets;             /* [leaves * leaf_sequences, tokens held here] */
     bool training;
     float gradient_scale;
@@ -27,9 +27,8 @@ int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int sl
 
 /* Starts to gather what layer reads, where ZeRO has cut it. */
 int stage_prefetch(struct ls_trainer *t, int layer, struct ls_error *error);
-/* All micro-batches forward and backward in the order of the pipeline's table. *wait_s += seconds
- * waited for neighbours. */
-int stage_pipeline_run(const struct stage_batch *batch, double *wait_s, struct ls_error *error);
+/* All micro-batches forward and backward in the order of the pipeline's table. */
+int stage_pipeline_run(const struct stage_batch *batch, struct ls_error *error);
 /* The forward alone of one micro-batch through all stages. Collective over pp. */
 int stage_forward_all(const struct stage_batch *batch, struct ls_error *error);
 

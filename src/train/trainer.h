@@ -16,8 +16,8 @@
  * still a communicator. */
 struct train_groups {
     struct ls_comm *pp, *cp, *tp;
-    struct ls_comm *dp;        /* dp_replicate x dp_shard: the ranks that see other samples */
-    struct ls_comm *dp_shard;  /* the axis alone */
+    struct ls_comm *dp;       /* dp_replicate x dp_shard: the ranks that see other samples */
+    struct ls_comm *dp_shard; /* the axis alone */
     struct ls_comm *dp_replicate;
     struct ls_comm *shard;     /* of struct ls_zero_options */
     struct ls_comm *replicate; /* of struct ls_zero_options */
@@ -28,6 +28,8 @@ struct train_groups {
 int groups_open(const struct ls_layout *layout, struct ls_comm *world, struct train_groups *groups,
                 struct ls_error *error);
 void groups_close(struct train_groups *groups);
+/* Seconds that this rank has waited for others, over all axes. */
+double groups_wait_s(const struct train_groups *groups, const struct ls_tp *tp);
 
 /* Which layers a rank holds: chunk i of the pipeline's virtual stages is layers [first, end). */
 struct train_chunk {
@@ -59,8 +61,8 @@ struct train_memory {
     struct ls_optimizer optimizer;
     struct ls_model *model;
     struct stage_tables *tables; /* the pipeline's */
-    int slots;            /* micro-batches of a chunk between forward and the end of backward */
-    bool split_backward;  /* weight halves come on their own */
+    int slots;           /* micro-batches of a chunk between forward and the end of backward */
+    bool split_backward; /* weight halves come on their own */
     struct ls_weights *weights; /* [units] as the model reads them */
     struct ls_slice *slices;    /* [params.count] as the optimizer walks over them */
 };
@@ -117,18 +119,18 @@ struct ls_trainer {
     struct ls_loader *loader;
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
     int segment_count;
-    float *leaf_loss;                  /* [leaves of this rank's share], on the last stage */
-    int32_t *eval_ids;                 /* [4, micro_sequences, T] */
-    void *eval_input;                  /* a boundary activation received */
-    struct whole_model *sampled;       /* the model gathered for a sample, made for the first */
+    float *leaf_loss;            /* [leaves of this rank's share], on the last stage */
+    int32_t *eval_ids;           /* [4, micro_sequences, T] */
+    void *eval_input;            /* a boundary activation received */
+    struct whole_model *sampled; /* the model gathered for a sample, made for the first */
     struct ls_decoder *decoder;
     struct ls_trace *trace;
     struct tensor_digests *digests; /* NULL: not asked for */
-    double peak_flops;     /* of all ranks of this machine, 0 where not measured */
-    int64_t step, samples; /* done, consumed */
-    int64_t saved_step;    /* of the newest checkpoint that this run wrote or went on from, or -1 */
-    bool failed;           /* a step did: transfers may be under way that never end */
-    bool posted;           /* the next step's samples are on their way */
+    double peak_flops;              /* of all ranks of this machine, 0 where not measured */
+    int64_t step, samples;          /* done, consumed */
+    int64_t saved_step; /* of the newest checkpoint that this run wrote or went on from, or -1 */
+    bool failed;        /* a step did: transfers may be under way that never end */
+    bool posted;        /* the next step's samples are on their way */
 };
 
 /* Tokenizer of the data or of data.tokenizer; *out NULL (and LS_OK) where the data has none. */
