@@ -9,13 +9,29 @@
 
 enum { WARM_UP_STEPS = 2, STEPS_MAX = 1024 };
 
+/* What ranks' operations belong to. AXIS_OTHER: the loss over dp, the norm, agreement. */
+enum axis { AXIS_TP, AXIS_CP, AXIS_PP, AXIS_SHARD, AXIS_REPLICATE, AXIS_OTHER, AXES };
+
+/* Of one rank. It travels as words, so every member has 64 bits. */
+struct account {
+    int64_t moved[AXES];    /* bytes sent in the last step */
+    int64_t derived[AXES];  /* the same by ls_layout_moves */
+    int64_t formula[AXES];  /* by ls_layout_bytes, which leaves the loss out */
+    double wait_s[AXES];    /* a step, mean over the steps after warm-up */
+    int64_t gradient_bytes; /* of the part it computes; a tied table has two gradients */
+};
+enum { ACCOUNT_WORDS = sizeof(struct account) / sizeof(uint64_t) };
+
 struct bench {
     const struct ls_config *config;
     double step_s[STEPS_MAX], comm_wait_s[STEPS_MAX], data_wait_s[STEPS_MAX];
     struct ls_step_report last;
     int count;
+    double timed_s;      /* of the steps after warm-up together */
     double first_step_s; /* from the start of the program's work to the end of the first step */
     double begin_s;
+    struct account *accounts; /* [ranks] */
+    int ranks;
 };
 
 static int by_value(const void *a, const void *b)
@@ -30,29 +46,133 @@ static double median(double *values, int count)
     return count ? values[count / 2] : 0;
 }
 
+/* ---- what moved ------------------------------------------------------------------------------
+ */
+
+static enum axis axis_of(enum ls_layout_group group)
+{
+    switch (group) {
+    case LS_GROUP_TP:
+    case LS_GROUP_SHARERS:
+        return AXIS_TP;
+    case LS_GROUP_CP:
+        return AXIS_CP;
+    case LS_GROUP_PP:
+        return AXIS_PP;
+    case LS_GROUP_SHARD:
+        return AXIS_SHARD;
+    case LS_GROUP_REPLICATE:
+        return AXIS_REPLICATE;
+    default:
+        return AXIS_OTHER;
+    }
+}
+
+/* Adds sign times what was moved and waited for so far. */
+static void account_add(struct account *account, const struct ls_trainer *trainer, int sign,
+                        bool moved, bool waited)
+{
+    struct ls_comm_stats stats[LS_GROUPS];
+    ls_trainer_stats(trainer, stats);
+    for (int g = 0; g < LS_GROUPS; g++) {
+        enum axis axis = axis_of((enum ls_layout_group)g);
+        int64_t bytes = stats[g].sent_bytes - stats[g].kind[LS_COMM_OTHER].sent_bytes;
+        account->moved[axis] += moved ? sign * bytes : 0;
+        account->wait_s[axis] += waited ? sign * stats[g].wait_s : 0;
+    }
+}
+
+struct derivation {
+    struct account *account;
+    const struct ls_layout *layout;
+    int64_t rank;
+};
+
+static int move_add(void *user, const struct ls_move *move, struct ls_error *error)
+{
+    (void)error;
+    struct derivation *derivation = user;
+    if (move->kind != LS_COMM_OTHER)
+        derivation->account->derived[axis_of(move->group)] +=
+            ls_move_bytes(derivation->layout, derivation->rank, move);
+    return LS_OK;
+}
+
+/* What the last step should have moved, and every rank's account to all. */
+static int account_close(struct bench *bench, const struct ls_trainer *trainer,
+                         struct ls_comm *world, struct account *account, struct ls_error *error)
+{
+    const struct ls_layout *layout = ls_trainer_layout(trainer);
+    int ranks = ls_comm_size(world);
+    struct ls_layout_bytes bytes;
+    struct derivation derivation = {account, layout, ls_comm_rank(world)};
+    int status =
+        ls_layout_moves(layout, layout->leaves, derivation.rank, move_add, &derivation, error);
+    if (!status)
+        status = ls_layout_bytes(layout, layout->leaves, derivation.rank, &bytes, error);
+    account->formula[AXIS_TP] = status ? 0 : bytes.tp;
+    account->formula[AXIS_CP] = status ? 0 : bytes.cp;
+    account->formula[AXIS_PP] = status ? 0 : bytes.pp;
+    account->formula[AXIS_SHARD] = status ? 0 : bytes.shard;
+    account->formula[AXIS_REPLICATE] = status ? 0 : bytes.replicate;
+    const struct ls_params *params = ls_trainer_params(trainer);
+    for (int i = 0; i < params->region_count; i++)
+        account->gradient_bytes += (int64_t)sizeof(float) * params->regions[i].elements;
+    struct account *all = calloc((size_t)ranks, sizeof *all);
+    if (!all && !status)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for the accounts of %d ranks", ranks);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = ls_all_gather(world, account, all, ACCOUNT_WORDS, LS_U64, error);
+    if (status || ls_comm_rank(world) != 0) {
+        free(all);
+        return status;
+    }
+    bench->accounts = all;
+    bench->ranks = ranks;
+    return LS_OK;
+}
+
+/* ---- the steps -------------------------------------------------------------------------------
+ */
+
+static void note_step(struct bench *bench, int64_t step, const struct ls_step_report *report)
+{
+    if (step == 0)
+        bench->first_step_s = ls_now_s() - bench->begin_s;
+    bench->last = *report;
+    if (step < WARM_UP_STEPS || bench->count >= STEPS_MAX)
+        return;
+    bench->timed_s += report->step_s;
+    bench->step_s[bench->count] = report->step_s;
+    bench->data_wait_s[bench->count] = report->data_wait_s;
+    bench->comm_wait_s[bench->count++] = report->comm_wait_s;
+}
+
 static int bench_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct bench *bench = user;
     struct ls_trainer *trainer;
+    struct account account = {.moved = {0}};
+    int64_t steps = bench->config->train.steps;
     int status = ls_trainer_new(bench->config, world, NULL, &trainer, error);
     if (status)
         return status;
     bool writer = ls_comm_rank(world) == 0;
     status = ls_trainer_measure_peak(trainer, error);
-    for (int64_t i = 0; i < bench->config->train.steps && !status; i++) {
+    for (int64_t i = 0; i < steps && !status; i++) {
         struct ls_step_report report;
+        account_add(&account, trainer, -1, i == steps - 1, i == WARM_UP_STEPS);
         status = ls_trainer_step(trainer, &report, error);
-        if (!writer || status)
-            continue;
-        if (i == 0)
-            bench->first_step_s = ls_now_s() - bench->begin_s;
-        bench->last = report;
-        if (i >= WARM_UP_STEPS && bench->count < STEPS_MAX) {
-            bench->step_s[bench->count] = report.step_s;
-            bench->data_wait_s[bench->count] = report.data_wait_s;
-            bench->comm_wait_s[bench->count++] = report.comm_wait_s;
-        }
+        if (writer && !status)
+            note_step(bench, i, &report);
     }
+    if (!status)
+        account_add(&account, trainer, 1, true, steps > WARM_UP_STEPS);
+    for (int axis = 0; axis < AXES && steps > WARM_UP_STEPS; axis++)
+        account.wait_s[axis] /= (double)(steps - WARM_UP_STEPS);
+    if (!status)
+        status = account_close(bench, trainer, world, &account, error);
     ls_trainer_free(trainer);
     return status;
 }
@@ -74,6 +194,40 @@ static int tokens_make(char *path, int64_t count, int64_t vocabulary, struct ls_
     return fclose(file) ? ls_error_set(error, LS_ENOSPC, "cannot write %s", path) : LS_OK;
 }
 
+/* "axes": bytes summed over ranks, waits as their mean and as the longest. */
+static void axes_print(const struct bench *bench)
+{
+    static const char *const names[AXES] = {"tp", "cp", "pp", "dp_shard", "dp_replicate", "other"};
+    printf("\"axes\": {");
+    for (int axis = 0; axis < AXES; axis++) {
+        int64_t moved = 0, derived = 0, formula = 0;
+        double wait = 0, longest = 0;
+        for (int r = 0; r < bench->ranks; r++) {
+            const struct account *a = &bench->accounts[r];
+            moved += a->moved[axis];
+            derived += a->derived[axis];
+            formula += a->formula[axis];
+            wait += a->wait_s[axis] / bench->ranks;
+            longest = a->wait_s[axis] > longest ? a->wait_s[axis] : longest;
+        }
+        printf("%s\"%s\": {\"sent_bytes\": %ld, \"derived_bytes\": %ld, \"formula_bytes\": %ld, "
+               "\"wait_s\": %.5f, \"wait_max_s\": %.5f}",
+               axis ? ", " : "", names[axis], (long)moved, (long)derived, (long)formula, wait,
+               longest);
+    }
+    printf("}");
+}
+
+/* Ranks of which an axis moved other bytes than was derived. */
+static int ranks_that_differ(const struct bench *bench)
+{
+    int count = 0;
+    for (int r = 0; r < bench->ranks; r++)
+        count += memcmp(bench->accounts[r].moved, bench->accounts[r].derived,
+                        sizeof bench->accounts[r].moved) != 0;
+    return count;
+}
+
 static void report_print(struct bench *bench)
 {
     const struct ls_config *config = bench->config;
@@ -89,9 +243,14 @@ static void report_print(struct bench *bench)
     printf("{\"tokens_per_s\": %.2f, \"step_s\": %.5f, \"model_flops_per_s\": %.4g, "
            "\"gemm_flops_per_s\": %.4g, \"peak_share\": %.4f, \"comm_wait_s\": %.5f, "
            "\"data_wait_s\": %.6f, \"first_step_s\": %.3f, \"peak_rss_bytes\": %ld, "
-           "\"loss\": %.6f}\n",
+           "\"loss\": %.6f, \"ranks\": %d, \"mean_step_s\": %.5f, \"gradient_bytes\": %ld, "
+           "\"ranks_that_moved_other_bytes\": %d, ",
            tokens / step, step, flops / step, peak, peak > 0 ? flops / step / peak : 0, comm, wait,
-           bench->first_step_s, usage.ru_maxrss * 1024L, (double)bench->last.loss);
+           bench->first_step_s, usage.ru_maxrss * 1024L, (double)bench->last.loss, bench->ranks,
+           bench->timed_s / bench->count, (long)bench->accounts[0].gradient_bytes,
+           ranks_that_differ(bench));
+    axes_print(bench);
+    printf("}\n");
 }
 
 int cmd_bench_step(int argc, char **argv)
@@ -128,5 +287,6 @@ int cmd_bench_step(int argc, char **argv)
     }
     if (bench.count)
         report_print(&bench);
+    free(bench.accounts);
     return 0;
 }

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Measures Lockstep beside PyTorch and llm.c, and writes bench/RESULTS.md.
 
-    bench/peers/run.py [--only bf16,fp32,dp2,llmc,fast,memory] [--rounds 5]
+    bench/peers/run.py [--only bf16,fp32,dp2,llmc,fast,memory,...] [--rounds 5]
 
 The programs run one after the other, round by round, in turning order, so that whatever else the
 machine does meets all of them alike. A ratio is taken within each round; figures are medians over
 the rounds. PyTorch is run in several ways (eager, torch.compile; freed memory kept or not); after
 the first round only those within --margin of the fastest go on, and the fastest of them is the
 peer. llm.c runs where LLMC_DIR names a checkout. Everything that ran is listed below the figures.
+
+Parts of tables.py (zero, bubble, plan, moved) are not races: they are measured once.
 
 The page is written after each round, so a run that is cut short leaves what it has. Figures of
 parts that are not measured now stay as they were: bench/results.json keeps the numbers.
@@ -23,18 +25,27 @@ import statistics
 import subprocess
 import sys
 
+import tables
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PARTS = ("bf16", "fp32", "dp2", "llmc", "fast", "memory")
+SECTIONS = (("Beside its peers", ("bf16", "fp32", "dp2", "llmc", "fast", "memory")),
+            ("Cut over ranks", ("kinds", "fsdp2", "tp", "pp", "order") + tuple(tables.PARTS)))
+PARTS = tuple(part for _, parts in SECTIONS for part in parts)
 BEGIN, END = "<!-- bench-peers: begin -->", "<!-- bench-peers: end -->"
 
 
 # ---- what runs ----------------------------------------------------------------------------------
 
-def lockstep(o, precision="bf16", dp=1, threads=None, mode="ordered"):
+def lockstep(o, precision="bf16", dp=1, threads=None, mode="ordered", batch=None, layout=""):
     return shlex.split(o.lockstep) + [
-        "bench", "step", f"model.preset={o.model}", f"batch.global={o.batch}",
+        "bench", "step", f"model.preset={o.model}", f"batch.global={batch or o.batch}",
         f"data.sequence={o.tokens}", f"numerics.precision={precision}", f"numerics.mode={mode}",
-        f"parallel.dp={dp}", f"parallel.threads={threads or o.threads}", f"train.steps={o.steps}"]
+        f"parallel.dp={dp}", f"parallel.threads={threads or o.threads}", f"train.steps={o.steps}",
+        *layout.split()]
+
+
+def two_ranks(o, layout, batch=None, dp=1, mode="ordered"):
+    return lockstep(o, dp=dp, threads=max(1, o.threads // 2), batch=batch, layout=layout, mode=mode)
 
 
 def pytorch(o, precision="bf16", mode="eager", malloc="keep", loss="full", ddp=1, steps=None):
@@ -46,13 +57,61 @@ def pytorch(o, precision="bf16", mode="eager", malloc="keep", loss="full", ddp=1
         "--steps", str(steps or max(1, o.steps - 2))]
 
 
+def pytorch_parallel(o, kind, mode):
+    batch = 2 * o.batch if kind == "pp" else o.batch
+    return shlex.split(o.pytorch_parallel) + [
+        "--kind", kind, "--world", "2", "--model", o.model, "--batch", str(batch),
+        "--micro-batches", str(2 * o.batch), "--tokens", str(o.tokens),
+        "--threads", str(max(1, o.threads // 2)), "--mode", mode, "--malloc", "keep",
+        "--warmup", "2", "--steps", str(max(1, o.steps - 2))]
+
+
+# Ways to cut a step over two ranks: name -> (parts, family, micro-batches apart, keys). Within a
+# family the fastest stands for its kind.
+TWO = {
+    "tp 2": ("kinds tp", "ours tp", False, "parallel.tp=2 parallel.sp=true"),
+    "tp 2, sp off": ("kinds tp", "ours tp", False, "parallel.tp=2 parallel.sp=false"),
+    "tp 2, overlap 2": ("kinds tp", "ours tp", False,
+                        "parallel.tp=2 parallel.sp=true parallel.tp_overlap=2"),
+    "tp 2, sp off, overlap 4": ("kinds tp", "ours tp", False,
+                                "parallel.tp=2 parallel.sp=false parallel.tp_overlap=4"),
+    "zero 3": ("kinds fsdp2", "", False, "parallel.dp_shard=2 parallel.zero=3"),
+    "pp 2, 1f1b": ("kinds pp", "ours pp", True, "parallel.schedule=1f1b"),
+    "pp 2, zb-h1": ("kinds pp", "ours pp", True, "parallel.schedule=zb-h1"),
+    "pp 2, interleaved": ("kinds pp", "ours pp", True, "parallel.schedule=interleaved"),
+    "pp 2, zbv": ("kinds pp", "ours pp", True, "parallel.schedule=zbv"),
+}
+
+
+def cut_programs(o):
+    """What the parts under "Cut over ranks" run, as programs()."""
+    runs = {"Lockstep bf16, one rank, twice the batch":
+            ("kinds", "", lockstep(o, batch=2 * o.batch))}
+    for name, (parts, family, micro, layout) in TWO.items():
+        if micro:
+            layout += " parallel.pp=2 batch.micro=1"
+        runs[f"Lockstep bf16, {name}"] = (parts, family, two_ranks(
+            o, layout, 2 * o.batch if micro else None, dp=0 if "dp_shard" in layout else 1))
+    for kind in ("fsdp2", "tp", "pp"):
+        for mode in ("eager", "compile"):
+            runs[f"PyTorch bf16, {kind}, two ranks, {mode}"] = (
+                kind, f"torch {kind}", pytorch_parallel(o, kind, mode))
+    for tp in (1, 2, 4):
+        for mode in ("ordered", "fast"):
+            batch = o.batch if tp < 4 else max(1, o.batch // 2)
+            runs[f"Lockstep bf16, tp {tp}, {mode}"] = ("order", "", lockstep(
+                o, threads=max(1, o.threads // tp), mode=mode, batch=batch,
+                layout=f"parallel.tp={tp}"))
+    return runs
+
+
 def programs(o):
     """name -> (parts that need it, family, command). Within a family the fastest is the peer."""
     one, two = "one rank", "two ranks"
     runs = {
-        f"Lockstep bf16, {one}": ("bf16 dp2 llmc fast memory", "", lockstep(o)),
+        f"Lockstep bf16, {one}": ("bf16 dp2 llmc fast memory kinds", "", lockstep(o)),
         f"Lockstep fp32, {one}": ("fp32 llmc", "", lockstep(o, "fp32")),
-        f"Lockstep bf16, {two}": ("dp2", "", lockstep(o, dp=2, threads=max(1, o.threads // 2))),
+        f"Lockstep bf16, {two}": ("dp2 kinds", "", lockstep(o, dp=2, threads=max(1, o.threads // 2))),
         f"Lockstep bf16, {one}, fast": ("fast", "", lockstep(o, mode="fast")),
         "PyTorch bf16, eager, as installed": ("bf16 memory", "torch bf16",
                                               pytorch(o, malloc="default")),
@@ -70,6 +129,7 @@ def programs(o):
     }
     if os.environ.get("LLMC_DIR"):
         runs["llm.c fp32"] = ("llmc", "", ["bench/peers/llmc.sh"])
+    runs |= cut_programs(o)
     return {name: (set(parts.split()), family, command)
             for name, (parts, family, command) in runs.items()}
 
@@ -140,7 +200,7 @@ def best_of(runs, results, family):
 
 
 def speed(results, title, left, right, target, better="higher"):
-    pair = paired(results, left, right) if right else None
+    pair = paired(results, left, right) if left and right else None
     if not pair:
         return figure(title, target, better)
     return figure(title, target, better, ratio=pair[2], ours=f"{pair[0]:.0f} tokens/s",
@@ -162,6 +222,43 @@ def memory(results, title, left, right):
         return figure(title, 1.0, "lower")
     return figure(title, 1.0, "lower", ratio=pair[2], ours=f"{pair[0] / 2**30:.2f} GiB",
                   peer=f"{pair[1] / 2**30:.2f} GiB ({right})")
+
+
+# Kinds of two ranks: title, program or family, what it is compared with.
+KINDS = (("data parallel", "Lockstep bf16, two ranks", "Lockstep bf16, one rank"),
+         ("tensor parallel", "ours tp", "Lockstep bf16, one rank"),
+         ("ZeRO 3", "Lockstep bf16, zero 3", "Lockstep bf16, one rank"),
+         ("pipeline, 8 micro-batches", "ours pp", "Lockstep bf16, one rank, twice the batch"))
+
+
+def kind_program(runs, results, name):
+    return name if name in runs else best_of(runs, results, name)
+
+
+def waited(result, axes):
+    return sum(result["axes"][axis]["wait_s"] for axis in axes) / result["mean_step_s"]
+
+
+def losses(runs, results):
+    """What two ranks lose to one with their threads, as shares of their step: the waits that they
+    tell of, mean over ranks, and the rest, which is arithmetic that takes longer."""
+    lines = ["What is lost, as shares of a step of two ranks (each the median over rounds):", "",
+             "| two ranks | fastest | to one rank | communication | bubble | arithmetic |",
+             "|---|---|---|---|---|---|"]
+    for title, name, one in KINDS:
+        ours = kind_program(runs, results, name)
+        pair = paired(results, ours, one) if ours else None
+        if not pair:
+            continue
+        rows = [r for r in results[ours] if r]
+        bubble = statistics.median(waited(r, ("pp",)) for r in rows)
+        moved = statistics.median(
+            waited(r, ("tp", "cp", "dp_shard", "dp_replicate", "other")) for r in rows)
+        lines.append(f"| {title} | {ours.removeprefix('Lockstep bf16, ')} | {pair[2]:.2f} | "
+                     f"{moved:.2f} | {bubble:.2f} | {1 - pair[2] - moved - bubble:.2f} |")
+    return lines + ["", "Communication is waiting for the other rank and moving bytes; of the "
+                    "pipeline all of it counts as", "bubble. Negative arithmetic: two ranks of one "
+                    "thread compute faster than two threads of one rank."]
 
 
 def figure(title, target, better, ratio=None, ours="", peer=""):
@@ -194,6 +291,23 @@ def figures(part, runs, results):
     if part == "fast":
         return [speed(results, "what order costs: numerics.mode fast to ordered",
                       "Lockstep bf16, one rank, fast", one, 1.10, "lower")]
+    if part == "kinds":
+        return [speed(results, f"two ranks, {title}: to one rank",
+                      kind_program(runs, results, name), other, 0.8)
+                for title, name, other in KINDS]
+    if part == "fsdp2":
+        return [speed(results, "two ranks, ZeRO 3: to PyTorch FSDP2", "Lockstep bf16, zero 3",
+                      best("torch fsdp2"), 1.5)]
+    if part == "tp":
+        return [speed(results, "two ranks, tensor parallel: to PyTorch", best("ours tp"),
+                      best("torch tp"), 1.5)]
+    if part == "pp":
+        return [speed(results, "two ranks, pipeline, 8 micro-batches: to PyTorch", best("ours pp"),
+                      best("torch pp"), 1.5)]
+    if part == "order":
+        return [speed(results, f"what order costs, tp {tp}: numerics.mode fast to ordered",
+                      f"Lockstep bf16, tp {tp}, fast", f"Lockstep bf16, tp {tp}, ordered", 1.10,
+                      "lower") for tp in (1, 2, 4)]
     return [memory(results, "peak resident memory, bf16: to PyTorch", one,
                    "PyTorch bf16, eager, as installed"),
             memory(results, "peak resident memory, bf16: to PyTorch, chunked loss", one,
@@ -225,11 +339,14 @@ def run_rows(o, part, runs, results):
 
 # ---- the page -----------------------------------------------------------------------------------
 
-INTRODUCTION = """GPT-2, one training step: forward, backward, clipping, AdamW.
-How it is measured stands in [README.md](README.md). Ratios are taken within a round, so they need
-not be the quotient of the medians beside them.
-
-"""
+INTRODUCTIONS = {
+    "Beside its peers": [
+        "GPT-2, one training step: forward, backward, clipping, AdamW.",
+        "How it is measured stands in [README.md](README.md). Ratios are taken within a round, so "
+        "they need", "not be the quotient of the medians beside them.", ""],
+    "Cut over ranks": [
+        "The same step on two ranks of one thread each, beside one rank with two threads and beside",
+        "PyTorch on two processes over gloo; what is planned, idle and moved at any size.", ""]}
 
 
 def machine():
@@ -271,19 +388,27 @@ def verdict(f):
 
 
 def page(store):
-    lines = ["| figure | Lockstep | peer | ratio | target | |", "|---|---|---|---|---|---|"]
-    for part in (p for p in PARTS if p in store):
-        for f in store[part]["figures"]:
-            sign = "≥" if f["better"] == "higher" else "≤"
-            lines.append(f"| {f['title']} | {f['ours']} | {f['peer']} | "
-                         f"{shown(f['ratio'], '{:.2f}')} | {sign} {f['target']:.2f} | "
-                         f"{verdict(f)} |")
-    groups = {}  # parts measured together share one list of runs
-    for part in (p for p in PARTS if p in store):
-        groups.setdefault(json.dumps(store[part]["setting"], sort_keys=True), []).append(part)
-    for key, parts in groups.items():
-        lines += run_table(json.loads(key), parts, store)
+    lines = []
+    for title, parts in SECTIONS:
+        parts = [p for p in parts if p in store]
+        if not parts:
+            continue
+        lines += [f"## {title}", "", *INTRODUCTIONS[title],
+                  "| figure | Lockstep | peer | ratio | target | |", "|---|---|---|---|---|---|"]
+        lines += [figure_row(f) for part in parts for f in store[part]["figures"]]
+        groups = {}  # parts measured together share one list of runs
+        for part in parts:
+            groups.setdefault(json.dumps(store[part]["setting"], sort_keys=True), []).append(part)
+        for key, together in groups.items():
+            lines += run_table(json.loads(key), together, store)
+        lines.append("")
     return "\n".join(lines)
+
+
+def figure_row(f):
+    sign = "≥" if f["better"] == "higher" else "≤"
+    return (f"| {f['title']} | {f['ours']} | {f['peer']} | {shown(f['ratio'], '{:.2f}')} | "
+            f"{sign} {f['target']:.2f} | {verdict(f)} |")
 
 
 def run_table(setting, parts, store):
@@ -291,8 +416,15 @@ def run_table(setting, parts, store):
     versions = {k: v for row in runs.values() for k, v in row["versions"].items()}
     made_of = [setting["date"], setting["machine"], "Lockstep " + setting["lockstep"],
                setting["compiler"], *map(" ".join, sorted(versions.items()))]
-    lines = ["", f"### {', '.join(parts)}: every program that ran", "", "; ".join(made_of), "",
-             f"    {setting['command']}", "",
+    ran = ": every program that ran" if runs else ""
+    lines = ["", f"### {', '.join(parts)}{ran}", "", "; ".join(made_of), "",
+             f"    {setting['command']}", ""]
+    for part in parts:
+        text = store[part].get("text", [])
+        lines += text + [""] if text else []
+    if not runs:
+        return lines[:-1]
+    lines += [
              "| program | tokens/s (least - most) | step, s | large product, Tflop/s | peak memory,"
              " GiB | loss | rounds |", "|---|---|---|---|---|---|---|"]
     for name, r in runs.items():
@@ -315,8 +447,7 @@ def write(out, store):
         text += f"\n{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
-    path.write_text(before + BEGIN + "\n\n## Beside its peers\n\n" + INTRODUCTION + page(store)
-                    + "\n\n" + END + after)
+    path.write_text(before + BEGIN + "\n\n" + page(store) + "\n" + END + after)
 
 
 # ---- the command line ---------------------------------------------------------------------------
@@ -336,6 +467,7 @@ def parse():
     add("--python", default=os.environ.get("PYTHON", sys.executable), help="one that has torch")
     add("--lockstep", default="build/lockstep", help="program to measure")
     add("--pytorch", help="program instead of PYTHON bench/peers/pytorch_gpt2.py")
+    add("--pytorch-parallel", help="and instead of PYTHON bench/peers/pytorch_parallel.py")
     add("--out", type=pathlib.Path, default=ROOT / "bench", help="folder of RESULTS.md")
     o = parser.parse_args()
     o.parts = o.only.split(",")
@@ -344,6 +476,8 @@ def parse():
         parser.error(f"--only {','.join(unknown)}: want some of {', '.join(PARTS)}" if unknown
                      else "--rounds: want at least 1")
     o.pytorch = o.pytorch or shlex.join([o.python, "bench/peers/pytorch_gpt2.py"])
+    o.pytorch_parallel = o.pytorch_parallel or shlex.join(
+        [o.python, "bench/peers/pytorch_parallel.py"])
     o.always = {"PyTorch bf16, eager, as installed"} if "memory" in o.parts else set()
     return o
 
@@ -363,10 +497,17 @@ def main():
                "lockstep": output_of("git", "describe", "--always", "--dirty"),
                "compiler": output_of("gcc", "--version"),
                "command": readable(o, ["bench/peers/run.py"] + sys.argv[1:])}
-    for results in measure(o, runs):
+    for part in (p for p in o.parts if p in tables.PARTS):
+        print(part, file=sys.stderr, flush=True)
+        made, text = tables.PARTS[part](shlex.split(o.lockstep), ROOT)
+        store[part] = {"setting": setting, "figures": made, "runs": {}, "text": text}
+        write(o.out, store)
+    o.parts = [p for p in o.parts if p not in tables.PARTS]
+    for results in measure(o, runs) if runs else ():
         for part in o.parts:
             store[part] = {"setting": setting, "figures": figures(part, runs, results),
-                           "runs": run_rows(o, part, runs, results)}
+                           "runs": run_rows(o, part, runs, results),
+                           "text": losses(runs, results) if part == "kinds" else []}
         write(o.out, store)
     print(f"wrote {o.out / 'RESULTS.md'}")
 

@@ -160,6 +160,7 @@ struct ls_layout_sample {
     int64_t ranks_max;
     int64_t least[LS_AXES]; /* sizes that axes have at least; 0 or 1: any */
     int zero, schedule;     /* -1: any */
+    int attempts;           /* draws until it is given up; 0: very many */
 };
 /* Local. An admissible layout of the recipe (request->keys, world and micro_sequences are not read)
  * and the keys that make it; the same for the same numbers everywhere. False where none was found.

@@ -286,11 +286,6 @@ void ls_comm_set_name(struct ls_comm *comm, const char *name)
     snprintf(comm->name, sizeof comm->name, "%.*s", LS_COMM_NAME_MAX, name);
 }
 
-const char *ls_comm_name(const struct ls_comm *comm)
-{
-    return comm->name;
-}
-
 void ls_comm_label(struct ls_comm *comm, const char *label)
 {
     comm->label = label;

@@ -69,7 +69,8 @@ bool ls_layout_sample(const struct ls_layout_request *recipe, const struct ls_la
                       struct ls_layout *layout)
 {
     enum { ATTEMPTS_MAX = 20000 };
-    for (uint32_t attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+    uint32_t attempts = sample->attempts > 0 ? (uint32_t)sample->attempts : ATTEMPTS_MAX;
+    for (uint32_t attempt = 0; attempt < attempts; attempt++) {
         struct draws d = draws_begin(sample->seed, sample->index, attempt);
         bool fits;
         draw(&d, sample, sample->ranks_max, keys, micro_sequences, &fits);

@@ -120,7 +120,7 @@ static int layer_forward(const struct stage_batch *batch, int layer, int64_t m,
     if (!status && makes_gradient)
         status = gradient_end(batch, t->params.head_region, m, error);
     if (!status && batch->training && !is_head(t, layer))
-        tensors_note_stream(t, TENSOR_OUTPUT, layer, micro,
+        digests_note_stream(t, DIGEST_OUTPUT, layer, micro,
                             ls_model_output(t->memory.model, layer, micro->slot));
     if (!status && is_head(t, layer))
         memcpy(batch->leaf_loss + m * batch->micro_leaves, ls_model_leaf_losses(t->memory.model),
@@ -181,7 +181,7 @@ int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int sl
         if (reads)
             weights_leave(t, layer);
         if (!status && reads)
-            tensors_note_stream(t, TENSOR_INPUT_GRADIENT, layer, &micro,
+            digests_note_stream(t, DIGEST_INPUT_GRADIENT, layer, &micro,
                                 ls_model_input_gradient(t->memory.model, layer));
         if (!status && (halves & STAGE_WEIGHT))
             status = layer_backward_weight(batch, layer, m, &micro, error);

@@ -37,14 +37,14 @@ int stage_take(const struct memory_request *request, struct ls_arena *arena,
                struct train_memory *memory, struct ls_error *error);
 void stage_release(struct train_memory *memory);
 
-/* Digests of a step's tensors, where they are on (t->tensors is not NULL). */
-enum tensor_kind { TENSOR_OUTPUT, TENSOR_INPUT_GRADIENT };
-void tensors_release(struct tensor_digests *digests);
-void tensors_begin(struct tensor_digests *digests);
+/* Digests of a step's tensors, where they are on (t->digests is not NULL). */
+enum digest_kind { DIGEST_OUTPUT, DIGEST_INPUT_GRADIENT };
+void digests_release(struct tensor_digests *digests);
+void digests_begin(struct tensor_digests *digests);
 /* rows [M, channels] act: the residual stream behind layer, or the gradient of what it reads. */
-void tensors_note_stream(struct ls_trainer *t, enum tensor_kind kind, int layer,
+void digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
                          const struct ls_micro_batch *micro, const void *rows);
 /* Collective. With the final gradients. */
-int tensors_finish(struct ls_trainer *t, const float *gradient, struct ls_error *error);
+int digests_finish(struct ls_trainer *t, const float *gradient, struct ls_error *error);
 
 #endif

@@ -210,7 +210,7 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
     *report = (struct ls_step_report){.step = t->step + 1};
     report->lr = ls_learning_rate(&t->memory.optimizer.config, report->step);
 
-    tensors_begin(t->tensors);
+    digests_begin(t->digests);
     int status = batch_load(t, &batch, &report->data_wait_s, error);
     if (!status)
         status = micro_batches_run(t, &batch, error);
@@ -225,7 +225,7 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
     if (!status)
         status = gradient_norm(t, gradient, &report->grad_norm, error);
     if (!status)
-        status = tensors_finish(t, gradient, error);
+        status = digests_finish(t, gradient, error);
     ls_trace_end(t->trace);
     if (status)
         return status;

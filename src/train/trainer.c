@@ -221,7 +221,11 @@ static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
 /* The layout over the world's ranks, this rank's place in it, and its groups. */
 static int layout_open(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = ls_config_layout(&t->config, ls_comm_size(t->world), &t->layout, error);
+    int64_t ranks = ls_comm_size(t->world);
+    /* Threads were started for this layout: the nearest one may have another number of them. */
+    if (ls_comm_transport(t->world) == LS_TRANSPORT_THREAD && ranks == ls_config_ranks(&t->config))
+        ranks = 0;
+    int status = ls_config_layout(&t->config, ranks, &t->layout, error);
     if (status)
         return status;
     t->numerics = t->layout.numerics;
@@ -299,7 +303,7 @@ void ls_trainer_free(struct ls_trainer *t)
     ls_tokenizer_free(t->tokenizer);
     ls_token_store_close(t->valid_store);
     ls_token_store_close(t->store);
-    tensors_release(t->tensors);
+    digests_release(t->digests);
     free(t->segments);
     free(t->leaf_loss);
     free(t->eval_ids);
@@ -325,10 +329,6 @@ int64_t ls_trainer_steps(const struct ls_trainer *t)
 {
     return t->step;
 }
-const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
-{
-    return &t->params;
-}
 float *ls_trainer_master(struct ls_trainer *t)
 {
     return ls_zero_master(t->memory.zero);
@@ -336,4 +336,30 @@ float *ls_trainer_master(struct ls_trainer *t)
 const struct ls_layout *ls_trainer_layout(const struct ls_trainer *t)
 {
     return &t->layout;
+}
+const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
+{
+    return &t->params;
+}
+
+void ls_trainer_stats(const struct ls_trainer *t, struct ls_comm_stats stats[LS_GROUPS])
+{
+    const struct ls_comm *comms[LS_GROUPS] = {
+        [LS_GROUP_TP] = t->groups.tp,
+        [LS_GROUP_SHARERS] = t->tp.sharers_comm,
+        [LS_GROUP_CP] = t->groups.cp,
+        [LS_GROUP_SHARD] = t->groups.shard,
+        [LS_GROUP_REPLICATE] = t->groups.replicate,
+        [LS_GROUP_PP] = t->groups.pp,
+        [LS_GROUP_DP] = t->groups.dp,
+        [LS_GROUP_DP_SHARD] = t->groups.dp_shard,
+        [LS_GROUP_DP_REPLICATE] = t->groups.dp_replicate,
+        [LS_GROUP_OWNERS] = t->groups.owners,
+        [LS_GROUP_WORLD] = t->world,
+    };
+    for (int g = 0; g < LS_GROUPS; g++) {
+        stats[g] = (struct ls_comm_stats){0};
+        if (comms[g])
+            ls_comm_get_stats(comms[g], &stats[g]);
+    }
 }
