@@ -130,8 +130,9 @@ examples: $(EXAMPLES)
 
 # ---- what users call -------------------------------------------------------------------------------
 
-N        ?= 48
+N        ?= 60
 SEED     ?= 1
+STEPS    ?= 20
 SECONDS  ?= 60
 PEERS    ?=
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
@@ -152,7 +153,7 @@ demo: deps
 	@LOCKSTEP=$(BUILD)/lockstep tools/demo.sh
 
 invariance: $(BUILD)/test/invariance/test_invariance
-	$< $(N) $(SEED)
+	$< $(N) $(SEED) $(STEPS)
 
 tidy:
 	@tools/tidy.py
@@ -220,7 +221,7 @@ help:
 	'make              build/lockstep and the libraries' \
 	'make check        install what is missing, build, run every test' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
-	'make invariance   N=48 SEED=1: random layouts, one hash' \
+	'make invariance   N=60 SEED=1 STEPS=20: random layouts, one hash a recipe' \
 	'make tidy         layers, headers, lengths, format' \
 	'make fuzz         SECONDS=60 for each parser, under ASan and UBSan' \
 	'make bench        products, kernels, collectives, pipelines, a training step' \

@@ -87,13 +87,13 @@ static const struct cmd_page pages[] = {
      "and proves that the ranks of each group agree and that every message is received in order: "
      "such a run cannot hang for want of a match.",
      layout_options,
-     "lockstep layout configs/demo.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
+     "lockstep layout configs/gpt2-124m.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
      "lockstep layout --check configs/llama-405b-16k.yaml\n"},
     {"verify", "[CONFIG.yaml] [key=value]...", "prove that layouts of a recipe give the same bits",
      "Trains the configuration's recipe for a few steps on one rank, and then in layouts drawn at "
      "random among those that the recipe admits: pipeline, data, context and tensor parallel, "
-     "ZeRO, "
-     "schedules, micro-batches. Each must repeat the loss and the hash of the state after every "
+     "ZeRO, schedules, micro-batches. Each must repeat the loss and the hash of the state after "
+     "every "
      "step, bit for bit. The configuration's own layout comes first.\n\n"
      "Ranks are threads of this process; nothing is written. Memory is that of the whole model, "
      "and of every copy that a layout makes; what does not fit is passed over and counted.\n\n"
@@ -103,10 +103,9 @@ static const struct cmd_page pages[] = {
      "lockstep verify run.yaml parallel.tp=2 parallel.zero=3 --layouts 20 --ranks 16 --steps 5\n"},
     {"diff", "RUN_A RUN_B", "find where two runs of a recipe part",
      "Compares the losses and hashes that two run directories recorded. Where they differ, both "
-     "are "
-     "run again, each in its own layout on thread ranks of this process, from the newest "
-     "checkpoint "
-     "up to which they are equal (or from the start), and the first step and the first tensor "
+     "are run again, each in its own layout on thread ranks of this process, from the newest "
+     "checkpoint up to which they are equal (or from the start), and the first step and the first "
+     "tensor "
      "(forward or backward, layer, stage, or the update) whose bits differ are named. Where the "
      "runs differ but their repetitions do not, the machine is at fault, and the run whose record "
      "is not repeated is named.\n\n"

@@ -160,8 +160,8 @@ void ls_checkpoint_close(struct ls_checkpoint *checkpoint);
  * interrupted writes and are not looked at. */
 int ls_checkpoint_find_latest(struct ls_checkpoint **out, const char *run_directory,
                               const struct ls_log *log, struct ls_error *error);
-/* Calls visit for each checkpoint of a run, newest first, of which state.json is whole and the files
- * have their sizes; the files are not read. What visit gets is borrowed until it returns. */
+/* Calls visit for each checkpoint of a run, newest first, of which state.json is whole and the
+ * files have their sizes; the files are not read. What visit gets is borrowed until it returns. */
 int ls_checkpoint_list(const char *run_directory,
                        void (*visit)(void *user, const char *directory,
                                      const struct ls_checkpoint_state *state),

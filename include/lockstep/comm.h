@@ -121,7 +121,6 @@ void ls_comm_set_timeout(struct ls_comm *comm, double seconds);
 /* Local. What texts call the group: "tp". Copied, LS_COMM_NAME_MAX bytes at most; all ranks should
  * give the same. At first "world", after a split "group". */
 void ls_comm_set_name(struct ls_comm *comm, const char *name);
-const char *ls_comm_name(const struct ls_comm *comm);
 /* Local. What the operations that follow on comm move, for texts: a tensor's name. Borrowed until
  * they have ended; NULL for none. Costs nothing. */
 void ls_comm_label(struct ls_comm *comm, const char *label);

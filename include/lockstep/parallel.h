@@ -24,11 +24,6 @@ struct ls_dp_share {
     int64_t shard, shards; /* of neighbouring ranks that walk together (ls_dp_share_init_cut), and
                             * which this is; shards 0 or 1: the replica's leaves are consecutive */
 };
-/* Local. LS_ELAYOUT with the nearest layout that works where leaves cannot be shared: every
- * replica's share must be a whole subtree (dp divides leaves; leaves/dp is a power of two or dp is
- * 1), and so must every micro-batch (micro_leaves a power of two, or the whole share). */
-int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, int64_t dp, int64_t rank,
-                     int64_t micro_leaves, struct ls_error *error);
 /* Two levels of ranks: replicas of shards (hybrid sharding, lockstep/parallel/zero.h), rank
  * (replica, shard). Replica i holds the block of leaves [i n/replicas, (i + 1) n/replicas), and
  *
@@ -43,10 +38,12 @@ struct ls_dp_cut {
     int64_t shards, shard;
     bool neighbours;
 };
-/* Local. As ls_dp_share_init; also LS_ELAYOUT where the sum over shards, then replicas (and between
- * them, for neighbours, micro-steps) is not the tree over leaves: shards must be a power of two
- * unless there is one replica (and, for neighbours, one micro-step), and so must be what a shard
- * holds in each micro-step unless it is all alone. */
+/* Local. LS_ELAYOUT with the nearest layout that works where a replica's block, a shard's part of
+ * it or a micro-batch is no whole subtree, or where the sum over shards, then replicas (and between
+ * them, for neighbours, micro-steps) is not the tree over leaves. So replicas times shards divide
+ * leaves; a part is a power of two of leaves unless there is only one; shards must be a power of
+ * two unless there is one replica (and, for neighbours, one micro-step), and so must be what a
+ * shard holds in each micro-step unless it is all alone. */
 int ls_dp_share_init_cut(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
                          int64_t micro_leaves, struct ls_error *error);
 /* Leaves [*first, *first + *count) of the global batch in micro-batch m. */

@@ -73,6 +73,7 @@ struct ls_layout_request {
     int64_t leaves, leaves_start, leaves_increment;
     int64_t micro_sequences; /* of a micro-batch; 0: chosen */
     int64_t bucket_bytes;    /* of gradients that are reduced at once */
+    enum ls_dtype reduce;    /* what scattered gradients travel in; LS_BF16: numerics.fast only */
 };
 
 /* A layout that is admissible. A plain value; text and arrays included, so copy it freely. */
@@ -87,6 +88,7 @@ struct ls_layout {
     enum ls_cp_method cp_method;
     int64_t prefetch, persist, tp_overlap;
     int64_t bucket_bytes;
+    enum ls_dtype reduce;
     bool reshard_after_forward;
 
     struct ls_model_config model;
@@ -158,6 +160,7 @@ struct ls_layout_sample {
     int64_t ranks_max;
     int64_t least[LS_AXES]; /* sizes that axes have at least; 0 or 1: any */
     int zero, schedule;     /* -1: any */
+    int attempts;           /* draws until it is given up; 0: very many */
 };
 /* Local. An admissible layout of the recipe (request->keys, world and micro_sequences are not read)
  * and the keys that make it; the same for the same numbers everywhere. False where none was found.

@@ -21,6 +21,7 @@
 #include <lockstep/comm.h>
 #include <lockstep/config.h>
 #include <lockstep/data.h>
+#include <lockstep/dtensor.h>
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>
 #include <lockstep/plan/moves.h>
@@ -68,13 +69,13 @@ struct ls_step_report {
     double step_s, tokens_per_s;
     double peak_share; /* model flops per second / rate of one large product; 0 where that was not
                         * measured (ls_trainer_measure_peak) */
-    double data_wait_s, comm_wait_s;
+    double data_wait_s, comm_wait_s; /* of this rank; comm: all axes, bubbles included */
     bool hashed;
     char hash[33]; /* of the state after this step, where hashed */
 };
 
-/* Collective over world, which is borrowed and must have as many ranks as the layout. config is resolved and
- * copied. log may be NULL. */
+/* Collective over world, which is borrowed and must have as many ranks as the layout. config is
+ * resolved and copied. log may be NULL. */
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error);
 void ls_trainer_free(struct ls_trainer *trainer);
@@ -116,8 +117,8 @@ int ls_trainer_resume(struct ls_trainer *trainer, bool *resumed, struct ls_error
  * rank 0, in the compute type. */
 int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **text,
                       struct ls_error *error);
-/* Local. The layout that runs, and for tests and tools: this rank's part of the parameters, and its
- * masters (in the order of struct ls_zero_slice). */
+/* Local. The layout that runs, this rank's part of the parameters, and its masters (in the order of
+ * struct ls_zero_slice). */
 const struct ls_layout *ls_trainer_layout(const struct ls_trainer *trainer);
 const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
 float *ls_trainer_master(struct ls_trainer *trainer);
@@ -125,13 +126,46 @@ float *ls_trainer_master(struct ls_trainer *trainer);
  * between two steps the bytes are those that ls_layout_moves derives. */
 void ls_trainer_stats(const struct ls_trainer *trainer, struct ls_comm_stats stats[LS_GROUPS]);
 
+/* ---- its tensors ----------------------------------------------------------------------------- */
+
+/* Each parameter, gradient and optimizer state is a distributed tensor (lockstep/dtensor.h):
+ * float32, vectors [n], matrices [rows, columns]. It lies over the ranks that hold its layer, those
+ * of one pp coordinate in the order of the world: ls_comm_split(world, color = the pp coordinate,
+ * key = the rank, ...) makes the communicator for ls_mesh_comms_init. The mesh and its placements:
+ *
+ *   dp_replicate   Replicate
+ *   shard          dp_shard x cp. ZeRO 0: Replicate. ZeRO 1 to 3: Shard(0), or StridedShard(0, n)
+ *                  where tp cuts dim 0 in n parts, of which ZeRO cuts each
+ *   tp             Shard(0): rows by heads, ffn or vocabulary, and their biases; Shard(1): the
+ *                  matrices that come after those (attn.proj, mlp.down); Replicate: the others
+ *
+ * What belongs to key/value heads has two axes in place of tp where tp exceeds the heads: tp_heads,
+ * Shard(0), and tp_sharers, Replicate. A tied table lies so over the first and over the last stage.
+ *
+ * ZeRO 3 gathers and frees copies of the parameters in the compute type; these here are the masters
+ * that they are made of, and stay. */
+enum ls_tensor_kind {
+    LS_TENSOR_PARAMETER,
+    LS_TENSOR_GRADIENT, /* of the last step, before clipping; of a tied table that of the head */
+    LS_TENSOR_TABLE_GRADIENT, /* of a tied table that of the embedding; others have none */
+    LS_TENSOR_STATE,          /* + s: state s of the optimizer */
+};
+/* Local. How many parameters this rank has a part of; number i is
+ * ls_trainer_params(trainer)->list[i]. */
+int ls_trainer_tensor_count(const struct ls_trainer *trainer);
+/* Local. Tensor `kind` of parameter i: its data are the trainer's own, to be read, until the next
+ * ls_trainer_step or ls_trainer_free. LS_EINVAL where there is no such tensor, or no step was taken
+ * yet that made the gradient. */
+int ls_trainer_dtensor(const struct ls_trainer *trainer, int i, enum ls_tensor_kind kind,
+                       struct ls_dtensor *out, struct ls_error *error);
+
 /* Digests of each step's tensors, to find where two layouts part: outputs of layers ascending,
  * gradients of their inputs descending, gradients of parameters. The same numbers in any layout.
  * Collective; from the next step on. */
-int ls_trainer_tensors_enable(struct ls_trainer *trainer, struct ls_error *error);
+int ls_trainer_digests_enable(struct ls_trainer *trainer, struct ls_error *error);
 /* Local. How many, and the i-th of the last step. */
-int ls_trainer_tensors(const struct ls_trainer *trainer);
-void ls_trainer_tensor(const struct ls_trainer *trainer, int i, char *name, size_t bytes,
+int ls_trainer_digest_count(const struct ls_trainer *trainer);
+void ls_trainer_digest(const struct ls_trainer *trainer, int i, char *name, size_t bytes,
                        struct ls_digest *digest);
 
 /* ---- a whole run ----------------------------------------------------------------------------- */
@@ -161,7 +195,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
 int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_error *why,
                 struct ls_error *error);
 
-/* ---- proving that layouts agree --------------------------------------------------------------- */
+/* ---- proving that layouts agree -------------------------------------------------------------- */
 
 /* What two layouts of one recipe must have alike, after each step. */
 struct ls_proof {

@@ -205,11 +205,19 @@ static bool is_missing(struct flight_record *record, const struct flight_entry *
     return member;
 }
 
-/* The rank of the world that a rank waits for, or did in vain, as far as records tell; else -1. */
+/* Whether the system lets the rank's process run. */
+static bool runs(struct flight_record *record)
+{
+    int pid = atomic_load(&record->pid);
+    return pid == (int)getpid() || !*process_state(pid);
+}
+
+/* The rank of the world that a rank waits for, or did in vain, as far as records tell; else -1. One
+ * that is stopped or dead waits for nobody, whatever it was in. */
 static int waits_for(const struct flight_board *board, int rank)
 {
     struct flight_entry at = {0};
-    if (!board->records[rank] || !where(board->records[rank], &at) ||
+    if (!board->records[rank] || !runs(board->records[rank]) || !where(board->records[rank], &at) ||
         (at.state != FLIGHT_WAITING && at.state != FLIGHT_FAILED))
         return -1;
     if (!comm_is_collective((enum comm_op)at.op))
@@ -284,11 +292,6 @@ void ls_comm_set_timeout(struct ls_comm *comm, double seconds)
 void ls_comm_set_name(struct ls_comm *comm, const char *name)
 {
     snprintf(comm->name, sizeof comm->name, "%.*s", LS_COMM_NAME_MAX, name);
-}
-
-const char *ls_comm_name(const struct ls_comm *comm)
-{
-    return comm->name;
 }
 
 void ls_comm_label(struct ls_comm *comm, const char *label)

@@ -5,7 +5,7 @@ void ls_shard_range(int64_t size, int64_t parts, int64_t index, int64_t *first, 
 {
     /* Not ls_ceil_div: parts may be near INT64_MAX, and the sum would overflow. */
     int64_t part = size / parts + (size % parts != 0);
-    *first = part > 0 && index >= ls_ceil_div(size, part) ? size : part * index;
+    *first = part > 0 && index > (size - 1) / part ? size : part * index;
     *count = ls_min(part, size - *first);
 }
 

@@ -46,12 +46,12 @@ static int step_scatter(const struct dtensor_step *step, enum ls_dtype dtype, co
         if (step->index > 0)
             dtensor_fill_neutral(out, step->to_count);
         else
-            memcpy(out, in, (size_t)step->to_count * bytes);
+            dtensor_copy(out, in, (size_t)step->to_count * bytes);
         return LS_OK;
     }
     if (!ls_placement_cuts(to)) {
         if (step->index == 0)
-            memcpy(out, in, (size_t)step->to_count * bytes);
+            dtensor_copy(out, in, (size_t)step->to_count * bytes);
         return ls_broadcast(comm, out, step->to_count, dtype, 0, error);
     }
     if (step->index > 0)
@@ -105,6 +105,6 @@ int ls_distribute(struct ls_dtensor *tensor, const void *full, struct ls_mesh_co
         in = out;
     }
     if (status == LS_OK && route.count == 0)
-        memcpy(tensor->data, in, (size_t)tensor->local_count * ls_dtype_bytes(dtype));
+        dtensor_copy(tensor->data, in, (size_t)tensor->local_count * ls_dtype_bytes(dtype));
     return status;
 }

@@ -4,6 +4,8 @@
 
 #include <lockstep/dtensor.h>
 
+#include <string.h>
+
 /* One dim of `size` elements as one placement cuts it among `parts`; Replicate is one piece among
  * one. Pieces of `piece` elements come first, then one of `rest`. */
 struct dtensor_cut {
@@ -84,6 +86,12 @@ int dtensor_memory(struct ls_mesh_comms *comms, const int64_t *counts, int count
                    enum ls_dtype dtype, void **buffers, struct ls_error *error);
 /* LS_EINVAL where a placement is Partial and the type is not F32. */
 int dtensor_partial_check(const struct ls_dtensor_spec *spec, struct ls_error *error);
+/* memcpy, also of empty parts, which have no memory. */
+static inline void dtensor_copy(void *to, const void *from, size_t bytes)
+{
+    if (bytes > 0)
+        memcpy(to, from, bytes);
+}
 /* What adds to nothing: x + -0.0 is x for every x, -0.0 too. */
 void dtensor_fill_neutral(float *out, int64_t count);
 

@@ -79,7 +79,8 @@ int ls_redistribute(const struct ls_dtensor *from, struct ls_dtensor *to,
     else if (status == LS_OK && count > 0)
         status = run_steps(from, to, comms, steps, count, buffers, error);
     else if (status == LS_OK)
-        memcpy(to->data, from->data, (size_t)to->local_count * ls_dtype_bytes(to->spec.dtype));
+        dtensor_copy(to->data, from->data,
+                     (size_t)to->local_count * ls_dtype_bytes(to->spec.dtype));
     return status;
 }
 

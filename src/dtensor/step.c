@@ -117,7 +117,7 @@ static void extreme(const struct dtensor_step *step, const float *contributions,
                     float *out, int64_t count)
 {
     bool most = step->public.from.reduce == LS_REDUCE_MAX;
-    memcpy(out, contributions, (size_t)count * sizeof *out);
+    dtensor_copy(out, contributions, (size_t)count * sizeof *out);
     for (int64_t r = 1; r < step->parts; r++) {
         const float *x = contributions + r * stride;
         for (int64_t i = 0; i < count; i++)
@@ -141,7 +141,7 @@ static void run_local(const struct dtensor_step *step, size_t element_bytes, con
     } else if (sum && step->index > 0) {
         dtensor_fill_neutral(out, step->to_count);
     } else {
-        memcpy(out, in, (size_t)step->to_count * element_bytes);
+        dtensor_copy(out, in, (size_t)step->to_count * element_bytes);
     }
 }
 
@@ -151,7 +151,7 @@ static int run_all_gather(const struct dtensor_step *step, enum ls_dtype dtype, 
 {
     size_t element_bytes = ls_dtype_bytes(dtype), used = (size_t)step->from_count * element_bytes;
     if (step->send_count > 0) {
-        memcpy(send, in, used);
+        dtensor_copy(send, in, used);
         memset((char *)send + used, 0, (size_t)step->send_count * element_bytes - used);
         in = send;
     }
@@ -179,7 +179,7 @@ static int run_reduce_scatter(const struct dtensor_step *step, const float *in, 
     if (status != LS_OK)
         return status;
     if (sums != out)
-        memcpy(out, sums, (size_t)step->to_count * sizeof *out);
+        dtensor_copy(out, sums, (size_t)step->to_count * sizeof *out);
     average(step, out, step->to_count);
     return LS_OK;
 }
@@ -222,7 +222,7 @@ int dtensor_step_run(const struct dtensor_step *step, enum ls_dtype dtype, const
     case LS_STEP_ALL_TO_ALL:
         return run_all_to_all(step, dtype, in, out, send, receive, comm, error);
     case LS_STEP_ALL_REDUCE:
-        memcpy(out, in, (size_t)step->to_count * sizeof(float));
+        dtensor_copy(out, in, (size_t)step->to_count * sizeof(float));
         status = ls_all_reduce(comm, out, step->public.count, error);
         if (status == LS_OK)
             average(step, out, step->to_count);

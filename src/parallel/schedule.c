@@ -46,7 +46,7 @@ struct ls_action_text ls_action_text(struct ls_action action)
 /* ---- making --------------------------------------------------------------------------------- */
 
 int parallel_schedule_init(struct ls_schedule *schedule, int ranks, int chunks,
-                           int64_t micro_batches, enum ls_placement placement,
+                           int64_t micro_batches, enum ls_stage_placement placement,
                            struct ls_error *error)
 {
     *schedule = (struct ls_schedule){.ranks = ranks,

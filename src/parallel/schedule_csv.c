@@ -252,7 +252,7 @@ static int place_stages(const struct reader *reader, struct ls_schedule *schedul
     return LS_OK;
 }
 
-static enum ls_placement placement_of(const struct ls_schedule *schedule)
+static enum ls_stage_placement placement_of(const struct ls_schedule *schedule)
 {
     int p = schedule->ranks;
     bool loop = true, v = schedule->chunks == 2;

@@ -16,7 +16,7 @@ struct parallel_builder {
 
 /* Fills the shape and, unless the placement is LS_PLACEMENT_FILE, the maps. */
 int parallel_schedule_init(struct ls_schedule *schedule, int ranks, int chunks,
-                           int64_t micro_batches, enum ls_placement placement,
+                           int64_t micro_batches, enum ls_stage_placement placement,
                            struct ls_error *error);
 /* stage_chunk and rank_stage from stage_rank; false where a rank has more than its chunks. */
 bool parallel_schedule_map(struct ls_schedule *schedule);

@@ -294,32 +294,6 @@ ls_bf16 *ls_zero_compute(struct ls_zero *zero, int tensor)
            slice->first;
 }
 
-static int64_t parcel_elements(const struct zero_parcel *parcel)
-{
-    int64_t elements = parcel->packed;
-    for (int i = 0; i < parcel->direct; i++)
-        elements += parcel->pieces[i].chunk;
-    return elements;
-}
-
-int64_t ls_zero_gather_bytes(const struct ls_zero *zero, int unit)
-{
-    if (!zero->cut)
-        return 0;
-    int64_t bytes = 0;
-    for (int kind = 0; kind < 2; kind++)
-        bytes += parcel_elements(&zero->units[unit].moved[kind]) * (int64_t)act_bytes(zero, kind);
-    return bytes * (zero->ranks - 1);
-}
-
-int64_t ls_zero_scatter_bytes(const struct ls_zero *zero, int region)
-{
-    if (!zero->cut)
-        return 0;
-    return parcel_elements(&zero->regions[region].scattered) *
-           (int64_t)ls_dtype_bytes(zero->options.reduce) * (zero->ranks - 1);
-}
-
 int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error *error)
 {
     if (!request->ticket)

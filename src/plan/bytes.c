@@ -77,7 +77,7 @@ static int64_t tp_bytes(const struct step *step, int64_t leaves)
     int64_t products = 4 * step->blocks + step->embedding + step->head;
     int64_t bytes = products * product + step->blocks * sharers_bytes(step, leaves);
     if (step->head)
-        bytes += 3 * reduced(rows, tp, r);
+        bytes += reduced(rows, tp, r) + reduced(2 * rows, tp, r);
     if (!l->sp)
         return bytes;
     int64_t vectors = l->model.arch == LS_GPT2 && l->model.bias ? 2 : 1;
@@ -146,13 +146,14 @@ static void regions_bytes(const struct step *step, const struct plan_part *part,
                           struct ls_layout_bytes *bytes)
 {
     const struct ls_layout *l = step->layout;
+    int64_t reduce = (int64_t)ls_dtype_bytes(l->reduce);
     int64_t d = l->shard_ranks, n = l->replicate_ranks, times = step->share.micro_batches;
     int64_t shard_rank = ls_group_rank(l, LS_GROUP_SHARD, rank);
     int64_t replicate_rank = ls_group_rank(l, LS_GROUP_REPLICATE, rank);
     for (int i = 0; i < step->params->region_count; i++) {
         int64_t whole = step->params->regions[i].elements, mine = part->scatter[i];
         if (part->cut)
-            bytes->shard += (part->each ? times : 1) * 4 * mine * (d - 1);
+            bytes->shard += (part->each ? times : 1) * reduce * mine * (d - 1);
         else if (part->each)
             bytes->shard += times * bucketed(l, whole, d, shard_rank);
         bytes->replicate += bucketed(l, part->cut ? mine : whole, n, replicate_rank);

@@ -212,11 +212,13 @@ static int block_weight(const struct plan_walk *walk)
 /* Maximum, sum and target's logit of each row, over the vocabulary's parts. */
 static int head_forward(const struct plan_walk *walk)
 {
-    static const char *const what[] = {"softmax maximum", "softmax sum", "target logit"};
     int status = rows_need(walk, "head input");
-    for (int i = 0; i < 3 && !status; i++)
-        status =
-            plan_collective(walk, LS_GROUP_TP, LS_COMM_ALL_REDUCE, LS_F32, walk->rows, what[i]);
+    if (!status)
+        status = plan_collective(walk, LS_GROUP_TP, LS_COMM_ALL_REDUCE, LS_F32, walk->rows,
+                                 "softmax maximum");
+    if (!status)
+        status = plan_collective(walk, LS_GROUP_TP, LS_COMM_ALL_REDUCE, LS_F32, 2 * walk->rows,
+                                 "softmax sum and target logit");
     return status ? status : rows_reduce(walk, "head input gradient");
 }
 

@@ -8,15 +8,17 @@
 
 /* What may be changed besides the axes, each alone or with others. */
 enum {
-    FIX_MICRO = 1,    /* batch.micro = 0 */
+    FIX_MICRO = 1,    /* a power of two of leaves next to what was asked, or 0 */
     FIX_SCHEDULE = 2, /* 1f1b */
     FIX_SPLIT = 4,    /* balanced */
     FIX_SP = 8,       /* auto */
     FIX_PERSIST = 16, /* 0 */
-    FIXES = 32
+    FIX_CHUNKS = 32,  /* what the schedule wants */
+    FIXES = 64
 };
 
-enum { DIVISORS_MAX = 1536, ADMIT_MAX = 200000 };
+/* A layout is near that costs no more; and how many are looked at. */
+enum { COST_MAX = 16, DIVISORS_MAX = 1536, LOOKS_MAX = 2000000, ADMIT_MAX = 100000 };
 
 struct search {
     const struct ls_layout_request *request;
@@ -26,8 +28,9 @@ struct search {
     int64_t asked[LS_AXES];
     int64_t best[LS_AXES];
     int best_fixes;
+    int64_t micro, best_micro; /* of the candidate, where FIX_MICRO changes it */
     double best_cost;
-    int64_t tried;
+    int64_t looked, tried;
     bool dp_contradicts; /* the keys of data parallel: dp has to follow the other two */
 };
 
@@ -36,21 +39,26 @@ static int useful_fixes(const struct ls_layout_request *request)
 {
     const struct ls_layout_keys *keys = request->keys;
     return (request->micro_sequences ? FIX_MICRO : 0) |
-           (keys->schedule != LS_SCHEDULE_1F1B || keys->chunks > 1 ? FIX_SCHEDULE : 0) |
+           (keys->schedule != LS_SCHEDULE_1F1B ? FIX_SCHEDULE : 0) |
            (*keys->split ? FIX_SPLIT : 0) | (keys->sp == 1 ? FIX_SP : 0) |
-           (keys->persist ? FIX_PERSIST : 0);
+           (keys->persist ? FIX_PERSIST : 0) | (keys->chunks ? FIX_CHUNKS : 0);
+}
+
+static double axis_cost(const struct search *search, int axis, int64_t size)
+{
+    int64_t asked = search->asked[axis];
+    return size == asked ? 0 : 1 + fabs(log2((double)size / (double)asked));
 }
 
 static double axes_cost(const struct search *search, const int64_t size[LS_AXES])
 {
     double cost = 0;
     for (int axis = 0; axis < LS_AXES; axis++)
-        if (size[axis] != search->asked[axis])
-            cost += 1 + fabs(log2((double)size[axis] / (double)search->asked[axis]));
+        cost += axis_cost(search, axis, size[axis]);
     return cost;
 }
 
-static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes)
+static bool admits_with(struct search *search, const int64_t size[LS_AXES], int fixes)
 {
     struct ls_layout_request request = *search->request;
     struct ls_layout_keys *keys = &search->keys;
@@ -63,12 +71,13 @@ static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes
     keys->cp = size[LS_AXIS_CP];
     keys->tp = size[LS_AXIS_TP];
     if (fixes & FIX_MICRO)
-        request.micro_sequences = 0;
+        request.micro_sequences = search->micro;
     if (fixes & FIX_SCHEDULE) {
         keys->schedule = LS_SCHEDULE_1F1B;
         keys->schedule_file[0] = '\0';
-        keys->chunks = 0;
     }
+    if (fixes & FIX_CHUNKS)
+        keys->chunks = 0;
     if (fixes & FIX_SPLIT)
         keys->split[0] = '\0';
     if (fixes & FIX_SP)
@@ -79,27 +88,66 @@ static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes
     return plan_admit(&request, search->file, &search->layout, NULL) == LS_OK;
 }
 
+static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes)
+{
+    int64_t leaf = search->request->numerics.leaf_sequences, below = leaf;
+    if (!(fixes & FIX_MICRO))
+        return admits_with(search, size, fixes);
+    while (2 * below <= search->request->micro_sequences)
+        below *= 2;
+    const int64_t near[] = {below, 2 * below, 0};
+    for (int i = 0; i < 3; i++) {
+        search->micro = near[i];
+        if (admits_with(search, size, fixes))
+            return true;
+    }
+    return false;
+}
+
 /* Tries these axes with every set of fixes that would be nearer than the best so far. */
 static void consider(struct search *search, const int64_t size[LS_AXES])
 {
     double base = axes_cost(search, size);
     int useful = useful_fixes(search->request);
+    search->looked++;
     for (int fixes = 0; fixes < FIXES; fixes++) {
         double cost = base + 1.5 * __builtin_popcount((unsigned)fixes);
-        if ((fixes & ~useful) || cost >= search->best_cost || search->tried >= ADMIT_MAX)
+        if ((fixes & ~useful) || cost > COST_MAX || cost >= search->best_cost ||
+            search->tried >= ADMIT_MAX)
             continue;
         if (!admits(search, size, fixes))
             continue;
         memcpy(search->best, size, sizeof search->best);
         search->best_fixes = fixes;
+        search->best_micro = search->micro;
         search->best_cost = cost;
+    }
+}
+
+/* Gives axis and those after it all sizes whose product is ranks, and that are near. */
+static void axes_fill(struct search *search, const int64_t *divisor, int count, int axis,
+                      int64_t ranks, double cost, int64_t size[LS_AXES])
+{
+    if (axis == LS_AXES - 1) {
+        size[axis] = ranks;
+        consider(search, size);
+        return;
+    }
+    for (int i = 0; i < count && search->looked < LOOKS_MAX; i++) {
+        if (ranks % divisor[i])
+            continue;
+        double with = cost + axis_cost(search, axis, divisor[i]);
+        if (with > COST_MAX || with >= search->best_cost)
+            continue;
+        size[axis] = divisor[i];
+        axes_fill(search, divisor, count, axis + 1, ranks / divisor[i], with, size);
     }
 }
 
 /* All ways to write ranks as a product of the axes. */
 static void same_ranks(struct search *search, int64_t ranks)
 {
-    int64_t divisor[DIVISORS_MAX];
+    int64_t divisor[DIVISORS_MAX], size[LS_AXES];
     int count = 0;
     for (int64_t d = 1; d * d <= ranks; d++)
         if (ranks % d == 0 && count + 2 <= DIVISORS_MAX) {
@@ -107,20 +155,7 @@ static void same_ranks(struct search *search, int64_t ranks)
             if (d * d != ranks)
                 divisor[count++] = ranks / d;
         }
-    for (int i = 0; i < count; i++)
-        for (int j = 0; j < count; j++) {
-            if (ranks / divisor[i] % divisor[j])
-                continue;
-            int64_t after = ranks / divisor[i] / divisor[j];
-            for (int k = 0; k < count; k++)
-                for (int l = 0; l < count && after % divisor[k] == 0; l++) {
-                    if (after / divisor[k] % divisor[l])
-                        continue;
-                    int64_t tp = after / divisor[k] / divisor[l];
-                    consider(search, (const int64_t[LS_AXES]){divisor[i], divisor[j], divisor[k],
-                                                              divisor[l], tp});
-                }
-        }
+    axes_fill(search, divisor, count, 0, ranks, 0, size);
 }
 
 /* One axis with another size, or none. */
@@ -158,18 +193,19 @@ static void describe(const struct search *search, char *text, size_t bytes)
         used += (size_t)snprintf(
             text + used, bytes - used, "%sparallel.dp = %ld", used ? ", " : "",
             (long)(search->best[LS_AXIS_DP_REPLICATE] * search->best[LS_AXIS_DP_SHARD]));
-    if ((search->best_fixes & FIX_SCHEDULE) && keys->chunks && used < bytes)
-        used +=
-            (size_t)snprintf(text + used, bytes - used, "%sparallel.chunks = 0", used ? ", " : "");
     if ((search->best_fixes & FIX_SCHEDULE) && keys->schedule == LS_LAYOUT_CSV && used < bytes)
         used += (size_t)snprintf(text + used, bytes - used, "%sparallel.schedule_file = \"\"",
                                  used ? ", " : "");
-    static const char *const fixes[] = {"batch.micro = 0", "parallel.schedule = 1f1b",
-                                        "parallel.split = \"\"", "parallel.sp = auto",
-                                        "parallel.persist = 0"};
+    char micro[48];
+    snprintf(micro, sizeof micro, "batch.micro = %ld", (long)search->best_micro);
+    const char *const fixes[] = {micro,
+                                 "parallel.schedule = 1f1b",
+                                 "parallel.split = \"\"",
+                                 "parallel.sp = auto",
+                                 "parallel.persist = 0",
+                                 "parallel.chunks = 0"};
     for (int i = 0; 1 << i < FIXES && used < bytes; i++)
-        if ((search->best_fixes & 1 << i) &&
-            (1 << i != FIX_SCHEDULE || keys->schedule != LS_SCHEDULE_1F1B))
+        if (search->best_fixes & 1 << i)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", fixes[i]);
 }
 

@@ -264,6 +264,7 @@ int plan_admit(const struct ls_layout_request *request, const struct ls_schedule
     layout->schedule = keys->schedule;
     layout->cp_method = (enum ls_cp_method)keys->cp_method;
     layout->bucket_bytes = request->bucket_bytes;
+    layout->reduce = request->reduce;
     layout->prefetch = keys->prefetch;
     layout->persist = keys->persist;
     layout->reshard_after_forward = keys->reshard_after_forward;

@@ -51,11 +51,10 @@ static void draw(struct draws *d, const struct ls_layout_sample *sample, int64_t
     *fits = room >= 1;
     keys->sp = keys->tp > 1 ? (int)PICK(d, 0, 1) : 0;
     keys->zero = sample->zero >= 0 ? sample->zero : PICK(d, 0, 1, 2, 3);
-    keys->schedule =
-        sample->schedule >= 0
-            ? sample->schedule
-            : (int)PICK(d, LS_SCHEDULE_GPIPE, LS_SCHEDULE_1F1B, LS_SCHEDULE_INTERLEAVED, LS_SCHEDULE_ZB_H1,
-                        LS_SCHEDULE_ZBV, LS_SCHEDULE_DUALPIPEV);
+    keys->schedule = sample->schedule >= 0 ? sample->schedule
+                                           : (int)PICK(d, LS_SCHEDULE_GPIPE, LS_SCHEDULE_1F1B,
+                                                       LS_SCHEDULE_INTERLEAVED, LS_SCHEDULE_ZB_H1,
+                                                       LS_SCHEDULE_ZBV, LS_SCHEDULE_DUALPIPEV);
     keys->chunks = keys->schedule == LS_SCHEDULE_INTERLEAVED ? PICK(d, 2, 2, 3) : 0;
     keys->cp_method = (int)PICK(d, LS_CP_ALL_GATHER, LS_CP_RING);
     keys->prefetch = PICK(d, 0, 1, 2);
@@ -65,12 +64,13 @@ static void draw(struct draws *d, const struct ls_layout_sample *sample, int64_t
     *micro_sequences = PICK(d, 0, 1, 1, 2, 3, 4, 8);
 }
 
-bool ls_layout_sample(const struct ls_layout_request *recipe,
-                      const struct ls_layout_sample *sample, struct ls_layout_keys *keys,
-                      int64_t *micro_sequences, struct ls_layout *layout)
+bool ls_layout_sample(const struct ls_layout_request *recipe, const struct ls_layout_sample *sample,
+                      struct ls_layout_keys *keys, int64_t *micro_sequences,
+                      struct ls_layout *layout)
 {
     enum { ATTEMPTS_MAX = 20000 };
-    for (uint32_t attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+    uint32_t attempts = sample->attempts > 0 ? (uint32_t)sample->attempts : ATTEMPTS_MAX;
+    for (uint32_t attempt = 0; attempt < attempts; attempt++) {
         struct draws d = draws_begin(sample->seed, sample->index, attempt);
         bool fits;
         draw(&d, sample, sample->ranks_max, keys, micro_sequences, &fits);

@@ -81,8 +81,8 @@ int plan_region(struct plan_walk *walk, int region)
     int64_t whole = part->params.regions[region].elements, mine = part->scatter[region];
     int status = LS_OK;
     if (part->cut && (part->each || last))
-        status = plan_collective(walk, LS_GROUP_SHARD, LS_COMM_REDUCE_SCATTER, LS_F32, mine,
-                                 "gradients");
+        status = plan_collective(walk, LS_GROUP_SHARD, LS_COMM_REDUCE_SCATTER, walk->layout->reduce,
+                                 mine, "gradients");
     else if (!part->cut && part->each)
         status = sum_over(walk, LS_GROUP_SHARD, whole);
     if (status || !last)

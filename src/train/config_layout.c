@@ -52,6 +52,7 @@ void ls_config_layout_request(const struct ls_config *config, int64_t world,
         .leaves_increment = ramp ? batch->rampup_increment / leaf : 0,
         .micro_sequences = batch->micro,
         .bucket_bytes = config->comm.bucket_mb << 20,
+        .reduce = config->numerics.reduce,
     };
 }
 

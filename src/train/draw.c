@@ -43,7 +43,7 @@ static void ask(struct ls_layout_sample *sample, uint64_t index)
 }
 
 /* Keys that mean nothing in this layout take their defaults, so that equal layouts look equal. */
-static void settle(const struct ls_layout *layout, struct ls_config *config)
+static void keys_settle(const struct ls_layout *layout, struct ls_config *config)
 {
     struct ls_config *defaults = &(struct ls_config){0};
     struct ls_layout_keys *keys = &config->parallel;
@@ -59,7 +59,9 @@ static void settle(const struct ls_layout *layout, struct ls_config *config)
         keys->tp_overlap = initial->tp_overlap;
         keys->sp = initial->sp;
     }
-    if (layout->zero < 3) {
+    if (layout->zero > 0 && layout->shard_ranks == 1)
+        keys->zero = initial->zero;
+    if (keys->zero < 3) {
         keys->prefetch = initial->prefetch;
         keys->persist = initial->persist;
         keys->reshard_after_forward = initial->reshard_after_forward;
@@ -70,13 +72,28 @@ static void settle(const struct ls_layout *layout, struct ls_config *config)
         keys->dp_shard = initial->dp_shard;
 }
 
+static void settle(struct ls_layout *layout, struct ls_config *config)
+{
+    struct ls_config settled = *config;
+    keys_settle(layout, &settled);
+    settled.batch.micro = layout->micro_sequences;
+    if (!ls_config_layout(&settled, 0, layout, NULL))
+        *config = settled;
+}
+
 bool ls_compare_draw(const struct ls_config *config, uint64_t seed, uint64_t index,
                      int64_t ranks_max, struct ls_config *drawn)
 {
+    /* Few: what is rare is passed over, and what is impossible is soon found to be. */
+    enum { ATTEMPTS = 1000 };
     struct ls_layout_request request;
     struct ls_layout layout;
-    struct ls_layout_sample sample = {
-        .seed = seed, .index = index, .ranks_max = ranks_max, .zero = -1, .schedule = -1};
+    struct ls_layout_sample sample = {.seed = seed,
+                                      .index = index,
+                                      .ranks_max = ranks_max,
+                                      .zero = -1,
+                                      .schedule = -1,
+                                      .attempts = ATTEMPTS};
     *drawn = *config;
     layout_clear(drawn);
     ls_config_layout_request(drawn, 0, &request);

@@ -7,9 +7,9 @@
 /* One rank's way through the validation data. */
 struct evaluation {
     struct ls_trainer *t;
-    int64_t first, end;   /* sequences of this data-parallel rank */
-    int64_t rounds;       /* micro-batches of every rank: ZeRO 3 gathers with all of them */
-    int32_t *ids, *targets;       /* [micro sequences, T] whole sequences */
+    int64_t first, end;     /* sequences of this data-parallel rank */
+    int64_t rounds;         /* micro-batches of every rank: ZeRO 3 gathers with all of them */
+    int32_t *ids, *targets; /* [micro sequences, T] whole sequences */
     int32_t *ids_held, *targets_held; /* the tokens of this rank */
     struct eval_sum sum;
 };
@@ -83,8 +83,7 @@ int ls_trainer_evaluate(struct ls_trainer *t, struct ls_eval_report *report, str
     e.ids_held = e.targets + buffer;
     e.targets_held = e.ids_held + buffer;
     for (int64_t r = 0; r < dp; r++)
-        e.rounds = ls_max(
-            e.rounds, ls_ceil_div(leaves * (r + 1) / dp - leaves * r / dp, micro));
+        e.rounds = ls_max(e.rounds, ls_ceil_div(leaves * (r + 1) / dp - leaves * r / dp, micro));
     for (int64_t round = 0; round < e.rounds && !status; round++)
         status = round_run(&e, round, error);
     if (status)

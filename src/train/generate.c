@@ -108,13 +108,10 @@ static int own_weights(struct ls_trainer *t, struct ls_error *error)
 }
 
 /* Rank 0's buffers: the whole model, and one tensor of it. */
-static int gather_open(struct ls_trainer *t, const struct ls_params *whole, float **values,
+static int gather_open(struct ls_trainer *t, const struct ls_params *all, float **values,
                        struct ls_error *error)
 {
-    int64_t largest = 0;
-    for (int i = 0; i < whole->count; i++)
-        largest = ls_max(largest, whole->list[i].rows * whole->list[i].cols);
-    *values = malloc((size_t)largest * sizeof **values);
+    *values = malloc((size_t)(state_largest(all) + STATE_MESSAGE) * sizeof **values);
     struct whole_model *made = t->sampled ? NULL : malloc(sizeof *made);
     if (!*values || (!made && !t->sampled)) {
         free(made);
@@ -134,19 +131,19 @@ static int gather_open(struct ls_trainer *t, const struct ls_params *whole, floa
 static int sampled_gather(struct ls_trainer *t, struct ls_error *error)
 {
     bool writes = ls_comm_rank(t->world) == 0;
-    struct ls_params whole;
+    struct ls_params all;
     float *values = NULL;
-    int status = ls_params_init(&whole, &t->config.model, &t->numerics, NULL, error);
+    int status = state_params(t, &all, error);
     if (!status && writes)
-        status = gather_open(t, &whole, &values, error);
+        status = gather_open(t, &all, &values, error);
     status = ls_comm_agree(t->world, status, error);
-    for (int i = 0; i < whole.count && !status; i++) {
-        status = state_collect(t, &whole, i, -1, values, error);
+    for (int i = 0; i < all.count && !status; i++) {
+        status = state_collect(t, &all, i, -1, values, error);
         if (!status && writes)
             whole_set(t->sampled, &t->ops, i, values);
     }
     free(values);
-    ls_params_release(&whole);
+    ls_params_release(&all);
     return ls_comm_agree(t->world, status, error);
 }
 

@@ -38,7 +38,7 @@ static int parameters_load(struct ls_loaded *l, const struct ls_safetensors *fil
         const struct ls_param *param = &l->whole.params.list[i];
         int64_t matrix[2] = {param->rows, param->cols};
         const struct ls_tensor_view *view;
-        bool vector = param->rows == 1;
+        bool vector = !param->matrix;
         int status = ls_safetensors_require(file, param->name, LS_F32, vector ? 1 : 2,
                                             vector ? &param->cols : matrix, &view, error);
         if (status)

@@ -23,10 +23,8 @@ static struct ls_optim_config optim_of(const struct ls_config *config)
     static const enum ls_optimizer_kind kinds[] = {
         [LS_CONFIG_ADAMW] = LS_ADAMW, [LS_CONFIG_SGD] = LS_SGD, [LS_CONFIG_LION] = LS_LION};
     static const enum ls_lr_schedule schedules[] = {
-        [LS_CONFIG_CONSTANT] = LS_LR_CONSTANT,
-        [LS_CONFIG_LINEAR] = LS_LR_LINEAR,
-        [LS_CONFIG_COSINE] = LS_LR_COSINE,
-        [LS_CONFIG_INVERSE_SQRT] = LS_LR_INVERSE_SQRT,
+        [LS_CONFIG_CONSTANT] = LS_LR_CONSTANT, [LS_CONFIG_LINEAR] = LS_LR_LINEAR,
+        [LS_CONFIG_COSINE] = LS_LR_COSINE,     [LS_CONFIG_INVERSE_SQRT] = LS_LR_INVERSE_SQRT,
         [LS_CONFIG_WSD] = LS_LR_WSD,
     };
     return (struct ls_optim_config){
@@ -52,7 +50,6 @@ void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes)
     snprintf(text, bytes, "isa %s; lockstep %s; compiler %s", ls_isa_name(isa), LS_VERSION,
              __VERSION__);
 }
-
 
 /* ---- what ZeRO is told of the parameters ----------------------------------------------------- */
 
@@ -89,8 +86,8 @@ static int tables_make(const struct ls_params *params, struct zero_tables *table
         return ls_error_set(error, LS_ENOMEM, "no memory for the list of parameters");
     }
     for (int i = 0; i < params->unit_count; i++)
-        tables->units[i] = (struct ls_zero_unit){params->units[i].elements,
-                                                 params->units[i].matrix_elements};
+        tables->units[i] =
+            (struct ls_zero_unit){params->units[i].elements, params->units[i].matrix_elements};
     for (int i = 0; i < params->region_count; i++)
         tables->regions[i] = params->regions[i].elements;
     for (int i = 0; i < params->count; i++) {
@@ -171,8 +168,8 @@ static int model_take(const struct memory_request *r, struct ls_arena *arena,
     return ls_model_new(&options, arena, &memory->model, error);
 }
 
-int memory_take(const struct memory_request *r, struct ls_arena *arena,
-                struct train_memory *memory, struct ls_memory_plan *plan, struct ls_error *error)
+int memory_take(const struct memory_request *r, struct ls_arena *arena, struct train_memory *memory,
+                struct ls_memory_plan *plan, struct ls_error *error)
 {
     const struct ls_params *params = r->params;
     size_t start = arena->used;
@@ -189,8 +186,7 @@ int memory_take(const struct memory_request *r, struct ls_arena *arena,
     ls_optimizer_init(&memory->optimizer, &optim, ls_zero_elements(memory->zero), arena);
     plan->optimizer = arena->used - start;
     start = arena->used;
-    memory->weights =
-        ls_arena_take(arena, (size_t)params->unit_count * sizeof *memory->weights);
+    memory->weights = ls_arena_take(arena, (size_t)params->unit_count * sizeof *memory->weights);
     memory->slices = ls_arena_take(arena, (size_t)params->count * sizeof *memory->slices);
     status = stage_take(r, arena, memory, error);
     if (!status)

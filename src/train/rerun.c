@@ -38,7 +38,7 @@ static int proofs_take(struct ls_rerun *rerun, int64_t done, struct ls_error *er
 
 static int digests_take(struct ls_rerun *rerun, const struct ls_trainer *t, struct ls_error *error)
 {
-    int count = ls_trainer_tensors(t);
+    int count = ls_trainer_digest_count(t);
     int64_t steps = rerun->last - rerun->tensors_from + 1;
     rerun->names = calloc((size_t)count, sizeof *rerun->names);
     rerun->digests = calloc((size_t)steps * (size_t)count, sizeof *rerun->digests);
@@ -57,7 +57,7 @@ static int step_note(struct ls_rerun *rerun, const struct ls_trainer *t,
         return LS_OK;
     int status = rerun->tensors ? LS_OK : digests_take(rerun, t, error);
     for (int i = 0; i < rerun->tensors; i++)
-        ls_trainer_tensor(t, i, rerun->names[i], TENSOR_NAME_MAX,
+        ls_trainer_digest(t, i, rerun->names[i], TENSOR_NAME_MAX,
                           &rerun->digests[(step - rerun->tensors_from) * rerun->tensors + i]);
     return status;
 }
@@ -97,7 +97,7 @@ static int rerun_body(struct ls_comm *world, void *user, struct ls_error *error)
     bool digests = false;
     while (!status && ls_trainer_steps(t) < last) {
         if (!digests && ls_trainer_steps(t) + 1 >= tensors_from) {
-            status = ls_trainer_tensors_enable(t, error);
+            status = ls_trainer_digests_enable(t, error);
             digests = true;
         }
         if (!status)

@@ -88,8 +88,8 @@ static int gradient_begin(const struct stage_batch *batch, int region, int64_t m
 {
     struct ls_trainer *t = batch->t;
     struct ls_zero_gradient place;
-    int status = ls_zero_gradient(t->memory.zero, &t->ops, region, m, batch->micro_batches, &place,
-                                  error);
+    int status =
+        ls_zero_gradient(t->memory.zero, &t->ops, region, m, batch->micro_batches, &place, error);
     *gradient = (struct ls_gradient){.flat = place.flat, .accumulate = place.accumulate};
     if (!status && region == t->params.tied_region)
         gradient->table = place.flat + t->params.tied_offset;
@@ -120,7 +120,7 @@ static int layer_forward(const struct stage_batch *batch, int layer, int64_t m,
     if (!status && makes_gradient)
         status = gradient_end(batch, t->params.head_region, m, error);
     if (!status && batch->training && !is_head(t, layer))
-        tensors_note_stream(t, TENSOR_OUTPUT, layer, micro,
+        digests_note_stream(t, DIGEST_OUTPUT, layer, micro,
                             ls_model_output(t->memory.model, layer, micro->slot));
     if (!status && is_head(t, layer))
         memcpy(batch->leaf_loss + m * batch->micro_leaves, ls_model_leaf_losses(t->memory.model),
@@ -181,7 +181,7 @@ int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int sl
         if (reads)
             weights_leave(t, layer);
         if (!status && reads)
-            tensors_note_stream(t, TENSOR_INPUT_GRADIENT, layer, &micro,
+            digests_note_stream(t, DIGEST_INPUT_GRADIENT, layer, &micro,
                                 ls_model_input_gradient(t->memory.model, layer));
         if (!status && (halves & STAGE_WEIGHT))
             status = layer_backward_weight(batch, layer, m, &micro, error);

@@ -9,7 +9,7 @@ struct stage_batch {
     struct ls_trainer *t;
     int64_t step;
     int64_t leaves, micro_leaves, micro_batches; /* of this rank */
-    const struct ls_dp_share *share;         /* where micro-batches lie in the global batch */
+    const struct ls_dp_share *share;             /* where micro-batches lie in the global batch */
     const int32_t *inputs, *targets;             /* [leaves * leaf_sequences, tokens held here] */
     bool training;
     float gradient_scale;
@@ -27,9 +27,8 @@ int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int sl
 
 /* Starts to gather what layer reads, where ZeRO has cut it. */
 int stage_prefetch(struct ls_trainer *t, int layer, struct ls_error *error);
-/* All micro-batches forward and backward in the order of the pipeline's table. *wait_s += seconds
- * waited for neighbours. */
-int stage_pipeline_run(const struct stage_batch *batch, double *wait_s, struct ls_error *error);
+/* All micro-batches forward and backward in the order of the pipeline's table. */
+int stage_pipeline_run(const struct stage_batch *batch, struct ls_error *error);
 /* The forward alone of one micro-batch through all stages. Collective over pp. */
 int stage_forward_all(const struct stage_batch *batch, struct ls_error *error);
 
@@ -38,14 +37,14 @@ int stage_take(const struct memory_request *request, struct ls_arena *arena,
                struct train_memory *memory, struct ls_error *error);
 void stage_release(struct train_memory *memory);
 
-/* Digests of a step's tensors, where they are on (t->tensors is not NULL). */
-enum tensor_kind { TENSOR_OUTPUT, TENSOR_INPUT_GRADIENT };
-void tensors_release(struct tensor_digests *digests);
-void tensors_begin(struct tensor_digests *digests);
+/* Digests of a step's tensors, where they are on (t->digests is not NULL). */
+enum digest_kind { DIGEST_OUTPUT, DIGEST_INPUT_GRADIENT };
+void digests_release(struct tensor_digests *digests);
+void digests_begin(struct tensor_digests *digests);
 /* rows [M, channels] act: the residual stream behind layer, or the gradient of what it reads. */
-void tensors_note_stream(struct ls_trainer *t, enum tensor_kind kind, int layer,
+void digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
                          const struct ls_micro_batch *micro, const void *rows);
 /* Collective. With the final gradients. */
-int tensors_finish(struct ls_trainer *t, const float *gradient, struct ls_error *error);
+int digests_finish(struct ls_trainer *t, const float *gradient, struct ls_error *error);
 
 #endif

@@ -213,15 +213,14 @@ static int run_before(void *user, int64_t index, struct ls_error *error)
     const struct ls_schedule *schedule = &run->table->schedule;
     struct ls_action action =
         ls_schedule_actions(schedule, (int)run->t->coordinates[LS_AXIS_PP], &count)[index];
-    const struct train_chunk *layers =
-        &run->t->part.chunks[schedule->stage_chunk[action.stage]];
+    const struct train_chunk *layers = &run->t->part.chunks[schedule->stage_chunk[action.stage]];
     if (action.kind == LS_ACTION_W)
         return LS_OK;
     return stage_prefetch(run->t, action.kind == LS_ACTION_F ? layers->first : layers->end - 1,
                           error);
 }
 
-int stage_pipeline_run(const struct stage_batch *batch, double *wait_s, struct ls_error *error)
+int stage_pipeline_run(const struct stage_batch *batch, struct ls_error *error)
 {
     struct ls_trainer *t = batch->t;
     struct stage_tables *tables = t->memory.tables;
@@ -237,11 +236,7 @@ int stage_pipeline_run(const struct stage_batch *batch, double *wait_s, struct l
                                         .backward_weight = run_backward_weight,
                                         .backward = run_backward,
                                         .before = run_before};
-    int status = ls_pipeline_run(run.table->pipeline, &ops, error);
-    struct ls_pipeline_stats stats;
-    ls_pipeline_get_stats(run.table->pipeline, &stats);
-    *wait_s += stats.wait_s;
-    return status;
+    return ls_pipeline_run(run.table->pipeline, &ops, error);
 }
 
 /* ---- the forward alone ----------------------------------------------------------------------- */
@@ -254,10 +249,10 @@ static int boundary_move(struct ls_trainer *t, const struct stage_batch *batch, 
     int64_t from = t->layout.stage_rank[stage - 1];
     int64_t to = t->layout.stage_rank[stage];
     int layer = t->layout.stage_first[stage] - 1;
-    int64_t count = ls_model_stream_rows(t->memory.model,
-                                         batch->leaves * t->numerics.leaf_sequences,
-                                         t->config.data.sequence) *
-                    t->config.model.channels;
+    int64_t count =
+        ls_model_stream_rows(t->memory.model, batch->leaves * t->numerics.leaf_sequences,
+                             t->config.data.sequence) *
+        t->config.model.channels;
     if (from == rank)
         *input = ls_model_output(t->memory.model, layer, 0);
     if (from == to)

@@ -1,12 +1,8 @@
-/* The state of a run, spread over ranks: where a slice lies, and a whole tensor from its slices. */
+/* The state of a run, spread over ranks: a whole tensor from its parts. */
 #include "state.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* Slices move in messages of up to so many elements: what rank 0 needs besides the tensor. */
-enum { MESSAGE_ELEMENTS = 1 << 20 };
 
 void state_prefix(const struct ls_trainer *t, int state, char prefix[STATE_PREFIX_BYTES])
 {
@@ -16,119 +12,112 @@ void state_prefix(const struct ls_trainer *t, int state, char prefix[STATE_PREFI
                  ls_optimizer_state_name(&t->memory.optimizer.config, state));
 }
 
-struct state_place state_place_of(const struct ls_trainer *t, int i)
+int state_params(const struct ls_trainer *t, struct ls_params *all, struct ls_error *error)
 {
-    const struct ls_param *param = &t->params.list[i];
-    const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
-    return (struct state_place){param->first_row, param->first_col, param->cols, slice->first,
-                                slice->count};
+    const struct ls_part part = {.tp = t->layout.size[LS_AXIS_TP]};
+    return ls_params_init(all, &t->config.model, &t->numerics, &part, error);
 }
 
-/* Of elements [at, at + count) of a slice, those that lie side by side in the whole parameter too,
- * from *index there. */
-static int64_t run_at(const struct state_place *place, int64_t whole_cols, int64_t at,
-                      int64_t count, int64_t *index)
+int64_t state_largest(const struct ls_params *all)
 {
-    int64_t element = place->first + at, col = element % place->cols;
-    *index = (place->first_row + element / place->cols) * whole_cols + place->first_col + col;
-    return place->cols == whole_cols ? count : ls_min(place->cols - col, count);
-}
-
-void state_scatter(const struct state_place *place, int64_t whole_cols, int64_t at, int64_t count,
-                   const float *piece, float *whole)
-{
-    for (int64_t done = 0, index; done < count;) {
-        int64_t run = run_at(place, whole_cols, at + done, count - done, &index);
-        memcpy(whole + index, piece + done, (size_t)run * sizeof *piece);
-        done += run;
-    }
-}
-
-void state_gather(const struct state_place *place, int64_t whole_cols, int64_t at, int64_t count,
-                  const float *whole, float *piece)
-{
-    for (int64_t done = 0, index; done < count;) {
-        int64_t run = run_at(place, whole_cols, at + done, count - done, &index);
-        memcpy(piece + done, whole + index, (size_t)run * sizeof *piece);
-        done += run;
-    }
+    int64_t largest = 0;
+    for (int i = 0; i < all->count; i++)
+        largest = ls_max(largest, all->list[i].global_rows * all->list[i].global_cols);
+    return largest;
 }
 
 /* ---- a whole tensor on rank 0 ---------------------------------------------------------------- */
 
-/* What the ranks that hold the state once tell of one tensor. */
-struct collection {
-    struct ls_comm *owners;
-    int64_t whole_cols;
-    struct state_place *places; /* [ranks] */
-    float *message;             /* rank 0: [MESSAGE_ELEMENTS] */
-};
-
-static int slice_send(const struct collection *c, const float *slice, int64_t count,
-                      struct ls_error *error)
+/* The first of the world's ranks that hold a layer. */
+static int64_t first_rank_of(const struct ls_layout *layout, int layer)
 {
+    int64_t pp_rank = layout->stage_rank[stage_of_layer(layout, layer)];
+    return pp_rank * (layout->ranks / layout->size[LS_AXIS_PP]);
+}
+
+/* Of the ranks that hold the same elements the first one sends them. */
+static bool sends(const struct ls_dtensor_spec *spec, int64_t rank)
+{
+    int64_t coordinate[LS_MESH_AXES_MAX];
+    ls_mesh_coordinates(&spec->mesh, rank, coordinate);
+    for (int axis = 0; axis < spec->mesh.axis_count; axis++)
+        if (spec->placement[axis].kind == LS_REPLICATE && coordinate[axis] > 0)
+            return false;
+    return ls_dtensor_local_shape(spec, rank, NULL) > 0;
+}
+
+static int part_send(const struct ls_trainer *t, const struct ls_dtensor *part,
+                     struct ls_error *error)
+{
+    const float *data = part->data;
     int status = LS_OK;
-    for (int64_t at = 0; at < count && !status; at += MESSAGE_ELEMENTS)
-        status = ls_send(c->owners, slice + at, ls_min(MESSAGE_ELEMENTS, count - at), LS_F32, 0, 0,
-                         error);
+    for (int64_t at = 0; at < part->local_count && !status; at += STATE_MESSAGE)
+        status = ls_send(t->world, data + at, ls_min(STATE_MESSAGE, part->local_count - at), LS_F32,
+                         0, 0, error);
     return status;
 }
 
-static int slice_receive(const struct collection *c, int rank, float *values,
-                         struct ls_error *error)
+/* Rank 0's own part goes to its places in whole. */
+static void part_place(const struct ls_dtensor *part, float *whole)
 {
-    const struct state_place *place = &c->places[rank];
-    int status = LS_OK;
-    for (int64_t at = 0; at < place->count && !status; at += MESSAGE_ELEMENTS) {
-        int64_t count = ls_min(MESSAGE_ELEMENTS, place->count - at);
-        status = ls_recv(c->owners, c->message, count, LS_F32, rank, 0, error);
-        if (!status)
-            state_scatter(place, c->whole_cols, at, count, c->message, values);
-    }
-    return status;
+    struct ls_runs runs;
+    struct ls_run run;
+    ls_runs_init(&runs, &part->spec, part->rank);
+    while (ls_runs_next(&runs, &run))
+        memcpy(whole + run.global, (const float *)part->data + run.local,
+               (size_t)run.count * sizeof *whole);
 }
 
-static int slices_collect(const struct collection *c, const struct state_place *mine,
-                          const float *slice, float *values, struct ls_error *error)
+/* So does the part of mesh rank `rank`, which the world's rank `from` sends. */
+static int part_receive(const struct ls_trainer *t, const struct ls_dtensor_spec *spec,
+                        int64_t rank, int64_t from, float *message, float *whole,
+                        struct ls_error *error)
 {
-    int status =
-        ls_all_gather(c->owners, mine, c->places, sizeof *mine / sizeof(int64_t), LS_I64, error);
-    if (status)
-        return status;
-    if (ls_comm_rank(c->owners) > 0)
-        return slice_send(c, slice, mine->count, error);
-    state_scatter(mine, c->whole_cols, 0, mine->count, slice, values);
-    for (int rank = 1; rank < ls_comm_size(c->owners) && !status; rank++)
-        status = slice_receive(c, rank, values, error);
-    return status;
+    struct ls_runs runs;
+    struct ls_run run;
+    int64_t have = 0, used = 0, left = ls_dtensor_local_shape(spec, rank, NULL);
+    ls_runs_init(&runs, spec, rank);
+    while (ls_runs_next(&runs, &run))
+        while (run.count > 0) {
+            if (used == have) {
+                have = ls_min(STATE_MESSAGE, left);
+                int status = ls_recv(t->world, message, have, LS_F32, (int)from, 0, error);
+                if (status)
+                    return status;
+                used = 0;
+                left -= have;
+            }
+            int64_t count = ls_min(run.count, have - used);
+            memcpy(whole + run.global, message + used, (size_t)count * sizeof *whole);
+            run.global += count;
+            run.count -= count;
+            used += count;
+        }
+    return LS_OK;
 }
 
-int state_collect(struct ls_trainer *t, const struct ls_params *whole, int i, int state,
+int state_collect(struct ls_trainer *t, const struct ls_params *all, int i, int state,
                   float *values, struct ls_error *error)
 {
-    if (ls_comm_rank(t->groups.copies) > 0)
-        return LS_OK;
-    struct collection c = {.owners = t->groups.owners, .whole_cols = whole->list[i].global_cols};
-    int ranks = ls_comm_size(c.owners);
-    struct state_place mine = {0};
-    const float *slice = NULL;
-    const struct ls_param *param = ls_params_find(&t->params, whole->list[i].name);
-    if (param && param->owned) {
-        int index = (int)(param - t->params.list);
-        mine = state_place_of(t, index);
-        slice = state_array(t, state) + ls_zero_slices(t->memory.zero)[index].offset;
+    const struct ls_param *param = &all->list[i];
+    const struct ls_param *mine = ls_params_find(&t->params, param->name);
+    int64_t first = first_rank_of(&t->layout, all->units[param->unit].layer);
+    int64_t rank = ls_comm_rank(t->world) - first;
+    struct ls_dtensor part = {0};
+    struct ls_dtensor_spec spec;
+    int status = tensor_spec(&t->layout, param, &spec, error);
+    int64_t ranks = status ? 0 : ls_mesh_ranks(&spec.mesh);
+    bool holds = rank >= 0 && rank < ranks && sends(&spec, rank);
+    if (holds)
+        status = tensor_slice(t, (int)(mine - t->params.list), state_array(t, state), &part, error);
+    if (status || ls_comm_rank(t->world) > 0)
+        return status || !holds ? status : part_send(t, &part, error);
+    float *message = values + ls_dtensor_count(&spec);
+    for (int64_t from = 0; from < ranks && !status; from++) {
+        if (first + from == 0)
+            part_place(&part, values);
+        else if (sends(&spec, from))
+            status = part_receive(t, &spec, from, first + from, message, values, error);
     }
-    bool receives = ranks > 1 && ls_comm_rank(c.owners) == 0;
-    c.places = calloc((size_t)ranks, sizeof *c.places);
-    c.message = receives ? malloc(MESSAGE_ELEMENTS * sizeof *c.message) : NULL;
-    int status = LS_OK;
-    if (!c.places || (receives && !c.message))
-        status =
-            ls_error_set(error, LS_ENOMEM, "no memory to collect a tensor from %d ranks", ranks);
-    status = ls_comm_agree(c.owners, status, error);
-    if (!status)
-        status = slices_collect(&c, &mine, slice, values, error);
-    free(c.places);
-    free(c.message);
     return status;
 }

@@ -47,25 +47,22 @@ static void fingerprint_check(const struct ls_trainer *t, const struct ls_checkp
 static int array_load(struct ls_trainer *t, const struct ls_safetensors *file, int state,
                       struct ls_error *error)
 {
-    const struct ls_zero_slice *slices = ls_zero_slices(t->memory.zero);
     char prefix[STATE_PREFIX_BYTES];
     state_prefix(t, state, prefix);
-    for (int i = 0; i < t->params.count; i++) {
-        const struct ls_param *param = &t->params.list[i];
+    int status = LS_OK;
+    for (int i = 0; i < t->params.count && !status; i++) {
         char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
-        int64_t matrix[2] = {param->global_rows, param->global_cols};
         const struct ls_tensor_view *view;
-        bool vector = param->global_rows == 1;
-        snprintf(name, sizeof name, "%s%s", prefix, param->name);
-        int status = ls_safetensors_require(file, name, LS_F32, vector ? 1 : 2,
-                                            vector ? &matrix[1] : matrix, &view, error);
-        if (status)
-            return status;
-        struct state_place place = state_place_of(t, i);
-        state_gather(&place, param->global_cols, 0, place.count, view->data,
-                     state_array(t, state) + slices[i].offset);
+        struct ls_dtensor slice;
+        snprintf(name, sizeof name, "%s%s", prefix, t->params.list[i].name);
+        status = tensor_slice(t, i, state_array(t, state), &slice, error);
+        if (!status)
+            status = ls_safetensors_require(file, name, LS_F32, slice.spec.dims, slice.spec.shape,
+                                            &view, error);
+        if (!status)
+            status = ls_distribute_replicated(&slice, view->data, error);
     }
-    return LS_OK;
+    return status;
 }
 
 static int checkpoint_apply(struct ls_trainer *t, const struct ls_checkpoint *checkpoint,

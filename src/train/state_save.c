@@ -15,20 +15,15 @@ enum { ASK_END = -1 };
 /* A save as every rank of the first copy sees it; the entries are rank 0's. */
 struct saving {
     struct ls_trainer *t;
-    struct ls_params whole;
-    struct ls_tensor_entry *entries; /* [arrays * whole.count], the parameters first */
+    struct ls_params all;            /* of every layer */
+    struct ls_tensor_entry *entries; /* [arrays * all.count], the parameters first */
     char (*names)[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
-    float *values; /* [elements of the largest tensor] */
+    float *values; /* [elements of the largest tensor + STATE_MESSAGE] */
 };
-
-static int64_t elements_of(const struct ls_param *param)
-{
-    return param->rows * param->cols;
-}
 
 static void saving_release(struct saving *s)
 {
-    ls_params_release(&s->whole);
+    ls_params_release(&s->all);
     free(s->entries);
     free(s->names);
     free(s->values);
@@ -36,17 +31,18 @@ static void saving_release(struct saving *s)
 
 static void entries_fill(struct saving *s, int arrays)
 {
-    for (int e = 0; e < arrays * s->whole.count; e++) {
-        const struct ls_param *param = &s->whole.list[e % s->whole.count];
+    for (int e = 0; e < arrays * s->all.count; e++) {
+        const struct ls_param *param = &s->all.list[e % s->all.count];
         char prefix[STATE_PREFIX_BYTES];
-        state_prefix(s->t, e / s->whole.count - 1, prefix);
+        state_prefix(s->t, e / s->all.count - 1, prefix);
         snprintf(s->names[e], sizeof s->names[e], "%s%s", prefix, param->name);
-        bool vector = param->rows == 1;
-        s->entries[e] =
-            (struct ls_tensor_entry){.name = s->names[e], .dtype = LS_F32, .dims = vector ? 1 : 2};
-        s->entries[e].shape[0] = vector ? param->cols : param->rows;
-        if (!vector)
-            s->entries[e].shape[1] = param->cols;
+        s->entries[e] = (struct ls_tensor_entry){.name = s->names[e], .dtype = LS_F32, .dims = 1};
+        s->entries[e].shape[0] = param->global_cols;
+        if (param->matrix) {
+            s->entries[e].dims = 2;
+            s->entries[e].shape[0] = param->global_rows;
+            s->entries[e].shape[1] = param->global_cols;
+        }
     }
 }
 
@@ -54,17 +50,15 @@ static void entries_fill(struct saving *s, int arrays)
 static int saving_init(struct saving *s, struct ls_trainer *t, struct ls_error *error)
 {
     *s = (struct saving){.t = t};
-    int status = ls_params_init(&s->whole, &t->config.model, &t->numerics, NULL, error);
+    int status = state_params(t, &s->all, error);
     if (status || ls_comm_rank(t->world) > 0)
         return status;
-    int64_t largest = 0;
-    for (int i = 0; i < s->whole.count; i++)
-        largest = ls_max(largest, elements_of(&s->whole.list[i]));
+    int64_t largest = state_largest(&s->all);
     int arrays = 1 + ls_optimizer_states(&t->memory.optimizer.config);
-    size_t count = (size_t)arrays * (size_t)s->whole.count;
+    size_t count = (size_t)arrays * (size_t)s->all.count;
     s->entries = calloc(count, sizeof *s->entries);
     s->names = calloc(count, sizeof *s->names);
-    s->values = malloc((size_t)largest * sizeof *s->values);
+    s->values = malloc((size_t)(largest + STATE_MESSAGE) * sizeof *s->values);
     if (!s->entries || !s->names || !s->values)
         return ls_error_set(error, LS_ENOMEM,
                             "no memory for the largest tensor of a checkpoint (%ld elements)",
@@ -77,8 +71,8 @@ static int saving_init(struct saving *s, struct ls_trainer *t, struct ls_error *
 
 static int collect(const struct saving *s, int64_t index, struct ls_error *error)
 {
-    int count = s->whole.count;
-    return state_collect(s->t, &s->whole, (int)(index % count), (int)(index / count) - 1, s->values,
+    int count = s->all.count;
+    return state_collect(s->t, &s->all, (int)(index % count), (int)(index / count) - 1, s->values,
                          error);
 }
 
@@ -106,7 +100,8 @@ static int tensor_write(const struct saving *s, struct ls_safetensors_writer *wr
         status = collect(s, index, error);
     if (status)
         return status;
-    int64_t elements = elements_of(&s->whole.list[index % s->whole.count]);
+    const struct ls_param *param = &s->all.list[index % s->all.count];
+    int64_t elements = param->global_rows * param->global_cols;
     return ls_safetensors_writer_append(writer, s->values, (size_t)elements * sizeof *s->values,
                                         error);
 }
@@ -114,7 +109,7 @@ static int tensor_write(const struct saving *s, struct ls_safetensors_writer *wr
 static int part_write(const struct saving *s, struct ls_checkpoint_writer *checkpoint,
                       enum ls_checkpoint_part part, struct ls_error *error)
 {
-    int parameters = s->whole.count;
+    int parameters = s->all.count;
     int states = ls_optimizer_states(&s->t->memory.optimizer.config) * parameters;
     bool model = part == LS_CKPT_MODEL;
     struct ls_safetensors_writer *writer;
@@ -200,8 +195,16 @@ static int write_and_end(const struct saving *s, const struct ls_digest *digest,
     return status ? status : told;
 }
 
+/* Ranks wait for the one that writes: a slow disk is no rank that is late. */
+static void patience_set(struct ls_trainer *t, double times)
+{
+    ls_comm_set_timeout(t->world, times * t->config.comm.timeout_s);
+    ls_comm_set_timeout(t->groups.owners, times * t->config.comm.timeout_s);
+}
+
 int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
 {
+    enum { PATIENCE = 10 };
     struct ls_digest digest;
     int status = ls_trainer_hash(t, &digest, error);
     if (status)
@@ -209,12 +212,14 @@ int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
     struct saving saving;
     status = ls_comm_agree(t->world, saving_init(&saving, t, error), error);
     bool first_copy = ls_comm_rank(t->groups.copies) == 0;
+    patience_set(t, PATIENCE);
     if (!status && ls_comm_rank(t->world) == 0)
         status = write_and_end(&saving, &digest, error);
     else if (!status && first_copy)
         status = serve(&saving, error);
     saving_release(&saving);
     status = ls_comm_agree(t->world, status, error);
+    patience_set(t, 1);
     if (!status)
         t->saved_step = t->step;
     return status;

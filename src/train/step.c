@@ -10,7 +10,8 @@
 struct step_batch {
     int64_t sequences; /* of the global batch */
     struct ls_dp_share share;
-    const int32_t *inputs, *targets; /* of this rank's share: [count * leaf_sequences, tokens held] */
+    const int32_t *inputs,
+        *targets; /* of this rank's share: [count * leaf_sequences, tokens held] */
 };
 
 /* ---- samples --------------------------------------------------------------------------------- */
@@ -59,7 +60,7 @@ static int batch_load(struct ls_trainer *t, struct step_batch *batch, double *wa
 /* Forward and backward of all micro-batches in the order of the pipeline's table; gradients leave
  * as they become final. */
 static int micro_batches_run(struct ls_trainer *t, const struct step_batch *batch,
-                             double *wait_s, struct ls_error *error)
+                             struct ls_error *error)
 {
     int64_t tokens = t->config.data.sequence;
     struct stage_batch stage = {
@@ -75,7 +76,7 @@ static int micro_batches_run(struct ls_trainer *t, const struct step_batch *batc
         .gradient_scale = (float)(1.0 / ((double)batch->sequences * (double)tokens)),
         .leaf_loss = t->leaf_loss,
     };
-    return stage_pipeline_run(&stage, wait_s, error);
+    return stage_pipeline_run(&stage, error);
 }
 
 /* The pipeline rank of the last stage; the first is on rank 0. */
@@ -133,8 +134,8 @@ static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error 
     int status = ls_recv_start(t->groups.pp, gradient + slice->second, slice->count, LS_F32, peer,
                                LS_COMM_TAG_MAX, &receive, LS_HERE, error);
     if (!status)
-        status = ls_send_start(t->groups.pp, gradient + slice->gradient, slice->count, LS_F32,
-                               peer, LS_COMM_TAG_MAX, &send, LS_HERE, error);
+        status = ls_send_start(t->groups.pp, gradient + slice->gradient, slice->count, LS_F32, peer,
+                               LS_COMM_TAG_MAX, &send, LS_HERE, error);
     if (!status)
         status = ls_wait(&receive, error);
     return status ? status : ls_wait(&send, error);
@@ -182,10 +183,9 @@ static int update(struct ls_trainer *t, struct ls_step_report *report, struct ls
         return LS_OK;
     }
     struct ls_optimizer *optimizer = &t->memory.optimizer;
-    ls_optimizer_step(optimizer, &t->ops, t->memory.slices, t->params.count,
-                      ls_zero_master(t->memory.zero),
-                      ls_clip_factor(&optimizer->config, report->grad_norm), report->lr,
-                      report->step);
+    ls_optimizer_step(
+        optimizer, &t->ops, t->memory.slices, t->params.count, ls_zero_master(t->memory.zero),
+        ls_clip_factor(&optimizer->config, report->grad_norm), report->lr, report->step);
     return ls_zero_publish(t->memory.zero, &t->ops, false, error);
 }
 
@@ -204,21 +204,20 @@ static void report_finish(const struct ls_trainer *t, const struct step_batch *b
 
 static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
-    double start_s = ls_now_s();
+    double start_s = ls_now_s(), waited_s = groups_wait_s(&t->groups, &t->tp);
     struct step_batch batch;
     float *gradient;
     *report = (struct ls_step_report){.step = t->step + 1};
     report->lr = ls_learning_rate(&t->memory.optimizer.config, report->step);
 
-    tensors_begin(t->tensors);
+    digests_begin(t->digests);
     int status = batch_load(t, &batch, &report->data_wait_s, error);
     if (!status)
-        status = micro_batches_run(t, &batch, &report->comm_wait_s, error);
+        status = micro_batches_run(t, &batch, error);
     if (status)
         return status;
     ls_trace_begin(t->trace, "reduce", "comm");
-    status = ls_zero_gradient_finish(t->memory.zero, &t->ops, &gradient, &report->comm_wait_s,
-                                     error);
+    status = ls_zero_gradient_finish(t->memory.zero, &t->ops, &gradient, NULL, error);
     if (!status)
         status = tied_exchange(t, gradient, error);
     if (!status)
@@ -226,7 +225,7 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
     if (!status)
         status = gradient_norm(t, gradient, &report->grad_norm, error);
     if (!status)
-        status = tensors_finish(t, gradient, error);
+        status = digests_finish(t, gradient, error);
     ls_trace_end(t->trace);
     if (status)
         return status;
@@ -238,6 +237,7 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
         return status;
     t->step = report->step;
     t->samples += batch.sequences;
+    report->comm_wait_s = groups_wait_s(&t->groups, &t->tp) - waited_s;
     report_finish(t, &batch, start_s, report);
     return LS_OK;
 }

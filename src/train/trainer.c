@@ -161,7 +161,8 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
                                       .vocabulary = config->model.vocab,
                                       .seed = (uint64_t)config->data.seed,
                                       .shuffle = config->data.shuffle,
-                                      .sequences_max = share.count * config->numerics.leaf_sequences,
+                                      .sequences_max =
+                                          share.count * config->numerics.leaf_sequences,
                                       .segments = t->segments,
                                       .segment_count = t->segment_count,
                                       .depth = LOADER_DEPTH};
@@ -191,9 +192,9 @@ static int buffers_open(struct ls_trainer *t, struct ls_error *error)
     t->leaf_loss = calloc((size_t)leaves, sizeof *t->leaf_loss);
     t->eval_ids = calloc((size_t)(4 * t->layout.micro_sequences * t->config.data.sequence),
                          sizeof *t->eval_ids);
-    t->eval_input = calloc((size_t)(t->layout.micro_sequences * t->config.data.sequence *
-                                    t->config.model.channels),
-                           ls_dtype_bytes(t->numerics.act));
+    t->eval_input = calloc(
+        (size_t)(t->layout.micro_sequences * t->config.data.sequence * t->config.model.channels),
+        ls_dtype_bytes(t->numerics.act));
     if (!t->leaf_loss || !t->eval_ids || !t->eval_input)
         return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses and tokens");
     return LS_OK;
@@ -220,7 +221,11 @@ static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
 /* The layout over the world's ranks, this rank's place in it, and its groups. */
 static int layout_open(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = ls_config_layout(&t->config, ls_comm_size(t->world), &t->layout, error);
+    int64_t ranks = ls_comm_size(t->world);
+    /* Threads were started for this layout: the nearest one may have another number of them. */
+    if (ls_comm_transport(t->world) == LS_TRANSPORT_THREAD && ranks == ls_config_ranks(&t->config))
+        ranks = 0;
+    int status = ls_config_layout(&t->config, ranks, &t->layout, error);
     if (status)
         return status;
     t->numerics = t->layout.numerics;
@@ -229,11 +234,10 @@ static int layout_open(struct ls_trainer *t, struct ls_error *error)
     ls_comm_set_timeout(t->world, t->config.comm.timeout_s);
     status = groups_open(&t->layout, t->world, &t->groups, error);
     if (!status)
-        status = ls_tp_init(&t->tp, t->groups.tp, t->layout.sp, (int)t->layout.tp_overlap,
-                            ls_tp_sharers(t->layout.size[LS_AXIS_TP], t->layout.model.kv_heads),
-                            error);
-    ls_cp_init(&t->cp, t->groups.cp,
-               t->layout.cp_method);
+        status =
+            ls_tp_init(&t->tp, t->groups.tp, t->layout.sp, (int)t->layout.tp_overlap,
+                       ls_tp_sharers(t->layout.size[LS_AXIS_TP], t->layout.model.kv_heads), error);
+    ls_cp_init(&t->cp, t->groups.cp, t->layout.cp_method);
     return status;
 }
 
@@ -299,7 +303,7 @@ void ls_trainer_free(struct ls_trainer *t)
     ls_tokenizer_free(t->tokenizer);
     ls_token_store_close(t->valid_store);
     ls_token_store_close(t->store);
-    tensors_release(t->tensors);
+    digests_release(t->digests);
     free(t->segments);
     free(t->leaf_loss);
     free(t->eval_ids);
@@ -325,10 +329,6 @@ int64_t ls_trainer_steps(const struct ls_trainer *t)
 {
     return t->step;
 }
-const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
-{
-    return &t->params;
-}
 float *ls_trainer_master(struct ls_trainer *t)
 {
     return ls_zero_master(t->memory.zero);
@@ -336,6 +336,10 @@ float *ls_trainer_master(struct ls_trainer *t)
 const struct ls_layout *ls_trainer_layout(const struct ls_trainer *t)
 {
     return &t->layout;
+}
+const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
+{
+    return &t->params;
 }
 
 void ls_trainer_stats(const struct ls_trainer *t, struct ls_comm_stats stats[LS_GROUPS])

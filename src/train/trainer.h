@@ -2,6 +2,7 @@
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
+#include <lockstep/dtensor.h>
 #include <lockstep/mesh.h>
 #include <lockstep/parallel.h>
 #include <lockstep/parallel/pipeline.h>
@@ -15,8 +16,8 @@
  * still a communicator. */
 struct train_groups {
     struct ls_comm *pp, *cp, *tp;
-    struct ls_comm *dp;        /* dp_replicate x dp_shard: the ranks that see other samples */
-    struct ls_comm *dp_shard;  /* the axis alone */
+    struct ls_comm *dp;       /* dp_replicate x dp_shard: the ranks that see other samples */
+    struct ls_comm *dp_shard; /* the axis alone */
     struct ls_comm *dp_replicate;
     struct ls_comm *shard;     /* of struct ls_zero_options */
     struct ls_comm *replicate; /* of struct ls_zero_options */
@@ -27,6 +28,8 @@ struct train_groups {
 int groups_open(const struct ls_layout *layout, struct ls_comm *world, struct train_groups *groups,
                 struct ls_error *error);
 void groups_close(struct train_groups *groups);
+/* Seconds that this rank has waited for others, over all axes. */
+double groups_wait_s(const struct train_groups *groups, const struct ls_tp *tp);
 
 /* Which layers a rank holds: chunk i of the pipeline's virtual stages is layers [first, end). */
 struct train_chunk {
@@ -41,6 +44,14 @@ struct train_part {
 int part_init(struct train_part *part, const struct ls_layout *layout, int64_t pp_rank,
               struct ls_error *error);
 void part_release(struct train_part *part);
+/* The virtual stage that computes layer. */
+static inline int stage_of_layer(const struct ls_layout *layout, int layer)
+{
+    int stage = 0;
+    while (layout->stage_first[stage + 1] <= layer)
+        stage++;
+    return stage;
+}
 
 /* What one layout makes of the model on one rank: its part, and how it is stored. All of it lies in
  * one arena, which may be measuring. */
@@ -50,8 +61,8 @@ struct train_memory {
     struct ls_optimizer optimizer;
     struct ls_model *model;
     struct stage_tables *tables; /* the pipeline's */
-    int slots;            /* micro-batches of a chunk between forward and the end of backward */
-    bool split_backward;  /* weight halves come on their own */
+    int slots;           /* micro-batches of a chunk between forward and the end of backward */
+    bool split_backward; /* weight halves come on their own */
     struct ls_weights *weights; /* [units] as the model reads them */
     struct ls_slice *slices;    /* [params.count] as the optimizer walks over them */
 };
@@ -108,27 +119,41 @@ struct ls_trainer {
     struct ls_loader *loader;
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
     int segment_count;
-    float *leaf_loss;                  /* [leaves of this rank's share], on the last stage */
-    int32_t *eval_ids;                 /* [4, micro_sequences, T] */
-    void *eval_input;                  /* a boundary activation received */
-    struct whole_model *sampled;       /* the model gathered for a sample, made for the first */
+    float *leaf_loss;            /* [leaves of this rank's share], on the last stage */
+    int32_t *eval_ids;           /* [4, micro_sequences, T] */
+    void *eval_input;            /* a boundary activation received */
+    struct whole_model *sampled; /* the model gathered for a sample, made for the first */
     struct ls_decoder *decoder;
     struct ls_trace *trace;
-    struct tensor_digests *tensors; /* NULL: not asked for */
-    double peak_flops;     /* of all ranks of this machine, 0 where not measured */
-    int64_t step, samples; /* done, consumed */
-    int64_t saved_step;    /* of the newest checkpoint that this run wrote or went on from, or -1 */
-    bool failed;           /* a step did: transfers may be under way that never end */
-    bool posted;           /* the next step's samples are on their way */
+    struct tensor_digests *digests; /* NULL: not asked for */
+    double peak_flops;              /* of all ranks of this machine, 0 where not measured */
+    int64_t step, samples;          /* done, consumed */
+    int64_t saved_step; /* of the newest checkpoint that this run wrote or went on from, or -1 */
+    bool failed;        /* a step did: transfers may be under way that never end */
+    bool posted;        /* the next step's samples are on their way */
 };
 
 /* Tokenizer of the data or of data.tokenizer; *out NULL (and LS_OK) where the data has none. */
 int tokenizer_find(const struct ls_config *config, struct ls_tokenizer **out,
                    struct ls_error *error);
 
-/* Collective over world. Parameter i of the whole model, or with state >= 0 the optimizer's state
- * of it, gathered into values [its elements] on rank 0 of world (elsewhere values is unused). */
-int state_collect(struct ls_trainer *t, const struct ls_params *whole, int i, int state,
+/* Where a parameter's elements lie: over a mesh of the layout's ranks of one pp coordinate
+ * (lockstep/train.h). */
+int tensor_spec(const struct ls_layout *layout, const struct ls_param *param,
+                struct ls_dtensor_spec *spec, struct ls_error *error);
+/* This rank's slice of parameter i of an array that is laid out as the master. */
+int tensor_slice(const struct ls_trainer *t, int i, float *array, struct ls_dtensor *out,
+                 struct ls_error *error);
+
+/* Every layer's parameters as tp rank 0 holds them, which says how they are cut. */
+int state_params(const struct ls_trainer *t, struct ls_params *all, struct ls_error *error);
+/* Elements of the largest of them, whole. */
+int64_t state_largest(const struct ls_params *all);
+enum { STATE_MESSAGE = 1 << 20 };
+/* Collective over world. Parameter i of all, or with state >= 0 the optimizer's state of it, whole
+ * on rank 0: values [its elements], followed there by room for STATE_MESSAGE more. Unused
+ * elsewhere. */
+int state_collect(struct ls_trainer *t, const struct ls_params *all, int i, int state,
                   float *values, struct ls_error *error);
 
 /* Evaluation of sequences [first, first + count) of a store, summed exactly. */

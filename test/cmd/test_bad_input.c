@@ -95,9 +95,74 @@ static void test_layout(void **state)
     int code = ls_exit_code(LS_ELAYOUT);
     expect(RUN "parallel.dp=3", code, "parallel.dp");
     expect(RUN "parallel.dp=64", code, "parallel.dp");
-    expect(RUN "batch.micro=3", code, "the nearest is 2");
+    expect(RUN "batch.micro=3", code, "the nearest that works is batch.micro = 2");
     expect(RUN "batch.micro=64", code, "batch.micro = 64: expected at most");
     expect(RUN "batch.global=8 batch.micro=3 numerics.leaf_sequences=2", code, "batch.micro = 3");
+    assert_false(exists("run"));
+}
+
+/* Each key of group `parallel`: the text begins with the key, says what does not fit, and ends with
+ * the nearest layout that works. */
+static void test_parallel_keys(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *key, *why, *nearest;
+    } refused[] = {
+        {"parallel.tp=3", "parallel.tp = 3", "heads, 4", "parallel.tp = 4"},
+        {"parallel.tp=4 numerics.tp_tiles=2", "parallel.tp = 4", "numerics.tp_tiles, 2",
+         "parallel.tp = 2"},
+        {"parallel.tp=4 model.ffn=250", "parallel.tp = 4", "feed-forward width, 250", "parallel."},
+        {"parallel.pp=8", "parallel.pp = 8", "the model has 4", "parallel.pp = 4"},
+        {"parallel.pp=2 parallel.schedule=interleaved parallel.chunks=4", "parallel.pp = 2",
+         "8 stages (4 chunks a rank)", "parallel.chunks = 0"},
+        {"parallel.pp=2 parallel.schedule=dualpipev batch.micro=2", "parallel.pp = 2",
+         "at least 4 micro-batches, and a step has 2", "batch.micro = 0"},
+        {"parallel.cp=2", "parallel.cp = 2", "numerics.seq_tiles = 1", "parallel.cp = 1"},
+        {"parallel.zero=3 parallel.dp_shard=2 parallel.persist=1000000000",
+         "parallel.persist = 1000000000", "would shard nothing", "parallel.persist = 0"},
+        {"parallel.dp=4 parallel.dp_shard=3", "parallel.dp = 4", "no multiple of parallel.dp_shard",
+         "parallel.dp_shard = 4"},
+        {"parallel.sp=true", "parallel.sp = true", "parallel.tp is 1", "parallel.sp = auto"},
+        {"parallel.pp=2 parallel.split=0-1,3-3", "parallel.split = 0-1,3-3", "without gap",
+         "parallel.split = "},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        static char output[PROGRAM_OUTPUT_BYTES];
+        char arguments[256];
+        snprintf(arguments, sizeof arguments, "%s%s", RUN, refused[i].keys);
+        int code = program_run(enter, arguments, output);
+        const char *nearest = strstr(output, "the nearest that works is ");
+        if (code != ls_exit_code(LS_ELAYOUT) || !strstr(output, refused[i].key) ||
+            !strstr(output, refused[i].why) || !nearest || !strstr(nearest, refused[i].nearest))
+            fail_msg("%s\nexited with %d and printed:\n%s\nexpected \"%s\", \"%s\", nearest \"%s\"",
+                     refused[i].keys, code, output, refused[i].key, refused[i].why,
+                     refused[i].nearest);
+    }
+    assert_false(exists("run"));
+}
+
+static void test_schedules_of_files(void **state)
+{
+    (void)state;
+    const char *arguments = RUN "parallel.pp=2 parallel.schedule=csv parallel.schedule_file=s.csv";
+    int code = ls_exit_code(LS_ELAYOUT);
+    write_text("s.csv", "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n");
+    expect(arguments, code, "parallel.schedule_file = s.csv");
+    expect(
+        arguments, code,
+        "deadlock: 0B0 on rank 0 waits for 1B0 on rank 1; 1F1 on rank 1 waits for 0F1 on rank 0");
+    write_text("s.csv", "0F0,0F0,0B0,0B1\n1F0,1F1,1B0,1B1\n");
+    expect(arguments, code, "0F0 (rank 0, line 1, cell 2) repeats");
+    write_text("s.csv", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1I1\n");
+    expect(arguments, code, "1W1 is missing on rank 1, line 2");
+    write_text("s.csv", "0F0,hello\n");
+    expect(arguments, ls_exit_code(LS_EDATA), "line 1, cell 2: \"hello\" is no action");
+    unlink(scratch_path(folder, "s.csv"));
+    expect(arguments, ls_exit_code(LS_EIO), "s.csv: cannot open");
+    expect(RUN "parallel.pp=2 parallel.schedule=csv", 2, "parallel.schedule_file");
+    expect(RUN "parallel.zero=4", 2, "a whole number from 0 to 3");
+    expect(RUN "parallel.schedule=zb", 2, "did you mean zbv?");
     assert_false(exists("run"));
 }
 
@@ -114,7 +179,9 @@ static void test_world_of_another_size(void **state)
     }
     char before[2 * PATH_MAX];
     snprintf(before, sizeof before, "%s %s", enter, MPIRUN);
-    program_expect_under(before, RUN "parallel.dp=4", ls_exit_code(LS_ELAYOUT), "parallel.dp=2");
+    program_expect_under(before, RUN "parallel.dp=4", ls_exit_code(LS_ELAYOUT), "parallel.dp = 2");
+    program_expect_under(before, RUN "parallel.tp=2 parallel.pp=2", ls_exit_code(LS_ELAYOUT),
+                         "needs 4 ranks, but 2 were started");
     assert_false(exists("run"));
 }
 
@@ -252,6 +319,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_configuration),
         cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_parallel_keys),
+        cmocka_unit_test(test_schedules_of_files),
         cmocka_unit_test(test_world_of_another_size),
         cmocka_unit_test(test_token_stores),
         cmocka_unit_test(test_preparation),

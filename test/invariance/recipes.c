@@ -9,10 +9,11 @@ enum { TOKENS = 60000, VOCABULARY = 300 };
 /* Small, but with everything that layouts cut: heads shared by key/value groups, more layers than
  * stages, padding in the vocabulary, tied tables, clipping and weight decay. */
 static const char *const common_keys[] = {
-    "train.steps=64",        "optim.decay_steps=64", "optim.lr=2e-3",      "optim.clip=0.5",
-    "optim.weight_decay=0.1", "optim.warmup_steps=2", "numerics.tp_tiles=4", "log.tensorboard=false",
-    "log.progress=off",      "model.vocab=300",      "model.layers=6",     "model.channels=64",
-    "model.heads=4",         "model.ffn=128",        "comm.timeout_s=60",
+    "train.steps=64",      "optim.decay_steps=64",   "optim.lr=2e-3",
+    "optim.clip=0.5",      "optim.weight_decay=0.1", "optim.warmup_steps=2",
+    "numerics.tp_tiles=4", "log.tensorboard=false",  "log.progress=off",
+    "model.vocab=300",     "model.layers=6",         "model.channels=64",
+    "model.heads=4",       "model.ffn=128",          "comm.timeout_s=60",
 };
 static const char *const recipe_keys[RECIPES][12] = {
     {"model.arch=gpt2", "numerics.precision=fp32", "model.dropout=0.1", "numerics.seq_tiles=2",
@@ -45,8 +46,7 @@ void recipe_tokens_write(const char *folder)
         uint32_t counter[4] = {i, 0, 0, 0}, bits[4];
         ls_philox(key, counter, bits);
         /* A skewed distribution, so that there is something to learn. */
-        uint16_t token =
-            (uint16_t)((bits[0] % VOCABULARY) * (bits[1] % VOCABULARY) / VOCABULARY);
+        uint16_t token = (uint16_t)((bits[0] % VOCABULARY) * (bits[1] % VOCABULARY) / VOCABULARY);
         fwrite(&token, sizeof token, 1, file);
     }
     if (!file || fclose(file)) {
@@ -136,9 +136,9 @@ void layout_text(const struct drawn *d, char *text, size_t bytes)
                  " zero=%d%s%s schedule=%s chunks=%ld micro=%ld persist=%ld prefetch=%ld "
                  "reshard=%d overlap=%ld threads=%d",
                  l->zero, l->sp ? " sp" : "", l->cp_method == LS_CP_RING ? " ring" : "",
-                 ls_schedule_name((enum ls_schedule_kind)l->schedule), (long)l->chunks, (long)l->micro_sequences,
-                 (long)l->persist, (long)l->prefetch, l->reshard_after_forward,
-                 (long)l->tp_overlap, d->threads);
+                 ls_schedule_name((enum ls_schedule_kind)l->schedule), (long)l->chunks,
+                 (long)l->micro_sequences, (long)l->persist, (long)l->prefetch,
+                 l->reshard_after_forward, (long)l->tp_overlap, d->threads);
 }
 
 /* ---- coverage -------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@ extern const char *const recipe_names[RECIPES];
 struct recipe_run {
     int recipe;
     int64_t steps;
-    const char *folder;               /* holds tokens.bin */
+    const char *folder;                /* holds tokens.bin */
     const struct ls_layout_keys *keys; /* NULL: one rank */
     int64_t micro_sequences;
     int threads;
@@ -22,8 +22,8 @@ struct recipe_run {
 void recipe_config(const struct recipe_run *run, struct ls_config *config);
 void recipe_tokens_write(const char *folder);
 
-/* Layout number `index`: a pair of axes, a schedule or a stage of ZeRO is asked for in turn, so that
- * INDEX_COVER layouts cover them all; the rest is drawn. */
+/* Layout number `index`: a pair of axes, a schedule or a stage of ZeRO is asked for in turn, so
+ * that INDEX_COVER layouts cover them all; the rest is drawn. */
 enum { INDEX_COVER = 60 };
 struct drawn {
     struct ls_layout_keys keys;

@@ -1,12 +1,13 @@
-/* The promise: for one recipe, every layout gives one sequence of losses and one sequence of hashes.
+/* The promise: for one recipe, every layout gives one sequence of losses and one sequence of
+ * hashes.
  *
  *   test_invariance [N [SEED [STEPS]]]   N layouts drawn at random, over four recipes
  *   test_invariance --only INDEX [SEED [STEPS]]   one of them again
  *   test_invariance --child ...          one layout under mpirun, started by the above
  *
  * Four recipes (a small GPT-2 and a small Llama with grouped queries, each in fp32 and bf16) are
- * trained on one rank; then every drawn layout (dp_replicate, dp_shard, ZeRO 0 to 3, tp, sp, cp, pp,
- * schedule, chunks, micro-batches, threads, transport) must repeat the loss and the hash of the
+ * trained on one rank; then every drawn layout (dp_replicate, dp_shard, ZeRO 0 to 3, tp, sp, cp,
+ * pp, schedule, chunks, micro-batches, threads, transport) must repeat the loss and the hash of the
  * state after every step, bit for bit. Some runs are stopped half way, and another layout goes on
  * from the checkpoint. A mismatch is traced to the first tensor that differs.
  *
@@ -73,8 +74,7 @@ static int child_main(char **argv)
     struct ls_proof proof[RECIPE_STEPS_MAX];
     struct ls_comm *world;
     config_of(&s, recipe_draw(&s, index, &drawn), &drawn, &config);
-    if (ls_comm_mpi_new(&world, &error) ||
-        ls_proof_make(&config, world, s.steps, proof, &error)) {
+    if (ls_comm_mpi_new(&world, &error) || ls_proof_make(&config, world, s.steps, proof, &error)) {
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
@@ -99,8 +99,8 @@ static bool mpi_available(void)
 #endif
 }
 
-static int proof_mpi(const struct session *s, uint64_t index, int64_t ranks,
-                     struct ls_proof *proof, struct ls_error *error)
+static int proof_mpi(const struct session *s, uint64_t index, int64_t ranks, struct ls_proof *proof,
+                     struct ls_error *error)
 {
     char command[2048], path[600];
     snprintf(command, sizeof command,
@@ -119,7 +119,8 @@ static int proof_mpi(const struct session *s, uint64_t index, int64_t ranks,
     return ls_error_set(error, LS_ECOMM, "mpirun ended with %d", code);
 }
 
-/* ---- one layout, and then another ------------------------------------------------------------- */
+/* ---- one layout, and then another -------------------------------------------------------------
+ */
 
 struct half {
     const struct ls_config *config;
@@ -238,13 +239,57 @@ static int twins_check(struct session *s)
             status = ls_proof_threads(&config, 2, proof, &error);
         twin_set(-1);
         /* A fault may also be found by the trainer itself: replicas that differ. */
-        bool caught = status ? status == LS_ENUMERIC
-                             : ls_proof_differs(s->reference[0], proof, 2) > 0;
+        bool caught =
+            status ? status == LS_ENUMERIC : ls_proof_differs(s->reference[0], proof, 2) > 0;
         printf("broken twin (%s): %s%s\n", twins[i].name, caught ? "caught" : "MISSED",
                status && status != LS_ENUMERIC ? error.text : "");
         missed += !caught;
     }
     return missed;
+}
+
+/* ---- mode fast ------------------------------------------------------------------------------- */
+
+/* numerics.mode fast adds in whatever order is fastest: its losses agree within rounding only. */
+static const double fast_tolerance[RECIPES] = {1e-6, 1e-4, 1e-6, 1e-4};
+
+static int fast_check(struct session *s)
+{
+    static const char *const layouts[][4] = {
+        {"numerics.mode=fast"},
+        {"numerics.mode=fast", "parallel.tp=4", "parallel.sp=true"},
+        {"numerics.mode=fast", "parallel.tp=2", "parallel.pp=2", "parallel.dp_shard=2"},
+    };
+    int failed = 0;
+    for (int recipe = 0; recipe < RECIPES; recipe++) {
+        double worst = 0;
+        for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+            struct ls_proof proof[RECIPE_STEPS_MAX];
+            struct ls_config config;
+            struct ls_error error = {0};
+            config_of(s, recipe, NULL, &config);
+            for (int k = 0; k < 4 && layouts[i][k]; k++)
+                if (ls_config_set(&config, layouts[i][k], &error))
+                    exit(fprintf(stderr, "fast: %s\n", error.text) > 0);
+            if (ls_train_resolve(&config, &error) ||
+                ls_proof_threads(&config, s->steps, proof, &error)) {
+                printf("%s, fast: %s\n", recipe_names[recipe], error.text);
+                failed++;
+                continue;
+            }
+            for (int64_t step = 0; step < s->steps; step++) {
+                float a, b;
+                memcpy(&a, &proof[step].loss_bits, sizeof a);
+                memcpy(&b, &s->reference[recipe][step].loss_bits, sizeof b);
+                double distance = (double)(a > b ? a - b : b - a) / (double)b;
+                worst = distance > worst || distance != distance ? distance : worst;
+            }
+        }
+        printf("%s: losses of mode fast within %.1e of the default's (tolerance %.0e)\n",
+               recipe_names[recipe], worst, fast_tolerance[recipe]);
+        failed += !(worst <= fast_tolerance[recipe]);
+    }
+    return failed;
 }
 
 /* ---- main ------------------------------------------------------------------------------------ */
@@ -278,8 +323,10 @@ static int all_check(struct session *s, int n)
     int missing = coverage_print(&coverage, s->mpi);
     if (missing && n >= INDEX_COVER)
         printf("%d of what layouts are made of never ran\n", missing);
+    failed += fast_check(s);
     int missed = twins_check(s);
-    printf("%d passed, %d failed\n", coverage.count + TWINS - failed - missed, failed + missed);
+    printf("%d passed, %d failed\n", coverage.count + RECIPES + TWINS - failed - missed,
+           failed + missed);
     return failed || missed || (missing && n >= INDEX_COVER);
 }
 

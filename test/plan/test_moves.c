@@ -47,6 +47,7 @@ static const char *const *const layouts[] = {
          "parallel.cp_method=ring"),
     KEYS(LLAMA, "parallel.pp=2", "parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.cp=2",
          "parallel.tp=2", "parallel.zero=3", "numerics.seq_tiles=2", "parallel.schedule=zbv"),
+    KEYS(GPT2, "numerics.mode=fast", "numerics.reduce=bf16", "parallel.dp=2", "parallel.zero=2"),
     KEYS(GPT2, "numerics.mode=fast", "parallel.tp=3", "parallel.dp=2", "batch.micro=3"),
 };
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
@@ -168,6 +169,51 @@ static void test_layouts_are_proved(void **state)
         assert_true((proof.groups > 0) == (layout.ranks > 1));
         assert_true(proof.collectives + proof.messages > 0 || layout.ranks == 1);
     }
+}
+
+/* Layouts drawn at random: each is proved, and its bytes are those of the formulas. */
+static void test_random_layouts_are_proved(void **state)
+{
+    (void)state;
+    const char *const *const recipes[] = {
+        KEYS(GPT2, "numerics.seq_tiles=2"), KEYS(LLAMA, "numerics.seq_tiles=4"),
+        KEYS(LLAMA, "numerics.leaf_sequences=2", "model.tied=true"),
+        KEYS(GPT2, "numerics.mode=fast")};
+    static struct ls_layout layout;
+    int found = 0;
+    for (int i = 0; i < 160; i++) {
+        struct ls_config config = config_of(recipes[i % 4]);
+        struct ls_layout_request recipe = {
+            .model = &config.model,
+            .numerics = ls_config_numerics(&config),
+            .keys = &config.parallel,
+            .sequence = config.data.sequence,
+            .leaves = config.batch.global / config.numerics.leaf_sequences,
+            .bucket_bytes = 1 << 20,
+        };
+        struct ls_layout_sample sample = {
+            .seed = 7, .index = (uint64_t)i, .ranks_max = 32, .zero = -1, .schedule = -1};
+        struct ls_layout_keys keys;
+        struct ls_layout_proof proof;
+        struct ls_error error = {0};
+        int64_t micro;
+        if (!ls_layout_sample(&recipe, &sample, &keys, &micro, &layout))
+            continue;
+        found++;
+        if (ls_layout_check(&layout, &proof, &error))
+            fail_msg("layout %d: %s", i, error.text);
+        int64_t rank = i % layout.ranks;
+        struct sums sums;
+        sum_up(&layout, rank, &sums);
+        struct ls_layout_bytes b = bytes_of(&layout, rank);
+        int64_t formula = b.tp + b.cp + b.pp + b.shard + b.replicate, moved = 0;
+        for (int group = 0; group < LS_GROUPS; group++)
+            moved += sums.bytes[group];
+        if (formula != moved)
+            fail_msg("layout %d: the formulas give %ld bytes, the moves %ld", i, (long)formula,
+                     (long)moved);
+    }
+    assert_true(found > 120);
 }
 
 /* A rank that does something else than what was derived for it. */
@@ -359,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_formulas_are_the_sums_of_moves),
         cmocka_unit_test(test_figures_of_the_papers),
         cmocka_unit_test(test_layouts_are_proved),
+        cmocka_unit_test(test_random_layouts_are_proved),
         cmocka_unit_test(test_a_rank_that_strays_is_caught),
         cmocka_unit_test(test_groups_that_wait_for_each_other_are_caught),
         cmocka_unit_test(test_groups_partition_the_ranks),

@@ -305,6 +305,49 @@ static void test_refused_sp_and_zero(void **state)
     admitted(KEYS(GPT2, "parallel.zero=3", "parallel.dp=2", "parallel.persist=100000"));
 }
 
+/* A layout's own words about shares, and the arithmetic that carries them out, agree. */
+static void test_shares_are_refused_where_the_arithmetic_refuses(void **state)
+{
+    (void)state;
+    struct ls_config config = config_of(KEYS("model.preset=gpt2-tiny"));
+    int admitted_count = 0, refused_count = 0;
+    for (int64_t leaves = 1; leaves <= 24; leaves++)
+        for (int64_t replicate = 1; replicate <= 4; replicate++)
+            for (int64_t shard = 1; shard <= 6; shard++)
+                for (int64_t micro = 1; micro <= 9; micro += micro < 4 ? 1 : 4)
+                    for (int64_t zero = 0; zero <= 2; zero++) {
+                        static struct ls_layout layout;
+                        struct ls_layout_keys keys = config.parallel;
+                        struct ls_dp_share share;
+                        struct ls_dp_cut cut = {replicate, 0, shard, 0, zero == 2};
+                        keys.dp_replicate = replicate;
+                        keys.dp_shard = shard;
+                        keys.zero = zero;
+                        if (zero == 0)
+                            cut = (struct ls_dp_cut){replicate * shard, 0, 1, 0, false};
+                        struct ls_layout_request request = {
+                            .model = &config.model,
+                            .numerics = ls_config_numerics(&config),
+                            .keys = &keys,
+                            .sequence = 64,
+                            .leaves = leaves,
+                            .micro_sequences = micro,
+                        };
+                        bool here = ls_layout_resolve(&request, &layout, NULL) == LS_OK;
+                        bool there =
+                            ls_dp_share_init_cut(&share, leaves, &cut, micro, NULL) == LS_OK;
+                        if (here != there)
+                            fail_msg("%ld leaves, %ld x %ld ranks, micro %ld, zero %ld: the layout "
+                                     "is %s, the share is %s",
+                                     (long)leaves, (long)replicate, (long)shard, (long)micro,
+                                     (long)zero, here ? "admitted" : "refused",
+                                     there ? "admitted" : "refused");
+                        admitted_count += here;
+                        refused_count += !here;
+                    }
+    assert_true(admitted_count > 500 && refused_count > 500);
+}
+
 /* Every batch of a ramp-up has to be admissible. */
 static void test_refused_rampup(void **state)
 {
@@ -339,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_refused_dp),
         cmocka_unit_test(test_refused_pipelines),
         cmocka_unit_test(test_refused_sp_and_zero),
+        cmocka_unit_test(test_shares_are_refused_where_the_arithmetic_refuses),
         cmocka_unit_test(test_refused_rampup),
         cmocka_unit_test(test_fast_lifts_the_trees),
     };

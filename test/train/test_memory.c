@@ -131,10 +131,13 @@ static void activations_of(const char *directory, const char *layout_keys, int l
 static void test_activations_equal_the_formula(void **state)
 {
     static const char *const layouts[] = {
-        "batch.micro=1", "batch.micro=4", "batch.micro=4 numerics.precision=fp32",
+        "batch.micro=1",
+        "batch.micro=4",
+        "batch.micro=4 numerics.precision=fp32",
         "batch.micro=4 parallel.tp=4 parallel.sp=false",
         "batch.micro=4 parallel.tp=4 parallel.sp=true",
-        "batch.micro=1 parallel.pp=4", "batch.micro=1 parallel.pp=4 parallel.schedule=gpipe",
+        "batch.micro=1 parallel.pp=4",
+        "batch.micro=1 parallel.pp=4 parallel.schedule=gpipe",
         "batch.micro=1 parallel.cp=2 numerics.seq_tiles=2 numerics.leaf_sequences=1",
     };
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {

@@ -48,7 +48,7 @@ struct ls_action {
 };
 
 /* Where stage s lives. A file may place stages otherwise: then LS_PLACEMENT_FILE. */
-enum ls_placement {
+enum ls_stage_placement {
     LS_PLACEMENT_LOOP, /* on rank s % p: chunk s / p */
     LS_PLACEMENT_V,    /* v = 2: stage s < p on rank s (chunk 0), s >= p on rank 2p - 1 - s */
     LS_PLACEMENT_FILE,
@@ -66,7 +66,7 @@ struct ls_schedule {
     int ranks, chunks; /* p, v */
     int stages;        /* p v */
     int64_t micro_batches;
-    enum ls_placement placement;
+    enum ls_stage_placement placement;
     int64_t *first;            /* [p + 1]: rank r's actions are [first[r], first[r + 1]) */
     struct ls_action *actions; /* [first[p]] */
     int32_t *stage_rank;       /* [stages] */

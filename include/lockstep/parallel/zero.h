@@ -160,10 +160,6 @@ float *ls_zero_master(struct ls_zero *zero);
 /* Where the optimizer writes the rounded slice of a matrix (struct ls_update's compute); NULL for
  * vectors and where act is LS_F32. */
 ls_bf16 *ls_zero_compute(struct ls_zero *zero, int tensor);
-/* Bytes that one gather of the unit's weights makes this rank send (0 in stage 0), and one
- * reduction of the region over `shard`, as ls_comm_get_stats counts them. */
-int64_t ls_zero_gather_bytes(const struct ls_zero *zero, int unit);
-int64_t ls_zero_scatter_bytes(const struct ls_zero *zero, int region);
 
 /* ---- parameters ----------------------------------------------------------------------------- */
 
@@ -188,8 +184,8 @@ void ls_zero_release(struct ls_zero *zero, int unit);
  * units. */
 int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct ls_error *error);
 
-/* Collective over `shard`. Waits for the gathers that ls_zero_publish and ls_zero_prefetch left under
- * way: call it before memory or groups are given back. */
+/* Collective over `shard`. Waits for the gathers that ls_zero_publish and ls_zero_prefetch left
+ * under way: call it before memory or groups are given back. */
 int ls_zero_settle(struct ls_zero *zero, struct ls_error *error);
 
 /* ---- gradients ------------------------------------------------------------------------------ */

@@ -104,23 +104,32 @@ int ls_layout_check(const struct ls_layout *layout, struct ls_layout_proof *proo
  * LS_COMM_OTHER counts. With m = ceil(M / tp) C (a rank's share of a row-parallel product), per
  * micro-batch:
  *
- *   tp   (tp - 1) x, over the layers held: embedding 4 m + a m;
- *        block 4 (4 m + a m), that is two reduce-scatters in float32 and two all-gathers in the
- *        compute type forward and the same backward; with sp 2 a m more, since the weight halves
- *        gather their inputs again; head 4 m + a m; plus 2 3 M 4 / tp for softmax (maximum, sum and
- *        target's logit of each row) and with sp the norms' gradients, 2 4 units norms vectors C /
- *        tp (units: leaves of the micro-batch x seq_tiles / cp).
- *   cp   per block and sequence (cp - 1) x: 2 x (T / cp) kv a forward and again backward (keys and
- *        values), 2 x (T / cp) kv 4 backward (their gradients); kv = max(kv_heads / tp, 1)
- * head_dim. The ring: blocks as often as they are handed on, and sums to each block's owner. pp per
- * boundary to another rank a N C forwards and as much back; N = M, or ceil(M / tp) with sp. Once a
- * step a table that is tied across stages: its shard's gradient each way. dp   with P the elements
- * of the rank's parameters and d, r the ranks of shard and replicate: zero 0: 2 4 P (r - 1) / r;
- * and cp > 1: 2 4 P (cp - 1) / cp at every micro-batch. zero 1: 4 (P / d)(d - 1) scattered, once or
- * (cp > 1) at every micro-batch; (P / d)(d - 1) a gathered (vectors in float32); 2 4 (P / d)(r - 1)
- * / r replicated. zero 2: scattered at every micro-batch. zero 3: also gathered in every forward
- * and again in every backward (not the embedding's; once a step without reshard_after_forward), instead of once at the
- * end.
+ *   tp   (tp - 1) times, over the layers held:
+ *          embedding   4 m + a m
+ *          block       4 (4 m + a m): two reduce-scatters in float32 and two all-gathers in the
+ *                      compute type forward, and the same backward; with sp 2 a m more, since the
+ *                      weight halves gather their inputs again
+ *          head        4 m + a m
+ *        and all-reduces: of 3 M float32 for softmax (maximum, sum and target's logit of each row),
+ *        and with sp of the norms' gradients (C float32 for each vector and unit; units: leaves of
+ *        the micro-batch x seq_tiles / cp).
+ *   cp   (cp - 1) times, per block and sequence, with kv = max(kv_heads / tp, 1) head_dim:
+ *          forward     2 (T / cp) kv a     keys and values
+ *          backward    2 (T / cp) kv a     and their gradients, 2 (T / cp) kv 4
+ *        A ring: half chunks, 2 kv T / (2 seq_tiles) elements each, a forward and a + 4 backward;
+ *        all of them but 2 seq_tiles / cp.
+ *   pp   per boundary to another rank a N C forwards and as much back; N = M, or ceil(M / tp) with
+ *        sp. Once a step, for a table that is tied across stages, its shard's gradient each way.
+ *   dp   with P the elements of the rank's parameters, d ranks of shard and r of replicate:
+ *          zero 0      replicate 2 4 P (r - 1) / r; with cp > 1 shard 2 4 P (cp - 1) / cp at every
+ *                      micro-batch
+ *          zero 1      shard 4 (P / d) (d - 1) for gradients, once (with cp > 1 at every
+ *                      micro-batch), and a (P / d) (d - 1) for parameters (4 for vectors);
+ *                      replicate 2 4 (P / d) (r - 1) / r
+ *          zero 2      gradients at every micro-batch; 2 bytes for 4 with numerics.reduce bf16
+ *          zero 3      parameters at every forward and again at every backward (the embedding's
+ *                      at the forward alone), or once a step without reshard_after_forward,
+ *                      instead of once at the end
  *
  * Rows of a tensor that d does not divide are rounded up: P / d means ceil(rows / d) cols. */
 struct ls_layout_bytes {
@@ -136,9 +145,11 @@ int ls_layout_bytes(const struct ls_layout *layout, int64_t leaves, int64_t rank
 /* Bytes that one rank keeps. With P its part's elements, P/d as above, a, and B gradient buffers
  * (ls_accumulation_buffers):
  *
- *   parameters   float32 masters 4 P (zero 0) or 4 P/d, and what is computed with: zero 0 2
- * P_matrix in bf16, nothing in fp32; zero 1, 2 a P_matrix + 4 P_vector; zero 3 2 P_matrix/d in
- *                bf16, nothing in fp32 (and everything without reshard_after_forward)
+ *   parameters   float32 masters, 4 P (zero 0) or 4 P/d, and what is computed with:
+ *                zero 0      2 P_matrix in bf16, nothing more in fp32
+ *                zero 1, 2   a P_matrix + 4 P_vector
+ *                zero 3      2 P_matrix/d in bf16, nothing more in fp32; without
+ *                            reshard_after_forward as zero 1 besides
  *   gradients    zero 0 4 P B; zero 1 4 P B + 4 P/d; zero 2, 3 (and 1 with cp) 4 P/d B
  *   optimizer    4 x states of the optimizer, of the masters' elements
  *   activations  per micro-batch that is between its forward and its backward (the most live of a

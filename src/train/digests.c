@@ -14,7 +14,7 @@ struct tensor_digests {
     struct ls_digest *list; /* [count] */
 };
 
-int ls_trainer_tensors_enable(struct ls_trainer *t, struct ls_error *error)
+int ls_trainer_digests_enable(struct ls_trainer *t, struct ls_error *error)
 {
     struct tensor_digests *d = calloc(1, sizeof *d);
     int status = d ? ls_params_init(&d->whole, &t->config.model, &t->numerics, NULL, error)
@@ -26,11 +26,11 @@ int ls_trainer_tensors_enable(struct ls_trainer *t, struct ls_error *error)
         if (!d->list)
             status = ls_error_set(error, LS_ENOMEM, "no memory for tensor digests");
     }
-    t->tensors = d;
+    t->digests = d;
     return ls_comm_agree(t->world, status, error);
 }
 
-void tensors_release(struct tensor_digests *d)
+void digests_release(struct tensor_digests *d)
 {
     if (!d)
         return;
@@ -39,7 +39,7 @@ void tensors_release(struct tensor_digests *d)
     free(d);
 }
 
-void tensors_begin(struct tensor_digests *d)
+void digests_begin(struct tensor_digests *d)
 {
     if (d)
         memset(d->list, 0, (size_t)d->count * sizeof *d->list);
@@ -54,18 +54,17 @@ static int64_t token_of_row(const struct ls_trainer *t, int64_t r)
     return t->segments[i].first + r;
 }
 
-void tensors_note_stream(struct ls_trainer *t, enum tensor_kind kind, int layer,
+void digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
                          const struct ls_micro_batch *micro, const void *rows)
 {
-    struct tensor_digests *d = t->tensors;
+    struct tensor_digests *d = t->digests;
     if (!d || (!t->layout.sp && t->coordinates[LS_AXIS_TP] > 0))
         return; /* without sequence parallel all tp ranks hold the same */
     int64_t held = micro->tokens / t->layout.size[LS_AXIS_CP], channels = t->config.model.channels;
     int64_t first = 0, count = micro->sequences * held;
     if (t->layout.sp)
         ls_tp_share(&t->tp, count, &first, &count);
-    struct ls_digest *digest =
-        &d->list[kind == TENSOR_OUTPUT ? layer : 2 * d->layers - 1 - layer];
+    struct ls_digest *digest = &d->list[kind == DIGEST_OUTPUT ? layer : 2 * d->layers - 1 - layer];
     enum { PIECE = 256 };
     float piece[PIECE];
     for (int64_t r = 0; r < count; r++) {
@@ -87,7 +86,7 @@ void tensors_note_stream(struct ls_trainer *t, enum tensor_kind kind, int layer,
 /* Gradients are equal on all copies: the first one counts. */
 static void gradients_note(struct ls_trainer *t, const float *gradient)
 {
-    struct tensor_digests *d = t->tensors;
+    struct tensor_digests *d = t->digests;
     if (ls_comm_rank(t->groups.copies) > 0)
         return;
     for (int i = 0; i < t->params.count; i++) {
@@ -105,24 +104,24 @@ static void gradients_note(struct ls_trainer *t, const float *gradient)
     }
 }
 
-int tensors_finish(struct ls_trainer *t, const float *gradient, struct ls_error *error)
+int digests_finish(struct ls_trainer *t, const float *gradient, struct ls_error *error)
 {
-    struct tensor_digests *d = t->tensors;
+    struct tensor_digests *d = t->digests;
     if (!d)
         return LS_OK;
     gradients_note(t, gradient);
     return ls_all_reduce_u64(t->world, (uint64_t *)d->list, 2 * d->count, error);
 }
 
-int ls_trainer_tensors(const struct ls_trainer *t)
+int ls_trainer_digest_count(const struct ls_trainer *t)
 {
-    return t->tensors ? t->tensors->count : 0;
+    return t->digests ? t->digests->count : 0;
 }
 
-void ls_trainer_tensor(const struct ls_trainer *t, int i, char *name, size_t bytes,
+void ls_trainer_digest(const struct ls_trainer *t, int i, char *name, size_t bytes,
                        struct ls_digest *digest)
 {
-    const struct tensor_digests *d = t->tensors;
+    const struct tensor_digests *d = t->digests;
     *digest = d->list[i];
     int layer = i < d->layers ? i : 2 * d->layers - 1 - i;
     const char *what = i < d->layers ? "forward" : "backward";
@@ -136,10 +135,7 @@ void ls_trainer_tensor(const struct ls_trainer *t, int i, char *name, size_t byt
         snprintf(name, bytes, "%s, block %d (h.%d)", what, layer - 1, layer - 1);
     /* Where both run: which stage of this layout computes it. */
     if (i < 2 * d->layers && t->layout.stages > 1) {
-        int64_t stage = 0;
-        while (t->layout.stage_first[stage + 1] <= layer)
-            stage++;
         size_t used = strlen(name);
-        snprintf(name + used, bytes - used, ", stage %ld", (long)stage);
+        snprintf(name + used, bytes - used, ", stage %d", stage_of_layer(&t->layout, layer));
     }
 }

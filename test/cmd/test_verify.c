@@ -1,0 +1,232 @@
+/* `lockstep verify` and `lockstep diff`: one hash for layouts of a recipe, and where two runs part.
+ */
+#include "../support/scratch.h"
+#include "program.h"
+
+#include <lockstep/base.h>
+#include <lockstep/train/compare.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char *folder; /* every command runs there */
+static char enter[PATH_MAX];
+static char output[PROGRAM_OUTPUT_BYTES];
+
+static void expect(const char *arguments, int code, const char *words)
+{
+    program_expect_under(enter, arguments, code, words);
+}
+
+static int folder_setup(void **state)
+{
+    int status = scratch_setup(state);
+    folder = *state;
+    snprintf(enter, sizeof enter, "cd '%s'; OMP_WAIT_POLICY=passive", folder);
+    char text[20000];
+    size_t length = 0;
+    for (int i = 0; length < sizeof text - 64; i++)
+        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
+    scratch_write(scratch_path(folder, "text.txt"), text, length);
+    static const char config[] = "model: {preset: gpt2-tiny, context: 128}\n"
+                                 "data: {train: corpus_train, sequence: 128}\n"
+                                 "batch: {global: 8}\n"
+                                 "numerics: {precision: fp32, seq_tiles: 1}\n"
+                                 "parallel: {threads: 1}\n"
+                                 "train: {steps: 6, save_every: 2, keep: 9, out: run}\n"
+                                 "log: {progress: \"off\", hash_every: 2, tensorboard: false}\n";
+    scratch_write(scratch_path(folder, "run.yaml"), config, strlen(config));
+    expect("data prepare --input text.txt --output corpus --tokenizer byte", 0, "corpus_train");
+    expect("train run.yaml train.out=one", 0, "");
+    return status;
+}
+
+/* ---- verify ---------------------------------------------------------------------------------- */
+
+static void test_layouts_have_one_hash(void **state)
+{
+    (void)state;
+    const char *line = "verify run.yaml parallel.tp=2 --layouts 12 --steps 2 --ranks 4";
+    int code = program_run(enter, line, output);
+    if (code || !strstr(output, "12 layouts, 1 hash: ") || !strstr(output, "one rank, "))
+        fail_msg("%s\nexited with %d and printed:\n%s", line, code, output);
+    /* The configuration's own layout is the first. */
+    assert_non_null(strstr(output, "   1/12   2 ranks"));
+    assert_non_null(strstr(output, ": ok\n"));
+    assert_int_equal(access(scratch_path(folder, "run"), F_OK), -1);
+}
+
+static void test_a_recipe_that_admits_few(void **state)
+{
+    (void)state;
+    expect("verify run.yaml batch.global=1 numerics.tp_tiles=1 model.layers=1 "
+           "--layouts 1000 --ranks 2 --steps 1",
+           0, "the recipe admits few layouts of at most 2 ranks");
+}
+
+static void test_verify_refuses(void **state)
+{
+    (void)state;
+    expect("verify run.yaml parallel.tp=3", ls_exit_code(LS_ELAYOUT), "parallel.tp = 3");
+    expect("verify run.yaml numerics.mode=fast", 2, "numerics.mode = fast");
+    expect("verify run.yaml --layouts none", 2, "--layouts = none");
+    expect("verify run.yaml data.train=nowhere", ls_exit_code(LS_EIO), "nowhere");
+    expect("verify", 2, "model.preset");
+}
+
+/* A number draws the same layout each time; another number or seed another one; all are
+ * admissible, and of at most so many ranks. */
+static void test_drawing(void **state)
+{
+    (void)state;
+    struct ls_config config, drawn, again;
+    struct ls_error error = {0};
+    struct ls_layout layout;
+    char text[1024], other[1024];
+    bool axes[LS_AXES] = {false};
+    ls_config_defaults(&config);
+    assert_int_equal(ls_config_load_file(&config, scratch_path(folder, "run.yaml"), &error), 0);
+    assert_int_equal(ls_config_set(&config, "data.sequence=512", &error), 0);
+    assert_int_equal(ls_config_set(&config, "model.context=512", &error), 0);
+    assert_int_equal(ls_config_set(&config, "numerics.seq_tiles=4", &error), 0);
+    if (ls_config_resolve(&config, 257, &error))
+        fail_msg("%s", error.text);
+    int different = 0;
+    for (uint64_t i = 0; i < 40; i++) {
+        assert_true(ls_compare_draw(&config, 1, i, 8, &drawn));
+        assert_true(ls_compare_draw(&config, 1, i, 8, &again));
+        ls_compare_text(&drawn, text, sizeof text);
+        ls_compare_text(&again, other, sizeof other);
+        assert_string_equal(text, other);
+        if (ls_config_layout(&drawn, 0, &layout, &error))
+            fail_msg("%s: %s", text, error.text);
+        if (layout.ranks < 2 || layout.ranks > 8)
+            fail_msg("%s: %ld ranks", text, (long)layout.ranks);
+        for (int axis = 0; axis < LS_AXES; axis++)
+            axes[axis] |= layout.size[axis] > 1;
+        assert_true(ls_compare_draw(&config, 2, i, 8, &again));
+        ls_compare_text(&again, other, sizeof other);
+        different += strcmp(text, other) != 0;
+    }
+    for (int axis = 0; axis < LS_AXES; axis++)
+        if (!axes[axis])
+            fail_msg("no layout had %s above 1", ls_axis_name((enum ls_layout_axis)axis));
+    assert_true(different > 30);
+    ls_compare_one_rank(&drawn, &again);
+    ls_compare_text(&again, text, sizeof text);
+    assert_string_equal(text, "one rank");
+}
+
+/* ---- diff ------------------------------------------------------------------------------------ */
+
+static void test_layouts_that_agree(void **state)
+{
+    (void)state;
+    expect("train run.yaml train.out=two parallel.dp=2 parallel.pp=2 train.steps=4 "
+           "optim.decay_steps=6",
+           0, "");
+    expect("diff one two", 0,
+           "equal up to step 4 (4 steps compared, the state's hash last at step "
+           "4)");
+}
+
+static void replace(const char *name, const char *from, const char *to)
+{
+    char *text = scratch_read(scratch_path(folder, name), NULL), *at = strstr(text, from);
+    if (!at)
+        fail_msg("%s has no %s", name, from);
+    memcpy(at, to, strlen(to));
+    scratch_write(scratch_path(folder, name), text, strlen(text));
+    free(text);
+}
+
+/* A record that no layout gives: one bit of a loss, as a machine with faulty memory writes it. */
+static void test_a_machine_at_fault(void **state)
+{
+    (void)state;
+    char line[PATH_MAX + 64];
+    snprintf(line, sizeof line, "cd '%s' && cp -r one faulty", folder);
+    assert_int_equal(system(line), 0);
+    struct ls_run_record record = {0};
+    struct ls_error error = {0};
+    char from[64], to[64];
+    char directory[PATH_MAX];
+    snprintf(directory, sizeof directory, "%s/one", folder);
+    /* The configuration names its data relative to the folder. */
+    int back = open(".", O_RDONLY | O_DIRECTORY);
+    assert_true(back >= 0 && chdir(folder) == 0);
+    int status = ls_run_record_read(&record, directory, &error);
+    assert_true(fchdir(back) == 0 && close(back) == 0);
+    if (status)
+        fail_msg("%s", error.text);
+    const struct ls_recorded_step *step = ls_run_record_at(&record, 5);
+    assert_non_null(step);
+    snprintf(from, sizeof from, "\"loss_bits\": \"%08x", step->loss_bits);
+    snprintf(to, sizeof to, "\"loss_bits\": \"%08x", step->loss_bits ^ 4);
+    ls_run_record_release(&record);
+    replace("faulty/metrics.jsonl", from, to);
+    int code = program_run(enter, "diff one faulty", output);
+    if (code != 1 || !strstr(output, "the records differ at step 5, in the loss") ||
+        !strstr(output, "A again: steps 5 to 5, 1 rank") ||
+        !strstr(output, "run again, they do not differ") ||
+        !strstr(output, "A is repeated bit for bit") ||
+        !strstr(output, "B is not repeated: step 5 gives other bits"))
+        fail_msg("exited with %d and printed:\n%s", code, output);
+    expect("diff one faulty --no-rerun", 1, "the records differ at step 5");
+}
+
+/* Recipes that sum in other orders part in a tensor of the first step, which shows only later. */
+static void test_the_first_tensor(void **state)
+{
+    (void)state;
+    expect("train run.yaml train.out=other numerics.tp_tiles=2 parallel.tp=2 train.steps=4", 0, "");
+    expect("diff one other", 2, "numerics.tp_tiles: 4 here, 2 there");
+    int code = program_run(enter, "diff one other --force", output);
+    if (code != 1 || !strstr(output, "the records differ at step ") ||
+        !strstr(output, "again: steps 1 to ") || !strstr(output, "1 rank threads") ||
+        !strstr(output, "2 rank threads") ||
+        !strstr(output, "run again, they part at step 1; first tensor: forward, block 0 (h.0)") ||
+        !strstr(output, "A is repeated bit for bit") ||
+        !strstr(output, "B is repeated bit for bit"))
+        fail_msg("exited with %d and printed:\n%s", code, output);
+}
+
+static void test_diff_refuses(void **state)
+{
+    (void)state;
+    expect("diff one", 2, "the directories of two runs");
+    expect("diff one nowhere", ls_exit_code(LS_EIO), "nowhere/config.yaml");
+    char line[PATH_MAX + 64];
+    snprintf(line, sizeof line, "cd '%s' && mkdir -p bare && cp one/config.yaml bare", folder);
+    assert_int_equal(system(line), 0);
+    expect("diff one bare", ls_exit_code(LS_EIO), "bare/metrics.jsonl");
+    scratch_write(scratch_path(folder, "bare/metrics.jsonl"), "{\"step\": 1}\n", 12);
+    expect("diff one bare", ls_exit_code(LS_EDATA), "nothing to compare");
+    scratch_write(scratch_path(folder, "bare/metrics.jsonl"), "no JSON\n", 8);
+    expect("diff one bare", ls_exit_code(LS_EDATA), "bare/metrics.jsonl:1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts_have_one_hash),
+        cmocka_unit_test(test_a_recipe_that_admits_few),
+        cmocka_unit_test(test_verify_refuses),
+        cmocka_unit_test(test_drawing),
+        cmocka_unit_test(test_layouts_that_agree),
+        cmocka_unit_test(test_a_machine_at_fault),
+        cmocka_unit_test(test_the_first_tensor),
+        cmocka_unit_test(test_diff_refuses),
+    };
+    return cmocka_run_group_tests_name("verify", tests, folder_setup, scratch_teardown);
+}
