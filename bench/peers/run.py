@@ -36,9 +36,21 @@ BEGIN, END = "<!-- bench-peers: begin -->", "<!-- bench-peers: end -->"
 
 # ---- what runs ----------------------------------------------------------------------------------
 
+def model_words(o):
+    if not o.shape:
+        return [f"model.preset={o.model}"]
+    keys = ("layers", "heads", "channels", "vocab")
+    return ["model.arch=gpt2", f"model.context={o.tokens}"] + [
+        f"model.{key}={number}" for key, number in zip(keys, o.shape.split(","))]
+
+
+def shape_words(o):
+    return ["--shape", o.shape] if o.shape else ["--model", o.model]
+
+
 def lockstep(o, precision="bf16", dp=1, threads=None, mode="ordered", batch=None, layout=""):
     return shlex.split(o.lockstep) + [
-        "bench", "step", f"model.preset={o.model}", f"batch.global={batch or o.batch}",
+        "bench", "step", *model_words(o), f"batch.global={batch or o.batch}",
         f"data.sequence={o.tokens}", f"numerics.precision={precision}", f"numerics.mode={mode}",
         f"parallel.dp={dp}", f"parallel.threads={threads or o.threads}", f"train.steps={o.steps}",
         *layout.split()]
@@ -51,7 +63,7 @@ def two_ranks(o, layout, batch=None, dp=1, mode="ordered"):
 def pytorch(o, precision="bf16", mode="eager", malloc="keep", loss="full", ddp=1, steps=None):
     # Two warm-up steps: compilation in the first, and memory first touched in both.
     return shlex.split(o.pytorch) + [
-        "--model", o.model, "--batch", str(o.batch), "--tokens", str(o.tokens),
+        *shape_words(o), "--batch", str(o.batch), "--tokens", str(o.tokens),
         "--threads", str(max(1, o.threads // ddp)), "--precision", precision, "--mode", mode,
         "--malloc", malloc, "--loss", loss, "--ddp", str(ddp), "--warmup", "2",
         "--steps", str(steps or max(1, o.steps - 2))]
@@ -60,7 +72,7 @@ def pytorch(o, precision="bf16", mode="eager", malloc="keep", loss="full", ddp=1
 def pytorch_parallel(o, kind, mode):
     batch = 2 * o.batch if kind == "pp" else o.batch
     return shlex.split(o.pytorch_parallel) + [
-        "--kind", kind, "--world", "2", "--model", o.model, "--batch", str(batch),
+        "--kind", kind, "--world", "2", *shape_words(o), "--batch", str(batch),
         "--micro-batches", str(2 * o.batch), "--tokens", str(o.tokens),
         "--threads", str(max(1, o.threads // 2)), "--mode", mode, "--malloc", "keep",
         "--warmup", "2", "--steps", str(max(1, o.steps - 2))]
@@ -458,6 +470,7 @@ def parse():
     add("--only", default=",".join(PARTS), help="parts to measure: " + ",".join(PARTS))
     add("--rounds", type=int, default=5)
     add("--model", default="gpt2-124m")
+    add("--shape", help="LAYERS,HEADS,CHANNELS,VOCABULARY instead of --model, for a try")
     add("--batch", type=int, default=4, help="sequences a step")
     add("--tokens", type=int, default=1024, help="tokens a sequence")
     add("--threads", type=int, default=2, help="threads in all")

@@ -205,11 +205,19 @@ static bool is_missing(struct flight_record *record, const struct flight_entry *
     return member;
 }
 
-/* The rank of the world that a rank waits for, or did in vain, as far as records tell; else -1. */
+/* Whether the system lets the rank's process run. */
+static bool runs(struct flight_record *record)
+{
+    int pid = atomic_load(&record->pid);
+    return pid == (int)getpid() || !*process_state(pid);
+}
+
+/* The rank of the world that a rank waits for, or did in vain, as far as records tell; else -1. One
+ * that is stopped or dead waits for nobody, whatever it was in. */
 static int waits_for(const struct flight_board *board, int rank)
 {
     struct flight_entry at = {0};
-    if (!board->records[rank] || !where(board->records[rank], &at) ||
+    if (!board->records[rank] || !runs(board->records[rank]) || !where(board->records[rank], &at) ||
         (at.state != FLIGHT_WAITING && at.state != FLIGHT_FAILED))
         return -1;
     if (!comm_is_collective((enum comm_op)at.op))

@@ -13,8 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The program's absolute path: BUILD/lockstep for BUILD/test/cmd/test_cli. */
-static void program_path(char *path, size_t bytes)
+void program_path(char *path, size_t bytes)
 {
     const char *given = getenv("LOCKSTEP");
     if (given) {

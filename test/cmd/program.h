@@ -2,8 +2,12 @@
 #ifndef TEST_CMD_PROGRAM_H
 #define TEST_CMD_PROGRAM_H
 
+#include <stddef.h>
+
 enum { PROGRAM_OUTPUT_BYTES = 1 << 18 };
 
+/* Its absolute path: BUILD/lockstep for BUILD/test/cmd/test_cli, or $LOCKSTEP. */
+void program_path(char *path, size_t bytes);
 /* Runs `<before> lockstep <arguments>`: the `lockstep` of the build that this test belongs to, or
  * $LOCKSTEP. output receives what it printed (both streams). Returns its exit code. */
 int program_run(const char *before, const char *arguments, char output[PROGRAM_OUTPUT_BYTES]);

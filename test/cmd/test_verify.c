@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,7 +162,12 @@ static void test_a_machine_at_fault(void **state)
     char from[64], to[64];
     char directory[PATH_MAX];
     snprintf(directory, sizeof directory, "%s/one", folder);
-    if (chdir(folder) || ls_run_record_read(&record, directory, &error))
+    /* The configuration names its data relative to the folder. */
+    int back = open(".", O_RDONLY | O_DIRECTORY);
+    assert_true(back >= 0 && chdir(folder) == 0);
+    int status = ls_run_record_read(&record, directory, &error);
+    assert_true(fchdir(back) == 0 && close(back) == 0);
+    if (status)
         fail_msg("%s", error.text);
     const struct ls_recorded_step *step = ls_run_record_at(&record, 5);
     assert_non_null(step);

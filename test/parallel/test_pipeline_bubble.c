@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <time.h>
 
 enum { RANKS = 4, MICRO_BATCHES = 8, TRIES = 5 };
 static const double work_s = 0.075; /* of a rank and micro-batch, all chunks */
@@ -51,6 +52,20 @@ static bool is_near(double measured, double theory)
     return fabs(measured - theory) <= 0.05 * theory + 0.005;
 }
 
+/* How much longer than asked a sleep of one action takes, as a share of it: the machine's part of
+ * what is measured. On an idle machine far below the limit. */
+enum { PROBES = 40 };
+static const double late_max = 0.01;
+
+static double sleeps_late(void)
+{
+    double third = work_s / 3, begin = ls_now_s();
+    struct timespec time = {.tv_nsec = (long)(third * 1e9)};
+    for (int i = 0; i < PROBES; i++)
+        nanosleep(&time, NULL);
+    return (ls_now_s() - begin) / (PROBES * third) - 1;
+}
+
 static void check(enum ls_schedule_kind kind, int chunks, bool of_rank, double theory)
 {
     double best = INFINITY;
@@ -58,8 +73,14 @@ static void check(enum ls_schedule_kind kind, int chunks, bool of_rank, double t
         struct ls_rehearsal result = measure(kind, chunks, NULL);
         best = fmin(best, of_rank ? result.bubble_rank : result.bubble);
     }
-    if (!is_near(best, theory))
-        fail_msg("%s: %.4f idle, expected %.4f", ls_schedule_name(kind), best, theory);
+    if (is_near(best, theory))
+        return;
+    double late = sleeps_late();
+    if (late > late_max) {
+        print_message("skipped: the machine is busy, sleeps take %.1f%% too long\n", 100 * late);
+        skip();
+    }
+    fail_msg("%s: %.4f idle, expected %.4f", ls_schedule_name(kind), best, theory);
 }
 
 static void test_idle_share(void **state)

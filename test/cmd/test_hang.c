@@ -1,0 +1,331 @@
+/* No hang: ranks that stop, die, sleep or call something else are named, the last operations of all
+ * are kept, and the job ends with the documented code, over processes and over threads. */
+#include "../support/scratch.h"
+#include "program.h"
+
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define KEYS                                                                                       \
+    "data.train=corpus_train model.preset=gpt2-tiny batch.global=8 parallel.threads=1 "            \
+    "log.progress=off log.tensorboard=false train.save_every=0 comm.timeout_s=3 "
+
+static char *folder; /* every command runs there */
+static char enter[PATH_MAX];
+
+static int folder_setup(void **state)
+{
+    int status = scratch_setup(state);
+    folder = *state;
+    snprintf(enter, sizeof enter, "cd '%s'; OMP_WAIT_POLICY=passive", folder);
+    char text[20000];
+    size_t length = 0;
+    for (int i = 0; length < sizeof text - 64; i++)
+        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
+    scratch_write(scratch_path(folder, "text.txt"), text, length);
+    program_expect_under(enter, "data prepare --input text.txt --output corpus --tokenizer byte", 0,
+                         "corpus_train");
+    return status;
+}
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+static void expect_text(const char *name, const char *words)
+{
+    char *text = scratch_read(scratch_path(folder, name), NULL);
+    if (!strstr(text, words))
+        fail_msg("%s\nis: %s\nexpected: %s", name, text, words);
+    free(text);
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+enum { RANKS = 4, TEXT_BYTES = 1 << 17 };
+
+/* A file of /proc, zeros as line ends; "" where it is gone. */
+static void proc_read(const char *pid, const char *name, char *text, size_t bytes)
+{
+    char path[300];
+    snprintf(path, sizeof path, "/proc/%s/%s", pid, name);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = file < 0 ? 0 : read(file, text, bytes - 1);
+    length = length < 0 ? 0 : length;
+    if (file >= 0)
+        close(file);
+    text[length] = '\0';
+    for (ssize_t i = 0; i < length; i++)
+        text[i] = text[i] ? text[i] : '\n';
+}
+
+/* The processes of the job that trains into `out`, by rank; 0 for those that are not there. The
+ * launcher and shells hold the words too, but no rank. */
+static int job_find(const char *out, pid_t pids[RANKS])
+{
+    static char text[TEXT_BYTES];
+    char words[64];
+    int found = 0;
+    DIR *proc = opendir("/proc");
+    memset(pids, 0, RANKS * sizeof *pids);
+    snprintf(words, sizeof words, "\ntrain.out=%s\n", out);
+    for (struct dirent *entry; proc && (entry = readdir(proc));) {
+        if (atoi(entry->d_name) <= 0)
+            continue;
+        proc_read(entry->d_name, "cmdline", text, sizeof text);
+        if (!strstr(text, words))
+            continue;
+        proc_read(entry->d_name, "environ", text, sizeof text);
+        const char *rank = strstr(text, "\nOMPI_COMM_WORLD_RANK=");
+        int at = rank ? atoi(strchr(rank, '=') + 1) : -1;
+        if (at < 0 || at >= RANKS)
+            continue;
+        pids[at] = (pid_t)atoi(entry->d_name);
+        found++;
+    }
+    closedir(proc);
+    return found;
+}
+
+/* Starts the job in a session of its own and returns the launcher. */
+static pid_t job_start(const char *out)
+{
+    char program[PATH_MAX], line[3 * PATH_MAX];
+    program_path(program, sizeof program);
+    snprintf(line, sizeof line,
+             "cd '%s' && OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0 "
+             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 exec timeout -k 5 60 "
+             "mpirun --oversubscribe -n %d '%s' train " KEYS
+             "parallel.pp=2 parallel.tp=2 train.steps=1000000 train.out=%s > %s.log 2>&1",
+             folder, RANKS, program, out, out);
+    pid_t child = fork();
+    if (child == 0) {
+        setsid();
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    assert_true(child > 0);
+    return child;
+}
+
+/* Waits until the run has recorded a few steps. */
+static void job_wait(const char *out)
+{
+    char name[64];
+    struct stat found;
+    snprintf(name, sizeof name, "%s/metrics.jsonl", out);
+    for (int tries = 0; tries < 3000; tries++) {
+        if (stat(scratch_path(folder, name), &found) == 0 && found.st_size > 1000)
+            return;
+        sleep_ms(10);
+    }
+    snprintf(name, sizeof name, "%s.log", out);
+    fail_msg("the job did not begin:\n%s", scratch_read(scratch_path(folder, name), NULL));
+}
+
+/* A signal to rank 2; the job's exit code. Nobody is left behind. */
+static int job_disturb(const char *out, int signal)
+{
+    pid_t pids[RANKS], launcher = job_start(out);
+    int status;
+    job_wait(out);
+    int found = job_find(out, pids);
+    if (found != RANKS)
+        kill(-launcher, SIGKILL);
+    assert_int_equal(found, RANKS);
+    double begin_s = ls_now_s();
+    assert_int_equal(kill(pids[2], signal), 0);
+    assert_int_equal(waitpid(launcher, &status, 0), launcher);
+    if (ls_now_s() - begin_s > 30)
+        fail_msg("the job took %.1f s to end", ls_now_s() - begin_s);
+    for (int tries = 0; tries < 300 && job_find(out, pids); tries++)
+        sleep_ms(10);
+    assert_int_equal(job_find(out, pids), 0);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void mpi_or_skip(void)
+{
+#if !defined(LS_WITH_MPI)
+    print_message("skipped: this build has no MPI\n");
+    skip();
+#endif
+    if (system("mpirun --version 2>/dev/null | grep -q 'Open MPI'") != 0) {
+        print_message("skipped: no mpirun of Open MPI\n");
+        skip();
+    }
+}
+
+static void test_a_process_that_freezes(void **state)
+{
+    (void)state;
+    mpi_or_skip();
+    int code = job_disturb("frozen", SIGSTOP);
+    char *said = scratch_read(scratch_path(folder, "frozen.log"), NULL);
+    if (code != ls_exit_code(LS_ECOMM) || !strstr(said, "is stopped; "))
+        fail_msg("exited with %d and printed:\n%s", code, said);
+    free(said);
+    /* Every rank but the frozen one, in its own words: which operation, and who is late. */
+    bool named = false;
+    for (int rank = 0; rank < RANKS; rank++) {
+        char name[64];
+        snprintf(name, sizeof name, "frozen/log/rank-%05d.txt", rank);
+        if (rank == 2)
+            continue;
+        expect_text(name, "timed out after 3.");
+        expect_text(name, " at #");
+        expect_text(name, "; late ");
+        char *text = scratch_read(scratch_path(folder, name), NULL);
+        named = named || strstr(text, "is stopped");
+        free(text);
+    }
+    assert_true(named);
+    char line[PATH_MAX + 128];
+    snprintf(line, sizeof line,
+             "cd '%s/frozen/log' && test $(ls operations-*.txt | wc -l) = 1 && "
+             "for r in 0 1 2 3; do grep -c \"^rank $r: #\" operations-*.txt; done > counts",
+             folder);
+    assert_int_equal(system(line), 0);
+    expect_text("frozen/log/counts", "64\n64\n64\n64\n");
+}
+
+/* The launcher tells of the signal, or of the code with which the others ended. */
+static void test_a_process_that_dies(void **state)
+{
+    (void)state;
+    mpi_or_skip();
+    int code = job_disturb("killed", SIGKILL);
+    if (code != 128 + SIGKILL && code != ls_exit_code(LS_ECOMM))
+        fail_msg("exited with %d and printed:\n%s", code,
+                 scratch_read(scratch_path(folder, "killed.log"), NULL));
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+struct thread_job {
+    struct ls_config config;
+    struct ls_comm *world; /* of rank 0 */
+    bool calls;            /* rank 0 calls another collective; else it sleeps */
+    struct ls_error errors[RANKS];
+    int status[RANKS];
+};
+
+/* Rank 0 alone comes here after a step. */
+static void on_stepped(void *user, const struct ls_step_report *report)
+{
+    struct thread_job *job = user;
+    struct ls_error ignored;
+    if (report->step == 2 && job->calls)
+        ls_barrier(job->world, &ignored);
+    else if (report->step == 2)
+        sleep_ms(6500);
+}
+
+static int thread_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct thread_job *job = user;
+    int rank = ls_comm_rank(world);
+    struct ls_run_hooks hooks = {.user = job, .stepped = on_stepped};
+    if (rank == 0)
+        job->world = world;
+    job->status[rank] = ls_run(&job->config, world, NULL, &hooks, error);
+    job->errors[rank] = *error;
+    return job->status[rank];
+}
+
+static struct thread_job *threads_run(const char *out, bool calls)
+{
+    static struct thread_job job;
+    static const char *const keys[] = {
+        "model.preset=gpt2-tiny", "batch.global=8",  "parallel.tp=2",         "parallel.dp=2",
+        "parallel.threads=1",     "train.steps=100", "log.tensorboard=false", "model.vocab=320",
+        "train.save_every=0",     "comm.timeout_s=3"};
+    char key[PATH_MAX + 32];
+    struct ls_error error = {0};
+    job = (struct thread_job){.calls = calls};
+    ls_config_defaults(&job.config);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        assert_int_equal(ls_config_set(&job.config, keys[i], &error), 0);
+    snprintf(key, sizeof key, "data.train=%s/corpus_train", folder);
+    assert_int_equal(ls_config_set(&job.config, key, &error), 0);
+    snprintf(key, sizeof key, "train.out=%s/%s", folder, out);
+    assert_int_equal(ls_config_set(&job.config, key, &error), 0);
+    if (ls_train_resolve(&job.config, &error))
+        fail_msg("%s", error.text);
+    double begin_s = ls_now_s();
+    int status = ls_world_run(RANKS, thread_body, &job, &error);
+    if (status != LS_ECOMM || ls_now_s() - begin_s > 30)
+        fail_msg("status %d after %.1f s: %s", status, ls_now_s() - begin_s, error.text);
+    return &job;
+}
+
+static void test_a_thread_that_sleeps(void **state)
+{
+    (void)state;
+    const struct thread_job *job = threads_run("asleep", false);
+    for (int rank = 0; rank < RANKS; rank++)
+        assert_int_equal(job->status[rank], LS_ECOMM);
+    for (int rank = 1; rank < RANKS; rank++)
+        if (!strstr(job->errors[rank].text, "timed out after 3.") ||
+            !strstr(job->errors[rank].text, " of world (4 ranks); late is rank 0: ") ||
+            !strstr(job->errors[rank].text, "asleep/log"))
+            fail_msg("rank %d: %s", rank, job->errors[rank].text);
+    expect_text("asleep/log/rank-00003.txt", "late is rank 0");
+    char line[PATH_MAX + 128];
+    snprintf(line, sizeof line, "grep -l '^rank 3: #' '%s'/asleep/log/operations-*.txt >/dev/null",
+             folder);
+    assert_int_equal(system(line), 0);
+}
+
+/* A barrier where the others agree: each side is named with its call site. */
+static void test_a_thread_that_calls_another_collective(void **state)
+{
+    (void)state;
+    const struct thread_job *job = threads_run("other", true);
+    for (int rank = 1; rank < RANKS; rank++)
+        if (!strstr(job->errors[rank].text, "test_hang.c:") ||
+            !strstr(job->errors[rank].text, "barrier"))
+            fail_msg("rank %d: %s", rank, job->errors[rank].text);
+    expect_text("other/log/rank-00001.txt", "test_hang.c:");
+}
+
+/* The program over threads: where all are given no time, it ends with the code and tells why. */
+static void test_the_program_over_threads(void **state)
+{
+    (void)state;
+    program_expect_under(enter,
+                         "train " KEYS "parallel.pp=2 train.steps=100000 train.out=hasty "
+                         "comm.timeout_s=1e-6",
+                         ls_exit_code(LS_ECOMM), "timed out after ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_thread_that_sleeps),
+        cmocka_unit_test(test_a_thread_that_calls_another_collective),
+        cmocka_unit_test(test_the_program_over_threads),
+        cmocka_unit_test(test_a_process_that_freezes),
+        cmocka_unit_test(test_a_process_that_dies),
+    };
+    return cmocka_run_group_tests_name("hang", tests, folder_setup, scratch_teardown);
+}
