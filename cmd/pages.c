@@ -161,7 +161,8 @@ static const struct cmd_page pages[] = {
      none, "lockstep bench pipeline\nlockstep bench pipeline ranks=16 micro=32 ms=60\n"},
     {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",
      "Trains a few steps on made-up tokens and prints one JSON object: tokens a second, time of a "
-     "step, peak memory, the rate of matrix products and its share of the machine's.",
+     "step, peak memory, the rate of matrix products and its share of the machine's; and by axis "
+     "of the layout what moved in a step, what should have, and what was waited for.",
      none, "lockstep bench step model.preset=gpt2-124m batch.global=4 parallel.dp=2\n"},
     {"doctor", "", "show what this machine offers and what is missing",
      "Prints CPU, instruction sets, caches, memory, limits, libraries and MPI. What is missing is "

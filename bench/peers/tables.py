@@ -112,18 +112,18 @@ def theory(name, chunks, p, m):
 
 def bubble(lockstep, root):
     figures, lines = [], [
-        "Idle share of all ranks, in %: stages sleep, 60 ms a micro-batch and rank, so that all "
+        "Idle share of all ranks, in %: stages sleep, 120 ms a micro-batch and rank, so that all "
         "ranks are truly", "concurrent. Computed: from the table, by simulation. Formula: (p-1)/"
-        "(m+p-1) for GPipe and 1F1B, over v", "chunks (p-1)/(v m+p-1), ZB-H1 (p-1)/(3m+p-1). The "
-        "least of three runs is shown: what else the machine", "does can only add.", "",
+        "(m+p-1) for GPipe and 1F1B, over v", "chunks (p-1)/(v m+p-1), ZB-H1 (p-1)/(3m+p-1). Of "
+        "three runs the shortest is shown: what else the", "machine does can only lengthen it.", "",
         "| schedule | chunks | ranks | micro-batches | formula | computed | measured | ratio |",
         "|---|---|---|---|---|---|---|---|"]
     for ranks, micro in ((8, 16), (16, 32)):
-        words = ("bench", "pipeline", f"ranks={ranks}", f"micro={micro}", "ms=60")
+        words = ("bench", "pipeline", f"ranks={ranks}", f"micro={micro}", "ms=120")
         runs = [rows_of(output(lockstep, root, *words)) for _ in range(3)]
         worst, who = 0.0, ""
-        for at, (name, chunks, computed, _) in enumerate(runs[0]):
-            measured = min(run[at][3] for run in runs)
+        for name, chunks, _, computed, measured in (min(turns, key=lambda row: row[2])
+                                                    for turns in zip(*runs)):
             closed = theory(name, chunks, ranks, micro)
             off = abs(measured / computed - 1)
             worst, who = (off, name) if off > worst else (worst, who)
@@ -136,12 +136,12 @@ def bubble(lockstep, root):
 
 
 def rows_of(text):
-    """(schedule, chunks, computed, measured) of each line of the table."""
+    """(schedule, chunks, length of the step, computed, measured) of each line of the table."""
     rows = []
     for line in text.splitlines():
         words = line.split()
         if len(words) == 8 and words[1].isdigit():
-            rows.append((words[0], int(words[1]), float(words[3]), float(words[4])))
+            rows.append((words[0], int(words[1]), *map(float, words[2:5])))
     return rows
 
 
