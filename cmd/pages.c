@@ -67,10 +67,10 @@ static const struct cmd_page pages[] = {
     {"train", "[CONFIG.yaml] [key=value]...", "train a model",
      "Trains what the configuration describes and writes a run directory: the resolved "
      "config.yaml, metrics.jsonl (one object a step), TensorBoard events and checkpoints.\n\n"
-     "parallel.dp ranks share the work. They are threads of this process, unless mpirun or srun "
-     "started the program: then each process is one rank. However the work is cut - ranks, "
-     "micro-batches, threads, transport - the losses and the final state are the same, bit for "
-     "bit.\n\n"
+     "The ranks of the layout (the keys of `parallel`) share the work. They are threads of this "
+     "process, unless mpirun or srun started the program: then each process is one rank. However "
+     "the work is cut - pipeline, data, context and tensor parallel, ZeRO, micro-batches, threads, "
+     "transport - the losses and the final state are the same, bit for bit.\n\n"
      "SIGINT and SIGTERM finish the step, save a checkpoint and exit; a second one ends at once. "
      "train.resume=auto goes on from the newest checkpoint, with the same result as if nothing "
      "had happened.",
@@ -139,10 +139,10 @@ static const struct cmd_page pages[] = {
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
-    {"bench", "gemm|comm|ops|step ...", "measure this machine",
+    {"bench", "gemm|comm|ops|pipeline|step ...", "measure this machine",
      "`lockstep bench gemm`: matrix products; `bench comm`: collectives; `bench ops`: the other "
-     "kernels; `bench step`: whole training steps. Each compares with the machine's own limit, "
-     "measured in the same run.",
+     "kernels; `bench pipeline`: schedules; `bench step`: whole training steps. Each compares with "
+     "the machine's own limit, measured in the same run.",
      none, NULL},
     {"bench gemm", "[threads=N] [dtype=bf16|fp32] [isa=NAME]", "measure matrix products",
      "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one "

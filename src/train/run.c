@@ -218,8 +218,8 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     /* Saved first: who asked for the end may not wait for more than that. */
     if (!status && (due(report.step, config->train.save_every) || last))
         status = save(run, error);
-    bool evaluates = due(report.step, config->eval.every) || report.step >= config->train.steps;
-    if (!status && config->data.valid[0] && evaluates)
+    bool final = config->eval.every > 0 && report.step >= config->train.steps;
+    if (!status && config->data.valid[0] && (due(report.step, config->eval.every) || final))
         status = evaluate(run, error);
     if (!status && due(report.step, config->sample.every))
         status = sample(run, error);

@@ -229,7 +229,7 @@ static void test_the_configuration_repeats_the_run(void **state)
 static void test_evaluation_and_generation(void **state)
 {
     (void)state;
-    expect("$L train $C train.out=spoken train.steps=5", 0, "validation loss");
+    expect("$L train $C train.out=spoken train.steps=5 eval.every=5", 0, "validation loss");
     struct metrics *metrics = metrics_read("spoken");
     char words[64];
     snprintf(words, sizeof words, "loss %.5f", metrics->validation_loss);
