@@ -45,7 +45,7 @@ struct ls_dp_cut {
  * two unless there is one replica (and, for neighbours, one micro-step), and so must be what a
  * shard holds in each micro-step unless it is all alone. */
 int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
-                         int64_t micro_leaves, struct ls_error *error);
+                     int64_t micro_leaves, struct ls_error *error);
 /* Leaves [*first, *first + *count) of the global batch in micro-batch m. */
 void ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first, int64_t *count);
 

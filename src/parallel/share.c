@@ -65,7 +65,7 @@ static int cut_refuse(int64_t leaves, const struct ls_dp_cut *asked, int64_t mic
 }
 
 int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
-                         int64_t micro_leaves, struct ls_error *error)
+                     int64_t micro_leaves, struct ls_error *error)
 {
     LS_ASSERT(leaves >= 1 && micro_leaves >= 1);
     LS_ASSERT(cut->replicas >= 1 && cut->replica >= 0 && cut->replica < cut->replicas);
