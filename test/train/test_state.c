@@ -403,7 +403,7 @@ static void check_evaluation(const char *directory, const char *precision, const
     struct task task = {.config = config_make(directory, "run", precision, keys),
                         .act = act_evaluate};
     struct ls_error error = {0};
-    struct ls_loaded *loaded;
+    struct ls_loaded *loaded = NULL;
     struct ls_eval_report report;
     char data[ROOM];
     const char *what = layout_text(keys), *run = task.config.train.out;
