@@ -21,7 +21,7 @@ struct ls_dp_share {
     int64_t first, count; /* this replica's: the first one's number, how many */
     int64_t micro_leaves;
     int64_t micro_batches;
-    int64_t shard, shards; /* of neighbouring ranks that walk together (ls_dp_share_init_cut), and
+    int64_t shard, shards; /* of neighbouring ranks that walk together (ls_dp_share_init), and
                             * which this is; shards 0 or 1: the replica's leaves are consecutive */
 };
 /* Two levels of ranks: replicas of shards (hybrid sharding, lockstep/parallel/zero.h), rank
@@ -44,7 +44,7 @@ struct ls_dp_cut {
  * leaves; a part is a power of two of leaves unless there is only one; shards must be a power of
  * two unless there is one replica (and, for neighbours, one micro-step), and so must be what a
  * shard holds in each micro-step unless it is all alone. */
-int ls_dp_share_init_cut(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
+int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
                          int64_t micro_leaves, struct ls_error *error);
 /* Leaves [*first, *first + *count) of the global batch in micro-batch m. */
 void ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first, int64_t *count);

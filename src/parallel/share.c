@@ -64,7 +64,7 @@ static int cut_refuse(int64_t leaves, const struct ls_dp_cut *asked, int64_t mic
                         asked->neighbours ? ", reduced one by one" : "", nearest);
 }
 
-int ls_dp_share_init_cut(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
+int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
                          int64_t micro_leaves, struct ls_error *error)
 {
     LS_ASSERT(leaves >= 1 && micro_leaves >= 1);

@@ -171,6 +171,6 @@ void ls_layout_share(const struct ls_layout *layout, int64_t leaves,
     if (layout->zero == 0) /* one level: all of them are replicas */
         cut = (struct ls_dp_cut){replicas(layout), i * shards + j, 1, 0, false};
     struct ls_error error;
-    int status = ls_dp_share_init_cut(share, leaves, &cut, layout->micro_leaves, &error);
+    int status = ls_dp_share_init(share, leaves, &cut, layout->micro_leaves, &error);
     LS_ASSERT(status == LS_OK); /* ls_layout_resolve checked it */
 }

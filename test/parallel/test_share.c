@@ -63,7 +63,7 @@ static void test_shares_are_subtrees(void **state)
                 bool expected = replicas && micro_batches_admitted(leaves, dp, micro);
                 for (int64_t rank = 0; rank < dp; rank++) {
                     struct ls_dp_cut cut = {.replicas = dp, .replica = rank, .shards = 1};
-                    int status = ls_dp_share_init_cut(&share, leaves, &cut, micro, &error);
+                    int status = ls_dp_share_init(&share, leaves, &cut, micro, &error);
                     if ((status == LS_OK) != expected)
                         fail_msg("%ld leaves, dp %ld, micro %ld: status %d, %s", (long)leaves,
                                  (long)dp, (long)micro, status,
@@ -213,7 +213,7 @@ static void check_cut_walk(int64_t leaves, struct ls_dp_cut cut, int64_t micro)
         for (cut.shard = 0; cut.shard < cut.shards; cut.shard++) {
             struct ls_dp_share share;
             struct ls_error error = {0};
-            if (ls_dp_share_init_cut(&share, leaves, &cut, micro, &error))
+            if (ls_dp_share_init(&share, leaves, &cut, micro, &error))
                 fail_msg("%s", error.text);
             for (int64_t m = 0; m < share.micro_batches; m++) {
                 int64_t first, count;
@@ -235,7 +235,7 @@ static void check_cut(int64_t leaves, struct ls_dp_cut cut, int64_t micro, int *
 {
     struct ls_dp_share share;
     struct ls_error error = {0};
-    int status = ls_dp_share_init_cut(&share, leaves, &cut, micro, &error);
+    int status = ls_dp_share_init(&share, leaves, &cut, micro, &error);
     uint64_t seen = 0;
     bool expected = leaves % (cut.replicas * cut.shards) == 0 &&
                     cut_sum(leaves, cut, micro, &seen) == leaves_sum(0, leaves) &&
@@ -264,7 +264,7 @@ static void check_cut(int64_t leaves, struct ls_dp_cut cut, int64_t micro, int *
         cut.shards = atol(strchr(named, '=') + 1);
     else
         cut.replicas = atol(strchr(named, '=') + 1);
-    if (ls_dp_share_init_cut(&share, leaves, &cut, micro, &error))
+    if (ls_dp_share_init(&share, leaves, &cut, micro, &error))
         fail_msg("%s is refused: %s", named, error.text);
 }
 

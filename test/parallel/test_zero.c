@@ -392,7 +392,7 @@ static int share_of(struct rank *rank, struct ls_error *error)
                             .shards = layout->shards,
                             .shard = rank->index % layout->shards,
                             .neighbours = layout->each || layout->stage >= 2};
-    return ls_dp_share_init_cut(&rank->share, layout->leaves, &cut, layout->micro, error);
+    return ls_dp_share_init(&rank->share, layout->leaves, &cut, layout->micro, error);
 }
 
 static void tensors_merge(struct ls_zero_tensor merged[TENSORS])

@@ -335,7 +335,7 @@ static void test_shares_are_refused_where_the_arithmetic_refuses(void **state)
                         };
                         bool here = ls_layout_resolve(&request, &layout, NULL) == LS_OK;
                         bool there =
-                            ls_dp_share_init_cut(&share, leaves, &cut, micro, NULL) == LS_OK;
+                            ls_dp_share_init(&share, leaves, &cut, micro, NULL) == LS_OK;
                         if (here != there)
                             fail_msg("%ld leaves, %ld x %ld ranks, micro %ld, zero %ld: the layout "
                                      "is %s, the share is %s",

@@ -98,7 +98,7 @@ struct ls_zero_options {
                                         * arena is measuring */
     /* Micro-batches are reduced over `shard` one by one, because neighbouring ranks hold
      * neighbouring leaves or parts of one leaf: true where cp > 1, and (whatever is given) in
-     * stages 2 and 3. False: once a step. See ls_dp_share_init_cut in lockstep/parallel.h. */
+     * stages 2 and 3. False: once a step. See ls_dp_share_init in lockstep/parallel.h. */
     bool each_micro_batch;
     int64_t micro_batches_max; /* of a step */
     bool fast;                 /* numerics.mode fast: += over micro-batches, no binary counter */
