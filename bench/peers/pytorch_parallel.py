@@ -3,11 +3,12 @@
 `lockstep bench step` with parallel.zero=3, parallel.tp and parallel.pp.
 
     pytorch_parallel.py --kind fsdp2 --world 2 --batch 4 --tokens 1024
-    pytorch_parallel.py --kind tp    ...      Megatron's plan: q, k, v, up by columns, out, down by rows
+    pytorch_parallel.py --kind tp    ...      Megatron's plan: q, k, v, up by columns, out,
+                                              down by rows
     pytorch_parallel.py --kind pp --micro-batches 8   ...   torch.distributed.pipelining, 1F1B
 
-The model is the one of pytorch_gpt2.py (same shape, same initial distribution, fused AdamW, clipping
-to norm 1); tensor parallel has q, k and v apart, as a plan by columns needs. FSDP2 gathers each
+The model is the one of pytorch_gpt2.py (same shape, same initial distribution, fused AdamW,
+clipping to norm 1); tensor parallel has q, k and v apart, as a plan by columns needs. FSDP2 gathers each
 block in bf16 and reduces in float32. Precision is bf16 (autocast where weights are not cast).
 The last line on stdout is one JSON object as pytorch_gpt2.py's.
 
@@ -31,7 +32,7 @@ import pytorch_gpt2 as one
 
 
 class SplitBlock(nn.Module):
-    """one.Block with q, k and v in matrices of their own, and as many heads as their width holds."""
+    """one.Block with q, k and v in matrices of their own, as many heads as their width holds."""
 
     def __init__(self, channels, heads):
         super().__init__()
@@ -59,9 +60,10 @@ class Stage(nn.Module):
         padded = -(-vocabulary // 128) * 128
         self.first, self.last = rank == 0, rank == world - 1
         if self.first:
-            self.tokens, self.positions = nn.Embedding(padded, channels), nn.Embedding(context, channels)
-        self.blocks = nn.ModuleList(one.Block(channels, heads)
-                                    for _ in range(layers * rank // world, layers * (rank + 1) // world))
+            self.tokens = nn.Embedding(padded, channels)
+            self.positions = nn.Embedding(context, channels)
+        blocks = range(layers * rank // world, layers * (rank + 1) // world)
+        self.blocks = nn.ModuleList(one.Block(channels, heads) for _ in blocks)
         if self.last:
             self.norm, self.head = nn.LayerNorm(channels), nn.Linear(channels, padded, bias=False)
         for weight in self.parameters():

@@ -123,7 +123,7 @@ def programs(o):
     runs = {
         f"Lockstep bf16, {one}": ("bf16 dp2 llmc fast memory kinds", "", lockstep(o)),
         f"Lockstep fp32, {one}": ("fp32 llmc", "", lockstep(o, "fp32")),
-        f"Lockstep bf16, {two}": ("dp2 kinds", "", lockstep(o, dp=2, threads=max(1, o.threads // 2))),
+        f"Lockstep bf16, {two}": ("dp2 kinds", "", two_ranks(o, "", dp=2)),
         f"Lockstep bf16, {one}, fast": ("fast", "", lockstep(o, mode="fast")),
         "PyTorch bf16, eager, as installed": ("bf16 memory", "torch bf16",
                                               pytorch(o, malloc="default")),
@@ -357,8 +357,8 @@ INTRODUCTIONS = {
         "How it is measured stands in [README.md](README.md). Ratios are taken within a round, so "
         "they need", "not be the quotient of the medians beside them.", ""],
     "Cut over ranks": [
-        "The same step on two ranks of one thread each, beside one rank with two threads and beside",
-        "PyTorch on two processes over gloo; what is planned, idle and moved at any size.", ""]}
+        "The same step on two ranks of one thread each, beside one rank with two threads and beside "
+        "PyTorch", "on two processes over gloo; what is planned, idle and moved at any size.", ""]}
 
 
 def machine():
