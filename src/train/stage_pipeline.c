@@ -13,8 +13,6 @@ struct stage_table {
 struct stage_tables {
     struct stage_table *list;
     int count, chunks;
-    const struct ls_layout *layout;
-    const struct train_part *part;
     /* [chunks * slots] what the pipeline received, from forward to the end of the backward. */
     const void **input, **d_output;
     const struct stage_batch *batch; /* of the run in progress */
@@ -22,23 +20,23 @@ struct stage_tables {
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* The numbers of micro-batches that a run meets, ascending; returns how many. */
-static int counts_of(const struct memory_request *r, int64_t *counts, int room)
+/* The numbers of micro-batches that a run meets, ascending, into counts [layout->micro_batches];
+ * returns how many. */
+static int counts_of(const struct memory_request *r, int64_t *counts)
 {
     const struct ls_config_batch *b = &r->config->batch;
     int64_t leaf = r->layout->numerics.leaf_sequences, full = b->global;
     bool ramp = b->rampup_start > 0 && b->rampup_increment > 0 && b->rampup_start < full;
     int count = 0;
-    for (int64_t size = ramp ? b->rampup_start : full; count < room;
+    for (int64_t size = ramp ? b->rampup_start : full;;
          size = ls_min(size + b->rampup_increment, full)) {
         struct ls_dp_share share;
         ls_layout_share(r->layout, size / leaf, r->coordinates, &share);
         if (count == 0 || counts[count - 1] != share.micro_batches)
             counts[count++] = share.micro_batches;
         if (size >= full)
-            break;
+            return count;
     }
-    return count;
 }
 
 static int table_make(const struct memory_request *r, int64_t micro_batches,
@@ -84,24 +82,16 @@ static int64_t stream_rows_max(const struct memory_request *r)
     return r->layout->sp ? ls_ceil_div(rows, r->layout->size[LS_AXIS_TP]) : rows;
 }
 
-int stage_take(const struct memory_request *r, struct ls_arena *arena, struct train_memory *memory,
-               struct ls_error *error)
+static int tables_make(const struct memory_request *r, const int64_t *counts, int count,
+                       struct ls_arena *arena, struct train_memory *memory, struct ls_error *error)
 {
-    enum { COUNTS_MAX = 256 };
-    int64_t counts[COUNTS_MAX];
-    struct stage_tables *tables = calloc(1, sizeof *tables);
-    if (!tables)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a schedule");
-    memory->tables = tables;
-    tables->layout = r->layout;
-    tables->part = r->part;
-    tables->chunks = (int)r->layout->chunks;
-    int count = counts_of(r, counts, COUNTS_MAX), status = LS_OK;
+    struct stage_tables *tables = memory->tables;
     tables->list = calloc((size_t)count, sizeof *tables->list);
     if (!tables->list)
         return ls_error_set(error, LS_ENOMEM, "no memory for %d schedules", count);
     /* One table is in use at a time, so their buffers lie over each other. */
     size_t mark = arena->used, end = mark;
+    int status = LS_OK;
     for (; tables->count < count && !status; tables->count++) {
         struct stage_table *table = &tables->list[tables->count];
         status = table_make(r, counts[tables->count], table, memory, error);
@@ -119,9 +109,27 @@ int stage_take(const struct memory_request *r, struct ls_arena *arena, struct tr
             status = ls_pipeline_new(&options, arena, &table->pipeline, error);
         end = arena->used > end ? arena->used : end;
     }
+    if (!status)
+        ls_arena_take(arena, end - arena->used);
+    return status;
+}
+
+int stage_take(const struct memory_request *r, struct ls_arena *arena, struct train_memory *memory,
+               struct ls_error *error)
+{
+    struct stage_tables *tables = calloc(1, sizeof *tables);
+    int64_t *counts = calloc((size_t)r->layout->micro_batches, sizeof *counts);
+    memory->tables = tables;
+    int status = tables && counts
+                     ? LS_OK
+                     : ls_error_set(error, LS_ENOMEM, "no memory for a run's schedules");
+    if (!status) {
+        tables->chunks = (int)r->layout->chunks;
+        status = tables_make(r, counts, counts_of(r, counts), arena, memory, error);
+    }
+    free(counts);
     if (status)
         return status;
-    ls_arena_take(arena, end - arena->used);
     size_t places = (size_t)(tables->chunks * memory->slots);
     tables->input = ls_arena_take(arena, places * sizeof *tables->input);
     tables->d_output = ls_arena_take(arena, places * sizeof *tables->d_output);

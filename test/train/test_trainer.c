@@ -363,6 +363,19 @@ static void test_ramp_up_has_the_same_bits_on_two_ranks(void **state)
     assert_int_equal(ls_plan(&config, &plan, &error), LS_ELAYOUT);
 }
 
+/* Each number of micro-batches has its schedule, however many the ramp-up walks through. */
+static void test_a_long_ramp_up_has_all_its_schedules(void **state)
+{
+    struct run ramp = {.config = config_make(
+                           *state, KEYS("batch.global=300", "batch.micro=1", "batch.rampup_start=1",
+                                        "batch.rampup_increment=1", "batch.rampup_samples=2")),
+                       .steps = 3};
+    run(&ramp);
+    static const int64_t expected[] = {1, 151, 451}; /* steps of 1, 150 and 300 */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ramp.samples[i], expected[i]);
+}
+
 /* ---- steps that are not finite --------------------------------------------------------------- */
 
 struct spoiled {
@@ -539,6 +552,7 @@ int main(void)
         TEST(test_the_plan_is_what_is_taken),
         TEST(test_ramp_up_is_megatrons),
         TEST(test_ramp_up_has_the_same_bits_on_two_ranks),
+        TEST(test_a_long_ramp_up_has_all_its_schedules),
         TEST(test_a_step_that_is_not_finite_is_skipped),
         TEST(test_a_step_that_is_not_finite_stops),
         TEST(test_layouts),
