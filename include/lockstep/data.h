@@ -206,6 +206,11 @@ struct ls_token_segment {
     int64_t first, count;
 };
 
+/* Global sample numbers [first, first + count). */
+struct ls_sample_run {
+    int64_t first, count;
+};
+
 struct ls_loader;
 struct ls_loader_config {
     const struct ls_token_store *store; /* borrowed */
@@ -228,10 +233,9 @@ void ls_loader_free(struct ls_loader *loader);
 /* Queues global sample numbers [first, first + count), 0 <= count <= sequences_max. Never blocks.
  * LS_EINVAL where depth requests were posted and not yet taken, or an argument is out of range. */
 int ls_loader_post(struct ls_loader *loader, int64_t first, int64_t count);
-/* The same for `blocks` runs of `block` samples, `stride` samples from one's first to the next's.
- */
-int ls_loader_post_blocks(struct ls_loader *loader, int64_t first, int64_t block, int64_t stride,
-                          int64_t blocks);
+/* The same for `count` runs, one behind the other: at most sequences_max of them, with at most as
+ * many samples in all. They are copied. */
+int ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *runs, int64_t count);
 /* The oldest request not yet taken: inputs[count, T] and targets[count, T], T the tokens of the
  * segments, valid until the next take
  * or free. *wait_s (may be NULL) = seconds this call waited. LS_EINVAL where nothing was posted;

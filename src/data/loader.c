@@ -40,7 +40,8 @@ int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_o
 
 /* A request and the batch it becomes. */
 struct slot {
-    int64_t first, block, stride, blocks;
+    struct ls_sample_run *runs; /* [sequences_max], of which run_count are asked for */
+    int64_t run_count;
     int32_t *inputs, *targets;
     int rc;
     struct ls_error error;
@@ -53,9 +54,10 @@ struct slot {
 struct ls_loader {
     struct ls_loader_config config;
     struct ls_sample_order order;
-    int32_t *tokens; /* all slots' memory */
-    int32_t *whole;  /* [2, sequence_tokens] one sequence before it is cut into segments */
-    int64_t row;     /* tokens handed out of a sequence */
+    int32_t *tokens;            /* all slots' memory */
+    struct ls_sample_run *runs; /* all slots' */
+    int32_t *whole; /* [2, sequence_tokens] one sequence before it is cut into segments */
+    int64_t row;    /* tokens handed out of a sequence */
     struct slot *slots;
     int slots_count;
     pthread_t thread;
@@ -77,19 +79,19 @@ void ls_segments_copy(const struct ls_token_segment *segments, int segment_count
         }
 }
 
-/* Sample number `first` and the count - 1 behind it, as rows from inputs and targets on. */
-static int fill_run(struct ls_loader *loader, int64_t first, int64_t count, int32_t *inputs,
+/* The samples of a run, as rows from inputs and targets on. */
+static int fill_run(struct ls_loader *loader, struct ls_sample_run run, int32_t *inputs,
                     int32_t *targets, struct ls_error *error)
 {
     const struct ls_loader_config *config = &loader->config;
     int64_t tokens = config->sequence_tokens;
     if (config->segment_count == 0)
-        return ls_samples_read(config->store, &loader->order, first, count, tokens,
+        return ls_samples_read(config->store, &loader->order, run.first, run.count, tokens,
                                config->vocabulary, inputs, targets, error);
     int rc = LS_OK;
-    for (int64_t i = 0; i < count && !rc; i++) {
+    for (int64_t i = 0; i < run.count && !rc; i++) {
         int32_t *whole_targets = loader->whole + tokens;
-        rc = ls_samples_read(config->store, &loader->order, first + i, 1, tokens,
+        rc = ls_samples_read(config->store, &loader->order, run.first + i, 1, tokens,
                              config->vocabulary, loader->whole, whole_targets, error);
         ls_segments_copy(config->segments, config->segment_count, 1, tokens, loader->whole,
                          inputs + i * loader->row);
@@ -101,11 +103,12 @@ static int fill_run(struct ls_loader *loader, int64_t first, int64_t count, int3
 
 static void fill(struct ls_loader *loader, struct slot *slot)
 {
+    int64_t at = 0;
     slot->rc = LS_OK;
-    for (int64_t i = 0; i < slot->blocks && !slot->rc; i++) {
-        int64_t row = i * slot->block * loader->row;
-        slot->rc = fill_run(loader, slot->first + i * slot->stride, slot->block, slot->inputs + row,
-                            slot->targets + row, &slot->error);
+    for (int64_t i = 0; i < slot->run_count && !slot->rc; i++) {
+        slot->rc =
+            fill_run(loader, slot->runs[i], slot->inputs + at, slot->targets + at, &slot->error);
+        at += slot->runs[i].count * loader->row;
     }
 }
 
@@ -146,23 +149,26 @@ static int start_thread(struct ls_loader *loader, struct ls_error *error)
 static int take_memory(struct ls_loader *loader, struct ls_error *error)
 {
     const struct ls_loader_config *config = &loader->config;
-    size_t batch, all, slots = (size_t)config->depth + 1;
+    size_t batch, all, runs, slots = (size_t)config->depth + 1;
     loader->row = config->segment_count ? 0 : config->sequence_tokens;
     for (int i = 0; i < config->segment_count; i++)
         loader->row += config->segments[i].count;
     if (!ls_size_mul((size_t)config->sequences_max, (size_t)loader->row, &batch) ||
-        !ls_size_mul(batch, 2 * slots * sizeof(int32_t), &all))
+        !ls_size_mul(batch, 2 * slots * sizeof(int32_t), &all) ||
+        !ls_size_mul((size_t)config->sequences_max, slots * sizeof *loader->runs, &runs))
         return ls_error_set(error, LS_EINVAL, "loader: %d batches of %lld x %lld tokens",
                             config->depth, (long long)config->sequences_max,
                             (long long)loader->row);
     loader->slots_count = (int)slots;
     loader->slots = calloc(slots, sizeof *loader->slots);
     loader->tokens = malloc(all);
+    loader->runs = malloc(runs);
     loader->whole = calloc(2 * (size_t)config->sequence_tokens, sizeof *loader->whole);
-    if (!loader->slots || !loader->tokens || !loader->whole)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the loader's %zu bytes", all);
+    if (!loader->slots || !loader->tokens || !loader->runs || !loader->whole)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the loader's %zu bytes", all + runs);
     memset(loader->tokens, 0, all);
     for (size_t i = 0; i < slots; i++) {
+        loader->slots[i].runs = loader->runs + i * (size_t)config->sequences_max;
         loader->slots[i].inputs = loader->tokens + 2 * i * batch;
         loader->slots[i].targets = loader->slots[i].inputs + batch;
     }
@@ -213,6 +219,7 @@ void ls_loader_free(struct ls_loader *loader)
     pthread_cond_destroy(&loader->changed);
     pthread_mutex_destroy(&loader->mutex);
     free(loader->tokens);
+    free(loader->runs);
     free(loader->whole);
     free(loader->slots);
     free(loader);
@@ -220,25 +227,32 @@ void ls_loader_free(struct ls_loader *loader)
 
 int ls_loader_post(struct ls_loader *loader, int64_t first, int64_t count)
 {
-    return ls_loader_post_blocks(loader, first, count, count, 1);
+    struct ls_sample_run run = {first, count};
+    return ls_loader_post_runs(loader, &run, 1);
 }
 
-int ls_loader_post_blocks(struct ls_loader *loader, int64_t first, int64_t block, int64_t stride,
-                          int64_t blocks)
+/* Whether the runs are of samples that exist, and not of more than a request may have. */
+static bool runs_admitted(const struct ls_sample_run *runs, int64_t count, int64_t room)
 {
-    int64_t room = loader->config.sequences_max;
-    if (first < 0 || block < 0 || blocks < 0 || stride < block ||
-        (block > 0 && blocks > room / block) ||
-        (blocks > 0 && stride > (INT64_MAX - first - block) / blocks))
+    bool fit = count >= 0 && count <= room;
+    for (int64_t i = 0; i < count && fit; i++) {
+        fit = runs[i].first >= 0 && runs[i].count >= 0 && runs[i].count <= room &&
+              runs[i].first <= INT64_MAX - runs[i].count;
+        room -= runs[i].count;
+    }
+    return fit;
+}
+
+int ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *runs, int64_t count)
+{
+    if (!runs_admitted(runs, count, loader->config.sequences_max))
         return LS_EINVAL;
     pthread_mutex_lock(&loader->mutex);
     int rc = loader->posted - loader->taken < loader->config.depth ? LS_OK : LS_EINVAL;
     if (!rc) {
         struct slot *slot = &loader->slots[loader->posted % loader->slots_count];
-        slot->first = first;
-        slot->block = block;
-        slot->stride = stride;
-        slot->blocks = blocks;
+        memcpy(slot->runs, runs, (size_t)count * sizeof *runs);
+        slot->run_count = count;
         loader->posted++;
         pthread_cond_broadcast(&loader->changed);
     }

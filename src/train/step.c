@@ -24,20 +24,18 @@ static struct ls_dp_share share_of(const struct ls_trainer *t, int64_t samples)
     return share;
 }
 
-/* Asks the loader for the samples of the step that begins at `samples`. */
+/* Asks the loader for the samples of the step that begins at `samples`: micro-batch by micro-batch,
+ * wherever in the batch each lies and however many it has. */
 static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *error)
 {
     struct ls_dp_share share = share_of(t, samples);
-    int64_t leaf = t->numerics.leaf_sequences, first, count, second = 0;
-    ls_dp_micro_batch(&share, 0, &first, &count);
-    if (share.micro_batches > 1)
-        ls_dp_micro_batch(&share, 1, &second, &count);
-    int64_t begin = samples + first * leaf, stride = second - first;
-    /* Micro-batches side by side are one run, of which the last may be smaller. */
-    bool dense = share.micro_batches == 1 || stride == share.micro_leaves;
-    int status = dense ? ls_loader_post(t->loader, begin, share.count * leaf)
-                       : ls_loader_post_blocks(t->loader, begin, share.micro_leaves * leaf,
-                                               stride * leaf, share.micro_batches);
+    int64_t leaf = t->numerics.leaf_sequences;
+    for (int64_t m = 0; m < share.micro_batches; m++) {
+        int64_t first, count;
+        ls_dp_micro_batch(&share, m, &first, &count);
+        t->runs[m] = (struct ls_sample_run){samples + first * leaf, count * leaf};
+    }
+    int status = ls_loader_post_runs(t->loader, t->runs, share.micro_batches);
     return status ? ls_error_set(error, status, "the loader refused a request") : LS_OK;
 }
 
@@ -97,9 +95,11 @@ static int loss_reduce(struct ls_trainer *t, const struct step_batch *batch, flo
     if (t->part.head) {
         status = ls_all_reduce(t->groups.cp, t->leaf_loss, share->count, error);
         if (t->layout.neighbouring) {
-            for (int64_t m = 0; m < share->micro_batches; m++)
-                t->leaf_loss[m] =
-                    ls_tree_sum(t->leaf_loss + m * share->micro_leaves, share->micro_leaves);
+            for (int64_t m = 0; m < share->micro_batches; m++) {
+                int64_t first, count;
+                ls_dp_micro_batch(share, m, &first, &count);
+                t->leaf_loss[m] = ls_tree_sum(t->leaf_loss + m * share->micro_leaves, count);
+            }
             if (!status)
                 status =
                     ls_all_reduce(t->groups.dp_shard, t->leaf_loss, share->micro_batches, error);

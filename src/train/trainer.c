@@ -190,12 +190,13 @@ static int buffers_open(struct ls_trainer *t, struct ls_error *error)
     ls_layout_share(&t->layout, t->layout.leaves, t->coordinates, &share);
     int64_t leaves = ls_max(share.count, t->layout.micro_leaves);
     t->leaf_loss = calloc((size_t)leaves, sizeof *t->leaf_loss);
+    t->runs = calloc((size_t)share.micro_batches, sizeof *t->runs);
     t->eval_ids = calloc((size_t)(4 * t->layout.micro_sequences * t->config.data.sequence),
                          sizeof *t->eval_ids);
     t->eval_input = calloc(
         (size_t)(t->layout.micro_sequences * t->config.data.sequence * t->config.model.channels),
         ls_dtype_bytes(t->numerics.act));
-    if (!t->leaf_loss || !t->eval_ids || !t->eval_input)
+    if (!t->leaf_loss || !t->runs || !t->eval_ids || !t->eval_input)
         return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses and tokens");
     return LS_OK;
 }
@@ -306,6 +307,7 @@ void ls_trainer_free(struct ls_trainer *t)
     digests_release(t->digests);
     free(t->segments);
     free(t->leaf_loss);
+    free(t->runs);
     free(t->eval_ids);
     free(t->eval_input);
     if (t->sampled)

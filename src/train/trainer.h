@@ -120,6 +120,7 @@ struct ls_trainer {
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
     int segment_count;
     float *leaf_loss;            /* [leaves of this rank's share], on the last stage */
+    struct ls_sample_run *runs;  /* [micro-batches of a step]: what is asked of the loader */
     int32_t *eval_ids;           /* [4, micro_sequences, T] */
     void *eval_input;            /* a boundary activation received */
     struct whole_model *sampled; /* the model gathered for a sample, made for the first */

@@ -89,8 +89,8 @@ static void test_loader_gives_what_was_posted(void **state)
     ls_token_store_close(store);
 }
 
-/* Runs of samples at a stride, of which two parts are handed out in another order. */
-static void test_blocks_and_segments(void **state)
+/* Runs of samples of any length, of which two parts are handed out in another order. */
+static void test_runs_and_segments(void **state)
 {
     (void)state;
     struct ls_token_store *store = make_store(-1);
@@ -106,13 +106,17 @@ static void test_blocks_and_segments(void **state)
     struct ls_error error = {0};
     struct ls_loader *loader;
     assert_ok(ls_loader_new(&config, &loader, &error), error);
-    assert_int_equal(ls_loader_post_blocks(loader, 3, 2, 1, 2), LS_EINVAL);
-    assert_int_equal(ls_loader_post_blocks(loader, 3, 2, 7, 3), LS_EINVAL);
-    assert_int_equal(ls_loader_post_blocks(loader, 3, 2, 7, 2), LS_OK);
+    struct ls_sample_run too_many[] = {{3, 2}, {10, 3}}, none[5] = {{0, 0}};
+    struct ls_sample_run past_the_end[] = {{3, 2}, {INT64_MAX, 1}};
+    assert_int_equal(ls_loader_post_runs(loader, too_many, 2), LS_EINVAL);
+    assert_int_equal(ls_loader_post_runs(loader, none, 5), LS_EINVAL);
+    assert_int_equal(ls_loader_post_runs(loader, past_the_end, 2), LS_EINVAL);
+    struct ls_sample_run runs[] = {{3, 2}, {10, 1}, {7, 1}};
+    assert_int_equal(ls_loader_post_runs(loader, runs, 3), LS_OK);
     const int32_t *inputs, *targets;
     assert_ok(ls_loader_take(loader, &inputs, &targets, NULL, &error), error);
     struct ls_sample_order order = {ls_loader_samples(loader), 0, false};
-    const int64_t samples[] = {3, 4, 10, 11};
+    const int64_t samples[] = {3, 4, 10, 7};
     for (int i = 0; i < 4; i++) {
         int32_t in[T], out[T];
         assert_ok(ls_samples_read(store, &order, samples[i], 1, T, VOCABULARY, in, out, &error),
@@ -237,7 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loader_gives_what_was_posted),
-        cmocka_unit_test(test_blocks_and_segments),
+        cmocka_unit_test(test_runs_and_segments),
         cmocka_unit_test(test_taken_batch_is_not_overwritten),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_bad_token_is_reported_where_it_is_taken),

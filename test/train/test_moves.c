@@ -37,6 +37,9 @@ static const char *const layouts[] = {
     GPT2 "parallel.dp=2 parallel.zero=3 batch.micro=2 parallel.reshard_after_forward=false",
     GPT2 "parallel.dp=2 parallel.zero=2 batch.micro=3 batch.global=6 numerics.mode=fast "
          "numerics.reduce=bf16",
+    GPT2 "parallel.dp=2 parallel.zero=2 batch.micro=4 batch.global=12",
+    GPT2 "parallel.dp=2 parallel.zero=3 batch.micro=2 batch.global=10 parallel.pp=2",
+    GPT2 "parallel.tp=2 batch.micro=4 batch.global=6",
     GPT2 "parallel.tp=4 parallel.sp=false batch.micro=4",
     GPT2 "parallel.tp=2 batch.micro=2 parallel.tp_overlap=2",
     GPT2 "parallel.pp=3 batch.micro=1",

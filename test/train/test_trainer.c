@@ -487,6 +487,38 @@ static void test_layouts(void **state)
                   any, 4);
 }
 
+/* Where micro-batches are shared over dp_shard, a rank's lie apart from each other in the batch,
+ * and the last one may have fewer sequences: of shares of 6 in 4s, 4 and 2. Each step of a ramp-up
+ * has its own such cut: shares of 2, 4 and 6. */
+static void test_an_uneven_last_micro_batch(void **state)
+{
+    static const char *const ramp[] = {"batch.global=12", "batch.rampup_start=4",
+                                       "batch.rampup_increment=4", "batch.rampup_samples=10", NULL};
+    const char *const *const recipes[] = {KEYS("batch.global=12"), ramp};
+    enum { STEPS = 4 };
+    for (int recipe = 0; recipe < 2; recipe++) {
+        struct run one = {.config = config_make(*state, recipes[recipe]), .steps = STEPS};
+        run(&one);
+        for (int zero = 0; zero <= 3; zero++) {
+            struct run other = {.config = one.config, .steps = STEPS};
+            struct ls_layout layout;
+            struct ls_error error = {0};
+            char what[64];
+            other.config.parallel.dp = 2;
+            other.config.parallel.zero = zero;
+            other.config.batch.micro = 4;
+            /* A share of 6 leaves is no subtree: only neighbours are admitted. */
+            int status = ls_config_layout(&other.config, 0, &layout, &error);
+            assert_int_equal(status, zero < 2 ? LS_ELAYOUT : LS_OK);
+            if (status)
+                continue;
+            snprintf(what, sizeof what, "recipe %d, zero %d", recipe, zero);
+            run(&other);
+            expect_same(&one, &other, 0, STEPS, what);
+        }
+    }
+}
+
 /* fast adds in another order: after three steps its losses may differ by the roundings of float32
  * sums, carried through three updates of the parameters, and no more. */
 static void test_fast_agrees_with_ordered(void **state)
@@ -556,6 +588,7 @@ int main(void)
         TEST(test_a_step_that_is_not_finite_is_skipped),
         TEST(test_a_step_that_is_not_finite_stops),
         TEST(test_layouts),
+        TEST(test_an_uneven_last_micro_batch),
         TEST(test_fast_agrees_with_ordered),
         TEST(test_resume_under_another_layout),
         TEST(test_resume_refuses_another_recipe),
