@@ -2,6 +2,7 @@
 # make help       every target
 
 PREFIX   ?= /usr/local
+override PREFIX := $(abspath $(PREFIX))
 BUILD    ?= build
 CC       ?= gcc
 ifeq ($(origin CC),default)
@@ -12,6 +13,8 @@ SANITIZE ?=
 DEBUG    ?= $(if $(SANITIZE),1,0)
 WERROR   ?= 0
 VERSION  := 0.1.0
+# Raised when a program that was linked with the library before would no longer run with this one.
+SONAME   := liblockstep.so.0
 
 # V=1 shows the commands.
 V        ?= 0
@@ -69,7 +72,8 @@ TESTS    := $(patsubst %.c,$(BUILD)/%,$(wildcard test/*/test_*.c))
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
 
 .PHONY: all help
-all: $(if $(COMMANDS),$(BUILD)/lockstep) $(BUILD)/liblockstep.a $(BUILD)/liblockstep.so
+all: $(if $(COMMANDS),$(BUILD)/lockstep) $(BUILD)/liblockstep.a $(BUILD)/liblockstep.so \
+	$(BUILD)/lockstep-uninstalled.pc
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -94,9 +98,12 @@ $(BUILD)/liblockstep.a: $(OBJECTS)
 	@rm -f $@
 	$(call say,AR,$@)
 	$(Q)ar rcs $@ $(OBJECTS)
-$(BUILD)/liblockstep.so: $(OBJECTS)
+$(BUILD)/$(SONAME): $(OBJECTS)
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,liblockstep.so.0 $(LDFLAGS_BASE) $(LDFLAGS) $(OBJECTS) $(LDLIBS) -o $@
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) $(LDFLAGS_BASE) $(LDFLAGS) $(OBJECTS) $(LDLIBS) -o $@
+# The linker looks for this name, the started program for the other.
+$(BUILD)/liblockstep.so: $(BUILD)/$(SONAME)
+	$(Q)ln -sf $(SONAME) $@
 $(BUILD)/lockstep: $(COMMANDS:%.c=$(BUILD)/%.o) $(BUILD)/liblockstep.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
@@ -120,6 +127,7 @@ $(BUILD)/test/invariance/test_invariance: LDFLAGS_BASE += $(call wrap,ls_reduce_
 	ls_optimizer_step ls_send_start ls_param_fill)
 # These run the program.
 $(filter $(BUILD)/test/cmd/%,$(TESTS)): | $(BUILD)/lockstep
+$(filter $(BUILD)/test/install/%,$(TESTS)): | all
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
@@ -157,7 +165,6 @@ invariance: $(BUILD)/test/invariance/test_invariance
 
 tidy:
 	@tools/tidy.py
-	@tools/check-docs.py --self-test
 	@tools/check-docs.py
 
 FUZZERS := $(patsubst %.c,$(BUILD)-fuzz/%,$(wildcard test/*/fuzz_*.c))
@@ -195,23 +202,39 @@ man: $(BUILD)/lockstep
 		$(BUILD)/lockstep help --man "$$page" > $(BUILD)/man/$$name.1; done
 	@$(BUILD)/lockstep help --man lockstep > $(BUILD)/man/lockstep.1
 
+# The arguments: folder of the libraries, folder of the headers, file. The run path lets a program
+# start from wherever the library lies; folders that the system's linker searches need none.
+LIBDIR   ?= $(PREFIX)/lib
+SEARCHED := /lib/% /usr/lib /usr/lib/% /usr/local/lib
+define pc_write
+	@printf '%s\n' 'libdir=$(1)' 'includedir=$(2)' '' 'Name: lockstep' \
+		'Description: trains large language models, the same bits in any layout' \
+		'Version: $(VERSION)' 'Cflags: -I$${includedir}' \
+		'Libs: -L$${libdir}$(if $(filter $(SEARCHED),$(1)),, -Wl$(comma)-rpath$(comma)$${libdir}) -llockstep' \
+		'Libs.private: $(LDLIBS)' > $(3)
+endef
+comma := ,
+# With PKG_CONFIG_PATH=build, pkg-config finds this one: programs link with the build tree.
+$(BUILD)/lockstep-uninstalled.pc: Makefile
+	@mkdir -p $(@D)
+	$(call pc_write,$(abspath $(BUILD)),$(CURDIR)/include,$@)
+
 install: all man
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig \
 		$(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(BUILD)/lockstep $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 $(BUILD)/liblockstep.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 755 $(BUILD)/liblockstep.so $(DESTDIR)$(PREFIX)/lib/liblockstep.so.0
-	ln -sf liblockstep.so.0 $(DESTDIR)$(PREFIX)/lib/liblockstep.so
+	install -m 644 $(BUILD)/liblockstep.a $(DESTDIR)$(LIBDIR)/
+	install -m 755 $(BUILD)/$(SONAME) $(DESTDIR)$(LIBDIR)/
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/liblockstep.so
 	cd include && find lockstep -name '*.h' -exec install -D -m 644 {} \
 		$(DESTDIR)$(PREFIX)/include/{} \;
 	install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' \
-		'Name: lockstep' 'Description: trains large language models, the same bits in any layout' \
-		'Version: $(VERSION)' 'Libs: -L$${libdir} -llockstep' 'Libs.private: $(LDLIBS)' \
-		'Cflags: -I$${includedir}' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/lockstep.pc
+	$(call pc_write,$(LIBDIR),$(PREFIX)/include,$(DESTDIR)$(LIBDIR)/pkgconfig/lockstep.pc)
+# The system's linker reads its folders from a list, which it has to make anew.
+	$(if $(DESTDIR),,$(if $(filter $(SEARCHED),$(LIBDIR)),ldconfig))
 uninstall:
-	rm -rf $(DESTDIR)$(PREFIX)/bin/lockstep $(DESTDIR)$(PREFIX)/lib/liblockstep.* \
-		$(DESTDIR)$(PREFIX)/lib/pkgconfig/lockstep.pc $(DESTDIR)$(PREFIX)/include/lockstep \
+	rm -rf $(DESTDIR)$(PREFIX)/bin/lockstep $(DESTDIR)$(LIBDIR)/liblockstep.* \
+		$(DESTDIR)$(LIBDIR)/pkgconfig/lockstep.pc $(DESTDIR)$(PREFIX)/include/lockstep \
 		$(DESTDIR)$(PREFIX)/share/man/man1/lockstep*.1
 
 clean:
@@ -228,7 +251,7 @@ help:
 	'make bench        products, kernels, collectives, pipelines, a training step' \
 	'make bench-peers  beside PyTorch and llm.c: see bench/README.md' \
 	'make coverage     lines that the tests reach' \
-	'make install      PREFIX=/usr/local DESTDIR=' \
+	'make install      PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=' \
 	'Settings: CC=gcc|clang BUILD=build DEBUG=1 SANITIZE=address,undefined|thread WERROR=1 MPI=0 V=1'
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Installs the Debian packages that building and testing need, those that are missing only.
+# Installs the Debian packages that building and testing need, and those that are given; those that
+# are missing only.
 set -eu
 
-packages="gcc make pkg-config python3 clang-format clang libclang-rt-14-dev libomp-14-dev
-libdnnl-dev libopenmpi-dev openmpi-bin libhwloc-dev libfyaml-dev libjansson-dev libxxhash-dev
-libisal-dev libpcre2-dev libzstd-dev zlib1g-dev libcmocka-dev bible-kjv"
+# What the Debian package is built from, and what only tests and the house rules need.
+built_from=$(awk '/^[A-Z]/ { on = 0 } sub(/^Build-Depends:/, "") { on = 1 } on' \
+    "$(dirname "$0")/../debian/control" | tr ',' '\n' | sed 's/[(<].*//' | grep -v debhelper)
+packages="$built_from gcc make clang-format clang libclang-rt-14-dev libomp-14-dev bible-kjv $*"
 
 missing=""
 for package in $packages; do

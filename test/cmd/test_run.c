@@ -146,7 +146,7 @@ static struct metrics *metrics_read(const char *run)
         json_t *validation = json_object_get(line, "validation_loss");
         if (validation)
             metrics->validation_loss = json_number_value(validation);
-        else if (!json_object_get(line, "event"))
+        else
             step_read(line, metrics);
         json_decref(line);
     }

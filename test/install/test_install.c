@@ -1,0 +1,109 @@
+/* What `make install` leaves is enough: programs compile with what pkg-config says and start, from
+ * any folder, with no library path set. */
+#include "../support/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Runs the lines in a shell at the repository's root, with $build and $scratch set; they may call
+ * `build_with FOLDER [--static]`, which compiles an example with the pkg-config files of a folder
+ * and runs it from another, and `without WORD FILE`. */
+static void shell(const char *scratch, const char *lines)
+{
+    char build[PATH_MAX / 2] = "", *command;
+    assert_true(readlink("/proc/self/exe", build, sizeof build - 1) > 0);
+    for (int up = 0; up < 3; up++)
+        *strrchr(build, '/') = '\0';
+    int length = asprintf(
+        &command,
+        "set -eu; exec 2>&1; build='%s'; scratch='%s'; cd \"$build/..\"\n"
+        "unset MAKEFLAGS MAKELEVEL LD_LIBRARY_PATH PKG_CONFIG_PATH || true\n"
+        "make() { command make --no-print-directory BUILD=\"$(basename \"$build\")\" \"$@\"; }\n"
+        "without() { ! grep \"$@\"; }\n"
+        "build_with() {\n"
+        "    flags=$(PKG_CONFIG_PATH=$1 pkg-config ${2:-} --cflags --libs lockstep)\n"
+        "    if [ -n \"${2:-}\" ]; then\n"
+        "        flags=$(echo \"$flags\" | sed 's/-llockstep/-l:liblockstep.a/'); fi\n"
+        "    ${CC:-cc} examples/collective.c $flags -o \"$scratch/program\"\n"
+        "    (cd / && \"$scratch/program\")\n"
+        "}\n%s\n",
+        build, scratch, lines);
+    assert_true(length > 0);
+    int status = system(command);
+    if (status)
+        fail_msg("ended with %d:\n%s", status, lines);
+    free(command);
+}
+
+static void test_a_program_links_with_the_build_tree(void **state)
+{
+    shell(*state, "build_with \"$build\"\n"
+                  "ldd \"$scratch/program\" | grep -q \"$build/liblockstep.so.0\"");
+}
+
+static void test_a_program_links_with_another_prefix(void **state)
+{
+    shell(*state, "make install PREFIX=\"$scratch/prefix\"\n"
+                  "build_with \"$scratch/prefix/lib/pkgconfig\"\n"
+                  "ldd \"$scratch/program\" | grep -q \"$scratch/prefix/lib/liblockstep.so.0\"\n"
+                  "build_with \"$scratch/prefix/lib/pkgconfig\" --static\n"
+                  "ldd \"$scratch/program\" > \"$scratch/libs\"\n"
+                  "without liblockstep \"$scratch/libs\"\n"
+                  "(cd / && \"$scratch/prefix/bin/lockstep\" --version)");
+}
+
+static void test_a_folder_for_libraries_of_its_own(void **state)
+{
+    shell(*state, "make install PREFIX=\"$scratch/prefix\" LIBDIR=\"$scratch/prefix/lib/arch\"\n"
+                  "build_with \"$scratch/prefix/lib/arch/pkgconfig\"");
+}
+
+/* DESTDIR holds everything, and what is written there names the place that it is meant for. */
+static void test_a_staged_installation(void **state)
+{
+    shell(*state, "make install PREFIX=/usr DESTDIR=\"$scratch/stage\"\n"
+                  "without -r \"$scratch\" \"$scratch\"/stage/usr/lib/pkgconfig\n"
+                  "PKG_CONFIG_PATH=\"$scratch\"/stage/usr/lib/pkgconfig pkg-config --libs lockstep"
+                  " > \"$scratch/libs\"\nwithout rpath \"$scratch/libs\"");
+}
+
+static void test_uninstall_leaves_nothing(void **state)
+{
+    shell(*state, "make install PREFIX=\"$scratch/prefix\" > \"$scratch/log\"\n"
+                  "make uninstall PREFIX=\"$scratch/prefix\"\n"
+                  "test -z \"$(find \"$scratch/prefix\" -not -type d)\"");
+}
+
+/* A sanitizer's run time would have to be linked first. */
+static int sanitized(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_program_links_with_the_build_tree),
+        TEST(test_a_program_links_with_another_prefix),
+        TEST(test_a_folder_for_libraries_of_its_own),
+        TEST(test_a_staged_installation),
+        TEST(test_uninstall_leaves_nothing),
+    };
+    if (sanitized())
+        return puts("skipped: this build has sanitizers") < 0;
+    return cmocka_run_group_tests_name("install", tests, NULL, NULL);
+}
