@@ -225,6 +225,7 @@ const struct cmd_exit_code *cmd_exit_codes(void)
         {LS_ENUMERIC, "a loss or a gradient is not finite"},
         {LS_ESTOPPED, "stopped by SIGINT or SIGTERM after saving a checkpoint: resume goes on"},
         {LS_ENOTSUP, "this build or machine lacks what was asked for"},
+        {LS_EBUSY, "another run writes to this directory"},
         {0, NULL},
     };
     return codes;

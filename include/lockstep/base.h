@@ -38,6 +38,7 @@ enum ls_status {
     LS_ENUMERIC = -10, /* a loss or gradient is not finite */
     LS_ESTOPPED = -11, /* stopped by a signal after saving */
     LS_ENOTSUP = -12,  /* this build or machine lacks what was asked for */
+    LS_EBUSY = -13,    /* another process writes there */
 };
 
 /* What went wrong: where, what was expected, what to do. Owned by the caller; text is always a

@@ -54,9 +54,10 @@ int ls_error_errno(struct ls_error *error, int errno_value, const char *format, 
 
 const char *ls_status_name(int code)
 {
-    static const char *const names[] = {
-        "LS_OK",     "LS_EINVAL", "LS_ECONFIG", "LS_ELAYOUT",  "LS_EDATA",    "LS_ECKPT",  "LS_EIO",
-        "LS_ENOSPC", "LS_ENOMEM", "LS_ECOMM",   "LS_ENUMERIC", "LS_ESTOPPED", "LS_ENOTSUP"};
+    static const char *const names[] = {"LS_OK",      "LS_EINVAL", "LS_ECONFIG",  "LS_ELAYOUT",
+                                        "LS_EDATA",   "LS_ECKPT",  "LS_EIO",      "LS_ENOSPC",
+                                        "LS_ENOMEM",  "LS_ECOMM",  "LS_ENUMERIC", "LS_ESTOPPED",
+                                        "LS_ENOTSUP", "LS_EBUSY"};
     int count = (int)(sizeof names / sizeof names[0]);
     return code <= 0 && -code < count ? names[-code] : "unknown status";
 }
@@ -67,7 +68,7 @@ int ls_exit_code(int code)
         return 0;
     if (code == LS_ECONFIG || code == LS_EINVAL)
         return 2;
-    return code < 0 && code >= LS_ENOTSUP ? 10 - code : 1;
+    return code < 0 && code >= LS_EBUSY ? 10 - code : 1;
 }
 
 void ls_panic(const char *file, int line, const char *format, ...)

@@ -2,6 +2,7 @@
 #include "trainer.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/lock.h>
 
 #include <glob.h>
 #include <math.h>
@@ -23,7 +24,8 @@ struct run {
     struct ls_comm *world;
     const struct ls_run_hooks *hooks;
     struct records records;
-    bool writer; /* rank 0 */
+    struct ls_lock lock; /* on train.out, of rank 0 */
+    bool writer;         /* rank 0 */
 };
 
 static double wall_time_s(void)
@@ -255,10 +257,26 @@ static int fresh_check(const struct ls_config *config, struct ls_error *error)
     return status;
 }
 
+/* Local, on rank 0: nobody else writes to train.out from here on. */
+static int directory_open(struct run *run, const struct ls_log *log, struct ls_error *error)
+{
+    const char *out = run->config->train.out;
+    struct ls_error held = {0};
+    int status = ls_lock_take(&run->lock, out, NULL, &held);
+    if (status == LS_EBUSY)
+        return ls_config_reject(run->config, status, "train.out", error, "%s", held.text);
+    if (status)
+        return ls_error_set(error, status, "%s", held.text);
+    if (ls_lock_former(&run->lock)[0])
+        ls_log(log, LS_LOG_INFO, "%s: the run of %s ended without a word; this one takes over", out,
+               ls_lock_former(&run->lock));
+    return fresh_check(run->config, error);
+}
+
 static int run_open(struct run *run, const struct ls_log *log, struct ls_error *error)
 {
     bool resumed = false;
-    int status = run->writer ? fresh_check(run->config, error) : LS_OK;
+    int status = run->writer ? directory_open(run, log, error) : LS_OK;
     status = ls_comm_agree(run->world, status, error);
     if (!status)
         status = ls_trainer_new(run->config, run->world, log, &run->trainer, error);
@@ -322,5 +340,6 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
     ls_jsonl_close(run.records.metrics, NULL);
     ls_tensorboard_close(run.records.board, NULL);
     ls_trainer_free(run.trainer);
+    ls_lock_release(&run.lock);
     return status;
 }

@@ -151,6 +151,7 @@ static void test_errors(void **state)
     assert_int_equal(ls_exit_code(LS_OK), 0);
     assert_int_equal(ls_exit_code(LS_ECONFIG), 2);
     assert_int_equal(ls_exit_code(LS_ENOTSUP), 22);
+    assert_int_equal(ls_exit_code(LS_EBUSY), 23);
     const char *keys[] = {"optim.lr", "optim.beta1", "model.layers"};
     assert_string_equal(ls_nearest("optim.lrr", keys, 3), "optim.lr");
     assert_null(ls_nearest("zzzzzz", keys, 3));

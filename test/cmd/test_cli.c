@@ -135,7 +135,7 @@ static void test_exit_code_document_has_every_status(void **state)
     expect_document("doc/exit-codes.md", "help --exit-codes");
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", "help --exit-codes", output), 0);
-    for (int status = LS_OK; status >= LS_ENOTSUP; status--) {
+    for (int status = LS_OK; status >= LS_EBUSY; status--) {
         char row[64];
         if (status == LS_EINVAL)
             snprintf(row, sizeof row, "| %d | `LS_ECONFIG`, `LS_EINVAL` |", ls_exit_code(status));

@@ -1,0 +1,48 @@
+/* lockstep/base/lock.h - a directory that one process writes at a time.
+ *
+ *   struct ls_lock lock;
+ *   ls_lock_take(&lock, "runs/demo", NULL, &error)   makes the directory; refused while held
+ *   ...
+ *   ls_lock_release(&lock)
+ *
+ * The lock is flock(2) on DIRECTORY/lock: it ends with the process that holds it, however that
+ * ends, so a process that was killed leaves nothing in the way. The file says who holds it. Readers
+ * of the directory need no lock. Everything here is Local.
+ */
+#ifndef LOCKSTEP_BASE_LOCK_H
+#define LOCKSTEP_BASE_LOCK_H
+
+#include <lockstep/base.h>
+#include <lockstep/base/file.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Fields are private; a lock of zeros is not held. */
+struct ls_lock {
+    bool held;
+    int fd;
+    bool made; /* the directory was, by ls_lock_take */
+    char directory[PATH_MAX], path[PATH_MAX];
+    char former[256]; /* who left the lock behind; "" for nobody */
+};
+
+/* Makes the directory where it is absent and takes its lock. LS_EBUSY while another process, or
+ * another lock of this one, holds it: the text names host, process and since when. A file system
+ * without locks: taken if the file names nobody, or a process of this host that has ended; refused
+ * if it names one that runs or that of another host, with what to do. fault may be NULL; its calls
+ * are "flock". */
+int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fault *fault,
+                 struct ls_error *error);
+/* Who held the lock before and did not release it ("process 4711 on node7, since ..."); "" where it
+ * was released in good order. Borrowed. */
+const char *ls_lock_former(const struct ls_lock *lock);
+/* Removes the file, and the directory if ls_lock_take made it and nothing was put there. Does
+ * nothing where the lock is not held. */
+void ls_lock_release(struct ls_lock *lock);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

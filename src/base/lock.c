@@ -1,0 +1,225 @@
+#include <lockstep/base/lock.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HOST_BYTES = 128, SINCE_BYTES = 32, TRIES_MAX = 100, TRY_NS = 10000000 };
+
+/* What the file says of who holds the lock. */
+struct holder {
+    long pid;                   /* 0: the file names nobody */
+    unsigned long long started; /* clock ticks since boot: tells a process from a later one of the
+                                 * same number */
+    char host[HOST_BYTES], since[SINCE_BYTES];
+};
+
+/* The process's start in clock ticks since boot (proc(5), field 22 of stat); 0 where there is none.
+ */
+static unsigned long long process_start(long pid)
+{
+    char path[64], text[1024];
+    unsigned long long started = 0;
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return 0;
+    size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    char *after = strrchr(text, ')'); /* the name before it may hold anything */
+    if (after)
+        sscanf(after + 1,
+               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+               "%*d %*d %llu",
+               &started);
+    return started;
+}
+
+static void holder_self(struct holder *holder)
+{
+    *holder = (struct holder){.pid = (long)getpid(), .started = process_start((long)getpid())};
+    if (gethostname(holder->host, sizeof holder->host - 1) || !holder->host[0])
+        snprintf(holder->host, sizeof holder->host, "localhost");
+    time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(holder->since, sizeof holder->since, "%Y-%m-%dT%H:%M:%SZ", &utc);
+}
+
+static bool on_this_host(const struct holder *holder)
+{
+    struct holder self;
+    holder_self(&self);
+    return !strcmp(self.host, holder->host);
+}
+
+/* Of a holder on this host: whether that very process runs. */
+static bool runs(const struct holder *holder)
+{
+    return holder->pid > 0 && process_start(holder->pid) == holder->started;
+}
+
+static void holder_text(const struct holder *holder, char *text, size_t bytes)
+{
+    if (holder->pid > 0)
+        snprintf(text, bytes, "process %ld on %s, since %s", holder->pid, holder->host,
+                 holder->since);
+    else
+        snprintf(text, bytes, "%s", "");
+}
+
+static void holder_read(int fd, struct holder *holder)
+{
+    char text[512];
+    ssize_t got = pread(fd, text, sizeof text - 1, 0);
+    *holder = (struct holder){0};
+    text[got > 0 ? got : 0] = '\0';
+    if (sscanf(text, "host %127s pid %ld started %llu since %31s", holder->host, &holder->pid,
+               &holder->started, holder->since) != 4)
+        *holder = (struct holder){0};
+}
+
+/* A full disk is no reason to refuse: the lock itself needs no room. */
+static void holder_write(int fd, const struct holder *holder)
+{
+    char text[512];
+    int length = snprintf(text, sizeof text, "host %s\npid %ld\nstarted %llu\nsince %s\n",
+                          holder->host, holder->pid, holder->started, holder->since);
+    if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)length, 0) != length)
+        (void)!ftruncate(fd, 0);
+}
+
+/* ---- taking it ------------------------------------------------------------------------------- */
+
+static int refuse(const struct ls_lock *lock, const struct holder *holder, const char *advice,
+                  struct ls_error *error)
+{
+    char who[256];
+    holder_text(holder, who, sizeof who);
+    return ls_error_set(error, LS_EBUSY, "%.300s is held by %s: %s", lock->path,
+                        who[0] ? who : "a process that has not named itself", advice);
+}
+
+/* Somebody has the lock. It may not have written its name yet, over the one of its forerunner. */
+static int refuse_held(const struct ls_lock *lock, struct ls_error *error)
+{
+    struct holder holder;
+    char advice[PATH_MAX + 200];
+    for (int tries = 0; tries < TRIES_MAX; tries++) {
+        holder_read(lock->fd, &holder);
+        if (holder.pid > 0 && (!on_this_host(&holder) || runs(&holder)))
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = TRY_NS}, NULL);
+    }
+    snprintf(advice, sizeof advice, "wait for its end, stop it, or write elsewhere");
+    if (holder.pid > 0 && !on_this_host(&holder))
+        snprintf(advice, sizeof advice,
+                 "wait for its end, stop it, or write elsewhere. If that host is lost for good, "
+                 "remove %.300s",
+                 lock->path);
+    return refuse(lock, &holder, advice, error);
+}
+
+/* A file system without locks: what the file says is all there is. */
+static int judge_unlocked(const struct ls_lock *lock, struct ls_error *error)
+{
+    struct holder holder;
+    char advice[PATH_MAX + 200];
+    holder_read(lock->fd, &holder);
+    bool here = holder.pid > 0 && on_this_host(&holder);
+    if (holder.pid == 0 || (here && !runs(&holder)))
+        return LS_OK;
+    snprintf(advice, sizeof advice,
+             here ? "wait for its end, stop it, or write elsewhere"
+                  : "this file system has no locks that would tell whether it still runs: if it "
+                    "does not, remove %.300s",
+             lock->path);
+    return refuse(lock, &holder, advice, error);
+}
+
+/* Opens the file and asks for the lock. *again: the file was removed in between, by a holder that
+ * released it. */
+static int try_take(struct ls_lock *lock, const struct ls_fault *fault, bool *again,
+                    struct ls_error *error)
+{
+    struct stat opened, named;
+    *again = false;
+    lock->fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (lock->fd < 0) {
+        *again = errno == ENOENT; /* the directory was removed */
+        return ls_error_errno(error, errno, "%s: cannot open", lock->path);
+    }
+    int failure = ls_fault_check(fault, "flock");
+    if (!failure && flock(lock->fd, LOCK_EX | LOCK_NB))
+        failure = errno;
+    if (failure == EWOULDBLOCK)
+        return refuse_held(lock, error);
+    if (failure == ENOLCK || failure == ENOSYS || failure == EOPNOTSUPP)
+        return judge_unlocked(lock, error);
+    if (failure)
+        return ls_error_errno(error, failure, "%s: cannot lock", lock->path);
+    *again = fstat(lock->fd, &opened) || stat(lock->path, &named) ||
+             opened.st_ino != named.st_ino || opened.st_dev != named.st_dev;
+    return LS_OK;
+}
+
+int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fault *fault,
+                 struct ls_error *error)
+{
+    struct stat status;
+    struct holder former, self;
+    *lock = (struct ls_lock){.fd = -1};
+    if (snprintf(lock->directory, PATH_MAX, "%s", directory) >= PATH_MAX ||
+        snprintf(lock->path, PATH_MAX, "%s/lock", directory) >= PATH_MAX)
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes",
+                            directory, PATH_MAX);
+    bool again = true;
+    int code = LS_OK;
+    for (int tries = 0; again && tries < TRIES_MAX; tries++) {
+        if (lock->fd >= 0)
+            close(lock->fd);
+        lock->made = stat(directory, &status) != 0;
+        code = ls_directory_make(directory, NULL, error);
+        if (code)
+            return code;
+        code = try_take(lock, fault, &again, error);
+    }
+    if (code || again) {
+        if (lock->fd >= 0)
+            close(lock->fd);
+        if (lock->made)
+            rmdir(directory); /* goes only if it is empty */
+        return code ? code
+                    : ls_error_set(error, LS_EBUSY, "%.300s: other processes come and go there",
+                                   directory);
+    }
+    holder_read(lock->fd, &former);
+    holder_text(&former, lock->former, sizeof lock->former);
+    holder_self(&self);
+    holder_write(lock->fd, &self);
+    lock->held = true;
+    return LS_OK;
+}
+
+const char *ls_lock_former(const struct ls_lock *lock)
+{
+    return lock->former;
+}
+
+void ls_lock_release(struct ls_lock *lock)
+{
+    if (!lock->held)
+        return;
+    /* Removed while it is held: who opened it before sees that, and opens the next one. */
+    unlink(lock->path);
+    close(lock->fd);
+    if (lock->made)
+        rmdir(lock->directory);
+    lock->held = false;
+}

@@ -1,0 +1,175 @@
+#include "runs.h"
+
+#include "../support/scratch.h"
+
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <glob.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+char program[PATH_MAX];
+const char *folder;
+char output[OUTPUT_BYTES];
+
+const char common[] =
+    "data.train=corpus_train data.valid=corpus_valid model.layers=1 model.channels=32 "
+    "model.heads=4 model.context=32 batch.global=4 optim.lr=3e-3 optim.schedule=constant "
+    "eval.samples=8 numerics.precision=fp32 parallel.threads=1 log.progress=plain";
+
+/* ---- running it ------------------------------------------------------------------------------ */
+
+/* The program's path: BUILD/lockstep for BUILD/test/cmd/test_run. */
+static void program_find(void)
+{
+    const char *given = getenv("LOCKSTEP");
+    char self[PATH_MAX] = "";
+    if (given && !realpath(given, program))
+        fail_msg("LOCKSTEP = %s is missing", given);
+    if (given)
+        return;
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 16) > 0);
+    for (int up = 0; up < 3; up++)
+        *strrchr(self, '/') = '\0';
+    strcat(self, "/lockstep");
+    if (!realpath(self, program))
+        fail_msg("%s is missing: build it, or set LOCKSTEP", self);
+}
+
+int shell(const char *line)
+{
+    char command[8192];
+    snprintf(command, sizeof command, "{ cd '%s' && L='%s' && C='%s' && %s ; } 2>&1", folder,
+             program, common, line);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t length = fread(output, 1, sizeof output - 1, pipe);
+    output[length] = '\0';
+    int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void expect(const char *line, int code, const char *words)
+{
+    int got = shell(line);
+    if (got != code || !strstr(output, words))
+        fail_msg("%s\nexited with %d and printed:\n%s\nexpected %d and: %s", line, got, output,
+                 code, words);
+}
+
+const char *at(const char *name)
+{
+    return scratch_path(folder, name);
+}
+
+bool exists(const char *name)
+{
+    return access(at(name), F_OK) == 0;
+}
+
+size_t matches(const char *pattern)
+{
+    glob_t found;
+    size_t count = glob(at(pattern), 0, NULL, &found) == 0 ? found.gl_pathc : 0;
+    globfree(&found);
+    return count;
+}
+
+/* ---- what a run recorded --------------------------------------------------------------------- */
+
+static const char *const step_fields[] = {"tokens",      "loss",       "loss_bits",    "grad_norm",
+                                          "lr",          "step_s",     "tokens_per_s", "peak_share",
+                                          "data_wait_s", "comm_wait_s"};
+
+static void step_read(const json_t *line, struct metrics *metrics)
+{
+    int64_t step = json_integer_value(json_object_get(line, "step"));
+    assert_int_equal(step, metrics->steps + 1);
+    for (size_t i = 0; i < sizeof step_fields / sizeof step_fields[0]; i++)
+        if (!json_object_get(line, step_fields[i]))
+            fail_msg("step %ld lacks %s", (long)step, step_fields[i]);
+    const char *hex = json_string_value(json_object_get(line, "loss_bits"));
+    assert_int_equal(strlen(hex), 8);
+    uint32_t bits = (uint32_t)strtoul(hex, NULL, 16), loss_bits;
+    float loss = (float)json_number_value(json_object_get(line, "loss"));
+    memcpy(&loss_bits, &loss, sizeof loss_bits);
+    if (json_is_number(json_object_get(line, "loss")))
+        assert_int_equal(bits, loss_bits);
+    assert_int_equal(json_integer_value(json_object_get(line, "tokens")), step * 4 * 32);
+    metrics->bits[metrics->steps++] = bits;
+    const char *hash = json_string_value(json_object_get(line, "hash"));
+    if (hash)
+        snprintf(metrics->hash, sizeof metrics->hash, "%s", hash);
+}
+
+struct metrics *metrics_read(const char *run)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
+    struct metrics *metrics = calloc(1, sizeof *metrics);
+    char *text = scratch_read(at(name), NULL), *save = NULL;
+    for (char *one = strtok_r(text, "\n", &save); one; one = strtok_r(NULL, "\n", &save)) {
+        json_error_t error;
+        json_t *line = json_loads(one, JSON_REJECT_DUPLICATES, &error);
+        if (!line)
+            fail_msg("%s: %s in: %s", name, error.text, one);
+        json_t *validation = json_object_get(line, "validation_loss");
+        if (validation)
+            metrics->validation_loss = json_number_value(validation);
+        else
+            step_read(line, metrics);
+        json_decref(line);
+    }
+    free(text);
+    return metrics;
+}
+
+void expect_same_run(const char *a, const char *b)
+{
+    struct metrics *first = metrics_read(a), *second = metrics_read(b);
+    assert_int_equal(first->steps, second->steps);
+    for (int64_t i = 0; i < first->steps; i++)
+        if (first->bits[i] != second->bits[i])
+            fail_msg("step %ld: %s has loss %08x, %s %08x", (long)i + 1, a, first->bits[i], b,
+                     second->bits[i]);
+    assert_int_equal(strlen(first->hash), 32);
+    assert_string_equal(first->hash, second->hash);
+    free(first);
+    free(second);
+}
+
+/* ---- the corpus ------------------------------------------------------------------------------ */
+
+int corpus_setup(void **state)
+{
+    if (scratch_setup(state))
+        return -1;
+    folder = *state;
+    program_find();
+    static const char *const words[] = {"in ", "the ",  "beginning ", "was ",
+                                        "a ",  "sum, ", "and\n"};
+    FILE *file = fopen(at("book.txt"), "w");
+    for (uint32_t i = 0; i < 4000 && file; i++) {
+        uint32_t bits[4];
+        ls_philox(ls_philox_key_of(1, "words"), (uint32_t[4]){i, 0, 0, 0}, bits);
+        fputs(words[bits[0] % 7], file);
+    }
+    if (!file || fclose(file))
+        return -1;
+    if (shell("$L data prepare --input book.txt --output corpus --tokenizer byte --workers 1")) {
+        print_error("%s", output);
+        return -1;
+    }
+    return 0;
+}

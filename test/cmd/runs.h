@@ -1,0 +1,45 @@
+/* Whole runs of the program on a small corpus, in a folder of their own. Each test is a program
+ * with corpus_setup and scratch_teardown around it; the program is the `lockstep` of the build that
+ * the test belongs to, or $LOCKSTEP. */
+#ifndef TEST_CMD_RUNS_H
+#define TEST_CMD_RUNS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { OUTPUT_BYTES = 1 << 18, STEPS_MAX = 1 << 16 };
+
+extern char program[PATH_MAX];
+extern const char *folder; /* of all files of the test */
+extern char output[OUTPUT_BYTES];
+/* What every run has in common; a tiny model for a tiny corpus. */
+extern const char common[];
+
+/* Makes the folder, and the corpus in it. */
+int corpus_setup(void **state);
+
+/* Runs a shell line in the folder, with $L for the program and $C for the common keys; output
+ * receives both streams. Returns its exit code. */
+int shell(const char *line);
+/* Fails unless the line exits with code and prints words. */
+void expect(const char *line, int code, const char *words);
+
+/* A name in the folder, its existence, and how many match a pattern. */
+const char *at(const char *name);
+bool exists(const char *name);
+size_t matches(const char *pattern);
+
+/* metrics.jsonl of a run: its steps' loss bits and the last hash. */
+struct metrics {
+    int64_t steps; /* they are numbered 1 to steps */
+    uint32_t bits[STEPS_MAX];
+    char hash[33];
+    double validation_loss;
+};
+/* To be freed. Fails where a line is no record or a step is missing. */
+struct metrics *metrics_read(const char *run);
+void expect_same_run(const char *a, const char *b);
+
+#endif
