@@ -48,7 +48,8 @@ struct ls_error {
     char text[1024];
 };
 
-/* Fills *error (NULL is allowed) and returns code. The text replaces an earlier one. */
+/* Fills *error (NULL is allowed) and returns code. The text replaces an earlier one. It becomes one
+ * line without control bytes, whatever the arguments hold (see ls_escape). */
 int ls_error_set(struct ls_error *error, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Puts "<prefix>: " before the text that is there; returns error's code. */
@@ -72,7 +73,19 @@ void ls_panic(const char *file, int line, const char *format, ...)
             ls_panic(__FILE__, __LINE__, "assertion failed: %s", #condition);                      \
     } while (0)
 
-/* The candidate nearest to word by edit distance, NULL where none is near enough to suggest. */
+/* ---- text from outside ---------------------------------------------------------------------- */
+
+/* Bytes of the well-formed UTF-8 character at the start of text[bytes], 0 where there is none
+ * (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF). */
+size_t ls_utf8_character(const char *text, size_t bytes);
+/* out[out_bytes], terminated = text[bytes] as it may be shown: what a terminal would obey (C0 and
+ * C1 controls, DEL, marks of direction) and bytes that are not UTF-8 become \n, \t or \x1b; all
+ * other text stays. Characters of `keep` ("\n" in text of several lines) stay too. Escaping twice
+ * changes nothing. Returns the bytes written; what does not fit is left out. ls_error and ls_log
+ * texts come through here, so whoever fills one may quote anything. */
+size_t ls_escape(const char *text, size_t bytes, const char *keep, char *out, size_t out_bytes);
+/* The candidate that was probably meant: at most a third of the longer word's letters are wrong, or
+ * the candidate begins with word (3 letters or more). NULL where none is so near. */
 const char *ls_nearest(const char *word, const char *const *candidates, size_t count);
 
 /* ---- types ---------------------------------------------------------------------------------- */

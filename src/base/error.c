@@ -10,10 +10,11 @@ static void error_write(struct ls_error *error, int code, const char *format, va
 {
     if (!error)
         return;
-    /* The arguments may point into error->text. */
+    /* The arguments may point into error->text. What they quote may come from anywhere, and ends on
+     * a terminal: this is the one place where it is escaped. Escaped text stays as it is. */
     char text[sizeof error->text];
     vsnprintf(text, sizeof text, format, args);
-    memcpy(error->text, text, sizeof text);
+    ls_escape(text, strlen(text), "", error->text, sizeof error->text);
     error->code = code;
 }
 
@@ -87,48 +88,11 @@ void ls_log(const struct ls_log *log, enum ls_log_level level, const char *forma
 {
     if (!log || !log->write || level > log->level_max)
         return;
-    char line[2048];
+    char line[2048], shown[2048];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    log->write(log->user, level, line);
-}
-
-/* Levenshtein distance, capped: words here are short configuration keys. */
-static size_t edit_distance(const char *a, const char *b)
-{
-    enum { LENGTH_MAX = 64 };
-    size_t la = strnlen(a, LENGTH_MAX), lb = strnlen(b, LENGTH_MAX);
-    size_t row[LENGTH_MAX + 1];
-    for (size_t j = 0; j <= lb; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= la; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= lb; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[lb];
-}
-
-const char *ls_nearest(const char *word, const char *const *candidates, size_t count)
-{
-    const char *best = NULL;
-    size_t best_distance = strlen(word) / 3 + 2; /* at most a third of the letters wrong */
-    for (size_t i = 0; i < count; i++) {
-        size_t distance = edit_distance(word, candidates[i]);
-        if (distance < best_distance) {
-            best_distance = distance;
-            best = candidates[i];
-        }
-    }
-    return best;
+    ls_escape(line, strlen(line), "", shown, sizeof shown);
+    log->write(log->user, level, shown);
 }

@@ -72,11 +72,9 @@ int ls_config_set(struct ls_config *config, const char *assignment, struct ls_er
              assignment);
     int index = train_config_index(name);
     if (index < 0) {
-        const char *names[LS_CONFIG_KEYS_MAX];
-        const char *near = ls_nearest(name, names, train_config_names(names));
-        return ls_error_set(error, LS_ECONFIG, "command line: unknown key %s%s%s%s", name,
-                            near ? "; did you mean " : "", near ? near : "",
-                            near ? "?" : " (lockstep train --help-config lists all)");
+        char what[512];
+        train_config_unknown(name, what, sizeof what);
+        return ls_error_set(error, LS_ECONFIG, "command line: %s", what);
     }
     char why[256];
     size_t count;

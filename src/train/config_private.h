@@ -22,6 +22,10 @@ bool train_config_is_initial(const struct ls_config *config, const struct ls_con
 size_t train_config_utf8_prefix(const char *text, size_t bytes);
 /* The table's names, for suggestions. Returns how many. */
 size_t train_config_names(const char *names[LS_CONFIG_KEYS_MAX]);
+/* "unknown key optim.learning_rate; did you mean optim.lr?" */
+void train_config_unknown(const char *name, char *text, size_t bytes);
+/* Names of keys in other programs, index 0, 1, ...; false past the last. */
+bool train_config_alias(size_t index, const char **theirs, const char **ours);
 /* The assignments of a preset, "layers=12 channels=768", NULL where there is no such preset. */
 const char *train_config_preset(const char *name);
 

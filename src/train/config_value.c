@@ -34,19 +34,19 @@ static void real_text(double value, char *text, size_t bytes)
 
 /* The whole of text is a decimal number, as YAML 1.2 writes integers and floats (without .inf and
  * .nan, which no key takes). */
-static bool is_number(const char *text, bool real)
+static bool is_number(const char *text)
 {
     const char *p = text + (*text == '-' || *text == '+');
     size_t digits = strspn(p, "0123456789");
     p += digits;
-    if (real && *p == '.') {
+    if (*p == '.') {
         size_t decimals = strspn(++p, "0123456789");
         p += decimals;
         digits += decimals;
     }
     if (digits == 0)
         return false;
-    if (real && (*p == 'e' || *p == 'E')) {
+    if (*p == 'e' || *p == 'E') {
         p++;
         p += *p == '-' || *p == '+';
         size_t exponent = strspn(p, "0123456789");
@@ -55,6 +55,47 @@ static bool is_number(const char *text, bool real)
         p += exponent;
     }
     return *p == '\0';
+}
+
+enum whole { WHOLE, NOT_WHOLE, TOO_LARGE };
+
+/* The exact value of a number, which may be written as 1000, 1e3, 1.5e3 or 1000.0. */
+static enum whole whole_value(const char *text, int64_t *out)
+{
+    bool negative = *text == '-';
+    const char *p = text + (*text == '-' || *text == '+');
+    size_t digits = strspn(p, "0123456789."), length = 0, zeros = 0;
+    const char *point = memchr(p, '.', digits);
+    /* The value is the digits kept, `length` of them, times 10^shift. */
+    long shift = point ? -(long)(p + digits - point - 1) : 0;
+    char kept[20];
+    for (size_t i = 0; i < digits; i++) {
+        if (p[i] == '.')
+            continue;
+        if (p[i] == '0') {
+            zeros += length > 0;
+            continue;
+        }
+        if (length + zeros >= sizeof kept)
+            return TOO_LARGE;
+        for (; zeros > 0; zeros--)
+            kept[length++] = '0';
+        kept[length++] = p[i];
+    }
+    if (p[digits]) /* strtol saturates, which is as good here */
+        shift += ls_max(ls_min(strtol(p + digits + 1, NULL, 10), 1000000), -1000000);
+    shift += (long)zeros;
+    *out = 0;
+    if (length == 0)
+        return WHOLE;
+    if (shift < 0)
+        return NOT_WHOLE; /* the last digit kept is not 0 */
+    for (long i = 0; i < (long)length + shift; i++)
+        if (__builtin_mul_overflow(*out, 10, out) ||
+            __builtin_add_overflow(*out, i < (long)length ? kept[i] - '0' : 0, out))
+            return TOO_LARGE;
+    *out = negative ? -*out : *out;
+    return WHOLE;
 }
 
 static bool within(const struct ls_config_key *key, double value)
@@ -66,11 +107,8 @@ static bool within(const struct ls_config_key *key, double value)
 
 static bool parse_int(const struct ls_config_key *key, const char *text, int64_t *out)
 {
-    if (!is_number(text, false))
-        return false;
-    errno = 0;
-    long long value = strtoll(text, NULL, 10);
-    if (errno || !within(key, (double)value))
+    int64_t value;
+    if (!is_number(text) || whole_value(text, &value) != WHOLE || !within(key, (double)value))
         return false;
     *out = value;
     return true;
@@ -78,7 +116,7 @@ static bool parse_int(const struct ls_config_key *key, const char *text, int64_t
 
 static bool parse_real(const struct ls_config_key *key, const char *text, double *out)
 {
-    if (!is_number(text, true))
+    if (!is_number(text))
         return false;
     double value = strtod(text, NULL);
     if (!isfinite(value) || !within(key, value))
@@ -108,26 +146,11 @@ static const char *word_text(const struct ls_config_key *key, int value)
     return "?";
 }
 
-/* Bytes of the UTF-8 sequence that begins at p, 0 where it is malformed (RFC 3629). */
-static size_t utf8_length(const unsigned char *p, size_t bytes)
-{
-    size_t length = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-    if (p[0] > 0xf4 || length > bytes)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    bool too_long = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
-    bool surrogate = p[0] == 0xed && p[1] > 0x9f;
-    bool past_end = p[0] == 0xf4 && p[1] > 0x8f;
-    return too_long || surrogate || past_end ? 0 : length;
-}
-
 size_t train_config_utf8_prefix(const char *text, size_t bytes)
 {
     size_t at = 0;
     while (at < bytes && text[at]) {
-        size_t length = utf8_length((const unsigned char *)text + at, bytes - at);
+        size_t length = ls_utf8_character(text + at, bytes - at);
         if (length == 0)
             break;
         at += length;
@@ -182,7 +205,26 @@ void train_config_expected(const struct ls_config_key *key, char *text, size_t b
     }
 }
 
-/* "true or false (without quotes)", ", did you mean cosine?" */
+/* Why text is none of the numbers that were expected, where that is not plain. */
+static const char *number_reason(const struct ls_config_key *key, const char *text)
+{
+    char bare[32];
+    size_t length = 0;
+    int64_t value;
+    if (is_number(text) && key->type == LS_CONFIG_INT) {
+        enum whole whole = whole_value(text, &value);
+        return whole == NOT_WHOLE   ? " (this one is not whole)"
+               : whole == TOO_LARGE ? " (this one is past 2^63)"
+                                    : "";
+    }
+    for (const char *p = text; *p && length + 1 < sizeof bare; p++)
+        if (*p != '_' && *p != ',')
+            bare[length++] = *p;
+    bare[length] = '\0';
+    return length < strlen(text) && is_number(bare) ? "; write it without _ and ," : "";
+}
+
+/* "true or false, without quotes", "adamw, sgd or lion; did you mean lion?" */
 static void explain(const struct ls_config_key *key, const char *text, bool quoted, char *why,
                     size_t bytes)
 {
@@ -190,6 +232,8 @@ static void explain(const struct ls_config_key *key, const char *text, bool quot
     size_t used = strlen(why);
     if (quoted && key->type != LS_CONFIG_WORD && key->type != LS_CONFIG_STRING)
         snprintf(why + used, bytes - used, ", without quotes");
+    else if (key->type == LS_CONFIG_INT || key->type == LS_CONFIG_REAL)
+        snprintf(why + used, bytes - used, "%s", number_reason(key, text));
     if (key->type != LS_CONFIG_WORD)
         return;
     const char *words[32];

@@ -76,11 +76,8 @@ static bool scalar_text(struct reader *reader, char *text, size_t bytes)
 
 static int unknown_key(struct reader *reader, struct ls_config_origin at, const char *name)
 {
-    const char *names[LS_CONFIG_KEYS_MAX];
-    const char *near = ls_nearest(name, names, train_config_names(names));
-    char what[256];
-    snprintf(what, sizeof what, "unknown key %s%s%s%s", name, near ? "; did you mean " : "",
-             near ? near : "", near ? "?" : " (lockstep train --help-config lists all)");
+    char what[512];
+    train_config_unknown(name, what, sizeof what);
     return fail(reader, at, what);
 }
 
@@ -92,6 +89,31 @@ static bool is_group(const char *name)
         if (strncmp(names[i], name, length) == 0 && names[i][length] == '.')
             return true;
     return false;
+}
+
+/* A map under a name that is no group. */
+static int unknown_group(struct reader *reader, struct ls_config_origin at, const char *name)
+{
+    const char *names[LS_CONFIG_KEYS_MAX], *groups[LS_CONFIG_KEYS_MAX];
+    char words[LS_CONFIG_KEYS_MAX][NAME_BYTES], what[512];
+    size_t count = train_config_names(names), known = 0;
+    if (strchr(name, '.'))
+        return unknown_key(reader, at, name);
+    for (size_t i = 0; i < count; i++) {
+        size_t length = strcspn(names[i], ".");
+        if (i && strncmp(names[i - 1], names[i], length + 1) == 0)
+            continue;
+        snprintf(words[known], NAME_BYTES, "%.*s", (int)length, names[i]);
+        groups[known] = words[known];
+        known++;
+    }
+    const char *near = ls_nearest(name, groups, known);
+    size_t used =
+        (size_t)snprintf(what, sizeof what, "unknown group %s%s%s%s: the groups are", name,
+                         near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    for (size_t i = 0; i < known; i++)
+        used += (size_t)snprintf(what + used, sizeof what - used, "%s%s", i ? ", " : " ", words[i]);
+    return fail(reader, at, what);
 }
 
 static int read_scalar(struct reader *reader, struct ls_config_origin key_at, const char *name)
@@ -173,7 +195,7 @@ static int read_map(struct reader *reader, const char *prefix)
             strcat(name, "."); /* a group's name is short */
             status = read_map(reader, name);
         } else if (train_config_index(name) < 0) {
-            status = unknown_key(reader, at, name);
+            status = unknown_group(reader, at, name);
         } else {
             status = fail(reader, position(reader), "expected one value, not a list or a map");
         }

@@ -155,6 +155,53 @@ static void test_errors(void **state)
     const char *keys[] = {"optim.lr", "optim.beta1", "model.layers"};
     assert_string_equal(ls_nearest("optim.lrr", keys, 3), "optim.lr");
     assert_null(ls_nearest("zzzzzz", keys, 3));
+    const char *words[] = {"adamw", "sgd", "lion", "gelu_tanh"};
+    assert_null(ls_nearest("muon", words, 4));
+    assert_string_equal(ls_nearest("adam", words, 4), "adamw");
+    assert_string_equal(ls_nearest("sdg", words, 4), "sgd");
+    assert_string_equal(ls_nearest("LION", words, 4), "lion");
+    assert_string_equal(ls_nearest("gelu", words, 4), "gelu_tanh");
+    assert_null(ls_nearest("", words, 4));
+}
+
+/* Whatever an error quotes, no byte of it commands a terminal, and what can be read stays. */
+static void test_errors_are_escaped(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"plain text: \\n stays", "plain text: \\n stays"},
+        {"\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"},
+        {"a\nb\tc\r", "a\\nb\\tc\\x0d"},
+        {"\x7f\x01", "\\x7f\\x01"},
+        {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"\xc2\x9b"
+         "2J",
+         "\\xc2\\x9b"
+         "2J"},
+        {"\xff\xfe", "\\xff\\xfe"},
+        {"\xed\xa0\x80", "\\xed\\xa0\\x80"},
+        {"\xe2\x80\xae"
+         "abc",
+         "\\xe2\\x80\\xae"
+         "abc"},
+        {"cut \xc3", "cut \\xc3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ls_error error = {0};
+        ls_error_set(&error, LS_EDATA, "%s", cases[i][0]);
+        assert_string_equal(error.text, cases[i][1]);
+        ls_error_set(&error, LS_EDATA, "%s", error.text);
+        assert_string_equal(error.text, cases[i][1]);
+    }
+    char kept[32];
+    ls_escape("a\nb\x1b", 4, "\n", kept, sizeof kept);
+    assert_string_equal(kept, "a\nb\\x1b");
+    struct ls_error error;
+    char hostile[2000];
+    memset(hostile, 0x1b, sizeof hostile - 1);
+    hostile[sizeof hostile - 1] = '\0';
+    ls_error_set(&error, LS_EDATA, "%s", hostile);
+    assert_true(strlen(error.text) < sizeof error.text && strspn(error.text, "\\x1b") > 1000);
 }
 
 int main(void)
@@ -168,6 +215,7 @@ int main(void)
         cmocka_unit_test(test_digest_commutes_and_sees_place),
         cmocka_unit_test(test_digest_of_floats_sees_value_place_and_name),
         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_errors_are_escaped),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

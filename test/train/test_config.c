@@ -1,6 +1,6 @@
 /* The configuration: what is read, what is refused and with which words, and that it can be written
  * and read back. */
-#include <lockstep/config.h>
+#include "train/config_private.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -123,6 +123,90 @@ static void test_overrides_win_and_keep_their_text(void **state)
     assert_string_equal(where, "command line");
 }
 
+static void test_whole_numbers_however_written(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t value;
+    } cases[] = {{"1000", 1000},
+                 {"1e3", 1000},
+                 {"1E+3", 1000},
+                 {"1.5e3", 1500},
+                 {"0.25e4", 2500},
+                 {"4.0", 4},
+                 {"40.", 40},
+                 {"1200e-2", 12},
+                 {"0001000", 1000},
+                 {"10100.00", 10100},
+                 {"1e17", 100000000000000000},
+                 {"123456789012345678", 123456789012345678}};
+    struct ls_error error = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ls_config config;
+        char text[64];
+        ls_config_defaults(&config);
+        snprintf(text, sizeof text, "train.steps=%s", cases[i].text);
+        if (ls_config_set(&config, text, &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(config.train.steps, cases[i].value);
+        snprintf(text, sizeof text, "train: {steps: %s}\n", cases[i].text);
+        if (load(&config, text, &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(config.train.steps, cases[i].value);
+    }
+}
+
+/* Each name that another program has for a key leads to that key, in a file and on a command line,
+ * under any group and however it is spelt. */
+static void test_names_of_other_programs(void **state)
+{
+    (void)state;
+    const char *theirs, *ours;
+    size_t count = 0;
+    for (; train_config_alias(count, &theirs, &ours); count++) {
+        char text[256], words[128];
+        struct ls_config config;
+        struct ls_error error = {0};
+        if (train_config_index(ours) < 0 || strchr(theirs, '.') || train_config_index(theirs) >= 0)
+            fail_msg("%s -> %s", theirs, ours);
+        const char *again, *key;
+        for (size_t i = 0; i < count && train_config_alias(i, &again, &key); i++)
+            assert_string_not_equal(again, theirs);
+        snprintf(words, sizeof words, "did you mean %s?", ours);
+        snprintf(text, sizeof text, "%s: 1\n", theirs);
+        expect_refused(text, "run.yaml:1:1: ", words, NULL);
+        snprintf(text, sizeof text, "%.*s%s=1", (int)(strchr(ours, '.') + 1 - ours), ours, theirs);
+        ls_config_defaults(&config);
+        assert_int_equal(ls_config_set(&config, text, &error), LS_ECONFIG);
+        if (!strstr(error.text, words) || !strstr(error.text, "command line: "))
+            fail_msg("%s: %s", text, error.text);
+    }
+    assert_true(count > 100);
+}
+
+static void test_what_was_meant(void **state)
+{
+    (void)state;
+    expect_refused("optim: {learning_rate: 1}\n", "did you mean optim.lr?", NULL);
+    expect_refused("optim: {Learning-Rate: 1}\n", "did you mean optim.lr?", NULL);
+    expect_refused("train: {lr: 1}\n", "did you mean optim.lr?", NULL);
+    expect_refused("seed: 1\n", "did you mean model.seed or data.seed?", NULL);
+    expect_refused("optim: {wieght_decay: 1}\n", "did you mean optim.weight_decay?", NULL);
+    expect_refused("optm.lr: 1\n", "did you mean optim.lr?", NULL);
+    expect_refused("parallel: {zreo: 1}\n", "did you mean parallel.zero?", NULL);
+    expect_refused("optim: {wx: 1}\n", "unknown key optim.wx (lockstep train --help-config", NULL);
+    expect_refused("optim: {name: muon}\n", "expected adamw, sgd or lion", NULL);
+    expect_refused("optim: {name: AdamW}\n", "did you mean adamw?", NULL);
+    expect_refused("traning: {steps: 1}\n", "unknown group traning", "the groups are model, data",
+                   NULL);
+    expect_refused("optm: {lr: 1}\n", "unknown group optm; did you mean optim?", NULL);
+    struct ls_config config;
+    struct ls_error error = {0};
+    load(&config, "optim: {name: muon}\n", &error);
+    assert_null(strstr(error.text, "did you mean"));
+}
+
 static void test_overrides_refused(void **state)
 {
     (void)state;
@@ -135,8 +219,19 @@ static void test_overrides_refused(void **state)
         {"optim.lr=0x10", "expected a number"},
         {"optim.lr=1e400", "expected a number"},
         {"optim.lr=-1", "above 0"},
-        {"batch.global=4.0", "a whole number"},
-        {"batch.global=99999999999999999999", "a whole number"},
+        {"batch.global=4.5", "this one is not whole"},
+        {"batch.global=1e-3", "this one is not whole"},
+        {"batch.global=1.25e1", "this one is not whole"},
+        {"batch.global=0e0", "from 1 to"},
+        {"batch.global=-1e3", "from 1 to"},
+        {"batch.global=1_000", "without _ and ,"},
+        {"batch.global=1,000", "without _ and ,"},
+        {"batch.global=1e", "a whole number"},
+        {"batch.global=1k", "a whole number"},
+        {"batch.global=99999999999999999999", "past 2^63"},
+        {"train.steps=1e19", "past 2^63"},
+        {"train.steps=1e999999999999999999999", "past 2^63"},
+        {"train.steps=1e-999999999999999999999", "not whole"},
         {"data.shuffle=yes", "true or false"},
         {"numerics.precision=bf61", "did you mean bf16?"},
         {"data.train=\xff\xfe", "UTF-8"},
@@ -431,6 +526,9 @@ int main(void)
         cmocka_unit_test(test_every_key_has_a_good_default_and_a_place_of_its_own),
         cmocka_unit_test(test_empty_file_and_null_text),
         cmocka_unit_test(test_overrides_win_and_keep_their_text),
+        cmocka_unit_test(test_whole_numbers_however_written),
+        cmocka_unit_test(test_names_of_other_programs),
+        cmocka_unit_test(test_what_was_meant),
         cmocka_unit_test(test_overrides_refused),
         cmocka_unit_test(test_bad_keys_and_values_name_their_place),
         cmocka_unit_test(test_long_text_is_refused_not_cut),
