@@ -168,19 +168,11 @@ static int print_shards(const struct ls_layout *layout, struct ls_error *error)
 /* ---- stages and schedule ----------------------------------------------------------------------
  */
 
-static double stage_cost(const struct ls_layout *layout, int64_t stage)
-{
-    double cost = 0;
-    for (int l = layout->stage_first[stage]; l < layout->stage_first[stage + 1]; l++)
-        cost += ls_layer_cost(&layout->model, l, layout->sequence);
-    return cost;
-}
-
-static void print_stages(const struct ls_layout *layout)
+static void print_stages(const struct ls_layout *layout, const struct ls_stage_cost *costs)
 {
     double total = 0;
     for (int64_t s = 0; s < layout->stages; s++)
-        total += stage_cost(layout, s);
+        total += costs[s].forward;
     printf("\nstages (layer 0 is the embedding, %ld the head)\n"
            "  stage  pp rank  layers      share of the work\n",
            (long)layout->model.layers + 1);
@@ -193,34 +185,17 @@ static void print_stages(const struct ls_layout *layout)
         snprintf(layers, sizeof layers, "%d-%d", layout->stage_first[s],
                  layout->stage_first[s + 1] - 1);
         printf("  %5ld  %7d  %-10s  %5.2f%%\n", (long)s, layout->stage_rank[s], layers,
-               100 * stage_cost(layout, s) / total);
+               100 * costs[s].forward / total);
     }
-}
-
-/* A forward is a third of a layer's work, and each half of its backward another. */
-static struct ls_stage_cost *costs_new(const struct ls_layout *layout)
-{
-    struct ls_stage_cost *costs = malloc((size_t)layout->stages * sizeof *costs);
-    double most = 0;
-    for (int64_t s = 0; s < layout->stages; s++)
-        most = most > stage_cost(layout, s) ? most : stage_cost(layout, s);
-    for (int64_t s = 0; costs && s < layout->stages; s++) {
-        double each = stage_cost(layout, s) / most;
-        costs[s] = (struct ls_stage_cost){each, each, each};
-    }
-    return costs;
 }
 
 /* Draws stages of equal cost, so that columns are slots; figures are of the costs as they are. */
 static int print_schedule(const struct ls_layout *layout, const struct ls_schedule *table,
-                          struct ls_error *error)
+                          const struct ls_stage_cost *stage, struct ls_error *error)
 {
-    struct ls_stage_cost *stage = costs_new(layout);
     struct ls_schedule_costs costs = {.stage = stage}, even = {.all = {1, 1, 1}};
     struct ls_schedule_figures figures, ideal;
     double makespan = 0;
-    if (!stage)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %ld stages", (long)layout->stages);
     int status = ls_schedule_simulate(table, &even, &ideal, error);
     if (!status) {
         makespan = ideal.makespan;
@@ -243,7 +218,6 @@ static int print_schedule(const struct ls_layout *layout, const struct ls_schedu
         status = ls_schedule_print(table, &even, SHOWN, COLUMNS, stdout, error);
     else if (!status && table->ranks > 1)
         printf("  %.0f slots: --svg FILE draws them\n", makespan);
-    free(stage);
     return status;
 }
 
@@ -315,27 +289,18 @@ static int print_memory(const struct ls_layout *layout, int states, struct ls_er
 /* ---- the picture ------------------------------------------------------------------------------
  */
 
-static int draw(const struct ls_layout *layout, const struct ls_schedule *table, const char *path,
-                struct ls_error *error)
+static int draw(const struct ls_layout *layout, const char *path, struct ls_error *error)
 {
-    char *text = NULL, title[128];
+    char *text = NULL;
     size_t bytes = 0;
-    struct ls_schedule_costs even = {.all = {1, 1, 1}};
     FILE *stream = open_memstream(&text, &bytes);
     if (!stream)
         return ls_error_set(error, LS_ENOMEM, "no memory for the picture");
-    snprintf(title, sizeof title, "%ld pipeline ranks, %ld micro-batches",
-             (long)layout->size[LS_AXIS_PP], (long)table->micro_batches);
-    int status = ls_schedule_draw(table, &even, 4 * SHOWN, title, stream, error);
+    int status = ls_layout_draw_schedule(layout, 0, stream, error);
     if (fclose(stream) != 0 && !status)
         status = ls_error_set(error, LS_ENOMEM, "no memory for the picture");
-    struct ls_atomic_file file;
     if (!status)
-        status = ls_atomic_file_open(&file, path, NULL, error);
-    if (!status) {
-        ls_atomic_file_write(&file, text, bytes);
-        status = ls_atomic_file_commit(&file, error);
-    }
+        status = ls_file_save(path, text, bytes, error);
     free(text);
     return status;
 }
@@ -368,16 +333,21 @@ static int show(const struct ls_config *config, const struct ls_layout *layout, 
     print_ranks(layout);
     print_groups(layout);
     status = print_shards(layout, error);
+    struct ls_stage_cost *costs = malloc((size_t)layout->stages * sizeof *costs);
+    if (!status && !costs)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld stages", (long)layout->stages);
     if (!status) {
-        print_stages(layout);
-        status = print_schedule(layout, &table, error);
+        ls_layout_stage_costs(layout, costs);
+        print_stages(layout, costs);
+        status = print_schedule(layout, &table, costs, error);
     }
+    free(costs);
     if (!status)
         status = print_bytes(layout, error);
     if (!status)
         status = print_memory(layout, optimizer_states(config), error);
     if (!status && svg)
-        status = draw(layout, &table, svg, error);
+        status = draw(layout, svg, error);
     ls_schedule_release(&table);
     return status;
 }

@@ -44,7 +44,10 @@ OPTIONS(layout_options) = {
     {"--svg", "FILE", "draw the pipeline's schedule, ranks over time, as an SVG picture"},
     END};
 OPTIONS(plot_options) = {
-    {"--output", "FILE", "where to draw (default: loss.svg in the run's directory)"}, END};
+    {"--output", "FILE",
+     "where to draw (default: loss.svg in the run's directory; here, for several runs)"},
+    {"--log", NULL, "draw the loss on a logarithmic scale"},
+    END};
 OPTIONS(verify_options) = {{"--layouts", "N", "how many layouts (default: 50)"},
                            {"--ranks", "N", "ranks of a layout at most (default: 8)"},
                            {"--steps", "N", "steps of each (default: 3)"},
@@ -168,9 +171,11 @@ static const struct cmd_page pages[] = {
      "Prints CPU, instruction sets, caches, memory, limits, libraries and MPI. What is missing is "
      "shown with the command that installs it. Exits with 0 where training can run.",
      none, NULL},
-    {"plot", "RUN", "draw a run's losses",
-     "Draws the training and validation losses of RUN/metrics.jsonl as an SVG picture.",
-     plot_options, "lockstep plot runs/demo\n"},
+    {"plot", "RUN...", "draw the losses of runs",
+     "Draws the training and validation losses of RUN/metrics.jsonl, and the learning rate below "
+     "them, as an SVG picture: each step faint, and a line of means over them. Several runs come "
+     "into one picture. A step without a finite loss is a gap with a mark.",
+     plot_options, "lockstep plot runs/demo\nlockstep plot runs/a runs/b --output both.svg\n"},
     {"help", "[PAGE]", "show this manual", "Shows the page of a sub-command.", help_options,
      "lockstep help train\nlockstep help --man train | man -l -\n"},
 };

@@ -1,9 +1,11 @@
-/* lockstep plot RUN [--output FILE]: the losses of a run as SVG. */
+/* lockstep plot RUN... [--log] [--output FILE]: the losses of runs as SVG. */
 #include "cmd.h"
 
-#include <lockstep/trace.h>
+#include <lockstep/base/file.h>
+#include <lockstep/trace/picture.h>
 
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The run's name: the last component of its path. */
@@ -18,22 +20,47 @@ static void run_name(char out[PATH_MAX], const char *run)
         memmove(out, slash + 1, strlen(slash + 1) + 1);
 }
 
-static int plot(const char *run, const char *output, struct ls_error *error)
+static int draw(const struct ls_plot *plot, const char *output, struct ls_error *error)
 {
-    char metrics[PATH_MAX], name[PATH_MAX];
-    if (snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run) >= (int)sizeof metrics)
-        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
-    run_name(name, run);
-    struct ls_loss_plot picture = {.title = name};
-    int status = ls_series_read(&picture.train, metrics, "step", "loss", error);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    if (!stream)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the picture");
+    int status = ls_plot_draw(plot, stream, error);
+    if (fclose(stream) != 0 && !status)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for the picture");
     if (!status)
-        status = ls_series_read(&picture.validation, metrics, "step", "validation_loss", error);
-    if (!status && picture.train.count + picture.validation.count == 0)
-        status = ls_error_set(error, LS_EDATA, "%s: no record has a loss yet", metrics);
+        status = ls_file_save(output, text, bytes, error);
+    free(text);
+    return status;
+}
+
+static int plot(const struct cmd_args *args, const char *output, struct ls_error *error)
+{
+    static char names[LS_PLOT_RUNS_MAX][PATH_MAX];
+    struct ls_run_curves runs[LS_PLOT_RUNS_MAX];
+    struct ls_plot picture = {.runs = runs, .log = cmd_args_given(args, "--log")};
+    int status = LS_OK;
+    for (int i = 0; i < args->words && !status; i++) {
+        char metrics[PATH_MAX];
+        const char *run = args->word[i];
+        if (snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run) >= (int)sizeof metrics)
+            status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
+        if (status)
+            break;
+        /* Runs of one name are told apart by their whole paths. */
+        run_name(names[i], run);
+        for (int j = 0; j < i; j++)
+            if (strcmp(names[i], names[j]) == 0)
+                snprintf(names[i], PATH_MAX, "%s", run);
+        status = ls_run_curves_read(&runs[i], names[i], metrics, error);
+        picture.count += status == LS_OK;
+    }
     if (!status)
-        status = ls_plot_loss(output, &picture, error);
-    ls_series_release(&picture.train);
-    ls_series_release(&picture.validation);
+        status = draw(&picture, output, error);
+    for (int i = 0; i < picture.count; i++)
+        ls_run_curves_release(&runs[i]);
     return status;
 }
 
@@ -42,12 +69,14 @@ int cmd_plot(int argc, char **argv)
     struct cmd_args args;
     struct ls_error error = {0};
     char beside[PATH_MAX];
-    int status = cmd_args_read(&args, "plot", argc, argv, 1, &error);
+    int status = cmd_args_read(&args, "plot", argc, argv, LS_PLOT_RUNS_MAX, &error);
     if (!status && args.words == 0)
         status = ls_error_set(&error, LS_ECONFIG, "expected the directory of a run");
     if (status)
         return cmd_fail("plot", status, &error);
     const char *output = cmd_args_value(&args, "--output");
+    if (!output && args.words > 1)
+        output = "loss.svg";
     if (!output) {
         const char *run = args.word[0];
         size_t length = strlen(run); /* plot() refuses a path that is too long */
@@ -55,7 +84,7 @@ int cmd_plot(int argc, char **argv)
         snprintf(beside, sizeof beside, "%s%sloss.svg", run, slash ? "" : "/");
         output = beside;
     }
-    status = plot(args.word[0], output, &error);
+    status = plot(&args, output, &error);
     if (status)
         return cmd_fail("plot", status, &error);
     printf("%s\n", output);

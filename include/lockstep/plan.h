@@ -152,6 +152,15 @@ void ls_layout_share(const struct ls_layout *layout, int64_t leaves,
 int ls_layout_table(const struct ls_layout *layout, int64_t micro_batches,
                     struct ls_schedule *schedule, struct ls_error *error);
 
+/* What a forward and each half of a backward cost in stage s, costs[layout->stages]: a third of the
+ * work of its layers each (ls_layer_cost), where 1 is the costliest stage's. What figures and
+ * drawings of its schedule are of. */
+void ls_layout_stage_costs(const struct ls_layout *layout, struct ls_stage_cost *costs);
+/* The schedule of a full step as SVG, with these costs; width as in struct ls_schedule_picture.
+ * Errors as of ls_layout_table. */
+int ls_layout_draw_schedule(const struct ls_layout *layout, int width, FILE *file,
+                            struct ls_error *error);
+
 /* ---- layouts at random ---------------------------------------------------------------------- */
 
 /* What is asked of a layout drawn at random. */

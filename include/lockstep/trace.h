@@ -1,10 +1,10 @@
 /* lockstep/trace.h - what a run records, and how it is shown.
  *
- *   struct ls_jsonl         metrics: one JSON object a line
- *   struct ls_tensorboard   scalars for TensorBoard
- *   struct ls_trace         spans and counters of one thread, for Perfetto and chrome://tracing
- *   ls_prometheus_write     metrics in Prometheus' text format
- *   ls_plot_loss            the loss as a picture (SVG)
+ *   struct ls_jsonl            metrics: one JSON object a line
+ *   struct ls_tensorboard      scalars for TensorBoard
+ *   struct ls_trace            spans and counters of one thread, for Perfetto and chrome://tracing
+ *   ls_prometheus_write        metrics in Prometheus' text format
+ *   lockstep/trace/picture.h   the loss, and any other curves, as a picture (SVG)
  *
  * Everything here is Local, and an object is used by one thread at a time. No record allocates.
  */
@@ -53,10 +53,13 @@ struct ls_series {
     double *x, *y; /* count each; NaN where the file has null */
     size_t count;
 };
-/* Reads the records of path that have both keys, in the file's order. A torn last line is left out.
- * LS_EDATA names the line that is no JSON object. */
-int ls_series_read(struct ls_series *series, const char *path, const char *x_key, const char *y_key,
-                   struct ls_error *error);
+enum { LS_SERIES_MAX = 32 };
+/* Reads series[count], at most LS_SERIES_MAX: of the records of path that have the number x_key,
+ * the fields y_keys. x ascends: where the file goes back, as that of a run which went on from an
+ * older checkpoint does, what it says later holds. A torn last line is left out. LS_EDATA names the
+ * line that is no JSON object. On failure there is nothing to release. */
+int ls_series_read(struct ls_series *series, const char *path, const char *x_key,
+                   const char *const *y_keys, int count, struct ls_error *error);
 void ls_series_release(struct ls_series *series);
 /* Calls visit for each record of path that has the integer field number_key, in the file's order,
  * with the strings under keys[count] (NULL where a record has none; borrowed until visit returns).
@@ -122,18 +125,6 @@ struct ls_metric {
  * again after others. */
 int ls_prometheus_write(FILE *out, const struct ls_metric *metrics, size_t count,
                         struct ls_error *error);
-
-/* ---- the picture of the loss ---------------------------------------------------------------- */
-
-/* x is the step, y the loss; points that are not finite are left out. */
-struct ls_loss_plot {
-    const char *title;
-    struct ls_series train;      /* a line */
-    struct ls_series validation; /* points on a line; may be empty */
-};
-/* An SVG of 880 x 500 units that any browser shows. Long runs are thinned to the lowest and highest
- * loss of each pixel column. LS_EDATA: not one finite point. Written aside and renamed. */
-int ls_plot_loss(const char *path, const struct ls_loss_plot *plot, struct ls_error *error);
 
 #ifdef __cplusplus
 }

@@ -166,6 +166,16 @@ void ls_atomic_file_abort(struct ls_atomic_file *file)
     file->buffer = NULL;
 }
 
+int ls_file_save(const char *path, const void *data, size_t bytes, struct ls_error *error)
+{
+    struct ls_atomic_file file;
+    int status = ls_atomic_file_open(&file, path, NULL, error);
+    if (status)
+        return status;
+    ls_atomic_file_write(&file, data, bytes);
+    return ls_atomic_file_commit(&file, error);
+}
+
 int ls_directory_sync(const char *path, const struct ls_fault *fault, struct ls_error *error)
 {
     int failure = ls_fault_check(fault, "fsync");

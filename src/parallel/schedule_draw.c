@@ -1,6 +1,8 @@
 /* A schedule to look at: as text, one column a slot of time, and as SVG 1.1. */
 #include "parallel/schedule_private.h"
 
+#include <lockstep/trace/picture.h>
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -173,98 +175,216 @@ int ls_schedule_print(const struct ls_schedule *schedule, const struct ls_schedu
 /* ---- SVG ------------------------------------------------------------------------------------ */
 
 enum {
-    WIDTH = 1200,
-    LEFT = 72,
-    RIGHT = 20,
-    TOP = 52,
+    WIDTH = 1000,
+    LEFT = 66,
+    RIGHT = 18,
     ROW = 26,
-    BOTTOM = 40,
+    LINE = 18, /* of text */
+    AXIS = 48, /* below the rows */
+    KINDS = 4,
     SVG_ACTIONS_MAX = 200000
 };
 
-/* By kind, then light and dark for even and odd chunks. */
-static const char *const colours[4][2] = {
-    [LS_ACTION_F] = {"#7db5e8", "#2f76b5"},
-    [LS_ACTION_I] = {"#8fd19e", "#3c8d50"},
-    [LS_ACTION_W] = {"#f4b873", "#c97b1d"},
-    [LS_ACTION_B] = {"#62b8a7", "#1f7a6a"},
+/* By kind: dark letters on the light colours of even chunks, light ones on the dark colours of odd
+ * chunks; on white and on black alike. */
+static const char style[] = "<style>\n"
+                            ".ls-a00{fill:#7cc0ee} .ls-a01{fill:#00619a}\n"
+                            ".ls-a10{fill:#6fd0ae} .ls-a11{fill:#00674a}\n"
+                            ".ls-a20{fill:#f2c14e} .ls-a21{fill:#8a5f00}\n"
+                            ".ls-a30{fill:#f0a07a} .ls-a31{fill:#9c3a00}\n"
+                            ".ls-picture .ls-n0,.ls-picture .ls-n1{font-size:11px;fill:#10161c}\n"
+                            ".ls-picture .ls-n1{fill:#ffffff}\n"
+                            "</style>\n";
+
+static int parity(const struct ls_schedule *schedule, struct ls_action action)
+{
+    return schedule->stage_chunk[action.stage] % 2;
+}
+
+/* What is drawn, measured once. */
+struct drawing {
+    const struct ls_schedule *schedule;
+    const struct ls_schedule_costs *costs;
+    const struct ls_schedule_picture *picture;
+    const double *start;
+    struct rows rows;
+    double end; /* of the actions shown */
+    int width;
+    bool present[KINDS][2]; /* by kind and parity of the chunk */
+    char title[256], note[256];
 };
 
-static void put_xml(const char *text, FILE *file)
+static void find_present(struct drawing *d)
 {
-    for (; *text; text++) {
-        if (*text == '<')
-            fputs("&lt;", file);
-        else if (*text == '&')
-            fputs("&amp;", file);
-        else
-            fputc((unsigned char)*text < ' ' ? ' ' : *text, file);
-    }
-}
-
-static void draw_action(const struct ls_schedule *schedule, struct ls_action action, double x,
-                        double width, int y, FILE *file)
-{
-    bool odd = schedule->stage_chunk[action.stage] % 2;
-    const char *colour = colours[action.kind][odd];
-    /* Tenths of a unit as integers: a decimal comma of some locale would be no SVG. */
-    long from = lround(x * 10), wide = lround(width * 10);
-    fprintf(file,
-            "<rect x=\"%ld.%ld\" y=\"%d\" width=\"%ld.%ld\" height=\"%d\" fill=\"%s\" "
-            "stroke=\"#ffffff\" stroke-width=\"0.5\"><title>%s</title></rect>\n",
-            from / 10, from % 10, y, wide / 10, wide % 10, ROW - 4, colour,
-            ls_action_text(action).text);
-    if (width >= 16)
-        fprintf(file,
-                "<text x=\"%ld\" y=\"%d\" text-anchor=\"middle\" font-size=\"11\" "
-                "fill=\"%s\">%d</text>\n",
-                lround(x + width / 2), y + ROW - 11, odd ? "#ffffff" : "#1c2733",
-                action.micro_batch);
-}
-
-static void draw_legend(const struct ls_schedule *schedule, int y, FILE *file)
-{
-    static const char *const text[4] = {"F", "I", "W", "B"};
-    int x = LEFT;
-    for (int odd = 0; odd < (schedule->chunks > 1 ? 2 : 1); odd++) {
-        for (int kind = 0; kind < 4; kind++, x += 44)
-            fprintf(file,
-                    "<rect x=\"%d\" y=\"%d\" width=\"14\" height=\"14\" fill=\"%s\"/>"
-                    "<text x=\"%d\" y=\"%d\">%s</text>\n",
-                    x, y, colours[kind][odd], x + 19, y + 12, text[kind]);
-        if (schedule->chunks > 1)
-            fprintf(file, "<text x=\"%d\" y=\"%d\">of %s chunks</text>\n", x, y + 12,
-                    odd ? "odd" : "even");
-        x += 120;
-    }
-}
-
-static void draw_rows(const struct ls_schedule *schedule, const struct ls_schedule_costs *costs,
-                      const double *start, struct rows rows, FILE *file)
-{
-    double end = last_end(schedule, costs, start, rows);
-    double scale = end > 0 ? (WIDTH - LEFT - RIGHT) / end : 0;
-    for (int row = 0; row < rows_count(rows); row++) {
-        int rank = rank_of_row(rows, row), y = TOP + row * ROW + (row >= rows.head ? ROW / 2 : 0);
+    for (int row = 0; row < rows_count(d->rows); row++) {
         int64_t count;
-        const struct ls_action *actions = ls_schedule_actions(schedule, rank, &count);
-        fprintf(file,
-                "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">rank %d</text>\n"
-                "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#eef0f3\"/>\n",
-                LEFT - 10, y + ROW - 9, rank, LEFT, y, WIDTH - LEFT - RIGHT, ROW - 4);
+        const struct ls_action *actions =
+            ls_schedule_actions(d->schedule, rank_of_row(d->rows, row), &count);
         for (int64_t i = 0; i < count; i++)
-            draw_action(schedule, actions[i], LEFT + start[schedule->first[rank] + i] * scale,
-                        parallel_action_cost(costs, actions[i]) * scale, y, file);
+            d->present[actions[i].kind][parity(d->schedule, actions[i])] = true;
     }
+}
+
+/* "", "s": plain English for any number. */
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void write_title(struct drawing *d, const struct ls_schedule_figures *figures,
+                        const struct ls_schedule_figures *even)
+{
+    const struct ls_schedule *s = d->schedule;
+    char chunks[48] = "", alike[64] = "";
+    int32_t live = 0;
+    for (int r = 0; r < s->ranks; r++)
+        live = (int32_t)ls_max(live, figures->rank[r].live_max);
+    if (s->chunks > 1)
+        snprintf(chunks, sizeof chunks, ", %d chunks a rank", s->chunks);
+    if (d->costs->stage)
+        snprintf(alike, sizeof alike, " (%.1f%% were all stages alike)", 100 * even->bubble);
+    snprintf(d->title, sizeof d->title, "%.120s: %d rank%s, %lld micro-batch%s%s", d->picture->name,
+             s->ranks, plural(s->ranks), (long long)s->micro_batches,
+             s->micro_batches == 1 ? "" : "es", chunks);
+    snprintf(d->note, sizeof d->note,
+             "Bubble: %.1f%% of the time%s. A rank holds activations of up to %d micro-batch%s%s.",
+             100 * figures->bubble, alike, live, live == 1 ? "" : "es",
+             s->chunks > 1 ? " x chunks" : "");
+}
+
+/* Title and figures are those of the costs that are drawn. */
+static int measure(struct drawing *d, struct ls_error *error)
+{
+    struct ls_schedule_figures figures, even;
+    int status = ls_schedule_simulate(d->schedule, d->costs, &figures, error);
+    if (status)
+        return status;
+    status = ls_schedule_simulate(d->schedule, &(struct ls_schedule_costs){.all = {1, 1, 1}}, &even,
+                                  error);
+    if (!status) {
+        write_title(d, &figures, &even);
+        ls_schedule_figures_release(&even);
+    }
+    ls_schedule_figures_release(&figures);
+    d->end = last_end(d->schedule, d->costs, d->start, d->rows);
+    find_present(d);
+    return status;
+}
+
+static void draw_action(const struct drawing *d, struct ls_action action, double x, double width,
+                        double y, FILE *file)
+{
+    char classes[16], number[16];
+    int odd = parity(d->schedule, action);
+    snprintf(classes, sizeof classes, "ls-a%d%d", action.kind, odd);
+    snprintf(number, sizeof number, "%d", action.micro_batch);
+    /* A line of background stays between two neighbours. */
+    ls_picture_rect(file, classes, x, y, fmax(width - 0.6, fmin(width, 0.3)), ROW - 4,
+                    ls_action_text(action).text);
+    if (width < ls_picture_text_width(number) + 3)
+        return;
+    snprintf(classes, sizeof classes, "ls-n%d", odd);
+    ls_picture_text(file, classes, x + width / 2, y + ROW - 11, "middle", "", number);
+}
+
+static void draw_rows(const struct drawing *d, const struct ls_scale *time, int top, FILE *file)
+{
+    for (int row = 0; row < rows_count(d->rows); row++) {
+        char label[32];
+        int rank = rank_of_row(d->rows, row);
+        int y = top + row * ROW + (row >= d->rows.head ? ROW / 2 : 0);
+        int64_t count, first = d->schedule->first[rank];
+        const struct ls_action *actions = ls_schedule_actions(d->schedule, rank, &count);
+        snprintf(label, sizeof label, "rank %d", rank);
+        ls_picture_text(file, "ls-text", LEFT - 8, y + ROW - 9, "end", "", label);
+        ls_picture_rect(file, "ls-idle", LEFT, y, time->to - time->from, ROW - 4, NULL);
+        for (int64_t i = 0; i < count; i++) {
+            double x = ls_scale_place(time, d->start[first + i]);
+            double cost = parallel_action_cost(d->costs, actions[i]);
+            double end = ls_scale_place(time, d->start[first + i] + cost);
+            draw_action(d, actions[i], x, end - x, y, file);
+        }
+    }
+    if (d->rows.tail)
+        ls_picture_text(file, "ls-soft", LEFT - 8, top + d->rows.head * ROW + 6, "end", "", "...");
+}
+
+static void draw_axis(const struct drawing *d, const struct ls_scale *time, int y, FILE *file)
+{
+    ls_picture_line(file, "ls-line", time->from, y, time->to, y);
+    for (int i = 0; i < time->ticks; i++) {
+        double at = ls_scale_place(time, time->tick[i]);
+        ls_picture_line(file, "ls-line", at, y, at, y + 5);
+        ls_picture_text(file, "ls-text", at, y + 19, "middle", "",
+                        ls_scale_label(time, time->tick[i]).text);
+    }
+    ls_picture_text(file, "ls-soft", (time->from + time->to) / 2, y + 38, "middle", "",
+                    d->picture->time_label);
+}
+
+/* Of what is present, in rows; returns their height. file NULL: only measures. */
+static int draw_legend(const struct drawing *d, int y, FILE *file)
+{
+    static const char *const kind_text[KINDS] = {"F forward", "I backward, input",
+                                                 "W backward, weights", "B backward"};
+    double x = 8;
+    for (int kind = 0; kind < KINDS + 1; kind++)
+        for (int odd = 0; odd < 2; odd++) {
+            char text[64], classes[16];
+            bool idle = kind == KINDS;
+            const char *of = d->schedule->chunks == 1   ? ""
+                             : d->schedule->chunks == 2 ? (odd ? ", chunk 1" : ", chunk 0")
+                                                        : (odd ? ", odd chunks" : ", even chunks");
+            if (idle ? odd : !d->present[kind][odd])
+                continue;
+            snprintf(text, sizeof text, "%s%s", idle ? "idle" : kind_text[kind], idle ? "" : of);
+            snprintf(classes, sizeof classes, idle ? "ls-idle" : "ls-a%d%d", kind, odd);
+            double wide = 20 + ls_picture_text_width(text) + 14;
+            if (x > 8 && x + wide > d->width) {
+                x = 8;
+                y += LINE + 2;
+            }
+            if (file) {
+                ls_picture_rect(file, classes, x, y, 14, 14, NULL);
+                ls_picture_text(file, "ls-text", x + 20, y + 12, "start", "", text);
+            }
+            x += wide;
+        }
+    return y + LINE + 8;
+}
+
+static void draw_all(const struct drawing *d, FILE *file)
+{
+    double room = d->width - 16;
+    int top = 26 + 22 * ls_picture_wrap(NULL, "", 0, 0, room * 13 / 17, 22, d->title);
+    int note = top - 4;
+    top = note + LINE * ls_picture_wrap(NULL, "", 0, 0, room, LINE, d->note) - 8;
+    int legend = top;
+    top = draw_legend(d, top, NULL);
+    int bottom = top + rows_count(d->rows) * ROW + (d->rows.tail ? ROW / 2 : 0);
+    struct ls_scale time = {.high = d->end, .from = LEFT, .to = d->width - RIGHT};
+    ls_scale_fit(&time, (int)ls_max(d->width / 90, 2));
+    ls_picture_begin(file, d->width, bottom + AXIS, d->title);
+    fputs(style, file);
+    ls_picture_wrap(file, "ls-title", 8, 26, room * 13 / 17, 22, d->title);
+    ls_picture_wrap(file, "ls-soft", 8, note, room, LINE, d->note);
+    draw_legend(d, legend, file);
+    draw_rows(d, &time, top, file);
+    draw_axis(d, &time, bottom + 2, file);
+    ls_picture_end(file);
 }
 
 int ls_schedule_draw(const struct ls_schedule *schedule, const struct ls_schedule_costs *costs,
-                     int ranks_max, const char *title, FILE *file, struct ls_error *error)
+                     const struct ls_schedule_picture *picture, FILE *file, struct ls_error *error)
 {
-    struct rows rows = rows_of(schedule, ranks_max);
+    struct drawing d = {.schedule = schedule,
+                        .costs = costs,
+                        .picture = picture,
+                        .rows = rows_of(schedule, picture->ranks_max),
+                        .width = picture->width ? picture->width : WIDTH};
     int64_t actions = 0;
-    for (int row = 0; row < rows_count(rows); row++) {
-        int rank = rank_of_row(rows, row);
+    for (int row = 0; row < rows_count(d.rows); row++) {
+        int rank = rank_of_row(d.rows, row);
         actions += schedule->first[rank + 1] - schedule->first[rank];
     }
     if (actions > SVG_ACTIONS_MAX)
@@ -274,20 +394,11 @@ int ls_schedule_draw(const struct ls_schedule *schedule, const struct ls_schedul
                             (long long)actions, SVG_ACTIONS_MAX);
     double *start;
     int code = times_new(schedule, costs, &start, error);
+    d.start = start;
+    if (code == LS_OK)
+        code = measure(&d, error);
     if (code == LS_OK) {
-        int height = TOP + rows_count(rows) * ROW + (rows.tail ? ROW / 2 : 0) + BOTTOM;
-        fprintf(file,
-                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"13\" "
-                "fill=\"#36404a\">\n<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n"
-                "<text x=\"%d\" y=\"30\" font-size=\"17\" font-weight=\"bold\">",
-                WIDTH, height, WIDTH, height, WIDTH, height, LEFT);
-        put_xml(title, file);
-        fputs("</text>\n", file);
-        draw_rows(schedule, costs, start, rows, file);
-        draw_legend(schedule, height - BOTTOM + 14, file);
-        fputs("</svg>\n", file);
+        draw_all(&d, file);
         code = written(file, error);
     }
     free(start);

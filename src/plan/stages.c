@@ -1,6 +1,8 @@
 /* Which layers a pipeline rank holds, and what its schedule asks for. */
 #include "plan.h"
 
+#include <stdlib.h>
+
 const char *plan_schedule_name(const struct ls_layout *layout)
 {
     return layout->schedule == LS_LAYOUT_CSV
@@ -92,6 +94,50 @@ static void place_stages(const struct ls_schedule *file, struct ls_layout *layou
         layout->stage_rank[stage] = rank;
         layout->rank_stage[rank * layout->chunks + chunk] = stage;
     }
+}
+
+/* ---- the schedule's costs and picture ----------------------------------------------------------
+ */
+
+void ls_layout_stage_costs(const struct ls_layout *layout, struct ls_stage_cost *costs)
+{
+    double most = 0;
+    for (int64_t s = 0; s < layout->stages; s++) {
+        double cost = 0;
+        for (int l = layout->stage_first[s]; l < layout->stage_first[s + 1]; l++)
+            cost += ls_layer_cost(&layout->model, l, layout->sequence);
+        costs[s] = (struct ls_stage_cost){cost, cost, cost};
+        most = cost > most ? cost : most;
+    }
+    for (int64_t s = 0; s < layout->stages; s++) {
+        double each = costs[s].forward / most;
+        costs[s] = (struct ls_stage_cost){each, each, each};
+    }
+}
+
+int ls_layout_draw_schedule(const struct ls_layout *layout, int width, FILE *file,
+                            struct ls_error *error)
+{
+    struct ls_schedule table;
+    const struct ls_schedule_picture picture = {
+        .name = layout->stages == 1 ? "no pipeline" : plan_schedule_name(layout),
+        .time_label = "time (1: forward of the costliest stage)",
+        .ranks_max = 64,
+        .width = width};
+    int status = ls_layout_table(layout, layout->micro_batches, &table, error);
+    if (status)
+        return status;
+    struct ls_stage_cost *costs = malloc((size_t)layout->stages * sizeof *costs);
+    if (costs) {
+        ls_layout_stage_costs(layout, costs);
+        status = ls_schedule_draw(&table, &(struct ls_schedule_costs){.stage = costs}, &picture,
+                                  file, error);
+    } else {
+        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld stages", (long)layout->stages);
+    }
+    free(costs);
+    ls_schedule_release(&table);
+    return status;
 }
 
 /* ---- layers of stages ---------------------------------------------------------------------------

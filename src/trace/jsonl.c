@@ -189,45 +189,58 @@ int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
 
 struct collector {
     struct ls_series *series;
-    const char *x_key, *y_key;
-    size_t capacity;
+    const char *x_key;
+    const char *const *y_keys;
+    int count;
+    size_t capacity[LS_SERIES_MAX];
     bool no_memory;
 };
 
-static double number_of(const json_t *value)
+static bool series_add(struct ls_series *series, size_t *room, double x, double y)
 {
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+    if (series->count == *room) {
+        size_t capacity = *room ? 2 * *room : 1024;
+        double *grown_x = realloc(series->x, capacity * sizeof *grown_x);
+        series->x = grown_x ? grown_x : series->x;
+        double *grown_y = realloc(series->y, capacity * sizeof *grown_y);
+        series->y = grown_y ? grown_y : series->y;
+        if (!grown_x || !grown_y)
+            return false;
+        *room = capacity;
+    }
+    series->x[series->count] = x;
+    series->y[series->count++] = y;
+    return true;
 }
 
 static int collect(void *user, const json_t *record)
 {
     struct collector *collector = user;
-    struct ls_series *series = collector->series;
-    const json_t *x = json_object_get(record, collector->x_key);
-    const json_t *y = json_object_get(record, collector->y_key);
-    if (!x || !y)
+    const json_t *x_field = json_object_get(record, collector->x_key);
+    if (!json_is_number(x_field))
         return 0;
-    if (series->count == collector->capacity) {
-        size_t capacity = collector->capacity ? 2 * collector->capacity : 1024;
-        double *grown_x = realloc(series->x, capacity * sizeof *grown_x);
-        series->x = grown_x ? grown_x : series->x;
-        double *grown_y = realloc(series->y, capacity * sizeof *grown_y);
-        series->y = grown_y ? grown_y : series->y;
-        collector->no_memory = !grown_x || !grown_y;
-        if (collector->no_memory)
-            return 1;
-        collector->capacity = capacity;
+    double x = json_number_value(x_field);
+    for (int i = 0; i < collector->count && !collector->no_memory; i++) {
+        struct ls_series *series = &collector->series[i];
+        const json_t *y = json_object_get(record, collector->y_keys[i]);
+        while (series->count &&
+               (series->x[series->count - 1] > x || (y && series->x[series->count - 1] == x)))
+            series->count--;
+        if (y)
+            collector->no_memory =
+                !series_add(series, &collector->capacity[i], x,
+                            json_is_number(y) ? json_number_value(y) : (double)NAN);
     }
-    series->x[series->count] = number_of(x);
-    series->y[series->count++] = number_of(y);
-    return 0;
+    return collector->no_memory;
 }
 
-int ls_series_read(struct ls_series *series, const char *path, const char *x_key, const char *y_key,
-                   struct ls_error *error)
+int ls_series_read(struct ls_series *series, const char *path, const char *x_key,
+                   const char *const *y_keys, int count, struct ls_error *error)
 {
-    *series = (struct ls_series){0};
-    struct collector collector = {.series = series, .x_key = x_key, .y_key = y_key};
+    LS_ASSERT(count <= LS_SERIES_MAX);
+    struct collector collector = {series, x_key, y_keys, count, {0}, false};
+    for (int i = 0; i < count; i++)
+        series[i] = (struct ls_series){0};
     FILE *file = fopen(path, "re");
     if (!file)
         return ls_error_errno(error, errno, "%s: cannot open", path);
@@ -235,9 +248,9 @@ int ls_series_read(struct ls_series *series, const char *path, const char *x_key
     int code = walk(file, path, collect, &collector, &end, error);
     fclose(file);
     if (!code && collector.no_memory)
-        code = ls_error_set(error, LS_ENOMEM, "%s: no memory for %zu points", path, series->count);
-    if (code)
-        ls_series_release(series);
+        code = ls_error_set(error, LS_ENOMEM, "%s: no memory for its points", path);
+    for (int i = 0; i < count && code; i++)
+        ls_series_release(&series[i]);
     return code;
 }
 

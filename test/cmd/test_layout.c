@@ -1,6 +1,7 @@
 /* `lockstep layout`: what it shows, what it proves and what it refuses. Runs from the root of the
  * tree, where configs/ is. */
 #include "../support/scratch.h"
+#include "../support/xml.h"
 #include "program.h"
 
 #include <lockstep/base.h>
@@ -48,8 +49,16 @@ static void test_draws_the_schedule(void **state)
     program_expect(arguments, 0, "stages");
     char *text = scratch_read(path, &bytes);
     assert_true(bytes > 500);
-    assert_non_null(strstr(text, "<svg"));
-    assert_non_null(strstr(text, "</svg>"));
+    assert_xml(text);
+    assert_non_null(strstr(text, "1f1b: 2 ranks, 8 micro-batches"));
+    /* The bubble that is printed is the one that is drawn, of stages as they are. */
+    static char printed[PROGRAM_OUTPUT_BYTES];
+    char bubble[64];
+    assert_int_equal(program_run("", arguments, printed), 0);
+    const char *said = strstr(printed, "schedule 1f1b: bubble ");
+    assert_non_null(said);
+    snprintf(bubble, sizeof bubble, "Bubble: %.5s", said + strlen("schedule 1f1b: bubble "));
+    assert_non_null(strstr(text, bubble));
     free(text);
     program_expect(TINY "parallel.pp=2 --svg /no/such/folder/s.svg", ls_exit_code(LS_EIO),
                    "/no/such/folder/s.svg");

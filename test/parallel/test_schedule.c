@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/xml.h"
+
 static void generate(struct ls_schedule *schedule, enum ls_schedule_kind kind, int p, int v,
                      int64_t m)
 {
@@ -482,13 +484,76 @@ static void test_drawing(void **state)
                               "     0 | 0F0 0F1         0B0 ---     0B1 ---\n"
                               "     1 |     1F0 1B0 --- 1F1 1B1 ---\n");
     free(text);
-    file = open_memstream(&text, &bytes);
-    assert_int_equal(ls_schedule_draw(&schedule, &costs, 0, "a < b & c", file, &error), LS_OK);
+    ls_schedule_release(&schedule);
+}
+
+/* The picture of a schedule, for the caller to free. */
+static char *picture_of(const struct ls_schedule *schedule, const struct ls_schedule_costs *costs,
+                        int ranks_max)
+{
+    struct ls_error error = {0};
+    char *text;
+    size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
+    const struct ls_schedule_picture picture = {"a < b & c", "time (1: any)", ranks_max, 0};
+    if (ls_schedule_draw(schedule, costs, &picture, file, &error))
+        fail_msg("%s", error.text);
     fclose(file);
-    assert_non_null(strstr(text, "a &lt; b &amp; c"));
-    assert_non_null(strstr(text, "<title>1B1</title>"));
-    assert_string_equal(text + bytes - 7, "</svg>\n");
-    free(text);
+    assert_xml(text);
+    return text;
+}
+
+/* Where an action begins and ends. */
+static void assert_action(const char *svg, const char *action, double unit, double begin,
+                          double end)
+{
+    char tip[64];
+    snprintf(tip, sizeof tip, "<title>%s</title>", action);
+    const char *at = strstr(svg, tip);
+    assert_non_null(at);
+    while (strncmp(at, "<rect", 5) != 0)
+        at--;
+    double x = strtod(strstr(at, " x=\"") + 4, NULL);
+    double width = strtod(strstr(at, " width=\"") + 8, NULL) + 0.6;
+    if (fabs(x - (66 + begin * unit)) > 0.2 || fabs(width - (end - begin) * unit) > 0.2)
+        fail_msg("%s is drawn from %g, %g wide; expected from %g, %g wide", action, x, width,
+                 66 + begin * unit, (end - begin) * unit);
+}
+
+static void test_picture(void **state)
+{
+    (void)state;
+    struct ls_schedule schedule;
+    const struct ls_stage_cost stages[2] = {{1, 1, 1}, {2, 2, 3}};
+    const struct ls_schedule_costs costs = {.stage = stages};
+    generate(&schedule, LS_SCHEDULE_1F1B, 2, 1, 1);
+    char *svg = picture_of(&schedule, &costs, 0);
+    assert_non_null(strstr(svg, "a &lt; b &amp; c: 2 ranks, 1 micro-batch<"));
+    /* 0F0 1, 1F0 2, 1B0 5, 0B0 2: 10 in all, of which 10 of 20 are worked. */
+    assert_non_null(strstr(svg, "Bubble: 50.0% of the time (50.0% were all stages alike)"));
+    double unit = (1000 - 66 - 18) / 10.0;
+    assert_action(svg, "0F0", unit, 0, 1);
+    assert_action(svg, "1F0", unit, 1, 3);
+    assert_action(svg, "1B0", unit, 3, 8);
+    assert_action(svg, "0B0", unit, 8, 10);
+    assert_non_null(strstr(svg, "time (1: any)"));
+    assert_non_null(strstr(svg, ">10</text>")); /* the axis */
+    assert_non_null(strstr(svg, "F forward<"));
+    assert_non_null(strstr(svg, "B backward<"));
+    assert_null(strstr(svg, "W backward"));
+    assert_null(strstr(svg, "chunk"));
+    free(svg);
+    ls_schedule_release(&schedule);
+
+    generate(&schedule, LS_SCHEDULE_ZBV, 4, 2, 8);
+    svg = picture_of(&schedule, &(struct ls_schedule_costs){.all = {1, 1, 1}}, 2);
+    assert_non_null(strstr(svg, "4 ranks, 8 micro-batches, 2 chunks a rank"));
+    assert_null(strstr(svg, "alike"));
+    assert_non_null(strstr(svg, "W backward, weights, chunk 1"));
+    assert_null(strstr(svg, "B backward"));
+    assert_non_null(strstr(svg, ">rank 3<"));
+    assert_null(strstr(svg, ">rank 1<"));
+    free(svg);
     ls_schedule_release(&schedule);
 }
 
@@ -626,6 +691,7 @@ int main(void)
         cmocka_unit_test(test_many_ranks),
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_drawing),
+        cmocka_unit_test(test_picture),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_split_is_the_best),
         cmocka_unit_test(test_split_by_hand),

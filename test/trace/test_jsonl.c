@@ -178,14 +178,15 @@ static void test_series(void **state)
         "{\"step\": 2, \"loss\": null}\n{\"step\": 3, \"loss\": 4}\n{\"ste";
     scratch_write(path, text, sizeof text - 1);
     struct ls_error error = {0};
+    static const char *const key = "loss";
     struct ls_series series;
-    assert_int_equal(ls_series_read(&series, path, "step", "loss", &error), LS_OK);
+    assert_int_equal(ls_series_read(&series, path, "step", &key, 1, &error), LS_OK);
     assert_int_equal(series.count, 3);
     assert_true(series.x[0] == 1 && series.y[0] == 2.5);
     assert_true(series.x[1] == 2 && isnan(series.y[1]));
     assert_true(series.x[2] == 3 && series.y[2] == 4);
     ls_series_release(&series);
-    assert_int_equal(ls_series_read(&series, scratch_path(*state, "absent"), "a", "b", &error),
+    assert_int_equal(ls_series_read(&series, scratch_path(*state, "absent"), "a", &key, 1, &error),
                      LS_EIO);
     assert_int_equal(series.count, 0);
 }

@@ -65,6 +65,9 @@ int ls_atomic_file_commit(struct ls_atomic_file *file, struct ls_error *error);
 /* Closes and removes the temporary. Does nothing after a commit or abort. */
 void ls_atomic_file_abort(struct ls_atomic_file *file);
 
+/* The whole of it at once: open, write, commit. */
+int ls_file_save(const char *path, const void *data, size_t bytes, struct ls_error *error);
+
 /* fsync of a directory, so that names created or renamed in it survive a power cut. */
 int ls_directory_sync(const char *path, const struct ls_fault *fault, struct ls_error *error);
 /* mkdir -p: creates path and its missing parents; an existing directory is success. */

@@ -213,10 +213,17 @@ int ls_schedule_slots(const struct ls_schedule *schedule, int rank, int chunk,
  * cost; wide tables go on below. At most ranks_max rows (0: all), the first and the last. */
 int ls_schedule_print(const struct ls_schedule *schedule, const struct ls_schedule_costs *costs,
                       int ranks_max, int columns, FILE *file, struct ls_error *error);
-/* The same as SVG 1.1, times to scale: blue F, green I and B, orange W, darker for higher chunks.
- */
+/* What a drawing is told beside the schedule. */
+struct ls_schedule_picture {
+    const char *name;       /* of the schedule, for the title */
+    const char *time_label; /* of the axis: what 1 is */
+    int ranks_max;          /* 0: all; else the first and the last */
+    int width;              /* 0: 1000; at least 280 */
+};
+/* The same as SVG (lockstep/trace/picture.h), times to scale: what ls_schedule_simulate computes
+ * from these costs, with its bubble in the title, a time axis and a legend. */
 int ls_schedule_draw(const struct ls_schedule *schedule, const struct ls_schedule_costs *costs,
-                     int ranks_max, const char *title, FILE *file, struct ls_error *error);
+                     const struct ls_schedule_picture *picture, FILE *file, struct ls_error *error);
 
 /* ---- which layers a stage holds ------------------------------------------------------------- */
 

@@ -1,0 +1,279 @@
+/* What pictures are made of: text, lines, colours and scales. */
+#include <lockstep/trace/picture.h>
+
+#include "text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+/* Colours: Okabe and Ito's, a little darker on white, lighter on black. The first word of a rule
+ * is the picture's class, so that a page that holds it keeps its own. */
+static const char style[] =
+    "<style>\n"
+    ".ls-picture{font:13px system-ui,-apple-system,\"Segoe UI\",\"DejaVu Sans\",sans-serif}\n"
+    ".ls-picture .ls-text,.ls-picture .ls-title{fill:#1f2933}\n"
+    ".ls-picture .ls-title{font-size:17px;font-weight:600}\n"
+    ".ls-picture .ls-soft{fill:#5b6773}\n"
+    ".ls-picture .ls-back{fill:#ffffff}\n"
+    ".ls-picture .ls-idle{fill:#e9ecf0}\n"
+    ".ls-picture .ls-grid{stroke:#e3e6ea}\n"
+    ".ls-picture .ls-line{stroke:#7b8794}\n"
+    ".ls-picture .ls-curve{fill:none;stroke-linejoin:round;stroke-width:1.6}\n"
+    ".ls-picture .ls-mean{stroke-width:2.2}\n"
+    ".ls-picture .ls-gap{stroke-width:1.5}\n"
+    ".ls-picture .ls-key{stroke-width:2.2}\n"
+    ".ls-picture .ls-faint{stroke-width:1;stroke-opacity:.35}\n"
+    ".ls-picture .ls-s0{stroke:#0072b2} .ls-picture .ls-f0{fill:#0072b2}\n"
+    ".ls-picture .ls-s1{stroke:#c84a00} .ls-picture .ls-f1{fill:#c84a00}\n"
+    ".ls-picture .ls-s2{stroke:#00845c} .ls-picture .ls-f2{fill:#00845c}\n"
+    ".ls-picture .ls-s3{stroke:#a8528a} .ls-picture .ls-f3{fill:#a8528a}\n"
+    ".ls-picture .ls-s4{stroke:#a87400} .ls-picture .ls-f4{fill:#a87400}\n"
+    ".ls-picture .ls-s5{stroke:#3f4953} .ls-picture .ls-f5{fill:#3f4953}\n"
+    "@media (prefers-color-scheme:dark){\n"
+    ".ls-picture .ls-text,.ls-picture .ls-title{fill:#e6e9ec}\n"
+    ".ls-picture .ls-soft{fill:#a4afb9}\n"
+    ".ls-picture .ls-back{fill:#14181d}\n"
+    ".ls-picture .ls-idle{fill:#262d35}\n"
+    ".ls-picture .ls-grid{stroke:#2a323a}\n"
+    ".ls-picture .ls-line{stroke:#74808b}\n"
+    ".ls-picture .ls-s0{stroke:#56b4e9} .ls-picture .ls-f0{fill:#56b4e9}\n"
+    ".ls-picture .ls-s1{stroke:#f2803a} .ls-picture .ls-f1{fill:#f2803a}\n"
+    ".ls-picture .ls-s2{stroke:#2fc795} .ls-picture .ls-f2{fill:#2fc795}\n"
+    ".ls-picture .ls-s3{stroke:#e19bc6} .ls-picture .ls-f3{fill:#e19bc6}\n"
+    ".ls-picture .ls-s4{stroke:#f0b429} .ls-picture .ls-f4{fill:#f0b429}\n"
+    ".ls-picture .ls-s5{stroke:#c3ccd5} .ls-picture .ls-f5{fill:#c3ccd5}\n"
+    "}\n"
+    "</style>\n";
+
+void ls_picture_begin(FILE *file, int width, int height, const char *title)
+{
+    fprintf(file,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"ls-picture\" role=\"img\" "
+            "width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+            "style=\"max-width:100%%;height:auto\">\n<title>",
+            width, height, width, height);
+    ls_picture_xml(file, title);
+    fprintf(file, "</title>\n%s", style);
+    ls_picture_rect(file, "ls-back", 0, 0, width, height, NULL);
+}
+
+void ls_picture_end(FILE *file)
+{
+    fputs("</svg>\n", file);
+}
+
+void ls_picture_xml(FILE *file, const char *string)
+{
+    char buffer[4096], piece[513];
+    while (*string) {
+        /* A piece ends before a character, not within one. */
+        size_t length = strnlen(string, sizeof piece - 1);
+        while (length > 1 && string[length] && ((unsigned char)string[length] & 0xc0) == 0x80)
+            length--;
+        memcpy(piece, string, length);
+        piece[length] = '\0';
+        string += length;
+        struct trace_text text = {.data = buffer, .size = sizeof buffer};
+        trace_text_xml(&text, piece);
+        fwrite(text.data, 1, text.used, file);
+    }
+}
+
+void ls_picture_number(FILE *file, double value)
+{
+    long tenths = lround(value * 10);
+    const char *sign = tenths < 0 ? "-" : "";
+    tenths = labs(tenths);
+    if (tenths % 10)
+        fprintf(file, "%s%ld.%ld", sign, tenths / 10, tenths % 10);
+    else
+        fprintf(file, "%s%ld", sign, tenths / 10);
+}
+
+static void put_attribute(FILE *file, const char *name, double value)
+{
+    fprintf(file, " %s=\"", name);
+    ls_picture_number(file, value);
+    fputc('"', file);
+}
+
+void ls_picture_text(FILE *file, const char *classes, double x, double y, const char *anchor,
+                     const char *more, const char *text)
+{
+    fprintf(file, "<text class=\"%s\"", classes);
+    put_attribute(file, "x", x);
+    put_attribute(file, "y", y);
+    if (strcmp(anchor, "start") != 0)
+        fprintf(file, " text-anchor=\"%s\"", anchor);
+    fprintf(file, "%s%s>", *more ? " " : "", more);
+    ls_picture_xml(file, text);
+    fputs("</text>\n", file);
+}
+
+/* Letters of system fonts are about 7 units wide at 13 units a line; wide ones make up for narrow
+ * ones. */
+double ls_picture_text_width(const char *text)
+{
+    int letters = 0;
+    for (; *text; text++)
+        letters += ((unsigned char)*text & 0xc0) != 0x80;
+    return 7.2 * letters;
+}
+
+int ls_picture_wrap(FILE *file, const char *classes, double x, double y, double width, int leading,
+                    const char *text)
+{
+    char line[512] = "";
+    size_t used = 0;
+    int lines = 0;
+    while (*text || used) {
+        size_t word = strcspn(text, " "), space = used > 0;
+        word = word < sizeof line / 2 ? word : sizeof line / 2;
+        char trial[sizeof line];
+        snprintf(trial, sizeof trial, "%s%s%.*s", line, space ? " " : "", (int)word, text);
+        bool fits = used == 0 || (*text && used + word + 2 < sizeof line &&
+                                  ls_picture_text_width(trial) <= width);
+        if (fits) {
+            memcpy(line, trial, sizeof line);
+            used = strlen(line);
+            text += word;
+            text += *text == ' ';
+            if (used == 0)
+                continue;
+        }
+        if (!fits || !*text) {
+            if (file)
+                ls_picture_text(file, classes, x, y + lines * leading, "start", "", line);
+            lines++;
+            used = 0;
+            line[0] = '\0';
+        }
+    }
+    return lines;
+}
+
+void ls_picture_line(FILE *file, const char *classes, double x1, double y1, double x2, double y2)
+{
+    fprintf(file, "<line class=\"%s\"", classes);
+    put_attribute(file, "x1", x1);
+    put_attribute(file, "y1", y1);
+    put_attribute(file, "x2", x2);
+    put_attribute(file, "y2", y2);
+    fputs("/>\n", file);
+}
+
+void ls_picture_rect(FILE *file, const char *classes, double x, double y, double width,
+                     double height, const char *tip)
+{
+    fprintf(file, "<rect class=\"%s\"", classes);
+    put_attribute(file, "x", x);
+    put_attribute(file, "y", y);
+    put_attribute(file, "width", width);
+    put_attribute(file, "height", height);
+    if (!tip) {
+        fputs("/>\n", file);
+        return;
+    }
+    fputs("><title>", file);
+    ls_picture_xml(file, tip);
+    fputs("</title></rect>\n", file);
+}
+
+/* ---- scales ---------------------------------------------------------------------------------- */
+
+/* 1, 2 or 5 times a power of ten, so that about `wanted` of them span the range. */
+static double nice_step(double range, int wanted)
+{
+    double raw = range / wanted;
+    double power = pow(10, floor(log10(raw)));
+    double lead = raw / power;
+    return power * (lead < 1.5 ? 1 : lead < 3.5 ? 2 : lead < 7.5 ? 5 : 10);
+}
+
+static void add_tick(struct ls_scale *scale, double value)
+{
+    double slack = (scale->high - scale->low) * 1e-9;
+    if (scale->ticks < LS_TICKS_MAX && value >= scale->low - slack && value <= scale->high + slack)
+        scale->tick[scale->ticks++] = value;
+}
+
+/* 1, 2 and 5 of each power of ten, or powers of ten where they are many; evenly spaced ones where
+ * the range is less than one. */
+static void fit_log(struct ls_scale *scale, int wanted)
+{
+    if (scale->high < scale->low * 10) {
+        scale->step = nice_step(scale->high - scale->low, wanted);
+        for (double i = ceil(scale->low / scale->step - 1e-9);
+             i * scale->step <= scale->high * (1 + 1e-9); i++)
+            add_tick(scale, i * scale->step);
+        return;
+    }
+    static const double lead[] = {1, 2, 5};
+    double first = floor(log10(scale->low)), last = ceil(log10(scale->high));
+    int each = last - first <= wanted / 2 ? 3 : 1;
+    double stride = fmax(1, ceil((last - first) / wanted));
+    for (double power = first; power <= last; power += stride)
+        for (int i = 0; i < each; i++)
+            add_tick(scale, lead[i] * pow(10, power));
+}
+
+void ls_scale_fit(struct ls_scale *scale, int wanted)
+{
+    scale->ticks = 0;
+    scale->step = 0;
+    if (!(scale->high > scale->low)) {
+        double margin = scale->whole ? 1 : scale->low == 0 ? 1 : fabs(scale->low) * 0.1;
+        scale->low -= margin;
+        scale->high += margin;
+    }
+    if (scale->log) {
+        fit_log(scale, wanted);
+        return;
+    }
+    scale->step = nice_step(scale->high - scale->low, wanted);
+    if (scale->whole)
+        scale->step = fmax(scale->step, 1);
+    if (scale->rounded) {
+        scale->low = floor(scale->low / scale->step + 1e-9) * scale->step;
+        scale->high = ceil(scale->high / scale->step - 1e-9) * scale->step;
+    }
+    for (double i = ceil(scale->low / scale->step - 1e-9);
+         i * scale->step <= scale->high + scale->step * 1e-6; i++)
+        add_tick(scale, i * scale->step);
+}
+
+double ls_scale_place(const struct ls_scale *scale, double value)
+{
+    double share = scale->log ? log(value / scale->low) / log(scale->high / scale->low)
+                              : (value - scale->low) / (scale->high - scale->low);
+    return scale->from + share * (scale->to - scale->from);
+}
+
+/* 1500 -> "1,500"; 0.25 -> "0.25"; 0.00003 -> "3e-05". */
+struct ls_tick_text ls_scale_label(const struct ls_scale *scale, double value)
+{
+    struct ls_tick_text out;
+    double step = scale->step > 0 ? scale->step : pow(10, floor(log10(value)));
+    int decimals = step >= 1 ? 0 : (int)ceil(-log10(step) - 1e-9);
+    if (fabs(value) < step / 2)
+        value = 0;
+    if (decimals > 4 || fabs(value) >= 1e9) {
+        snprintf(out.text, sizeof out.text, "%.3g", value);
+        for (char *comma = out.text; (comma = strchr(comma, ','));)
+            *comma = '.';
+        return out;
+    }
+    char plain[48];
+    snprintf(plain, sizeof plain, "%.*f", decimals, value);
+    size_t whole = strspn(plain, "-0123456789"), used = 0;
+    for (size_t i = 0; plain[i] && used < sizeof out.text - 2; i++) {
+        if (i > 0 && i < whole && (whole - i) % 3 == 0 && plain[i - 1] != '-')
+            out.text[used++] = ',';
+        out.text[used++] = plain[i] == ',' ? '.' : plain[i];
+    }
+    out.text[used] = '\0';
+    return out;
+}

@@ -1,0 +1,96 @@
+/* The picture of runs: their losses and learning rates over the step. */
+#include <lockstep/trace/picture.h>
+
+#include <math.h>
+#include <stdlib.h>
+
+int ls_run_curves_read(struct ls_run_curves *run, const char *name, const char *metrics_path,
+                       struct ls_error *error)
+{
+    static const char *const keys[] = {"loss", "lr", "validation_loss"};
+    struct ls_series series[3];
+    *run = (struct ls_run_curves){.name = name};
+    int status = ls_series_read(series, metrics_path, "step", keys, 3, error);
+    if (status)
+        return status;
+    *run = (struct ls_run_curves){name, series[0], series[1], series[2]};
+    if (run->loss.count + run->validation.count > 0)
+        return LS_OK;
+    ls_run_curves_release(run);
+    return ls_error_set(error, LS_EDATA, "%s: no record has a loss yet", metrics_path);
+}
+
+void ls_run_curves_release(struct ls_run_curves *run)
+{
+    ls_series_release(&run->loss);
+    ls_series_release(&run->lr);
+    ls_series_release(&run->validation);
+}
+
+/* The curves of one plot, with the texts of the legend. */
+struct curves {
+    struct ls_curve loss[2 * LS_PLOT_RUNS_MAX], lr[LS_PLOT_RUNS_MAX];
+    char text[2 * LS_PLOT_RUNS_MAX][256];
+    int losses, rates;
+};
+
+/* "NAME: train 2.125 at step 300 (mean of 7 steps: 2.2)"; NULL where nothing is finite. */
+static const char *legend(char text[256], const char *name, const char *what,
+                          const struct ls_series *series, bool smooth)
+{
+    size_t last = series->count, window = smooth ? ls_smooth_window(series->count) : 1;
+    while (last > 0 && !isfinite(series->y[last - 1]))
+        last--;
+    if (last == 0)
+        return NULL;
+    char mean[64] = "";
+    if (window > 1)
+        snprintf(mean, sizeof mean, " (line: mean of %zu steps)", window);
+    snprintf(text, 256, "%.100s%s%s: %.4f at step %.0f%s", name, *name ? ", " : "", what,
+             series->y[last - 1], series->x[last - 1], mean);
+    return text;
+}
+
+static void add_run(struct curves *curves, const struct ls_run_curves *run, int index, bool only)
+{
+    const char *name = only ? "" : run->name;
+    const struct ls_series *series[] = {&run->loss, &run->validation};
+    static const char *const what[] = {"train", "validation"};
+    for (int i = 0; i < 2; i++) {
+        int at = curves->losses++;
+        curves->loss[at] = (struct ls_curve){
+            .legend = legend(curves->text[at], name, what[i], series[i], i == 0),
+            .series = *series[i],
+            .colour = only ? i : index,
+            .smooth = i == 0,
+            .points = i == 1,
+            .gaps = true,
+        };
+    }
+    curves->lr[curves->rates++] = (struct ls_curve){.series = run->lr, .colour = index};
+}
+
+int ls_plot_draw(const struct ls_plot *plot, FILE *file, struct ls_error *error)
+{
+    LS_ASSERT(plot->count > 0 && plot->count <= LS_PLOT_RUNS_MAX);
+    char title[64];
+    struct curves *curves = calloc(1, sizeof *curves);
+    if (!curves)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a plot");
+    for (int i = 0; i < plot->count; i++)
+        add_run(curves, &plot->runs[i], i, plot->count == 1);
+    snprintf(title, sizeof title, "Loss of %d runs", plot->count);
+    const struct ls_panel panels[] = {
+        {"loss (nats per token)", curves->loss, curves->losses, 340, plot->log},
+        {"learning rate", curves->lr, curves->rates, 80, false},
+    };
+    const struct ls_chart chart = {.title = plot->count == 1 ? plot->runs[0].name : title,
+                                   .x_label = "step",
+                                   .panels = panels,
+                                   .count = 2,
+                                   .width = plot->width,
+                                   .x_whole = true};
+    int status = ls_chart_draw(&chart, file, error);
+    free(curves);
+    return status;
+}
