@@ -243,6 +243,25 @@ void ls_log(const struct ls_log *log, enum ls_log_level level, const char *forma
 /* Seconds on a clock that never goes back. */
 double ls_now_s(void);
 
+/* ---- progress -------------------------------------------------------------------------------
+ *
+ * Signs of life of a thread that works for long without talking to the others: a layer computed,
+ * bytes on the disk, a tensor read. Who waits for its rank (lockstep/comm.h) then knows that it is
+ * slow and not stuck. All Local; they cost what ls_now_s does. */
+
+/* When a thread last got on, readable by other threads and processes. Fields are private. */
+struct ls_progress {
+    uint64_t word;
+};
+/* The calling thread gets on. Does nothing where nobody asked (ls_progress_keep). */
+void ls_progress(void);
+/* Where the calling thread's progress is kept from here on (borrowed; NULL: nowhere). Returns where
+ * it was. Communicators of a world do this for the thread that makes them. */
+struct ls_progress *ls_progress_keep(struct ls_progress *where);
+/* A time of ls_now_s; 0 in zeroed memory. */
+void ls_progress_set(struct ls_progress *where, double time_s);
+double ls_progress_s(const struct ls_progress *of);
+
 #ifdef __cplusplus
 }
 #endif

@@ -70,9 +70,9 @@ int ls_comm_thread_new(struct ls_world *world, int rank, struct ls_comm **out,
  * first failure by rank (its text prefixed with the rank), where one that only reports that a peer
  * left comes after those that do not. A rank whose body fails makes the others' pending operations
  * fail rather than hang. Where some rank has failed and timeouts are set (ls_comm_set_timeout), a
- * rank that does not return within twice the longest of them, counted from the last that did, is
- * given up, and the text says so: its thread goes on, with user and whatever else it was given, so
- * end the process soon. Local to the calling process. */
+ * rank that for twice the longest of them has neither returned nor got on (ls_progress) is given
+ * up, and the text says so: its thread goes on, with user and whatever else it was given, so end
+ * the process soon. Local to the calling process. */
 int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct ls_error *error),
                  void *user, struct ls_error *error);
 /* Collective over MPI_COMM_WORLD. Initialises MPI when nobody did, with the thread level that is
@@ -111,12 +111,14 @@ void ls_comm_set_check(struct ls_comm *comm, bool check);
  * rank itself waits for another, the text follows that to its end. In the good case this sends
  * nothing and costs less than 0.1 us an operation. */
 
-/* Local. A wait of comm may last that long without anything moving on it; 0, as at first: for ever.
- * A split inherits. All ranks should set the same; a rank that computes longer between two
- * operations is late. After a timeout over MPI the communicator is of no use; over threads that one
- * operation has failed, for who comes to it later too. Unwind, ls_comm_free, and end: over MPI by
- * ls_mpi_abort, or with a status that is not 0 (ls_mpi_finish then leaves MPI as it is). ls_test
- * does not time out. */
+/* Local. A wait of comm may last that long without anything moving on it and without progress of
+ * those that it waits for; 0, as at first: for ever. Progress is an operation called or ended in
+ * any group, and ls_progress; who waits for a rank that gets on does so too. A split inherits. All
+ * ranks should set the same; a rank that does longer work than this without ls_progress is late.
+ * After a timeout over MPI the communicator is of no use; over threads that one operation has
+ * failed, for who comes to it later too. Unwind, ls_comm_free, and end: over MPI by ls_mpi_abort,
+ * or with a status that is not 0 (ls_mpi_finish then leaves MPI as it is). ls_test does not time
+ * out. */
 void ls_comm_set_timeout(struct ls_comm *comm, double seconds);
 /* Local. What texts call the group: "tp". Copied, LS_COMM_NAME_MAX bytes at most; all ranks should
  * give the same. At first "world", after a split "group". */

@@ -142,6 +142,24 @@ static int open_state(struct opened **out, const char *directory, struct ls_erro
     return LS_OK;
 }
 
+/* Of the whole file, in pieces: reading a large one takes a while. */
+static int digest_of(const struct ls_safetensors *file, XXH128_hash_t *hash, struct ls_error *error)
+{
+    enum { PIECE_BYTES = 16 << 20 };
+    XXH3_state_t *state = XXH3_createState();
+    if (!state)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a digest");
+    XXH3_128bits_reset(state);
+    for (size_t at = 0; at < file->size; at += PIECE_BYTES) {
+        size_t rest = file->size - at;
+        XXH3_128bits_update(state, file->bytes + at, rest < PIECE_BYTES ? rest : PIECE_BYTES);
+        ls_progress();
+    }
+    *hash = XXH3_128bits_digest(state);
+    XXH3_freeState(state);
+    return LS_OK;
+}
+
 static int open_part(struct opened *opened, enum ls_checkpoint_part part, struct ls_error *error)
 {
     struct ls_safetensors **file =
@@ -151,7 +169,10 @@ static int open_part(struct opened *opened, enum ls_checkpoint_part part, struct
     code = code ? code : ckpt_map(file, path, error);
     if (code)
         return code;
-    XXH128_hash_t hash = XXH3_128bits((*file)->bytes, (*file)->size);
+    XXH128_hash_t hash;
+    code = digest_of(*file, &hash, error);
+    if (code)
+        return code;
     ckpt_digest_hex(hash.high64, hash.low64, digest);
     if (strcmp(digest, opened->parts[part].digest))
         return ls_error_set(error, LS_ECKPT,

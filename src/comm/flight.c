@@ -1,6 +1,7 @@
 /* Writing and reading of flight records, and what is told of a rank that is late. */
 #include "comm/flight.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,7 +49,23 @@ uint64_t flight_start(struct ls_comm *comm, const struct comm_call *call, double
     for (int i = 0; i < FLIGHT_WORDS; i++)
         atomic_store_explicit(&slot->words[i], words[i], memory_order_release);
     atomic_store_explicit(&slot->version, 2 * index + 2, memory_order_release);
+    ls_progress_set(&comm->record->progress, now_s);
     return index;
+}
+
+void flight_progress_begin(struct flight_record *record)
+{
+    struct ls_progress *other = ls_progress_keep(&record->progress);
+    if (other)
+        ls_progress_keep(other);
+    ls_progress_set(&record->progress, ls_now_s());
+}
+
+void flight_progress_end(struct flight_record *record)
+{
+    struct ls_progress *kept = ls_progress_keep(NULL);
+    if (kept != &record->progress)
+        ls_progress_keep(kept);
 }
 
 enum {
@@ -61,6 +78,8 @@ _Static_assert(offsetof(struct flight_entry, line) / sizeof(uint64_t) == (size_t
 void flight_change(struct ls_comm *comm, uint64_t index, enum flight_state state, double now_s)
 {
     struct flight_slot *slot = &comm->record->slots[index % LS_COMM_FLIGHT];
+    if (state != FLIGHT_FAILED)
+        ls_progress_set(&comm->record->progress, now_s);
     if (atomic_load_explicit(&slot->version, memory_order_relaxed) != 2 * index + 2)
         return;
     uint64_t changed, word = atomic_load_explicit(&slot->words[WORD_STATE], memory_order_relaxed);
@@ -246,12 +265,49 @@ static size_t chain_text(const struct ls_comm *comm, int late, double now_s, cha
     return (size_t)snprintf(text, bytes, "; in the end for rank %d of the world: %s", rank, at);
 }
 
-void flight_late_add(struct flight_late *late, int rank)
+void flight_late_add(struct flight_late *late, const struct ls_comm *comm, int rank)
 {
     const int room = (int)(sizeof late->rank / sizeof *late->rank);
+    const struct flight_record *record = comm->board->records[comm->world_ranks[rank]];
+    double progress_s = record ? ls_progress_s(&record->progress) : 0;
+    if (late->count == 0 || progress_s < late->progress_s)
+        late->progress_s = progress_s;
     if (late->count < room)
         late->rank[late->count] = rank;
     late->count++;
+}
+
+/* ---- patience ------------------------------------------------------------------------------- */
+
+/* Often enough that progress travels along a chain of waits while its end still gets on. */
+static double look_interval_s(const struct ls_comm *comm)
+{
+    static const double longest_s = 0.25;
+    return fmin(comm->timeout_s / 8, longest_s);
+}
+
+void flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
+{
+    wait->begin_s = now_s;
+    wait->look_s = now_s + look_interval_s(comm);
+}
+
+void flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
+{
+    flight_wait_begin(wait, comm, now_s);
+    ls_progress_set(&comm->record->progress, now_s);
+}
+
+bool flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
+                      const struct flight_late *late, double now_s)
+{
+    if (late->count && late->progress_s > wait->begin_s) {
+        wait->begin_s = late->progress_s;
+        if (late->progress_s > ls_progress_s(&comm->record->progress))
+            ls_progress_set(&comm->record->progress, late->progress_s);
+    }
+    wait->look_s = fmin(now_s + look_interval_s(comm), wait->begin_s + comm->timeout_s);
+    return now_s - wait->begin_s < comm->timeout_s;
 }
 
 void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, double waited_s,

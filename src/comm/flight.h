@@ -36,7 +36,8 @@ struct flight_slot {
 };
 
 struct flight_record {
-    atomic_ullong count; /* entries begun so far; entry i lies in slot i % LS_COMM_FLIGHT */
+    struct ls_progress progress; /* of the rank, or of whom it waits for */
+    atomic_ullong count;         /* entries begun so far; entry i lies in slot i % LS_COMM_FLIGHT */
     atomic_int pid;
     atomic_int claimed; /* ls_comm_dump_claim, in the first record */
     struct flight_slot slots[LS_COMM_FLIGHT];
@@ -49,6 +50,11 @@ struct flight_board {
     atomic_int *claimed;            /* for those that share memory */
 };
 
+/* The calling thread's progress (ls_progress) is that of the record's rank, unless it is another's
+ * already. */
+void flight_progress_begin(struct flight_record *record);
+/* And no more: the record may go. */
+void flight_progress_end(struct flight_record *record);
 /* Records an operation as started, and waited for if it blocks; returns its index. */
 uint64_t flight_start(struct ls_comm *comm, const struct comm_call *call, double now_s);
 /* Nothing where the entry was overwritten since. */
@@ -60,10 +66,25 @@ bool flight_has_started(struct flight_record *record, uint64_t group, const stru
 
 /* Ranks of the group that a wait is for. */
 struct flight_late {
-    int count;   /* of all */
-    int rank[2]; /* the first of them */
+    int count;         /* of all */
+    int rank[2];       /* the first of them */
+    double progress_s; /* when the one that has stood longest last got on, a time of ls_now_s */
 };
-void flight_late_add(struct flight_late *late, int rank);
+void flight_late_add(struct flight_late *late, const struct ls_comm *comm, int rank);
+
+/* A wait that may fail: it does when for timeout_s nothing has moved for it, nor has one of those
+ * that it waits for got on. Who waits for a rank that gets on does so too: its own record takes
+ * over that progress, for those that wait for it. */
+struct flight_wait {
+    double begin_s; /* when there was progress last */
+    double look_s;  /* when to look again */
+};
+void flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s);
+/* Something moved. */
+void flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, double now_s);
+/* False where the time is over. late: as things are now. */
+bool flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
+                      const struct flight_late *late, double now_s);
 /* "timed out after 0.50 s at #17 of tp (4 ranks); late: rank 2: it ..." */
 void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, double waited_s,
                       const struct flight_late *late, char *text, size_t bytes);

@@ -161,8 +161,10 @@ static int mpi_wait(struct ls_comm *base, void *operation, struct ls_error *erro
     struct mpi_op *op = operation;
     atomic_fetch_add(&engine.drivers, 1);
     pthread_mutex_lock(&engine.lock);
-    double moved_s = ls_now_s(), begin_s = moved_s; /* of anything; of this communicator */
+    double moved_s = ls_now_s(); /* anything */
     uint64_t moves = comm->moves;
+    struct flight_wait wait;
+    flight_wait_begin(&wait, base, moved_s);
     while (!atomic_load_explicit(&op->over, memory_order_acquire)) {
         if (engine_advance()) {
             moved_s = ls_now_s();
@@ -171,10 +173,9 @@ static int mpi_wait(struct ls_comm *base, void *operation, struct ls_error *erro
         double now_s = ls_now_s();
         if (comm->moves != moves) {
             moves = comm->moves;
-            begin_s = now_s;
+            flight_wait_moved(&wait, base, now_s);
         }
-        if (base->timeout_s > 0 && now_s - begin_s > base->timeout_s) {
-            comm_mpi_time_out(comm, op, now_s - begin_s);
+        if (base->timeout_s > 0 && now_s >= wait.look_s && !comm_mpi_look(comm, op, &wait, now_s)) {
             engine.timed_out = true;
             break;
         }
@@ -345,8 +346,10 @@ int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error)
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         status = handle_new(MPI_COMM_WORLD, 0, rank, out, error);
     }
-    if (status == LS_OK)
+    if (status == LS_OK) {
         (*out)->id = ++engine.worlds;
+        flight_progress_begin((*out)->record);
+    }
     pthread_mutex_unlock(&engine.lock);
     return status;
 }

@@ -67,6 +67,7 @@ struct mpi_comm {
     MPI_Comm group, pairs; /* pairs: send and recv, so that their tags are the caller's */
     int tag_max;
     int *world_ranks; /* [n] */
+    bool *missing;    /* [n] of comm_mpi_look */
     uint64_t moves;   /* how often something moved */
     int unfinished;   /* operations that are not over */
     struct mpi_op *queue, *sends, *spare;
@@ -83,9 +84,10 @@ int comm_mpi_post(struct mpi_comm *comm, const struct comm_call *call, struct mp
 void comm_mpi_retire(struct mpi_comm *comm, struct mpi_op *op);
 /* Does what can be done without blocking; true where something moved. */
 bool comm_mpi_advance(struct mpi_comm *comm);
-/* Nothing has moved for the operation, which is not over, for waited_s: all that is pending on the
+/* The operation is not over. Where the wait's time is (false), all that is pending on the
  * communicator fails with a text that names who is late. */
-void comm_mpi_time_out(struct mpi_comm *comm, const struct mpi_op *op, double waited_s);
+bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight_wait *wait,
+                   double now_s);
 
 /* mpi_board.c: flight records that the processes of one machine share. */
 struct mpi_board {

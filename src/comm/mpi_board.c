@@ -84,6 +84,7 @@ void comm_mpi_board_free(struct mpi_board *board)
     if (!board->base.records)
         return;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    flight_progress_end(board->base.records[rank]);
     if (board->shared)
         MPI_Win_free(&board->window);
     else

@@ -27,6 +27,7 @@ int comm_mpi_resources_new(struct mpi_comm *comm, struct ls_error *error)
 {
     size_t n = (size_t)comm->base.size;
     bool failed = false;
+    comm->missing = take(n, sizeof *comm->missing, &failed);
     for (int i = 0; i < LS_COMM_PENDING_MAX && !failed; i++) {
         struct mpi_op *op = take(1, sizeof *op, &failed);
         if (op) {
@@ -89,6 +90,7 @@ void comm_mpi_resources_free(struct mpi_comm *comm)
         free(slot->scratch);
         free(slot->op);
     }
+    free(comm->missing);
     ops_free(comm->queue);
     ops_free(comm->sends);
     ops_free(comm->spare);
@@ -497,6 +499,7 @@ static struct mpi_slot *oldest_slot(struct mpi_comm *comm)
 static void find_missing(struct mpi_comm *comm, struct mpi_slot *slot, bool *missing)
 {
     int n = comm->base.size, found = 0;
+    memset(missing, 0, (size_t)n * sizeof *missing);
     bool counted = slot->op->call.op != COMM_BARRIER || slot->op->stage == MPI_CHECKING;
     for (int sends = 0; counted && sends < 2 && !found; sends++) {
         for (int l = 0; l < MPI_LANES; l++)
@@ -517,28 +520,30 @@ static void find_late(struct mpi_comm *comm, const struct comm_call *call, const
             struct flight_record *record = comm->base.board->records[comm->world_ranks[r]];
             bool has_come = known && record && flight_has_started(record, comm->base.id, call);
             if (missing[r] && !has_come)
-                flight_late_add(late, r);
+                flight_late_add(late, &comm->base, r);
         }
     }
 }
 
-void comm_mpi_time_out(struct mpi_comm *comm, const struct mpi_op *op, double waited_s)
+bool comm_mpi_look(struct mpi_comm *comm, const struct mpi_op *op, struct flight_wait *wait,
+                   double now_s)
 {
     struct flight_late late = {0};
     const struct comm_call *call = &op->call;
     struct mpi_slot *slot = oldest_slot(comm);
-    bool *missing = calloc((size_t)comm->base.size, sizeof *missing);
     if (!comm_is_collective(call->op)) {
-        flight_late_add(&late, call->peer);
-    } else if (slot && missing) {
+        flight_late_add(&late, &comm->base, call->peer);
+    } else if (slot) {
         call = &slot->op->call;
-        find_missing(comm, slot, missing);
-        find_late(comm, call, missing, &late);
+        find_missing(comm, slot, comm->missing);
+        find_late(comm, call, comm->missing, &late);
     }
-    free(missing);
-    flight_late_text(&comm->base, call, waited_s, &late, comm->broken_text,
+    if (flight_wait_look(wait, &comm->base, &late, now_s))
+        return true;
+    flight_late_text(&comm->base, call, now_s - wait->begin_s, &late, comm->broken_text,
                      sizeof comm->broken_text);
     comm_end_all(comm);
+    return false;
 }
 
 /* ---- what mpi.c calls ----------------------------------------------------------------------- */

@@ -99,6 +99,8 @@ static void handle_drop(struct thread_group *group, int rank)
 static void thread_free(struct ls_comm *comm)
 {
     struct thread_comm *self = (struct thread_comm *)comm;
+    if (self->group == self->group->world->all)
+        flight_progress_end(comm->record);
     handle_drop(self->group, comm->rank);
     if (self->own_world)
         ls_world_free(self->own_world);
@@ -238,7 +240,10 @@ int ls_comm_thread_new(struct ls_world *world, int rank, struct ls_comm **out,
     if (taken)
         return ls_error_set(error, LS_EINVAL, "rank %d of the world has its communicator already",
                             rank);
-    return handle_new(world->all, &thread_transport, rank, out, error);
+    int status = handle_new(world->all, &thread_transport, rank, out, error);
+    if (status == LS_OK)
+        flight_progress_begin((*out)->record);
+    return status;
 }
 
 int ls_comm_self_new(struct ls_comm **out, struct ls_error *error)

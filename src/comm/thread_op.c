@@ -274,10 +274,31 @@ static bool op_spin(struct thread_op *op, double *patience_s)
     return changed;
 }
 
-/* Until the operation is over; does blocks of it meanwhile. False where some rank has not come
- * until then (0: never), a time of ls_now_s. patience_s: NULL to sleep at once. The mutex is held.
- */
-static bool op_finish(struct thread_op *op, double *patience_s, double until_s)
+static void op_late(const struct thread_op *op, const struct ls_comm *comm,
+                    struct flight_late *late)
+{
+    *late = (struct flight_late){0};
+    for (int i = 0; i < op->slots; i++)
+        if (op->posts[i].state == POST_NONE)
+            flight_late_add(late, comm, op->collective ? i : i ? op->target : op->source);
+}
+
+/* True where there is reason to wait on, until wait->look_s. */
+static bool op_look(const struct thread_op *op, const struct ls_comm *comm,
+                    struct flight_wait *wait)
+{
+    struct flight_late late;
+    double now_s = ls_now_s();
+    if (now_s < wait->look_s)
+        return true;
+    op_late(op, comm, &late);
+    return flight_wait_look(wait, comm, &late, now_s);
+}
+
+/* Until the operation is over; does blocks of it meanwhile. False where some rank does not come:
+ * comm is who waits, NULL for ever. patience_s: NULL to sleep at once. The mutex is held. */
+static bool op_finish(struct thread_op *op, double *patience_s, const struct ls_comm *comm,
+                      struct flight_wait *wait)
 {
     pthread_mutex_t *lock = &op->group->world->lock;
     bool came = true, spun = !patience_s;
@@ -288,10 +309,10 @@ static bool op_finish(struct thread_op *op, double *patience_s, double until_s)
             comm_op_work(op);
         else if (!spun)
             spun = !op_spin(op, patience_s);
-        else if (op->state == OP_READY || until_s <= 0)
+        else if (op->state == OP_READY || !comm)
             pthread_cond_wait(&op->changed, lock);
-        else if (ls_now_s() < until_s)
-            comm_cond_wait_until(&op->changed, lock, until_s);
+        else if (op_look(op, comm, wait))
+            comm_cond_wait_until(&op->changed, lock, wait->look_s);
         else
             came = false;
     }
@@ -302,10 +323,8 @@ static bool op_finish(struct thread_op *op, double *patience_s, double until_s)
 /* Fails the operation for all that wait for it, or will. */
 static void op_time_out(struct thread_op *op, const struct ls_comm *comm, int slot, double waited_s)
 {
-    struct flight_late late = {0};
-    for (int i = 0; i < op->slots; i++)
-        if (op->posts[i].state == POST_NONE)
-            flight_late_add(&late, op->collective ? i : i ? op->target : op->source);
+    struct flight_late late;
+    op_late(op, comm, &late);
     flight_late_text(comm, &op->calls[slot], waited_s, &late, op->text, sizeof op->text);
     op->by_timeout = true;
     op_fail(op);
@@ -318,10 +337,13 @@ int comm_thread_wait(struct ls_comm *comm, void *operation, struct ls_error *err
     struct comm_post *post = operation;
     struct thread_op *op = post->op;
     int slot = (int)(post - op->posts), status = LS_OK;
-    double begin_s = comm->timeout_s > 0 ? ls_now_s() : 0;
+    bool limited = comm->timeout_s > 0;
+    struct flight_wait wait;
+    if (limited)
+        flight_wait_begin(&wait, comm, ls_now_s());
     pthread_mutex_lock(&group->world->lock);
-    if (!op_finish(op, group->world->spins ? &self->spin_s : NULL, begin_s + comm->timeout_s))
-        op_time_out(op, comm, slot, ls_now_s() - begin_s);
+    if (!op_finish(op, group->world->spins ? &self->spin_s : NULL, limited ? comm : NULL, &wait))
+        op_time_out(op, comm, slot, ls_now_s() - wait.begin_s);
     if (op->state == OP_FAILED) {
         status =
             ls_error_set(error, LS_ECOMM, "%s: %s", comm_describe(&op->calls[slot]).text, op->text);
@@ -359,7 +381,7 @@ static bool op_leave(struct thread_op *op, int slot, int rank)
         op->by_leaving = true;
         op_fail(op);
     }
-    op_finish(op, NULL, 0);
+    op_finish(op, NULL, NULL, NULL);
     /* Nobody will look for the other half of a send or recv that this rank posted. */
     struct comm_post *half = op->collective ? NULL : &op->posts[!slot];
     if (half && half->state == POST_NONE)

@@ -1,6 +1,7 @@
 /* Ranks as threads of one call: ls_world_run. */
 #include "comm/thread.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 struct runner {
@@ -56,13 +57,23 @@ static void *runner_main(void *argument)
     return NULL;
 }
 
-/* Until all ranks have ended; or, after a failure in a world with timeouts, for a grace of twice
- * the timeout after the last that did. The mutex is held. */
+/* When a rank last ended, or one that runs got on. */
+static double run_progress_s(const struct world_run *run)
+{
+    double last_s = run->changed_s;
+    for (int i = 0; i < run->world->size; i++)
+        if (!run->runners[i].ended)
+            last_s = fmax(last_s, ls_progress_s(&run->world->board.records[i]->progress));
+    return last_s;
+}
+
+/* Until all ranks have ended; or, after a failure in a world with timeouts, until for twice the
+ * timeout none has ended or got on. The mutex is held. */
 static void run_wait(struct world_run *run)
 {
     struct ls_world *world = run->world;
     while (run->running > 0) {
-        double until_s = run->changed_s + 2 * world->timeout_s;
+        double until_s = run_progress_s(run) + 2 * world->timeout_s;
         if (!run->failed || world->timeout_s <= 0)
             pthread_cond_wait(&run->changed, &world->lock);
         else if (ls_now_s() < until_s)

@@ -85,6 +85,7 @@ static dnnl_status_t yardstick_measure(struct yardstick *y, double *seconds)
             status = dnnl_stream_wait(y->stream);
         if (status != dnnl_success)
             return status;
+        ls_progress();
         double spent = ls_now_s() - begin;
         if (run == 1 || (run > 1 && spent < best))
             best = spent;

@@ -271,7 +271,8 @@ static const struct ls_config_key table[] = {
     INT("comm.bucket_mb", LAYOUT, "25", 1, 65536, comm.bucket_mb,
         "gradients are reduced in buckets of about this many MiB while the backward still runs"),
     {"comm.timeout_s", LS_CONFIG_REAL, LS_CONFIG_LAYOUT, "600", 0, 1e6, false, false, NULL,
-     "seconds after which a rank that waits for another one names it and ends the run; 0 = never",
+     "seconds without progress after which a rank that others wait for is named and the run ends, "
+     "while it saves too; 0 = never",
      AT(comm.timeout_s)},
     BOOL("comm.check", LAYOUT, "false", comm.check,
          "ranks agree on every collective before it moves a byte (slow; finds mismatches)"),

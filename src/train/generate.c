@@ -39,8 +39,10 @@ static int feed(struct ls_decoder *decoder, struct ls_ops *ops, const int32_t *i
         first = count - ls_max(context / 2, 1);
     }
     int status = LS_OK;
-    for (int64_t i = first; i < count && !status; i++)
+    for (int64_t i = first; i < count && !status; i++) {
         status = ls_decoder_next(decoder, ops, ids[i], logits, error);
+        ls_progress();
+    }
     return status;
 }
 

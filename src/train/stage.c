@@ -141,6 +141,7 @@ int stage_forward(const struct stage_batch *batch, int chunk, int64_t m, int slo
         if (!status)
             status = layer_forward(batch, layer, m, &micro, error);
         weights_leave(t, layer);
+        ls_progress();
     }
     ls_trace_end(t->trace);
     return status;
@@ -185,6 +186,7 @@ int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int sl
                                 ls_model_input_gradient(t->memory.model, layer));
         if (!status && (halves & STAGE_WEIGHT))
             status = layer_backward_weight(batch, layer, m, &micro, error);
+        ls_progress();
     }
     ls_trace_end(t->trace);
     return status;

@@ -31,6 +31,7 @@ static void digest_held(struct ls_trainer *t, struct held *held, int *span)
         char prefix[STATE_PREFIX_BYTES];
         state_prefix(t, s, prefix);
         for (int i = 0; i < t->params.count; i++) {
+            ls_progress();
             const struct ls_param *param = &t->params.list[i];
             struct ls_digest digest = {0, 0};
             ls_param_digest(param, &t->ops, prefix, slices[i].first, slices[i].count,

@@ -51,6 +51,7 @@ static int array_load(struct ls_trainer *t, const struct ls_safetensors *file, i
     state_prefix(t, state, prefix);
     int status = LS_OK;
     for (int i = 0; i < t->params.count && !status; i++) {
+        ls_progress();
         char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
         const struct ls_tensor_view *view;
         struct ls_dtensor slice;

@@ -195,16 +195,8 @@ static int write_and_end(const struct saving *s, const struct ls_digest *digest,
     return status ? status : told;
 }
 
-/* Ranks wait for the one that writes: a slow disk is no rank that is late. */
-static void patience_set(struct ls_trainer *t, double times)
-{
-    ls_comm_set_timeout(t->world, times * t->config.comm.timeout_s);
-    ls_comm_set_timeout(t->groups.owners, times * t->config.comm.timeout_s);
-}
-
 int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
 {
-    enum { PATIENCE = 10 };
     struct ls_digest digest;
     int status = ls_trainer_hash(t, &digest, error);
     if (status)
@@ -212,14 +204,12 @@ int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
     struct saving saving;
     status = ls_comm_agree(t->world, saving_init(&saving, t, error), error);
     bool first_copy = ls_comm_rank(t->groups.copies) == 0;
-    patience_set(t, PATIENCE);
     if (!status && ls_comm_rank(t->world) == 0)
         status = write_and_end(&saving, &digest, error);
     else if (!status && first_copy)
         status = serve(&saving, error);
     saving_release(&saving);
     status = ls_comm_agree(t->world, status, error);
-    patience_set(t, 1);
     if (!status)
         t->saved_step = t->step;
     return status;

@@ -215,6 +215,7 @@ static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
                                                 .compute = ls_zero_compute(zero, i),
                                                 .decay = param->decay,
                                                 .counted = param->owned};
+        ls_progress();
     }
     return ls_zero_publish(zero, &t->ops, true, error);
 }

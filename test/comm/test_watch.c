@@ -87,6 +87,74 @@ static void test_a_rank_that_stalls_is_named_on_all(void **state)
     run_ranks(4, body_stalls);
 }
 
+/* ---- one rank works for long, and says so ---------------------------------------------------- */
+
+/* Rank 2 waits for rank 3 in a pair of their own, the others for rank 2. */
+static int body_gets_on(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    float buffer[10] = {0};
+    int rank = ls_comm_rank(world);
+    (void)user;
+    ls_comm_set_timeout(world, timeout_s);
+    int status = ls_barrier(world, error);
+    for (int i = 0; rank == 3 && i < 20; i++) {
+        sleep_s(timeout_s / 5);
+        ls_progress();
+    }
+    if (status == LS_OK && rank == 3)
+        status = ls_send(world, buffer, 10, LS_F32, 2, 0, error);
+    if (status == LS_OK && rank == 2)
+        status = ls_recv(world, buffer, 10, LS_F32, 3, 0, error);
+    if (status == LS_OK && rank < 2)
+        status = rank ? ls_recv(world, buffer, 10, LS_F32, 2, 0, error)
+                      : ls_recv(world, buffer, 10, LS_F32, 1, 0, error);
+    if (status == LS_OK && (rank == 1 || rank == 2))
+        status = ls_send(world, buffer, 10, LS_F32, rank - 1, 0, error);
+    return status == LS_OK ? ls_barrier(world, error) : status;
+}
+
+static void test_a_rank_that_gets_on_is_not_late(void **state)
+{
+    (void)state;
+    run_ranks(4, body_gets_on);
+}
+
+/* It got on for a while: the time counts from there, also for who waits for one that waits. */
+static int body_gets_stuck(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    float buffer[10] = {0};
+    int rank = ls_comm_rank(world);
+    struct ls_error got = {0};
+    (void)user;
+    ls_comm_set_timeout(world, timeout_s);
+    int status = ls_barrier_at(world, (struct ls_call_site){"first.c", 1}, error);
+    double begin_s = ls_now_s();
+    for (int i = 0; rank == 2 && i < 10; i++) {
+        sleep_s(timeout_s / 5);
+        ls_progress();
+    }
+    if (rank == 2) {
+        sleep_s(2.5 * timeout_s);
+        return status;
+    }
+    status = ls_recv(world, buffer, 10, LS_F32, rank + 1, 0, &got);
+    double took_s = ls_now_s() - begin_s;
+    if (status == LS_ECOMM && (took_s < 2.9 * timeout_s || took_s > 4.4 * timeout_s))
+        return ls_error_set(error, LS_ENUMERIC, "rank %d waited for %g s: %s", rank, took_s,
+                            got.text);
+    status = rank ? EXPECT(status, &got, error, "timed out after 0.3", "late is rank 2:")
+                  : EXPECT(status, &got, error, "timed out after 0.3",
+                           "late is rank 1:", "in the end for rank 2 of the world");
+    sleep_s(0.5 * timeout_s); /* stays, so that the other one times out too */
+    return status;
+}
+
+static void test_a_rank_that_gets_stuck_is_named(void **state)
+{
+    (void)state;
+    run_ranks(3, body_gets_stuck);
+}
+
 /* ---- who waits for one that waits -------------------------------------------------------------
  */
 
@@ -330,6 +398,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_rank_that_stalls_is_named_on_all),
+        cmocka_unit_test(test_a_rank_that_gets_on_is_not_late),
+        cmocka_unit_test(test_a_rank_that_gets_stuck_is_named),
         cmocka_unit_test(test_the_end_of_a_chain_is_named),
         cmocka_unit_test(test_a_recv_against_a_collective),
         cmocka_unit_test(test_a_skipped_collective),

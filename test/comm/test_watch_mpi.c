@@ -46,6 +46,10 @@ static int misbehave(struct ls_comm *group, const char *mode, struct ls_error *e
         raise(SIGKILL);
     if (rank == 1 && strcmp(mode, "slow") == 0)
         sleep_ms(20000);
+    for (int i = 0; rank == 1 && strcmp(mode, "gets on") == 0 && i < 20; i++) {
+        sleep_ms(100);
+        ls_progress();
+    }
     if (strcmp(mode, "pairs") == 0)
         return rank == 1 ? ls_recv_at(group, buffer, COUNT, LS_F32, 0, 7, there, error)
                          : ls_all_reduce_at(group, buffer, COUNT, here, error);
@@ -128,6 +132,16 @@ static void test_a_slow_process_is_named(void **state)
            "late is rank 1: it has left #0 of tp: barrier (first.c:1), for");
 }
 
+static void test_a_process_that_gets_on_is_not_late(void **state)
+{
+    static char output[65536];
+    (void)state;
+    mpirun_or_skip();
+    int status = mpirun(program, RANKS, "gets on", 60, output, sizeof output);
+    if (status != 0 || strstr(output, "says"))
+        fail_msg("the job ended with %d; it said:\n%s", status, output);
+}
+
 static void test_another_operation_is_named(void **state)
 {
     (void)state;
@@ -167,6 +181,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_stopped_process_is_named),
         cmocka_unit_test(test_a_slow_process_is_named),
+        cmocka_unit_test(test_a_process_that_gets_on_is_not_late),
         cmocka_unit_test(test_another_operation_is_named),
         cmocka_unit_test(test_a_missing_send_is_named),
         cmocka_unit_test(test_a_skipped_collective_is_named),

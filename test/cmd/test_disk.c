@@ -1,0 +1,239 @@
+/* Saving on a bad disk: a rank that is slow and gets on is not late, however small the timeout; one
+ * that is stuck is named within about that time. Over threads and over processes: under a launcher
+ * this program is one rank. */
+#include "../support/scratch.h"
+#include "program.h"
+
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FOLDER "DISK_FOLDER"
+#define KIND   "DISK_KIND"
+
+enum { RANKS = 2, PIECES = 16, PAUSE_MS = 150, TEXT_BYTES = 1 << 16 };
+
+static char *folder; /* of the corpus and of all runs */
+
+/* ---- the disk -------------------------------------------------------------------------------- */
+
+static _Atomic enum { DISK_GOOD, DISK_SLOW, DISK_STUCK } disk;
+static atomic_int writes;  /* of tensors, so far */
+static atomic_bool stands; /* one does not return */
+
+ssize_t __real_write(int file, const void *data, size_t bytes);
+ssize_t __wrap_write(int file, const void *data, size_t bytes);
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+/* A bad disk takes part of what is offered, after a while; a stuck one does so five times. */
+ssize_t __wrap_write(int file, const void *data, size_t bytes)
+{
+    char link[64], path[PATH_MAX] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    if (disk == DISK_GOOD || readlink(link, path, sizeof path - 1) < 0 ||
+        !strstr(path, ".safetensors"))
+        return __real_write(file, data, bytes);
+    int count = ++writes;
+    sleep_ms(PAUSE_MS);
+    for (; disk == DISK_STUCK && count > 5; sleep_ms(10))
+        stands = true;
+    return __real_write(file, data, ls_min((int64_t)bytes, 1 + (int64_t)bytes / PIECES + 4096));
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+/* One step, and its checkpoint. */
+static int config_make(struct ls_config *config, const char *directory, const char *out,
+                       struct ls_error *error)
+{
+    static const char *const keys[] = {
+        "model.preset=gpt2-tiny", "batch.global=8",     "parallel.dp=2",
+        "parallel.zero=1",        "parallel.threads=1", "train.steps=1",
+        "log.tensorboard=false",  "model.vocab=320",    "comm.timeout_s=1.5"};
+    char key[PATH_MAX + 32];
+    int status = 0;
+    ls_config_defaults(config);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !status; i++)
+        status = ls_config_set(config, keys[i], error);
+    snprintf(key, sizeof key, "data.train=%s/corpus_train", directory);
+    if (!status)
+        status = ls_config_set(config, key, error);
+    snprintf(key, sizeof key, "train.out=%s/%s", directory, out);
+    if (!status)
+        status = ls_config_set(config, key, error);
+    return status ? status : ls_train_resolve(config, error);
+}
+
+static int body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct ls_config *config = user;
+    ls_comm_set_timeout(world, config->comm.timeout_s);
+    return ls_run(config, world, NULL, NULL, error);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+/* The config is never freed: a rank that was given up still reads it. */
+static int threads_run(const char *out, double *took_s, struct ls_error *error)
+{
+    static struct ls_config configs[2];
+    struct ls_config *config = &configs[disk == DISK_STUCK];
+    writes = 0;
+    stands = false;
+    if (config_make(config, folder, out, error))
+        fail_msg("%s", error->text);
+    double begin_s = ls_now_s();
+    int status = ls_world_run(RANKS, body, config, error);
+    *took_s = ls_now_s() - begin_s;
+    return status;
+}
+
+static void test_a_slow_disk_of_threads(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    double took_s;
+    disk = DISK_SLOW;
+    int status = threads_run("slow", &took_s, &error);
+    disk = DISK_GOOD;
+    if (status || took_s < 3.5)
+        fail_msg("status %d after %.1f s and %d writes: %s", status, took_s, (int)writes,
+                 error.text);
+}
+
+static void test_a_stuck_disk_of_threads(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    double took_s;
+    disk = DISK_STUCK;
+    int status = threads_run("stuck", &took_s, &error);
+    assert_true(stands);
+    disk = DISK_GOOD;
+    if (status != LS_ECOMM || !strstr(error.text, "timed out after 1.5") ||
+        !strstr(error.text, "late is rank 0: it has left ") || took_s > 10)
+        fail_msg("status %d after %.1f s: %s", status, took_s, error.text);
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+static int rank_main(const char *kind)
+{
+    struct ls_comm *world;
+    struct ls_config config;
+    struct ls_error error = {0};
+    disk = strcmp(kind, "slow") == 0 ? DISK_SLOW : DISK_STUCK;
+    int status = config_make(&config, getenv(FOLDER), kind, &error);
+    if (!status)
+        status = ls_comm_mpi_new(&world, &error);
+    if (!status)
+        status = body(world, &config, &error);
+    if (status) {
+        fprintf(stderr, "%s\n", error.text);
+        ls_mpi_abort(ls_exit_code(status));
+        return ls_exit_code(status);
+    }
+    printf("%d writes\n", (int)writes);
+    ls_comm_free(world);
+    ls_mpi_finish();
+    return 0;
+}
+
+static void mpi_or_skip(void)
+{
+#ifdef LS_WITH_MPI
+    if (system("mpirun --version 2>/dev/null | grep -q 'Open MPI'") == 0)
+        return;
+    print_message("no mpirun of Open MPI: skipped\n");
+#else
+    print_message("built without MPI: skipped\n");
+#endif
+    skip();
+}
+
+/* The exit code of the job; out is what it printed. */
+static int processes_run(const char *kind, char out[TEXT_BYTES], double *took_s)
+{
+    char self[PATH_MAX] = "", line[3 * PATH_MAX];
+    mpi_or_skip();
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    snprintf(line, sizeof line,
+             "OMP_WAIT_POLICY=passive ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 "
+             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " FOLDER "='%s/mpi' " KIND "=%s "
+             "timeout -k 5 60 mpirun --oversubscribe -n %d '%s' 2>&1",
+             folder, kind, RANKS, self);
+    double begin_s = ls_now_s();
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    out[fread(out, 1, TEXT_BYTES - 1, pipe)] = '\0';
+    int status = pclose(pipe);
+    *took_s = ls_now_s() - begin_s;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void test_a_slow_disk_of_processes(void **state)
+{
+    static char out[TEXT_BYTES];
+    double took_s;
+    (void)state;
+    int code = processes_run("slow", out, &took_s);
+    if (code != 0 || took_s < 3.5)
+        fail_msg("exited with %d after %.1f s and printed:\n%s", code, took_s, out);
+}
+
+static void test_a_stuck_disk_of_processes(void **state)
+{
+    static char out[TEXT_BYTES];
+    double took_s;
+    (void)state;
+    int code = processes_run("stuck", out, &took_s);
+    if (code != ls_exit_code(LS_ECOMM) || !strstr(out, "timed out after 1.5") ||
+        !strstr(out, "late is rank 0: it has left ") || took_s > 10)
+        fail_msg("exited with %d after %.1f s and printed:\n%s", code, took_s, out);
+}
+
+static int folder_setup(void **state)
+{
+    int status = scratch_setup(state);
+    char enter[PATH_MAX], text[20000];
+    size_t length = 0;
+    folder = *state;
+    for (int i = 0; length < sizeof text - 64; i++)
+        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
+    scratch_write(scratch_path(folder, "text.txt"), text, length);
+    snprintf(enter, sizeof enter, "mkdir '%s/mpi'; cd '%s';", folder, folder);
+    program_expect_under(enter, "data prepare --input text.txt --output corpus --tokenizer byte", 0,
+                         "corpus_train");
+    snprintf(enter, sizeof enter, "cp '%s'/corpus_train.* '%s/mpi'", folder, folder);
+    return status ? status : system(enter);
+}
+
+int main(void)
+{
+    if (getenv(KIND))
+        return rank_main(getenv(KIND));
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_slow_disk_of_threads),
+        cmocka_unit_test(test_a_stuck_disk_of_threads),
+        cmocka_unit_test(test_a_slow_disk_of_processes),
+        cmocka_unit_test(test_a_stuck_disk_of_processes),
+    };
+    return cmocka_run_group_tests_name("disk", tests, folder_setup, scratch_teardown);
+}
