@@ -32,6 +32,10 @@ int cmd_eval(int argc, char **argv)
         status = data[0] ? ls_loaded_evaluate(loaded, data, samples, &report, &error)
                          : ls_error_set(&error, LS_ECONFIG,
                                         "the run has no data.valid: name the data to evaluate on");
+        if (status == LS_EIO && data == config->data.valid)
+            ls_config_reject(config, status, "data.valid", &error,
+                             "%s. Where it lies now: lockstep eval %s DATA", error.text,
+                             args.word[0]);
     }
     if (!status) {
         printf("step %ld  %ld sequences  %ld tokens  loss %.6f nats per token  perplexity %.3f",

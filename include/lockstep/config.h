@@ -17,7 +17,8 @@
  * The file is YAML 1.2 (so JSON too). `optim.lr: 3e-4` and `optim: {lr: 3e-4}` are the same key. An
  * unknown key, a key given twice, a value of the wrong type or out of range and combinations that
  * cannot be honoured are LS_ECONFIG; the text names file:line:column, key, value, what was
- * expected.
+ * expected. A relative path is looked up from the current folder; in a file, ${here} in a path is
+ * that file's folder, and A|B beside it is the first that exists.
  *
  * The struct is a plain value: copy it freely. Everything here is Local.
  */
@@ -163,11 +164,12 @@ struct ls_config {
 /* ---- the table ------------------------------------------------------------------------------ */
 
 enum ls_config_type {
-    LS_CONFIG_INT,   /* int64_t */
-    LS_CONFIG_REAL,  /* double */
-    LS_CONFIG_BOOL,  /* bool */
-    LS_CONFIG_WORD,  /* int: one of words */
-    LS_CONFIG_STRING /* char[LS_CONFIG_TEXT_BYTES] */
+    LS_CONFIG_INT,    /* int64_t */
+    LS_CONFIG_REAL,   /* double */
+    LS_CONFIG_BOOL,   /* bool */
+    LS_CONFIG_WORD,   /* int: one of words */
+    LS_CONFIG_STRING, /* char[LS_CONFIG_TEXT_BYTES] */
+    LS_CONFIG_PATH    /* the same: a path, or a list of paths with commas between */
 };
 
 enum ls_config_part {
@@ -244,6 +246,10 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
 int ls_config_write(const struct ls_config *config, FILE *file, struct ls_error *error);
 /* The same into a file, written aside and renamed. */
 int ls_config_save(const struct ls_config *config, const char *path, struct ls_error *error);
+/* The same for a file that may be moved: paths are written as seen from its folder, and beside that
+ * absolute where they lead out of it. */
+int ls_config_save_portable(const struct ls_config *config, const char *path,
+                            struct ls_error *error);
 /* One key's value as it is written in a file. bytes >= 4 * LS_CONFIG_TEXT_BYTES holds any. */
 void ls_config_value(const struct ls_config *config, const struct ls_config_key *key, char *text,
                      size_t bytes);

@@ -51,7 +51,7 @@ int ls_config_reject(const struct ls_config *config, int code, const char *name,
 int ls_config_require(const struct ls_config *config, const char *name, struct ls_error *error)
 {
     const struct ls_config_key *key = key_of(name);
-    LS_ASSERT(key->type == LS_CONFIG_STRING);
+    LS_ASSERT(train_config_is_text(key));
     const char *text = train_config_slot_const(config, key);
     if (*text)
         return LS_OK;

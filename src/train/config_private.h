@@ -16,8 +16,15 @@ void train_config_expected(const struct ls_config_key *key, char *text, size_t b
  * expected. quoted: the text stood in quotes, so it is neither a number nor true. */
 bool train_config_parse(struct ls_config *config, const struct ls_config_key *key, const char *text,
                         bool quoted, char *why, size_t bytes);
+/* Whether the value is a text. */
+bool train_config_is_text(const struct ls_config_key *key);
 /* True where the key has its default value. */
 bool train_config_is_initial(const struct ls_config *config, const struct ls_config_key *key);
+/* Resolves ${here} and the alternatives of a path that the file gave (see config_paths.c); false
+ * where the result is too long. */
+bool train_config_here(const char *file, char value[LS_CONFIG_TEXT_BYTES]);
+/* Whether a key that takes a path was given one of the words that may stand in its place. */
+bool train_config_path_word(const char *value);
 /* Bytes of text, from its start, that are well-formed UTF-8 without a zero byte. */
 size_t train_config_utf8_prefix(const char *text, size_t bytes);
 /* The table's names, for suggestions. Returns how many. */

@@ -4,16 +4,17 @@
 #include <string.h>
 
 /* A recipe key's value for comparison. Where a file lies does not matter, only which one it is: of
- * each path in a list with commas, the folders are left out. */
+ * each path in a list with commas, the folders (and what says how to read it) are left out. */
 static void recipe_value(const struct ls_config *config, const struct ls_config_key *key,
                          char *text, size_t bytes)
 {
     ls_config_value(config, key, text, bytes);
-    if (key->type != LS_CONFIG_STRING)
+    if (key->type != LS_CONFIG_PATH)
         return;
     char *kept = text, *name = text; /* name: where the current path's last component will begin */
     for (const char *p = text; *p; p++) {
-        if (*p == '/') {
+        bool bare = *p == ':' && kept - name == 3 && !strncmp(name, "u16", 3);
+        if (*p == '/' || bare) {
             kept = name;
             continue;
         }

@@ -45,6 +45,10 @@
         name, LS_CONFIG_STRING, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help,         \
             AT(field)                                                                              \
     }
+#define PATHS(name, part, initial, field, help)                                                    \
+    {                                                                                              \
+        name, LS_CONFIG_PATH, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help, AT(field) \
+    }
 
 #define WORDS(name) static const struct ls_config_word name[]
 #define END                                                                                        \
@@ -147,15 +151,15 @@ static const struct ls_config_key table[] = {
     COUNT("model.seed", RECIPE, "1234", 0, model_keys.seed,
           "seed of the initial weights and of dropout"),
 
-    TEXT("data.train", RECIPE, "", data.train,
-         "tokens to train on: the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for "
-         "bare "
-         "uint16 tokens, or a list of these with commas between"),
-    TEXT("data.valid", RUN, "", data.valid, "tokens to evaluate on; empty = none"),
-    TEXT("data.tokenizer", RUN, "", data.tokenizer,
-         "`byte`, a folder with vocab.json and merges.txt, or both files with a comma between; "
-         "empty "
-         "= the one recorded beside the data"),
+    PATHS("data.train", RECIPE, "", data.train,
+          "tokens to train on: the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for "
+          "bare "
+          "uint16 tokens, or a list of these with commas between"),
+    PATHS("data.valid", RUN, "", data.valid, "tokens to evaluate on; empty = none"),
+    PATHS("data.tokenizer", RUN, "", data.tokenizer,
+          "`byte`, a folder with vocab.json and merges.txt, or both files with a comma between; "
+          "empty "
+          "= the one recorded beside the data"),
     INT("data.sequence", RECIPE, "0", 0, 0x1p30, data.sequence,
         "tokens of a training sequence; 0 = model.context"),
     BOOL("data.shuffle", RECIPE, "true", data.shuffle,
@@ -241,9 +245,9 @@ static const struct ls_config_key table[] = {
         "gradients, 3 also parameters"),
     WORD("parallel.schedule", LAYOUT, "1f1b", pipelines, parallel.schedule,
          "order of a pipeline's work; csv = parallel.schedule_file"),
-    TEXT("parallel.schedule_file", LAYOUT, "", parallel.schedule_file,
-         "a table in torchtitan's CSV form: a row for each pipeline rank, cells such as 0F0, 1I2, "
-         "1W2, 2B1"),
+    PATHS("parallel.schedule_file", LAYOUT, "", parallel.schedule_file,
+          "a table in torchtitan's CSV form: a row for each pipeline rank, cells such as 0F0, 1I2, "
+          "1W2, 2B1"),
     INT("parallel.chunks", LAYOUT, "0", 0, 4096, parallel.chunks,
         "virtual stages of each pipeline rank: 1 (gpipe, 1f1b, zb-h1), 2 (zbv, dualpipev) or any "
         "(interleaved); 0 = the least the schedule takes"),
@@ -278,11 +282,11 @@ static const struct ls_config_key table[] = {
          "ranks agree on every collective before it moves a byte (slow; finds mismatches)"),
 
     COUNT("train.steps", RUN, "100", 1, train.steps, "optimizer steps in all"),
-    TEXT("train.out", RUN, "", train.out,
-         "the run's directory; empty = runs/ and the name of the configuration file"),
-    TEXT("train.resume", RUN, "never", train.resume,
-         "never; auto = from the run's newest checkpoint if there is one; or the path of a "
-         "checkpoint"),
+    PATHS("train.out", RUN, "", train.out,
+          "the run's directory; empty = runs/ and the name of the configuration file"),
+    PATHS("train.resume", RUN, "never", train.resume,
+          "never; auto = from the run's newest checkpoint if there is one; or the path of a "
+          "checkpoint"),
     COUNT("train.save_every", RUN, "0", 0, train.save_every,
           "steps between checkpoints; 0 = only at the end"),
     COUNT("train.keep", RUN, "2", 1, train.keep, "newest checkpoints that are kept"),

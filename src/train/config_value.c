@@ -200,6 +200,7 @@ void train_config_expected(const struct ls_config_key *key, char *text, size_t b
         expected_words(key, text, bytes);
         break;
     case LS_CONFIG_STRING:
+    case LS_CONFIG_PATH:
         snprintf(text, bytes, "UTF-8 text of at most %d bytes", LS_CONFIG_TEXT_BYTES - 1);
         break;
     }
@@ -230,7 +231,7 @@ static void explain(const struct ls_config_key *key, const char *text, bool quot
 {
     train_config_expected(key, why, bytes);
     size_t used = strlen(why);
-    if (quoted && key->type != LS_CONFIG_WORD && key->type != LS_CONFIG_STRING)
+    if (quoted && key->type != LS_CONFIG_WORD && !train_config_is_text(key))
         snprintf(why + used, bytes - used, ", without quotes");
     else if (key->type == LS_CONFIG_INT || key->type == LS_CONFIG_REAL)
         snprintf(why + used, bytes - used, "%s", number_reason(key, text));
@@ -266,6 +267,7 @@ bool train_config_parse(struct ls_config *config, const struct ls_config_key *ke
         good = parse_word(key, text, slot);
         break;
     case LS_CONFIG_STRING:
+    case LS_CONFIG_PATH:
         good = strlen(text) < LS_CONFIG_TEXT_BYTES &&
                train_config_utf8_prefix(text, strlen(text)) == strlen(text);
         if (good)
@@ -313,16 +315,27 @@ void ls_config_value(const struct ls_config *config, const struct ls_config_key 
         snprintf(text, bytes, "%s", word_text(key, *(const int *)slot));
         break;
     case LS_CONFIG_STRING:
+    case LS_CONFIG_PATH:
         quote(slot, text, bytes);
         break;
     }
+}
+
+bool train_config_is_text(const struct ls_config_key *key)
+{
+    return key->type == LS_CONFIG_STRING || key->type == LS_CONFIG_PATH;
+}
+
+bool train_config_path_word(const char *value)
+{
+    return !strcmp(value, "auto") || !strcmp(value, "never") || !strcmp(value, "byte");
 }
 
 bool train_config_is_initial(const struct ls_config *config, const struct ls_config_key *key)
 {
     struct ls_config initial;
     char why[256], a[64], b[64];
-    if (key->type == LS_CONFIG_STRING)
+    if (train_config_is_text(key))
         return strcmp(train_config_slot_const(config, key), key->initial) == 0;
     LS_ASSERT(train_config_parse(&initial, key, key->initial, false, why, sizeof why));
     ls_config_value(config, key, a, sizeof a);

@@ -147,11 +147,17 @@ static int read_scalar(struct reader *reader, struct ls_config_origin key_at, co
     }
     bool null =
         plain && (strcmp(text, "") == 0 || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
-    if (null && key->type == LS_CONFIG_STRING)
+    if (null && train_config_is_text(key))
         text[0] = '\0';
     if (!train_config_parse(reader->config, key, text, !plain, why, sizeof why)) {
         snprintf(what, sizeof what, "%s = %.200s: expected %s", name, *text ? text : "(nothing)",
                  why);
+        return fail(reader, at, what);
+    }
+    if (key->type == LS_CONFIG_PATH &&
+        !train_config_here(reader->config->path, train_config_slot(reader->config, key))) {
+        snprintf(what, sizeof what, "%s: the path is longer than %d bytes", name,
+                 LS_CONFIG_TEXT_BYTES - 1);
         return fail(reader, at, what);
     }
     reader->config->origin[index] = at;

@@ -3,7 +3,6 @@
 
 #include <lockstep/ckpt.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,19 +16,6 @@ struct ls_loaded {
     struct ls_tokenizer *tokenizer;
     int64_t step;
 };
-
-static int config_load(const char *run_directory, struct ls_loaded *l, struct ls_error *error)
-{
-    char path[LS_CONFIG_TEXT_BYTES + 32];
-    snprintf(path, sizeof path, "%s/config.yaml", run_directory);
-    ls_config_defaults(&l->config);
-    int status = ls_config_load_file(&l->config, path, error);
-    if (!status)
-        status = ls_train_resolve(&l->config, error);
-    if (!status)
-        status = tokenizer_find(&l->config, &l->tokenizer, error);
-    return status;
-}
 
 static int parameters_load(struct ls_loaded *l, const struct ls_safetensors *file,
                            struct ls_error *error)
@@ -69,7 +55,7 @@ int ls_loaded_new(const char *run_directory, int threads, const struct ls_log *l
     struct ls_loaded *l = calloc(1, sizeof *l);
     if (!l)
         return ls_error_set(error, LS_ENOMEM, "no memory to open a run");
-    int status = config_load(run_directory, l, error);
+    int status = kept_read(run_directory, &l->config, &l->tokenizer, error);
     if (!status)
         status = ls_checkpoint_find_latest(&checkpoint, run_directory, log, error);
     if (!status && !checkpoint)

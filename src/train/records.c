@@ -99,14 +99,12 @@ int ls_run_record_read(struct ls_run_record *record, const char *run_directory,
     static const char *const keys[] = {"loss_bits", "hash"};
     char path[PATH_MAX + 32];
     struct collector collector = {.record = record};
+    struct ls_tokenizer *tokenizer;
     if (strlen(run_directory) >= sizeof record->directory - 64)
         return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run_directory);
     snprintf(record->directory, sizeof record->directory, "%s", run_directory);
-    snprintf(path, sizeof path, "%s/config.yaml", run_directory);
-    ls_config_defaults(&record->config);
-    int status = ls_config_load_file(&record->config, path, error);
-    if (!status)
-        status = ls_train_resolve(&record->config, error);
+    int status = kept_read(run_directory, &record->config, &tokenizer, error);
+    ls_tokenizer_free(tokenizer);
     snprintf(path, sizeof path, "%s/metrics.jsonl", run_directory);
     if (!status)
         status = ls_jsonl_read(path, "step", keys, 2, metrics_visit, &collector, error);

@@ -4,12 +4,15 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/lock.h>
 
+#include <errno.h>
 #include <glob.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 /* What rank 0 writes; the others hold NULLs. */
 struct records {
@@ -35,24 +38,46 @@ static double wall_time_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static int records_open(struct run *run, int64_t first_step, struct ls_error *error)
+/* A run that begins anew where an older one left records, but no checkpoint, keeps those aside. */
+static int records_set_aside(const char *metrics, const struct ls_log *log, struct ls_error *error)
 {
+    char aside[LS_CONFIG_TEXT_BYTES + 96];
+    struct stat found;
+    int number = 0;
+    if (stat(metrics, &found) || found.st_size == 0)
+        return LS_OK;
+    do
+        snprintf(aside, sizeof aside, "%s.%d", metrics, ++number);
+    while (access(aside, F_OK) == 0);
+    if (rename(metrics, aside))
+        return ls_error_errno(error, errno, "%s: cannot rename to %s", metrics, aside);
+    ls_log(log, LS_LOG_WARNING,
+           "an earlier run left records here but no checkpoint: this one starts anew at step 1, "
+           "and they are now %s",
+           aside);
+    return LS_OK;
+}
+
+static int records_open(struct run *run, const struct ls_log *log, bool resumed,
+                        struct ls_error *error)
+{
+    int64_t first_step = ls_trainer_steps(run->trainer);
     const char *out = run->config->train.out;
     char path[LS_CONFIG_TEXT_BYTES + 64];
     snprintf(path, sizeof path, "%s/checkpoints", out);
     int status = ls_directory_make(path, NULL, error);
-    snprintf(path, sizeof path, "%s/config.yaml", out);
     if (!status)
-        status = ls_config_save(run->config, path, error);
+        status = kept_write(run->config, run->trainer->tokenizer, resumed, error);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out);
-    /* A resumed run writes each step once; a new one begins anew. */
-    if (!status)
+    if (!status && !resumed)
+        status = records_set_aside(path, log, error);
+    if (!status) /* a resumed run writes each step once */
         status = ls_jsonl_truncate_after(path, "step", first_step, error);
     if (!status)
         status = ls_jsonl_open(&run->records.metrics, path, error);
     if (!status && run->config->log.tensorboard)
         status = ls_tensorboard_open(&run->records.board, out, wall_time_s(),
-                                     first_step ? first_step + 1 : -1, error);
+                                     resumed ? first_step + 1 : -1, error);
     return status;
 }
 
@@ -288,7 +313,7 @@ static int run_open(struct run *run, const struct ls_log *log, struct ls_error *
         return status;
     int64_t first = ls_trainer_steps(run->trainer);
     if (run->writer) {
-        status = records_open(run, first, error);
+        status = records_open(run, log, resumed, error);
         struct ls_params whole;
         if (!status)
             status =

@@ -141,6 +141,14 @@ int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *erro
             status = ls_comm_agree(t->world, state_publish(t, checkpoint, error), error);
     }
     *resumed = checkpoint != NULL && !status;
+    const struct ls_log *log = ls_comm_rank(t->world) == 0 ? t->log : NULL;
+    if (*resumed)
+        ls_log(log, LS_LOG_INFO, "going on from %s (step %ld)", checkpoint->directory,
+               (long)t->step);
+    else if (!status)
+        ls_log(log, LS_LOG_INFO,
+               "train.resume=auto: no checkpoint in %s/checkpoints, starting at step 1",
+               t->config.train.out);
     ls_checkpoint_close(checkpoint);
     return status;
 }

@@ -138,6 +138,16 @@ struct ls_trainer {
 int tokenizer_find(const struct ls_config *config, struct ls_tokenizer **out,
                    struct ls_error *error);
 
+/* Writes what a run's directory needs to be used on its own: the tokenizer's files, and
+ * config.yaml. begun: it goes on from a checkpoint. LS_ECONFIG where another tokenizer is kept
+ * there. */
+int kept_write(const struct ls_config *config, const struct ls_tokenizer *tokenizer, bool begun,
+               struct ls_error *error);
+/* The resolved configuration of a run, and its tokenizer: NULL where there is none. To be freed,
+ * also after a failure. */
+int kept_read(const char *run, struct ls_config *config, struct ls_tokenizer **tokenizer,
+              struct ls_error *error);
+
 /* Where a parameter's elements lie: over a mesh of the layout's ranks of one pp coordinate
  * (lockstep/train.h). */
 int tensor_spec(const struct ls_layout *layout, const struct ls_param *param,

@@ -20,8 +20,8 @@ extern const char common[];
 /* Makes the folder, and the corpus in it. */
 int corpus_setup(void **state);
 
-/* Runs a shell line in the folder, with $L for the program and $C for the common keys; output
- * receives both streams. Returns its exit code. */
+/* Runs a shell line in the folder, with $L for the program, $C for the common keys and $G for
+ * a folder with a tokenizer; output receives both streams. Returns its exit code. */
 int shell(const char *line);
 /* Fails unless the line exits with code and prints words. */
 void expect(const char *line, int code, const char *words);

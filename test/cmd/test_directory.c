@@ -1,4 +1,4 @@
-/* A run's directory: one writer at a time. */
+/* A run's directory: one writer at a time; it may be moved, and says what it goes on from. */
 #include "runs.h"
 
 #include "../support/scratch.h"
@@ -130,12 +130,93 @@ static void test_processes_hold_it_too(void **state)
            ls_exit_code(LS_EBUSY), "is held by process ");
 }
 
+/* ---- moved ----------------------------------------------------------------------------------- */
+
+/* Renamed, under another path, from another current folder: it goes on, evaluates and speaks; its
+ * data is found where it was. */
+static void test_a_run_is_moved(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=straight train.steps=9", 0, "hash");
+    expect("$L train $C train.out=moving train.steps=3", 0, "hash");
+    expect("mkdir -p far/away && mv moving far/away/moved", 0, "");
+    expect("cd far && $L train away/moved/config.yaml train.steps=6 train.resume=auto", 0,
+           "saved away/moved/checkpoints/step-00000006");
+    expect("cd far/away/moved && $L train config.yaml train.steps=9 train.resume=auto", 0,
+           "saved ./checkpoints/step-00000009");
+    expect_same_run("straight", "far/away/moved");
+    expect("cd / && $L eval $OLDPWD/far/away/moved", 0, "step 9 ");
+    expect("cd / && $L generate $OLDPWD/far/away/moved --prompt 'in the' --tokens 5", 0, "in the");
+    expect("cd far && $L diff away/moved ../straight", 0, "equal up to step 9");
+    assert_false(exists("moving"));
+}
+
+/* With its data, to a place from which the old one is not seen. */
+static void test_a_run_is_moved_with_its_data(void **state)
+{
+    (void)state;
+    expect("mkdir -p tree/data && cp corpus.* corpus_* tree/data && cd tree && "
+           "$L train $C data.train=data/corpus_train data.valid=data/corpus_valid train.out=runs/a "
+           "train.steps=2",
+           0, "hash");
+    expect("mv tree other && $L eval other/runs/a && cd other/runs && "
+           "$L train a/config.yaml train.steps=4 train.resume=auto",
+           0, "step 4  saved a/checkpoints");
+    expect("rm other/data/corpus_valid.*; $L eval other/runs/a", ls_exit_code(LS_EIO),
+           "data.valid = ");
+    assert_non_null(strstr(output, "lockstep eval other/runs/a DATA"));
+    expect("$L eval other/runs/a corpus_valid", 0, "step 4 ");
+    expect("rm -r other/data; $L generate other/runs/a --prompt sum, --tokens 5", 0, "sum,");
+    expect("$L eval other/runs/a corpus_valid", 0, "step 4 ");
+}
+
+/* The tokenizer's files lie in the run, and are known again. */
+static void test_the_tokenizer_lies_in_the_run(void **state)
+{
+    (void)state;
+    expect("mkdir tok && cp $G/vocab.json $G/merges.txt tok && $L data prepare --input book.txt "
+           "--output words --tokenizer tok --workers 1 && $L train $C data.train=words_train "
+           "data.valid=words_valid train.out=spelled train.steps=3",
+           0, "hash");
+    expect("cp -r tok tok2 && mv tok gone && mv spelled spelt && rm words.tokenizer && "
+           "$L generate spelt --prompt 'in the' --tokens 5",
+           0, "in the");
+    expect("$L eval spelt", 0, "bits per byte");
+    expect("$L train spelt/config.yaml train.steps=5 train.resume=auto", 0, "saved spelt/");
+    expect("$L generate spelt --prompt 'in the' --tokens 5", 0, "in the");
+    expect("echo >> tok2/merges.txt; $L train spelt/config.yaml data.tokenizer=tok2 train.steps=7 "
+           "train.resume=auto",
+           ls_exit_code(LS_ECONFIG), "is not the tokenizer that this run began with");
+    expect("echo >> spelt/tokenizer/merges.txt; $L generate spelt --tokens 5",
+           ls_exit_code(LS_EDATA), "spelt/tokenizer");
+}
+
+/* ---- what it goes on from -------------------------------------------------------------------- */
+
+static void test_it_says_what_it_found(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=found train.steps=2 train.resume=auto", 0,
+           "no checkpoint in found/checkpoints, starting at step 1");
+    expect("$L train $C train.out=found train.steps=4 train.resume=auto", 0,
+           "going on from found/checkpoints/step-00000002 (step 2)");
+    /* Records without a checkpoint, as of a run that was killed early, are not thrown away. */
+    expect("rm -r found/checkpoints; cp found/metrics.jsonl before; $L train $C train.out=found "
+           "train.steps=1 train.resume=auto",
+           0, "starts anew at step 1, and they are now found/metrics.jsonl.1");
+    expect("cmp before found/metrics.jsonl.1 && wc -l < found/metrics.jsonl", 0, "1\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_second_writer_is_refused),
         cmocka_unit_test(test_two_at_once),
         cmocka_unit_test(test_processes_hold_it_too),
+        cmocka_unit_test(test_a_run_is_moved),
+        cmocka_unit_test(test_a_run_is_moved_with_its_data),
+        cmocka_unit_test(test_the_tokenizer_lies_in_the_run),
+        cmocka_unit_test(test_it_says_what_it_found),
     };
     return cmocka_run_group_tests_name("directory", tests, corpus_setup, scratch_teardown);
 }

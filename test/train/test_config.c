@@ -11,7 +11,10 @@
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "../support/scratch.h"
 
 #define TINY "model: {preset: gpt2-tiny}\n"
 
@@ -479,6 +482,54 @@ static void test_written_configuration_reads_back(void **state)
     assert_memory_equal(&config.model, &again.model, sizeof config.model);
 }
 
+/* ${here} is the file's folder; of alternatives the first that exists is taken, else the last. */
+static void test_paths_that_go_with_the_file(void **state)
+{
+    struct ls_config config, again;
+    struct ls_error error = {0};
+    char folder[256], file[300], text[1024], expected[600];
+    snprintf(folder, sizeof folder, "%s", (const char *)*state);
+    snprintf(file, sizeof file, "%s/run/config.yaml", folder);
+    assert_int_equal(mkdir(scratch_path(*state, "run"), 0777), 0);
+    scratch_write(scratch_path(*state, "a.idx"), "x", 1);
+    scratch_write(scratch_path(*state, "b"), "x", 1);
+    snprintf(text, sizeof text,
+             TINY "data: {train: '${here}/../a,u16:${here}/../b|/no/a,u16:/no/b', "
+                  "valid: '${here}/../none|/no/where', tokenizer: 'no|here'}\n"
+                  "train: {out: '${here}', resume: auto}\n");
+    ls_config_defaults(&config);
+    if (ls_config_load_text(&config, file, text, strlen(text), &error))
+        fail_msg("%s", error.text);
+    snprintf(expected, sizeof expected, "%s/run/../a,u16:%s/run/../b", folder, folder);
+    assert_string_equal(config.data.train, expected);
+    assert_string_equal(config.data.valid, "/no/where");
+    assert_string_equal(config.data.tokenizer, "no|here");
+    snprintf(expected, sizeof expected, "%s/run", folder);
+    assert_string_equal(config.train.out, expected);
+    /* Written for the run's folder, and read after that was renamed. */
+    if (ls_config_save_portable(&config, file, &error))
+        fail_msg("%s", error.text);
+    char *written = scratch_read(file, NULL);
+    snprintf(expected, sizeof expected, "\"${here}/../a,u16:${here}/../b|%s/a,u16:%s/b\"", folder,
+             folder);
+    if (!strstr(written, expected) || !strstr(written, "out: \"${here}\"") ||
+        !strstr(written, "resume: \"auto\"") || !strstr(written, "tokenizer: \"no|here\""))
+        fail_msg("expected %s in:\n%s", expected, written);
+    free(written);
+    assert_int_equal(rename(scratch_path(*state, "run"), scratch_path(*state, "moved")), 0);
+    snprintf(file, sizeof file, "%s/moved/config.yaml", folder);
+    ls_config_defaults(&again);
+    assert_int_equal(ls_config_load_file(&again, file, &error), LS_OK);
+    snprintf(expected, sizeof expected, "%s/moved", folder);
+    assert_string_equal(again.train.out, expected);
+    /* A folder so deep that the path has no room. */
+    memset(text, 'd', 508);
+    strcpy(text + 508, "/c.yaml");
+    static const char deep[] = "train: {out: '${here}/longer'}\n";
+    assert_int_equal(ls_config_load_text(&again, text, deep, sizeof deep - 1, &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "train.out: the path is longer"));
+}
+
 static void test_save_where_nothing_can_be_written(void **state)
 {
     (void)state;
@@ -505,6 +556,9 @@ static void test_recipe_digest_sees_the_recipe_only(void **state)
     expect_good(&other, TINY "data: {train: 'b'}\n");
     assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 1);
     assert_string_equal(text, "data.train: \"a,b\" here, \"b\" there");
+    expect_good(&base, TINY "data: {train: 'u16:x/a,u16:b'}\n");
+    expect_good(&other, TINY "data: {train: 'u16:a,u16:x/y/b'}\n");
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 0);
     expect_good(&base, TINY "data: {train: here/corpus}\n");
     ls_config_recipe_digest(&base, &a);
     expect_good(&other, TINY "data: {train: there/corpus}\nparallel: {dp: 4, threads: 2}\n"
@@ -539,6 +593,8 @@ int main(void)
         cmocka_unit_test(test_configurations_of_the_tree),
         cmocka_unit_test(test_no_tokenizer_and_no_data),
         cmocka_unit_test(test_written_configuration_reads_back),
+        cmocka_unit_test_setup_teardown(test_paths_that_go_with_the_file, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test(test_save_where_nothing_can_be_written),
         cmocka_unit_test(test_recipe_digest_sees_the_recipe_only),
     };

@@ -1,0 +1,201 @@
+/* Paths in a configuration file that go with the file. As elsewhere a relative path is looked up
+ * from the current folder; ${here} in it stands for the folder of the file, and A|B is the first of
+ * the two that exists. A run's config.yaml is written so: a run that was moved alone still finds
+ * its data, and so does one that was moved together with it. */
+#include "config_private.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char here[] = "${here}";
+static const char headerless[] = "u16:"; /* before the name of a file of bare tokens */
+enum { HERE = sizeof here - 1, HEADERLESS = sizeof headerless - 1 };
+
+/* A text that grows to a limit. */
+struct text {
+    char *data;
+    size_t used, size;
+    bool over;
+};
+
+static void put(struct text *text, const char *bytes, size_t count)
+{
+    text->over |= count >= text->size - text->used;
+    if (text->over)
+        return;
+    memcpy(text->data + text->used, bytes, count);
+    text->used += count;
+    text->data[text->used] = '\0';
+}
+
+static void put_string(struct text *text, const char *string)
+{
+    put(text, string, strlen(string));
+}
+
+/* The folder of a file: "." for a bare name. */
+static void folder_of(const char *file, char folder[PATH_MAX])
+{
+    const char *slash = strrchr(file, '/');
+    if (!slash)
+        snprintf(folder, PATH_MAX, ".");
+    else
+        snprintf(folder, PATH_MAX, "%.*s", slash == file ? 1 : (int)(slash - file), file);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* A file, a folder, or the prefix of a pair of token files. */
+static bool exists(const char *path)
+{
+    static const char *const ends[] = {"", ".bin", ".idx"};
+    char name[PATH_MAX + 8];
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        snprintf(name, sizeof name, "%s%s", path, ends[i]);
+        if (access(name, F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether each path of a list with commas does. */
+static bool all_exist(const char *list)
+{
+    while (*list) {
+        char path[LS_CONFIG_TEXT_BYTES];
+        size_t length = strcspn(list, ",");
+        const char *from = strncmp(list, headerless, HEADERLESS) ? list : list + HEADERLESS;
+        snprintf(path, sizeof path, "%.*s", (int)(list + length - from), from);
+        if (!exists(path))
+            return false;
+        list += length + (list[length] == ',');
+    }
+    return true;
+}
+
+bool train_config_here(const char *file, char value[LS_CONFIG_TEXT_BYTES])
+{
+    char folder[PATH_MAX], given[LS_CONFIG_TEXT_BYTES], *save = NULL;
+    if (!strstr(value, here))
+        return true;
+    folder_of(file, folder);
+    snprintf(given, sizeof given, "%s", value);
+    for (char *one = strtok_r(given, "|", &save); one; one = strtok_r(NULL, "|", &save)) {
+        struct text text = {.data = value, .size = LS_CONFIG_TEXT_BYTES};
+        for (char *at; (at = strstr(one, here)); one = at + HERE) {
+            put(&text, one, (size_t)(at - one));
+            put_string(&text, folder);
+        }
+        put_string(&text, one);
+        if (text.over)
+            return false;
+        if (all_exist(value))
+            break;
+    }
+    return true;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* An absolute path; what it names need not exist, its folder must. */
+static bool absolute_of(const char *path, char absolute[PATH_MAX])
+{
+    char folder[PATH_MAX], real[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    if (!*name || !strcmp(name, ".") || !strcmp(name, ".."))
+        return realpath(path, absolute) != NULL;
+    folder_of(path, folder);
+    if (!realpath(folder, real))
+        return false;
+    return snprintf(absolute, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "", name) < PATH_MAX;
+}
+
+/* ${here}/../x for the absolute path of x, seen from the folder. */
+static void put_seen_from(struct text *text, const char *folder, const char *absolute)
+{
+    size_t common = 0; /* up to where both have the same components */
+    for (size_t i = 0;; i++) {
+        bool end_a = folder[i] == '/' || !folder[i], end_b = absolute[i] == '/' || !absolute[i];
+        if (end_a && end_b)
+            common = i;
+        if (folder[i] != absolute[i] || !folder[i])
+            break;
+    }
+    put_string(text, here);
+    for (const char *up = folder + common; *up; up++)
+        if (*up == '/' && up[1])
+            put_string(text, "/..");
+    if (absolute[common] && absolute[common + (absolute[common] == '/')]) {
+        put_string(text, "/");
+        put_string(text, absolute + common + (absolute[common] == '/'));
+    }
+}
+
+/* A list of paths in one of two ways; *outside: one of them lies outside of the folder. */
+static bool put_list(struct text *text, const char *folder, const char *list, bool relative,
+                     bool *outside)
+{
+    for (const char *rest = list; *rest;) {
+        char path[LS_CONFIG_TEXT_BYTES], absolute[PATH_MAX];
+        size_t length = strcspn(rest, ",");
+        bool bare = !strncmp(rest, headerless, HEADERLESS);
+        const char *from = rest + (bare ? HEADERLESS : 0);
+        snprintf(path, sizeof path, "%.*s", (int)(rest + length - from), from);
+        if (!absolute_of(path, absolute))
+            return false;
+        put_string(text, rest == list ? "" : ",");
+        put_string(text, bare ? headerless : "");
+        if (relative)
+            put_seen_from(text, folder, absolute);
+        else
+            put_string(text, absolute);
+        size_t within = strlen(folder);
+        *outside |= strncmp(absolute, folder, within) ||
+                    (absolute[within] != '/' && absolute[within] != '\0');
+        rest += length + (rest[length] == ',');
+    }
+    return true;
+}
+
+/* A path's value as it is written into a file of the folder. What is no path (such as the word
+ * "auto"), or does not fit, is written as it is. */
+static void portable(const char *folder, const char *value, char out[LS_CONFIG_TEXT_BYTES])
+{
+    char relative[LS_CONFIG_TEXT_BYTES] = "", absolute[LS_CONFIG_TEXT_BYTES] = "";
+    struct text first = {.data = relative, .size = sizeof relative};
+    struct text second = {.data = absolute, .size = sizeof absolute};
+    bool outside = false;
+    snprintf(out, LS_CONFIG_TEXT_BYTES, "%s", value);
+    if (strchr(value, '|') || !put_list(&first, folder, value, true, &outside) ||
+        !put_list(&second, folder, value, false, &outside))
+        return;
+    if (!outside && !first.over)
+        snprintf(out, LS_CONFIG_TEXT_BYTES, "%s", relative);
+    else if (!first.over && !second.over && first.used + second.used + 2 < LS_CONFIG_TEXT_BYTES)
+        snprintf(out, LS_CONFIG_TEXT_BYTES, "%s|%s", relative, absolute);
+    else if (!second.over)
+        snprintf(out, LS_CONFIG_TEXT_BYTES, "%s", absolute);
+}
+
+int ls_config_save_portable(const struct ls_config *config, const char *path,
+                            struct ls_error *error)
+{
+    struct ls_config written = *config;
+    char folder[PATH_MAX], real[PATH_MAX];
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    folder_of(path, folder);
+    if (!realpath(folder, real))
+        return ls_error_errno(error, errno, "%.300s: cannot be found", folder);
+    for (size_t i = 0; i < count; i++) {
+        const char *value = train_config_slot_const(config, &keys[i]);
+        if (keys[i].type == LS_CONFIG_PATH && *value && !train_config_path_word(value))
+            portable(real, value, train_config_slot(&written, &keys[i]));
+    }
+    return ls_config_save(&written, path, error);
+}
