@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Measures Lockstep beside PyTorch and llm.c, and writes bench/RESULTS.md.
 
-    bench/peers/run.py [--only bf16,fp32,dp2,llmc,fast,memory,...] [--rounds 5]
+    bench/peers/run.py [--only bf16,fp32,dp2,llmc,fast,kinds,...] [--rounds 5]
 
 The programs run one after the other, round by round, in turning order, so that whatever else the
 machine does meets all of them alike. A ratio is taken within each round; figures are medians over
 the rounds. PyTorch is run in several ways (eager, torch.compile; freed memory kept or not); after
 the first round only those within --margin of the fastest go on, and the fastest of them is the
-peer. llm.c runs where LLMC_DIR names a checkout. Everything that ran is listed below the figures.
+peer, for speed and for memory alike; a table has every way with both. llm.c runs where LLMC_DIR
+names a checkout. Everything that ran is listed below the figures.
+
+Figures name a commit, so a tree with changes is refused (--allow-changes tries it, and marks them).
 
 Parts of tables.py (zero, bubble, plan, moved) are not races: they are measured once.
 
@@ -28,7 +31,7 @@ import sys
 import tables
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SECTIONS = (("Beside its peers", ("bf16", "fp32", "dp2", "llmc", "fast", "memory")),
+SECTIONS = (("Beside its peers", ("bf16", "fp32", "dp2", "llmc", "fast")),
             ("Cut over ranks", ("kinds", "fsdp2", "tp", "pp", "order") + tuple(tables.PARTS)))
 PARTS = tuple(part for _, parts in SECTIONS for part in parts)
 BEGIN, END = "<!-- bench-peers: begin -->", "<!-- bench-peers: end -->"
@@ -121,13 +124,14 @@ def programs(o):
     """name -> (parts that need it, family, command). Within a family the fastest is the peer."""
     one, two = "one rank", "two ranks"
     runs = {
-        f"Lockstep bf16, {one}": ("bf16 dp2 llmc fast memory kinds", "", lockstep(o)),
+        f"Lockstep bf16, {one}": ("bf16 dp2 llmc fast kinds", "", lockstep(o)),
         f"Lockstep fp32, {one}": ("fp32 llmc", "", lockstep(o, "fp32")),
         f"Lockstep bf16, {two}": ("dp2 kinds", "", two_ranks(o, "", dp=2)),
         f"Lockstep bf16, {one}, fast": ("fast", "", lockstep(o, mode="fast")),
-        "PyTorch bf16, eager, as installed": ("bf16 memory", "torch bf16",
-                                              pytorch(o, malloc="default")),
+        "PyTorch bf16, eager, as installed": ("bf16", "torch bf16", pytorch(o, malloc="default")),
         "PyTorch bf16, eager": ("bf16", "torch bf16", pytorch(o)),
+        "PyTorch bf16, compiled, as installed": (
+            "bf16", "torch bf16", pytorch(o, mode="compile", malloc="default")),
         "PyTorch bf16, compiled": ("bf16", "torch bf16", pytorch(o, mode="compile")),
         "PyTorch fp32, eager": ("fp32", "torch fp32", pytorch(o, "fp32")),
         "PyTorch fp32, compiled": ("fp32", "torch fp32", pytorch(o, "fp32", "compile")),
@@ -135,7 +139,7 @@ def programs(o):
         f"PyTorch bf16, DDP, {two}, compiled": ("dp2", "torch ddp",
                                                 pytorch(o, mode="compile", ddp=2)),
         # Slow, so one round and one timed step: it is here for its memory.
-        "PyTorch bf16, eager, chunked loss": ("memory", "torch bf16",
+        "PyTorch bf16, eager, chunked loss": ("bf16", "torch bf16",
                                               pytorch(o, malloc="default", loss="chunked",
                                                       steps=1)),
     }
@@ -174,8 +178,7 @@ def measure(o, runs):
         print(f"round {number + 1} of {o.rounds}", file=sys.stderr, flush=True)
         order = list(runs) if number % 2 == 0 else list(reversed(runs))
         for name in order:
-            skip = name in dropped and name not in o.always
-            results[name].append(None if skip else call(o, name, runs[name][2]))
+            results[name].append(None if name in dropped else call(o, name, runs[name][2]))
         if number == 0:
             dropped = slow_ones(o, runs, results)
         yield results
@@ -229,7 +232,8 @@ def share(results, title, name, key, target, better="higher"):
 
 
 def memory(results, title, left, right):
-    pair = paired(results, left, right, "peak_rss_bytes")
+    """Beside speed(), of the same programs."""
+    pair = paired(results, left, right, "peak_rss_bytes") if left and right else None
     if not pair:
         return figure(title, 1.0, "lower")
     return figure(title, 1.0, "lower", ratio=pair[2], ours=f"{pair[0] / 2**30:.2f} GiB",
@@ -241,6 +245,46 @@ KINDS = (("data parallel", "Lockstep bf16, two ranks", "Lockstep bf16, one rank"
          ("tensor parallel", "ours tp", "Lockstep bf16, one rank"),
          ("ZeRO 3", "Lockstep bf16, zero 3", "Lockstep bf16, one rank"),
          ("pipeline, 8 micro-batches", "ours pp", "Lockstep bf16, one rank, twice the batch"))
+
+
+def modes(runs, results, ours, family):
+    """Every way in which the peer ran, with speed and memory side by side."""
+    lines = ["| peer | its tokens/s | Lockstep's to it | its peak, GiB | Lockstep's to it |",
+             "|---|---|---|---|---|"]
+    for name, (_, of, _) in runs.items():
+        rate, peak = (paired(results, ours, name, key) if ours and of == family else None
+                      for key in ("tokens_per_s", "peak_rss_bytes"))
+        if rate and peak:
+            lines.append(f"| {name} | {rate[1]:.0f} | {rate[2]:.2f} | {peak[1] / 2**30:.2f} | "
+                         f"{peak[2]:.2f} |")
+    return [f"{ours} beside each way to run its peer, speed and memory of the same runs:", "",
+            *lines] if len(lines) > 2 else []
+
+
+# Parts with a PyTorch peer, which runs in several ways: part -> (title, peer, our program or family,
+# the peer's family, target for the speed).
+RACES = {"bf16": ("bf16, one rank", "PyTorch", "Lockstep bf16, one rank", "torch bf16", 1.5),
+         "fp32": ("fp32, one rank", "PyTorch", "Lockstep fp32, one rank", "torch fp32", 1.3),
+         "dp2": ("bf16, two ranks", "PyTorch DDP", "Lockstep bf16, two ranks", "torch ddp", 1.5),
+         "fsdp2": ("two ranks, ZeRO 3", "PyTorch FSDP2", "Lockstep bf16, zero 3", "torch fsdp2", 1.5),
+         "tp": ("two ranks, tensor parallel", "PyTorch", "ours tp", "torch tp", 1.5),
+         "pp": ("two ranks, pipeline, 8 micro-batches", "PyTorch", "ours pp", "torch pp", 1.5)}
+
+
+def raced(runs, results, part):
+    """Speed and memory beside the same peer, the fastest of its family."""
+    title, peer, name, family, target = RACES[part]
+    ours, theirs = kind_program(runs, results, name), best_of(runs, results, family)
+    return [speed(results, f"{title}: to {peer}", ours, theirs, target),
+            memory(results, f"{title}: peak memory to the same {peer}", ours, theirs)]
+
+
+def texts(part, runs, results):
+    """What stands above the list of runs."""
+    if part in RACES:
+        _, _, name, family, _ = RACES[part]
+        return modes(runs, results, kind_program(runs, results, name), family)
+    return losses(runs, results) if part == "kinds" else []
 
 
 def kind_program(runs, results, name):
@@ -282,21 +326,16 @@ def figures(part, runs, results):
     one, two = "Lockstep bf16, one rank", "Lockstep bf16, two ranks"
     fp32 = "Lockstep fp32, one rank"
     peak = lambda r: r.get("peak_share")
-    best = lambda family: best_of(runs, results, family)
-    if part == "bf16":
-        return [speed(results, "bf16, one rank: to PyTorch", one, best("torch bf16"), 1.5),
-                share(results, "bf16, one rank: share of one large product's rate", one, peak,
-                      0.65)]
-    if part == "fp32":
-        return [speed(results, "fp32, one rank: to PyTorch", fp32, best("torch fp32"), 1.3),
-                share(results, "fp32, one rank: share of one large product's rate", fp32, peak,
-                      0.65)]
+    if part in ("bf16", "fp32"):
+        return raced(runs, results, part) + [
+            share(results, f"{part}, one rank: share of one large product's rate",
+                  one if part == "bf16" else fp32, peak, 0.65)]
     if part == "dp2":
         waits = lambda r: r["comm_wait_s"] / r["step_s"] if "comm_wait_s" in r else None
-        return [speed(results, "bf16, two ranks: to PyTorch DDP", two, best("torch ddp"), 1.5),
-                speed(results, "bf16, two ranks: to our one rank", two, one, 0.9),
-                share(results, "bf16, two ranks: share of the step spent waiting for the other",
-                      two, waits, 0.10, "lower")]
+        return raced(runs, results, part) + [
+            speed(results, "bf16, two ranks: to our one rank", two, one, 0.9),
+            share(results, "bf16, two ranks: share of the step spent waiting for the other",
+                  two, waits, 0.10, "lower")]
     if part == "llmc":
         return [speed(results, "bf16, one rank: to llm.c", one, "llm.c fp32", 10.0),
                 speed(results, "fp32, one rank: to llm.c", fp32, "llm.c fp32", 10.0)]
@@ -307,23 +346,13 @@ def figures(part, runs, results):
         return [speed(results, f"two ranks, {title}: to one rank",
                       kind_program(runs, results, name), other, 0.8)
                 for title, name, other in KINDS]
-    if part == "fsdp2":
-        return [speed(results, "two ranks, ZeRO 3: to PyTorch FSDP2", "Lockstep bf16, zero 3",
-                      best("torch fsdp2"), 1.5)]
-    if part == "tp":
-        return [speed(results, "two ranks, tensor parallel: to PyTorch", best("ours tp"),
-                      best("torch tp"), 1.5)]
-    if part == "pp":
-        return [speed(results, "two ranks, pipeline, 8 micro-batches: to PyTorch", best("ours pp"),
-                      best("torch pp"), 1.5)]
+    if part in RACES:
+        return raced(runs, results, part)
     if part == "order":
         return [speed(results, f"what order costs, tp {tp}: numerics.mode fast to ordered",
                       f"Lockstep bf16, tp {tp}, fast", f"Lockstep bf16, tp {tp}, ordered", 1.10,
                       "lower") for tp in (1, 2, 4)]
-    return [memory(results, "peak resident memory, bf16: to PyTorch", one,
-                   "PyTorch bf16, eager, as installed"),
-            memory(results, "peak resident memory, bf16: to PyTorch, chunked loss", one,
-                   "PyTorch bf16, eager, chunked loss")]
+    raise ValueError(part)
 
 
 def summary(command, rows):
@@ -354,8 +383,9 @@ def run_rows(o, part, runs, results):
 INTRODUCTIONS = {
     "Beside its peers": [
         "GPT-2, one training step: forward, backward, clipping, AdamW.",
-        "How it is measured stands in [README.md](README.md). Ratios are taken within a round, so "
-        "they need", "not be the quotient of the medians beside them.", ""],
+        "[README.md](README.md) says how it is measured. Ratios are taken within a round, so they "
+        "need not be", "the quotient of the medians beside them. Speed and memory are of the same "
+        "runs.", ""],
     "Cut over ranks": [
         "The same step on two ranks of one thread each, beside one rank with two threads and beside "
         "PyTorch", "on two processes over gloo; what is planned, idle and moved at any size.", ""]}
@@ -378,6 +408,16 @@ def machine():
 def readable(o, command):
     """The command as anyone may type it in a clone."""
     return shlex.join("python3" if word == o.python else word for word in command)
+
+
+def commit():
+    """The commit that is measured, and whether the tree holds changes that it does not have (the
+    page that this program writes aside)."""
+    name = output_of("git", "describe", "--always")
+    changed = subprocess.run(
+        ["git", "diff", "--quiet", "HEAD", "--", ".", ":!bench/RESULTS.md", ":!bench/results.json"],
+        cwd=ROOT, check=False).returncode != 0
+    return name, changed
 
 
 def output_of(*command):
@@ -481,6 +521,8 @@ def parse():
     add("--lockstep", default="build/lockstep", help="program to measure")
     add("--pytorch", help="program instead of PYTHON bench/peers/pytorch_gpt2.py")
     add("--pytorch-parallel", help="and instead of PYTHON bench/peers/pytorch_parallel.py")
+    add("--allow-changes", action="store_true",
+        help="measure a tree with changes that are not committed, and mark the figures")
     add("--out", type=pathlib.Path, default=ROOT / "bench", help="folder of RESULTS.md")
     o = parser.parse_args()
     o.parts = o.only.split(",")
@@ -491,7 +533,6 @@ def parse():
     o.pytorch = o.pytorch or shlex.join([o.python, "bench/peers/pytorch_gpt2.py"])
     o.pytorch_parallel = o.pytorch_parallel or shlex.join(
         [o.python, "bench/peers/pytorch_parallel.py"])
-    o.always = {"PyTorch bf16, eager, as installed"} if "memory" in o.parts else set()
     return o
 
 
@@ -500,6 +541,10 @@ def main():
     if shutil.which(shlex.split(o.lockstep)[0], path=f"{ROOT}:{os.environ['PATH']}") is None:
         sys.exit(f"run.py: {o.lockstep}: no such program; build it with make, or name it with "
                  "--lockstep")
+    name, changed = commit()
+    if changed and not o.allow_changes:
+        sys.exit("run.py: the tree has changes that are not committed, so figures would name no "
+                 "version: commit them, or try with --allow-changes --out FOLDER")
     runs = {n: r for n, r in programs(o).items() if r[0] & set(o.parts)}
     if "llmc" in o.parts and "llm.c fp32" not in runs:
         print("run.py: LLMC_DIR is not set: llm.c is left out", file=sys.stderr)
@@ -507,7 +552,7 @@ def main():
     kept = o.out / "results.json"
     store = json.loads(kept.read_text()) if kept.exists() else {}
     setting = {"date": datetime.date.today().isoformat(), "machine": machine(),
-               "lockstep": output_of("git", "describe", "--always", "--dirty"),
+               "lockstep": name + (" with changes" if changed else ""),
                "compiler": output_of("gcc", "--version"),
                "command": readable(o, ["bench/peers/run.py"] + sys.argv[1:])}
     for part in (p for p in o.parts if p in tables.PARTS):
@@ -520,7 +565,7 @@ def main():
         for part in o.parts:
             store[part] = {"setting": setting, "figures": figures(part, runs, results),
                            "runs": run_rows(o, part, runs, results),
-                           "text": losses(runs, results) if part == "kinds" else []}
+                           "text": texts(part, runs, results)}
         write(o.out, store)
     print(f"wrote {o.out / 'RESULTS.md'}")
 
