@@ -9,16 +9,13 @@
 
 enum { WARM_UP_STEPS = 2, STEPS_MAX = 1024 };
 
-/* What ranks' operations belong to. AXIS_OTHER: the loss over dp, the norm, agreement. */
-enum axis { AXIS_TP, AXIS_CP, AXIS_PP, AXIS_SHARD, AXIS_REPLICATE, AXIS_OTHER, AXES };
-
 /* Of one rank. It travels as words, so every member has 64 bits. */
 struct account {
-    int64_t moved[AXES];    /* bytes sent in the last step */
-    int64_t derived[AXES];  /* the same by ls_layout_moves */
-    int64_t formula[AXES];  /* by ls_layout_bytes, which leaves the loss out */
-    double wait_s[AXES];    /* a step, mean over the steps after warm-up */
-    int64_t gradient_bytes; /* of the part it computes; a tied table has two gradients */
+    int64_t moved[LS_ACCOUNTS];   /* bytes sent in the last step */
+    int64_t derived[LS_ACCOUNTS]; /* the same by ls_layout_moves */
+    int64_t formula[LS_ACCOUNTS]; /* by ls_layout_bytes, which leaves the loss out */
+    double wait_s[LS_ACCOUNTS];   /* a step, mean over the steps after warm-up */
+    int64_t gradient_bytes;       /* of the part it computes; a tied table has two gradients */
 };
 enum { ACCOUNT_WORDS = sizeof(struct account) / sizeof(uint64_t) };
 
@@ -49,25 +46,6 @@ static double median(double *values, int count)
 /* ---- what moved ------------------------------------------------------------------------------
  */
 
-static enum axis axis_of(enum ls_layout_group group)
-{
-    switch (group) {
-    case LS_GROUP_TP:
-    case LS_GROUP_SHARERS:
-        return AXIS_TP;
-    case LS_GROUP_CP:
-        return AXIS_CP;
-    case LS_GROUP_PP:
-        return AXIS_PP;
-    case LS_GROUP_SHARD:
-        return AXIS_SHARD;
-    case LS_GROUP_REPLICATE:
-        return AXIS_REPLICATE;
-    default:
-        return AXIS_OTHER;
-    }
-}
-
 /* Adds sign times what was moved and waited for so far. */
 static void account_add(struct account *account, const struct ls_trainer *trainer, int sign,
                         bool moved, bool waited)
@@ -75,7 +53,7 @@ static void account_add(struct account *account, const struct ls_trainer *traine
     struct ls_comm_stats stats[LS_GROUPS];
     ls_trainer_stats(trainer, stats);
     for (int g = 0; g < LS_GROUPS; g++) {
-        enum axis axis = axis_of((enum ls_layout_group)g);
+        enum ls_account axis = ls_account_of((enum ls_layout_group)g);
         int64_t bytes = stats[g].sent_bytes - stats[g].kind[LS_COMM_OTHER].sent_bytes;
         account->moved[axis] += moved ? sign * bytes : 0;
         account->wait_s[axis] += waited ? sign * stats[g].wait_s : 0;
@@ -93,7 +71,7 @@ static int move_add(void *user, const struct ls_move *move, struct ls_error *err
     (void)error;
     struct derivation *derivation = user;
     if (move->kind != LS_COMM_OTHER)
-        derivation->account->derived[axis_of(move->group)] +=
+        derivation->account->derived[ls_account_of(move->group)] +=
             ls_move_bytes(derivation->layout, derivation->rank, move);
     return LS_OK;
 }
@@ -110,11 +88,11 @@ static int account_close(struct bench *bench, const struct ls_trainer *trainer,
         ls_layout_moves(layout, layout->leaves, derivation.rank, move_add, &derivation, error);
     if (!status)
         status = ls_layout_bytes(layout, layout->leaves, derivation.rank, &bytes, error);
-    account->formula[AXIS_TP] = status ? 0 : bytes.tp;
-    account->formula[AXIS_CP] = status ? 0 : bytes.cp;
-    account->formula[AXIS_PP] = status ? 0 : bytes.pp;
-    account->formula[AXIS_SHARD] = status ? 0 : bytes.shard;
-    account->formula[AXIS_REPLICATE] = status ? 0 : bytes.replicate;
+    account->formula[LS_ACCOUNT_TP] = status ? 0 : bytes.tp;
+    account->formula[LS_ACCOUNT_CP] = status ? 0 : bytes.cp;
+    account->formula[LS_ACCOUNT_PP] = status ? 0 : bytes.pp;
+    account->formula[LS_ACCOUNT_SHARD] = status ? 0 : bytes.shard;
+    account->formula[LS_ACCOUNT_REPLICATE] = status ? 0 : bytes.replicate;
     const struct ls_params *params = ls_trainer_params(trainer);
     for (int i = 0; i < params->region_count; i++)
         account->gradient_bytes += (int64_t)sizeof(float) * params->regions[i].elements;
@@ -169,7 +147,7 @@ static int bench_body(struct ls_comm *world, void *user, struct ls_error *error)
     }
     if (!status)
         account_add(&account, trainer, 1, true, steps > WARM_UP_STEPS);
-    for (int axis = 0; axis < AXES && steps > WARM_UP_STEPS; axis++)
+    for (int axis = 0; axis < LS_ACCOUNTS && steps > WARM_UP_STEPS; axis++)
         account.wait_s[axis] /= (double)(steps - WARM_UP_STEPS);
     if (!status)
         status = account_close(bench, trainer, world, &account, error);
@@ -197,9 +175,8 @@ static int tokens_make(char *path, int64_t count, int64_t vocabulary, struct ls_
 /* "axes": bytes summed over ranks, waits as their mean and as the longest. */
 static void axes_print(const struct bench *bench)
 {
-    static const char *const names[AXES] = {"tp", "cp", "pp", "dp_shard", "dp_replicate", "other"};
     printf("\"axes\": {");
-    for (int axis = 0; axis < AXES; axis++) {
+    for (int axis = 0; axis < LS_ACCOUNTS; axis++) {
         int64_t moved = 0, derived = 0, formula = 0;
         double wait = 0, longest = 0;
         for (int r = 0; r < bench->ranks; r++) {
@@ -212,8 +189,8 @@ static void axes_print(const struct bench *bench)
         }
         printf("%s\"%s\": {\"sent_bytes\": %ld, \"derived_bytes\": %ld, \"formula_bytes\": %ld, "
                "\"wait_s\": %.5f, \"wait_max_s\": %.5f}",
-               axis ? ", " : "", names[axis], (long)moved, (long)derived, (long)formula, wait,
-               longest);
+               axis ? ", " : "", ls_account_name((enum ls_account)axis), (long)moved, (long)derived,
+               (long)formula, wait, longest);
     }
     printf("}");
 }

@@ -69,7 +69,11 @@ struct ls_step_report {
     double step_s, tokens_per_s;
     double peak_share; /* model flops per second / rate of one large product; 0 where that was not
                         * measured (ls_trainer_measure_peak) */
-    double data_wait_s, comm_wait_s; /* of this rank; comm: all axes, bubbles included */
+    /* Of this rank, parts of step_s: the rest is computing. comm: the axes of wait_s, without
+     * LS_ACCOUNT_OTHER. */
+    double data_wait_s, comm_wait_s;
+    double wait_s[LS_ACCOUNTS]; /* for other ranks, pipeline bubbles included */
+    double optimizer_s;         /* the update */
     bool hashed;
     char hash[33]; /* of the state after this step, where hashed */
 };

@@ -11,6 +11,41 @@ const char *ls_group_name(enum ls_layout_group group)
     return names[group];
 }
 
+const char *ls_account_name(enum ls_account account)
+{
+    static const char *const names[LS_ACCOUNTS] = {"tp",       "cp",           "pp",
+                                                   "dp_shard", "dp_replicate", "other"};
+    return names[account];
+}
+
+enum ls_account ls_account_of(enum ls_layout_group group)
+{
+    switch (group) {
+    case LS_GROUP_TP:
+    case LS_GROUP_SHARERS:
+        return LS_ACCOUNT_TP;
+    case LS_GROUP_CP:
+        return LS_ACCOUNT_CP;
+    case LS_GROUP_PP:
+        return LS_ACCOUNT_PP;
+    case LS_GROUP_SHARD:
+        return LS_ACCOUNT_SHARD;
+    case LS_GROUP_REPLICATE:
+        return LS_ACCOUNT_REPLICATE;
+    default:
+        return LS_ACCOUNT_OTHER;
+    }
+}
+
+bool ls_account_used(const struct ls_layout *layout, enum ls_account account)
+{
+    for (int g = 0; g < LS_GROUPS; g++)
+        if (ls_account_of((enum ls_layout_group)g) == account &&
+            ls_group_size(layout, (enum ls_layout_group)g) > 1)
+            return true;
+    return false;
+}
+
 /* The axes that a group spans, outermost first; a group of all ranks is none of these. */
 static int axes_of(const struct ls_layout *layout, enum ls_layout_group group, int axes[LS_AXES])
 {

@@ -52,17 +52,3 @@ void groups_close(struct train_groups *groups)
         ls_comm_free(all[i]);
     *groups = (struct train_groups){0};
 }
-
-double groups_wait_s(const struct train_groups *groups, const struct ls_tp *tp)
-{
-    const struct ls_comm *all[] = {groups->pp,    groups->cp,        groups->tp,
-                                   groups->shard, groups->replicate, tp->sharers_comm};
-    double wait_s = 0;
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        struct ls_comm_stats stats = {0};
-        if (all[i])
-            ls_comm_get_stats(all[i], &stats);
-        wait_s += stats.wait_s;
-    }
-    return wait_s;
-}

@@ -1,5 +1,5 @@
 /* A whole run: steps, records, evaluation, samples, checkpoints, and ending early in good order. */
-#include "trainer.h"
+#include "events.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/lock.h>
@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* What rank 0 writes; the others hold NULLs. */
@@ -27,16 +26,10 @@ struct run {
     struct ls_comm *world;
     const struct ls_run_hooks *hooks;
     struct records records;
+    struct events events;
     struct ls_lock lock; /* on train.out, of rank 0 */
     bool writer;         /* rank 0 */
 };
-
-static double wall_time_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* A run that begins anew where an older one left records, but no checkpoint, keeps those aside. */
 static int records_set_aside(const char *metrics, const struct ls_log *log, struct ls_error *error)
@@ -76,18 +69,40 @@ static int records_open(struct run *run, const struct ls_log *log, bool resumed,
     if (!status)
         status = ls_jsonl_open(&run->records.metrics, path, error);
     if (!status && run->config->log.tensorboard)
-        status = ls_tensorboard_open(&run->records.board, out, wall_time_s(),
+        status = ls_tensorboard_open(&run->records.board, out, events_time_s(),
                                      resumed ? first_step + 1 : -1, error);
     return status;
 }
 
-static int step_record(struct run *run, const struct ls_step_report *r, struct ls_error *error)
+/* Seconds of a step, mean over the ranks. */
+struct step_means {
+    float compute_s, data_s, optimizer_s, wait_s[LS_ACCOUNTS];
+};
+
+static void means_record(const struct run *run, const struct step_means *means)
+{
+    struct ls_jsonl *m = run->records.metrics;
+    ls_jsonl_float(m, "compute_s", means->compute_s);
+    ls_jsonl_float(m, "optimizer_s", means->optimizer_s);
+    ls_jsonl_float(m, "wait_data_s", means->data_s);
+    for (int i = 0; i < LS_ACCOUNTS; i++) {
+        char key[32];
+        enum ls_account account = (enum ls_account)i;
+        snprintf(key, sizeof key, "wait_%s_s", ls_account_name(account));
+        if (ls_account_used(&run->trainer->layout, account))
+            ls_jsonl_float(m, key, means->wait_s[i]);
+    }
+}
+
+static int step_record(struct run *run, const struct ls_step_report *r,
+                       const struct step_means *means, struct ls_error *error)
 {
     struct ls_jsonl *m = run->records.metrics;
     char bits[16];
     snprintf(bits, sizeof bits, "%08x", r->loss_bits);
     ls_jsonl_begin(m);
     ls_jsonl_int(m, "step", r->step);
+    ls_jsonl_double(m, "time", events_time_s());
     ls_jsonl_int(m, "tokens", r->tokens);
     ls_jsonl_float(m, "loss", r->loss);
     ls_jsonl_string(m, "loss_bits", bits);
@@ -98,6 +113,7 @@ static int step_record(struct run *run, const struct ls_step_report *r, struct l
     ls_jsonl_float(m, "peak_share", (float)r->peak_share);
     ls_jsonl_float(m, "data_wait_s", (float)r->data_wait_s);
     ls_jsonl_float(m, "comm_wait_s", (float)r->comm_wait_s);
+    means_record(run, means);
     if (r->skipped)
         ls_jsonl_int(m, "skipped", 1);
     if (r->hashed)
@@ -114,7 +130,7 @@ static int step_record(struct run *run, const struct ls_step_report *r, struct l
         {"time_metrics/end_to_end(s)", (float)r->step_s},
         {"time_metrics/data_loading(s)", (float)r->data_wait_s},
     };
-    return ls_tensorboard_scalars(run->records.board, wall_time_s(), r->step, scalars,
+    return ls_tensorboard_scalars(run->records.board, events_time_s(), r->step, scalars,
                                   sizeof scalars / sizeof scalars[0], error);
 }
 
@@ -159,31 +175,35 @@ static int prometheus_record(struct run *run, const struct ls_step_report *r,
     return status;
 }
 
-static int eval_record(struct run *run, int64_t step, const struct ls_eval_report *r,
+static int eval_record(struct run *run, int64_t step, const struct ls_eval_report *r, double eval_s,
                        struct ls_error *error)
 {
     struct ls_jsonl *m = run->records.metrics;
     ls_jsonl_begin(m);
     ls_jsonl_int(m, "step", step);
+    ls_jsonl_double(m, "time", events_time_s());
     ls_jsonl_double(m, "validation_loss", r->loss);
     if (r->bits_per_byte > 0)
         ls_jsonl_double(m, "validation_bits_per_byte", r->bits_per_byte);
+    ls_jsonl_int(m, "sequences", r->sequences);
+    ls_jsonl_float(m, "eval_s", (float)eval_s);
     int status = ls_jsonl_end(m, error);
     if (status || !run->records.board)
         return status;
     const struct ls_scalar scalar = {"validation_metrics/loss", (float)r->loss};
-    return ls_tensorboard_scalars(run->records.board, wall_time_s(), step, &scalar, 1, error);
+    return ls_tensorboard_scalars(run->records.board, events_time_s(), step, &scalar, 1, error);
 }
 
 static int evaluate(struct run *run, struct ls_error *error)
 {
     struct ls_eval_report report;
+    double start_s = ls_now_s();
     int status = ls_trainer_evaluate(run->trainer, &report, error), local = LS_OK;
     if (status)
         return status;
     int64_t step = ls_trainer_steps(run->trainer);
     if (run->writer) {
-        local = eval_record(run, step, &report, error);
+        local = eval_record(run, step, &report, ls_now_s() - start_s, error);
         if (run->hooks->evaluated)
             run->hooks->evaluated(run->hooks->user, step, &report);
     }
@@ -202,15 +222,60 @@ static int sample(struct run *run, struct ls_error *error)
 
 static int save(struct run *run, struct ls_error *error)
 {
-    int status = ls_trainer_save(run->trainer, error);
-    if (!status && run->writer && run->hooks->saved)
-        run->hooks->saved(run->hooks->user, ls_trainer_steps(run->trainer));
-    return status;
+    double start_s = ls_now_s();
+    int status = ls_trainer_save(run->trainer, error), local = LS_OK;
+    if (status)
+        return status;
+    if (run->writer) {
+        local = events_saved(&run->events, ls_now_s() - start_s, error);
+        if (run->hooks->saved)
+            run->hooks->saved(run->hooks->user, ls_trainer_steps(run->trainer));
+    }
+    return ls_comm_agree(run->world, local, error);
 }
 
 static bool due(int64_t step, int64_t every)
 {
     return every > 0 && step % every == 0;
+}
+
+/* What ranks tell each other after a step: whether a signal came, and where their time went. */
+static int step_agree(struct run *run, const struct ls_step_report *r, bool *stop,
+                      struct step_means *means, struct ls_error *error)
+{
+    enum { ASKED, STEP, DATA, OPTIMIZER, WAIT, ALL = WAIT + LS_ACCOUNTS };
+    float sum[ALL] = {[ASKED] = run->hooks->stop && *run->hooks->stop ? 1.0f : 0.0f,
+                      [STEP] = (float)r->step_s,
+                      [DATA] = (float)r->data_wait_s,
+                      [OPTIMIZER] = (float)r->optimizer_s};
+    for (int i = 0; i < LS_ACCOUNTS; i++)
+        sum[WAIT + i] = (float)r->wait_s[i];
+    int status = ls_all_reduce(run->world, sum, ALL, error);
+    float ranks = (float)ls_comm_size(run->world);
+    *stop = sum[ASKED] > 0;
+    *means =
+        (struct step_means){.data_s = sum[DATA] / ranks, .optimizer_s = sum[OPTIMIZER] / ranks};
+    means->compute_s = sum[STEP] / ranks - means->data_s - means->optimizer_s;
+    for (int i = 0; i < LS_ACCOUNTS; i++) {
+        means->wait_s[i] = sum[WAIT + i] / ranks;
+        means->compute_s -= means->wait_s[i];
+    }
+    return status;
+}
+
+/* Rank 0's part of what follows a step. */
+static int step_write(struct run *run, const struct ls_step_report *report,
+                      const struct step_means *means, bool stop, struct ls_error *error)
+{
+    run->events.step = report->step;
+    int status = step_record(run, report, means, error);
+    if (!status && stop)
+        status = events_signal(&run->events, error);
+    if (!status)
+        status = prometheus_record(run, report, error);
+    if (run->hooks->stepped)
+        run->hooks->stepped(run->hooks->user, report);
+    return status;
 }
 
 /* One step with all that follows it. *stop: a signal asked for the end, on any rank. */
@@ -221,9 +286,8 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     int status = ls_trainer_step(run->trainer, &report, error);
     if (status)
         return status;
-    int64_t asked = run->hooks->stop && *run->hooks->stop;
-    status = ls_all_reduce_max(run->world, &asked, error);
-    *stop = asked != 0;
+    struct step_means means;
+    status = step_agree(run, &report, stop, &means, error);
     bool last = report.step >= config->train.steps || *stop;
     if (!status && (due(report.step, config->log.hash_every) || last)) {
         struct ls_digest digest;
@@ -233,14 +297,7 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     }
     if (status)
         return status;
-    int local = LS_OK;
-    if (run->writer) {
-        local = step_record(run, &report, error);
-        if (!local)
-            local = prometheus_record(run, &report, error);
-        if (run->hooks->stepped)
-            run->hooks->stepped(run->hooks->user, &report);
-    }
+    int local = run->writer ? step_write(run, &report, &means, *stop, error) : LS_OK;
     status = ls_comm_agree(run->world, local, error);
     /* Saved first: who asked for the end may not wait for more than that. */
     if (!status && (due(report.step, config->train.save_every) || last))
@@ -298,13 +355,13 @@ static int directory_open(struct run *run, const struct ls_log *log, struct ls_e
     return fresh_check(run->config, error);
 }
 
-static int run_open(struct run *run, const struct ls_log *log, struct ls_error *error)
+static int run_open(struct run *run, struct ls_error *error)
 {
     bool resumed = false;
-    int status = run->writer ? directory_open(run, log, error) : LS_OK;
+    int status = run->writer ? directory_open(run, &run->events.log, error) : LS_OK;
     status = ls_comm_agree(run->world, status, error);
     if (!status)
-        status = ls_trainer_new(run->config, run->world, log, &run->trainer, error);
+        status = ls_trainer_new(run->config, run->world, &run->events.log, &run->trainer, error);
     if (!status)
         status = ls_trainer_measure_peak(run->trainer, error);
     if (!status)
@@ -313,7 +370,9 @@ static int run_open(struct run *run, const struct ls_log *log, struct ls_error *
         return status;
     int64_t first = ls_trainer_steps(run->trainer);
     if (run->writer) {
-        status = records_open(run, log, resumed, error);
+        status = records_open(run, &run->events.log, resumed, error);
+        if (!status)
+            status = events_open(&run->events, run->records.metrics, run->trainer, resumed, error);
         struct ls_params whole;
         if (!status)
             status =
@@ -350,7 +409,8 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
                       .hooks = hooks ? hooks : &none,
                       .writer = ls_comm_rank(world) == 0};
     bool stop = false;
-    int status = run_open(&run, log, error);
+    events_init(&run.events, log);
+    int status = run_open(&run, error);
     while (!status && !stop && ls_trainer_steps(run.trainer) < config->train.steps)
         status = step(&run, &stop, error);
     if (!status)
@@ -362,6 +422,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
                               (long)ls_trainer_steps(run.trainer), config->train.out);
     if (status == LS_ECOMM && error)
         late(&run, error);
+    events_end(&run.events, status, error, NULL);
     ls_jsonl_close(run.records.metrics, NULL);
     ls_tensorboard_close(run.records.board, NULL);
     ls_trainer_free(run.trainer);

@@ -183,10 +183,21 @@ static int update(struct ls_trainer *t, struct ls_step_report *report, struct ls
         return LS_OK;
     }
     struct ls_optimizer *optimizer = &t->memory.optimizer;
+    double start_s = ls_now_s();
     ls_optimizer_step(
         optimizer, &t->ops, t->memory.slices, t->params.count, ls_zero_master(t->memory.zero),
         ls_clip_factor(&optimizer->config, report->grad_norm), report->lr, report->step);
+    report->optimizer_s = ls_now_s() - start_s;
     return ls_zero_publish(t->memory.zero, &t->ops, false, error);
+}
+
+/* Adds sign times what this rank has waited for others so far. */
+static void waits_add(const struct ls_trainer *t, double sign, double wait_s[LS_ACCOUNTS])
+{
+    struct ls_comm_stats stats[LS_GROUPS];
+    ls_trainer_stats(t, stats);
+    for (int g = 0; g < LS_GROUPS; g++)
+        wait_s[ls_account_of((enum ls_layout_group)g)] += sign * stats[g].wait_s;
 }
 
 static void report_finish(const struct ls_trainer *t, const struct step_batch *batch,
@@ -204,11 +215,12 @@ static void report_finish(const struct ls_trainer *t, const struct step_batch *b
 
 static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
-    double start_s = ls_now_s(), waited_s = groups_wait_s(&t->groups, &t->tp);
+    double start_s = ls_now_s();
     struct step_batch batch;
     float *gradient;
     *report = (struct ls_step_report){.step = t->step + 1};
     report->lr = ls_learning_rate(&t->memory.optimizer.config, report->step);
+    waits_add(t, -1, report->wait_s);
 
     digests_begin(t->digests);
     int status = batch_load(t, &batch, &report->data_wait_s, error);
@@ -237,7 +249,9 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
         return status;
     t->step = report->step;
     t->samples += batch.sequences;
-    report->comm_wait_s = groups_wait_s(&t->groups, &t->tp) - waited_s;
+    waits_add(t, 1, report->wait_s);
+    for (int a = 0; a < LS_ACCOUNT_OTHER; a++)
+        report->comm_wait_s += report->wait_s[a];
     report_finish(t, &batch, start_s, report);
     return LS_OK;
 }

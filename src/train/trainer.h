@@ -28,8 +28,6 @@ struct train_groups {
 int groups_open(const struct ls_layout *layout, struct ls_comm *world, struct train_groups *groups,
                 struct ls_error *error);
 void groups_close(struct train_groups *groups);
-/* Seconds that this rank has waited for others, over all axes. */
-double groups_wait_s(const struct train_groups *groups, const struct ls_tp *tp);
 
 /* Which layers a rank holds: chunk i of the pipeline's virtual stages is layers [first, end). */
 struct train_chunk {

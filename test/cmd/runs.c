@@ -128,7 +128,7 @@ struct metrics *metrics_read(const char *run)
         json_t *validation = json_object_get(line, "validation_loss");
         if (validation)
             metrics->validation_loss = json_number_value(validation);
-        else
+        else if (!json_object_get(line, "event"))
             step_read(line, metrics);
         json_decref(line);
     }

@@ -45,6 +45,23 @@ int64_t ls_group_rank(const struct ls_layout *layout, enum ls_layout_group group
 int64_t ls_group_member(const struct ls_layout *layout, enum ls_layout_group group, int64_t rank,
                         int64_t i);
 
+/* What a group's bytes and waits are accounted to: its axis. tp: sharers too; dp_shard and
+ * dp_replicate: the two groups of ZeRO; other: the loss, the norm, agreement. */
+enum ls_account {
+    LS_ACCOUNT_TP,
+    LS_ACCOUNT_CP,
+    LS_ACCOUNT_PP,
+    LS_ACCOUNT_SHARD,
+    LS_ACCOUNT_REPLICATE,
+    LS_ACCOUNT_OTHER,
+    LS_ACCOUNTS
+};
+/* "tp", "cp", "pp", "dp_shard", "dp_replicate", "other" */
+const char *ls_account_name(enum ls_account account);
+enum ls_account ls_account_of(enum ls_layout_group group);
+/* Whether a rank of the layout has anybody to talk to on that account. */
+bool ls_account_used(const struct ls_layout *layout, enum ls_account account);
+
 /* One operation on one group. Where an implementation cuts it into several (buckets, direct and
  * packed tensors, parts that overlap with a product, groups of logits), their counts add up to
  * count; prefetching may bring a gather forward, on all ranks alike. */

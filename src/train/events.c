@@ -1,0 +1,105 @@
+#include "events.h"
+
+#include <lockstep/train/compare.h>
+
+#include <stdio.h>
+#include <time.h>
+
+double events_time_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static struct ls_jsonl *event_begin(const struct events *events, const char *event)
+{
+    ls_jsonl_begin(events->metrics);
+    ls_jsonl_int(events->metrics, "step", events->step);
+    ls_jsonl_string(events->metrics, "event", event);
+    ls_jsonl_double(events->metrics, "time", events_time_s());
+    return events->metrics;
+}
+
+/* ---- warnings -------------------------------------------------------------------------------- */
+
+static int warning_record(const struct events *events, const char *line, struct ls_error *error)
+{
+    struct ls_jsonl *m = event_begin(events, "warning");
+    ls_jsonl_string(m, "text", line);
+    return ls_jsonl_end(m, error);
+}
+
+/* A warning that cannot be recorded was still shown. */
+static void on_log(void *user, enum ls_log_level level, const char *line)
+{
+    enum { EARLY_MAX = sizeof((struct events *)0)->early / sizeof((struct events *)0)->early[0] };
+    struct events *events = user;
+    const struct ls_log *caller = events->caller;
+    if (caller && caller->write && level <= caller->level_max)
+        caller->write(caller->user, level, line);
+    if (level > LS_LOG_WARNING)
+        return;
+    if (events->metrics)
+        warning_record(events, line, NULL);
+    else if (events->early_count < EARLY_MAX)
+        snprintf(events->early[events->early_count++], sizeof events->early[0], "%s", line);
+}
+
+void events_init(struct events *events, const struct ls_log *caller)
+{
+    enum ls_log_level level = caller ? caller->level_max : LS_LOG_WARNING;
+    *events = (struct events){.caller = caller};
+    events->log = (struct ls_log){.level_max = level > LS_LOG_WARNING ? level : LS_LOG_WARNING,
+                                  .write = on_log,
+                                  .user = events};
+}
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
+                bool resumed, struct ls_error *error)
+{
+    char text[1024], fingerprint[256];
+    events->metrics = metrics;
+    events->step = trainer->step;
+    ls_compare_text(&trainer->config, text, sizeof text);
+    ls_fingerprint(trainer->ops.isa, fingerprint, sizeof fingerprint);
+    struct ls_jsonl *m = event_begin(events, resumed ? "resume" : "start");
+    ls_jsonl_string(m, "layout", text);
+    ls_jsonl_int(m, "ranks", trainer->layout.ranks);
+    ls_jsonl_int(m, "threads", trainer->ops.threads);
+    ls_jsonl_string(m, "transport", ls_transport_name(ls_comm_transport(trainer->world)));
+    ls_jsonl_string(m, "fingerprint", fingerprint);
+    if (trainer->peak_flops > 0)
+        ls_jsonl_double(m, "peak_flops", trainer->peak_flops);
+    int status = ls_jsonl_end(m, error);
+    for (int i = 0; i < events->early_count && !status; i++)
+        status = warning_record(events, events->early[i], error);
+    return status;
+}
+
+int events_saved(struct events *events, double save_s, struct ls_error *error)
+{
+    struct ls_jsonl *m = event_begin(events, "save");
+    ls_jsonl_float(m, "save_s", (float)save_s);
+    return ls_jsonl_end(m, error);
+}
+
+int events_signal(struct events *events, struct ls_error *error)
+{
+    event_begin(events, "signal");
+    return ls_jsonl_end(events->metrics, error);
+}
+
+int events_end(struct events *events, int status, const struct ls_error *why,
+               struct ls_error *error)
+{
+    if (!events->metrics)
+        return LS_OK;
+    struct ls_jsonl *m = event_begin(events, "end");
+    ls_jsonl_string(m, "how", !status ? "done" : status == LS_ESTOPPED ? "stopped" : "failed");
+    if (status && why)
+        ls_jsonl_string(m, "text", why->text);
+    return ls_jsonl_end(m, error);
+}
