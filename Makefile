@@ -167,6 +167,7 @@ invariance: $(BUILD)/test/invariance/test_invariance
 
 tidy:
 	@tools/tidy.py
+	@tools/check-docs.py --self-test
 	@tools/check-docs.py
 
 FUZZERS := $(patsubst %.c,$(BUILD)-fuzz/%,$(wildcard test/*/fuzz_*.c))

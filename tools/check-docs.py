@@ -3,7 +3,8 @@
 
     tools/check-docs.py [--self-test]
 
-links      relative links of every *.md, with their #section
+links      relative links and pictures of every *.md, with their #section
+index      every page under doc/ is reached by links that begin at doc/README.md
 keys       configuration keys (`optim.lr`, `parallel.dp=4`) against doc/configuration.md, which a
            test holds equal to `lockstep train --help-config`; a line that quotes the error about
            an unknown key is left out
@@ -114,6 +115,26 @@ def check_links(documents, path):
                 documents.find(path, number, f"{other} has no section #{section}")
 
 
+def linked_pages(documents, path):
+    """The other pages that a page links to."""
+    for target in re.findall(r"\]\(([^)\s#]+\.md)", documents.read(path)):
+        yield os.path.normpath(os.path.join(os.path.dirname(path), target))
+
+
+def check_index(documents, index="doc/README.md"):
+    if index not in documents.files:
+        documents.find(index, 1, "there is no page index")
+        return
+    reached, waiting = {index}, [index]
+    while waiting:
+        new = set(linked_pages(documents, waiting.pop())) & set(documents.files) - reached
+        reached |= new
+        waiting += sorted(new)
+    for path in documents.files:
+        if path.startswith("doc/") and path not in reached:
+            documents.find(path, 1, f"no link leads here from {index}")
+
+
 # ---- code ---------------------------------------------------------------------------------------
 
 
@@ -168,6 +189,7 @@ def run(root):
     documents = Documents(root)
     if not documents.keys or not documents.options:
         documents.find("doc/configuration.md", 1, "no keys, or no pages in cmd/pages.c, were found")
+    check_index(documents)
     for path in documents.files:
         check_links(documents, path)
         for number, code in code_parts(documents.read(path)):
@@ -181,6 +203,8 @@ def run(root):
 BROKEN_TREE = {
     "Makefile": "all:\n",
     "doc/configuration.md": "# Configuration\n\n| `optim.lr` | `1` | recipe |\n",
+    "doc/README.md": "[a](configuration.md)\n",
+    "doc/lost.md": "",
     "cmd/pages.c": 'OPTIONS(none) = {END};\nOPTIONS(a_options) = {{"--good", NULL, "x"}, END};\n'
                    'pages[] = {\n    {"train", "x", "y", "z", a_options, NULL},\n};\n',
     "include/lockstep/base.h": "int ls_good(void);\n",
@@ -193,7 +217,7 @@ BROKEN_TREE = {
 }
 BROKEN_FINDINGS = ["no gone.md", "no section #gone", "no key optim.gone", "make gone",
                    "no src/gone.c", "no ls_gone", "no test_gone", "no option --gone",
-                   "lockstep gone"]
+                   "lockstep gone", "no link leads here"]
 
 
 def self_test():
