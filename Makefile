@@ -124,7 +124,7 @@ empty :=
 wrap = -Wl$(subst $(empty) ,,$(foreach name,$(1),,--wrap=$(name)))
 $(BUILD)/test/invariance/test_invariance: LDFLAGS_BASE += $(call wrap,ls_reduce_scatter_at \
 	ls_reduce_scatter_start ls_all_reduce_start ls_all_reduce_at ls_layer_backward_weight \
-	ls_optimizer_step ls_send_start ls_param_fill)
+	ls_optimizer_step ls_send_start ls_param_fill ls_dp_micro_batch)
 # This one makes the disk slow.
 $(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write)
 # These run the program.

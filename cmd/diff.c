@@ -20,7 +20,7 @@ struct diff {
 static void print_run(const char *name, const struct ls_run_record *run)
 {
     char text[1024];
-    ls_compare_text(&run->config, text, sizeof text);
+    ls_compare_text(&run->config, NULL, text, sizeof text);
     printf("%s  %s: %s, steps to %ld\n", name, run->directory, text,
            (long)run->steps[run->count - 1].step);
 }

@@ -15,13 +15,14 @@ struct verify {
     struct ls_config config, one;
     struct ls_proof *reference, *proof; /* [steps] */
     uint64_t *seen;                     /* [layouts]: hashes of the texts of those that ran */
+    struct ls_draw_cover cover;
     int64_t ran, differ, failed, too_large;
 };
 
 static void print_layout(const struct verify *v, const struct ls_config *config, double bytes)
 {
     char text[TEXT_BYTES], memory[32];
-    ls_compare_text(config, text, sizeof text);
+    ls_compare_text(config, &v->one, text, sizeof text);
     doctor_bytes(bytes, memory);
     printf("%4ld/%ld  %2ld rank%s %10s  %s: ", (long)v->ran, (long)v->layouts,
            (long)ls_config_ranks(config), ls_config_ranks(config) == 1 ? " " : "s", memory, text);
@@ -73,11 +74,16 @@ static int layout_check(struct verify *v, const struct ls_config *config, struct
     return LS_OK;
 }
 
-/* Whether a layout was not there before; it is from now on. */
+/* Whether a layout was not there before; it is from now on. A micro-batch that is chosen is the
+ * same as one that is given. */
 static bool is_new(struct verify *v, const struct ls_config *config, int64_t count)
 {
     char text[TEXT_BYTES];
-    ls_compare_text(config, text, sizeof text);
+    struct ls_config given = *config;
+    struct ls_layout layout;
+    if (!ls_config_layout(config, 0, &layout, NULL))
+        given.batch.micro = layout.micro_sequences;
+    ls_compare_text(&given, &v->one, text, sizeof text);
     uint64_t hash = ls_hash64(text, strlen(text), 0);
     for (int64_t i = 0; i < count; i++)
         if (v->seen[i] == hash)
@@ -92,14 +98,18 @@ static int layouts_check(struct verify *v, struct ls_error *error)
     enum { DRAWS_FOR_ONE = 30 };
     struct ls_config drawn;
     int64_t count = 0, last_new = 0;
-    int status = LS_OK;
+    int status = LS_OK, values[LS_DRAW_ROWS_MAX];
     is_new(v, &v->one, count++);
     if (is_new(v, &v->config, count)) {
         count++;
+        if (ls_draw_values(&v->config, values))
+            ls_draw_cover_add(&v->cover, values);
         status = layout_check(v, &v->config, error);
     }
     for (int64_t i = 0; count < v->layouts + 1 && !status && i - last_new < DRAWS_FOR_ONE; i++) {
-        if (!ls_compare_draw(&v->config, (uint64_t)v->seed, (uint64_t)i, v->ranks, &drawn))
+        struct ls_draw draw = {
+            .seed = (uint64_t)v->seed, .index = (uint64_t)i, .ranks_max = v->ranks};
+        if (ls_compare_draw(&v->config, 1, &draw, &v->cover, &drawn) < 0)
             break;
         if (!is_new(v, &drawn, count))
             continue;
@@ -142,6 +152,7 @@ static int summary(const struct verify *v)
 {
     char hash[33];
     ls_digest_hex(&v->reference[v->steps - 1].hash, hash);
+    ls_draw_cover_line(&v->cover, stdout);
     if (v->too_large)
         printf("%ld layouts were passed over: their ranks do not fit into this machine's memory\n",
                (long)v->too_large);

@@ -161,23 +161,6 @@ void ls_layout_stage_costs(const struct ls_layout *layout, struct ls_stage_cost 
 int ls_layout_draw_schedule(const struct ls_layout *layout, int width, FILE *file,
                             struct ls_error *error);
 
-/* ---- layouts at random ---------------------------------------------------------------------- */
-
-/* What is asked of a layout drawn at random. */
-struct ls_layout_sample {
-    uint64_t seed, index; /* layout number `index` of the sequence that seed begins */
-    int64_t ranks_max;
-    int64_t least[LS_AXES]; /* sizes that axes have at least; 0 or 1: any */
-    int zero, schedule;     /* -1: any */
-    int attempts;           /* draws until it is given up; 0: very many */
-};
-/* Local. An admissible layout of the recipe (request->keys, world and micro_sequences are not read)
- * and the keys that make it; the same for the same numbers everywhere. False where none was found.
- */
-bool ls_layout_sample(const struct ls_layout_request *recipe, const struct ls_layout_sample *sample,
-                      struct ls_layout_keys *keys, int64_t *micro_sequences,
-                      struct ls_layout *layout);
-
 /* Floating-point operations of a layer (0 .. layers + 1) forward and backward for one token, all
  * tp ranks together: 6 per weight that multiplies, 12 H D T for attention (as
  * ls_model_flops_per_token), 2 C for the embedding's rows. What stages are balanced by. */

@@ -36,4 +36,8 @@ bool train_config_alias(size_t index, const char **theirs, const char **ours);
 /* The assignments of a preset, "layers=12 channels=768", NULL where there is no such preset. */
 const char *train_config_preset(const char *name);
 
+/* Whether a row's value can be had under draw's conditions (draw.c). */
+struct ls_draw;
+bool draw_offers(const struct ls_draw *draw, int row, int value);
+
 #endif

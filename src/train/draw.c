@@ -6,7 +6,49 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Everything of group `parallel` as it is by default, except the threads of a rank. */
+static const struct ls_draw_row rows[] = {
+    /* The axes in their order. */
+    {"parallel.pp", {"1", "2", "3", "4"}},
+    {"parallel.dp_replicate", {"1", "2", "3", "4"}},
+    {"parallel.dp_shard", {"1", "2", "3", "4"}},
+    {"parallel.cp", {"1", "2", "4"}},
+    {"parallel.tp", {"1", "2", "4"}},
+    {"parallel.sp", {"auto", "true", "false"}},
+    {"parallel.zero", {"0", "1", "2", "3"}},
+    {"parallel.schedule", {"1f1b", "gpipe", "interleaved", "zb-h1", "zbv", "dualpipev", "csv"}},
+    {"parallel.chunks", {"0", "1", "2", "3"}},
+    {"parallel.cp_method", {"allgather", "ring"}},
+    {"parallel.prefetch", {"1", "0", "2"}},
+    {"parallel.persist", {"0", "100", "2000"}},
+    {"parallel.reshard_after_forward", {"true", "false"}},
+    {"parallel.tp_overlap", {"1", "2", "3"}},
+    {"parallel.threads", {"0", "1", "2"}},
+    {"batch.micro", {"0", "1", "2", "3", "4", "6", "8"}},
+    {"comm.transport", {"auto", "thread", "mpi"}},
+    {"comm.bucket_mb", {"25", "1"}},
+    {"comm.timeout_s", {"600", "60"}},
+    {"comm.check", {"false", "true"}},
+    /* Made for a layout that the keys above give. */
+    {"parallel.dp", {"0", "given"}},
+    {"parallel.split", {"", "given"}},
+    {"parallel.schedule_file", {"", "given"}},
+    /* Corners. */
+    {"last micro-batch smaller", {"no", "yes"}},
+    {"ramp-up", {"no", "yes"}},
+};
+enum { ROWS = sizeof rows / sizeof rows[0], DP = ROWS - 5, SPLIT, SCHEDULE_FILE, SMALLER, RAMP_UP };
+enum { SCHEDULE = LS_AXES + 2 };
+_Static_assert((int)ROWS <= (int)LS_DRAW_ROWS_MAX, "LS_DRAW_ROWS_MAX");
+
+const struct ls_draw_row *ls_draw_rows(int *count)
+{
+    *count = ROWS;
+    return rows;
+}
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+/* Everything of the layout as it is by default, except the threads of a rank. */
 static void layout_clear(struct ls_config *config)
 {
     struct ls_config *defaults = &(struct ls_config){0};
@@ -23,27 +65,70 @@ void ls_compare_one_rank(const struct ls_config *config, struct ls_config *one)
     layout_clear(one);
 }
 
-/* What layout number `index` is asked for: the ten pairs of axes, then six schedules, then three
- * stages of ZeRO, and so on from the front. */
-static void ask(struct ls_layout_sample *sample, uint64_t index)
+/* ---- what a layout has ------------------------------------------------------------------------
+ */
+
+/* Whether a step of the recipe has a micro-batch that is smaller than the one before it. */
+static bool has_smaller(const struct ls_config *config, const struct ls_layout *layout)
 {
-    enum { PAIRS = 10, STAGES = 3, ALL = PAIRS + LS_SCHEDULE_KINDS + STAGES };
-    int which = (int)(index % ALL);
-    for (int a = 0, n = 0; a < LS_AXES; a++)
-        for (int b = a + 1; b < LS_AXES; b++, n++)
-            if (n == which)
-                sample->least[a] = sample->least[b] = 2;
-    if (which >= PAIRS + LS_SCHEDULE_KINDS) {
-        sample->zero = 1 + which - PAIRS - LS_SCHEDULE_KINDS;
-        sample->least[LS_AXIS_DP_SHARD] = 2;
-    } else if (which >= PAIRS) {
-        sample->schedule = which - PAIRS;
-        sample->least[LS_AXIS_PP] = 2;
+    struct ls_layout_request request;
+    ls_config_layout_request(config, 0, &request);
+    int64_t full = request.leaves, by = request.leaves_increment, at[LS_AXES] = {0};
+    for (int64_t leaves = by ? request.leaves_start : full;; leaves = ls_min(leaves + by, full)) {
+        struct ls_dp_share share;
+        ls_layout_share(layout, leaves, at, &share);
+        if (share.count % share.micro_leaves)
+            return true;
+        if (leaves >= full)
+            return false;
     }
 }
 
+static void row_text(const struct ls_config *config, const struct ls_layout *layout, int row,
+                     char *text, size_t bytes)
+{
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    if (row < LS_AXES)
+        snprintf(text, bytes, "%ld", (long)layout->size[row]);
+    else if (row == SMALLER)
+        snprintf(text, bytes, "%s", has_smaller(config, layout) ? "yes" : "no");
+    else if (row == RAMP_UP)
+        snprintf(text, bytes, "%s", config->batch.rampup_start > 0 ? "yes" : "no");
+    else if (row == DP)
+        snprintf(text, bytes, "%s", config->parallel.dp ? "given" : "0");
+    else if (row == SPLIT)
+        snprintf(text, bytes, "%s", *config->parallel.split ? "given" : "");
+    else if (row == SCHEDULE_FILE)
+        snprintf(text, bytes, "%s", *config->parallel.schedule_file ? "given" : "");
+    else
+        ls_config_value(config, &keys[train_config_index(rows[row].name)], text, bytes);
+}
+
+static void values_of(const struct ls_config *config, const struct ls_layout *layout,
+                      int values[LS_DRAW_ROWS_MAX])
+{
+    char text[4 * LS_CONFIG_TEXT_BYTES];
+    for (int row = 0; row < ROWS; row++) {
+        values[row] = -1;
+        row_text(config, layout, row, text, sizeof text);
+        for (int v = 0; rows[row].values[v]; v++)
+            if (!strcmp(text, rows[row].values[v]))
+                values[row] = v;
+    }
+}
+
+bool ls_draw_values(const struct ls_config *config, int values[LS_DRAW_ROWS_MAX])
+{
+    struct ls_layout layout;
+    if (ls_config_layout(config, 0, &layout, NULL))
+        return false;
+    values_of(config, &layout, values);
+    return true;
+}
+
 /* Keys that mean nothing in this layout take their defaults, so that equal layouts look equal. */
-static void keys_settle(const struct ls_layout *layout, struct ls_config *config)
+static void settle(const struct ls_layout *layout, struct ls_config *config)
 {
     struct ls_config *defaults = &(struct ls_config){0};
     struct ls_layout_keys *keys = &config->parallel;
@@ -61,66 +146,225 @@ static void keys_settle(const struct ls_layout *layout, struct ls_config *config
     }
     if (layout->zero > 0 && layout->shard_ranks == 1)
         keys->zero = initial->zero;
-    if (keys->zero < 3) {
+    if (keys->zero < 1)
         keys->prefetch = initial->prefetch;
+    if (keys->zero < 3) {
         keys->persist = initial->persist;
         keys->reshard_after_forward = initial->reshard_after_forward;
     }
     if (keys->dp_replicate == 1)
         keys->dp_replicate = initial->dp_replicate;
-    if (keys->dp_shard == 1 && keys->zero == 0)
+    if (keys->dp_shard == 1)
         keys->dp_shard = initial->dp_shard;
 }
 
-static void settle(struct ls_layout *layout, struct ls_config *config)
+/* ---- drawing --------------------------------------------------------------------------------- */
+
+/* A stream of random numbers for one (seed, index, attempt). */
+struct draws {
+    struct ls_philox_key key;
+    uint32_t counter[4], words[4];
+    int used;
+};
+
+static struct draws draws_begin(uint64_t seed, uint64_t index, uint32_t attempt)
 {
-    struct ls_config settled = *config;
-    keys_settle(layout, &settled);
-    settled.batch.micro = layout->micro_sequences;
-    if (!ls_config_layout(&settled, 0, layout, NULL))
-        *config = settled;
+    return (struct draws){.key = ls_philox_key_of(seed, "layout"),
+                          .counter = {0, attempt, (uint32_t)index, (uint32_t)(index >> 32)},
+                          .used = 4};
 }
 
-bool ls_compare_draw(const struct ls_config *config, uint64_t seed, uint64_t index,
-                     int64_t ranks_max, struct ls_config *drawn)
+static int pick(struct draws *d, int below)
 {
-    /* Few: what is rare is passed over, and what is impossible is soon found to be. */
-    enum { ATTEMPTS = 1000 };
-    struct ls_layout_request request;
-    struct ls_layout layout;
-    struct ls_layout_sample sample = {.seed = seed,
-                                      .index = index,
-                                      .ranks_max = ranks_max,
-                                      .zero = -1,
-                                      .schedule = -1,
-                                      .attempts = ATTEMPTS};
-    *drawn = *config;
-    layout_clear(drawn);
-    ls_config_layout_request(drawn, 0, &request);
-    int64_t threads = drawn->parallel.threads;
-    struct ls_layout_keys keys;
-    ask(&sample, index);
-    bool found = ls_layout_sample(&request, &sample, &keys, &drawn->batch.micro, &layout);
-    if (!found || layout.ranks == 1) {
-        /* What was asked for is not to be had: any layout of several ranks. */
-        for (int axis = LS_AXES - 1; axis >= 0; axis--) {
-            memset(sample.least, 0, sizeof sample.least);
-            sample.zero = sample.schedule = -1;
-            sample.least[(index + (uint64_t)axis) % LS_AXES] = 2;
-            found = ls_layout_sample(&request, &sample, &keys, &drawn->batch.micro, &layout);
-            if (found)
-                break;
-        }
+    if (d->used == 4) {
+        ls_philox(d->key, d->counter, d->words);
+        d->counter[0]++;
+        d->used = 0;
     }
-    if (!found)
+    return (int)(d->words[d->used++] % (uint32_t)below);
+}
+
+/* The value asked of a row: -1 for none, 0 for any but the first. */
+static int asked(const struct ls_draw *draw, int row)
+{
+    for (int i = 0; i < draw->ask_count; i++)
+        if (draw->asks[i].row == row)
+            return draw->asks[i].value;
+    return -1;
+}
+
+/* Whether a value can be had at all under these conditions. */
+bool draw_offers(const struct ls_draw *draw, int row, int value)
+{
+    const char *text = rows[row].values[value];
+    return (draw->mpi || strcmp(text, "mpi") != 0) &&
+           (draw->folder || (strcmp(text, "csv") != 0 && (row != SCHEDULE_FILE || value == 0)));
+}
+
+/* The keys whose values are the table's. A schedule's file comes with its table, later. */
+static void plain_draw(struct draws *d, const struct ls_draw *draw, struct ls_config *config)
+{
+    for (int row = 0; row < DP; row++) {
+        char assignment[128];
+        int value = asked(draw, row), count = 0;
+        while (rows[row].values[count] && strcmp(rows[row].values[count], "csv") != 0 &&
+               draw_offers(draw, row, count))
+            count++;
+        if (value < 0)
+            value = pick(d, 2) ? pick(d, count) : 0;
+        else if (value == 0 || value >= count)
+            value = 1 + pick(d, count - 1);
+        if (value == 0)
+            continue;
+        snprintf(assignment, sizeof assignment, "%s=%s", rows[row].name, rows[row].values[value]);
+        ls_config_set(config, assignment, NULL);
+    }
+}
+
+/* The same data-parallel ranks by their product, with the part left out that follows from it. */
+static void dp_give(const struct ls_layout *layout, struct ls_config *config)
+{
+    struct ls_layout_keys *keys = &config->parallel;
+    int64_t replicate = layout->size[LS_AXIS_DP_REPLICATE], shard = layout->size[LS_AXIS_DP_SHARD];
+    if (replicate * shard == 1)
+        return;
+    keys->dp = replicate * shard;
+    keys->dp_replicate = keys->zero == 0 && shard == 1 ? 0 : replicate;
+    keys->dp_shard = keys->zero > 0 && replicate == 1 ? 0 : shard;
+}
+
+/* Layers dealt out to the stages by chance, each at least one. */
+static void split_give(struct draws *d, const struct ls_layout *layout, struct ls_config *config)
+{
+    char *text = config->parallel.split;
+    size_t bytes = sizeof config->parallel.split, used = 0;
+    int64_t layers = layout->model.layers + 2, first = 0;
+    for (int64_t stage = 0; stage < layout->stages && used < bytes; stage++) {
+        int64_t left = layout->stages - stage - 1, room = layers - first - left;
+        int64_t count = left ? 1 + pick(d, (int)room) % room : room;
+        used += (size_t)snprintf(text + used, bytes - used, count > 1 ? "%s%ld-%ld" : "%s%ld",
+                                 stage ? "," : "", (long)first, (long)(first + count - 1));
+        first += count;
+    }
+    if (used >= bytes)
+        *text = '\0';
+}
+
+/* The schedule's table as a file. */
+static bool file_give(const struct ls_draw *draw, const struct ls_layout *layout,
+                      struct ls_config *config)
+{
+    struct ls_schedule table;
+    struct ls_layout_keys *keys = &config->parallel;
+    int written =
+        snprintf(keys->schedule_file, sizeof keys->schedule_file, "%s/%s-%ldx%ld-%ld.csv",
+                 draw->folder, ls_schedule_name((enum ls_schedule_kind)layout->schedule),
+                 (long)layout->size[LS_AXIS_PP], (long)layout->chunks, (long)layout->micro_batches);
+    if (written >= (int)sizeof keys->schedule_file ||
+        ls_layout_table(layout, layout->micro_batches, &table, NULL))
         return false;
-    drawn->parallel = keys;
-    drawn->parallel.threads = threads;
-    settle(&layout, drawn);
+    FILE *file = fopen(keys->schedule_file, "w");
+    bool good = file && !ls_schedule_write(&table, file, NULL);
+    good = file && fclose(file) == 0 && good;
+    ls_schedule_release(&table);
+    keys->schedule = LS_LAYOUT_CSV;
+    return good;
+}
+
+/* The keys that are made for a layout: each by chance, or because it is asked for. */
+static void made_draw(struct draws *d, const struct ls_draw *draw, const struct ls_layout *layout,
+                      struct ls_config *config)
+{
+    bool dp = pick(d, 4) == 0, split = pick(d, 4) == 0, file = pick(d, 4) == 0;
+    if (dp || asked(draw, DP) >= 0)
+        dp_give(layout, config);
+    if (layout->stages == 1)
+        return;
+    if (split || asked(draw, SPLIT) >= 0)
+        split_give(d, layout, config);
+    int schedule = asked(draw, SCHEDULE);
+    bool csv = schedule > 0 && !strcmp(rows[SCHEDULE].values[schedule], "csv");
+    if (draw->folder && (file || csv || asked(draw, SCHEDULE_FILE) >= 0)) {
+        struct ls_config with = *config;
+        struct ls_layout room;
+        if (file_give(draw, layout, &with) && !ls_config_layout(&with, 0, &room, NULL))
+            *config = with;
+    }
+}
+
+static bool has_what_is_asked(const struct ls_draw *draw, const struct ls_config *config,
+                              const struct ls_layout *layout)
+{
+    int values[LS_DRAW_ROWS_MAX];
+    if (draw->ask_count == 0)
+        return true;
+    values_of(config, layout, values);
+    for (int i = 0; i < draw->ask_count; i++) {
+        int value = values[draw->asks[i].row], wanted = draw->asks[i].value;
+        if (wanted ? value != wanted : value == 0)
+            return false;
+    }
     return true;
 }
 
-void ls_compare_text(const struct ls_config *config, char *text, size_t bytes)
+bool ls_draw_layout(const struct ls_config *config, const struct ls_draw *draw,
+                    struct ls_config *drawn)
+{
+    enum { ATTEMPTS_MAX = 20000 };
+    struct ls_layout layout;
+    uint32_t attempts = draw->attempts > 0 ? (uint32_t)draw->attempts : ATTEMPTS_MAX;
+    if (asked(draw, RAMP_UP) >= 0 && config->batch.rampup_start == 0)
+        return false;
+    for (uint32_t attempt = 0; attempt < attempts; attempt++) {
+        struct draws d = draws_begin(draw->seed, draw->index, attempt);
+        ls_compare_one_rank(config, drawn);
+        plain_draw(&d, draw, drawn);
+        int64_t ranks = ls_config_ranks(drawn);
+        /* Without a text: the search for the nearest that works would take most of the time. */
+        if (ranks < 2 || ranks > draw->ranks_max || ls_config_layout(drawn, 0, &layout, NULL))
+            continue;
+        settle(&layout, drawn);
+        made_draw(&d, draw, &layout, drawn);
+        if (!ls_config_layout(drawn, 0, &layout, NULL) && has_what_is_asked(draw, drawn, &layout))
+            return true;
+    }
+    return false;
+}
+
+/* The next recipe in turn that admits what is drawn; -1: none. */
+static int recipe_draw(const struct ls_config *recipes, int count, const struct ls_draw *draw,
+                       struct ls_config *drawn)
+{
+    for (int i = 0; i < count; i++) {
+        int recipe = (int)((draw->index + (uint64_t)i) % (uint64_t)count);
+        if (ls_draw_layout(&recipes[recipe], draw, drawn))
+            return recipe;
+    }
+    return -1;
+}
+
+int ls_compare_draw(const struct ls_config *recipes, int count, const struct ls_draw *draw,
+                    struct ls_draw_cover *cover, struct ls_config *drawn)
+{
+    /* What is rare is passed over, and what is impossible is soon found to be. */
+    enum { ATTEMPTS = 1000 };
+    struct ls_draw next = *draw;
+    int values[LS_DRAW_ROWS_MAX], recipe = -1;
+    next.attempts = ATTEMPTS;
+    while (recipe < 0 && ls_draw_cover_ask(cover, &next)) {
+        recipe = recipe_draw(recipes, count, &next, drawn);
+        if (recipe < 0)
+            ls_draw_cover_impossible(cover, &next);
+    }
+    if (recipe < 0)
+        recipe = recipe_draw(recipes, count, draw, drawn);
+    if (recipe >= 0 && ls_draw_values(drawn, values))
+        ls_draw_cover_add(cover, values);
+    return recipe;
+}
+
+void ls_compare_text(const struct ls_config *config, const struct ls_config *one, char *text,
+                     size_t bytes)
 {
     struct ls_config *defaults = &(struct ls_config){0};
     size_t count, used = 0;
@@ -129,11 +373,13 @@ void ls_compare_text(const struct ls_config *config, char *text, size_t bytes)
     snprintf(text, bytes, "one rank");
     for (size_t i = 0; i < count; i++) {
         char value[4 * LS_CONFIG_TEXT_BYTES], initial[4 * LS_CONFIG_TEXT_BYTES];
-        bool shown = !strncmp(keys[i].name, "parallel.", 9) || !strcmp(keys[i].name, "batch.micro");
-        if (!shown || !strcmp(keys[i].name, "parallel.threads"))
+        bool cuts = (!strncmp(keys[i].name, "parallel.", 9) &&
+                     strcmp(keys[i].name, "parallel.threads") != 0) ||
+                    !strcmp(keys[i].name, "batch.micro");
+        if (one ? keys[i].part != LS_CONFIG_LAYOUT : !cuts)
             continue;
         ls_config_value(config, &keys[i], value, sizeof value);
-        ls_config_value(defaults, &keys[i], initial, sizeof initial);
+        ls_config_value(one ? one : defaults, &keys[i], initial, sizeof initial);
         if (strcmp(value, initial) && used < bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used ? " " : "",
                                      keys[i].name, value);

@@ -63,7 +63,7 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     char text[1024], fingerprint[256];
     events->metrics = metrics;
     events->step = trainer->step;
-    ls_compare_text(&trainer->config, text, sizeof text);
+    ls_compare_text(&trainer->config, NULL, text, sizeof text);
     ls_fingerprint(trainer->ops.isa, fingerprint, sizeof fingerprint);
     struct ls_jsonl *m = event_begin(events, resumed ? "resume" : "start");
     ls_jsonl_string(m, "layout", text);

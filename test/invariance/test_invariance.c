@@ -6,14 +6,19 @@
  *   test_invariance --child ...          one layout under mpirun, started by the above
  *
  * Four recipes (a small GPT-2 and a small Llama with grouped queries, each in fp32 and bf16) are
- * trained on one rank; then every drawn layout (dp_replicate, dp_shard, ZeRO 0 to 3, tp, sp, cp,
- * pp, schedule, chunks, micro-batches, threads, transport) must repeat the loss and the hash of the
- * state after every step, bit for bit. Some runs are stopped half way, and another layout goes on
- * from the checkpoint. A mismatch is traced to the first tensor that differs.
+ * trained on one rank; then every drawn layout (all keys of ls_draw_rows) must repeat the loss and
+ * the hash of the state after every step, bit for bit. Some runs are stopped half way, and another
+ * layout goes on from the checkpoint. A mismatch is traced to the first tensor that differs.
+ *
+ * Layouts are asked for what the ones before them did not have, and N = 60 covers every value of
+ * every key and every pair of keys that any of the recipes admits; what was covered is printed, and
+ * a gap fails.
  *
  * Broken twins prove that the comparison can fail (twins.c). */
 #include "recipes.h"
 #include "twins.h"
+
+#include <lockstep/train/compare.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +26,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEFAULT_STEPS = 5 };
+enum { DEFAULT_STEPS = 5, DEFAULT_LAYOUTS = 60 };
 
 static const char *program; /* argv[0] */
 
@@ -30,59 +35,53 @@ struct session {
     uint64_t seed;
     int64_t steps;
     bool mpi;
+    struct ls_config recipe[RECIPES]; /* on one rank */
     struct ls_proof reference[RECIPES][RECIPE_STEPS_MAX];
+    struct ls_draw_cover cover;
 };
 
-static void config_of(const struct session *s, int recipe, const struct drawn *drawn,
-                      struct ls_config *config)
+/* The recipe on one rank. */
+static void config_of(const struct session *s, int recipe, struct ls_config *config)
 {
-    struct recipe_run run = {.recipe = recipe, .steps = s->steps, .folder = s->folder};
-    if (drawn) {
-        run.keys = &drawn->keys;
-        run.micro_sequences = drawn->micro_sequences;
-        run.threads = drawn->threads;
-    }
-    recipe_config(&run, config);
+    recipe_config(recipe, s->folder, config);
 }
 
-/* The layout of that number, and the recipe that it is for: the next in turn that admits what the
- * layout must have. */
-static int recipe_draw(const struct session *s, uint64_t index, struct drawn *drawn)
+/* Layout number `index`, after those before it were drawn. Every fifth may be of processes. */
+static int next_draw(struct session *s, uint64_t index, struct ls_config *drawn)
 {
-    for (int i = 0; i < RECIPES; i++) {
-        int recipe = (int)((index + (uint64_t)i) % RECIPES);
-        struct ls_config config;
-        config_of(s, recipe, NULL, &config);
-        if (layout_draw(&config, s->seed, index, s->mpi, drawn))
-            return recipe;
+    bool mpi = s->mpi && index % 5 == 4;
+    struct ls_draw draw = {.seed = s->seed,
+                           .index = index,
+                           .ranks_max = mpi ? 8 : 16,
+                           .mpi = mpi,
+                           .folder = s->folder};
+    int recipe = ls_compare_draw(s->recipe, RECIPES, &draw, &s->cover, drawn);
+    if (recipe < 0) {
+        fprintf(stderr, "no recipe admits layout %llu\n", (unsigned long long)index);
+        exit(1);
     }
-    fprintf(stderr, "no recipe admits layout %llu\n", (unsigned long long)index);
-    exit(1);
+    return recipe;
 }
 
 /* ---- under MPI ------------------------------------------------------------------------------- */
 
-/* A child process of mpirun: draws the same layout, and rank 0 leaves its proof in a file. */
+/* A child process of mpirun: trains a configuration, and rank 0 leaves its proof in a file. */
 static int child_main(char **argv)
 {
-    struct session s = {.seed = strtoull(argv[1], NULL, 10), .steps = atoll(argv[2]), .mpi = true};
-    uint64_t index = strtoull(argv[0], NULL, 10);
-    snprintf(s.folder, sizeof s.folder, "%s", argv[3]);
+    int64_t steps = atoll(argv[1]);
     struct ls_config config;
-    static struct drawn drawn;
     struct ls_error error = {0};
     struct ls_proof proof[RECIPE_STEPS_MAX];
     struct ls_comm *world;
-    config_of(&s, recipe_draw(&s, index, &drawn), &drawn, &config);
-    if (ls_comm_mpi_new(&world, &error) || ls_proof_make(&config, world, s.steps, proof, &error)) {
+    ls_config_defaults(&config);
+    if (ls_config_load_file(&config, argv[0], &error) || ls_train_resolve(&config, &error) ||
+        ls_comm_mpi_new(&world, &error) || ls_proof_make(&config, world, steps, proof, &error)) {
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    char path[600];
-    snprintf(path, sizeof path, "%s/mpi-%s.proof", s.folder, argv[0]);
-    FILE *file = ls_comm_rank(world) == 0 ? fopen(path, "wb") : NULL;
+    FILE *file = ls_comm_rank(world) == 0 ? fopen(argv[2], "wb") : NULL;
     if (file) {
-        fwrite(proof, sizeof *proof, (size_t)s.steps, file);
+        fwrite(proof, sizeof *proof, (size_t)steps, file);
         fclose(file);
     }
     ls_comm_free(world);
@@ -99,16 +98,23 @@ static bool mpi_available(void)
 #endif
 }
 
-static int proof_mpi(const struct session *s, uint64_t index, int64_t ranks, struct ls_proof *proof,
-                     struct ls_error *error)
+static int proof_mpi(const struct session *s, const struct ls_config *config,
+                     struct ls_proof *proof, struct ls_error *error)
 {
-    char command[2048], path[600];
+    char command[2048], path[600], keys[600];
+    snprintf(keys, sizeof keys, "%s/mpi.yaml", s->folder);
+    snprintf(path, sizeof path, "%s/mpi.proof", s->folder);
+    /* Threads that wait by spinning stand in the way of those that they wait for, where there are
+     * more than cores. */
     snprintf(command, sizeof command,
-             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-             "timeout 120 mpirun --oversubscribe -n %ld '%s' --child %llu %llu %ld '%s'",
-             (long)ranks, program, (unsigned long long)index, (unsigned long long)s->seed,
-             (long)s->steps, s->folder);
-    snprintf(path, sizeof path, "%s/mpi-%llu.proof", s->folder, (unsigned long long)index);
+             "OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 "
+             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+             "timeout 120 mpirun --oversubscribe -n %ld '%s' --child '%s' %ld '%s'",
+             (long)ls_config_ranks(config), program, keys, (long)s->steps, path);
+    unlink(path);
+    int status = ls_config_save(config, keys, error);
+    if (status)
+        return status;
     int code = system(command);
     FILE *file = fopen(path, "rb");
     bool read = file && fread(proof, sizeof *proof, (size_t)s->steps, file) == (size_t)s->steps;
@@ -154,53 +160,38 @@ static int half_body(struct ls_comm *world, void *user, struct ls_error *error)
 
 /* The first half of the steps in one layout, the rest from its checkpoint in the next that is
  * drawn. */
-static int proof_halves(const struct session *s, int recipe, const struct drawn *first,
-                        uint64_t index, struct ls_proof *proof, struct ls_error *error)
+static int proof_halves(const struct session *s, const struct ls_config *first, uint64_t index,
+                        struct ls_proof *proof, struct ls_error *error)
 {
-    char out[64];
-    struct ls_config config;
-    static struct drawn second;
-    snprintf(out, sizeof out, "halves-%llu", (unsigned long long)index);
-    struct recipe_run run = {.recipe = recipe,
-                             .steps = s->steps,
-                             .folder = s->folder,
-                             .keys = &first->keys,
-                             .micro_sequences = first->micro_sequences,
-                             .threads = first->threads,
-                             .out = out,
-                             .resume = true};
-    recipe_config(&run, &config);
+    struct ls_config config = *first, second;
+    snprintf(config.train.out, sizeof config.train.out, "%s/halves-%llu", s->folder,
+             (unsigned long long)index);
+    snprintf(config.train.resume, sizeof config.train.resume, "auto");
     struct half half = {&config, s->steps / 2, proof};
-    int status = ls_world_run((int)first->layout.ranks, half_body, &half, error);
+    int status = ls_world_run((int)ls_config_ranks(&config), half_body, &half, error);
     if (status)
         return status;
-    /* This recipe may not admit what the next number asks for: then the one after it. */
-    for (uint64_t next = index + 100000; !layout_draw(&config, s->seed, next, false, &second);)
-        next++;
-    run.keys = &second.keys;
-    run.micro_sequences = second.micro_sequences;
-    recipe_config(&run, &config);
-    half.until = s->steps;
-    return ls_world_run((int)second.layout.ranks, half_body, &half, error);
+    struct ls_draw draw = {.seed = s->seed, .index = index + 100000, .ranks_max = 16};
+    if (!ls_draw_layout(&config, &draw, &second))
+        return ls_error_set(error, LS_ELAYOUT, "no second layout was found");
+    half = (struct half){&second, s->steps, proof};
+    return ls_world_run((int)ls_config_ranks(&second), half_body, &half, error);
 }
 
-static int layout_check(struct session *s, uint64_t index, struct coverage *coverage)
+static int layout_check(struct session *s, uint64_t index, int recipe,
+                        const struct ls_config *config)
 {
-    struct ls_config one, config;
-    static struct drawn drawn;
+    const struct ls_config *one = &s->recipe[recipe];
     struct ls_proof proof[RECIPE_STEPS_MAX] = {{0}};
     struct ls_error error = {0};
-    char text[400], tensor[200];
-    int recipe = recipe_draw(s, index, &drawn);
-    config_of(s, recipe, NULL, &one);
-    coverage_add(coverage, &drawn);
-    config_of(s, recipe, &drawn, &config);
-    layout_text(&drawn, text, sizeof text);
+    char text[1024], tensor[200];
+    ls_compare_text(config, one, text, sizeof text);
     double begin_s = ls_now_s();
-    bool halves = !drawn.mpi && index % 6 == 5 && s->steps > 1;
-    int status = drawn.mpi ? proof_mpi(s, index, drawn.layout.ranks, proof, &error)
-                 : halves  ? proof_halves(s, recipe, &drawn, index, proof, &error)
-                           : ls_proof_threads(&config, s->steps, proof, &error);
+    bool mpi = config->comm.transport == LS_TRANSPORT_MPI;
+    bool halves = !mpi && index % 6 == 5 && s->steps > 1;
+    int status = mpi      ? proof_mpi(s, config, proof, &error)
+                 : halves ? proof_halves(s, config, index, proof, &error)
+                          : ls_proof_threads(config, s->steps, proof, &error);
     if (getenv("INVARIANCE_VERBOSE"))
         printf("%llu %s: %s%s, %.1f s\n", (unsigned long long)index, recipe_names[recipe], text,
                halves ? ", and another" : "", ls_now_s() - begin_s);
@@ -214,7 +205,7 @@ static int layout_check(struct session *s, uint64_t index, struct coverage *cove
         return 0;
     printf("%llu %s: %s: differs from one rank at step %ld\n", (unsigned long long)index,
            recipe_names[recipe], text, (long)step);
-    if (ls_proof_trace(&one, &config, step, tensor, sizeof tensor, &error))
+    if (ls_proof_trace(one, config, step, tensor, sizeof tensor, &error))
         printf("  not traced: %s\n", error.text);
     else
         printf("  first tensor: %s\n", tensor);
@@ -230,7 +221,7 @@ static int twins_check(struct session *s)
         struct ls_proof proof[RECIPE_STEPS_MAX];
         struct ls_config config;
         struct ls_error error = {0};
-        config_of(s, 0, NULL, &config);
+        config_of(s, twins[i].recipe, &config);
         for (int k = 0; k < 6 && twins[i].keys[k]; k++)
             if (ls_config_set(&config, twins[i].keys[k], &error))
                 exit(fprintf(stderr, "twin: %s\n", error.text) > 0);
@@ -240,8 +231,8 @@ static int twins_check(struct session *s)
             status = ls_proof_threads(&config, 2, proof, &error);
         twin_set(-1);
         /* A fault may also be found by the trainer itself: replicas that differ. */
-        bool caught =
-            status ? status == LS_ENUMERIC : ls_proof_differs(s->reference[0], proof, 2) > 0;
+        bool caught = status ? status == LS_ENUMERIC
+                             : ls_proof_differs(s->reference[twins[i].recipe], proof, 2) > 0;
         printf("broken twin (%s): %s%s\n", twins[i].name, caught ? "caught" : "MISSED",
                status && status != LS_ENUMERIC ? error.text : "");
         missed += !caught;
@@ -268,7 +259,7 @@ static int fast_check(struct session *s)
             struct ls_proof proof[RECIPE_STEPS_MAX];
             struct ls_config config;
             struct ls_error error = {0};
-            config_of(s, recipe, NULL, &config);
+            config_of(s, recipe, &config);
             for (int k = 0; k < 4 && layouts[i][k]; k++)
                 if (ls_config_set(&config, layouts[i][k], &error))
                     exit(fprintf(stderr, "fast: %s\n", error.text) > 0);
@@ -298,47 +289,70 @@ static int fast_check(struct session *s)
 static void references_make(struct session *s)
 {
     for (int recipe = 0; recipe < RECIPES; recipe++) {
-        struct ls_config config;
         struct ls_error error = {0};
-        config_of(s, recipe, NULL, &config);
-        if (ls_proof_threads(&config, s->steps, s->reference[recipe], &error))
+        config_of(s, recipe, &s->recipe[recipe]);
+        if (ls_proof_threads(&s->recipe[recipe], s->steps, s->reference[recipe], &error))
             exit(fprintf(stderr, "%s: %s\n", recipe_names[recipe], error.text) > 0);
     }
 }
 
+/* Without mpirun, what it would run is no gap. */
+static void mpi_forgive(struct session *s)
+{
+    int count;
+    const struct ls_draw_row *rows = ls_draw_rows(&count);
+    for (int row = 0; row < count; row++)
+        for (int v = 0; rows[row].values[v]; v++)
+            if (!strcmp(rows[row].values[v], "mpi") && !s->mpi)
+                s->cover.value_impossible[row][v] = true;
+}
+
 static int all_check(struct session *s, int n)
 {
-    struct coverage coverage = {0};
+    struct ls_config drawn;
     int failed = 0;
-    for (int i = 0; i < n; i++)
-        failed += layout_check(s, (uint64_t)i, &coverage);
+    for (int i = 0; i < n; i++) {
+        int recipe = next_draw(s, (uint64_t)i, &drawn);
+        failed += layout_check(s, (uint64_t)i, recipe, &drawn);
+    }
     for (int recipe = 0; recipe < RECIPES; recipe++) {
         char hex[33];
         ls_digest_hex(&s->reference[recipe][s->steps - 1].hash, hex);
         printf("%s: hash %s\n", recipe_names[recipe], hex);
     }
-    printf("%d configurations (seed %llu, %ld steps%s), %s\n", coverage.count,
-           (unsigned long long)s->seed, (long)s->steps,
-           s->mpi ? "" : ", without MPI: mpirun is absent",
+    printf("%d configurations (seed %llu, %ld steps%s), %s\n", n, (unsigned long long)s->seed,
+           (long)s->steps, s->mpi ? "" : ", without MPI: mpirun is absent",
            failed ? "NOT one hash for each recipe" : "1 hash for each recipe");
-    int missing = coverage_print(&coverage, s->mpi);
-    if (missing && n >= INDEX_COVER)
-        printf("%d of what layouts are made of never ran\n", missing);
+    mpi_forgive(s);
+    ls_draw_cover_print(&s->cover, stdout);
+    int missing = n >= DEFAULT_LAYOUTS ? ls_draw_cover_missing(&s->cover) : 0;
+    if (missing)
+        printf("%d values and pairs that the recipes admit were never drawn\n", missing);
     failed += fast_check(s);
     int missed = twins_check(s);
-    printf("%d passed, %d failed\n", coverage.count + RECIPES + TWINS - failed - missed,
-           failed + missed);
-    return failed || missed || (missing && n >= INDEX_COVER);
+    printf("%d passed, %d failed\n", n + RECIPES + TWINS - failed - missed,
+           failed + missed + missing);
+    return failed || missed || missing;
+}
+
+/* Layout number `only`, which depends on what those before it had. */
+static int one_check(struct session *s, uint64_t only)
+{
+    struct ls_config drawn;
+    int recipe = 0;
+    for (uint64_t i = 0; i <= only; i++)
+        recipe = next_draw(s, i, &drawn);
+    return layout_check(s, only, recipe, &drawn);
 }
 
 int main(int argc, char **argv)
 {
     program = argv[0];
-    if (argc > 5 && !strcmp(argv[1], "--child"))
+    if (argc > 4 && !strcmp(argv[1], "--child"))
         return child_main(argv + 2);
     bool only = argc > 2 && !strcmp(argv[1], "--only");
     const char *preset = getenv("INVARIANCE_N");
-    int n = argc > 1 && !only ? atoi(argv[1]) : preset ? atoi(preset) : INDEX_COVER;
+    int n = argc > 1 && !only ? atoi(argv[1]) : preset ? atoi(preset) : DEFAULT_LAYOUTS;
     int rest = only ? 3 : 2;
     struct session *s = calloc(1, sizeof *s);
     char pattern[] = "/tmp/lockstep-invariance-XXXXXX", command[300];
@@ -352,8 +366,7 @@ int main(int argc, char **argv)
     snprintf(s->folder, sizeof s->folder, "%s", pattern);
     recipe_tokens_write(s->folder);
     references_make(s);
-    struct coverage ignored = {0};
-    int failed = only ? layout_check(s, strtoull(argv[2], NULL, 10), &ignored) : all_check(s, n);
+    int failed = only ? one_check(s, strtoull(argv[2], NULL, 10)) : all_check(s, n);
     snprintf(command, sizeof command, "rm -rf '%s'", s->folder);
     if (system(command))
         fprintf(stderr, "%s was left behind\n", s->folder);

@@ -9,15 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANK_ORDER, BUCKET_DROPPED, COUNTED_TWICE, TIED_ONCE, NORM_LOCAL, ROUNDED_TWICE, ROW_OFF };
+enum {
+    RANK_ORDER,
+    BUCKET_DROPPED,
+    COUNTED_TWICE,
+    TIED_ONCE,
+    NORM_LOCAL,
+    ROUNDED_TWICE,
+    ROW_OFF,
+    ALL_ALIKE
+};
 const struct twin twins[TWINS] = {
-    [RANK_ORDER] = {"a row-parallel sum in rank order", {"parallel.tp=4", "parallel.sp=false"}},
-    [BUCKET_DROPPED] = {"a bucket dropped", {"parallel.dp_replicate=2"}},
-    [COUNTED_TWICE] = {"a micro-batch's gradient counted twice", {"batch.micro=2"}},
-    [TIED_ONCE] = {"a tied embedding summed once", {"parallel.pp=2"}},
-    [NORM_LOCAL] = {"a norm weight not reduced over tp", {"parallel.tp=2", "parallel.sp=true"}},
-    [ROUNDED_TWICE] = {"a boundary activation rounded twice", {"parallel.pp=2"}},
-    [ROW_OFF] = {"a shard off by one row", {"parallel.dp_shard=2", "parallel.zero=2"}},
+    [RANK_ORDER] = {"a row-parallel sum in rank order", 0, {"parallel.tp=4", "parallel.sp=false"}},
+    [BUCKET_DROPPED] = {"a bucket dropped", 0, {"parallel.dp_replicate=2"}},
+    [COUNTED_TWICE] = {"a micro-batch's gradient counted twice", 0, {"batch.micro=2"}},
+    [TIED_ONCE] = {"a tied embedding summed once", 0, {"parallel.pp=2"}},
+    [NORM_LOCAL] = {"a norm weight not reduced over tp", 0, {"parallel.tp=2", "parallel.sp=true"}},
+    [ROUNDED_TWICE] = {"a boundary activation rounded twice", 0, {"parallel.pp=2"}},
+    [ALL_ALIKE] = {"a smaller last micro-batch taken from where a whole one would lie",
+                   1,
+                   {"parallel.dp_shard=2", "parallel.zero=2", "batch.micro=8"}},
+    [ROW_OFF] = {"a shard off by one row", 0, {"parallel.dp_shard=2", "parallel.zero=2"}},
 };
 
 static int active = -1;
@@ -172,4 +184,16 @@ void __wrap_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls
     if (active == ROW_OFF && param->matrix && first > 0)
         first -= param->cols;
     __real_ls_param_fill(param, seed, ops, first, count, values);
+}
+
+void __real_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first,
+                              int64_t *count);
+void __wrap_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first,
+                              int64_t *count);
+void __wrap_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first,
+                              int64_t *count)
+{
+    __real_ls_dp_micro_batch(share, m, first, count);
+    if (active == ALL_ALIKE && share->shards > 1)
+        *first = share->first + m * share->shards * share->micro_leaves;
 }

@@ -2,6 +2,7 @@
 #include "layouts.h"
 
 #include <lockstep/plan/moves.h>
+#include <lockstep/train/compare.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -183,21 +184,11 @@ static void test_random_layouts_are_proved(void **state)
     int found = 0;
     for (int i = 0; i < 160; i++) {
         struct ls_config config = config_of(recipes[i % 4]);
-        struct ls_layout_request recipe = {
-            .model = &config.model,
-            .numerics = ls_config_numerics(&config),
-            .keys = &config.parallel,
-            .sequence = config.data.sequence,
-            .leaves = config.batch.global / config.numerics.leaf_sequences,
-            .bucket_bytes = 1 << 20,
-        };
-        struct ls_layout_sample sample = {
-            .seed = 7, .index = (uint64_t)i, .ranks_max = 32, .zero = -1, .schedule = -1};
-        struct ls_layout_keys keys;
+        struct ls_draw draw = {.seed = 7, .index = (uint64_t)i, .ranks_max = 32};
         struct ls_layout_proof proof;
         struct ls_error error = {0};
-        int64_t micro;
-        if (!ls_layout_sample(&recipe, &sample, &keys, &micro, &layout))
+        struct ls_config drawn;
+        if (!ls_draw_layout(&config, &draw, &drawn) || ls_config_layout(&drawn, 0, &layout, NULL))
             continue;
         found++;
         if (ls_layout_check(&layout, &proof, &error))

@@ -14,6 +14,7 @@
 #include <lockstep/train.h>
 
 #include <limits.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,16 +25,75 @@ extern "C" {
 /* *one = config on one rank: no axis, no ZeRO, the micro-batch that the planner chooses. Threads of
  * the rank stay as they are. config is resolved. */
 void ls_compare_one_rank(const struct ls_config *config, struct ls_config *one);
-/* *drawn = config in layout number `index` of the sequence that seed begins, over at most ranks_max
- * ranks: pairs of axes, then schedules, then stages of ZeRO are asked for in turn, the rest is by
- * chance; keys that mean nothing in a layout have their default. The same for the same numbers. A
- * pair that the recipe does not admit gives a layout without that demand. False where the recipe
- * admits no layout of more than one rank. */
-bool ls_compare_draw(const struct ls_config *config, uint64_t seed, uint64_t index,
-                     int64_t ranks_max, struct ls_config *drawn);
-/* The layout keys that are not the default, as one writes them on a command line:
- * "batch.micro=2 parallel.tp=2 parallel.zero=1"; "one rank" where all are. Threads are left out. */
-void ls_compare_text(const struct ls_config *config, char *text, size_t bytes);
+
+/* What layouts are made of: every key of the configuration's layout part, with the values that are
+ * drawn, and behind them corners of recipe and layout that no key names. */
+enum { LS_DRAW_ROWS_MAX = 32, LS_DRAW_VALUES_MAX = 8 };
+struct ls_draw_row {
+    const char *name; /* a key's, "parallel.tp", or what the corner is, "ramp-up" */
+    /* As one writes them, NULL behind the last. The first is that of a layout without the key;
+     * "given" stands for a text that is made for the layout. */
+    const char *values[LS_DRAW_VALUES_MAX + 1];
+};
+const struct ls_draw_row *ls_draw_rows(int *count);
+
+/* A row and one of its values; value 0: any but the first. */
+struct ls_draw_ask {
+    int row, value;
+};
+struct ls_draw {
+    uint64_t seed, index; /* layout number `index` of the sequence that seed begins */
+    int64_t ranks_max;
+    bool mpi;           /* ranks may be processes: comm.transport=mpi is drawn too */
+    const char *folder; /* where tables for parallel.schedule_file are written; NULL: none is */
+    struct ls_draw_ask asks[2]; /* what the layout has to have */
+    int ask_count;
+    int attempts; /* until it is given up; 0: many */
+};
+/* *drawn = config in an admissible layout of several ranks, drawn at random; keys that mean nothing
+ * in it have their default. The same for the same numbers. config is resolved. False where none was
+ * found. */
+bool ls_draw_layout(const struct ls_config *config, const struct ls_draw *draw,
+                    struct ls_config *drawn);
+/* values[row] = the index of the value that config's layout has, -1 where it is none of the row's.
+ * False where config's layout is not admissible. */
+bool ls_draw_values(const struct ls_config *config, int values[LS_DRAW_ROWS_MAX]);
+
+/* How often each value, and each pair of rows, was drawn. A pair of rows counts where neither has
+ * its first value. Zero it first. */
+struct ls_draw_cover {
+    int layouts;
+    int value[LS_DRAW_ROWS_MAX][LS_DRAW_VALUES_MAX];
+    int pair[LS_DRAW_ROWS_MAX][LS_DRAW_ROWS_MAX];
+    bool value_impossible[LS_DRAW_ROWS_MAX][LS_DRAW_VALUES_MAX];
+    bool pair_impossible[LS_DRAW_ROWS_MAX][LS_DRAW_ROWS_MAX];
+};
+void ls_draw_cover_add(struct ls_draw_cover *cover, const int values[LS_DRAW_ROWS_MAX]);
+/* Asks of draw what was never drawn and is not known to be impossible: a pair of rows, then a
+ * value. False where nothing is left. */
+bool ls_draw_cover_ask(const struct ls_draw_cover *cover, struct ls_draw *draw);
+/* What draw asks for was searched for, and no recipe admits it. */
+void ls_draw_cover_impossible(struct ls_draw_cover *cover, const struct ls_draw *draw);
+/* How many values and pairs were never drawn, those that are impossible left out. */
+int ls_draw_cover_missing(const struct ls_draw_cover *cover);
+/* Values by row, and a triangle of pairs: how many layouts had both; "-" where none was found that
+ * has. */
+void ls_draw_cover_print(const struct ls_draw_cover *cover, FILE *file);
+/* In a few lines: how many layouts had each row at another value than its first, and how many pairs
+ * of rows met. */
+void ls_draw_cover_line(const struct ls_draw_cover *cover, FILE *file);
+
+/* *drawn = one of recipes[count] in a layout as draw says: what the layouts added to cover do not
+ * have is asked for first, the rest is by chance; draw asks for nothing itself. What no recipe
+ * admits is noted in cover, and the layout drawn is added. Returns the recipe, or -1 where none
+ * admits a layout of several ranks. */
+int ls_compare_draw(const struct ls_config *recipes, int count, const struct ls_draw *draw,
+                    struct ls_draw_cover *cover, struct ls_config *drawn);
+/* The layout keys that are not as they are in `one`, as one writes them on a command line:
+ * "batch.micro=2 parallel.tp=2 parallel.zero=1"; "one rank" where none is. one NULL: those of group
+ * parallel and batch.micro that are not the default, threads left out. */
+void ls_compare_text(const struct ls_config *config, const struct ls_config *one, char *text,
+                     size_t bytes);
 
 /* ---- what two runs recorded ------------------------------------------------------------------ */
 
