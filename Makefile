@@ -128,7 +128,8 @@ $(BUILD)/test/invariance/test_invariance: LDFLAGS_BASE += $(call wrap,ls_reduce_
 # This one makes the disk slow.
 $(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write)
 # These run the program.
-$(filter $(BUILD)/test/cmd/%,$(TESTS)): | $(BUILD)/lockstep
+$(filter $(BUILD)/test/cmd/% $(BUILD)/test/hosts/%,$(TESTS)): | $(BUILD)/lockstep
+$(filter $(BUILD)/test/hosts/%,$(TESTS)): $(BUILD)/test/cmd/program.o
 $(filter $(BUILD)/test/install/%,$(TESTS)): | all
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 	$(call say,LD,$@)

@@ -14,9 +14,10 @@ for program in "$@"; do
     if [ $code -eq 0 ]; then
         passed=$((passed + 1))
         cases=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/, \1 cases/p' "$log" | tail -n 1)
-        skips=$(grep -c '^\[  SKIPPED \] [a-z]' "$log")
-        [ "$skips" -gt 0 ] && cases="$cases, $skips skipped"
+        skips=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p' "$log" | tail -n 1)
+        [ -n "$skips" ] && cases="$cases, $skips skipped"
         echo "ok    ${program#"${BUILD:-build}"/} ($(($(date +%s) - begin)) s$cases)"
+        sed -n 's/^SKIPPED: /      skipped: /p' "$log" | sort -u
     else
         failed=$((failed + 1))
         echo "FAIL  ${program#"${BUILD:-build}"/}: exit code $code"

@@ -1,0 +1,278 @@
+#include "hosts.h"
+
+#include "../cmd/program.h"
+#include "../support/scratch.h"
+
+#include <lockstep/base.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NETWORK "10.77.0"
+
+enum { TEXT_BYTES = 1 << 17 };
+
+char hosts_name[HOSTS][32];
+static pid_t holders[HOSTS];
+static const char *missing = "they were not made";
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+/* ---- the hosts ------------------------------------------------------------------------------- */
+
+/* A process that holds a host and sleeps; 0 where the system does not let it. */
+static pid_t holder_start(int host)
+{
+    int ready[2];
+    char byte = 0;
+    snprintf(hosts_name[host], sizeof hosts_name[host], "ls%c%ld", 'a' + host, (long)getpid());
+    assert_int_equal(pipe(ready), 0);
+    pid_t parent = getpid(), child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        byte = unshare(CLONE_NEWNET | CLONE_NEWUTS) == 0 && getppid() == parent &&
+               sethostname(hosts_name[host], strlen(hosts_name[host])) == 0;
+        ssize_t told = write(ready[1], &byte, 1);
+        while (byte && told == 1)
+            pause();
+        _exit(1);
+    }
+    close(ready[1]);
+    bool made = read(ready[0], &byte, 1) == 1 && byte;
+    close(ready[0]);
+    if (made)
+        return child;
+    waitpid(child, NULL, 0);
+    return 0;
+}
+
+static int run_on(int host, const char *command)
+{
+    char line[1024];
+    snprintf(line, sizeof line, "nsenter -t %ld -n -u sh -c '%s'", (long)holders[host], command);
+    return system(line);
+}
+
+/* What stands in for ssh: `agent <host> <words>`. */
+static void agent_write(const char *path)
+{
+    char text[512];
+    int length =
+        snprintf(text, sizeof text,
+                 "#!/bin/sh\ncase $1 in\n%s) holder=%ld ;;\n%s) holder=%ld ;;\n"
+                 "*) exit 255 ;;\nesac\nshift\nexec nsenter -t $holder -n -u sh -c \"$*\"\n",
+                 hosts_name[0], (long)holders[0], hosts_name[1], (long)holders[1]);
+    scratch_write(path, text, (size_t)length);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+static void corpus_write(const char *directory)
+{
+    char text[20000], enter[PATH_MAX];
+    size_t length = 0;
+    for (int i = 0; length < sizeof text - 64; i++)
+        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
+    scratch_write(scratch_path(directory, "text.txt"), text, length);
+    snprintf(enter, sizeof enter, "cd '%s';", directory);
+    program_expect_under(enter, "data prepare --input text.txt --output corpus --tokenizer byte", 0,
+                         "corpus_train");
+}
+
+/* Why there are no hosts; NULL where they are up. The launcher that a lost cable leaves alone ends
+ * when TCP gives up: after seconds here, not after a quarter of an hour. */
+static const char *hosts_up(void)
+{
+    char line[256];
+#ifndef LS_WITH_MPI
+    return "built without MPI";
+#endif
+    if (system("mpirun --version 2>/dev/null | grep -q 'Open MPI'") != 0)
+        return "no mpirun of Open MPI (Debian: openmpi-bin)";
+    if (system("command -v ip nsenter >/dev/null") != 0)
+        return "no ip or nsenter (Debian: iproute2, util-linux)";
+    for (int i = 0; i < HOSTS; i++)
+        if (!(holders[i] = holder_start(i)))
+            return "this process may not make network namespaces (root with CAP_SYS_ADMIN may)";
+    snprintf(line, sizeof line, "ip link add cable type veth peer name cable netns %ld",
+             (long)holders[1]);
+    if (run_on(0, line) != 0)
+        return "this system has no virtual cables (veth)";
+    for (int i = 0; i < HOSTS; i++) {
+        snprintf(line, sizeof line,
+                 "ip link set lo up && ip addr add " NETWORK ".%d/24 dev cable && "
+                 "ip link set cable up && echo 3 > /proc/sys/net/ipv4/tcp_retries2",
+                 i + 1);
+        if (run_on(i, line) != 0)
+            return "the network of a namespace cannot be set up";
+    }
+    return NULL;
+}
+
+int hosts_setup(void **state)
+{
+    int status = scratch_setup(state);
+    corpus_write(*state);
+    missing = hosts_up();
+    if (!missing)
+        agent_write(scratch_path(*state, "agent"));
+    return status;
+}
+
+int hosts_teardown(void **state)
+{
+    for (int i = 0; i < HOSTS; i++) {
+        if (holders[i] <= 0)
+            continue;
+        kill(holders[i], SIGKILL);
+        waitpid(holders[i], NULL, 0);
+    }
+    return scratch_teardown(state);
+}
+
+void hosts_or_skip(void)
+{
+    if (!missing)
+        return;
+    print_message("SKIPPED: two hosts cannot be made here: %s\n", missing);
+    skip();
+}
+
+void hosts_link(bool up)
+{
+    assert_int_equal(run_on(0, up ? "ip link set cable up" : "ip link set cable down"), 0);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+/* A file of /proc, zeros as line ends; "" where it is gone. */
+static void proc_read(const char *pid, const char *name, char *text, size_t bytes)
+{
+    char path[300];
+    snprintf(path, sizeof path, "/proc/%s/%s", pid, name);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = file < 0 ? 0 : read(file, text, bytes - 1);
+    length = length < 0 ? 0 : length;
+    if (file >= 0)
+        close(file);
+    text[length] = '\0';
+    for (ssize_t i = 0; i < length; i++)
+        text[i] = text[i] ? text[i] : '\n';
+}
+
+/* The ranks of the job that trains into directory/out; 0 for those that are not there. */
+static int job_find(const char *directory, const char *out, pid_t pids[HOSTS_RANKS_MAX])
+{
+    static char text[TEXT_BYTES];
+    char words[PATH_MAX];
+    int found = 0;
+    DIR *proc = opendir("/proc");
+    memset(pids, 0, HOSTS_RANKS_MAX * sizeof *pids);
+    snprintf(words, sizeof words, "\ntrain.out=%s/%s\n", directory, out);
+    for (struct dirent *entry; proc && (entry = readdir(proc));) {
+        if (atoi(entry->d_name) <= 0)
+            continue;
+        proc_read(entry->d_name, "cmdline", text, sizeof text);
+        if (!strstr(text, words) || !strstr(text, "\ntrain\n"))
+            continue;
+        proc_read(entry->d_name, "environ", text, sizeof text);
+        const char *rank = strstr(text, "\nOMPI_COMM_WORLD_RANK=");
+        int at = rank ? atoi(strchr(rank, '=') + 1) : -1;
+        if (at < 0 || at >= HOSTS_RANKS_MAX)
+            continue;
+        pids[at] = (pid_t)atoi(entry->d_name);
+        found++;
+    }
+    closedir(proc);
+    return found;
+}
+
+pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments)
+{
+    char program[PATH_MAX], line[4 * PATH_MAX];
+    program_path(program, sizeof program);
+    snprintf(line, sizeof line,
+             "cd '%s' && exec nsenter -t %ld -n -u env OMP_WAIT_POLICY=passive "
+             "ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 "
+             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 90 mpirun --oversubscribe "
+             "--mca plm_rsh_agent '%s/agent' --mca oob_tcp_if_include " NETWORK ".0/24 "
+             "--mca btl_tcp_if_include " NETWORK ".0/24 --host %s:%d,%s:%d -n %d '%s' train "
+             "data.train='%s/corpus_train' train.out='%s/%s' %s > %s.log 2>&1",
+             directory, (long)holders[0], directory, hosts_name[0], each, hosts_name[1], each,
+             HOSTS * each, program, directory, directory, out, arguments, out);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setsid();
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    return child;
+}
+
+char *hosts_said(const char *directory, const char *out)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.log", out);
+    return scratch_read(scratch_path(directory, name), NULL);
+}
+
+void hosts_wait_steps(const char *directory, const char *out, int ranks, pid_t *pids)
+{
+    char name[64];
+    struct stat found;
+    snprintf(name, sizeof name, "%s/metrics.jsonl", out);
+    for (int tries = 0; tries < 6000; tries++) {
+        if (stat(scratch_path(directory, name), &found) == 0 && found.st_size > 0) {
+            assert_int_equal(job_find(directory, out, pids), ranks);
+            return;
+        }
+        sleep_ms(10);
+    }
+    fail_msg("the job did not begin:\n%s", hosts_said(directory, out));
+}
+
+int hosts_end(pid_t launcher, const char *directory, const char *out, double within_s)
+{
+    pid_t ended = 0, pids[HOSTS_RANKS_MAX];
+    int status = 0, left = 1;
+    double until_s = ls_now_s() + within_s;
+    while (left && ls_now_s() < until_s) {
+        ended = ended ? ended : waitpid(launcher, &status, WNOHANG);
+        left = !ended || job_find(directory, out, pids);
+        if (left)
+            sleep_ms(50);
+    }
+    job_find(directory, out, pids);
+    for (int i = 0; left && i < HOSTS_RANKS_MAX; i++)
+        if (pids[i])
+            kill(pids[i], SIGKILL);
+    if (!ended) {
+        kill(-launcher, SIGKILL);
+        waitpid(launcher, &status, 0);
+    }
+    if (left)
+        fail_msg("the job was not over after %g s (its launcher: %s):\n%s", within_s,
+                 ended ? "yes" : "no", hosts_said(directory, out));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}

@@ -1,0 +1,34 @@
+/* Two hosts made on this machine: each a network namespace and a UTS namespace with a name of its
+ * own (Open MPI tells hosts apart by their names), joined by a virtual cable. They live as long as
+ * the processes that hold them, which end with this one: nothing is left behind, and nothing of
+ * them is seen outside. */
+#ifndef TEST_HOSTS_H
+#define TEST_HOSTS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+enum { HOSTS = 2, HOSTS_RANKS_MAX = 4 };
+
+/* The names of the hosts. */
+extern char hosts_name[HOSTS][32];
+
+/* cmocka group set-up and tear-down: *state is an empty directory, with a corpus for training. The
+ * hosts are made where the system lets them be, else hosts_or_skip says why not. */
+int hosts_setup(void **state);
+int hosts_teardown(void **state);
+void hosts_or_skip(void);
+/* Puts the cable in or out. */
+void hosts_link(bool up);
+
+/* Starts `lockstep train` with the arguments on `each` ranks of both hosts, in the directory; what
+ * it prints goes to <out>.log and the run to <out>. Returns the launcher. */
+pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments);
+/* Waits until the run has recorded a step; then the ranks' processes. */
+void hosts_wait_steps(const char *directory, const char *out, int ranks, pid_t *pids);
+/* The job's exit code; fails the test where it, or one of its processes, is not over in time. */
+int hosts_end(pid_t launcher, const char *directory, const char *out, double within_s);
+/* What the job printed, to be freed. */
+char *hosts_said(const char *directory, const char *out);
+
+#endif
