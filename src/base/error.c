@@ -39,6 +39,18 @@ int ls_error_prefix(struct ls_error *error, const char *format, ...)
     return ls_error_set(error, error->code, "%.400s: %.600s", prefix, error->text);
 }
 
+int ls_error_suffix(struct ls_error *error, const char *format, ...)
+{
+    if (!error)
+        return LS_EINVAL;
+    char suffix[sizeof error->text];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(suffix, sizeof suffix, format, args);
+    va_end(args);
+    return ls_error_set(error, error->code, "%.700s%.500s", error->text, suffix);
+}
+
 int ls_error_errno(struct ls_error *error, int errno_value, const char *format, ...)
 {
     int code = errno_value == ENOSPC || errno_value == EDQUOT ? LS_ENOSPC

@@ -1,35 +1,30 @@
 #include "format.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 int ckpt_map(struct ls_safetensors **out, const char *path, struct ls_error *error)
 {
     *out = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return ls_error_errno(error, errno, "%s: cannot open", path);
+    int fd;
+    int64_t size;
+    int code = ls_file_open(path, 0, LS_ECKPT, &fd, &size, error);
+    if (code)
+        return code;
     struct ls_safetensors *file = calloc(1, sizeof *file);
-    struct stat status;
-    int code = LS_OK;
     if (!file)
         code = ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
-    else if (fstat(fd, &status))
-        code = ls_error_errno(error, errno, "%s: cannot read its size", path);
-    else if (!S_ISREG(status.st_mode))
-        code = ls_error_set(error, LS_EINVAL, "%s: expected a regular file", path);
-    else if (status.st_size > 0) {
-        void *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    else if (size > 0) {
+        void *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
         if (bytes == MAP_FAILED)
             code = ls_error_errno(error, errno, "%s: cannot map", path);
         else
-            *file = (struct ls_safetensors){
-                .bytes = bytes, .size = (size_t)status.st_size, .mapped = true};
+            *file = (struct ls_safetensors){.bytes = bytes, .size = (size_t)size, .mapped = true};
     }
     close(fd);
     if (code) {

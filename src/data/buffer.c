@@ -1,8 +1,6 @@
-/* Growing buffers and whole files. */
+/* Growing buffers. */
 #include "data/private.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,26 +46,4 @@ void ls_text_release(struct ls_text *text)
 {
     free(text->bytes);
     *text = (struct ls_text){0};
-}
-
-int data_file_load(const char *path, struct ls_text *out, struct ls_error *error)
-{
-    FILE *file = fopen(path, "rbe");
-    if (!file)
-        return ls_error_errno(error, errno, "%s: cannot be opened", path);
-    int rc = LS_OK;
-    for (;;) {
-        rc = data_text_reserve(out, 1 << 16, error);
-        if (rc)
-            break;
-        size_t got = fread(out->bytes + out->count, 1, out->capacity - out->count, file);
-        out->count += got;
-        if (got == 0) {
-            if (ferror(file))
-                rc = ls_error_errno(error, errno, "%s: cannot be read", path);
-            break;
-        }
-    }
-    fclose(file);
-    return rc;
 }

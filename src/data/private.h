@@ -9,8 +9,6 @@
 /* Room for more elements behind count; contents stay. LS_ENOMEM. */
 int data_ids_reserve(struct ls_token_list *list, int64_t more, struct ls_error *error);
 int data_text_reserve(struct ls_text *text, size_t more, struct ls_error *error);
-/* Appends a whole file. */
-int data_file_load(const char *path, struct ls_text *out, struct ls_error *error);
 
 /* ---- UTF-8 (utf8.c) ------------------------------------------------------------------------- */
 

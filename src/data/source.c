@@ -1,11 +1,11 @@
 /* Bytes of plain, gzip and Zstandard files. */
 #include "data/private.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -58,15 +58,15 @@ int data_source_open(const char *path, struct data_source **out, struct ls_error
     if (!source)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
     int rc = LS_OK;
-    struct stat status;
+    int64_t size;
+    source->fd = -1;
     source->path = strdup(path);
-    source->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (!source->path)
         rc = ls_error_set(error, LS_ENOMEM, "%s: no memory to open it", path);
-    else if (source->fd < 0 || fstat(source->fd, &status) != 0)
-        rc = ls_error_errno(error, errno, "%s: cannot be opened", path);
-    else if (S_ISDIR(status.st_mode))
-        rc = ls_error_set(error, LS_EDATA, "%s: a folder, expected a file", path);
+    else
+        rc = ls_file_open(path, LS_FILE_PIPE, LS_EDATA, &source->fd, &size, error);
+    if (rc)
+        source->fd = -1;
     else if (ends_with(path, ".gz"))
         rc = open_gzip(source, error);
     else if (ends_with(path, ".zst"))

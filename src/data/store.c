@@ -1,14 +1,14 @@
 /* Token stores: several mapped files read as one stream. */
 #include "data/private.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct mapping {
@@ -34,22 +34,17 @@ struct ls_token_store {
 static int map_file(const char *path, struct mapping *map, struct ls_error *error)
 {
     *map = (struct mapping){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return ls_error_errno(error, errno, "%s: cannot be opened", path);
-    struct stat status;
-    int rc = LS_OK;
-    if (fstat(fd, &status) != 0) {
-        rc = ls_error_errno(error, errno, "%s", path);
-    } else if (!S_ISREG(status.st_mode)) {
-        rc = ls_error_set(error, LS_EDATA, "%s: not a regular file; expected a file of tokens",
-                          path);
-    } else if (status.st_size > 0) {
-        void *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    int fd;
+    int64_t size;
+    int rc = ls_file_open(path, 0, LS_EDATA, &fd, &size, error);
+    if (rc)
+        return rc;
+    if (size > 0) {
+        void *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
         if (bytes == MAP_FAILED)
             rc = ls_error_errno(error, errno, "%s: cannot be mapped", path);
         else
-            *map = (struct mapping){bytes, (size_t)status.st_size};
+            *map = (struct mapping){bytes, (size_t)size};
     }
     close(fd);
     return rc;

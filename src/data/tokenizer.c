@@ -1,6 +1,8 @@
 /* What a tokenizer is: its spec, its files, decoding. Encoding is in encoder.c. */
 #include "data/private.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,22 +10,30 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BYTE_EOD = 256, BYTE_VOCABULARY = 257 };
+enum {
+    BYTE_EOD = 256,
+    BYTE_VOCABULARY = 257,
+    VOCABULARY_BYTES_MAX = 64 << 20, /* 256,000 tokens, as the largest have, take 10 MiB */
+    SPEC_BYTES_MAX = 4 * PATH_MAX,   /* a line with two paths */
+};
 static const char eod_text[] = "<|endoftext|>";
 
 static int load_bpe(struct ls_tokenizer *tokenizer, const char *vocab_path, const char *merges_path,
                     struct ls_error *error)
 {
-    struct ls_text vocab = {0}, merges = {0};
-    int rc = data_file_load(vocab_path, &vocab, error);
+    struct data_named_text vocab = {.name = vocab_path}, merges = {.name = merges_path};
+    char *vocab_text, *merges_text = NULL;
+    int rc =
+        ls_file_read(vocab_path, VOCABULARY_BYTES_MAX, LS_EDATA, &vocab_text, &vocab.count, error);
     if (!rc)
-        rc = data_file_load(merges_path, &merges, error);
+        rc = ls_file_read(merges_path, VOCABULARY_BYTES_MAX, LS_EDATA, &merges_text, &merges.count,
+                          error);
+    vocab.bytes = vocab_text;
+    merges.bytes = merges_text;
     if (!rc)
-        rc = data_bpe_parse(
-            &tokenizer->bpe, (struct data_named_text){vocab_path, vocab.bytes, vocab.count},
-            (struct data_named_text){merges_path, merges.bytes, merges.count}, error);
-    ls_text_release(&vocab);
-    ls_text_release(&merges);
+        rc = data_bpe_parse(&tokenizer->bpe, vocab, merges, error);
+    free(vocab_text);
+    free(merges_text);
     if (!rc)
         rc = data_splitter_new(&tokenizer->splitter, error);
     return rc;
@@ -144,18 +154,16 @@ int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out, str
             strip(prefix, "_valid");
         snprintf(path, sizeof path, "%s.tokenizer", prefix);
     }
-    struct ls_text spec = {0};
-    int rc = data_file_load(path, &spec, error);
-    if (!rc)
-        rc = data_text_reserve(&spec, 1, error);
+    char *spec;
+    size_t bytes;
+    int rc = ls_file_read(path, SPEC_BYTES_MAX, LS_EDATA, &spec, &bytes, error);
     if (!rc) {
-        spec.bytes[spec.count] = 0;
-        spec.bytes[strcspn(spec.bytes, "\n")] = 0;
-        rc = ls_tokenizer_new(spec.bytes, out, error);
+        spec[strcspn(spec, "\n")] = '\0';
+        rc = ls_tokenizer_new(spec, out, error);
     }
     if (rc)
         ls_error_prefix(error, "tokenizer of %s", store);
-    ls_text_release(&spec);
+    free(spec);
     return rc;
 }
 

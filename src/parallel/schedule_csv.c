@@ -1,6 +1,8 @@
 /* Schedules as text in torchtitan's format: one line a rank, one cell an action. */
 #include "parallel/schedule_private.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -307,36 +309,16 @@ int ls_schedule_parse(struct ls_schedule *schedule, const char *name, const char
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-static int read_all(FILE *file, const char *path, char **text, size_t *bytes,
-                    struct ls_error *error)
-{
-    size_t room = 0;
-    *text = NULL;
-    *bytes = 0;
-    do {
-        if (*bytes == room) {
-            room = room ? 2 * room : 65536;
-            char *grown = realloc(*text, room);
-            if (!grown)
-                return ls_error_set(error, LS_ENOMEM, "%s: no memory to read it", path);
-            *text = grown;
-        }
-        *bytes += fread(*text + *bytes, 1, room - *bytes, file);
-    } while (*bytes == room);
-    return ferror(file) ? ls_error_errno(error, errno, "%s: cannot read", path) : LS_OK;
-}
+/* 1,024 pipeline ranks with 2,048 micro-batches in three parts each take 60 MiB. */
+enum { FILE_BYTES_MAX = 64 << 20 };
 
 int ls_schedule_read(struct ls_schedule *schedule, const char *path, int ranks, int chunks,
                      int64_t micro_batches, struct ls_error *error)
 {
     *schedule = (struct ls_schedule){0};
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return ls_error_errno(error, errno, "%s: cannot open the schedule", path);
     char *text;
     size_t bytes;
-    int code = read_all(file, path, &text, &bytes, error);
-    fclose(file);
+    int code = ls_file_read(path, FILE_BYTES_MAX, LS_EDATA, &text, &bytes, error);
     if (code == LS_OK)
         code = ls_schedule_parse(schedule, path, text, bytes, ranks, chunks, micro_batches, error);
     free(text);

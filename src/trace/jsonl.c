@@ -1,3 +1,4 @@
+#include <lockstep/base/file.h>
 #include <lockstep/trace.h>
 
 #include "append.h"
@@ -127,6 +128,20 @@ int ls_jsonl_close(struct ls_jsonl *jsonl, struct ls_error *error)
 
 /* ---- reading back ---- */
 
+static int open_records(FILE **file, const char *path, struct ls_error *error)
+{
+    int fd;
+    int64_t size;
+    int code = ls_file_open(path, 0, LS_EDATA, &fd, &size, error);
+    if (code)
+        return code;
+    *file = fdopen(fd, "r");
+    if (*file)
+        return LS_OK;
+    close(fd);
+    return ls_error_set(error, LS_ENOMEM, "%s: no memory to read it", path);
+}
+
 /* Calls visit with each record and where its line begins; a result other than 0 ends the walk. A
  * torn last line is no record. *end is where the walk stopped: the line that was not accepted, or
  * the end of the last whole line. */
@@ -176,12 +191,15 @@ static int is_after(void *user, const json_t *record)
 int ls_jsonl_truncate_after(const char *path, const char *key, int64_t value,
                             struct ls_error *error)
 {
-    FILE *file = fopen(path, "r+e");
-    if (!file)
-        return errno == ENOENT ? LS_OK : ls_error_errno(error, errno, "%s: cannot open", path);
+    FILE *file;
     int64_t end;
-    int code = walk(file, path, is_after, &(struct bound){key, value}, &end, error);
-    if (!code && ftruncate(fileno(file), end))
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return LS_OK;
+    int code = open_records(&file, path, error);
+    if (code)
+        return code;
+    code = walk(file, path, is_after, &(struct bound){key, value}, &end, error);
+    if (!code && truncate(path, end))
         code = ls_error_errno(error, errno, "%s: cannot truncate", path);
     fclose(file);
     return code;
@@ -241,11 +259,12 @@ int ls_series_read(struct ls_series *series, const char *path, const char *x_key
     struct collector collector = {series, x_key, y_keys, count, {0}, false};
     for (int i = 0; i < count; i++)
         series[i] = (struct ls_series){0};
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return ls_error_errno(error, errno, "%s: cannot open", path);
+    FILE *file;
     int64_t end;
-    int code = walk(file, path, collect, &collector, &end, error);
+    int code = open_records(&file, path, error);
+    if (code)
+        return code;
+    code = walk(file, path, collect, &collector, &end, error);
     fclose(file);
     if (!code && collector.no_memory)
         code = ls_error_set(error, LS_ENOMEM, "%s: no memory for its points", path);
@@ -281,11 +300,12 @@ int ls_jsonl_read(const char *path, const char *number_key, const char *const *k
 {
     LS_ASSERT(count <= LS_JSONL_STRINGS_MAX);
     struct reader reader = {number_key, keys, count, visit, user};
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return ls_error_errno(error, errno, "%s: cannot open", path);
+    FILE *file;
     int64_t end;
-    int code = walk(file, path, read_one, &reader, &end, error);
+    int code = open_records(&file, path, error);
+    if (code)
+        return code;
+    code = walk(file, path, read_one, &reader, &end, error);
     fclose(file);
     return code;
 }

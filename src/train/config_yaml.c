@@ -2,11 +2,13 @@
  * hostile file, and every event knows its line and column. */
 #include "config_private.h"
 
-#include <errno.h>
+#include <lockstep/base/file.h>
+
 #include <libfyaml.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* All keys with the longest texts take less than 100 KiB. */
 enum { FILE_BYTES_MAX = 1 << 20, NAME_BYTES = 64 };
 
 struct reader {
@@ -290,22 +292,13 @@ out:
 
 int ls_config_load_file(struct ls_config *config, const char *path, struct ls_error *error)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return ls_error_errno(error, errno, "cannot open the configuration %.300s", path);
-    int status = LS_OK;
-    char *text = malloc(FILE_BYTES_MAX);
-    size_t bytes = text ? fread(text, 1, FILE_BYTES_MAX, file) : 0;
-    if (!text)
-        status = ls_error_set(error, LS_ENOMEM, "no memory to read %.300s", path);
-    else if (ferror(file))
-        status = ls_error_errno(error, errno, "cannot read the configuration %.300s", path);
-    else if (bytes == FILE_BYTES_MAX)
-        status = ls_error_set(error, LS_ECONFIG,
-                              "%.300s: expected a configuration of less than 1 MiB", path);
+    char *text;
+    size_t bytes;
+    int status = ls_file_read(path, FILE_BYTES_MAX, LS_ECONFIG, &text, &bytes, error);
+    if (status)
+        ls_error_prefix(error, "configuration");
     else
         status = ls_config_load_text(config, path, text, bytes, error);
     free(text);
-    fclose(file);
     return status;
 }

@@ -7,9 +7,11 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../support/scratch.h"
@@ -133,6 +135,99 @@ static void test_directories(void **state)
     free(long_path);
 }
 
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static void expect_unread(const char *path, size_t limit, int code, const char *words)
+{
+    struct ls_error error = {0};
+    char *text;
+    size_t bytes;
+    int got = ls_file_read(path, limit, LS_EDATA, &text, &bytes, &error);
+    if (got != code || !strstr(error.text, words) || text || bytes)
+        fail_msg("%s gave %s: %s\nexpected %s: %s", path, ls_status_name(got), error.text,
+                 ls_status_name(code), words);
+}
+
+static void test_files_are_read_within_bounds(void **state)
+{
+    static const size_t sizes[] = {0, 1, 65535, 65536, 65537, 300000};
+    const char *path = scratch_path(*state, "file");
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct ls_error error = {0};
+        char *text;
+        size_t bytes;
+        assert_int_equal(write_pattern(path, sizes[i] ? 300000 : 0, 1000, NULL, &error), LS_OK);
+        assert_int_equal(truncate(path, (off_t)sizes[i]), 0);
+        if (ls_file_read(path, sizes[i], LS_EDATA, &text, &bytes, &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(bytes, sizes[i]);
+        assert_int_equal(text[bytes], 0);
+        assert_true(bytes == 0 || text[bytes - 1] == (char)('a' + (bytes - 1) % 26));
+        free(text);
+        if (sizes[i] > 0)
+            expect_unread(path, sizes[i] - 1, LS_EDATA, "bytes: expected at most");
+    }
+    expect_unread("/dev/zero", 1000, LS_EDATA, "does not end: expected at most 1000 bytes");
+    expect_unread("/dev/urandom", 1 << 20, LS_EDATA, "expected at most 1048576 bytes");
+    expect_unread(*state, 1000, LS_EDATA, "a folder: expected a regular file");
+    expect_unread("/proc/self/maps", 100, LS_EDATA, "expected at most 100 bytes");
+}
+
+/* A pipe into which nobody writes, or somebody who says nothing: both end after LS_FILE_WAIT_S. */
+static void test_silent_pipes_end(void **state)
+{
+    const char *path = scratch_path(*state, "pipe");
+    int fd;
+    int64_t size;
+    struct ls_error error = {0};
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(ls_file_open(path, 0, LS_EDATA, &fd, &size, &error), LS_EDATA);
+    assert_non_null(strstr(error.text, "a pipe: expected a regular file"));
+    double before = ls_now_s();
+    expect_unread(path, 1000, LS_EDATA, "nothing came through it in 5 seconds");
+    int silent = open(path, O_RDWR);
+    assert_true(silent >= 0);
+    expect_unread(path, 1000, LS_EDATA, "nothing came through it in 5 seconds");
+    assert_true(ls_now_s() - before < 4 * LS_FILE_WAIT_S);
+    char *text;
+    size_t bytes;
+    assert_int_equal(write(silent, "hello", 5), 5);
+    int reader = open(path, O_RDONLY | O_NONBLOCK);
+    close(silent); /* the bytes live as long as somebody has the pipe open */
+    if (ls_file_read(path, 1000, LS_EDATA, &text, &bytes, &error))
+        fail_msg("%s", error.text);
+    assert_string_equal(text, "hello");
+    free(text);
+    close(reader);
+}
+
+static void test_names_that_are_not_there(void **state)
+{
+    static const char *const endings[] = {".bin", ".idx", NULL};
+    char path[512], hint[1024], expected[1024];
+    snprintf(path, sizeof path, "%s/runs", (char *)*state);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/runs/code_train.bin", (char *)*state);
+    scratch_write(path, "", 0);
+    snprintf(path, sizeof path, "%s/runs/code_trian", (char *)*state);
+    ls_path_hint(path, endings, hint, sizeof hint);
+    snprintf(expected, sizeof expected, "; did you mean %s/runs/code_train?", (char *)*state);
+    assert_string_equal(hint, expected);
+    snprintf(path, sizeof path, "%s/run/code_train", (char *)*state);
+    ls_path_hint(path, endings, hint, sizeof hint);
+    snprintf(expected, sizeof expected,
+             "; there is no folder %s/run; did you mean %s/runs/code_train?", (char *)*state,
+             (char *)*state);
+    assert_string_equal(hint, expected);
+    snprintf(path, sizeof path, "%s/runs/quite_different", (char *)*state);
+    ls_path_hint(path, endings, hint, sizeof hint);
+    assert_string_equal(hint, "");
+    ls_path_hint("", endings, hint, sizeof hint);
+    assert_string_equal(hint, "");
+    ls_path_hint("///", NULL, hint, sizeof hint);
+    assert_string_equal(hint, "");
+}
+
 int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
@@ -141,6 +236,9 @@ int main(void)
         IN_SCRATCH(test_abort_and_empty),
         IN_SCRATCH(test_a_failing_call_keeps_the_older_file),
         IN_SCRATCH(test_directories),
+        IN_SCRATCH(test_files_are_read_within_bounds),
+        IN_SCRATCH(test_silent_pipes_end),
+        IN_SCRATCH(test_names_that_are_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

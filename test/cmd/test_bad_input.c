@@ -73,7 +73,8 @@ static void test_configuration(void **state)
 {
     (void)state;
     expect("train", 2, "model.preset");
-    expect("train missing.yaml", ls_exit_code(LS_EIO), "missing.yaml: No such file");
+    expect("train missing.yaml", ls_exit_code(LS_EIO),
+           "missing.yaml: cannot be opened: No such file");
     expect("train run.yaml run.yaml", 2, "one configuration file is expected");
     expect("train run.yaml --dry", 2, "did you mean --dry-run?");
     expect(RUN "optim.lrr=1", 2, "unknown key optim.lrr; did you mean optim.lr?");
@@ -159,7 +160,7 @@ static void test_schedules_of_files(void **state)
     write_text("s.csv", "0F0,hello\n");
     expect(arguments, ls_exit_code(LS_EDATA), "line 1, cell 2: \"hello\" is no action");
     unlink(scratch_path(folder, "s.csv"));
-    expect(arguments, ls_exit_code(LS_EIO), "s.csv: cannot open");
+    expect(arguments, ls_exit_code(LS_EIO), "s.csv: cannot be opened");
     expect(RUN "parallel.pp=2 parallel.schedule=csv", 2, "parallel.schedule_file");
     expect(RUN "parallel.zero=4", 2, "a whole number from 0 to 3");
     expect(RUN "parallel.schedule=zb", 2, "did you mean zbv?");
@@ -183,6 +184,79 @@ static void test_world_of_another_size(void **state)
     program_expect_under(before, RUN "parallel.tp=2 parallel.pp=2", ls_exit_code(LS_ELAYOUT),
                          "needs 4 ranks, but 2 were started");
     assert_false(exists("run"));
+}
+
+/* ---- files that do not end, and other files that are none ------------------------------------
+ */
+
+/* Each reader of a file, given a file that never ends: refused at once, with the limit or the kind,
+ * and the name. */
+static void test_files_without_end(void **state)
+{
+    (void)state;
+    char timed[2 * PATH_MAX];
+    snprintf(timed, sizeof timed, "%s timeout 20", enter);
+    expect(RUN "train.out=endless", 0, "");
+    mkdir(scratch_path(folder, "endless-tokenizer"), 0777);
+    symlink("/dev/zero", scratch_path(folder, "endless-tokenizer/vocab.json"));
+    symlink("/dev/zero", scratch_path(folder, "endless-tokenizer/merges.txt"));
+    symlink("/dev/zero", scratch_path(folder, "zero.tokenizer"));
+    symlink("corpus_train.bin", scratch_path(folder, "zero.bin"));
+    symlink("corpus_train.idx", scratch_path(folder, "zero.idx"));
+    symlink("/dev/zero", scratch_path(folder, "zero.jsonl.gz"));
+    int config = 2, data = ls_exit_code(LS_EDATA), checkpoint = ls_exit_code(LS_ECKPT);
+    const struct {
+        const char *arguments;
+        int code;
+        const char *words;
+    } readers[] = {
+        {"train /dev/zero", config, "configuration: /dev/zero: it does not end"},
+        {RUN "parallel.pp=2 parallel.schedule=csv parallel.schedule_file=/dev/zero", data,
+         "parallel.schedule_file = /dev/zero"},
+        {RUN "data.train=/dev/zero", data, "/dev/zero: a device: expected a regular file"},
+        {RUN "data.train=u16:/dev/zero model.vocab=512", data, "/dev/zero: a device"},
+        {RUN "data.tokenizer=endless-tokenizer", data, "it does not end: expected at most"},
+        {RUN "data.train=zero", data, "zero.tokenizer: it does not end"},
+        {"data prepare --input /dev/zero --output bad --tokenizer byte", data,
+         "/dev/zero: a device: expected a regular file or a pipe"},
+        {"data prepare --input zero.jsonl.gz --output bad --tokenizer byte", data,
+         "zero.jsonl.gz: a device"},
+        {"data inspect /dev/zero", data, "/dev/zero: a device"},
+    };
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
+        program_expect_under(timed, readers[i].arguments, readers[i].code, readers[i].words);
+    static const char *const of_a_run[][3] = {
+        {"checkpoints/step-00000003/state.json", "eval", "it does not end"},
+        {"checkpoints/step-00000003/model.safetensors", "eval", "model.safetensors"},
+        {"config.yaml", "eval", "config.yaml: it does not end"},
+        {"metrics.jsonl", "plot", "metrics.jsonl: a device"},
+    };
+    for (size_t i = 0; i < sizeof of_a_run / sizeof of_a_run[0]; i++) {
+        char path[PATH_MAX], kept[PATH_MAX + 8], arguments[64];
+        snprintf(path, sizeof path, "%s/endless/%s", folder, of_a_run[i][0]);
+        snprintf(kept, sizeof kept, "%s.kept", path);
+        assert_int_equal(rename(path, kept), 0);
+        assert_int_equal(symlink("/dev/zero", path), 0);
+        snprintf(arguments, sizeof arguments, "%s endless", of_a_run[i][1]);
+        int code = i < 2 ? checkpoint : i == 2 ? config : data;
+        program_expect_under(timed, arguments, code, of_a_run[i][2]);
+        assert_int_equal(rename(kept, path), 0);
+    }
+    assert_int_equal(mkfifo(scratch_path(folder, "pipe"), 0600), 0);
+    program_expect_under(timed, RUN "data.train=pipe", data, "pipe: a pipe: expected a regular");
+    program_expect_under(timed, "train pipe", config, "pipe: nothing came through it");
+}
+
+/* Pipes that somebody fills are files like others. */
+static void test_pipes(void **state)
+{
+    (void)state;
+    char before[2 * PATH_MAX];
+    snprintf(before, sizeof before, "%s cat text.txt |", enter);
+    program_expect_under(before, "data prepare --input /dev/stdin --output piped --tokenizer byte",
+                         0, "piped_train");
+    snprintf(before, sizeof before, "%s (sleep 1; cat run.yaml) |", enter);
+    program_expect_under(before, "train /dev/stdin log.progress=off train.out=piped", 0, "");
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
@@ -322,6 +396,8 @@ int main(void)
         cmocka_unit_test(test_parallel_keys),
         cmocka_unit_test(test_schedules_of_files),
         cmocka_unit_test(test_world_of_another_size),
+        cmocka_unit_test(test_files_without_end),
+        cmocka_unit_test(test_pipes),
         cmocka_unit_test(test_token_stores),
         cmocka_unit_test(test_preparation),
         cmocka_unit_test(test_a_run_and_its_checkpoints),

@@ -299,7 +299,11 @@ static void test_missing_file(void **state)
     ls_config_defaults(&config);
     assert_int_equal(ls_config_load_file(&config, "no/such/file.yaml", &error), LS_EIO);
     assert_non_null(strstr(error.text, "no/such/file.yaml"));
-    assert_int_equal(ls_config_load_file(&config, "/", &error), LS_EIO);
+    assert_non_null(strstr(error.text, "there is no folder no"));
+    assert_int_equal(ls_config_load_file(&config, "/", &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "a folder: expected a regular file"));
+    assert_int_equal(ls_config_load_file(&config, "/dev/zero", &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "expected at most 1048576 bytes"));
 }
 
 /* ---- resolving ------------------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* lockstep/base/file.h - a file that appears under its name complete or not at all.
+/* lockstep/base/file.h - files: written complete or not at all, read within bounds.
  *
  *   struct ls_atomic_file file;
  *   ls_atomic_file_open(&file, path, NULL, error)    writes to "<path>.tmp-<pid>"
@@ -67,6 +67,33 @@ void ls_atomic_file_abort(struct ls_atomic_file *file);
 
 /* The whole of it at once: open, write, commit. */
 int ls_file_save(const char *path, const void *data, size_t bytes, struct ls_error *error);
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+enum {
+    LS_FILE_PIPE = 1,   /* a pipe is taken too: /dev/stdin, <(command), mkfifo */
+    LS_FILE_DEVICE = 2, /* and /dev/null and its like, of which a reader must bound what it takes */
+    LS_FILE_WAIT_S = 5, /* how long a silent pipe is waited for */
+};
+
+/* Opens for reading. *size = bytes of a regular file, 0 of others. Never waits for ever: a pipe is
+ * waited for LS_FILE_WAIT_S seconds, and ends at once if nobody writes into it by then. A file of
+ * another kind than kinds allow (a folder, always) is `code`, the caller's for a file that is not
+ * what was expected. LS_EIO has the system's reason, and of a name that is not there the nearest
+ * that is. */
+int ls_file_open(const char *path, unsigned kinds, int code, int *fd, int64_t *size,
+                 struct ls_error *error);
+/* *text[*bytes] = the whole file, terminated, to be freed. A file of more than limit bytes is
+ * `code`, with its size and the limit: no file is read without a bound, so that /dev/zero, or a
+ * wrong name, costs no more memory than the limit. */
+int ls_file_read(const char *path, size_t limit, int code, char **text, size_t *bytes,
+                 struct ls_error *error);
+/* "; did you mean runs/code_train?", "; there is no folder run; did you mean runs/code_train?" or
+ * "": what a path that is not there may have meant. endings (NULL, or ended by NULL) are cut off
+ * the names that are there, such as ".bin". */
+void ls_path_hint(const char *path, const char *const *endings, char *text, size_t bytes);
+
+/* ---- directories ---------------------------------------------------------------------------- */
 
 /* fsync of a directory, so that names created or renamed in it survive a power cut. */
 int ls_directory_sync(const char *path, const struct ls_fault *fault, struct ls_error *error);
