@@ -66,6 +66,7 @@ void ls_text_release(struct ls_text *text);
  * holes and holds the 256 bytes, every merge's parts and result, and "<|endoftext|>", which ends a
  * document. LS_EDATA names file, line or token and what was expected; LS_EIO where a file cannot be
  * read. */
+enum { LS_VOCABULARY_BYTES_MAX = 64 << 20 }; /* of each file; 256,000 tokens take 10 MiB */
 int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_error *error);
 void ls_tokenizer_free(struct ls_tokenizer *tokenizer);
 /* "byte" or "gpt2". Borrowed. */

@@ -121,7 +121,7 @@ static int load_state(json_t **out, const char *path, struct ls_error *error)
     *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
     free(text);
     return *out ? LS_OK
-                : ls_error_set(error, LS_ECKPT, "%s:%d:%d: not JSON: %s: the file is damaged", path,
+                : ls_error_set(error, LS_ECKPT, "%s:%d:%d: cannot be read as JSON: %s", path,
                                where.line, where.column, where.text);
 }
 

@@ -13,8 +13,7 @@
 enum {
     BYTE_EOD = 256,
     BYTE_VOCABULARY = 257,
-    VOCABULARY_BYTES_MAX = 64 << 20, /* 256,000 tokens, as the largest have, take 10 MiB */
-    SPEC_BYTES_MAX = 4 * PATH_MAX,   /* a line with two paths */
+    SPEC_BYTES_MAX = 4 * PATH_MAX, /* a line with two paths */
 };
 static const char eod_text[] = "<|endoftext|>";
 
@@ -23,11 +22,11 @@ static int load_bpe(struct ls_tokenizer *tokenizer, const char *vocab_path, cons
 {
     struct data_named_text vocab = {.name = vocab_path}, merges = {.name = merges_path};
     char *vocab_text, *merges_text = NULL;
-    int rc =
-        ls_file_read(vocab_path, VOCABULARY_BYTES_MAX, LS_EDATA, &vocab_text, &vocab.count, error);
-    if (!rc)
-        rc = ls_file_read(merges_path, VOCABULARY_BYTES_MAX, LS_EDATA, &merges_text, &merges.count,
+    int rc = ls_file_read(vocab_path, LS_VOCABULARY_BYTES_MAX, LS_EDATA, &vocab_text, &vocab.count,
                           error);
+    if (!rc)
+        rc = ls_file_read(merges_path, LS_VOCABULARY_BYTES_MAX, LS_EDATA, &merges_text,
+                          &merges.count, error);
     vocab.bytes = vocab_text;
     merges.bytes = merges_text;
     if (!rc)

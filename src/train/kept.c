@@ -4,12 +4,9 @@
 
 #include <lockstep/base/file.h>
 
-#include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { FILES = 2, DIGESTS_BYTES = 256 };
 static const char *const names[FILES] = {"vocab.json", "merges.txt"};
@@ -18,32 +15,6 @@ struct bytes {
     char *data;
     size_t count;
 };
-
-static int file_read(const char *path, struct bytes *bytes, struct ls_error *error)
-{
-    *bytes = (struct bytes){0};
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return ls_error_errno(error, errno, "%.500s: cannot open", path);
-    size_t room = 0, got = 1;
-    int status = LS_OK;
-    while (got > 0 && !status) {
-        if (bytes->count == room) {
-            room = 2 * room + (1 << 16);
-            char *grown = realloc(bytes->data, room);
-            if (!grown)
-                status = ls_error_set(error, LS_ENOMEM, "%.500s: no memory to read it", path);
-            bytes->data = grown ? grown : bytes->data;
-        }
-        if (!status)
-            got = fread(bytes->data + bytes->count, 1, room - bytes->count, file);
-        bytes->count += status ? 0 : got;
-    }
-    if (!status && ferror(file))
-        status = ls_error_errno(error, errno, "%.500s: cannot read", path);
-    fclose(file);
-    return status;
-}
 
 static int file_write(const char *path, const char *data, size_t count, struct ls_error *error)
 {
@@ -70,7 +41,8 @@ static int files_read(const char paths[FILES][PATH_MAX], struct files *files,
     for (int i = 0; i < FILES && !status; i++) {
         struct ls_digest digest = {0, 0};
         char hex[33];
-        status = file_read(paths[i], &files->bytes[i], error);
+        status = ls_file_read(paths[i], LS_VOCABULARY_BYTES_MAX, LS_EDATA, &files->bytes[i].data,
+                              &files->bytes[i].count, error);
         if (status)
             break;
         ls_digest_piece(&digest, names[i], 0, 0, files->bytes[i].data, files->bytes[i].count);
@@ -97,11 +69,12 @@ static void digests_kept(const char *run, char text[DIGESTS_BYTES])
 {
     char path[PATH_MAX];
     kept_path(path, run, "digests");
-    FILE *file = fopen(path, "re");
-    size_t got = file ? fread(text, 1, DIGESTS_BYTES - 1, file) : 0;
-    text[got] = '\0';
-    if (file)
-        fclose(file);
+    char *read;
+    size_t bytes;
+    text[0] = '\0';
+    if (ls_file_read(path, DIGESTS_BYTES - 1, LS_EDATA, &read, &bytes, NULL) == LS_OK)
+        memcpy(text, read, bytes + 1);
+    free(read);
 }
 
 static int files_keep(const char *run, const struct files *files, struct ls_error *error)
