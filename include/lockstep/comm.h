@@ -126,6 +126,11 @@ void ls_comm_set_name(struct ls_comm *comm, const char *name);
 /* Local. What the operations that follow on comm move, for texts: a tensor's name. Borrowed until
  * they have ended; NULL for none. Costs nothing. */
 void ls_comm_label(struct ls_comm *comm, const char *label);
+struct ls_trace;
+/* Local. Each operation of comm on this rank, but in a group of one, and each wait for one becomes
+ * an event of trace (lockstep/trace.h), which is borrowed; NULL: no more. With nothing pending. A
+ * split does not inherit it. LS_ENOMEM. */
+int ls_comm_set_trace(struct ls_comm *comm, struct ls_trace *trace, struct ls_error *error);
 /* Local. Calls line for each operation in the records of all ranks of the world (not only of the
  * group) that can be read, by rank, oldest first; text holds no newline and is borrowed. */
 void ls_comm_dump(struct ls_comm *comm, void (*line)(void *user, const char *text), void *user);

@@ -89,24 +89,75 @@ int ls_tensorboard_scalars(struct ls_tensorboard *board, double wall_time_s, int
 /* Closes and frees; board may be NULL. */
 int ls_tensorboard_close(struct ls_tensorboard *board, struct ls_error *error);
 
-/* ---- spans and counters --------------------------------------------------------------------- */
+/* ---- spans, transfers and counters ---------------------------------------------------------- */
 
 /* What one thread did and when. Every call accepts NULL and then does nothing, which is how tracing
- * is off. Names and categories are borrowed until the trace is freed: string literals. */
+ * is off. Names, categories and phases are borrowed until the trace is freed: string literals. */
 struct ls_trace;
-/* A ring of event_count events (40 bytes each): when it is full, the oldest go. rank and role
- * ("main", "comm", "prefetch") name the thread in the picture. */
+/* A ring of event_count events (about 150 bytes each): when it is full, the oldest go, and are
+ * counted. rank and role ("main", "comm", "prefetch") name the thread in the picture. Nothing is
+ * allocated after this and ls_trace_group. */
 int ls_trace_new(struct ls_trace **out, int rank, const char *role, size_t event_count,
                  struct ls_error *error);
 void ls_trace_free(struct ls_trace *trace);
+/* Events that went because the ring was full. */
+uint64_t ls_trace_dropped(const struct ls_trace *trace);
+
+/* Where what follows belongs; each event takes down what held when it began. -1, as at first: to
+ * none. */
+enum ls_trace_key {
+    LS_TRACE_STEP,
+    LS_TRACE_MICRO_BATCH,
+    LS_TRACE_CHUNK, /* of this rank */
+    LS_TRACE_STAGE, /* of the pipeline */
+    LS_TRACE_LAYER,
+    LS_TRACE_KEYS
+};
+void ls_trace_set(struct ls_trace *trace, enum ls_trace_key key, int64_t value);
+/* "train", "evaluate", ...; returns the phase before (NULL without a trace), to be set again. */
+const char *ls_trace_phase(struct ls_trace *trace, const char *phase);
+
 /* Spans nest (at most 32 deep); an end closes the span that was begun last. */
 void ls_trace_begin(struct ls_trace *trace, const char *name, const char *category);
 void ls_trace_end(struct ls_trace *trace);
 /* A value from now on. */
 void ls_trace_counter(struct ls_trace *trace, const char *name, double value);
-/* Writes the traces of all threads of a process as one Chrome trace: pid = rank, tid = place in the
- * list; open spans are left out. Times are microseconds of the monotonic clock, which the
- * processes of one machine share. The threads must be at rest. Written aside and renamed. */
+
+/* A collective or a message between ranks, as this rank sees it. ls_comm_set_trace makes these. */
+struct ls_trace_transfer {
+    const char *operation; /* "reduce_scatter" */
+    const char *kind;      /* what it is counted as: ls_comm_kind_name */
+    int group;             /* of ls_trace_group */
+    int peer;              /* world rank of a message's other end or a broadcast's root; -1 */
+    int tag;               /* of a message */
+    bool send, receive;    /* a message */
+    int64_t bytes;         /* that this rank hands over: struct ls_comm_stats */
+    int64_t elements;
+    const char *dtype;
+    const char *label; /* what moves; copied; may be NULL */
+};
+/* A group of ranks: *group is its number in this trace. ranks[size] of the world are copied. */
+int ls_trace_group(struct ls_trace *trace, const char *name, const int *ranks, int size, int *group,
+                   struct ls_error *error);
+/* Blocking: a span of category "comm" until ls_trace_end. */
+void ls_trace_transfer(struct ls_trace *trace, const struct ls_trace_transfer *transfer);
+/* In the background: from now until it is done, beside the spans. Its start is a span of category
+ * "start" until ls_trace_end. Returns its number, 0 for none (without a trace, or with 1024 of them
+ * open). */
+int ls_trace_start(struct ls_trace *trace, const struct ls_trace_transfer *transfer);
+/* It is known to have ended now, or before. */
+void ls_trace_done(struct ls_trace *trace, int number);
+/* A span of category "wait" until ls_trace_end, for that transfer; then ls_trace_finish. */
+void ls_trace_wait(struct ls_trace *trace, int number);
+void ls_trace_finish(struct ls_trace *trace, int number);
+
+/* Writes the traces of all threads of a process as one Chrome trace (Trace Event Format, JSON
+ * object): pid = rank, tid = place in the list. Spans are complete events whose args say what
+ * ls_trace_set and ls_trace_phase said; transfers in the background are asynchronous events;
+ * messages have flow arrows from send to receive. What is still open is there, until now, with
+ * "unfinished". Times are microseconds of the monotonic clock, which the processes of one machine
+ * share; otherData has the clocks, the groups and how many events were dropped. The threads must be
+ * at rest. Written aside and renamed. */
 int ls_trace_write(const char *path, struct ls_trace *const *traces, size_t count,
                    struct ls_error *error);
 

@@ -67,6 +67,17 @@ void ls_comm_set_check(struct ls_comm *comm, bool check)
     comm->check = check;
 }
 
+int ls_comm_set_trace(struct ls_comm *comm, struct ls_trace *trace, struct ls_error *error)
+{
+    comm->trace = NULL;
+    if (comm->size == 1)
+        return LS_OK;
+    int status =
+        ls_trace_group(trace, comm->name, comm->world_ranks, comm->size, &comm->trace_group, error);
+    comm->trace = status ? NULL : trace;
+    return status;
+}
+
 void ls_comm_get_stats(const struct ls_comm *comm, struct ls_comm_stats *stats)
 {
     *stats = comm->stats;
@@ -165,6 +176,26 @@ bool comm_calls_match(const struct comm_call *a, const struct comm_call *b)
     return a->op == b->op && a->dtype == b->dtype && a->count == b->count && a->peer == b->peer;
 }
 
+/* The call as its event tells it. What stands for several operations says its own name. */
+static struct ls_trace_transfer transfer_of(const struct ls_comm *comm,
+                                            const struct comm_call *call)
+{
+    bool message = !comm_is_collective(call->op);
+    return (struct ls_trace_transfer){
+        .operation = op_names[call->op],
+        .kind = ls_comm_kind_name(kind_of(call)),
+        .group = comm->trace_group,
+        .peer = message || call->op == COMM_BROADCAST ? comm->world_ranks[call->peer] : -1,
+        .tag = call->tag,
+        .send = call->op == COMM_SEND,
+        .receive = call->op == COMM_RECV,
+        .bytes = comm_sent_bytes(call, comm->size, comm->rank),
+        .elements = call->count,
+        .dtype = ls_dtype_name(call->dtype),
+        .label = call->label || call->site.line ? call->label : call->site.file,
+    };
+}
+
 /* ---- starting and waiting -------------------------------------------------------------------- */
 
 static int call_validate(const struct ls_comm *comm, const struct comm_call *call,
@@ -194,41 +225,63 @@ static void call_number(struct ls_comm *comm, struct comm_call *call)
         comm_is_collective(call->op) ? comm->sequence++ : comm->pair_sequence[side + call->peer]++;
 }
 
-static int call_start(struct ls_comm *comm, struct comm_call *call, double now_s, void **operation,
-                      uint64_t *flight, struct ls_error *error)
+/* A span until it is done, or of one in the background until it is started; then *traced is its
+ * number. */
+static void trace_start(struct ls_comm *comm, const struct comm_call *call, int *traced)
+{
+    if (!comm->trace)
+        return;
+    struct ls_trace_transfer transfer = transfer_of(comm, call);
+    if (call->blocking)
+        ls_trace_transfer(comm->trace, &transfer);
+    else
+        *traced = ls_trace_start(comm->trace, &transfer);
+}
+
+static int call_start(struct ls_comm *comm, struct comm_call *call, double now_s,
+                      struct comm_pending *pending, struct ls_error *error)
 {
     int status = call_validate(comm, call, error);
     if (status != LS_OK)
         return status;
     call->label = comm->label;
     call_number(comm, call);
-    *flight = flight_start(comm, call, now_s);
-    status = comm->transport->start(comm, call, operation, error);
+    pending->flight = flight_start(comm, call, now_s);
+    pending->traced = 0;
+    trace_start(comm, call, &pending->traced);
+    status = comm->transport->start(comm, call, &pending->operation, error);
     if (status == LS_OK)
         count_call(comm, call);
     else
-        flight_change(comm, *flight, FLIGHT_FAILED, now_s);
+        flight_change(comm, pending->flight, FLIGHT_FAILED, now_s);
+    if (status || !call->blocking)
+        ls_trace_end(comm->trace);
+    if (status)
+        ls_trace_finish(comm->trace, pending->traced);
     return status;
 }
 
-static int call_wait(struct ls_comm *comm, void *operation, uint64_t flight, double begin_s,
+static int call_wait(struct ls_comm *comm, const struct comm_pending *pending, double begin_s,
                      struct ls_error *error)
 {
-    int status = comm->transport->wait(comm, operation, error);
+    int status = comm->transport->wait(comm, pending->operation, error);
     double end_s = ls_now_s();
     comm->stats.wait_s += end_s - begin_s;
-    flight_change(comm, flight, status == LS_OK ? FLIGHT_DONE : FLIGHT_FAILED, end_s);
+    flight_change(comm, pending->flight, status == LS_OK ? FLIGHT_DONE : FLIGHT_FAILED, end_s);
     return status;
 }
 
 static int run(struct ls_comm *comm, struct comm_call call, struct ls_error *error)
 {
     double begin_s = ls_now_s();
-    void *operation;
-    uint64_t flight;
+    struct comm_pending pending = {0};
     call.blocking = true;
-    int status = call_start(comm, &call, begin_s, &operation, &flight, error);
-    return status == LS_OK ? call_wait(comm, operation, flight, begin_s, error) : status;
+    int status = call_start(comm, &call, begin_s, &pending, error);
+    if (status)
+        return status;
+    status = call_wait(comm, &pending, begin_s, error);
+    ls_trace_end(comm->trace);
+    return status;
 }
 
 static int begin(struct ls_comm *comm, struct comm_call call, struct ls_request *request,
@@ -243,8 +296,7 @@ static int begin(struct ls_comm *comm, struct comm_call call, struct ls_request 
                             "%s: %d operations are pending on this communicator; wait for some "
                             "before starting more",
                             comm_describe(&call).text, LS_COMM_PENDING_MAX);
-    int status = call_start(comm, &call, ls_now_s(), &comm->pending[slot].operation,
-                            &comm->pending[slot].flight, error);
+    int status = call_start(comm, &call, ls_now_s(), &comm->pending[slot], error);
     if (status != LS_OK)
         return status;
     comm->tickets++;
@@ -267,12 +319,14 @@ int ls_wait(struct ls_request *request, struct ls_error *error)
     if (!request->ticket)
         return LS_OK;
     struct ls_comm *comm = request->comm;
-    uint64_t slot = request_slot(request);
+    struct comm_pending *pending = &comm->pending[request_slot(request)];
     double begin_s = ls_now_s();
-    flight_change(comm, comm->pending[slot].flight, FLIGHT_WAITING, begin_s);
-    int status =
-        call_wait(comm, comm->pending[slot].operation, comm->pending[slot].flight, begin_s, error);
-    comm->pending[slot].ticket = 0;
+    flight_change(comm, pending->flight, FLIGHT_WAITING, begin_s);
+    ls_trace_wait(comm->trace, pending->traced);
+    int status = call_wait(comm, pending, begin_s, error);
+    ls_trace_end(comm->trace);
+    ls_trace_finish(comm->trace, pending->traced);
+    pending->ticket = 0;
     *request = (struct ls_request){0};
     return status;
 }
@@ -281,8 +335,12 @@ bool ls_test(struct ls_request *request)
 {
     if (!request->ticket)
         return true;
-    uint64_t slot = request_slot(request);
-    return request->comm->transport->test(request->comm, request->comm->pending[slot].operation);
+    struct ls_comm *comm = request->comm;
+    const struct comm_pending *pending = &comm->pending[request_slot(request)];
+    bool done = comm->transport->test(comm, pending->operation);
+    if (done)
+        ls_trace_done(comm->trace, pending->traced);
+    return done;
 }
 
 /* ---- the operations, each in both forms ------------------------------------------------------ */

@@ -5,6 +5,7 @@
 #define LOCKSTEP_COMM_INTERNAL_H
 
 #include <lockstep/comm.h>
+#include <lockstep/trace.h>
 
 enum comm_op {
     COMM_ALL_REDUCE,
@@ -70,21 +71,27 @@ enum { COMM_SCRATCH_WORDS = 64 };
 struct flight_record;
 struct flight_board;
 
+/* An operation that was started and is to be waited for. */
+struct comm_pending {
+    uint64_t ticket; /* 0: free */
+    void *operation;
+    uint64_t flight;
+    int traced; /* number in the trace */
+};
+
 struct ls_comm {
     const struct comm_transport *transport;
     int rank, size;
     bool check;
     struct ls_comm_stats stats;
     uint64_t tickets; /* given out so far */
-    struct {
-        uint64_t ticket; /* 0: free */
-        void *operation;
-        uint64_t flight;
-    } pending[LS_COMM_PENDING_MAX];
+    struct comm_pending pending[LS_COMM_PENDING_MAX];
     uint64_t *scratch; /* [size * COMM_SCRATCH_WORDS] */
     uint64_t id;       /* the same on all ranks of the group, another for other groups */
     char name[LS_COMM_NAME_MAX + 1];
     const char *label;
+    struct ls_trace *trace; /* NULL: off; borrowed */
+    int trace_group;
     double timeout_s;
     uint64_t sequence;       /* collectives called */
     uint64_t *pair_sequence; /* [2 * size]: sends to, then receives from each rank */

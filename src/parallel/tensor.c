@@ -22,7 +22,10 @@ int ls_tp_init(struct ls_tp *tp, struct ls_comm *comm, bool sequence, int chunks
                             size, chunks, sharers);
     if (sharers == 1)
         return LS_OK;
-    return ls_comm_split(comm, tp->rank / sharers, tp->rank, &tp->sharers_comm, error);
+    int status = ls_comm_split(comm, tp->rank / sharers, tp->rank, &tp->sharers_comm, error);
+    if (!status)
+        ls_comm_set_name(tp->sharers_comm, "sharers");
+    return status;
 }
 
 void ls_tp_release(struct ls_tp *tp)

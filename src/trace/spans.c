@@ -1,33 +1,11 @@
-#include <lockstep/trace.h>
-
-#include <lockstep/base/file.h>
-
-#include "text.h"
+/* What a thread did and when: a ring of events. */
+#include "spans.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-enum { DEPTH_MAX = 32, ROLE_BYTES = 32 };
-
-struct event {
-    const char *name;
-    const char *category; /* NULL: a counter */
-    int64_t begin_ns;
-    int64_t duration_ns; /* spans */
-    double value;        /* counters */
-};
-
-struct ls_trace {
-    int rank;
-    int depth;
-    uint64_t written; /* events so far; the ring holds the last `capacity` of them */
-    size_t capacity;
-    char role[ROLE_BYTES];
-    struct event open[DEPTH_MAX];
-    struct event ring[];
-};
-
-static int64_t now_ns(void)
+int64_t trace_now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -41,32 +19,73 @@ int ls_trace_new(struct ls_trace **out, int rank, const char *role, size_t event
     size_t bytes;
     if (event_count == 0)
         return ls_error_set(error, LS_EINVAL, "a trace needs room for at least one event");
-    if (!ls_size_mul(event_count, sizeof(struct event), &bytes) ||
+    if (!ls_size_mul(event_count, sizeof(struct trace_event), &bytes) ||
         !ls_size_add(bytes, sizeof(struct ls_trace), &bytes) || !(*out = calloc(1, bytes)))
         return ls_error_set(error, LS_ENOMEM, "no memory for a trace of %zu events", event_count);
     (*out)->rank = rank;
     (*out)->capacity = event_count;
-    snprintf((*out)->role, ROLE_BYTES, "%s", role);
+    for (int key = 0; key < LS_TRACE_KEYS; key++)
+        (*out)->at[key] = -1;
+    snprintf((*out)->role, sizeof(*out)->role, "%s", role);
     return LS_OK;
 }
 
 void ls_trace_free(struct ls_trace *trace)
 {
+    for (int g = 0; trace && g < trace->group_count; g++)
+        free(trace->groups[g].ranks);
     free(trace);
 }
 
-static void push(struct ls_trace *trace, struct event event)
+uint64_t ls_trace_dropped(const struct ls_trace *trace)
 {
-    trace->ring[trace->written++ % trace->capacity] = event;
+    return trace && trace->written > trace->capacity ? trace->written - trace->capacity : 0;
+}
+
+void ls_trace_set(struct ls_trace *trace, enum ls_trace_key key, int64_t value)
+{
+    if (trace)
+        trace->at[key] = value;
+}
+
+const char *ls_trace_phase(struct ls_trace *trace, const char *phase)
+{
+    const char *before = trace ? trace->phase : NULL;
+    if (trace)
+        trace->phase = phase;
+    return before;
+}
+
+/* ---- spans ----------------------------------------------------------------------------------- */
+
+static struct trace_event event_of(const struct ls_trace *trace, enum trace_event_type type)
+{
+    struct trace_event event = {.type = type, .phase = trace->phase, .begin_ns = trace_now_ns()};
+    memcpy(event.at, trace->at, sizeof event.at);
+    return event;
+}
+
+static void push(struct ls_trace *trace, const struct trace_event *event)
+{
+    trace->ring[trace->written++ % trace->capacity] = *event;
+}
+
+static struct trace_event *open_span(struct ls_trace *trace, enum trace_event_type type)
+{
+    LS_ASSERT(trace->depth < TRACE_DEPTH_MAX);
+    struct trace_event *event = &trace->open[trace->depth++];
+    *event = event_of(trace, type);
+    return event;
 }
 
 void ls_trace_begin(struct ls_trace *trace, const char *name, const char *category)
 {
     if (!trace)
         return;
-    LS_ASSERT(trace->depth < DEPTH_MAX && category);
-    trace->open[trace->depth++] =
-        (struct event){.name = name, .category = category, .begin_ns = now_ns()};
+    LS_ASSERT(name && category);
+    struct trace_event *event = open_span(trace, TRACE_SPAN);
+    event->name = name;
+    event->category = category;
 }
 
 void ls_trace_end(struct ls_trace *trace)
@@ -74,83 +93,158 @@ void ls_trace_end(struct ls_trace *trace)
     if (!trace)
         return;
     LS_ASSERT(trace->depth > 0);
-    struct event event = trace->open[--trace->depth];
-    event.duration_ns = now_ns() - event.begin_ns;
+    struct trace_event *event = &trace->open[--trace->depth];
+    event->duration_ns = trace_now_ns() - event->begin_ns;
     push(trace, event);
 }
 
 void ls_trace_counter(struct ls_trace *trace, const char *name, double value)
 {
-    if (trace)
-        push(trace, (struct event){.name = name, .begin_ns = now_ns(), .value = value});
+    if (!trace)
+        return;
+    struct trace_event event = event_of(trace, TRACE_COUNTER);
+    event.name = name;
+    event.value = value;
+    push(trace, &event);
 }
 
-/* Appends one event object; first is true until something was written. */
-static void put_object(struct ls_atomic_file *file, struct trace_text *text, bool *first)
-{
-    LS_ASSERT(!text->overflow); /* names are literals */
-    ls_atomic_file_write(file, *first ? "\n" : ",\n", *first ? 1 : 2);
-    ls_atomic_file_write(file, text->data, text->used);
-    *first = false;
-}
+/* ---- transfers ------------------------------------------------------------------------------- */
 
-static void put_name(struct ls_atomic_file *file, const char *what, int pid, size_t tid,
-                     const char *name, bool *first)
-{
-    char buffer[512];
-    struct trace_text text = {.data = buffer, .size = sizeof buffer};
-    trace_text_printf(&text, "{\"name\":\"%s\",\"ph\":\"M\",\"pid\":%d,\"tid\":%zu,", what, pid,
-                      tid);
-    trace_text_put(&text, "\"args\":{\"name\":");
-    trace_text_json(&text, name);
-    trace_text_put(&text, "}}");
-    put_object(file, &text, first);
-}
-
-static void put_event(struct ls_atomic_file *file, const struct event *event, int pid, size_t tid,
-                      bool *first)
-{
-    char buffer[2048];
-    struct trace_text text = {.data = buffer, .size = sizeof buffer};
-    trace_text_put(&text, "{\"name\":");
-    trace_text_json(&text, event->name);
-    if (event->category) {
-        trace_text_put(&text, ",\"cat\":");
-        trace_text_json(&text, event->category);
-    }
-    trace_text_printf(&text, ",\"ph\":\"%s\",\"pid\":%d,\"tid\":%zu,\"ts\":%lld.%03d",
-                      event->category ? "X" : "C", pid, tid, (long long)(event->begin_ns / 1000),
-                      (int)(event->begin_ns % 1000));
-    if (event->category)
-        trace_text_printf(&text, ",\"dur\":%lld.%03d}", (long long)(event->duration_ns / 1000),
-                          (int)(event->duration_ns % 1000));
-    if (!event->category) {
-        trace_text_put(&text, ",\"args\":{\"value\":");
-        trace_text_number(&text, event->value, 9);
-        trace_text_put(&text, "}}");
-    }
-    put_object(file, &text, first);
-}
-
-int ls_trace_write(const char *path, struct ls_trace *const *traces, size_t count,
+int ls_trace_group(struct ls_trace *trace, const char *name, const int *ranks, int size, int *group,
                    struct ls_error *error)
 {
-    struct ls_atomic_file file;
-    int code = ls_atomic_file_open(&file, path, NULL, error);
-    if (code)
-        return code;
-    bool first = true;
-    ls_atomic_file_printf(&file, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
-    for (size_t t = 0; t < count; t++) {
-        const struct ls_trace *trace = traces[t];
-        char process[32];
-        snprintf(process, sizeof process, "rank %d", trace->rank);
-        put_name(&file, "process_name", trace->rank, t, process, &first);
-        put_name(&file, "thread_name", trace->rank, t, trace->role, &first);
-        uint64_t oldest = trace->written > trace->capacity ? trace->written - trace->capacity : 0;
-        for (uint64_t i = oldest; i < trace->written; i++)
-            put_event(&file, &trace->ring[i % trace->capacity], trace->rank, t, &first);
+    *group = 0;
+    if (!trace)
+        return LS_OK;
+    if (trace->group_count == TRACE_GROUPS_MAX)
+        return ls_error_set(error, LS_EINVAL, "a trace takes %d groups of ranks", TRACE_GROUPS_MAX);
+    struct trace_group *added = &trace->groups[trace->group_count];
+    added->ranks = malloc((size_t)size * sizeof *added->ranks);
+    if (!added->ranks)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a group of %d ranks", size);
+    memcpy(added->ranks, ranks, (size_t)size * sizeof *added->ranks);
+    added->size = size;
+    snprintf(added->name, sizeof added->name, "%s", name);
+    *group = trace->group_count++;
+    return LS_OK;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 29;
+}
+
+/* The same number on both ends of a message: its ranks, tag, and how many such came before. 0: no
+ * room to count them. */
+static uint64_t flow_of(struct ls_trace *trace, const struct ls_trace_transfer *transfer)
+{
+    const struct trace_group *group = &trace->groups[transfer->group];
+    int from = transfer->send ? trace->rank : transfer->peer;
+    int to = transfer->send ? transfer->peer : trace->rank;
+    uint64_t hash = 1;
+    for (const char *c = group->name; *c; c++)
+        hash = mix(hash, (unsigned char)*c);
+    hash = mix(mix(mix(hash, (uint64_t)from), (uint64_t)to), (uint64_t)transfer->tag) | 1;
+    for (uint64_t probe = 0; probe < TRACE_FLOWS_MAX; probe++) {
+        struct trace_flow *flow = &trace->flows[(hash + probe) % TRACE_FLOWS_MAX];
+        if (flow->key && flow->key != hash)
+            continue;
+        flow->key = hash;
+        return mix(hash, ++flow->count) | 1;
     }
-    ls_atomic_file_printf(&file, "\n]}\n");
-    return ls_atomic_file_commit(&file, error);
+    return 0;
+}
+
+static void set_transfer(struct ls_trace *trace, struct trace_event *event,
+                         const struct ls_trace_transfer *transfer)
+{
+    event->name = transfer->operation;
+    event->category = "comm";
+    event->transfer = (struct trace_transfer){
+        .kind = transfer->kind,
+        .dtype = transfer->dtype,
+        .bytes = transfer->bytes,
+        .elements = transfer->elements,
+        .group = transfer->group,
+        .peer = transfer->peer,
+        .send = transfer->send,
+        .receive = transfer->receive,
+        .flow = transfer->send || transfer->receive ? flow_of(trace, transfer) : 0,
+    };
+    snprintf(event->transfer.label, sizeof event->transfer.label, "%s",
+             transfer->label ? transfer->label : "");
+}
+
+void ls_trace_transfer(struct ls_trace *trace, const struct ls_trace_transfer *transfer)
+{
+    if (trace)
+        set_transfer(trace, open_span(trace, TRACE_TRANSFER), transfer);
+}
+
+/* A span about the transfer in the background of that number. */
+static void open_about(struct ls_trace *trace, enum trace_event_type type, const char *category,
+                       int number)
+{
+    struct trace_event *span = open_span(trace, type);
+    span->name = "a transfer";
+    span->category = category;
+    if (number == 0)
+        return;
+    span->name = trace->background[number - 1].name;
+    span->transfer = trace->background[number - 1].transfer;
+}
+
+/* Its place in background, from 1; 0 where all are taken. */
+static int background_take(struct ls_trace *trace)
+{
+    for (int i = 0; i < TRACE_BACKGROUND_MAX; i++) {
+        /* Places come free in about the order in which they were taken. */
+        int at = (trace->background_next + i) % TRACE_BACKGROUND_MAX;
+        if (trace->background[at].type == TRACE_NONE) {
+            trace->background_next = at + 1;
+            return at + 1;
+        }
+    }
+    return 0;
+}
+
+int ls_trace_start(struct ls_trace *trace, const struct ls_trace_transfer *transfer)
+{
+    if (!trace)
+        return 0;
+    int number = background_take(trace);
+    if (number) {
+        struct trace_event *event = &trace->background[number - 1];
+        *event = event_of(trace, TRACE_BACKGROUND);
+        set_transfer(trace, event, transfer);
+        event->transfer.number = ++trace->started;
+        event->duration_ns = -1;
+    }
+    open_about(trace, TRACE_START, "start", number);
+    return number;
+}
+
+void ls_trace_done(struct ls_trace *trace, int number)
+{
+    if (!trace || number == 0)
+        return;
+    struct trace_event *event = &trace->background[number - 1];
+    if (event->duration_ns < 0)
+        event->duration_ns = trace_now_ns() - event->begin_ns;
+}
+
+void ls_trace_wait(struct ls_trace *trace, int number)
+{
+    if (trace)
+        open_about(trace, TRACE_WAIT, "wait", number);
+}
+
+void ls_trace_finish(struct ls_trace *trace, int number)
+{
+    if (!trace || number == 0)
+        return;
+    ls_trace_done(trace, number);
+    push(trace, &trace->background[number - 1]);
+    trace->background[number - 1].type = TRACE_NONE;
 }

@@ -84,8 +84,11 @@ int ls_trainer_evaluate(struct ls_trainer *t, struct ls_eval_report *report, str
     e.targets_held = e.ids_held + buffer;
     for (int64_t r = 0; r < dp; r++)
         e.rounds = ls_max(e.rounds, ls_ceil_div(leaves * (r + 1) / dp - leaves * r / dp, micro));
-    for (int64_t round = 0; round < e.rounds && !status; round++)
+    for (int64_t round = 0; round < e.rounds && !status; round++) {
+        ls_trace_set(t->trace, LS_TRACE_MICRO_BATCH, round);
         status = round_run(&e, round, error);
+    }
+    ls_trace_set(t->trace, LS_TRACE_MICRO_BATCH, -1);
     if (status)
         return status;
     /* Of the ranks that saw the same samples, one counts. */

@@ -1,5 +1,6 @@
 /* A whole run: steps, records, evaluation, samples, checkpoints, and ending early in good order. */
 #include "events.h"
+#include "run_trace.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/lock.h>
@@ -27,6 +28,7 @@ struct run {
     const struct ls_run_hooks *hooks;
     struct records records;
     struct events events;
+    struct run_trace trace;
     struct ls_lock lock; /* on train.out, of rank 0 */
     bool writer;         /* rank 0 */
 };
@@ -198,7 +200,9 @@ static int evaluate(struct run *run, struct ls_error *error)
 {
     struct ls_eval_report report;
     double start_s = ls_now_s();
+    run_trace_begin(&run->trace, "evaluate");
     int status = ls_trainer_evaluate(run->trainer, &report, error), local = LS_OK;
+    run_trace_end(&run->trace);
     if (status)
         return status;
     int64_t step = ls_trainer_steps(run->trainer);
@@ -213,7 +217,9 @@ static int evaluate(struct run *run, struct ls_error *error)
 static int sample(struct run *run, struct ls_error *error)
 {
     char *text = NULL;
+    run_trace_begin(&run->trace, "sample");
     int status = ls_trainer_sample(run->trainer, run->config->sample.prompt, &text, error);
+    run_trace_end(&run->trace);
     if (!status && run->writer && run->hooks->sampled)
         run->hooks->sampled(run->hooks->user, ls_trainer_steps(run->trainer), text);
     free(text);
@@ -223,7 +229,9 @@ static int sample(struct run *run, struct ls_error *error)
 static int save(struct run *run, struct ls_error *error)
 {
     double start_s = ls_now_s();
+    run_trace_begin(&run->trace, "save");
     int status = ls_trainer_save(run->trainer, error), local = LS_OK;
+    run_trace_end(&run->trace);
     if (status)
         return status;
     if (run->writer) {
@@ -291,14 +299,19 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     bool last = report.step >= config->train.steps || *stop;
     if (!status && (due(report.step, config->log.hash_every) || last)) {
         struct ls_digest digest;
+        run_trace_begin(&run->trace, "hash");
         status = ls_trainer_hash(run->trainer, &digest, error);
+        run_trace_end(&run->trace);
         report.hashed = true;
         ls_digest_hex(&digest, report.hash);
     }
     if (status)
         return status;
+    run_trace_begin(&run->trace, "record");
     int local = run->writer ? step_write(run, &report, &means, *stop, error) : LS_OK;
     status = ls_comm_agree(run->world, local, error);
+    run_trace_write(&run->trace, false);
+    run_trace_end(&run->trace);
     /* Saved first: who asked for the end may not wait for more than that. */
     if (!status && (due(report.step, config->train.save_every) || last))
         status = save(run, error);
@@ -308,19 +321,6 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     if (!status && due(report.step, config->sample.every))
         status = sample(run, error);
     return status;
-}
-
-static int traces_write(struct run *run, struct ls_error *error)
-{
-    struct ls_trace *trace = run->trainer->trace;
-    if (!trace)
-        return LS_OK;
-    char path[LS_CONFIG_TEXT_BYTES + 64];
-    snprintf(path, sizeof path, "%s/trace", run->config->train.out);
-    int status = ls_directory_make(path, NULL, error);
-    snprintf(path, sizeof path, "%s/trace/rank-%05d.json", run->config->train.out,
-             ls_comm_rank(run->world));
-    return status ? status : ls_trace_write(path, &trace, 1, error);
 }
 
 /* A run is never started over an older one by accident. */
@@ -362,6 +362,8 @@ static int run_open(struct run *run, struct ls_error *error)
     status = ls_comm_agree(run->world, status, error);
     if (!status)
         status = ls_trainer_new(run->config, run->world, &run->events.log, &run->trainer, error);
+    if (!status)
+        run_trace_open(&run->trace, run->trainer, &run->events.log);
     if (!status)
         status = ls_trainer_measure_peak(run->trainer, error);
     if (!status)
@@ -413,8 +415,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
     int status = run_open(&run, error);
     while (!status && !stop && ls_trainer_steps(run.trainer) < config->train.steps)
         status = step(&run, &stop, error);
-    if (!status)
-        status = ls_comm_agree(world, traces_write(&run, error), error);
+    run_trace_write(&run.trace, true);
     if (!status && stop && ls_trainer_steps(run.trainer) < config->train.steps)
         status = ls_error_set(error, LS_ESTOPPED,
                               "stopped by a signal after step %ld; the state is saved in "

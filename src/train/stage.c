@@ -103,6 +103,24 @@ static int gradient_end(const struct stage_batch *batch, int region, int64_t m,
     return ls_zero_gradient_done(t->memory.zero, &t->ops, region, m, batch->micro_batches, error);
 }
 
+/* ---- layers in the trace -------------------------------------------------------------------- */
+
+static void layer_begin(struct ls_trainer *t, int layer)
+{
+    ls_trace_set(t->trace, LS_TRACE_LAYER, layer);
+    ls_trace_begin(t->trace,
+                   layer == 0          ? "embedding"
+                   : is_head(t, layer) ? "head"
+                                       : "block",
+                   "compute");
+}
+
+static void layer_end(struct ls_trainer *t)
+{
+    ls_trace_end(t->trace);
+    ls_trace_set(t->trace, LS_TRACE_LAYER, -1);
+}
+
 /* ---- layers ---------------------------------------------------------------------------------- */
 
 static int layer_forward(const struct stage_batch *batch, int layer, int64_t m,
@@ -137,10 +155,12 @@ int stage_forward(const struct stage_batch *batch, int chunk, int64_t m, int slo
     ls_trace_begin(t->trace, "forward", "compute");
     int status = LS_OK;
     for (int layer = layers->first; layer < layers->end && !status; layer++) {
+        layer_begin(t, layer);
         status = weights_enter(t, layer, layers->end - 1, error);
         if (!status)
             status = layer_forward(batch, layer, m, &micro, error);
         weights_leave(t, layer);
+        layer_end(t);
         ls_progress();
     }
     ls_trace_end(t->trace);
@@ -170,11 +190,17 @@ int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int sl
     struct ls_trainer *t = batch->t;
     const struct train_chunk *layers = &t->part.chunks[chunk];
     struct ls_micro_batch micro = micro_batch_of(batch, m, slot, input, d_output);
-    ls_trace_begin(t->trace, halves == STAGE_WEIGHT ? "backward weight" : "backward", "compute");
+    static const char *const names[] = {
+        [STAGE_INPUT] = "backward, input",
+        [STAGE_WEIGHT] = "backward, weights",
+        [STAGE_BOTH] = "backward",
+    };
+    ls_trace_begin(t->trace, names[halves], "compute");
     int status = LS_OK;
     for (int layer = layers->end - 1; layer >= layers->first && !status; layer--) {
         /* Weight halves, and the embedding's input half, need no weights. */
         bool reads = (halves & STAGE_INPUT) && layer > 0;
+        layer_begin(t, layer);
         if (reads)
             status = weights_enter(t, layer, (int)ls_max(layers->first, 1), error);
         if (!status && (halves & STAGE_INPUT))
@@ -186,6 +212,7 @@ int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int sl
                                 ls_model_input_gradient(t->memory.model, layer));
         if (!status && (halves & STAGE_WEIGHT))
             status = layer_backward_weight(batch, layer, m, &micro, error);
+        layer_end(t);
         ls_progress();
     }
     ls_trace_end(t->trace);

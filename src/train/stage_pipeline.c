@@ -213,6 +213,14 @@ static int run_backward(void *user, int chunk, int64_t m, const void *output_gra
     return run_halves(user, chunk, m, STAGE_BOTH, output_gradient, input_gradient, error);
 }
 
+/* What the trace says of all that follows; -1: of none. */
+static void trace_place(struct ls_trainer *t, int64_t micro_batch, int64_t chunk, int64_t stage)
+{
+    ls_trace_set(t->trace, LS_TRACE_MICRO_BATCH, micro_batch);
+    ls_trace_set(t->trace, LS_TRACE_CHUNK, chunk);
+    ls_trace_set(t->trace, LS_TRACE_STAGE, stage);
+}
+
 /* The parameters that the next action begins with are gathered while its input is waited for. */
 static int run_before(void *user, int64_t index, struct ls_error *error)
 {
@@ -221,7 +229,9 @@ static int run_before(void *user, int64_t index, struct ls_error *error)
     const struct ls_schedule *schedule = &run->table->schedule;
     struct ls_action action =
         ls_schedule_actions(schedule, (int)run->t->coordinates[LS_AXIS_PP], &count)[index];
-    const struct train_chunk *layers = &run->t->part.chunks[schedule->stage_chunk[action.stage]];
+    int chunk = schedule->stage_chunk[action.stage];
+    const struct train_chunk *layers = &run->t->part.chunks[chunk];
+    trace_place(run->t, action.micro_batch, chunk, action.stage);
     if (action.kind == LS_ACTION_W)
         return LS_OK;
     return stage_prefetch(run->t, action.kind == LS_ACTION_F ? layers->first : layers->end - 1,
@@ -244,7 +254,9 @@ int stage_pipeline_run(const struct stage_batch *batch, struct ls_error *error)
                                         .backward_weight = run_backward_weight,
                                         .backward = run_backward,
                                         .before = run_before};
-    return ls_pipeline_run(run.table->pipeline, &ops, error);
+    int status = ls_pipeline_run(run.table->pipeline, &ops, error);
+    trace_place(t, -1, -1, -1);
+    return status;
 }
 
 /* ---- the forward alone ----------------------------------------------------------------------- */
@@ -279,6 +291,7 @@ int stage_forward_all(const struct stage_batch *batch, struct ls_error *error)
     const void *input = NULL;
     int status = LS_OK;
     for (int64_t stage = 0; stage < t->layout.stages && !status; stage++) {
+        ls_trace_set(t->trace, LS_TRACE_STAGE, stage);
         if (stage > 0)
             status = boundary_move(t, batch, stage, &input, error);
         if (status || t->layout.stage_rank[stage] != t->coordinates[LS_AXIS_PP])
@@ -286,7 +299,10 @@ int stage_forward_all(const struct stage_batch *batch, struct ls_error *error)
         int chunk = 0;
         while (t->layout.rank_stage[t->coordinates[LS_AXIS_PP] * t->layout.chunks + chunk] != stage)
             chunk++;
+        ls_trace_set(t->trace, LS_TRACE_CHUNK, chunk);
         status = stage_forward(batch, chunk, 0, 0, input, error);
+        ls_trace_set(t->trace, LS_TRACE_CHUNK, -1);
     }
+    ls_trace_set(t->trace, LS_TRACE_STAGE, -1);
     return status;
 }

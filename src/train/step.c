@@ -48,8 +48,10 @@ static int batch_load(struct ls_trainer *t, struct step_batch *batch, double *wa
     if (!status)
         status = batch_post(t, t->samples + batch->sequences, error);
     t->posted = status == LS_OK;
+    ls_trace_begin(t->trace, "wait for samples", "data");
     if (!status)
         status = ls_loader_take(t->loader, &batch->inputs, &batch->targets, wait_s, error);
+    ls_trace_end(t->trace);
     return ls_comm_agree(t->world, status, error);
 }
 
@@ -228,7 +230,7 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
         status = micro_batches_run(t, &batch, error);
     if (status)
         return status;
-    ls_trace_begin(t->trace, "reduce", "comm");
+    ls_trace_begin(t->trace, "reduce", "compute");
     status = ls_zero_gradient_finish(t->memory.zero, &t->ops, &gradient, NULL, error);
     if (!status)
         status = tied_exchange(t, gradient, error);
@@ -258,7 +260,14 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
 
 int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
+    const char *before = ls_trace_phase(t->trace, "train");
+    ls_trace_set(t->trace, LS_TRACE_STEP, t->step + 1);
+    ls_trace_begin(t->trace, "step", "step");
     int status = step_run(t, report, error);
     t->failed = t->failed || status;
+    if (status)
+        return status; /* the trace shows a step that did not end */
+    ls_trace_end(t->trace);
+    ls_trace_phase(t->trace, before);
     return status;
 }

@@ -253,6 +253,38 @@ static int part_open(struct ls_trainer *t, struct ls_error *error)
     return status ? status : data_open(t, error);
 }
 
+/* The communicator of each group, NULL where the layout has none. */
+static void comms_of(const struct ls_trainer *t, struct ls_comm *comms[LS_GROUPS])
+{
+    struct ls_comm *const list[LS_GROUPS] = {
+        [LS_GROUP_TP] = t->groups.tp,
+        [LS_GROUP_SHARERS] = t->tp.sharers_comm,
+        [LS_GROUP_CP] = t->groups.cp,
+        [LS_GROUP_SHARD] = t->groups.shard,
+        [LS_GROUP_REPLICATE] = t->groups.replicate,
+        [LS_GROUP_PP] = t->groups.pp,
+        [LS_GROUP_DP] = t->groups.dp,
+        [LS_GROUP_DP_SHARD] = t->groups.dp_shard,
+        [LS_GROUP_DP_REPLICATE] = t->groups.dp_replicate,
+        [LS_GROUP_OWNERS] = t->groups.owners,
+        [LS_GROUP_WORLD] = t->world,
+    };
+    memcpy(comms, list, sizeof list);
+}
+
+static int trace_open(struct ls_trainer *t, struct ls_error *error)
+{
+    struct ls_comm *comms[LS_GROUPS + 1];
+    int status = ls_trace_new(&t->trace, ls_comm_rank(t->world), "main", TRACE_EVENTS, error);
+    comms_of(t, comms);
+    comms[LS_GROUPS] = t->groups.copies;
+    for (int g = 0; g <= LS_GROUPS && !status; g++)
+        if (comms[g])
+            status = ls_comm_set_trace(comms[g], t->trace, error);
+    ls_trace_phase(t->trace, "start");
+    return status;
+}
+
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error)
 {
@@ -280,7 +312,7 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
     if (!status)
         status = buffers_open(t, error);
     if (!status && config->log.trace)
-        status = ls_trace_new(&t->trace, ls_comm_rank(world), "main", TRACE_EVENTS, error);
+        status = trace_open(t, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
         status = parameters_fill(t, error);
@@ -299,7 +331,8 @@ void ls_trainer_free(struct ls_trainer *t)
         return;
     if (t->memory.zero && !t->failed)
         ls_zero_settle(t->memory.zero, NULL);
-    ls_trace_free(t->trace);
+    if (t->trace)
+        ls_comm_set_trace(t->world, NULL, NULL);
     ls_decoder_free(t->decoder);
     ls_loader_free(t->loader);
     ls_tokenizer_free(t->tokenizer);
@@ -325,6 +358,7 @@ void ls_trainer_free(struct ls_trainer *t)
     part_release(&t->part);
     ls_ops_release(&t->ops);
     ls_params_release(&t->params);
+    ls_trace_free(t->trace);
     free(t);
 }
 
@@ -347,19 +381,8 @@ const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
 
 void ls_trainer_stats(const struct ls_trainer *t, struct ls_comm_stats stats[LS_GROUPS])
 {
-    const struct ls_comm *comms[LS_GROUPS] = {
-        [LS_GROUP_TP] = t->groups.tp,
-        [LS_GROUP_SHARERS] = t->tp.sharers_comm,
-        [LS_GROUP_CP] = t->groups.cp,
-        [LS_GROUP_SHARD] = t->groups.shard,
-        [LS_GROUP_REPLICATE] = t->groups.replicate,
-        [LS_GROUP_PP] = t->groups.pp,
-        [LS_GROUP_DP] = t->groups.dp,
-        [LS_GROUP_DP_SHARD] = t->groups.dp_shard,
-        [LS_GROUP_DP_REPLICATE] = t->groups.dp_replicate,
-        [LS_GROUP_OWNERS] = t->groups.owners,
-        [LS_GROUP_WORLD] = t->world,
-    };
+    struct ls_comm *comms[LS_GROUPS];
+    comms_of(t, comms);
     for (int g = 0; g < LS_GROUPS; g++) {
         stats[g] = (struct ls_comm_stats){0};
         if (comms[g])

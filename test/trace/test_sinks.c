@@ -10,8 +10,10 @@
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../support/scratch.h"
@@ -116,7 +118,9 @@ static void test_trace_is_chrome_json(void **state)
     struct ls_trace *traces[2];
     assert_int_equal(ls_trace_new(&traces[0], 3, "main", 16, &error), LS_OK);
     assert_int_equal(ls_trace_new(&traces[1], 3, "comm \"x\"", 16, &error), LS_OK);
-    ls_trace_begin(traces[0], "step", "train");
+    ls_trace_phase(traces[0], "train");
+    ls_trace_begin(traces[0], "step", "step");
+    ls_trace_set(traces[0], LS_TRACE_LAYER, 7);
     ls_trace_begin(traces[0], "forward", "compute");
     usleep(2000);
     ls_trace_end(traces[0]);
@@ -130,28 +134,31 @@ static void test_trace_is_chrome_json(void **state)
 
     json_t *root = load(path);
     const json_t *events = json_object_get(root, "traceEvents");
-    assert_int_equal(json_array_size(events), 8);
-    const json_t *process = json_array_get(events, 0), *thread = json_array_get(events, 1);
+    assert_int_equal(json_array_size(events), 4 + 2 + 4 + 2);
+    const json_t *process = json_array_get(events, 0), *thread = json_array_get(events, 2);
     assert_string_equal(text_of(process, "name"), "process_name");
-    assert_string_equal(text_of(json_object_get(process, "args"), "name"), "rank 3");
+    assert_memory_equal(text_of(json_object_get(process, "args"), "name"), "rank 3", 6);
     assert_string_equal(text_of(thread, "name"), "thread_name");
     assert_string_equal(text_of(thread, "ph"), "M");
-    const json_t *forward = json_array_get(events, 2), *step = json_array_get(events, 3);
+    const json_t *forward = json_array_get(events, 4), *step = json_array_get(events, 5);
     assert_string_equal(text_of(forward, "name"), "forward");
     assert_string_equal(text_of(forward, "cat"), "compute");
     assert_string_equal(text_of(forward, "ph"), "X");
     assert_true(number_of(forward, "dur") >= 2000);
     assert_true(number_of(forward, "pid") == 3 && number_of(forward, "tid") == 0);
+    assert_true(number_of(json_object_get(forward, "args"), "layer") == 7);
+    assert_null(json_object_get(json_object_get(step, "args"), "layer"));
+    assert_string_equal(text_of(json_object_get(step, "args"), "phase"), "train");
     assert_string_equal(text_of(step, "name"), "step");
     assert_true(number_of(step, "ts") <= number_of(forward, "ts"));
     assert_true(number_of(step, "ts") + number_of(step, "dur") + 1e-3 >=
                 number_of(forward, "ts") + number_of(forward, "dur"));
-    thread = json_array_get(events, 5);
+    thread = json_array_get(events, 8);
     assert_string_equal(text_of(json_object_get(thread, "args"), "name"), "comm \"x\"");
-    const json_t *counter = json_array_get(events, 6);
+    const json_t *counter = json_array_get(events, 10);
     assert_string_equal(text_of(counter, "ph"), "C");
     assert_true(number_of(json_object_get(counter, "args"), "value") == 1.5);
-    counter = json_array_get(events, 7);
+    counter = json_array_get(events, 11);
     assert_true(json_is_null(json_object_get(json_object_get(counter, "args"), "value")));
     json_decref(root);
 }
@@ -168,12 +175,107 @@ static void test_trace_keeps_the_newest(void **state)
     ls_trace_free(trace);
     json_t *root = load(path);
     const json_t *events = json_object_get(root, "traceEvents");
-    assert_int_equal(json_array_size(events), 2 + 4);
+    assert_int_equal(json_array_size(events), 4 + 4);
     for (size_t i = 0; i < 4; i++) {
-        const json_t *args = json_object_get(json_array_get(events, 2 + i), "args");
+        const json_t *args = json_object_get(json_array_get(events, 4 + i), "args");
         assert_int_equal(number_of(args, "value"), 6 + i);
     }
+    const json_t *other = json_object_get(root, "otherData");
+    assert_int_equal(number_of(other, "events_dropped"), 6);
+    assert_int_equal(number_of(other, "events_kept"), 4);
     json_decref(root);
+}
+
+/* Transfers: a blocking one is a span, one in the background goes beside them, its wait is a span,
+ * and a message has the same arrow on both ranks. What is open is there as unfinished. */
+static void test_transfers(void **state)
+{
+    const char *path = scratch_path(*state, "transfers.json");
+    struct ls_error error = {0};
+    struct ls_trace *traces[2];
+    const int ranks[2] = {4, 9};
+    const struct ls_trace_transfer sum = {"all_reduce",
+                                          "all_reduce",
+                                          0,
+                                          -1,
+                                          0,
+                                          false,
+                                          false,
+                                          96,
+                                          24,
+                                          "F32",
+                                          "a \"tensor\" with a name that is cut"};
+    for (int i = 0; i < 2; i++) {
+        struct ls_trace_transfer message = {"send", "send", 0,  ranks[!i], 5,   i == 0,
+                                            i == 1, 64,     16, "F32",     NULL};
+        int group;
+        assert_int_equal(ls_trace_new(&traces[i], ranks[i], "main", 16, &error), LS_OK);
+        assert_int_equal(ls_trace_group(traces[i], "pp", ranks, 2, &group, &error), LS_OK);
+        message.operation = i ? "recv" : "send";
+        ls_trace_begin(traces[i], "step", "step");
+        ls_trace_transfer(traces[i], &sum);
+        ls_trace_end(traces[i]);
+        int number = ls_trace_start(traces[i], &message);
+        ls_trace_end(traces[i]);
+        assert_int_equal(ls_trace_start(traces[i], &sum), number + 1); /* never waited for */
+        ls_trace_end(traces[i]);
+        ls_trace_wait(traces[i], number);
+        usleep(1000);
+        ls_trace_end(traces[i]);
+        ls_trace_finish(traces[i], number);
+        assert_int_equal(ls_trace_start(NULL, &message), 0);
+    }
+    assert_int_equal(ls_trace_write(path, traces, 2, &error), LS_OK);
+    json_t *root = load(path), *event;
+    size_t index;
+    const char *arrows[2] = {"", ""};
+    int unfinished = 0, waits = 0;
+    json_array_foreach(json_object_get(root, "traceEvents"), index, event)
+    {
+        const json_t *args = json_object_get(event, "args");
+        unfinished += json_is_true(json_object_get(args, "unfinished"));
+        if (strcmp(text_of(event, "ph"), "s") == 0)
+            arrows[0] = text_of(event, "id");
+        if (strcmp(text_of(event, "ph"), "f") == 0)
+            arrows[1] = text_of(event, "id");
+        if (strcmp(text_of(event, "cat") ? text_of(event, "cat") : "", "wait") != 0)
+            continue;
+        waits++;
+        assert_true(number_of(event, "dur") >= 1000);
+        assert_true(number_of(args, "bytes") == 64);
+        assert_string_equal(text_of(args, "group"), "pp");
+        assert_true(json_array_size(json_object_get(args, "ranks")) == 2);
+    }
+    assert_int_equal(waits, 2);
+    assert_int_equal(unfinished, 4); /* the step and the sum, of each rank */
+    assert_string_equal(arrows[0], arrows[1]);
+    assert_int_equal(strlen(arrows[0]), 16);
+    json_decref(root);
+    ls_trace_free(traces[0]);
+    ls_trace_free(traces[1]);
+}
+
+/* A file that is killed while it is written is the one before, or the next. */
+static void test_a_killed_writer_leaves_a_whole_file(void **state)
+{
+    const char *path = scratch_path(*state, "killed.json");
+    struct ls_error error = {0};
+    struct ls_trace *trace;
+    assert_int_equal(ls_trace_new(&trace, 0, "main", 5000, &error), LS_OK);
+    for (int i = 0; i < 5000; i++)
+        ls_trace_counter(trace, "i", i);
+    assert_int_equal(ls_trace_write(path, &trace, 1, &error), LS_OK);
+    for (int round = 0; round < 8; round++) {
+        pid_t child = fork();
+        if (child == 0)
+            for (;;)
+                ls_trace_write(path, &trace, 1, NULL);
+        usleep(3000 + 2500 * (useconds_t)round);
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        json_decref(load(path));
+    }
+    ls_trace_free(trace);
 }
 
 static void test_no_trace_is_off(void **state)
@@ -258,6 +360,8 @@ int main(void)
         IN_SCRATCH(test_tensorboard_without_purge_and_twice),
         IN_SCRATCH(test_trace_is_chrome_json),
         IN_SCRATCH(test_trace_keeps_the_newest),
+        IN_SCRATCH(test_transfers),
+        IN_SCRATCH(test_a_killed_writer_leaves_a_whole_file),
         cmocka_unit_test(test_no_trace_is_off),
         cmocka_unit_test(test_prometheus_text),
         cmocka_unit_test(test_prometheus_refuses_bad_names),

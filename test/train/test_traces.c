@@ -1,0 +1,443 @@
+/* A run's trace says where each step went: every span has its place, every collective its group and
+ * bytes, and these are the ones that the layout says. */
+#include "../../src/train/trainer.h"
+
+#include <lockstep/plan/moves.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../support/scratch.h"
+
+enum { TOKENS = 6000, STEPS = 4, RANKS_MAX = 8 };
+
+#define COMMON                                                                                     \
+    "model.layers=4 model.channels=64 model.heads=4 model.vocab=50 model.context=32 "              \
+    "batch.global=8 train.steps=4 eval.every=4 eval.samples=12 log.trace=true "
+#define CP "data.sequence=256 model.context=256 numerics.seq_tiles=2 model.arch=llama "
+
+static const char *const layouts[] = {
+    COMMON "",
+    COMMON "parallel.dp=2 parallel.zero=3 parallel.persist=100 batch.micro=2",
+    COMMON "parallel.dp=2 parallel.zero=2 batch.micro=1 parallel.pp=2 parallel.schedule=zbv",
+    COMMON "parallel.tp=2 batch.micro=2 parallel.tp_overlap=2 parallel.dp=2",
+    COMMON "parallel.pp=3 batch.micro=1 parallel.schedule=zb-h1",
+    COMMON CP "batch.global=4 parallel.cp=2 parallel.cp_method=ring parallel.dp=2 parallel.zero=1",
+    COMMON CP "batch.global=4 parallel.cp=2 model.kv_heads=1 parallel.tp=2 parallel.pp=2",
+};
+enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
+
+static int data_setup(void **state)
+{
+    static uint16_t tokens[TOKENS];
+    if (scratch_setup(state))
+        return -1;
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = (uint16_t)(i * 7 % 50);
+    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
+    return 0;
+}
+
+static struct ls_config config_of(const char *directory, int number)
+{
+    struct ls_config config;
+    struct ls_error error = {0};
+    char text[1600], *save = NULL;
+    snprintf(text, sizeof text,
+             "%s data.train=u16:%s/tokens.bin data.valid=u16:%s/tokens.bin train.out=%s/run%d",
+             layouts[number], directory, directory, directory, number);
+    ls_config_defaults(&config);
+    int status = LS_OK;
+    for (char *word = strtok_r(text, " ", &save); word && !status;
+         word = strtok_r(NULL, " ", &save))
+        status = ls_config_set(&config, word, &error);
+    if (!status)
+        status = ls_train_resolve(&config, &error);
+    if (status)
+        fail_msg("%s", error.text);
+    return config;
+}
+
+static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    return ls_run(user, world, NULL, NULL, error);
+}
+
+/* ---- a trace read back --------------------------------------------------------------------------
+ */
+
+static json_t *trace_of(const struct ls_config *config, int rank)
+{
+    char path[1200];
+    json_error_t where;
+    snprintf(path, sizeof path, "%s/trace/rank-%05d.json", config->train.out, rank);
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
+    if (!root)
+        fail_msg("%s:%d: %s", path, where.line, where.text);
+    return root;
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static double number_of(const json_t *object, const char *key)
+{
+    const json_t *number = json_object_get(object, key);
+    return json_is_number(number) ? json_number_value(number) : -1;
+}
+
+static bool is(const json_t *event, const char *key, const char *value)
+{
+    return strcmp(text_of(event, key), value) == 0;
+}
+
+#define EACH_EVENT(root, i, event)                                                                 \
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event)
+
+/* ---- every event has its place ------------------------------------------------------------------
+ */
+
+static void fail_event(const json_t *event, const char *why)
+{
+    char *text = json_dumps(event, JSON_SORT_KEYS);
+    fail_msg("%s: %s", why, text);
+}
+
+static void check_args(const json_t *event)
+{
+    const json_t *args = json_object_get(event, "args");
+    bool train = is(args, "phase", "train"), evaluation = is(args, "phase", "evaluate");
+    bool transfer =
+        is(event, "cat", "comm") || is(event, "cat", "wait") || is(event, "cat", "start");
+    if (!*text_of(args, "phase") || !*text_of(event, "cat"))
+        fail_event(event, "no phase or category");
+    if ((train || evaluation) && number_of(args, "step") < 1)
+        fail_event(event, "no step");
+    if (strstr("forward backward backward, input backward, weights block head embedding",
+               text_of(event, "name")) &&
+        (number_of(args, "micro_batch") < 0 || number_of(args, "chunk") < 0 ||
+         number_of(args, "stage") < 0))
+        fail_event(event, "no micro-batch, chunk or stage");
+    if (strstr("block head embedding", text_of(event, "name")) && number_of(args, "layer") < 0)
+        fail_event(event, "no layer");
+    if (transfer &&
+        (!*text_of(args, "group") || !*text_of(args, "operation") || number_of(args, "bytes") < 0 ||
+         json_array_size(json_object_get(args, "ranks")) != (size_t)number_of(args, "size")))
+        fail_event(event, "no group, operation, bytes or ranks");
+    if (transfer && (is(args, "operation", "send") || is(args, "operation", "recv")) &&
+        number_of(args, "peer") < 0)
+        fail_event(event, "no peer");
+}
+
+static void check_names(const json_t *root, int rank)
+{
+    static const char *const wanted[] = {"process_name", "process_sort_index", "thread_name",
+                                         "thread_sort_index"};
+    char process[32];
+    snprintf(process, sizeof process, "rank %d on ", rank);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *event = json_array_get(json_object_get(root, "traceEvents"), i);
+        const json_t *args = json_object_get(event, "args");
+        assert_string_equal(text_of(event, "name"), wanted[i]);
+        assert_int_equal(number_of(event, "pid"), rank);
+        if (i == 0)
+            assert_memory_equal(text_of(args, "name"), process, strlen(process));
+        if (i == 1)
+            assert_int_equal(number_of(args, "sort_index"), rank);
+    }
+    assert_int_equal(number_of(json_object_get(root, "otherData"), "events_dropped"), 0);
+}
+
+/* ---- spans nest ---------------------------------------------------------------------------------
+ */
+
+struct span {
+    const json_t *event;
+    double begin, end;
+};
+
+/* By begin; of those that begin together, the longest first. */
+static int by_begin(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return (x->end < y->end) - (x->end > y->end);
+}
+
+static size_t spans_of(const json_t *root, struct span *spans, size_t room)
+{
+    size_t count = 0, i;
+    json_t *event;
+    EACH_EVENT(root, i, event)
+    {
+        if (!is(event, "ph", "X"))
+            continue;
+        assert_true(count < room);
+        double begin = number_of(event, "ts"), duration = number_of(event, "dur");
+        assert_true(begin >= 0 && duration >= 0);
+        check_args(event);
+        assert_null(json_object_get(json_object_get(event, "args"), "unfinished"));
+        spans[count++] = (struct span){event, begin, begin + duration};
+    }
+    qsort(spans, count, sizeof *spans, by_begin);
+    return count;
+}
+
+/* The share of the steps that the spans within them cover. Fails where two spans overlap without
+ * one holding the other. */
+static double check_nesting(const struct span *spans, size_t count)
+{
+    const struct span *open[32];
+    int depth = 0;
+    double steps = 0, explained = 0;
+    for (size_t i = 0; i < count; i++) {
+        while (depth && open[depth - 1]->end <= spans[i].begin)
+            depth--;
+        if (depth && spans[i].end > open[depth - 1]->end + 1e-3)
+            fail_event(spans[i].event, "it overlaps another span");
+        bool step = is(spans[i].event, "cat", "step");
+        if (step)
+            steps += spans[i].end - spans[i].begin;
+        if (depth && is(open[depth - 1]->event, "cat", "step"))
+            explained += spans[i].end - spans[i].begin;
+        assert_true(depth < 32);
+        open[depth++] = &spans[i];
+    }
+    return explained / steps;
+}
+
+/* ---- transfers in the background ----------------------------------------------------------------
+ */
+
+static void check_background(const json_t *root)
+{
+    json_t *begun = json_object(), *event;
+    size_t i;
+    EACH_EVENT(root, i, event)
+    {
+        if (is(event, "ph", "b")) {
+            check_args(event);
+            assert_null(json_object_get(begun, text_of(event, "id")));
+            json_object_set(begun, text_of(event, "id"), event);
+        }
+    }
+    EACH_EVENT(root, i, event)
+    {
+        if (!is(event, "ph", "e"))
+            continue;
+        const json_t *from = json_object_get(begun, text_of(event, "id"));
+        if (!from || number_of(event, "ts") < number_of(from, "ts") ||
+            strcmp(text_of(from, "name"), text_of(event, "name")) != 0)
+            fail_event(event, "an end without its begin");
+        json_object_del(begun, text_of(event, "id"));
+    }
+    assert_int_equal(json_object_size(begun), 0);
+    json_decref(begun);
+}
+
+/* Each arrow's end has its begin on another rank, earlier. */
+static void check_arrows(json_t *const *roots, int ranks)
+{
+    json_t *begun = json_object(), *event;
+    size_t i, arrows = 0;
+    for (int rank = 0; rank < ranks; rank++)
+        EACH_EVENT(roots[rank], i, event)
+        {
+            if (!is(event, "ph", "s"))
+                continue;
+            assert_null(json_object_get(begun, text_of(event, "id")));
+            json_object_set(begun, text_of(event, "id"), event);
+            arrows++;
+        }
+    for (int rank = 0; rank < ranks; rank++)
+        EACH_EVENT(roots[rank], i, event)
+        {
+            if (!is(event, "ph", "f"))
+                continue;
+            const json_t *from = json_object_get(begun, text_of(event, "id"));
+            if (!from || number_of(from, "pid") == rank ||
+                number_of(from, "ts") > number_of(event, "ts"))
+                fail_event(event, "an arrow without its begin");
+            arrows--;
+        }
+    assert_int_equal(arrows, 0); /* every message that was sent has arrived */
+    json_decref(begun);
+}
+
+/* ---- bytes --------------------------------------------------------------------------------------
+ */
+
+struct bytes {
+    int64_t of[STEPS + 1][LS_GROUPS][LS_COMM_KINDS];
+};
+
+static int group_named(const char *name)
+{
+    for (int g = 0; g < LS_GROUPS; g++)
+        if (strcmp(ls_group_name((enum ls_layout_group)g), name) == 0)
+            return g;
+    return -1;
+}
+
+static int kind_named(const char *name)
+{
+    for (int k = 0; k < LS_COMM_KINDS; k++)
+        if (strcmp(ls_comm_kind_name((enum ls_comm_kind)k), name) == 0)
+            return k;
+    return -1;
+}
+
+static void traced_bytes(const json_t *root, struct bytes *bytes)
+{
+    size_t i;
+    json_t *event;
+    memset(bytes, 0, sizeof *bytes);
+    EACH_EVENT(root, i, event)
+    {
+        const json_t *args = json_object_get(event, "args");
+        if (!is(event, "cat", "comm") || is(event, "ph", "e") || !is(args, "phase", "train"))
+            continue;
+        int step = (int)number_of(args, "step"), group = group_named(text_of(args, "group"));
+        int kind = kind_named(text_of(args, "kind"));
+        if (group < 0 || kind < 0 || step < 1 || step > STEPS)
+            fail_event(event, "an unknown group, kind or step");
+        bytes->of[step][group][kind] += (int64_t)number_of(args, "bytes");
+    }
+}
+
+struct derived {
+    const struct ls_layout *layout;
+    int64_t rank;
+    struct bytes *bytes;
+};
+
+static int add_move(void *user, const struct ls_move *move, struct ls_error *error)
+{
+    struct derived *derived = user;
+    (void)error;
+    for (int step = 1; step <= STEPS; step++)
+        derived->bytes->of[step][move->group][move->kind] +=
+            ls_move_bytes(derived->layout, derived->rank, move);
+    return LS_OK;
+}
+
+static void check_bytes(const json_t *root, const struct ls_layout *layout, int rank)
+{
+    static struct bytes traced, planned;
+    struct derived derived = {layout, rank, &planned};
+    struct ls_error error = {0};
+    memset(&planned, 0, sizeof planned);
+    traced_bytes(root, &traced);
+    if (ls_layout_moves(layout, layout->leaves, rank, add_move, &derived, &error))
+        fail_msg("%s", error.text);
+    /* The first step finds gathered what was initialised. */
+    for (int step = 2; step <= STEPS; step++)
+        for (int g = 0; g < LS_GROUP_OWNERS; g++)
+            for (int k = 0; k < LS_COMM_OTHER; k++)
+                if (traced.of[step][g][k] != planned.of[step][g][k])
+                    fail_msg("rank %d, step %d, %s by %s: the trace has %ld bytes, the layout %ld",
+                             rank, step, ls_group_name((enum ls_layout_group)g),
+                             ls_comm_kind_name((enum ls_comm_kind)k), (long)traced.of[step][g][k],
+                             (long)planned.of[step][g][k]);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------
+ */
+
+static int count_phase(const json_t *root, const char *phase, const char *name)
+{
+    size_t i;
+    int count = 0;
+    json_t *event;
+    EACH_EVENT(root, i, event)
+    count += is(json_object_get(event, "args"), "phase", phase) && is(event, "name", name);
+    return count;
+}
+
+static void test_traces_of_layouts(void **state)
+{
+    enum { ROOM = 20000 };
+    struct span *spans = calloc(ROOM, sizeof *spans);
+    for (int n = 0; n < LAYOUTS; n++) {
+        struct ls_config config = config_of(*state, n);
+        static struct ls_layout layout;
+        struct ls_error error = {0};
+        json_t *roots[RANKS_MAX];
+        int ranks = (int)ls_config_ranks(&config);
+        if (ls_world_run(ranks, run_body, &config, &error) ||
+            ls_config_layout(&config, ranks, &layout, &error))
+            fail_msg("%s\n%s", layouts[n], error.text);
+        double least = 1;
+        for (int rank = 0; rank < ranks; rank++) {
+            roots[rank] = trace_of(&config, rank);
+            check_names(roots[rank], rank);
+            size_t count = spans_of(roots[rank], spans, ROOM);
+            least = fmin(least, check_nesting(spans, count));
+            check_background(roots[rank]);
+            check_bytes(roots[rank], &layout, rank);
+            assert_int_equal(count_phase(roots[rank], "train", "step"), STEPS);
+            assert_true(count_phase(roots[rank], "train", "backward, weights") +
+                            count_phase(roots[rank], "train", "backward") >=
+                        STEPS);
+            assert_int_equal(count_phase(roots[rank], "evaluate", "evaluate"), 1);
+            assert_true(count_phase(roots[rank], "evaluate", "forward") > 0);
+            assert_int_equal(count_phase(roots[rank], "evaluate", "backward"), 0);
+            assert_true(count_phase(roots[rank], "save", "save") > 0);
+        }
+        check_arrows(roots, ranks);
+        for (int rank = 0; rank < ranks; rank++)
+            json_decref(roots[rank]);
+        /* What is between spans is arithmetic on a few numbers; but a loaded machine may take a
+         * rank's core away there. */
+        print_message("%s\n  %.1f%% of the steps explained\n", layouts[n] + strlen(COMMON),
+                      100 * least);
+        if (least < 0.7)
+            fail_msg("%s\nonly %.1f%% of the steps lie in spans", layouts[n], 100 * least);
+    }
+    free(spans);
+}
+
+/* A run that fails leaves its trace, with the step that did not end. */
+static void test_trace_of_a_failed_run(void **state)
+{
+    struct ls_config config = config_of(*state, 0);
+    struct ls_error error = {0};
+    config.optim.lr = 1e30;
+    config.optim.clip = 0;
+    assert_int_equal(ls_world_run(1, run_body, &config, &error), LS_ENUMERIC);
+    json_t *root = trace_of(&config, 0), *event;
+    size_t i;
+    int unfinished = 0;
+    EACH_EVENT(root, i, event)
+    {
+        if (json_is_true(json_object_get(json_object_get(event, "args"), "unfinished"))) {
+            assert_string_equal(text_of(event, "name"), "step");
+            assert_true(number_of(event, "dur") > 0);
+            unfinished++;
+        }
+    }
+    assert_int_equal(unfinished, 1);
+    json_decref(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_traces_of_layouts, data_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_trace_of_a_failed_run, data_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
