@@ -157,7 +157,8 @@ deps:
 check: deps
 	$(AGAIN) check-built
 check-built: all tests examples
-	@BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep tools/run-tests.sh $(TESTS) $(EXAMPLES)
+	@BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep COMPILER="$(CC)" tools/run-tests.sh $(TESTS) \
+		$(EXAMPLES) tools/check-readme.py
 
 demo: deps
 	$(AGAIN) all

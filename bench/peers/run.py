@@ -10,6 +10,7 @@ the first round only those within --margin of the fastest go on, and the fastest
 peer, for speed and for memory alike; a table has every way with both. llm.c runs where LLMC_DIR
 names a checkout. Everything that ran is listed below the figures.
 
+README.md has a table made of the same numbers; --pages writes both again and measures nothing.
 Figures name a commit, so a tree with changes is refused (--allow-changes tries it, and marks them).
 
 Parts of tables.py (zero, bubble, plan, moved) are not races: they are measured once.
@@ -28,6 +29,7 @@ import statistics
 import subprocess
 import sys
 
+import readme
 import tables
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -412,10 +414,11 @@ def readable(o, command):
 
 def commit():
     """The commit that is measured, and whether the tree holds changes that it does not have (the
-    page that this program writes aside)."""
+    pages that this program writes aside)."""
     name = output_of("git", "describe", "--always")
     changed = subprocess.run(
-        ["git", "diff", "--quiet", "HEAD", "--", ".", ":!bench/RESULTS.md", ":!bench/results.json"],
+        ["git", "diff", "--quiet", "HEAD", "--", ".", ":!bench/RESULTS.md", ":!bench/results.json",
+         ":!README.md"],
         cwd=ROOT, check=False).returncode != 0
     return name, changed
 
@@ -500,6 +503,8 @@ def write(out, store):
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
     path.write_text(before + BEGIN + "\n\n" + page(store) + "\n" + END + after)
+    if out == ROOT / "bench":
+        readme.write(ROOT / "README.md", store, RACES, verdict)
 
 
 # ---- the command line ---------------------------------------------------------------------------
@@ -521,6 +526,8 @@ def parse():
     add("--lockstep", default="build/lockstep", help="program to measure")
     add("--pytorch", help="program instead of PYTHON bench/peers/pytorch_gpt2.py")
     add("--pytorch-parallel", help="and instead of PYTHON bench/peers/pytorch_parallel.py")
+    add("--pages", action="store_true",
+        help="write RESULTS.md and README.md from results.json again, and measure nothing")
     add("--allow-changes", action="store_true",
         help="measure a tree with changes that are not committed, and mark the figures")
     add("--out", type=pathlib.Path, default=ROOT / "bench", help="folder of RESULTS.md")
@@ -538,6 +545,11 @@ def parse():
 
 def main():
     o = parse()
+    kept = o.out / "results.json"
+    store = json.loads(kept.read_text()) if kept.exists() else {}
+    if o.pages:
+        write(o.out, store)
+        return
     if shutil.which(shlex.split(o.lockstep)[0], path=f"{ROOT}:{os.environ['PATH']}") is None:
         sys.exit(f"run.py: {o.lockstep}: no such program; build it with make, or name it with "
                  "--lockstep")
@@ -549,8 +561,6 @@ def main():
     if "llmc" in o.parts and "llm.c fp32" not in runs:
         print("run.py: LLMC_DIR is not set: llm.c is left out", file=sys.stderr)
         o.parts.remove("llmc")
-    kept = o.out / "results.json"
-    store = json.loads(kept.read_text()) if kept.exists() else {}
     setting = {"date": datetime.date.today().isoformat(), "machine": machine(),
                "lockstep": name + (" with changes" if changed else ""),
                "compiler": output_of("gcc", "--version"),
