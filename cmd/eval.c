@@ -25,7 +25,8 @@ int cmd_eval(int argc, char **argv)
     if (!status)
         status = cmd_args_int(&args, "--threads", 1, 4096, &threads, &error);
     if (!status)
-        status = ls_loaded_new(args.word[0], (int)threads, &log, &loaded, &error);
+        status = ls_loaded_new(args.word[0], cmd_args_value(&args, "--step"), (int)threads, &log,
+                               &loaded, &error);
     if (!status) {
         const struct ls_config *config = ls_loaded_config(loaded);
         const char *data = args.words > 1 ? args.word[1] : config->data.valid;

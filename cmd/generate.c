@@ -40,7 +40,8 @@ int cmd_generate(int argc, char **argv)
     if (!status)
         status = cmd_args_real(&args, "--top-p", 0, 1, &top_p, &error);
     if (!status)
-        status = ls_loaded_new(args.word[0], (int)threads, &log, &loaded, &error);
+        status = ls_loaded_new(args.word[0], cmd_args_value(&args, "--step"), (int)threads, &log,
+                               &loaded, &error);
     if (!status) {
         struct ls_generate generate = {
             .prompt = cmd_args_value(&args, "--prompt"),

@@ -14,10 +14,16 @@ OPTIONS(train_options) = {
     {"--dry-run", NULL, "check configuration, layout and data, show the plan, and stop there"},
     {"--help-config", NULL, "list every configuration key with its default, and exit"},
     END};
-OPTIONS(eval_options) = {{"--samples", "N", "evaluate on at most N sequences (default: all)"},
+#define STEP                                                                                       \
+    {                                                                                              \
+        "--step", "STEP", "take the checkpoint of this step; `latest` is the newest (the default)" \
+    }
+OPTIONS(eval_options) = {STEP,
+                         {"--samples", "N", "evaluate on at most N sequences (default: all)"},
                          {"--threads", "N", "use N threads (default: all cores)"},
                          END};
 OPTIONS(generate_options) = {
+    STEP,
     {"--prompt", "TEXT", "what to continue (default: a new line)"},
     {"--tokens", "N", "generate at most N tokens (default: 128)"},
     {"--temperature", "T", "divide the logits by T; 0 always takes the likeliest (default: 0.8)"},
@@ -116,12 +122,17 @@ static const struct cmd_page pages[] = {
      "where they differ.",
      diff_options, "lockstep diff runs/a runs/b\n"},
     {"eval", "RUN [DATA]", "evaluate a trained model",
-     "Loads the newest checkpoint of a run directory and prints its loss on DATA (a token store, "
+     "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
+     "prints its loss on DATA (a token store, "
      "or an llm.c token file), or on the run's own data.valid: in nats and bits a token, and in "
      "bits a byte of text.",
-     eval_options, "lockstep eval runs/demo\nlockstep eval runs/demo corpus_valid --samples 256\n"},
+     eval_options,
+     "lockstep eval runs/demo\nlockstep eval runs/demo corpus_valid --samples 256\n"
+     "lockstep eval runs/demo --step 300\n"
+     "lockstep eval runs/demo/checkpoints/step-00000300\n"},
     {"generate", "RUN", "continue a text with a trained model",
-     "Loads the newest checkpoint of a run directory and prints the prompt's continuation.",
+     "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
+     "prints the prompt's continuation.",
      generate_options,
      "lockstep generate runs/demo --prompt \"In the beginning\" --tokens 200 --top-p 0.9\n"},
     {"data", "prepare|inspect ...", "turn text into tokens, and look at token files",

@@ -2,6 +2,7 @@
 #include "cmd.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/ckpt.h>
 #include <lockstep/trace/picture.h>
 
 #include <limits.h>
@@ -43,9 +44,10 @@ static int plot(const struct cmd_args *args, const char *output, struct ls_error
     struct ls_plot picture = {.runs = runs, .log = cmd_args_given(args, "--log")};
     int status = LS_OK;
     for (int i = 0; i < args->words && !status; i++) {
-        char metrics[PATH_MAX];
-        const char *run = args->word[i];
-        if (snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run) >= (int)sizeof metrics)
+        char metrics[PATH_MAX], run[PATH_MAX];
+        status = ls_checkpoint_run(args->word[i], run, error);
+        if (!status &&
+            snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run) >= (int)sizeof metrics)
             status = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
         if (status)
             break;
@@ -68,7 +70,7 @@ int cmd_plot(int argc, char **argv)
 {
     struct cmd_args args;
     struct ls_error error = {0};
-    char beside[PATH_MAX];
+    char beside[PATH_MAX + 16], run[PATH_MAX];
     int status = cmd_args_read(&args, "plot", argc, argv, LS_PLOT_RUNS_MAX, &error);
     if (!status && args.words == 0)
         status = ls_error_set(&error, LS_ECONFIG, "expected the directory of a run");
@@ -78,13 +80,12 @@ int cmd_plot(int argc, char **argv)
     if (!output && args.words > 1)
         output = "loss.svg";
     if (!output) {
-        const char *run = args.word[0];
-        size_t length = strlen(run); /* plot() refuses a path that is too long */
-        bool slash = length > 0 && run[length - 1] == '/';
-        snprintf(beside, sizeof beside, "%s%sloss.svg", run, slash ? "" : "/");
+        status = ls_checkpoint_run(args.word[0], run, &error);
+        snprintf(beside, sizeof beside, "%s/loss.svg", status ? "" : run);
         output = beside;
     }
-    status = plot(&args, output, &error);
+    if (!status)
+        status = plot(&args, output, &error);
     if (status)
         return cmd_fail("plot", status, &error);
     printf("%s\n", output);

@@ -167,10 +167,13 @@ static int dry_run(const struct ls_config *config, struct ls_error *error)
     int status = ls_plan(config, &plan, error);
     if (!status)
         status = ls_config_require(config, "data.train", error);
-    if (!status)
-        status = ls_token_store_open(config->data.train, &store, error);
+    if (status)
+        return status;
+    status = ls_token_store_open(config->data.train, &store, error);
     if (!status)
         status = ls_token_store_samples(store, config->data.sequence, &samples, error);
+    if (status)
+        ls_config_blame(config, "data.train", error);
     ls_token_store_close(store);
     if (status)
         return status;

@@ -226,6 +226,10 @@ int ls_config_reject(const struct ls_config *config, int code, const char *name,
                      struct ls_error *error, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Puts where and how the key of that name was given before an error about what it names, a file for
+ * instance: "run.yaml:3:10: data.train = \"runs/code\": ...". Returns error's code. */
+int ls_config_blame(const struct ls_config *config, const char *name, struct ls_error *error);
+
 /* ---- the layout ----------------------------------------------------------------------------- */
 
 /* The recipe's order of sums as layers take it. Resolved configurations only, here and below. */

@@ -223,10 +223,10 @@ int ls_proof_trace(const struct ls_config *a, const struct ls_config *b, int64_t
 
 /* ---- a finished run -------------------------------------------------------------------------- */
 
-/* A run's newest checkpoint with its configuration and tokenizer, for evaluation and generation on
- * this process alone. */
+/* A checkpoint with its run's configuration and tokenizer, for evaluation and generation on this
+ * process alone. path and which (NULL: the newest) are those of ls_checkpoint_choose. */
 struct ls_loaded;
-int ls_loaded_new(const char *run_directory, int threads, const struct ls_log *log,
+int ls_loaded_new(const char *path, const char *which, int threads, const struct ls_log *log,
                   struct ls_loaded **out, struct ls_error *error);
 void ls_loaded_free(struct ls_loaded *loaded);
 const struct ls_config *ls_loaded_config(const struct ls_loaded *loaded);

@@ -124,6 +124,19 @@ static bool exists(const char *prefix, const char *suffix)
     return access(path, F_OK) == 0;
 }
 
+/* Neither a pair of that prefix nor a file of that name. */
+static int absent(const char *name, struct ls_error *error)
+{
+    static const char *const endings[] = {".bin", ".idx", NULL};
+    char hint[512];
+    int failure = errno;
+    ls_path_hint(name, endings, hint, sizeof hint);
+    int rc =
+        ls_error_errno(error, failure, "neither %.300s.bin with its .idx nor %.300s", name, name);
+    ls_error_suffix(error, "%s", hint);
+    return rc;
+}
+
 /* name is one member of the list; its memory may be changed. */
 static int open_one(struct file *file, char *name, struct ls_error *error)
 {
@@ -146,6 +159,8 @@ static int open_one(struct file *file, char *name, struct ls_error *error)
     } else if (exists(name, ".idx") || exists(name, ".bin")) {
         return open_megatron(file, name, error);
     }
+    if (access(name, F_OK) != 0)
+        return absent(name, error);
     return open_llmc(file, name, error);
 }
 

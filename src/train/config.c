@@ -38,7 +38,7 @@ void ls_config_where(const struct ls_config *config, const char *name, char *tex
 int ls_config_reject(const struct ls_config *config, int code, const char *name,
                      struct ls_error *error, const char *format, ...)
 {
-    char where[LS_CONFIG_TEXT_BYTES + 32], value[4 * LS_CONFIG_TEXT_BYTES], what[512];
+    char where[LS_CONFIG_TEXT_BYTES + 32], value[4 * LS_CONFIG_TEXT_BYTES], what[768];
     va_list args;
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
@@ -46,6 +46,13 @@ int ls_config_reject(const struct ls_config *config, int code, const char *name,
     ls_config_where(config, name, where, sizeof where);
     ls_config_value(config, key_of(name), value, sizeof value);
     return ls_error_set(error, code, "%.200s: %s = %.200s: %s", where, name, value, what);
+}
+
+int ls_config_blame(const struct ls_config *config, const char *name, struct ls_error *error)
+{
+    if (!error)
+        return LS_ECONFIG;
+    return ls_config_reject(config, error->code, name, error, "%s", error->text);
 }
 
 int ls_config_require(const struct ls_config *config, const char *name, struct ls_error *error)

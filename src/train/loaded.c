@@ -47,7 +47,7 @@ static int weights_open(struct ls_loaded *l, int threads, struct ls_error *error
     return status;
 }
 
-int ls_loaded_new(const char *run_directory, int threads, const struct ls_log *log,
+int ls_loaded_new(const char *path, const char *which, int threads, const struct ls_log *log,
                   struct ls_loaded **out, struct ls_error *error)
 {
     *out = NULL;
@@ -55,13 +55,12 @@ int ls_loaded_new(const char *run_directory, int threads, const struct ls_log *l
     struct ls_loaded *l = calloc(1, sizeof *l);
     if (!l)
         return ls_error_set(error, LS_ENOMEM, "no memory to open a run");
-    int status = kept_read(run_directory, &l->config, &l->tokenizer, error);
+    char run[PATH_MAX];
+    int status = ls_checkpoint_run(path, run, error);
     if (!status)
-        status = ls_checkpoint_find_latest(&checkpoint, run_directory, log, error);
-    if (!status && !checkpoint)
-        status =
-            ls_error_set(error, LS_ECKPT, "%s holds no checkpoint: train it first (lockstep train)",
-                         run_directory);
+        status = kept_read(run, &l->config, &l->tokenizer, error);
+    if (!status)
+        status = ls_checkpoint_choose(&checkpoint, path, which, log, error);
     if (!status)
         status = weights_open(l, threads, error);
     if (!status)

@@ -6,12 +6,27 @@
 
 enum { LOADER_DEPTH = 2, TRACE_EVENTS = 1 << 16 };
 
+/* The tokens that the key of that name tells of. */
+static int tokens_open(const struct ls_config *config, const char *key, struct ls_token_store **out,
+                       struct ls_error *error)
+{
+    bool train = strcmp(key, "data.train") == 0;
+    int status = ls_token_store_open(train ? config->data.train : config->data.valid, out, error);
+    if (status)
+        ls_config_blame(config, key, error);
+    return status;
+}
+
 int tokenizer_find(const struct ls_config *config, struct ls_tokenizer **out,
                    struct ls_error *error)
 {
     *out = NULL;
-    if (config->data.tokenizer[0])
-        return ls_tokenizer_new(config->data.tokenizer, out, error);
+    if (config->data.tokenizer[0]) {
+        int status = ls_tokenizer_new(config->data.tokenizer, out, error);
+        if (status)
+            ls_config_blame(config, "data.tokenizer", error);
+        return status;
+    }
     if (!config->data.train[0])
         return LS_OK;
     /* Foreign stores come without one: then nothing is decoded. */
@@ -19,11 +34,11 @@ int tokenizer_find(const struct ls_config *config, struct ls_tokenizer **out,
     int status = ls_tokenizer_new_for_store(config->data.train, out, &absent);
     if (status == LS_EIO) {
         struct ls_token_store *store;
-        status = ls_token_store_open(config->data.train, &store, error);
-        if (!status)
-            ls_token_store_close(store);
+        status = tokens_open(config, "data.train", &store, error);
+        ls_token_store_close(store);
     } else if (status && error) {
         *error = absent;
+        ls_config_blame(config, "data.train", error);
     }
     return status;
 }
@@ -42,7 +57,7 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error)
     struct ls_token_store *store = NULL;
     struct ls_error missing = {0};
     if (status && !known && config->data.train[0] &&
-        ls_token_store_open(config->data.train, &store, &missing)) {
+        tokens_open(config, "data.train", &store, &missing)) {
         if (error)
             *error = missing;
         status = missing.code;
@@ -138,19 +153,25 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
     const struct ls_config *config = &t->config;
     int status = ls_config_require(config, "data.train", error);
     if (!status)
-        status = ls_token_store_open(config->data.train, &t->store, error);
+        status = tokens_open(config, "data.train", &t->store, error);
     if (!status && config->data.valid[0])
-        status = ls_token_store_open(config->data.valid, &t->valid_store, error);
+        status = tokens_open(config, "data.valid", &t->valid_store, error);
     if (!status)
         status = tokenizer_find(config, &t->tokenizer, error);
     if (status)
         return status;
     int64_t tokens = config->data.sequence, samples;
     status = ls_token_store_samples(t->store, tokens, &samples, error);
-    if (!status && t->valid_store)
-        status = ls_token_store_samples(t->valid_store, tokens, &samples, error);
-    if (status)
+    if (status) {
+        ls_config_blame(config, "data.train", error);
         return status;
+    }
+    if (t->valid_store)
+        status = ls_token_store_samples(t->valid_store, tokens, &samples, error);
+    if (status) {
+        ls_config_blame(config, "data.valid", error);
+        return status;
+    }
     status = segments_make(t, error);
     if (status)
         return status;

@@ -25,7 +25,7 @@
     "ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "       \
     "mpirun --oversubscribe -n 2"
 
-/* ---- a folder with a corpus and a configuration ---------------------------------------------- */
+/* ---- a folder with a corpus and a configuration --------------------------------------------- */
 
 static char *folder; /* every command runs there */
 static char enter[PATH_MAX];
@@ -67,7 +67,7 @@ static int folder_setup(void **state)
     return status;
 }
 
-/* ---- configurations -------------------------------------------------------------------------- */
+/* ---- configurations ------------------------------------------------------------------------- */
 
 static void test_configuration(void **state)
 {
@@ -186,8 +186,96 @@ static void test_world_of_another_size(void **state)
     assert_false(exists("run"));
 }
 
-/* ---- files that do not end, and other files that are none ------------------------------------
- */
+/* ---- what an error tells -------------------------------------------------------------------- */
+
+enum { WORDS_MAX = 6 };
+struct told {
+    const char *arguments;
+    int code;
+    const char *words[WORDS_MAX]; /* all of them are in the message */
+};
+
+static void expect_told(const struct told *cases, size_t count)
+{
+    static char output[PROGRAM_OUTPUT_BYTES];
+    for (size_t i = 0; i < count; i++) {
+        int code = program_run(enter, cases[i].arguments, output);
+        if (code != cases[i].code)
+            fail_msg("lockstep %s\nexited with %d, expected %d, and printed:\n%s",
+                     cases[i].arguments, code, cases[i].code, output);
+        for (int w = 0; w < WORDS_MAX && cases[i].words[w]; w++)
+            if (!strstr(output, cases[i].words[w]))
+                fail_msg("lockstep %s\nprinted:\n%s\nwhich lacks: %s", cases[i].arguments, output,
+                         cases[i].words[w]);
+        for (const char *p = output; *p; p++)
+            if ((unsigned char)*p < 0x20 && *p != '\n')
+                fail_msg("lockstep %s\nprinted the byte %d", cases[i].arguments, *p);
+    }
+}
+
+/* Which key or argument, where it was given, why, and what is near. */
+static void test_what_errors_tell(void **state)
+{
+    (void)state;
+    int io = ls_exit_code(LS_EIO), data = ls_exit_code(LS_EDATA), ckpt = ls_exit_code(LS_ECKPT);
+    write_text("typo.yaml", "model: {preset: gpt2-tiny}\n"
+                            "data:\n"
+                            "  train: corpus_trian\n");
+    write_text("hostile.yaml", "model: {preset: gpt2-tiny}\n"
+                               "optim: {name: \"\\e[31m\\a\"}\n");
+    write_text("prefix_only.bin", "");
+    expect(RUN "train.out=told train.save_every=1 train.keep=3", 0, "");
+    write_text("told/checkpoints/step-00000001/state.json", "{\"format\": \n\x1b]0;x\x07");
+    const struct told cases[] = {
+        {"train typo.yaml",
+         io,
+         {"typo.yaml:3:10: data.train = \"corpus_trian\"", "corpus_trian.bin with its .idx",
+          "No such file", "did you mean corpus_train?"}},
+        {RUN "data.train=corpus_trian",
+         io,
+         {"command line: data.train", "did you mean corpus_train?"}},
+        {RUN "data.valid=corpus_vlid",
+         io,
+         {"command line: data.valid", "did you mean corpus_valid?"}},
+        {RUN "data.train=nowhere/corpus_train", io, {"data.train", "there is no folder nowhere"}},
+        {RUN "data.train=prefix_only", io, {"data.train", "prefix_only.idx", "No such file"}},
+        {RUN "data.train=text.txt", data, {"data.train", "text.txt", "u16:text.txt"}},
+        {RUN "data.tokenizer=bite", data, {"command line: data.tokenizer", "expected \"byte\""}},
+        {RUN "data.sequence=64 model.context=100000 data.sequence=90000",
+         data,
+         {"run.yaml:3:10: data.train", "90000 tokens"}},
+        {RUN "train.steps=1e-3", 2, {"command line: train.steps = 1e-3", "not whole"}},
+        {RUN "train.steps=1.5e0", 2, {"train.steps = 1.5e0", "not whole"}},
+        {RUN "optim.name=muon", 2, {"optim.name = muon", "adamw, sgd or lion"}},
+        {RUN "optim.learning_rate=1", 2, {"command line", "did you mean optim.lr?"}},
+        {RUN "optim.n_layer=1", 2, {"did you mean model.layers?"}},
+        {"train hostile.yaml", 2, {"hostile.yaml:2:15: optim.name = \\x1b[31m\\x07"}},
+        {"train \"$(printf '\\033[31m\\tx')\"", io, {"\\x1b[31m\\tx: cannot be opened"}},
+        {"train run.yaml \"$(printf 'a\\033[31m=1')\"", 2, {"unknown key a\\x1b[31m"}},
+        {"\"$(printf 'tr\\033[31main')\"", 2, {"unknown command tr\\x1b[31main"}},
+        {"train \"$(printf -- '--\\233\\377')\"", 2, {"unknown option --\\x9b\\xff"}},
+        {"eval told/checkpoints/step-00000002 --threads 1", 0, {"step 2 "}},
+        {"eval told/checkpoints/step-00000002/ --threads 1", 0, {"step 2 "}},
+        {"eval told/ --step 2 --threads 1", 0, {"step 2 "}},
+        {"eval told --step latest --threads 1", 0, {"step 3 "}},
+        {"eval told/checkpoints/step-00000002 --step 3 --threads 1", 0, {"step 3 "}},
+        {"eval told --step 4", ckpt, {"step 4: told", "steps 3, 2", "latest"}},
+        {"eval told --step last", 2, {"step last", "the number of a step"}},
+        {"eval told/checkpoints/step-00000001",
+         ckpt,
+         {"step-00000001/state.json:2:", "cannot be read as JSON"}},
+        {"eval tolt", io, {"tolt/config.yaml", "there is no folder tolt", "did you mean told"}},
+        {"eval told corpus_vlid", io, {"corpus_vlid", "did you mean corpus_valid?"}},
+        {"generate told/checkpoints/step-00000002/ --prompt beer --tokens 1 --threads 1 | head -c "
+         "4",
+         0,
+         {"beer"}},
+        {"plot told/checkpoints/step-00000002/", 0, {"told/loss.svg"}},
+    };
+    expect_told(cases, sizeof cases / sizeof cases[0]);
+}
+
+/* ---- files that do not end, and other files that are none ----------------------------------- */
 
 /* Each reader of a file, given a file that never ends: refused at once, with the limit or the kind,
  * and the name. */
@@ -259,7 +347,7 @@ static void test_pipes(void **state)
     program_expect_under(before, "train /dev/stdin log.progress=off train.out=piped", 0, "");
 }
 
-/* ---- data ------------------------------------------------------------------------------------ */
+/* ---- data ----------------------------------------------------------------------------------- */
 
 /* A copy of the corpus whose .idx or .bin is changed at offset and cut to bytes (-1: as it is). */
 static void damage(const char *extension, long offset, const char *with, long bytes)
@@ -321,7 +409,7 @@ static void test_preparation(void **state)
     assert_false(exists("bad_train.bin") || exists("bad_train.idx") || exists("bad.tokenizer"));
 }
 
-/* ---- runs ------------------------------------------------------------------------------------ */
+/* ---- runs ----------------------------------------------------------------------------------- */
 
 static void test_a_run_and_its_checkpoints(void **state)
 {
@@ -396,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_parallel_keys),
         cmocka_unit_test(test_schedules_of_files),
         cmocka_unit_test(test_world_of_another_size),
+        cmocka_unit_test(test_what_errors_tell),
         cmocka_unit_test(test_files_without_end),
         cmocka_unit_test(test_pipes),
         cmocka_unit_test(test_token_stores),

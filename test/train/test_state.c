@@ -412,7 +412,7 @@ static void check_evaluation(const char *directory, const char *precision, const
     snprintf(path, sizeof path, "%s/config.yaml", run);
     snprintf(data, sizeof data, "u16:%s/tokens.bin", directory);
     if (ls_config_save(&task.config, path, &error) ||
-        ls_loaded_new(run, 1, NULL, &loaded, &error) ||
+        ls_loaded_new(run, NULL, 1, NULL, &loaded, &error) ||
         ls_loaded_evaluate(loaded, data, task.evaluation.sequences, &report, &error))
         fail_msg("%s: %s", what, error.text);
     assert_int_equal(ls_loaded_step(loaded), 7);
