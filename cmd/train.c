@@ -72,17 +72,17 @@ static void on_stepped(void *user, const struct ls_step_report *r)
 {
     struct progress *p = user;
     double now = ls_now_s();
-    bool last = r->step == p->config->train.steps, first = r->step == p->first_step + 1;
+    bool last = r->step == ls_config_steps(p->config), first = r->step == p->first_step + 1;
     /* Live lines at most ten a second, plain ones every five seconds. */
     bool due = last || first || r->skipped || now - p->shown_s >= (p->live ? 0.1 : 5.0);
     if (p->off || !due)
         return;
     p->shown_s = now;
-    double left = (double)(p->config->train.steps - r->step) * (now - p->begin_s) /
+    double left = (double)(ls_config_steps(p->config) - r->step) * (now - p->begin_s) /
                   (double)(r->step - p->first_step);
     printf("%sstep %ld/%ld  loss %.4f  grad norm %.3f  %.0f tokens/s  %.0f%% of peak  ETA "
            "%ld:%02ld%s",
-           p->live ? "\r" : "", (long)r->step, (long)p->config->train.steps, (double)r->loss,
+           p->live ? "\r" : "", (long)r->step, (long)ls_config_steps(p->config), (double)r->loss,
            r->grad_norm, r->tokens_per_s, 100 * r->peak_share, (long)(left / 60), (long)left % 60,
            p->live ? "\033[K" : "\n");
     p->open_line = p->live;

@@ -149,8 +149,9 @@ struct ls_checkpoint {
     struct ls_checkpoint_state state;
     struct ls_safetensors *model, *optimizer;
 };
-/* Opens one checkpoint directory and verifies it: state.json, sizes and digests of both files (each
- * is read once), and all that ls_safetensors_open checks. */
+/* Opens one checkpoint directory, or the one that the file RUN/checkpoints/best names, and verifies
+ * it: state.json, sizes and digests of both files (each is read once), and all that
+ * ls_safetensors_open checks. */
 int ls_checkpoint_open(struct ls_checkpoint **out, const char *directory, struct ls_error *error);
 /* checkpoint may be NULL. */
 void ls_checkpoint_close(struct ls_checkpoint *checkpoint);
@@ -172,8 +173,21 @@ int ls_checkpoint_list(const char *run_directory,
                        void (*visit)(void *user, const char *directory,
                                      const struct ls_checkpoint_state *state),
                        void *user, struct ls_error *error);
-/* Removes all but the newest keep checkpoints of a run, and what interrupted writes left. One
- * whose state.json or file sizes are wrong does not count towards keep. keep <= 0 keeps all. */
+/* The checkpoint with the lowest validation loss, as the file RUN/checkpoints/best names it. */
+struct ls_checkpoint_best {
+    int64_t step;
+    double loss;       /* its validation loss */
+    int64_t sequences; /* over which that was taken */
+};
+/* *found is false where the run has no such file, or its checkpoint is gone. */
+int ls_checkpoint_best_read(const char *run_directory, struct ls_checkpoint_best *best, bool *found,
+                            struct ls_error *error);
+/* Written aside and renamed. The checkpoint is there already. */
+int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoint_best *best,
+                             struct ls_error *error);
+/* Removes all but the newest keep checkpoints of a run and the best one, and what interrupted
+ * writes left. One whose state.json or file sizes are wrong does not count towards keep, nor does
+ * the best one behind the newest. keep <= 0 keeps all. */
 int ls_checkpoint_prune(const char *run_directory, int keep, struct ls_error *error);
 
 #ifdef __cplusplus

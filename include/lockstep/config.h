@@ -109,10 +109,11 @@ struct ls_config_comm {
 };
 
 struct ls_config_train {
-    int64_t steps;
+    int64_t steps, extend; /* extend: after those, at the rate that the schedule ends with */
     char out[LS_CONFIG_TEXT_BYTES];    /* the run's directory */
     char resume[LS_CONFIG_TEXT_BYTES]; /* "never", "auto" or the path of a checkpoint */
     int64_t save_every, keep;
+    bool save_first, keep_best;
     enum ls_config_nonfinite on_nonfinite;
 };
 
@@ -264,6 +265,12 @@ void ls_config_man(FILE *file);
 void ls_config_markdown(FILE *file);
 
 /* ---- the recipe ----------------------------------------------------------------------------- */
+
+/* Steps that a run takes in all. */
+static inline int64_t ls_config_steps(const struct ls_config *config)
+{
+    return config->train.steps + config->train.extend;
+}
 
 /* Digest of the recipe's keys as resolved (of data.train, the file's name without its folder). */
 void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *digest);

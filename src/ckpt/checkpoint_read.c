@@ -200,8 +200,10 @@ static int open_part(struct opened *opened, enum ls_checkpoint_part part, struct
 int ls_checkpoint_open(struct ls_checkpoint **out, const char *directory, struct ls_error *error)
 {
     struct opened *opened;
+    char named[PATH_MAX];
     *out = NULL;
-    int code = open_state(&opened, directory, error);
+    bool follow = ckpt_best_follow(directory, named);
+    int code = open_state(&opened, follow ? named : directory, error);
     if (code)
         return code;
     for (int part = 0; !code && part < CKPT_PARTS; part++)
@@ -281,33 +283,48 @@ static int list(struct dirent ***entries, int *count, char parent[PATH_MAX],
     return LS_OK;
 }
 
-int ls_checkpoint_find_latest(struct ls_checkpoint **out, const char *run_directory,
-                              const struct ls_log *log, struct ls_error *error)
+/* One walk over the run's checkpoints. *gone: how many a run that goes on removed meanwhile. */
+static int find_once(struct ls_checkpoint **out, const char *run_directory,
+                     const struct ls_log *log, int *gone, struct ls_error *error)
 {
     struct dirent **entries;
     char parent[PATH_MAX], directory[PATH_MAX];
     int count;
-    *out = NULL;
+    *gone = 0;
     int code = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
     if (code)
         return code;
     struct ls_error newest = {0};
     for (int i = 0; i < count && !*out; i++) {
         struct ls_error damage = {0};
+        struct stat status;
         code = ckpt_path(directory, parent, entries[i]->d_name, &damage);
         code = code ? code : ls_checkpoint_open(out, directory, &damage);
-        if (code) {
+        if (code && stat(directory, &status) && errno == ENOENT) {
+            ++*gone;
+        } else if (code) {
             ls_log(log, LS_LOG_WARNING, "passing over a damaged checkpoint: %s", damage.text);
             newest = newest.code ? newest : damage;
         }
     }
     list_free(entries, count);
-    if (!*out && count > 0)
+    if (!*out && newest.code)
         return ls_error_set(error, newest.code,
                             "%.300s: none of %d checkpoints can be read (move them away to start "
                             "afresh); the newest: %.600s",
                             parent, count, newest.text);
     return LS_OK;
+}
+
+int ls_checkpoint_find_latest(struct ls_checkpoint **out, const char *run_directory,
+                              const struct ls_log *log, struct ls_error *error)
+{
+    enum { WALKS_MAX = 10 };
+    int gone = 1, code = LS_OK;
+    *out = NULL;
+    for (int walk = 0; walk < WALKS_MAX && gone > 0 && !*out && !code; walk++)
+        code = find_once(out, run_directory, log, &gone, error);
+    return code;
 }
 
 int ls_checkpoint_list(const char *run_directory,
@@ -354,11 +371,14 @@ int ls_checkpoint_prune(const char *run_directory, int keep, struct ls_error *er
     list_free(entries, count);
     if (code || keep <= 0)
         return code;
-    code = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
+    struct ls_checkpoint_best best;
+    bool has_best;
+    code = ls_checkpoint_best_read(run_directory, &best, &has_best, error);
+    code = code ? code : list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
     for (int i = 0, kept = 0; !code && i < count; i++) {
         struct opened *opened = NULL;
         code = ckpt_path(directory, parent, entries[i]->d_name, error);
-        if (!code && kept >= keep)
+        if (!code && kept >= keep && !(has_best && best.step == step_of(entries[i]->d_name)))
             code = remove_checkpoint(directory, error);
         else if (!code && open_state(&opened, directory, NULL) == LS_OK)
             kept++;

@@ -34,7 +34,7 @@ int ls_checkpoint_writer_open(struct ls_checkpoint_writer **out, const char *run
     writer->state = state;
     writer->fault = fault;
     char name[40];
-    snprintf(name, sizeof name, "step-%08lld", (long long)state->step);
+    snprintf(name, sizeof name, CKPT_STEP_FORMAT, (long long)state->step);
     int code = ckpt_path(writer->parent, run_directory, CKPT_DIRECTORY, error);
     code = code ? code : ckpt_path(writer->directory, writer->parent, name, error);
     strcat(name, ".tmp");

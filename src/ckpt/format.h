@@ -46,6 +46,8 @@ enum { CKPT_PARTS = 2, CKPT_STATE_VERSION = 1 };
 #define CKPT_FORMAT_NAME "lockstep checkpoint"
 #define CKPT_DIRECTORY   "checkpoints"
 #define CKPT_STATE_FILE  "state.json"
+#define CKPT_BEST_FILE   "best"
+#define CKPT_STEP_FORMAT "step-%08lld" /* a checkpoint's name */
 
 /* File names by enum ls_checkpoint_part. */
 extern const char *const ckpt_part_files[CKPT_PARTS];
@@ -55,6 +57,8 @@ void ckpt_digest_hex(uint64_t high, uint64_t low, char text[33]);
 /* The digest of state.json's object without the field of that name itself; false without memory. */
 #define CKPT_STATE_DIGEST "state_xxh3_128"
 bool ckpt_state_digest(json_t *object, char text[33]);
+/* The checkpoint that a file as RUN/checkpoints/best names; false where path is no such file. */
+bool ckpt_best_follow(const char *path, char directory[PATH_MAX]);
 /* Joins two names with a slash; LS_EINVAL when that is too long. */
 int ckpt_path(char out[PATH_MAX], const char *directory, const char *name, struct ls_error *error);
 /* Removes a directory that holds files only; what cannot be removed is an error. An absent one is

@@ -257,7 +257,7 @@ static int resolve_optim(struct ls_config *config, struct ls_error *error)
                       "optim.schedule = inverse_sqrt starts from the warm-up: expected at least 1");
     if (optim->schedule == LS_CONFIG_CONSTANT || optim->schedule == LS_CONFIG_INVERSE_SQRT)
         return LS_OK;
-    if (optim->decay_steps == 0)
+    if (optim->decay_steps == 0) /* train.extend is not planned for */
         optim->decay_steps =
             ls_max(config->train.steps, optim->warmup_steps + optim->cooldown_steps);
     if (optim->warmup_steps > optim->decay_steps)
@@ -376,6 +376,8 @@ static int resolve_data(struct ls_config *config, struct ls_error *error)
                       (long long)config->model.context);
     if (config->eval.every > 0 && !*data->valid)
         return REJECT("eval.every", "there is nothing to evaluate on: set data.valid");
+    if (config->train.keep_best && config->eval.every == 0)
+        return REJECT("train.keep_best", "the best is known by evaluations: set eval.every");
     return LS_OK;
 }
 

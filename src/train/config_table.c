@@ -281,7 +281,11 @@ static const struct ls_config_key table[] = {
     BOOL("comm.check", LAYOUT, "false", comm.check,
          "ranks agree on every collective before it moves a byte (slow; finds mismatches)"),
 
-    COUNT("train.steps", RUN, "100", 1, train.steps, "optimizer steps in all"),
+    COUNT("train.steps", RUN, "100", 0, train.steps,
+          "optimizer steps that are planned; 0 = save the initial weights and end"),
+    COUNT("train.extend", RUN, "0", 0, train.extend,
+          "steps after train.steps, at the rate with which the schedule ends; the recipe stays the "
+          "same, so a finished run goes on with them"),
     PATHS("train.out", RUN, "", train.out,
           "the run's directory; empty = runs/ and the name of the configuration file"),
     PATHS("train.resume", RUN, "never", train.resume,
@@ -289,7 +293,11 @@ static const struct ls_config_key table[] = {
           "checkpoint"),
     COUNT("train.save_every", RUN, "0", 0, train.save_every,
           "steps between checkpoints; 0 = only at the end"),
+    BOOL("train.save_first", RUN, "false", train.save_first,
+         "save the initial weights too, as step 0"),
     COUNT("train.keep", RUN, "2", 1, train.keep, "newest checkpoints that are kept"),
+    BOOL("train.keep_best", RUN, "false", train.keep_best,
+         "keep the checkpoint with the lowest validation loss too; checkpoints/best names it"),
     WORD("train.on_nonfinite", RUN, "stop", nonfinites, train.on_nonfinite,
          "what a loss or gradient that is not finite does: stop the run, or skip that step"),
 

@@ -4,6 +4,7 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/lock.h>
+#include <lockstep/ckpt.h>
 
 #include <errno.h>
 #include <glob.h>
@@ -29,8 +30,9 @@ struct run {
     struct records records;
     struct events events;
     struct run_trace trace;
-    struct ls_lock lock; /* on train.out, of rank 0 */
-    bool writer;         /* rank 0 */
+    struct ls_lock lock;            /* on train.out, of rank 0 */
+    struct ls_checkpoint_best best; /* of rank 0; step -1: none yet */
+    bool writer;                    /* rank 0 */
 };
 
 /* A run that begins anew where an older one left records, but no checkpoint, keeps those aside. */
@@ -142,7 +144,7 @@ static int prometheus_record(struct run *run, const struct ls_step_report *r,
 {
     double now = ls_now_s();
     if (run->records.prometheus_s > 0 && now - run->records.prometheus_s < 10 &&
-        r->step < run->config->train.steps)
+        r->step < ls_config_steps(run->config))
         return LS_OK;
     run->records.prometheus_s = now;
     const struct ls_metric metrics[] = {
@@ -196,6 +198,52 @@ static int eval_record(struct run *run, int64_t step, const struct ls_eval_repor
     return ls_tensorboard_scalars(run->records.board, events_time_s(), step, &scalar, 1, error);
 }
 
+static int save(struct run *run, struct ls_error *error)
+{
+    double start_s = ls_now_s();
+    run_trace_begin(&run->trace, "save");
+    int status = ls_trainer_save(run->trainer, error), local = LS_OK;
+    run_trace_end(&run->trace);
+    if (status)
+        return status;
+    if (run->writer) {
+        local = events_saved(&run->events, ls_now_s() - start_s, error);
+        if (run->hooks->saved)
+            run->hooks->saved(run->hooks->user, ls_trainer_steps(run->trainer));
+    }
+    return ls_comm_agree(run->world, local, error);
+}
+
+/* Local, on rank 0: what an earlier part of this run found best. */
+static int best_open(struct run *run, struct ls_error *error)
+{
+    bool found;
+    int status = ls_checkpoint_best_read(run->config->train.out, &run->best, &found, error);
+    if (!found)
+        run->best = (struct ls_checkpoint_best){.step = -1};
+    return status;
+}
+
+/* Collective. A checkpoint of this step is kept where it has the lowest validation loss so far,
+ * among evaluations of as many sequences. */
+static int best_keep(struct run *run, const struct ls_eval_report *r, struct ls_error *error)
+{
+    const struct ls_checkpoint_best now = {ls_trainer_steps(run->trainer), r->loss, r->sequences};
+    const struct ls_checkpoint_best *best = &run->best;
+    bool first = best->step < 0 || best->sequences != now.sequences;
+    int64_t better = run->writer && isfinite(now.loss) && (first || now.loss < best->loss);
+    int status = ls_all_reduce_max(run->world, &better, error), local = LS_OK;
+    if (!status && better && run->trainer->saved_step != now.step)
+        status = save(run, error);
+    if (status || !better)
+        return status;
+    if (run->writer) {
+        run->best = now;
+        local = ls_checkpoint_best_write(run->config->train.out, &now, error);
+    }
+    return ls_comm_agree(run->world, local, error);
+}
+
 static int evaluate(struct run *run, struct ls_error *error)
 {
     struct ls_eval_report report;
@@ -211,7 +259,8 @@ static int evaluate(struct run *run, struct ls_error *error)
         if (run->hooks->evaluated)
             run->hooks->evaluated(run->hooks->user, step, &report);
     }
-    return ls_comm_agree(run->world, local, error);
+    status = ls_comm_agree(run->world, local, error);
+    return status || !run->config->train.keep_best ? status : best_keep(run, &report, error);
 }
 
 static int sample(struct run *run, struct ls_error *error)
@@ -224,22 +273,6 @@ static int sample(struct run *run, struct ls_error *error)
         run->hooks->sampled(run->hooks->user, ls_trainer_steps(run->trainer), text);
     free(text);
     return status;
-}
-
-static int save(struct run *run, struct ls_error *error)
-{
-    double start_s = ls_now_s();
-    run_trace_begin(&run->trace, "save");
-    int status = ls_trainer_save(run->trainer, error), local = LS_OK;
-    run_trace_end(&run->trace);
-    if (status)
-        return status;
-    if (run->writer) {
-        local = events_saved(&run->events, ls_now_s() - start_s, error);
-        if (run->hooks->saved)
-            run->hooks->saved(run->hooks->user, ls_trainer_steps(run->trainer));
-    }
-    return ls_comm_agree(run->world, local, error);
 }
 
 static bool due(int64_t step, int64_t every)
@@ -296,7 +329,7 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
         return status;
     struct step_means means;
     status = step_agree(run, &report, stop, &means, error);
-    bool last = report.step >= config->train.steps || *stop;
+    bool last = report.step >= ls_config_steps(config) || *stop;
     if (!status && (due(report.step, config->log.hash_every) || last)) {
         struct ls_digest digest;
         run_trace_begin(&run->trace, "hash");
@@ -315,7 +348,7 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     /* Saved first: who asked for the end may not wait for more than that. */
     if (!status && (due(report.step, config->train.save_every) || last))
         status = save(run, error);
-    bool final = config->eval.every > 0 && report.step >= config->train.steps;
+    bool final = config->eval.every > 0 && report.step >= ls_config_steps(config);
     if (!status && config->data.valid[0] && (due(report.step, config->eval.every) || final))
         status = evaluate(run, error);
     if (!status && due(report.step, config->sample.every))
@@ -355,6 +388,15 @@ static int directory_open(struct run *run, const struct ls_log *log, struct ls_e
     return fresh_check(run->config, error);
 }
 
+/* The initial weights. */
+static int first_save(struct run *run, struct ls_error *error)
+{
+    const struct ls_config *config = run->config;
+    bool only = ls_config_steps(config) == 0;
+    int status = only || config->train.save_first ? save(run, error) : LS_OK;
+    return status || !only || config->eval.every == 0 ? status : evaluate(run, error);
+}
+
 static int run_open(struct run *run, struct ls_error *error)
 {
     bool resumed = false;
@@ -375,6 +417,8 @@ static int run_open(struct run *run, struct ls_error *error)
         status = records_open(run, &run->events.log, resumed, error);
         if (!status)
             status = events_open(&run->events, run->records.metrics, run->trainer, resumed, error);
+        if (!status)
+            status = best_open(run, error);
         struct ls_params whole;
         if (!status)
             status =
@@ -385,7 +429,8 @@ static int run_open(struct run *run, struct ls_error *error)
         if (!status)
             ls_params_release(&whole);
     }
-    return ls_comm_agree(run->world, status, error);
+    status = ls_comm_agree(run->world, status, error);
+    return status || resumed ? status : first_save(run, error);
 }
 
 /* A rank was late, or called something else: every rank tells what it knows before it unwinds. */
@@ -413,10 +458,10 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
     bool stop = false;
     events_init(&run.events, log);
     int status = run_open(&run, error);
-    while (!status && !stop && ls_trainer_steps(run.trainer) < config->train.steps)
+    while (!status && !stop && ls_trainer_steps(run.trainer) < ls_config_steps(config))
         status = step(&run, &stop, error);
     run_trace_write(&run.trace, true);
-    if (!status && stop && ls_trainer_steps(run.trainer) < config->train.steps)
+    if (!status && stop && ls_trainer_steps(run.trainer) < ls_config_steps(config))
         status = ls_error_set(error, LS_ESTOPPED,
                               "stopped by a signal after step %ld; the state is saved in "
                               "%s/checkpoints: start again with train.resume=auto to go on",

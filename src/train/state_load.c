@@ -24,11 +24,24 @@ static int recipe_check(const struct ls_trainer *t, const struct ls_checkpoint *
         ls_config_resolve(&other, t->config.model.vocab, &ignored))
         return ls_error_set(error, LS_ECKPT, "%.300s: it belongs to another recipe",
                             checkpoint->directory);
-    ls_config_recipe_diff(&t->config, &other, differences, sizeof differences);
+    /* The initial weights have seen no schedule. */
+    int64_t planned = other.optim.decay_steps;
+    if (checkpoint->state.step == 0)
+        other.optim.decay_steps = t->config.optim.decay_steps;
+    int count = ls_config_recipe_diff(&t->config, &other, differences, sizeof differences);
+    if (count == 0)
+        return LS_OK;
+    if (count > 1 || planned == t->config.optim.decay_steps)
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: it belongs to another recipe (%s). Use that recipe, another "
+                            "train.out, or train.resume=never",
+                            checkpoint->directory, differences);
     return ls_error_set(error, LS_ECKPT,
-                        "%.300s: it belongs to another recipe (%s). Use that recipe, another "
-                        "train.out, or train.resume=never",
-                        checkpoint->directory, differences);
+                        "%.300s: its learning rate falls until step %ld (%s). Set "
+                        "optim.decay_steps=%ld to go on with that schedule, or leave train.steps "
+                        "at %ld and add train.extend",
+                        checkpoint->directory, (long)planned, differences, (long)planned,
+                        (long)other.train.steps);
 }
 
 /* Rank 0's log hears of a machine whose bits may differ. */

@@ -1,4 +1,5 @@
-/* A run's directory: one writer at a time; it may be moved, and says what it goes on from. */
+/* A run's directory: one writer at a time; it may be moved, says what it goes on from, and keeps
+ * the first and the best checkpoint. */
 #include "runs.h"
 
 #include "../support/scratch.h"
@@ -204,7 +205,102 @@ static void test_it_says_what_it_found(void **state)
     expect("rm -r found/checkpoints; cp found/metrics.jsonl before; $L train $C train.out=found "
            "train.steps=1 train.resume=auto",
            0, "starts anew at step 1, and they are now found/metrics.jsonl.1");
-    expect("cmp before found/metrics.jsonl.1 && wc -l < found/metrics.jsonl", 0, "1\n");
+    expect("cmp before found/metrics.jsonl.1 && grep -c loss_bits found/metrics.jsonl", 0, "1\n");
+}
+
+/* ---- longer, earlier, best ------------------------------------------------------------------- */
+
+#define COSINE "$C optim.schedule=cosine "
+
+/* A finished run goes on at its last rate: the bits of a run whose schedule was so from the start.
+ */
+static void test_a_finished_run_is_extended(void **state)
+{
+    (void)state;
+    expect("$L train " COSINE "train.out=longer train.steps=12 optim.decay_steps=8", 0, "hash");
+    expect("$L train " COSINE "train.out=planned train.steps=8", 0, "step 8/8");
+    expect("$L train " COSINE "train.out=planned train.steps=12 train.resume=auto",
+           ls_exit_code(LS_ECKPT), "Set optim.decay_steps=8 ");
+    assert_non_null(strstr(output, "leave train.steps at 8 and add train.extend"));
+    expect("$L train " COSINE "train.out=planned train.steps=8 train.extend=2 train.resume=auto", 0,
+           "step 10/10");
+    /* Started again with the same keys, as a job that was stopped, it does not go on for ever. */
+    expect("$L train " COSINE "train.out=planned train.steps=8 train.extend=2 train.resume=auto && "
+           "ls planned/checkpoints",
+           0, "step-00000010");
+    expect("$L train planned/config.yaml train.extend=4 train.resume=auto", 0, "step 12/12");
+    expect_same_run("longer", "planned");
+    expect("$L train " COSINE "train.out=keyed train.steps=8", 0, "hash");
+    expect("$L train " COSINE "train.out=keyed train.steps=12 optim.decay_steps=8 "
+           "train.resume=auto",
+           0, "step 12/12");
+    expect_same_run("longer", "keyed");
+}
+
+static void test_the_initial_weights(void **state)
+{
+    (void)state;
+    expect("$L train " COSINE "train.out=all train.steps=4 train.save_first=true train.keep=9", 0,
+           "step 0  saved all/checkpoints/step-00000000");
+    expect("$L train " COSINE "train.out=only train.steps=0 eval.every=1", 0, "step 0  validation");
+    expect("cmp all/checkpoints/step-00000000/model.safetensors "
+           "only/checkpoints/step-00000000/model.safetensors && $L eval only --samples 4",
+           0, "step 0 ");
+    /* From them any schedule may begin. */
+    expect("$L train " COSINE "train.out=only train.steps=4 train.resume=auto", 0,
+           "going on from only/checkpoints/step-00000000 (step 0)");
+    expect_same_run("all", "only");
+    expect("$L train " COSINE "train.out=fast optim.lr=1e-3 train.steps=0 && $L train " COSINE
+           "train.out=fast train.steps=4 train.resume=auto",
+           ls_exit_code(LS_ECKPT), "optim.lr: 0.003 here, 0.001 there");
+}
+
+/* The step of the lowest validation loss in metrics.jsonl, up to a step. */
+static long best_of(const char *run, long last)
+{
+    char line[512];
+    snprintf(line, sizeof line,
+             "sed -n 's/.*\"step\": \\([0-9]*\\).*validation_loss\": \\([0-9.]*\\).*/\\2 \\1/p' "
+             "%s/metrics.jsonl | awk '$2 <= %ld' | sort -g | head -1 | cut -d' ' -f2",
+             run, last);
+    assert_int_equal(shell(line), 0);
+    return atol(output);
+}
+
+/* The rate rises until the loss does. */
+#define WILD                                                                                       \
+    "$C optim.lr=2 optim.warmup_steps=20 eval.every=2 train.save_every=3 train.keep=1 "            \
+    "train.keep_best=true parallel.dp=2 "
+
+static void test_the_best_is_kept(void **state)
+{
+    (void)state;
+    char line[256];
+    expect("$L train " WILD "train.out=best train.steps=20", 0, "hash");
+    long step = best_of("best", 20);
+    if (step <= 0 || step >= 20)
+        fail_msg("best %ld of: %s", step, (shell("grep validation best/metrics.jsonl"), output));
+    snprintf(line, sizeof line, "grep -q '\"step\": %ld,' best/checkpoints/best", step);
+    expect(line, 0, "");
+    assert_int_equal(matches("best/checkpoints/step-*"), 2);
+    snprintf(line, sizeof line, "best/checkpoints/step-%08ld/state.json", step);
+    assert_true(exists(line));
+    /* Also through a resumption. */
+    expect("$L train " WILD "train.out=halves train.steps=8", 0, "hash");
+    expect("mv halves half; $L train half/config.yaml train.steps=20 train.resume=auto", 0, "hash");
+    expect("cmp best/checkpoints/best half/checkpoints/best", 0, "");
+    assert_int_equal(matches("half/checkpoints/step-*"), 2);
+    expect_same_run("best", "half");
+    /* It can be gone on from. */
+    snprintf(line, sizeof line,
+             "$L train " WILD "train.out=fork train.steps=%ld "
+             "train.resume=half/checkpoints/best",
+             step + 1);
+    expect(line, 0, "hash");
+    snprintf(line, sizeof line, "going on from half/checkpoints/step-%08ld", step);
+    assert_non_null(strstr(output, line));
+    expect("$L train $C train.keep_best=true train.out=none", ls_exit_code(LS_ECONFIG),
+           "train.keep_best");
 }
 
 int main(void)
@@ -217,6 +313,9 @@ int main(void)
         cmocka_unit_test(test_a_run_is_moved_with_its_data),
         cmocka_unit_test(test_the_tokenizer_lies_in_the_run),
         cmocka_unit_test(test_it_says_what_it_found),
+        cmocka_unit_test(test_a_finished_run_is_extended),
+        cmocka_unit_test(test_the_initial_weights),
+        cmocka_unit_test(test_the_best_is_kept),
     };
     return cmocka_run_group_tests_name("directory", tests, corpus_setup, scratch_teardown);
 }

@@ -1,0 +1,71 @@
+/* RUN/checkpoints/best: a file that names the checkpoint with the lowest validation loss. A file
+ * and not a link, so that every way of copying a run keeps it. */
+#include "format.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int best_path(char path[PATH_MAX], const char *run_directory, struct ls_error *error)
+{
+    char parent[PATH_MAX];
+    int code = ckpt_path(parent, run_directory, CKPT_DIRECTORY, error);
+    return code ? code : ckpt_path(path, parent, CKPT_BEST_FILE, error);
+}
+
+/* Of the file at path; false where it is absent or not what we write. */
+static bool parse(const char *path, struct ls_checkpoint_best *best)
+{
+    json_t *object = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *step = json_object_get(object, "step");
+    const json_t *loss = json_object_get(object, "validation_loss");
+    const json_t *sequences = json_object_get(object, "sequences");
+    bool good = json_is_integer(step) && json_integer_value(step) >= 0 && json_is_number(loss) &&
+                json_is_integer(sequences);
+    *best = (struct ls_checkpoint_best){.step = json_integer_value(step),
+                                        .loss = json_number_value(loss),
+                                        .sequences = json_integer_value(sequences)};
+    json_decref(object);
+    return good;
+}
+
+bool ckpt_best_follow(const char *path, char directory[PATH_MAX])
+{
+    struct ls_checkpoint_best best;
+    struct stat status;
+    if (stat(path, &status) || !S_ISREG(status.st_mode) || !parse(path, &best))
+        return false;
+    const char *slash = strrchr(path, '/');
+    int folder = slash ? (int)(slash - path) : 1;
+    return snprintf(directory, PATH_MAX, "%.*s/" CKPT_STEP_FORMAT, folder, slash ? path : ".",
+                    (long long)best.step) < PATH_MAX;
+}
+
+int ls_checkpoint_best_read(const char *run_directory, struct ls_checkpoint_best *best, bool *found,
+                            struct ls_error *error)
+{
+    char path[PATH_MAX], directory[PATH_MAX];
+    struct stat status;
+    *found = false;
+    int code = best_path(path, run_directory, error);
+    if (code || !parse(path, best) || !ckpt_best_follow(path, directory))
+        return code;
+    *found = stat(directory, &status) == 0;
+    return LS_OK;
+}
+
+int ls_checkpoint_best_write(const char *run_directory, const struct ls_checkpoint_best *best,
+                             struct ls_error *error)
+{
+    char path[PATH_MAX];
+    struct ls_atomic_file file;
+    int code = best_path(path, run_directory, error);
+    if (!code)
+        code = ls_atomic_file_open(&file, path, NULL, error);
+    if (code)
+        return code;
+    ls_atomic_file_printf(&file,
+                          "{\"step\": %lld, \"validation_loss\": %.17g, \"sequences\": %lld}\n",
+                          (long long)best->step, best->loss, (long long)best->sequences);
+    return ls_atomic_file_commit(&file, error);
+}
