@@ -150,7 +150,7 @@ PEERS    ?=
 AGAIN     = +$(MAKE) --no-print-directory
 
 .PHONY: deps check check-built demo invariance tidy fuzz bench bench-peers coverage install uninstall \
-	man clean
+	man report-shots clean
 deps:
 	@tools/install-deps.sh
 
@@ -184,6 +184,9 @@ fuzzers: $(patsubst %.c,$(BUILD)/%,$(wildcard test/*/fuzz_*.c))
 $(BUILD)/test/%: $(BUILD)/test/%.o $(BUILD)/liblockstep.a
 	$(call say,LD,$@)
 	$(Q)$(CC) -fsanitize=fuzzer $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
+report-shots: all
+	test/cmd/report_shots.py $(BUILD)/lockstep $(BUILD)/report-shots
 
 bench: all
 	$(BUILD)/lockstep bench gemm
@@ -253,6 +256,7 @@ help:
 	'make invariance   N=60 SEED=1 STEPS=20: random layouts, one hash a recipe' \
 	'make tidy         layers, headers, lengths, format' \
 	'make fuzz         SECONDS=60 for each parser, under ASan and UBSan' \
+	'make report-shots draws pages of `lockstep report` in Chromium, and checks their width' \
 	'make bench        products, kernels, collectives, pipelines, a training step' \
 	'make bench-peers  beside PyTorch and llm.c: see bench/README.md' \
 	'make coverage     lines that the tests reach' \

@@ -23,6 +23,7 @@ int cmd_generate(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 int cmd_layout(int argc, char **argv);
 int cmd_plot(int argc, char **argv);
+int cmd_report(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 

@@ -224,15 +224,6 @@ static int print_schedule(const struct ls_layout *layout, const struct ls_schedu
 /* ---- costs ------------------------------------------------------------------------------------
  */
 
-static int optimizer_states(const struct ls_config *config)
-{
-    struct ls_optim_config optim = {.momentum = (float)config->optim.momentum};
-    optim.kind = config->optim.name == LS_CONFIG_ADAMW ? LS_ADAMW
-                 : config->optim.name == LS_CONFIG_SGD ? LS_SGD
-                                                       : LS_LION;
-    return ls_optimizer_states(&optim);
-}
-
 /* The rank of that pipeline rank whose other coordinates are 0. */
 static int64_t rank_of(const struct ls_layout *layout, int64_t pp)
 {
@@ -325,6 +316,7 @@ static int check(const struct ls_layout *layout, struct ls_error *error)
 static int show(const struct ls_config *config, const struct ls_layout *layout, const char *svg,
                 struct ls_error *error)
 {
+    const struct ls_optim_config optim = ls_config_optim(config);
     struct ls_schedule table;
     int status = ls_layout_table(layout, layout->micro_batches, &table, error);
     if (status)
@@ -345,7 +337,7 @@ static int show(const struct ls_config *config, const struct ls_layout *layout, 
     if (!status)
         status = print_bytes(layout, error);
     if (!status)
-        status = print_memory(layout, optimizer_states(config), error);
+        status = print_memory(layout, ls_optimizer_states(&optim), error);
     if (!status && svg)
         status = draw(layout, svg, error);
     ls_schedule_release(&table);

@@ -22,6 +22,7 @@ static const struct {
     {"help", cmd_help},
     {"layout", cmd_layout},
     {"plot", cmd_plot},
+    {"report", cmd_report},
     {"train", cmd_train},
     {"verify", cmd_verify},
 };

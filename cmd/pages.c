@@ -54,6 +54,10 @@ OPTIONS(plot_options) = {
      "where to draw (default: loss.svg in the run's directory; here, for several runs)"},
     {"--log", NULL, "draw the loss on a logarithmic scale"},
     END};
+OPTIONS(report_options) = {
+    {"--output", "FILE",
+     "where to write (default: report.html in the run's directory; here, for two runs)"},
+    END};
 OPTIONS(verify_options) = {{"--layouts", "N", "how many layouts (default: 50)"},
                            {"--ranks", "N", "ranks of a layout at most (default: 8)"},
                            {"--steps", "N", "steps of each (default: 3)"},
@@ -187,6 +191,15 @@ static const struct cmd_page pages[] = {
      "them, as an SVG picture: each step faint, and a line of means over them. Several runs come "
      "into one picture. A step without a finite loss is a gap with a mark.",
      plot_options, "lockstep plot runs/demo\nlockstep plot runs/a runs/b --output both.svg\n"},
+    {"report", "RUN [RUN]", "show a run, or two side by side, as a page for a browser",
+     "Writes one HTML file that holds everything it shows and loads nothing: losses, gradient norm "
+     "and learning rate, throughput and its share of the machine's rate, where the time went by "
+     "axis of the layout, the memory plan, ranks and schedule drawn, evaluations, checkpoints, "
+     "events, and the configuration. It is made of what lies in the run's directory; what is "
+     "missing there is said. A run may go on meanwhile.\n\n"
+     "Of two runs it says first up to which step they are equal, bit by bit, and lays their curves "
+     "over each other.",
+     report_options, "lockstep report runs/demo\nlockstep report runs/a runs/b --output ab.html\n"},
     {"help", "[PAGE]", "show this manual", "Shows the page of a sub-command.", help_options,
      "lockstep help train\nlockstep help --man train | man -l -\n"},
 };

@@ -69,6 +69,17 @@ int ls_jsonl_read(const char *path, const char *number_key, const char *const *k
                   void (*visit)(void *user, int64_t number, const char *const *strings), void *user,
                   struct ls_error *error);
 
+/* A whole record, while ls_jsonl_each shows it. */
+struct ls_record;
+/* Whether it has that key; *value = its number, NaN where it is null or no number. */
+bool ls_record_number(const struct ls_record *record, const char *key, double *value);
+/* NULL where it has no such string; borrowed. */
+const char *ls_record_text(const struct ls_record *record, const char *key);
+/* Calls visit for each record of path, in the file's order. *torn: the last line is not whole and
+ * was left out. LS_EDATA names the line that is no JSON object, after those before it. */
+int ls_jsonl_each(const char *path, void (*visit)(void *user, const struct ls_record *record),
+                  void *user, bool *torn, struct ls_error *error);
+
 /* ---- TensorBoard ---------------------------------------------------------------------------- */
 
 struct ls_scalar {

@@ -50,6 +50,8 @@ struct ls_memory_plan {
  * config->parallel and batch.micro; otherwise the plan of the rank that takes most. config is
  * resolved. */
 int ls_plan(const struct ls_config *config, struct ls_memory_plan *plan, struct ls_error *error);
+/* Local. What the optimizer is told of a resolved configuration. */
+struct ls_optim_config ls_config_optim(const struct ls_config *config);
 /* Local. Sequences of the step that begins when `samples` were consumed: Megatron's
  * --rampup-batch-size start increment samples. */
 int64_t ls_batch_at(const struct ls_config *config, int64_t samples);

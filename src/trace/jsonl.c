@@ -316,3 +316,44 @@ void ls_series_release(struct ls_series *series)
     free(series->y);
     *series = (struct ls_series){0};
 }
+
+/* ---- whole records ---- */
+
+struct shower {
+    void (*visit)(void *user, const struct ls_record *record);
+    void *user;
+};
+
+static int show_one(void *user, const json_t *record)
+{
+    const struct shower *shower = user;
+    shower->visit(shower->user, (const struct ls_record *)record);
+    return 0;
+}
+
+bool ls_record_number(const struct ls_record *record, const char *key, double *value)
+{
+    const json_t *field = json_object_get((const json_t *)record, key);
+    *value = json_is_number(field) ? json_number_value(field) : (double)NAN;
+    return field != NULL;
+}
+
+const char *ls_record_text(const struct ls_record *record, const char *key)
+{
+    return json_string_value(json_object_get((const json_t *)record, key));
+}
+
+int ls_jsonl_each(const char *path, void (*visit)(void *user, const struct ls_record *record),
+                  void *user, bool *torn, struct ls_error *error)
+{
+    struct shower shower = {visit, user};
+    *torn = false;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return ls_error_errno(error, errno, "%s: cannot open", path);
+    int64_t end;
+    int code = walk(file, path, show_one, &shower, &end, error);
+    *torn = !code && ftello(file) > end;
+    fclose(file);
+    return code;
+}

@@ -17,7 +17,7 @@ int64_t ls_batch_at(const struct ls_config *config, int64_t samples)
     return ls_min(start + done * increment, full);
 }
 
-static struct ls_optim_config optim_of(const struct ls_config *config)
+struct ls_optim_config ls_config_optim(const struct ls_config *config)
 {
     const struct ls_config_optim *o = &config->optim;
     static const enum ls_optimizer_kind kinds[] = {
@@ -182,7 +182,7 @@ int memory_take(const struct memory_request *r, struct ls_arena *arena, struct t
     plan->gradients = sizes.gradients;
     plan->transit = arena->used - start - plan->parameters - plan->gradients;
     start = arena->used;
-    struct ls_optim_config optim = optim_of(r->config);
+    struct ls_optim_config optim = ls_config_optim(r->config);
     ls_optimizer_init(&memory->optimizer, &optim, ls_zero_elements(memory->zero), arena);
     plan->optimizer = arena->used - start;
     start = arena->used;

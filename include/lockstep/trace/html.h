@@ -1,0 +1,75 @@
+/* lockstep/trace/html.h - pages that a browser shows without a network: HTML that is XML too.
+ *
+ *   ls_html_begin(file, "title")
+ *   ls_html_section_begin(file, "losses", "Losses"), ..., ls_html_section_end
+ *   ls_html_print(file, "p", NULL, "%ld steps", steps)
+ *   ls_html_table_begin(&table, file, ...), ls_html_cell(&table, "%.3f", loss) ..., _end
+ *   pictures of lockstep/trace/picture.h
+ *   ls_html_end(file)
+ *
+ * The style is in the page: light or dark as the reader has chosen, from 320 units of width on; a
+ * table that is wider scrolls in its own box. There are no scripts. Classes that callers use:
+ *
+ *   wide, narrow   one of the two is shown: a picture drawn for either; narrow ones fill the width,
+ *                  or with `own` keep theirs
+ *   cards, card    figures side by side: <div class="cards"><div
+ * class="card"><b>1</b><span>x</span> pair           blocks side by side where there is room note,
+ * warn     paragraphs soft, mono     less important; fixed width key            a small square
+ * before a name; with ls-part<i>, its colour ls-part<i>     fill and background of part i of
+ * LS_HTML_PARTS, in charts of parts
+ *
+ * All text is escaped. Writing fails as FILEs do: check ferror or fclose at the end. Everything
+ * here is Local. */
+#ifndef LOCKSTEP_TRACE_HTML_H
+#define LOCKSTEP_TRACE_HTML_H
+
+#include <lockstep/base.h>
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LS_HTML_PARTS = 12 };
+
+void ls_html_begin(FILE *file, const char *title);
+void ls_html_end(FILE *file);
+/* A part of the page with its heading; id: letters and dashes. */
+void ls_html_section_begin(FILE *file, const char *id, const char *heading);
+void ls_html_section_end(FILE *file);
+/* <element class="classes">text</element>; classes may be NULL. Less than 4096 bytes of text; what
+ * is longer is cut. */
+void ls_html_print(FILE *file, const char *element, const char *classes, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+struct ls_html_column {
+    const char *name;
+    bool number; /* to the right, digits below each other */
+};
+/* Fields are private. */
+struct ls_html_table {
+    FILE *file;
+    const struct ls_html_column *columns;
+    int count, column;
+};
+/* caption says what the table holds; it is read out, and shown above. */
+void ls_html_table_begin(struct ls_html_table *table, FILE *file, const char *caption,
+                         const struct ls_html_column *columns, int count);
+/* The next cell; the first of a row names it. "" is an empty one. */
+void ls_html_cell(struct ls_html_table *table, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The same with a square of part i's colour before it. */
+void ls_html_cell_part(struct ls_html_table *table, int part, const char *text);
+void ls_html_table_end(struct ls_html_table *table);
+
+/* Text whose lines and spaces stay; of any length. */
+void ls_html_pre(FILE *file, const char *text);
+/* A fold: closed until the reader opens it. */
+void ls_html_fold_begin(FILE *file, const char *summary);
+void ls_html_fold_end(FILE *file);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

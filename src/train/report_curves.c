@@ -1,0 +1,344 @@
+/* The report's curves, throughput, and where the time went. */
+#include "report_private.h"
+
+#include <lockstep/trace/picture.h>
+
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+enum { CURVES_MAX = 2 * LS_REPORT_RUNS_MAX };
+
+/* ---- curves ---------------------------------------------------------------------------------- */
+
+/* One field of a run's points by step; memory of the caller. NULL x: no memory. */
+static struct ls_series series_of(const struct report_run *run, size_t field)
+{
+    double *x = malloc((size_t)ls_max(run->count, 1) * 2 * sizeof *x);
+    struct ls_series series = {x, x + run->count, x ? (size_t)run->count : 0};
+    for (int64_t i = 0; x && i < run->count; i++) {
+        x[i] = (double)run->points[i].step;
+        series.y[i] = *(const double *)((const char *)&run->points[i] + field);
+    }
+    return series;
+}
+
+static struct ls_series evaluations_of(const struct report_run *run)
+{
+    int64_t count = run->evals.count;
+    double *x = malloc((size_t)ls_max(count, 1) * 2 * sizeof *x);
+    struct ls_series series = {x, x + count, x ? (size_t)count : 0};
+    for (int64_t i = 0; x && i < count; i++) {
+        x[i] = (double)report_eval(run, i)->step;
+        series.y[i] = report_eval(run, i)->loss;
+    }
+    return series;
+}
+
+/* A panel of one field of all runs. */
+struct panel {
+    const char *label, *what;
+    size_t field;
+    int height;
+    bool smooth, evaluations;
+};
+
+struct drawing {
+    struct ls_curve curve[CURVES_MAX];
+    char legend[CURVES_MAX][160];
+    int count;
+};
+
+static void drawing_release(struct drawing *drawing)
+{
+    for (int i = 0; i < drawing->count; i++)
+        free(drawing->curve[i].series.x);
+}
+
+/* The curve's last finite value in the legend's words; none for a curve without one. */
+static void curve_add(struct drawing *drawing, const struct report_run *run, const char *what,
+                      struct ls_series series, int colour, bool points, bool smooth)
+{
+    size_t last = series.count;
+    int at = drawing->count++;
+    while (last > 0 && !isfinite(series.y[last - 1]))
+        last--;
+    double value = last ? series.y[last - 1] : 0;
+    char text[48];
+    snprintf(text, sizeof text, "%.4f", value);
+    snprintf(drawing->legend[at], sizeof drawing->legend[at], "%s%s%s: %s at step %.0f", run->label,
+             *run->label ? " " : "", what, fabs(value) < 1000 ? text : report_count(value).text,
+             last ? series.x[last - 1] : 0.0);
+    drawing->curve[at] = (struct ls_curve){.legend = last ? drawing->legend[at] : NULL,
+                                           .series = series,
+                                           .colour = colour,
+                                           .points = points,
+                                           .smooth = smooth,
+                                           .gaps = smooth};
+}
+
+/* The first panel's legend tells the runs apart; the others' axes say what they show. */
+static int drawing_make(const struct report *report, const struct panel *panel, bool legend,
+                        struct drawing *drawing)
+{
+    for (int i = 0; i < report->count; i++) {
+        const struct report_run *run = &report->runs[i];
+        curve_add(drawing, run, panel->what, series_of(run, panel->field), i, false, panel->smooth);
+        if (panel->evaluations)
+            curve_add(drawing, run, "validation", evaluations_of(run), report->count == 1 ? 1 : i,
+                      true, false);
+    }
+    for (int i = 0; i < drawing->count && !legend; i++)
+        drawing->curve[i].legend = NULL;
+    for (int i = 0; i < drawing->count; i++)
+        if (!drawing->curve[i].series.x)
+            return ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
+    return LS_OK;
+}
+
+/* Once for wide pages and once for narrow ones. A panel without a finite point is left out. */
+static int chart(struct report *report, const char *title, const struct panel *panels, int count)
+{
+    enum { PANELS = 4 };
+    static const struct {
+        const char *classes;
+        int width, share;
+    } sizes[] = {{"wide", 860, 100}, {"narrow", 320, 75}};
+    struct drawing *drawings = calloc(PANELS, sizeof *drawings);
+    struct ls_error nothing = {0};
+    int status =
+        drawings ? LS_OK
+                 : ls_error_set(report->error, LS_ENOMEM, "no memory for the curves of a report");
+    for (int p = 0; p < count && !status; p++)
+        status = drawing_make(report, &panels[p], p == 0, &drawings[p]);
+    for (int s = 0; s < 2 && !status; s++) {
+        struct ls_panel shown[PANELS];
+        for (int p = 0; p < count; p++)
+            shown[p] = (struct ls_panel){.label = panels[p].label,
+                                         .curves = drawings[p].curve,
+                                         .count = drawings[p].count,
+                                         .height = panels[p].height * sizes[s].share / 100};
+        const struct ls_chart one = {.title = "",
+                                     .x_label = "step",
+                                     .panels = shown,
+                                     .count = count,
+                                     .width = sizes[s].width,
+                                     .x_whole = true};
+        fprintf(report->file, "<figure class=\"%s\">\n", sizes[s].classes);
+        status = ls_chart_draw(&one, report->file, &nothing);
+        if (status == LS_EDATA && s == 0)
+            ls_html_print(report->file, "p", "note", "%s: no record has a finite value yet.",
+                          title);
+        else if (status && status != LS_EDATA)
+            *report->error = nothing;
+        fputs("</figure>\n", report->file);
+        status = status == LS_EDATA ? LS_OK : status;
+    }
+    for (int p = 0; p < PANELS && drawings; p++)
+        drawing_release(&drawings[p]);
+    free(drawings);
+    return status;
+}
+
+int report_curves(struct report *report)
+{
+    static const struct panel panels[] = {
+        {"loss (nats per token)", "training", offsetof(struct report_point, loss), 300, true, true},
+        {"gradient norm, before clipping", "gradient norm",
+         offsetof(struct report_point, grad_norm), 120, true, false},
+        {"learning rate", "learning rate", offsetof(struct report_point, lr), 80, false, false},
+    };
+    return chart(report, "Curves", panels, 3);
+}
+
+/* ---- throughput ------------------------------------------------------------------------------ */
+
+static void speed_rows(struct report *report, const struct report_speed *speeds)
+{
+    static const char *const names[REPORT_PERCENTILES] = {
+        "fastest", "5th percentile", "25th", "median", "75th", "95th percentile", "slowest"};
+    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"A step", false}};
+    struct ls_html_table table;
+    for (int r = 0; r < report->count; r++)
+        columns[1 + r] =
+            (struct ls_html_column){report->count == 1 ? "took" : report->runs[r].label, true};
+    ls_html_table_begin(&table, report->file, "Time of a step", columns, 1 + report->count);
+    for (int i = 0; i < REPORT_PERCENTILES; i++) {
+        ls_html_cell(&table, "%s", names[i]);
+        for (int r = 0; r < report->count; r++)
+            ls_html_cell(&table, "%s", report_seconds(speeds[r].percentile[i]).text);
+    }
+    ls_html_cell(&table, "mean");
+    for (int r = 0; r < report->count; r++)
+        ls_html_cell(&table, "%s", report_seconds(speeds[r].mean_s).text);
+    ls_html_table_end(&table);
+}
+
+static struct report_text share_text(double share)
+{
+    struct report_text out;
+    if (isfinite(share))
+        snprintf(out.text, sizeof out.text, "%.1f %%", 100 * share);
+    else
+        snprintf(out.text, sizeof out.text, "not measured");
+    return out;
+}
+
+static void rate_rows(struct report *report, const struct report_speed *speeds)
+{
+    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"Rate", false}};
+    struct ls_html_table table;
+    for (int r = 0; r < report->count; r++)
+        columns[1 + r] =
+            (struct ls_html_column){report->count == 1 ? "was" : report->runs[r].label, true};
+    ls_html_table_begin(&table, report->file, "Rates", columns, 1 + report->count);
+    ls_html_cell(&table, "tokens a second, median");
+    for (int r = 0; r < report->count; r++)
+        ls_html_cell(&table, "%s", report_count(speeds[r].tokens_per_s_median).text);
+    ls_html_cell(&table, "tokens a second, overall");
+    for (int r = 0; r < report->count; r++)
+        ls_html_cell(&table, "%s", report_count(speeds[r].tokens_per_s_mean).text);
+    ls_html_cell(&table, "share of the machine's rate");
+    for (int r = 0; r < report->count; r++)
+        ls_html_cell(&table, "%s", share_text(speeds[r].peak_share_mean).text);
+    ls_html_cell(&table, "the same, best step");
+    for (int r = 0; r < report->count; r++)
+        ls_html_cell(&table, "%s", share_text(speeds[r].peak_share_best).text);
+    ls_html_cell(&table, "the machine's rate");
+    for (int r = 0; r < report->count; r++)
+        if (report->runs[r].peak_flops > 0)
+            ls_html_cell(&table, "%.4g GFLOP/s", report->runs[r].peak_flops / 1e9);
+        else
+            ls_html_cell(&table, "not recorded");
+    ls_html_table_end(&table);
+}
+
+int report_speeds(struct report *report)
+{
+    static const struct panel panels[] = {
+        {"tokens a second", "tokens a second", offsetof(struct report_point, tokens_per_s), 160,
+         true, false},
+        {"time of a step (s)", "step", offsetof(struct report_point, step_s), 120, true, false},
+    };
+    struct report_speed speeds[LS_REPORT_RUNS_MAX];
+    int status = LS_OK;
+    for (int r = 0; r < report->count && !status; r++)
+        status = report_speed_of(&report->runs[r], &speeds[r], report->error);
+    if (status)
+        return status;
+    fputs("<div class=\"pair\">\n<div>\n", report->file);
+    rate_rows(report, speeds);
+    fputs("</div>\n<div>\n", report->file);
+    speed_rows(report, speeds);
+    fputs("</div>\n</div>\n", report->file);
+    ls_html_print(report->file, "p", "note",
+                  "The share is of the rate of large matrix products, which the run measured on "
+                  "its own machine: floating-point operations of the model a second, over that.");
+    return chart(report, "Throughput", panels, 2);
+}
+
+/* ---- where the time went --------------------------------------------------------------------- */
+
+/* One bar a run: the parts of a whole, as long as their shares. */
+static void bars(struct report *report, const char *what, const double (*seconds)[PARTS],
+                 const char *classes, int width)
+{
+    enum { BAR = 26, GAP = 12 };
+    char title[256];
+    int label = report->count > 1 ? 24 : 0;
+    snprintf(title, sizeof title, "%s: bars of the parts' shares; the table has the numbers", what);
+    fprintf(report->file, "<figure class=\"%s\">\n", classes);
+    ls_picture_begin(report->file, width, report->count * (BAR + GAP), title);
+    for (int r = 0; r < report->count; r++) {
+        double all = 0, x = label, y = r * (BAR + GAP);
+        for (int p = 0; p < PARTS; p++)
+            all += seconds[r][p];
+        if (label)
+            ls_picture_text(report->file, "ls-text", 0, y + BAR - 8, "start", "",
+                            report->runs[r].label);
+        ls_picture_rect(report->file, "ls-idle", x, y, width - label, BAR, NULL);
+        for (int p = 0; p < PARTS && all > 0; p++) {
+            double wide = (width - label) * seconds[r][p] / all;
+            char classes_of[16], tip[128];
+            if (wide < 0.05)
+                continue;
+            snprintf(classes_of, sizeof classes_of, "ls-part%d", p);
+            snprintf(tip, sizeof tip, "%s: %s, %.1f %%", report_part_name((enum report_part)p),
+                     report_seconds(seconds[r][p]).text, 100 * seconds[r][p] / all);
+            ls_picture_rect(report->file, classes_of, x, y, wide, BAR, tip);
+            x += wide;
+        }
+    }
+    ls_picture_end(report->file);
+    fputs("</figure>\n", report->file);
+}
+
+/* Bars and table of [runs][PARTS] seconds; parts that no run has are left out. */
+static void account(struct report *report, const char *what, const double (*seconds)[PARTS])
+{
+    struct ls_html_column columns[1 + 2 * LS_REPORT_RUNS_MAX] = {{"Part", false}};
+    char names[2 * LS_REPORT_RUNS_MAX][32];
+    struct ls_html_table table;
+    double all[LS_REPORT_RUNS_MAX] = {0};
+    for (int r = 0; r < report->count; r++) {
+        const char *label = report->runs[r].label, *space = *label ? ": " : "";
+        snprintf(names[2 * r], sizeof names[0], "%s%stime", label, space);
+        snprintf(names[2 * r + 1], sizeof names[0], "%s%sshare", label, space);
+        columns[1 + 2 * r] = (struct ls_html_column){names[2 * r], true};
+        columns[2 + 2 * r] = (struct ls_html_column){names[2 * r + 1], true};
+        for (int p = 0; p < PARTS; p++)
+            all[r] += seconds[r][p];
+    }
+    bars(report, what, seconds, "wide", 860);
+    bars(report, what, seconds, "narrow", 320);
+    ls_html_table_begin(&table, report->file, what, columns, 1 + 2 * report->count);
+    for (int p = 0; p < PARTS; p++) {
+        double any = 0;
+        for (int r = 0; r < report->count; r++)
+            any += seconds[r][p];
+        if (any <= 0)
+            continue;
+        ls_html_cell_part(&table, p, report_part_name((enum report_part)p));
+        for (int r = 0; r < report->count; r++) {
+            ls_html_cell(&table, "%s", report_seconds(seconds[r][p]).text);
+            ls_html_cell(&table, "%.1f %%", all[r] > 0 ? 100 * seconds[r][p] / all[r] : 0.0);
+        }
+    }
+    ls_html_cell(&table, "together");
+    for (int r = 0; r < report->count; r++) {
+        ls_html_cell(&table, "%s", report_seconds(all[r]).text);
+        ls_html_cell(&table, " ");
+    }
+    ls_html_table_end(&table);
+}
+
+int report_times(struct report *report)
+{
+    double step[LS_REPORT_RUNS_MAX][PARTS] = {{0}}, whole[LS_REPORT_RUNS_MAX][PARTS] = {{0}};
+    bool any = false, walls = false;
+    for (int r = 0; r < report->count; r++) {
+        const struct report_run *run = &report->runs[r];
+        for (int p = 0; p < PARTS; p++) {
+            whole[r][p] = run->total_s[p];
+            if (p < PART_STEP && run->steps > 0)
+                step[r][p] = run->total_s[p] / (double)run->steps;
+        }
+        any |= run->has_parts;
+        walls |= run->wall_s > 0;
+    }
+    if (!any) {
+        ls_html_print(report->file, "p", "note",
+                      "metrics.jsonl does not tell: no step has compute_s and what goes with it "
+                      "(older versions did not record it).");
+        return LS_OK;
+    }
+    account(report, "A step, mean over steps and ranks", (const double(*)[PARTS])step);
+    ls_html_print(report->file, "p", "note",
+                  "Waiting is the time in which a rank does nothing else. What moves while it "
+                  "computes costs nothing here. Waiting on pp holds the pipeline's bubbles.");
+    if (walls) {
+        ls_html_print(report->file, "h3", NULL, "The whole run");
+        account(report, "From start to end, all starts together", (const double(*)[PARTS])whole);
+    }
+    return LS_OK;
+}

@@ -1,0 +1,254 @@
+/* The report's lists: evaluations, checkpoints, events, and the configuration. */
+#include "report_private.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void run_heading(struct report *report, const struct report_run *run)
+{
+    if (report->count > 1)
+        ls_html_print(report->file, "h3", NULL, "%s: %s", run->label, run->name);
+}
+
+/* Lists are bounded: what is shown of them is said. */
+static void thinned_note(struct report *report, int64_t all, int64_t shown, const char *what)
+{
+    if (all > shown)
+        ls_html_print(report->file, "p", "note", "%s of %s %s are shown.",
+                      report_count((double)shown).text, report_count((double)all).text, what);
+}
+
+/* ---- evaluations and checkpoints ------------------------------------------------------------- */
+
+static void number_cell(struct ls_html_table *table, const char *format, double value)
+    __attribute__((format(printf, 2, 0)));
+static void number_cell(struct ls_html_table *table, const char *format, double value)
+{
+    char text[64] = "–";
+    if (isfinite(value))
+        snprintf(text, sizeof text, format, value);
+    ls_html_cell(table, "%s", text);
+}
+
+int report_evaluations(struct report *report)
+{
+    static const struct ls_html_column columns[] = {{"After step", true}, {"Loss (nats)", true},
+                                                    {"Perplexity", true}, {"Bits a byte", true},
+                                                    {"Sequences", true},  {"Took", true}};
+    for (int r = 0; r < report->count; r++) {
+        const struct report_run *run = &report->runs[r];
+        struct ls_html_table table;
+        run_heading(report, run);
+        if (run->evals.count == 0) {
+            ls_html_print(report->file, "p", "note",
+                          "None recorded (eval.every says how often, data.valid on what).");
+            continue;
+        }
+        ls_html_table_begin(&table, report->file, "Losses on the validation data", columns, 6);
+        for (int64_t i = 0; i < run->evals.count; i++) {
+            const struct report_eval *eval = report_eval(run, i);
+            ls_html_cell(&table, "%s", report_count((double)eval->step).text);
+            number_cell(&table, "%.4f", eval->loss);
+            number_cell(&table, "%.3f", exp(eval->loss));
+            number_cell(&table, "%.4f", eval->bits_per_byte);
+            number_cell(&table, "%.0f", eval->sequences);
+            ls_html_cell(&table, "%s",
+                         isfinite(eval->eval_s) ? report_seconds(eval->eval_s).text : "–");
+        }
+        ls_html_table_end(&table);
+        thinned_note(report, run->evals.all, run->evals.count, "evaluations");
+    }
+    return LS_OK;
+}
+
+int report_checkpoints(struct report *report)
+{
+    static const struct ls_html_column columns[] = {
+        {"Checkpoint", false}, {"Tokens", true}, {"Hash of the state", false}, {"Made by", false}};
+    for (int r = 0; r < report->count; r++) {
+        const struct report_run *run = &report->runs[r];
+        struct ls_html_table table;
+        run_heading(report, run);
+        if (run->checkpoints.count == 0) {
+            ls_html_print(report->file, "p", "note", "The directory holds no whole checkpoint.");
+            continue;
+        }
+        ls_html_table_begin(&table, report->file, "Whole checkpoints, newest first", columns, 4);
+        for (int64_t i = 0; i < run->checkpoints.count; i++) {
+            const struct report_checkpoint *checkpoint = report_checkpoint(run, i);
+            ls_html_cell(&table, "%s", checkpoint->name);
+            ls_html_cell(&table, "%s", report_count((double)checkpoint->tokens).text);
+            ls_html_cell(&table, "%s", *checkpoint->hash ? checkpoint->hash : "not computed");
+            ls_html_cell(&table, "%s", checkpoint->fingerprint);
+        }
+        ls_html_table_end(&table);
+        thinned_note(report, run->checkpoints.all, run->checkpoints.count, "checkpoints");
+    }
+    return LS_OK;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static int is_text(const struct dirent *entry)
+{
+    const char *dot = strrchr(entry->d_name, '.');
+    return dot && !strcmp(dot, ".txt");
+}
+
+/* What ranks left in log/: their first lines, folded. */
+static void logs_print(struct report *report, const struct report_run *run)
+{
+    enum { FILES = 8 };
+    char path[PATH_MAX + 16], file_path[PATH_MAX + 300];
+    struct dirent **entries;
+    snprintf(path, sizeof path, "%s/log", run->directory);
+    int count = scandir(path, &entries, is_text, alphasort);
+    for (int i = 0; i < count; i++) {
+        char text[4000] = "";
+        snprintf(file_path, sizeof file_path, "%s/%s", path, entries[i]->d_name);
+        FILE *file = i < FILES ? fopen(file_path, "re") : NULL;
+        if (file) {
+            size_t length = fread(text, 1, sizeof text - 1, file);
+            text[length] = '\0';
+            fclose(file);
+            char summary[300];
+            snprintf(summary, sizeof summary, "log/%s", entries[i]->d_name);
+            ls_html_fold_begin(report->file, summary);
+            ls_html_pre(report->file, text);
+            ls_html_fold_end(report->file);
+        }
+        free(entries[i]);
+    }
+    if (count > FILES)
+        ls_html_print(report->file, "p", "note", "%d of %d files in log/ are shown.", FILES, count);
+    if (count >= 0)
+        free(entries);
+}
+
+int report_events(struct report *report)
+{
+    static const struct ls_html_column columns[] = {
+        {"Time (UTC)", false}, {"After step", true}, {"What", false}};
+    for (int r = 0; r < report->count; r++) {
+        const struct report_run *run = &report->runs[r];
+        struct ls_html_table table;
+        run_heading(report, run);
+        if (run->events.count == 0) {
+            ls_html_print(report->file, "p", "note", "None recorded.");
+            continue;
+        }
+        ls_html_table_begin(&table, report->file,
+                            "Starts, saves, signals, skipped steps, warnings, hashes", columns, 3);
+        for (int64_t i = 0; i < run->events.count; i++) {
+            const struct report_event *event = report_event(run, i);
+            struct report_text time = report_time(event->time);
+            ls_html_cell(&table, "%s", *time.text ? time.text : "–");
+            ls_html_cell(&table, "%s", report_count((double)event->step).text);
+            ls_html_cell(&table, "%s", event->text);
+        }
+        ls_html_table_end(&table);
+        thinned_note(report, run->events.all, run->events.count, "events");
+        logs_print(report, run);
+    }
+    return LS_OK;
+}
+
+/* ---- configuration --------------------------------------------------------------------------- */
+
+const char *report_config_part(enum ls_config_part part)
+{
+    return part == LS_CONFIG_RECIPE ? "recipe" : part == LS_CONFIG_LAYOUT ? "layout" : "run";
+}
+
+struct value {
+    char text[4 * LS_CONFIG_TEXT_BYTES];
+};
+
+static const char *value_of(const struct ls_config *config, const struct ls_config_key *key,
+                            struct value *value)
+{
+    ls_config_value(config, key, value->text, sizeof value->text);
+    return value->text;
+}
+
+/* What the configuration would be had it said no more than its preset. */
+static void base_of(const struct ls_config *config, struct ls_config *base)
+{
+    struct ls_config resolved;
+    ls_config_defaults(base);
+    resolved = *base;
+    memcpy(resolved.model_keys.preset, config->model_keys.preset,
+           sizeof resolved.model_keys.preset);
+    if (!ls_config_resolve(&resolved, config->model_keys.vocab, NULL))
+        *base = resolved;
+}
+
+static void differences(struct report *report, const struct report_run *run,
+                        const struct ls_config *base)
+{
+    static const struct ls_html_column columns[] = {
+        {"Key", false}, {"Value", false}, {"Default", false}, {"Part of the", false}};
+    struct ls_html_table table;
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    struct value *text = malloc(2 * sizeof *text);
+    if (!text)
+        return;
+    ls_html_table_begin(&table, report->file, "What differs from the defaults", columns, 4);
+    for (size_t i = 0; i < count; i++) {
+        const char *value = value_of(&run->config, &keys[i], &text[0]);
+        const char *initial = value_of(base, &keys[i], &text[1]);
+        bool preset = !strcmp(keys[i].name, "model.preset") && *value;
+        if (!preset && !strcmp(value, initial))
+            continue;
+        ls_html_cell(&table, "%s", keys[i].name);
+        ls_html_cell(&table, "%s", value);
+        ls_html_cell(&table, "%s", preset ? "–" : initial);
+        ls_html_cell(&table, "%s", report_config_part(keys[i].part));
+    }
+    ls_html_table_end(&table);
+    free(text);
+}
+
+static int whole(struct report *report, const struct report_run *run)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    int status =
+        stream ? ls_config_write(&run->config, stream, report->error)
+               : ls_error_set(report->error, LS_ENOMEM, "no memory for a run's configuration");
+    if (stream && fclose(stream) && !status)
+        status = ls_error_set(report->error, LS_ENOMEM, "no memory for a run's configuration");
+    if (!status) {
+        ls_html_fold_begin(report->file, "The whole configuration, as resolved");
+        ls_html_pre(report->file, text);
+        ls_html_fold_end(report->file);
+    }
+    free(text);
+    return status;
+}
+
+int report_configuration(struct report *report)
+{
+    struct ls_config *base = malloc(sizeof *base);
+    int status =
+        base ? LS_OK
+             : ls_error_set(report->error, LS_ENOMEM, "no memory for a run's configuration");
+    for (int r = 0; r < report->count && !status; r++) {
+        const struct report_run *run = &report->runs[r];
+        run_heading(report, run);
+        if (!run->configured) {
+            ls_html_print(report->file, "p", "note", "config.yaml was not read: %s",
+                          run->config_problem);
+            continue;
+        }
+        base_of(&run->config, base);
+        differences(report, run, base);
+        status = whole(report, run);
+    }
+    free(base);
+    return status;
+}

@@ -1,0 +1,382 @@
+/* What a run's directory holds, read once: in memory that does not grow with its length. */
+#include "report_private.h"
+
+#include <lockstep/ckpt.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LIST_MAX = 2048 };
+
+static int no_memory(const struct report_run *run, struct ls_error *error)
+{
+    return ls_error_set(error, LS_ENOMEM, "%s: no memory for its records", run->directory);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/* Room for one more entry of so many bytes; NULL without memory. */
+static void *list_add(struct report_list *list, size_t bytes)
+{
+    list->all++;
+    if (list->count == LIST_MAX) {
+        for (int64_t i = 0; i < LIST_MAX / 2; i++)
+            memmove((char *)list->items + (size_t)i * bytes,
+                    (char *)list->items + (size_t)(2 * i + 1) * bytes, bytes);
+        list->count = LIST_MAX / 2;
+    }
+    if (list->count == list->room) {
+        int64_t room = ls_max(2 * list->room, 64);
+        void *grown = realloc(list->items, (size_t)room * bytes);
+        if (!grown)
+            return NULL;
+        list->items = grown;
+        list->room = room;
+    }
+    return memset((char *)list->items + (size_t)list->count++ * bytes, 0, bytes);
+}
+
+/* Before an event is added to a list that is full, every other one of the kind that has most goes:
+ * ten thousand saves do not push out the one warning. */
+static void events_thin(struct report_list *list)
+{
+    struct report_event *events = list->items;
+    int64_t of[EVENT_KINDS] = {0}, kept = 0, seen = 0;
+    int most = 0;
+    if (list->count < LIST_MAX)
+        return;
+    for (int64_t i = 0; i < list->count; i++)
+        of[events[i].kind]++;
+    for (int k = 1; k < EVENT_KINDS; k++)
+        most = of[k] > of[most] ? k : most;
+    for (int64_t i = 0; i < list->count; i++)
+        if ((int)events[i].kind != most || seen++ % 2)
+            events[kept++] = events[i];
+    list->count = kept;
+}
+
+/* ---- points ---------------------------------------------------------------------------------- */
+
+static void point_merge(struct report_point *to, const struct report_point *from)
+{
+    double *a[] = {&to->loss,   &to->grad_norm,    &to->lr,
+                   &to->step_s, &to->tokens_per_s, &to->peak_share};
+    const double *b[] = {&from->loss,   &from->grad_norm,    &from->lr,
+                         &from->step_s, &from->tokens_per_s, &from->peak_share};
+    double all = (double)(to->count + from->count), share = (double)from->count / all;
+    for (size_t i = 0; i < sizeof a / sizeof a[0]; i++)
+        *a[i] += (*b[i] - *a[i]) * share;
+    for (int i = 0; i < PART_STEP; i++)
+        to->part[i] += (from->part[i] - to->part[i]) * share;
+    to->step = from->step;
+    to->count += from->count;
+}
+
+/* False without memory. */
+static bool point_add(struct report_run *run, const struct report_point *point)
+{
+    while (run->count && run->points[run->count - 1].step >= point->step) {
+        run->count--;
+        run->repeated++;
+    }
+    struct report_point *last = run->count ? &run->points[run->count - 1] : NULL;
+    if (last && last->count < run->width) {
+        point_merge(last, point);
+        return true;
+    }
+    if (run->count == LS_REPORT_POINTS_MAX) {
+        for (int64_t i = 0; i < run->count / 2; i++) {
+            run->points[i] = run->points[2 * i];
+            point_merge(&run->points[i], &run->points[2 * i + 1]);
+        }
+        run->count /= 2;
+        run->width *= 2;
+    }
+    if (run->count == run->room) {
+        int64_t room = ls_max(2 * run->room, 1024);
+        void *grown = realloc(run->points, (size_t)room * sizeof *run->points);
+        if (!grown)
+            return false;
+        run->points = grown;
+        run->room = room;
+    }
+    run->points[run->count++] = *point;
+    return true;
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+struct reading {
+    struct report_run *run;
+    bool no_memory;
+};
+
+static double number(const struct ls_record *record, const char *key)
+{
+    double value;
+    ls_record_number(record, key, &value);
+    return value;
+}
+
+static const char *text(const struct ls_record *record, const char *key)
+{
+    const char *found = ls_record_text(record, key);
+    return found ? found : "";
+}
+
+static double positive(double value)
+{
+    return value > 0 ? value : 0;
+}
+
+static void event_add(struct reading *reading, const struct ls_record *record,
+                      enum report_kind kind, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static void event_add(struct reading *reading, const struct ls_record *record,
+                      enum report_kind kind, const char *format, ...)
+{
+    struct report_list *list = &reading->run->events;
+    events_thin(list);
+    struct report_event *event = list_add(list, sizeof *event);
+    reading->run->events_of[kind]++;
+    if (!event) {
+        reading->no_memory = true;
+        return;
+    }
+    *event = (struct report_event){
+        .step = (int64_t)number(record, "step"), .time = number(record, "time"), .kind = kind};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(event->text, sizeof event->text, format, arguments);
+    va_end(arguments);
+}
+
+static void parts_read(struct report_run *run, const struct ls_record *record,
+                       struct report_point *point)
+{
+    double *part = point->part;
+    part[PART_COMPUTE] = number(record, "compute_s");
+    part[PART_OPTIMIZER] = number(record, "optimizer_s");
+    part[PART_DATA] = number(record, "wait_data_s");
+    for (int a = 0; a < LS_ACCOUNTS; a++) {
+        char key[32];
+        snprintf(key, sizeof key, "wait_%s_s", ls_account_name((enum ls_account)a));
+        part[PART_WAIT + a] = number(record, key);
+    }
+    run->has_parts |= isfinite(part[PART_COMPUTE]);
+    for (int i = 0; i < PART_STEP; i++)
+        run->total_s[i] += positive(part[i]);
+    run->steps_s += positive(point->step_s);
+}
+
+static void step_read(struct reading *reading, const struct ls_record *record)
+{
+    struct report_run *run = reading->run;
+    struct report_point point = {.step = (int64_t)number(record, "step"),
+                                 .count = 1,
+                                 .loss = number(record, "loss"),
+                                 .grad_norm = number(record, "grad_norm"),
+                                 .lr = number(record, "lr"),
+                                 .step_s = number(record, "step_s"),
+                                 .tokens_per_s = number(record, "tokens_per_s"),
+                                 .peak_share = number(record, "peak_share")};
+    parts_read(run, record, &point);
+    run->steps++;
+    run->tokens = (int64_t)positive(number(record, "tokens"));
+    run->not_finite += !isfinite(point.loss);
+    if (!point_add(run, &point))
+        reading->no_memory = true;
+    if (number(record, "skipped") > 0)
+        event_add(reading, record, EVENT_SKIP, "skipped: not finite");
+    const char *hash = text(record, "hash");
+    if (*hash) {
+        event_add(reading, record, EVENT_HASH, "hash %s", hash);
+        snprintf(run->hash, sizeof run->hash, "%s", hash);
+        run->hash_step = point.step;
+    }
+}
+
+static void eval_read_record(struct reading *reading, const struct ls_record *record)
+{
+    struct report_eval *eval = list_add(&reading->run->evals, sizeof *eval);
+    if (!eval) {
+        reading->no_memory = true;
+        return;
+    }
+    *eval = (struct report_eval){.step = (int64_t)number(record, "step"),
+                                 .loss = number(record, "validation_loss"),
+                                 .bits_per_byte = number(record, "validation_bits_per_byte"),
+                                 .sequences = number(record, "sequences"),
+                                 .eval_s = number(record, "eval_s")};
+    reading->run->total_s[PART_EVAL] += positive(eval->eval_s);
+}
+
+/* A start or a resume: with the layout, where it differs from the one before. */
+static void start_read(struct reading *reading, const struct ls_record *record)
+{
+    struct report_run *run = reading->run;
+    const char *layout = text(record, "layout");
+    if (run->starts == 0 || !strcmp(run->layout_text, layout))
+        event_add(reading, record, EVENT_START, "%s: %s", text(record, "event"), layout);
+    else
+        event_add(reading, record, EVENT_START, "%s in another layout: %.200s (before: %.200s)",
+                  text(record, "event"), layout, run->layout_text);
+    run->starts++;
+    snprintf(run->layout_text, sizeof run->layout_text, "%s", layout);
+    double ranks = number(record, "ranks"), threads = number(record, "threads");
+    if (isfinite(ranks) && isfinite(threads))
+        snprintf(run->machine, sizeof run->machine, "%.0f rank%s (%s), %.0f thread%s each; %s",
+                 ranks, ranks == 1 ? "" : "s", text(record, "transport"), threads,
+                 threads == 1 ? "" : "s", text(record, "fingerprint"));
+    run->peak_flops = positive(number(record, "peak_flops"));
+    *run->ended = '\0';
+    run->wall_s += positive(run->last_s - run->segment_s);
+    run->segment_s = run->last_s = positive(number(record, "time"));
+}
+
+static void event_read(struct reading *reading, const struct ls_record *record, const char *name)
+{
+    struct report_run *run = reading->run;
+    if (!strcmp(name, "start") || !strcmp(name, "resume")) {
+        start_read(reading, record);
+    } else if (!strcmp(name, "save")) {
+        double save_s = number(record, "save_s");
+        run->total_s[PART_SAVE] += positive(save_s);
+        event_add(reading, record, EVENT_SAVE, "checkpoint saved in %s",
+                  report_seconds(save_s).text);
+    } else if (!strcmp(name, "signal")) {
+        event_add(reading, record, EVENT_SIGNAL, "a signal asked for the end");
+    } else if (!strcmp(name, "end")) {
+        snprintf(run->ended, sizeof run->ended, "%s", text(record, "how"));
+        event_add(reading, record, EVENT_END, "%s%s%s", text(record, "how"),
+                  *text(record, "text") ? ": " : "", text(record, "text"));
+    } else {
+        event_add(reading, record, EVENT_WARNING, "%s: %s", name, text(record, "text"));
+    }
+}
+
+static void record_visit(void *user, const struct ls_record *record)
+{
+    struct reading *reading = user;
+    struct report_run *run = reading->run;
+    double value, time = number(record, "time");
+    if (reading->no_memory || !isfinite(number(record, "step")))
+        return;
+    const char *event = ls_record_text(record, "event");
+    if (event)
+        event_read(reading, record, event);
+    else if (ls_record_number(record, "validation_loss", &value))
+        eval_read_record(reading, record);
+    else if (ls_record_number(record, "loss", &value))
+        step_read(reading, record);
+    if (time > run->last_s && run->segment_s > 0)
+        run->last_s = time;
+}
+
+static int metrics_read(struct report_run *run, struct ls_error *error)
+{
+    char path[PATH_MAX + 32];
+    struct reading reading = {.run = run};
+    struct ls_error problem = {0};
+    run->width = 1;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run->directory);
+    if (ls_jsonl_each(path, record_visit, &reading, &run->torn, &problem))
+        snprintf(run->metrics_problem, sizeof run->metrics_problem, "%s", problem.text);
+    run->wall_s += positive(run->last_s - run->segment_s);
+    run->total_s[PART_REST] =
+        run->wall_s - run->steps_s - run->total_s[PART_EVAL] - run->total_s[PART_SAVE];
+    run->total_s[PART_REST] = positive(run->total_s[PART_REST]);
+    return reading.no_memory ? no_memory(run, error) : LS_OK;
+}
+
+/* ---- the rest of the directory --------------------------------------------------------------- */
+
+static void config_read(struct report_run *run)
+{
+    char path[PATH_MAX + 32];
+    struct ls_error problem = {0};
+    snprintf(path, sizeof path, "%s/config.yaml", run->directory);
+    ls_config_defaults(&run->config);
+    int status = ls_config_load_file(&run->config, path, &problem);
+    run->configured = !status;
+    /* The vocabulary was filled in when the run began: the data need not be here. */
+    if (!status)
+        status = ls_config_resolve(&run->config, run->config.model_keys.vocab, &problem);
+    if (status)
+        snprintf(run->config_problem, sizeof run->config_problem, "%s", problem.text);
+    if (status)
+        return;
+    status = ls_config_layout(&run->config, 0, &run->layout, &problem);
+    if (status)
+        snprintf(run->layout_problem, sizeof run->layout_problem, "%s", problem.text);
+    run->laid_out = !status;
+}
+
+static void checkpoint_visit(void *user, const char *directory,
+                             const struct ls_checkpoint_state *state)
+{
+    struct reading *reading = user;
+    struct report_checkpoint *checkpoint = list_add(&reading->run->checkpoints, sizeof *checkpoint);
+    if (!checkpoint) {
+        reading->no_memory = true;
+        return;
+    }
+    const char *slash = strrchr(directory, '/');
+    checkpoint->step = state->step;
+    checkpoint->tokens = state->tokens;
+    snprintf(checkpoint->name, sizeof checkpoint->name, "%s", slash ? slash + 1 : directory);
+    snprintf(checkpoint->hash, sizeof checkpoint->hash, "%s", state->hash);
+    snprintf(checkpoint->fingerprint, sizeof checkpoint->fingerprint, "%s", state->fingerprint);
+}
+
+/* The last component of the path, with "." and ".." seen through. */
+static void name_set(struct report_run *run)
+{
+    char whole[PATH_MAX];
+    const char *path = realpath(run->directory, whole) ? whole : run->directory;
+    const char *slash = strrchr(path, '/');
+    snprintf(run->name, sizeof run->name, "%.255s", slash && slash[1] ? slash + 1 : path);
+}
+
+int report_run_read(struct report_run *run, const char *directory, struct ls_error *error)
+{
+    struct stat found;
+    if (strlen(directory) >= sizeof run->directory - 64)
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", directory);
+    snprintf(run->directory, sizeof run->directory, "%s", directory);
+    for (size_t n = strlen(run->directory); n > 1 && run->directory[n - 1] == '/'; n--)
+        run->directory[n - 1] = '\0';
+    if (stat(directory, &found))
+        return ls_error_errno(error, errno, "%s: cannot be read", directory);
+    if (!S_ISDIR(found.st_mode))
+        return ls_error_set(error, LS_EDATA, "%s is no run's directory but a file", directory);
+    name_set(run);
+    char config[PATH_MAX + 32], metrics[PATH_MAX + 32];
+    snprintf(config, sizeof config, "%s/config.yaml", run->directory);
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run->directory);
+    if (access(config, F_OK) && access(metrics, F_OK))
+        return ls_error_set(error, LS_EDATA,
+                            "%s is no run's directory: it holds neither config.yaml nor "
+                            "metrics.jsonl; name one that `lockstep train` wrote (train.out)",
+                            directory);
+    config_read(run);
+    int status = metrics_read(run, error);
+    struct reading reading = {.run = run};
+    struct ls_error problem = {0};
+    if (!status && ls_checkpoint_list(run->directory, checkpoint_visit, &reading, &problem))
+        snprintf(run->checkpoints_problem, sizeof run->checkpoints_problem, "%s", problem.text);
+    return !status && reading.no_memory ? no_memory(run, error) : status;
+}
+
+void report_run_release(struct report_run *run)
+{
+    free(run->points);
+    free(run->evals.items);
+    free(run->events.items);
+    free(run->checkpoints.items);
+}

@@ -1,0 +1,342 @@
+/* The page of a run, and of two: well-formed, whole without a network, with the numbers that were
+ * recorded, and made of whatever is there. What it looks like is looked at by `make report-shots`.
+ */
+#include "../support/scratch.h"
+#include "../support/xml.h"
+#include "runs.h"
+
+#include <lockstep/base.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- pages ----------------------------------------------------------------------------------- */
+
+static void has(const char *page, const char *words)
+{
+    if (!strstr(page, words))
+        fail_msg("the page lacks: %s", words);
+}
+
+static void has_not(const char *page, const char *words)
+{
+    const char *found = strstr(page, words);
+    if (found)
+        fail_msg("the page has: %.200s", found);
+}
+
+static int count_of(const char *page, const char *words)
+{
+    int count = 0;
+    for (; (page = strstr(page, words)); page += strlen(words))
+        count++;
+    return count;
+}
+
+/* The page, to be freed; fails unless it is XML of one page and loads nothing. */
+static char *page_read(const char *name)
+{
+    static const char doctype[] = "<!DOCTYPE html>\n";
+    static const char *const never[] = {"https://", "<script", "<link", "<img", "@import", "url(",
+                                        " src=",    "onload=", "NaN",   ">nan", "inf "};
+    static const char *const sections[] = {"curves",        "throughput", "time",   "layout",
+                                           "memory",        "schedule",   "events", "evaluations",
+                                           "configuration", "checkpoints"};
+    char *page = scratch_read(at(name), NULL);
+    assert_memory_equal(page, doctype, sizeof doctype - 1);
+    assert_xml(page + sizeof doctype - 1);
+    for (size_t i = 0; i < sizeof never / sizeof never[0]; i++)
+        has_not(page, never[i]);
+    assert_int_equal(count_of(page, "http://"),
+                     count_of(page, "xmlns=\"http://www.w3.org/2000/svg\""));
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        char words[64];
+        snprintf(words, sizeof words, "<section id=\"%s\"", sections[i]);
+        assert_int_equal(count_of(page, words), 1);
+        snprintf(words, sizeof words, "<a href=\"#%s\"", sections[i]);
+        assert_int_equal(count_of(page, words), 1);
+    }
+    assert_int_equal(count_of(page, "<h1>"), 1);
+    assert_int_equal(count_of(page, "<svg"), count_of(page, "role=\"img\""));
+    return page;
+}
+
+static char *page_of(const char *run)
+{
+    char line[512];
+    snprintf(line, sizeof line, "$L report '%s'", run);
+    expect(line, 0, "/report.html");
+    snprintf(line, sizeof line, "%s/report.html", run);
+    return page_read(line);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    scratch_write(at(name), text, strlen(text));
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+static void test_a_run(void **state)
+{
+    (void)state;
+    char words[256];
+    expect("$L train $C train.out=whole train.steps=6 train.save_every=3 log.hash_every=2 "
+           "eval.every=3 parallel.pp=2 parallel.dp=2 model.layers=2",
+           0, "step 6/6");
+    expect("$L train $C train.out=whole train.steps=8 train.save_every=3 eval.every=3 "
+           "parallel.tp=2 model.layers=2 train.resume=auto",
+           0, "step 8/8");
+    struct metrics *metrics = metrics_read("whole");
+    char *page = page_of("whole");
+    float loss;
+    memcpy(&loss, &metrics->bits[7], sizeof loss);
+    snprintf(words, sizeof words, "<b>%.4f</b>\n<span>training loss at step 8</span>",
+             (double)loss);
+    has(page, words);
+    snprintf(words, sizeof words, "<td class=\"n\">%.4f</td>", metrics->validation_loss);
+    has(page, words);
+    has(page, metrics->hash);
+    free(metrics);
+    has(page, "<span class=\"state good\">finished</span>");
+    has(page, "<b>8 / 8</b>");
+    has(page, "<td>start: parallel.pp=2 parallel.dp=2</td>");
+    has(page, "<td>resume in another layout: parallel.tp=2 (before: parallel.pp=2 "
+              "parallel.dp=2)</td>");
+    assert_int_equal(count_of(page, "<td>checkpoint saved in "), 3);
+    has(page, "<th scope=\"row\">step-00000006</th>");
+    has(page, "<th scope=\"row\">step-00000008</th>");
+    has(page, "<th scope=\"row\">model.channels</th><td>32</td>");
+    has(page, "The whole configuration, as resolved");
+    has(page, "2 ranks. A step is 4 sequences of 32 tokens");
+    has(page, "rank 1: pp 0, dp_replicate 0, dp_shard 0, cp 0, tp 1");
+    has(page, "waiting on tp</th>");
+    has(page, "waiting on pp (with bubbles)</th>");
+    has_not(page, "waiting on cp</th>");
+    has(page, "No pipeline");
+    free(page);
+    expect("$L train whole/config.yaml train.out=piped parallel.tp=1 parallel.pp=2 "
+           "train.resume=never",
+           0, "step 8/8");
+    page = page_of("piped");
+    has(page, "1f1b");
+    has(page, "<th scope=\"row\" class=\"n\">1</th>");
+    free(page);
+    expect("$L report whole --output elsewhere.html", 0, "elsewhere.html");
+    free(page_read("elsewhere.html"));
+}
+
+/* Eleven steps of 1 to 11 seconds, of which a quarter is computing. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    char text[8192];
+    size_t used = 0;
+    used +=
+        (size_t)snprintf(text, sizeof text,
+                         "{\"step\": 0, \"event\": \"start\", \"time\": 1000000000, \"layout\": "
+                         "\"one rank\", \"ranks\": 1, \"threads\": 2, \"transport\": \"self\", "
+                         "\"fingerprint\": \"plain\", \"peak_flops\": 2.5e9}\n");
+    for (int i = 1; i <= 11; i++)
+        used += (size_t)snprintf(
+            text + used, sizeof text - used,
+            "{\"step\": %d, \"time\": %d, \"tokens\": %d, \"loss\": %d, \"grad_norm\": 1, \"lr\": "
+            "0.5, \"step_s\": %d, \"tokens_per_s\": %d, \"peak_share\": 0.125, \"compute_s\": %g, "
+            "\"optimizer_s\": %g, \"wait_data_s\": 0, \"wait_cp_s\": %g}\n",
+            i, 1000000000 + 10 * i, 1000 * i, 12 - i, i, 1000 * i, i / 4.0, i / 4.0, i / 2.0);
+    snprintf(text + used, sizeof text - used,
+             "{\"step\": 11, \"validation_loss\": 2.5, \"validation_bits_per_byte\": 1.25, "
+             "\"sequences\": 7, \"eval_s\": 4}\n"
+             "{\"step\": 11, \"event\": \"save\", \"time\": 1000000120, \"save_s\": 8}\n"
+             "{\"step\": 11, \"event\": \"signal\", \"time\": 1000000120}\n"
+             "{\"step\": 11, \"event\": \"warning\", \"time\": 1000000120, \"text\": \"tired\"}\n"
+             "{\"step\": 11, \"event\": \"end\", \"time\": 1000000132, \"how\": \"failed\", "
+             "\"text\": \"a <script>\"}\n");
+    expect("mkdir numbers", 0, "");
+    write_text("numbers/metrics.jsonl", text);
+    char *page = page_of("numbers");
+    has(page, "<th scope=\"row\">fastest</th><td class=\"n\">1.00 s</td>");
+    has(page, "<th scope=\"row\">5th percentile</th><td class=\"n\">1.50 s</td>");
+    has(page, "<th scope=\"row\">median</th><td class=\"n\">6.00 s</td>");
+    has(page, "<th scope=\"row\">95th percentile</th><td class=\"n\">10.5 s</td>");
+    has(page, "<th scope=\"row\">slowest</th><td class=\"n\">11.0 s</td>");
+    has(page, "<th scope=\"row\">mean</th><td class=\"n\">6.00 s</td>");
+    has(page, "tokens a second, median</th><td class=\"n\">6,000</td>");
+    has(page, "tokens a second, overall</th><td class=\"n\">7,667</td>");
+    has(page, "share of the machine's rate</th><td class=\"n\">12.5 %</td>");
+    has(page, "<td class=\"n\">2.5 GFLOP/s</td>");
+    has(page, "computing</th><td class=\"n\">1.50 s</td><td class=\"n\">25.0 %</td>");
+    has(page, "waiting on cp</th><td class=\"n\">3.00 s</td><td class=\"n\">50.0 %</td>");
+    /* 132 s from start to end: 66 of steps, 4 of an evaluation, 8 of a save. */
+    has(page, "computing</th><td class=\"n\">16.5 s</td><td class=\"n\">12.5 %</td>");
+    has(page, "evaluations</th><td class=\"n\">4.00 s</td><td class=\"n\">3.0 %</td>");
+    has(page, "saves</th><td class=\"n\">8.00 s</td><td class=\"n\">6.1 %</td>");
+    has(page, "the rest (start, hashes, samples)</th><td class=\"n\">54.0 s</td>");
+    has(page, "<th scope=\"row\" class=\"n\">11</th><td class=\"n\">2.5000</td>"
+              "<td class=\"n\">12.182</td><td class=\"n\">1.2500</td><td class=\"n\">7</td>"
+              "<td class=\"n\">4.00 s</td>");
+    has(page, "<span class=\"state bad\">failed</span>");
+    has(page, "1 rank (self), 2 threads each; plain");
+    has(page, "<td>warning: tired</td>");
+    has(page, "<td>failed: a &lt;script&gt;</td>");
+    has(page, "2001-09-09 01:48:52");
+    free(page);
+}
+
+/* ---- names and texts ------------------------------------------------------------------------- */
+
+static void test_what_is_escaped(void **state)
+{
+    (void)state;
+    expect("mkdir 'a <b>&\"c'", 0, "");
+    write_text("a <b>&\"c/config.yaml",
+               "model: {preset: gpt2-tiny}\ndata: {train: \"<script>alert(1)</script>\"}\n");
+    write_text("a <b>&\"c/metrics.jsonl",
+               "{\"step\": 1, \"event\": \"</td><script>\", \"text\": \"\\u0001]]>\\\"\"}\n");
+    char *page = page_of("a <b>&\"c");
+    has(page, "<h1>a &lt;b&gt;&amp;&quot;c</h1>");
+    has(page, "&lt;script&gt;alert(1)&lt;/script&gt;");
+    has(page, "&lt;/td&gt;&lt;script&gt;");
+    free(page);
+}
+
+/* ---- what is missing ------------------------------------------------------------------------- */
+
+static void test_what_is_missing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *metrics, *words;
+    } runs[] = {
+        {"model: {preset: gpt2-tiny}\n", NULL, "metrics.jsonl: cannot open"},
+        {"model: {preset: gpt2-tiny}\n", "", "has not recorded a step yet"},
+        {"model: {preset: nothing}\n", "", "model.preset"},
+        {"model: {preset: gpt2-tiny, vocab: 259}\nparallel: {tp: 3}\n", "", "parallel.tp = 3"},
+        {NULL, "{\"step\": 1, \"loss\": 2}\n", "part4/config.yaml: "},
+        {NULL, "{\"step\": 1, \"loss\": 2}\n{\"step\": 2, \"lo", "the last line of metrics.jsonl"},
+        {NULL, "{\"step\": 1, \"loss\": 2}\nno record\n", "metrics.jsonl:2: expected one JSON"},
+        {NULL, "{\"step\": 1, \"loss\": null, \"skipped\": 1}\n",
+         "the loss of 1 step is not finite"},
+        {NULL, "{\"step\": 1, \"loss\": null, \"skipped\": 1}\n", "<td>skipped: not finite</td>"},
+        {NULL, "{\"step\": 1, \"loss\": 2}\n", "does not tell: no step has compute_s"},
+        {NULL,
+         "{\"step\": 1, \"loss\": 2}\n{\"step\": 2, \"loss\": 9}\n{\"step\": 2, \"loss\": 3}\n",
+         "1 records are of steps that came again"},
+        {NULL, "{\"step\": 3, \"event\": \"resume\", \"time\": 1, \"layout\": \"\"}\n",
+         "still going, or killed"},
+        {NULL, "{\"step\": -9, \"loss\": \"x\", \"step_s\": {}}\n[1]\n{}\n", "expected one JSON"},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        char line[64], name[64];
+        snprintf(line, sizeof line, "mkdir part%zu", i);
+        expect(line, 0, "");
+        snprintf(name, sizeof name, "part%zu/config.yaml", i);
+        if (runs[i].config)
+            write_text(name, runs[i].config);
+        snprintf(name, sizeof name, "part%zu/metrics.jsonl", i);
+        if (runs[i].metrics)
+            write_text(name, runs[i].metrics);
+        snprintf(name, sizeof name, "part%zu", i);
+        char *page = page_of(name);
+        has(page, runs[i].words);
+        free(page);
+    }
+    expect("$L report part0 part5", 0, "report.html");
+    char *page = page_read("report.html");
+    has(page, "They cannot be compared: ");
+    free(page);
+}
+
+static void test_what_is_refused(void **state)
+{
+    (void)state;
+    expect("$L report", ls_exit_code(LS_ECONFIG), "expected the directory of a run, or of two");
+    expect("$L report nowhere", ls_exit_code(LS_EIO), "nowhere: cannot be read: No such file");
+    expect("$L report book.txt", ls_exit_code(LS_EDATA), "is no run's directory but a file");
+    expect("mkdir bare && $L report bare", ls_exit_code(LS_EDATA),
+           "neither config.yaml nor metrics.jsonl");
+    assert_false(exists("bare/report.html"));
+    expect("mkdir good && echo '{}' > good/metrics.jsonl && $L report good --output no/where.html",
+           ls_exit_code(LS_EIO), "no/where.html");
+    expect("$L report good good good", ls_exit_code(LS_ECONFIG), "one argument too many");
+}
+
+/* ---- two runs -------------------------------------------------------------------------------- */
+
+static void test_two_runs(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=one train.steps=5", 0, "step 5/5");
+    expect("$L train $C train.out=two train.steps=4 parallel.dp=2", 0, "4/4");
+    expect("$L train $C train.out=three train.steps=5 optim.lr=1e-3", 0, "step 5/5");
+    expect("$L report one two", 0, "report.html");
+    char *page = page_read("report.html");
+    has(page, "<section id=\"comparison\"");
+    has(page, "Equal losses up to step 4: 4 steps compared bit by bit, no hash among them.");
+    has(page, "<th scope=\"row\">parallel.dp</th><td>0</td><td>2</td><td>layout</td>");
+    has(page, "<th scope=\"row\">steps recorded</th><td class=\"n\">5</td><td class=\"n\">4</td>"
+              "<td class=\"n\">0.800</td>");
+    has(page, ">A training: ");
+    has(page, ">B training: ");
+    free(page);
+    expect("$L train $C train.out=two train.steps=5 train.resume=auto parallel.tp=2", 0, "5/5");
+    expect("$L report one/ two/ --output again.html", 0, "again.html");
+    page = page_read("again.html");
+    has(page, "Equal up to step 5: 5 steps compared bit by bit, the state's hash last at step 5.");
+    free(page);
+    expect("$L report one three --output other.html", 0, "other.html");
+    page = page_read("other.html");
+    has(page, "Two recipes, which give other numbers by themselves: 1 key differs.");
+    has(page, "The records differ at step 2, in the loss");
+    has(page, "<th scope=\"row\">optim.lr</th><td>0.003</td><td>0.001</td><td>recipe</td>");
+    free(page);
+}
+
+/* ---- a long run ------------------------------------------------------------------------------ */
+
+static void test_a_long_run(void **state)
+{
+    (void)state;
+    enum { STEPS = 200000 };
+    size_t bytes;
+    expect("mkdir long", 0, "");
+    FILE *file = fopen(at("long/metrics.jsonl"), "w");
+    for (int i = 1; i <= STEPS; i++)
+        fprintf(file,
+                "{\"step\": %d, \"loss\": %g, \"step_s\": 0.5, \"hash\": \"%032d\"}\n"
+                "{\"step\": %d, \"validation_loss\": %g}\n",
+                i, i == STEPS / 2 ? 99.0 : 3.0, i, i, 2 + 1.0 / i);
+    fprintf(file, "{\"step\": %d, \"event\": \"warning\", \"text\": \"kept\"}\n", STEPS);
+    assert_int_equal(fclose(file), 0);
+    char *page = page_of("long");
+    free(page);
+    page = scratch_read(at("long/report.html"), &bytes);
+    assert_in_range(bytes, 100000, 2000000);
+    has(page, "drawn as means of up to 4 neighbours");
+    has(page, "<th scope=\"row\">median</th><td class=\"n\">500 ms</td>");
+    has(page, "of 200,000 evaluations are shown.");
+    has(page, "of 200,001 events are shown.");
+    has(page, "<td>warning: kept</td>");
+    char words[64];
+    snprintf(words, sizeof words, "hash %032d", STEPS);
+    has(page, words);
+    free(page);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_run),           cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_what_is_escaped), cmocka_unit_test(test_what_is_missing),
+        cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_two_runs),
+        cmocka_unit_test(test_a_long_run),
+    };
+    return cmocka_run_group_tests_name("report", tests, corpus_setup, scratch_teardown);
+}
