@@ -107,9 +107,10 @@ void ls_comm_set_check(struct ls_comm *comm, bool check);
  * number, group, count, label, call site, state and age. Collectives of a group are numbered from
  * 0; sends to a rank, and receives from it, by themselves. Ranks of one process, and processes of
  * one machine (over MPI, by a shared window), read each other's records, be a rank asleep, stopped
- * or dead; of a rank on another machine it is known that its messages did not come. Where the late
- * rank itself waits for another, the text follows that to its end. In the good case this sends
- * nothing and costs less than 0.1 us an operation. */
+ * or dead; those of other machines are asked by small messages once a wait has lasted a while, and
+ * a neighbour answers for one that is stopped. Where the late rank itself waits for another, the
+ * text follows that to its end. In the good case this sends nothing and costs less than 0.1 us an
+ * operation. */
 
 /* Local. A wait of comm may last that long without anything moving on it and without progress of
  * those that it waits for; 0, as at first: for ever. Progress is an operation called or ended in

@@ -1,5 +1,5 @@
 /* Writing and reading of flight records, and what is told of a rank that is late. */
-#include "comm/flight.h"
+#include "comm/inquire.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,6 +24,17 @@ static void copy_begin(char *to, size_t bytes, const char *from)
         memcpy(to, from, length);
 }
 
+void flight_write(struct flight_record *record, uint64_t index, const struct flight_entry *entry)
+{
+    struct flight_slot *slot = &record->slots[index % LS_COMM_FLIGHT];
+    uint64_t words[FLIGHT_WORDS];
+    memcpy(words, entry, sizeof words);
+    atomic_store_explicit(&slot->version, 2 * index + 1, memory_order_relaxed);
+    for (int i = 0; i < FLIGHT_WORDS; i++)
+        atomic_store_explicit(&slot->words[i], words[i], memory_order_release);
+    atomic_store_explicit(&slot->version, 2 * index + 2, memory_order_release);
+}
+
 uint64_t flight_start(struct ls_comm *comm, const struct comm_call *call, double now_s)
 {
     struct flight_entry entry = {.group = comm->id,
@@ -38,17 +49,11 @@ uint64_t flight_start(struct ls_comm *comm, const struct comm_call *call, double
                                  .line = call->site.line,
                                  .state = call->blocking ? FLIGHT_WAITING : FLIGHT_PENDING,
                                  .peer_world = comm->world_ranks[call->peer]};
-    uint64_t words[FLIGHT_WORDS];
     copy_begin(entry.name, sizeof entry.name, comm->name);
     copy_begin(entry.label, sizeof entry.label, call->label);
     copy_end(entry.file, sizeof entry.file, call->site.file);
-    memcpy(words, &entry, sizeof words);
     uint64_t index = atomic_fetch_add_explicit(&comm->record->count, 1, memory_order_relaxed);
-    struct flight_slot *slot = &comm->record->slots[index % LS_COMM_FLIGHT];
-    atomic_store_explicit(&slot->version, 2 * index + 1, memory_order_relaxed);
-    for (int i = 0; i < FLIGHT_WORDS; i++)
-        atomic_store_explicit(&slot->words[i], words[i], memory_order_release);
-    atomic_store_explicit(&slot->version, 2 * index + 2, memory_order_release);
+    flight_write(comm->record, index, &entry);
     ls_progress_set(&comm->record->progress, now_s);
     return index;
 }
@@ -153,22 +158,30 @@ static struct entry_text entry_text(const struct flight_entry *entry)
     return out;
 }
 
-/* What the system says of a process of this machine; empty where it runs. */
-static const char *process_state(int pid)
+/* What the system says of a process of this machine. */
+static enum flight_process process_of(int pid)
 {
     char path[40], stat[512] = "";
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *file = fopen(path, "r");
     if (!file)
-        return access("/proc/self/stat", R_OK) == 0 ? "has ended" : "";
+        return access("/proc/self/stat", R_OK) == 0 ? FLIGHT_ENDED : FLIGHT_RUNS;
     size_t length = fread(stat, 1, sizeof stat - 1, file);
     fclose(file);
     stat[length] = '\0';
     const char *name_end = strrchr(stat, ')'); /* "pid (name) S ..." */
     char state = name_end && name_end[1] == ' ' ? name_end[2] : 'R';
     if (state == 'T' || state == 't')
-        return "is stopped";
-    return state == 'Z' || state == 'X' ? "has ended" : "";
+        return FLIGHT_STOPPED;
+    return state == 'Z' || state == 'X' ? FLIGHT_ENDED : FLIGHT_RUNS;
+}
+
+enum flight_process flight_process_of(struct flight_record *record)
+{
+    int told = atomic_load(&record->told), pid = atomic_load(&record->pid);
+    if (told)
+        return (enum flight_process)(told - 1);
+    return pid == (int)getpid() ? FLIGHT_RUNS : process_of(pid);
 }
 
 /* Where a rank is: the operation that it waits in, else the last that it called. False where it has
@@ -189,15 +202,55 @@ static bool where(struct flight_record *record, struct flight_entry *last)
     return found;
 }
 
+static bool picked(const struct flight_picked *out, int count, uint64_t index)
+{
+    for (int i = 0; i < count; i++)
+        if (out[i].index == index)
+            return true;
+    return false;
+}
+
+int flight_pick(struct flight_record *record, uint64_t group, struct flight_picked *out, int room)
+{
+    uint64_t first, end = entries_of(record, &first);
+    int count = 0;
+    bool waits = false, member = false;
+    for (int all = 0; all < 2; all++)
+        for (uint64_t i = end; i > first && count < room; i--) {
+            struct flight_picked one = {.index = i - 1};
+            if (picked(out, count, i - 1) || !flight_read(record, i - 1, &one.entry))
+                continue;
+            bool waiting = one.entry.state == FLIGHT_WAITING;
+            bool of_group =
+                one.entry.group == group && comm_is_collective((enum comm_op)one.entry.op);
+            if (!all && !(waiting && !waits) && !(of_group && !member))
+                continue;
+            waits |= waiting;
+            member |= of_group;
+            out[count++] = one;
+        }
+    return count;
+}
+
+bool flight_entry_valid(struct flight_entry *entry, int world)
+{
+    entry->name[sizeof entry->name - 1] = '\0';
+    entry->label[sizeof entry->label - 1] = '\0';
+    entry->file[sizeof entry->file - 1] = '\0';
+    return entry->op >= COMM_ALL_REDUCE && entry->op <= COMM_RECV && entry->dtype >= 0 &&
+           entry->dtype <= LS_U64 && entry->state >= FLIGHT_PENDING &&
+           entry->state <= FLIGHT_FAILED && entry->peer_world >= 0 && entry->peer_world < world;
+}
+
 static void where_text(struct flight_record *record, double now_s, char *text, size_t bytes)
 {
     struct flight_entry last = {0};
     bool found = where(record, &last);
-    int pid = atomic_load(&record->pid);
-    const char *state = pid == (int)getpid() ? "" : process_state(pid);
+    enum flight_process process = flight_process_of(record);
     int length = 0;
-    if (*state)
-        length = snprintf(text, bytes, "its process %d %s; ", pid, state);
+    if (process != FLIGHT_RUNS)
+        length = snprintf(text, bytes, "its process %d %s; ", atomic_load(&record->pid),
+                          process == FLIGHT_STOPPED ? "is stopped" : "has ended");
     static const char *const did[] = {"it has started", "it waits in", "it has left",
                                       "it has failed in"};
     if (!found)
@@ -224,27 +277,56 @@ static bool is_missing(struct flight_record *record, const struct flight_entry *
     return member;
 }
 
-/* Whether the system lets the rank's process run. */
-static bool runs(struct flight_record *record)
-{
-    int pid = atomic_load(&record->pid);
-    return pid == (int)getpid() || !*process_state(pid);
-}
-
 /* The rank of the world that a rank waits for, or did in vain, as far as records tell; else -1. One
  * that is stopped or dead waits for nobody, whatever it was in. */
-static int waits_for(const struct flight_board *board, int rank)
+static int waits_for(const struct flight_board *board, int rank, struct flight_entry *at)
 {
-    struct flight_entry at = {0};
-    if (!board->records[rank] || !runs(board->records[rank]) || !where(board->records[rank], &at) ||
-        (at.state != FLIGHT_WAITING && at.state != FLIGHT_FAILED))
+    struct flight_record *record = board->records[rank];
+    if (!record || flight_process_of(record) != FLIGHT_RUNS || !where(record, at) ||
+        (at->state != FLIGHT_WAITING && at->state != FLIGHT_FAILED))
         return -1;
-    if (!comm_is_collective((enum comm_op)at.op))
-        return at.peer_world;
+    if (!comm_is_collective((enum comm_op)at->op))
+        return at->peer_world;
     for (int r = 0; r < board->count; r++)
-        if (r != rank && board->records[r] && is_missing(board->records[r], &at))
+        if (r != rank && board->records[r] && is_missing(board->records[r], at))
             return r;
     return -1;
+}
+
+struct host_text {
+    char text[64];
+};
+
+/* " on <host>" where there are several. */
+static struct host_text host_text(const struct flight_board *board, int rank)
+{
+    struct host_text out = {""};
+    if (board->inquirer)
+        snprintf(out.text, sizeof out.text, " on %s", inquire_host(board->inquirer, rank));
+    return out;
+}
+
+/* Where a rank of any machine is. */
+static void rank_text(const struct ls_comm *comm, int rank, double now_s, char *text, size_t bytes)
+{
+    struct flight_record *record = comm->board->records[rank];
+    double silence_s =
+        comm->board->inquirer ? inquire_silence_s(comm->board->inquirer, rank, now_s) : 0;
+    int length = 0;
+    if (!record) {
+        snprintf(text, bytes, "it is on another machine and was not asked where it is");
+        return;
+    }
+    if (silence_s > comm->timeout_s / 4) {
+        bool heard = atomic_load(&record->told) != 0;
+        length = snprintf(text, bytes,
+                          "neither it nor its machine has answered for %.2f s: stopped, ended, or "
+                          "cut off%s",
+                          silence_s, heard ? "; before that " : "");
+        if (!heard)
+            return;
+    }
+    where_text(record, now_s, text + length, bytes - (size_t)length);
 }
 
 /* Who is late may itself wait: follows that to its end, or around a circle back to who asks. */
@@ -254,30 +336,57 @@ static size_t chain_text(const struct ls_comm *comm, int late, double now_s, cha
     int self = comm->world_ranks[comm->rank], rank = late, next = -1;
     char at[400];
     for (int hops = 0; hops < comm->board->count; hops++) {
-        next = waits_for(comm->board, rank);
+        struct flight_entry at_end = {0};
+        next = waits_for(comm->board, rank, &at_end);
         if (next < 0 || next == self)
             break;
         rank = next;
     }
     if (rank == late || next >= 0 || !comm->board->records[rank])
         return 0;
-    where_text(comm->board->records[rank], now_s, at, sizeof at);
-    return (size_t)snprintf(text, bytes, "; in the end for rank %d of the world: %s", rank, at);
+    rank_text(comm, rank, now_s, at, sizeof at);
+    return (size_t)snprintf(text, bytes, "; in the end for rank %d of the world%s: %s", rank,
+                            host_text(comm->board, rank).text, at);
+}
+
+/* Does nothing for ranks of this machine. */
+static void ask(const struct ls_comm *comm, int world_rank, uint64_t group)
+{
+    static const double interval_s_max = 1;
+    if (comm->board->inquirer)
+        inquire_ask(comm->board->inquirer, world_rank, group,
+                    fmin(comm->timeout_s / 8, interval_s_max));
 }
 
 void flight_late_add(struct flight_late *late, const struct ls_comm *comm, int rank)
 {
     const int room = (int)(sizeof late->rank / sizeof *late->rank);
-    const struct flight_record *record = comm->board->records[comm->world_ranks[rank]];
+    int world_rank = comm->world_ranks[rank];
+    ask(comm, world_rank, comm->id);
+    const struct flight_record *record = comm->board->records[world_rank];
     double progress_s = record ? ls_progress_s(&record->progress) : 0;
-    if (late->count == 0 || progress_s < late->progress_s)
+    if (record && (!late->known || progress_s < late->progress_s))
         late->progress_s = progress_s;
+    late->known |= record != NULL;
     if (late->count < room)
         late->rank[late->count] = rank;
     late->count++;
 }
 
 /* ---- patience ------------------------------------------------------------------------------- */
+
+/* Whom the late one waits for, and so on, as far as is known: asks those of other machines. */
+static void chain_ask(const struct ls_comm *comm, int rank)
+{
+    int self = comm->world_ranks[comm->rank];
+    for (int hops = 0; hops < comm->board->count; hops++) {
+        struct flight_entry at = {0};
+        rank = waits_for(comm->board, rank, &at);
+        if (rank < 0 || rank == self)
+            return;
+        ask(comm, rank, at.group);
+    }
+}
 
 /* Often enough that progress travels along a chain of waits while its end still gets on. */
 static double look_interval_s(const struct ls_comm *comm)
@@ -288,8 +397,9 @@ static double look_interval_s(const struct ls_comm *comm)
 
 void flight_wait_begin(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
 {
+    static const double first_s_max = 2;
     wait->begin_s = now_s;
-    wait->look_s = now_s + look_interval_s(comm);
+    wait->look_s = now_s + fmin(comm->timeout_s / 4, first_s_max);
 }
 
 void flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, double now_s)
@@ -301,6 +411,8 @@ void flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, dou
 bool flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
                       const struct flight_late *late, double now_s)
 {
+    if (comm->board->inquirer && late->count)
+        chain_ask(comm, comm->world_ranks[late->rank[0]]);
     if (late->count && late->progress_s > wait->begin_s) {
         wait->begin_s = late->progress_s;
         if (late->progress_s > ls_progress_s(&comm->record->progress))
@@ -320,15 +432,14 @@ void flight_late_text(const struct ls_comm *comm, const struct comm_call *call, 
                          (unsigned long long)call->sequence, comm->name, comm->size);
     for (int i = 0; i < late->count && i < room; i++) {
         int world_rank = comm->world_ranks[late->rank[i]];
-        struct flight_record *record = comm->board->records[world_rank];
-        char at[400] = "it is on another machine, of which nothing is known";
-        if (record)
-            where_text(record, now_s, at, sizeof at);
-        used += (size_t)snprintf(text + used, bytes - used, "%s %s: %s",
+        char at[400];
+        rank_text(comm, world_rank, now_s, at, sizeof at);
+        used += (size_t)snprintf(text + used, bytes - used, "%s %s%s: %s",
                                  i                  ? ";"
                                  : late->count == 1 ? "; late is"
                                                     : "; late are",
-                                 comm_rank_text(late->rank[i], world_rank).text, at);
+                                 comm_rank_text(late->rank[i], world_rank).text,
+                                 host_text(comm->board, world_rank).text, at);
         used = (size_t)ls_min((int64_t)used, (int64_t)bytes - 1);
         if (late->count == 1)
             used += chain_text(comm, world_rank, now_s, text + used, bytes - used);
@@ -368,14 +479,16 @@ void ls_comm_dump(struct ls_comm *comm, void (*line)(void *user, const char *tex
     for (int r = 0; r < comm->board->count; r++) {
         struct flight_record *record = comm->board->records[r];
         if (!record) {
-            snprintf(text, sizeof text, "rank %d: on another machine", r);
+            snprintf(text, sizeof text, "rank %d%s: on another machine", r,
+                     host_text(comm->board, r).text);
             line(user, text);
             continue;
         }
         struct flight_entry entry;
         uint64_t first, end = entries_of(record, &first);
-        snprintf(text, sizeof text, "rank %d: %llu operations, process %d", r,
-                 (unsigned long long)end, atomic_load(&record->pid));
+        snprintf(text, sizeof text, "rank %d: %llu operations, process %d%s", r,
+                 (unsigned long long)end, atomic_load(&record->pid),
+                 host_text(comm->board, r).text);
         line(user, text);
         for (uint64_t i = first; i < end; i++) {
             if (!flight_read(record, i, &entry))

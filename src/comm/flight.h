@@ -40,12 +40,20 @@ struct flight_record {
     atomic_ullong count;         /* entries begun so far; entry i lies in slot i % LS_COMM_FLIGHT */
     atomic_int pid;
     atomic_int claimed; /* ls_comm_dump_claim, in the first record */
+    atomic_int told;    /* 0; of a copy: 1 + enum flight_process, as its machine told */
     struct flight_slot slots[LS_COMM_FLIGHT];
 };
 
-/* What ranks know of each other: by rank of the world, NULL where memory is not shared. */
+/* What the system does with a rank's process. */
+enum flight_process { FLIGHT_RUNS, FLIGHT_STOPPED, FLIGHT_ENDED };
+
+struct inquirer;
+
+/* What ranks know of each other: by rank of the world. Where memory is not shared: NULL, or a copy
+ * of what was answered (comm/inquire.h). */
 struct flight_board {
     int count;
+    struct inquirer *inquirer;      /* NULL where all ranks are on one machine, or cannot ask */
     struct flight_record **records; /* [count] */
     atomic_int *claimed;            /* for those that share memory */
 };
@@ -57,10 +65,22 @@ void flight_progress_begin(struct flight_record *record);
 void flight_progress_end(struct flight_record *record);
 /* Records an operation as started, and waited for if it blocks; returns its index. */
 uint64_t flight_start(struct ls_comm *comm, const struct comm_call *call, double now_s);
+/* Entry index of the record, by its only writer. */
+void flight_write(struct flight_record *record, uint64_t index, const struct flight_entry *entry);
 /* Nothing where the entry was overwritten since. */
 void flight_change(struct ls_comm *comm, uint64_t index, enum flight_state state, double now_s);
 /* False where the entry is not there any more, or is being written. */
 bool flight_read(struct flight_record *record, uint64_t index, struct flight_entry *entry);
+enum flight_process flight_process_of(struct flight_record *record);
+/* What tells most in few words: the operation that the rank waits in, its last collective of the
+ * group, and its last ones. Returns how many. */
+struct flight_picked {
+    uint64_t index;
+    struct flight_entry entry;
+};
+int flight_pick(struct flight_record *record, uint64_t group, struct flight_picked *out, int room);
+/* Whether an entry that came from elsewhere may be used; its texts are terminated. */
+bool flight_entry_valid(struct flight_entry *entry, int world);
 /* Whether the rank is known to have started that operation of the group. */
 bool flight_has_started(struct flight_record *record, uint64_t group, const struct comm_call *call);
 
@@ -68,6 +88,7 @@ bool flight_has_started(struct flight_record *record, uint64_t group, const stru
 struct flight_late {
     int count;         /* of all */
     int rank[2];       /* the first of them */
+    bool known;        /* progress_s is */
     double progress_s; /* when the one that has stood longest last got on, a time of ls_now_s */
 };
 void flight_late_add(struct flight_late *late, const struct ls_comm *comm, int rank);

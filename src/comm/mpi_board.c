@@ -1,10 +1,12 @@
 /* Flight records in a window of shared memory, so that those of a process that is stopped or has
  * died can be read by the others of its machine. */
 #ifdef LS_WITH_MPI
+#include "comm/inquire.h"
 #include "comm/mpi.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 static bool window_new(struct mpi_board *board, MPI_Comm machine)
@@ -51,6 +53,30 @@ static bool record_alone(struct mpi_board *board, int rank)
     return own != NULL;
 }
 
+/* Collective. Ranks of several machines learn how to ask each other. A rank that cannot open a
+ * socket neither asks nor answers. */
+static void machines_meet(struct flight_board *board, int rank)
+{
+    struct inquire_peer own = {0};
+    unsigned char token[INQUIRE_TOKEN];
+    struct inquirer *inquirer = inquire_open(&own);
+    struct inquire_peer *peers = calloc((size_t)board->count, sizeof *peers);
+    int have = peers && (rank || getrandom(token, sizeof token, 0) == (ssize_t)sizeof token), all;
+    while (!board->records[own.machine])
+        own.machine++;
+    MPI_Allreduce(&have, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (all) {
+        MPI_Bcast(token, sizeof token, MPI_BYTE, 0, MPI_COMM_WORLD);
+        MPI_Allgather(&own, sizeof own, MPI_BYTE, peers, sizeof own, MPI_BYTE, MPI_COMM_WORLD);
+    }
+    if (all && inquirer && inquire_start(inquirer, board, rank, peers, token)) {
+        board->inquirer = inquirer;
+    } else {
+        inquire_close(inquirer);
+        free(peers);
+    }
+}
+
 int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_error *error)
 {
     MPI_Comm machine = MPI_COMM_NULL;
@@ -75,6 +101,8 @@ int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_er
         MPI_Barrier(machine); /* all records are valid from here on */
         MPI_Comm_free(&machine);
     }
+    if (ranks < board->base.count)
+        machines_meet(&board->base, rank);
     return LS_OK;
 }
 
@@ -84,6 +112,7 @@ void comm_mpi_board_free(struct mpi_board *board)
     if (!board->base.records)
         return;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    inquire_close(board->base.inquirer);
     flight_progress_end(board->base.records[rank]);
     if (board->shared)
         MPI_Win_free(&board->window);

@@ -252,6 +252,28 @@ void hosts_wait_steps(const char *directory, const char *out, int ranks, pid_t *
     fail_msg("the job did not begin:\n%s", hosts_said(directory, out));
 }
 
+int hosts_last_step(const char *directory, const char *out)
+{
+    char name[64];
+    int last = 0, step;
+    snprintf(name, sizeof name, "%s/checkpoints", out);
+    DIR *list = opendir(scratch_path(directory, name));
+    for (struct dirent *entry; list && (entry = readdir(list));)
+        if (sscanf(entry->d_name, "step-%d", &step) == 1 && !strchr(entry->d_name, '.') &&
+            step > last)
+            last = step;
+    if (list)
+        closedir(list);
+    return last;
+}
+
+void hosts_wait_checkpoint(const char *directory, const char *out)
+{
+    for (int tries = 0; tries < 6000 && !hosts_last_step(directory, out); tries++)
+        sleep_ms(10);
+    assert_int_not_equal(hosts_last_step(directory, out), 0);
+}
+
 int hosts_end(pid_t launcher, const char *directory, const char *out, double within_s)
 {
     pid_t ended = 0, pids[HOSTS_RANKS_MAX];

@@ -26,6 +26,10 @@ void hosts_link(bool up);
 pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments);
 /* Waits until the run has recorded a step; then the ranks' processes. */
 void hosts_wait_steps(const char *directory, const char *out, int ranks, pid_t *pids);
+/* Waits for the run's first checkpoint. */
+void hosts_wait_checkpoint(const char *directory, const char *out);
+/* The step of its newest checkpoint; 0 where it has none. */
+int hosts_last_step(const char *directory, const char *out);
 /* The job's exit code; fails the test where it, or one of its processes, is not over in time. */
 int hosts_end(pid_t launcher, const char *directory, const char *out, double within_s);
 /* What the job printed, to be freed. */

@@ -19,7 +19,7 @@
 
 #define RECIPE                                                                                     \
     "model.preset=gpt2-tiny batch.global=8 parallel.threads=1 log.tensorboard=false "              \
-    "comm.timeout_s=4 "
+    "comm.timeout_s=3 optim.decay_steps=1000 "
 #define SHORT RECIPE "train.steps=3 train.save_every=0 log.progress=plain "
 #define LONG  RECIPE "train.steps=1000000 train.save_every=0 log.progress=off "
 
@@ -82,6 +82,108 @@ static void test_a_rank_that_is_killed(void **state)
         fail_msg("exited with %d:\n%s", code, hosts_said(directory, "killed"));
 }
 
+/* What a rank left in the run's directory; "" where it left nothing. */
+static const char *told(const char *out, int rank)
+{
+    static char text[2][4096];
+    char name[64];
+    snprintf(name, sizeof name, "%s/log/rank-%05d.txt", out, rank);
+    text[rank % 2][0] = '\0';
+    FILE *file = fopen(scratch_path(directory, name), "re");
+    if (file) {
+        text[rank % 2][fread(text[rank % 2], 1, sizeof text[0] - 1, file)] = '\0';
+        fclose(file);
+    }
+    return text[rank % 2];
+}
+
+static void expect_told(const char *out, int rank, const char *words)
+{
+    if (!strstr(told(out, rank), words))
+        fail_msg("rank %d told: %s\nexpected: %s\nthe job said:\n%s", rank, told(out, rank), words,
+                 hosts_said(directory, out));
+}
+
+/* "rank 1 on lsb123: " and so on. */
+static const char *on(int rank, int host, const char *rest)
+{
+    static char text[200];
+    snprintf(text, sizeof text, "rank %d on %s: %s", rank, hosts_name[host], rest);
+    return text;
+}
+
+/* Alone on its host: that nobody answers there is what is known, and where it was before. */
+static void test_a_rank_that_is_stopped_alone(void **state)
+{
+    pid_t pids[HOSTS_RANKS_MAX];
+    (void)state;
+    hosts_or_skip();
+    pid_t job = hosts_train(directory, 1, "alone", LONG "parallel.dp=2");
+    hosts_wait_steps(directory, "alone", 2, pids);
+    assert_int_equal(kill(pids[1], SIGSTOP), 0);
+    assert_int_equal(hosts_end(job, directory, "alone", 30), ls_exit_code(LS_ECOMM));
+    expect_told("alone", 0, "timed out after 3.");
+    expect_told("alone", 0, on(1, 1, "neither it nor its machine has answered for "));
+}
+
+/* Beside another one of its host, which tells of it: over tp on its own machine, over dp on the
+ * other. */
+static void test_a_rank_that_is_stopped(void **state)
+{
+    pid_t pids[HOSTS_RANKS_MAX];
+    char process[64];
+    bool named = false;
+    (void)state;
+    hosts_or_skip();
+    pid_t job = hosts_train(directory, 2, "stopped", LONG "parallel.dp=2 parallel.tp=2");
+    hosts_wait_steps(directory, "stopped", 4, pids);
+    assert_int_equal(kill(pids[3], SIGSTOP), 0);
+    assert_int_equal(hosts_end(job, directory, "stopped", 30), ls_exit_code(LS_ECOMM));
+    snprintf(process, sizeof process, "its process %ld is stopped; it ", (long)pids[3]);
+    for (int rank = 0; rank < 2; rank++) {
+        expect_told("stopped", rank, "timed out after 3.");
+        named |=
+            strstr(told("stopped", rank), process) && strstr(told("stopped", rank), hosts_name[1]);
+    }
+    if (!named)
+        fail_msg("told: %s and: %s", told("stopped", 0), told("stopped", 1));
+}
+
+/* Each side names the other; both end; the run goes on when the cable is in again. */
+static void test_a_host_that_is_cut_off(void **state)
+{
+    pid_t pids[HOSTS_RANKS_MAX];
+    char hash[33], steps[64];
+    (void)state;
+    hosts_or_skip();
+    pid_t job =
+        hosts_train(directory, 2, "cut", LONG "parallel.dp=2 parallel.tp=2 train.save_every=2");
+    hosts_wait_steps(directory, "cut", 4, pids);
+    hosts_wait_checkpoint(directory, "cut");
+    hosts_link(false);
+    int code = hosts_end(job, directory, "cut", 45);
+    hosts_link(true);
+    assert_int_not_equal(code, 0);
+    static const char gone[] = "neither it nor its machine has answered for ";
+    for (int rank = 0; rank < 4; rank++) {
+        expect_told("cut", rank, "timed out after 3.");
+        expect_told("cut", rank, gone);
+        expect_told("cut", rank, hosts_name[rank < 2]);
+    }
+    int last = hosts_last_step(directory, "cut") + 2;
+    snprintf(steps, sizeof steps, "train.steps=%d", last);
+    hash_of_one_rank(steps, hash);
+    char keys[400];
+    snprintf(keys, sizeof keys, SHORT "parallel.dp=2 parallel.tp=2 train.resume=auto %s", steps);
+    job = hosts_train(directory, 2, "cut", keys);
+    assert_int_equal(hosts_end(job, directory, "cut", 60), 0);
+    expect_hash("cut", hash);
+    char *said = hosts_said(directory, "cut");
+    if (!strstr(said, "going on after step "))
+        fail_msg("it began anew:\n%s", said);
+    free(said);
+}
+
 static int setup(void **state)
 {
     int status = hosts_setup(state);
@@ -94,6 +196,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_hash_is_that_of_one_rank),
         cmocka_unit_test(test_a_rank_that_is_killed),
+        cmocka_unit_test(test_a_rank_that_is_stopped_alone),
+        cmocka_unit_test(test_a_rank_that_is_stopped),
+        cmocka_unit_test(test_a_host_that_is_cut_off),
     };
     return cmocka_run_group_tests_name("hosts", tests, setup, hosts_teardown);
 }
