@@ -119,12 +119,13 @@ $(TESTS): $(BUILD)/%: $(BUILD)/%.o $$(call TEST_HELPERS,$$(word 2,$$(subst /, ,$
 # This one counts the allocations of our objects (not those inside other libraries).
 $(BUILD)/test/train/test_trainer: LDFLAGS_BASE += \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc,--wrap=posix_memalign,--wrap=mmap
-# This one puts faults in place of functions: its broken twins.
+# These put faults in place of functions: their broken twins.
 empty :=
 wrap = -Wl$(subst $(empty) ,,$(foreach name,$(1),,--wrap=$(name)))
-$(BUILD)/test/invariance/test_invariance: LDFLAGS_BASE += $(call wrap,ls_reduce_scatter_at \
+$(filter $(BUILD)/test/invariance/%,$(TESTS)): private LDFLAGS_BASE += $(call wrap,ls_reduce_scatter_at \
 	ls_reduce_scatter_start ls_all_reduce_start ls_all_reduce_at ls_layer_backward_weight \
 	ls_optimizer_step ls_send_start ls_param_fill ls_dp_micro_batch)
+$(BUILD)/test/plan/test_moves: private LDFLAGS_BASE += $(call wrap,plan_ring_init)
 # This one makes the disk slow.
 $(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write)
 # These run the program.

@@ -43,86 +43,28 @@ static int norms_reduce(const struct plan_walk *walk, int norms)
 /* ---- context parallel ---------------------------------------------------------------------------
  */
 
-static int64_t kv_width(const struct ls_layout *l)
-{
-    return ls_max(l->model.kv_heads / l->size[LS_AXIS_TP], 1) * l->model.head_dim;
-}
-
 static int sharers_reduce(const struct plan_walk *walk, int64_t rows)
 {
-    return rows == 0 ? LS_OK
-                     : plan_collective(walk, LS_GROUP_SHARERS, LS_COMM_ALL_REDUCE, LS_F32,
-                                       rows * kv_width(walk->layout), "shared key/value gradients");
+    return rows == 0
+               ? LS_OK
+               : plan_collective(walk, LS_GROUP_SHARERS, LS_COMM_ALL_REDUCE, LS_F32,
+                                 rows * plan_kv_width(walk->layout), "shared key/value gradients");
 }
 
-/* Half chunks of a sequence, handed from rank to rank in ascending order; in the backward each
- * rank's sums go to the chunk's owner. */
-struct ring {
-    const struct plan_walk *walk;
-    int64_t length, elements; /* tokens, and elements of keys and values, of a half chunk */
-    int rank, size, chunks;
-};
-
-static int ring_owner(const struct ring *ring, int chunk)
-{
-    int tile = chunk < ring->chunks / 2 ? chunk : ring->chunks - 1 - chunk;
-    return tile / (ring->chunks / 2 / ring->size);
-}
-
-static int ring_keys(const struct ring *ring, int chunk)
-{
-    enum { KEYS = 1 };
-    const struct plan_walk *walk = ring->walk;
-    int owner = ring_owner(ring, chunk), status = LS_OK;
-    int left = (ring->rank + ring->size - 1) % ring->size, right = (ring->rank + 1) % ring->size;
-    enum ls_dtype act = walk->layout->numerics.act;
-    if (owner != ring->rank)
-        status = plan_message(walk, LS_GROUP_CP, true, left, KEYS, act, ring->elements,
-                              "keys and values");
-    if (!status && owner != right)
-        status = plan_message(walk, LS_GROUP_CP, false, right, KEYS, act, ring->elements,
-                              "keys and values");
-    return status;
-}
-
-static int ring_sums(const struct ring *ring, int chunk)
-{
-    enum { SUMS = 2 };
-    const struct plan_walk *walk = ring->walk;
-    const struct ls_layout *l = walk->layout;
-    int owner = ring_owner(ring, chunk), status = LS_OK;
-    int64_t tiles = l->numerics.seq_tiles;
-    for (int i = 0; i < ls_segments(tiles, ring->size) && !status; i++) {
-        int64_t first, count;
-        ls_segment(tiles, ring->size, ring->rank, l->sequence, i, &first, &count);
-        for (int pair = 0; pair < 2 && !status; pair++)
-            status = sharers_reduce(walk, chunk * ring->length <= first ? ring->length : 0);
-    }
-    if (!status && owner != ring->rank)
-        return plan_message(walk, LS_GROUP_CP, false, owner, SUMS, LS_F32, ring->elements,
-                            "key/value gradients");
-    for (int rank = 0; rank < ring->size && !status; rank++)
-        if (rank != ring->rank)
-            status = plan_message(walk, LS_GROUP_CP, true, rank, SUMS, LS_F32, ring->elements,
-                                  "key/value gradients");
-    return status;
-}
-
+/* The ring's moves, one by one, or all of them as the list that they are. */
 static int ring_run(const struct plan_walk *walk, bool backward)
 {
-    const struct ls_layout *l = walk->layout;
-    int64_t length = l->sequence / (2 * l->numerics.seq_tiles);
-    struct ring ring = {walk,
-                        length,
-                        length * 2 * kv_width(l),
-                        (int)walk->at[LS_AXIS_CP],
-                        (int)l->size[LS_AXIS_CP],
-                        (int)(2 * l->numerics.seq_tiles)};
+    const struct plan_ring *ring = &walk->ring[backward];
     int status = LS_OK;
-    for (int chunk = 0; chunk < ring.chunks && !status; chunk++) {
-        status = ring_keys(&ring, chunk);
-        if (!status && backward)
-            status = ring_sums(&ring, chunk);
+    if (walk->visit_ring)
+        return walk->visit_ring(walk->user, ring, walk->layer, walk->micro_batch, walk->error);
+    for (int i = 0; i < ring->count && !status; i++) {
+        const struct plan_ring_item *item = &ring->items[i];
+        status = item->group == LS_GROUP_SHARERS
+                     ? plan_collective(walk, item->group, LS_COMM_ALL_REDUCE, item->dtype,
+                                       item->count, item->what)
+                     : plan_message(walk, item->group, item->receive, item->peer, item->channel,
+                                    item->dtype, item->count, item->what);
     }
     return status;
 }
@@ -131,19 +73,15 @@ static int keys_gather(const struct plan_walk *walk)
 {
     const struct ls_layout *l = walk->layout;
     return plan_collective(walk, LS_GROUP_CP, LS_COMM_ALL_GATHER, l->numerics.act,
-                           l->sequence / l->size[LS_AXIS_CP] * 2 * kv_width(l), "keys and values");
-}
-
-static bool is_ring(const struct ls_layout *l)
-{
-    return l->size[LS_AXIS_CP] > 1 && l->cp_method == LS_CP_RING;
+                           l->sequence / l->size[LS_AXIS_CP] * 2 * plan_kv_width(l),
+                           "keys and values");
 }
 
 static int attention_forward(const struct plan_walk *walk)
 {
     int status = LS_OK;
     for (int64_t b = 0; b < walk->sequences && !status; b++)
-        status = is_ring(walk->layout) ? ring_run(walk, false) : keys_gather(walk);
+        status = plan_is_ring(walk->layout) ? ring_run(walk, false) : keys_gather(walk);
     return status;
 }
 
@@ -161,7 +99,7 @@ static int gathered_backward(const struct plan_walk *walk)
     if (status)
         return status;
     return plan_collective(walk, LS_GROUP_CP, LS_COMM_REDUCE_SCATTER, LS_F32,
-                           l->sequence / cp * 2 * kv_width(l), "key/value gradients");
+                           l->sequence / cp * 2 * plan_kv_width(l), "key/value gradients");
 }
 
 static int attention_backward(const struct plan_walk *walk)
@@ -170,7 +108,7 @@ static int attention_backward(const struct plan_walk *walk)
         return sharers_reduce(walk, 2 * walk->rows);
     int status = LS_OK;
     for (int64_t b = 0; b < walk->sequences && !status; b++)
-        status = is_ring(walk->layout) ? ring_run(walk, true) : gathered_backward(walk);
+        status = plan_is_ring(walk->layout) ? ring_run(walk, true) : gathered_backward(walk);
     return status;
 }
 

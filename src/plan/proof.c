@@ -18,6 +18,13 @@ struct channel {
     struct fold sent, received;
 };
 
+/* A channel as one of its ends names it. */
+struct channel_end {
+    enum ls_layout_group group;
+    bool receive;
+    int peer, number; /* peer: rank in the group */
+};
+
 struct ls_move_proof {
     const struct ls_layout *layout;
     int64_t group_size[LS_GROUPS];
@@ -26,6 +33,7 @@ struct ls_move_proof {
     struct channel *channels;
     size_t room, used; /* of channels: an open table, room a power of two */
     int64_t collectives, messages;
+    int64_t folds; /* what it took: operations, or whole lists of them, that were folded in */
 };
 
 static void fold_in(struct fold *fold, uint64_t value)
@@ -109,26 +117,36 @@ static int channels_grow(struct ls_move_proof *proof, struct ls_error *error)
     return LS_OK;
 }
 
-static int message_add(struct ls_move_proof *proof, int64_t rank, const struct ls_move *move,
-                       struct ls_error *error)
+/* The fold of one end of a channel. NULL where there is no memory. */
+static struct fold *channel_fold(struct ls_move_proof *proof, int64_t rank,
+                                 const struct channel_end *end, struct ls_error *error)
 {
-    int64_t peer = ls_group_member(proof->layout, move->group, rank, move->peer);
-    struct channel key = {.from = move->receive ? peer : rank,
-                          .to = move->receive ? rank : peer,
-                          .group = (int)move->group,
-                          .number = move->channel};
-    int status = 2 * proof->used >= proof->room ? channels_grow(proof, error) : LS_OK;
-    if (status)
-        return status;
+    int64_t peer = ls_group_member(proof->layout, end->group, rank, end->peer);
+    struct channel key = {.from = end->receive ? peer : rank,
+                          .to = end->receive ? rank : peer,
+                          .group = (int)end->group,
+                          .number = end->number};
+    if (2 * proof->used >= proof->room && channels_grow(proof, error))
+        return NULL;
     struct channel *channel = channel_place(proof->channels, proof->room, &key);
     if (channel->from < 0) {
         *channel = key;
         proof->used++;
     }
-    struct fold *fold = move->receive ? &channel->received : &channel->sent;
+    return end->receive ? &channel->received : &channel->sent;
+}
+
+static int message_add(struct ls_move_proof *proof, int64_t rank, const struct ls_move *move,
+                       struct ls_error *error)
+{
+    struct channel_end end = {move->group, move->receive, move->peer, move->channel};
+    struct fold *fold = channel_fold(proof, rank, &end, error);
+    if (!fold)
+        return LS_ENOMEM;
     fold_in(fold, (uint64_t)move->count * 16 + (uint64_t)move->dtype);
     fold_in(fold, (uint64_t)move->micro_batch * 8192 + (uint64_t)move->layer);
     proof->messages += !move->receive;
+    proof->folds++;
     return LS_OK;
 }
 
@@ -146,6 +164,7 @@ int ls_move_proof_add(struct ls_move_proof *proof, int64_t rank, const struct ls
             ((uint64_t)move->count * 256 + what) * 65536 + (uint64_t)(move->peer + 1));
     fold_in(&proof->order[rank], what * LS_GROUPS + (uint64_t)move->group);
     proof->collectives++;
+    proof->folds++;
     return LS_OK;
 }
 
@@ -215,10 +234,103 @@ int ls_move_proof_finish(struct ls_move_proof *proof, struct ls_error *error)
 /* ---- of a layout
  * ---------------------------------------------------------------------------------- */
 
+/* What a ring's list makes one end of a channel do, as one value. */
+struct ring_end {
+    struct channel_end end;
+    struct fold fold;   /* of the list's messages on it, in their order */
+    struct fold *place; /* where it goes; valid while the table has that room */
+    size_t room;
+};
+
+/* The list of one rank, folded: by channel, and its all-reduces on the sharers. A list is folded
+ * once; whatever repeats it, in another block, sequence or micro-batch, adds the folds. Two ends
+ * agree on a message after the other where their lists' folds do. */
+struct ring_folds {
+    struct ring_end *ends;
+    int count;
+    struct fold shared;
+};
+
 struct feed {
     struct ls_move_proof *proof;
     int64_t rank;
+    int64_t folded; /* the rank that rings are of, -1: none */
+    struct ring_folds rings[2];
 };
+
+static void rings_release(struct feed *feed)
+{
+    for (int i = 0; i < 2; i++) {
+        free(feed->rings[i].ends);
+        feed->rings[i] = (struct ring_folds){0};
+    }
+    feed->folded = -1;
+}
+
+static struct ring_end *ring_end_of(struct ring_folds *folds, const struct plan_ring_item *item)
+{
+    struct channel_end end = {item->group, item->receive, item->peer, item->channel};
+    for (int i = 0; i < folds->count; i++) {
+        const struct channel_end *e = &folds->ends[i].end;
+        if (e->group == end.group && e->receive == end.receive && e->peer == end.peer &&
+            e->number == end.number)
+            return &folds->ends[i];
+    }
+    folds->ends[folds->count] = (struct ring_end){.end = end};
+    return &folds->ends[folds->count++];
+}
+
+static int ring_fold(const struct plan_ring *ring, struct ring_folds *folds, struct ls_error *error)
+{
+    /* A neighbour each way, and everybody for the sums each way. */
+    folds->ends = calloc((size_t)ring->count + 1, sizeof *folds->ends);
+    if (!folds->ends)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the proof of a layout");
+    for (int i = 0; i < ring->count; i++) {
+        const struct plan_ring_item *item = &ring->items[i];
+        struct fold *fold =
+            item->group == LS_GROUP_SHARERS ? &folds->shared : &ring_end_of(folds, item)->fold;
+        fold_in(fold, (uint64_t)item->count * 16 + (uint64_t)item->dtype);
+    }
+    return LS_OK;
+}
+
+/* Adds a list to what the rank does: each channel's, then the sharers'. */
+static int feed_ring(void *user, const struct plan_ring *ring, int layer, int64_t micro_batch,
+                     struct ls_error *error)
+{
+    struct feed *feed = user;
+    struct ls_move_proof *proof = feed->proof;
+    struct ring_folds *folds = &feed->rings[ring->backward];
+    if (feed->folded != feed->rank)
+        rings_release(feed);
+    feed->folded = feed->rank;
+    int status = folds->ends ? LS_OK : ring_fold(ring, folds, error);
+    for (int i = 0; i < folds->count && !status; i++) {
+        struct ring_end *e = &folds->ends[i];
+        if (e->room != proof->room)
+            e->place = channel_fold(proof, feed->rank, &e->end, error);
+        if (!e->place)
+            return LS_ENOMEM;
+        e->room = proof->room;
+        int64_t count = e->place->count + 2 * e->fold.count;
+        fold_in(e->place, e->fold.hash);
+        fold_in(e->place, (uint64_t)micro_batch * 8192 + (uint64_t)layer);
+        e->place->count = count;
+        proof->messages += e->end.receive ? 0 : e->fold.count;
+        proof->folds++;
+    }
+    if (status || folds->shared.count == 0 || proof->group_size[LS_GROUP_SHARERS] == 1)
+        return status;
+    struct fold *done = &proof->done[feed->rank * LS_GROUPS + LS_GROUP_SHARERS];
+    int64_t count = done->count + folds->shared.count;
+    fold_in(done, folds->shared.hash);
+    done->count = count;
+    fold_in(&proof->order[feed->rank], folds->shared.hash);
+    proof->collectives += folds->shared.count;
+    proof->folds++;
+    return LS_OK;
+}
 
 static int feed_move(void *user, const struct ls_move *move, struct ls_error *error)
 {
@@ -252,13 +364,17 @@ int ls_layout_check(const struct ls_layout *layout, struct ls_layout_proof *out,
                     struct ls_error *error)
 {
     struct ls_schedule table;
-    struct feed feed;
+    struct feed feed = {.folded = -1};
     int status = ls_layout_table(layout, layout->micro_batches, &table, error);
     if (status)
         return status;
     status = ls_move_proof_new(layout, &feed.proof, error);
-    struct plan_walk walk = {
-        .layout = layout, .table = &table, .visit = feed_move, .user = &feed, .error = error};
+    struct plan_walk walk = {.layout = layout,
+                             .table = &table,
+                             .visit = feed_move,
+                             .visit_ring = feed_ring,
+                             .user = &feed,
+                             .error = error};
     for (int64_t i = 0; i < layout->size[LS_AXIS_PP] * layout->size[LS_AXIS_TP] && !status; i++) {
         walk.at[LS_AXIS_PP] = i / layout->size[LS_AXIS_TP];
         walk.at[LS_AXIS_TP] = i % layout->size[LS_AXIS_TP];
@@ -269,11 +385,13 @@ int ls_layout_check(const struct ls_layout *layout, struct ls_layout_proof *out,
     if (!status) {
         *out = (struct ls_layout_proof){.ranks = layout->ranks,
                                         .collectives = feed.proof->collectives,
-                                        .messages = feed.proof->messages};
+                                        .messages = feed.proof->messages,
+                                        .folds = feed.proof->folds};
         for (int group = 0; group < LS_GROUPS; group++)
             if (feed.proof->group_size[group] > 1)
                 out->groups += layout->ranks / feed.proof->group_size[group];
     }
+    rings_release(&feed);
     ls_move_proof_free(feed.proof);
     ls_schedule_release(&table);
     return status;

@@ -181,16 +181,9 @@ static int step_end(struct plan_walk *walk)
     return status ? status : plan_publish(walk);
 }
 
-int plan_walk_step(struct plan_walk *walk, int64_t leaves)
+static int actions_run(struct plan_walk *walk)
 {
     int64_t count;
-    for (int group = 0; group < LS_GROUPS; group++)
-        walk->group_size[group] = ls_group_size(walk->layout, (enum ls_layout_group)group);
-    ls_layout_share(walk->layout, leaves, walk->at, &walk->share);
-    walk->micro_batches = walk->share.micro_batches;
-    walk->gathered = calloc((size_t)walk->part->params.unit_count + 1, 1);
-    if (!walk->gathered)
-        return ls_error_set(walk->error, LS_ENOMEM, "no memory for a rank's list of moves");
     const struct ls_action *actions =
         ls_schedule_actions(walk->table, (int)walk->at[LS_AXIS_PP], &count);
     walk->layer = -1;
@@ -202,8 +195,26 @@ int plan_walk_step(struct plan_walk *walk, int64_t leaves)
                      ? run_forward(walk, actions[i].stage)
                      : run_backward(walk, actions[i].stage, (enum ls_action_kind)actions[i].kind);
     }
+    return status ? status : step_end(walk);
+}
+
+int plan_walk_step(struct plan_walk *walk, int64_t leaves)
+{
+    const struct ls_layout *l = walk->layout;
+    for (int group = 0; group < LS_GROUPS; group++)
+        walk->group_size[group] = ls_group_size(l, (enum ls_layout_group)group);
+    ls_layout_share(l, leaves, walk->at, &walk->share);
+    walk->micro_batches = walk->share.micro_batches;
+    walk->gathered = calloc((size_t)walk->part->params.unit_count + 1, 1);
+    int status = walk->gathered
+                     ? LS_OK
+                     : ls_error_set(walk->error, LS_ENOMEM, "no memory for a rank's list of moves");
+    for (int i = 0; i < 2 && plan_is_ring(l) && !status; i++)
+        status = plan_ring_init(l, walk->at[LS_AXIS_CP], i, &walk->ring[i], walk->error);
     if (!status)
-        status = step_end(walk);
+        status = actions_run(walk);
+    for (int i = 0; i < 2; i++)
+        plan_ring_release(&walk->ring[i]);
     free(walk->gathered);
     walk->gathered = NULL;
     return status;

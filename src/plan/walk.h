@@ -6,6 +6,31 @@
 
 #include <lockstep/plan/moves.h>
 
+/* A move of the ring: a message, or on the sharers an all-reduce. */
+struct plan_ring_item {
+    enum ls_layout_group group;
+    bool receive;
+    int peer, channel;
+    enum ls_dtype dtype;
+    int64_t count;
+    const char *what;
+};
+/* A sequence's way through a block's attention, forward or backward. */
+struct plan_ring {
+    bool backward;
+    struct plan_ring_item *items;
+    int count;
+};
+/* ring.c */
+int64_t plan_kv_width(const struct ls_layout *layout);
+static inline bool plan_is_ring(const struct ls_layout *layout)
+{
+    return layout->size[LS_AXIS_CP] > 1 && layout->cp_method == LS_CP_RING;
+}
+int plan_ring_init(const struct ls_layout *layout, int64_t cp_rank, bool backward,
+                   struct plan_ring *ring, struct ls_error *error);
+void plan_ring_release(struct plan_ring *ring);
+
 struct plan_walk {
     const struct ls_layout *layout;
     const struct ls_schedule *table; /* of a step */
@@ -13,16 +38,20 @@ struct plan_walk {
     int64_t at[LS_AXES];
     struct ls_dp_share share;
     ls_move_visit *visit;
+    /* NULL, or takes a ring as a whole: its moves are then not visited. */
+    int (*visit_ring)(void *user, const struct plan_ring *ring, int layer, int64_t micro_batch,
+                      struct ls_error *error);
     void *user;
     struct ls_error *error;
 
     int64_t group_size[LS_GROUPS];
     int layer; /* of what moves now */
     int64_t micro_batch, micro_batches;
-    int64_t sequences;  /* of the micro-batch */
-    int64_t rows, mine; /* M, and ceil(M / tp) */
-    int64_t units;      /* of token sums: leaves x tiles held here */
-    bool *gathered;     /* [units] in this step (zero 3 without resharding) */
+    int64_t sequences;        /* of the micro-batch */
+    int64_t rows, mine;       /* M, and ceil(M / tp) */
+    int64_t units;            /* of token sums: leaves x tiles held here */
+    struct plan_ring ring[2]; /* forward and backward, where cp is one */
+    bool *gathered;           /* [units] in this step (zero 3 without resharding) */
 };
 
 /* One operation; nothing where the group has one rank. */

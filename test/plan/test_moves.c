@@ -1,5 +1,6 @@
 /* What layouts move: the list of each rank, the proof that ranks agree, and the formulas. */
 #include "layouts.h"
+#include "plan/walk.h"
 
 #include <lockstep/plan/moves.h>
 #include <lockstep/train/compare.h>
@@ -309,6 +310,136 @@ static void test_groups_that_wait_for_each_other_are_caught(void **state)
     assert_non_null(strstr(error.text, "different orders"));
 }
 
+/* ---- rings ------------------------------------------------------------------------------------
+ */
+
+/* A fault in the list of a ring, on the ranks of one place on cp. */
+enum fault { SOUND, ITEM_DROPPED, ITEM_ADDED, ITEM_OF_OTHER_COUNT, ITEM_OF_OTHER_TYPE, FAULTS };
+static struct {
+    enum fault fault;
+    int at;
+} ring_fault;
+
+int __real_plan_ring_init(const struct ls_layout *layout, int64_t cp_rank, bool backward,
+                          struct plan_ring *ring, struct ls_error *error);
+int __wrap_plan_ring_init(const struct ls_layout *layout, int64_t cp_rank, bool backward,
+                          struct plan_ring *ring, struct ls_error *error);
+int __wrap_plan_ring_init(const struct ls_layout *layout, int64_t cp_rank, bool backward,
+                          struct plan_ring *ring, struct ls_error *error)
+{
+    int status = __real_plan_ring_init(layout, cp_rank, backward, ring, error);
+    if (status || ring_fault.fault == SOUND || cp_rank != 1 || !backward)
+        return status;
+    struct plan_ring_item *item = &ring->items[ring_fault.at];
+    switch (ring_fault.fault) {
+    case ITEM_DROPPED:
+        memmove(item, item + 1, (size_t)(ring->count - ring_fault.at - 1) * sizeof *item);
+        ring->count--;
+        break;
+    case ITEM_ADDED: /* in place of the one behind it */
+        item[1] = item[0];
+        break;
+    case ITEM_OF_OTHER_COUNT:
+        item->count++;
+        break;
+    default:
+        item->dtype = LS_F64;
+        break;
+    }
+    return status;
+}
+
+/* ls_layout_check takes a ring's list as a whole: any fault in it is seen as if its moves had come
+ * one by one; a message and a sharers' all-reduce alike. */
+static void test_a_ring_that_strays_is_caught(void **state)
+{
+    (void)state;
+    struct ls_layout layout =
+        admitted(KEYS(LLAMA, "parallel.tp=4", "parallel.cp=4", "numerics.seq_tiles=4",
+                      "parallel.cp_method=ring", "parallel.pp=2"));
+    struct ls_layout_proof proof;
+    struct ls_error error = {0};
+    struct plan_ring ring;
+    assert_int_equal(__real_plan_ring_init(&layout, 1, true, &ring, &error), LS_OK);
+    int count = ring.count, shared = 0;
+    for (int i = 0; i < count; i++)
+        shared += ring.items[i].group == LS_GROUP_SHARERS;
+    assert_true(shared > 0 && shared < count);
+    if (ls_layout_check(&layout, &proof, &error))
+        fail_msg("%s", error.text);
+    for (int fault = SOUND + 1; fault < FAULTS; fault++)
+        for (int at = 0; at + 1 < count; at++) {
+            const struct plan_ring_item *a = &ring.items[at], *b = &ring.items[at + 1];
+            bool alike = a->group == b->group && a->receive == b->receive && a->peer == b->peer;
+            /* Each rank of the sharers has the same fault: they agree on it. */
+            bool agreed = a->group == LS_GROUP_SHARERS &&
+                          (fault != ITEM_ADDED || b->group == LS_GROUP_SHARERS);
+            if (agreed || (fault == ITEM_ADDED && alike))
+                continue;
+            ring_fault.fault = (enum fault)fault;
+            ring_fault.at = at;
+            int status = ls_layout_check(&layout, &proof, &error);
+            ring_fault.fault = SOUND;
+            if (status != LS_ELAYOUT || !strstr(error.text, "rank"))
+                fail_msg("fault %d at item %d went unnoticed: %s", fault, at, error.text);
+        }
+    plan_ring_release(&ring);
+}
+
+struct total {
+    int64_t collectives, messages;
+};
+static int total_move(void *user, const struct ls_move *move, struct ls_error *error)
+{
+    (void)error;
+    struct total *total = user;
+    total->collectives += move->kind != LS_COMM_SEND;
+    total->messages += move->kind == LS_COMM_SEND && !move->receive;
+    return LS_OK;
+}
+
+/* Nothing is left out: what is proved is what the ranks' lists have. */
+static void test_a_rings_moves_are_all_proved(void **state)
+{
+    (void)state;
+    struct ls_layout layout =
+        admitted(KEYS(LLAMA, "parallel.tp=4", "parallel.cp=4", "numerics.seq_tiles=4",
+                      "parallel.cp_method=ring", "parallel.pp=2"));
+    struct ls_layout_proof proof;
+    struct ls_error error = {0};
+    struct total total = {0};
+    for (int64_t rank = 0; rank < layout.ranks; rank++)
+        assert_int_equal(ls_layout_moves(&layout, layout.leaves, rank, total_move, &total, &error),
+                         LS_OK);
+    assert_int_equal(ls_layout_check(&layout, &proof, &error), LS_OK);
+    assert_int_equal(proof.collectives, total.collectives);
+    assert_int_equal(proof.messages, total.messages);
+}
+
+/* The proof of a ring over 16,384 ranks takes about as many steps as that of the other method,
+ * however many messages it has. Counted, not timed. */
+static void test_a_ring_costs_no_more_than_what_it_repeats(void **state)
+{
+    (void)state;
+#define LARGE                                                                                      \
+    "model.preset=llama-405b", "data.sequence=131072", "batch.global=128", "batch.micro=1",        \
+        "numerics.tp_tiles=8", "numerics.seq_tiles=16", "parallel.pp=16", "parallel.dp_shard=8",   \
+        "parallel.cp=16", "parallel.tp=8", "parallel.zero=2", "parallel.schedule=zbv"
+    struct ls_error error = {0};
+    struct ls_layout_proof gathered, ring;
+    struct ls_layout layout = admitted(KEYS(LARGE));
+    if (ls_layout_check(&layout, &gathered, &error))
+        fail_msg("%s", error.text);
+    layout = admitted(KEYS(LARGE, "parallel.cp_method=ring"));
+    if (ls_layout_check(&layout, &ring, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(ring.ranks, 16384);
+    assert_int_equal(gathered.folds, gathered.collectives + 2 * gathered.messages);
+    if (ring.messages < 100 * gathered.messages || ring.folds > 4 * gathered.folds)
+        fail_msg("%ld messages in %ld folds, and %ld in %ld without a ring", (long)ring.messages,
+                 (long)ring.folds, (long)gathered.messages, (long)gathered.folds);
+}
+
 /* ---- groups -------------------------------------------------------------------------------------
  */
 
@@ -399,6 +530,9 @@ int main(void)
         cmocka_unit_test(test_random_layouts_are_proved),
         cmocka_unit_test(test_a_rank_that_strays_is_caught),
         cmocka_unit_test(test_groups_that_wait_for_each_other_are_caught),
+        cmocka_unit_test(test_a_ring_that_strays_is_caught),
+        cmocka_unit_test(test_a_rings_moves_are_all_proved),
+        cmocka_unit_test(test_a_ring_costs_no_more_than_what_it_repeats),
         cmocka_unit_test(test_groups_partition_the_ranks),
         cmocka_unit_test(test_memory_of_zero),
         cmocka_unit_test(test_live_micro_batches),

@@ -110,6 +110,9 @@ void ls_move_proof_free(struct ls_move_proof *proof);
 struct ls_layout_proof {
     int64_t ranks, groups;         /* groups of more than one rank */
     int64_t collectives, messages; /* of all ranks; a message counts once */
+    /* What it took: operations added one by one, and lists of them added as a whole. A ring's
+     * messages are such lists, which every block and micro-batch repeats. */
+    int64_t folds;
 };
 /* Derives every rank's moves of a full step and proves them. */
 int ls_layout_check(const struct ls_layout *layout, struct ls_layout_proof *proof,
