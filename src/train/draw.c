@@ -118,15 +118,6 @@ static void values_of(const struct ls_config *config, const struct ls_layout *la
     }
 }
 
-bool ls_draw_values(const struct ls_config *config, int values[LS_DRAW_ROWS_MAX])
-{
-    struct ls_layout layout;
-    if (ls_config_layout(config, 0, &layout, NULL))
-        return false;
-    values_of(config, &layout, values);
-    return true;
-}
-
 /* Keys that mean nothing in this layout take their defaults, so that equal layouts look equal. */
 static void settle(const struct ls_layout *layout, struct ls_config *config)
 {
@@ -156,6 +147,17 @@ static void settle(const struct ls_layout *layout, struct ls_config *config)
         keys->dp_replicate = initial->dp_replicate;
     if (keys->dp_shard == 1)
         keys->dp_shard = initial->dp_shard;
+}
+
+bool ls_draw_values(const struct ls_config *config, int values[LS_DRAW_ROWS_MAX])
+{
+    struct ls_layout layout;
+    struct ls_config settled = *config;
+    if (ls_config_layout(config, 0, &layout, NULL))
+        return false;
+    settle(&layout, &settled);
+    values_of(&settled, &layout, values);
+    return true;
 }
 
 /* ---- drawing --------------------------------------------------------------------------------- */
@@ -193,6 +195,11 @@ static int asked(const struct ls_draw *draw, int row)
     return -1;
 }
 
+static bool kept(const struct ls_draw *draw, int row)
+{
+    return draw->kept >> row & 1;
+}
+
 /* Whether a value can be had at all under these conditions. */
 bool draw_offers(const struct ls_draw *draw, int row, int value)
 {
@@ -214,7 +221,7 @@ static void plain_draw(struct draws *d, const struct ls_draw *draw, struct ls_co
             value = pick(d, 2) ? pick(d, count) : 0;
         else if (value == 0 || value >= count)
             value = 1 + pick(d, count - 1);
-        if (value == 0)
+        if (value == 0 || kept(draw, row))
             continue;
         snprintf(assignment, sizeof assignment, "%s=%s", rows[row].name, rows[row].values[value]);
         ls_config_set(config, assignment, NULL);
@@ -276,15 +283,16 @@ static void made_draw(struct draws *d, const struct ls_draw *draw, const struct 
                       struct ls_config *config)
 {
     bool dp = pick(d, 4) == 0, split = pick(d, 4) == 0, file = pick(d, 4) == 0;
-    if (dp || asked(draw, DP) >= 0)
+    if (!kept(draw, DP) && (dp || asked(draw, DP) >= 0))
         dp_give(layout, config);
     if (layout->stages == 1)
         return;
-    if (split || asked(draw, SPLIT) >= 0)
+    if (!kept(draw, SPLIT) && (split || asked(draw, SPLIT) >= 0))
         split_give(d, layout, config);
     int schedule = asked(draw, SCHEDULE);
     bool csv = schedule > 0 && !strcmp(rows[SCHEDULE].values[schedule], "csv");
-    if (draw->folder && (file || csv || asked(draw, SCHEDULE_FILE) >= 0)) {
+    if (!kept(draw, SCHEDULE_FILE) && draw->folder &&
+        (file || csv || asked(draw, SCHEDULE_FILE) >= 0)) {
         struct ls_config with = *config;
         struct ls_layout room;
         if (file_give(draw, layout, &with) && !ls_config_layout(&with, 0, &room, NULL))
@@ -317,13 +325,17 @@ bool ls_draw_layout(const struct ls_config *config, const struct ls_draw *draw,
         return false;
     for (uint32_t attempt = 0; attempt < attempts; attempt++) {
         struct draws d = draws_begin(draw->seed, draw->index, attempt);
-        ls_compare_one_rank(config, drawn);
+        *drawn = *config;
+        if (!draw->kept)
+            layout_clear(drawn);
         plain_draw(&d, draw, drawn);
         int64_t ranks = ls_config_ranks(drawn);
+        bool room = ranks <= draw->ranks_max && (ranks > 1 || draw->kept);
         /* Without a text: the search for the nearest that works would take most of the time. */
-        if (ranks < 2 || ranks > draw->ranks_max || ls_config_layout(drawn, 0, &layout, NULL))
+        if (!room || ls_config_layout(drawn, 0, &layout, NULL))
             continue;
-        settle(&layout, drawn);
+        if (!draw->kept)
+            settle(&layout, drawn);
         made_draw(&d, draw, &layout, drawn);
         if (!ls_config_layout(drawn, 0, &layout, NULL) && has_what_is_asked(draw, drawn, &layout))
             return true;

@@ -9,27 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    RANK_ORDER,
-    BUCKET_DROPPED,
-    COUNTED_TWICE,
-    TIED_ONCE,
-    NORM_LOCAL,
-    ROUNDED_TWICE,
-    ROW_OFF,
-    ALL_ALIKE
-};
 const struct twin twins[TWINS] = {
-    [RANK_ORDER] = {"a row-parallel sum in rank order", 0, {"parallel.tp=4", "parallel.sp=false"}},
-    [BUCKET_DROPPED] = {"a bucket dropped", 0, {"parallel.dp_replicate=2"}},
-    [COUNTED_TWICE] = {"a micro-batch's gradient counted twice", 0, {"batch.micro=2"}},
-    [TIED_ONCE] = {"a tied embedding summed once", 0, {"parallel.pp=2"}},
-    [NORM_LOCAL] = {"a norm weight not reduced over tp", 0, {"parallel.tp=2", "parallel.sp=true"}},
-    [ROUNDED_TWICE] = {"a boundary activation rounded twice", 0, {"parallel.pp=2"}},
-    [ALL_ALIKE] = {"a smaller last micro-batch taken from where a whole one would lie",
-                   1,
-                   {"parallel.dp_shard=2", "parallel.zero=2", "batch.micro=8"}},
-    [ROW_OFF] = {"a shard off by one row", 0, {"parallel.dp_shard=2", "parallel.zero=2"}},
+    [TWIN_RANK_ORDER] = {"a row-parallel sum in rank order",
+                         0,
+                         {"parallel.tp=4", "parallel.sp=false"}},
+    [TWIN_BUCKET_DROPPED] = {"a bucket dropped", 0, {"parallel.dp_replicate=2"}},
+    [TWIN_COUNTED_TWICE] = {"a micro-batch's gradient counted twice", 0, {"batch.micro=2"}},
+    [TWIN_TIED_ONCE] = {"a tied embedding summed once", 0, {"parallel.pp=2"}},
+    [TWIN_NORM_LOCAL] = {"a norm weight not reduced over tp",
+                         0,
+                         {"parallel.tp=2", "parallel.sp=true"}},
+    [TWIN_ROUNDED_TWICE] = {"a boundary activation rounded twice", 0, {"parallel.pp=2"}},
+    [TWIN_ALL_ALIKE] = {"a smaller last micro-batch taken from where a whole one would lie",
+                        1,
+                        {"parallel.dp_shard=2", "parallel.zero=2", "batch.micro=8"}},
+    [TWIN_ROW_OFF] = {"a shard off by one row", 0, {"parallel.dp_shard=2", "parallel.zero=2"}},
 };
 
 static int active = -1;
@@ -67,7 +61,7 @@ static int rank_order(struct ls_comm *comm, const float *input, float *output, i
 int __wrap_ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output,
                                 int64_t count, struct ls_call_site site, struct ls_error *error)
 {
-    if (active == RANK_ORDER)
+    if (active == TWIN_RANK_ORDER)
         return rank_order(comm, input, output, count, error);
     return __real_ls_reduce_scatter_at(comm, input, output, count, site, error);
 }
@@ -82,7 +76,7 @@ int __wrap_ls_reduce_scatter_start(struct ls_comm *comm, const float *input, flo
                                    int64_t count, struct ls_request *request,
                                    struct ls_call_site site, struct ls_error *error)
 {
-    if (active != RANK_ORDER)
+    if (active != TWIN_RANK_ORDER)
         return __real_ls_reduce_scatter_start(comm, input, output, count, request, site, error);
     *request = (struct ls_request){0};
     return rank_order(comm, input, output, count, error);
@@ -98,7 +92,7 @@ int __wrap_ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t coun
                                struct ls_request *request, struct ls_call_site site,
                                struct ls_error *error)
 {
-    if (active != BUCKET_DROPPED || ++calls != 3)
+    if (active != TWIN_BUCKET_DROPPED || ++calls != 3)
         return __real_ls_all_reduce_start(comm, buffer, count, request, site, error);
     *request = (struct ls_request){0};
     return LS_OK;
@@ -112,7 +106,7 @@ int __wrap_ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count,
                             struct ls_call_site site, struct ls_error *error)
 {
     /* The head's all-reduces are the softmax's; the other ones of nn are vector gradients. */
-    if (active == NORM_LOCAL && strstr(site.file, "/nn/") && !strstr(site.file, "head"))
+    if (active == TWIN_NORM_LOCAL && strstr(site.file, "/nn/") && !strstr(site.file, "head"))
         return LS_OK;
     return __real_ls_all_reduce_at(comm, buffer, count, site, error);
 }
@@ -130,7 +124,7 @@ int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, 
                                     const struct ls_gradient *gradient, struct ls_error *error)
 {
     int status = __real_ls_layer_backward_weight(model, ops, layer, batch, gradient, error);
-    if (status || active != COUNTED_TWICE || layer != 1 || batch->first_sequence > 0)
+    if (status || active != TWIN_COUNTED_TWICE || layer != 1 || batch->first_sequence > 0)
         return status;
     struct ls_gradient again = *gradient;
     again.accumulate = true;
@@ -148,7 +142,7 @@ void __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops
                               float gradient_scale, float lr, int64_t step)
 {
     struct ls_slice *copy = calloc((size_t)count, sizeof *copy);
-    if (active == TIED_ONCE && copy) {
+    if (active == TWIN_TIED_ONCE && copy) {
         memcpy(copy, slices, (size_t)count * sizeof *copy);
         for (int i = 0; i < count; i++)
             copy[i].second = NULL;
@@ -169,7 +163,7 @@ int __wrap_ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count
                          struct ls_call_site site, struct ls_error *error)
 {
     float *values = (float *)(uintptr_t)buffer;
-    for (int64_t i = 0; active == ROUNDED_TWICE && dtype == LS_F32 && i < count; i++)
+    for (int64_t i = 0; active == TWIN_ROUNDED_TWICE && dtype == LS_F32 && i < count; i++)
         values[i] = ls_bf16_to_f32(ls_f32_to_bf16(values[i]));
     return __real_ls_send_start(comm, buffer, count, dtype, peer, tag, request, site, error);
 }
@@ -181,7 +175,7 @@ void __wrap_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls
 void __wrap_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops,
                           int64_t first, int64_t count, float *values)
 {
-    if (active == ROW_OFF && param->matrix && first > 0)
+    if (active == TWIN_ROW_OFF && param->matrix && first > 0)
         first -= param->cols;
     __real_ls_param_fill(param, seed, ops, first, count, values);
 }
@@ -194,6 +188,6 @@ void __wrap_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_
                               int64_t *count)
 {
     __real_ls_dp_micro_batch(share, m, first, count);
-    if (active == ALL_ALIKE && share->shards > 1)
+    if (active == TWIN_ALL_ALIKE && share->shards > 1)
         *first = share->first + m * share->shards * share->micro_leaves;
 }

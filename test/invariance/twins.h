@@ -7,7 +7,17 @@ struct twin {
     int recipe;
     const char *keys[6]; /* the layout that it needs */
 };
-enum { TWINS = 8 };
+enum {
+    TWIN_RANK_ORDER,
+    TWIN_BUCKET_DROPPED,
+    TWIN_COUNTED_TWICE,
+    TWIN_TIED_ONCE,
+    TWIN_NORM_LOCAL,
+    TWIN_ROUNDED_TWICE,
+    TWIN_ROW_OFF,
+    TWIN_ALL_ALIKE,
+    TWINS
+};
 extern const struct twin twins[TWINS];
 /* The fault that is on; -1: none. Set while no rank runs. */
 void twin_set(int which);

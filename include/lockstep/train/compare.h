@@ -46,16 +46,18 @@ struct ls_draw {
     int64_t ranks_max;
     bool mpi;           /* ranks may be processes: comm.transport=mpi is drawn too */
     const char *folder; /* where tables for parallel.schedule_file are written; NULL: none is */
+    uint32_t kept;      /* bit i: row i stays as it is in the configuration; 0: none does */
     struct ls_draw_ask asks[2]; /* what the layout has to have */
     int ask_count;
     int attempts; /* until it is given up; 0: many */
 };
 /* *drawn = config in an admissible layout of several ranks, drawn at random; keys that mean nothing
- * in it have their default. The same for the same numbers. config is resolved. False where none was
- * found. */
+ * in it have their default. Where rows are kept, only the others are drawn. The same for the same
+ * numbers. config is resolved. False where none was found. */
 bool ls_draw_layout(const struct ls_config *config, const struct ls_draw *draw,
                     struct ls_config *drawn);
-/* values[row] = the index of the value that config's layout has, -1 where it is none of the row's.
+/* values[row] = the index of the value that config's layout has, -1 where it is none of the row's;
+ * keys that mean nothing in it count as the first.
  * False where config's layout is not admissible. */
 bool ls_draw_values(const struct ls_config *config, int values[LS_DRAW_ROWS_MAX]);
 
