@@ -6,7 +6,8 @@ set -eu
 # What the Debian package is built from, and what only tests and the house rules need.
 built_from=$(awk '/^[A-Z]/ { on = 0 } sub(/^Build-Depends:/, "") { on = 1 } on' \
     "$(dirname "$0")/../debian/control" | tr ',' '\n' | sed 's/[(<].*//' | grep -v debhelper)
-packages="$built_from gcc make clang-format clang libclang-rt-14-dev libomp-14-dev bible-kjv $*"
+packages="$built_from gcc make clang-format clang libclang-rt-14-dev libomp-14-dev bible-kjv
+python3-prometheus-client $*"
 
 missing=""
 for package in $packages; do

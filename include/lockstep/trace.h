@@ -3,7 +3,7 @@
  *   struct ls_jsonl            metrics: one JSON object a line
  *   struct ls_tensorboard      scalars for TensorBoard
  *   struct ls_trace            spans and counters of one thread, for Perfetto and chrome://tracing
- *   ls_prometheus_write        metrics in Prometheus' text format
+ *   ls_prometheus_write        metrics as Prometheus and OpenMetrics read them
  *   lockstep/trace/picture.h   the loss, and any other curves, as a picture (SVG)
  *
  * Everything here is Local, and an object is used by one thread at a time. No record allocates.
@@ -172,19 +172,27 @@ void ls_trace_finish(struct ls_trace *trace, int number);
 int ls_trace_write(const char *path, struct ls_trace *const *traces, size_t count,
                    struct ls_error *error);
 
-/* ---- Prometheus ----------------------------------------------------------------------------- */
+/* ---- Prometheus and OpenMetrics ------------------------------------------------------------- */
 
 enum ls_metric_type { LS_METRIC_GAUGE, LS_METRIC_COUNTER };
-struct ls_metric {
-    const char *name; /* [a-zA-Z_:][a-zA-Z0-9_:]* */
-    const char *help;
-    enum ls_metric_type type;
-    const char *label, *label_value; /* one label, or both NULL */
-    double value;
+enum { LS_METRIC_LABELS_MAX = 4 };
+struct ls_metric_label {
+    const char *name; /* [a-zA-Z_][a-zA-Z0-9_]*; NULL ends the list */
+    const char *value;
 };
-/* Text format 0.0.4 (text/plain; version=0.0.4). Metrics of one name follow each other and share
- * the first one's HELP and TYPE. LS_EINVAL names a malformed name or label, or a name that comes
- * again after others. */
+struct ls_metric {
+    const char *name; /* [a-zA-Z_:][a-zA-Z0-9_:]*, without _total, ending with _<unit> */
+    const char *help;
+    const char *unit; /* "seconds", "bytes", ...; NULL: none */
+    enum ls_metric_type type;
+    struct ls_metric_label labels[LS_METRIC_LABELS_MAX];
+    double value; /* of a counter: finite, not negative */
+};
+/* Text that both OpenMetrics 1.0 parsers and those of Prometheus' text format 0.0.4 accept: without
+ * time stamps, counters with the suffix _total, `# EOF` at the end. (The older format knows
+ * counters by their suffix alone; their type is unknown to it.) Metrics of one name follow each
+ * other and share the first one's metadata. LS_EINVAL names what is malformed: a name, a label, a
+ * unit that the name does not end with, a counter's value, a name that comes again after others. */
 int ls_prometheus_write(FILE *out, const struct ls_metric *metrics, size_t count,
                         struct ls_error *error);
 

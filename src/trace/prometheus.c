@@ -1,4 +1,4 @@
-/* Prometheus' exposition formats, text format 0.0.4. */
+/* Prometheus' exposition format 0.0.4 and OpenMetrics 1.0, in one text. */
 #include <lockstep/trace.h>
 
 #include "text.h"
@@ -19,17 +19,30 @@ static bool is_name(const char *name, bool colon_allowed)
     return true;
 }
 
-static void put_escaped(FILE *out, const char *text, bool quotes)
+/* Whether name ends with _<suffix>. */
+static bool ends_with(const char *name, const char *suffix)
 {
-    for (; *text; text++) {
-        if (*text == '\n')
+    size_t length = strlen(name), tail = strlen(suffix);
+    return length > tail + 1 && name[length - tail - 1] == '_' &&
+           strcmp(name + length - tail, suffix) == 0;
+}
+
+/* Bytes that are no UTF-8 would make a parser refuse the whole file. */
+static void put_escaped(FILE *out, const char *string, bool quotes)
+{
+    char buffer[4096];
+    struct trace_text text = {.data = buffer, .size = sizeof buffer};
+    trace_text_utf8(&text, string);
+    for (size_t i = 0; i < text.used; i++) {
+        char c = buffer[i];
+        if (c == '\n')
             fputs("\\n", out);
-        else if (*text == '\\')
+        else if (c == '\\')
             fputs("\\\\", out);
-        else if (*text == '"' && quotes)
+        else if (c == '"' && quotes)
             fputs("\\\"", out);
         else
-            fputc(*text, out);
+            fputc(c, out);
     }
 }
 
@@ -47,24 +60,71 @@ static void put_value(FILE *out, double value)
     }
 }
 
+static int check_labels(const struct ls_metric *metric, struct ls_error *error)
+{
+    for (int i = 0; i < LS_METRIC_LABELS_MAX && metric->labels[i].name; i++) {
+        const struct ls_metric_label *label = &metric->labels[i];
+        if (!is_name(label->name, false) || !label->value)
+            return ls_error_set(error, LS_EINVAL,
+                                "metric %s: the label is \"%s\", expected [a-zA-Z_][a-zA-Z0-9_]* "
+                                "with a value",
+                                metric->name, label->name);
+        for (int j = 0; j < i; j++)
+            if (!strcmp(metric->labels[j].name, label->name))
+                return ls_error_set(error, LS_EINVAL, "metric %s: the label %s comes twice",
+                                    metric->name, label->name);
+    }
+    return LS_OK;
+}
+
 static int check_metric(const struct ls_metric *metrics, size_t i, struct ls_error *error)
 {
     const struct ls_metric *metric = &metrics[i];
+    bool counter = metric->type == LS_METRIC_COUNTER;
     if (!is_name(metric->name, true))
         return ls_error_set(error, LS_EINVAL,
                             "metric %zu: the name is \"%s\", expected [a-zA-Z_:][a-zA-Z0-9_:]*", i,
                             metric->name ? metric->name : "");
-    if (!metric->label != !metric->label_value || (metric->label && !is_name(metric->label, false)))
+    if (ends_with(metric->name, "total"))
         return ls_error_set(error, LS_EINVAL,
-                            "metric %s: the label is \"%s\", expected [a-zA-Z_][a-zA-Z0-9_]* with "
-                            "a value, or neither",
-                            metric->name, metric->label ? metric->label : "");
+                            "metric %s: leave _total out; it is a counter's suffix, and written "
+                            "there",
+                            metric->name);
+    if (metric->unit && !ends_with(metric->name, metric->unit))
+        return ls_error_set(error, LS_EINVAL, "metric %s: its name does not end with its unit, _%s",
+                            metric->name, metric->unit);
+    if (counter && !(isfinite(metric->value) && metric->value >= 0))
+        return ls_error_set(error, LS_EINVAL,
+                            "metric %s: a counter is %g, expected a finite number from 0",
+                            metric->name, metric->value);
     for (size_t j = 0; j + 1 < i; j++)
         if (!strcmp(metrics[j].name, metric->name) && strcmp(metrics[i - 1].name, metric->name))
             return ls_error_set(error, LS_EINVAL,
                                 "metric %s comes twice with others between; keep one name together",
                                 metric->name);
-    return LS_OK;
+    return check_labels(metric, error);
+}
+
+static void put_metric(FILE *out, const struct ls_metric *metric, bool first)
+{
+    bool counter = metric->type == LS_METRIC_COUNTER;
+    if (first) {
+        fprintf(out, "# TYPE %s %s\n", metric->name, counter ? "counter" : "gauge");
+        if (metric->unit)
+            fprintf(out, "# UNIT %s %s\n", metric->name, metric->unit);
+        fprintf(out, "# HELP %s ", metric->name);
+        put_escaped(out, metric->help, false);
+        fputc('\n', out);
+    }
+    fprintf(out, "%s%s", metric->name, counter ? "_total" : "");
+    for (int i = 0; i < LS_METRIC_LABELS_MAX && metric->labels[i].name; i++) {
+        fprintf(out, "%c%s=\"", i ? ',' : '{', metric->labels[i].name);
+        put_escaped(out, metric->labels[i].value, true);
+        fputc('"', out);
+    }
+    if (metric->labels[0].name)
+        fputc('}', out);
+    put_value(out, metric->value);
 }
 
 int ls_prometheus_write(FILE *out, const struct ls_metric *metrics, size_t count,
@@ -75,21 +135,8 @@ int ls_prometheus_write(FILE *out, const struct ls_metric *metrics, size_t count
         if (code)
             return code;
     }
-    for (size_t i = 0; i < count; i++) {
-        const struct ls_metric *metric = &metrics[i];
-        if (i == 0 || strcmp(metric->name, metrics[i - 1].name)) {
-            fprintf(out, "# HELP %s ", metric->name);
-            put_escaped(out, metric->help, false);
-            fprintf(out, "\n# TYPE %s %s\n", metric->name,
-                    metric->type == LS_METRIC_COUNTER ? "counter" : "gauge");
-        }
-        fputs(metric->name, out);
-        if (metric->label) {
-            fprintf(out, "{%s=\"", metric->label);
-            put_escaped(out, metric->label_value, true);
-            fputs("\"}", out);
-        }
-        put_value(out, metric->value);
-    }
+    for (size_t i = 0; i < count; i++)
+        put_metric(out, &metrics[i], i == 0 || strcmp(metrics[i].name, metrics[i - 1].name) != 0);
+    fputs("# EOF\n", out);
     return ferror(out) ? ls_error_set(error, LS_EIO, "cannot write the metrics") : LS_OK;
 }

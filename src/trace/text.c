@@ -127,6 +127,18 @@ static const char *xml_escape(unsigned char c, char scratch[8])
     return c >= 0x20 ? NULL : " "; /* XML 1.0 has no other control characters */
 }
 
+static const char *no_escape(unsigned char c, char scratch[8])
+{
+    (void)c;
+    (void)scratch;
+    return NULL;
+}
+
+void trace_text_utf8(struct trace_text *text, const char *string)
+{
+    put_escaped(text, string, no_escape);
+}
+
 void trace_text_json(struct trace_text *text, const char *string)
 {
     trace_text_put(text, "\"");

@@ -1,5 +1,6 @@
 /* A whole run: steps, records, evaluation, samples, checkpoints, and ending early in good order. */
 #include "events.h"
+#include "metrics_prom.h"
 #include "run_trace.h"
 
 #include <lockstep/base/file.h>
@@ -19,7 +20,7 @@
 struct records {
     struct ls_jsonl *metrics;
     struct ls_tensorboard *board;
-    double prometheus_s; /* when metrics.prom was last written */
+    struct metrics_prom prom;
 };
 
 struct run {
@@ -72,6 +73,7 @@ static int records_open(struct run *run, const struct ls_log *log, bool resumed,
         status = ls_jsonl_truncate_after(path, "step", first_step, error);
     if (!status)
         status = ls_jsonl_open(&run->records.metrics, path, error);
+    metrics_prom_open(&run->records.prom, run->config, run->trainer->plan.total);
     if (!status && run->config->log.tensorboard)
         status = ls_tensorboard_open(&run->records.board, out, events_time_s(),
                                      resumed ? first_step + 1 : -1, error);
@@ -136,47 +138,6 @@ static int step_record(struct run *run, const struct ls_step_report *r,
     };
     return ls_tensorboard_scalars(run->records.board, events_time_s(), r->step, scalars,
                                   sizeof scalars / sizeof scalars[0], error);
-}
-
-/* RUN/metrics.prom for node_exporter's textfile collector, at most every ten seconds. */
-static int prometheus_record(struct run *run, const struct ls_step_report *r,
-                             struct ls_error *error)
-{
-    double now = ls_now_s();
-    if (run->records.prometheus_s > 0 && now - run->records.prometheus_s < 10 &&
-        r->step < ls_config_steps(run->config))
-        return LS_OK;
-    run->records.prometheus_s = now;
-    const struct ls_metric metrics[] = {
-        {"lockstep_step", "Optimizer steps done.", LS_METRIC_COUNTER, NULL, NULL, (double)r->step},
-        {"lockstep_tokens", "Tokens consumed.", LS_METRIC_COUNTER, NULL, NULL, (double)r->tokens},
-        {"lockstep_loss", "Mean loss of the last batch, nats per token.", LS_METRIC_GAUGE, NULL,
-         NULL, r->loss},
-        {"lockstep_grad_norm", "Gradient norm before clipping.", LS_METRIC_GAUGE, NULL, NULL,
-         r->grad_norm},
-        {"lockstep_tokens_per_second", "Tokens per second of the last step.", LS_METRIC_GAUGE, NULL,
-         NULL, r->tokens_per_s},
-        {"lockstep_peak_share", "Model flops as a share of the machine's.", LS_METRIC_GAUGE, NULL,
-         NULL, r->peak_share},
-    };
-    char path[LS_CONFIG_TEXT_BYTES + 64];
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-    if (!file)
-        return ls_error_set(error, LS_ENOMEM, "no memory for metrics.prom");
-    int status = ls_prometheus_write(file, metrics, sizeof metrics / sizeof metrics[0], error);
-    fclose(file);
-    struct ls_atomic_file atomic;
-    snprintf(path, sizeof path, "%s/metrics.prom", run->config->train.out);
-    if (!status)
-        status = ls_atomic_file_open(&atomic, path, NULL, error);
-    if (!status) {
-        ls_atomic_file_write(&atomic, text, bytes);
-        status = ls_atomic_file_commit(&atomic, error);
-    }
-    free(text);
-    return status;
 }
 
 static int eval_record(struct run *run, int64_t step, const struct ls_eval_report *r, double eval_s,
@@ -256,6 +217,8 @@ static int evaluate(struct run *run, struct ls_error *error)
     int64_t step = ls_trainer_steps(run->trainer);
     if (run->writer) {
         local = eval_record(run, step, &report, ls_now_s() - start_s, error);
+        if (!local)
+            local = metrics_prom_evaluated(&run->records.prom, &report, error);
         if (run->hooks->evaluated)
             run->hooks->evaluated(run->hooks->user, step, &report);
     }
@@ -306,14 +269,14 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
 
 /* Rank 0's part of what follows a step. */
 static int step_write(struct run *run, const struct ls_step_report *report,
-                      const struct step_means *means, bool stop, struct ls_error *error)
+                      const struct step_means *means, bool stop, bool last, struct ls_error *error)
 {
     run->events.step = report->step;
     int status = step_record(run, report, means, error);
     if (!status && stop)
         status = events_signal(&run->events, error);
     if (!status)
-        status = prometheus_record(run, report, error);
+        status = metrics_prom_step(&run->records.prom, report, last, error);
     if (run->hooks->stepped)
         run->hooks->stepped(run->hooks->user, report);
     return status;
@@ -341,7 +304,7 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     if (status)
         return status;
     run_trace_begin(&run->trace, "record");
-    int local = run->writer ? step_write(run, &report, &means, *stop, error) : LS_OK;
+    int local = run->writer ? step_write(run, &report, &means, *stop, last, error) : LS_OK;
     status = ls_comm_agree(run->world, local, error);
     run_trace_write(&run->trace, false);
     run_trace_end(&run->trace);

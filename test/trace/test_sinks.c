@@ -1,4 +1,4 @@
-/* TensorBoard, Perfetto and Prometheus. */
+/* TensorBoard and Perfetto. */
 #include <lockstep/trace.h>
 
 #include <setjmp.h>
@@ -287,71 +287,6 @@ static void test_no_trace_is_off(void **state)
     ls_trace_free(NULL);
 }
 
-/* ---- Prometheus ---- */
-
-static int prometheus(char **text, const struct ls_metric *metrics, size_t count,
-                      struct ls_error *error)
-{
-    size_t bytes;
-    FILE *out = open_memstream(text, &bytes);
-    int code = ls_prometheus_write(out, metrics, count, error);
-    fclose(out);
-    return code;
-}
-
-static void test_prometheus_text(void **state)
-{
-    (void)state;
-    const struct ls_metric metrics[] = {
-        {"lockstep_loss", "Loss\\of the\nstep \"x\"", LS_METRIC_GAUGE, NULL, NULL, 2.5},
-        {"lockstep_bytes_total", "Bytes sent", LS_METRIC_COUNTER, "peer", "a\"b\\c\nd", 1e15},
-        {"lockstep_bytes_total", "ignored", LS_METRIC_COUNTER, "peer", "e", NAN},
-        {"lockstep:max", "Largest", LS_METRIC_GAUGE, NULL, NULL, -INFINITY},
-    };
-    struct ls_error error = {0};
-    char *text;
-    assert_int_equal(prometheus(&text, metrics, 4, &error), LS_OK);
-    assert_string_equal(text, "# HELP lockstep_loss Loss\\\\of the\\nstep \"x\"\n"
-                              "# TYPE lockstep_loss gauge\n"
-                              "lockstep_loss 2.5\n"
-                              "# HELP lockstep_bytes_total Bytes sent\n"
-                              "# TYPE lockstep_bytes_total counter\n"
-                              "lockstep_bytes_total{peer=\"a\\\"b\\\\c\\nd\"} 1000000000000000\n"
-                              "lockstep_bytes_total{peer=\"e\"} NaN\n"
-                              "# HELP lockstep:max Largest\n"
-                              "# TYPE lockstep:max gauge\n"
-                              "lockstep:max -Inf\n");
-    free(text);
-}
-
-static void test_prometheus_refuses_bad_names(void **state)
-{
-    (void)state;
-    static const struct {
-        struct ls_metric metric;
-        const char *expected;
-    } cases[] = {
-        {{"", "", LS_METRIC_GAUGE, NULL, NULL, 1}, "metric 2: the name is \"\""},
-        {{"1a", "", LS_METRIC_GAUGE, NULL, NULL, 1}, "the name is \"1a\""},
-        {{"a-b", "", LS_METRIC_GAUGE, NULL, NULL, 1}, "the name is \"a-b\""},
-        {{"c", "", LS_METRIC_GAUGE, "x:y", "z", 1}, "the label is \"x:y\""},
-        {{"c", "", LS_METRIC_GAUGE, "x", NULL, 1}, "the label is \"x\""},
-        {{"a", "", LS_METRIC_GAUGE, NULL, NULL, 1}, "metric a comes twice"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct ls_metric metrics[3] = {{"a", "", LS_METRIC_GAUGE, NULL, NULL, 1},
-                                       {"b", "", LS_METRIC_GAUGE, NULL, NULL, 1},
-                                       cases[i].metric};
-        struct ls_error error = {0};
-        char *text;
-        assert_int_equal(prometheus(&text, metrics, 3, &error), LS_EINVAL);
-        if (!strstr(error.text, cases[i].expected))
-            fail_msg("case %zu: \"%s\", expected \"%s\"", i, error.text, cases[i].expected);
-        assert_string_equal(text, "");
-        free(text);
-    }
-}
-
 int main(void)
 {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
@@ -363,8 +298,6 @@ int main(void)
         IN_SCRATCH(test_transfers),
         IN_SCRATCH(test_a_killed_writer_leaves_a_whole_file),
         cmocka_unit_test(test_no_trace_is_off),
-        cmocka_unit_test(test_prometheus_text),
-        cmocka_unit_test(test_prometheus_refuses_bad_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

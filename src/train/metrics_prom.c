@@ -1,0 +1,127 @@
+#include "metrics_prom.h"
+
+#include "events.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/trace.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { METRICS_MAX = 24, SECONDS_BETWEEN_WRITES = 10 };
+
+void metrics_prom_open(struct metrics_prom *prom, const struct ls_config *config, size_t memory)
+{
+    *prom = (struct metrics_prom){.config = config, .memory = memory};
+    /* Without trailing slashes, and of what is before them the part after the last one. */
+    const char *out = config->train.out, *begin = out, *end = out + strlen(out);
+    while (end > out + 1 && end[-1] == '/')
+        end--;
+    for (const char *c = out; c + 1 < end; c++)
+        if (*c == '/')
+            begin = c + 1;
+    snprintf(prom->run, sizeof prom->run, "%.*s", (int)(end - begin), begin);
+}
+
+/* The list; returns how many. */
+static size_t metrics_of(const struct metrics_prom *prom, struct ls_metric list[METRICS_MAX])
+{
+    const struct ls_step_report *step = &prom->step;
+    const struct ls_metric always[] = {
+        {.name = "lockstep_steps", .help = "Optimizer steps done.", .value = (double)step->step},
+        {.name = "lockstep_tokens", .help = "Tokens consumed.", .value = (double)step->tokens},
+        {.name = "lockstep_samples", .help = "Sequences consumed.", .value = (double)step->samples},
+        {.name = "lockstep_skipped_steps",
+         .help = "Steps passed over because they were not finite, since this process started.",
+         .value = (double)prom->skipped},
+        {.name = "lockstep_loss",
+         .help = "Mean loss of the last batch, nats per token.",
+         .value = step->loss},
+        {.name = "lockstep_learning_rate",
+         .help = "Learning rate of the last step.",
+         .value = step->lr},
+        {.name = "lockstep_grad_norm",
+         .help = "Gradient norm before clipping.",
+         .value = step->grad_norm},
+        {.name = "lockstep_step_seconds",
+         .help = "Duration of the last step.",
+         .unit = "seconds",
+         .value = step->step_s},
+        {.name = "lockstep_data_wait_seconds",
+         .help = "Of the last step, waiting for samples, on rank 0.",
+         .unit = "seconds",
+         .value = step->data_wait_s},
+        {.name = "lockstep_comm_wait_seconds",
+         .help = "Of the last step, waiting for other ranks, on rank 0.",
+         .unit = "seconds",
+         .value = step->comm_wait_s},
+        {.name = "lockstep_tokens_per_second",
+         .help = "Tokens per second of the last step.",
+         .value = step->tokens_per_s},
+        {.name = "lockstep_peak_share",
+         .help = "Model flops as a share of the rate measured on this machine.",
+         .value = step->peak_share},
+        {.name = "lockstep_memory_bytes",
+         .help = "Memory that rank 0 planned.",
+         .unit = "bytes",
+         .value = (double)prom->memory},
+        {.name = "lockstep_updated_timestamp_seconds",
+         .help = "Time of day of this file, seconds since 1970.",
+         .unit = "seconds",
+         .value = events_time_s()},
+    };
+    size_t count = sizeof always / sizeof always[0], counters = 4;
+    for (size_t i = 0; i < count; i++) {
+        list[i] = always[i];
+        list[i].type = i < counters ? LS_METRIC_COUNTER : LS_METRIC_GAUGE;
+    }
+    if (prom->evaluated)
+        list[count++] = (struct ls_metric){.name = "lockstep_validation_loss",
+                                           .help = "Mean validation loss, nats per token.",
+                                           .value = prom->evaluation.loss};
+    if (prom->evaluated && prom->evaluation.bits_per_byte > 0)
+        list[count++] = (struct ls_metric){.name = "lockstep_validation_bits_per_byte",
+                                           .help = "Mean validation loss, bits per byte of text.",
+                                           .value = prom->evaluation.bits_per_byte};
+    for (size_t i = 0; i < count; i++)
+        list[i].labels[0] = (struct ls_metric_label){"run", prom->run};
+    return count;
+}
+
+static int write_file(const struct metrics_prom *prom, struct ls_error *error)
+{
+    struct ls_metric list[METRICS_MAX];
+    char path[LS_CONFIG_TEXT_BYTES + 64], *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    if (!file)
+        return ls_error_set(error, LS_ENOMEM, "no memory for metrics.prom");
+    int status = ls_prometheus_write(file, list, metrics_of(prom, list), error);
+    if (fclose(file) != 0 && !status)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for metrics.prom");
+    snprintf(path, sizeof path, "%s/metrics.prom", prom->config->train.out);
+    if (!status)
+        status = ls_file_save(path, text, bytes, error);
+    free(text);
+    return status;
+}
+
+int metrics_prom_step(struct metrics_prom *prom, const struct ls_step_report *step, bool last,
+                      struct ls_error *error)
+{
+    double now = ls_now_s();
+    prom->step = *step;
+    prom->skipped += step->skipped;
+    if (now < prom->next_s && !last)
+        return LS_OK;
+    prom->next_s = now + SECONDS_BETWEEN_WRITES;
+    return write_file(prom, error);
+}
+
+int metrics_prom_evaluated(struct metrics_prom *prom, const struct ls_eval_report *evaluation,
+                           struct ls_error *error)
+{
+    prom->evaluated = true;
+    prom->evaluation = *evaluation;
+    return write_file(prom, error);
+}

@@ -1,0 +1,26 @@
+/* RUN/metrics.prom: the newest figures of a run, for node_exporter's textfile collector. */
+#ifndef TRAIN_METRICS_PROM_H
+#define TRAIN_METRICS_PROM_H
+
+#include <lockstep/train.h>
+
+struct metrics_prom {
+    const struct ls_config *config;
+    char run[256]; /* the last part of train.out */
+    double next_s; /* when it may be written again; 0: at once */
+    size_t memory; /* bytes that this rank planned */
+    int64_t skipped;
+    bool evaluated;
+    struct ls_step_report step;
+    struct ls_eval_report evaluation; /* where evaluated */
+};
+
+/* config is borrowed. */
+void metrics_prom_open(struct metrics_prom *prom, const struct ls_config *config, size_t memory);
+/* After each step: at most every ten seconds, and after the last one. */
+int metrics_prom_step(struct metrics_prom *prom, const struct ls_step_report *step, bool last,
+                      struct ls_error *error);
+int metrics_prom_evaluated(struct metrics_prom *prom, const struct ls_eval_report *evaluation,
+                           struct ls_error *error);
+
+#endif
