@@ -1,28 +1,53 @@
 #!/bin/sh
-# Runs every program given, one line each; shows the output of those that fail.
-# The last line is "N passed, N failed" (programs).
+# Runs every program given, one line each; shows the output of those that fail. Those that
+# $ISA_TESTS names run again on each lesser instruction set that this machine has (LOCKSTEP_ISA).
+# The last line is "N passed, N failed" (programs, counted once a set).
 set -u
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 passed=0
 failed=0
-for program in "$@"; do
+
+# run PROGRAM [SUFFIX]: the suffix says what it ran on.
+run() {
     begin=$(date +%s)
-    "$program" >"$log" 2>&1
+    "$1" >"$log" 2>&1
     code=$?
+    name=${1#"${BUILD:-build}"/}${2:-}
     if [ $code -eq 0 ]; then
         passed=$((passed + 1))
         cases=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/, \1 cases/p' "$log" | tail -n 1)
         skips=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) test.*/\1/p' "$log" | tail -n 1)
         [ -n "$skips" ] && cases="$cases, $skips skipped"
-        echo "ok    ${program#"${BUILD:-build}"/} ($(($(date +%s) - begin)) s$cases)"
+        echo "ok    $name ($(($(date +%s) - begin)) s$cases)"
         sed -n 's/^SKIPPED: /      skipped: /p' "$log" | sort -u
     else
         failed=$((failed + 1))
-        echo "FAIL  ${program#"${BUILD:-build}"/}: exit code $code"
+        echo "FAIL  $name: exit code $code"
         sed 's/^/      /' "$log" | tail -n 60
     fi
+}
+
+for program in "$@"; do
+    run "$program"
 done
+
+if [ -n "${ISA_TESTS:-}" ]; then
+    # "plain avx2 avx512": the last is what the programs above ran on.
+    sets=$("$LOCKSTEP" doctor | sed -n 's/^ *instruction sets *\([a-z0-9_, ]*\) (.*/\1/p' | tr -d ,)
+    best=${sets##* }
+    [ -n "$sets" ] || { echo "FAIL  $LOCKSTEP doctor names no instruction set"; exit 1; }
+    export LOCKSTEP_ISA INVARIANCE_N INVARIANCE_STEPS
+    for LOCKSTEP_ISA in ${sets% *}; do
+        [ "$LOCKSTEP_ISA" = "$best" ] && continue
+        INVARIANCE_N=${ISA_INVARIANCE_N:-6}
+        INVARIANCE_STEPS=2
+        for program in $ISA_TESTS; do
+            run "$program" ", $LOCKSTEP_ISA"
+        done
+    done
+    echo "instruction sets: $best, and $(echo "$ISA_TESTS" | wc -w) programs on each of the lesser: ${sets% *}"
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -38,8 +38,14 @@ enum ls_isa {
     LS_ISA_AMX,         /* + AMX-TILE, AMX-BF16 (and the kernel's permission to use them) */
 };
 enum { LS_ISA_COUNT = 5 };
-/* Local. The best this machine (CPU and kernel) and this build offer. */
+/* Local. The best that this machine (CPU and kernel) and this build offer, and the environment
+ * variable LOCKSTEP_ISA allows: it names one, to run as a lesser machine would, which is how the
+ * tests run on each. */
 enum ls_isa ls_isa_best(void);
+#define LS_ISA_VARIABLE "LOCKSTEP_ISA"
+/* Local. What the variable allows; the highest where it is not set. LS_EINVAL, and PLAIN, where it
+ * names none. */
+int ls_isa_limit(enum ls_isa *limit);
 /* "plain", "avx2", "avx512", "avx512_bf16", "amx". */
 const char *ls_isa_name(enum ls_isa isa);
 /* -1 where the name is none of them. */
@@ -60,7 +66,8 @@ struct ls_ops {
     unsigned char *workspace; /* threads x workspace_bytes */
     size_t workspace_bytes;   /* per thread, a multiple of 64 */
 };
-/* Local. threads >= 1. isa must be at most ls_isa_best(). */
+/* Local. threads >= 1. isa must be at most ls_isa_best() (LS_ENOTSUP). LS_EINVAL where
+ * LOCKSTEP_ISA names no instruction set. */
 int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_error *error);
 void ls_ops_release(struct ls_ops *ops);
 

@@ -1,6 +1,7 @@
 /* Which instruction sets this machine offers. */
 #include <lockstep/ops.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -26,7 +27,7 @@ static bool amx_is_there(void)
     return (edx & EDX_AMX_BF16) && (edx & EDX_AMX_TILE);
 }
 
-enum ls_isa ls_isa_best(void)
+static enum ls_isa isa_of_machine(void)
 {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
@@ -39,7 +40,7 @@ enum ls_isa ls_isa_best(void)
     return amx_is_there() && amx_is_granted() ? LS_ISA_AMX : LS_ISA_AVX512_BF16;
 }
 #else
-enum ls_isa ls_isa_best(void)
+static enum ls_isa isa_of_machine(void)
 {
     return LS_ISA_PLAIN;
 }
@@ -59,4 +60,19 @@ int ls_isa_of_name(const char *name)
         if (strcmp(name, isa_names[isa]) == 0)
             return isa;
     return -1;
+}
+
+int ls_isa_limit(enum ls_isa *limit)
+{
+    const char *name = getenv(LS_ISA_VARIABLE);
+    int isa = name && name[0] ? ls_isa_of_name(name) : LS_ISA_COUNT - 1;
+    *limit = isa < 0 ? LS_ISA_PLAIN : (enum ls_isa)isa;
+    return isa < 0 ? LS_EINVAL : LS_OK;
+}
+
+enum ls_isa ls_isa_best(void)
+{
+    enum ls_isa machine = isa_of_machine(), limit;
+    ls_isa_limit(&limit);
+    return limit < machine ? limit : machine;
 }

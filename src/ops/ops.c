@@ -3,6 +3,8 @@
 
 #include "ops/kernels.h"
 
+#include <stdlib.h>
+
 /* Enough for the packed operands of the matrix product and for attention's blocks; pages that no
  * op touches cost nothing. */
 enum { WORKSPACE_BYTES = 16 << 20, THREADS_MAX = 4096 };
@@ -13,12 +15,19 @@ int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_erro
     if (threads < 1 || threads > THREADS_MAX)
         return ls_error_set(error, LS_EINVAL, "threads is %d: expected 1 to %d", threads,
                             THREADS_MAX);
-    enum ls_isa best = ls_isa_best();
+    enum ls_isa best = ls_isa_best(), limit;
+    if (ls_isa_limit(&limit))
+        return ls_error_set(error, LS_EINVAL,
+                            "the environment has " LS_ISA_VARIABLE "=%s: expected plain, avx2, "
+                            "avx512, avx512_bf16 or amx",
+                            getenv(LS_ISA_VARIABLE));
     if (isa > best)
         return ls_error_set(error, LS_ENOTSUP,
-                            "instruction set %s is not offered by this machine: the best here is "
+                            "instruction set %s is not offered by this machine%s: the best here is "
                             "%s; choose that or a lower one",
-                            ls_isa_name(isa), ls_isa_name(best));
+                            ls_isa_name(isa),
+                            isa <= limit ? "" : " while " LS_ISA_VARIABLE " limits it",
+                            ls_isa_name(best));
     struct ls_arena arena;
     int status = ls_arena_init(&arena, (size_t)threads * WORKSPACE_BYTES, error);
     if (status != LS_OK)

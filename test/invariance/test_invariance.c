@@ -15,6 +15,7 @@
  * a gap fails.
  *
  * Broken twins prove that the comparison can fail (twins.c). */
+#include "fast.h"
 #include "recipes.h"
 #include "twins.h"
 
@@ -240,50 +241,6 @@ static int twins_check(struct session *s)
     return missed;
 }
 
-/* ---- mode fast ------------------------------------------------------------------------------- */
-
-/* numerics.mode fast adds in whatever order is fastest: its losses agree within rounding only. */
-static const double fast_tolerance[RECIPES] = {1e-6, 1e-4, 1e-6, 1e-4};
-
-static int fast_check(struct session *s)
-{
-    static const char *const layouts[][4] = {
-        {"numerics.mode=fast"},
-        {"numerics.mode=fast", "parallel.tp=4", "parallel.sp=true"},
-        {"numerics.mode=fast", "parallel.tp=2", "parallel.pp=2", "parallel.dp_shard=2"},
-    };
-    int failed = 0;
-    for (int recipe = 0; recipe < RECIPES; recipe++) {
-        double worst = 0;
-        for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-            struct ls_proof proof[RECIPE_STEPS_MAX];
-            struct ls_config config;
-            struct ls_error error = {0};
-            config_of(s, recipe, &config);
-            for (int k = 0; k < 4 && layouts[i][k]; k++)
-                if (ls_config_set(&config, layouts[i][k], &error))
-                    exit(fprintf(stderr, "fast: %s\n", error.text) > 0);
-            if (ls_train_resolve(&config, &error) ||
-                ls_proof_threads(&config, s->steps, proof, &error)) {
-                printf("%s, fast: %s\n", recipe_names[recipe], error.text);
-                failed++;
-                continue;
-            }
-            for (int64_t step = 0; step < s->steps; step++) {
-                float a, b;
-                memcpy(&a, &proof[step].loss_bits, sizeof a);
-                memcpy(&b, &s->reference[recipe][step].loss_bits, sizeof b);
-                double distance = (double)(a > b ? a - b : b - a) / (double)b;
-                worst = distance > worst || distance != distance ? distance : worst;
-            }
-        }
-        printf("%s: losses of mode fast within %.1e of the default's (tolerance %.0e)\n",
-               recipe_names[recipe], worst, fast_tolerance[recipe]);
-        failed += !(worst <= fast_tolerance[recipe]);
-    }
-    return failed;
-}
-
 /* ---- main ------------------------------------------------------------------------------------ */
 
 static void references_make(struct session *s)
@@ -328,7 +285,7 @@ static int all_check(struct session *s, int n)
     int missing = n >= DEFAULT_LAYOUTS ? ls_draw_cover_missing(&s->cover) : 0;
     if (missing)
         printf("%d values and pairs that the recipes admit were never drawn\n", missing);
-    failed += fast_check(s);
+    failed += fast_check(s->folder, s->steps);
     int missed = twins_check(s);
     printf("%d passed, %d failed\n", n + RECIPES + TWINS - failed - missed,
            failed + missed + missing);
@@ -351,7 +308,7 @@ int main(int argc, char **argv)
     if (argc > 4 && !strcmp(argv[1], "--child"))
         return child_main(argv + 2);
     bool only = argc > 2 && !strcmp(argv[1], "--only");
-    const char *preset = getenv("INVARIANCE_N");
+    const char *preset = getenv("INVARIANCE_N"), *steps = getenv("INVARIANCE_STEPS");
     int n = argc > 1 && !only ? atoi(argv[1]) : preset ? atoi(preset) : DEFAULT_LAYOUTS;
     int rest = only ? 3 : 2;
     struct session *s = calloc(1, sizeof *s);
@@ -359,7 +316,7 @@ int main(int argc, char **argv)
     if (!s || !mkdtemp(pattern))
         return 1;
     s->seed = argc > rest ? strtoull(argv[rest], NULL, 10) : 1;
-    s->steps = argc > rest + 1 ? atoll(argv[rest + 1]) : DEFAULT_STEPS;
+    s->steps = argc > rest + 1 ? atoll(argv[rest + 1]) : steps ? atoll(steps) : DEFAULT_STEPS;
     if (s->steps < 2 || s->steps > RECIPE_STEPS_MAX)
         s->steps = DEFAULT_STEPS;
     s->mpi = mpi_available();

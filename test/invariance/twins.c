@@ -24,14 +24,25 @@ const struct twin twins[TWINS] = {
                         1,
                         {"parallel.dp_shard=2", "parallel.zero=2", "batch.micro=8"}},
     [TWIN_ROW_OFF] = {"a shard off by one row", 0, {"parallel.dp_shard=2", "parallel.zero=2"}},
+    [TWIN_SCALED] = {"a gradient scaled by 1 + 2^-6", 0, {NULL}},
+    [TWIN_LEAF_MISSING] = {"a micro-batch's gradient left out", 0, {"batch.micro=2"}},
 };
 
-static int active = -1;
-static __thread int calls; /* of the wrapped function, on this rank */
+static int active = -1, turn;             /* turn: how often a fault was set */
+static __thread int calls, calls_in_turn; /* of the wrapped function, on this rank */
 
 void twin_set(int which)
 {
     active = which;
+    turn++;
+}
+
+/* Which call of this rank's since the fault was set, counted from 1. */
+static int call_count(void)
+{
+    calls = calls_in_turn == turn ? calls + 1 : 1;
+    calls_in_turn = turn;
+    return calls;
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -92,7 +103,7 @@ int __wrap_ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t coun
                                struct ls_request *request, struct ls_call_site site,
                                struct ls_error *error)
 {
-    if (active != TWIN_BUCKET_DROPPED || ++calls != 3)
+    if (active != TWIN_BUCKET_DROPPED || call_count() != 3)
         return __real_ls_all_reduce_start(comm, buffer, count, request, site, error);
     *request = (struct ls_request){0};
     return LS_OK;
@@ -123,6 +134,8 @@ int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, 
                                     const struct ls_micro_batch *batch,
                                     const struct ls_gradient *gradient, struct ls_error *error)
 {
+    if (active == TWIN_LEAF_MISSING && layer == 1 && batch->first_sequence == 2)
+        return LS_OK;
     int status = __real_ls_layer_backward_weight(model, ops, layer, batch, gradient, error);
     if (status || active != TWIN_COUNTED_TWICE || layer != 1 || batch->first_sequence > 0)
         return status;
@@ -148,6 +161,8 @@ void __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops
             copy[i].second = NULL;
         slices = copy;
     }
+    if (active == TWIN_SCALED)
+        gradient_scale *= 1 + 0x1p-6f;
     __real_ls_optimizer_step(optimizer, ops, slices, count, master, gradient_scale, lr, step);
     free(copy);
 }

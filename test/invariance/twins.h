@@ -16,6 +16,8 @@ enum {
     TWIN_ROUNDED_TWICE,
     TWIN_ROW_OFF,
     TWIN_ALL_ALIKE,
+    TWIN_SCALED,
+    TWIN_LEAF_MISSING,
     TWINS
 };
 extern const struct twin twins[TWINS];
