@@ -69,8 +69,9 @@ struct ls_step_report {
     float lr;
     bool skipped; /* not finite, and train.on_nonfinite is skip */
     double step_s, tokens_per_s;
-    double peak_share; /* model flops per second / rate of one large product; 0 where that was not
-                        * measured (ls_trainer_measure_peak) */
+    double peak_share; /* model flops per second / the best rate seen so far: that of one large
+                        * product (ls_trainer_measure_peak), or of a step that was faster. Never
+                        * above 1; 0 where nothing was measured */
     /* Of this rank, parts of step_s: the rest is computing. comm: the axes of wait_s, without
      * LS_ACCOUNT_OTHER. */
     double data_wait_s, comm_wait_s;
@@ -86,7 +87,8 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
                    struct ls_trainer **out, struct ls_error *error);
 void ls_trainer_free(struct ls_trainer *trainer);
 
-/* Collective. Measures the machine's rate, a fraction of a second, for peak_share. */
+/* Collective. Measures the rate of one large product on all threads of the run at once, a fraction
+ * of a second, for peak_share. */
 int ls_trainer_measure_peak(struct ls_trainer *trainer, struct ls_error *error);
 
 /* Collective. One step. LS_ENUMERIC where loss or gradient is not finite and train.on_nonfinite is

@@ -111,27 +111,33 @@ static int isa_agree(struct ls_trainer *t, enum ls_isa *isa, struct ls_error *er
     return status;
 }
 
-/* Measured by rank 0 on all the cores of the ranks that share its memory, while the others wait. */
+/* All threads of the run compute at once. Rank threads of one process are measured as one product
+ * on all of their threads together (as many as there are cores), processes each with its own, at
+ * the same time, and their rates are added: what they share of a machine, they share here too. */
 int ls_trainer_measure_peak(struct ls_trainer *t, struct ls_error *error)
 {
+    bool together = ls_comm_transport(t->world) == LS_TRANSPORT_THREAD;
+    int ranks = together ? ls_comm_size(t->world) : 1;
+    int64_t threads = ls_min((int64_t)t->ops.threads * ranks, ls_device_cores());
+    struct ls_ops ops = {0};
+    double flops = 0;
+    uint64_t sum = 0;
     int status = LS_OK;
-    bool threads_share = ls_comm_transport(t->world) == LS_TRANSPORT_THREAD;
-    if (ls_comm_rank(t->world) == 0) {
-        struct ls_ops ops;
-        int ranks = threads_share ? ls_comm_size(t->world) : 1;
-        int cores = (int)ls_min((int64_t)t->ops.threads * ranks, ls_device_cores());
-        status = ls_ops_init(&ops, (int)ls_max(cores, 1), t->ops.isa, error);
-        if (!status) {
-            status = ls_gemm_peak(&ops, t->numerics.act, &t->peak_flops, error);
-            ls_ops_release(&ops);
-        }
-        if (!threads_share)
-            t->peak_flops *= ls_comm_size(t->world);
-    }
+    bool mine = !together || ls_comm_rank(t->world) == 0;
+    if (mine)
+        status = ls_ops_init(&ops, (int)ls_max(threads, 1), t->ops.isa, error);
     status = ls_comm_agree(t->world, status, error);
-    if (status)
-        return status;
-    return ls_broadcast(t->world, &t->peak_flops, 1, LS_F64, 0, error);
+    if (!status && mine)
+        status = ls_gemm_peak(&ops, t->numerics.act, &flops, error);
+    if (ops.threads)
+        ls_ops_release(&ops);
+    status = ls_comm_agree(t->world, status, error);
+    sum = (uint64_t)flops;
+    if (!status)
+        status = ls_all_reduce_u64(t->world, &sum, 1, error);
+    if (!status)
+        t->peak_flops = (double)sum;
+    return status;
 }
 
 /* The tokens of a sequence that this rank holds. */

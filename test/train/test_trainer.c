@@ -519,6 +519,58 @@ static void test_an_uneven_last_micro_batch(void **state)
     }
 }
 
+/* ---- shares of the machine's rate ------------------------------------------------------------ */
+
+/* A run whose rate is measured, or given: too slow a one is what a busy machine gives. */
+struct shares {
+    struct ls_config config;
+    double peak; /* 0: measured */
+    double share[STEPS_MAX];
+};
+
+static int shares_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct shares *shares = user;
+    struct ls_trainer *t = NULL;
+    struct ls_step_report report;
+    int status = ls_trainer_new(&shares->config, world, NULL, &t, error);
+    if (!status && shares->peak <= 0)
+        status = ls_trainer_measure_peak(t, error);
+    else if (!status)
+        t->peak_flops = shares->peak;
+    for (int i = 0; i < STEPS_MAX && !status; i++) {
+        status = ls_trainer_step(t, &report, error);
+        if (ls_comm_rank(world) == 0)
+            shares->share[i] = report.peak_share;
+    }
+    ls_trainer_free(t);
+    return status;
+}
+
+static void test_a_share_of_the_peak_is_at_most_one(void **state)
+{
+    static const char *const layouts[][4] = {
+        {NULL}, {"parallel.threads=8"}, {"parallel.dp=8", "parallel.threads=2"}};
+    static const double peaks[] = {0, 1, 1e6, 1e30};
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
+        for (size_t k = 0; k < sizeof peaks / sizeof peaks[0]; k++) {
+            struct ls_error error = {0};
+            struct shares shares = {.config = config_make(*state, layouts[i]), .peak = peaks[k]};
+            int ranks = (int)ls_config_ranks(&shares.config);
+            if (ls_world_run(ranks, shares_body, &shares, &error))
+                fail_msg("%s", error.text);
+            for (int step = 0; step < STEPS_MAX; step++)
+                if (!(shares.share[step] > 0 && shares.share[step] <= 1))
+                    fail_msg("layout %zu, rate %g, step %d: a share of %g", i, peaks[k], step + 1,
+                             shares.share[step]);
+        }
+    /* What a step showed to be possible stays: a rate that is a bound is not moved. */
+    struct ls_error error = {0};
+    struct shares shares = {.config = config_make(*state, KEYS("batch.micro=8")), .peak = 1e30};
+    assert_int_equal(ls_world_run(1, shares_body, &shares, &error), LS_OK);
+    assert_true(shares.share[STEPS_MAX - 1] < 1e-15);
+}
+
 /* ---- going on -------------------------------------------------------------------------------- */
 
 static void test_resume_under_another_layout(void **state)
@@ -572,6 +624,7 @@ int main(void)
         TEST(test_a_step_that_is_not_finite_is_skipped),
         TEST(test_a_step_that_is_not_finite_stops),
         TEST(test_layouts),
+        TEST(test_a_share_of_the_peak_is_at_most_one),
         TEST(test_an_uneven_last_micro_batch),
         TEST(test_resume_under_another_layout),
         TEST(test_resume_refuses_another_recipe),

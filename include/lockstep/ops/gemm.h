@@ -46,9 +46,9 @@ int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error 
 void ls_gemm_reference(const struct ls_gemm *gemm);
 
 /* Local. The machine's own limit, as a yardstick: the rate, in floating-point operations a second,
- * of one large square product by oneDNN with its best instruction set on ops->threads threads. bf16
- * on a machine where oneDNN has no bf16 product gives the float32 rate. Takes about 0.1 s and
- * allocates (and frees) three matrices. */
+ * of one large square product by oneDNN with its best instruction set on ops->threads threads, the
+ * best of several runs. bf16 on a machine without instructions for it is the better of its rate and
+ * float32's. Takes about 0.2 s and allocates (and frees) three matrices. */
 int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
                  struct ls_error *error);
 
