@@ -240,7 +240,9 @@ static void put_dots(const struct place *place, const struct ls_curve *curve)
 /* A mark at the bottom of each unit of width that has a gap. */
 static void put_gaps(const struct place *place, const struct ls_curve *curve)
 {
+    char classes[32];
     double marked = -1;
+    snprintf(classes, sizeof classes, "ls-gap ls-s%d", curve->colour % LS_PICTURE_COLOURS);
     for (size_t i = 0; i < curve->series.count; i++) {
         double x = curve->series.x[i];
         if (is_point(place->panel, &curve->series, i) || !isfinite(x) || x < place->x.low ||
@@ -248,7 +250,7 @@ static void put_gaps(const struct place *place, const struct ls_curve *curve)
             continue;
         double at = floor(ls_scale_place(&place->x, x)) + 0.5;
         if (at != marked)
-            ls_picture_line(place->file, "ls-gap ls-s1", at, place->y.from - 10, at, place->y.from);
+            ls_picture_line(place->file, classes, at, place->y.from - 10, at, place->y.from);
         marked = at;
     }
 }
@@ -304,7 +306,7 @@ static int put_legend(FILE *file, const struct ls_chart *chart, int y, int width
         snprintf(text, sizeof text, "%zu step%s without a finite value, marked at the bottom",
                  missing, missing == 1 ? "" : "s");
         if (file)
-            ls_picture_line(file, "ls-gap ls-s1", 21, y + 4, 21, y + 14);
+            ls_picture_line(file, "ls-gap ls-line", 21, y + 4, 21, y + 14);
         y += ls_picture_wrap(file, "ls-text", 8 + SWATCH, y + 14, width - 16 - SWATCH, ROW - 4,
                              text) *
                  (ROW - 4) +

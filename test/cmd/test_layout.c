@@ -64,6 +64,29 @@ static void test_draws_the_schedule(void **state)
                    "/no/such/folder/s.svg");
 }
 
+/* The pictures of doc/parallel/pipeline-parallel.md are what its command draws. */
+static void test_pictures_of_the_docs(void **state)
+{
+    static const char *const cases[][2] = {
+        {"model.layers=6 parallel.schedule=1f1b", "doc/parallel/pipeline-1f1b.svg"},
+        {"model.layers=14 parallel.schedule=zbv", "doc/parallel/pipeline-zbv.svg"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *path = scratch_path(*state, "drawn.svg");
+        char arguments[1024];
+        snprintf(arguments, sizeof arguments,
+                 "layout configs/gpt2-tiny.yaml data.tokenizer=byte batch.micro=1 parallel.pp=4 %s "
+                 "--svg '%s'",
+                 cases[i][0], path);
+        program_expect(arguments, 0, "stages");
+        char *drawn = scratch_read(path, NULL), *kept = scratch_read(cases[i][1], NULL);
+        if (strcmp(drawn, kept) != 0)
+            fail_msg("%s is not what its command draws; draw it again", cases[i][1]);
+        free(drawn);
+        free(kept);
+    }
+}
+
 static void test_proves(void **state)
 {
     (void)state;
@@ -117,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shows_every_part),
         cmocka_unit_test_setup_teardown(test_draws_the_schedule, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_pictures_of_the_docs, scratch_setup, scratch_teardown),
         cmocka_unit_test(test_proves),
         cmocka_unit_test_setup_teardown(test_refuses, scratch_setup, scratch_teardown),
     };

@@ -126,7 +126,8 @@ static void test_points_are_what_was_recorded(void **state)
             fail_msg("point %d is drawn at %g, %g, expected %g, %g", i, drawn[i][0], drawn[i][1],
                      x[i], y[i]);
     assert_int_equal(count_of(svg, "<circle class=\"ls-f0\""), 2);
-    assert_int_equal(count_of(svg, "<line class=\"ls-gap"), 2 + 1); /* and one in the legend */
+    assert_int_equal(count_of(svg, "<line class=\"ls-gap ls-s0"), 2);   /* in the run's colour */
+    assert_int_equal(count_of(svg, "<line class=\"ls-gap ls-line"), 1); /* the legend */
     assert_non_null(strstr(svg, "2 steps without a finite value"));
     assert_non_null(strstr(svg, ">learning rate<"));
     assert_null(strstr(svg, "validation"));
