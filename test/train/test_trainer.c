@@ -492,15 +492,17 @@ static void test_layouts(void **state)
  * has its own such cut: shares of 2, 4 and 6. */
 static void test_an_uneven_last_micro_batch(void **state)
 {
-    static const char *const ramp[] = {"batch.global=12", "batch.rampup_start=4",
-                                       "batch.rampup_increment=4", "batch.rampup_samples=10", NULL};
+    static const char *const ramp[] = {"batch.global=12",          "batch.rampup_start=4",
+                                       "batch.rampup_increment=4", "batch.rampup_samples=10",
+                                       "eval.samples=13",          NULL};
     const char *const *const recipes[] = {KEYS("batch.global=12"), ramp};
     enum { STEPS = 4 };
     for (int recipe = 0; recipe < 2; recipe++) {
-        struct run one = {.config = config_make(*state, recipes[recipe]), .steps = STEPS};
+        struct run one = {
+            .config = config_make(*state, recipes[recipe]), .steps = STEPS, .evaluate = true};
         run(&one);
         for (int zero = 0; zero <= 3; zero++) {
-            struct run other = {.config = one.config, .steps = STEPS};
+            struct run other = {.config = one.config, .steps = STEPS, .evaluate = true};
             struct ls_layout layout;
             struct ls_error error = {0};
             char what[64];
@@ -515,6 +517,7 @@ static void test_an_uneven_last_micro_batch(void **state)
             snprintf(what, sizeof what, "recipe %d, zero %d", recipe, zero);
             run(&other);
             expect_same(&one, &other, 0, STEPS, what);
+            assert_memory_equal(&one.evaluation, &other.evaluation, sizeof one.evaluation);
         }
     }
 }
