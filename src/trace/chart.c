@@ -364,7 +364,10 @@ int ls_chart_draw(const struct ls_chart *chart, FILE *file, struct ls_error *err
         places[p].y.from = y += places[p].panel->height;
         ls_scale_fit(&places[p].y, places[p].panel->height > 120 ? 6 : 2);
     }
-    ls_picture_begin(file, width, y + BOTTOM, chart->title ? chart->title : chart->x_label);
+    ls_picture_begin(file, width, y + BOTTOM,
+                     chart->alt     ? chart->alt
+                     : chart->title ? chart->title
+                                    : chart->x_label);
     put_title(file, chart, width);
     put_legend(file, chart, title, width);
     int status = put_panels(chart, places, count, error);

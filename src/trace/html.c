@@ -57,7 +57,8 @@ static const char style[] =
     ".pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));"
     "gap:0 2rem}\n"
     ".pair>*{min-width:0}\n"
-    ".scroll{overflow-x:auto;margin:.75rem 0;max-height:32rem;overflow-y:auto}\n"
+    ".scroll{overflow-x:auto;margin:.75rem 0}\n"
+    ".tall .scroll{max-height:32rem;overflow-y:auto}\n"
     "table{border-collapse:collapse;font-size:.9rem;line-height:1.4;overflow-wrap:normal}\n"
     "caption{text-align:left;color:var(--soft);padding:0 0 .35rem;caption-side:top}\n"
     "th,td{text-align:left;padding:.32rem 1.4rem .32rem 0;vertical-align:top;"
@@ -66,7 +67,8 @@ static const char style[] =
     "thead th{color:var(--soft);font-size:.82rem;font-weight:600;border-bottom-width:2px;"
     "vertical-align:bottom;position:sticky;top:0;background:var(--back)}\n"
     "tbody tr:last-child>*{border-bottom:0}\n"
-    "td:not(.n){min-width:10rem}\n"
+    "td:not([class]){min-width:10rem}tbody th:not([class]){min-width:9.5rem}\n"
+    ".w{white-space:nowrap}\n"
     ".n{text-align:right;white-space:nowrap}\n"
     ".key{display:inline-block;width:.7em;height:.7em;border-radius:2px;margin-right:.55em}\n"
     ".legend{margin-right:1.2em;white-space:nowrap}\n"
@@ -84,7 +86,7 @@ static const char style[] =
     "h1{font-size:1.6rem}section{padding:1.1rem .9rem;border-radius:8px;margin:1rem 0}"
     ".card{flex-basis:8rem}}\n"
     "@media print{body{background:none}section{break-inside:avoid;border:0;padding:0}"
-    ".scroll{max-height:none;overflow:visible}nav{display:none}}\n";
+    ".tall .scroll{max-height:none;overflow:visible}nav{display:none}}\n";
 
 void ls_html_begin(FILE *file, const char *title)
 {
@@ -132,6 +134,13 @@ void ls_html_print(FILE *file, const char *element, const char *classes, const c
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
+static const char *cell_class(const struct ls_html_column *column)
+{
+    return column->cells == LS_HTML_NUMBER ? " class=\"n\""
+           : column->cells == LS_HTML_WORD ? " class=\"w\""
+                                           : "";
+}
+
 void ls_html_table_begin(struct ls_html_table *table, FILE *file, const char *caption,
                          const struct ls_html_column *columns, int count)
 {
@@ -143,7 +152,7 @@ void ls_html_table_begin(struct ls_html_table *table, FILE *file, const char *ca
     ls_picture_xml(file, caption);
     fputs("</caption>\n<thead><tr>", file);
     for (int i = 0; i < count; i++) {
-        fprintf(file, "<th scope=\"col\"%s>", columns[i].number ? " class=\"n\"" : "");
+        fprintf(file, "<th scope=\"col\"%s>", cell_class(&columns[i]));
         ls_picture_xml(file, columns[i].name);
         fputs("</th>", file);
     }
@@ -152,7 +161,7 @@ void ls_html_table_begin(struct ls_html_table *table, FILE *file, const char *ca
 
 static void cell_begin(struct ls_html_table *table)
 {
-    const char *class = table->columns[table->column].number ? " class=\"n\"" : "";
+    const char *class = cell_class(&table->columns[table->column]);
     if (table->column == 0)
         fprintf(table->file, "<tr><th scope=\"row\"%s>", class);
     else

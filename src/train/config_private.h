@@ -40,4 +40,9 @@ const char *train_config_preset(const char *name);
 struct ls_draw;
 bool draw_offers(const struct ls_draw *draw, int row, int value);
 
+/* A key's value for comparison. Where a file lies does not matter, only which one it is: of each
+ * path in a list with commas, the folders (and what says how to read it) are left out. */
+void config_compared_value(const struct ls_config *config, const struct ls_config_key *key,
+                           char *text, size_t bytes);
+
 #endif

@@ -3,10 +3,8 @@
 
 #include <string.h>
 
-/* A recipe key's value for comparison. Where a file lies does not matter, only which one it is: of
- * each path in a list with commas, the folders (and what says how to read it) are left out. */
-static void recipe_value(const struct ls_config *config, const struct ls_config_key *key,
-                         char *text, size_t bytes)
+void config_compared_value(const struct ls_config *config, const struct ls_config_key *key,
+                           char *text, size_t bytes)
 {
     ls_config_value(config, key, text, bytes);
     if (key->type != LS_CONFIG_PATH)
@@ -34,7 +32,7 @@ void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *d
         char value[4 * LS_CONFIG_TEXT_BYTES];
         if (keys[i].part != LS_CONFIG_RECIPE)
             continue;
-        recipe_value(config, &keys[i], value, sizeof value);
+        config_compared_value(config, &keys[i], value, sizeof value);
         ls_digest_piece(digest, keys[i].name, 0, 0, value, strlen(value));
     }
 }
@@ -51,8 +49,8 @@ int ls_config_recipe_diff(const struct ls_config *a, const struct ls_config *b, 
         char here[4 * LS_CONFIG_TEXT_BYTES], there[4 * LS_CONFIG_TEXT_BYTES];
         if (keys[i].part != LS_CONFIG_RECIPE)
             continue;
-        recipe_value(a, &keys[i], here, sizeof here);
-        recipe_value(b, &keys[i], there, sizeof there);
+        config_compared_value(a, &keys[i], here, sizeof here);
+        config_compared_value(b, &keys[i], there, sizeof there);
         if (strcmp(here, there) == 0)
             continue;
         if (used < bytes)

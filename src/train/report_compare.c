@@ -1,4 +1,5 @@
 /* Two runs side by side: whether they are equal, their figures, and how they were configured. */
+#include "config_private.h"
 #include "report_private.h"
 
 #include <math.h>
@@ -121,8 +122,10 @@ static struct report_text percent_text(double value)
 
 static int figures(struct report *report)
 {
-    static const struct ls_html_column columns[] = {
-        {"Figure", false}, {"A", true}, {"B", true}, {"B / A", true}};
+    static const struct ls_html_column columns[] = {{"Figure", LS_HTML_TEXT},
+                                                    {"A", LS_HTML_NUMBER},
+                                                    {"B", LS_HTML_NUMBER},
+                                                    {"B / A", LS_HTML_NUMBER}};
     const struct report_run *a = &report->runs[0], *b = &report->runs[1];
     struct report_speed sa, sb;
     struct ls_html_table table;
@@ -149,8 +152,10 @@ static int figures(struct report *report)
 
 static int configurations(struct report *report)
 {
-    static const struct ls_html_column columns[] = {
-        {"Key", false}, {"A", false}, {"B", false}, {"Part of the", false}};
+    static const struct ls_html_column columns[] = {{"Key", LS_HTML_WORD},
+                                                    {"A", LS_HTML_TEXT},
+                                                    {"B", LS_HTML_TEXT},
+                                                    {"Part of the", LS_HTML_TEXT}};
     const struct report_run *a = &report->runs[0], *b = &report->runs[1];
     enum { BYTES = 4 * LS_CONFIG_TEXT_BYTES };
     struct ls_html_table table;
@@ -168,10 +173,12 @@ static int configurations(struct report *report)
     ls_html_table_begin(&table, report->file, "Keys in which the configurations differ", columns,
                         4);
     for (size_t i = 0; i < count; i++) {
-        ls_config_value(&a->config, &keys[i], text, BYTES);
-        ls_config_value(&b->config, &keys[i], text + BYTES, BYTES);
+        config_compared_value(&a->config, &keys[i], text, BYTES);
+        config_compared_value(&b->config, &keys[i], text + BYTES, BYTES);
         if (!strcmp(text, text + BYTES))
             continue;
+        ls_config_value(&a->config, &keys[i], text, BYTES);
+        ls_config_value(&b->config, &keys[i], text + BYTES, BYTES);
         different++;
         ls_html_cell(&table, "%s", keys[i].name);
         ls_html_cell(&table, "%s", text);

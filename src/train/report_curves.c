@@ -97,7 +97,7 @@ static int drawing_make(const struct report *report, const struct panel *panel, 
 }
 
 /* Once for wide pages and once for narrow ones. A panel without a finite point is left out. */
-static int chart(struct report *report, const char *title, const struct panel *panels, int count)
+static int chart(struct report *report, const char *alt, const struct panel *panels, int count)
 {
     enum { PANELS = 4 };
     static const struct {
@@ -118,7 +118,7 @@ static int chart(struct report *report, const char *title, const struct panel *p
                                          .curves = drawings[p].curve,
                                          .count = drawings[p].count,
                                          .height = panels[p].height * sizes[s].share / 100};
-        const struct ls_chart one = {.title = "",
+        const struct ls_chart one = {.alt = alt,
                                      .x_label = "step",
                                      .panels = shown,
                                      .count = count,
@@ -127,8 +127,7 @@ static int chart(struct report *report, const char *title, const struct panel *p
         fprintf(report->file, "<figure class=\"%s\">\n", sizes[s].classes);
         status = ls_chart_draw(&one, report->file, &nothing);
         if (status == LS_EDATA && s == 0)
-            ls_html_print(report->file, "p", "note", "%s: no record has a finite value yet.",
-                          title);
+            ls_html_print(report->file, "p", "note", "No record has a finite value yet.");
         else if (status && status != LS_EDATA)
             *report->error = nothing;
         fputs("</figure>\n", report->file);
@@ -148,7 +147,7 @@ int report_curves(struct report *report)
          offsetof(struct report_point, grad_norm), 120, true, false},
         {"learning rate", "learning rate", offsetof(struct report_point, lr), 80, false, false},
     };
-    return chart(report, "Curves", panels, 3);
+    return chart(report, "Curves of loss, gradient norm and learning rate by step", panels, 3);
 }
 
 /* ---- throughput ------------------------------------------------------------------------------ */
@@ -157,11 +156,11 @@ static void speed_rows(struct report *report, const struct report_speed *speeds)
 {
     static const char *const names[REPORT_PERCENTILES] = {
         "fastest", "5th percentile", "25th", "median", "75th", "95th percentile", "slowest"};
-    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"A step", false}};
+    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"A step", LS_HTML_TEXT}};
     struct ls_html_table table;
     for (int r = 0; r < report->count; r++)
-        columns[1 + r] =
-            (struct ls_html_column){report->count == 1 ? "took" : report->runs[r].label, true};
+        columns[1 + r] = (struct ls_html_column){
+            report->count == 1 ? "took" : report->runs[r].label, LS_HTML_NUMBER};
     ls_html_table_begin(&table, report->file, "Time of a step", columns, 1 + report->count);
     for (int i = 0; i < REPORT_PERCENTILES; i++) {
         ls_html_cell(&table, "%s", names[i]);
@@ -186,11 +185,11 @@ static struct report_text share_text(double share)
 
 static void rate_rows(struct report *report, const struct report_speed *speeds)
 {
-    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"Rate", false}};
+    struct ls_html_column columns[1 + LS_REPORT_RUNS_MAX] = {{"Rate", LS_HTML_TEXT}};
     struct ls_html_table table;
     for (int r = 0; r < report->count; r++)
-        columns[1 + r] =
-            (struct ls_html_column){report->count == 1 ? "was" : report->runs[r].label, true};
+        columns[1 + r] = (struct ls_html_column){report->count == 1 ? "was" : report->runs[r].label,
+                                                 LS_HTML_NUMBER};
     ls_html_table_begin(&table, report->file, "Rates", columns, 1 + report->count);
     ls_html_cell(&table, "tokens a second, median");
     for (int r = 0; r < report->count; r++)
@@ -234,7 +233,7 @@ int report_speeds(struct report *report)
     ls_html_print(report->file, "p", "note",
                   "The share is of the rate of large matrix products, which the run measured on "
                   "its own machine: floating-point operations of the model a second, over that.");
-    return chart(report, "Throughput", panels, 2);
+    return chart(report, "Curves of tokens a second and the time of a step, by step", panels, 2);
 }
 
 /* ---- where the time went --------------------------------------------------------------------- */
@@ -276,7 +275,7 @@ static void bars(struct report *report, const char *what, const double (*seconds
 /* Bars and table of [runs][PARTS] seconds; parts that no run has are left out. */
 static void account(struct report *report, const char *what, const double (*seconds)[PARTS])
 {
-    struct ls_html_column columns[1 + 2 * LS_REPORT_RUNS_MAX] = {{"Part", false}};
+    struct ls_html_column columns[1 + 2 * LS_REPORT_RUNS_MAX] = {{"Part", LS_HTML_TEXT}};
     char names[2 * LS_REPORT_RUNS_MAX][32];
     struct ls_html_table table;
     double all[LS_REPORT_RUNS_MAX] = {0};
@@ -284,8 +283,8 @@ static void account(struct report *report, const char *what, const double (*seco
         const char *label = report->runs[r].label, *space = *label ? ": " : "";
         snprintf(names[2 * r], sizeof names[0], "%s%stime", label, space);
         snprintf(names[2 * r + 1], sizeof names[0], "%s%sshare", label, space);
-        columns[1 + 2 * r] = (struct ls_html_column){names[2 * r], true};
-        columns[2 + 2 * r] = (struct ls_html_column){names[2 * r + 1], true};
+        columns[1 + 2 * r] = (struct ls_html_column){names[2 * r], LS_HTML_NUMBER};
+        columns[2 + 2 * r] = (struct ls_html_column){names[2 * r + 1], LS_HTML_NUMBER};
         for (int p = 0; p < PARTS; p++)
             all[r] += seconds[r][p];
     }

@@ -160,8 +160,10 @@ static void bytes_most(const struct ls_layout *layout, double bytes[LS_AXES])
 
 static void axes_print(struct report *report, const struct ls_layout *layout)
 {
-    static const struct ls_html_column columns[] = {
-        {"Axis", false}, {"Ranks", true}, {"A rank sends in a step", true}, {"What is cut", false}};
+    static const struct ls_html_column columns[] = {{"Axis", LS_HTML_WORD},
+                                                    {"Ranks", LS_HTML_NUMBER},
+                                                    {"A rank sends in a step", LS_HTML_NUMBER},
+                                                    {"What is cut", LS_HTML_TEXT}};
     static const char *const cuts[LS_AXES] = {"layers, in stages", "the batch; state in copies",
                                               "the batch; state shared by ZeRO", "each sequence",
                                               "each layer"};
@@ -280,9 +282,10 @@ static void memory_bars(struct report *report, const struct held *held, int64_t 
 static void memory_table(struct report *report, const struct held *held, int64_t count)
 {
     static const struct ls_html_column columns[] = {
-        {"Pipeline rank", true}, {"Parameters", true},        {"Gradients", true},
-        {"Optimizer", true},     {"Activations", true},       {"Work", true},
-        {"In all", true},        {"Live micro-batches", true}};
+        {"Pipeline rank", LS_HTML_NUMBER}, {"Parameters", LS_HTML_NUMBER},
+        {"Gradients", LS_HTML_NUMBER},     {"Optimizer", LS_HTML_NUMBER},
+        {"Activations", LS_HTML_NUMBER},   {"Work", LS_HTML_NUMBER},
+        {"In all", LS_HTML_NUMBER},        {"Live micro-batches", LS_HTML_NUMBER}};
     struct ls_html_table table;
     ls_html_table_begin(&table, report->file, "What one rank keeps", columns, 8);
     for (int64_t i = 0; i < count; i++) {
@@ -347,8 +350,10 @@ int report_memory(struct report *report)
 
 static int stages_print(struct report *report, const struct ls_layout *layout)
 {
-    static const struct ls_html_column columns[] = {
-        {"Stage", true}, {"Pipeline rank", true}, {"Layers", true}, {"Share of the work", true}};
+    static const struct ls_html_column columns[] = {{"Stage", LS_HTML_NUMBER},
+                                                    {"Pipeline rank", LS_HTML_NUMBER},
+                                                    {"Layers", LS_HTML_NUMBER},
+                                                    {"Share of the work", LS_HTML_NUMBER}};
     struct ls_html_table table;
     struct ls_stage_cost *costs = malloc((size_t)layout->stages * sizeof *costs);
     double all = 0;

@@ -34,9 +34,10 @@ static void number_cell(struct ls_html_table *table, const char *format, double 
 
 int report_evaluations(struct report *report)
 {
-    static const struct ls_html_column columns[] = {{"After step", true}, {"Loss (nats)", true},
-                                                    {"Perplexity", true}, {"Bits a byte", true},
-                                                    {"Sequences", true},  {"Took", true}};
+    static const struct ls_html_column columns[] = {
+        {"After step", LS_HTML_NUMBER}, {"Loss (nats)", LS_HTML_NUMBER},
+        {"Perplexity", LS_HTML_NUMBER}, {"Bits a byte", LS_HTML_NUMBER},
+        {"Sequences", LS_HTML_NUMBER},  {"Took", LS_HTML_NUMBER}};
     for (int r = 0; r < report->count; r++) {
         const struct report_run *run = &report->runs[r];
         struct ls_html_table table;
@@ -46,6 +47,7 @@ int report_evaluations(struct report *report)
                           "None recorded (eval.every says how often, data.valid on what).");
             continue;
         }
+        fputs("<div class=\"tall\">\n", report->file);
         ls_html_table_begin(&table, report->file, "Losses on the validation data", columns, 6);
         for (int64_t i = 0; i < run->evals.count; i++) {
             const struct report_eval *eval = report_eval(run, i);
@@ -58,6 +60,7 @@ int report_evaluations(struct report *report)
                          isfinite(eval->eval_s) ? report_seconds(eval->eval_s).text : "–");
         }
         ls_html_table_end(&table);
+        fputs("</div>\n", report->file);
         thinned_note(report, run->evals.all, run->evals.count, "evaluations");
     }
     return LS_OK;
@@ -65,8 +68,10 @@ int report_evaluations(struct report *report)
 
 int report_checkpoints(struct report *report)
 {
-    static const struct ls_html_column columns[] = {
-        {"Checkpoint", false}, {"Tokens", true}, {"Hash of the state", false}, {"Made by", false}};
+    static const struct ls_html_column columns[] = {{"Checkpoint", LS_HTML_WORD},
+                                                    {"Tokens", LS_HTML_NUMBER},
+                                                    {"Hash of the state", LS_HTML_WORD},
+                                                    {"Made by", LS_HTML_TEXT}};
     for (int r = 0; r < report->count; r++) {
         const struct report_run *run = &report->runs[r];
         struct ls_html_table table;
@@ -75,6 +80,7 @@ int report_checkpoints(struct report *report)
             ls_html_print(report->file, "p", "note", "The directory holds no whole checkpoint.");
             continue;
         }
+        fputs("<div class=\"tall\">\n", report->file);
         ls_html_table_begin(&table, report->file, "Whole checkpoints, newest first", columns, 4);
         for (int64_t i = 0; i < run->checkpoints.count; i++) {
             const struct report_checkpoint *checkpoint = report_checkpoint(run, i);
@@ -84,6 +90,7 @@ int report_checkpoints(struct report *report)
             ls_html_cell(&table, "%s", checkpoint->fingerprint);
         }
         ls_html_table_end(&table);
+        fputs("</div>\n", report->file);
         thinned_note(report, run->checkpoints.all, run->checkpoints.count, "checkpoints");
     }
     return LS_OK;
@@ -130,7 +137,7 @@ static void logs_print(struct report *report, const struct report_run *run)
 int report_events(struct report *report)
 {
     static const struct ls_html_column columns[] = {
-        {"Time (UTC)", false}, {"After step", true}, {"What", false}};
+        {"Time (UTC)", LS_HTML_WORD}, {"After step", LS_HTML_NUMBER}, {"What", LS_HTML_TEXT}};
     for (int r = 0; r < report->count; r++) {
         const struct report_run *run = &report->runs[r];
         struct ls_html_table table;
@@ -139,6 +146,7 @@ int report_events(struct report *report)
             ls_html_print(report->file, "p", "note", "None recorded.");
             continue;
         }
+        fputs("<div class=\"tall\">\n", report->file);
         ls_html_table_begin(&table, report->file,
                             "Starts, saves, signals, skipped steps, warnings, hashes", columns, 3);
         for (int64_t i = 0; i < run->events.count; i++) {
@@ -149,6 +157,7 @@ int report_events(struct report *report)
             ls_html_cell(&table, "%s", event->text);
         }
         ls_html_table_end(&table);
+        fputs("</div>\n", report->file);
         thinned_note(report, run->events.all, run->events.count, "events");
         logs_print(report, run);
     }
@@ -188,8 +197,10 @@ static void base_of(const struct ls_config *config, struct ls_config *base)
 static void differences(struct report *report, const struct report_run *run,
                         const struct ls_config *base)
 {
-    static const struct ls_html_column columns[] = {
-        {"Key", false}, {"Value", false}, {"Default", false}, {"Part of the", false}};
+    static const struct ls_html_column columns[] = {{"Key", LS_HTML_WORD},
+                                                    {"Value", LS_HTML_TEXT},
+                                                    {"Default", LS_HTML_TEXT},
+                                                    {"Part of the", LS_HTML_TEXT}};
     struct ls_html_table table;
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);

@@ -65,6 +65,7 @@ static char *page_read(const char *name)
     }
     assert_int_equal(count_of(page, "<h1>"), 1);
     assert_int_equal(count_of(page, "<svg"), count_of(page, "role=\"img\""));
+    has_not(page, "<title></title>");
     return page;
 }
 
@@ -111,9 +112,9 @@ static void test_a_run(void **state)
     has(page, "<td>resume in another layout: parallel.tp=2 (before: parallel.pp=2 "
               "parallel.dp=2)</td>");
     assert_int_equal(count_of(page, "<td>checkpoint saved in "), 3);
-    has(page, "<th scope=\"row\">step-00000006</th>");
-    has(page, "<th scope=\"row\">step-00000008</th>");
-    has(page, "<th scope=\"row\">model.channels</th><td>32</td>");
+    has(page, "<th scope=\"row\" class=\"w\">step-00000006</th>");
+    has(page, "<th scope=\"row\" class=\"w\">step-00000008</th>");
+    has(page, "<th scope=\"row\" class=\"w\">model.channels</th><td>32</td>");
     has(page, "The whole configuration, as resolved");
     has(page, "2 ranks. A step is 4 sequences of 32 tokens");
     has(page, "rank 1: pp 0, dp_replicate 0, dp_shard 0, cp 0, tp 1");
@@ -280,7 +281,7 @@ static void test_two_runs(void **state)
     char *page = page_read("report.html");
     has(page, "<section id=\"comparison\"");
     has(page, "Equal losses up to step 4: 4 steps compared bit by bit, no hash among them.");
-    has(page, "<th scope=\"row\">parallel.dp</th><td>0</td><td>2</td><td>layout</td>");
+    has(page, "<th scope=\"row\" class=\"w\">parallel.dp</th><td>0</td><td>2</td><td>layout</td>");
     has(page, "<th scope=\"row\">steps recorded</th><td class=\"n\">5</td><td class=\"n\">4</td>"
               "<td class=\"n\">0.800</td>");
     has(page, ">A training: ");
@@ -290,12 +291,14 @@ static void test_two_runs(void **state)
     expect("$L report one/ two/ --output again.html", 0, "again.html");
     page = page_read("again.html");
     has(page, "Equal up to step 5: 5 steps compared bit by bit, the state's hash last at step 5.");
+    has_not(page, "corpus_train&quot;</td><td>&quot;two");
     free(page);
     expect("$L report one three --output other.html", 0, "other.html");
     page = page_read("other.html");
     has(page, "Two recipes, which give other numbers by themselves: 1 key differs.");
     has(page, "The records differ at step 2, in the loss");
-    has(page, "<th scope=\"row\">optim.lr</th><td>0.003</td><td>0.001</td><td>recipe</td>");
+    has(page,
+        "<th scope=\"row\" class=\"w\">optim.lr</th><td>0.003</td><td>0.001</td><td>recipe</td>");
     free(page);
 }
 

@@ -12,11 +12,14 @@
  *
  *   wide, narrow   one of the two is shown: a picture drawn for either; narrow ones fill the width,
  *                  or with `own` keep theirs
- *   cards, card    figures side by side: <div class="cards"><div
- * class="card"><b>1</b><span>x</span> pair           blocks side by side where there is room note,
- * warn     paragraphs soft, mono     less important; fixed width key            a small square
- * before a name; with ls-part<i>, its colour ls-part<i>     fill and background of part i of
- * LS_HTML_PARTS, in charts of parts
+ *   cards, card    figures side by side: div.cards holds div.card, which hold b and span
+ *   pair           blocks side by side where there is room
+ *   tall           holds a long table, which then scrolls in its own box
+ *   note, warn     paragraphs
+ *   verdict        a paragraph that says what is the matter
+ *   soft, mono     less important; fixed width
+ *   key, legend    a small square before a name, with ls-part<i> its colour; square and name
+ *   ls-part<i>     fill and background of part i of LS_HTML_PARTS, in charts of parts
  *
  * All text is escaped. Writing fails as FILEs do: check ferror or fclose at the end. Everything
  * here is Local. */
@@ -43,9 +46,14 @@ void ls_html_section_end(FILE *file);
 void ls_html_print(FILE *file, const char *element, const char *classes, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+enum ls_html_cells {
+    LS_HTML_TEXT,
+    LS_HTML_WORD,   /* is not broken over lines */
+    LS_HTML_NUMBER, /* to the right, digits below each other */
+};
 struct ls_html_column {
     const char *name;
-    bool number; /* to the right, digits below each other */
+    enum ls_html_cells cells;
 };
 /* Fields are private. */
 struct ls_html_table {

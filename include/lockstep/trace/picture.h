@@ -96,6 +96,7 @@ struct ls_panel {
 };
 struct ls_chart {
     const char *title, *x_label;
+    const char *alt; /* what is read out instead of the picture; NULL: the title */
     const struct ls_panel *panels;
     int count;
     int width;    /* 0: 880; at least 280 */
