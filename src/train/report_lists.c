@@ -137,7 +137,7 @@ static void logs_print(struct report *report, const struct report_run *run)
 int report_events(struct report *report)
 {
     static const struct ls_html_column columns[] = {
-        {"Time (UTC)", LS_HTML_WORD}, {"After step", LS_HTML_NUMBER}, {"What", LS_HTML_TEXT}};
+        {"After step", LS_HTML_NUMBER}, {"What", LS_HTML_TEXT}, {"Time (UTC)", LS_HTML_WORD}};
     for (int r = 0; r < report->count; r++) {
         const struct report_run *run = &report->runs[r];
         struct ls_html_table table;
@@ -152,9 +152,9 @@ int report_events(struct report *report)
         for (int64_t i = 0; i < run->events.count; i++) {
             const struct report_event *event = report_event(run, i);
             struct report_text time = report_time(event->time);
-            ls_html_cell(&table, "%s", *time.text ? time.text : "–");
             ls_html_cell(&table, "%s", report_count((double)event->step).text);
             ls_html_cell(&table, "%s", event->text);
+            ls_html_cell(&table, "%s", *time.text ? time.text : "–");
         }
         ls_html_table_end(&table);
         fputs("</div>\n", report->file);

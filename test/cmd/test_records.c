@@ -145,7 +145,7 @@ static void test_where_the_time_went(void **state)
 static void test_what_happened(void **state)
 {
     (void)state;
-    char before[PATH_MAX + 64];
+    char before[PATH_MAX + 256];
     expect("train run.yaml train.out=told train.steps=4 train.save_every=2 eval.every=4 "
            "parallel.dp=2",
            0, "");
@@ -175,7 +175,12 @@ static void test_what_happened(void **state)
             assert_true(number_of(record, "eval_s") > 0 && number_of(record, "sequences") == 4);
     }
     json_decref(all);
-    snprintf(before, sizeof before, "%s timeout --preserve-status -s TERM 1", enter);
+    /* The signal comes when there is a step's record. */
+    snprintf(
+        before, sizeof before,
+        "%s run() { \"$@\" & until grep -qs loss_bits signalled/metrics.jsonl; do kill -0 $! || "
+        "return; sleep 0.05; done; kill -TERM $!; wait $!; }; run",
+        enter);
     program_expect_under(before, "train run.yaml train.out=signalled train.steps=1000000",
                          ls_exit_code(LS_ESTOPPED), "stopped by a signal");
     all = records_read("signalled/metrics.jsonl");
