@@ -44,6 +44,33 @@ static int drop_input_option(int argc, char **argv, char **kept)
     return count;
 }
 
+/* The first bad records that are passed over; user counts them. */
+static void print_skipped(void *user, const char *why)
+{
+    enum { SHOWN = 10 };
+    int64_t *count = user;
+    if ((*count)++ < SHOWN)
+        fprintf(stderr, "lockstep data prepare: passed over %s\n", why);
+    else if (*count == SHOWN + 1)
+        fprintf(stderr, "lockstep data prepare: passed over more, not shown here\n");
+}
+
+static int read_on_error(const struct cmd_args *args, struct ls_prepare_config *config,
+                         struct ls_error *error)
+{
+    static const char *const choices[] = {"stop", "skip"};
+    const char *given = cmd_args_value(args, "--on-error");
+    if (!given || strcmp(given, "stop") == 0)
+        return LS_OK;
+    config->skip_bad = strcmp(given, "skip") == 0;
+    const char *near = ls_nearest(given, choices, 2);
+    return config->skip_bad
+               ? LS_OK
+               : ls_error_set(error, LS_ECONFIG, "--on-error = %.100s: expected stop or skip%s%s%s",
+                              given, near ? "; did you mean " : "", near ? near : "",
+                              near ? "?" : "");
+}
+
 static int read_config(const struct cmd_args *args, struct ls_prepare_config *config,
                        struct ls_error *error)
 {
@@ -64,7 +91,9 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
                             !config->inputs_count ? "--input PATH..."
                             : !config->output     ? "--output PREFIX"
                                                   : "--tokenizer SPEC");
-    int rc = cmd_args_real(args, "--validation", 0, 0.999999, &config->validation, error);
+    int rc = read_on_error(args, config, error);
+    if (!rc)
+        rc = cmd_args_real(args, "--validation", 0, 0.999999, &config->validation, error);
     if (!rc)
         rc = cmd_args_int(args, "--workers", 1, 1024, &workers, error);
     config->workers = (int)workers;
@@ -77,6 +106,7 @@ static int cmd_prepare(int argc, char **argv)
     struct cmd_args args;
     struct ls_prepare_config config;
     struct ls_prepare_report report;
+    int64_t skipped = 0;
     char **kept = calloc((size_t)argc + 1, sizeof *kept);
     int rc = kept ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for the arguments");
     if (!rc)
@@ -88,6 +118,8 @@ static int cmd_prepare(int argc, char **argv)
         struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND};
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
+        config.skipped = print_skipped;
+        config.user = &skipped;
         rc = ls_data_prepare(&config, &report, &error);
     }
     free(kept);
@@ -96,6 +128,9 @@ static int cmd_prepare(int argc, char **argv)
     print_split(config.output, "train", &report.train);
     if (report.validation.tokens > 0)
         print_split(config.output, "valid", &report.validation);
+    if (report.skipped > 0)
+        printf("%" PRId64 " bad records passed over: %s.skipped.txt lists them\n", report.skipped,
+               config.output);
     double tokens = (double)(report.train.tokens + report.validation.tokens);
     double bytes = (double)report.text_bytes;
     printf("%.0f bytes of text, %.4f tokens per byte, %.2f s, %.1f MB/s\n", bytes, tokens / bytes,

@@ -38,6 +38,9 @@ OPTIONS(prepare_options) = {
     {"--tokenizer", "SPEC", "`byte`, or a folder that holds GPT-2's vocab.json and merges.txt"},
     {"--validation", "SHARE", "share of the tokens that is kept for validation (default: 0.1)"},
     {"--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"},
+    {"--on-error", "stop|skip",
+     "a bad JSONL record ends it (the default), or is passed over and listed in "
+     "PREFIX.skipped.txt"},
     {"--append-eod", NULL, "end each document with the end-of-document token (the default)"},
     {"--no-append-eod", NULL, "do not"},
     {"--workers", "N", "tokenise with N threads (default: all cores)"},

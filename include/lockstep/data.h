@@ -112,8 +112,15 @@ struct ls_prepare_config {
      * the last end of a line before that place within its document, if there is one. */
     double validation;
     const char *json_key; /* member of a JSONL object that holds the text; NULL: "text" */
-    bool append_eod;      /* end each document with the tokenizer's end-of-document id */
-    int workers;          /* encoding threads, at least 1. The output does not depend on it */
+    /* A JSONL record that is malformed or has no text ends the preparation, or, with skip_bad, is
+     * passed over: counted, and written with file, line and reason to PREFIX.skipped.txt. skipped
+     * (may be NULL) is called for each on the calling thread. An archive that is cut off or damaged
+     * always ends it, since nobody knows what followed. */
+    bool skip_bad;
+    void (*skipped)(void *user, const char *why);
+    void *user;
+    bool append_eod; /* end each document with the tokenizer's end-of-document id */
+    int workers;     /* encoding threads, at least 1. The output does not depend on it */
     /* When not NULL and it becomes nonzero (a signal handler may set it), preparation ends with
      * LS_ESTOPPED and nothing is left behind. Borrowed. */
     const volatile int *stop;
@@ -124,6 +131,7 @@ struct ls_prepare_split {
 struct ls_prepare_report {
     struct ls_prepare_split train, validation;
     int64_t text_bytes; /* of all documents, unpacked */
+    int64_t skipped;    /* bad records passed over */
     double seconds;
 };
 /* Writes PREFIX_train.bin/.idx and, when validation > 0, PREFIX_valid.bin/.idx (Megatron's indexed

@@ -1,20 +1,26 @@
 /* Documents of files and folders: one a file, or one a line of JSONL. */
 #include "data/private.h"
 
+#include <lockstep/base/file.h>
+
 #include <dirent.h>
 #include <errno.h>
-#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { FOLDERS_DEEP_MAX = 64, LINE_READ_BYTES = 1 << 18 };
+enum {
+    FOLDERS_DEEP_MAX = 64,
+    LINE_READ_BYTES = 1 << 18,
+    LINE_BYTES_MAX = 256 << 20, /* a record is held whole, and parsed: no text is that long */
+};
 
 struct data_corpus {
     char **paths;
     size_t paths_count, paths_capacity;
     size_t at; /* path that is open, or comes next */
-    const char *json_key;
+    struct data_corpus_config config;
     struct data_source *source; /* NULL: none is open */
     bool is_jsonl;
     struct ls_text lines; /* JSONL: bytes read; [lines_at, count) not yet used */
@@ -56,6 +62,16 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
 static int add_folder(struct data_corpus *corpus, const char *folder, int depth,
                       struct ls_error *error);
 
+static int absent(const char *path, struct ls_error *error)
+{
+    char hint[512];
+    int failure = errno;
+    ls_path_hint(path, NULL, hint, sizeof hint);
+    int rc = ls_error_errno(error, failure, "input %.400s", path);
+    ls_error_suffix(error, "%s", hint);
+    return rc;
+}
+
 /* named: given by the user, so it must be there. Links to folders are followed only then: within a
  * folder they may lead round in circles. */
 static int add_input(struct data_corpus *corpus, const char *path, bool named, int depth,
@@ -63,7 +79,7 @@ static int add_input(struct data_corpus *corpus, const char *path, bool named, i
 {
     struct stat status, link;
     if (stat(path, &status) != 0 || lstat(path, &link) != 0)
-        return ls_error_errno(error, errno, "input %s", path);
+        return absent(path, error);
     if (S_ISDIR(status.st_mode))
         return named || !S_ISLNK(link.st_mode) ? add_folder(corpus, path, depth, error) : LS_OK;
     if (!named && !S_ISREG(status.st_mode))
@@ -99,17 +115,17 @@ static int add_folder(struct data_corpus *corpus, const char *folder, int depth,
     return rc;
 }
 
-int data_corpus_open(const char *const *inputs, int count, const char *json_key,
-                     struct data_corpus **out, struct ls_error *error)
+int data_corpus_open(const struct data_corpus_config *config, struct data_corpus **out,
+                     struct ls_error *error)
 {
     *out = NULL;
     struct data_corpus *corpus = calloc(1, sizeof *corpus);
     if (!corpus)
         return ls_error_set(error, LS_ENOMEM, "no memory to read a corpus");
-    corpus->json_key = json_key;
+    corpus->config = *config;
     int rc = LS_OK;
-    for (int i = 0; i < count && !rc; i++)
-        rc = add_input(corpus, inputs[i], true, 0, error);
+    for (int i = 0; i < config->count && !rc; i++)
+        rc = add_input(corpus, config->inputs[i], true, 0, error);
     if (rc) {
         data_corpus_close(corpus);
         return rc;
@@ -158,22 +174,31 @@ static int read_text(struct data_corpus *corpus, size_t want, struct ls_text *ou
     return LS_OK;
 }
 
-/* *line is the next line, borrowed until the next call; NULL at the end. */
-static int next_line(struct data_corpus *corpus, const char **line, size_t *length,
+/* *line is the next line, borrowed until the next call; NULL with *length 0 at the end, and NULL
+ * with another length for a line that is too long, of which nothing is kept. */
+static int next_line(struct data_corpus *corpus, char **line, size_t *length,
                      struct ls_error *error)
 {
     struct ls_text *lines = &corpus->lines;
     size_t searched = 0; /* of the bytes behind lines_at: no line ends there */
+    bool too_long = false;
     for (;;) {
         char *begin = lines->bytes + corpus->lines_at;
         size_t left = lines->count - corpus->lines_at;
         char *end = left > searched ? memchr(begin + searched, '\n', left - searched) : NULL;
         if (end || corpus->lines_end) {
-            *line = left > 0 ? begin : NULL;
             *length = end ? (size_t)(end - begin) : left;
             corpus->lines_at += *length + (end ? 1 : 0);
             corpus->line_number++;
+            *line = (end || left > 0) && !too_long ? begin : NULL;
+            *length = too_long ? SIZE_MAX : *length;
             return LS_OK;
+        }
+        if (left > LINE_BYTES_MAX) {
+            too_long = true;
+            corpus->lines_at = lines->count;
+            left = 0;
+            begin = lines->bytes + lines->count;
         }
         searched = left;
         if (corpus->lines_at > 0) {
@@ -193,34 +218,6 @@ static int next_line(struct data_corpus *corpus, const char **line, size_t *leng
     }
 }
 
-static int json_text(struct data_corpus *corpus, const char *line, size_t length,
-                     struct ls_text *out, struct ls_error *error)
-{
-    const char *path = corpus->paths[corpus->at];
-    json_error_t where;
-    json_t *root = json_loadb(line, length, JSON_ALLOW_NUL, &where);
-    if (!root)
-        return ls_error_set(error, LS_EDATA,
-                            "%s:%lld: column %d: %s; expected one JSON object a line", path,
-                            corpus->line_number, where.column, where.text);
-    json_t *text = json_object_get(root, corpus->json_key);
-    int rc = LS_OK;
-    if (!json_is_string(text))
-        rc =
-            ls_error_set(error, LS_EDATA,
-                         "%s:%lld: no string under the key \"%s\"; expected one JSON object a line "
-                         "with the text under that key",
-                         path, corpus->line_number, corpus->json_key);
-    if (!rc)
-        rc = data_text_reserve(out, json_string_length(text), error);
-    if (!rc && json_string_length(text) > 0) {
-        memcpy(out->bytes + out->count, json_string_value(text), json_string_length(text));
-        out->count += json_string_length(text);
-    }
-    json_decref(root);
-    return rc;
-}
-
 static bool blank(const char *line, size_t length)
 {
     for (size_t i = 0; i < length; i++)
@@ -229,19 +226,68 @@ static bool blank(const char *line, size_t length)
     return true;
 }
 
+/* The record of a line; a bad one that is passed over leaves *taken false. */
+static int take_record(struct data_corpus *corpus, char *line, size_t length, bool *taken,
+                       struct ls_text *out, struct ls_error *error)
+{
+    const struct data_corpus_config *config = &corpus->config;
+    struct ls_error why = {0};
+    int rc = line ? data_record_text(line, length, config->json_key, out, &why)
+                  : ls_error_set(&why, LS_EDATA,
+                                 "a line of more than %d MiB: expected one JSON object a line",
+                                 LINE_BYTES_MAX >> 20);
+    *taken = rc == LS_OK;
+    if (rc == LS_OK)
+        return LS_OK;
+    ls_error_prefix(&why, "%.300s:%lld", corpus->paths[corpus->at], corpus->line_number);
+    if (rc == LS_EDATA && config->bad)
+        return config->bad(config->user, &why, error);
+    return ls_error_set(error, rc, "%s%s", why.text,
+                        rc == LS_EDATA ? " (--on-error skip passes over bad records)" : "");
+}
+
 /* One document, or DATA_CORPUS_END at the end of this file. */
 static int read_jsonl(struct data_corpus *corpus, struct ls_text *out, enum data_part *part,
                       struct ls_error *error)
 {
-    const char *line;
+    char *line;
     size_t length;
-    do {
+    for (bool taken = false; !taken;) {
         int rc = next_line(corpus, &line, &length, error);
+        if (!rc && !line && length == 0) {
+            *part = DATA_CORPUS_END;
+            return LS_OK;
+        }
+        if (!rc && line && blank(line, length))
+            continue;
+        if (!rc)
+            rc = take_record(corpus, line, length, &taken, out, error);
         if (rc)
             return rc;
-    } while (line && blank(line, length));
-    *part = line ? DATA_DOCUMENT_END : DATA_CORPUS_END;
-    return line ? json_text(corpus, line, length, out, error) : LS_OK;
+    }
+    *part = DATA_DOCUMENT_END;
+    return LS_OK;
+}
+
+/* A byte order mark, as some editors put before a file. */
+static int skip_mark(struct data_corpus *corpus, struct ls_error *error)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    struct ls_text *lines = &corpus->lines;
+    while (lines->count < sizeof mark - 1 && !corpus->lines_end) {
+        size_t got;
+        int rc = data_text_reserve(lines, LINE_READ_BYTES, error);
+        if (!rc)
+            rc = data_source_read(corpus->source, lines->bytes + lines->count, LINE_READ_BYTES,
+                                  &got, error);
+        if (rc)
+            return rc;
+        lines->count += got;
+        corpus->lines_end = got == 0;
+    }
+    if (lines->count >= sizeof mark - 1 && memcmp(lines->bytes, mark, sizeof mark - 1) == 0)
+        corpus->lines_at = sizeof mark - 1;
+    return LS_OK;
 }
 
 static void next_file(struct data_corpus *corpus)
@@ -263,6 +309,9 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
             corpus->lines.count = corpus->lines_at = 0;
             corpus->lines_end = false;
             corpus->line_number = 0;
+            rc = corpus->is_jsonl ? skip_mark(corpus, error) : LS_OK;
+            if (rc)
+                return rc;
         }
         int rc = corpus->is_jsonl ? read_jsonl(corpus, out, part, error)
                                   : read_text(corpus, want, out, part, error);

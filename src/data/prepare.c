@@ -6,6 +6,8 @@
  * long document is cut where a cut does not change its ids. */
 #include "data/private.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -67,6 +69,7 @@ struct prepare {
     int64_t share;     /* of SHARE_UNIT */
     int64_t documents; /* not empty, and ended */
     char *tokenizer_path, *tokenizer_temporary;
+    struct ls_atomic_file skipped; /* the list of bad records; open once there is one */
 };
 
 /* ---- filling and encoding jobs -------------------------------------------------------------- */
@@ -221,6 +224,49 @@ static void pipeline_release(struct pipeline *pipeline)
     ls_text_release(&pipeline->carry);
     pthread_cond_destroy(&pipeline->changed);
     pthread_mutex_destroy(&pipeline->mutex);
+}
+
+/* ---- bad records ---------------------------------------------------------------------------- */
+
+static int skipped_path(const struct prepare *prepare, char path[PATH_MAX], struct ls_error *error)
+{
+    int length = snprintf(path, PATH_MAX, "%s.skipped.txt", prepare->config->output);
+    return length < PATH_MAX ? LS_OK
+                             : ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long",
+                                            prepare->config->output);
+}
+
+/* Notes a record that is passed over. */
+static int skip_record(void *user, const struct ls_error *why, struct ls_error *error)
+{
+    struct prepare *prepare = user;
+    char path[PATH_MAX];
+    int rc = LS_OK;
+    if (prepare->report->skipped == 0) {
+        rc = skipped_path(prepare, path, error);
+        if (!rc)
+            rc = ls_atomic_file_open(&prepare->skipped, path, NULL, error);
+        if (rc)
+            prepare->skipped.fd = -1;
+    }
+    if (rc)
+        return rc;
+    prepare->report->skipped++;
+    if (prepare->config->skipped)
+        prepare->config->skipped(prepare->config->user, why->text);
+    rc = ls_atomic_file_printf(&prepare->skipped, "%s\n", why->text);
+    return rc ? ls_error_set(error, rc, "%s", prepare->skipped.error.text) : LS_OK;
+}
+
+/* The list of an earlier preparation goes where this one has none. */
+static int publish_skipped(struct prepare *prepare, struct ls_error *error)
+{
+    char path[PATH_MAX];
+    if (prepare->report->skipped > 0)
+        return ls_atomic_file_commit(&prepare->skipped, error);
+    if (skipped_path(prepare, path, NULL) == LS_OK)
+        unlink(path);
+    return LS_OK;
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -398,7 +444,9 @@ static int publish(struct prepare *prepare, struct ls_error *error)
     unlink(prepare->validation.idx);
     if (prepare->share == 0)
         unlink(prepare->validation.bin);
-    int rc = data_rename(prepare->tokenizer_temporary, prepare->tokenizer_path, error);
+    int rc = publish_skipped(prepare, error);
+    if (!rc)
+        rc = data_rename(prepare->tokenizer_temporary, prepare->tokenizer_path, error);
     if (!rc && prepare->share > 0)
         rc = data_writer_publish(&prepare->validation, error);
     if (!rc)
@@ -411,7 +459,8 @@ static int finish(struct prepare *prepare, struct ls_error *error)
 {
     if (prepare->train.tokens + prepare->validation.tokens == 0)
         return ls_error_set(error, LS_EDATA,
-                            "empty corpus: the inputs hold no text; nothing was written");
+                            "empty corpus: the inputs hold no text%s; nothing was written",
+                            prepare->report->skipped ? " but bad records" : "");
     int rc = LS_OK;
     if (prepare->share > 0 && prepare->validation.tokens == 0)
         rc = hold_out_tail(prepare, error);
@@ -480,16 +529,23 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
 {
     double began_s = ls_now_s();
     *report = (struct ls_prepare_report){0};
-    struct prepare prepare = {
-        .config = config, .report = report, .train = {.fd = -1}, .validation = {.fd = -1}};
+    struct prepare prepare = {.config = config,
+                              .report = report,
+                              .train = {.fd = -1},
+                              .validation = {.fd = -1},
+                              .skipped = {.fd = -1}};
+    struct data_corpus_config reading = {.inputs = config->inputs,
+                                         .count = config->inputs_count,
+                                         .json_key = config->json_key ? config->json_key : "text",
+                                         .bad = config->skip_bad ? skip_record : NULL,
+                                         .user = &prepare};
     prepare.share = (int64_t)(config->validation * SHARE_UNIT + 0.5);
     struct data_corpus *corpus = NULL;
     int rc = check(config, error);
     if (!rc)
         rc = ls_tokenizer_new(config->tokenizer, &prepare.tokenizer, error);
     if (!rc)
-        rc = data_corpus_open(config->inputs, config->inputs_count,
-                              config->json_key ? config->json_key : "text", &corpus, error);
+        rc = data_corpus_open(&reading, &corpus, error);
     if (!rc)
         rc = open_outputs(&prepare, error);
     if (!rc) {
@@ -509,6 +565,7 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
         unlink(prepare.tokenizer_temporary);
     free(prepare.tokenizer_temporary);
     free(prepare.tokenizer_path);
+    ls_atomic_file_abort(&prepare.skipped);
     data_corpus_close(corpus);
     ls_tokenizer_free(prepare.tokenizer);
     return rc;

@@ -124,11 +124,25 @@ void data_source_close(struct data_source *source);
 int data_source_read(struct data_source *source, void *buffer, size_t bytes, size_t *got,
                      struct ls_error *error);
 
+/* Appends the text under `key` of the JSON object line[length], which is changed, as Python's
+ * json.loads takes it; half a surrogate pair becomes U+FFFD. LS_EDATA where the record is bad. */
+int data_record_text(char *line, size_t length, const char *key, struct ls_text *out,
+                     struct ls_error *error);
+
 enum data_part { DATA_MORE, DATA_DOCUMENT_END, DATA_CORPUS_END };
 /* The documents of all inputs, one after the other. */
 struct data_corpus;
-int data_corpus_open(const char *const *inputs, int count, const char *json_key,
-                     struct data_corpus **out, struct ls_error *error);
+struct data_corpus_config {
+    const char *const *inputs;
+    int count;
+    const char *json_key;
+    /* What becomes of a bad JSONL record: why holds its file, line and reason. LS_OK passes it
+     * over. NULL: it ends the reading. */
+    int (*bad)(void *user, const struct ls_error *why, struct ls_error *error);
+    void *user;
+};
+int data_corpus_open(const struct data_corpus_config *config, struct data_corpus **out,
+                     struct ls_error *error);
 void data_corpus_close(struct data_corpus *corpus);
 /* Appends the next bytes of the current document to *out, about `want` of them, and says what comes
  * after. DATA_CORPUS_END appends nothing. */

@@ -79,7 +79,7 @@ static void test_configuration(void **state)
     expect("train run.yaml --dry", 2, "did you mean --dry-run?");
     expect(RUN "optim.lrr=1", 2, "unknown key optim.lrr; did you mean optim.lr?");
     expect(RUN "optim.lr=fast", 2, "optim.lr = fast: expected a number above 0");
-    expect(RUN "train.steps=0", 2, "a whole number of at least 1");
+    expect(RUN "train.steps=-1", 2, "a whole number of at least 0");
     expect(RUN "model.heads=3", 2, "a divisor of model.channels = 64");
     expect(RUN "optim.warmup_steps=9 optim.decay_steps=3", 2, "at most optim.decay_steps = 3");
     expect(RUN "data.train=", 2, "data.train");
@@ -399,6 +399,16 @@ static void test_preparation(void **state)
     expect("data prepare --input no.txt --output bad --tokenizer byte", ls_exit_code(LS_EIO),
            "no.txt");
     expect("data prepare --output bad --tokenizer byte", 2, "--input");
+    write_text("mixed.jsonl", "{\"text\": \"good\"}\n{\"body\": \"no text\"}\n\x1b[31m\n");
+    expect("data prepare --input mixed.jsonl --output mixed --tokenizer byte", data,
+           "mixed.jsonl:2: no key \"text\", the record has \"body\"");
+    expect("data prepare --input mixed.jsonl --output mixed --tokenizer byte --on-error skp", 2,
+           "--on-error = skp: expected stop or skip; did you mean skip?");
+    assert_false(exists("mixed_train.bin") || exists("mixed.skipped.txt"));
+    expect("data prepare --input mixed.jsonl --output mixed --tokenizer byte --on-error skip "
+           "--validation 0",
+           0, "2 bad records passed over: mixed.skipped.txt lists them");
+    assert_true(exists("mixed_train.bin") && exists("mixed.skipped.txt"));
     expect("data prepare --input text.txt --output bad --tokenizer byte --validation 2", 2,
            "--validation");
     expect("data prepare --input text.txt --output bad --tokenizer byte --bogus", 2, "--bogus");

@@ -337,9 +337,9 @@ static void test_bad_inputs(void **state)
     refuse_input(path_of("in/absent"), LS_EIO, "absent: No such file");
     refuse_input(input("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\n"), LS_EDATA, "a.jsonl:2: column");
     refuse_input(input("a.jsonl", "\n{\"title\":\"a\"}\n"), LS_EDATA,
-                 "a.jsonl:2: no string under the key \"text\"");
-    refuse_input(input("a.jsonl", "{\"text\":5}\n"), LS_EDATA, "a.jsonl:1: no string");
-    refuse_input(input("a.jsonl", "[\"text\"]\n"), LS_EDATA, "a.jsonl:1: no string");
+                 "a.jsonl:2: no key \"text\", the record has");
+    refuse_input(input("a.jsonl", "{\"text\":5}\n"), LS_EDATA, "a.jsonl:1: \"text\" is a number");
+    refuse_input(input("a.jsonl", "[\"text\"]\n"), LS_EDATA, "a.jsonl:1: a list");
     refuse_input(input("a.jsonl", "{\"text\":\"\xff\"}\n"), LS_EDATA, "a.jsonl:1: column");
     refuse_input(input("a.jsonl", "{\"text\":\"\"}\n"), LS_EDATA, "empty corpus");
     refuse_input(input("a.gz", "plain"), LS_EDATA, "not gzip data");
@@ -368,6 +368,101 @@ static void test_bad_inputs(void **state)
     config = config_of(inputs, 1);
     config.stop = &stop;
     assert_refused(&config, LS_ESTOPPED, "stopped");
+}
+
+struct skips {
+    int count;
+    char last[512];
+};
+
+static void note_skip(void *user, const char *why)
+{
+    struct skips *skips = user;
+    skips->count++;
+    snprintf(skips->last, sizeof skips->last, "%s", why);
+}
+
+/* What is good is prepared as if the bad records were not there; they are counted and listed. */
+static void test_bad_records_are_passed_over(void **state)
+{
+    (void)state;
+    const char *inputs[] = {input("a.jsonl", "\xef\xbb\xbf{\"text\":\"one\"}\r\n"
+                                             "{\"text\":\n"
+                                             "\r\n"
+                                             "{\"text\":\"t\\ud800wo\"}\n"
+                                             "{\"text\":5}\n"
+                                             "\xef\xbb\xbf{\"text\":\"no mark here\"}\n"
+                                             "{\"text\":\"\x1b[31m\"}\n"
+                                             "{\"text\":\"three\"}"),
+                            input("b.jsonl", "nothing\n")};
+    struct skips skips = {0};
+    struct ls_prepare_config config = config_of(inputs, 2);
+    struct ls_prepare_report report;
+    struct ls_error error = {0};
+    refuse_input(inputs[0], LS_EDATA, "a.jsonl:2: column");
+    assert_int_equal(access(path_of("out/c.skipped.txt"), F_OK), -1);
+    config.skip_bad = true;
+    config.skipped = note_skip;
+    config.user = &skips;
+    assert_ok(ls_data_prepare(&config, &report, &error), error);
+    char text[256];
+    store_text(path_of("out/c_train"), text, sizeof text);
+    assert_string_equal(text, "one|t\xef\xbf\xbdwo|three|");
+    assert_int_equal(report.skipped, 5);
+    assert_int_equal(skips.count, 5);
+    assert_text_contains(skips.last, "b.jsonl:1: column");
+    struct ls_text list = support_read(path_of("out/c.skipped.txt"));
+    assert_text_contains(list.bytes, "a.jsonl:2: column");
+    assert_text_contains(list.bytes, "a.jsonl:5: \"text\" is a number");
+    assert_text_contains(list.bytes, "a.jsonl:6: column");
+    assert_text_contains(list.bytes, "a.jsonl:7: column");
+    assert_text_contains(list.bytes, "b.jsonl:1: column");
+    assert_null(strchr(list.bytes, 0x1b));
+    ls_text_release(&list);
+    /* A list belongs to the stores beside it. */
+    inputs[0] = input("good.jsonl", "{\"text\":\"good\"}");
+    config.inputs_count = 1;
+    assert_ok(ls_data_prepare(&config, &report, &error), error);
+    assert_int_equal(report.skipped, 0);
+    assert_int_equal(access(path_of("out/c.skipped.txt"), F_OK), -1);
+    /* Nothing but bad records, and what is no record: both end it, and leave nothing. */
+    remove(path_of("out/c_train.bin"));
+    inputs[0] = input("bad.jsonl", "bad\nbad\n");
+    assert_int_equal(ls_data_prepare(&config, &report, &error), LS_EDATA);
+    assert_text_contains(error.text, "no text but bad records");
+    inputs[0] = pack_gzip("t.jsonl.gz", "{\"text\":\"a\"}\nbad\n{\"text\":\"a long one\"}\n", 6);
+    assert_int_equal(ls_data_prepare(&config, &report, &error), LS_EDATA);
+    assert_text_contains(error.text, "gzip data truncated");
+    assert_int_equal(access(path_of("out/c.skipped.txt"), F_OK), -1);
+    assert_int_equal(access(path_of("out/c_train.bin"), F_OK), -1);
+}
+
+/* A line without end costs no more memory than the longest record, and is a bad record. */
+static void test_lines_without_end(void **state)
+{
+    (void)state;
+    char command[700];
+    const char *inputs[] = {path_of("in/long.jsonl.gz")};
+    snprintf(command, sizeof command,
+             "{ echo '{\"text\":\"one\"}'; head -c 280000000 /dev/zero | tr '\\0' x; echo; "
+             "echo '{\"text\":\"two\"}'; } | gzip -1 > %s",
+             inputs[0]);
+    assert_int_equal(system(command), 0);
+    struct skips skips = {0};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    struct ls_prepare_report report;
+    struct ls_error error = {0};
+    assert_int_equal(ls_data_prepare(&config, &report, &error), LS_EDATA);
+    assert_text_contains(error.text, "long.jsonl.gz:2: a line of more than 256 MiB");
+    config.skip_bad = true;
+    config.skipped = note_skip;
+    config.user = &skips;
+    assert_ok(ls_data_prepare(&config, &report, &error), error);
+    char text[64];
+    store_text(path_of("out/c_train"), text, sizeof text);
+    assert_string_equal(text, "one|two|");
+    assert_int_equal(report.skipped, 1);
+    assert_text_contains(skips.last, "long.jsonl.gz:2: a line");
 }
 
 /* Fails the n-th of all writes, syncs and renames, for every n. Until the first rename nothing
@@ -482,6 +577,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_long_document_and_any_number_of_workers, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_bad_inputs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_records_are_passed_over, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lines_without_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failure_keeps_the_older_store, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, setup, teardown),

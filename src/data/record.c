@@ -1,0 +1,178 @@
+/* The text of one JSONL record, taken as Python's json.loads takes it.
+ *
+ * jansson refuses what Python reads: NaN and Infinity, numbers of any size, zeros in keys, and lone
+ * halves of surrogate pairs. None of them matters to a text, so they are written over in place, in
+ * as many bytes, by what jansson reads too; whatever is refused then is refused by both. */
+#include "data/private.h"
+
+#include <jansson.h>
+#include <string.h>
+
+/* ---- what both read ------------------------------------------------------------------------- */
+
+/* The code unit of \uXXXX at p, -1 where there is none. */
+static int escape_at(const char *p, const char *end)
+{
+    if (end - p < 6 || p[0] != '\\' || p[1] != 'u')
+        return -1;
+    int unit = 0;
+    for (int i = 2; i < 6; i++) {
+        const char *digits = "0123456789abcdef";
+        const char *digit = p[i] ? strchr(digits, p[i] | 0x20) : NULL;
+        if (!digit || (p[i] != *digit && (p[i] < 'A' || p[i] > 'F')))
+            return -1;
+        unit = unit * 16 + (int)(digit - digits);
+    }
+    return unit;
+}
+
+/* Behind the string that begins at p; half a surrogate pair becomes U+FFFD. */
+static char *soften_string(char *p, char *end)
+{
+    char *begin = p++;
+    while (p < end && *p != '"') {
+        int unit = escape_at(p, end);
+        if (unit >= 0xd800 && unit <= 0xdbff) {
+            int low = escape_at(p + 6, end);
+            bool pair = low >= 0xdc00 && low <= 0xdfff;
+            if (!pair)
+                memcpy(p, "\\ufffd", 6);
+            p += pair ? 12 : 6;
+        } else if (unit >= 0) {
+            if (unit >= 0xdc00 && unit <= 0xdfff)
+                memcpy(p, "\\ufffd", 6);
+            p += 6;
+        } else {
+            p += *p == '\\' ? 2 : 1;
+        }
+    }
+    if (p >= end)
+        return end;
+    char *after = ++p;
+    while (after < end && strchr(" \t\r\n", *after) && *after)
+        after++;
+    for (char *q = begin; after < end && *after == ':' && q < p; q += *q == '\\' ? 2 : 1)
+        if (escape_at(q, p) == 0)
+            memcpy(q, "\\ufffd", 6);
+    return p;
+}
+
+static size_t digits_at(const char *p, const char *end)
+{
+    size_t count = 0;
+    while (p + count < end && p[count] >= '0' && p[count] <= '9')
+        count++;
+    return count;
+}
+
+/* Bytes of the number at p, 0 where there is none. */
+static size_t number_at(const char *p, const char *end)
+{
+    static const char infinity[] = "Infinity";
+    const char *at = p + (*p == '-');
+    if ((size_t)(end - at) >= sizeof infinity - 1 && memcmp(at, infinity, sizeof infinity - 1) == 0)
+        return (size_t)(at - p) + sizeof infinity - 1;
+    if (end - p >= 3 && memcmp(p, "NaN", 3) == 0)
+        return 3;
+    size_t digits = digits_at(at, end);
+    if (digits == 0)
+        return 0;
+    at += *at == '0' ? 1 : digits;
+    size_t decimals = at < end && *at == '.' ? digits_at(at + 1, end) : 0;
+    at += decimals ? decimals + 1 : 0;
+    if (at < end && (*at == 'e' || *at == 'E')) {
+        const char *exponent = at + 1 + (at + 1 < end && (at[1] == '+' || at[1] == '-'));
+        size_t powers = exponent < end ? digits_at(exponent, end) : 0;
+        at = powers ? exponent + powers : at;
+    }
+    return (size_t)(at - p);
+}
+
+static void soften(char *p, char *end)
+{
+    while (p < end) {
+        size_t number = *p == '"' ? 0 : number_at(p, end);
+        if (*p == '"') {
+            p = soften_string(p, end);
+        } else if (number > 0) {
+            *p = '0';
+            memset(p + 1, ' ', number - 1);
+            p += number;
+        } else if (*p == '-') { /* no number: nothing that follows may become one */
+            while (p < end && *p && !strchr(" \t\r\n,:[]{}\"", *p))
+                p++;
+        } else {
+            p++;
+        }
+    }
+}
+
+/* ---- the text ------------------------------------------------------------------------------- */
+
+static const char *type_name(const json_t *value)
+{
+    static const char *const names[] = {"an object", "a list", "a string", "a number",
+                                        "a number",  "true",   "false",    "null"};
+    return names[json_typeof(value)];
+}
+
+/* "text", "url" and 3 more */
+static void list_keys(json_t *record, char *text, size_t bytes)
+{
+    enum { SHOWN = 5 };
+    size_t used = 0, count = 0;
+    const char *key;
+    json_t *value;
+    json_object_foreach(record, key, value)
+    {
+        if (count++ < SHOWN && used < bytes)
+            used +=
+                (size_t)snprintf(text + used, bytes - used, "%s\"%.40s\"", used ? ", " : "", key);
+    }
+    if (count > SHOWN && used < bytes)
+        snprintf(text + used, bytes - used, " and %zu more", count - SHOWN);
+    if (count == 0)
+        snprintf(text, bytes, "none");
+}
+
+static int take_text(json_t *record, const char *key, struct ls_text *out, struct ls_error *error)
+{
+    if (!json_is_object(record))
+        return ls_error_set(error, LS_EDATA, "%s: expected one JSON object a line",
+                            type_name(record));
+    const json_t *text = json_object_get(record, key);
+    if (!text) {
+        char keys[400];
+        list_keys(record, keys, sizeof keys);
+        return ls_error_set(error, LS_EDATA,
+                            "no key \"%.100s\", the record has %s: expected the text under that "
+                            "key; --json-keys names another",
+                            key, keys);
+    }
+    if (!json_is_string(text))
+        return ls_error_set(error, LS_EDATA, "\"%.100s\" is %s: expected a string", key,
+                            type_name(text));
+    size_t length = json_string_length(text);
+    int rc = data_text_reserve(out, length, error);
+    if (!rc && length > 0) {
+        memcpy(out->bytes + out->count, json_string_value(text), length);
+        out->count += length;
+    }
+    return rc;
+}
+
+int data_record_text(char *line, size_t length, const char *key, struct ls_text *out,
+                     struct ls_error *error)
+{
+    json_error_t where;
+    soften(line, line + length);
+    json_t *record = json_loadb(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
+    if (!record && json_error_code(&where) == json_error_out_of_memory)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a record");
+    if (!record)
+        return ls_error_set(error, LS_EDATA, "column %d: %s: expected one JSON object a line",
+                            where.column, where.text);
+    int rc = take_text(record, key, out, error);
+    json_decref(record);
+    return rc;
+}
