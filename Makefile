@@ -94,6 +94,15 @@ $(BUILD)/%.$(1).o: %.c
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 
+# The commit that is built, "-dirty" where tracked files differ from it, "unknown" outside of git. The
+# file changes only where its text does, so that a later commit builds one object and links.
+.PHONY: always
+$(BUILD)/commit: always
+	@mkdir -p $(@D)
+	@tools/commit.sh > $@.new; cmp -s $@.new $@ && rm -f $@.new || mv $@.new $@
+$(BUILD)/src/base/version.o: CFLAGS_BASE += -DLS_COMMIT="\"$$(cat $(BUILD)/commit)\""
+$(BUILD)/src/base/version.o: $(BUILD)/commit
+
 $(BUILD)/liblockstep.a: $(OBJECTS)
 	@rm -f $@
 	$(call say,AR,$@)

@@ -142,7 +142,9 @@ static void verdict(const struct diff *d)
     char tensor[256];
     int64_t step = ls_rerun_differs(d->again_a, d->again_b, tensor, sizeof tensor);
     const char *one = fingerprint_of(&d->a), *other = fingerprint_of(&d->b);
-    bool machines = one && other && strcmp(one, other);
+    char differences[512];
+    bool machines =
+        one && other && ls_fingerprint_differs(one, other, differences, sizeof differences);
     if (step)
         printf("run again, they part at step %ld; first tensor: %s\n", (long)step, tensor);
     else

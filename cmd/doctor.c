@@ -3,6 +3,8 @@
 
 #include "cmd.h"
 
+#include <lockstep/base/version.h>
+
 #include <stdarg.h>
 
 void doctor_row(const char *name, const char *format, ...)
@@ -46,7 +48,8 @@ int cmd_doctor(int argc, char **argv)
     if (status)
         return cmd_fail("doctor", status, &error);
     struct doctor doctor = {0};
-    puts("lockstep " LS_VERSION);
+    printf("lockstep %s (commit %s, numerics.version %d)\n", ls_version(), ls_commit(),
+           LS_NUMERICS_VERSION);
     doctor_processor(&doctor);
     doctor_memory(&doctor);
     doctor_libraries(&doctor);

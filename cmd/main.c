@@ -1,8 +1,11 @@
 /* lockstep: finds the sub-command and hands over. */
 #include "cmd.h"
 
+#include <lockstep/base/version.h>
+
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -79,7 +82,8 @@ static int dispatch(int argc, char **argv)
         return 0;
     }
     if (strcmp(first, "--version") == 0) {
-        puts("lockstep " LS_VERSION);
+        printf("lockstep %s (commit %s, numerics.version %d)\n", ls_version(), ls_commit(),
+               LS_NUMERICS_VERSION);
         return 0;
     }
     char both[64];

@@ -113,7 +113,7 @@ struct ls_checkpoint_state {
     double loss_scale;             /* 1 where none is used */
     const char *recipe_digest;     /* of the recipe's keys */
     const char *recipe;            /* the resolved recipe, as text */
-    const char *fingerprint;       /* instruction set, library versions, compiler */
+    const char *fingerprint;       /* numerics.version, instruction set, compiler, commit */
     const char *hash;              /* state hash, hexadecimal; "" where not computed */
 };
 enum ls_checkpoint_part { LS_CKPT_MODEL, LS_CKPT_OPTIMIZER };

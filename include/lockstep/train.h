@@ -55,8 +55,13 @@ struct ls_optim_config ls_config_optim(const struct ls_config *config);
 /* Local. Sequences of the step that begins when `samples` were consumed: Megatron's
  * --rampup-batch-size start increment samples. */
 int64_t ls_batch_at(const struct ls_config *config, int64_t samples);
-/* Local. What a checkpoint remembers of the machine: instruction set, libraries, compiler. */
+/* Local. What a checkpoint remembers of what gave its bits: numerics.version
+ * (lockstep/base/version.h), instruction set, compiler, and the version and commit of Lockstep. */
 void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes);
+/* Local. Whether the bits of two fingerprints may differ: numerics.version, instruction set or
+ * compiler does. Another commit alone is no difference. text names what differs ("isa avx2 there,
+ * amx here"; there: a, here: b), "" where nothing does. */
+bool ls_fingerprint_differs(const char *a, const char *b, char *text, size_t bytes);
 
 /* ---- a trainer ------------------------------------------------------------------------------- */
 

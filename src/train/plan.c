@@ -45,12 +45,6 @@ struct ls_optim_config ls_config_optim(const struct ls_config *config)
     };
 }
 
-void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes)
-{
-    snprintf(text, bytes, "isa %s; lockstep %s; compiler %s", ls_isa_name(isa), LS_VERSION,
-             __VERSION__);
-}
-
 /* ---- what ZeRO is told of the parameters ----------------------------------------------------- */
 
 struct zero_tables {

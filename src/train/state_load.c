@@ -47,13 +47,15 @@ static int recipe_check(const struct ls_trainer *t, const struct ls_checkpoint *
 /* Rank 0's log hears of a machine whose bits may differ. */
 static void fingerprint_check(const struct ls_trainer *t, const struct ls_checkpoint *checkpoint)
 {
-    char fingerprint[256];
+    char fingerprint[256], differences[512];
     ls_fingerprint(t->ops.isa, fingerprint, sizeof fingerprint);
-    if (strcmp(fingerprint, checkpoint->state.fingerprint) && ls_comm_rank(t->world) == 0)
+    if (ls_fingerprint_differs(checkpoint->state.fingerprint, fingerprint, differences,
+                               sizeof differences) &&
+        ls_comm_rank(t->world) == 0)
         ls_log(t->log, LS_LOG_WARNING,
-               "the checkpoint was written under \"%s\", this is \"%s\": bits will differ from "
+               "the checkpoint was written by another build or machine (%s): bits will differ from "
                "here on from a run that was not interrupted",
-               checkpoint->state.fingerprint, fingerprint);
+               differences);
 }
 
 /* This rank's slices of one array. */

@@ -1,6 +1,8 @@
 /* The program's command line and its documents: what it prints, and what it exits with. */
 #include "program.h"
 
+#include <lockstep/base/version.h>
+
 #include <lockstep/base.h>
 
 #include <setjmp.h>
@@ -20,7 +22,10 @@ static void test_usage(void **state)
     program_expect("--help", 0, "Usage: lockstep COMMAND");
     program_expect("-h", 0, "Usage: lockstep COMMAND");
     program_expect("help", 0, "Usage: lockstep COMMAND");
-    program_expect("--version", 0, "lockstep " LS_VERSION);
+    char line[128];
+    snprintf(line, sizeof line, "lockstep %s (commit %s, numerics.version %d)\n", LS_VERSION,
+             ls_commit(), LS_NUMERICS_VERSION);
+    program_expect("--version", 0, line);
 }
 
 static void test_what_is_unknown_is_named_with_the_nearest(void **state)
