@@ -32,8 +32,8 @@ static int recipes_compare(struct diff *d, bool force, struct ls_error *error)
     d->same_recipe = count == 0;
     if (count && !force)
         return ls_error_set(error, LS_ECONFIG,
-                            "two recipes, which give other numbers by themselves (%s; here is %s, "
-                            "there is %s): --force compares them all the same",
+                            "the two runs have different recipes, so their numbers differ anyway "
+                            "(%s; here is %s, there is %s); --force compares them",
                             keys, d->a.directory, d->b.directory);
     if (count)
         printf("two recipes: %s\n", keys);

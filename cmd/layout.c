@@ -84,8 +84,8 @@ static void print_groups(const struct ls_layout *layout)
         [LS_GROUP_TP] = "parts of a layer",
         [LS_GROUP_SHARERS] = "the same key/value head",
         [LS_GROUP_CP] = "parts of a sequence",
-        [LS_GROUP_SHARD] = "gradients added at first, and where the state is shared",
-        [LS_GROUP_REPLICATE] = "gradients added then",
+        [LS_GROUP_SHARD] = "gradients are added here first, and the state is sharded",
+        [LS_GROUP_REPLICATE] = "gradients are added here next",
         [LS_GROUP_PP] = "stages",
     };
     printf("\ngroups of rank 0\n");
@@ -204,7 +204,7 @@ static int print_schedule(const struct ls_layout *layout, const struct ls_schedu
             int32_t live = 0;
             for (int r = 0; r < table->ranks; r++)
                 live = figures.rank[r].live_max > live ? figures.rank[r].live_max : live;
-            printf("\nschedule %s: bubble %.1f%% (%.1f%% were all stages alike); a rank holds "
+            printf("\nschedule %s: bubble %.1f%% (%.1f%% if all stages were equal); a rank holds "
                    "activations of up to %d micro-batches x chunks\n",
                    layout->schedule == LS_LAYOUT_CSV
                        ? layout->schedule_file

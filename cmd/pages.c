@@ -11,7 +11,7 @@
 
 OPTIONS(none) = {END};
 OPTIONS(train_options) = {
-    {"--dry-run", NULL, "check configuration, layout and data, show the plan, and stop there"},
+    {"--dry-run", NULL, "check configuration, layout and data, show the plan, and stop"},
     {"--help-config", NULL, "list every configuration key with its default, and exit"},
     END};
 #define STEP                                                                                       \
@@ -42,11 +42,11 @@ OPTIONS(prepare_options) = {
      "a bad JSONL record ends it (the default), or is passed over and listed in "
      "PREFIX.skipped.txt"},
     {"--append-eod", NULL, "end each document with the end-of-document token (the default)"},
-    {"--no-append-eod", NULL, "do not"},
+    {"--no-append-eod", NULL, "do not end documents with it"},
     {"--workers", "N", "tokenise with N threads (default: all cores)"},
     END};
 OPTIONS(inspect_options) = {{"--tokens", "N", "show the first N tokens (default: 64)"},
-                            {"--decode", "SPEC", "show them as text of this tokenizer"},
+                            {"--decode", "SPEC", "show them as text, decoded by this tokenizer"},
                             END};
 OPTIONS(layout_options) = {
     {"--check", NULL, "prove that all ranks' collectives and messages match, and show only that"},
@@ -61,78 +61,75 @@ OPTIONS(report_options) = {
     {"--output", "FILE",
      "where to write (default: report.html in the run's directory; here, for two runs)"},
     END};
-OPTIONS(verify_options) = {{"--layouts", "N", "how many layouts (default: 50)"},
-                           {"--ranks", "N", "ranks of a layout at most (default: 8)"},
-                           {"--steps", "N", "steps of each (default: 3)"},
-                           {"--seed", "N", "another seed draws other layouts (default: 1)"},
-                           END};
+OPTIONS(verify_options) = {
+    {"--layouts", "N", "try N layouts (default: 50)"},
+    {"--ranks", "N", "use at most N ranks (default: 8)"},
+    {"--steps", "N", "train N steps in each (default: 3)"},
+    {"--seed", "N", "seed of the draw; another seed draws other layouts (default: 1)"},
+    END};
 OPTIONS(diff_options) = {
     {"--force", NULL,
      "compare runs of two recipes too: from the start, and a difference is expected"},
-    {"--no-rerun", NULL, "compare what was recorded, and stop there"},
+    {"--no-rerun", NULL, "compare what was recorded, and repeat nothing"},
     END};
 OPTIONS(help_options) = {
-    {"--list", NULL, "names of all pages, one a line, as --man takes them"},
-    {"--man", "PAGE", "the page as troff, for man(1); `lockstep` is the program's own"},
-    {"--config", NULL, "every configuration key with its default"},
-    {"--config-markdown", NULL, "the same as Markdown: doc/configuration.md"},
-    {"--exit-codes", NULL, "the exit codes as Markdown: doc/exit-codes.md"},
+    {"--list", NULL, "list the names of all pages, one per line, as --man takes them"},
+    {"--man", "PAGE", "print the page as troff, for man(1); `lockstep` is the page of the program"},
+    {"--config", NULL, "list every configuration key with its default"},
+    {"--config-markdown", NULL, "the same as Markdown (doc/configuration.md)"},
+    {"--exit-codes", NULL, "list the exit codes as Markdown (doc/exit-codes.md)"},
     END};
 
 static const struct cmd_page pages[] = {
     {"train", "[CONFIG.yaml] [key=value]...", "train a model",
      "Trains what the configuration describes and writes a run directory: the resolved "
-     "config.yaml, metrics.jsonl (one object a step), TensorBoard events and checkpoints.\n\n"
-     "The ranks of the layout (the keys of `parallel`) share the work. They are threads of this "
-     "process, unless mpirun or srun started the program: then each process is one rank. However "
-     "the work is cut - pipeline, data, context and tensor parallel, ZeRO, micro-batches, threads, "
-     "transport - the losses and the final state are the same, bit for bit.\n\n"
-     "SIGINT and SIGTERM finish the step, save a checkpoint and exit; a second one ends at once. "
-     "train.resume=auto goes on from the newest checkpoint, with the same result as if nothing "
-     "had happened.",
+     "config.yaml, metrics.jsonl (one object per step), TensorBoard events and "
+     "checkpoints.\n\nThe ranks of the layout (the keys of `parallel`) share the work. They are "
+     "threads of this process, unless mpirun or srun started the program: then each process is "
+     "one rank. However the work is cut - pipeline, data, context and tensor parallel, ZeRO, "
+     "micro-batches, threads, transport - the losses and the final state are the same, bit for "
+     "bit.\n\nSIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit; a second "
+     "signal ends the program at once. train.resume=auto goes on from the newest checkpoint, and "
+     "the result is that of a run that was never stopped.",
      train_options,
      "lockstep train configs/demo.yaml\n"
      "lockstep train configs/demo.yaml parallel.dp=4 train.steps=500 train.resume=auto\n"
      "mpirun -n 4 lockstep train configs/demo.yaml parallel.dp=4\n"},
     {"layout", "[CONFIG.yaml] [key=value]...", "show how a configuration is cut over ranks",
-     "Runs nothing. Prints the ranks and their coordinates, the groups, what a rank holds of each "
-     "tensor, the stages and their share of the work, the pipeline's schedule with its idle share, "
-     "the bytes that a rank sends in a step on each axis, and its memory. A layout that the recipe "
-     "does not admit is refused with the reason and the nearest one that works.\n\n"
-     "--check derives every rank's sequence of collectives and messages from layout and schedule "
-     "and proves that the ranks of each group agree and that every message is received in order: "
-     "such a run cannot hang for want of a match.",
+     "Trains nothing. Prints the ranks and their coordinates, the groups, what a rank holds of "
+     "each tensor, the stages and their share of the work, the pipeline's schedule with its idle "
+     "share, the bytes that a rank sends in a step on each axis, and its memory. If the recipe "
+     "does not admit a layout, the error gives the reason and the nearest layout that "
+     "works.\n\n--check derives every rank's sequence of collectives and messages from layout "
+     "and schedule. It proves that the ranks of each group agree and that every message is "
+     "received in order, so such a run cannot hang because two ranks do not match.",
      layout_options,
      "lockstep layout configs/gpt2-124m.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
      "lockstep layout --check configs/llama-405b-16k.yaml\n"},
     {"verify", "[CONFIG.yaml] [key=value]...", "prove that layouts of a recipe give the same bits",
-     "Trains the configuration's recipe for a few steps on one rank, and then in layouts drawn at "
-     "random among those that the recipe admits: pipeline, data, context and tensor parallel, "
+     "Trains the configuration's recipe for a few steps on one rank, and then in layouts drawn "
+     "at random from those that the recipe admits: pipeline, data, context and tensor parallel, "
      "ZeRO, schedules, micro-batches. Each must repeat the loss and the hash of the state after "
-     "every "
-     "step, bit for bit. The configuration's own layout comes first.\n\n"
-     "Ranks are threads of this process; nothing is written. Memory is that of the whole model, "
-     "and of every copy that a layout makes; what does not fit is passed over and counted.\n\n"
-     "A layout that differs is traced to the first tensor that does, and the exit code is 1.",
+     "every step, bit for bit. The configuration's own layout comes first.\n\nRanks are threads "
+     "of this process, and nothing is written. It needs the memory of the whole model and of "
+     "every copy that a layout makes; layouts that do not fit are left out and counted.\n\nIf a "
+     "layout differs, the first tensor that differs is named, and the exit code is 1.",
      verify_options,
      "lockstep verify configs/demo.yaml\n"
      "lockstep verify run.yaml parallel.tp=2 parallel.zero=3 --layouts 20 --ranks 16 --steps 5\n"},
     {"diff", "RUN_A RUN_B", "find where two runs of a recipe part",
-     "Compares the losses and hashes that two run directories recorded. Where they differ, both "
-     "are run again, each in its own layout on thread ranks of this process, from the newest "
-     "checkpoint up to which they are equal (or from the start), and the first step and the first "
-     "tensor "
-     "(forward or backward, layer, stage, or the update) whose bits differ are named. Where the "
-     "runs differ but their repetitions do not, the machine is at fault, and the run whose record "
-     "is not repeated is named.\n\n"
-     "Nothing is written. The exit code is 0 where the runs are equal as far as both go, and 1 "
-     "where they differ.",
+     "Compares the losses and hashes that two run directories recorded. If they differ, both "
+     "runs are repeated, each in its own layout on thread ranks of this process, from the newest "
+     "checkpoint at which they are equal (or from the start). The first step and the first "
+     "tensor whose bits differ are named: forward or backward, layer, stage, or the update. If "
+     "the records differ but the repetitions do not, a machine is at fault, and the run whose "
+     "record is not repeated is named.\n\nNothing is written. The exit code is 0 if the runs are "
+     "equal as far as both go, and 1 if they differ.",
      diff_options, "lockstep diff runs/a runs/b\n"},
     {"eval", "RUN [DATA]", "evaluate a trained model",
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
-     "prints its loss on DATA (a token store, "
-     "or an llm.c token file), or on the run's own data.valid: in nats and bits a token, and in "
-     "bits a byte of text.",
+     "prints its loss on DATA (a token store, or an llm.c token file), or on the run's own "
+     "data.valid: in nats and bits per token, and in bits per byte of text.",
      eval_options,
      "lockstep eval runs/demo\nlockstep eval runs/demo corpus_valid --samples 256\n"
      "lockstep eval runs/demo --step 300\n"
@@ -147,11 +144,11 @@ static const struct cmd_page pages[] = {
      "token file holds.",
      none, NULL},
     {"data prepare", "--input PATH... --output PREFIX --tokenizer SPEC", "turn text into tokens",
-     "Reads text files (one document each), JSONL files (one document a line) and folders of "
-     "them, and writes a train and a validation store in Megatron's .bin/.idx format. Nothing "
-     "appears under its final name before it is complete. The tokenizer's name is kept beside the "
-     "stores, so that training, evaluation and generation find it.\n\n"
-     "Bytes that are not UTF-8 are kept as they are.",
+     "Reads text files (one document each), JSONL files (one document per line) and folders of "
+     "them, and writes a train and a validation store in Megatron's .bin/.idx format. A file "
+     "appears under its final name only when it is complete. The tokenizer's name is kept beside "
+     "the stores, so that training, evaluation and generation find it.\n\nBytes that are not "
+     "UTF-8 are kept as they are.",
      prepare_options,
      "lockstep data prepare --input book.txt --output corpus --tokenizer byte\n"
      "lockstep data prepare --input web.jsonl.zst --output web --tokenizer gpt2/ --workers 8\n"},
@@ -176,18 +173,19 @@ static const struct cmd_page pages[] = {
     {"bench ops", "[THREADS [ISA]]", "measure the other kernels",
      "Prints the bandwidth of each kernel and its share of the bandwidth of a copy.", none,
      "lockstep bench ops\n"},
-    {"bench pipeline", "[ranks=N] [micro=N] [ms=N]", "measure what pipeline schedules idle",
+    {"bench pipeline", "[ranks=N] [micro=N] [ms=N]", "measure the idle time of pipeline schedules",
      "Runs each schedule on thread ranks whose stages sleep, so that many ranks are concurrent on "
      "few cores, and prints the measured idle share beside the computed one.",
      none, "lockstep bench pipeline\nlockstep bench pipeline ranks=16 micro=32 ms=60\n"},
     {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",
-     "Trains a few steps on made-up tokens and prints one JSON object: tokens a second, time of a "
-     "step, peak memory, the rate of matrix products and its share of the machine's; and by axis "
-     "of the layout what moved in a step, what should have, and what was waited for.",
+     "Trains a few steps on random tokens and prints one JSON object: tokens per second, time of "
+     "a step, peak memory, the rate of matrix products and its share of the machine's rate; and "
+     "for each axis of the layout the bytes that moved in a step, the bytes that should have, "
+     "and the time spent waiting.",
      none, "lockstep bench step model.preset=gpt2-124m batch.global=4 parallel.dp=2\n"},
     {"doctor", "", "show what this machine offers and what is missing",
-     "Prints CPU, instruction sets, caches, memory, limits, libraries and MPI. What is missing is "
-     "shown with the command that installs it. Exits with 0 where training can run.",
+     "Prints CPU, instruction sets, caches, memory, limits, libraries and MPI, and for what is "
+     "missing the command that installs it. Exits with 0 if training can run.",
      none, NULL},
     {"plot", "RUN...", "draw the losses of runs",
      "Draws the training and validation losses of RUN/metrics.jsonl, and the learning rate below "
@@ -195,13 +193,12 @@ static const struct cmd_page pages[] = {
      "into one picture. A step without a finite loss is a gap with a mark.",
      plot_options, "lockstep plot runs/demo\nlockstep plot runs/a runs/b --output both.svg\n"},
     {"report", "RUN [RUN]", "show a run, or two side by side, as a page for a browser",
-     "Writes one HTML file that holds everything it shows and loads nothing: losses, gradient norm "
-     "and learning rate, throughput and its share of the machine's rate, where the time went by "
-     "axis of the layout, the memory plan, ranks and schedule drawn, evaluations, checkpoints, "
-     "events, and the configuration. It is made of what lies in the run's directory; what is "
-     "missing there is said. A run may go on meanwhile.\n\n"
-     "Of two runs it says first up to which step they are equal, bit by bit, and lays their curves "
-     "over each other.",
+     "Writes one HTML file that holds everything it shows and loads nothing: losses, gradient "
+     "norm and learning rate, throughput and its share of the machine's rate, where the time "
+     "went by axis of the layout, the memory plan, ranks and schedule drawn, evaluations, "
+     "checkpoints, events, and the configuration. It reads only the run's directory, and says "
+     "what is missing there. The run may still be going on.\n\nFor two runs it says first up to "
+     "which step they are equal, bit by bit, and draws their curves over each other.",
      report_options, "lockstep report runs/demo\nlockstep report runs/a runs/b --output ab.html\n"},
     {"help", "[PAGE]", "show this manual", "Shows the page of a sub-command.", help_options,
      "lockstep help train\nlockstep help --man train | man -l -\n"},
@@ -251,12 +248,12 @@ const struct cmd_exit_code *cmd_exit_codes(void)
         {LS_EDATA, "a data file (corpus, tokens, tokenizer) is malformed or does not fit"},
         {LS_ECKPT, "a checkpoint is damaged or belongs to another recipe"},
         {LS_EIO, "the system refused to read or write"},
-        {LS_ENOSPC, "no space left where a file was being written"},
-        {LS_ENOMEM, "memory could not be had"},
+        {LS_ENOSPC, "no space left on the disk to write a file"},
+        {LS_ENOMEM, "out of memory"},
         {LS_ECOMM, "a collective failed, did not match, or timed out"},
         {LS_ENUMERIC, "a loss or a gradient is not finite"},
-        {LS_ESTOPPED, "stopped by SIGINT or SIGTERM after saving a checkpoint: resume goes on"},
-        {LS_ENOTSUP, "this build or machine lacks what was asked for"},
+        {LS_ESTOPPED, "stopped by a signal after saving a checkpoint: train.resume=auto goes on"},
+        {LS_ENOTSUP, "this build or machine cannot do what was asked for"},
         {LS_EBUSY, "another run writes to this directory"},
         {0, NULL},
     };

@@ -154,7 +154,7 @@ static int summary(const struct verify *v)
     ls_digest_hex(&v->reference[v->steps - 1].hash, hash);
     ls_draw_cover_line(&v->cover, stdout);
     if (v->too_large)
-        printf("%ld layouts were passed over: their ranks do not fit into this machine's memory\n",
+        printf("%ld layouts were left out: their ranks do not fit into this machine's memory\n",
                (long)v->too_large);
     if (v->ran + v->too_large < v->layouts)
         printf("the recipe admits few layouts of at most %ld ranks: a larger batch.global, or "

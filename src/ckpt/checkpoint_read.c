@@ -303,7 +303,7 @@ static int find_once(struct ls_checkpoint **out, const char *run_directory,
         if (code && stat(directory, &status) && errno == ENOENT) {
             ++*gone;
         } else if (code) {
-            ls_log(log, LS_LOG_WARNING, "passing over a damaged checkpoint: %s", damage.text);
+            ls_log(log, LS_LOG_WARNING, "skipping a damaged checkpoint: %s", damage.text);
             newest = newest.code ? newest : damage;
         }
     }

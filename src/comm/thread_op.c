@@ -114,7 +114,7 @@ static struct comm_rank_text rank_name(const struct thread_group *group, int ran
 static void leaving_text(const struct thread_group *group, int rank, char *text, size_t bytes)
 {
     const struct world_rank *who = &group->world->ranks[group->world_rank[rank]];
-    snprintf(text, bytes, "%s takes part no more: %s", rank_name(group, rank).text,
+    snprintf(text, bytes, "%s has left the group: %s", rank_name(group, rank).text,
              who->left ? who->reason : "it freed its communicator");
 }
 

@@ -116,10 +116,9 @@ static int run_end(struct world_run *run, int started, struct ls_error *error)
     run->given_up = late > 0;
     const struct runner *failure = first_failure(run);
     if (failure && late)
-        status =
-            ls_error_set(error, failure->status,
-                         "rank %d: %.760s; rank %d did not return and was given up (%d in all)",
-                         failure->rank, failure->error.text, late_rank, late);
+        status = ls_error_set(error, failure->status,
+                              "rank %d: %.760s; rank %d did not return (%d in all)", failure->rank,
+                              failure->error.text, late_rank, late);
     else if (failure)
         status =
             ls_error_set(error, failure->status, "rank %d: %s", failure->rank, failure->error.text);

@@ -242,7 +242,7 @@ static void write_title(struct drawing *d, const struct ls_schedule_figures *fig
     if (s->chunks > 1)
         snprintf(chunks, sizeof chunks, ", %d chunks a rank", s->chunks);
     if (d->costs->stage)
-        snprintf(alike, sizeof alike, " (%.1f%% were all stages alike)", 100 * even->bubble);
+        snprintf(alike, sizeof alike, " (%.1f%% if all stages were equal)", 100 * even->bubble);
     snprintf(d->title, sizeof d->title, "%.120s: %d rank%s, %lld micro-batch%s%s", d->picture->name,
              s->ranks, plural(s->ranks), (long long)s->micro_batches,
              s->micro_batches == 1 ? "" : "es", chunks);

@@ -30,7 +30,7 @@ static int check_consecutive(const struct ls_layout *layout, int64_t leaves, int
                            "what shards add is a whole subtree");
     if (micro < share && !ls_is_pow2(micro))
         return plan_refuse(error, "batch.micro", micro * layout->numerics.leaf_sequences,
-                           "micro-batches of %ld leaves are no subtrees of a share of %ld leaves: "
+                           "micro-batches of %ld leaves are not subtrees of a share of %ld leaves: "
                            "use a power of two of leaves, or the whole share",
                            (long)micro, (long)share);
     return LS_OK;
@@ -50,7 +50,7 @@ static int check_neighbouring(const struct ls_layout *layout, int64_t leaves, in
     if (shard == 1) {
         if (micro < share && !ls_is_pow2(micro))
             return plan_refuse(error, "batch.micro", micro * layout->numerics.leaf_sequences,
-                               "micro-batches of %ld leaves are no subtrees of a share of %ld "
+                               "micro-batches of %ld leaves are not subtrees of a share of %ld "
                                "leaves: use a power of two of leaves, or the whole share",
                                (long)micro, (long)share);
         return LS_OK;

@@ -102,9 +102,9 @@ WORDS(levels) = {{"error", LS_LOG_ERROR},
 
 static const struct ls_config_key table[] = {
     TEXT("model.preset", RUN, "", model_keys.preset,
-         "a published shape to start from: gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m, llama-1b, "
-         "llama-3b, llama-8b, llama-70b, llama-405b, gpt2-tiny or llama-tiny; keys given beside it "
-         "win over it"),
+         "a published shape to start from: gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m, "
+         "llama-1b, llama-3b, llama-8b, llama-70b, llama-405b, gpt2-tiny or llama-tiny; keys "
+         "that you give beside it win"),
     WORD("model.arch", RECIPE, "gpt2", arches, model_keys.arch,
          "gpt2: learned positions, LayerNorm, GELU; llama: RoPE, RMSNorm, SwiGLU"),
     INT("model.vocab", RECIPE, "0", 0, 0x1p30, model_keys.vocab,
@@ -124,7 +124,7 @@ static const struct ls_config_key table[] = {
         "to "
         "a multiple of 256 (llama)"),
     INT("model.context", RECIPE, "0", 0, 0x1p30, model_keys.context,
-        "longest sequence the model can take, in tokens"),
+        "longest sequence that the model takes, in tokens"),
     WORD("model.tied", RECIPE, "auto", auto_or_bool, model_keys.tied,
          "the output head shares the token embedding's weight; auto = true for gpt2, false for "
          "llama"),
@@ -193,19 +193,19 @@ static const struct ls_config_key table[] = {
     WORD("optim.schedule", RECIPE, "cosine", schedules, optim.schedule,
          "course of the learning rate after the warm-up; wsd = warm-up, stable, decay"),
     COUNT("optim.warmup_steps", RECIPE, "0", 0, optim.warmup_steps,
-          "steps of linear warm-up from 0"),
+          "steps of linear warm-up from a rate of 0"),
     COUNT("optim.decay_steps", RECIPE, "0", 0, optim.decay_steps,
-          "step at which the learning rate has reached its minimum (linear, cosine, wsd); 0 = "
-          "train.steps, or warmup_steps + cooldown_steps where that is more"),
+          "step at which the learning rate reaches its minimum (linear, cosine, wsd); 0 = "
+          "train.steps, or warmup_steps + cooldown_steps if that is more"),
     REAL("optim.min_ratio", "0.1", 0, 1, optim.min_ratio,
          "the minimum as a share of the peak (linear, cosine, wsd)"),
     COUNT("optim.cooldown_steps", RECIPE, "0", 0, optim.cooldown_steps,
-          "the last steps before decay_steps, in which the rate falls (wsd)"),
+          "number of steps before decay_steps in which the rate falls (wsd)"),
 
     WORD("numerics.precision", RECIPE, "bf16", precisions, numerics.precision,
-         "what forward and backward compute in; weights are kept and sums are taken in fp32"),
+         "type in which forward and backward compute; weights are kept and sums are taken in fp32"),
     WORD("numerics.mode", RECIPE, "ordered", modes, numerics.mode,
-         "ordered: the same bits in every layout; fast: sums in the order that is quickest here"),
+         "ordered: the same bits in every layout; fast: sums in whatever order is quickest"),
     INT("numerics.tp_tiles", RECIPE, "0", 0, 1024, numerics.tp_tiles,
         "tiles into which contractions are cut, so that parallel.tp may be any divisor of it: a "
         "power of two that divides heads, ffn, the padded vocabulary and kv_heads * head_dim, and "
@@ -217,17 +217,17 @@ static const struct ls_config_key table[] = {
     INT("numerics.leaf_sequences", RECIPE, "1", 1, 0x1p20, numerics.leaf_sequences,
         "sequences whose gradients are summed as one leaf of the batch's tree"),
     WORD("numerics.isa", RECIPE, "auto", isas, numerics.isa,
-         "instruction set; auto = the best that every rank has"),
+         "instruction set; auto = the best one that every rank has"),
 
     WORD("numerics.reduce", RECIPE, "fp32", precisions, numerics.reduce,
-         "what gradients travel in between ranks: bf16 halves the bytes, rounds each rank's part, "
-         "and needs numerics.mode = fast"),
+         "type in which gradients travel between ranks: bf16 halves the bytes, rounds each "
+         "rank's part, and needs numerics.mode = fast"),
 
     INT("parallel.pp", LAYOUT, "1", 1, 65536, parallel.pp,
         "pipeline-parallel ranks: each holds some of the layers"),
     INT("parallel.dp", LAYOUT, "0", 0, 65536, parallel.dp,
-        "data-parallel ranks in all: becomes dp_replicate with zero 0, dp_shard with zero 1 to 3, "
-        "or what the one that is given leaves of it; 0 = dp_replicate times dp_shard"),
+        "data-parallel ranks in all; sets dp_replicate with zero 0 and dp_shard with zero 1 to "
+        "3, or, if one of the two is given, the other; 0 = dp_replicate times dp_shard"),
     INT("parallel.dp_replicate", LAYOUT, "0", 0, 65536, parallel.dp_replicate,
         "data-parallel copies of the training state; 0 = what parallel.dp says, or 1"),
     INT("parallel.dp_shard", LAYOUT, "0", 0, 65536, parallel.dp_shard,
@@ -238,11 +238,11 @@ static const struct ls_config_key table[] = {
     INT("parallel.tp", LAYOUT, "1", 1, 65536, parallel.tp,
         "tensor-parallel ranks: each holds a part of every layer; divides numerics.tp_tiles"),
     WORD("parallel.sp", LAYOUT, "auto", auto_or_bool, parallel.sp,
-         "sequence parallel: norms, dropout and residual on 1/tp of the tokens; auto = wherever tp "
-         "is above 1 and the recipe's token tiles admit it"),
+         "sequence parallel: norms, dropout and residual on 1/tp of the tokens; auto = if tp is "
+         "above 1 and the recipe's token tiles admit it"),
     INT("parallel.zero", LAYOUT, "0", 0, 3, parallel.zero,
-        "what data-parallel ranks share instead of each keeping it: 1 optimizer state, 2 also "
-        "gradients, 3 also parameters"),
+        "what data-parallel ranks share instead of each keeping a copy: 1 optimizer state, 2 "
+        "also gradients, 3 also parameters"),
     WORD("parallel.schedule", LAYOUT, "1f1b", pipelines, parallel.schedule,
          "order of a pipeline's work; csv = parallel.schedule_file"),
     PATHS("parallel.schedule_file", LAYOUT, "", parallel.schedule_file,
@@ -250,36 +250,36 @@ static const struct ls_config_key table[] = {
           "1W2, 2B1"),
     INT("parallel.chunks", LAYOUT, "0", 0, 4096, parallel.chunks,
         "virtual stages of each pipeline rank: 1 (gpipe, 1f1b, zb-h1), 2 (zbv, dualpipev) or any "
-        "(interleaved); 0 = the least the schedule takes"),
+        "(interleaved); 0 = the fewest that the schedule takes"),
     TEXT("parallel.split", LAYOUT, "", parallel.split,
          "layers of each stage, such as 0-5,6-13: 0 is the embedding, model.layers + 1 the head; "
          "empty = balanced by cost"),
     WORD("parallel.cp_method", LAYOUT, "allgather", cp_methods, parallel.cp_method,
-         "how context-parallel ranks see each other's keys and values: gathered at once, or passed "
-         "around in a ring"),
+         "how context-parallel ranks get each other's keys and values: gathered at once, or "
+         "passed around in a ring"),
     INT("parallel.prefetch", LAYOUT, "1", 0, 64, parallel.prefetch,
-        "layers whose parameters are gathered ahead of their use (zero 1 to 3)"),
+        "number of layers whose parameters are gathered before they are needed (zero 1 to 3)"),
     INT("parallel.persist", LAYOUT, "0", 0, 0x1p40, parallel.persist,
         "tensors of up to this many elements stay whole on every rank (zero 3)"),
     BOOL("parallel.reshard_after_forward", LAYOUT, "true", parallel.reshard_after_forward,
          "parameters are freed after the forward and gathered again for the backward (zero 3)"),
     INT("parallel.tp_overlap", LAYOUT, "1", 1, 64, parallel.tp_overlap,
-        "parts into which a tensor-parallel product is cut, so that one moves while the next is "
-        "computed"),
+        "parts into which a tensor-parallel product is cut, so that one part moves while the "
+        "next is computed"),
     INT("parallel.threads", LAYOUT, "0", 0, 4096, parallel.threads,
         "threads of each rank; 0 = cores / ranks on this machine, at least 1"),
 
     WORD("comm.transport", LAYOUT, "auto", transports, comm.transport,
-         "thread: ranks are threads of this process; mpi: ranks are processes that mpirun or srun "
-         "started; auto = mpi where they did"),
+         "thread: ranks are threads of this process; mpi: ranks are processes started by mpirun "
+         "or srun; auto = mpi if they started the program"),
     INT("comm.bucket_mb", LAYOUT, "25", 1, 65536, comm.bucket_mb,
-        "gradients are reduced in buckets of about this many MiB while the backward still runs"),
+        "gradients are reduced in buckets of about this many MiB, while the backward still runs"),
     {"comm.timeout_s", LS_CONFIG_REAL, LS_CONFIG_LAYOUT, "600", 0, 1e6, false, false, NULL,
-     "seconds without progress after which a rank that others wait for is named and the run ends, "
-     "while it saves too; 0 = never",
+     "seconds without progress after which the run ends and names the rank that the others wait "
+     "for, also while it saves; 0 = never",
      AT(comm.timeout_s)},
     BOOL("comm.check", LAYOUT, "false", comm.check,
-         "ranks agree on every collective before it moves a byte (slow; finds mismatches)"),
+         "ranks compare every collective before it moves a byte (slow; finds mismatches)"),
 
     COUNT("train.steps", RUN, "100", 0, train.steps,
           "optimizer steps that are planned; 0 = save the initial weights and end"),
@@ -295,11 +295,11 @@ static const struct ls_config_key table[] = {
           "steps between checkpoints; 0 = only at the end"),
     BOOL("train.save_first", RUN, "false", train.save_first,
          "save the initial weights too, as step 0"),
-    COUNT("train.keep", RUN, "2", 1, train.keep, "newest checkpoints that are kept"),
+    COUNT("train.keep", RUN, "2", 1, train.keep, "number of newest checkpoints to keep"),
     BOOL("train.keep_best", RUN, "false", train.keep_best,
          "keep the checkpoint with the lowest validation loss too; checkpoints/best names it"),
     WORD("train.on_nonfinite", RUN, "stop", nonfinites, train.on_nonfinite,
-         "what a loss or gradient that is not finite does: stop the run, or skip that step"),
+         "if a loss or gradient is not finite: stop the run, or skip that step"),
 
     COUNT("eval.every", RUN, "0", 0, eval.every,
           "steps between evaluations on data.valid, and one after the last step; 0 = none"),
@@ -312,7 +312,7 @@ static const struct ls_config_key table[] = {
     {"sample.temperature", LS_CONFIG_REAL, LS_CONFIG_RUN, "0.8", 0, 100, false, false, NULL,
      "divides the logits; 0 = always the likeliest token", AT(sample.temperature)},
     COUNT("sample.top_k", RUN, "0", 0, sample.top_k,
-          "draw from this many likeliest tokens; 0 = from all"),
+          "draw from this many of the likeliest tokens; 0 = from all"),
     {"sample.top_p", LS_CONFIG_REAL, LS_CONFIG_RUN, "1", 0, 1, true, false, NULL,
      "draw from the likeliest tokens that together have this probability; 1 = from all",
      AT(sample.top_p)},

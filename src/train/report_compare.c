@@ -29,8 +29,8 @@ static void equality_say(struct report *report, const struct ls_run_record *a,
     ls_run_records_compare(a, b, &found);
     if (recipe)
         ls_html_print(report->file, "p", NULL,
-                      "Two recipes, which give other numbers by themselves: %d key%s differ%s.",
-                      recipe, recipe == 1 ? "" : "s", recipe == 1 ? "s" : "");
+                      "The recipes differ, so the numbers differ too: %d key%s differ%s.", recipe,
+                      recipe == 1 ? "" : "s", recipe == 1 ? "s" : "");
     if (found.compared == 0) {
         ls_html_print(report->file, "p", NULL, "They recorded no step in common.");
         return;

@@ -354,14 +354,14 @@ int report_run_read(struct report_run *run, const char *directory, struct ls_err
     if (stat(directory, &found))
         return ls_error_errno(error, errno, "%s: cannot be read", directory);
     if (!S_ISDIR(found.st_mode))
-        return ls_error_set(error, LS_EDATA, "%s is no run's directory but a file", directory);
+        return ls_error_set(error, LS_EDATA, "%s is a file, not a run's directory", directory);
     name_set(run);
     char config[PATH_MAX + 32], metrics[PATH_MAX + 32];
     snprintf(config, sizeof config, "%s/config.yaml", run->directory);
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run->directory);
     if (access(config, F_OK) && access(metrics, F_OK))
         return ls_error_set(error, LS_EDATA,
-                            "%s is no run's directory: it holds neither config.yaml nor "
+                            "%s is not a run's directory: it holds neither config.yaml nor "
                             "metrics.jsonl; name one that `lockstep train` wrote (train.out)",
                             directory);
     config_read(run);

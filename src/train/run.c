@@ -346,7 +346,7 @@ static int directory_open(struct run *run, const struct ls_log *log, struct ls_e
     if (status)
         return ls_error_set(error, status, "%s", held.text);
     if (ls_lock_former(&run->lock)[0])
-        ls_log(log, LS_LOG_INFO, "%s: the run of %s ended without a word; this one takes over", out,
+        ls_log(log, LS_LOG_INFO, "%s: the run of %s was killed; this one takes over", out,
                ls_lock_former(&run->lock));
     return fresh_check(run->config, error);
 }

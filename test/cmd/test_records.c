@@ -214,7 +214,7 @@ static void test_warnings_and_failures(void **state)
         if (strcmp(text_of(record, "event"), "warning"))
             continue;
         found = true;
-        assert_non_null(strstr(text_of(record, "text"), "passing over a damaged checkpoint"));
+        assert_non_null(strstr(text_of(record, "text"), "skipping a damaged checkpoint"));
         assert_int_equal(number_of(record, "step"), 2);
     }
     assert_true(found);

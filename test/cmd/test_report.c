@@ -260,7 +260,7 @@ static void test_what_is_refused(void **state)
     (void)state;
     expect("$L report", ls_exit_code(LS_ECONFIG), "expected the directory of a run, or of two");
     expect("$L report nowhere", ls_exit_code(LS_EIO), "nowhere: cannot be read: No such file");
-    expect("$L report book.txt", ls_exit_code(LS_EDATA), "is no run's directory but a file");
+    expect("$L report book.txt", ls_exit_code(LS_EDATA), "is a file, not a run's directory");
     expect("mkdir bare && $L report bare", ls_exit_code(LS_EDATA),
            "neither config.yaml nor metrics.jsonl");
     assert_false(exists("bare/report.html"));
@@ -295,7 +295,7 @@ static void test_two_runs(void **state)
     free(page);
     expect("$L report one three --output other.html", 0, "other.html");
     page = page_read("other.html");
-    has(page, "Two recipes, which give other numbers by themselves: 1 key differs.");
+    has(page, "The recipes differ, so the numbers differ too: 1 key differs.");
     has(page, "The records differ at step 2, in the loss");
     has(page,
         "<th scope=\"row\" class=\"w\">optim.lr</th><td>0.003</td><td>0.001</td><td>recipe</td>");

@@ -83,7 +83,7 @@ static void sleep_ms(long ms)
 static int body_one_fails(struct ls_comm *comm, void *user, struct ls_error *error)
 {
     int where = *(int *)user, rank = ls_comm_rank(comm);
-    const char *named = where == 1 ? "rank 2 (of the world: 1)" : "rank 1 takes part no more";
+    const char *named = where == 1 ? "rank 2 (of the world: 1)" : "rank 1 has left the group";
     const char *reason = where == 1 ? "freed" : "it failed with LS_EDATA: shard 1 is damaged";
     struct ls_comm *group;
     struct ls_request request;
@@ -140,7 +140,7 @@ static void test_an_early_return_is_named(void **state)
     (void)state;
     struct ls_error error = {0};
     assert_int_equal(ls_world_run(3, body_one_returns, NULL, &error), LS_ECOMM);
-    assert_string_equal(error.text, "rank 0: barrier (late.c:7): rank 2 takes part no more: "
+    assert_string_equal(error.text, "rank 0: barrier (late.c:7): rank 2 has left the group: "
                                     "it has returned");
 }
 

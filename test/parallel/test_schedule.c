@@ -530,7 +530,7 @@ static void test_picture(void **state)
     char *svg = picture_of(&schedule, &costs, 0);
     assert_non_null(strstr(svg, "a &lt; b &amp; c: 2 ranks, 1 micro-batch<"));
     /* 0F0 1, 1F0 2, 1B0 5, 0B0 2: 10 in all, of which 10 of 20 are worked. */
-    assert_non_null(strstr(svg, "Bubble: 50.0% of the time (50.0% were all stages alike)"));
+    assert_non_null(strstr(svg, "Bubble: 50.0% of the time (50.0% if all stages were equal)"));
     double unit = (1000 - 66 - 18) / 10.0;
     assert_action(svg, "0F0", unit, 0, 1);
     assert_action(svg, "1F0", unit, 1, 3);

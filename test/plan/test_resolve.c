@@ -261,7 +261,7 @@ static void test_refused_dp(void **state)
     refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_replicate=2",
                  "parallel.dp_shard=2", "parallel.zero=2"),
             0, "parallel.dp_replicate = 2", "get 6 of a batch of 12", NULL);
-    refused(KEYS(GPT2, "parallel.dp=2", "batch.micro=3"), 0, "batch.micro = 3", "no subtrees",
+    refused(KEYS(GPT2, "parallel.dp=2", "batch.micro=3"), 0, "batch.micro = 3", "not subtrees",
             NULL);
     refused(KEYS(GPT2, "numerics.leaf_sequences=2", "batch.micro=3"), 0, "batch.micro = 3",
             "whole leaves", NULL);
