@@ -90,7 +90,10 @@ static const struct cmd_page pages[] = {
      "micro-batches, threads, transport - the losses and the final state are the same, bit for "
      "bit.\n\nSIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit; a second "
      "signal ends the program at once. train.resume=auto goes on from the newest checkpoint, and "
-     "the result is that of a run that was never stopped.",
+     "the result is that of a run that was never stopped.\n\n"
+     "Environment: a launcher is known by OMPI_COMM_WORLD_SIZE, PMIX_RANK, PMI_RANK, PMI_SIZE, or "
+     "SLURM_PROCID with SLURM_NTASKS above 1. comm.transport=thread or mpi overrides them; a batch "
+     "script of Slurm sets the last two, so give comm.transport=thread there to run without srun.",
      train_options,
      "lockstep train configs/demo.yaml\n"
      "lockstep train configs/demo.yaml parallel.dp=4 train.steps=500 train.resume=auto\n"

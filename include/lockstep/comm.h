@@ -93,6 +93,8 @@ void ls_comm_free(struct ls_comm *comm);
 /* Local. */
 int ls_comm_rank(const struct ls_comm *comm);
 int ls_comm_size(const struct ls_comm *comm);
+/* How many ranks of the world are on this machine, this one too. */
+int ls_comm_machine_ranks(const struct ls_comm *comm);
 enum ls_transport ls_comm_transport(const struct ls_comm *comm);
 const char *ls_transport_name(enum ls_transport transport);
 /* Logically collective, with nothing pending. Whether the ranks of the group agree on each

@@ -58,6 +58,10 @@ int ls_comm_size(const struct ls_comm *comm)
 {
     return comm->size;
 }
+int ls_comm_machine_ranks(const struct ls_comm *comm)
+{
+    return comm->board->machine_ranks;
+}
 enum ls_transport ls_comm_transport(const struct ls_comm *comm)
 {
     return comm->transport->kind;

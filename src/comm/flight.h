@@ -52,7 +52,7 @@ struct inquirer;
 /* What ranks know of each other: by rank of the world. Where memory is not shared: NULL, or a copy
  * of what was answered (comm/inquire.h). */
 struct flight_board {
-    int count;
+    int count, machine_ranks;       /* in all; on this machine */
     struct inquirer *inquirer;      /* NULL where all ranks are on one machine, or cannot ask */
     struct flight_record **records; /* [count] */
     atomic_int *claimed;            /* for those that share memory */

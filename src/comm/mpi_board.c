@@ -88,6 +88,7 @@ int comm_mpi_board_new(struct mpi_board *board, bool *shares_cores, struct ls_er
                                      &machine) == MPI_SUCCESS;
     if (known)
         MPI_Comm_size(machine, &ranks);
+    board->base.machine_ranks = ranks;
     *shares_cores = !known || ranks > sysconf(_SC_NPROCESSORS_ONLN);
     bool made = known && window_new(board, machine) && board->base.records &&
                 records_find(board, machine, ranks);

@@ -66,30 +66,15 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error)
     return status;
 }
 
-/* Processes of this job on this machine, as launchers tell it; 1 where none does. */
-static int local_processes(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
-                                        "SLURM_NTASKS_PER_NODE"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *value = getenv(names[i]);
-        if (value && atoi(value) > 0)
-            return atoi(value);
-    }
-    return 1;
-}
-
 /* Cores of this process divided among the ranks that share them. */
 static int threads_of(const struct ls_config *config, struct ls_comm *world)
 {
     if (config->parallel.threads > 0)
         return (int)config->parallel.threads;
-    int cores = ls_device_cores(), sharing = 1;
-    if (ls_comm_transport(world) == LS_TRANSPORT_THREAD)
-        sharing = ls_comm_size(world);
-    else if (!ls_device_bound())
-        sharing = local_processes();
-    return (int)ls_max(cores / sharing, 1);
+    /* A launcher that binds has divided them. */
+    bool divided = ls_comm_transport(world) == LS_TRANSPORT_MPI && ls_device_bound();
+    int cores = ls_device_cores() / (divided ? 1 : ls_comm_machine_ranks(world));
+    return (int)ls_max(cores, 1);
 }
 
 /* Ranks use one instruction set: the configured one, or the least of their best ones. */

@@ -617,6 +617,9 @@ int check_all(struct ls_comm *comm, struct ls_error *error)
     int64_t counts[] = {0, 1, n - 1, n + 1, 1000, n <= 8 ? 65537 : 8209};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         TRY(check_operations(comm, counts[i], error));
+    if (ls_comm_machine_ranks(comm) != n)
+        return ls_error_set(error, LS_ENUMERIC, "%d of %d ranks are on this machine, not all",
+                            ls_comm_machine_ranks(comm), (int)n);
     TRY(check_many_pending(comm, error));
     TRY(check_agreement(comm, error));
     TRY(check_splits(comm, error));

@@ -1,0 +1,342 @@
+/* Lockstep under Slurm: srun, a batch script that Slurm signals ahead of its time limit and that
+ * asks to be queued again, and a batch script without srun. The cluster is this machine: private
+ * daemons with ports, key, socket and folders of their own, which end with this program. */
+#include "../cmd/program.h"
+#include "../support/scratch.h"
+
+#include <lockstep/base.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The rate of the learning rate's decay, and so the bits, do not depend on the steps. */
+#define KEYS                                                                                       \
+    "data.train=corpus_train model.preset=gpt2-tiny batch.global=8 parallel.threads=1 "            \
+    "optim.decay_steps=1000 log.tensorboard=false log.progress=plain "
+
+enum { DAEMONS = 3 };
+
+static char *directory;
+static char program[PATH_MAX];
+static pid_t daemons[DAEMONS];
+static const char *missing; /* why there is no cluster */
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+/* ---- the cluster ----------------------------------------------------------------------------- */
+
+/* In the directory, with the environment of the cluster. Its output follows that of others in
+ * said.txt. Returns the exit code. */
+static int run(const char *command)
+{
+    char line[3 * PATH_MAX];
+    snprintf(line, sizeof line,
+             "cd '%s' && { SLURM_CONF='%s/slurm.conf' OMP_WAIT_POLICY=passive "
+             "ASAN_OPTIONS=detect_leaks=0 %s ; } >> said.txt 2>&1",
+             directory, directory, command);
+    int status = system(line);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static char *said(void)
+{
+    return scratch_read(scratch_path(directory, "said.txt"), NULL);
+}
+
+static int free_port(void)
+{
+    struct sockaddr_in self = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof self;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&self, sizeof self) == 0 &&
+                getsockname(fd, (struct sockaddr *)&self, &length) == 0);
+    close(fd);
+    return ntohs(self.sin_port);
+}
+
+static void files_write(void)
+{
+    char text[4096], host[64] = "", key[1024];
+    FILE *random = fopen("/dev/urandom", "re");
+    assert_non_null(random);
+    assert_int_equal(fread(key, 1, sizeof key, random), sizeof key);
+    fclose(random);
+    scratch_write(scratch_path(directory, "munge.key"), key, sizeof key);
+    assert_int_equal(chmod(scratch_path(directory, "munge.key"), 0600), 0);
+    gethostname(host, sizeof host - 1);
+    host[strcspn(host, ".")] = '\0';
+    int length = snprintf(
+        text, sizeof text,
+        "ClusterName=lockstep\nSlurmctldHost=%s(127.0.0.1)\nSlurmUser=root\nSlurmctldPort=%d\n"
+        "SlurmdPort=%d\nAuthType=auth/munge\nAuthInfo=socket=%s/munge.sock\n"
+        "StateSaveLocation=%s\nSlurmdSpoolDir=%s/spool\nSlurmctldPidFile=%s/slurmctld.pid\n"
+        "SlurmdPidFile=%s/slurmd.pid\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n"
+        "JobAcctGatherType=jobacct_gather/none\nAccountingStorageType=accounting_storage/none\n"
+        "SelectType=select/cons_tres\nMpiDefault=none\nReturnToService=2\nKillWait=5\n"
+        "NodeName=node NodeHostname=%s NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN\n"
+        "PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE:4 State=UP\n",
+        host, free_port(), free_port(), directory, directory, directory, directory, directory,
+        host);
+    assert_in_range(length, 1, sizeof text - 1);
+    scratch_write(scratch_path(directory, "slurm.conf"), text, (size_t)length);
+    assert_int_equal(mkdir(scratch_path(directory, "spool"), 0755), 0);
+}
+
+/* Runs in the foreground, and dies with this program. */
+static pid_t daemon_start(const char *name, const char *command)
+{
+    char line[3 * PATH_MAX];
+    pid_t parent = getpid(), child = fork();
+    assert_true(child >= 0);
+    if (child)
+        return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    snprintf(line, sizeof line,
+             "cd '%s' && export SLURM_CONF='%s/slurm.conf' && exec %s > %s.log 2>&1", directory,
+             directory, command, name);
+    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+    _exit(127);
+}
+
+/* Why there is no cluster; NULL where it is up. */
+static const char *cluster_up(void)
+{
+    char line[2048];
+#ifndef LS_WITH_MPI
+    return "built without MPI";
+#endif
+    if (system("command -v srun sbatch slurmctld slurmd munged >/dev/null") != 0)
+        return "Slurm is not installed (Debian: slurm-wlm, munge)";
+    if (geteuid() != 0)
+        return "Slurm's daemons need root";
+    if (system("mpirun --version 2>/dev/null | grep -q 'Open MPI'") != 0)
+        return "Slurm's pmix is for Open MPI, which is not installed";
+    files_write();
+    snprintf(line, sizeof line,
+             "munged --force --foreground --num-threads=1 --key-file='%s/munge.key' "
+             "--socket='%s/munge.sock' --pid-file='%s/munged.pid' --log-file='%s/munge.txt' "
+             "--seed-file='%s/munge.seed'",
+             directory, directory, directory, directory, directory);
+    daemons[0] = daemon_start("munged", line);
+    for (int i = 0; i < 100 && access(scratch_path(directory, "munge.sock"), F_OK); i++)
+        sleep_ms(50);
+    daemons[1] = daemon_start("slurmctld", "slurmctld -D");
+    daemons[2] = daemon_start("slurmd", "slurmd -D");
+    for (int i = 0; i < 200; i++) {
+        if (run("sinfo --noheader --format=%T | grep -qx idle") == 0)
+            return run("srun --mpi=list 2>&1 | grep -qw pmix") == 0
+                       ? NULL
+                       : "this Slurm has no pmix (srun --mpi=list)";
+        sleep_ms(100);
+    }
+    return "Slurm's daemons did not come up within 20 s";
+}
+
+static int setup(void **state)
+{
+    char text[20000], enter[PATH_MAX];
+    size_t length = 0;
+    int status = scratch_setup(state);
+    directory = *state;
+    program_path(program, sizeof program);
+    for (int i = 0; length < sizeof text - 64; i++)
+        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
+    scratch_write(scratch_path(directory, "text.txt"), text, length);
+    snprintf(enter, sizeof enter, "cd '%s';", directory);
+    program_expect_under(enter, "data prepare --input text.txt --output corpus --tokenizer byte", 0,
+                         "corpus_train");
+    missing = cluster_up();
+    return status;
+}
+
+static int teardown(void **state)
+{
+    if (!missing)
+        run("scancel --user=root; sleep 1");
+    for (int i = DAEMONS - 1; i >= 0; i--) {
+        if (daemons[i] <= 0)
+            continue;
+        kill(daemons[i], SIGTERM);
+        for (int tries = 0; tries < 100 && waitpid(daemons[i], NULL, WNOHANG) == 0; tries++)
+            sleep_ms(50);
+        kill(daemons[i], SIGKILL);
+        waitpid(daemons[i], NULL, 0);
+    }
+    return scratch_teardown(state);
+}
+
+static void cluster_or_skip(void)
+{
+    if (!missing)
+        return;
+    print_message("SKIPPED: no Slurm to try: %s\n", missing);
+    skip();
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static void hash_find(const char *text, char hash[33])
+{
+    const char *at = NULL;
+    for (const char *next = text; (next = strstr(next, "hash ")); next++)
+        at = next;
+    if (!at)
+        fail_msg("no hash in:\n%s", text);
+    snprintf(hash, 33, "%.32s", at + 5);
+}
+
+static void hash_of_one_rank(const char *steps, char hash[33])
+{
+    static char output[PROGRAM_OUTPUT_BYTES];
+    char enter[PATH_MAX], keys[512];
+    snprintf(enter, sizeof enter, "cd '%s'; rm -rf one;", directory);
+    snprintf(keys, sizeof keys, "train " KEYS "train.out=one %s", steps);
+    assert_int_equal(program_run(enter, keys, output), 0);
+    hash_find(output, hash);
+}
+
+static void test_srun(void **state)
+{
+    char hash[33], got[33], line[2 * PATH_MAX];
+    (void)state;
+    cluster_or_skip();
+    hash_of_one_rank("train.steps=4", hash);
+    snprintf(line, sizeof line,
+             "timeout 60 srun --mpi=pmix -n 2 --overcommit '%s' train " KEYS
+             "train.steps=4 parallel.dp=2 parallel.zero=1 train.out=srun > srun.txt",
+             program);
+    int code = run(line);
+    if (code)
+        fail_msg("srun ended with %d:\n%s", code, said());
+    char *text = scratch_read(scratch_path(directory, "srun.txt"), NULL);
+    hash_find(text, got);
+    free(text);
+    assert_string_equal(got, hash);
+}
+
+/* What the script has written to the file; waits for the words, for as long. */
+static void expect_soon(const char *name, const char *words, int seconds)
+{
+    char *text = NULL;
+    for (int i = 0; i < 10 * seconds; i++) {
+        if (access(scratch_path(directory, name), R_OK) == 0) {
+            free(text);
+            text = scratch_read(scratch_path(directory, name), NULL);
+            if (strstr(text, words))
+                break;
+        }
+        sleep_ms(100);
+    }
+    if (!text || !strstr(text, words))
+        fail_msg("'%s' did not come within %d s; %s is:\n%s\nand the cluster said:\n%s", words,
+                 seconds, name, text ? text : "not there", said());
+    free(text);
+}
+
+/* Slurm's signal comes up to a minute before the time that is asked for: a minute's limit less 40 s
+ * is soon. The first life trains on for ever; the second, in which the job has more time, ends two
+ * steps after the checkpoint that it finds. */
+static void test_a_batch_job_is_signalled_and_queued_again(void **state)
+{
+    char text[4096], hash[33], got[33], steps[64];
+    (void)state;
+    cluster_or_skip();
+    int length =
+        snprintf(text, sizeof text,
+                 "#!/bin/sh\n"
+                 "#SBATCH --ntasks=2 --overcommit --time=1 --signal=USR1@40 --requeue\n"
+                 "#SBATCH --output=batch.txt --open-mode=append\n"
+                 "steps=1000000\n"
+                 "[ \"${SLURM_RESTART_COUNT:-0}\" -gt 0 ] &&\n"
+                 "    steps=$(($(ls batch/checkpoints | sed -n 's/^step-0*//p' | sort -n | tail -n "
+                 "1) + 2))\n"
+                 "srun --mpi=pmix --overcommit '%s' train " KEYS
+                 "parallel.dp=2 train.out=batch train.resume=auto train.steps=$steps\n"
+                 "code=$?\n"
+                 "echo \"life ${SLURM_RESTART_COUNT:-0} of $steps steps ended with $code\"\n"
+                 "[ $code -eq 21 ] && scontrol requeue $SLURM_JOB_ID\n"
+                 "exit $code\n",
+                 program);
+    assert_in_range(length, 1, sizeof text - 1);
+    scratch_write(scratch_path(directory, "job.sh"), text, (size_t)length);
+    if (run("sbatch --parsable job.sh > job.txt"))
+        fail_msg("sbatch: %s", said());
+    expect_soon("batch.txt", "ended with 21", 75);
+    /* Slurm would wait for two minutes before it begins again. */
+    int code = 1;
+    for (int i = 0; i < 100 && code; i++) {
+        sleep_ms(200);
+        code = run("scontrol update jobid=$(cat job.txt) starttime=now timelimit=10");
+    }
+    assert_int_equal(code, 0);
+    expect_soon("batch.txt", "life 1 of ", 60);
+    char *batch = scratch_read(scratch_path(directory, "batch.txt"), NULL);
+    const char *life = strstr(batch, "life 1 of ");
+    int last = atoi(life + strlen("life 1 of "));
+    if (!strstr(life, "ended with 0\n") || !strstr(batch, "going on after step "))
+        fail_msg("the job said:\n%s", batch);
+    hash_find(batch, got);
+    free(batch);
+    snprintf(steps, sizeof steps, "train.steps=%d", last);
+    hash_of_one_rank(steps, hash);
+    assert_string_equal(got, hash);
+}
+
+/* The variables say two tasks, though nobody started them: threads have to be asked for. */
+static void test_a_batch_job_without_srun(void **state)
+{
+    char text[2048], hash[33], got[33];
+    (void)state;
+    cluster_or_skip();
+    hash_of_one_rank("train.steps=2", hash);
+    int length = snprintf(text, sizeof text,
+                          "#!/bin/sh\n"
+                          "#SBATCH --ntasks=2 --overcommit --time=2 --output=threads.txt\n"
+                          "'%s' train " KEYS "parallel.dp=2 train.steps=2 train.out=refused\n"
+                          "echo \"without: $?\"\n"
+                          "'%s' train " KEYS "parallel.dp=2 train.steps=2 train.out=threads "
+                          "comm.transport=thread\n"
+                          "echo \"with: $?\"\n",
+                          program, program);
+    assert_in_range(length, 1, sizeof text - 1);
+    scratch_write(scratch_path(directory, "threads.sh"), text, (size_t)length);
+    assert_int_equal(run("sbatch threads.sh"), 0);
+    expect_soon("threads.txt", "with: 0", 60);
+    expect_soon("threads.txt", "without: 13", 1);
+    char *threads = scratch_read(scratch_path(directory, "threads.txt"), NULL);
+    hash_find(threads, got);
+    free(threads);
+    assert_string_equal(got, hash);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_srun),
+        cmocka_unit_test(test_a_batch_job_without_srun),
+        cmocka_unit_test(test_a_batch_job_is_signalled_and_queued_again),
+    };
+    return cmocka_run_group_tests_name("slurm", tests, setup, teardown);
+}
