@@ -95,6 +95,24 @@ static void holder_write(int fd, const struct holder *holder)
         (void)!ftruncate(fd, 0);
 }
 
+enum ls_lock_state ls_lock_look(const char *directory, char *who, size_t bytes)
+{
+    char path[PATH_MAX];
+    struct holder holder = {0};
+    int fd = -1;
+    if (snprintf(path, sizeof path, "%s/lock", directory) < (int)sizeof path)
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        holder_read(fd, &holder);
+        close(fd);
+    }
+    holder_text(&holder, who, bytes);
+    return holder.pid <= 0          ? LS_LOCK_FREE
+           : !on_this_host(&holder) ? LS_LOCK_ELSEWHERE
+           : runs(&holder)          ? LS_LOCK_HELD
+                                    : LS_LOCK_LEFT;
+}
+
 /* ---- taking it ------------------------------------------------------------------------------- */
 
 static int refuse(const struct ls_lock *lock, const struct holder *holder, const char *advice,

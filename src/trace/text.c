@@ -68,6 +68,8 @@ static size_t utf8_length(const unsigned char *s)
     return length;
 }
 
+static const char *xml_escape(unsigned char c, char scratch[8]);
+
 /* Appends string, with the characters below 0x80 as escape() spells them: NULL means as they are.
  */
 static void put_escaped(struct trace_text *text, const char *string,
@@ -76,9 +78,12 @@ static void put_escaped(struct trace_text *text, const char *string,
     const unsigned char *s = (const unsigned char *)string;
     while (*s) {
         size_t length = utf8_length(s);
-        if (length == 0) {
+        /* U+FFFE and U+FFFF are characters, though none of XML's. */
+        bool barred =
+            length == 3 && s[0] == 0xef && s[1] == 0xbf && s[2] >= 0xbe && escape == xml_escape;
+        if (length == 0 || barred) {
             trace_text_put(text, "\xef\xbf\xbd"); /* U+FFFD */
-            s++;
+            s += barred ? length : 1;
             continue;
         }
         char scratch[8];

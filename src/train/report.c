@@ -152,19 +152,28 @@ int report_speed_of(const struct report_run *run, struct report_speed *speed,
 
 /* ---- the head -------------------------------------------------------------------------------- */
 
+/* How the run ended, or, of one that recorded no end, what its lock tells. */
 static void state_print(const struct report *report, const struct report_run *run)
 {
-    const char *words = !strcmp(run->ended, "done")      ? "finished"
-                        : !strcmp(run->ended, "stopped") ? "stopped by a signal"
-                        : !strcmp(run->ended, "failed")  ? "failed"
-                        : run->starts > 0                ? "no end recorded: still going, or killed"
-                                                         : "no end recorded";
-    const char *classes = !strcmp(run->ended, "done")     ? "state good"
-                          : !strcmp(run->ended, "failed") ? "state bad"
-                                                          : "state";
+    static const char *const going[] = {[LS_LOCK_FREE] = "no end recorded",
+                                        [LS_LOCK_HELD] = "still going: ",
+                                        [LS_LOCK_LEFT] = "killed: ",
+                                        [LS_LOCK_ELSEWHERE] = "no end recorded: "};
+    bool done = !strcmp(run->ended, "done"), failed = !strcmp(run->ended, "failed");
+    char words[300];
+    if (*run->ended)
+        snprintf(words, sizeof words, "%s",
+                 done     ? "finished"
+                 : failed ? "failed"
+                          : "stopped by a signal");
+    else
+        snprintf(words, sizeof words, "%s%s", going[run->lock], run->holder);
     fputs("<p>", report->file);
-    ls_html_print(report->file, "span", classes, "%s%s%s", run->label, *run->label ? ": " : "",
-                  words);
+    ls_html_print(report->file, "span",
+                  done     ? "state good"
+                  : failed ? "state bad"
+                           : "state",
+                  "%s%s%s", run->label, *run->label ? ": " : "", words);
     if (*run->machine)
         ls_html_print(report->file, "span", "soft", "%s", run->machine);
     fputs("</p>\n", report->file);

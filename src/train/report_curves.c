@@ -203,7 +203,7 @@ static void rate_rows(struct report *report, const struct report_speed *speeds)
     ls_html_cell(&table, "the same, best step");
     for (int r = 0; r < report->count; r++)
         ls_html_cell(&table, "%s", share_text(speeds[r].peak_share_best).text);
-    ls_html_cell(&table, "the machine's rate");
+    ls_html_cell(&table, "one large product, at the start");
     for (int r = 0; r < report->count; r++)
         if (report->runs[r].peak_flops > 0)
             ls_html_cell(&table, "%.4g GFLOP/s", report->runs[r].peak_flops / 1e9);
@@ -231,8 +231,8 @@ int report_speeds(struct report *report)
     speed_rows(report, speeds);
     fputs("</div>\n</div>\n", report->file);
     ls_html_print(report->file, "p", "note",
-                  "The share is of the rate of large matrix products, which the run measured on "
-                  "its own machine: floating-point operations of the model a second, over that.");
+                  "The share is of the best rate that the run saw: that of one large product on "
+                  "all its threads, measured at the start, or of a step that was faster.");
     return chart(report, "Curves of tokens a second and the time of a step, by step", panels, 2);
 }
 

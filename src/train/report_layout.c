@@ -398,6 +398,25 @@ static int schedule_draw(struct report *report, const struct ls_layout *layout, 
     return status == LS_ENOMEM ? ls_error_set(report->error, status, "%s", problem.text) : LS_OK;
 }
 
+/* One of many actions would not be seen on a narrow page, and one of very many on none. */
+static int schedule_print(struct report *report, const struct ls_layout *layout)
+{
+    enum { NARROW_MAX = 800, PAGE_MAX = 12000, KINDS_OF_ACTION = 3 };
+    int64_t rows = ls_min(layout->size[LS_AXIS_PP], SHOWN);
+    int64_t actions = rows * layout->chunks * layout->micro_batches * KINDS_OF_ACTION;
+    if (actions > PAGE_MAX) {
+        ls_html_print(report->file, "p", "note",
+                      "Too large for a page, with %ld micro-batches: `lockstep layout --svg FILE` "
+                      "draws it.",
+                      (long)layout->micro_batches);
+        return LS_OK;
+    }
+    if (actions > NARROW_MAX)
+        return schedule_draw(report, layout, "own", WIDE);
+    int status = schedule_draw(report, layout, "wide", WIDE);
+    return status ? status : schedule_draw(report, layout, "narrow", NARROW);
+}
+
 int report_schedules(struct report *report)
 {
     int status = LS_OK;
@@ -411,9 +430,7 @@ int report_schedules(struct report *report)
                           "of one micro-batch after the other.");
             continue;
         }
-        status = schedule_draw(report, &run->layout, "wide", WIDE);
-        if (!status)
-            status = schedule_draw(report, &run->layout, "narrow", NARROW);
+        status = schedule_print(report, &run->layout);
         if (!status)
             status = stages_print(report, &run->layout);
     }

@@ -4,6 +4,7 @@
 
 #include "trainer.h"
 
+#include <lockstep/base/lock.h>
 #include <lockstep/trace/html.h>
 #include <lockstep/train/compare.h>
 #include <lockstep/train/report.h>
@@ -92,6 +93,8 @@ struct report_run {
 
     /* Of the newest start, and of the end. */
     char machine[512], layout_text[512], hash[33], ended[16];
+    enum ls_lock_state lock; /* and who holds it */
+    char holder[256];
     double peak_flops;
     int64_t hash_step;
     double total_s[PARTS], steps_s;   /* of the whole run; steps_s: of its steps */

@@ -364,6 +364,7 @@ int report_run_read(struct report_run *run, const char *directory, struct ls_err
                             "%s is not a run's directory: it holds neither config.yaml nor "
                             "metrics.jsonl; name one that `lockstep train` wrote (train.out)",
                             directory);
+    run->lock = ls_lock_look(run->directory, run->holder, sizeof run->holder);
     config_read(run);
     int status = metrics_read(run, error);
     struct reading reading = {.run = run};

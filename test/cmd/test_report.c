@@ -199,12 +199,12 @@ static void test_what_is_escaped(void **state)
     expect("mkdir 'a <b>&\"c'", 0, "");
     write_text("a <b>&\"c/config.yaml",
                "model: {preset: gpt2-tiny}\ndata: {train: \"<script>alert(1)</script>\"}\n");
-    write_text("a <b>&\"c/metrics.jsonl",
-               "{\"step\": 1, \"event\": \"</td><script>\", \"text\": \"\\u0001]]>\\\"\"}\n");
+    write_text("a <b>&\"c/metrics.jsonl", "{\"step\": 1, \"event\": \"</td><script>\", \"text\": "
+                                          "\"\\u0001]]>\\\"\xef\xbf\xbf\"}\n");
     char *page = page_of("a <b>&\"c");
     has(page, "<h1>a &lt;b&gt;&amp;&quot;c</h1>");
     has(page, "&lt;script&gt;alert(1)&lt;/script&gt;");
-    has(page, "&lt;/td&gt;&lt;script&gt;");
+    has(page, "&lt;/td&gt;&lt;script&gt;:  ]]&gt;&quot;\xef\xbf\xbd</td>");
     free(page);
 }
 
@@ -231,7 +231,7 @@ static void test_what_is_missing(void **state)
          "{\"step\": 1, \"loss\": 2}\n{\"step\": 2, \"loss\": 9}\n{\"step\": 2, \"loss\": 3}\n",
          "1 records are of steps that came again"},
         {NULL, "{\"step\": 3, \"event\": \"resume\", \"time\": 1, \"layout\": \"\"}\n",
-         "still going, or killed"},
+         "no end recorded"},
         {NULL, "{\"step\": -9, \"loss\": \"x\", \"step_s\": {}}\n[1]\n{}\n", "expected one JSON"},
     };
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
@@ -267,6 +267,45 @@ static void test_what_is_refused(void **state)
     expect("mkdir good && echo '{}' > good/metrics.jsonl && $L report good --output no/where.html",
            ls_exit_code(LS_EIO), "no/where.html");
     expect("$L report good good good", ls_exit_code(LS_ECONFIG), "one argument too many");
+}
+
+/* ---- a run that goes on, and one that was killed --------------------------------------------- */
+
+static void test_whether_it_goes_on(void **state)
+{
+    (void)state;
+    expect("{ $L train $C train.out=going train.steps=1000000 log.progress=off & p=$!; "
+           "until grep -qs loss_bits going/metrics.jsonl; do kill -0 $p || exit 9; sleep 0.05; "
+           "done; $L report going --output alive.html; kill -9 $p; wait $p; $L report going; }",
+           0, "going/report.html");
+    char *page = page_read("alive.html");
+    has(page, ">still going: process ");
+    free(page);
+    page = page_read("going/report.html");
+    has(page, ">killed: process ");
+    free(page);
+}
+
+/* ---- a large layout -------------------------------------------------------------------------- */
+
+static void test_a_large_layout(void **state)
+{
+    (void)state;
+    size_t bytes;
+    expect("mkdir large", 0, "");
+    write_text("large/config.yaml",
+               "model: {preset: gpt2-124m, vocab: 50257, layers: 62}\n"
+               "numerics: {tp_tiles: 4}\nbatch: {global: 8192, micro: 1}\n"
+               "parallel: {pp: 32, tp: 4, dp_shard: 16, zero: 1, schedule: 1f1b}\n");
+    char *page = page_of("large");
+    free(page);
+    page = scratch_read(at("large/report.html"), &bytes);
+    assert_in_range(bytes, 20000, 1000000);
+    has(page, "<b>2048</b>");
+    has(page, "Drawn are the first 16 of 32 pp.");
+    has(page, "Too large for a page, with 512 micro-batches");
+    has(page, "<th scope=\"row\" class=\"n\">31</th>");
+    free(page);
 }
 
 /* ---- two runs -------------------------------------------------------------------------------- */
@@ -339,7 +378,8 @@ int main(void)
         cmocka_unit_test(test_a_run),           cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_what_is_escaped), cmocka_unit_test(test_what_is_missing),
         cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_two_runs),
-        cmocka_unit_test(test_a_long_run),
+        cmocka_unit_test(test_a_long_run),      cmocka_unit_test(test_whether_it_goes_on),
+        cmocka_unit_test(test_a_large_layout),
     };
     return cmocka_run_group_tests_name("report", tests, corpus_setup, scratch_teardown);
 }

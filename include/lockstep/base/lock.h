@@ -35,6 +35,15 @@ struct ls_lock {
  * are "flock". */
 int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fault *fault,
                  struct ls_error *error);
+enum ls_lock_state {
+    LS_LOCK_FREE,      /* there is no such file, or it names nobody */
+    LS_LOCK_HELD,      /* by a process of this host that runs */
+    LS_LOCK_LEFT,      /* by a process of this host that has ended without a word */
+    LS_LOCK_ELSEWHERE, /* by a process of another host, of which nothing more is known */
+};
+/* For readers: what the file of a directory's lock says, and *who as ls_lock_former has it. Neither
+ * takes the lock nor stands in the way of who does. */
+enum ls_lock_state ls_lock_look(const char *directory, char *who, size_t bytes);
 /* Who held the lock before and did not release it ("process 4711 on node7, since ..."); "" where it
  * was released in good order. Borrowed. */
 const char *ls_lock_former(const struct ls_lock *lock);
