@@ -1,5 +1,6 @@
 #include <lockstep/base/file.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -189,6 +190,29 @@ int ls_file_save(const char *path, const void *data, size_t bytes, struct ls_err
         return status;
     ls_atomic_file_write(&file, data, bytes);
     return ls_atomic_file_commit(&file, error);
+}
+
+static bool is_temporary(const char *name, const char *prefix)
+{
+    static const char mark[] = ".tmp-";
+    const char *at = NULL;
+    for (const char *next = name; (next = strstr(next, mark)); next++)
+        at = next + sizeof mark - 1;
+    return at && *at && at[strspn(at, "0123456789")] == '\0' &&
+           strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+int ls_atomic_file_sweep(const char *directory, const char *prefix)
+{
+    int removed = 0;
+    DIR *stream = opendir(directory);
+    if (!stream)
+        return 0;
+    for (struct dirent *entry; (entry = readdir(stream));)
+        if (is_temporary(entry->d_name, prefix))
+            removed += unlinkat(dirfd(stream), entry->d_name, 0) == 0;
+    closedir(stream);
+    return removed;
 }
 
 int ls_directory_sync(const char *path, const struct ls_fault *fault, struct ls_error *error)

@@ -26,6 +26,7 @@ int trace_append_open(struct trace_append *file, const char *path, int flags,
         return ls_error_errno(error, failure, "%s: cannot read its size", path);
     }
     file->size = status.st_size;
+    file->torn = false;
     return LS_OK;
 }
 
@@ -33,16 +34,17 @@ int trace_append_write(struct trace_append *file, const void *data, size_t bytes
                        struct ls_error *error)
 {
     size_t done = 0;
+    if (file->torn && ftruncate(file->fd, file->size))
+        return ls_error_errno(error, errno, "%s: cannot cut off a torn record", file->path);
+    file->torn = false;
     while (done < bytes) {
         ssize_t written = write(file->fd, (const char *)data + done, bytes - done);
         if (written < 0 && errno == EINTR)
             continue;
         if (written < 0) {
             int failure = errno;
-            const char *state = "";
-            if (done > 0 && ftruncate(file->fd, file->size))
-                state = ", and the last record is torn";
-            return ls_error_errno(error, failure, "%s: cannot append%s", file->path, state);
+            file->torn = done > 0 && ftruncate(file->fd, file->size);
+            return ls_error_errno(error, failure, "%s: cannot append", file->path);
         }
         done += (size_t)written;
     }

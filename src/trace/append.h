@@ -9,6 +9,7 @@
 struct trace_append {
     int fd;
     int64_t size; /* what is in the file: whole records */
+    bool torn;    /* part of a record stands behind them, which could not be cut off yet */
     char path[PATH_MAX];
 };
 

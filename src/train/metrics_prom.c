@@ -114,8 +114,9 @@ int metrics_prom_step(struct metrics_prom *prom, const struct ls_step_report *st
     prom->skipped += step->skipped;
     if (now < prom->next_s && !last)
         return LS_OK;
-    prom->next_s = now + SECONDS_BETWEEN_WRITES;
-    return write_file(prom, error);
+    int status = write_file(prom, error);
+    prom->next_s = status ? 0 : now + SECONDS_BETWEEN_WRITES; /* after a failure each step tries */
+    return status;
 }
 
 int metrics_prom_evaluated(struct metrics_prom *prom, const struct ls_eval_report *evaluation,

@@ -2,6 +2,7 @@
 #include "events.h"
 #include "metrics_prom.h"
 #include "run_trace.h"
+#include "sink.h"
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/lock.h>
@@ -21,6 +22,7 @@ struct records {
     struct ls_jsonl *metrics;
     struct ls_tensorboard *board;
     struct metrics_prom prom;
+    struct sink metrics_sink, board_sink, prom_sink, best_sink;
 };
 
 struct run {
@@ -100,6 +102,28 @@ static void means_record(const struct run *run, const struct step_means *means)
     }
 }
 
+static int metrics_judge(struct run *run, int status, const struct ls_error *error)
+{
+    return sink_judge(&run->records.metrics_sink, "metrics.jsonl", status, &run->events.log, error);
+}
+
+static int prom_judge(struct run *run, int status, const struct ls_error *error)
+{
+    return sink_judge(&run->records.prom_sink, "metrics.prom", status, &run->events.log, error);
+}
+
+/* Into the TensorBoard events, if there are any. */
+static int scalars_record(struct run *run, int64_t step, const struct ls_scalar *scalars,
+                          size_t count, struct ls_error *error)
+{
+    if (!run->records.board)
+        return LS_OK;
+    int status =
+        ls_tensorboard_scalars(run->records.board, events_time_s(), step, scalars, count, error);
+    return sink_judge(&run->records.board_sink, "the TensorBoard events", status, &run->events.log,
+                      error);
+}
+
 static int step_record(struct run *run, const struct ls_step_report *r,
                        const struct step_means *means, struct ls_error *error)
 {
@@ -124,8 +148,8 @@ static int step_record(struct run *run, const struct ls_step_report *r,
         ls_jsonl_int(m, "skipped", 1);
     if (r->hashed)
         ls_jsonl_string(m, "hash", r->hash);
-    int status = ls_jsonl_end(m, error);
-    if (status || !run->records.board)
+    int status = metrics_judge(run, ls_jsonl_end(m, error), error);
+    if (status)
         return status;
     const struct ls_scalar scalars[] = {
         {"loss_metrics/global_avg_loss", r->loss},
@@ -136,8 +160,7 @@ static int step_record(struct run *run, const struct ls_step_report *r,
         {"time_metrics/end_to_end(s)", (float)r->step_s},
         {"time_metrics/data_loading(s)", (float)r->data_wait_s},
     };
-    return ls_tensorboard_scalars(run->records.board, events_time_s(), r->step, scalars,
-                                  sizeof scalars / sizeof scalars[0], error);
+    return scalars_record(run, r->step, scalars, sizeof scalars / sizeof scalars[0], error);
 }
 
 static int eval_record(struct run *run, int64_t step, const struct ls_eval_report *r, double eval_s,
@@ -152,23 +175,48 @@ static int eval_record(struct run *run, int64_t step, const struct ls_eval_repor
         ls_jsonl_double(m, "validation_bits_per_byte", r->bits_per_byte);
     ls_jsonl_int(m, "sequences", r->sequences);
     ls_jsonl_float(m, "eval_s", (float)eval_s);
-    int status = ls_jsonl_end(m, error);
-    if (status || !run->records.board)
-        return status;
+    int status = metrics_judge(run, ls_jsonl_end(m, error), error);
     const struct ls_scalar scalar = {"validation_metrics/loss", (float)r->loss};
-    return ls_tensorboard_scalars(run->records.board, events_time_s(), step, &scalar, 1, error);
+    return status ? status : scalars_record(run, step, &scalar, 1, error);
 }
 
-static int save(struct run *run, struct ls_error *error)
+/* A checkpoint that cannot be written does not end a run that is not at its end: the next due one
+ * may find room, and until then all that was computed since the last one would be lost. */
+static int save_failed(struct run *run, bool last, int status, struct ls_error *error)
+{
+    long step = (long)ls_trainer_steps(run->trainer), newest = (long)run->trainer->saved_step;
+    char stands[64] = "there is none yet";
+    if (newest >= 0)
+        snprintf(stands, sizeof stands, "the newest is that of step %ld", newest);
+    if (!sink_refused(status))
+        return status;
+    if (last)
+        return ls_error_set(error, status, "no checkpoint of step %ld (%s): %s", step, stands,
+                            error->text);
+    if (run->writer)
+        ls_log(&run->events.log, LS_LOG_ERROR,
+               "no checkpoint of step %ld (%s): %s. The run goes on and tries again when the next "
+               "one is due",
+               step, stands, error->text);
+    return LS_OK;
+}
+
+/* Collective. last: there is no later occasion. */
+static int save(struct run *run, bool last, struct ls_error *error)
 {
     double start_s = ls_now_s();
+    struct ls_error why = {0};
     run_trace_begin(&run->trace, "save");
-    int status = ls_trainer_save(run->trainer, error), local = LS_OK;
+    int status = ls_trainer_save(run->trainer, &why), local = LS_OK;
     run_trace_end(&run->trace);
-    if (status)
+    if (status) {
+        status = save_failed(run, last, status, &why);
+        if (status && error)
+            *error = why;
         return status;
+    }
     if (run->writer) {
-        local = events_saved(&run->events, ls_now_s() - start_s, error);
+        local = metrics_judge(run, events_saved(&run->events, ls_now_s() - start_s, &why), &why);
         if (run->hooks->saved)
             run->hooks->saved(run->hooks->user, ls_trainer_steps(run->trainer));
     }
@@ -195,12 +243,14 @@ static int best_keep(struct run *run, const struct ls_eval_report *r, struct ls_
     int64_t better = run->writer && isfinite(now.loss) && (first || now.loss < best->loss);
     int status = ls_all_reduce_max(run->world, &better, error), local = LS_OK;
     if (!status && better && run->trainer->saved_step != now.step)
-        status = save(run, error);
-    if (status || !better)
+        status = save(run, false, error);
+    if (status || !better || run->trainer->saved_step != now.step)
         return status;
     if (run->writer) {
         run->best = now;
         local = ls_checkpoint_best_write(run->config->train.out, &now, error);
+        local =
+            sink_judge(&run->records.best_sink, "checkpoints/best", local, &run->events.log, error);
     }
     return ls_comm_agree(run->world, local, error);
 }
@@ -218,7 +268,8 @@ static int evaluate(struct run *run, struct ls_error *error)
     if (run->writer) {
         local = eval_record(run, step, &report, ls_now_s() - start_s, error);
         if (!local)
-            local = metrics_prom_evaluated(&run->records.prom, &report, error);
+            local =
+                prom_judge(run, metrics_prom_evaluated(&run->records.prom, &report, error), error);
         if (run->hooks->evaluated)
             run->hooks->evaluated(run->hooks->user, step, &report);
     }
@@ -274,9 +325,9 @@ static int step_write(struct run *run, const struct ls_step_report *report,
     run->events.step = report->step;
     int status = step_record(run, report, means, error);
     if (!status && stop)
-        status = events_signal(&run->events, error);
+        status = metrics_judge(run, events_signal(&run->events, error), error);
     if (!status)
-        status = metrics_prom_step(&run->records.prom, report, last, error);
+        status = prom_judge(run, metrics_prom_step(&run->records.prom, report, last, error), error);
     if (run->hooks->stepped)
         run->hooks->stepped(run->hooks->user, report);
     return status;
@@ -310,7 +361,7 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     run_trace_end(&run->trace);
     /* Saved first: who asked for the end may not wait for more than that. */
     if (!status && (due(report.step, config->train.save_every) || last))
-        status = save(run, error);
+        status = save(run, last, error);
     bool final = config->eval.every > 0 && report.step >= ls_config_steps(config);
     if (!status && config->data.valid[0] && (due(report.step, config->eval.every) || final))
         status = evaluate(run, error);
@@ -335,6 +386,31 @@ static int fresh_check(const struct ls_config *config, struct ls_error *error)
     return status;
 }
 
+/* What a killed run left half-written. Only names that a run itself writes: a picture, say, may be
+ * under way beside it. */
+static void leftovers_remove(const char *out, const struct ls_log *log)
+{
+    static const struct {
+        const char *folder, *prefix;
+    } places[] = {{"", "config.yaml"},
+                  {"", "metrics.prom"},
+                  {"/checkpoints", "best"},
+                  {"/tokenizer", ""},
+                  {"/trace", "rank-"}};
+    struct ls_error error = {0};
+    char path[PATH_MAX];
+    int files = 0;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(path, sizeof path, "%s%s", out, places[i].folder);
+        files += ls_atomic_file_sweep(path, places[i].prefix);
+    }
+    if (files > 0)
+        ls_log(log, LS_LOG_INFO, "%s: removed %d files that a killed run left half-written", out,
+               files);
+    if (ls_checkpoint_prune(out, 0, &error)) /* those of checkpoints */
+        ls_log(log, LS_LOG_WARNING, "%s", error.text);
+}
+
 /* Local, on rank 0: nobody else writes to train.out from here on. */
 static int directory_open(struct run *run, const struct ls_log *log, struct ls_error *error)
 {
@@ -348,7 +424,10 @@ static int directory_open(struct run *run, const struct ls_log *log, struct ls_e
     if (ls_lock_former(&run->lock)[0])
         ls_log(log, LS_LOG_INFO, "%s: the run of %s was killed; this one takes over", out,
                ls_lock_former(&run->lock));
-    return fresh_check(run->config, error);
+    status = fresh_check(run->config, error);
+    if (!status)
+        leftovers_remove(out, log);
+    return status;
 }
 
 /* The initial weights. */
@@ -356,7 +435,7 @@ static int first_save(struct run *run, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
     bool only = ls_config_steps(config) == 0;
-    int status = only || config->train.save_first ? save(run, error) : LS_OK;
+    int status = only || config->train.save_first ? save(run, only, error) : LS_OK;
     return status || !only || config->eval.every == 0 ? status : evaluate(run, error);
 }
 
@@ -431,6 +510,8 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
                               (long)ls_trainer_steps(run.trainer), config->train.out);
     if (status == LS_ECOMM && error)
         late(&run, error);
+    sink_close(&run.records.metrics_sink, "metrics.jsonl", &run.events.log);
+    sink_close(&run.records.board_sink, "the TensorBoard events", &run.events.log);
     events_end(&run.events, status, error, NULL);
     ls_jsonl_close(run.records.metrics, NULL);
     ls_tensorboard_close(run.records.board, NULL);

@@ -303,6 +303,98 @@ static void test_the_best_is_kept(void **state)
            "train.keep_best");
 }
 
+/* ---- a full disk ----------------------------------------------------------------------------- */
+
+/* The line runs with a file system of that many KiB at disk, which it alone sees. */
+static bool on_small_disk(int kib, const char *line, int code, const char *words)
+{
+    char command[4096];
+    if (shell("mkdir -p disk && unshare -m sh -c 'mount -t tmpfs -o size=100k none disk'")) {
+        print_message("skipped: no small file system can be mounted here (needs root)\n");
+        return false;
+    }
+    scratch_write(at("small.sh"), line, strlen(line));
+    snprintf(command, sizeof command,
+             "export L C; unshare -m sh -c 'mount -t tmpfs -o size=%dk none disk && . ./small.sh'",
+             kib);
+    expect(command, code, words);
+    return true;
+}
+
+/* Fills the disk under a run, waits until that is said, and makes room again. */
+#define FULL_AND_ROOM                                                                              \
+    "await() { for i in $(seq 600); do grep -q \"$1\" full.log && return; sleep 0.1; done; "       \
+    "echo \"no $1\"; cat full.log; exit 99; }\n"                                                   \
+    "await 'step 1/'; dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null\n"                        \
+    "await 'without records in metrics.jsonl'\n"                                                   \
+    "await 'without records in the TensorBoard events'\n"                                          \
+    "await 'no checkpoint of step'\n"                                                              \
+    "rm disk/ballast; await 'metrics.jsonl is written again'; await 'events is written again'\n"
+
+static void test_records_on_a_full_disk(void **state)
+{
+    (void)state;
+    if (!on_small_disk(24000,
+                       "$L train $C train.out=disk/run train.steps=1000000 train.save_every=20 "
+                       "model.channels=64 batch.global=64 eval.every=10 eval.samples=1 > full.log "
+                       "2>&1 &\n" FULL_AND_ROOM
+                       "kill -TERM $!; wait $!; code=$?; cat full.log; cp -r disk/run kept; "
+                       "exit $code\n",
+                       ls_exit_code(LS_ESTOPPED), "stopped by a signal"))
+        skip();
+    /* Said once, and what is there is whole. */
+    expect("grep -c 'without records in metrics.jsonl' full.log", 0, "1\n");
+    expect(
+        "grep -q 'tries again when the next one is due' full.log && $L plot kept && $L eval kept "
+        "--samples 4",
+        0, "step ");
+    expect("last=$(grep loss_bits kept/metrics.jsonl | tail -1 | sed 's/.*\"step\": //; s/,.*//'); "
+           "count=$(grep -c loss_bits kept/metrics.jsonl); echo $count of $last; "
+           "test $count -gt 3 && test $last -gt $count",
+           0, " of ");
+    expect("grep -q 'records before this one are lost' kept/metrics.jsonl", 0, "");
+    assert_int_equal(matches("kept/checkpoints/*.tmp"), 0);
+}
+
+/* At its end there is no later occasion: the code says that the state is not saved. */
+static void test_the_last_checkpoint_on_a_full_disk(void **state)
+{
+    (void)state;
+    if (!on_small_disk(
+            400,
+            "$L train $C train.out=disk/run train.steps=12 train.save_every=3 "
+            "train.keep=9 log.tensorboard=false; code=$?; ls disk/run/checkpoints; exit $code",
+            ls_exit_code(LS_ENOSPC), "no checkpoint of step 12 (the newest is that of "))
+        skip();
+    assert_non_null(strstr(output, "No space left on device"));
+    assert_null(strstr(output, ".tmp\n"));
+    assert_non_null(strstr(output, "\nstep-00000003\n"));
+}
+
+/* ---- what a killed run leaves ---------------------------------------------------------------- */
+
+static void test_leftovers_are_removed(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=left train.steps=2", 0, "hash");
+    expect("cd left && mkdir -p checkpoints/step-00000009.tmp trace && touch "
+           "checkpoints/step-00000009.tmp/model.safetensors.tmp-7 config.yaml.tmp-12 "
+           "metrics.prom.tmp-3 checkpoints/best.tmp-4 trace/rank-00000.json.tmp-5 "
+           "loss.svg.tmp-6 mine.tmp config.yaml.tmp-old metrics.prom.mine",
+           0, "");
+    /* Not by a run that is refused, and not by one that reads. */
+    expect("$L train $C train.out=left train.steps=2", ls_exit_code(LS_ECONFIG), "train.out");
+    expect("$L eval left --samples 4", 0, "step 2");
+    assert_int_equal(matches("left/*.tmp-[0-9]*"), 3);
+    expect("$L train $C train.out=left train.steps=3 train.resume=auto", 0,
+           "removed 4 files that a killed run left half-written");
+    assert_int_equal(matches("left/checkpoints/*"), 2);
+    assert_int_equal(matches("left/trace/*"), 0);
+    assert_true(exists("left/loss.svg.tmp-6") && exists("left/mine.tmp") &&
+                exists("left/config.yaml.tmp-old") && exists("left/metrics.prom.mine"));
+    assert_int_equal(matches("left/*.tmp-[0-9]*"), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +408,9 @@ int main(void)
         cmocka_unit_test(test_a_finished_run_is_extended),
         cmocka_unit_test(test_the_initial_weights),
         cmocka_unit_test(test_the_best_is_kept),
+        cmocka_unit_test(test_records_on_a_full_disk),
+        cmocka_unit_test(test_the_last_checkpoint_on_a_full_disk),
+        cmocka_unit_test(test_leftovers_are_removed),
     };
     return cmocka_run_group_tests_name("directory", tests, corpus_setup, scratch_teardown);
 }

@@ -95,6 +95,11 @@ void ls_path_hint(const char *path, const char *const *endings, char *text, size
 
 /* ---- directories ---------------------------------------------------------------------------- */
 
+/* Removes what processes that were killed left in a directory: files "<name>.tmp-<pid>" whose name
+ * begins with prefix. The caller knows that nobody writes those names now. Returns how many went;
+ * what cannot be removed stays. */
+int ls_atomic_file_sweep(const char *directory, const char *prefix);
+
 /* fsync of a directory, so that names created or renamed in it survive a power cut. */
 int ls_directory_sync(const char *path, const struct ls_fault *fault, struct ls_error *error);
 /* mkdir -p: creates path and its missing parents; an existing directory is success. */
