@@ -199,8 +199,8 @@ static void test_several_runs(void **state)
     (void)state;
     enum { COUNT = 4, POINTS = 100 };
     static const char *const names[COUNT] = {"first", "second",
-                                             "a name of sixty letters or so, "
-                                             "that does not fit on a phone at all",
+                                             ("a name of sixty letters or so, "
+                                              "that does not fit on a phone at all"),
                                              "<&>"};
     double x[POINTS], y[COUNT][POINTS];
     struct ls_run_curves runs[COUNT];
