@@ -140,6 +140,7 @@ $(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write)
 # These run the program.
 $(filter $(BUILD)/test/cmd/% $(BUILD)/test/hosts/%,$(TESTS)): | $(BUILD)/lockstep
 $(filter $(BUILD)/test/hosts/%,$(TESTS)): $(BUILD)/test/cmd/program.o
+$(BUILD)/test/hosts/test_hosts: | $(BUILD)/test/cmd/test_disk
 $(filter $(BUILD)/test/install/%,$(TESTS)): | all
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 	$(call say,LD,$@)

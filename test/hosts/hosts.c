@@ -207,19 +207,17 @@ static int job_find(const char *directory, const char *out, pid_t pids[HOSTS_RAN
     return found;
 }
 
-pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments)
+pid_t hosts_start(const char *directory, int each, const char *out, const char *command)
 {
-    char program[PATH_MAX], line[4 * PATH_MAX];
-    program_path(program, sizeof program);
+    char line[4 * PATH_MAX];
     snprintf(line, sizeof line,
              "cd '%s' && exec nsenter -t %ld -n -u env OMP_WAIT_POLICY=passive "
              "ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 "
              "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 90 mpirun --oversubscribe "
              "--mca plm_rsh_agent '%s/agent' --mca oob_tcp_if_include " NETWORK ".0/24 "
-             "--mca btl_tcp_if_include " NETWORK ".0/24 --host %s:%d,%s:%d -n %d '%s' train "
-             "data.train='%s/corpus_train' train.out='%s/%s' %s > %s.log 2>&1",
+             "--mca btl_tcp_if_include " NETWORK ".0/24 --host %s:%d,%s:%d -n %d %s > %s.log 2>&1",
              directory, (long)holders[0], directory, hosts_name[0], each, hosts_name[1], each,
-             HOSTS * each, program, directory, directory, out, arguments, out);
+             HOSTS * each, command, out);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -228,6 +226,16 @@ pid_t hosts_train(const char *directory, int each, const char *out, const char *
         _exit(127);
     }
     return child;
+}
+
+pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments)
+{
+    char program[PATH_MAX], command[3 * PATH_MAX];
+    program_path(program, sizeof program);
+    snprintf(command, sizeof command,
+             "'%s' train data.train='%s/corpus_train' train.out='%s/%s' %s", program, directory,
+             directory, out, arguments);
+    return hosts_start(directory, each, out, command);
 }
 
 char *hosts_said(const char *directory, const char *out)

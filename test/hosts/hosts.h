@@ -21,6 +21,9 @@ void hosts_or_skip(void);
 /* Puts the cable in or out. */
 void hosts_link(bool up);
 
+/* Starts a command on `each` ranks of both hosts, in the directory; what it prints goes to
+ * <out>.log. Returns the launcher. */
+pid_t hosts_start(const char *directory, int each, const char *out, const char *command);
 /* Starts `lockstep train` with the arguments on `each` ranks of both hosts, in the directory; what
  * it prints goes to <out>.log and the run to <out>. Returns the launcher. */
 pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments);

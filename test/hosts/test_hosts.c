@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,6 +150,39 @@ static void test_a_rank_that_is_stopped(void **state)
         fail_msg("told: %s and: %s", told("stopped", 0), told("stopped", 1));
 }
 
+/* The other host's rank hears that rank 0, on its slow disk, gets on. test/cmd/test_disk is the
+ * program of both. */
+static void test_a_slow_save_is_waited_for(void **state)
+{
+    char program[PATH_MAX], command[3 * PATH_MAX];
+    (void)state;
+    hosts_or_skip();
+    program_path(program, sizeof program);
+    *strrchr(program, '/') = '\0';
+    snprintf(command, sizeof command, "env DISK_FOLDER='%s' DISK_KIND=slow '%s/test/cmd/test_disk'",
+             directory, program);
+    double begin_s = ls_now_s();
+    pid_t job = hosts_start(directory, 1, "slow", command);
+    int code = hosts_end(job, directory, "slow", 60);
+    if (code || ls_now_s() - begin_s < 3.5)
+        fail_msg("exited with %d after %.1f s:\n%s", code, ls_now_s() - begin_s,
+                 hosts_said(directory, "slow"));
+}
+
+/* One rank is told to stop, on the host that has not started the job. */
+static void test_a_signal_to_one_rank(void **state)
+{
+    pid_t pids[HOSTS_RANKS_MAX];
+    (void)state;
+    hosts_or_skip();
+    pid_t job = hosts_train(directory, 1, "signal", LONG "parallel.dp=2");
+    hosts_wait_steps(directory, "signal", 2, pids);
+    assert_int_equal(kill(pids[1], SIGUSR1), 0);
+    int code = hosts_end(job, directory, "signal", 30);
+    if (code != ls_exit_code(LS_ESTOPPED) || !hosts_last_step(directory, "signal"))
+        fail_msg("exited with %d:\n%s", code, hosts_said(directory, "signal"));
+}
+
 /* Each side names the other; both end; the run goes on when the cable is in again. */
 static void test_a_host_that_is_cut_off(void **state)
 {
@@ -198,6 +232,8 @@ int main(void)
         cmocka_unit_test(test_a_rank_that_is_killed),
         cmocka_unit_test(test_a_rank_that_is_stopped_alone),
         cmocka_unit_test(test_a_rank_that_is_stopped),
+        cmocka_unit_test(test_a_slow_save_is_waited_for),
+        cmocka_unit_test(test_a_signal_to_one_rank),
         cmocka_unit_test(test_a_host_that_is_cut_off),
     };
     return cmocka_run_group_tests_name("hosts", tests, setup, hosts_teardown);
