@@ -16,7 +16,7 @@ OPTIONS(train_options) = {
     END};
 #define STEP                                                                                       \
     {                                                                                              \
-        "--step", "STEP", "take the checkpoint of this step; `latest` is the newest (the default)" \
+        "--step", "STEP", "take the checkpoint of this step, `best` or `latest` (the default)"     \
     }
 OPTIONS(eval_options) = {STEP,
                          {"--samples", "N", "evaluate on at most N sequences (default: all)"},

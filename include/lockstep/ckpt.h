@@ -161,10 +161,12 @@ void ls_checkpoint_close(struct ls_checkpoint *checkpoint);
  * interrupted writes and are not looked at. */
 int ls_checkpoint_find_latest(struct ls_checkpoint **out, const char *run_directory,
                               const struct ls_log *log, struct ls_error *error);
-/* The run that path belongs to: path is its directory, or one of its checkpoints. */
+/* The run that path belongs to: path is its directory, one of its checkpoints, or the
+ * file that names the best one. */
 int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *error);
 /* Opens the checkpoint that is meant by path, as above, and which: NULL (path's own checkpoint, or
- * the run's newest), "latest", or a step such as "300". LS_ECKPT lists the steps that are there. */
+ * the run's newest), "latest", "best" (the lowest validation loss, kept by train.keep_best), or a
+ * step such as "300". LS_ECKPT lists the steps that are there. */
 int ls_checkpoint_choose(struct ls_checkpoint **out, const char *path, const char *which,
                          const struct ls_log *log, struct ls_error *error);
 /* Calls visit for each checkpoint of a run, newest first, of which state.json is whole and the

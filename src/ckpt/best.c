@@ -16,7 +16,9 @@ static int best_path(char path[PATH_MAX], const char *run_directory, struct ls_e
 /* Of the file at path; false where it is absent or not what we write. */
 static bool parse(const char *path, struct ls_checkpoint_best *best)
 {
-    json_t *object = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    json_t *object;
+    if (ckpt_json_read(&object, path, NULL))
+        return false;
     const json_t *step = json_object_get(object, "step");
     const json_t *loss = json_object_get(object, "validation_loss");
     const json_t *sequences = json_object_get(object, "sequences");

@@ -1,7 +1,5 @@
 #include "format.h"
 
-#include <lockstep/base/file.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -108,23 +106,6 @@ static void opened_free(struct opened *opened)
     free(opened);
 }
 
-/* state.json as JSON. It holds the recipe's YAML, of at most 1 MiB, and a dozen short fields. */
-static int load_state(json_t **out, const char *path, struct ls_error *error)
-{
-    enum { STATE_BYTES_MAX = 16 << 20 };
-    char *text;
-    size_t bytes;
-    json_error_t where;
-    int code = ls_file_read(path, STATE_BYTES_MAX, LS_ECKPT, &text, &bytes, error);
-    if (code)
-        return code;
-    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-    free(text);
-    return *out ? LS_OK
-                : ls_error_set(error, LS_ECKPT, "%s:%d:%d: cannot be read as JSON: %s", path,
-                               where.line, where.column, where.text);
-}
-
 /* Reads state.json and compares the sizes of the two files with it: all that can be told without
  * reading them. */
 static int open_state(struct opened **out, const char *directory, struct ls_error *error)
@@ -137,7 +118,7 @@ static int open_state(struct opened **out, const char *directory, struct ls_erro
     snprintf(opened->checkpoint.directory, PATH_MAX, "%s", directory);
     int code = ckpt_path(path, directory, CKPT_STATE_FILE, error);
     if (!code) {
-        code = load_state(&opened->state, path, error);
+        code = ckpt_json_read(&opened->state, path, error);
         code = code ? code : read_fields(opened, path, error);
     }
     for (int i = 0; !code && i < CKPT_PARTS; i++) {

@@ -13,21 +13,30 @@ static bool holds(const char *directory, const char *name)
     return ckpt_path(path, directory, name, NULL) == LS_OK && access(path, F_OK) == 0;
 }
 
+/* The directory of the checkpoint that path itself is, or names; false where it is a run. */
+static bool is_checkpoint(const char *path, char directory[PATH_MAX])
+{
+    if (ckpt_best_follow(path, directory))
+        return true;
+    snprintf(directory, PATH_MAX, "%s", path);
+    return strlen(path) < PATH_MAX && holds(path, CKPT_STATE_FILE) && !holds(path, CKPT_DIRECTORY);
+}
+
 int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *error)
 {
-    bool checkpoint = holds(path, CKPT_STATE_FILE) && !holds(path, CKPT_DIRECTORY);
+    char directory[PATH_MAX], above[PATH_MAX + 8];
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/')
         length--;
+    bool checkpoint = is_checkpoint(path, directory);
     if (!checkpoint && length < PATH_MAX) {
         snprintf(run, PATH_MAX, "%.*s", (int)length, path);
         return LS_OK;
     }
-    /* RUN/checkpoints/step-...; by the directories themselves, so that it may be a link, or "." */
-    char above[PATH_MAX + 8];
-    snprintf(above, sizeof above, "%.*s/../..", (int)length, path);
-    if (length >= PATH_MAX || !realpath(above, run))
-        return ls_error_errno(error, length >= PATH_MAX ? ENAMETOOLONG : errno,
+    /* By the directories themselves, so that path may be a link, or "." */
+    snprintf(above, sizeof above, "%s/../..", directory);
+    if (!checkpoint || !realpath(above, run))
+        return ls_error_errno(error, checkpoint ? errno : ENAMETOOLONG,
                               "%.500s: the run of this checkpoint", path);
     return LS_OK;
 }
@@ -58,6 +67,31 @@ static int refuse(const char *run, const char *which, struct ls_error *error)
                         which, run, steps.count ? "those of the steps " : "", steps.text);
 }
 
+/* Of which, the directory. */
+static int directory_of(const char *run, const char *which, char directory[PATH_MAX],
+                        struct ls_error *error)
+{
+    struct ls_checkpoint_best best = {.step = -1};
+    bool found = true;
+    int code = LS_OK;
+    if (strcmp(which, "best") == 0)
+        code = ls_checkpoint_best_read(run, &best, &found, error);
+    else if (which[0] && strlen(which) <= 18 && strspn(which, "0123456789") == strlen(which))
+        best.step = strtoll(which, NULL, 10);
+    if (!code && !found)
+        code = ls_error_set(error, LS_ECKPT,
+                            "%.500s has no best checkpoint: train.keep_best = true keeps it", run);
+    if (!code && best.step < 0)
+        code = ls_error_set(error, LS_ECONFIG,
+                            "step %.100s: expected the number of a step, latest or best", which);
+    if (!code && snprintf(directory, PATH_MAX, "%s/" CKPT_DIRECTORY "/" CKPT_STEP_FORMAT, run,
+                          (long long)best.step) >= PATH_MAX)
+        code = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
+    if (!code && access(directory, F_OK) != 0)
+        code = refuse(run, which, error);
+    return code;
+}
+
 int ls_checkpoint_choose(struct ls_checkpoint **out, const char *path, const char *which,
                          const struct ls_log *log, struct ls_error *error)
 {
@@ -66,25 +100,15 @@ int ls_checkpoint_choose(struct ls_checkpoint **out, const char *path, const cha
     int code = ls_checkpoint_run(path, run, error);
     if (code)
         return code;
-    bool checkpoint = holds(path, CKPT_STATE_FILE) && !holds(path, CKPT_DIRECTORY);
-    if (!which && checkpoint)
-        return ls_checkpoint_open(out, path, error);
-    if (!which || strcmp(which, "latest") == 0) {
-        code = ls_checkpoint_find_latest(out, run, log, error);
-        return code || *out ? code
-                            : ls_error_set(error, LS_ECKPT,
-                                           "%.500s holds no checkpoint: train it first (lockstep "
-                                           "train)",
-                                           run);
+    if (!which && is_checkpoint(path, directory))
+        return ls_checkpoint_open(out, directory, error);
+    if (which && strcmp(which, "latest") != 0) {
+        code = directory_of(run, which, directory, error);
+        return code ? code : ls_checkpoint_open(out, directory, error);
     }
-    size_t digits = strspn(which, "0123456789");
-    if (digits == 0 || digits > 18 || which[digits])
-        return ls_error_set(error, LS_ECONFIG,
-                            "step %.100s: expected the number of a step, or latest", which);
-    if (snprintf(directory, sizeof directory, "%s/" CKPT_DIRECTORY "/step-%08lld", run,
-                 strtoll(which, NULL, 10)) >= (int)sizeof directory)
-        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run);
-    if (access(directory, F_OK) != 0)
-        return refuse(run, which, error);
-    return ls_checkpoint_open(out, directory, error);
+    code = ls_checkpoint_find_latest(out, run, log, error);
+    if (code || *out)
+        return code;
+    return ls_error_set(error, LS_ECKPT,
+                        "%.500s holds no checkpoint: train it first (lockstep train)", run);
 }

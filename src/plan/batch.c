@@ -15,19 +15,20 @@ static int64_t replicas(const struct ls_layout *layout)
 
 /* Each replica has leaves side by side, which are added at the end of the step: over dp_shard, then
  * over dp_replicate. */
-static int check_consecutive(const struct ls_layout *layout, int64_t leaves, int64_t micro,
-                             struct ls_error *error)
+static int check_consecutive(const struct ls_layout_keys *keys, const struct ls_layout *layout,
+                             int64_t leaves, int64_t micro, struct ls_error *error)
 {
     int64_t dp = replicas(layout), share = leaves / dp, shard = layout->size[LS_AXIS_DP_SHARD];
     if (dp > 1 && !ls_is_pow2(share))
-        return plan_refuse(error, "parallel.dp", dp,
-                           "each of the %ld data-parallel ranks would get %ld of a batch of %ld "
-                           "leaves: a share must be a power of two to be a whole subtree",
-                           (long)dp, (long)share, (long)leaves);
+        return plan_refuse_dp(error, keys, LS_AXES, dp,
+                              "each of the %ld data-parallel ranks would get %ld of a batch of %ld "
+                              "leaves: a share must be a power of two to be a whole subtree",
+                              (long)dp, (long)share, (long)leaves);
     if (layout->zero && layout->size[LS_AXIS_DP_REPLICATE] > 1 && !ls_is_pow2(shard))
-        return plan_refuse(error, "parallel.dp_shard", shard,
-                           "with parallel.dp_replicate above 1 it must be a power of two, so that "
-                           "what shards add is a whole subtree");
+        return plan_refuse_dp(
+            error, keys, LS_AXIS_DP_SHARD, shard,
+            "with parallel.dp_replicate above 1 it must be a power of two, so that "
+            "what shards add is a whole subtree");
     if (micro < share && !ls_is_pow2(micro))
         return plan_refuse(error, "batch.micro", micro * layout->numerics.leaf_sequences,
                            "micro-batches of %ld leaves are not subtrees of a share of %ld leaves: "
@@ -37,16 +38,17 @@ static int check_consecutive(const struct ls_layout *layout, int64_t leaves, int
 }
 
 /* At each micro-step the dp_shard ranks have leaves side by side, which are added at once. */
-static int check_neighbouring(const struct ls_layout *layout, int64_t leaves, int64_t micro,
-                              struct ls_error *error)
+static int check_neighbouring(const struct ls_layout_keys *keys, const struct ls_layout *layout,
+                              int64_t leaves, int64_t micro, struct ls_error *error)
 {
     int64_t shard = layout->size[LS_AXIS_DP_SHARD], replicate = layout->size[LS_AXIS_DP_REPLICATE];
     int64_t block = leaves / replicate, share = block / shard;
     if (replicate > 1 && !ls_is_pow2(block))
-        return plan_refuse(error, "parallel.dp_replicate", replicate,
-                           "each copy would get %ld of a batch of %ld leaves: that must be a power "
-                           "of two to be a whole subtree",
-                           (long)block, (long)leaves);
+        return plan_refuse_dp(
+            error, keys, LS_AXIS_DP_REPLICATE, replicate,
+            "each copy would get %ld of a batch of %ld leaves: that must be a power "
+            "of two to be a whole subtree",
+            (long)block, (long)leaves);
     if (shard == 1) {
         if (micro < share && !ls_is_pow2(micro))
             return plan_refuse(error, "batch.micro", micro * layout->numerics.leaf_sequences,
@@ -63,22 +65,23 @@ static int check_neighbouring(const struct ls_layout *layout, int64_t leaves, in
             "a power of two of them",
             layout->zero, (long)share);
     if (micro < share && !ls_is_pow2(shard))
-        return plan_refuse(error, "parallel.dp_shard", shard,
-                           "gradients are added over it at each of several micro-batches "
-                           "(parallel.zero = %d), so it must be a power of two",
-                           layout->zero);
+        return plan_refuse_dp(error, keys, LS_AXIS_DP_SHARD, shard,
+                              "gradients are added over it at each of several micro-batches "
+                              "(parallel.zero = %d), so it must be a power of two",
+                              layout->zero);
     return LS_OK;
 }
 
 /* One batch size: that every rank's share and micro-batches are whole subtrees, and that the
  * schedule takes that many micro-batches. */
-static int check_batch(const struct ls_layout *layout, const struct ls_schedule *file,
-                       int64_t leaves, int64_t micro_leaves, struct ls_error *error)
+static int check_batch(const struct ls_layout_keys *keys, const struct ls_layout *layout,
+                       const struct ls_schedule *file, int64_t leaves, int64_t micro_leaves,
+                       struct ls_error *error)
 {
     int64_t dp = replicas(layout), cp = layout->size[LS_AXIS_CP];
     if (leaves % dp)
-        return plan_refuse(error, "parallel.dp", dp, "it does not divide a batch of %ld leaves",
-                           (long)leaves);
+        return plan_refuse_dp(error, keys, LS_AXES, dp, "it does not divide a batch of %ld leaves",
+                              (long)leaves);
     int64_t share = leaves / dp, micro = ls_min(micro_leaves, share);
     if (!layout->numerics.fast) {
         if (cp > 1 && micro > 1)
@@ -86,8 +89,8 @@ static int check_batch(const struct ls_layout *layout, const struct ls_schedule 
                                "with parallel.cp = %ld each leaf is added up over ranks, so a "
                                "micro-batch is one leaf: set it to 1, or 0",
                                (long)cp);
-        int status = layout->neighbouring ? check_neighbouring(layout, leaves, micro, error)
-                                          : check_consecutive(layout, leaves, micro, error);
+        int status = layout->neighbouring ? check_neighbouring(keys, layout, leaves, micro, error)
+                                          : check_consecutive(keys, layout, leaves, micro, error);
         if (status)
             return status;
     }
@@ -102,7 +105,7 @@ static int check_batches(const struct ls_layout_request *request, const struct l
     int64_t full = request->leaves;
     int64_t leaves = request->leaves_increment > 0 ? request->leaves_start : full;
     for (;; leaves = ls_min(leaves + request->leaves_increment, full)) {
-        int status = check_batch(layout, file, leaves, micro_leaves, error);
+        int status = check_batch(request->keys, layout, file, leaves, micro_leaves, error);
         if (status || leaves >= full)
             return status;
     }

@@ -32,5 +32,9 @@ const char *plan_schedule_name(const struct ls_layout *layout);
 /* "<key> = <value>: <reason>" */
 int plan_refuse(struct ls_error *error, const char *key, int64_t value, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* The same for a size of data parallel, by the key that the user gave: axis is
+ * LS_AXIS_DP_REPLICATE, LS_AXIS_DP_SHARD, or LS_AXES for the product of both. */
+int plan_refuse_dp(struct ls_error *error, const struct ls_layout_keys *keys, int axis,
+                   int64_t size, const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 #endif

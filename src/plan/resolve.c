@@ -17,6 +17,32 @@ int plan_refuse(struct ls_error *error, const char *key, int64_t value, const ch
     return ls_error_set(error, LS_ELAYOUT, "%s = %ld: %s", key, (long)value, reason);
 }
 
+int plan_refuse_dp(struct ls_error *error, const struct ls_layout_keys *keys, int axis,
+                   int64_t size, const char *format, ...)
+{
+    char reason[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    bool replicate = keys->dp_replicate > 0, shard = keys->dp_shard > 0;
+    if (axis == LS_AXES && keys->dp > 0)
+        return plan_refuse(error, "parallel.dp", keys->dp, "%s", reason);
+    if (axis == LS_AXES && replicate && shard)
+        return plan_refuse(error, "parallel.dp_replicate", keys->dp_replicate,
+                           "with parallel.dp_shard = %ld data parallel has %ld ranks: %s",
+                           (long)keys->dp_shard, (long)size, reason);
+    if (axis == LS_AXES)
+        axis = shard ? LS_AXIS_DP_SHARD : LS_AXIS_DP_REPLICATE;
+    const char *key = axis == LS_AXIS_DP_SHARD ? "parallel.dp_shard" : "parallel.dp_replicate";
+    if ((axis == LS_AXIS_DP_SHARD ? shard : replicate) || keys->dp == 0)
+        return plan_refuse(error, key, size, "%s", reason);
+    if (size == keys->dp)
+        return plan_refuse(error, "parallel.dp", size, "%s", reason);
+    return plan_refuse(error, "parallel.dp", keys->dp, "it leaves %s = %ld: %s", key, (long)size,
+                       reason);
+}
+
 /* ---- axes ----------------------------------------------------------------------------------- */
 
 int plan_axes(const struct ls_layout_keys *keys, int64_t size[LS_AXES], struct ls_error *error)

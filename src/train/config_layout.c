@@ -25,7 +25,7 @@ int64_t ls_config_ranks(const struct ls_config *config)
 static int locate(const struct ls_config *config, int code, struct ls_error *error)
 {
     char name[64], where[LS_CONFIG_TEXT_BYTES + 32];
-    if (!error || code != LS_ELAYOUT)
+    if (!error || !code)
         return code;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(error->text, " "), error->text);
     int index = train_config_index(name);

@@ -3,7 +3,7 @@
 #include "../support/scratch.h"
 #include "program.h"
 
-#include <lockstep/base.h>
+#include <lockstep/config.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -225,6 +225,7 @@ static void test_what_errors_tell(void **state)
                                "optim: {name: \"\\e[31m\\a\"}\n");
     write_text("prefix_only.bin", "");
     expect(RUN "train.out=told train.save_every=1 train.keep=3", 0, "");
+    expect(RUN "train.out=best eval.every=1 train.keep_best=true", 0, "");
     write_text("told/checkpoints/step-00000001/state.json", "{\"format\": \n\x1b]0;x\x07");
     const struct told cases[] = {
         {"train typo.yaml",
@@ -261,6 +262,9 @@ static void test_what_errors_tell(void **state)
         {"eval told/checkpoints/step-00000002 --step 3 --threads 1", 0, {"step 3 "}},
         {"eval told --step 4", ckpt, {"step 4: told", "steps 3, 2", "latest"}},
         {"eval told --step last", 2, {"step last", "the number of a step"}},
+        {"eval told --step best", ckpt, {"told has no best checkpoint", "train.keep_best"}},
+        {"eval best --step best --threads 1", 0, {"step 3 "}},
+        {"eval best/checkpoints/best --threads 1", 0, {"step 3 "}},
         {"eval told/checkpoints/step-00000001",
          ckpt,
          {"step-00000001/state.json:2:", "cannot be read as JSON"}},
@@ -273,6 +277,129 @@ static void test_what_errors_tell(void **state)
         {"plot told/checkpoints/step-00000002/", 0, {"told/loss.svg"}},
     };
     expect_told(cases, sizeof cases / sizeof cases[0]);
+}
+
+/* A layout that does not fit is refused by the keys that were given, not by those that they become.
+ */
+static void test_layout_keys_as_given(void **state)
+{
+    (void)state;
+    int layout = ls_exit_code(LS_ELAYOUT);
+    const struct told cases[] = {
+        {RUN "parallel.dp_replicate=3",
+         layout,
+         {"command line: parallel.dp_replicate = 3: it does not divide"}},
+        {RUN "parallel.dp_shard=3",
+         layout,
+         {"command line: parallel.dp_shard = 3: it does not divide"}},
+        {RUN "parallel.dp=3", layout, {"command line: parallel.dp = 3: it does"}},
+        {RUN "parallel.dp_shard=3 parallel.dp_replicate=2",
+         layout,
+         {"command line: parallel.dp_replicate = 2", "with parallel.dp_shard = 3"}},
+        {RUN "parallel.dp=3 parallel.zero=1", layout, {"command line: parallel.dp = 3: it does"}},
+        {RUN "parallel.dp=4 parallel.dp_shard=2 batch.global=12 parallel.zero=2",
+         layout,
+         {"command line: parallel.dp = 4", "parallel.dp_replicate = 2"}},
+        {RUN "parallel.pp=2 parallel.schedule=csv parallel.schedule_file=/dev/null",
+         ls_exit_code(LS_EDATA),
+         {"command line: parallel.schedule_file = /dev/null"}},
+    };
+    expect_told(cases, sizeof cases / sizeof cases[0]);
+}
+
+/* Every key of the table, given a value of the wrong type, out of range, or misspelt, on a command
+ * line and in a file: the message names the key, where it was given and what was expected. */
+static void expect_named(const char *how, const char *output, const struct ls_config_key *key,
+                         const char *origin, const char *expected)
+{
+    if (!strstr(output, key->name) || !strstr(output, origin) || !strstr(output, "expected ") ||
+        !strstr(output, expected))
+        fail_msg("%s\ngave:\n%s\nexpected %s, %s and: %s", how, output, key->name, origin,
+                 expected);
+}
+
+static void sweep(const struct ls_config_key *key, const char *value, const char *expected)
+{
+    struct ls_config config;
+    struct ls_error error = {0};
+    char text[1024];
+    ls_config_defaults(&config);
+    snprintf(text, sizeof text, "%s=%s", key->name, value);
+    assert_int_equal(ls_config_set(&config, text, &error), LS_ECONFIG);
+    expect_named(text, error.text, key, "command line: ", expected);
+    snprintf(text, sizeof text, "# a comment\n%s: %s\n", key->name, value);
+    assert_int_equal(ls_config_load_text(&config, "a.yaml", text, strlen(text), &error),
+                     LS_ECONFIG);
+    expect_named(text, error.text, key, "a.yaml:2:", expected);
+}
+
+/* The same through the program, for one value of a key. */
+static void sweep_program(const struct ls_config_key *key, bool in_file, const char *value)
+{
+    static char output[PROGRAM_OUTPUT_BYTES];
+    char arguments[1024], text[1024];
+    snprintf(text, sizeof text, "# a comment\n%s: %s\n", key->name, value);
+    write_text("sweep.yaml", text);
+    snprintf(arguments, sizeof arguments, "train sweep.yaml");
+    if (!in_file)
+        snprintf(arguments, sizeof arguments, "train '%s=%s'", key->name, value);
+    int code = program_run(enter, arguments, output);
+    expect_named(arguments, output, key, in_file ? "sweep.yaml:2:" : "command line: ", "");
+    assert_int_equal(code, 2);
+}
+
+static void test_bad_values_of_every_key(void **state)
+{
+    (void)state;
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    char text[LS_CONFIG_TEXT_BYTES + 8];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    for (size_t i = 0; i < count; i++) {
+        const struct ls_config_key *key = &keys[i];
+        bool number = key->type == LS_CONFIG_INT || key->type == LS_CONFIG_REAL;
+        char beyond[64], slip[64];
+        if (number) {
+            sweep(key, "soon", "number");
+            snprintf(beyond, sizeof beyond, "%.0f", key->min - 1);
+            sweep(key, beyond, "number");
+            sweep(key, "1e400", "number");
+        }
+        if (key->type == LS_CONFIG_INT)
+            sweep(key, "1.5", "this one is not whole");
+        if (key->type == LS_CONFIG_BOOL)
+            sweep(key, "maybe", "true or false");
+        if (key->type == LS_CONFIG_WORD) {
+            snprintf(slip, sizeof slip, "%sx", key->words[0].word);
+            snprintf(beyond, sizeof beyond, "did you mean %s?", key->words[0].word);
+            sweep(key, slip, beyond);
+            sweep(key, "quite_another_word", key->words[0].word);
+        }
+        bool is_text = key->type == LS_CONFIG_STRING || key->type == LS_CONFIG_PATH;
+        if (is_text)
+            sweep(key, text, "at most 511 bytes");
+        sweep_program(key, i % 2, is_text ? text : "quite_another_word");
+    }
+}
+
+/* Every key with a letter too many leads back to itself. */
+static void test_misspelt_keys(void **state)
+{
+    (void)state;
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        char assignment[128], meant[128];
+        snprintf(assignment, sizeof assignment, "%sq=1", keys[i].name);
+        snprintf(meant, sizeof meant, "did you mean %s?", keys[i].name);
+        ls_config_defaults(&config);
+        assert_int_equal(ls_config_set(&config, assignment, &error), LS_ECONFIG);
+        if (!strstr(error.text, meant) || !strstr(error.text, "command line: "))
+            fail_msg("%s: %s", assignment, error.text);
+    }
 }
 
 /* ---- files that do not end, and other files that are none ----------------------------------- */
@@ -495,6 +622,9 @@ int main(void)
         cmocka_unit_test(test_schedules_of_files),
         cmocka_unit_test(test_world_of_another_size),
         cmocka_unit_test(test_what_errors_tell),
+        cmocka_unit_test(test_layout_keys_as_given),
+        cmocka_unit_test(test_bad_values_of_every_key),
+        cmocka_unit_test(test_misspelt_keys),
         cmocka_unit_test(test_files_without_end),
         cmocka_unit_test(test_pipes),
         cmocka_unit_test(test_token_stores),
