@@ -3,6 +3,7 @@
 #include "cmd.h"
 #include "launch.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/ops.h>
 
 #include <errno.h>
@@ -175,11 +176,12 @@ int cmd_bench_gemm(int argc, char **argv)
         status = ls_ops_init(&ops, (int)bench.threads, bench.isa, &error);
     if (status)
         return cmd_fail("bench gemm", status, &error);
-    printf("products of %s on %s, %d threads; GFLOP/s, and share of the best rate in the same run, "
+    printf("products of %s on %s, %s; GFLOP/s, and share of the best rate in the same run, "
            "of\none large product by %s or of its own; medians of %d\n%-18s %6s %6s %6s %6s  %9s  "
            "%6s\n",
-           ls_dtype_name(bench.dtype), ls_isa_name(bench.isa), (int)bench.threads,
-           ls_gemm_library(), REPEATS, "", "m", "n", "k", "tiles", "GFLOP/s", "share");
+           ls_dtype_name(bench.dtype), ls_isa_name(bench.isa),
+           ls_counted(bench.threads, "thread").text, ls_gemm_library(), REPEATS, "", "m", "n", "k",
+           "tiles", "GFLOP/s", "share");
     for (int i = 0; i < SHAPES && !status; i++)
         status = bench_shape(&ops, &shapes[i], bench.dtype, &error);
     ls_ops_release(&ops);

@@ -1,5 +1,6 @@
 #include "bench_ops.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/ops.h>
 
 #include <stdio.h>
@@ -275,7 +276,7 @@ int cmd_bench_ops(int argc, char **argv)
     bench.start = ls_arena_take(&arena, ((size_t)VOCABULARY + 1) * 4);
     bench.row = ls_arena_take(&arena, (size_t)ROWS * 8);
     fill(&bench);
-    printf("%d threads, %s\n", threads, ls_isa_name((enum ls_isa)isa));
+    printf("%s, %s\n", ls_counted(threads, "thread").text, ls_isa_name((enum ls_isa)isa));
     for (int i = 0; i < TABLE_ROWS; i++)
         measure(&bench, &table[i]);
     ls_arena_release(&arena);

@@ -1,6 +1,7 @@
 /* lockstep bench pipeline: what each schedule idles, on ranks whose stages sleep, beside theory. */
 #include "cmd.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/parallel/pipeline.h>
 
 #include <errno.h>
@@ -95,13 +96,14 @@ int cmd_bench_pipeline(int argc, char **argv)
     for (int i = 0; status == LS_OK && i < args.words; i++)
         status = parse_word(&bench, args.word[i], &error);
     if (status == LS_OK)
-        printf("%d thread ranks, %d micro-batches of %d ms a rank, a third each for F, I and W\n"
+        printf("%s, %s of %d ms a rank, a third each for F, I and W\n"
                "idle: of all ranks in %%; rank: of the slowest rank, from its first action to its "
                "last, in %%\n"
                "live: activations of most micro-batches at once, in those of a whole rank\n"
                "%-12s %3s  %9s  %7s %7s  %7s %7s  %8s\n",
-               (int)bench.ranks, (int)bench.micro_batches, (int)bench.work_ms, "schedule", "v",
-               "step, ms", "idle", "run", "rank", "run", "live");
+               ls_counted(bench.ranks, "thread rank").text,
+               ls_counted(bench.micro_batches, "micro-batch").text, (int)bench.work_ms, "schedule",
+               "v", "step, ms", "idle", "run", "rank", "run", "live");
     for (int kind = 0; kind < LS_SCHEDULE_KINDS && status == LS_OK; kind++) {
         bool is_v = kind == LS_SCHEDULE_ZBV || kind == LS_SCHEDULE_DUALPIPEV;
         if (kind == LS_SCHEDULE_DUALPIPEV && bench.micro_batches < 2 * bench.ranks)

@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include "launch.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -216,14 +217,17 @@ static void report_print(struct bench *bench)
     double peak =
         bench->last.peak_share > 0 ? flops / bench->last.step_s / bench->last.peak_share : 0;
     struct rusage usage;
+    char loss[32] = "null"; /* JSON has no word for what is not finite */
+    if (isfinite(bench->last.loss))
+        snprintf(loss, sizeof loss, "%.6f", (double)bench->last.loss);
     getrusage(RUSAGE_SELF, &usage);
     printf("{\"tokens_per_s\": %.2f, \"step_s\": %.5f, \"model_flops_per_s\": %.4g, "
            "\"gemm_flops_per_s\": %.4g, \"peak_share\": %.4f, \"comm_wait_s\": %.5f, "
            "\"data_wait_s\": %.6f, \"first_step_s\": %.3f, \"peak_rss_bytes\": %ld, "
-           "\"loss\": %.6f, \"ranks\": %d, \"mean_step_s\": %.5f, \"gradient_bytes\": %ld, "
+           "\"loss\": %s, \"ranks\": %d, \"mean_step_s\": %.5f, \"gradient_bytes\": %ld, "
            "\"ranks_that_moved_other_bytes\": %d, ",
            tokens / step, step, flops / step, peak, peak > 0 ? flops / step / peak : 0, comm, wait,
-           bench->first_step_s, usage.ru_maxrss * 1024L, (double)bench->last.loss, bench->ranks,
+           bench->first_step_s, usage.ru_maxrss * 1024L, loss, bench->ranks,
            bench->timed_s / bench->count, (long)bench->accounts[0].gradient_bytes,
            ranks_that_differ(bench));
     axes_print(bench);

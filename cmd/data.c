@@ -1,6 +1,7 @@
 /* lockstep data prepare, lockstep data inspect: parsing and printing only. */
 #include "cmd.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/data.h>
 #include <lockstep/device.h>
 
@@ -24,8 +25,8 @@ static void request_stop(int signal_number)
 
 static void print_split(const char *output, const char *name, const struct ls_prepare_split *split)
 {
-    printf("%s_%s  %" PRId64 " documents, %" PRId64 " tokens\n", output, name, split->documents,
-           split->tokens);
+    printf("%s_%s  %s, %s\n", output, name, ls_counted(split->documents, "document").text,
+           ls_counted(split->tokens, "token").text);
 }
 
 /* --input PATH... may come several times. The inputs are the words of the line, so dropping every

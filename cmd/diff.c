@@ -3,6 +3,7 @@
 #include "doctor.h"
 #include "launch.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/train/compare.h>
 
 #include <stdlib.h>
@@ -62,8 +63,8 @@ static bool records_compare(struct diff *d, struct ls_error *error)
         return false;
     }
     if (found->step == 0) {
-        printf("equal up to step %ld (%ld steps compared", (long)found->last,
-               (long)found->compared);
+        printf("equal up to step %ld (%s compared", (long)found->last,
+               ls_counted(found->compared, "step").text);
         printf(found->equal ? ", the state's hash last at step %ld)\n" : ", no hash among them)\n",
                (long)found->equal);
         return false;
@@ -91,8 +92,8 @@ static int run_again(const struct diff *d, const struct ls_run_record *run, cons
     if (status)
         return status;
     doctor_bytes(bytes, memory);
-    printf("%s again: steps %ld to %ld, %ld rank threads, %s\n", name, (long)from + 1,
-           (long)found->step, (long)ls_config_ranks(&run->config), memory);
+    printf("%s again: steps %ld to %ld, %s, %s\n", name, (long)from + 1, (long)found->step,
+           ls_counted(ls_config_ranks(&run->config), "rank thread").text, memory);
     fflush(stdout);
     return ls_rerun_new(&run->config, d->same_recipe ? found->checkpoint : NULL, from + 1,
                         found->step, out, error);

@@ -18,6 +18,8 @@ void doctor_advice(struct doctor *doctor, const char *what, const char *remedy);
 /* "15.6 GiB" */
 void doctor_bytes(double bytes, char text[32]);
 
+/* Bytes of this machine, or of the control group where that grants less. */
+double doctor_memory_total(void);
 /* Bytes that this process may still take, 0 where that is not known. */
 double doctor_memory_free(void);
 

@@ -152,6 +152,12 @@ double doctor_memory_free(void)
     return group > 0 && group < available ? group : available;
 }
 
+double doctor_memory_total(void)
+{
+    double installed = meminfo("MemTotal"), group = group_memory();
+    return group > 0 && group < installed ? group : installed;
+}
+
 static void print_limit(const char *name, int resource, bool bytes)
 {
     struct rlimit limit;

@@ -2,6 +2,8 @@
 #include "cmd.h"
 #include "launch.h"
 
+#include <lockstep/base/words.h>
+
 static void on_log(void *user, enum ls_log_level level, const char *line)
 {
     (void)user;
@@ -39,9 +41,10 @@ int cmd_eval(int argc, char **argv)
                              args.word[0]);
     }
     if (!status) {
-        printf("step %ld  %ld sequences  %ld tokens  loss %.6f nats per token  perplexity %.3f",
-               (long)ls_loaded_step(loaded), (long)report.sequences, (long)report.tokens,
-               report.loss, __builtin_exp(report.loss));
+        printf("step %ld  %s  %s  loss %.6f nats per token  perplexity %.3f",
+               (long)ls_loaded_step(loaded), ls_counted(report.sequences, "sequence").text,
+               ls_counted(report.tokens, "token").text, ls_shown(report.loss),
+               ls_shown(__builtin_exp(report.loss)));
         if (report.bits_per_byte > 0)
             printf("  %.4f bits per byte", report.bits_per_byte);
         putchar('\n');

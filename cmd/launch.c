@@ -2,6 +2,8 @@
 
 #include "doctor.h"
 
+#include <lockstep/base/words.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,9 +139,9 @@ int launch_memory(const struct ls_config *config, double *bytes, struct ls_error
     doctor_bytes(*bytes, need);
     doctor_bytes(most, has);
     return ls_error_set(error, LS_ENOMEM,
-                        "%ld ranks on this machine would take %s of memory, %s is free: use fewer "
+                        "%s on this machine would take %s of memory, %s is free: use fewer "
                         "layers, a smaller batch.global or shorter data.sequence",
-                        (long)ls_config_ranks(config), need, has);
+                        ls_counted(ls_config_ranks(config), "rank").text, need, has);
 }
 
 void launch_end(int status)

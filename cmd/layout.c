@@ -3,6 +3,7 @@
 #include "launch.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/words.h>
 #include <lockstep/optim.h>
 #include <lockstep/plan/moves.h>
 
@@ -36,10 +37,11 @@ static void print_head(const struct ls_layout *layout, const struct ls_schedule 
     static const char *const keeps[] = {"nothing", "optimizer state", "optimizer state, gradients",
                                         "optimizer state, gradients, parameters"};
     const struct ls_model_config *m = &layout->model;
-    printf("%s, %ld blocks of %ld channels, %ld heads (%ld key/value), ffn %ld, vocabulary %ld\n",
-           m->arch == LS_GPT2 ? "gpt2" : "llama", (long)m->layers, (long)m->channels,
-           (long)m->heads, (long)m->kv_heads, (long)m->ffn, (long)m->vocab_padded);
-    printf("%ld ranks =", (long)layout->ranks);
+    printf("%s, %s of %s, %s (%ld key/value), ffn %ld, vocabulary %ld\n",
+           m->arch == LS_GPT2 ? "gpt2" : "llama", ls_counted(m->layers, "block").text,
+           ls_counted(m->channels, "channel").text, ls_counted(m->heads, "head").text,
+           (long)m->kv_heads, (long)m->ffn, (long)m->vocab_padded);
+    printf("%s =", ls_counted(layout->ranks, "rank").text);
     for (int axis = 0; axis < LS_AXES; axis++)
         printf("%s %s %ld", axis ? " x" : "", ls_axis_name((enum ls_layout_axis)axis),
                (long)layout->size[axis]);
@@ -48,9 +50,10 @@ static void print_head(const struct ls_layout *layout, const struct ls_schedule 
            layout->size[LS_AXIS_CP] == 1     ? ""
            : layout->cp_method == LS_CP_RING ? "; keys and values by a ring"
                                              : "; keys and values by all-gather");
-    printf("a step: %ld sequences of %ld tokens; each rank %ld micro-batches of %ld%s\n",
-           (long)(layout->leaves * layout->numerics.leaf_sequences), (long)layout->sequence,
-           (long)table->micro_batches, (long)layout->micro_sequences,
+    printf("a step: %s of %s; each rank %s of %ld%s\n",
+           ls_counted(layout->leaves * layout->numerics.leaf_sequences, "sequence").text,
+           ls_counted(layout->sequence, "token").text,
+           ls_counted(table->micro_batches, "micro-batch").text, (long)layout->micro_sequences,
            layout->neighbouring ? ", neighbours over dp_shard" : "");
     if (*layout->note)
         printf("note: %s\n", layout->note);
@@ -306,10 +309,9 @@ static int check(const struct ls_layout *layout, struct ls_error *error)
     int status = ls_layout_check(layout, &proof, error);
     if (status)
         return status;
-    printf("proved: %ld ranks in %ld groups; %ld collectives agree, %ld messages arrive "
-           "(%.2f s)\n",
-           (long)proof.ranks, (long)proof.groups, (long)proof.collectives, (long)proof.messages,
-           ls_now_s() - start);
+    printf("proved: %s in %s; %s agree, %s arrive (%.2f s)\n", ls_counted(proof.ranks, "rank").text,
+           ls_counted(proof.groups, "group").text, ls_counted(proof.collectives, "collective").text,
+           ls_counted(proof.messages, "message").text, ls_now_s() - start);
     return LS_OK;
 }
 

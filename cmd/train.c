@@ -1,11 +1,15 @@
 /* lockstep train: reads the configuration, starts the ranks, shows progress. */
 #include "cmd.h"
+#include "doctor.h"
 #include "launch.h"
+
+#include <lockstep/base/words.h>
 
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* Set by SIGINT and SIGTERM, read between steps. */
@@ -53,12 +57,11 @@ static void on_started(void *user, const struct ls_config *config,
     p->first_step = first_step;
     if (p->off)
         return;
-    printf("%s %.1fM parameters, %ld ranks, %ld x %ld tokens a step in %ld micro-batches of %ld a "
-           "rank, %s\n",
+    printf("%s %.1fM parameters, %s, %ld x %ld tokens a step in %s of %ld a rank, %s\n",
            config->model.arch == LS_GPT2 ? "gpt2" : "llama", (double)params->weights / 1e6,
-           (long)ls_config_ranks(config), (long)config->batch.global, (long)config->data.sequence,
-           (long)plan->micro_batches, (long)plan->micro_sequences,
-           config->numerics.precision == LS_BF16 ? "bf16" : "fp32");
+           ls_counted(ls_config_ranks(config), "rank").text, (long)config->batch.global,
+           (long)config->data.sequence, ls_counted(plan->micro_batches, "micro-batch").text,
+           (long)plan->micro_sequences, config->numerics.precision == LS_BF16 ? "bf16" : "fp32");
     printf("memory per rank: %.1f MiB parameters, %.1f gradients, %.1f optimizer, %.1f "
            "activations\n",
            (double)plan->parameters / 0x1p20, (double)plan->gradients / 0x1p20,
@@ -68,6 +71,38 @@ static void on_started(void *user, const struct ls_config *config,
     fflush(stdout);
 }
 
+/* Columns of the terminal now: it may have been resized since the last line. */
+static int terminal_columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    const char *given = getenv("COLUMNS");
+    long columns = given ? strtol(given, NULL, 10) : 0;
+    return columns > 0 && columns < 10000 ? (int)columns : 80;
+}
+
+static void step_line(struct progress *p, const struct ls_step_report *r, double now)
+{
+    char line[256];
+    double left = (double)(ls_config_steps(p->config) - r->step) * (now - p->begin_s) /
+                  (double)(r->step - p->first_step);
+    snprintf(line, sizeof line,
+             "step %ld/%ld  loss %.4f  grad norm %.3f  %.0f tokens/s  %.0f%% of peak  ETA "
+             "%ld:%02ld",
+             (long)r->step, (long)ls_config_steps(p->config), ls_shown((double)r->loss),
+             ls_shown(r->grad_norm), r->tokens_per_s, 100 * r->peak_share, (long)(left / 60),
+             (long)left % 60);
+    if (!p->live) {
+        puts(line);
+        return;
+    }
+    /* One column less than there are: a terminal that is full breaks the line by itself. */
+    int fit = (int)ls_columns_fit(line, terminal_columns() - 1);
+    printf("\r%.*s\033[K", fit, line);
+    p->open_line = true;
+}
+
 static void on_stepped(void *user, const struct ls_step_report *r)
 {
     struct progress *p = user;
@@ -75,22 +110,13 @@ static void on_stepped(void *user, const struct ls_step_report *r)
     bool last = r->step == ls_config_steps(p->config), first = r->step == p->first_step + 1;
     /* Live lines at most ten a second, plain ones every five seconds. */
     bool due = last || first || r->skipped || now - p->shown_s >= (p->live ? 0.1 : 5.0);
-    if (p->off || !due)
-        return;
-    p->shown_s = now;
-    double left = (double)(ls_config_steps(p->config) - r->step) * (now - p->begin_s) /
-                  (double)(r->step - p->first_step);
-    printf("%sstep %ld/%ld  loss %.4f  grad norm %.3f  %.0f tokens/s  %.0f%% of peak  ETA "
-           "%ld:%02ld%s",
-           p->live ? "\r" : "", (long)r->step, (long)ls_config_steps(p->config), (double)r->loss,
-           r->grad_norm, r->tokens_per_s, 100 * r->peak_share, (long)(left / 60), (long)left % 60,
-           p->live ? "\033[K" : "\n");
-    p->open_line = p->live;
-    if (last)
-        line_end(p);
-    if (r->skipped) {
-        line_end(p);
-        printf("step %ld was skipped: it is not finite\n", (long)r->step);
+    if (!p->off && due) {
+        p->shown_s = now;
+        step_line(p, r, now);
+        if (last || r->skipped)
+            line_end(p);
+        if (r->skipped)
+            printf("step %ld was skipped: it is not finite\n", (long)r->step);
     }
     if (last && r->hashed)
         printf("hash %s\n", r->hash);
@@ -103,7 +129,7 @@ static void on_evaluated(void *user, int64_t step, const struct ls_eval_report *
     if (p->off)
         return;
     line_end(p);
-    printf("step %ld  validation loss %.4f", (long)step, r->loss);
+    printf("step %ld  validation loss %.4f", (long)step, ls_shown(r->loss));
     if (r->bits_per_byte > 0)
         printf("  %.3f bits per byte", r->bits_per_byte);
     putchar('\n');
@@ -123,8 +149,6 @@ static void on_sampled(void *user, int64_t step, const char *text)
 static void on_saved(void *user, int64_t step)
 {
     struct progress *p = user;
-    if (p->off)
-        return;
     line_end(p);
     printf("step %ld  saved %s/checkpoints/step-%08ld\n", (long)step, p->config->train.out,
            (long)step);
@@ -159,34 +183,93 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
     return ls_run(job->config, world, &log, &hooks, error);
 }
 
-static int dry_run(const struct ls_config *config, struct ls_error *error)
+/* A plan needs no data: where it, or its tokenizer, is not there, the configuration without it.
+ * missing is then what lacks; model.vocab has to be set. */
+static int plan_config(struct ls_config *config, const struct cmd_args *args,
+                       struct ls_error *missing, struct ls_error *error)
 {
-    struct ls_memory_plan plan;
-    struct ls_token_store *store = NULL;
-    int64_t samples = 0;
-    int status = ls_plan(config, &plan, error);
-    if (!status)
-        status = ls_config_require(config, "data.train", error);
-    if (status)
+    int status = launch_config(config, NULL, args->word, args->words, error);
+    if (status != LS_EIO || args->words > CMD_WORDS_MAX - 2)
         return status;
-    status = ls_token_store_open(config->data.train, &store, error);
+    const char *words[CMD_WORDS_MAX];
+    memcpy(words, args->word, (size_t)args->words * sizeof *words);
+    words[args->words] = "data.train=";
+    words[args->words + 1] = "data.tokenizer=";
+    *missing = *error;
+    return launch_config(config, NULL, words, args->words + 2, error);
+}
+
+/* The samples that data.train has. */
+static void samples_print(const struct ls_config *config, const struct ls_error *missing)
+{
+    struct ls_token_store *store = NULL;
+    struct ls_error error = *missing;
+    int64_t samples = 0;
+    if (!config->data.train[0] && !missing->code) {
+        puts("# data.train is not set: its samples are not counted");
+        return;
+    }
+    int status = missing->code;
     if (!status)
-        status = ls_token_store_samples(store, config->data.sequence, &samples, error);
-    if (status)
-        ls_config_blame(config, "data.train", error);
+        status = ls_token_store_open(config->data.train, &store, &error);
+    if (!status)
+        status = ls_token_store_samples(store, config->data.sequence, &samples, &error);
     ls_token_store_close(store);
     if (status)
+        printf("# data.train cannot be read, its samples are not counted: %s\n", error.text);
+    else
+        printf("# %s of %s; a step takes %ld of them\n", ls_counted(samples, "sample").text,
+               ls_counted(config->data.sequence, "token").text, (long)config->batch.global);
+}
+
+/* One rank's memory by kind, all ranks', and what this machine has. */
+static void memory_print(const struct ls_config *config, const struct ls_memory_plan *plan)
+{
+    int64_t ranks = ls_config_ranks(config);
+    double all = (double)plan->total * (double)ranks;
+    double has = doctor_memory_total(), is_free = doctor_memory_free();
+    char text[8][32];
+    const double bytes[8] = {(double)plan->total,
+                             (double)plan->parameters,
+                             (double)plan->gradients,
+                             (double)plan->optimizer,
+                             (double)plan->transit,
+                             (double)plan->activations,
+                             all,
+                             has};
+    for (int i = 0; i < 8; i++)
+        doctor_bytes(bytes[i], text[i]);
+    printf("# memory per rank, at most: %s (parameters %s, gradients %s, optimizer %s, in transit "
+           "%s, activations %s)\n"
+           "# %s on this host: %s of %s",
+           text[0], text[1], text[2], text[3], text[4], text[5], ls_counted(ranks, "rank").text,
+           text[6], text[7]);
+    doctor_bytes(is_free, text[0]);
+    printf(", of which %s is free: %s\n", text[0],
+           all <= is_free ? "fits"
+           : all <= has   ? "DOES NOT FIT now, only with other programs ended"
+                          : "DOES NOT FIT, run it on more hosts or see lockstep layout");
+}
+
+static int dry_run(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_config config;
+    struct ls_memory_plan plan;
+    struct ls_error missing = {0};
+    int status = plan_config(&config, args, &missing, error);
+    if (!status)
+        status = ls_plan(&config, &plan, error);
+    if (!status)
+        status = ls_config_write(&config, stdout, error);
+    if (status)
         return status;
-    status = ls_config_write(config, stdout, error);
-    printf("# %ld samples of %ld tokens; a step takes %ld of them\n"
-           "# each of %ld ranks: %ld micro-batches of %ld sequences, %d of them alive at once\n"
-           "# memory per rank, at most: %zu bytes (parameters %zu, gradients %zu, optimizer %zu, "
-           "in transit %zu, activations %zu)\n",
-           (long)samples, (long)config->data.sequence, (long)config->batch.global,
-           (long)ls_config_ranks(config), (long)plan.micro_batches, (long)plan.micro_sequences,
-           plan.slots, plan.total, plan.parameters, plan.gradients, plan.optimizer, plan.transit,
-           plan.activations);
-    return status;
+    samples_print(&config, &missing);
+    printf("# %s, each: %s of %s, %d of them alive at once\n",
+           ls_counted(ls_config_ranks(&config), "rank").text,
+           ls_counted(plan.micro_batches, "micro-batch").text,
+           ls_counted(plan.micro_sequences, "sequence").text, plan.slots);
+    memory_print(&config, &plan);
+    return LS_OK;
 }
 
 int cmd_train(int argc, char **argv)
@@ -201,19 +284,21 @@ int cmd_train(int argc, char **argv)
         ls_config_help(stdout);
         return 0;
     }
-    status = launch_config(&config, NULL, args.word, args.words, &error);
-    if (!status && cmd_args_given(&args, "--dry-run")) {
-        status = dry_run(&config, &error);
+    if (cmd_args_given(&args, "--dry-run")) {
+        status = dry_run(&args, &error);
         return status ? cmd_fail("train", status, &error) : 0;
     }
+    status = launch_config(&config, NULL, args.word, args.words, &error);
     if (!status)
         status = ls_config_require(&config, "data.train", &error);
     if (!status) {
         struct job job = {.config = &config, .progress = {.config = &config}};
         int shown = config.log.progress;
         job.progress.off = shown == LS_CONFIG_OFF;
-        job.progress.live =
-            shown == LS_CONFIG_LIVE || (shown == LS_CONFIG_AUTO && isatty(STDOUT_FILENO));
+        /* A line that renews itself is for a terminal; elsewhere its codes would be in the way. */
+        const char *terminal = getenv("TERM");
+        bool renews = isatty(STDOUT_FILENO) && !(terminal && strcmp(terminal, "dumb") == 0);
+        job.progress.live = renews && (shown == LS_CONFIG_LIVE || shown == LS_CONFIG_AUTO);
         signals_catch();
         status = launch_ranks(&config, rank_body, &job, &error);
         line_end(&job.progress);

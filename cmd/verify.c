@@ -3,6 +3,7 @@
 #include "doctor.h"
 #include "launch.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/train/compare.h>
 
 #include <stdlib.h>
@@ -132,10 +133,10 @@ static int reference_make(struct verify *v, struct ls_error *error)
     if (status)
         return status;
     doctor_bytes(bytes, memory);
-    printf("%s %.1fM parameters, %s, %ld x %ld tokens a step, %ld steps\n",
+    printf("%s %.1fM parameters, %s, %ld x %ld tokens a step, %s\n",
            v->config.model.arch == LS_GPT2 ? "gpt2" : "llama", (double)params.weights / 1e6,
            v->config.numerics.precision == LS_BF16 ? "bf16" : "fp32", (long)v->config.batch.global,
-           (long)v->config.data.sequence, (long)v->steps);
+           (long)v->config.data.sequence, ls_counted(v->steps, "step").text);
     printf("one rank, %s: ", memory);
     fflush(stdout);
     ls_params_release(&params);
@@ -154,17 +155,17 @@ static int summary(const struct verify *v)
     ls_digest_hex(&v->reference[v->steps - 1].hash, hash);
     ls_draw_cover_line(&v->cover, stdout);
     if (v->too_large)
-        printf("%ld layouts were left out: their ranks do not fit into this machine's memory\n",
-               (long)v->too_large);
+        printf("left out: %s, with ranks that do not fit into this machine's memory\n",
+               ls_counted(v->too_large, "layout").text);
     if (v->ran + v->too_large < v->layouts)
-        printf("the recipe admits few layouts of at most %ld ranks: a larger batch.global, or "
+        printf("the recipe admits few layouts of at most %s: a larger batch.global, or "
                "numerics.tp_tiles and numerics.seq_tiles above 1, admit more\n",
-               (long)v->ranks);
+               ls_counted(v->ranks, "rank").text);
     if (v->differ || v->failed)
-        printf("%ld layouts: %ld differ from one rank, %ld failed\n", (long)v->ran, (long)v->differ,
-               (long)v->failed);
+        printf("%s: other than one rank %ld, failed %ld\n", ls_counted(v->ran, "layout").text,
+               (long)v->differ, (long)v->failed);
     else
-        printf("%ld layouts, 1 hash: %s\n", (long)v->ran, hash);
+        printf("%s, 1 hash: %s\n", ls_counted(v->ran, "layout").text, hash);
     return v->differ || v->failed;
 }
 

@@ -1,6 +1,8 @@
 /* Which layouts a recipe admits. */
 #include "plan.h"
 
+#include <lockstep/base/words.h>
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -111,9 +113,9 @@ static int check_world(const struct ls_layout_request *request, struct ls_layout
         return LS_OK;
     char text[256];
     axes_text(request->keys, layout->size, text, sizeof text);
-    return ls_error_set(error, LS_ELAYOUT,
-                        "the layout %s needs %ld ranks, but %ld were started: start %ld", text,
-                        (long)layout->ranks, (long)request->world, (long)layout->ranks);
+    return ls_error_set(error, LS_ELAYOUT, "the layout %s needs %s, but %ld %s started: start %ld",
+                        text, ls_counted(layout->ranks, "rank").text, (long)request->world,
+                        request->world == 1 ? "was" : "were", (long)layout->ranks);
 }
 
 /* ---- tensor and context parallel ------------------------------------------------------------- */

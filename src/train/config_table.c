@@ -322,9 +322,9 @@ static const struct ls_config_key table[] = {
     BOOL("log.tensorboard", RUN, "true", log.tensorboard, "write TensorBoard events"),
     BOOL("log.trace", RUN, "false", log.trace,
          "write a trace of every step that Perfetto and chrome://tracing show"),
-    WORD(
-        "log.progress", RUN, "auto", progresses, log.progress,
-        "live: one line that renews itself; plain: a line now and then; auto = live on a terminal"),
+    WORD("log.progress", RUN, "auto", progresses, log.progress,
+         "live: one line that renews itself, on a terminal; plain: a line now and then; off: only "
+         "hash and paths; auto = live on a terminal, else plain"),
     WORD("log.level", RUN, "info", levels, log.level, "the least urgent messages that are shown"),
 };
 

@@ -2,6 +2,8 @@
  * parts are cut over ranks and micro-batches is in the functions above it and in stage.c. */
 #include "stage.h"
 
+#include <lockstep/base/words.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -173,7 +175,8 @@ static int nonfinite_refuse(const struct ls_trainer *t, const struct ls_step_rep
                         "step %ld: the loss is %g and the gradient norm %g; nothing was updated. "
                         "%s; lower optim.lr, or set train.on_nonfinite=skip to pass over such "
                         "steps",
-                        (long)report->step, (double)report->loss, report->grad_norm, good);
+                        (long)report->step, ls_shown((double)report->loss),
+                        ls_shown(report->grad_norm), good);
 }
 
 static int update(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)

@@ -90,7 +90,7 @@ static void test_pictures_of_the_docs(void **state)
 static void test_proves(void **state)
 {
     (void)state;
-    program_expect(TINY "--check", 0, "proved: 1 ranks in 0 groups");
+    program_expect(TINY "--check", 0, "proved: 1 rank in 0 groups");
     program_expect(TINY "--check parallel.pp=4 parallel.tp=2 parallel.dp=2 parallel.zero=3", 0,
                    "proved: 16 ranks");
     double start = ls_now_s();

@@ -194,7 +194,7 @@ static void test_refusals_leave_nothing(void **state)
     refuse("parallel.dp=3", ls_exit_code(LS_ELAYOUT), "the nearest that works is parallel.dp = ");
 #if defined(LS_WITH_MPI)
     refuse("comm.transport=mpi parallel.dp=2", ls_exit_code(LS_ELAYOUT),
-           "needs 2 ranks, but 1 were started");
+           "needs 2 ranks, but 1 was started");
 #else
     refuse("comm.transport=mpi", ls_exit_code(LS_ENOTSUP), "MPI");
 #endif

@@ -1,0 +1,30 @@
+/* lockstep/base/words.h - counts and numbers as people read them. */
+#ifndef LOCKSTEP_BASE_WORDS_H
+#define LOCKSTEP_BASE_WORDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_counted {
+    char text[64];
+};
+/* "1 rank", "2 ranks", "1 micro-batch", "4 micro-batches", "0 copies": the noun, or the last word
+ * of it, in the plural where n is not 1. */
+struct ls_counted ls_counted(int64_t n, const char *noun);
+
+/* The value, where it is not a number without a sign: printf then writes nan, never -nan. */
+double ls_shown(double value);
+
+/* How many bytes of a line of UTF-8 fit into that many columns of a terminal: whole characters,
+ * wide ones (Chinese, Japanese, Korean, emoji) with two columns. A byte that is no UTF-8 counts as
+ * one. */
+size_t ls_columns_fit(const char *line, int columns);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,67 @@
+#include <lockstep/base/words.h>
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool ends_with(const char *word, const char *end)
+{
+    size_t length = strlen(word), tail = strlen(end);
+    return length >= tail && strcmp(word + length - tail, end) == 0;
+}
+
+struct ls_counted ls_counted(int64_t n, const char *noun)
+{
+    struct ls_counted counted;
+    size_t length = strlen(noun);
+    const char *end = "s";
+    if (n == 1) {
+        end = "";
+    } else if (ends_with(noun, "s") || ends_with(noun, "x") || ends_with(noun, "ch") ||
+               ends_with(noun, "sh")) {
+        end = "es";
+    } else if (length > 1 && ends_with(noun, "y") && !strchr("aeiou", noun[length - 2])) {
+        end = "ies";
+        length--;
+    }
+    snprintf(counted.text, sizeof counted.text, "%lld %.*s%s", (long long)n, (int)length, noun,
+             end);
+    return counted;
+}
+
+double ls_shown(double value)
+{
+    return isnan(value) ? (double)NAN : value;
+}
+
+/* Unicode 15, EastAsianWidth W and F, by blocks. */
+static bool is_wide(uint32_t c)
+{
+    static const uint32_t ranges[][2] = {{0x1100, 0x115f},  {0x2e80, 0xa4cf},   {0xac00, 0xd7a3},
+                                         {0xf900, 0xfaff},  {0xfe30, 0xfe6f},   {0xff01, 0xff60},
+                                         {0xffe0, 0xffe6},  {0x1f300, 0x1f64f}, {0x1f900, 0x1faff},
+                                         {0x20000, 0x3fffd}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (c >= ranges[i][0] && c <= ranges[i][1])
+            return true;
+    return false;
+}
+
+size_t ls_columns_fit(const char *line, int columns)
+{
+    size_t at = 0;
+    while (line[at] && columns > 0) {
+        unsigned char first = (unsigned char)line[at];
+        size_t more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc0 ? 1 : 0, read = 0;
+        uint32_t c = more ? first & (0x3fu >> more) : first;
+        while (read < more && ((unsigned char)line[at + 1 + read] & 0xc0) == 0x80)
+            c = c << 6 | ((unsigned char)line[at + 1 + read++] & 0x3f);
+        int width = read == more && is_wide(c) ? 2 : 1;
+        if (width > columns)
+            break;
+        columns -= width;
+        at += 1 + read;
+    }
+    return at;
+}

@@ -1,0 +1,175 @@
+/* What a terminal sees of a run, what a pipe does, and what --dry-run says without data. */
+#include "../support/scratch.h"
+#include "program.h"
+
+#include <lockstep/base.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pty.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RUN                                                                                        \
+    "train model.arch=gpt2 model.layers=1 model.channels=32 model.heads=2 model.context=16 "       \
+    "model.vocab=60 batch.global=4 train.steps=12 parallel.threads=1 "
+#define TRAIN RUN "data.train=u16:tokens.bin "
+
+static char home[512];
+
+static int setup(void **state)
+{
+    char path[4096];
+    program_path(path, sizeof path);
+    if (setenv("LOCKSTEP", path, 1) || scratch_setup(state) || chdir(*state) ||
+        !getcwd(home, sizeof home))
+        return -1;
+    uint16_t tokens[2000];
+    for (uint32_t i = 0; i < 2000; i++)
+        tokens[i] = (uint16_t)(i * 7 % 50);
+    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    return chdir("/") || scratch_teardown(state);
+}
+
+/* Runs the program on a terminal of that many columns; what it printed, to be freed. */
+static char *on_terminal(int columns, const char *arguments)
+{
+    char path[4096], command[8192];
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    int terminal, status;
+    size_t used = 0;
+    char *text = calloc(1, PROGRAM_OUTPUT_BYTES);
+    program_path(path, sizeof path);
+    snprintf(command, sizeof command, "TERM=xterm exec '%s' %s", path, arguments);
+    pid_t child = forkpty(&terminal, NULL, NULL, &size);
+    assert_true(child >= 0);
+    if (child == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    ssize_t got;
+    while ((got = read(terminal, text + used, PROGRAM_OUTPUT_BYTES - 1 - used)) > 0)
+        used += (size_t)got;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    close(terminal);
+    if (!WIFEXITED(status) || WEXITSTATUS(status))
+        fail_msg("%s: %s", arguments, text);
+    return text;
+}
+
+/* The longest line that renews itself: from a return to the code that clears what is behind. */
+static size_t longest_live(const char *text, int *count)
+{
+    size_t longest = 0;
+    *count = 0;
+    for (const char *at = strstr(text, "\rstep "); at; at = strstr(at + 1, "\rstep ")) {
+        const char *end = strstr(at, "\033[K");
+        assert_non_null(end);
+        size_t length = (size_t)(end - at) - 1;
+        longest = length > longest ? length : longest;
+        ++*count;
+    }
+    return longest;
+}
+
+static void test_the_live_line_fits(void **state)
+{
+    (void)state;
+    static const int columns[] = {20, 40, 200};
+    for (size_t i = 0; i < 3; i++) {
+        char arguments[512];
+        int count;
+        snprintf(arguments, sizeof arguments, TRAIN "train.out=live-%zu", i);
+        char *text = on_terminal(columns[i], arguments);
+        size_t longest = longest_live(text, &count);
+        if (count < 1 || longest >= (size_t)columns[i] || (columns[i] == 20 && longest != 19))
+            fail_msg("%d columns: %d lines, the longest of %zu: %s", columns[i], count, longest,
+                     text);
+        assert_non_null(strstr(text, "hash "));
+        free(text);
+    }
+}
+
+static void test_no_codes_without_a_terminal(void **state)
+{
+    (void)state;
+    static char output[PROGRAM_OUTPUT_BYTES];
+    static const char *const shown[] = {"auto", "live", "plain"};
+    for (size_t i = 0; i < 3; i++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, TRAIN "train.out=%s log.progress=%s", shown[i],
+                 shown[i]);
+        assert_int_equal(program_run("", arguments, output), 0);
+        if (strchr(output, '\033') || strchr(output, '\r') || !strstr(output, "step 12/12"))
+            fail_msg("log.progress=%s: %s", shown[i], output);
+    }
+}
+
+/* What a script wants of a run that is otherwise quiet. */
+static void test_off_still_tells_hash_and_paths(void **state)
+{
+    (void)state;
+    static char output[PROGRAM_OUTPUT_BYTES];
+    assert_int_equal(program_run("", TRAIN "train.out=off log.progress=off", output), 0);
+    assert_non_null(strstr(output, "hash "));
+    assert_non_null(strstr(output, "saved off/checkpoints/step-00000012"));
+    if (strstr(output, "loss") || strstr(output, "memory"))
+        fail_msg("%s", output);
+}
+
+static void test_one_is_no_plural(void **state)
+{
+    (void)state;
+    static char output[PROGRAM_OUTPUT_BYTES];
+    assert_int_equal(program_run("", TRAIN "train.out=one", output), 0);
+    if (!strstr(output, "1 rank, 4 x 16 tokens a step in 1 micro-batch of 4 a rank"))
+        fail_msg("%s", output);
+}
+
+static void test_dry_run_needs_no_data(void **state)
+{
+    (void)state;
+    static char output[PROGRAM_OUTPUT_BYTES];
+    static const char *const data[] = {"", "data.train=nowhere/corpus", "data.train=u16:tokens.bin",
+                                       "data.train=nowhere/corpus data.valid=nowhere/v"};
+    static const char *const says[] = {"data.train is not set", "nowhere/corpus",
+                                       "124 samples of 16 tokens", "cannot be read"};
+    for (size_t i = 0; i < sizeof data / sizeof *data; i++) {
+        char arguments[600];
+        snprintf(arguments, sizeof arguments, RUN "--dry-run parallel.dp=2 %s", data[i]);
+        int code = program_run("", arguments, output);
+        if (code || !strstr(output, says[i]) || !strstr(output, "2 ranks on this host: ") ||
+            !strstr(output, "is free: fits") || !strstr(output, "memory per rank, at most: ") ||
+            strstr(output, "bytes"))
+            fail_msg("%s: %d %s", data[i], code, output);
+    }
+    program_expect(RUN
+                   "--dry-run model.channels=16384 model.heads=128 model.layers=200 parallel.dp=4",
+                   0, "is free: DOES NOT FIT, ");
+    /* Training itself does need it. */
+    program_expect(RUN "data.train=nowhere/corpus", ls_exit_code(LS_EIO), "nowhere/corpus");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_live_line_fits),
+        cmocka_unit_test(test_no_codes_without_a_terminal),
+        cmocka_unit_test(test_off_still_tells_hash_and_paths),
+        cmocka_unit_test(test_one_is_no_plural),
+        cmocka_unit_test(test_dry_run_needs_no_data),
+    };
+    return cmocka_run_group_tests_name("terminal", tests, setup, teardown);
+}
