@@ -147,11 +147,12 @@ $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # What computes: `make check` runs these on every instruction set of the machine. Tests of ops that
-# go through the sets by themselves need no second run.
-ISA_TESTS = $(filter-out %/test_memory %/test_config %/test_moves,$(filter $(addprefix $(BUILD)/test/,\
-	ops/test_embedding ops/test_norm ops/test_pointwise ops/test_position ops/test_loss \
-	ops/test_update optim/% nn/% parallel/test_tensor parallel/test_zero% train/% invariance/% \
-	cmd/test_run cmd/test_verify),$(TESTS)))
+# go through the sets by themselves need no second run, and all small layouts (test_exhaustive) are
+# run on the best one: on the others, those that test_invariance draws.
+ISA_TESTS = $(filter $(addprefix $(BUILD)/test/,ops/test_embedding ops/test_norm ops/test_pointwise \
+	ops/test_position ops/test_loss ops/test_update optim/% nn/% parallel/test_tensor \
+	parallel/test_zero% train/test_dtensors train/test_state train/test_trainer \
+	invariance/test_invariance cmd/test_run cmd/test_verify),$(TESTS))
 
 .PHONY: tests examples
 tests: $(TESTS)

@@ -47,7 +47,9 @@ if [ -n "${ISA_TESTS:-}" ]; then
             run "$program" ", $LOCKSTEP_ISA"
         done
     done
-    echo "instruction sets: $best, and $(echo "$ISA_TESTS" | wc -w) programs on each of the lesser: ${sets% *}"
+    lesser=${sets% *}
+    [ "$lesser" = "$best" ] && lesser="none here"
+    echo "instruction sets: $best; $(echo "$ISA_TESTS" | wc -w) programs on each of the lesser ones: $lesser"
 fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

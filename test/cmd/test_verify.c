@@ -196,7 +196,7 @@ static void test_the_first_tensor(void **state)
     expect("diff one other", 2, "numerics.tp_tiles: 4 here, 2 there");
     int code = program_run(enter, "diff one other --force", output);
     if (code != 1 || !strstr(output, "the records differ at step ") ||
-        !strstr(output, "again: steps 1 to ") || !strstr(output, "1 rank threads") ||
+        !strstr(output, "again: steps 1 to ") || !strstr(output, "1 rank thread") ||
         !strstr(output, "2 rank threads") ||
         !strstr(output, "run again, they part at step 1; first tensor: forward, block 0 (h.0)") ||
         !strstr(output, "A is repeated bit for bit") ||
