@@ -277,9 +277,7 @@ static bool is_missing(struct flight_record *record, const struct flight_entry *
     return member;
 }
 
-/* The rank of the world that a rank waits for, or did in vain, as far as records tell; else -1. One
- * that is stopped or dead waits for nobody, whatever it was in. */
-static int waits_for(const struct flight_board *board, int rank, struct flight_entry *at)
+int flight_waits_for(const struct flight_board *board, int rank, struct flight_entry *at)
 {
     struct flight_record *record = board->records[rank];
     if (!record || flight_process_of(record) != FLIGHT_RUNS || !where(record, at) ||
@@ -287,6 +285,8 @@ static int waits_for(const struct flight_board *board, int rank, struct flight_e
         return -1;
     if (!comm_is_collective((enum comm_op)at->op))
         return at->peer_world;
+    if (atomic_load(&record->told))
+        return atomic_load(&record->awaits) - 1;
     for (int r = 0; r < board->count; r++)
         if (r != rank && board->records[r] && is_missing(board->records[r], at))
             return r;
@@ -337,7 +337,7 @@ static size_t chain_text(const struct ls_comm *comm, int late, double now_s, cha
     char at[400];
     for (int hops = 0; hops < comm->board->count; hops++) {
         struct flight_entry at_end = {0};
-        next = waits_for(comm->board, rank, &at_end);
+        next = flight_waits_for(comm->board, rank, &at_end);
         if (next < 0 || next == self)
             break;
         rank = next;
@@ -381,7 +381,7 @@ static void chain_ask(const struct ls_comm *comm, int rank)
     int self = comm->world_ranks[comm->rank];
     for (int hops = 0; hops < comm->board->count; hops++) {
         struct flight_entry at = {0};
-        rank = waits_for(comm->board, rank, &at);
+        rank = flight_waits_for(comm->board, rank, &at);
         if (rank < 0 || rank == self)
             return;
         ask(comm, rank, at.group);

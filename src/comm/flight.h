@@ -40,7 +40,8 @@ struct flight_record {
     atomic_ullong count;         /* entries begun so far; entry i lies in slot i % LS_COMM_FLIGHT */
     atomic_int pid;
     atomic_int claimed; /* ls_comm_dump_claim, in the first record */
-    atomic_int told;    /* 0; of a copy: 1 + enum flight_process, as its machine told */
+    /* 0; of a copy, as its machine told: 1 + enum flight_process, and 1 + whom it waits for. */
+    atomic_int told, awaits;
     struct flight_slot slots[LS_COMM_FLIGHT];
 };
 
@@ -79,6 +80,9 @@ struct flight_picked {
     struct flight_entry entry;
 };
 int flight_pick(struct flight_record *record, uint64_t group, struct flight_picked *out, int room);
+/* The rank of the world that a rank waits for, or did in vain, in the operation *at, as far as
+ * records tell; else -1. One that is stopped or dead waits for nobody, whatever it was in. */
+int flight_waits_for(const struct flight_board *board, int rank, struct flight_entry *at);
 /* Whether an entry that came from elsewhere may be used; its texts are terminated. */
 bool flight_entry_valid(struct flight_entry *entry, int world);
 /* Whether the rank is known to have started that operation of the group. */

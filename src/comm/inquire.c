@@ -37,7 +37,7 @@ struct answer {
     double sent_s; /* of the query */
     double progress_s;
     uint64_t count;
-    int32_t pid, process, entries, unused;
+    int32_t pid, process, entries, awaits; /* awaits: the rank that it waits for, or -1 */
     struct flight_picked entry[ENTRIES];
 };
 _Static_assert(sizeof(struct answer) <= 1400, "an answer is one packet");
@@ -115,12 +115,14 @@ static void answer_send(const struct inquirer *q, const struct query *query,
 {
     struct answer answer = {.kind = ANSWER, .rank = query->rank, .sent_s = query->sent_s};
     struct flight_record *record = q->board->records[query->rank];
+    struct flight_entry at = {0};
     double now_s = ls_now_s();
     memcpy(answer.token, q->token, sizeof answer.token);
     answer.progress_s = now_s - ls_progress_s(&record->progress);
     answer.count = atomic_load(&record->count);
     answer.pid = atomic_load(&record->pid);
     answer.process = (int32_t)flight_process_of(record);
+    answer.awaits = flight_waits_for(q->board, query->rank, &at);
     answer.entries = flight_pick(record, query->group, answer.entry, ENTRIES);
     for (int i = 0; i < answer.entries; i++) {
         answer.entry[i].entry.started_s = now_s - answer.entry[i].entry.started_s;
@@ -133,6 +135,7 @@ static bool answer_valid(const struct inquirer *q, struct answer *answer)
 {
     bool valid = answer->entries >= 0 && answer->entries <= ENTRIES &&
                  answer->process >= FLIGHT_RUNS && answer->process <= FLIGHT_ENDED &&
+                 answer->awaits >= -1 && answer->awaits < q->board->count &&
                  answer->progress_s >= 0;
     for (int i = 0; valid && i < answer->entries; i++)
         valid = answer->entry[i].index < answer->count &&
@@ -156,6 +159,7 @@ static void answer_take(struct inquirer *q, struct answer *answer)
         flight_write(copy, answer->entry[i].index, &answer->entry[i].entry);
     }
     atomic_store(&copy->pid, answer->pid);
+    atomic_store(&copy->awaits, 1 + answer->awaits);
     atomic_store(&copy->told, 1 + answer->process);
     atomic_store(&copy->count, answer->count);
     ls_progress_set(&copy->progress, answer->sent_s - answer->progress_s);

@@ -101,6 +101,9 @@ static void test_what_is_answered(void **state)
     (void)state;
     machines_open(&a, &b, 0);
     record_fill(&b.own[2]);
+    struct flight_entry behind = entry_of(3, 1, FLIGHT_DONE), at = {0};
+    flight_write(&b.own[1], 0, &behind);
+    atomic_store(&b.own[1].count, 1);
     assert_string_equal(inquire_host(a.inquirer, 2), "far");
     inquire_ask(a.inquirer, 2, GROUP, 0.1);
     for (int i = 0; i < 500 && !(a.records[2] && atomic_load(&a.records[2]->told)); i++)
@@ -116,6 +119,9 @@ static void test_what_is_answered(void **state)
     assert_int_equal(picked[0].entry.state, FLIGHT_WAITING);
     assert_int_equal(picked[1].index, 12);
     assert_string_equal(picked[1].entry.name, "tp");
+    /* Its machine knows for whom it waits: rank 1 has not come to operation 20. */
+    assert_int_equal(flight_waits_for(&a.board, 2, &at), 1);
+    assert_int_equal(at.sequence, 20);
     inquire_ask(a.inquirer, 0, GROUP, 0); /* of this machine: nothing */
     inquire_close(a.inquirer);
     inquire_close(b.inquirer);
