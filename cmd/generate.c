@@ -2,10 +2,36 @@
 #include "cmd.h"
 #include "launch.h"
 
+#include <unistd.h>
+
+/* What a model writes may command a terminal: there it is escaped, character by character, though a
+ * token may be a part of one. Files and pipes get its bytes as they are. */
+struct shown {
+    bool terminal;
+    char held[4];
+    size_t count;
+};
+
+static void shown_put(struct shown *shown)
+{
+    char text[32];
+    ls_escape(shown->held, shown->count, "\n\t", text, sizeof text);
+    fputs(text, stdout);
+    shown->count = 0;
+}
+
 static void on_piece(void *user, const char *bytes, size_t count)
 {
-    (void)user;
-    fwrite(bytes, 1, count, stdout);
+    struct shown *shown = user;
+    if (!shown->terminal)
+        fwrite(bytes, 1, count, stdout);
+    for (size_t i = 0; shown->terminal && i < count; i++) {
+        shown->held[shown->count++] = bytes[i];
+        unsigned char lead = (unsigned char)shown->held[0];
+        size_t whole = lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 1;
+        if (shown->count == whole)
+            shown_put(shown);
+    }
     fflush(stdout);
 }
 
@@ -24,6 +50,7 @@ int cmd_generate(int argc, char **argv)
     double temperature = 0.8, top_p = 1;
     struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log};
     struct ls_loaded *loaded = NULL;
+    struct shown shown = {.terminal = isatty(STDOUT_FILENO)};
     int status = cmd_args_read(&args, "generate", argc, argv, 1, &error);
     if (!status && args.words < 1)
         status = ls_error_set(&error, LS_ECONFIG, "the run's directory is missing");
@@ -48,8 +75,10 @@ int cmd_generate(int argc, char **argv)
             .tokens = tokens,
             .sampling = {.temperature = (float)temperature, .top_p = (float)top_p, .top_k = top_k},
             .seed = (uint64_t)seed,
-            .piece = on_piece};
+            .piece = on_piece,
+            .user = &shown};
         status = ls_loaded_generate(loaded, &generate, &error);
+        shown_put(&shown);
         if (!status)
             putchar('\n');
     }

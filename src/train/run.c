@@ -66,6 +66,8 @@ static int records_open(struct run *run, const struct ls_log *log, bool resumed,
     char path[LS_CONFIG_TEXT_BYTES + 64];
     snprintf(path, sizeof path, "%s/checkpoints", out);
     int status = ls_directory_make(path, NULL, error);
+    if (status)
+        ls_config_blame(run->config, "train.out", error);
     if (!status)
         status = kept_write(run->config, run->trainer->tokenizer, resumed, error);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out);
@@ -417,10 +419,8 @@ static int directory_open(struct run *run, const struct ls_log *log, struct ls_e
     const char *out = run->config->train.out;
     struct ls_error held = {0};
     int status = ls_lock_take(&run->lock, out, NULL, &held);
-    if (status == LS_EBUSY)
-        return ls_config_reject(run->config, status, "train.out", error, "%s", held.text);
     if (status)
-        return ls_error_set(error, status, "%s", held.text);
+        return ls_config_reject(run->config, status, "train.out", error, "%s", held.text);
     if (ls_lock_former(&run->lock)[0])
         ls_log(log, LS_LOG_INFO, "%s: the run of %s was killed; this one takes over", out,
                ls_lock_former(&run->lock));

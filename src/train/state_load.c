@@ -147,6 +147,8 @@ int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *erro
                      ? ls_checkpoint_find_latest(&checkpoint, t->config.train.out,
                                                  ls_comm_rank(t->world) == 0 ? t->log : NULL, error)
                      : ls_checkpoint_open(&checkpoint, from, error);
+    if (status && !automatic)
+        ls_config_blame(&t->config, "train.resume", error);
     status = ls_comm_agree(t->world, status, error);
     if (!status)
         status = step_agree(t, checkpoint ? checkpoint->state.step : -1, error);

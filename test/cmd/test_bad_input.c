@@ -247,6 +247,10 @@ static void test_what_errors_tell(void **state)
          {"run.yaml:3:10: data.train", "90000 tokens"}},
         {RUN "train.steps=1e-3", 2, {"command line: train.steps = 1e-3", "not whole"}},
         {RUN "train.steps=1.5e0", 2, {"train.steps = 1.5e0", "not whole"}},
+        {RUN "train.resume=told/checkpoints/step-00000009",
+         io,
+         {"command line: train.resume", "did you mean told/checkpoints/step-0000000"}},
+        {RUN "train.out=text.txt", io, {"command line: train.out", "text.txt"}},
         {RUN "optim.name=muon", 2, {"optim.name = muon", "adamw, sgd or lion"}},
         {RUN "optim.learning_rate=1", 2, {"command line", "did you mean optim.lr?"}},
         {RUN "optim.n_layer=1", 2, {"did you mean model.layers?"}},
@@ -613,6 +617,33 @@ static void test_a_loss_that_is_not_finite(void **state)
     assert_true(exists("skipped/checkpoints/step-00000040"));
 }
 
+/* Text of a model goes to a terminal escaped, and to a pipe as it is. script(1) makes a terminal.
+ */
+static void test_generated_text_on_a_terminal(void **state)
+{
+    (void)state;
+    static char output[PROGRAM_OUTPUT_BYTES];
+    char path[PATH_MAX], before[5 * PATH_MAX];
+    if (system("command -v script >/dev/null 2>&1") != 0) {
+        print_message("skipped: no script(1) to make a terminal\n");
+        skip();
+    }
+    program_path(path, sizeof path);
+    expect(RUN "train.out=spoken", 0, "");
+    write_text("say.sh", "exec \"$1\" generate spoken --prompt \"$(printf 'caf\303\251\033[31m')\" "
+                         "--tokens 1 --threads 1\n");
+    snprintf(before, sizeof before,
+             "%s sh say.sh '%s' > raw; script -qec \"sh say.sh '%s'\" shown </dev/null >/dev/null; "
+             "cat raw shown; :",
+             enter, path, path);
+    program_run(before, "--version", output);
+    char *raw = strstr(output, "caf\303\251\033[31m");
+    assert_non_null(raw);
+    char *shown = strstr(raw, "caf\303\251\\x1b[31m");
+    if (!shown || strstr(raw + 5, "caf\303\251\033[31m"))
+        fail_msg("on a terminal: %s", output);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -633,6 +664,7 @@ int main(void)
         cmocka_unit_test(test_stopping_and_going_on),
         cmocka_unit_test(test_no_space),
         cmocka_unit_test(test_a_loss_that_is_not_finite),
+        cmocka_unit_test(test_generated_text_on_a_terminal),
     };
     return cmocka_run_group_tests_name("bad input", tests, folder_setup, scratch_teardown);
 }
