@@ -13,7 +13,7 @@ int ckpt_map(struct ls_safetensors **out, const char *path, struct ls_error *err
     *out = NULL;
     int fd;
     int64_t size;
-    int code = ls_file_open(path, 0, LS_ECKPT, &fd, &size, error);
+    int code = ls_file_open(path, 0, LS_EINVAL, &fd, &size, error);
     if (code)
         return code;
     struct ls_safetensors *file = calloc(1, sizeof *file);

@@ -347,7 +347,7 @@ static void test_broken_llmc_and_others(void **state)
     assert_int_equal(open_fails(path_of("absent"), &error), LS_EIO);
     assert_text_contains(error.text, "absent");
     assert_int_equal(open_fails(folder, &error), LS_EDATA);
-    assert_text_contains(error.text, "not a regular file");
+    assert_text_contains(error.text, "a folder: expected a regular file");
     assert_int_equal(open_fails("", &error), LS_EINVAL);
     snprintf(spec, sizeof spec, "u16:%s,", path_of("odd.bin"));
     support_write(path_of("odd.bin"), "abcd", 4);
