@@ -258,7 +258,7 @@ static void bars(struct report *report, const char *what, const double (*seconds
         ls_picture_rect(report->file, "ls-idle", x, y, width - label, BAR, NULL);
         for (int p = 0; p < PARTS && all > 0; p++) {
             double wide = (width - label) * seconds[r][p] / all;
-            char classes_of[16], tip[128];
+            char classes_of[24], tip[128];
             if (wide < 0.05)
                 continue;
             snprintf(classes_of, sizeof classes_of, "ls-part%d", p);
