@@ -175,6 +175,8 @@ int ls_checkpoint_list(const char *run_directory,
                        void (*visit)(void *user, const char *directory,
                                      const struct ls_checkpoint_state *state),
                        void *user, struct ls_error *error);
+/* *count = the checkpoints of a run, also those that cannot be read; 0 where there is no run. */
+int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *error);
 /* The checkpoint with the lowest validation loss, as the file RUN/checkpoints/best names it. */
 struct ls_checkpoint_best {
     int64_t step;

@@ -328,6 +328,15 @@ int ls_checkpoint_list(const char *run_directory,
     return code;
 }
 
+int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *error)
+{
+    struct dirent **entries;
+    char parent[PATH_MAX];
+    int code = list(&entries, count, parent, run_directory, is_checkpoint_entry, error);
+    list_free(entries, *count);
+    return code;
+}
+
 /* Removes a checkpoint in a way that an interruption leaves nothing that looks like one. */
 static int remove_checkpoint(const char *directory, struct ls_error *error)
 {

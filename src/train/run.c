@@ -9,7 +9,6 @@
 #include <lockstep/ckpt.h>
 
 #include <errno.h>
-#include <glob.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -375,16 +374,16 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
 /* A run is never started over an older one by accident. */
 static int fresh_check(const struct ls_config *config, struct ls_error *error)
 {
-    char pattern[LS_CONFIG_TEXT_BYTES + 64];
-    snprintf(pattern, sizeof pattern, "%s/checkpoints/step-*", config->train.out);
-    glob_t found;
-    int status = LS_OK;
-    if (!strcmp(config->train.resume, "never") && glob(pattern, GLOB_NOSORT, NULL, &found) == 0) {
-        globfree(&found);
+    int count;
+    if (strcmp(config->train.resume, "never"))
+        return LS_OK;
+    int status = ls_checkpoint_count(config->train.out, &count, error);
+    if (status)
+        ls_config_blame(config, "train.out", error);
+    else if (count)
         status = ls_config_reject(config, LS_ECONFIG, "train.out", error,
                                   "this run already holds checkpoints; go on from them with "
                                   "train.resume=auto, or name another directory");
-    }
     return status;
 }
 

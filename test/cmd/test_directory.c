@@ -208,6 +208,24 @@ static void test_it_says_what_it_found(void **state)
     expect("cmp before found/metrics.jsonl.1 && grep -c loss_bits found/metrics.jsonl", 0, "1\n");
 }
 
+/* Whatever the directory is called, a run is not started over an older one. */
+static void test_an_older_run_is_not_overwritten(void **state)
+{
+    (void)state;
+    static const char *const outs[] = {"older", "older[1]", "older*{a,b}?"};
+    for (size_t i = 0; i < sizeof outs / sizeof *outs; i++) {
+        char line[512];
+        snprintf(line, sizeof line, "$L train $C 'train.out=%s' train.steps=1", outs[i]);
+        expect(line, 0, "hash");
+        expect(line, ls_exit_code(LS_ECONFIG), "this run already holds checkpoints");
+        snprintf(line, sizeof line,
+                 "echo damaged > '%s/checkpoints/step-00000001/state.json'; $L train $C "
+                 "'train.out=%s' train.steps=1",
+                 outs[i], outs[i]);
+        expect(line, ls_exit_code(LS_ECONFIG), "this run already holds checkpoints");
+    }
+}
+
 /* ---- longer, earlier, best ------------------------------------------------------------------- */
 
 #define COSINE "$C optim.schedule=cosine "
@@ -405,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_a_run_is_moved_with_its_data),
         cmocka_unit_test(test_the_tokenizer_lies_in_the_run),
         cmocka_unit_test(test_it_says_what_it_found),
+        cmocka_unit_test(test_an_older_run_is_not_overwritten),
         cmocka_unit_test(test_a_finished_run_is_extended),
         cmocka_unit_test(test_the_initial_weights),
         cmocka_unit_test(test_the_best_is_kept),
