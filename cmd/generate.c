@@ -2,37 +2,9 @@
 #include "cmd.h"
 #include "launch.h"
 
-#include <unistd.h>
-
-/* What a model writes may command a terminal: there it is escaped, character by character, though a
- * token may be a part of one. Files and pipes get its bytes as they are. */
-struct shown {
-    bool terminal;
-    char held[4];
-    size_t count;
-};
-
-static void shown_put(struct shown *shown)
-{
-    char text[32];
-    ls_escape(shown->held, shown->count, "\n\t", text, sizeof text);
-    fputs(text, stdout);
-    shown->count = 0;
-}
-
 static void on_piece(void *user, const char *bytes, size_t count)
 {
-    struct shown *shown = user;
-    if (!shown->terminal)
-        fwrite(bytes, 1, count, stdout);
-    for (size_t i = 0; shown->terminal && i < count; i++) {
-        shown->held[shown->count++] = bytes[i];
-        unsigned char lead = (unsigned char)shown->held[0];
-        size_t whole = lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 1;
-        if (shown->count == whole)
-            shown_put(shown);
-    }
-    fflush(stdout);
+    cmd_text_put(user, bytes, count);
 }
 
 static void on_log(void *user, enum ls_log_level level, const char *line)
@@ -50,7 +22,8 @@ int cmd_generate(int argc, char **argv)
     double temperature = 0.8, top_p = 1;
     struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log};
     struct ls_loaded *loaded = NULL;
-    struct shown shown = {.terminal = isatty(STDOUT_FILENO)};
+    struct cmd_text text;
+    cmd_text_begin(&text);
     int status = cmd_args_read(&args, "generate", argc, argv, 1, &error);
     if (!status && args.words < 1)
         status = ls_error_set(&error, LS_ECONFIG, "the run's directory is missing");
@@ -76,9 +49,9 @@ int cmd_generate(int argc, char **argv)
             .sampling = {.temperature = (float)temperature, .top_p = (float)top_p, .top_k = top_k},
             .seed = (uint64_t)seed,
             .piece = on_piece,
-            .user = &shown};
+            .user = &text};
         status = ls_loaded_generate(loaded, &generate, &error);
-        shown_put(&shown);
+        cmd_text_end(&text);
         if (!status)
             putchar('\n');
     }

@@ -141,8 +141,13 @@ static void on_sampled(void *user, int64_t step, const char *text)
     struct progress *p = user;
     if (p->off)
         return;
+    struct cmd_text shown;
     line_end(p);
-    printf("step %ld  sample: %s\n", (long)step, text);
+    printf("step %ld  sample: ", (long)step);
+    cmd_text_begin(&shown);
+    cmd_text_put(&shown, text, strlen(text));
+    cmd_text_end(&shown);
+    putchar('\n');
     fflush(stdout);
 }
 

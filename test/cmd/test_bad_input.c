@@ -619,15 +619,33 @@ static void test_a_loss_that_is_not_finite(void **state)
 
 /* Text of a model goes to a terminal escaped, and to a pipe as it is. script(1) makes a terminal.
  */
+static bool terminal_made(void)
+{
+    bool made = system("command -v script >/dev/null 2>&1") == 0;
+    if (!made)
+        print_message("skipped: no script(1) to make a terminal\n");
+    return made;
+}
+
+/* Of what the line prints, first what went to a pipe, then what went to a terminal. */
+static void expect_escaped(const char *line)
+{
+    static char output[PROGRAM_OUTPUT_BYTES];
+    program_run(line, "--version", output);
+    char *raw = strstr(output, "caf\303\251\033[31m");
+    if (!raw)
+        fail_msg("in a pipe: %s", output);
+    char *shown = strstr(raw, "caf\303\251\\x1b[31m");
+    if (!shown || strstr(raw + 5, "caf\303\251\033[31m"))
+        fail_msg("on a terminal: %s", output);
+}
+
 static void test_generated_text_on_a_terminal(void **state)
 {
     (void)state;
-    static char output[PROGRAM_OUTPUT_BYTES];
     char path[PATH_MAX], before[5 * PATH_MAX];
-    if (system("command -v script >/dev/null 2>&1") != 0) {
-        print_message("skipped: no script(1) to make a terminal\n");
+    if (!terminal_made())
         skip();
-    }
     program_path(path, sizeof path);
     expect(RUN "train.out=spoken", 0, "");
     write_text("say.sh", "exec \"$1\" generate spoken --prompt \"$(printf 'caf\303\251\033[31m')\" "
@@ -636,12 +654,25 @@ static void test_generated_text_on_a_terminal(void **state)
              "%s sh say.sh '%s' > raw; script -qec \"sh say.sh '%s'\" shown </dev/null >/dev/null; "
              "cat raw shown; :",
              enter, path, path);
-    program_run(before, "--version", output);
-    char *raw = strstr(output, "caf\303\251\033[31m");
-    assert_non_null(raw);
-    char *shown = strstr(raw, "caf\303\251\\x1b[31m");
-    if (!shown || strstr(raw + 5, "caf\303\251\033[31m"))
-        fail_msg("on a terminal: %s", output);
+    expect_escaped(before);
+}
+
+/* A sample of lockstep train too. */
+static void test_samples_on_a_terminal(void **state)
+{
+    (void)state;
+    char path[PATH_MAX], before[5 * PATH_MAX];
+    if (!terminal_made())
+        skip();
+    program_path(path, sizeof path);
+    write_text("sample.sh", "exec \"$1\" " RUN "\"train.out=$2\" log.progress=plain sample.every=3 "
+                            "sample.tokens=1 "
+                            "\"sample.prompt=$(printf 'caf\303\251\033[31m')\"\n");
+    snprintf(before, sizeof before,
+             "%s sh sample.sh '%s' sampled > raw; script -qec \"sh sample.sh '%s' typed\" shown "
+             "</dev/null >/dev/null; cat raw shown; :",
+             enter, path, path);
+    expect_escaped(before);
 }
 
 int main(void)
@@ -665,6 +696,7 @@ int main(void)
         cmocka_unit_test(test_no_space),
         cmocka_unit_test(test_a_loss_that_is_not_finite),
         cmocka_unit_test(test_generated_text_on_a_terminal),
+        cmocka_unit_test(test_samples_on_a_terminal),
     };
     return cmocka_run_group_tests_name("bad input", tests, folder_setup, scratch_teardown);
 }
