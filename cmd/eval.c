@@ -39,6 +39,8 @@ int cmd_eval(int argc, char **argv)
             ls_config_reject(config, status, "data.valid", &error,
                              "%s. Where it lies now: lockstep eval %s DATA", error.text,
                              args.word[0]);
+        else if (status == LS_EIO || status == LS_EDATA)
+            ls_error_prefix(&error, "%s = %.300s", args.words > 1 ? "DATA" : "data.valid", data);
     }
     if (!status) {
         printf("step %ld  %s  %s  loss %.6f nats per token  perplexity %.3f",

@@ -2,11 +2,11 @@
 #include "cmd.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/ckpt.h>
 #include <lockstep/train/report.h>
 
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int write_page(const struct cmd_args *args, const char *output, struct ls_error *error)
 {
@@ -28,7 +28,7 @@ int cmd_report(int argc, char **argv)
 {
     struct cmd_args args;
     struct ls_error error = {0};
-    char beside[PATH_MAX];
+    char beside[PATH_MAX + 16], run[PATH_MAX];
     int status = cmd_args_read(&args, "report", argc, argv, LS_REPORT_RUNS_MAX, &error);
     if (!status && args.words == 0)
         status = ls_error_set(&error, LS_ECONFIG, "expected the directory of a run, or of two");
@@ -38,10 +38,10 @@ int cmd_report(int argc, char **argv)
     if (!output && args.words > 1)
         output = "report.html";
     if (!output) {
-        const char *run = args.word[0];
-        size_t length = strlen(run); /* ls_report_write refuses a path that is too long */
-        bool slash = length > 0 && run[length - 1] == '/';
-        snprintf(beside, sizeof beside, "%s%sreport.html", run, slash ? "" : "/");
+        status = ls_checkpoint_run(args.word[0], run, &error);
+        if (status)
+            return cmd_fail("report", status, &error);
+        snprintf(beside, sizeof beside, "%s/report.html", run);
         output = beside;
     }
     status = write_page(&args, output, &error);

@@ -102,14 +102,16 @@ int ls_run_record_read(struct ls_run_record *record, const char *run_directory,
     struct ls_tokenizer *tokenizer;
     if (strlen(run_directory) >= sizeof record->directory - 64)
         return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", run_directory);
-    snprintf(record->directory, sizeof record->directory, "%s", run_directory);
-    int status = kept_read(run_directory, &record->config, &tokenizer, error);
+    int status = ls_checkpoint_run(run_directory, record->directory, error);
+    if (status)
+        return status;
+    status = kept_read(record->directory, &record->config, &tokenizer, error);
     ls_tokenizer_free(tokenizer);
-    snprintf(path, sizeof path, "%s/metrics.jsonl", run_directory);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", record->directory);
     if (!status)
         status = ls_jsonl_read(path, "step", keys, 2, metrics_visit, &collector, error);
     if (!status)
-        status = ls_checkpoint_list(run_directory, checkpoint_visit, &collector, error);
+        status = ls_checkpoint_list(record->directory, checkpoint_visit, &collector, error);
     if (!status && collector.no_memory)
         status = ls_error_set(error, LS_ENOMEM, "%s: no memory for its records", run_directory);
     if (!status && record->count == 0)

@@ -1,6 +1,7 @@
 /* What a run's directory holds, read once: in memory that does not grow with its length. */
 #include "report_private.h"
 
+#include <lockstep/base/file.h>
 #include <lockstep/ckpt.h>
 
 #include <errno.h>
@@ -348,11 +349,16 @@ int report_run_read(struct report_run *run, const char *directory, struct ls_err
     struct stat found;
     if (strlen(directory) >= sizeof run->directory - 64)
         return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", directory);
-    snprintf(run->directory, sizeof run->directory, "%s", directory);
-    for (size_t n = strlen(run->directory); n > 1 && run->directory[n - 1] == '/'; n--)
-        run->directory[n - 1] = '\0';
-    if (stat(directory, &found))
-        return ls_error_errno(error, errno, "%s: cannot be read", directory);
+    int status = ls_checkpoint_run(directory, run->directory, error);
+    if (status)
+        return status;
+    if (stat(run->directory, &found)) {
+        char hint[1024];
+        status = ls_error_errno(error, errno, "%.500s: cannot be read", directory);
+        ls_path_hint(directory, NULL, hint, sizeof hint);
+        ls_error_suffix(error, "%s", hint);
+        return status;
+    }
     if (!S_ISDIR(found.st_mode))
         return ls_error_set(error, LS_EDATA, "%s is a file, not a run's directory", directory);
     name_set(run);
@@ -366,7 +372,7 @@ int report_run_read(struct report_run *run, const char *directory, struct ls_err
                             directory);
     run->lock = ls_lock_look(run->directory, run->holder, sizeof run->holder);
     config_read(run);
-    int status = metrics_read(run, error);
+    status = metrics_read(run, error);
     struct reading reading = {.run = run};
     struct ls_error problem = {0};
     if (!status && ls_checkpoint_list(run->directory, checkpoint_visit, &reading, &problem))

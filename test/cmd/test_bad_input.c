@@ -273,12 +273,30 @@ static void test_what_errors_tell(void **state)
          ckpt,
          {"step-00000001/state.json:2:", "cannot be read as JSON"}},
         {"eval tolt", io, {"tolt/config.yaml", "there is no folder tolt", "did you mean told"}},
-        {"eval told corpus_vlid", io, {"corpus_vlid", "did you mean corpus_valid?"}},
+        {"eval told corpus_vlid", io, {"DATA = corpus_vlid: ", "did you mean corpus_valid?"}},
         {"generate told/checkpoints/step-00000002/ --prompt beer --tokens 1 --threads 1 | head -c "
          "4",
          0,
          {"beer"}},
         {"plot told/checkpoints/step-00000002/", 0, {"told/loss.svg"}},
+    };
+    expect_told(cases, sizeof cases / sizeof cases[0]);
+}
+
+/* The runs and data that a command is given; those of the test before. */
+static void test_runs_as_given(void **state)
+{
+    (void)state;
+    int io = ls_exit_code(LS_EIO), data = ls_exit_code(LS_EDATA);
+    const struct told cases[] = {
+        {"eval told text.txt", data, {"DATA = text.txt: ", "u16:text.txt"}},
+        {"report tolt", io, {"tolt", "No such file", "did you mean told?"}},
+        {"report nowhere/told", io, {"there is no folder nowhere"}},
+        {"report told/checkpoints/step-00000002/", 0, {"told/report.html"}},
+        {"report best/checkpoints/best", 0, {"best/report.html"}},
+        {"diff told tolt", io, {"tolt/config.yaml", "did you mean told/config.yaml?"}},
+        {"diff told best/checkpoints/step-00000002", 0, {"equal up to step 3"}},
+        {"diff told/checkpoints/step-00000003/ best", 0, {"equal up to step 3"}},
     };
     expect_told(cases, sizeof cases / sizeof cases[0]);
 }
@@ -684,6 +702,7 @@ int main(void)
         cmocka_unit_test(test_schedules_of_files),
         cmocka_unit_test(test_world_of_another_size),
         cmocka_unit_test(test_what_errors_tell),
+        cmocka_unit_test(test_runs_as_given),
         cmocka_unit_test(test_layout_keys_as_given),
         cmocka_unit_test(test_bad_values_of_every_key),
         cmocka_unit_test(test_misspelt_keys),

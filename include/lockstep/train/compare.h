@@ -114,7 +114,8 @@ struct ls_run_record {
     struct ls_recorded_step *steps; /* ascending */
     int64_t count;
 };
-/* Zero the record first. LS_EIO, LS_EDATA, LS_ECONFIG name the file. Release it in any case. */
+/* Zero the record first. run_directory may be one of its checkpoints (ls_checkpoint_run). LS_EIO,
+ * LS_EDATA, LS_ECONFIG name the file. Release it in any case. */
 int ls_run_record_read(struct ls_run_record *record, const char *run_directory,
                        struct ls_error *error);
 void ls_run_record_release(struct ls_run_record *record);

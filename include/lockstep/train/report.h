@@ -22,9 +22,9 @@ extern "C" {
 
 enum { LS_REPORT_RUNS_MAX = 2, LS_REPORT_POINTS_MAX = 1 << 16 };
 
-/* Local. Writes the page of directories[count] to file, which is read as HTML and as XML.
- * LS_EINVAL: count. LS_EIO: a directory that is not there; LS_EDATA: one that is no run's.
- * LS_ENOMEM. Whether file took it all is the caller's to ask (ferror, fclose). */
+/* Local. Writes the page of directories[count], of runs or of their checkpoints, to file, which is
+ * read as HTML and as XML. LS_EINVAL: count. LS_EIO: a directory that is not there; LS_EDATA: one
+ * that is no run's. LS_ENOMEM. Whether file took it all is the caller's to ask (ferror, fclose). */
 int ls_report_write(const char *const *directories, int count, FILE *file, struct ls_error *error);
 
 #ifdef __cplusplus
