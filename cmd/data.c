@@ -51,9 +51,9 @@ static void print_skipped(void *user, const char *why)
     enum { SHOWN = 10 };
     int64_t *count = user;
     if ((*count)++ < SHOWN)
-        fprintf(stderr, "lockstep data prepare: passed over %s\n", why);
+        fprintf(stderr, "lockstep data prepare: skipped %s\n", why);
     else if (*count == SHOWN + 1)
-        fprintf(stderr, "lockstep data prepare: passed over more, not shown here\n");
+        fprintf(stderr, "lockstep data prepare: skipped more, not shown here\n");
 }
 
 static int read_on_error(const struct cmd_args *args, struct ls_prepare_config *config,
@@ -130,7 +130,7 @@ static int cmd_prepare(int argc, char **argv)
     if (report.validation.tokens > 0)
         print_split(config.output, "valid", &report.validation);
     if (report.skipped > 0)
-        printf("%" PRId64 " bad records passed over: %s.skipped.txt lists them\n", report.skipped,
+        printf("%" PRId64 " bad records skipped: %s.skipped.txt lists them\n", report.skipped,
                config.output);
     double tokens = (double)(report.train.tokens + report.validation.tokens);
     double bytes = (double)report.text_bytes;

@@ -20,7 +20,7 @@ void doctor_row(const char *name, const char *format, ...)
 void doctor_problem(struct doctor *doctor, const char *what, const char *remedy)
 {
     doctor->problems++;
-    printf("  ! %s\n      to mend: %s\n", what, remedy);
+    printf("  ! %s\n      to fix: %s\n", what, remedy);
 }
 
 void doctor_advice(struct doctor *doctor, const char *what, const char *remedy)

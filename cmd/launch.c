@@ -138,10 +138,11 @@ int launch_memory(const struct ls_config *config, double *bytes, struct ls_error
         return LS_OK;
     doctor_bytes(*bytes, need);
     doctor_bytes(most, has);
-    return ls_error_set(error, LS_ENOMEM,
-                        "%s on this machine would take %s of memory, %s is free: use fewer "
-                        "layers, a smaller batch.global or shorter data.sequence",
-                        ls_counted(ls_config_ranks(config), "rank").text, need, has);
+    return ls_error_set(
+        error, LS_ENOMEM,
+        "%s on this machine would need %s of memory, but only %s is free: use fewer "
+        "layers, a smaller batch.global or shorter data.sequence",
+        ls_counted(ls_config_ranks(config), "rank").text, need, has);
 }
 
 void launch_end(int status)

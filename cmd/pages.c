@@ -39,7 +39,7 @@ OPTIONS(prepare_options) = {
     {"--validation", "SHARE", "share of the tokens that is kept for validation (default: 0.1)"},
     {"--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"},
     {"--on-error", "stop|skip",
-     "a bad JSONL record ends it (the default), or is passed over and listed in "
+     "stop at a bad JSONL record (the default), or skip it and list it in "
      "PREFIX.skipped.txt"},
     {"--append-eod", NULL, "end each document with the end-of-document token (the default)"},
     {"--no-append-eod", NULL, "do not end documents with it"},

@@ -252,8 +252,8 @@ static void memory_print(const struct ls_config *config, const struct ls_memory_
     doctor_bytes(is_free, text[0]);
     printf(", of which %s is free: %s\n", text[0],
            all <= is_free ? "fits"
-           : all <= has   ? "DOES NOT FIT now, only with other programs ended"
-                          : "DOES NOT FIT, run it on more hosts or see lockstep layout");
+           : all <= has   ? "DOES NOT FIT now: end other programs first"
+                          : "DOES NOT FIT: run on more hosts, or see lockstep layout");
 }
 
 static int dry_run(const struct cmd_args *args, struct ls_error *error)

@@ -162,7 +162,7 @@ static int summary(const struct verify *v)
                "numerics.tp_tiles and numerics.seq_tiles above 1, admit more\n",
                ls_counted(v->ranks, "rank").text);
     if (v->differ || v->failed)
-        printf("%s: other than one rank %ld, failed %ld\n", ls_counted(v->ran, "layout").text,
+        printf("%s: different from one rank %ld, failed %ld\n", ls_counted(v->ran, "layout").text,
                (long)v->differ, (long)v->failed);
     else
         printf("%s, 1 hash: %s\n", ls_counted(v->ran, "layout").text, hash);
@@ -194,7 +194,8 @@ static int prepare(struct verify *v, const struct cmd_args *args, struct ls_erro
         status = ls_config_require(&v->config, "data.train", error);
     if (!status && v->config.numerics.mode == LS_CONFIG_FAST)
         status = ls_config_reject(&v->config, LS_ECONFIG, "numerics.mode", error,
-                                  "this mode gives up what verify proves: use ordered");
+                                  "in this mode the bits depend on the layout, so verify has "
+                                  "nothing to prove: use ordered");
     struct ls_layout layout;
     if (!status)
         status = ls_config_layout(&v->config, 0, &layout, error);

@@ -226,8 +226,7 @@ int ls_directory_sync(const char *path, const struct ls_fault *fault, struct ls_
     if (fsync(fd) && errno != EINVAL)
         failure = errno;
     close(fd);
-    return failure ? ls_error_errno(error, failure, "%s: cannot make durable (fsync)", path)
-                   : LS_OK;
+    return failure ? ls_error_errno(error, failure, "%s: cannot sync (fsync)", path) : LS_OK;
 }
 
 int ls_directory_make(const char *path, const struct ls_fault *fault, struct ls_error *error)

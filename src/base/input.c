@@ -193,7 +193,7 @@ static int read_to_end(int fd, const char *path, size_t limit, int code, char **
         if (silent && wait_for(fd, nobody))
             continue;
         if (silent)
-            return ls_error_set(error, code, "%.500s: nothing came through it in %d seconds", path,
+            return ls_error_set(error, code, "%.500s: no data came through it in %d seconds", path,
                                 LS_FILE_WAIT_S);
         if (got < 0)
             return ls_error_errno(error, errno, "%.500s: cannot be read", path);

@@ -121,7 +121,7 @@ static int refuse(const struct ls_lock *lock, const struct holder *holder, const
     char who[256];
     holder_text(holder, who, sizeof who);
     return ls_error_set(error, LS_EBUSY, "%.300s is held by %s: %s", lock->path,
-                        who[0] ? who : "a process that has not named itself", advice);
+                        who[0] ? who : "a process that has not written its name", advice);
 }
 
 /* Somebody has the lock. It may not have written its name yet, over the one of its forerunner. */
@@ -214,7 +214,8 @@ int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fa
         if (lock->made)
             rmdir(directory); /* goes only if it is empty */
         return code ? code
-                    : ls_error_set(error, LS_EBUSY, "%.300s: other processes come and go there",
+                    : ls_error_set(error, LS_EBUSY,
+                                   "%.300s: other processes keep taking its lock: try again",
                                    directory);
     }
     holder_read(lock->fd, &former);

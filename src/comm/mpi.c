@@ -316,7 +316,7 @@ static int mpi_begin(struct ls_error *error)
     MPI_Finalized(&finalised);
     if (finalised)
         return ls_error_set(error, LS_ECOMM,
-                            "MPI has ended in this process and cannot begin again");
+                            "MPI was finalized in this process and cannot start again");
     MPI_Initialized(&initialised);
     if (initialised) {
         MPI_Query_thread(&provided);

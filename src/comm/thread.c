@@ -238,7 +238,7 @@ int ls_comm_thread_new(struct ls_world *world, int rank, struct ls_comm **out,
     world->all->taken[rank] = true;
     pthread_mutex_unlock(&world->lock);
     if (taken)
-        return ls_error_set(error, LS_EINVAL, "rank %d of the world has its communicator already",
+        return ls_error_set(error, LS_EINVAL, "rank %d of the world already has its communicator",
                             rank);
     int status = handle_new(world->all, &thread_transport, rank, out, error);
     if (status == LS_OK)

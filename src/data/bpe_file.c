@@ -104,10 +104,11 @@ static int vocab_read(struct data_bpe *bpe, json_t *root, const char *name,
     for (int64_t id = 0; id < count; id++) {
         bpe->offset[id] = (uint32_t)used;
         if (!token_to_bytes(map, tokens[id], bpe->bytes, &used) || used > UINT32_MAX) {
-            rc = ls_error_set(error, LS_EDATA,
-                              "%s: token \"%.100s\" holds a character that stands for no byte; "
-                              "expected byte-level BPE as GPT-2 writes it",
-                              name, tokens[id]);
+            rc = ls_error_set(
+                error, LS_EDATA,
+                "%s: token \"%.100s\" holds a character that does not stand for a byte; "
+                "expected byte-level BPE as GPT-2 writes it",
+                name, tokens[id]);
             goto out;
         }
     }

@@ -94,8 +94,8 @@ static int add_folder(struct data_corpus *corpus, const char *folder, int depth,
                       struct ls_error *error)
 {
     if (depth > FOLDERS_DEEP_MAX)
-        return ls_error_set(error, LS_EDATA, "input %s: folders lie more than %d deep", folder,
-                            FOLDERS_DEEP_MAX);
+        return ls_error_set(error, LS_EDATA, "input %s: folders are nested more than %d deep",
+                            folder, FOLDERS_DEEP_MAX);
     struct dirent **entries;
     int count = scandir(folder, &entries, visible, by_bytes), rc = LS_OK;
     if (count < 0)
@@ -243,7 +243,7 @@ static int take_record(struct data_corpus *corpus, char *line, size_t length, bo
     if (rc == LS_EDATA && config->bad)
         return config->bad(config->user, &why, error);
     return ls_error_set(error, rc, "%s%s", why.text,
-                        rc == LS_EDATA ? " (--on-error skip passes over bad records)" : "");
+                        rc == LS_EDATA ? " (use --on-error skip to skip bad records)" : "");
 }
 
 /* One document, or DATA_CORPUS_END at the end of this file. */

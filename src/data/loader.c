@@ -27,7 +27,7 @@ int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_o
 {
     if (first < 0 || count < 0 || first > INT64_MAX - count || sequence_tokens < 1)
         return ls_error_set(error, LS_EINVAL,
-                            "samples %lld, %lld of them, of %lld tokens cannot be read",
+                            "from sample %lld, %lld samples of %lld tokens: cannot be read",
                             (long long)first, (long long)count, (long long)sequence_tokens);
     int rc = LS_OK;
     for (int64_t i = 0; i < count && !rc; i++)

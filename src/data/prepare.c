@@ -378,7 +378,7 @@ static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
     if (tokens < 2)
         return ls_error_set(error, LS_EDATA,
                             "%lld token of text: too little to hold out a share of %g for "
-                            "validation; bring more text, or hold out 0",
+                            "validation; add more text, or hold out 0",
                             (long long)tokens, prepare->config->validation);
     /* At least a token of text, and no end of a document alone. */
     int64_t eod = prepare->config->append_eod ? 1 : 0;

@@ -87,8 +87,8 @@ static int open_raw(struct file *file, const char *path, struct ls_error *error)
     int rc = map_file(path, &file->map, error);
     if (!rc && file->map.count % 2)
         rc = ls_error_set(error, LS_EDATA,
-                          "%s: %zu bytes, not a whole number of uint16 tokens: truncated, or no "
-                          "such file",
+                          "%s: %zu bytes, not a whole number of uint16 tokens: the file is "
+                          "truncated or of another kind",
                           path, file->map.count);
     file->what = (struct data_tokens){LS_U16, (int64_t)(file->map.count / 2), 0, 0};
     file->tokens = file->map.bytes;

@@ -60,14 +60,14 @@ static int check_sequences(const char *name, const unsigned char *lengths,
         at += length * token_bytes;
         if (at > bin_bytes)
             return ls_error_set(error, LS_EDATA,
-                                "%s: sequence %lld ends at byte %lld, but the index promises it "
-                                "to lie in %lld bytes of %s: truncated, or of another index",
-                                name, (long long)i, (long long)at, (long long)bin_bytes, bin_name);
+                                "%s: sequence %lld ends at byte %lld, but %s has %lld bytes: it is "
+                                "truncated or belongs to another index",
+                                name, (long long)i, (long long)at, bin_name, (long long)bin_bytes);
     }
     if (at != bin_bytes)
         return ls_error_set(error, LS_EDATA,
-                            "%s: %lld bytes, but its index %s describes %lld: damaged, or of "
-                            "another index",
+                            "%s: %lld bytes, but its index %s describes %lld: it is damaged or "
+                            "belongs to another index",
                             bin_name, (long long)bin_bytes, name, (long long)at);
     out->tokens = at / token_bytes;
     return LS_OK;

@@ -89,7 +89,7 @@ int ls_distribute(struct ls_dtensor *tensor, const void *full, struct ls_mesh_co
     struct route route = {.count = 0};
     int status = dtensor_comms_check(tensor, comms, "distribute", error);
     if (status == LS_OK && comms->rank == 0 && !full && ls_dtensor_count(&tensor->spec) > 0)
-        status = ls_error_set(error, LS_EINVAL, "distribute: rank 0 brings no tensor");
+        status = ls_error_set(error, LS_EINVAL, "distribute: rank 0 passed no tensor");
     if (status == LS_OK)
         status = dtensor_partial_check(&tensor->spec, error);
     if (status == LS_OK) {

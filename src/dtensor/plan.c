@@ -149,7 +149,7 @@ static int compare_check(const struct ls_dtensor_spec *from, const struct ls_dte
     if (from->dtype != to->dtype || from->dims != to->dims ||
         memcmp(from->shape, to->shape, (size_t)from->dims * sizeof *from->shape) != 0)
         return ls_error_set(error, LS_EINVAL,
-                            "a tensor is redistributed to one of another type or shape (%s, %d "
+                            "a tensor cannot be redistributed to another type or shape (%s, %d "
                             "dims to %s, %d dims)",
                             ls_dtype_name(from->dtype), from->dims, ls_dtype_name(to->dtype),
                             to->dims);
@@ -157,15 +157,16 @@ static int compare_check(const struct ls_dtensor_spec *from, const struct ls_dte
     for (int axis = 0; same && axis < from->mesh.axis_count; axis++)
         same = from->mesh.size[axis] == to->mesh.size[axis];
     if (!same)
-        return ls_error_set(error, LS_EINVAL,
-                            "a tensor is redistributed to another mesh; use ls_overlap between "
-                            "meshes");
+        return ls_error_set(
+            error, LS_EINVAL,
+            "a tensor cannot be redistributed to another mesh; use ls_overlap between "
+            "meshes");
     for (int axis = 0; axis < from->mesh.axis_count; axis++) {
         struct ls_placement a = from->placement[axis], b = to->placement[axis];
         if (from->dtype != LS_F32 && !ls_placement_equal(a, b) &&
             (a.kind == LS_PARTIAL || b.kind == LS_PARTIAL))
             return ls_error_set(error, LS_EINVAL,
-                                "%s to %s on axis %s: only F32 is reduced, this is %s",
+                                "%s to %s on axis %s: only F32 can be reduced, this is %s",
                                 ls_placement_text(a, p), ls_placement_text(b, q),
                                 from->mesh.name[axis], ls_dtype_name(from->dtype));
     }

@@ -48,7 +48,7 @@ static int tensors_check(const struct ls_dtensor *from, const struct ls_dtensor 
     if ((!from->data && from->local_count > 0) || (!to->data && to->local_count > 0))
         return ls_error_set(error, LS_EINVAL, "redistribute: a tensor has no buffer");
     if (from->data == to->data)
-        return ls_error_set(error, LS_EINVAL, "redistribute: both tensors have one buffer");
+        return ls_error_set(error, LS_EINVAL, "redistribute: both tensors use the same buffer");
     return LS_OK;
 }
 
@@ -95,8 +95,8 @@ int ls_redistribute_backward_placements(const struct ls_dtensor_spec *input,
         char text[LS_PLACEMENT_TEXT_MAX];
         if (p.kind == LS_PARTIAL && p.reduce > LS_REDUCE_AVG)
             return ls_error_set(error, LS_EINVAL,
-                                "%s on axis %s has no gradient that a redistribution knows: it "
-                                "belongs to whichever rank won",
+                                "%s on axis %s cannot be redistributed backward: the gradient "
+                                "belongs to the rank whose value was taken",
                                 ls_placement_text(p, text), input->mesh.name[axis]);
         placements[axis] = p.kind != LS_PARTIAL ? p : g.kind == LS_PARTIAL ? g : ls_replicate();
     }
@@ -115,7 +115,7 @@ int ls_redistribute_backward(const struct ls_dtensor *gradient, const struct ls_
     for (int axis = 0; axis < input->mesh.axis_count; axis++)
         if (!ls_placement_equal(placements[axis], input_gradient->spec.placement[axis]))
             return ls_error_set(
-                error, LS_EINVAL, "the gradient on axis %s is to be %s, the tensor given is %s",
+                error, LS_EINVAL, "the gradient on axis %s must be %s, but the given tensor is %s",
                 input->mesh.name[axis], ls_placement_text(placements[axis], expected),
                 ls_placement_text(input_gradient->spec.placement[axis], got));
     return ls_redistribute(gradient, input_gradient, comms, error);

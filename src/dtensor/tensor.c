@@ -46,8 +46,8 @@ int dtensor_comms_check(const struct ls_dtensor *tensor, const struct ls_mesh_co
                             comms->mesh.axis_count, (long long)ls_mesh_ranks(&comms->mesh));
     if (tensor->rank != comms->rank)
         return ls_error_set(error, LS_EINVAL,
-                            "%s: a part of mesh rank %lld, communicators of rank %lld", what,
-                            (long long)tensor->rank, (long long)comms->rank);
+                            "%s: the part is of mesh rank %lld, the communicators of rank %lld",
+                            what, (long long)tensor->rank, (long long)comms->rank);
     return LS_OK;
 }
 
@@ -69,7 +69,7 @@ int dtensor_memory(struct ls_mesh_comms *comms, const int64_t *counts, int count
         comms->memory = fits ? aligned_alloc(ALIGNMENT, total) : NULL;
         comms->memory_bytes = comms->memory ? total : 0;
         if (!comms->memory)
-            return ls_error_set(error, LS_ENOMEM, "no memory for the %zu bytes on the way",
+            return ls_error_set(error, LS_ENOMEM, "no memory for a transfer buffer of %zu bytes",
                                 fits ? total : SIZE_MAX);
     }
     char *next = comms->memory;
@@ -153,14 +153,14 @@ static int parts_check(const struct ls_dtensor_spec *spec, const int64_t *brough
         const int64_t *words = brought + rank * WORDS;
         if (words[0] != brought[0] || words[1] != brought[1])
             return ls_error_set(
-                error, LS_EINVAL, "rank %lld brings %lld dims of type %s, rank 0 %lld of %s",
+                error, LS_EINVAL, "rank %lld passed %lld dims of type %s, rank 0 %lld of %s",
                 (long long)rank, (long long)words[1], ls_dtype_name((enum ls_dtype)words[0]),
                 (long long)brought[1], ls_dtype_name((enum ls_dtype)brought[0]));
         ls_dtensor_local_shape(spec, rank, shape);
         if (memcmp(shape, words + 2, (size_t)spec->dims * sizeof *shape) != 0)
             return ls_error_set(error, LS_EINVAL,
-                                "rank %lld brings a part of shape %s; of a tensor of shape %s, "
-                                "which the parts add up to, its part has shape %s",
+                                "rank %lld passed a part of shape %s; the parts make a tensor of "
+                                "shape %s, of which it must have shape %s",
                                 (long long)rank, shape_text(words + 2, spec->dims, got, sizeof got),
                                 shape_text(spec->shape, spec->dims, whole, sizeof whole),
                                 shape_text(shape, spec->dims, expected, sizeof expected));
@@ -221,7 +221,8 @@ int dtensor_partial_check(const struct ls_dtensor_spec *spec, struct ls_error *e
     char text[LS_PLACEMENT_TEXT_MAX];
     for (int axis = 0; axis < spec->mesh.axis_count; axis++)
         if (spec->placement[axis].kind == LS_PARTIAL && spec->dtype != LS_F32)
-            return ls_error_set(error, LS_EINVAL, "%s on axis %s: only F32 is reduced, this is %s",
+            return ls_error_set(error, LS_EINVAL,
+                                "%s on axis %s: only F32 can be reduced, this is %s",
                                 ls_placement_text(spec->placement[axis], text),
                                 spec->mesh.name[axis], ls_dtype_name(spec->dtype));
     return LS_OK;

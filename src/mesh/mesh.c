@@ -13,8 +13,9 @@ static int axis_check(const struct ls_mesh *mesh, int axis, const char *name, in
                             "mesh axis %d: the name %.40s is longer than %d bytes", axis, name,
                             LS_MESH_NAME_MAX);
     if (ls_mesh_axis(mesh, name) >= 0)
-        return ls_error_set(error, LS_EINVAL, "mesh axis %d: the name %s is that of axis %d", axis,
-                            name, ls_mesh_axis(mesh, name));
+        return ls_error_set(error, LS_EINVAL,
+                            "mesh axis %d: the name %s is already that of axis %d", axis, name,
+                            ls_mesh_axis(mesh, name));
     if (size < 1)
         return ls_error_set(error, LS_EINVAL, "mesh axis %s has size %lld; at least 1 is needed",
                             name, (long long)size);

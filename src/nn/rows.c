@@ -65,9 +65,9 @@ int model_units_check(const struct ls_model *model, const struct rows *rows, str
     if (!model->tp.sequence || model->numerics.fast ||
         ls_tp_admits(model->tp.size, rows->units, rows->unit_sequences, rows->unit_tokens))
         return LS_OK;
-    return ls_error_set(error, LS_EINVAL,
-                        "sequence parallel over %d ranks cuts %ld units of %ld x %ld tokens where "
-                        "their sums cannot be cut: use more sequences a micro-batch or fewer ranks",
-                        model->tp.size, (long)rows->units, (long)rows->unit_sequences,
-                        (long)rows->unit_tokens);
+    return ls_error_set(
+        error, LS_EINVAL,
+        "sequence parallel over %d ranks would split %ld units of %ld x %ld tokens "
+        "inside a sum that cannot be split: use more sequences a micro-batch or fewer ranks",
+        model->tp.size, (long)rows->units, (long)rows->unit_sequences, (long)rows->unit_tokens);
 }

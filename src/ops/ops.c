@@ -23,8 +23,8 @@ int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_erro
                             getenv(LS_ISA_VARIABLE));
     if (isa > best)
         return ls_error_set(error, LS_ENOTSUP,
-                            "instruction set %s is not offered by this machine%s: the best here is "
-                            "%s; choose that or a lower one",
+                            "this machine does not have instruction set %s%s: the best here is %s; "
+                            "choose that or a lower one",
                             ls_isa_name(isa),
                             isa <= limit ? "" : " while " LS_ISA_VARIABLE " limits it",
                             ls_isa_name(best));

@@ -53,7 +53,7 @@ static int check_range(const struct ls_schedule *schedule, int rank, int64_t i,
             text.text, place.text, schedule->stages, (long long)schedule->micro_batches);
     if (schedule->stage_rank[action.stage] != rank)
         return ls_error_set(error, LS_ELAYOUT,
-                            "schedule: %s stands on %s, but stage %d lives on rank %d: move the "
+                            "schedule: %s is on %s, but stage %d belongs to rank %d: move the "
                             "action there",
                             text.text, place.text, action.stage,
                             schedule->stage_rank[action.stage]);
@@ -92,7 +92,7 @@ static int not_before(const struct ls_schedule *schedule, int rank, int64_t i, i
         if (actions[k].stage != actions[i].stage || actions[k].micro_batch != micro_batch ||
             !has_part(actions[k], part))
             continue;
-        return ls_error_set(error, LS_ELAYOUT, "schedule: %s (%s) stands before %s (%s): %s",
+        return ls_error_set(error, LS_ELAYOUT, "schedule: %s (%s) comes before %s (%s): %s",
                             ls_action_text(actions[i]).text, place_of(schedule, rank, i).text,
                             ls_action_text(actions[k]).text, place_of(schedule, rank, k).text, why);
     }

@@ -50,7 +50,7 @@ static bool cut(struct piece *rest, char separator, struct piece *part)
 static int bad_cell(struct reader *reader, struct piece cell)
 {
     return ls_error_set(reader->error, LS_EDATA,
-                        "%s: line %d, cell %d: \"%.*s\" is no action; expected "
+                        "%s: line %d, cell %d: \"%.*s\" is not an action; expected "
                         "<stage><F|I|W|B><micro-batch>, such as 0F0, or nothing for idle time",
                         reader->name, reader->line, reader->cell,
                         (int)(cell.bytes < 60 ? cell.bytes : 60), cell.text);
@@ -236,7 +236,7 @@ static int place_stages(const struct reader *reader, struct ls_schedule *schedul
             if (*home != rank)
                 return ls_error_set(reader->error, LS_ELAYOUT,
                                     "%s: line %d, cell %d: %s, but stage %d is computed in line "
-                                    "%d: a stage lives on one rank",
+                                    "%d: a stage belongs to one rank",
                                     reader->name, schedule->line[rank], schedule->cell[i],
                                     ls_action_text(schedule->actions[i]).text,
                                     schedule->actions[i].stage, schedule->line[*home]);
@@ -245,11 +245,11 @@ static int place_stages(const struct reader *reader, struct ls_schedule *schedul
     for (int s = 0; s < schedule->stages; s++)
         if (schedule->stage_rank[s] < 0)
             return ls_error_set(reader->error, LS_ELAYOUT,
-                                "%s: stage %d of 0 to %d is computed nowhere", reader->name, s,
+                                "%s: no line computes stage %d of 0 to %d", reader->name, s,
                                 schedule->stages - 1);
     if (!parallel_schedule_map(schedule))
         return ls_error_set(reader->error, LS_ELAYOUT,
-                            "%s: %d stages on %d ranks: each needs %d, and some line has more",
+                            "%s: %d stages on %d ranks: each line must have %d, and one has more",
                             reader->name, schedule->stages, schedule->ranks, schedule->chunks);
     return LS_OK;
 }

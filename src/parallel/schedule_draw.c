@@ -389,7 +389,7 @@ int ls_schedule_draw(const struct ls_schedule *schedule, const struct ls_schedul
     }
     if (actions > SVG_ACTIONS_MAX)
         return ls_error_set(error, LS_EINVAL,
-                            "a drawing of %lld actions is too large to look at: show fewer ranks "
+                            "a drawing of %lld actions is too large to read: show fewer ranks "
                             "(at most %d actions)",
                             (long long)actions, SVG_ACTIONS_MAX);
     double *start;

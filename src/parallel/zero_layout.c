@@ -73,7 +73,7 @@ static int persistence_check(const struct ls_zero_options *o, struct ls_error *e
 int zero_check(const struct ls_zero_options *o, struct ls_error *error)
 {
     if (o->stage < 0 || o->stage > 3)
-        return ls_error_set(error, LS_EINVAL, "there is no ZeRO stage %d: 0 to 3", o->stage);
+        return ls_error_set(error, LS_EINVAL, "ZeRO stage %d: expected 0 to 3", o->stage);
     if (o->shard_ranks < 1 || o->replicate_ranks < 1 || o->shard_rank < 0 ||
         o->shard_rank >= o->shard_ranks || (o->shard && ls_comm_size(o->shard) != o->shard_ranks) ||
         (o->shard && ls_comm_rank(o->shard) != o->shard_rank) ||

@@ -66,7 +66,7 @@ static int check_neighbouring(const struct ls_layout_keys *keys, const struct ls
             layout->zero, (long)share);
     if (micro < share && !ls_is_pow2(shard))
         return plan_refuse_dp(error, keys, LS_AXIS_DP_SHARD, shard,
-                              "gradients are added over it at each of several micro-batches "
+                              "gradients are added over these ranks after each micro-batch "
                               "(parallel.zero = %d), so it must be a power of two",
                               layout->zero);
     return LS_OK;

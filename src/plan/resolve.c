@@ -56,7 +56,8 @@ int plan_axes(const struct ls_layout_keys *keys, int64_t size[LS_AXES], struct l
     } else if (dp > 0 && (replicate == 0 || shard == 0)) {
         int64_t given = ls_max(replicate, shard);
         if (dp % given)
-            return plan_refuse(error, "parallel.dp", dp, "it is no multiple of parallel.%s = %ld",
+            return plan_refuse(error, "parallel.dp", dp,
+                               "it is not a multiple of parallel.%s = %ld",
                                replicate ? "dp_replicate" : "dp_shard", (long)given);
         replicate = replicate ? replicate : dp / shard;
         shard = shard ? shard : dp / replicate;
@@ -143,13 +144,13 @@ static int check_tp(const struct ls_layout *layout, struct ls_error *error)
     if (tp > kv && !n->fast && !ls_is_pow2(m->heads / tp))
         return plan_refuse(error, "parallel.tp", tp,
                            "ranks would share key/value heads with %ld query heads each, which is "
-                           "no power of two",
+                           "not a power of two",
                            (long)(m->heads / tp));
     int sharers = ls_tp_sharers(tp, kv);
     if (m->head_dim % sharers)
         return plan_refuse(error, "parallel.tp", tp,
-                           "%d ranks would share each key/value head, and its width, %ld, is no "
-                           "multiple of that",
+                           "%d ranks would share each key/value head, and its width, %ld, is not "
+                           "a multiple of that",
                            sharers, (long)m->head_dim);
     return LS_OK;
 }
@@ -166,10 +167,10 @@ static int check_cp(struct ls_layout *layout, struct ls_error *error)
     if (n->fast) {
         if (!ls_is_pow2(cp) || layout->sequence % (2 * cp * ATTENTION_BLOCK))
             return plan_refuse(error, "parallel.cp", cp,
-                               "each rank takes two parts of a sequence in whole blocks of %d "
-                               "tokens, and data.sequence = %ld has no 2 * %ld of them (in a power "
-                               "of two of ranks)",
-                               ATTENTION_BLOCK, (long)layout->sequence, (long)cp);
+                               "it must be a power of two, and data.sequence = %ld a multiple of "
+                               "2 * %ld * %d: each rank takes two parts of a sequence in whole "
+                               "blocks of %d tokens",
+                               (long)layout->sequence, (long)cp, ATTENTION_BLOCK, ATTENTION_BLOCK);
         n->seq_tiles = cp;
     }
     if (n->seq_tiles % cp)

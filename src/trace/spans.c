@@ -117,7 +117,8 @@ int ls_trace_group(struct ls_trace *trace, const char *name, const int *ranks, i
     if (!trace)
         return LS_OK;
     if (trace->group_count == TRACE_GROUPS_MAX)
-        return ls_error_set(error, LS_EINVAL, "a trace takes %d groups of ranks", TRACE_GROUPS_MAX);
+        return ls_error_set(error, LS_EINVAL, "a trace takes at most %d groups of ranks",
+                            TRACE_GROUPS_MAX);
     struct trace_group *added = &trace->groups[trace->group_count];
     added->ranks = malloc((size_t)size * sizeof *added->ranks);
     if (!added->ranks)

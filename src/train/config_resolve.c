@@ -96,8 +96,8 @@ static int resolve_vocab(struct ls_config *config, int64_t tokenizer_vocab, stru
         model->vocab = tokenizer_vocab;
     if (model->vocab == 0)
         return REJECT("model.vocab",
-                      "no tokenizer is known to take it from: set it, or data.tokenizer, or "
-                      "data.train to what `lockstep data prepare` made");
+                      "no tokenizer to take it from: set it, or data.tokenizer, or data.train "
+                      "to what `lockstep data prepare` wrote");
     if (model->vocab < tokenizer_vocab)
         return REJECT("model.vocab", "expected at least the tokenizer's %lld tokens",
                       (long long)tokenizer_vocab);
@@ -327,7 +327,7 @@ static int check_seq_tiles(const struct ls_config *config, struct ls_error *erro
             nearest /= 2;
         return REJECT(
             "numerics.seq_tiles",
-            "data.sequence = %lld is no multiple of 2 * %lld * %d, whole attention blocks "
+            "data.sequence = %lld is not a multiple of 2 * %lld * %d, whole attention blocks "
             "in each tile's two halves; the nearest that works is %lld",
             (long long)tokens, (long long)tiles, ATTENTION_BLOCK, (long long)nearest);
     }
@@ -377,7 +377,8 @@ static int resolve_data(struct ls_config *config, struct ls_error *error)
     if (config->eval.every > 0 && !*data->valid)
         return REJECT("eval.every", "there is nothing to evaluate on: set data.valid");
     if (config->train.keep_best && config->eval.every == 0)
-        return REJECT("train.keep_best", "the best is known by evaluations: set eval.every");
+        return REJECT("train.keep_best",
+                      "the best checkpoint is found by evaluations: set eval.every");
     return LS_OK;
 }
 

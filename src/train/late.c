@@ -28,7 +28,8 @@ int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_er
     int rank = ls_comm_rank(world);
     FILE *file;
     if (access(directory, W_OK) != 0)
-        return ls_error_set(error, LS_EIO, "%s is no directory to write to", directory);
+        return ls_error_set(error, LS_EIO, "%s is not a directory that can be written to",
+                            directory);
     snprintf(path, sizeof path, "%s/log", directory);
     int status = ls_directory_make(path, NULL, error);
     if (!status)

@@ -53,6 +53,6 @@ void run_trace_write(struct run_trace *trace, bool now)
     uint64_t dropped = ls_trace_dropped(trace->trace);
     if (now && dropped)
         ls_log(trace->log, LS_LOG_WARNING,
-               "%s: the trace holds the newest events; %llu older ones had no room", trace->path,
-               (unsigned long long)dropped);
+               "%s: the trace holds only the newest events; %llu older ones were dropped",
+               trace->path, (unsigned long long)dropped);
 }

@@ -107,7 +107,7 @@ static int step_agree(struct ls_trainer *t, int64_t step, struct ls_error *error
         status = ls_all_reduce_max(t->world, &oldest, error);
     if (!status && newest != -oldest)
         status = ls_error_set(error, LS_ECKPT,
-                              "ranks found different checkpoints: one that of step %ld, another %s "
+                              "ranks found different checkpoints: one found step %ld, another %s "
                               "(step %ld). %s must be the same directory on every rank",
                               (long)newest, oldest == 1 ? "none" : "an older one", (long)-oldest,
                               t->config.train.out);

@@ -38,7 +38,9 @@ static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *er
         t->runs[m] = (struct ls_sample_run){samples + first * leaf, count * leaf};
     }
     int status = ls_loader_post_runs(t->loader, t->runs, share.micro_batches);
-    return status ? ls_error_set(error, status, "the loader refused a request") : LS_OK;
+    return status ? ls_error_set(error, status,
+                                 "the loader refused the request for this step's samples")
+                  : LS_OK;
 }
 
 static int batch_load(struct ls_trainer *t, struct step_batch *batch, double *wait_s,

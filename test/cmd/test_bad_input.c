@@ -122,8 +122,8 @@ static void test_parallel_keys(void **state)
         {"parallel.cp=2", "parallel.cp = 2", "numerics.seq_tiles = 1", "parallel.cp = 1"},
         {"parallel.zero=3 parallel.dp_shard=2 parallel.persist=1000000000",
          "parallel.persist = 1000000000", "would shard nothing", "parallel.persist = 0"},
-        {"parallel.dp=4 parallel.dp_shard=3", "parallel.dp = 4", "no multiple of parallel.dp_shard",
-         "parallel.dp_shard = 4"},
+        {"parallel.dp=4 parallel.dp_shard=3", "parallel.dp = 4",
+         "not a multiple of parallel.dp_shard", "parallel.dp_shard = 4"},
         {"parallel.sp=true", "parallel.sp = true", "parallel.tp is 1", "parallel.sp = auto"},
         {"parallel.pp=2 parallel.split=0-1,3-3", "parallel.split = 0-1,3-3", "without gap",
          "parallel.split = "},
@@ -158,7 +158,7 @@ static void test_schedules_of_files(void **state)
     write_text("s.csv", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1I1\n");
     expect(arguments, code, "1W1 is missing on rank 1, line 2");
     write_text("s.csv", "0F0,hello\n");
-    expect(arguments, ls_exit_code(LS_EDATA), "line 1, cell 2: \"hello\" is no action");
+    expect(arguments, ls_exit_code(LS_EDATA), "line 1, cell 2: \"hello\" is not an action");
     unlink(scratch_path(folder, "s.csv"));
     expect(arguments, ls_exit_code(LS_EIO), "s.csv: cannot be opened");
     expect(RUN "parallel.pp=2 parallel.schedule=csv", 2, "parallel.schedule_file");
@@ -481,7 +481,7 @@ static void test_files_without_end(void **state)
     }
     assert_int_equal(mkfifo(scratch_path(folder, "pipe"), 0600), 0);
     program_expect_under(timed, RUN "data.train=pipe", data, "pipe: a pipe: expected a regular");
-    program_expect_under(timed, "train pipe", config, "pipe: nothing came through it");
+    program_expect_under(timed, "train pipe", config, "pipe: no data came through it");
 }
 
 /* Pipes that somebody fills are files like others. */
@@ -556,7 +556,7 @@ static void test_preparation(void **state)
     assert_false(exists("mixed_train.bin") || exists("mixed.skipped.txt"));
     expect("data prepare --input mixed.jsonl --output mixed --tokenizer byte --on-error skip "
            "--validation 0",
-           0, "2 bad records passed over: mixed.skipped.txt lists them");
+           0, "2 bad records skipped: mixed.skipped.txt lists them");
     assert_true(exists("mixed_train.bin") && exists("mixed.skipped.txt"));
     expect("data prepare --input text.txt --output bad --tokenizer byte --validation 2", 2,
            "--validation");

@@ -107,7 +107,7 @@ static void test_doctor_sees_what_is_wrong(void **state)
 {
     (void)state;
     program_expect_under("ulimit -n 64;", "doctor", ls_exit_code(LS_ENOTSUP),
-                         "to mend: ulimit -n 1024");
+                         "to fix: ulimit -n 1024");
     program_expect_under("PATH=/nowhere", "doctor", 0, "to improve: sudo apt-get install");
 }
 

@@ -157,7 +157,7 @@ static void test_dry_run_needs_no_data(void **state)
     }
     program_expect(RUN
                    "--dry-run model.channels=16384 model.heads=128 model.layers=200 parallel.dp=4",
-                   0, "is free: DOES NOT FIT, ");
+                   0, "is free: DOES NOT FIT: ");
     /* Training itself does need it. */
     program_expect(RUN "data.train=nowhere/corpus", ls_exit_code(LS_EIO), "nowhere/corpus");
 }

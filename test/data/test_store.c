@@ -282,7 +282,7 @@ static void test_broken_index(void **state)
     BROKEN(f.marks = UINT64_MAX / 8 + 4, "truncated");
     BROKEN(f.length[2] = -1, "sequence 2 has length -1");
     BROKEN(f.length[2] = 3, "sequence 3 has length 4 at byte 10");
-    BROKEN(f.length[3] = 5, "truncated, or of another index");
+    BROKEN(f.length[3] = 5, "it is truncated or belongs to another index");
     BROKEN(f.length[3] = 3, "but its index");
     BROKEN(f.pointer[0] = 2, "sequence 0 has length 3 at byte 2");
     BROKEN(f.pointer[3] = INT64_MIN, "sequence 3");

@@ -166,10 +166,10 @@ static void test_what_the_validator_finds(void **state)
                 "1B0 (rank 1, line 2, cell 4) repeats 1B0 (rank 1, line 2, cell 2)");
     assert_text("0F0,0F1,0B0,0B1\n1F0,1I0,1B0,1F1,1B1\n", LS_ELAYOUT, "repeats 1I0");
     assert_text("0F1,0F0,0B0,0B1\n1F0,1B0,1F1,1B1\n", LS_ELAYOUT,
-                "0F1 (rank 0, line 1, cell 1) stands before 0F0 (rank 0, line 1, cell 2)");
+                "0F1 (rank 0, line 1, cell 1) comes before 0F0 (rank 0, line 1, cell 2)");
     assert_text("0F0,0F1,0I0,0I1,0W1,0W0\n1F0,1B0,1F1,1B1\n", LS_ELAYOUT, "sum of gradients");
-    assert_text("0B0,0F0,0F1,0B1\n1F0,1B0,1F1,1B1\n", LS_ELAYOUT, "stands before 0F0");
-    assert_text("0F0,0F1,0W0,0I0,0B1\n1F0,1B0,1F1,1B1\n", LS_ELAYOUT, "stands before 0I0");
+    assert_text("0B0,0F0,0F1,0B1\n1F0,1B0,1F1,1B1\n", LS_ELAYOUT, "comes before 0F0");
+    assert_text("0F0,0F1,0W0,0I0,0B1\n1F0,1B0,1F1,1B1\n", LS_ELAYOUT, "comes before 0I0");
     /* A circle over two ranks, and one on a single rank. */
     assert_text("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", LS_ELAYOUT,
                 "0B0 on rank 0 waits for 1B0 on rank 1; 1F1 on rank 1 waits for 0F1 on rank 0");
@@ -208,7 +208,7 @@ static void test_bounded_buffers_count(void **state)
 static void test_reading(void **state)
 {
     (void)state;
-    assert_text("0F0,0FF,\n", LS_EDATA, "s.csv: line 1, cell 2: \"0FF\" is no action");
+    assert_text("0F0,0FF,\n", LS_EDATA, "s.csv: line 1, cell 2: \"0FF\" is not an action");
     assert_text("0F0,F1\n", LS_EDATA, "cell 2");
     assert_text("0F0,0F\n", LS_EDATA, "cell 2");
     assert_text("0F0,0B0x\n", LS_EDATA, "cell 2");
@@ -219,8 +219,8 @@ static void test_reading(void **state)
     assert_text("\n,,\n", LS_EDATA, "no line with an action");
     assert_text("0F0,0B0\n0F1,1B1\n", LS_ELAYOUT,
                 "line 2, cell 1: 0F1, but stage 0 is computed in line 1");
-    assert_text("0F0,2F0,0B0,2B0\n", LS_ELAYOUT, "stage 1 of 0 to 2 is computed nowhere");
-    assert_text("0F0,1F0,2F0\n3F0\n", LS_ELAYOUT, "each needs 2");
+    assert_text("0F0,2F0,0B0,2B0\n", LS_ELAYOUT, "no line computes stage 1 of 0 to 2");
+    assert_text("0F0,1F0,2F0\n3F0\n", LS_ELAYOUT, "each line must have 2, and one has more");
     assert_text("0F0,1F0\n2F0\n", LS_ELAYOUT, "cannot be shared evenly by 2 ranks");
     assert_text("0F0,65F0\n", LS_ELAYOUT, "more than 64 chunks a rank");
     assert_text("0F1000000\n", LS_ELAYOUT, "too few");

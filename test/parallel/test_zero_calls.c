@@ -71,7 +71,7 @@ static void test_descriptions_that_are_wrong(void **state)
     (void)state;
     struct model model;
     model_init(&model, 4, 2, 0);
-    check_refused(&model, LS_EINVAL, "no ZeRO stage 4");
+    check_refused(&model, LS_EINVAL, "ZeRO stage 4: expected 0 to 3");
     model_init(&model, 3, 2, 2);
     check_refused(&model, LS_EINVAL, "rank 2 of 2");
     model_init(&model, 3, 2, 0);

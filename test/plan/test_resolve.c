@@ -250,8 +250,8 @@ static void test_refused_dp(void **state)
             "get 6 of a batch of 12", NULL);
     refused(KEYS(GPT2, "parallel.dp=4", "parallel.dp_replicate=2", "parallel.dp_shard=4"), 0,
             "parallel.dp = 4", "is 8", NULL);
-    refused(KEYS(GPT2, "parallel.dp=4", "parallel.dp_shard=3"), 0, "no multiple of", "dp_shard = 3",
-            NULL);
+    refused(KEYS(GPT2, "parallel.dp=4", "parallel.dp_shard=3"), 0, "not a multiple of",
+            "dp_shard = 3", NULL);
     refused(KEYS("model.preset=gpt2-tiny", "batch.global=24", "parallel.dp_replicate=2",
                  "parallel.dp_shard=3", "parallel.zero=1"),
             0, "parallel.dp_shard = 3", "power of two", NULL);

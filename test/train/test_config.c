@@ -395,7 +395,7 @@ static void test_contradictions_are_refused(void **state)
                    "multiple or a divisor of kv_heads = 6", "nearest is 2", NULL);
     expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 3}\n", "a power of two", NULL);
     expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 8}\n",
-                   "no multiple of 2 * 8 * 64", "nearest that works is 4", NULL);
+                   "not a multiple of 2 * 8 * 64", "nearest that works is 4", NULL);
     expect_refused(TINY "numerics: {seq_tiles: 2}\n", "data.sequence = 64",
                    "nearest that works is 1", NULL);
     expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 2, leaf_sequences: 2}\n",
