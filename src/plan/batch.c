@@ -65,10 +65,11 @@ static int check_neighbouring(const struct ls_layout_keys *keys, const struct ls
             "a power of two of them",
             layout->zero, (long)share);
     if (micro < share && !ls_is_pow2(shard))
-        return plan_refuse_dp(error, keys, LS_AXIS_DP_SHARD, shard,
-                              "gradients are added over these ranks after each micro-batch "
-                              "(parallel.zero = %d), so it must be a power of two",
-                              layout->zero);
+        return plan_refuse_dp(
+            error, keys, LS_AXIS_DP_SHARD, shard,
+            "gradients are added over these ranks after each of several micro-batches "
+            "(parallel.zero = %d), so it must be a power of two",
+            layout->zero);
     return LS_OK;
 }
 
