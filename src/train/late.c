@@ -50,7 +50,9 @@ int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_er
 
 void train_late_grace(double timeout_s)
 {
-    enum { GRACE_MS_MAX = 2000 };
-    int64_t ms = ls_min((int64_t)(timeout_s * 500), GRACE_MS_MAX);
+    /* A rank's patience begins anew with each sign of life that it sees, so ranks time out one
+     * after the other. */
+    enum { GRACE_MS_MAX = 5000 };
+    int64_t ms = ls_min((int64_t)(timeout_s * 1000), GRACE_MS_MAX);
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }

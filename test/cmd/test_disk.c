@@ -212,16 +212,11 @@ static void test_a_stuck_disk_of_processes(void **state)
 static int folder_setup(void **state)
 {
     int status = scratch_setup(state);
-    char enter[PATH_MAX], text[20000];
-    size_t length = 0;
+    char enter[PATH_MAX];
     folder = *state;
-    for (int i = 0; length < sizeof text - 64; i++)
-        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
-    scratch_write(scratch_path(folder, "text.txt"), text, length);
-    snprintf(enter, sizeof enter, "mkdir '%s/mpi'; cd '%s';", folder, folder);
-    program_expect_under(enter, "data prepare --input text.txt --output corpus --tokenizer byte", 0,
-                         "corpus_train");
-    snprintf(enter, sizeof enter, "cp '%s'/corpus_train.* '%s/mpi'", folder, folder);
+    program_corpus(folder);
+    snprintf(enter, sizeof enter, "mkdir '%s/mpi' && cp '%s'/corpus_train.* '%s/mpi'", folder,
+             folder, folder);
     return status ? status : system(enter);
 }
 

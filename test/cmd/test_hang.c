@@ -11,8 +11,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dirent.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,13 +33,7 @@ static int folder_setup(void **state)
     int status = scratch_setup(state);
     folder = *state;
     snprintf(enter, sizeof enter, "cd '%s'; OMP_WAIT_POLICY=passive", folder);
-    char text[20000];
-    size_t length = 0;
-    for (int i = 0; length < sizeof text - 64; i++)
-        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
-    scratch_write(scratch_path(folder, "text.txt"), text, length);
-    program_expect_under(enter, "data prepare --input text.txt --output corpus --tokenizer byte", 0,
-                         "corpus_train");
+    program_corpus(folder);
     return status;
 }
 
@@ -60,49 +52,15 @@ static void expect_text(const char *name, const char *words)
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-enum { RANKS = 4, TEXT_BYTES = 1 << 17 };
+enum { RANKS = 4 };
 
-/* A file of /proc, zeros as line ends; "" where it is gone. */
-static void proc_read(const char *pid, const char *name, char *text, size_t bytes)
-{
-    char path[300];
-    snprintf(path, sizeof path, "/proc/%s/%s", pid, name);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = file < 0 ? 0 : read(file, text, bytes - 1);
-    length = length < 0 ? 0 : length;
-    if (file >= 0)
-        close(file);
-    text[length] = '\0';
-    for (ssize_t i = 0; i < length; i++)
-        text[i] = text[i] ? text[i] : '\n';
-}
-
-/* The processes of the job that trains into `out`, by rank; 0 for those that are not there. The
- * launcher and shells hold the words too, but no rank. */
+/* The processes of the job that trains into `out`, by rank. */
 static int job_find(const char *out, pid_t pids[RANKS])
 {
-    static char text[TEXT_BYTES];
-    char words[64];
-    int found = 0;
-    DIR *proc = opendir("/proc");
-    memset(pids, 0, RANKS * sizeof *pids);
-    snprintf(words, sizeof words, "\ntrain.out=%s\n", out);
-    for (struct dirent *entry; proc && (entry = readdir(proc));) {
-        if (atoi(entry->d_name) <= 0)
-            continue;
-        proc_read(entry->d_name, "cmdline", text, sizeof text);
-        if (!strstr(text, words))
-            continue;
-        proc_read(entry->d_name, "environ", text, sizeof text);
-        const char *rank = strstr(text, "\nOMPI_COMM_WORLD_RANK=");
-        int at = rank ? atoi(strchr(rank, '=') + 1) : -1;
-        if (at < 0 || at >= RANKS)
-            continue;
-        pids[at] = (pid_t)atoi(entry->d_name);
-        found++;
-    }
-    closedir(proc);
-    return found;
+    char word[64];
+    const char *words[] = {word};
+    snprintf(word, sizeof word, "train.out=%s", out);
+    return program_ranks(words, 1, pids, RANKS);
 }
 
 /* Starts the job in a session of its own and returns the launcher. */

@@ -33,11 +33,7 @@ static int folder_setup(void **state)
     int status = scratch_setup(state);
     folder = *state;
     snprintf(enter, sizeof enter, "cd '%s'; OMP_WAIT_POLICY=passive", folder);
-    char text[20000];
-    size_t length = 0;
-    for (int i = 0; length < sizeof text - 64; i++)
-        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
-    scratch_write(scratch_path(folder, "text.txt"), text, length);
+    program_corpus(folder);
     static const char config[] = "model: {preset: gpt2-tiny, context: 128}\n"
                                  "data: {train: corpus_train, sequence: 128}\n"
                                  "batch: {global: 8}\n"
@@ -46,7 +42,6 @@ static int folder_setup(void **state)
                                  "train: {steps: 6, save_every: 2, keep: 9, out: run}\n"
                                  "log: {progress: \"off\", hash_every: 2, tensorboard: false}\n";
     scratch_write(scratch_path(folder, "run.yaml"), config, strlen(config));
-    expect("data prepare --input text.txt --output corpus --tokenizer byte", 0, "corpus_train");
     expect("train run.yaml train.out=one", 0, "");
     return status;
 }

@@ -12,7 +12,6 @@
 
 #include <cmocka.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
@@ -26,8 +25,6 @@
 #include <unistd.h>
 
 #define NETWORK "10.77.0"
-
-enum { TEXT_BYTES = 1 << 17 };
 
 char hosts_name[HOSTS][32];
 static pid_t holders[HOSTS];
@@ -87,18 +84,6 @@ static void agent_write(const char *path)
     assert_int_equal(chmod(path, 0755), 0);
 }
 
-static void corpus_write(const char *directory)
-{
-    char text[20000], enter[PATH_MAX];
-    size_t length = 0;
-    for (int i = 0; length < sizeof text - 64; i++)
-        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
-    scratch_write(scratch_path(directory, "text.txt"), text, length);
-    snprintf(enter, sizeof enter, "cd '%s';", directory);
-    program_expect_under(enter, "data prepare --input text.txt --output corpus --tokenizer byte", 0,
-                         "corpus_train");
-}
-
 /* Why there are no hosts; NULL where they are up. The launcher that a lost cable leaves alone ends
  * when TCP gives up: after seconds here, not after a quarter of an hour. */
 static const char *hosts_up(void)
@@ -132,7 +117,7 @@ static const char *hosts_up(void)
 int hosts_setup(void **state)
 {
     int status = scratch_setup(state);
-    corpus_write(*state);
+    program_corpus(*state);
     missing = hosts_up();
     if (!missing)
         agent_write(scratch_path(*state, "agent"));
@@ -165,46 +150,13 @@ void hosts_link(bool up)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* A file of /proc, zeros as line ends; "" where it is gone. */
-static void proc_read(const char *pid, const char *name, char *text, size_t bytes)
-{
-    char path[300];
-    snprintf(path, sizeof path, "/proc/%s/%s", pid, name);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = file < 0 ? 0 : read(file, text, bytes - 1);
-    length = length < 0 ? 0 : length;
-    if (file >= 0)
-        close(file);
-    text[length] = '\0';
-    for (ssize_t i = 0; i < length; i++)
-        text[i] = text[i] ? text[i] : '\n';
-}
-
 /* The ranks of the job that trains into directory/out; 0 for those that are not there. */
 static int job_find(const char *directory, const char *out, pid_t pids[HOSTS_RANKS_MAX])
 {
-    static char text[TEXT_BYTES];
-    char words[PATH_MAX];
-    int found = 0;
-    DIR *proc = opendir("/proc");
-    memset(pids, 0, HOSTS_RANKS_MAX * sizeof *pids);
-    snprintf(words, sizeof words, "\ntrain.out=%s/%s\n", directory, out);
-    for (struct dirent *entry; proc && (entry = readdir(proc));) {
-        if (atoi(entry->d_name) <= 0)
-            continue;
-        proc_read(entry->d_name, "cmdline", text, sizeof text);
-        if (!strstr(text, words) || !strstr(text, "\ntrain\n"))
-            continue;
-        proc_read(entry->d_name, "environ", text, sizeof text);
-        const char *rank = strstr(text, "\nOMPI_COMM_WORLD_RANK=");
-        int at = rank ? atoi(strchr(rank, '=') + 1) : -1;
-        if (at < 0 || at >= HOSTS_RANKS_MAX)
-            continue;
-        pids[at] = (pid_t)atoi(entry->d_name);
-        found++;
-    }
-    closedir(proc);
-    return found;
+    char word[PATH_MAX];
+    const char *words[] = {"train", word};
+    snprintf(word, sizeof word, "train.out=%s/%s", directory, out);
+    return program_ranks(words, 2, pids, HOSTS_RANKS_MAX);
 }
 
 pid_t hosts_start(const char *directory, int each, const char *out, const char *command)

@@ -156,17 +156,10 @@ static const char *cluster_up(void)
 
 static int setup(void **state)
 {
-    char text[20000], enter[PATH_MAX];
-    size_t length = 0;
     int status = scratch_setup(state);
     directory = *state;
     program_path(program, sizeof program);
-    for (int i = 0; length < sizeof text - 64; i++)
-        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
-    scratch_write(scratch_path(directory, "text.txt"), text, length);
-    snprintf(enter, sizeof enter, "cd '%s';", directory);
-    program_expect_under(enter, "data prepare --input text.txt --output corpus --tokenizer byte", 0,
-                         "corpus_train");
+    program_corpus(directory);
     missing = cluster_up();
     return status;
 }

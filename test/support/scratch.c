@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,8 @@ void scratch_write(const char *path, const void *data, size_t bytes)
 char *scratch_read(const char *path, size_t *bytes)
 {
     FILE *in = fopen(path, "rb");
-    assert_non_null(in);
+    if (!in)
+        fail_msg("%s: %s", path, strerror(errno));
     size_t size = 0, capacity = 1 << 20;
     char *data = malloc(capacity + 1);
     for (size_t got; (got = fread(data + size, 1, capacity - size, in)) > 0;) {
