@@ -32,7 +32,7 @@ static struct size_text size_text(int64_t bytes)
 /* ---- ranks and groups -------------------------------------------------------------------------
  */
 
-static void print_head(const struct ls_layout *layout, const struct ls_schedule *table)
+static void print_head(const struct ls_layout *layout)
 {
     static const char *const keeps[] = {"nothing", "optimizer state", "optimizer state, gradients",
                                         "optimizer state, gradients, parameters"};
@@ -50,10 +50,9 @@ static void print_head(const struct ls_layout *layout, const struct ls_schedule 
            layout->size[LS_AXIS_CP] == 1     ? ""
            : layout->cp_method == LS_CP_RING ? "; keys and values by a ring"
                                              : "; keys and values by all-gather");
-    printf("a step: %s of %s; each rank %s of %ld%s\n",
+    printf("a step: %s of %s; each rank %s%s\n",
            ls_counted(layout->leaves * layout->numerics.leaf_sequences, "sequence").text,
-           ls_counted(layout->sequence, "token").text,
-           ls_counted(table->micro_batches, "micro-batch").text, (long)layout->micro_sequences,
+           ls_counted(layout->sequence, "token").text, ls_layout_batches(layout).text,
            layout->neighbouring ? ", neighbours over dp_shard" : "");
     if (*layout->note)
         printf("note: %s\n", layout->note);
@@ -323,7 +322,7 @@ static int show(const struct ls_config *config, const struct ls_layout *layout, 
     int status = ls_layout_table(layout, layout->micro_batches, &table, error);
     if (status)
         return status;
-    print_head(layout, &table);
+    print_head(layout);
     print_ranks(layout);
     print_groups(layout);
     status = print_shards(layout, error);

@@ -57,11 +57,11 @@ static void on_started(void *user, const struct ls_config *config,
     p->first_step = first_step;
     if (p->off)
         return;
-    printf("%s %.1fM parameters, %s, %ld x %ld tokens a step in %s of %ld a rank, %s\n",
+    printf("%s %.1fM parameters, %s, %ld x %ld tokens a step in %s a rank, %s\n",
            config->model.arch == LS_GPT2 ? "gpt2" : "llama", (double)params->weights / 1e6,
            ls_counted(ls_config_ranks(config), "rank").text, (long)config->batch.global,
-           (long)config->data.sequence, ls_counted(plan->micro_batches, "micro-batch").text,
-           (long)plan->micro_sequences, config->numerics.precision == LS_BF16 ? "bf16" : "fp32");
+           (long)config->data.sequence, plan->batches.text,
+           config->numerics.precision == LS_BF16 ? "bf16" : "fp32");
     printf("memory per rank: %.1f MiB parameters, %.1f gradients, %.1f optimizer, %.1f "
            "activations\n",
            (double)plan->parameters / 0x1p20, (double)plan->gradients / 0x1p20,
@@ -269,10 +269,8 @@ static int dry_run(const struct cmd_args *args, struct ls_error *error)
     if (status)
         return status;
     samples_print(&config, &missing);
-    printf("# %s, each: %s of %s, %d of them alive at once\n",
-           ls_counted(ls_config_ranks(&config), "rank").text,
-           ls_counted(plan.micro_batches, "micro-batch").text,
-           ls_counted(plan.micro_sequences, "sequence").text, plan.slots);
+    printf("# %s, each: %s, %d of them alive at once\n",
+           ls_counted(ls_config_ranks(&config), "rank").text, plan.batches.text, plan.slots);
     memory_print(&config, &plan);
     return LS_OK;
 }

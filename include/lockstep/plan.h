@@ -20,6 +20,7 @@
 #define LOCKSTEP_PLAN_H
 
 #include <lockstep/base.h>
+#include <lockstep/base/words.h>
 #include <lockstep/mesh.h>
 #include <lockstep/nn.h>
 #include <lockstep/parallel.h>
@@ -146,6 +147,12 @@ void ls_layout_layers(const struct ls_layout *layout, int64_t pp_rank, bool *hel
  * ls_dp_micro_batch gives those of a micro-batch. */
 void ls_layout_share(const struct ls_layout *layout, int64_t leaves,
                      const int64_t coordinates[LS_AXES], struct ls_dp_share *share);
+/* How each rank walks through a full step: "4 micro-batches of 2 sequences", or "3 micro-batches of
+ * up to 4 sequences" where the last one is smaller. */
+struct ls_batches_text {
+    char text[144];
+};
+struct ls_batches_text ls_layout_batches(const struct ls_layout *layout);
 /* The pipeline's table for a step of that many micro-batches, validated; release it with
  * ls_schedule_release. With one pipeline rank and one chunk: F0 B0 F1 B1 ... LS_ELAYOUT, LS_ENOMEM;
  * of a file, LS_EDATA and LS_EIO too. */

@@ -42,9 +42,10 @@ struct ls_memory_plan {
     /* Bytes. parameters: masters and the copies that are computed with; transit: what ZeRO gathers
      * and scatters through; activations: with what pipelines receive. */
     size_t parameters, gradients, optimizer, transit, activations, total;
-    int64_t micro_sequences; /* of a micro-batch */
-    int64_t micro_batches;   /* of a step on each rank, at the full batch */
-    int slots;               /* micro-batches whose activations exist at once */
+    int64_t micro_sequences;        /* of a micro-batch */
+    int64_t micro_batches;          /* of a step on each rank, at the full batch */
+    struct ls_batches_text batches; /* the same in words (ls_layout_batches) */
+    int slots;                      /* micro-batches whose activations exist at once */
 };
 /* Local. LS_ELAYOUT (with the nearest layout that works) where the recipe does not admit
  * config->parallel and batch.micro; otherwise the plan of the rank that takes most. config is

@@ -1,6 +1,8 @@
 /* Who computes which leaves of a step. */
 #include "plan.h"
 
+#include <stdio.h>
+
 /* Rows of a micro-batch on a rank that batch.micro = 0 aims at: enough to fill the products'
  * blocks. */
 enum { AUTO_MICRO_ROWS = 4096 };
@@ -177,4 +179,19 @@ void ls_layout_share(const struct ls_layout *layout, int64_t leaves,
     struct ls_error error;
     int status = ls_dp_share_init(share, leaves, &cut, layout->micro_leaves, &error);
     LS_ASSERT(status == LS_OK); /* ls_layout_resolve checked it */
+}
+
+struct ls_batches_text ls_layout_batches(const struct ls_layout *layout)
+{
+    static const int64_t origin[LS_AXES];
+    struct ls_batches_text words;
+    struct ls_dp_share share;
+    int64_t first, last;
+    ls_layout_share(layout, layout->leaves, origin, &share);
+    ls_dp_micro_batch(&share, share.micro_batches - 1, &first, &last);
+    snprintf(words.text, sizeof words.text, "%s of %s%s",
+             ls_counted(share.micro_batches, "micro-batch").text,
+             last < share.micro_leaves ? "up to " : "",
+             ls_counted(layout->micro_sequences, "sequence").text);
+    return words;
 }

@@ -189,6 +189,7 @@ int memory_take(const struct memory_request *r, struct ls_arena *arena, struct t
     plan->total = arena->used;
     plan->micro_sequences = r->layout->micro_sequences;
     plan->micro_batches = r->layout->micro_batches;
+    plan->batches = ls_layout_batches(r->layout);
     plan->slots = memory->slots;
     return status;
 }

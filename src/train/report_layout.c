@@ -191,13 +191,12 @@ int report_layouts(struct report *report)
         if (!begin_run(report, run))
             continue;
         ls_html_print(report->file, "p", NULL,
-                      "%ld rank%s. A step is %ld sequences of %ld tokens; each rank computes %ld "
-                      "micro-batch%s of %ld. ZeRO %d: dp_shard ranks share %s. Sequence parallel "
-                      "is %s.",
-                      (long)l->ranks, l->ranks == 1 ? "" : "s",
-                      (long)(l->leaves * l->numerics.leaf_sequences), (long)l->sequence,
-                      (long)l->micro_batches, l->micro_batches == 1 ? "" : "es",
-                      (long)l->micro_sequences, l->zero, keeps[l->zero], l->sp ? "on" : "off");
+                      "%s. A step is %s of %s; each rank computes %s. ZeRO %d: dp_shard ranks "
+                      "share %s. Sequence parallel is %s.",
+                      ls_counted(l->ranks, "rank").text,
+                      ls_counted(l->leaves * l->numerics.leaf_sequences, "sequence").text,
+                      ls_counted(l->sequence, "token").text, ls_layout_batches(l).text, l->zero,
+                      keeps[l->zero], l->sp ? "on" : "off");
         if (*l->note)
             ls_html_print(report->file, "p", "note", "%s", l->note);
         grid_draw(report, l, "wide", WIDE);

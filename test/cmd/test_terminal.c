@@ -134,8 +134,23 @@ static void test_one_is_no_plural(void **state)
     (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
     assert_int_equal(program_run("", TRAIN "train.out=one", output), 0);
-    if (!strstr(output, "1 rank, 4 x 16 tokens a step in 1 micro-batch of 4 a rank"))
+    if (!strstr(output, "1 rank, 4 x 16 tokens a step in 1 micro-batch of 4 sequences a rank"))
         fail_msg("%s", output);
+}
+
+/* Of 6 sequences and micro-batches of 4 the last has 2. */
+static void test_a_smaller_last_micro_batch(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {TRAIN "train.out=smaller batch.global=6 batch.micro=4",
+                                        RUN "--dry-run batch.global=6 batch.micro=4"};
+    for (size_t i = 0; i < 2; i++)
+        program_expect(lines[i], 0, "2 micro-batches of up to 4 sequences");
+    program_expect("layout model.arch=gpt2 model.layers=1 model.channels=32 model.heads=2 "
+                   "model.context=16 model.vocab=60 batch.global=6 batch.micro=4",
+                   0, "each rank 2 micro-batches of up to 4 sequences");
+    program_expect("report smaller --output smaller.html && cat smaller.html", 0,
+                   "each rank computes 2 micro-batches of up to 4 sequences.");
 }
 
 static void test_dry_run_needs_no_data(void **state)
@@ -169,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_no_codes_without_a_terminal),
         cmocka_unit_test(test_off_still_tells_hash_and_paths),
         cmocka_unit_test(test_one_is_no_plural),
+        cmocka_unit_test(test_a_smaller_last_micro_batch),
         cmocka_unit_test(test_dry_run_needs_no_data),
     };
     return cmocka_run_group_tests_name("terminal", tests, setup, teardown);
