@@ -231,6 +231,36 @@ static void test_damaged_checkpoints(void **state)
     expect("$L eval torn", ls_exit_code(LS_ECKPT), "step-00000006");
 }
 
+/* What gave a run's bits may change between two starts: that is told. LOCKSTEP_ISA=plain is a set
+ * that every machine has; numerics.isa=plain is another recipe. */
+static void test_another_instruction_set_is_a_warning(void **state)
+{
+    (void)state;
+    static const char differs[] = "warning: the checkpoint was written by another build or machine";
+    expect("export LOCKSTEP_ISA=plain; $L train $C train.out=sets train.steps=2", 0, "hash");
+    expect("export LOCKSTEP_ISA=plain; $L train $C train.out=sets train.steps=3 train.resume=auto",
+           0, "going on after step 2");
+    if (strstr(output, "warning"))
+        fail_msg("on the same set: %s", output);
+    expect("$L train $C train.out=sets train.steps=4 train.resume=auto numerics.isa=plain",
+           ls_exit_code(LS_ECKPT), "numerics.isa: plain here, auto there");
+    const char *best = ls_isa_name(ls_isa_best());
+    expect("$L train $C train.out=sets train.steps=4 train.resume=auto", 0,
+           "going on after step 3");
+    const char *told = strstr(output, differs);
+    if (strcmp(best, "plain") == 0) {
+        assert_null(told);
+        return;
+    }
+    char words[64];
+    snprintf(words, sizeof words, "isa plain there, %s here", best);
+    if (!told || !strstr(told, words) || !strstr(told, "bits will differ from here on"))
+        fail_msg("from plain to %s: %s", best, output);
+    expect("$L train $C train.out=sets train.steps=5 train.resume=auto", 0,
+           "going on after step 4");
+    assert_null(strstr(output, "warning"));
+}
+
 static void test_the_fall_back_is_a_warning(void **state)
 {
     (void)state;
@@ -299,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_refusals_leave_nothing),
         cmocka_unit_test(test_an_older_run_is_not_overwritten),
         cmocka_unit_test(test_damaged_checkpoints),
+        cmocka_unit_test(test_another_instruction_set_is_a_warning),
         cmocka_unit_test(test_the_fall_back_is_a_warning),
         cmocka_unit_test(test_a_place_that_cannot_be_written),
         cmocka_unit_test(test_a_full_disk),
