@@ -314,9 +314,9 @@ def losses(runs, results):
             waited(r, ("tp", "cp", "dp_shard", "dp_replicate", "other")) for r in rows)
         lines.append(f"| {title} | {ours.removeprefix('Lockstep bf16, ')} | {pair[2]:.2f} | "
                      f"{moved:.2f} | {bubble:.2f} | {1 - pair[2] - moved - bubble:.2f} |")
-    return lines + ["", "Communication is waiting for the other rank and moving bytes; of the "
-                    "pipeline all of it counts as", "bubble. Negative arithmetic: two ranks of one "
-                    "thread compute faster than two threads of one rank."]
+    return lines + ["", "Communication is the time to wait for the other rank and to move bytes. "
+                    "For the pipeline all of it", "counts as bubble. If arithmetic is negative, two "
+                    "ranks of one thread compute faster than two", "threads of one rank."]
 
 
 def figure(title, target, better, ratio=None, ours="", peer=""):

@@ -87,11 +87,11 @@ def zero(lockstep, root):
                              f"{gib(expected)} GiB (formula)"))
     lines += [
         "", "The paper counts 2 bytes a parameter in the compute type, 2 of gradient and 12 of "
-        "optimizer: 16, and", "4 + 12/N, 2 + 14/N, 16/N by stage, which is its 4x, 8x and Nx for "
+        "optimizer: 16, and", "4 + 12/N, 2 + 14/N, 16/N by stage: 4x, 8x and Nx less for "
         "many ranks. Here gradients are", "float32: 2 + 4 + 12 = 18, then 6 + 16/N (stage 1 also "
         "holds the sum of its shard), 2 + 16/N, 18/N:", "3x, 9x and Nx for many ranks. A tied "
-        "table has two gradients, the head's and the embedding's, which", "are added last, so that "
-        "a pipeline may hold them on two ranks."]
+        "table has two gradients, the head's and the embedding's, which", "are added last, so two "
+        "ranks of a pipeline may hold them."]
     return figures, lines
 
 
@@ -110,8 +110,8 @@ def theory(name, chunks, p, m):
 
 def bubble(lockstep, root):
     figures, lines = [], [
-        "Idle share of all ranks, in %: stages sleep, 480 ms a micro-batch and rank, so that all "
-        "ranks are truly", "concurrent. Computed: from the table, by simulation. Formula: (p-1)/"
+        "Idle share of all ranks, in %. Stages sleep 480 ms a micro-batch and rank, so all ranks "
+        "really run at", "the same time. Computed: by simulation from the table. Formula: (p-1)/"
         "(m+p-1) for GPipe and 1F1B, over v", "chunks (p-1)/(v m+p-1), ZB-H1 (p-1)/(3m+p-1).",
         "",
         "| schedule | chunks | ranks | micro-batches | formula | computed | measured | ratio |",
@@ -213,10 +213,10 @@ def moved(lockstep, root):
     lines = [
         f"Bytes that all ranks together send in one step of a GPT-2 of {L} blocks of {C} channels, "
         f"{B} sequences of {T}", "tokens: counted at the transport, derived from the layout "
-        "(`ls_layout_moves`), by formula (`ls_layout_bytes`,", "which leaves the loss out). "
-        "`test/train/test_moves.c` compares them rank by rank, by group and operation. The unit is",
-        "that of the literature, (n-1)/n of it a rank, and counts what four more blocks add: "
-        "embedding and head have", "their own part of the formulas.", "",
+        "(`ls_layout_moves`), and by formula", "(`ls_layout_bytes`, without the loss). "
+        "`test/train/test_moves.c` compares them by rank, group and operation.",
+        "The unit is that of the literature, (n-1)/n of it a rank. It counts what four more blocks "
+        "add, because", "embedding and head have their own part of the formulas.", "",
         "| layout | axis | measured | derived | formula | in units | expected |",
         "|---|---|---|---|---|---|---|"]
     differ = 0
