@@ -181,10 +181,10 @@ static int collectives_check(const struct ls_move_proof *proof, struct ls_error 
             if (!fold_equal(a, b))
                 return ls_error_set(
                     error, LS_ELAYOUT,
-                    "group %s of rank %ld: rank %ld makes %ld operations and rank "
+                    "group %s of rank %ld: rank %ld makes %s and rank "
                     "%ld makes %ld%s",
                     ls_group_name((enum ls_layout_group)group), (long)first, (long)first,
-                    (long)a->count, (long)rank, (long)b->count,
+                    ls_counted(a->count, "operation").text, (long)rank, (long)b->count,
                     a->count == b->count ? ", but with other counts or in another order" : "");
         }
     }
@@ -213,10 +213,11 @@ static int messages_check(const struct ls_move_proof *proof, struct ls_error *er
         if (c->from >= 0 && !fold_equal(&c->sent, &c->received))
             return ls_error_set(
                 error, LS_ELAYOUT,
-                "rank %ld sends rank %ld %ld messages on channel %d of %s, which "
+                "rank %ld sends rank %ld %s on channel %d of %s, which "
                 "receives %ld%s",
-                (long)c->from, (long)c->to, (long)c->sent.count / 2, c->number,
-                ls_group_name((enum ls_layout_group)c->group), (long)c->received.count / 2,
+                (long)c->from, (long)c->to, ls_counted(c->sent.count / 2, "message").text,
+                c->number, ls_group_name((enum ls_layout_group)c->group),
+                (long)c->received.count / 2,
                 c->sent.count == c->received.count ? ", but with other counts or in another order"
                                                    : "");
     }

@@ -37,14 +37,14 @@ static void equality_say(struct report *report, const struct ls_run_record *a,
     }
     if (found.step == 0 && found.equal)
         ls_html_print(report->file, "p", "verdict",
-                      "Equal up to step %ld: %ld steps compared bit by bit, the state's hash last "
+                      "Equal up to step %ld: %s compared bit by bit, the state's hash last "
                       "at step %ld.",
-                      (long)found.last, (long)found.compared, (long)found.equal);
+                      (long)found.last, ls_counted(found.compared, "step").text, (long)found.equal);
     else if (found.step == 0)
         ls_html_print(report->file, "p", "verdict",
-                      "Equal losses up to step %ld: %ld steps compared bit by bit, no hash among "
+                      "Equal losses up to step %ld: %s compared bit by bit, no hash among "
                       "them.",
-                      (long)found.last, (long)found.compared);
+                      (long)found.last, ls_counted(found.compared, "step").text);
     if (found.step == 0)
         return;
     ls_html_print(report->file, "p", recipe ? NULL : "warn",

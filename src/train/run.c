@@ -406,8 +406,8 @@ static void leftovers_remove(const char *out, const struct ls_log *log)
         files += ls_atomic_file_sweep(path, places[i].prefix);
     }
     if (files > 0)
-        ls_log(log, LS_LOG_INFO, "%s: removed %d files that a killed run left half-written", out,
-               files);
+        ls_log(log, LS_LOG_INFO, "%s: removed %s that a killed run left half-written", out,
+               ls_counted(files, "file").text);
     if (ls_checkpoint_prune(out, 0, &error)) /* those of checkpoints */
         ls_log(log, LS_LOG_WARNING, "%s", error.text);
 }

@@ -193,6 +193,14 @@ static void test_numbers(void **state)
 
 /* ---- names and texts ------------------------------------------------------------------------- */
 
+static void test_one_step_is_no_plural(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=brief train.steps=1 && cp -r brief brief-too && $L report brief "
+           "brief-too --output brief.html && cat brief.html",
+           0, "Equal up to step 1: 1 step compared bit by bit");
+}
+
 static void test_what_is_escaped(void **state)
 {
     (void)state;
@@ -375,10 +383,15 @@ static void test_a_long_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_run),           cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_what_is_escaped), cmocka_unit_test(test_what_is_missing),
-        cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_two_runs),
-        cmocka_unit_test(test_a_long_run),      cmocka_unit_test(test_whether_it_goes_on),
+        cmocka_unit_test(test_a_run),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_one_step_is_no_plural),
+        cmocka_unit_test(test_what_is_escaped),
+        cmocka_unit_test(test_what_is_missing),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_two_runs),
+        cmocka_unit_test(test_a_long_run),
+        cmocka_unit_test(test_whether_it_goes_on),
         cmocka_unit_test(test_a_large_layout),
     };
     return cmocka_run_group_tests_name("report", tests, corpus_setup, scratch_teardown);
