@@ -198,9 +198,10 @@ static int check_shape(const struct reader *reader, int ranks, int chunks, int64
         return ls_error_set(reader->error, LS_EDATA, "%s: no line with an action in it",
                             reader->name);
     if (ranks && ranks != schedule->ranks)
-        return ls_error_set(reader->error, LS_ELAYOUT,
-                            "%s has %d lines, one a pipeline rank, and the layout has %d ranks",
-                            reader->name, schedule->ranks, ranks);
+        return ls_error_set(
+            reader->error, LS_ELAYOUT,
+            "%s has %d lines, one for each pipeline rank, but the layout has %d ranks",
+            reader->name, schedule->ranks, ranks);
     if (stages % schedule->ranks)
         return ls_error_set(reader->error, LS_ELAYOUT,
                             "%s: %d stages (the highest is %d) cannot be shared evenly by %d ranks "
@@ -212,13 +213,13 @@ static int check_shape(const struct reader *reader, int ranks, int chunks, int64
                             reader->name, stages, schedule->ranks, LS_SCHEDULE_CHUNKS_MAX);
     if (chunks && chunks != stages / schedule->ranks)
         return ls_error_set(reader->error, LS_ELAYOUT,
-                            "%s has %d stages on %d ranks: that is chunks = %d, and the layout has "
+                            "%s has %d stages on %d ranks: that is chunks = %d, but the layout has "
                             "%d",
                             reader->name, stages, schedule->ranks, stages / schedule->ranks,
                             chunks);
     if (micro_batches && micro_batches != reader->micro_batch_max + 1)
         return ls_error_set(reader->error, LS_ELAYOUT,
-                            "%s has %d micro-batches, and the layout has %lld", reader->name,
+                            "%s has %d micro-batches, but the layout has %lld", reader->name,
                             reader->micro_batch_max + 1, (long long)micro_batches);
     return LS_OK;
 }

@@ -158,9 +158,10 @@ int ls_stage_split_parse(const char *text, int64_t layers, int64_t stages, int64
         next = end + 1;
         bool last = s + 1 == stages;
         if (last != (*at == '\0'))
-            return ls_error_set(error, LS_ELAYOUT,
-                                "split \"%.200s\" has %s than %lld parts, one a stage", text,
-                                last ? "more" : "fewer", (long long)stages);
+            return ls_error_set(
+                error, LS_ELAYOUT,
+                "split \"%.200s\" has %s than %lld parts, which is one for each stage", text,
+                last ? "more" : "fewer", (long long)stages);
         at += !last;
     }
     first[stages] = next;

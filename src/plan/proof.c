@@ -179,13 +179,13 @@ static int collectives_check(const struct ls_move_proof *proof, struct ls_error 
             const struct fold *a = &proof->done[first * LS_GROUPS + group];
             const struct fold *b = &proof->done[rank * LS_GROUPS + group];
             if (!fold_equal(a, b))
-                return ls_error_set(
-                    error, LS_ELAYOUT,
-                    "group %s of rank %ld: rank %ld makes %s and rank "
-                    "%ld makes %ld%s",
-                    ls_group_name((enum ls_layout_group)group), (long)first, (long)first,
-                    ls_counted(a->count, "operation").text, (long)rank, (long)b->count,
-                    a->count == b->count ? ", but with other counts or in another order" : "");
+                return ls_error_set(error, LS_ELAYOUT,
+                                    "group %s of rank %ld: rank %ld makes %s and rank "
+                                    "%ld makes %ld%s",
+                                    ls_group_name((enum ls_layout_group)group), (long)first,
+                                    (long)first, ls_counted(a->count, "operation").text, (long)rank,
+                                    (long)b->count,
+                                    a->count == b->count ? ", but counts or order differ" : "");
         }
     }
     return LS_OK;
@@ -198,7 +198,7 @@ static int order_check(const struct ls_move_proof *proof, struct ls_error *error
         int64_t first = rank / stage * stage;
         if (!fold_equal(&proof->order[first], &proof->order[rank]))
             return ls_error_set(error, LS_ELAYOUT,
-                                "ranks %ld and %ld of one pipeline rank come to their groups' "
+                                "ranks %ld and %ld of one pipeline rank reach their groups' "
                                 "operations in different orders: two groups could wait for each "
                                 "other",
                                 (long)first, (long)rank);
@@ -218,8 +218,7 @@ static int messages_check(const struct ls_move_proof *proof, struct ls_error *er
                 (long)c->from, (long)c->to, ls_counted(c->sent.count / 2, "message").text,
                 c->number, ls_group_name((enum ls_layout_group)c->group),
                 (long)c->received.count / 2,
-                c->sent.count == c->received.count ? ", but with other counts or in another order"
-                                                   : "");
+                c->sent.count == c->received.count ? ", but counts or order differ" : "");
     }
     return LS_OK;
 }

@@ -32,7 +32,7 @@ static size_t metrics_of(const struct metrics_prom *prom, struct ls_metric list[
         {.name = "lockstep_tokens", .help = "Tokens consumed.", .value = (double)step->tokens},
         {.name = "lockstep_samples", .help = "Sequences consumed.", .value = (double)step->samples},
         {.name = "lockstep_skipped_steps",
-         .help = "Steps passed over because they were not finite, since this process started.",
+         .help = "Steps skipped because they were not finite, since this process started.",
          .value = (double)prom->skipped},
         {.name = "lockstep_loss",
          .help = "Mean loss of the last batch, nats per token.",

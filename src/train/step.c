@@ -175,7 +175,7 @@ static int nonfinite_refuse(const struct ls_trainer *t, const struct ls_step_rep
                  t->config.train.out, (long)t->saved_step);
     return ls_error_set(error, LS_ENUMERIC,
                         "step %ld: the loss is %g and the gradient norm %g; nothing was updated. "
-                        "%s; lower optim.lr, or set train.on_nonfinite=skip to pass over such "
+                        "%s; lower optim.lr, or set train.on_nonfinite=skip to skip such "
                         "steps",
                         (long)report->step, ls_shown((double)report->loss),
                         ls_shown(report->grad_norm), good);
