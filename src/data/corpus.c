@@ -146,6 +146,21 @@ void data_corpus_close(struct data_corpus *corpus)
     free(corpus);
 }
 
+int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct ls_error *error)
+{
+    struct stat output, input;
+    if (stat(path, &output) != 0)
+        return LS_OK;
+    for (size_t i = 0; i < corpus->paths_count; i++)
+        if (stat(corpus->paths[i], &input) == 0 && input.st_dev == output.st_dev &&
+            input.st_ino == output.st_ino)
+            return ls_error_set(error, LS_EINVAL,
+                                "input %.400s is the output %.400s, which would replace it; "
+                                "nothing was written: choose another output, or other inputs",
+                                corpus->paths[i], path);
+    return LS_OK;
+}
+
 /* ---- what is in them ------------------------------------------------------------------------ */
 
 static bool named_jsonl(const char *path)

@@ -489,7 +489,22 @@ static int check(const struct ls_prepare_config *config, struct ls_error *error)
     return LS_OK;
 }
 
-static int open_outputs(struct prepare *prepare, struct ls_error *error)
+/* Publishing replaces or removes all of these. */
+static int spare_inputs(const struct prepare *prepare, const struct data_corpus *corpus,
+                        struct ls_error *error)
+{
+    char skipped[PATH_MAX];
+    int rc = skipped_path(prepare, skipped, error);
+    const char *const outputs[] = {prepare->train.bin,      prepare->train.idx,
+                                   prepare->validation.bin, prepare->validation.idx,
+                                   prepare->tokenizer_path, skipped};
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs && !rc; i++)
+        rc = data_corpus_spare(corpus, outputs[i], error);
+    return rc;
+}
+
+static int open_outputs(struct prepare *prepare, const struct data_corpus *corpus,
+                        struct ls_error *error)
 {
     const char *prefix = prepare->config->output;
     char *train, *validation;
@@ -510,6 +525,8 @@ static int open_outputs(struct prepare *prepare, struct ls_error *error)
         rc = data_writer_init(&prepare->train, train, dtype, error);
     if (!rc)
         rc = data_writer_init(&prepare->validation, validation, dtype, error);
+    if (!rc)
+        rc = spare_inputs(prepare, corpus, error);
     if (!rc)
         rc = data_writer_begin(&prepare->train, error);
     if (!rc && prepare->share > 0)
@@ -547,7 +564,7 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
     if (!rc)
         rc = data_corpus_open(&reading, &corpus, error);
     if (!rc)
-        rc = open_outputs(&prepare, error);
+        rc = open_outputs(&prepare, corpus, error);
     if (!rc) {
         rc = pipeline_init(&prepare.pipeline, prepare.tokenizer, corpus, config->workers, error);
         if (!rc)

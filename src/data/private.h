@@ -144,6 +144,8 @@ struct data_corpus_config {
 int data_corpus_open(const struct data_corpus_config *config, struct data_corpus **out,
                      struct ls_error *error);
 void data_corpus_close(struct data_corpus *corpus);
+/* LS_EINVAL where the file that is to be written, or removed, at path is one of the inputs. */
+int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct ls_error *error);
 /* Appends the next bytes of the current document to *out, about `want` of them, and says what comes
  * after. DATA_CORPUS_END appends nothing. */
 int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *out,

@@ -512,6 +512,40 @@ static void test_full_disk(void **state)
 }
 
 /* An older store survives every failure before the new one is complete. */
+/* An input that an output would replace or remove, by its name, in a folder or by a link. */
+static void test_an_output_is_no_input(void **state)
+{
+    (void)state;
+    static const char *const endings[] = {"_train.bin", "_train.idx", "_valid.bin",
+                                          "_valid.idx", ".tokenizer", ".skipped.txt"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        char at[320], link[320], inside[320], names[2048], only[32];
+        snprintf(at, sizeof at, "%s%s", output, endings[i]);
+        snprintf(link, sizeof link, "%s/in/link-%zu", folder, i);
+        support_write(at, "only copy", 9);
+        assert_int_equal(symlink(at, link), 0);
+        snprintf(only, sizeof only, "c%s ", endings[i]);
+        snprintf(inside, sizeof inside, "%s/out", folder);
+        const char *inputs[] = {at, inside, link};
+        for (int named = 0; named < 3; named++) {
+            struct ls_prepare_config config = config_of(&inputs[named], 1);
+            struct ls_prepare_report report;
+            struct ls_error error = {0};
+            char says[800];
+            assert_int_equal(ls_data_prepare(&config, &report, &error), LS_EINVAL);
+            snprintf(says, sizeof says, "input %s is the output %s", named == 2 ? link : at, at);
+            assert_text_contains(error.text, says);
+            support_list(inside, names);
+            assert_string_equal(names, only);
+        }
+        struct ls_text kept = support_read(at);
+        assert_int_equal(kept.count, 9);
+        assert_memory_equal(kept.bytes, "only copy", 9);
+        ls_text_release(&kept);
+        unlink(at);
+    }
+}
+
 static void test_failure_keeps_the_older_store(void **state)
 {
     (void)state;
@@ -580,6 +614,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bad_records_are_passed_over, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lines_without_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_output_is_no_input, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failure_keeps_the_older_store, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, setup, teardown),
     };
