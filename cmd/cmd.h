@@ -94,10 +94,10 @@ int cmd_args_int(const struct cmd_args *args, const char *option, int64_t min, i
 int cmd_args_real(const struct cmd_args *args, const char *option, double min, double max,
                   double *out, struct ls_error *error);
 
-/* ---- a model's text -------------------------------------------------------------------------- */
+/* ---- text of others -------------------------------------------------------------------------- */
 
-/* What a model writes may command a terminal: there it is escaped, character by character, though a
- * piece may end within one. Files and pipes get its bytes as they are. */
+/* What a model writes, or a path, may command a terminal: there it is escaped, character by
+ * character, though a piece may end within one. Files and pipes get its bytes as they are. */
 struct cmd_text {
     bool terminal;
     char held[4];
@@ -107,6 +107,8 @@ struct cmd_text {
 void cmd_text_begin(struct cmd_text *text);
 void cmd_text_put(struct cmd_text *text, const char *bytes, size_t count);
 void cmd_text_end(struct cmd_text *text);
+/* printf of text that holds paths or other strings from outside, escaped in the same way. */
+void cmd_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Prints "lockstep <page>: <error>" to stderr and returns the exit code of status. */
 int cmd_fail(const char *page_name, int status, const struct ls_error *error);

@@ -25,8 +25,8 @@ static void request_stop(int signal_number)
 
 static void print_split(const char *output, const char *name, const struct ls_prepare_split *split)
 {
-    printf("%s_%s  %s, %s\n", output, name, ls_counted(split->documents, "document").text,
-           ls_counted(split->tokens, "token").text);
+    cmd_print("%s_%s  %s, %s\n", output, name, ls_counted(split->documents, "document").text,
+              ls_counted(split->tokens, "token").text);
 }
 
 /* --input PATH... may come several times. The inputs are the words of the line, so dropping every
@@ -130,8 +130,9 @@ static int cmd_prepare(int argc, char **argv)
     if (report.validation.tokens > 0)
         print_split(config.output, "valid", &report.validation);
     if (report.skipped > 0)
-        printf("%" PRId64 " bad records skipped: %s.skipped.txt lists them\n", report.skipped,
-               config.output);
+        cmd_print("%s skipped: %s.skipped.txt lists %s\n",
+                  ls_counted(report.skipped, "bad record").text, config.output,
+                  report.skipped == 1 ? "it" : "them");
     double tokens = (double)(report.train.tokens + report.validation.tokens);
     double bytes = (double)report.text_bytes;
     printf("%.0f bytes of text, %.4f tokens per byte, %.2f s, %.1f MB/s\n", bytes, tokens / bytes,
@@ -217,7 +218,7 @@ static int inspect_store(const char *spec, int64_t tokens, const char *decode,
         ls_tokenizer_new_for_store(spec, &tokenizer, NULL);
     for (int i = 0; !rc && i < ls_token_store_files(store); i++) {
         struct ls_token_file file = ls_token_store_file(store, i);
-        printf("%s\n", file.path);
+        cmd_print("%s\n", file.path);
         printf("  kind        %s\n", ls_token_file_kind_name(file.kind));
         printf("  dtype       %s\n", ls_dtype_name(file.dtype));
         if (file.kind == LS_TOKENS_MEGATRON) {
@@ -232,8 +233,8 @@ static int inspect_store(const char *spec, int64_t tokens, const char *decode,
     if (!rc) {
         printf("  largest id  %d\n", largest);
         if (tokenizer)
-            printf("  tokenizer   %s, %" PRId64 " ids\n", ls_tokenizer_name(tokenizer),
-                   ls_tokenizer_vocabulary(tokenizer));
+            cmd_print("  tokenizer   %s, %" PRId64 " ids\n", ls_tokenizer_name(tokenizer),
+                      ls_tokenizer_vocabulary(tokenizer));
         rc = print_first(store, tokens, tokenizer, error);
     }
     ls_tokenizer_free(tokenizer);

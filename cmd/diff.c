@@ -22,8 +22,8 @@ static void print_run(const char *name, const struct ls_run_record *run)
 {
     char text[1024];
     ls_compare_text(&run->config, NULL, text, sizeof text);
-    printf("%s  %s: %s, steps to %ld\n", name, run->directory, text,
-           (long)run->steps[run->count - 1].step);
+    cmd_print("%s  %s: %s, steps to %ld\n", name, run->directory, text,
+              (long)run->steps[run->count - 1].step);
 }
 
 static int recipes_compare(struct diff *d, bool force, struct ls_error *error)
@@ -37,7 +37,7 @@ static int recipes_compare(struct diff *d, bool force, struct ls_error *error)
                             "(%s; here is %s, there is %s); --force compares them",
                             keys, d->a.directory, d->b.directory);
     if (count)
-        printf("two recipes: %s\n", keys);
+        cmd_print("two recipes: %s\n", keys);
     return LS_OK;
 }
 
@@ -154,9 +154,9 @@ static void verdict(const struct diff *d)
     print_repetition(d, &d->a, d->again_a, "A");
     print_repetition(d, &d->b, d->again_b, "B");
     if (machines)
-        printf("  the runs were made by different builds or instruction sets, whose bits differ:\n"
-               "  A  %s\n  B  %s\n",
-               one, other);
+        cmd_print("  the runs were made by different builds or instruction sets, whose bits "
+                  "differ:\n  A  %s\n  B  %s\n",
+                  one, other);
     else if (!step)
         puts("  look for faulty memory or arithmetic where the run that is not repeated ran "
              "(doc/verify.md)");

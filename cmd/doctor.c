@@ -9,24 +9,24 @@
 
 void doctor_row(const char *name, const char *format, ...)
 {
-    printf("  %-22s ", name);
+    char value[2048];
     va_list args;
     va_start(args, format);
-    vprintf(format, args);
+    vsnprintf(value, sizeof value, format, args);
     va_end(args);
-    putchar('\n');
+    cmd_print("  %-22s %s\n", name, value);
 }
 
 void doctor_problem(struct doctor *doctor, const char *what, const char *remedy)
 {
     doctor->problems++;
-    printf("  ! %s\n      to fix: %s\n", what, remedy);
+    cmd_print("  ! %s\n      to fix: %s\n", what, remedy);
 }
 
 void doctor_advice(struct doctor *doctor, const char *what, const char *remedy)
 {
     doctor->advice++;
-    printf("  ~ %s\n      to improve: %s\n", what, remedy);
+    cmd_print("  ~ %s\n      to improve: %s\n", what, remedy);
 }
 
 void doctor_bytes(double bytes, char text[32])

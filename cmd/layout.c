@@ -55,7 +55,7 @@ static void print_head(const struct ls_layout *layout)
            ls_counted(layout->sequence, "token").text, ls_layout_batches(layout).text,
            layout->neighbouring ? ", neighbours over dp_shard" : "");
     if (*layout->note)
-        printf("note: %s\n", layout->note);
+        cmd_print("note: %s\n", layout->note);
 }
 
 static void print_ranks(const struct ls_layout *layout)
@@ -206,12 +206,13 @@ static int print_schedule(const struct ls_layout *layout, const struct ls_schedu
             int32_t live = 0;
             for (int r = 0; r < table->ranks; r++)
                 live = figures.rank[r].live_max > live ? figures.rank[r].live_max : live;
-            printf("\nschedule %s: bubble %.1f%% (%.1f%% if all stages were equal); a rank holds "
-                   "activations of up to %d micro-batches x chunks\n",
-                   layout->schedule == LS_LAYOUT_CSV
-                       ? layout->schedule_file
-                       : ls_schedule_name((enum ls_schedule_kind)layout->schedule),
-                   100 * figures.bubble, 100 * ideal.bubble, live);
+            cmd_print(
+                "\nschedule %s: bubble %.1f%% (%.1f%% if all stages were equal); a rank holds "
+                "activations of up to %d micro-batches x chunks\n",
+                layout->schedule == LS_LAYOUT_CSV
+                    ? layout->schedule_file
+                    : ls_schedule_name((enum ls_schedule_kind)layout->schedule),
+                100 * figures.bubble, 100 * ideal.bubble, live);
             ls_schedule_figures_release(&figures);
         }
         ls_schedule_figures_release(&ideal);

@@ -88,6 +88,6 @@ int cmd_plot(int argc, char **argv)
         status = plot(&args, output, &error);
     if (status)
         return cmd_fail("plot", status, &error);
-    printf("%s\n", output);
+    cmd_print("%s\n", output);
     return 0;
 }

@@ -47,6 +47,6 @@ int cmd_report(int argc, char **argv)
     status = write_page(&args, output, &error);
     if (status)
         return cmd_fail("report", status, &error);
-    printf("%s\n", output);
+    cmd_print("%s\n", output);
     return 0;
 }

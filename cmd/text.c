@@ -1,6 +1,9 @@
-/* A model's text as it is shown. */
+/* Text of others as it is shown: a model's, and paths. */
 #include "cmd.h"
 
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 void cmd_text_begin(struct cmd_text *text)
@@ -28,4 +31,20 @@ void cmd_text_put(struct cmd_text *text, const char *bytes, size_t count)
             cmd_text_end(text);
     }
     fflush(stdout);
+}
+
+void cmd_print(const char *format, ...)
+{
+    struct cmd_text text;
+    char *bytes;
+    va_list arguments;
+    va_start(arguments, format);
+    int count = vasprintf(&bytes, format, arguments);
+    va_end(arguments);
+    if (count < 0)
+        return;
+    cmd_text_begin(&text);
+    cmd_text_put(&text, bytes, (size_t)count);
+    cmd_text_end(&text);
+    free(bytes);
 }

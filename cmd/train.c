@@ -155,9 +155,8 @@ static void on_saved(void *user, int64_t step)
 {
     struct progress *p = user;
     line_end(p);
-    printf("step %ld  saved %s/checkpoints/step-%08ld\n", (long)step, p->config->train.out,
-           (long)step);
-    fflush(stdout);
+    cmd_print("step %ld  saved %s/checkpoints/step-%08ld\n", (long)step, p->config->train.out,
+              (long)step);
 }
 
 static void on_log(void *user, enum ls_log_level level, const char *line)

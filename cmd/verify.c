@@ -25,9 +25,9 @@ static void print_layout(const struct verify *v, const struct ls_config *config,
     char text[TEXT_BYTES], memory[32];
     ls_compare_text(config, &v->one, text, sizeof text);
     doctor_bytes(bytes, memory);
-    printf("%4ld/%ld  %2ld rank%s %10s  %s: ", (long)v->ran, (long)v->layouts,
-           (long)ls_config_ranks(config), ls_config_ranks(config) == 1 ? " " : "s", memory, text);
-    fflush(stdout);
+    cmd_print("%4ld/%ld  %2ld rank%s %10s  %s: ", (long)v->ran, (long)v->layouts,
+              (long)ls_config_ranks(config), ls_config_ranks(config) == 1 ? " " : "s", memory,
+              text);
 }
 
 static void print_difference(const struct verify *v, const struct ls_config *config, int64_t step)

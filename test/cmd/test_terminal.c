@@ -117,6 +117,32 @@ static void test_no_codes_without_a_terminal(void **state)
     }
 }
 
+/* A path that would colour a terminal, in all that names it there; a pipe gets its bytes. */
+static void test_paths_command_no_terminal(void **state)
+{
+    (void)state;
+    static char output[PROGRAM_OUTPUT_BYTES];
+    static const char *const lines[][2] = {
+        {TRAIN "log.progress=plain train.out=\"$(printf 'red\\033[31m')\"",
+         "saved red\\x1b[31m/checkpoints/step-00000012"},
+        {"plot red*", "red\\x1b[31m/loss.svg"},
+        {"report red*", "red\\x1b[31m/report.html"},
+        {"diff red* red*", "A  red\\x1b[31m: "},
+        {"data prepare --input red*/config.yaml --tokenizer byte --output "
+         "\"$(printf 'blue\\033[34m')\"",
+         "blue\\x1b[34m_train  "},
+        {"data inspect \"$(printf 'blue\\033[34m_train')\"", "blue\\x1b[34m_train"},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char *text = on_terminal(200, lines[i][0]);
+        if (strchr(text, '\033') || !strstr(text, lines[i][1]))
+            fail_msg("%s: %s", lines[i][0], text);
+        free(text);
+    }
+    assert_int_equal(program_run("", "plot red*", output), 0);
+    assert_non_null(strstr(output, "red\033[31m/loss.svg\n"));
+}
+
 /* What a script wants of a run that is otherwise quiet. */
 static void test_off_still_tells_hash_and_paths(void **state)
 {
@@ -182,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_live_line_fits),
         cmocka_unit_test(test_no_codes_without_a_terminal),
+        cmocka_unit_test(test_paths_command_no_terminal),
         cmocka_unit_test(test_off_still_tells_hash_and_paths),
         cmocka_unit_test(test_one_is_no_plural),
         cmocka_unit_test(test_a_smaller_last_micro_batch),
