@@ -170,7 +170,8 @@ enum ls_config_type {
     LS_CONFIG_BOOL,   /* bool */
     LS_CONFIG_WORD,   /* int: one of words */
     LS_CONFIG_STRING, /* char[LS_CONFIG_TEXT_BYTES] */
-    LS_CONFIG_PATH    /* the same: a path, or a list of paths with commas between */
+    LS_CONFIG_PATH,   /* the same: a path */
+    LS_CONFIG_PATHS   /* the same: a path, or a list of paths with commas between */
 };
 
 enum ls_config_part {

@@ -47,6 +47,20 @@ static void folder_of(const char *file, char folder[PATH_MAX])
         snprintf(folder, PATH_MAX, "%.*s", slash == file ? 1 : (int)(slash - file), file);
 }
 
+/* An absolute path; what it names need not exist, its folder must. */
+static bool absolute_of(const char *path, char absolute[PATH_MAX])
+{
+    char folder[PATH_MAX], real[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    if (!*name || !strcmp(name, ".") || !strcmp(name, ".."))
+        return realpath(path, absolute) != NULL;
+    folder_of(path, folder);
+    if (!realpath(folder, real))
+        return false;
+    return snprintf(absolute, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "", name) < PATH_MAX;
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* A file, a folder, or the prefix of a pair of token files. */
@@ -62,58 +76,75 @@ static bool exists(const char *path)
     return false;
 }
 
-/* Whether each path of a list with commas does. */
-static bool all_exist(const char *list)
+/* The first path of a list, and how long it is there, up to its comma. *bare: "u16:" stood before
+ * it. What is no list is one path, commas and all; so is the folder of a tokenizer that is there.
+ */
+static size_t first_path(const char *rest, bool list, bool *bare, char path[LS_CONFIG_TEXT_BYTES])
 {
-    while (*list) {
-        char path[LS_CONFIG_TEXT_BYTES];
-        size_t length = strcspn(list, ",");
-        const char *from = strncmp(list, headerless, HEADERLESS) ? list : list + HEADERLESS;
-        snprintf(path, sizeof path, "%.*s", (int)(list + length - from), from);
-        if (!exists(path))
-            return false;
-        list += length + (list[length] == ',');
-    }
-    return true;
+    size_t length = list && !exists(rest) ? strcspn(rest, ",") : strlen(rest);
+    *bare = list && !strncmp(rest, headerless, HEADERLESS);
+    const char *from = rest + (*bare ? HEADERLESS : 0);
+    snprintf(path, LS_CONFIG_TEXT_BYTES, "%.*s", (int)(rest + length - from), from);
+    return length;
 }
 
-bool train_config_here(const char *file, char value[LS_CONFIG_TEXT_BYTES])
+/* Behind a path: passes its comma, and writes it. */
+static const char *put_comma(struct text *text, const char *rest)
+{
+    put(text, rest, *rest == ',');
+    return rest + (*rest == ',');
+}
+
+/* Writes the folder for each ${here}. */
+static void put_expanded(struct text *text, const char *path, const char *folder)
+{
+    for (const char *at; (at = strstr(path, here)); path = at + HERE) {
+        put(text, path, (size_t)(at - path));
+        put_string(text, folder);
+    }
+    put_string(text, path);
+}
+
+/* One of the alternatives, with the folder put in; *found: each of its paths exists. The list is
+ * parted before, so a comma in the folder's name parts nothing here. It would where the value is
+ * used: there the absolute path stands for it, which has lost the name if "/.." follows. */
+static bool expand(const char *one, bool list, const char *folder, char value[LS_CONFIG_TEXT_BYTES],
+                   bool *found)
+{
+    struct text all = {.data = value, .size = LS_CONFIG_TEXT_BYTES};
+    value[0] = '\0';
+    *found = true;
+    for (const char *rest = one; *rest;) {
+        char given[LS_CONFIG_TEXT_BYTES], path[LS_CONFIG_TEXT_BYTES] = "", absolute[PATH_MAX];
+        struct text text = {.data = path, .size = sizeof path};
+        bool bare;
+        rest += first_path(rest, list, &bare, given);
+        put_expanded(&text, given, folder);
+        all.over |= text.over;
+        *found &= !text.over && exists(path);
+        put_string(&all, bare ? headerless : "");
+        bool parted = list && strchr(path, ',') && absolute_of(path, absolute);
+        put_string(&all, parted ? absolute : path);
+        rest = put_comma(&all, rest);
+    }
+    return !all.over;
+}
+
+bool train_config_here(const char *file, bool list, char value[LS_CONFIG_TEXT_BYTES])
 {
     char folder[PATH_MAX], given[LS_CONFIG_TEXT_BYTES], *save = NULL;
+    bool found = false;
     if (!strstr(value, here))
         return true;
     folder_of(file, folder);
     snprintf(given, sizeof given, "%s", value);
-    for (char *one = strtok_r(given, "|", &save); one; one = strtok_r(NULL, "|", &save)) {
-        struct text text = {.data = value, .size = LS_CONFIG_TEXT_BYTES};
-        for (char *at; (at = strstr(one, here)); one = at + HERE) {
-            put(&text, one, (size_t)(at - one));
-            put_string(&text, folder);
-        }
-        put_string(&text, one);
-        if (text.over)
+    for (char *one = strtok_r(given, "|", &save); one && !found; one = strtok_r(NULL, "|", &save))
+        if (!expand(one, list, folder, value, &found))
             return false;
-        if (all_exist(value))
-            break;
-    }
     return true;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
-
-/* An absolute path; what it names need not exist, its folder must. */
-static bool absolute_of(const char *path, char absolute[PATH_MAX])
-{
-    char folder[PATH_MAX], real[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
-    if (!*name || !strcmp(name, ".") || !strcmp(name, ".."))
-        return realpath(path, absolute) != NULL;
-    folder_of(path, folder);
-    if (!realpath(folder, real))
-        return false;
-    return snprintf(absolute, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "", name) < PATH_MAX;
-}
 
 /* ${here}/../x for the absolute path of x, seen from the folder. */
 static void put_seen_from(struct text *text, const char *folder, const char *absolute)
@@ -136,19 +167,16 @@ static void put_seen_from(struct text *text, const char *folder, const char *abs
     }
 }
 
-/* A list of paths in one of two ways; *outside: one of them lies outside of the folder. */
-static bool put_list(struct text *text, const char *folder, const char *list, bool relative,
-                     bool *outside)
+/* A path, or a list of them, in one of two ways; *outside: one lies outside of the folder. */
+static bool put_paths(struct text *text, const char *folder, const char *value, bool list,
+                      bool relative, bool *outside)
 {
-    for (const char *rest = list; *rest;) {
+    for (const char *rest = value; *rest;) {
         char path[LS_CONFIG_TEXT_BYTES], absolute[PATH_MAX];
-        size_t length = strcspn(rest, ",");
-        bool bare = !strncmp(rest, headerless, HEADERLESS);
-        const char *from = rest + (bare ? HEADERLESS : 0);
-        snprintf(path, sizeof path, "%.*s", (int)(rest + length - from), from);
+        bool bare;
+        size_t length = first_path(rest, list, &bare, path);
         if (!absolute_of(path, absolute))
             return false;
-        put_string(text, rest == list ? "" : ",");
         put_string(text, bare ? headerless : "");
         if (relative)
             put_seen_from(text, folder, absolute);
@@ -157,22 +185,23 @@ static bool put_list(struct text *text, const char *folder, const char *list, bo
         size_t within = strlen(folder);
         *outside |= strncmp(absolute, folder, within) ||
                     (absolute[within] != '/' && absolute[within] != '\0');
-        rest += length + (rest[length] == ',');
+        rest = put_comma(text, rest + length);
     }
     return true;
 }
 
 /* A path's value as it is written into a file of the folder. What is no path (such as the word
  * "auto"), or does not fit, is written as it is. */
-static void portable(const char *folder, const char *value, char out[LS_CONFIG_TEXT_BYTES])
+static void portable(const char *folder, const char *value, bool list,
+                     char out[LS_CONFIG_TEXT_BYTES])
 {
     char relative[LS_CONFIG_TEXT_BYTES] = "", absolute[LS_CONFIG_TEXT_BYTES] = "";
     struct text first = {.data = relative, .size = sizeof relative};
     struct text second = {.data = absolute, .size = sizeof absolute};
     bool outside = false;
     snprintf(out, LS_CONFIG_TEXT_BYTES, "%s", value);
-    if (strchr(value, '|') || !put_list(&first, folder, value, true, &outside) ||
-        !put_list(&second, folder, value, false, &outside))
+    if (strchr(value, '|') || !put_paths(&first, folder, value, list, true, &outside) ||
+        !put_paths(&second, folder, value, list, false, &outside))
         return;
     if (!outside && !first.over)
         snprintf(out, LS_CONFIG_TEXT_BYTES, "%s", relative);
@@ -194,8 +223,9 @@ int ls_config_save_portable(const struct ls_config *config, const char *path,
         return ls_error_errno(error, errno, "%.300s: cannot be found", folder);
     for (size_t i = 0; i < count; i++) {
         const char *value = train_config_slot_const(config, &keys[i]);
-        if (keys[i].type == LS_CONFIG_PATH && *value && !train_config_path_word(value))
-            portable(real, value, train_config_slot(&written, &keys[i]));
+        if (train_config_is_path(&keys[i]) && *value && !train_config_path_word(value))
+            portable(real, value, keys[i].type == LS_CONFIG_PATHS,
+                     train_config_slot(&written, &keys[i]));
     }
     return ls_config_save(&written, path, error);
 }

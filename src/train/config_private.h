@@ -18,11 +18,13 @@ bool train_config_parse(struct ls_config *config, const struct ls_config_key *ke
                         bool quoted, char *why, size_t bytes);
 /* Whether the value is a text. */
 bool train_config_is_text(const struct ls_config_key *key);
+/* Whether it is a path, or a list of paths. */
+bool train_config_is_path(const struct ls_config_key *key);
 /* True where the key has its default value. */
 bool train_config_is_initial(const struct ls_config *config, const struct ls_config_key *key);
-/* Resolves ${here} and the alternatives of a path that the file gave (see config_paths.c); false
- * where the result is too long. */
-bool train_config_here(const char *file, char value[LS_CONFIG_TEXT_BYTES]);
+/* Resolves ${here} and the alternatives of a path, or of a list of them, that the file gave (see
+ * config_paths.c); false where the result is too long. */
+bool train_config_here(const char *file, bool list, char value[LS_CONFIG_TEXT_BYTES]);
 /* Whether a key that takes a path was given one of the words that may stand in its place. */
 bool train_config_path_word(const char *value);
 /* Bytes of text, from its start, that are well-formed UTF-8 without a zero byte. */

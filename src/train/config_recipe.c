@@ -7,7 +7,7 @@ void config_compared_value(const struct ls_config *config, const struct ls_confi
                            char *text, size_t bytes)
 {
     ls_config_value(config, key, text, bytes);
-    if (key->type != LS_CONFIG_PATH)
+    if (!train_config_is_path(key))
         return;
     char *kept = text, *name = text; /* name: where the current path's last component will begin */
     for (const char *p = text; *p; p++) {

@@ -47,6 +47,11 @@
     }
 #define PATHS(name, part, initial, field, help)                                                    \
     {                                                                                              \
+        name, LS_CONFIG_PATHS, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help,          \
+            AT(field)                                                                              \
+    }
+#define PATH(name, part, initial, field, help)                                                     \
+    {                                                                                              \
         name, LS_CONFIG_PATH, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help, AT(field) \
     }
 
@@ -245,9 +250,9 @@ static const struct ls_config_key table[] = {
         "also gradients, 3 also parameters"),
     WORD("parallel.schedule", LAYOUT, "1f1b", pipelines, parallel.schedule,
          "order of a pipeline's work; csv = parallel.schedule_file"),
-    PATHS("parallel.schedule_file", LAYOUT, "", parallel.schedule_file,
-          "a table in torchtitan's CSV form: a row for each pipeline rank, cells such as 0F0, 1I2, "
-          "1W2, 2B1"),
+    PATH("parallel.schedule_file", LAYOUT, "", parallel.schedule_file,
+         "a table in torchtitan's CSV form: a row for each pipeline rank, cells such as 0F0, 1I2, "
+         "1W2, 2B1"),
     INT("parallel.chunks", LAYOUT, "0", 0, 4096, parallel.chunks,
         "virtual stages of each pipeline rank: 1 (gpipe, 1f1b, zb-h1), 2 (zbv, dualpipev) or any "
         "(interleaved); 0 = the fewest that the schedule takes"),
@@ -286,11 +291,11 @@ static const struct ls_config_key table[] = {
     COUNT("train.extend", RUN, "0", 0, train.extend,
           "steps after train.steps, at the rate with which the schedule ends; the recipe stays the "
           "same, so a finished run goes on with them"),
-    PATHS("train.out", RUN, "", train.out,
-          "the run's directory; empty = runs/ and the name of the configuration file"),
-    PATHS("train.resume", RUN, "never", train.resume,
-          "never; auto = from the run's newest checkpoint if there is one; or the path of a "
-          "checkpoint"),
+    PATH("train.out", RUN, "", train.out,
+         "the run's directory; empty = runs/ and the name of the configuration file"),
+    PATH("train.resume", RUN, "never", train.resume,
+         "never; auto = from the run's newest checkpoint if there is one; or the path of a "
+         "checkpoint"),
     COUNT("train.save_every", RUN, "0", 0, train.save_every,
           "steps between checkpoints; 0 = only at the end"),
     BOOL("train.save_first", RUN, "false", train.save_first,

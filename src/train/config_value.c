@@ -201,6 +201,7 @@ void train_config_expected(const struct ls_config_key *key, char *text, size_t b
         break;
     case LS_CONFIG_STRING:
     case LS_CONFIG_PATH:
+    case LS_CONFIG_PATHS:
         snprintf(text, bytes, "UTF-8 text of at most %d bytes", LS_CONFIG_TEXT_BYTES - 1);
         break;
     }
@@ -268,6 +269,7 @@ bool train_config_parse(struct ls_config *config, const struct ls_config_key *ke
         break;
     case LS_CONFIG_STRING:
     case LS_CONFIG_PATH:
+    case LS_CONFIG_PATHS:
         good = strlen(text) < LS_CONFIG_TEXT_BYTES &&
                train_config_utf8_prefix(text, strlen(text)) == strlen(text);
         if (good)
@@ -316,6 +318,7 @@ void ls_config_value(const struct ls_config *config, const struct ls_config_key 
         break;
     case LS_CONFIG_STRING:
     case LS_CONFIG_PATH:
+    case LS_CONFIG_PATHS:
         quote(slot, text, bytes);
         break;
     }
@@ -323,7 +326,12 @@ void ls_config_value(const struct ls_config *config, const struct ls_config_key 
 
 bool train_config_is_text(const struct ls_config_key *key)
 {
-    return key->type == LS_CONFIG_STRING || key->type == LS_CONFIG_PATH;
+    return key->type == LS_CONFIG_STRING || train_config_is_path(key);
+}
+
+bool train_config_is_path(const struct ls_config_key *key)
+{
+    return key->type == LS_CONFIG_PATH || key->type == LS_CONFIG_PATHS;
 }
 
 bool train_config_path_word(const char *value)

@@ -156,8 +156,9 @@ static int read_scalar(struct reader *reader, struct ls_config_origin key_at, co
                  why);
         return fail(reader, at, what);
     }
-    if (key->type == LS_CONFIG_PATH &&
-        !train_config_here(reader->config->path, train_config_slot(reader->config, key))) {
+    if (train_config_is_path(key) &&
+        !train_config_here(reader->config->path, key->type == LS_CONFIG_PATHS,
+                           train_config_slot(reader->config, key))) {
         snprintf(what, sizeof what, "%s: the path is longer than %d bytes", name,
                  LS_CONFIG_TEXT_BYTES - 1);
         return fail(reader, at, what);

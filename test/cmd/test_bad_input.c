@@ -392,7 +392,8 @@ static void test_bad_values_of_every_key(void **state)
             sweep(key, slip, beyond);
             sweep(key, "quite_another_word", key->words[0].word);
         }
-        bool is_text = key->type == LS_CONFIG_STRING || key->type == LS_CONFIG_PATH;
+        bool is_text = key->type == LS_CONFIG_STRING || key->type == LS_CONFIG_PATH ||
+                       key->type == LS_CONFIG_PATHS;
         if (is_text)
             sweep(key, text, "at most 511 bytes");
         sweep_program(key, i % 2, is_text ? text : "quite_another_word");

@@ -133,6 +133,26 @@ static void test_processes_hold_it_too(void **state)
 
 /* ---- moved ----------------------------------------------------------------------------------- */
 
+/* A folder's name may hold what parts a list elsewhere in a configuration. */
+static void test_names_with_commas(void **state)
+{
+    (void)state;
+    expect("mkdir -p Q && $L train $C train.out=Q/plain train.steps=6", 0, "hash");
+    expect("$L train $C train.out=Q/a,b train.steps=3", 0, "hash");
+    expect("$L train Q/a,b/config.yaml train.resume=auto train.steps=4", 0,
+           "saved Q/a,b/checkpoints/step-00000004");
+    /* From another folder, and after all was moved together. */
+    expect("cd / && $L train $OLDPWD/Q/a,b/config.yaml train.resume=auto train.steps=5", 0,
+           "/Q/a,b/checkpoints/step-00000005");
+    expect("mkdir -p T/Q && cp corpus_* T && mv Q/a,b T/Q/c,d && mkdir gone && mv corpus_* gone", 0,
+           "");
+    expect("cd T/Q && $L train c,d/config.yaml train.resume=auto train.steps=6", 0,
+           "saved c,d/checkpoints/step-00000006");
+    expect("mv gone/corpus_* . && rmdir gone && ls Q", 0, "plain");
+    assert_string_equal(output, "plain\n");
+    expect_same_run("Q/plain", "T/Q/c,d");
+}
+
 /* Renamed, under another path, from another current folder: it goes on, evaluates and speaks; its
  * data is found where it was. */
 static void test_a_run_is_moved(void **state)
@@ -420,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_two_at_once),
         cmocka_unit_test(test_processes_hold_it_too),
         cmocka_unit_test(test_a_run_is_moved),
+        cmocka_unit_test(test_names_with_commas),
         cmocka_unit_test(test_a_run_is_moved_with_its_data),
         cmocka_unit_test(test_the_tokenizer_lies_in_the_run),
         cmocka_unit_test(test_it_says_what_it_found),
