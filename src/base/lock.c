@@ -95,13 +95,32 @@ static void holder_write(int fd, const struct holder *holder)
         (void)!ftruncate(fd, 0);
 }
 
+/* Opens the file, and no other: what a link names is not the lock's to write, and a pipe would hold
+ * up its reader. -1 with errno; ELOOP for whatever is no regular file. */
+static int open_regular(const char *path, int flags)
+{
+    struct stat status;
+    int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        if (errno == EISDIR || errno == ENXIO)
+            errno = ELOOP;
+        return -1;
+    }
+    int failure = fstat(fd, &status) ? errno : S_ISREG(status.st_mode) ? 0 : ELOOP;
+    if (!failure)
+        return fd;
+    close(fd);
+    errno = failure;
+    return -1;
+}
+
 enum ls_lock_state ls_lock_look(const char *directory, char *who, size_t bytes)
 {
     char path[PATH_MAX];
     struct holder holder = {0};
     int fd = -1;
     if (snprintf(path, sizeof path, "%s/lock", directory) < (int)sizeof path)
-        fd = open(path, O_RDONLY | O_CLOEXEC);
+        fd = open_regular(path, O_RDONLY);
     if (fd >= 0) {
         holder_read(fd, &holder);
         close(fd);
@@ -168,7 +187,12 @@ static int try_take(struct ls_lock *lock, const struct ls_fault *fault, bool *ag
 {
     struct stat opened, named;
     *again = false;
-    lock->fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    lock->fd = open_regular(lock->path, O_RDWR | O_CREAT);
+    if (lock->fd < 0 && errno == ELOOP)
+        return ls_error_set(error, LS_EIO,
+                            "%.300s is no regular file (a link, a folder, a pipe or a device): the "
+                            "lock is not written there; remove it, or write elsewhere",
+                            lock->path);
     if (lock->fd < 0) {
         *again = errno == ENOENT; /* the directory was removed */
         return ls_error_errno(error, errno, "%s: cannot open", lock->path);
@@ -182,7 +206,7 @@ static int try_take(struct ls_lock *lock, const struct ls_fault *fault, bool *ag
         return judge_unlocked(lock, error);
     if (failure)
         return ls_error_errno(error, failure, "%s: cannot lock", lock->path);
-    *again = fstat(lock->fd, &opened) || stat(lock->path, &named) ||
+    *again = fstat(lock->fd, &opened) || lstat(lock->path, &named) ||
              opened.st_ino != named.st_ino || opened.st_dev != named.st_dev;
     return LS_OK;
 }

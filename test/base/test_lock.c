@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,6 +198,46 @@ static void test_any_content(void **state)
     }
 }
 
+static void expect_no_lock(const char *run)
+{
+    struct ls_lock lock;
+    struct ls_error error = {0};
+    char who[64];
+    assert_int_equal(ls_lock_look(run, who, sizeof who), LS_LOCK_FREE);
+    assert_int_equal(ls_lock_take(&lock, run, NULL, &error), LS_EIO);
+    if (!strstr(error.text, "/lock is no regular file") || !strstr(error.text, "remove it"))
+        fail_msg("%s", error.text);
+    ls_lock_release(&lock); /* does nothing */
+}
+
+/* What a link names is kept, and nothing waits for a pipe's other end. */
+static void test_only_a_regular_file(void **state)
+{
+    char path[512], kept[512], absent[512];
+    snprintf(path, sizeof path, "%s", scratch_path(*state, "lock"));
+    snprintf(kept, sizeof kept, "%s", scratch_path(*state, "kept"));
+    snprintf(absent, sizeof absent, "%s", scratch_path(*state, "absent"));
+    write_text(kept, "precious");
+    alarm(60);
+    assert_int_equal(symlink(kept, path), 0);
+    expect_no_lock(*state);
+    char *text = scratch_read(kept, NULL);
+    assert_string_equal(text, "precious");
+    free(text);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(absent, path), 0);
+    expect_no_lock(*state);
+    assert_int_equal(access(absent, F_OK), -1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    expect_no_lock(*state);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    expect_no_lock(*state);
+    assert_int_equal(rmdir(path), 0);
+    alarm(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +250,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_without_locks_the_file_is_read, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_any_content, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_only_a_regular_file, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests_name("lock", tests, NULL, NULL);
 }

@@ -31,8 +31,9 @@ struct ls_lock {
 /* Makes the directory where it is absent and takes its lock. LS_EBUSY while another process, or
  * another lock of this one, holds it: the text names host, process and since when. A file system
  * without locks: taken if the file names nobody, or a process of this host that has ended; refused
- * if it names one that runs or that of another host, with what to do. fault may be NULL; its calls
- * are "flock". */
+ * if it names one that runs or that of another host, with what to do. LS_EIO where DIRECTORY/lock
+ * is a link or another thing than a regular file: it is neither followed nor written. fault may be
+ * NULL; its calls are "flock". */
 int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fault *fault,
                  struct ls_error *error);
 enum ls_lock_state {
