@@ -38,6 +38,7 @@ struct progress {
     bool live, off;
     double begin_s, shown_s;
     int64_t first_step;
+    bool saved;     /* a line tells where */
     bool open_line; /* a live line stands without its end */
 };
 
@@ -154,9 +155,24 @@ static void on_sampled(void *user, int64_t step, const char *text)
 static void on_saved(void *user, int64_t step)
 {
     struct progress *p = user;
+    p->saved = true;
     line_end(p);
     cmd_print("step %ld  saved %s/checkpoints/step-%08ld\n", (long)step, p->config->train.out,
               (long)step);
+}
+
+static void on_idle(void *user, int64_t step, const char *hash)
+{
+    struct progress *p = user;
+    const struct ls_config *config = p->config;
+    printf("nothing is left to do: the run is at step %ld of %ld; to train on, set train.extend "
+           "(steps after train.steps, now %ld) and train.resume=auto\nhash %s\n",
+           (long)step, (long)ls_config_steps(config), (long)config->train.extend, hash);
+    if (!p->saved && strcmp(config->train.resume, "auto"))
+        cmd_print("step %ld  saved %s\n", (long)step, config->train.resume);
+    else if (!p->saved)
+        on_saved(user, step);
+    fflush(stdout);
 }
 
 static void on_log(void *user, enum ls_log_level level, const char *line)
@@ -183,6 +199,7 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
                                  .evaluated = on_evaluated,
                                  .sampled = on_sampled,
                                  .saved = on_saved,
+                                 .idle = on_idle,
                                  .stop = &stop_asked};
     return ls_run(job->config, world, &log, &hooks, error);
 }

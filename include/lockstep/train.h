@@ -193,6 +193,8 @@ struct ls_run_hooks {
     void (*evaluated)(void *user, int64_t step, const struct ls_eval_report *report);
     void (*sampled)(void *user, int64_t step, const char *text);
     void (*saved)(void *user, int64_t step);
+    /* The run was at its last step (or beyond) when it began: no step follows. */
+    void (*idle)(void *user, int64_t step, const char *hash);
     /* Not zero: finish the step, save, return LS_ESTOPPED. Set by a signal handler; read on every
      * rank, agreed among them. */
     const volatile int *stop;

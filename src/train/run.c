@@ -474,6 +474,19 @@ static int run_open(struct run *run, struct ls_error *error)
     return status || resumed ? status : first_save(run, error);
 }
 
+/* Collective. A run that has no step to do says so, and what it holds. */
+static int idle(struct run *run, struct ls_error *error)
+{
+    struct ls_digest digest;
+    char hash[33];
+    int status = ls_trainer_hash(run->trainer, &digest, error);
+    if (status || !run->writer || !run->hooks->idle)
+        return status;
+    ls_digest_hex(&digest, hash);
+    run->hooks->idle(run->hooks->user, ls_trainer_steps(run->trainer), hash);
+    return LS_OK;
+}
+
 /* A rank was late, or called something else: every rank tells what it knows before it unwinds. */
 static void late(const struct run *run, struct ls_error *error)
 {
@@ -499,6 +512,8 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
     bool stop = false;
     events_init(&run.events, log);
     int status = run_open(&run, error);
+    if (!status && ls_trainer_steps(run.trainer) >= ls_config_steps(config))
+        status = idle(&run, error);
     while (!status && !stop && ls_trainer_steps(run.trainer) < ls_config_steps(config))
         status = step(&run, &stop, error);
     run_trace_write(&run.trace, true);

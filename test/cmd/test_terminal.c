@@ -155,6 +155,46 @@ static void test_off_still_tells_hash_and_paths(void **state)
         fail_msg("%s", output);
 }
 
+/* A run that was at its last step says so, and how it goes on; hash and path are as before. */
+static void test_nothing_is_left_to_do(void **state)
+{
+    (void)state;
+    static char output[PROGRAM_OUTPUT_BYTES];
+    static const struct {
+        const char *keys, *says, *saved;
+        bool idle, same; /* as the line before: the hash */
+    } lines[] = {
+        {"train.out=done", "step 12/12", "done/checkpoints/step-00000012\n", false, false},
+        {"train.out=done train.resume=auto", "step 12 of 12; to train on, set train.extend",
+         "done/checkpoints/step-00000012\n", true, true},
+        {"train.out=done train.resume=auto parallel.dp=2 log.progress=off", "step 12 of 12",
+         "done/checkpoints/step-00000012\n", true, true},
+        {"train.out=other train.resume=done/checkpoints/step-00000012", "step 12 of 12",
+         "done/checkpoints/step-00000012\n", true, true},
+        {"train.out=done train.resume=auto train.extend=3", "step 15/15",
+         "done/checkpoints/step-00000015\n", false, false},
+        {"train.out=done train.resume=auto train.extend=3", "(steps after train.steps, now 3)",
+         "done/checkpoints/step-00000015\n", true, true},
+        {"train.out=first train.steps=0", "step 0 of 0", "first/checkpoints/step-00000000\n", true,
+         false},
+    };
+    char hash[64] = "";
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char arguments[1024];
+        snprintf(arguments, sizeof arguments, TRAIN "%s", lines[i].keys);
+        int code = program_run("", arguments, output);
+        bool idle = strstr(output, "nothing is left to do: ");
+        const char *told = strstr(output, "hash "), *saved = strstr(output, "  saved ");
+        if (code || idle != lines[i].idle || !strstr(output, lines[i].says) || !told || !saved ||
+            strncmp(saved + 8, lines[i].saved, strlen(lines[i].saved)) ||
+            strstr(saved + 8, "saved"))
+            fail_msg("%s: %d %s", arguments, code, output);
+        if (lines[i].same)
+            assert_memory_equal(told, hash, 5 + 32);
+        memcpy(hash, told, 5 + 32);
+    }
+}
+
 static void test_one_is_no_plural(void **state)
 {
     (void)state;
@@ -210,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_no_codes_without_a_terminal),
         cmocka_unit_test(test_paths_command_no_terminal),
         cmocka_unit_test(test_off_still_tells_hash_and_paths),
+        cmocka_unit_test(test_nothing_is_left_to_do),
         cmocka_unit_test(test_one_is_no_plural),
         cmocka_unit_test(test_a_smaller_last_micro_batch),
         cmocka_unit_test(test_dry_run_needs_no_data),
