@@ -348,11 +348,12 @@ int ls_jsonl_each(const char *path, void (*visit)(void *user, const struct ls_re
 {
     struct shower shower = {visit, user};
     *torn = false;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return ls_error_errno(error, errno, "%s: cannot open", path);
+    FILE *file;
     int64_t end;
-    int code = walk(file, path, show_one, &shower, &end, error);
+    int code = open_records(&file, path, error);
+    if (code)
+        return code;
+    code = walk(file, path, show_one, &shower, &end, error);
     *torn = !code && ftello(file) > end;
     fclose(file);
     return code;

@@ -224,7 +224,7 @@ static void test_what_is_missing(void **state)
     static const struct {
         const char *config, *metrics, *words;
     } runs[] = {
-        {"model: {preset: gpt2-tiny}\n", NULL, "metrics.jsonl: cannot open"},
+        {"model: {preset: gpt2-tiny}\n", NULL, "metrics.jsonl: cannot be opened"},
         {"model: {preset: gpt2-tiny}\n", "", "has not recorded a step yet"},
         {"model: {preset: nothing}\n", "", "model.preset"},
         {"model: {preset: gpt2-tiny, vocab: 259}\nparallel: {tp: 3}\n", "", "parallel.tp = 3"},
@@ -257,6 +257,11 @@ static void test_what_is_missing(void **state)
         has(page, runs[i].words);
         free(page);
     }
+    expect("mkfifo part0/metrics.jsonl && timeout 20 $L report part0", 0, "report.html");
+    char *pipe = page_read("part0/report.html");
+    has(pipe, "metrics.jsonl: a pipe: expected a regular file");
+    free(pipe);
+    expect("rm part0/metrics.jsonl", 0, "");
     expect("$L report part0 part5", 0, "report.html");
     char *page = page_read("report.html");
     has(page, "They cannot be compared: ");
