@@ -24,6 +24,9 @@ struct ls_counted ls_counted(int64_t n, const char *noun)
     } else if (length > 1 && ends_with(noun, "y") && !strchr("aeiou", noun[length - 2])) {
         end = "ies";
         length--;
+    } else if (ends_with(noun, "leaf")) {
+        end = "ves";
+        length--;
     }
     snprintf(counted.text, sizeof counted.text, "%lld %.*s%s", (long long)n, (int)length, noun,
              end);

@@ -23,9 +23,9 @@ static int check_consecutive(const struct ls_layout_keys *keys, const struct ls_
     int64_t dp = replicas(layout), share = leaves / dp, shard = layout->size[LS_AXIS_DP_SHARD];
     if (dp > 1 && !ls_is_pow2(share))
         return plan_refuse_dp(error, keys, LS_AXES, dp,
-                              "each of the %ld data-parallel ranks would get %ld of a batch of %ld "
-                              "leaves: a share must be a power of two to be a whole subtree",
-                              (long)dp, (long)share, (long)leaves);
+                              "each of the %ld data-parallel ranks would get %ld of a batch of %s: "
+                              "a share must be a power of two to be a whole subtree",
+                              (long)dp, (long)share, ls_counted(leaves, "leaf").text);
     if (layout->zero && layout->size[LS_AXIS_DP_REPLICATE] > 1 && !ls_is_pow2(shard))
         return plan_refuse_dp(
             error, keys, LS_AXIS_DP_SHARD, shard,
@@ -33,9 +33,9 @@ static int check_consecutive(const struct ls_layout_keys *keys, const struct ls_
             "what shards add is a whole subtree");
     if (micro < share && !ls_is_pow2(micro))
         return plan_refuse(error, "batch.micro", micro * layout->numerics.leaf_sequences,
-                           "micro-batches of %ld leaves are not subtrees of a share of %ld leaves: "
+                           "micro-batches of %s are not subtrees of a share of %s: "
                            "use a power of two of leaves, or the whole share",
-                           (long)micro, (long)share);
+                           ls_counted(micro, "leaf").text, ls_counted(share, "leaf").text);
     return LS_OK;
 }
 
@@ -46,26 +46,24 @@ static int check_neighbouring(const struct ls_layout_keys *keys, const struct ls
     int64_t shard = layout->size[LS_AXIS_DP_SHARD], replicate = layout->size[LS_AXIS_DP_REPLICATE];
     int64_t block = leaves / replicate, share = block / shard;
     if (replicate > 1 && !ls_is_pow2(block))
-        return plan_refuse_dp(
-            error, keys, LS_AXIS_DP_REPLICATE, replicate,
-            "each copy would get %ld of a batch of %ld leaves: that must be a power "
-            "of two to be a whole subtree",
-            (long)block, (long)leaves);
+        return plan_refuse_dp(error, keys, LS_AXIS_DP_REPLICATE, replicate,
+                              "each copy would get %ld of a batch of %s: that must be a power "
+                              "of two to be a whole subtree",
+                              (long)block, ls_counted(leaves, "leaf").text);
     if (shard == 1) {
         if (micro < share && !ls_is_pow2(micro))
             return plan_refuse(error, "batch.micro", micro * layout->numerics.leaf_sequences,
-                               "micro-batches of %ld leaves are not subtrees of a share of %ld "
-                               "leaves: use a power of two of leaves, or the whole share",
-                               (long)micro, (long)share);
+                               "micro-batches of %s are not subtrees of a share of %s: use a "
+                               "power of two of leaves, or the whole share",
+                               ls_counted(micro, "leaf").text, ls_counted(share, "leaf").text);
         return LS_OK;
     }
     int64_t last = share % micro ? share % micro : micro;
     if (!ls_is_pow2(micro) || !ls_is_pow2(last))
-        return plan_refuse(
-            error, "batch.micro", micro * layout->numerics.leaf_sequences,
-            "with parallel.zero = %d each micro-batch of a rank's %ld leaves must be "
-            "a power of two of them",
-            layout->zero, (long)share);
+        return plan_refuse(error, "batch.micro", micro * layout->numerics.leaf_sequences,
+                           "with parallel.zero = %d each micro-batch of a rank's %s must be "
+                           "a power of two of them",
+                           layout->zero, ls_counted(share, "leaf").text);
     if (micro < share && !ls_is_pow2(shard))
         return plan_refuse_dp(
             error, keys, LS_AXIS_DP_SHARD, shard,
@@ -83,8 +81,8 @@ static int check_batch(const struct ls_layout_keys *keys, const struct ls_layout
 {
     int64_t dp = replicas(layout), cp = layout->size[LS_AXIS_CP];
     if (leaves % dp)
-        return plan_refuse_dp(error, keys, LS_AXES, dp, "it does not divide a batch of %ld leaves",
-                              (long)leaves);
+        return plan_refuse_dp(error, keys, LS_AXES, dp, "it does not divide a batch of %s",
+                              ls_counted(leaves, "leaf").text);
     int64_t share = leaves / dp, micro = ls_min(micro_leaves, share);
     if (!layout->numerics.fast) {
         if (cp > 1 && micro > 1)
@@ -100,6 +98,23 @@ static int check_batch(const struct ls_layout_keys *keys, const struct ls_layout
     return plan_schedule_takes(layout, file, ls_ceil_div(share, micro), error);
 }
 
+/* The batch that was refused is one of the ramp-up: not batch.global, but these keys give it. */
+static void blame_rampup(const struct ls_layout_request *request, int64_t leaves,
+                         struct ls_error *error)
+{
+    int64_t leaf = request->numerics.leaf_sequences;
+    if (leaves == request->leaves_start)
+        ls_error_suffix(error, " (the ramp-up's first batch: batch.rampup_start = %ld)",
+                        (long)(leaves * leaf));
+    else
+        ls_error_suffix(error,
+                        " (the ramp-up's batch of %s: batch.rampup_start = %ld, "
+                        "batch.rampup_increment = %ld)",
+                        ls_counted(leaves * leaf, "sequence").text,
+                        (long)(request->leaves_start * leaf),
+                        (long)(request->leaves_increment * leaf));
+}
+
 /* The same for all batch sizes that the ramp-up walks through. */
 static int check_batches(const struct ls_layout_request *request, const struct ls_schedule *file,
                          const struct ls_layout *layout, int64_t micro_leaves,
@@ -109,6 +124,8 @@ static int check_batches(const struct ls_layout_request *request, const struct l
     int64_t leaves = request->leaves_increment > 0 ? request->leaves_start : full;
     for (;; leaves = ls_min(leaves + request->leaves_increment, full)) {
         int status = check_batch(request->keys, layout, file, leaves, micro_leaves, error);
+        if (status && leaves < full && error)
+            blame_rampup(request, leaves, error);
         if (status || leaves >= full)
             return status;
     }

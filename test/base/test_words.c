@@ -25,6 +25,8 @@ static void test_counts(void **state)
                  {2, "process", "2 processes"},
                  {2, "copy", "2 copies"},
                  {2, "key", "2 keys"},
+                 {1, "leaf", "1 leaf"},
+                 {2, "leaf", "2 leaves"},
                  {1, "rank thread", "1 rank thread"},
                  {3, "rank thread", "3 rank threads"},
                  {16384, "rank", "16384 ranks"},

@@ -355,7 +355,16 @@ static void test_refused_rampup(void **state)
                   "batch.rampup_samples=100", "parallel.dp=1"));
     refused(KEYS(GPT2, "batch.rampup_start=4", "batch.rampup_increment=4",
                  "batch.rampup_samples=100", "parallel.dp=2"),
-            0, "get 6 of a batch of 12", NULL);
+            0, "get 6 of a batch of 12", "(the ramp-up's batch of 12 sequences: ",
+            "batch.rampup_start = 4, batch.rampup_increment = 4)", NULL);
+    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "batch.rampup_start=2",
+                 "batch.rampup_increment=5", "batch.rampup_samples=9", "parallel.dp=3"),
+            0, "parallel.dp = 3: it does not divide a batch of 2 leaves",
+            "(the ramp-up's first batch: batch.rampup_start = 2)", NULL);
+    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "batch.rampup_start=4",
+                 "batch.rampup_increment=4", "batch.rampup_samples=9", "parallel.dp=3",
+                 "numerics.leaf_sequences=4"),
+            0, "a batch of 1 leaf (", "batch.rampup_start = 4)", NULL);
 }
 
 static void test_fast_lifts_the_trees(void **state)
