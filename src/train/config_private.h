@@ -16,6 +16,8 @@ void train_config_expected(const struct ls_config_key *key, char *text, size_t b
  * expected. quoted: the text stood in quotes, so it is neither a number nor true. */
 bool train_config_parse(struct ls_config *config, const struct ls_config_key *key, const char *text,
                         bool quoted, char *why, size_t bytes);
+/* The value in double quotes, as both YAML and JSON read them. */
+void train_config_quote(const char *value, char *text, size_t bytes);
 /* Whether the value is a text. */
 bool train_config_is_text(const struct ls_config_key *key);
 /* Whether it is a path, or a list of paths. */

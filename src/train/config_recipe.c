@@ -6,21 +6,25 @@
 void config_compared_value(const struct ls_config *config, const struct ls_config_key *key,
                            char *text, size_t bytes)
 {
-    ls_config_value(config, key, text, bytes);
-    if (!train_config_is_path(key))
+    char names[LS_CONFIG_TEXT_BYTES];
+    if (!train_config_is_path(key)) {
+        ls_config_value(config, key, text, bytes);
         return;
-    char *kept = text, *name = text; /* name: where the current path's last component will begin */
-    for (const char *p = text; *p; p++) {
+    }
+    snprintf(names, sizeof names, "%s", (const char *)train_config_slot_const(config, key));
+    char *kept = names, *name = names; /* name: where the last component of a path will begin */
+    for (const char *p = names; *p; p++) {
         bool bare = *p == ':' && kept - name == 3 && !strncmp(name, "u16", 3);
         if (*p == '/' || bare) {
             kept = name;
             continue;
         }
         *kept++ = *p;
-        if (*p == ',' || *p == '"')
+        if (*p == ',' && key->type == LS_CONFIG_PATHS)
             name = kept;
     }
     *kept = '\0';
+    train_config_quote(names, text, bytes);
 }
 
 void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *digest)

@@ -281,8 +281,7 @@ bool train_config_parse(struct ls_config *config, const struct ls_config_key *ke
     return good;
 }
 
-/* Double quotes, as both YAML and JSON read them. */
-static void quote(const char *value, char *text, size_t bytes)
+void train_config_quote(const char *value, char *text, size_t bytes)
 {
     size_t used = 0;
     text[used++] = '"';
@@ -319,7 +318,7 @@ void ls_config_value(const struct ls_config *config, const struct ls_config_key 
     case LS_CONFIG_STRING:
     case LS_CONFIG_PATH:
     case LS_CONFIG_PATHS:
-        quote(slot, text, bytes);
+        train_config_quote(slot, text, bytes);
         break;
     }
 }

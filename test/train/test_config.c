@@ -563,6 +563,10 @@ static void test_recipe_digest_sees_the_recipe_only(void **state)
     expect_good(&base, TINY "data: {train: 'u16:x/a,u16:b'}\n");
     expect_good(&other, TINY "data: {train: 'u16:a,u16:x/y/b'}\n");
     assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 0);
+    expect_good(&base, TINY "data: {train: 'x/a\"b/../a,y\"/\\z/b'}\n");
+    expect_good(&other, TINY "data: {train: 'a,b'}\n");
+    if (ls_config_recipe_diff(&base, &other, text, sizeof text))
+        fail_msg("%s", text);
     expect_good(&base, TINY "data: {train: here/corpus}\n");
     ls_config_recipe_digest(&base, &a);
     expect_good(&other, TINY "data: {train: there/corpus}\nparallel: {dp: 4, threads: 2}\n"
