@@ -189,6 +189,22 @@ static int read_text(struct data_corpus *corpus, size_t want, struct ls_text *ou
     return LS_OK;
 }
 
+/* Appends what the source has next to lines; lines_end where that was all. */
+static int lines_read(struct data_corpus *corpus, struct ls_error *error)
+{
+    struct ls_text *lines = &corpus->lines;
+    size_t got;
+    int rc = data_text_reserve(lines, LINE_READ_BYTES, error);
+    if (!rc)
+        rc = data_source_read(corpus->source, lines->bytes + lines->count, LINE_READ_BYTES, &got,
+                              error);
+    if (rc)
+        return rc;
+    lines->count += got;
+    corpus->lines_end = got == 0;
+    return LS_OK;
+}
+
 /* *line is the next line, borrowed until the next call; NULL with *length 0 at the end, and NULL
  * with another length for a line that is too long, of which nothing is kept. */
 static int next_line(struct data_corpus *corpus, char **line, size_t *length,
@@ -221,15 +237,9 @@ static int next_line(struct data_corpus *corpus, char **line, size_t *length,
             lines->count = left;
             corpus->lines_at = 0;
         }
-        size_t got;
-        int rc = data_text_reserve(lines, LINE_READ_BYTES, error);
-        if (!rc)
-            rc = data_source_read(corpus->source, lines->bytes + lines->count, LINE_READ_BYTES,
-                                  &got, error);
+        int rc = lines_read(corpus, error);
         if (rc)
             return rc;
-        lines->count += got;
-        corpus->lines_end = got == 0;
     }
 }
 
@@ -290,15 +300,9 @@ static int skip_mark(struct data_corpus *corpus, struct ls_error *error)
     static const char mark[] = "\xef\xbb\xbf";
     struct ls_text *lines = &corpus->lines;
     while (lines->count < sizeof mark - 1 && !corpus->lines_end) {
-        size_t got;
-        int rc = data_text_reserve(lines, LINE_READ_BYTES, error);
-        if (!rc)
-            rc = data_source_read(corpus->source, lines->bytes + lines->count, LINE_READ_BYTES,
-                                  &got, error);
+        int rc = lines_read(corpus, error);
         if (rc)
             return rc;
-        lines->count += got;
-        corpus->lines_end = got == 0;
     }
     if (lines->count >= sizeof mark - 1 && memcmp(lines->bytes, mark, sizeof mark - 1) == 0)
         corpus->lines_at = sizeof mark - 1;
