@@ -74,6 +74,8 @@ const char *ls_tokenizer_name(const struct ls_tokenizer *tokenizer);
 /* A spec that makes the same tokenizer from any working directory (paths are absolute). Borrowed.
  */
 const char *ls_tokenizer_spec(const struct ls_tokenizer *tokenizer);
+/* The absolute paths of its vocabulary and its merges (borrowed); false if it needs no files. */
+bool ls_tokenizer_files(const struct ls_tokenizer *tokenizer, const char *paths[2]);
 /* Number of ids; ids are 0 to vocabulary - 1. */
 int64_t ls_tokenizer_vocabulary(const struct ls_tokenizer *tokenizer);
 /* The id that ends a document. */

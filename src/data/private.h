@@ -79,6 +79,7 @@ size_t data_split_last_cut(const unsigned char *text, size_t bytes);
 
 struct ls_tokenizer {
     char *spec;
+    char *files[2]; /* absolute paths of vocabulary and merges; NULL for bytes */
     bool is_byte;
     struct data_bpe bpe; /* the rest: unless is_byte */
     struct data_splitter *splitter;

@@ -38,6 +38,26 @@ static int load_bpe(struct ls_tokenizer *tokenizer, const char *vocab_path, cons
     return rc;
 }
 
+/* "VOCAB,MERGES" at the first comma that parts two files: names may have commas too. */
+static int find_halves(const char *spec, char vocab[PATH_MAX], char merges[PATH_MAX],
+                       struct ls_error *error)
+{
+    char half[PATH_MAX];
+    struct ls_error first = {0};
+    int rc = LS_OK;
+    for (const char *comma = strchr(spec, ','); comma; comma = strchr(comma + 1, ',')) {
+        snprintf(half, sizeof half, "%.*s", (int)(comma - spec), spec);
+        bool vocab_found = realpath(half, vocab) != NULL;
+        if (vocab_found && realpath(comma + 1, merges))
+            return LS_OK;
+        if (!rc)
+            rc = ls_error_errno(&first, errno, "tokenizer \"%s\": %s %s", spec,
+                                vocab_found ? "merges" : "vocabulary",
+                                vocab_found ? comma + 1 : half);
+    }
+    return ls_error_set(error, rc, "%s", first.text);
+}
+
 /* Both paths, absolute, of the files that spec names. */
 static int find_files(const char *spec, char vocab[PATH_MAX], char merges[PATH_MAX],
                       struct ls_error *error)
@@ -56,20 +76,13 @@ static int find_files(const char *spec, char vocab[PATH_MAX], char merges[PATH_M
         if (realpath(path, merges))
             return LS_OK;
     }
-    snprintf(path, sizeof path, "%s", spec);
-    char *comma = strchr(path, ',');
-    if (!comma)
+    if (!strchr(spec, ','))
         return ls_error_set(error, LS_EDATA,
                             "tokenizer \"%s\": expected \"byte\", a directory with vocab.json and "
                             "merges.txt (or gpt2-vocab.json and gpt2-merges.txt), or "
                             "VOCAB.json,MERGES.txt",
                             spec);
-    *comma = 0;
-    if (!realpath(path, vocab))
-        return ls_error_errno(error, errno, "tokenizer \"%s\": vocabulary %s", spec, path);
-    if (!realpath(comma + 1, merges))
-        return ls_error_errno(error, errno, "tokenizer \"%s\": merges %s", spec, comma + 1);
-    return LS_OK;
+    return find_halves(spec, vocab, merges, error);
 }
 
 int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_error *error)
@@ -89,8 +102,11 @@ int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_erro
             rc = load_bpe(tokenizer, vocab, merges, error);
         if (!rc && asprintf(&tokenizer->spec, "%s,%s", vocab, merges) < 0)
             tokenizer->spec = NULL;
+        tokenizer->files[0] = rc ? NULL : strdup(vocab);
+        tokenizer->files[1] = rc ? NULL : strdup(merges);
     }
-    if (!rc && !tokenizer->spec)
+    bool named = tokenizer->is_byte || (tokenizer->files[0] && tokenizer->files[1]);
+    if (!rc && (!tokenizer->spec || !named))
         rc = ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
     if (rc) {
         ls_tokenizer_free(tokenizer);
@@ -107,6 +123,8 @@ void ls_tokenizer_free(struct ls_tokenizer *tokenizer)
     data_splitter_free(tokenizer->splitter);
     data_bpe_release(&tokenizer->bpe);
     free(tokenizer->spec);
+    free(tokenizer->files[0]);
+    free(tokenizer->files[1]);
     free(tokenizer);
 }
 
@@ -118,6 +136,13 @@ const char *ls_tokenizer_name(const struct ls_tokenizer *tokenizer)
 const char *ls_tokenizer_spec(const struct ls_tokenizer *tokenizer)
 {
     return tokenizer->spec;
+}
+
+bool ls_tokenizer_files(const struct ls_tokenizer *tokenizer, const char *paths[2])
+{
+    for (int i = 0; i < 2; i++)
+        paths[i] = tokenizer->files[i];
+    return !tokenizer->is_byte;
 }
 
 int64_t ls_tokenizer_vocabulary(const struct ls_tokenizer *tokenizer)

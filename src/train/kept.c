@@ -32,8 +32,7 @@ struct files {
     char digests[DIGESTS_BYTES]; /* a line for each: its digest and its name */
 };
 
-static int files_read(const char paths[FILES][PATH_MAX], struct files *files,
-                      struct ls_error *error)
+static int files_read(const char *const paths[FILES], struct files *files, struct ls_error *error)
 {
     int status = LS_OK;
     size_t used = 0;
@@ -90,15 +89,12 @@ static int files_keep(const char *run, const struct files *files, struct ls_erro
     return status ? status : file_write(path, files->digests, strlen(files->digests), error);
 }
 
-/* Copies the files of a tokenizer's spec, "VOCAB.json,MERGES.txt". */
-static int tokenizer_keep(const struct ls_config *config, const char *spec, bool begun,
-                          struct ls_error *error)
+/* Copies the files of a tokenizer. */
+static int tokenizer_keep(const struct ls_config *config, const char *const paths[FILES],
+                          bool begun, struct ls_error *error)
 {
-    char paths[FILES][PATH_MAX], before[DIGESTS_BYTES];
+    char before[DIGESTS_BYTES];
     struct files files;
-    size_t comma = strcspn(spec, ",");
-    snprintf(paths[0], PATH_MAX, "%.*s", (int)comma, spec);
-    snprintf(paths[1], PATH_MAX, "%s", spec + comma + (spec[comma] == ','));
     int status = files_read(paths, &files, error);
     digests_kept(config->train.out, before);
     if (!status && before[0] && begun && strcmp(before, files.digests))
@@ -117,16 +113,16 @@ int kept_write(const struct ls_config *config, const struct ls_tokenizer *tokeni
 {
     struct ls_config written = *config;
     char path[PATH_MAX];
-    const char *spec = tokenizer ? ls_tokenizer_spec(tokenizer) : "";
+    const char *paths[FILES];
     char *kept = written.data.tokenizer;
     int status = LS_OK;
-    if (strchr(spec, ',')) {
-        status = tokenizer_keep(config, spec, begun, error);
+    if (tokenizer && ls_tokenizer_files(tokenizer, paths)) {
+        status = tokenizer_keep(config, paths, begun, error);
         if (snprintf(kept, LS_CONFIG_TEXT_BYTES, "%s/tokenizer", config->train.out) >=
             LS_CONFIG_TEXT_BYTES)
             snprintf(kept, LS_CONFIG_TEXT_BYTES, "%s", config->data.tokenizer);
     } else {
-        snprintf(kept, LS_CONFIG_TEXT_BYTES, "%s", spec);
+        snprintf(kept, LS_CONFIG_TEXT_BYTES, "%s", tokenizer ? ls_tokenizer_spec(tokenizer) : "");
     }
     snprintf(path, sizeof path, "%s/config.yaml", config->train.out);
     return status ? status : ls_config_save_portable(&written, path, error);
@@ -136,13 +132,16 @@ int kept_write(const struct ls_config *config, const struct ls_tokenizer *tokeni
 
 static int tokenizer_check(const char *run, struct ls_error *error)
 {
-    char paths[FILES][PATH_MAX], before[DIGESTS_BYTES];
+    char kept[FILES][PATH_MAX], before[DIGESTS_BYTES];
+    const char *paths[FILES];
     struct files files;
     digests_kept(run, before);
     if (!before[0])
         return LS_OK;
-    for (int i = 0; i < FILES; i++)
-        kept_path(paths[i], run, names[i]);
+    for (int i = 0; i < FILES; i++) {
+        kept_path(kept[i], run, names[i]);
+        paths[i] = kept[i];
+    }
     int status = files_read(paths, &files, error);
     if (!status && strcmp(before, files.digests))
         status = ls_error_set(error, LS_EDATA,

@@ -212,6 +212,21 @@ static void test_the_tokenizer_lies_in_the_run(void **state)
            ls_exit_code(LS_EDATA), "spelt/tokenizer");
 }
 
+/* Its files' names are parted by a comma, and their folder may have one too. */
+static void test_a_tokenizer_and_a_comma(void **state)
+{
+    (void)state;
+    expect("mkdir x,y && cp $G/vocab.json $G/merges.txt x,y && $L data prepare --input book.txt "
+           "--output parts --tokenizer x,y/vocab.json,x,y/merges.txt --workers 1 && "
+           "$L train $C data.train=parts_train data.valid=parts_valid train.out=a,b train.steps=2",
+           0, "hash");
+    expect("$L train a,b/config.yaml train.steps=3 train.resume=auto", 0,
+           "saved a,b/checkpoints/step-00000003");
+    expect("$L generate a,b --prompt 'in the' --tokens 5", 0, "in the");
+    expect("$L data prepare --input book.txt --output none --tokenizer x,y/none,x,y/merges.txt",
+           ls_exit_code(LS_EIO), "tokenizer \"x,y/none,x,y/merges.txt\": vocabulary x: No such");
+}
+
 /* ---- what it goes on from -------------------------------------------------------------------- */
 
 static void test_it_says_what_it_found(void **state)
@@ -443,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_names_with_commas),
         cmocka_unit_test(test_a_run_is_moved_with_its_data),
         cmocka_unit_test(test_the_tokenizer_lies_in_the_run),
+        cmocka_unit_test(test_a_tokenizer_and_a_comma),
         cmocka_unit_test(test_it_says_what_it_found),
         cmocka_unit_test(test_an_older_run_is_not_overwritten),
         cmocka_unit_test(test_a_finished_run_is_extended),
