@@ -69,6 +69,17 @@ void expect(const char *line, int code, const char *words)
                  code, words);
 }
 
+void mpi_or_skip(void)
+{
+#if !defined(LS_WITH_MPI)
+    skip();
+#endif
+    if (shell("command -v mpirun")) {
+        print_message("skipped: mpirun is absent\n");
+        skip();
+    }
+}
+
 const char *at(const char *name)
 {
     return scratch_path(folder, name);

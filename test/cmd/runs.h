@@ -26,6 +26,12 @@ int shell(const char *line);
 /* Fails unless the line exits with code and prints words. */
 void expect(const char *line, int code, const char *words);
 
+/* Put before "$L ...": two processes under MPI. */
+#define MPIRUN                                                                                     \
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "
+/* Skips the test if this build has no MPI or the machine no mpirun. */
+void mpi_or_skip(void);
+
 /* A name in the folder, its existence, and how many match a pattern. */
 const char *at(const char *name);
 bool exists(const char *name);

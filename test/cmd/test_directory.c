@@ -106,19 +106,10 @@ static void test_two_at_once(void **state)
     }
 }
 
-#define MPIRUN                                                                                     \
-    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "
-
 static void test_processes_hold_it_too(void **state)
 {
     (void)state;
-#if !defined(LS_WITH_MPI)
-    skip();
-#endif
-    if (shell("command -v mpirun")) {
-        print_message("skipped: mpirun is absent\n");
-        skip();
-    }
+    mpi_or_skip();
     pid_t child = run_start("busy-mpi", "");
     expect(MPIRUN "$L train $C train.out=busy-mpi parallel.dp=2 train.steps=4",
            ls_exit_code(LS_EBUSY), "is held by process ");

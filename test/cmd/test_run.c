@@ -152,19 +152,10 @@ static void test_signals_save_and_the_run_goes_on(void **state)
 
 /* ---- MPI ------------------------------------------------------------------------------------- */
 
-#define MPIRUN                                                                                     \
-    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "
-
 static void test_mpi_processes(void **state)
 {
     (void)state;
-#if !defined(LS_WITH_MPI)
-    skip();
-#endif
-    if (shell("command -v mpirun")) {
-        print_message("skipped: mpirun is absent\n");
-        skip();
-    }
+    mpi_or_skip();
     expect("$L train $C train.out=threads parallel.dp=2 train.steps=4", 0, "2 ranks");
     expect(MPIRUN "$L train $C train.out=processes parallel.dp=2 train.steps=4", 0, "2 ranks");
     expect_same_run("threads", "processes");

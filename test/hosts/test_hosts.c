@@ -70,15 +70,20 @@ static void test_the_hash_is_that_of_one_rank(void **state)
     expect_hash("four", hash);
 }
 
+/* The exit code of a job over both hosts, of which the rank on the other one gets a signal. */
+static int signal_to_the_other(const char *out, int signal)
+{
+    pid_t pids[HOSTS_RANKS_MAX], job = hosts_train(directory, 1, out, LONG "parallel.dp=2");
+    hosts_wait_steps(directory, out, 2, pids);
+    assert_int_equal(kill(pids[1], signal), 0);
+    return hosts_end(job, directory, out, 30);
+}
+
 static void test_a_rank_that_is_killed(void **state)
 {
-    pid_t pids[HOSTS_RANKS_MAX];
     (void)state;
     hosts_or_skip();
-    pid_t job = hosts_train(directory, 1, "killed", LONG "parallel.dp=2");
-    hosts_wait_steps(directory, "killed", 2, pids);
-    assert_int_equal(kill(pids[1], SIGKILL), 0);
-    int code = hosts_end(job, directory, "killed", 30);
+    int code = signal_to_the_other("killed", SIGKILL);
     if (code != 128 + SIGKILL && code != ls_exit_code(LS_ECOMM))
         fail_msg("exited with %d:\n%s", code, hosts_said(directory, "killed"));
 }
@@ -172,13 +177,9 @@ static void test_a_slow_save_is_waited_for(void **state)
 /* One rank is told to stop, on the host that has not started the job. */
 static void test_a_signal_to_one_rank(void **state)
 {
-    pid_t pids[HOSTS_RANKS_MAX];
     (void)state;
     hosts_or_skip();
-    pid_t job = hosts_train(directory, 1, "signal", LONG "parallel.dp=2");
-    hosts_wait_steps(directory, "signal", 2, pids);
-    assert_int_equal(kill(pids[1], SIGUSR1), 0);
-    int code = hosts_end(job, directory, "signal", 30);
+    int code = signal_to_the_other("signal", SIGUSR1);
     if (code != ls_exit_code(LS_ESTOPPED) || !hosts_last_step(directory, "signal"))
         fail_msg("exited with %d:\n%s", code, hosts_said(directory, "signal"));
 }

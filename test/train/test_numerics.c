@@ -1,6 +1,7 @@
 /* A change of bits is a change of numerics.version, and a fingerprint says where bits may differ.
  */
 #include "../support/scratch.h"
+#include "tokens.h"
 
 #include <lockstep/base/version.h>
 #include <lockstep/train.h>
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 6000, STEPS = 3, RECIPES = 4 };
+enum { STEPS = 3, RECIPES = 4 };
 
 /* The state's hash after STEPS steps of each recipe below, on each instruction set: recorded at
  * NUMERICS, by gcc 12 at -O3. Where a change alters one, raise LS_NUMERICS_VERSION and put what
@@ -42,20 +43,6 @@ static const char *const common[] = {
     "model.context=64", "model.ffn=128",  "data.sequence=64",    "batch.global=8",
     "optim.lr=3e-3",    "optim.clip=0.5", "optim.decay_steps=8", "train.steps=8",
     "batch.micro=2",    "parallel.dp=1",  "parallel.threads=1",  "optim.weight_decay=0.1"};
-
-static int data_setup(void **state)
-{
-    if (scratch_setup(state))
-        return -1;
-    uint16_t tokens[TOKENS];
-    for (uint32_t i = 0; i < TOKENS; i++) {
-        uint32_t bits[4];
-        ls_philox(ls_philox_key_of(5, "tokens"), (uint32_t[4]){i, 0, 0, 0}, bits);
-        tokens[i] = (uint16_t)((bits[0] % 50) * (bits[1] % 50) / 50);
-    }
-    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
-    return 0;
-}
 
 static void must(int status, const struct ls_error *error)
 {
@@ -160,9 +147,9 @@ static void test_fingerprints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_bits_are_those_of_the_version, data_setup,
+        cmocka_unit_test_setup_teardown(test_bits_are_those_of_the_version, tokens_setup,
                                         scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_other_sets_have_other_bits, data_setup,
+        cmocka_unit_test_setup_teardown(test_other_sets_have_other_bits, tokens_setup,
                                         scratch_teardown),
         cmocka_unit_test(test_fingerprints),
     };

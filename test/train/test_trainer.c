@@ -2,6 +2,7 @@
  * up, steps that are not finite are skipped or stop the run, and the same bits come out of every
  * layout, evaluation and resumption included. */
 #include "../support/scratch.h"
+#include "tokens.h"
 #include "train/trainer.h"
 
 #include <setjmp.h>
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { TOKENS = 6000, STEPS_MAX = 8 };
+enum { STEPS_MAX = 8 };
 
 /* ---- allocations of our objects -------------------------------------------------------------- */
 
@@ -84,20 +85,6 @@ static const char *const common_keys[] = {
     "data.sequence=16",      "batch.global=8",          "optim.lr=3e-3",
     "optim.clip=0.5",        "train.steps=8",           "numerics.precision=fp32",
     "log.tensorboard=false", "parallel.threads=1"};
-
-static int data_setup(void **state)
-{
-    if (scratch_setup(state))
-        return -1;
-    uint16_t tokens[TOKENS];
-    for (uint32_t i = 0; i < TOKENS; i++) {
-        uint32_t bits[4];
-        ls_philox(ls_philox_key_of(5, "tokens"), (uint32_t[4]){i, 0, 0, 0}, bits);
-        tokens[i] = (uint16_t)((bits[0] % 50) * (bits[1] % 50) / 50);
-    }
-    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
-    return 0;
-}
 
 /* The common recipe with further "key=value" words, ended by NULL. Returns the status. */
 static int config_try(struct ls_config *config, const char *directory, struct ls_error *error,
@@ -616,7 +603,7 @@ static void test_resume_refuses_another_recipe(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, data_setup, scratch_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, tokens_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_nothing_is_allocated_after_the_first_step),
         TEST(test_nothing_is_allocated_by_a_run),
