@@ -1,6 +1,7 @@
 /* A schedule to look at: as text, one column a slot of time, and as SVG 1.1. */
 #include "parallel/schedule_private.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/trace/picture.h>
 
 #include <errno.h>
@@ -225,12 +226,6 @@ static void find_present(struct drawing *d)
     }
 }
 
-/* "", "s": plain English for any number. */
-static const char *plural(int64_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 static void write_title(struct drawing *d, const struct ls_schedule_figures *figures,
                         const struct ls_schedule_figures *even)
 {
@@ -243,12 +238,12 @@ static void write_title(struct drawing *d, const struct ls_schedule_figures *fig
         snprintf(chunks, sizeof chunks, ", %d chunks a rank", s->chunks);
     if (d->costs->stage)
         snprintf(alike, sizeof alike, " (%.1f%% if all stages were equal)", 100 * even->bubble);
-    snprintf(d->title, sizeof d->title, "%.120s: %d rank%s, %lld micro-batch%s%s", d->picture->name,
-             s->ranks, plural(s->ranks), (long long)s->micro_batches,
-             s->micro_batches == 1 ? "" : "es", chunks);
+    snprintf(d->title, sizeof d->title, "%.120s: %s, %s%s", d->picture->name,
+             ls_counted(s->ranks, "rank").text, ls_counted(s->micro_batches, "micro-batch").text,
+             chunks);
     snprintf(d->note, sizeof d->note,
-             "Bubble: %.1f%% of the time%s. A rank holds activations of up to %d micro-batch%s%s.",
-             100 * figures->bubble, alike, live, live == 1 ? "" : "es",
+             "Bubble: %.1f%% of the time%s. A rank holds activations of up to %s%s.",
+             100 * figures->bubble, alike, ls_counted(live, "micro-batch").text,
              s->chunks > 1 ? " x chunks" : "");
 }
 

@@ -17,6 +17,7 @@ struct reader {
     struct fy_diag *diag;
     struct fy_event *event; /* the current one; NULL at the end or after an error */
     struct ls_config_origin seen[LS_CONFIG_KEYS_MAX];
+    struct ls_config_origin seen_group[LS_CONFIG_KEYS_MAX]; /* at its first key's index */
     struct ls_error *error;
 };
 
@@ -83,14 +84,15 @@ static int unknown_key(struct reader *reader, struct ls_config_origin at, const 
     return fail(reader, at, what);
 }
 
-static bool is_group(const char *name)
+/* The index of the group's first key; -1 if name is no group. */
+static int group_index(const char *name)
 {
     const char *names[LS_CONFIG_KEYS_MAX];
     size_t count = train_config_names(names), length = strlen(name);
     for (size_t i = 0; i < count; i++)
         if (strncmp(names[i], name, length) == 0 && names[i][length] == '.')
-            return true;
-    return false;
+            return (int)i;
+    return -1;
 }
 
 /* A map under a name that is no group. */
@@ -118,24 +120,34 @@ static int unknown_group(struct reader *reader, struct ls_config_origin at, cons
     return fail(reader, at, what);
 }
 
+/* YAML 1.2 has each name once in a map. */
+static int see_once(struct reader *reader, struct ls_config_origin *seen,
+                    struct ls_config_origin at, const char *name)
+{
+    char what[2 * NAME_BYTES + 64];
+    if (seen->line) {
+        snprintf(what, sizeof what, "%s is given twice (first on line %d): remove one", name,
+                 seen->line);
+        return fail(reader, at, what);
+    }
+    *seen = at;
+    return LS_OK;
+}
+
 static int read_scalar(struct reader *reader, struct ls_config_origin key_at, const char *name)
 {
     struct ls_config_origin at = position(reader);
     int index = train_config_index(name);
     char what[900];
-    if (index < 0 && is_group(name)) {
+    if (index < 0 && group_index(name) >= 0) {
         snprintf(what, sizeof what, "%s is a group: expected indented keys under it", name);
         return fail(reader, key_at, what);
     }
     if (index < 0)
         return unknown_key(reader, key_at, name);
-    struct ls_config_origin *seen = &reader->seen[index];
-    if (seen->line) {
-        snprintf(what, sizeof what, "%s is given twice (first on line %d): remove one", name,
-                 seen->line);
-        return fail(reader, key_at, what);
-    }
-    *seen = at;
+    int status = see_once(reader, &reader->seen[index], key_at, name);
+    if (status)
+        return status;
     size_t count;
     const struct ls_config_key *key = &ls_config_keys(&count)[index];
     bool plain = !reader->event->scalar.value ||
@@ -200,9 +212,10 @@ static int read_map(struct reader *reader, const char *prefix)
             return status;
         if (reader->event->type == FYET_SCALAR) {
             status = read_scalar(reader, at, name);
-        } else if (reader->event->type == FYET_MAPPING_START && is_group(name)) {
+        } else if (reader->event->type == FYET_MAPPING_START && group_index(name) >= 0) {
+            status = see_once(reader, &reader->seen_group[group_index(name)], at, name);
             strcat(name, "."); /* a group's name is short */
-            status = read_map(reader, name);
+            status = status ? status : read_map(reader, name);
         } else if (train_config_index(name) < 0) {
             status = unknown_group(reader, at, name);
         } else {

@@ -270,6 +270,8 @@ static void test_bad_keys_and_values_name_their_place(void **state)
     expect_refused("just text\n", "run.yaml:1:1", NULL);
     expect_refused("? [a]\n: 1\n", "expected a key", NULL);
     expect_refused("optim: {lr: 1, lr: 2}\n", "optim.lr is given twice", "line 1", NULL);
+    expect_refused("optim: {lr: 1}\noptim: {beta1: 0}\n", "run.yaml:2:1: optim is given twice",
+                   "line 1", NULL);
     expect_refused("optim: {lr: 1}\noptim.lr: 2\n", "run.yaml:2:1", "given twice", NULL);
     expect_refused("optim: {lr: 1}\n---\noptim: {lr: 2}\n", "second document", NULL);
     expect_refused("a: &x 1\noptim: {lr: *x}\n", "a", NULL);
