@@ -40,7 +40,7 @@ ifeq ($(WERROR),1)
 CFLAGS_BASE += -Werror
 endif
 ifeq ($(DEBUG),1)
-CFLAGS_BASE += -g -O1 -DLS_COMM_CHECK=1
+CFLAGS_BASE += -g -O1 -DLS_COMM_CHECK=1 -DLS_MEMORY_CHECK=1
 else
 CFLAGS_BASE += -g1 -O3 -DNDEBUG
 endif
@@ -133,13 +133,14 @@ empty :=
 wrap = -Wl$(subst $(empty) ,,$(foreach name,$(1),,--wrap=$(name)))
 $(filter $(BUILD)/test/invariance/%,$(TESTS)): private LDFLAGS_BASE += $(call wrap,ls_reduce_scatter_at \
 	ls_reduce_scatter_start ls_all_reduce_start ls_all_reduce_at ls_layer_backward_weight \
-	ls_optimizer_step ls_send_start ls_param_fill ls_dp_micro_batch)
-$(BUILD)/test/plan/test_moves: private LDFLAGS_BASE += $(call wrap,plan_ring_init)
+	ls_layer_forward_again ls_optimizer_step ls_send_start ls_param_fill ls_dp_micro_batch)
+$(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_at)
+$(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)
 # This one makes the disk slow.
 $(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write)
 # These run the program.
 $(filter $(BUILD)/test/cmd/% $(BUILD)/test/hosts/%,$(TESTS)): | $(BUILD)/lockstep
-$(filter $(BUILD)/test/hosts/%,$(TESTS)): $(BUILD)/test/cmd/program.o
+$(filter $(BUILD)/test/hosts/%,$(TESTS)): $(BUILD)/test/cmd/run_program.o
 $(BUILD)/test/hosts/test_hosts: | $(BUILD)/test/cmd/test_disk
 $(filter $(BUILD)/test/install/%,$(TESTS)): | all
 $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
@@ -150,9 +151,9 @@ $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 # go through the sets by themselves need no second run, and all small layouts (test_exhaustive) are
 # run on the best one: on the others, those that test_invariance draws.
 ISA_TESTS = $(filter $(addprefix $(BUILD)/test/,ops/test_embedding ops/test_norm ops/test_pointwise \
-	ops/test_position ops/test_loss ops/test_update optim/% nn/% parallel/test_tensor \
-	parallel/test_zero% train/test_dtensors train/test_state train/test_trainer \
-	invariance/test_invariance cmd/test_run cmd/test_verify),$(TESTS))
+	ops/test_position ops/test_loss ops/test_update optim/% nn/% parallel/test_tensor_parallel \
+	parallel/test_zero% train/test_trainer_tensors state/test_state train/test_trainer \
+	infer/test_infer invariance/test_invariance cmd/test_run cmd/test_verify),$(TESTS))
 
 .PHONY: tests examples
 tests: $(TESTS)
@@ -160,7 +161,7 @@ examples: $(EXAMPLES)
 
 # ---- what users call -------------------------------------------------------------------------------
 
-N        ?= 60
+N        ?= 80
 SEED     ?= 1
 STEPS    ?= 20
 SECONDS  ?= 60
@@ -272,7 +273,7 @@ help:
 	'make              build/lockstep and the libraries' \
 	'make check        install what is missing, build, run every test' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
-	'make invariance   N=60 SEED=1 STEPS=20: random layouts, one hash a recipe' \
+	'make invariance   N=80 SEED=1 STEPS=20: random layouts, one hash a recipe' \
 	'make tidy         layers, headers, lengths, format' \
 	'make fuzz         SECONDS=60 for each parser, under ASan and UBSan' \
 	'make report-shots draws pages of `lockstep report` in Chromium, and checks their width' \

@@ -155,7 +155,8 @@ static int parse_word(struct bench *bench, const char *word, struct ls_error *er
         char *end;
         errno = 0;
         bench->threads = strtoll(word + 8, &end, 10);
-        if (!errno && !*end && end != word + 8 && bench->threads >= 1 && bench->threads <= 4096)
+        if (!errno && !*end && end != word + 8 && bench->threads >= 1 &&
+            bench->threads <= ls_device_threads_max())
             return LS_OK;
         return ls_error_set(error, LS_ECONFIG, "%.80s: expected a number from 1 to 4096", word);
     }

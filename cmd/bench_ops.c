@@ -1,3 +1,4 @@
+/* `lockstep bench ops`: every kernel on the shapes of GPT-2 124M, timed. */
 #include "bench_ops.h"
 
 #include <lockstep/base/words.h>
@@ -107,16 +108,28 @@ static void cross_entropy(struct bench *b)
     struct ls_cross_entropy op = {LOSS_ROWS, VOCABULARY, PADDED, 4, LS_BF16, 1, 0};
     ls_cross_entropy(&b->ops, &op, at(b, 0), b->ids, b->row);
 }
+static struct ls_embedding embedding_of(struct bench *b)
+{
+    return (struct ls_embedding){.act = LS_BF16,
+                                 .rows = ROWS,
+                                 .channels = CHANNELS,
+                                 .ids = b->ids,
+                                 .vocabulary = VOCABULARY,
+                                 .table = at(b, 0),
+                                 .tokens = TOKENS,
+                                 .position = at(b, 3)};
+}
 static void embedding_forward(struct bench *b)
 {
-    ls_embedding_forward(&b->ops, LS_BF16, ROWS, TOKENS, CHANNELS, b->ids, at(b, 0), at(b, 3), 0,
-                         at(b, 4));
+    struct ls_embedding embedding = embedding_of(b);
+    ls_embedding_forward(&b->ops, &embedding, at(b, 4));
 }
 static void embedding_backward(struct bench *b)
 {
     struct ls_token_sum sum = token_sum;
     sum.accumulate = true;
-    ls_embedding_backward(&b->ops, LS_BF16, 0, VOCABULARY, CHANNELS, b->ids, at(b, 4), &sum,
+    struct ls_embedding embedding = embedding_of(b);
+    ls_embedding_backward(&b->ops, &embedding, at(b, 4), &sum,
                           (struct ls_embedding_scratch){b->order, b->start}, at(b, 0));
 }
 static void position_backward(struct bench *b)

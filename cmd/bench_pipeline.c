@@ -105,12 +105,12 @@ int cmd_bench_pipeline(int argc, char **argv)
                ls_counted(bench.micro_batches, "micro-batch").text, (int)bench.work_ms, "schedule",
                "v", "step, ms", "idle", "run", "rank", "run", "live");
     for (int kind = 0; kind < LS_SCHEDULE_KINDS && status == LS_OK; kind++) {
-        bool is_v = kind == LS_SCHEDULE_ZBV || kind == LS_SCHEDULE_DUALPIPEV;
-        if (kind == LS_SCHEDULE_DUALPIPEV && bench.micro_batches < 2 * bench.ranks)
-            continue;
+        int fixed = ls_schedule_chunks((enum ls_schedule_kind)kind), chunks = fixed ? fixed : 2;
         bool interleaved = kind == LS_SCHEDULE_INTERLEAVED;
-        status = bench_schedule(&bench, (enum ls_schedule_kind)kind, is_v || interleaved ? 2 : 1,
-                                &error);
+        if (ls_schedule_admits((enum ls_schedule_kind)kind, bench.ranks, chunks,
+                               bench.micro_batches, NULL))
+            continue;
+        status = bench_schedule(&bench, (enum ls_schedule_kind)kind, chunks, &error);
         if (status == LS_OK && interleaved)
             status = bench_schedule(&bench, (enum ls_schedule_kind)kind, 4, &error);
     }

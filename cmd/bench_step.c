@@ -2,6 +2,8 @@
 #include "cmd.h"
 #include "launch.h"
 
+#include <lockstep/train/recorded.h>
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +14,11 @@ enum { WARM_UP_STEPS = 2, STEPS_MAX = 1024 };
 
 /* Of one rank. It travels as words, so every member has 64 bits. */
 struct account {
-    int64_t moved[LS_ACCOUNTS];   /* bytes sent in the last step */
-    int64_t derived[LS_ACCOUNTS]; /* the same by ls_layout_moves */
-    int64_t formula[LS_ACCOUNTS]; /* by ls_layout_bytes, which leaves the loss out */
-    double wait_s[LS_ACCOUNTS];   /* a step, mean over the steps after warm-up */
-    int64_t gradient_bytes;       /* of the part it computes; a tied table has two gradients */
+    int64_t moved[LS_ACCOUNTS];    /* bytes sent in the last step */
+    int64_t recorded[LS_ACCOUNTS]; /* the same by ls_record_bytes */
+    double wait_s[LS_ACCOUNTS];    /* a step, mean over the steps after warm-up */
+    int64_t gradient_bytes;        /* of the part it computes; a tied table has two gradients */
+    int64_t activation_bytes, workspace_bytes; /* of its memory plan */
 };
 enum { ACCOUNT_WORDS = sizeof(struct account) / sizeof(uint64_t) };
 
@@ -61,39 +63,19 @@ static void account_add(struct account *account, const struct ls_trainer *traine
     }
 }
 
-struct derivation {
-    struct account *account;
-    const struct ls_layout *layout;
-    int64_t rank;
-};
-
-static int move_add(void *user, const struct ls_move *move, struct ls_error *error)
-{
-    (void)error;
-    struct derivation *derivation = user;
-    if (move->kind != LS_COMM_OTHER)
-        derivation->account->derived[ls_account_of(move->group)] +=
-            ls_move_bytes(derivation->layout, derivation->rank, move);
-    return LS_OK;
-}
-
-/* What the last step should have moved, and every rank's account to all. */
+/* What the last step should have moved, what memory is for, and every rank's account to all. */
 static int account_close(struct bench *bench, const struct ls_trainer *trainer,
                          struct ls_comm *world, struct account *account, struct ls_error *error)
 {
     const struct ls_layout *layout = ls_trainer_layout(trainer);
     int ranks = ls_comm_size(world);
-    struct ls_layout_bytes bytes;
-    struct derivation derivation = {account, layout, ls_comm_rank(world)};
     int status =
-        ls_layout_moves(layout, layout->leaves, derivation.rank, move_add, &derivation, error);
+        ls_record_bytes(bench->config, layout, ls_comm_rank(world), account->recorded, error);
+    struct ls_memory_plan plan = {.total = 0};
     if (!status)
-        status = ls_layout_bytes(layout, layout->leaves, derivation.rank, &bytes, error);
-    account->formula[LS_ACCOUNT_TP] = status ? 0 : bytes.tp;
-    account->formula[LS_ACCOUNT_CP] = status ? 0 : bytes.cp;
-    account->formula[LS_ACCOUNT_PP] = status ? 0 : bytes.pp;
-    account->formula[LS_ACCOUNT_SHARD] = status ? 0 : bytes.shard;
-    account->formula[LS_ACCOUNT_REPLICATE] = status ? 0 : bytes.replicate;
+        status = ls_plan_rank(bench->config, layout, ls_comm_rank(world), &plan, error);
+    account->activation_bytes = (int64_t)plan.bytes[LS_MEMORY_ACTIVATIONS];
+    account->workspace_bytes = (int64_t)plan.bytes[LS_MEMORY_WORKSPACE];
     const struct ls_params *params = ls_trainer_params(trainer);
     for (int i = 0; i < params->region_count; i++)
         account->gradient_bytes += (int64_t)sizeof(float) * params->regions[i].elements;
@@ -178,32 +160,43 @@ static void axes_print(const struct bench *bench)
 {
     printf("\"axes\": {");
     for (int axis = 0; axis < LS_ACCOUNTS; axis++) {
-        int64_t moved = 0, derived = 0, formula = 0;
+        int64_t moved = 0, recorded = 0;
         double wait = 0, longest = 0;
         for (int r = 0; r < bench->ranks; r++) {
             const struct account *a = &bench->accounts[r];
             moved += a->moved[axis];
-            derived += a->derived[axis];
-            formula += a->formula[axis];
+            recorded += a->recorded[axis];
             wait += a->wait_s[axis] / bench->ranks;
             longest = a->wait_s[axis] > longest ? a->wait_s[axis] : longest;
         }
-        printf("%s\"%s\": {\"sent_bytes\": %ld, \"derived_bytes\": %ld, \"formula_bytes\": %ld, "
+        printf("%s\"%s\": {\"sent_bytes\": %ld, \"recorded_bytes\": %ld, "
                "\"wait_s\": %.5f, \"wait_max_s\": %.5f}",
-               axis ? ", " : "", ls_account_name((enum ls_account)axis), (long)moved, (long)derived,
-               (long)formula, wait, longest);
+               axis ? ", " : "", ls_account_name((enum ls_account)axis), (long)moved,
+               (long)recorded, wait, longest);
     }
     printf("}");
 }
 
-/* Ranks of which an axis moved other bytes than was derived. */
+/* Ranks of which an axis moved other bytes than were recorded. */
 static int ranks_that_differ(const struct bench *bench)
 {
     int count = 0;
     for (int r = 0; r < bench->ranks; r++)
-        count += memcmp(bench->accounts[r].moved, bench->accounts[r].derived,
+        count += memcmp(bench->accounts[r].moved, bench->accounts[r].recorded,
                         sizeof bench->accounts[r].moved) != 0;
     return count;
+}
+
+/* What all ranks allocated together. */
+static void memory_print(const struct bench *bench)
+{
+    int64_t activations = 0, workspace = 0;
+    for (int r = 0; r < bench->ranks; r++) {
+        activations += bench->accounts[r].activation_bytes;
+        workspace += bench->accounts[r].workspace_bytes;
+    }
+    printf("\"activation_bytes\": %ld, \"workspace_bytes\": %ld, ", (long)activations,
+           (long)workspace);
 }
 
 static void report_print(struct bench *bench)
@@ -230,6 +223,7 @@ static void report_print(struct bench *bench)
            bench->first_step_s, usage.ru_maxrss * 1024L, loss, bench->ranks,
            bench->timed_s / bench->count, (long)bench->accounts[0].gradient_bytes,
            ranks_that_differ(bench));
+    memory_print(bench);
     axes_print(bench);
     printf("}\n");
 }

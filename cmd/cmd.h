@@ -22,6 +22,7 @@ int cmd_eval(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 int cmd_layout(int argc, char **argv);
+int cmd_plan_memory(int argc, char **argv);
 int cmd_plot(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_train(int argc, char **argv);
@@ -109,6 +110,12 @@ void cmd_text_put(struct cmd_text *text, const char *bytes, size_t count);
 void cmd_text_end(struct cmd_text *text);
 /* printf of text that holds paths or other strings from outside, escaped in the same way. */
 void cmd_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* "1.50 GiB" */
+struct cmd_size {
+    char text[32];
+};
+struct cmd_size cmd_size(int64_t bytes);
 
 /* Prints "lockstep <page>: <error>" to stderr and returns the exit code of status. */
 int cmd_fail(const char *page_name, int status, const struct ls_error *error);

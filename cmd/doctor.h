@@ -15,13 +15,6 @@ void doctor_row(const char *name, const char *format, ...) __attribute__((format
 /* A row that begins with an exclamation mark, and counts. remedy is a command or an advice. */
 void doctor_problem(struct doctor *doctor, const char *what, const char *remedy);
 void doctor_advice(struct doctor *doctor, const char *what, const char *remedy);
-/* "15.6 GiB" */
-void doctor_bytes(double bytes, char text[32]);
-
-/* Bytes of this machine, or of the control group where that grants less. */
-double doctor_memory_total(void);
-/* Bytes that this process may still take, 0 where that is not known. */
-double doctor_memory_free(void);
 
 /* The sections, each with its heading. */
 void doctor_processor(struct doctor *doctor);

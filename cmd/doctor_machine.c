@@ -2,6 +2,8 @@
 #include "cmd.h"
 #include "doctor.h"
 
+#include <lockstep/base/words.h>
+#include <lockstep/device.h>
 #include <lockstep/ops.h>
 
 #include <hwloc.h>
@@ -71,10 +73,8 @@ static void print_caches(hwloc_topology_t topology)
         hwloc_obj_t cache = hwloc_get_obj_by_type(topology, levels[i].type, 0);
         if (!cache || !cache->attr)
             continue;
-        char size[32];
-        doctor_bytes((double)cache->attr->cache.size, size);
         doctor_row(levels[i].name, "%d x %s", hwloc_get_nbobjs_by_type(topology, levels[i].type),
-                   size);
+                   ls_bytes((double)cache->attr->cache.size).text);
     }
 }
 
@@ -124,54 +124,20 @@ void doctor_processor(struct doctor *doctor)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* The control group's bound in bytes; 0 where there is none. */
-static double group_memory(void)
-{
-    static const char *const paths[] = {"/sys/fs/cgroup/memory.max",
-                                        "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
-    char line[64];
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
-        if (!file_line(paths[i], line, sizeof line))
-            continue;
-        double bytes = atof(line); /* "max" reads as 0 */
-        return bytes < 0x1p60 ? bytes : 0;
-    }
-    return 0;
-}
-
-/* A field of /proc/meminfo in bytes. */
-static double meminfo(const char *name)
-{
-    char value[64];
-    return file_field("/proc/meminfo", name, value, sizeof value) ? atof(value) * 1024 : 0;
-}
-
-double doctor_memory_free(void)
-{
-    double available = meminfo("MemAvailable"), group = group_memory();
-    return group > 0 && group < available ? group : available;
-}
-
-double doctor_memory_total(void)
-{
-    double installed = meminfo("MemTotal"), group = group_memory();
-    return group > 0 && group < installed ? group : installed;
-}
-
 static void print_limit(const char *name, int resource, bool bytes)
 {
     struct rlimit limit;
-    char text[32] = "unlimited";
     if (getrlimit((__rlimit_resource_t)resource, &limit) != 0)
         return;
-    if (limit.rlim_cur != RLIM_INFINITY && bytes)
-        doctor_bytes((double)limit.rlim_cur, text);
-    else if (limit.rlim_cur != RLIM_INFINITY)
-        snprintf(text, sizeof text, "%llu", (unsigned long long)limit.rlim_cur);
-    doctor_row(name, "%s", text);
+    if (limit.rlim_cur == RLIM_INFINITY)
+        doctor_row(name, "unlimited");
+    else if (bytes)
+        doctor_row(name, "%s", ls_bytes((double)limit.rlim_cur).text);
+    else
+        doctor_row(name, "%llu", (unsigned long long)limit.rlim_cur);
 }
 
-static void check_available(struct doctor *doctor, double available)
+static void check_available(struct doctor *doctor, int64_t available)
 {
     enum { NEEDED = 512 << 20 };
     struct rlimit space;
@@ -189,23 +155,18 @@ static void check_available(struct doctor *doctor, double available)
 void doctor_memory(struct doctor *doctor)
 {
     puts("\nMemory");
-    char text[32], free_text[32];
-    double available = meminfo("MemAvailable"), group = group_memory();
-    doctor_bytes(meminfo("MemTotal"), text);
-    doctor_bytes(available, free_text);
-    doctor_row("installed", "%s, %s free", text, free_text);
-    if (group > 0) {
-        doctor_bytes(group, text);
-        doctor_row("control group", "at most %s", text);
-    }
+    struct ls_device_memory memory = ls_device_memory();
+    doctor_row("installed", "%s, %s free", ls_bytes((double)memory.installed).text,
+               ls_bytes((double)memory.available).text);
+    if (memory.group > 0)
+        doctor_row("control group", "at most %s", ls_bytes((double)memory.group).text);
     print_limit("address space (-v)", RLIMIT_AS, true);
     print_limit("locked memory (-l)", RLIMIT_MEMLOCK, true);
     print_limit("open files (-n)", RLIMIT_NOFILE, false);
     struct statvfs shared;
-    if (statvfs("/dev/shm", &shared) == 0) {
-        doctor_bytes((double)shared.f_bavail * (double)shared.f_frsize, text);
-        doctor_row("/dev/shm", "%s free", text);
-    }
+    if (statvfs("/dev/shm", &shared) == 0)
+        doctor_row("/dev/shm", "%s free",
+                   ls_bytes((double)shared.f_bavail * (double)shared.f_frsize).text);
     char huge[128];
     if (file_line("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof huge)) {
         doctor_row("huge pages", "%s", huge);
@@ -213,5 +174,5 @@ void doctor_memory(struct doctor *doctor)
             doctor_advice(doctor, "huge pages are off: large buffers cost more address translation",
                           "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
     }
-    check_available(doctor, doctor_memory_free());
+    check_available(doctor, memory.free);
 }

@@ -1,12 +1,13 @@
+/* Starts the ranks of a configuration, and says what became of them. */
 #include "launch.h"
-
-#include "doctor.h"
+#include "cmd.h"
 
 #include <lockstep/base/words.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void line_print(void *user, const char *text)
@@ -21,10 +22,40 @@ static void operations_print(struct ls_comm *world)
         ls_comm_dump(world, line_print, stderr);
 }
 
+static char **program_arguments;
+
+void launch_arguments(char **arguments)
+{
+    program_arguments = arguments;
+}
+
+/* OpenMP's threads spin while they wait for each other. They do not know of other processes: where
+ * the ranks of a machine have more threads than it has cores, those that spin keep cores from those
+ * that they wait for, and a step can take twenty times as long. The variable that lets them sleep
+ * is read when the program is loaded. So it is loaded again, once, before MPI begins; not where a
+ * configuration comes through a pipe, which cannot be read twice, or where the user has chosen. */
+static void waiting_threads_sleep(const struct ls_config *config)
+{
+    static const char *const chosen[] = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"};
+    int ranks = ls_mpi_machine_ranks();
+    int threads = ls_rank_threads(config, LS_TRANSPORT_MPI, (int)ls_max(ranks, 1));
+    struct stat file;
+    for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++)
+        if (getenv(chosen[i]))
+            return;
+    if (threads == 1 || (int64_t)ranks * threads <= ls_device_cores_online() ||
+        (config->path[0] && (stat(config->path, &file) || !S_ISREG(file.st_mode))))
+        return;
+    setenv(chosen[0], "passive", 1);
+    fflush(stdout);
+    execv("/proc/self/exe", program_arguments);
+}
+
 static int mpi_run(const struct ls_config *config, launch_body *body, void *user,
                    struct ls_error *error)
 {
     struct ls_comm *world;
+    waiting_threads_sleep(config);
     int status = ls_comm_mpi_new(&world, error);
     if (status)
         return status;
@@ -125,24 +156,80 @@ int launch_config(struct ls_config *config, const char *const *defaults, const c
     return status ? status : ls_train_resolve(config, error);
 }
 
-int launch_memory(const struct ls_config *config, double *bytes, struct ls_error *error)
+int launch_plan_config(struct ls_config *config, const char *const *words, int count,
+                       struct ls_error *missing, struct ls_error *error)
 {
-    struct ls_memory_plan plan;
-    char need[32], has[32];
-    int status = ls_plan(config, &plan, error);
+    const char *more[CMD_WORDS_MAX];
+    *missing = (struct ls_error){0};
+    int status = launch_config(config, NULL, words, count, error);
+    if (status != LS_EIO || count > CMD_WORDS_MAX - 2)
+        return status;
+    memcpy(more, words, (size_t)count * sizeof *more);
+    more[count] = "data.train=";
+    more[count + 1] = "data.tokenizer=";
+    *missing = *error;
+    return launch_config(config, NULL, more, count + 2, error);
+}
+
+/* What could be changed so that the ranks fit. */
+static int changes_print(const char *before, const struct ls_config *config,
+                         const struct ls_layout *layout, const struct ls_memory_fit *fit,
+                         struct ls_error *error)
+{
+    struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX];
+    bool now = ls_memory_fits(fit) == LS_FITS_NOT_NOW;
+    int count;
+    int status = ls_memory_changes(
+        config, layout, NULL, now ? fit->machine.free : fit->machine.total, changes, &count, error);
     if (status)
         return status;
-    *bytes = (double)plan.total * (double)ls_config_ranks(config);
-    double most = doctor_memory_free();
-    if (most <= 0 || *bytes <= most)
+    printf("%s%s\n", before,
+           count ? "enough would be, the cheapest first:"
+                 : "no change of memory.recompute, parallel.zero and batch.micro is enough");
+    for (int i = 0; i < count; i++)
+        printf("%s  %-60s %s\n", before, changes[i].keys, ls_bytes((double)changes[i].bytes).text);
+    return LS_OK;
+}
+
+int launch_fit_print(const char *before, const struct ls_config *config,
+                     const struct ls_layout *layout, struct ls_error *error)
+{
+    static const char *const verdicts[] = {
+        [LS_FITS] = "fits",
+        [LS_FITS_NOT_NOW] = "DOES NOT FIT now: end other programs first",
+        [LS_FITS_NOT] = "DOES NOT FIT: run on more hosts, or keep less"};
+    struct ls_memory_fit fit;
+    int status = ls_memory_fit(config, layout, NULL, &fit, error);
+    if (status)
+        return status;
+    printf("%s%s on this host: %s of %s, of which %s is free: %s\n", before,
+           ls_counted(fit.ranks, "rank").text, ls_bytes((double)fit.bytes).text,
+           ls_bytes((double)fit.machine.total).text, ls_bytes((double)fit.machine.free).text,
+           verdicts[ls_memory_fits(&fit)]);
+    if (ls_memory_fits(&fit) == LS_FITS)
         return LS_OK;
-    doctor_bytes(*bytes, need);
-    doctor_bytes(most, has);
-    return ls_error_set(
-        error, LS_ENOMEM,
-        "%s on this machine would need %s of memory, but only %s is free: use fewer "
-        "layers, a smaller batch.global or shorter data.sequence",
-        ls_counted(ls_config_ranks(config), "rank").text, need, has);
+    return changes_print(before, config, layout, &fit, error);
+}
+
+int launch_memory(const struct ls_config *config, double *bytes, struct ls_error *error)
+{
+    struct ls_memory_fit fit;
+    struct ls_layout *layout = malloc(sizeof *layout);
+    int status = layout ? ls_config_layout(config, 0, layout, error)
+                        : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    if (!status)
+        status = ls_memory_fit(config, layout, NULL, &fit, error);
+    free(layout);
+    if (status)
+        return status;
+    *bytes = (double)fit.bytes;
+    if (ls_memory_fits(&fit) == LS_FITS)
+        return LS_OK;
+    return ls_error_set(error, LS_ENOMEM,
+                        "%s on this machine would need %s of memory, but only %s is free: use "
+                        "fewer layers, a smaller batch.global or shorter data.sequence",
+                        ls_counted(fit.ranks, "rank").text, ls_bytes(*bytes).text,
+                        ls_bytes((double)fit.machine.free).text);
 }
 
 void launch_end(int status)

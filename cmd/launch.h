@@ -7,6 +7,8 @@
 
 typedef int launch_body(struct ls_comm *world, void *user, struct ls_error *error);
 
+/* Call it first, with what main got. */
+void launch_arguments(char **arguments);
 /* Runs body on every rank; comm.transport auto takes MPI where a launcher started this process. */
 int launch_ranks(const struct ls_config *config, launch_body *body, void *user,
                  struct ls_error *error);
@@ -14,8 +16,16 @@ int launch_ranks(const struct ls_config *config, launch_body *body, void *user,
  * `defaults` (may be NULL) are assignments that come before them. Resolves it. */
 int launch_config(struct ls_config *config, const char *const *defaults, const char *const *words,
                   int count, struct ls_error *error);
-/* What a layout takes on thread ranks of this machine, all of them together, in bytes. LS_ELAYOUT;
- * LS_ENOMEM where that is more than the machine has left. */
+/* The same for a plan, which needs no data: where it, or its tokenizer, is not there, the
+ * configuration without it. *missing is then what lacks; model.vocab has to be set. */
+int launch_plan_config(struct ls_config *config, const char *const *words, int count,
+                       struct ls_error *missing, struct ls_error *error);
+/* Prints "4 ranks on this host: 3.1 GiB of 23.5 GiB, of which 20.2 GiB is free: fits", and where it
+ * does not, the changes with which it would. before: of each line. */
+int launch_fit_print(const char *before, const struct ls_config *config,
+                     const struct ls_layout *layout, struct ls_error *error);
+/* What a layout takes with all its ranks on this machine, in bytes; LS_ELAYOUT, and LS_ENOMEM where
+ * that is more than is free now. */
 int launch_memory(const struct ls_config *config, double *bytes, struct ls_error *error);
 /* Ends the process with the exit code of a communication that failed: ranks may still be at work
  * with what the caller holds, so nothing is unwound. */

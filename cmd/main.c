@@ -1,5 +1,6 @@
 /* lockstep: finds the sub-command and hands over. */
 #include "cmd.h"
+#include "launch.h"
 
 #include <lockstep/base/version.h>
 
@@ -9,7 +10,7 @@
 #include <string.h>
 
 static const struct {
-    const char *name; /* one word, or two for those of bench */
+    const char *name; /* one word, or two: "bench gemm" */
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"bench comm", cmd_bench_comm},
@@ -24,6 +25,7 @@ static const struct {
     {"generate", cmd_generate},
     {"help", cmd_help},
     {"layout", cmd_layout},
+    {"plan memory", cmd_plan_memory},
     {"plot", cmd_plot},
     {"report", cmd_report},
     {"train", cmd_train},
@@ -115,6 +117,7 @@ int main(int argc, char **argv)
 {
     /* A file that may not grow further (ulimit -f) is a failed write with a message, not a kill. */
     signal(SIGXFSZ, SIG_IGN);
+    launch_arguments(argv);
     int code = dispatch(argc, argv);
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -20,7 +20,7 @@ OPTIONS(train_options) = {
     }
 OPTIONS(eval_options) = {STEP,
                          {"--samples", "N", "evaluate on at most N sequences (default: all)"},
-                         {"--threads", "N", "use N threads (default: all cores)"},
+                         {"--threads", "N", "threads of each rank (default: cores / ranks)"},
                          END};
 OPTIONS(generate_options) = {
     STEP,
@@ -30,7 +30,7 @@ OPTIONS(generate_options) = {
     {"--top-k", "K", "draw from the K likeliest tokens; 0 from all (default: 0)"},
     {"--top-p", "P", "draw from the likeliest tokens that together have P (default: 1)"},
     {"--seed", "N", "seed of the draw; the same seed gives the same text (default: 1234)"},
-    {"--threads", "N", "use N threads (default: all cores)"},
+    {"--threads", "N", "threads of each rank (default: cores / ranks)"},
     END};
 OPTIONS(prepare_options) = {
     {"--input", "PATH...", "text, JSONL (.gz and .zst too), or folders of them"},
@@ -51,6 +51,15 @@ OPTIONS(inspect_options) = {{"--tokens", "N", "show the first N tokens (default:
 OPTIONS(layout_options) = {
     {"--check", NULL, "prove that all ranks' collectives and messages match, and show only that"},
     {"--svg", "FILE", "draw the pipeline's schedule, ranks over time, as an SVG picture"},
+    END};
+OPTIONS(plan_memory_options) = {
+    {"--rank", "N", "show rank N (default: one of each kind of ranks)"},
+    {"--json", NULL, "print one JSON object instead of tables"},
+    {"--svg", "FILE",
+     "draw what is in use during a step as an SVG picture, of the rank that takes most"},
+    {"--explain", NULL,
+     "set the textbook's figures beside the plan, and say where and why it "
+     "differs"},
     END};
 OPTIONS(plot_options) = {
     {"--output", "FILE",
@@ -109,6 +118,22 @@ static const struct cmd_page pages[] = {
      layout_options,
      "lockstep layout configs/gpt2-124m.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
      "lockstep layout --check configs/llama-405b-16k.yaml\n"},
+    {"plan", "memory ...", "plan a run before it starts",
+     "`lockstep plan memory`: what each rank keeps in memory, and when it keeps most.", none, NULL},
+    {"plan memory", "[CONFIG.yaml] [key=value]...", "show what each rank keeps in memory, and when",
+     "Runs nothing and allocates nothing of it. Prints, for each kind of ranks, the memory that a "
+     "run allocates, to the byte: parameters, gradients, optimizer states, activations that are "
+     "kept for the backward, the workspace of the layer under work, and what communication goes "
+     "through. Then the moment of a step at which most of it is in use: which half of which layer, "
+     "for which micro-batch. If this machine has less memory than the ranks take, it says which "
+     "changes of the layout would be enough, the cheapest first.\n\n--explain sets beside it what "
+     "papers count (16 bytes a parameter, ZeRO 1 to 3, the activations of Korthikanti et al.) and "
+     "says where and why this differs, for this configuration and for a model of 7 billion "
+     "parameters on 4 ranks.",
+     plan_memory_options,
+     "lockstep plan memory configs/gpt2-124m.yaml parallel.dp=4 parallel.zero=2\n"
+     "lockstep plan memory configs/llama-405b-16k.yaml --svg memory.svg\n"
+     "lockstep plan memory configs/llama-8b.yaml --explain\n"},
     {"verify", "[CONFIG.yaml] [key=value]...", "prove that layouts of a recipe give the same bits",
      "Trains the configuration's recipe for a few steps on one rank, and then in layouts drawn "
      "at random from those that the recipe admits: pipeline, data, context and tensor parallel, "
@@ -129,19 +154,27 @@ static const struct cmd_page pages[] = {
      "record is not repeated is named.\n\nNothing is written. The exit code is 0 if the runs are "
      "equal as far as both go, and 1 if they differ.",
      diff_options, "lockstep diff runs/a runs/b\n"},
-    {"eval", "RUN [DATA]", "evaluate a trained model",
+    {"eval", "RUN [DATA] [key=value...]", "evaluate a trained model",
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
      "prints its loss on DATA (a token store, or an llm.c token file), or on the run's own "
-     "data.valid: in nats and bits per token, and in bits per byte of text.",
+     "data.valid: in nats and bits per token, and in bits per byte of text.\n\nThe layout is that "
+     "of the keys (parallel.tp, pp, dp, cp, sp, cp_method, tp_overlap, split; comm.*), whatever "
+     "layout trained the run: one rank without. Each rank loads its part of the model. Ranks are "
+     "threads of this process, or processes under mpirun or srun. The loss is the same, bit for "
+     "bit.",
      eval_options,
      "lockstep eval runs/demo\nlockstep eval runs/demo corpus_valid --samples 256\n"
      "lockstep eval runs/demo --step 300\n"
+     "lockstep eval runs/demo parallel.tp=2 parallel.pp=2\n"
      "lockstep eval runs/demo/checkpoints/step-00000300\n"},
-    {"generate", "RUN", "continue a text with a trained model",
+    {"generate", "RUN [key=value...]", "continue a text with a trained model",
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
-     "prints the prompt's continuation.",
+     "prints the prompt's continuation.\n\nA model that does not fit one rank is cut by "
+     "parallel.tp and parallel.pp (with parallel.split, comm.*), whatever layout trained it. Ranks "
+     "are threads of this process, or processes under mpirun or srun. The text is the same.",
      generate_options,
-     "lockstep generate runs/demo --prompt \"In the beginning\" --tokens 200 --top-p 0.9\n"},
+     "lockstep generate runs/demo --prompt \"In the beginning\" --tokens 200 --top-p 0.9\n"
+     "lockstep generate runs/demo --prompt \"In the beginning\" parallel.tp=2 parallel.pp=2\n"},
     {"data", "prepare|inspect ...", "turn text into tokens, and look at token files",
      "`lockstep data prepare` makes a token store from text; `lockstep data inspect` shows what a "
      "token file holds.",

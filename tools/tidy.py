@@ -4,9 +4,15 @@
     tools/tidy.py [--fix] [--no-format] [--self-test]
 
 layers    a module of src/ includes only public headers of its own and of modules above it in
-          src/LAYERS, and private headers of its own folder; no two modules include each other
+          src/LAYERS, and private headers of its own folder; no two modules include each other, nor
+          do headers, in however wide a circle
+names     no two files of the tree have the same name, whatever their folders; pages (*.md) may
+openings  every .c file opens with a comment, at least a sentence, that says what the file is
+families  only src/nn/family_*.c know what a family of models is: no other code outside tests names
+          one, or compares a configuration's arch
 headers   every public header compiles alone, as C and as C++
-lengths   functions of more than 70 lines, files of more than 800 (outside tests)
+lengths   functions of more than 70 lines or 8 parameters, files of more than 800 lines (outside
+          tests)
 format    clang-format finds nothing to change; no trailing white space, lines end with \\n,
           at most 100 columns
 
@@ -25,6 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 800
+PARAMETERS_MAX = 8
 COLUMNS_MAX = 100
 CODE = (".c", ".h")
 TEXT = CODE + (".py", ".sh", ".md", ".yaml", ".txt", ".mk")
@@ -37,6 +44,7 @@ class Tidy:
         self.exceptions = {}  # key -> line number in the exceptions file
         self.used = set()
         self.files = tracked_files(root)
+        self.known = set(self.files)
         self.modules = []  # lowest first
         self.owner = {}  # public header -> module
 
@@ -74,6 +82,9 @@ def tracked_files(root):
 # ---- exceptions ---------------------------------------------------------------------------------
 
 
+EXCEPTION = r"((?:function|parameters|layer) \S+ \S+|(?:file|name|opening) \S+): (.{10,})"
+
+
 def read_exceptions(tidy):
     path = "tools/tidy-exceptions.txt"
     if path not in tidy.files:
@@ -81,7 +92,7 @@ def read_exceptions(tidy):
     for number, line in enumerate(tidy.read(path).splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        match = re.fullmatch(r"(function \S+ \S+|file \S+|layer \S+ \S+): (.{10,})", line)
+        match = re.fullmatch(EXCEPTION, line)
         if not match:
             tidy.find(path, number, "expected `kind FILE ...: reason` with a reason")
         else:
@@ -174,6 +185,41 @@ def check_cycles(tidy, edges):
             tidy.find(path, line, f"{source} and {target} include each other")
 
 
+def included_file(tidy, path, kind, name):
+    """The file of the tree that an include means, or None."""
+    if name.startswith("lockstep/"):
+        candidates = [f"include/{name}"]
+    elif kind == '"':
+        candidates = [os.path.normpath(os.path.join(os.path.dirname(path), name)), f"src/{name}"]
+    else:
+        return None
+    return next((c for c in candidates if c in tidy.known), None)
+
+
+def check_header_circles(tidy):
+    """Headers that include each other, directly or through others: each circle once."""
+    after = {}
+    for path in (f for f in tidy.files if f.endswith(".h")):
+        targets = [(line, included_file(tidy, path, kind, name))
+                   for line, kind, name in includes(tidy.read(path))]
+        after[path] = [(line, target) for line, target in targets if target]
+    done, walk = set(), []
+
+    def visit(path):
+        walk.append(path)
+        for line, target in after.get(path, ()):
+            if target in walk:
+                circle = walk[walk.index(target):] + [target]
+                tidy.find(path, line, "headers in a circle: " + " -> ".join(circle))
+            elif target not in done:
+                visit(target)
+        done.add(walk.pop())
+
+    for path in after:
+        if path not in done:
+            visit(path)
+
+
 def check_layers(tidy):
     read_layers(tidy)
     edges = {}
@@ -192,10 +238,58 @@ def check_layers(tidy):
             elif kind == '"':
                 check_private_include(tidy, path, line, module, name)
     check_cycles(tidy, edges)
+    check_header_circles(tidy)
     for path in tidy.code("cmd/", "test/", "examples/", "bench/"):
         for line, _, name in includes(tidy.read(path)):
             if name.startswith("lockstep/") and name not in tidy.owner:
                 tidy.find(path, line, f"there is no include/{name}")
+
+
+# ---- names and openings -------------------------------------------------------------------------
+
+
+def check_names(tidy):
+    first = {}
+    for path in (f for f in tidy.files if not f.endswith(".md")):
+        other = first.setdefault(os.path.basename(path), path)
+        if other != path and not tidy.excused(f"name {path}"):
+            tidy.find(path, 1, f"has the name of {other}: say in the name what it holds")
+
+
+OPENING = re.compile(r"/\*(.*?)\*/", re.DOTALL)
+
+
+def opens_with_a_sentence(text):
+    """At least three words, of which one ends with a stop; that it is true, nobody can check."""
+    comment = OPENING.match(text)
+    if not comment:
+        return False
+    words = re.sub(r"\n \*", " ", comment.group(1)).split()
+    return len(words) >= 3 and any(word.endswith((".", ":")) for word in words)
+
+
+def check_openings(tidy):
+    for path in (f for f in tidy.files if f.endswith(".c")):
+        if not opens_with_a_sentence(tidy.read(path)) and not tidy.excused(f"opening {path}"):
+            tidy.find(path, 1, "expected a comment on top: a sentence that says what the file is")
+
+
+# ---- families -----------------------------------------------------------------------------------
+
+FAMILIES_HEADER = "include/lockstep/nn.h"  # whose list LS_FAMILIES names them
+
+
+def check_families(tidy):
+    listed = tidy.read(FAMILIES_HEADER) if FAMILIES_HEADER in tidy.known else ""
+    names = re.findall(r"\bfamily\((LS_\w+), *\w+\)", listed)
+    asks = re.compile(r"\barch\)? *[!=]=|\b(?:" + "|".join(names or ["(?!)"]) + r")\b")
+    for path in tidy.code("src/", "cmd/", "include/", "examples/", "bench/"):
+        if path == FAMILIES_HEADER or path.startswith("src/nn/family_"):
+            continue
+        for number, line in enumerate(tidy.read(path).splitlines(), 1):
+            if asks.search(line):
+                what = "asks for a family: let the family say it (struct ls_family), or its tables"
+                tidy.find(path, number, what)
 
 
 # ---- headers ------------------------------------------------------------------------------------
@@ -234,9 +328,21 @@ def check_headers(tidy):
 NAME_BEFORE_PARENTHESIS = re.compile(r"([A-Za-z_]\w*)\s*\(")
 
 
+def parameter_count(after):
+    """Of a function's head, from behind its opening parenthesis on; `void` counts as one."""
+    depth, count = 1, 1
+    for character in after:
+        depth += character in "([{"
+        depth -= character in ")]}"
+        if depth == 0:
+            break
+        count += character == "," and depth == 1
+    return count
+
+
 def functions(text):
-    """(name, first line, line count) of every function: code in column 0 up to a line that is "{",
-    and then to the line that is "}"."""
+    """(name, first line, line count, parameters) of every function: code in column 0 up to a line
+    that is "{", and then to the line that is "}"."""
     lines = text.splitlines()
     start = None  # first line of what stands in column 0
     begin = None  # the line of the opening brace
@@ -244,8 +350,10 @@ def functions(text):
         if begin is not None:
             if line == "}":
                 head = " ".join(lines[start - 1 : begin - 1])
-                name = NAME_BEFORE_PARENTHESIS.search(re.sub(r"__attribute__\(\(.*?\)\)", "", head))
-                yield name.group(1) if name else "?", start, number - start + 1
+                head = re.sub(r"__attribute__\(\(.*?\)\)|/\*.*?\*/", "", head)
+                name = NAME_BEFORE_PARENTHESIS.search(head)
+                parameters = parameter_count(head[name.end() :]) if name else 0
+                yield name.group(1) if name else "?", start, number - start + 1, parameters
                 start = begin = None
             elif line.startswith("};"):
                 start = begin = None
@@ -264,12 +372,15 @@ def check_lengths(tidy):
         if count > FILE_LINES_MAX and not path.startswith("test/"):
             if not tidy.excused(f"file {path}"):
                 tidy.find(path, count, f"{count} lines: expected at most {FILE_LINES_MAX}")
-        if path.endswith(".h"):
-            continue
-        for name, line, length in functions(text):
+        for name, line, length, parameters in functions(text):
             if length > FUNCTION_LINES_MAX and not tidy.excused(f"function {path} {name}"):
                 what = f"{name} has {length} lines: expected at most {FUNCTION_LINES_MAX}"
                 tidy.find(path, line, what)
+            # A function in place of another (the linker's --wrap) has the other's.
+            if parameters > PARAMETERS_MAX and not name.startswith("__"):
+                if not tidy.excused(f"parameters {path} {name}"):
+                    what = f"{name} has {parameters} parameters: expected at most {PARAMETERS_MAX}"
+                    tidy.find(path, line, what)
 
 
 # ---- format -------------------------------------------------------------------------------------
@@ -313,13 +424,22 @@ def check_format(tidy, fix):
 # ---- the tool's own test ------------------------------------------------------------------------
 
 BROKEN_TREE = {
-    "src/LAYERS": "base\nops\ntrain\n",
+    "src/LAYERS": "base\nops\nnn\ntrain\n",
     "include/lockstep/base.h": "#include <lockstep/ops.h>\n",
     "include/lockstep/ops.h": "unknown_type x;\n",
     "src/base/a.c": '#include <lockstep/train.h>\n#include "ops/private.h"\n',
-    "src/ops/private.h": "",
+    "src/ops/private.h": '#include "circle.h"\n',
+    "src/ops/circle.h": '#include "ops/private.h"\n',
+    "src/ops/many.c": "/* Too many. */\nstatic int many(int a, int b, int c, int d, int e, int f, "
+                      "int g,\n                int (*h)(int, int), int i)\n{\n    g();\n}\n",
+    "src/ops/kern/a.c": "/* Kernels. */\nint k;\n",
+    "src/ops/kern/short.c": "/* TODO */\nint k;\n",
     "src/ops/b.c": "int f(void)\n{\n" + "    g();\n" * 70 + "}\n",
     "src/ops/long.c": "int x;\n" * 801,
+    "include/lockstep/nn.h": "#define LS_FAMILIES(family) family(LS_GPT2, gpt2)\n",
+    "src/nn/family_gpt2.c": "/* May say what it is. */\nint y = LS_GPT2;\n",
+    "src/nn/knows.c": "/* Knows its family. */\nint y = LS_GPT2;\n",
+    "cmd/asks.c": "/* Asks for it. */\nint y = m->arch == 0;\n",
     "src/other/c.c": "int y;   \n",
     "src/train/d.c": "int  z;",
     "tools/tidy-exceptions.txt": "file src/gone.c: it was too long once\nfile x:\n",
@@ -330,8 +450,15 @@ BROKEN_FINDINGS = [
     ("include/lockstep/ops.h", "does not compile alone as c++:"),
     ("src/base/a.c", "there is no include/lockstep/train.h"),
     ("src/base/a.c", '"ops/private.h" is private to another module'),
+    ("src/ops/private.h", "src/ops/circle.h -> src/ops/private.h -> src/ops/circle.h"),
+    ("src/ops/many.c", "many has 9 parameters"),
+    ("src/ops/kern/a.c", "has the name of src/base/a.c"),
+    ("src/ops/kern/short.c", "expected a comment on top"),
+    ("src/ops/long.c", "expected a comment on top"),
     ("src/ops/b.c", "f has 73 lines"),
     ("src/ops/long.c", "801 lines"),
+    ("src/nn/knows.c", "asks for a family"),
+    ("cmd/asks.c", "asks for a family"),
     ("src/other/c.c", "module other is not in src/LAYERS"),
     ("src/other/c.c", "trailing white space"),
     ("src/train/d.c", "the last line has no end"),
@@ -361,6 +488,9 @@ def run(root, fix, with_format):
     tidy = Tidy(root)
     read_exceptions(tidy)
     check_layers(tidy)
+    check_names(tidy)
+    check_openings(tidy)
+    check_families(tidy)
     check_headers(tidy)
     check_lengths(tidy)
     check_white_space(tidy)

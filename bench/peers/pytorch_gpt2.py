@@ -11,6 +11,10 @@ bf16-weights holds weights and optimizer state in bf16 (less work and memory, an
 and --threads threads of its own. --loss chunked uses linear_cross_entropy's chunked form, which
 never holds the whole batch's logits.
 
+--recompute full puts torch.utils.checkpoint around every block, so a block keeps its input only.
+selective is its context that keeps the results of matrix products, and makes the rest again: norms,
+attention, the activation.
+
 --malloc keep asks glibc to keep freed memory and to use huge pages, as PyTorch's tuning guide asks
 of other allocators: by default each large tensor is mapped anew and half of the time may go there.
 
@@ -19,6 +23,8 @@ The last line on stdout is one JSON object:
     tokens_per_s, step_s   median over the timed steps (warm-up steps, and so compilation, left out)
     step_s_all, losses     each timed step; losses of all steps, warm-up first (loss: the last)
     peak_rss_bytes         largest resident set, ru_maxrss; with --ddp the sum over processes
+    activation_bytes       what the forward leaves in use for the backward: bytes that malloc has
+                           given out behind it, less those before it, median over the timed steps
     gemm_flops_per_s       rate of one 4096^3 product in the same precision and threads, measured
                            between the steps, median: the machine's state while this ran
     versions, options
@@ -26,6 +32,8 @@ The last line on stdout is one JSON object:
 Needs torch and numpy only.
 """
 import argparse
+import ctypes
+import functools
 import json
 import os
 import resource
@@ -38,6 +46,7 @@ import numpy
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 PRESETS = {  # layers, heads, channels
     "gpt2-124m": (12, 12, 768), "gpt2-350m": (24, 16, 1024),
@@ -62,13 +71,21 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
+# Without dropout no state of a generator needs to be kept.
+KEEP_INPUT = functools.partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+PRODUCTS = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]
+KEEP_PRODUCTS = functools.partial(KEEP_INPUT, context_fn=functools.partial(
+    create_selective_checkpoint_contexts, PRODUCTS))
+RECOMPUTE = {"none": lambda block, x: block(x), "selective": KEEP_PRODUCTS, "full": KEEP_INPUT}
+
+
 class GPT2(nn.Module):
     """forward(ids, targets) -> mean loss, so that the head and the loss compile as one."""
 
-    def __init__(self, layers, heads, channels, vocabulary, context, loss):
+    def __init__(self, layers, heads, channels, vocabulary, context, loss, recompute="none"):
         super().__init__()
         padded = -(-vocabulary // 128) * 128
-        self.loss = loss
+        self.loss, self.run = loss, RECOMPUTE[recompute]
         self.tokens = nn.Embedding(padded, channels)
         self.positions = nn.Embedding(context, channels)
         self.blocks = nn.ModuleList(Block(channels, heads) for _ in range(layers))
@@ -83,7 +100,7 @@ class GPT2(nn.Module):
     def forward(self, ids, targets):
         x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
         for block in self.blocks:
-            x = block(x)
+            x = self.run(block, x)
         x, targets = self.norm(x).flatten(0, 1), targets.flatten()
         if self.loss == "chunked":
             x = x.to(torch.bfloat16) if torch.is_autocast_enabled("cpu") else x
@@ -112,6 +129,20 @@ def gemm_rate(dtype):
     return 2 * GEMM_SIZE ** 3 / (time.perf_counter() - start)
 
 
+class MallocInfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
+        "fordblks", "keepcost")]
+
+
+def bytes_in_use():
+    """What glibc's malloc has given out, also by mmap; torch's tensors on the CPU are among it."""
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = MallocInfo
+    info = libc.mallinfo2()
+    return info.uordblks + info.hblkhd
+
+
 def adamw(model):
     parameters = list(model.parameters())
     return torch.optim.AdamW(
@@ -124,7 +155,8 @@ def train(options, rank=0, world=1):
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     layers, heads, channels, vocabulary = options.shape
-    model = GPT2(layers, heads, channels, vocabulary, options.tokens, options.loss)
+    model = GPT2(layers, heads, channels, vocabulary, options.tokens, options.loss,
+                 options.recompute)
     if options.precision == "bf16-weights":
         model = model.to(torch.bfloat16)
     optimizer, parameters = adamw(model), list(model.parameters())
@@ -134,14 +166,16 @@ def train(options, rank=0, world=1):
         model = torch.compile(model)
     stream = torch.from_numpy(token_stream(options, vocabulary))
     share = options.batch // world
-    result = {"losses": [], "step_s_all": [], "gemm_all": []}
+    result = {"losses": [], "step_s_all": [], "gemm_all": [], "activations_all": []}
     for step in range(options.warmup + options.steps):
         first = step * options.batch * options.tokens + rank * share * options.tokens
         window = stream[first: first + share * options.tokens + 1]
         ids, targets = (t.view(share, options.tokens) for t in (window[:-1], window[1:]))
+        before = bytes_in_use()
         start = time.perf_counter()
         with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bf16"):
             loss = model(ids, targets)
+        kept = bytes_in_use() - before
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
@@ -149,6 +183,7 @@ def train(options, rank=0, world=1):
         result["losses"].append(loss.item())
         if step >= options.warmup:
             result["step_s_all"].append(time.perf_counter() - start)
+            result["activations_all"].append(kept)
             if not options.no_gemm:
                 result["gemm_all"].append(
                     gemm_rate(torch.float32 if options.precision == "fp32" else torch.bfloat16))
@@ -167,6 +202,7 @@ def ddp_process(rank, world, port, options):
         report(options, {"losses": per_step("losses", statistics.fmean),
                          "step_s_all": per_step("step_s_all", max),
                          "gemm_all": per_step("gemm_all", sum),
+                         "activations_all": per_step("activations_all", sum),
                          "peak_rss_bytes": sum(r["peak_rss_bytes"] for r in results)})
     # All have reported. gloo's threads sometimes abort an orderly shutdown (seen with 2.15), which
     # would turn a good measurement into a failure.
@@ -176,10 +212,11 @@ def ddp_process(rank, world, port, options):
 
 def report(options, result):
     step_s = statistics.median(result["step_s_all"])
-    gemm = result.pop("gemm_all")
+    gemm, activations = result.pop("gemm_all"), result.pop("activations_all")
     result |= {"step_s": step_s, "tokens_per_s": options.batch * options.tokens / step_s,
                "loss": result["losses"][-1],
                "gemm_flops_per_s": statistics.median(gemm) if gemm else None,
+               "activation_bytes": statistics.median(activations) if activations else None,
                "versions": {"torch": torch.__version__, "isa": cpu_capability()},
                "options": vars(options)}
     print(json.dumps(result), flush=True)
@@ -201,6 +238,7 @@ def parse():
     add("--precision", choices=("bf16", "fp32", "bf16-weights"), default="bf16")
     add("--mode", choices=("eager", "compile"), default="eager")
     add("--loss", choices=("full", "chunked"), default="full")
+    add("--recompute", choices=RECOMPUTE, default="none")
     add("--malloc", choices=("default", "keep"), default="default")
     add("--steps", type=int, default=5, help="timed steps")
     add("--warmup", type=int, default=1, help="steps before them")

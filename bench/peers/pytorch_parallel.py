@@ -207,6 +207,7 @@ def process(rank, world, port, options):
         per_step = lambda key, f: [f(values) for values in zip(*(r[key] for r in results))]
         one.report(options, {"losses": per_step("losses", max),
                              "step_s_all": per_step("step_s_all", max), "gemm_all": [],
+                             "activations_all": [],
                              "peak_rss_bytes": sum(r["peak_rss_bytes"] for r in results)})
     torch.distributed.barrier()
     os._exit(0)  # as in pytorch_gpt2.py: gloo's shutdown may abort

@@ -8,12 +8,13 @@ machine does meets all of them alike. A ratio is taken within each round; figure
 the rounds. PyTorch is run in several ways (eager, torch.compile; freed memory kept or not); after
 the first round only those within --margin of the fastest go on, and the fastest of them is the
 peer, for speed and for memory alike; a table has every way with both. llm.c runs where LLMC_DIR
-names a checkout. Everything that ran is listed below the figures.
+names a checkout. Everything that ran is listed below the figures. Part before runs the program that
+--before names, built from another commit, beside this one's.
 
 README.md has a table made of the same numbers; --pages writes both again and measures nothing.
 Figures name a commit, so a tree with changes is refused (--allow-changes tries it, and marks them).
 
-Parts of tables.py (zero, bubble, plan, moved) are not races: they are measured once.
+Parts of tables.py (zero, bubble, plan, moved, start) are not races: they are measured once.
 
 The page is written after each round, so a run that is cut short leaves what it has. Figures of
 parts that are not measured now stay as they were: bench/results.json keeps the numbers.
@@ -23,6 +24,7 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import statistics
@@ -31,10 +33,13 @@ import sys
 
 import readme
 import tables
+from tables import gib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SECTIONS = (("Beside its peers", ("bf16", "fp32", "dp2", "llmc", "fast")),
-            ("Cut over ranks", ("kinds", "fsdp2", "tp", "pp", "order") + tuple(tables.PARTS)))
+SECTIONS = (("Beside its peers", ("bf16", "fp32", "dp2", "llmc", "fast", "recompute")),
+            ("Cut over ranks", ("kinds", "fsdp2", "tp", "pp", "order", "zero", "bubble", "plan",
+                                "moved")),
+            ("From commit to commit", ("before", "start")))
 PARTS = tuple(part for _, parts in SECTIONS for part in parts)
 BEGIN, END = "<!-- bench-peers: begin -->", "<!-- bench-peers: end -->"
 
@@ -61,17 +66,17 @@ def lockstep(o, precision="bf16", dp=1, threads=None, mode="ordered", batch=None
         *layout.split()]
 
 
-def two_ranks(o, layout, batch=None, dp=1, mode="ordered"):
-    return lockstep(o, dp=dp, threads=max(1, o.threads // 2), batch=batch, layout=layout, mode=mode)
+def two_ranks(o, layout, batch=None, dp=1, precision="bf16"):
+    return lockstep(o, precision, dp, max(1, o.threads // 2), batch=batch, layout=layout)
 
 
-def pytorch(o, precision="bf16", mode="eager", malloc="keep", loss="full", ddp=1, steps=None):
+def pytorch(o, precision="bf16", mode="eager", malloc="keep", ddp=1, steps=None, words=""):
     # Two warm-up steps: compilation in the first, and memory first touched in both.
     return shlex.split(o.pytorch) + [
         *shape_words(o), "--batch", str(o.batch), "--tokens", str(o.tokens),
         "--threads", str(max(1, o.threads // ddp)), "--precision", precision, "--mode", mode,
-        "--malloc", malloc, "--loss", loss, "--ddp", str(ddp), "--warmup", "2",
-        "--steps", str(steps or max(1, o.steps - 2))]
+        "--malloc", malloc, "--ddp", str(ddp), "--warmup", "2",
+        "--steps", str(steps or max(1, o.steps - 2)), *words.split()]
 
 
 def pytorch_parallel(o, kind, mode):
@@ -100,15 +105,19 @@ TWO = {
 }
 
 
+def cut(o, name, precision="bf16"):
+    """The command of one of TWO."""
+    _, _, micro, layout = TWO[name]
+    return two_ranks(o, layout + " parallel.pp=2 batch.micro=1" * micro,
+                     2 * o.batch if micro else None, 0 if "dp_shard" in layout else 1, precision)
+
+
 def cut_programs(o):
     """What the parts under "Cut over ranks" run, as programs()."""
     runs = {"Lockstep bf16, one rank, twice the batch":
             ("kinds", "", lockstep(o, batch=2 * o.batch))}
-    for name, (parts, family, micro, layout) in TWO.items():
-        if micro:
-            layout += " parallel.pp=2 batch.micro=1"
-        runs[f"Lockstep bf16, {name}"] = (parts, family, two_ranks(
-            o, layout, 2 * o.batch if micro else None, dp=0 if "dp_shard" in layout else 1))
+    runs |= {f"Lockstep bf16, {name}": (parts, family, cut(o, name))
+             for name, (parts, family, _, _) in TWO.items()}
     for kind in ("fsdp2", "tp", "pp"):
         for mode in ("eager", "compile"):
             runs[f"PyTorch bf16, {kind}, two ranks, {mode}"] = (
@@ -122,19 +131,54 @@ def cut_programs(o):
     return runs
 
 
+PLAIN = "Lockstep bf16, one rank"
+# What recomputation should give: policy -> (least share of activation memory, largest of time).
+RECOMPUTE = {"selective": (0.40, 0.08), "full": (0.60, 0.33)}
+
+
+def recompute_programs(o):
+    """PyTorch's that recompute; what they are compared with is of part bf16 too."""
+    runs = {}
+    for policy in RECOMPUTE:
+        for title, mode in (("eager", "eager"), ("compiled", "compile")):
+            for suffix, malloc in (("", "keep"), (", as installed", "default")):
+                runs[f"PyTorch bf16, {title}{suffix}, recompute {policy}"] = (
+                    "recompute", f"torch bf16 {policy}",
+                    pytorch(o, mode=mode, malloc=malloc, words=f"--recompute {policy}"))
+    return runs
+
+
+def before_programs(o):
+    """Pairs of this commit's program and the older one, one after the other."""
+    older = argparse.Namespace(**vars(o) | {"lockstep": o.before})
+    runs = {}
+    for precision in ("bf16", "fp32"):
+        for name in ("one rank", "dp 2", "tp 2", "pp 2, 1f1b", "zero 3"):
+            for who, of in (("this commit", o), (f"commit {o.before_commit}", older)):
+                runs[f"{precision}, {name}: {who}"] = ("before", "", (
+                    lockstep(of, precision) if name == "one rank" else
+                    two_ranks(of, "", dp=2, precision=precision) if name == "dp 2" else
+                    cut(of, name, precision)))
+    return runs
+
+
 def programs(o):
     """name -> (parts that need it, family, command). Within a family the fastest is the peer."""
     one, two = "one rank", "two ranks"
     runs = {
-        f"Lockstep bf16, {one}": ("bf16 dp2 llmc fast kinds", "", lockstep(o)),
+        PLAIN: ("bf16 dp2 llmc fast kinds recompute", "", lockstep(o)),
+        **{f"{PLAIN}, recompute {policy}": (
+            "recompute", "", lockstep(o, layout=f"memory.recompute={policy}"))
+           for policy in RECOMPUTE},
         f"Lockstep fp32, {one}": ("fp32 llmc", "", lockstep(o, "fp32")),
         f"Lockstep bf16, {two}": ("dp2 kinds", "", two_ranks(o, "", dp=2)),
         f"Lockstep bf16, {one}, fast": ("fast", "", lockstep(o, mode="fast")),
-        "PyTorch bf16, eager, as installed": ("bf16", "torch bf16", pytorch(o, malloc="default")),
-        "PyTorch bf16, eager": ("bf16", "torch bf16", pytorch(o)),
+        "PyTorch bf16, eager, as installed": (
+            "bf16 recompute", "torch bf16", pytorch(o, malloc="default")),
+        "PyTorch bf16, eager": ("bf16 recompute", "torch bf16", pytorch(o)),
         "PyTorch bf16, compiled, as installed": (
-            "bf16", "torch bf16", pytorch(o, mode="compile", malloc="default")),
-        "PyTorch bf16, compiled": ("bf16", "torch bf16", pytorch(o, mode="compile")),
+            "bf16 recompute", "torch bf16", pytorch(o, mode="compile", malloc="default")),
+        "PyTorch bf16, compiled": ("bf16 recompute", "torch bf16", pytorch(o, mode="compile")),
         "PyTorch fp32, eager": ("fp32", "torch fp32", pytorch(o, "fp32")),
         "PyTorch fp32, compiled": ("fp32", "torch fp32", pytorch(o, "fp32", "compile")),
         f"PyTorch bf16, DDP, {two}, eager": ("dp2", "torch ddp", pytorch(o, ddp=2)),
@@ -142,12 +186,12 @@ def programs(o):
                                                 pytorch(o, mode="compile", ddp=2)),
         # Slow, so one round and one timed step: it is here for its memory.
         "PyTorch bf16, eager, chunked loss": ("bf16", "torch bf16",
-                                              pytorch(o, malloc="default", loss="chunked",
-                                                      steps=1)),
+                                              pytorch(o, malloc="default", steps=1,
+                                                      words="--loss chunked")),
     }
     if os.environ.get("LLMC_DIR"):
         runs["llm.c fp32"] = ("llmc", "", ["bench/peers/llmc.sh"])
-    runs |= cut_programs(o)
+    runs |= recompute_programs(o) | cut_programs(o) | (before_programs(o) if o.before else {})
     return {name: (set(parts.split()), family, command)
             for name, (parts, family, command) in runs.items()}
 
@@ -159,6 +203,8 @@ def call(o, name, command):
         done = subprocess.run(command, capture_output=True, text=True, env=environment,
                               cwd=ROOT, timeout=o.timeout_s, check=True)
         result = json.loads(done.stdout.strip().splitlines()[-1])
+        if "workspace_bytes" in result:
+            result["working_bytes"] = result["activation_bytes"] + result["workspace_bytes"]
         print(f"  {name}: {result['tokens_per_s']:.0f} tokens/s", file=sys.stderr, flush=True)
         return result
     except subprocess.CalledProcessError as error:
@@ -201,7 +247,7 @@ def slow_ones(o, runs, results):
 def paired(results, left, right, key="tokens_per_s"):
     """(median left, median right, median of left / right within a round), or None."""
     rounds = [(a[key], b[key]) for a, b in zip(results.get(left, []), results.get(right, []))
-              if a and b]
+              if a and b and key in a and key in b]
     if not rounds:
         return None
     return [statistics.median(column) for column in
@@ -233,13 +279,13 @@ def share(results, title, name, key, target, better="higher"):
     return figure(title, target, better, ratio=value, ours=f"{100 * value:.0f} %")
 
 
-def memory(results, title, left, right):
+def memory(results, title, left, right, key="peak_rss_bytes"):
     """Beside speed(), of the same programs."""
-    pair = paired(results, left, right, "peak_rss_bytes") if left and right else None
+    pair = paired(results, left, right, key) if left and right else None
     if not pair:
         return figure(title, 1.0, "lower")
-    return figure(title, 1.0, "lower", ratio=pair[2], ours=f"{pair[0] / 2**30:.2f} GiB",
-                  peer=f"{pair[1] / 2**30:.2f} GiB ({right})")
+    return figure(title, 1.0, "lower", ratio=pair[2], ours=f"{gib(pair[0])} GiB",
+                  peer=f"{gib(pair[1])} GiB ({right})")
 
 
 # Kinds of two ranks: title, program or family, what it is compared with.
@@ -281,8 +327,72 @@ def raced(runs, results, part):
             memory(results, f"{title}: peak memory to the same {peer}", ours, theirs)]
 
 
+def recomputed(runs, results, policy):
+    """A policy beside keeping everything, ours and PyTorch's: each its fastest way."""
+    less, slower = RECOMPUTE[policy]
+    title, ours = f"recompute {policy}: ", f"{PLAIN}, recompute {policy}"
+    torch, theirs = (best_of(runs, results, family)
+                     for family in ("torch bf16", f"torch bf16 {policy}"))
+    kept = memory(results, title + "share of activation memory given up", ours, PLAIN,
+                  "activation_bytes") | {"target": less, "better": "higher"}
+    lost = speed(results, title + "share of time lost", ours, PLAIN, slower, "lower")
+    time = figure(title + "slowdown to PyTorch's slowdown", 1.0, "lower")
+    mine, other = (paired(results, plain, name) if plain and name else None
+                   for plain, name in ((PLAIN, ours), (torch, theirs)))
+    if mine:
+        kept["ratio"], lost["ratio"] = 1 - kept["ratio"], mine[2] - 1
+    if mine and other:
+        time |= {"ratio": mine[2] / other[2], "ours": f"{mine[2]:.2f}",
+                 "peer": f"{other[2]:.2f} ({theirs})"}
+    return [kept, lost, time,
+            memory(results, title + "activation memory to the same PyTorch", ours, theirs,
+                   "activation_bytes"),
+            memory(results, title + "peak memory to the same PyTorch", ours, theirs)]
+
+
+def given_up(results):
+    """Every way to recompute, beside the same program without it."""
+    lines = ["What is given up is in shares of the same program without recomputation.", "",
+             "| program | share of time lost | activations, MiB | given up | with the work area, "
+             "MiB | given up | peak, MiB | given up |", "|---|---|---|---|---|---|---|---|"]
+    for name in results:
+        plain, _, policy = name.partition(", recompute ")
+        rate = paired(results, plain, name) if policy in RECOMPUTE else None
+        if not rate:
+            continue
+        row = [f"{name} | {rate[2] - 1:.2f}"]
+        for key in ("activation_bytes", "working_bytes", "peak_rss_bytes"):
+            pair = paired(results, name, plain, key)
+            row += [f"{pair[0] / 2**20:.0f}", f"{1 - pair[2]:.2f}"] if pair else ["", ""]
+        lines.append(f"| {' | '.join(row)} |")
+    return lines + [
+        "",
+        "Activations are what stays from a forward to its backward. For Lockstep it is the bytes "
+        "of its memory",
+        "plan, which it allocates; for PyTorch what the forward leaves in use in malloc: with the "
+        "logits, and with",
+        "the copies of weights that autocast makes. The work area is what one layer needs while it "
+        "computes; what",
+        "is made again is there. PyTorch has no such figure, but its peak resident memory has "
+        "both."]
+
+
+def to_before(runs, results):
+    """Neighbours are pairs."""
+    names = [name for name, (parts, _, _) in runs.items() if "before" in parts]
+    pairs = list(zip(names[::2], names[1::2]))
+    made = [speed(results, ours.partition(":")[0] + ": to the older commit", ours, older, 0.98)
+            for ours, older in pairs]
+    differ = [ours for ours, older in pairs for a, b in zip(results[ours], results[older])
+              if a and b and a["loss"] != b["loss"]]
+    return made + [tables.limit("losses of the last step that differ from the older commit's",
+                                float(len(differ)), 0.0, "; ".join(sorted(set(differ))))]
+
+
 def texts(part, runs, results):
     """What stands above the list of runs."""
+    if part == "recompute":
+        return given_up(results)
     if part in RACES:
         _, _, name, family, _ = RACES[part]
         return modes(runs, results, kind_program(runs, results, name), family)
@@ -325,7 +435,7 @@ def figure(title, target, better, ratio=None, ours="", peer=""):
 
 
 def figures(part, runs, results):
-    one, two = "Lockstep bf16, one rank", "Lockstep bf16, two ranks"
+    one, two = PLAIN, "Lockstep bf16, two ranks"
     fp32 = "Lockstep fp32, one rank"
     peak = lambda r: r.get("peak_share")
     if part in ("bf16", "fp32"):
@@ -354,6 +464,10 @@ def figures(part, runs, results):
         return [speed(results, f"what order costs, tp {tp}: numerics.mode fast to ordered",
                       f"Lockstep bf16, tp {tp}, fast", f"Lockstep bf16, tp {tp}, ordered", 1.10,
                       "lower") for tp in (1, 2, 4)]
+    if part == "recompute":
+        return [f for policy in RECOMPUTE for f in recomputed(runs, results, policy)]
+    if part == "before":
+        return to_before(runs, results)
     raise ValueError(part)
 
 
@@ -390,7 +504,11 @@ INTRODUCTIONS = {
         "runs.", ""],
     "Cut over ranks": [
         "The same step on two ranks of one thread each, beside one rank with two threads and beside "
-        "PyTorch", "on two processes over gloo; what is planned, idle and moved at any size.", ""]}
+        "PyTorch", "on two processes over gloo; what is planned, idle and moved at any size.", ""],
+    "From commit to commit": [
+        "This commit's program and an older commit's, built by the same compiler, in turns: on one "
+        "rank of two", "threads, and on two ranks of one thread. And what building and starting "
+        "take.", ""]}
 
 
 def machine():
@@ -409,7 +527,8 @@ def machine():
 
 def readable(o, command):
     """The command as anyone may type it in a clone."""
-    return shlex.join("python3" if word == o.python else word for word in command)
+    names = {o.python: "python3", o.before: "older/build/lockstep"}
+    return shlex.join(names.get(word, word) for word in command)
 
 
 def commit():
@@ -421,6 +540,14 @@ def commit():
          ":!README.md"],
         cwd=ROOT, check=False).returncode != 0
     return name, changed
+
+
+def commit_of(program):
+    """The commit that a program was built from, as it tells."""
+    found = re.search(r"\(commit ([\w-]+)", output_of(program, "--version"))
+    if not found:
+        sys.exit(f"run.py: --before {program}: --version tells no commit")
+    return found[1]
 
 
 def output_of(*command):
@@ -524,6 +651,7 @@ def parse():
     add("--timeout-s", type=float, default=1200, help="for one run")
     add("--python", default=os.environ.get("PYTHON", sys.executable), help="one that has torch")
     add("--lockstep", default="build/lockstep", help="program to measure")
+    add("--before", help="lockstep of another commit, for part before")
     add("--pytorch", help="program instead of PYTHON bench/peers/pytorch_gpt2.py")
     add("--pytorch-parallel", help="and instead of PYTHON bench/peers/pytorch_parallel.py")
     add("--pages", action="store_true",
@@ -545,6 +673,7 @@ def parse():
 
 def main():
     o = parse()
+    o.out.mkdir(parents=True, exist_ok=True)
     kept = o.out / "results.json"
     store = json.loads(kept.read_text()) if kept.exists() else {}
     if o.pages:
@@ -557,10 +686,14 @@ def main():
     if changed and not o.allow_changes:
         sys.exit("run.py: the tree has changes that are not committed, so figures would name no "
                  "version: commit them, or try with --allow-changes --out FOLDER")
+    if o.before:
+        o.before_commit = commit_of(o.before)
     runs = {n: r for n, r in programs(o).items() if r[0] & set(o.parts)}
-    if "llmc" in o.parts and "llm.c fp32" not in runs:
-        print("run.py: LLMC_DIR is not set: llm.c is left out", file=sys.stderr)
-        o.parts.remove("llmc")
+    for part, given, why in (("llmc", os.environ.get("LLMC_DIR"), "LLMC_DIR is not set"),
+                             ("before", o.before, "--before names no program")):
+        if part in o.parts and not given:
+            print(f"run.py: {why}: part {part} is left out", file=sys.stderr)
+            o.parts.remove(part)
     setting = {"date": datetime.date.today().isoformat(), "machine": machine(),
                "lockstep": name + (" with changes" if changed else ""),
                "compiler": output_of("gcc", "--version"),

@@ -6,6 +6,7 @@
  *   thread   ranks are threads of one process over shared memory: ls_world_new once, then
  *            ls_comm_thread_new(world, rank) in each thread. ls_world_run does both.
  *   mpi      ranks are processes: ls_comm_mpi_new in each (LS_ENOTSUP in a build with MPI=0)
+ *   alone    nothing moves: for what a rank would do (lockstep/comm/recording.h)
  *
  * Order of calls: make the world communicator, split it into groups, call operations in the same
  * order on every rank of the group, free. Operations on one communicator by one rank are called
@@ -54,7 +55,7 @@ enum {
     LS_COMM_FLIGHT = 64 /* operations that a rank's flight record holds */
 };
 
-enum ls_transport { LS_TRANSPORT_SELF, LS_TRANSPORT_THREAD, LS_TRANSPORT_MPI };
+enum ls_transport { LS_TRANSPORT_SELF, LS_TRANSPORT_THREAD, LS_TRANSPORT_MPI, LS_TRANSPORT_ALONE };
 
 /* ---- making and ending ---------------------------------------------------------------------- */
 
@@ -67,12 +68,12 @@ void ls_world_free(struct ls_world *world);
 int ls_comm_thread_new(struct ls_world *world, int rank, struct ls_comm **out,
                        struct ls_error *error);
 /* Runs body(comm, user) in size threads, each with its world communicator (borrowed); returns the
- * first failure by rank (its text prefixed with the rank), where one that only reports that a peer
- * left comes after those that do not. A rank whose body fails makes the others' pending operations
- * fail rather than hang. Where some rank has failed and timeouts are set (ls_comm_set_timeout), a
- * rank that for twice the longest of them has neither returned nor got on (ls_progress) is given
- * up, and the text says so: its thread goes on, with user and whatever else it was given, so end
- * the process soon. Local to the calling process. */
+ * first failure by rank (its text prefixed with the rank, where there are several), where one that
+ * only reports that a peer left comes after those that do not. A rank whose body fails makes the
+ * others' pending operations fail rather than hang. Where some rank has failed and timeouts are set
+ * (ls_comm_set_timeout), a rank that for twice the longest of them has neither returned nor got on
+ * (ls_progress) is given up, and the text says so: its thread goes on, with user and whatever else
+ * it was given, so end the process soon. Local to the calling process. */
 int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct ls_error *error),
                  void *user, struct ls_error *error);
 /* Collective over MPI_COMM_WORLD. Initialises MPI when nobody did, with the thread level that is
@@ -80,11 +81,18 @@ int ls_world_run(int size, int (*body)(struct ls_comm *comm, void *user, struct 
 int ls_comm_mpi_new(struct ls_comm **out, struct ls_error *error);
 /* True where this process was started by an MPI launcher or srun (FORMATS: who am I). */
 bool ls_mpi_launched(void);
+/* How many ranks are on this machine as the launcher says, before MPI begins: of several hosts of
+ * an srun the most that one has. 0 where it does not say. */
+int ls_mpi_machine_ranks(void);
 /* Collective over all processes. Ends MPI if ls_comm_mpi_new began it; call last, with all
  * communicators freed. */
 void ls_mpi_finish(void);
 /* Collective. Ranks of equal color form a group, ordered by (key, rank). */
 int ls_comm_split(struct ls_comm *comm, int color, int key, struct ls_comm **out,
+                  struct ls_error *error);
+/* Collective. The same where each rank knows its group: members[size] are ranks of comm, this one
+ * among them, in the order of the new group; each rank of it gives the same. */
+int ls_comm_group(struct ls_comm *comm, const int *members, int size, struct ls_comm **out,
                   struct ls_error *error);
 /* Local (over MPI: Collective). What this rank has pending is given up, and its buffers are its own
  * again. NULL is allowed. */
@@ -95,6 +103,8 @@ int ls_comm_rank(const struct ls_comm *comm);
 int ls_comm_size(const struct ls_comm *comm);
 /* How many ranks of the world are on this machine, this one too. */
 int ls_comm_machine_ranks(const struct ls_comm *comm);
+/* Whether that rank of the world is one of them. */
+bool ls_comm_on_machine(const struct ls_comm *comm, int world_rank);
 enum ls_transport ls_comm_transport(const struct ls_comm *comm);
 const char *ls_transport_name(enum ls_transport transport);
 /* Logically collective, with nothing pending. Whether the ranks of the group agree on each

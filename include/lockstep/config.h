@@ -20,7 +20,7 @@
  * expected. A relative path is looked up from the current folder; in a file, ${here} in a path is
  * that file's folder, and A|B beside it is the first that exists.
  *
- * The struct is a plain value: copy it freely. Everything here is Local.
+ * The struct is a plain value: copy it freely. Everything here but ls_config_isa is Local.
  */
 #ifndef LOCKSTEP_CONFIG_H
 #define LOCKSTEP_CONFIG_H
@@ -28,6 +28,7 @@
 #include <lockstep/base.h>
 #include <lockstep/comm.h>
 #include <lockstep/nn.h>
+#include <lockstep/optim.h>
 #include <lockstep/plan.h>
 
 #include <stdio.h>
@@ -108,6 +109,10 @@ struct ls_config_comm {
     bool check;
 };
 
+struct ls_config_memory {
+    bool check;
+};
+
 struct ls_config_train {
     int64_t steps, extend; /* extend: after those, at the rate that the schedule ends with */
     char out[LS_CONFIG_TEXT_BYTES];    /* the run's directory */
@@ -115,6 +120,7 @@ struct ls_config_train {
     int64_t save_every, keep;
     bool save_first, keep_best;
     enum ls_config_nonfinite on_nonfinite;
+    bool overcommit;
 };
 
 struct ls_config_eval {
@@ -152,6 +158,7 @@ struct ls_config {
     struct ls_config_optim optim;
     struct ls_config_numerics numerics;
     struct ls_layout_keys parallel; /* as they are written: ls_config_layout reads them */
+    struct ls_config_memory memory;
     struct ls_config_comm comm;
     struct ls_config_train train;
     struct ls_config_eval eval;
@@ -199,6 +206,8 @@ struct ls_config_key {
 
 /* The table, in the order of the groups. */
 const struct ls_config_key *ls_config_keys(size_t *count);
+/* The key of that name, which the table has. */
+const struct ls_config_key *ls_config_key_of(const char *name);
 /* Names of the presets, index 0, 1, ...; NULL past the last. */
 const char *ls_config_preset_name(int index);
 
@@ -238,13 +247,30 @@ int ls_config_blame(const struct ls_config *config, const char *name, struct ls_
 struct ls_numerics ls_config_numerics(const struct ls_config *config);
 /* Ranks that the keys ask for: pp x dp x cp x tp. */
 int64_t ls_config_ranks(const struct ls_config *config);
-/* What the configuration asks of a layout. Borrows from it. */
-void ls_config_layout_request(const struct ls_config *config, int64_t world,
-                              struct ls_layout_request *request);
 /* ls_layout_resolve of lockstep/plan.h for this configuration. world: the ranks that were started,
  * 0 for as many as the keys ask for. LS_ELAYOUT says where the key was given. */
 int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,
                      struct ls_error *error);
+/* Every layout key has its default again: one rank. */
+void ls_config_layout_reset(struct ls_config *config);
+/* The layout keys that are not as they are in `one`, as one writes them on a command line:
+ * "batch.micro=2 parallel.tp=2 parallel.zero=1"; "one rank" where none is. one NULL: those of group
+ * parallel and batch.micro that are not the default, threads left out. */
+void ls_config_layout_text(const struct ls_config *config, const struct ls_config *one, char *text,
+                           size_t bytes);
+
+/* parallel.threads, or the cores of this process divided among the ranks that share them. */
+int ls_rank_threads(const struct ls_config *config, enum ls_transport transport, int machine_ranks);
+/* The same of a world. LS_ELAYOUT for more than make sense. */
+int ls_config_threads(const struct ls_config *config, const struct ls_comm *world, int *threads,
+                      struct ls_error *error);
+/* Collective over world. The instruction set of all ranks: the configured one, or the least of
+ * their best ones. LS_ENOTSUP where a machine lacks it. */
+int ls_config_isa(const struct ls_config *config, struct ls_comm *world, enum ls_isa *isa,
+                  struct ls_error *error);
+
+/* What the optimizer is told of a resolved configuration. */
+struct ls_optim_config ls_config_optim(const struct ls_config *config);
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
@@ -273,6 +299,10 @@ static inline int64_t ls_config_steps(const struct ls_config *config)
     return config->train.steps + config->train.extend;
 }
 
+/* A key's value for comparison. Where a file lies does not matter, only which one it is: of each
+ * path in a list with commas, the folders (and what says how to read it) are left out. */
+void ls_config_compared_value(const struct ls_config *config, const struct ls_config_key *key,
+                              char *text, size_t bytes);
 /* Digest of the recipe's keys as resolved (of data.train, the file's name without its folder). */
 void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *digest);
 /* Lists the recipe keys whose values differ, "key: <a's> here, <b's> there", separated by "; ", cut

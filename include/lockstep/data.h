@@ -205,23 +205,21 @@ int64_t ls_sample_at(const struct ls_sample_order *order, int64_t number);
 
 /* ---- loading -------------------------------------------------------------------------------- */
 
-/* inputs[count, T] and targets[count, T] of global sample numbers [first, first + count), now, on
- * the calling thread. */
+/* Global sample numbers [first, first + count). */
+struct ls_sample_run {
+    int64_t first, count;
+};
+/* inputs[count, T] and targets[count, T] of a run's samples, now, on the calling thread. */
 int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_order *order,
-                    int64_t first, int64_t count, int64_t sequence_tokens, int64_t vocabulary,
+                    struct ls_sample_run run, int64_t sequence_tokens, int64_t vocabulary,
                     int32_t *inputs, int32_t *targets, struct ls_error *error);
 
-/* Reads batches ahead on a thread of its own. One caller at a time. */
 /* A part of a sequence: tokens [first, first + count). */
 struct ls_token_segment {
     int64_t first, count;
 };
 
-/* Global sample numbers [first, first + count). */
-struct ls_sample_run {
-    int64_t first, count;
-};
-
+/* Reads batches ahead on a thread of its own. One caller at a time. */
 struct ls_loader;
 struct ls_loader_config {
     const struct ls_token_store *store; /* borrowed */

@@ -1,6 +1,7 @@
 /* lockstep/device.h - what a rank computes on: the cores and the memory of a CPU.
  *
  *   ls_device_cores    how many cores there are to share
+ *   ls_device_memory   how much memory
  *   struct ls_arena    a device's memory: one allocation, cut front to back before the first step
  *
  * Everything here is Local.
@@ -22,7 +23,21 @@ int ls_device_cores(void);
  * are its own, otherwise it shares them with the machine's other processes. */
 bool ls_device_bound(void);
 
+/* Cores of the machine, whoever may run on them. */
+int ls_device_cores_online(void);
+/* Threads of a process that it makes sense to start, at most: four for each core of the machine,
+ * also where the process may not run on all of them. */
+int ls_device_threads_max(void);
+
 /* ---- memory --------------------------------------------------------------------------------- */
+
+/* In bytes; 0 for what is not known. */
+struct ls_device_memory {
+    int64_t installed, available; /* of the machine; of that, what processes may still take */
+    int64_t group;                /* that the control groups of this process grant; 0: no bound */
+    int64_t total, free;          /* the less of installed and available, and of group */
+};
+struct ls_device_memory ls_device_memory(void);
 
 /* An arena hands out 64-byte aligned pieces of one block, front to back. In measuring mode
  * (ls_arena_measure) it has no block, returns NULL for every piece and only counts: running the
@@ -30,9 +45,12 @@ bool ls_device_bound(void);
 struct ls_arena {
     unsigned char *base; /* NULL while measuring */
     size_t size, used, peak;
-    bool measuring;
+    bool measuring; /* its pieces are not to be touched */
 };
 void ls_arena_measure(struct ls_arena *arena);
+/* Takes size bytes of addresses and no memory: it hands out pieces, and who touches one faults. For
+ * going through the motions (ls_ops_init_idle); measuring, too. */
+int ls_arena_reserve(struct ls_arena *arena, size_t size, struct ls_error *error);
 /* Takes size bytes from the system, zeroed. */
 int ls_arena_init(struct ls_arena *arena, size_t size, struct ls_error *error);
 void ls_arena_release(struct ls_arena *arena);

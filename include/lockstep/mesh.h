@@ -33,23 +33,20 @@ int ls_mesh_axis(const struct ls_mesh *mesh, const char *name);
 /* Local. coordinates[axis_count] of rank, and back. */
 void ls_mesh_coordinates(const struct ls_mesh *mesh, int64_t rank, int64_t *coordinates);
 int64_t ls_mesh_rank(const struct ls_mesh *mesh, const int64_t *coordinates);
-/* Local. The ranks that share rank's coordinates on every axis but the named ones (axes in mesh
- * order), ascending: group[i], i < the product of those sizes. Returns that count. */
-int64_t ls_mesh_group(const struct ls_mesh *mesh, int64_t rank, const int *axes, int axes_count,
-                      int64_t *group);
-/* Local. Where rank stands in that group: group[returned] == rank. */
-int64_t ls_mesh_group_rank(const struct ls_mesh *mesh, int64_t rank, const int *axes,
-                           int axes_count);
+/* Groups: rank's group over a set of axes (bit i: axis i) has the ranks that share its coordinates
+ * on all other axes, ascending. Several axes make one flat group (dp_shard and cp for the
+ * gradients, say). Local: how many they are; which of them rank is; member i, 0 <= i < size. */
+int64_t ls_mesh_group_size(const struct ls_mesh *mesh, unsigned axes);
+int64_t ls_mesh_group_rank(const struct ls_mesh *mesh, int64_t rank, unsigned axes);
+int64_t ls_mesh_group_member(const struct ls_mesh *mesh, int64_t rank, unsigned axes, int64_t i);
 /* Local. The mesh of the named axes alone, in the order of mesh: that of one group, whose rank i is
- * ls_mesh_group's member i. LS_EINVAL for a name that mesh has not, or twice. */
+ * the group's member i. LS_EINVAL for a name that mesh has not, or twice. */
 int ls_mesh_slice(const struct ls_mesh *mesh, int names_count, const char *const *names,
                   struct ls_mesh *out, struct ls_error *error);
 /* Collective over world (whose size must equal ls_mesh_ranks): the communicator of this rank's
- * group over the named axes, ordered by mesh rank. Several axes make one flat group (dp_shard and
- * cp for the gradients, say); the rank within it is ls_mesh_group_rank. The group is named for
- * error texts after its axes, joined by '+' (ls_comm_set_name). */
-int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, const int *axes,
-                  int axes_count, struct ls_comm **out, struct ls_error *error);
+ * group over these axes, ordered by mesh rank. Error texts call it name (ls_comm_set_name). */
+int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, unsigned axes,
+                  const char *name, struct ls_comm **out, struct ls_error *error);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /* lockstep/nn.h - the Transformer: its parameters, and its layers forward and backward.
  *
- * Two families share one block: GPT-2 (learned positions, LayerNorm, GELU, biases) and Llama
+ * There are families of models: GPT-2 (learned positions, LayerNorm, GELU, biases) and Llama
  * (rotary positions, RMSNorm, SwiGLU, grouped-query attention). A model is a list of layers:
  *
  *     layer 0            token (and position) embedding
@@ -24,6 +24,7 @@
 #ifndef LOCKSTEP_NN_H
 #define LOCKSTEP_NN_H
 
+#include <lockstep/dtensor.h>
 #include <lockstep/ops.h>
 #include <lockstep/parallel/context.h>
 #include <lockstep/parallel/tensor.h>
@@ -32,7 +33,11 @@
 extern "C" {
 #endif
 
-enum ls_arch { LS_GPT2, LS_LLAMA };
+/* The families, each with its name, which is the word for it in model.arch. What a family is, only
+ * src/nn/family_<name>.c knows: no other code asks which one it has before it. */
+#define LS_FAMILIES(family)        family(LS_GPT2, gpt2) family(LS_LLAMA, llama)
+#define LS_FAMILY_ARCH(arch, name) arch,
+enum ls_arch { LS_FAMILIES(LS_FAMILY_ARCH) LS_ARCHES /* their number */ };
 enum ls_activation { LS_ACT_GELU_TANH, LS_ACT_GELU_ERF, LS_ACT_SWIGLU };
 
 struct ls_model_config {
@@ -63,6 +68,45 @@ struct ls_numerics {
     int64_t leaf_sequences; /* S3 */
     bool fast;              /* lifts S2 to S4: bits depend on the micro-batching */
 };
+
+/* ---- families ---------------------------------------------------------------------------------
+ */
+
+/* A published shape to start from. */
+struct ls_preset {
+    const char *name; /* "gpt2-124m" */
+    const char *keys; /* of the configuration's group `model`: "layers=12 channels=768" */
+};
+
+/* What a family says to those who configure a model of it. */
+struct ls_family {
+    bool tied;              /* the head is the embedding table, unless said otherwise */
+    bool bias;              /* there are biases, unless said otherwise; false: there cannot be */
+    enum ls_activation act; /* unless said otherwise */
+    unsigned acts;          /* those that it can have: bits 1 << enum ls_activation */
+    struct {
+        int64_t times, over, multiple;
+    } ffn; /* unless said: channels * times / over, rounded up to a multiple */
+    const struct ls_preset *presets; /* to a NULL name */
+};
+/* Local. Valid for good. */
+const struct ls_family *ls_family_of(enum ls_arch arch);
+const char *ls_arch_name(enum ls_arch arch); /* "gpt2" */
+/* Local. Whether a key of the configuration's group `model`, such as "rope_theta", means something
+ * to the family: false where it belongs to a kind of step that the family has none of. */
+bool ls_family_reads(enum ls_arch arch, const char *key);
+
+/* ---- what tensor parallel may cut ---------------------------------------------------------------
+ */
+
+/* Local. Whether sums over heads, feed-forward width and vocabulary can be cut in that many tiles:
+ * LS_ELAYOUT with the reason. */
+int ls_model_admits_tiles(const struct ls_model_config *config, int64_t tp_tiles,
+                          struct ls_error *error);
+/* Local. Whether tp ranks can share the model: each has whole tiles and, of a key/value head that
+ * it shares, a subtree of the query heads. LS_ELAYOUT with the reason. */
+int ls_model_admits_tp(const struct ls_model_config *config, const struct ls_numerics *numerics,
+                       int64_t tp, struct ls_error *error);
 
 /* ---- what a rank holds ------------------------------------------------------------------------
  */
@@ -99,6 +143,8 @@ struct ls_param {
     float init_std;
     int64_t live_rows; /* rows of the whole model's parameter that are trained: padding of the
                         * vocabulary is not, and stays zero */
+    /* Who holds which rows and columns of it: set by ls_layout_params (lockstep/plan.h). */
+    struct ls_dtensor_spec spec;
 };
 
 /* The parameters of one layer: a flat range of elements, matrices first, then vectors. What ZeRO
@@ -136,13 +182,27 @@ struct ls_params {
                        * goes: element 0 at tied_offset; -1 where there is none */
     int64_t tied_offset;
 };
-/* part NULL: the whole model. LS_EINVAL where tp does not divide tp_tiles. */
+/* part NULL: the whole model. LS_ELAYOUT where tp does not share the model (ls_model_admits_tp). */
 int ls_params_init(struct ls_params *params, const struct ls_model_config *config,
                    const struct ls_numerics *numerics, const struct ls_part *part,
                    struct ls_error *error);
 void ls_params_release(struct ls_params *params);
 /* NULL where there is none of that name. */
 const struct ls_param *ls_params_find(const struct ls_params *params, const char *name);
+/* Where Hugging Face's files hold a parameter: rows [first, first + its rows) of a tensor of [rows,
+ * cols], which is stored as [cols, rows] if transposed. A vector's elements count as rows, and cols
+ * is 1. The files have no padding of the vocabulary. */
+struct ls_elsewhere {
+    char name[LS_PARAM_NAME_MAX + 1]; /* "h.0.attn.c_attn.weight" */
+    int64_t rows, cols, first;        /* of the whole model's */
+    bool transposed;
+};
+/* Local. param: of params. False where the family's files have no such parameter. */
+bool ls_param_elsewhere(const struct ls_params *params, const struct ls_model_config *config,
+                        const struct ls_param *param, struct ls_elsewhere *out);
+/* Elements of the largest parameter of a layer, 0 .. layers + 1, that one of tp ranks holds. */
+int64_t ls_layer_param_elements_max(const struct ls_model_config *config, int64_t layer,
+                                    int64_t tp);
 /* Index of layer's unit or of the region its backward writes, -1 where there is none. */
 int ls_params_unit(const struct ls_params *params, int layer);
 int ls_params_region(const struct ls_params *params, int layer);
@@ -158,9 +218,15 @@ void ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *o
 void ls_param_digest(const struct ls_param *param, struct ls_ops *ops, const char *prefix,
                      int64_t first, int64_t count, const float *values, struct ls_digest *digest);
 
-/* Floating-point operations of one token's forward and backward: 6 per weight that multiplies (the
- * embedding table counts once, as the head) plus 12 L H D T for attention, as PaLM's and Megatron's
- * model flops count them. */
+/* "embedding", "block" or "head": layer 0, 1 .. layers, layers + 1. */
+const char *ls_layer_name(const struct ls_model_config *config, int64_t layer);
+
+/* Floating-point operations of one token's forward and backward, all tp ranks together: 6 per
+ * weight that multiplies plus 12 H D T for attention, as PaLM's and Megatron's model flops count
+ * them. Of a layer, 0 .. layers + 1 (the embedding layer: 2 C, for its rows), which stages are
+ * balanced by; and of the model, where the embedding table counts once, as the head. */
+double ls_layer_flops_per_token(const struct ls_model_config *config, int64_t layer,
+                                int64_t tokens);
 double ls_model_flops_per_token(const struct ls_model_config *config, int64_t tokens);
 
 /* ---- the model ------------------------------------------------------------------------------- */
@@ -183,7 +249,7 @@ struct ls_micro_batch {
     float gradient_scale;   /* of every token's loss: 1 / tokens of the global batch */
     int slot;               /* which set of saved activations, below options.slots */
     /* Where a layer's neighbour is held elsewhere: the first layer of a chunk reads input in its
-     * forward, and in both halves of its backward from the same place; the last one d_output in its
+     * forward and in both halves of its backward, from the same place; the last one d_output in its
      * backward's input half (and without split_backward in its weight half, from the same place).
      * [N, C] act, N = ls_model_stream_rows. */
     const void *input;
@@ -195,6 +261,16 @@ struct ls_gradient {
     float *flat;     /* of the region, index = region_offset */
     float *table;    /* embedding layer: flat + tied_offset; NULL where tied_param is -1 */
     bool accumulate; /* false: =, true: += after this micro-batch's own tree */
+};
+
+/* What a block keeps of a micro-batch for its backward; the rest is made again in front of it
+ * (Chen et al. 2016; Korthikanti et al. 2022). The bits are the same. */
+enum ls_recompute {
+    LS_RECOMPUTE_NONE,      /* keeps all that its backward reads */
+    LS_RECOMPUTE_SELECTIVE, /* gives up what costs little: norms, attention, the activation */
+    LS_RECOMPUTE_FULL,      /* keeps its input */
+    LS_RECOMPUTE_JOIN       /* keeps nothing: made again from the input of the layers below it, to
+                             * the first that is LS_RECOMPUTE_FULL or begins a chunk */
 };
 
 struct ls_model; /* buffers for a number of micro-batches */
@@ -212,24 +288,43 @@ struct ls_model_options {
     const bool *chunk_first; /* [layers + 2]: layers whose input is micro_batch.input; NULL: none */
     const bool *layers;      /* as in struct ls_part; NULL: all */
     int64_t sequences, tokens;
-    int slots; /* micro-batches between their forward and the end of their backward */
+    int64_t positions; /* that rotary angles are there for, where more than tokens */
+    int slots;         /* micro-batches between their forward and the end of their backward */
     bool training;
-    bool accumulating;    /* struct ls_gradient's accumulate may be true: several micro-batches a
-                           * step */
-    bool split_backward;  /* weight halves may come after other layers' and micro-batches' input
-                           * halves: what they need is kept in the slot */
+    bool accumulating;   /* struct ls_gradient's accumulate may be true: several micro-batches a
+                          * step */
+    bool split_backward; /* weight halves may come after other layers' and micro-batches' input
+                          * halves: what they need is kept in the slot */
+    /* What layers give up between forward and backward: [layers + 2]; NULL: nothing. */
+    const unsigned char *recompute; /* enum ls_recompute */
+    bool partition_activations;     /* the inputs that they keep are cut over tp */
+    bool check; /* what is dead is poisoned, what lives is guarded: who breaks that is named, and
+                 * LS_EINVAL. Slower; changes no bits */
     int64_t logits_bytes; /* of the head that exist at once, though at least one leaf's do; 0:
                            * LS_LOGITS_BYTES. Changes no bits. */
 };
 enum { LS_LOGITS_BYTES = 256 << 20 };
-/* Local. LS_EINVAL where sequences are not whole leaves or do not fit the context; seq_tiles do not
- * divide them, or cp not seq_tiles; sequence parallel would cut a sum where it cannot be cut
- * (ls_tp_admits); ranks that share a key/value head (ls_tp_sharers) have a number of query heads
- * that is no power of two, or cannot share its width. */
+/* Local. LS_EINVAL where sequences are not whole leaves or do not fit the context, or sequence
+ * parallel would cut a sum where it cannot be cut (ls_tp_admits); LS_ELAYOUT where seq_tiles do not
+ * divide sequences (ls_seq_tiles_admit), or cp not seq_tiles (ls_cp_admits). */
 int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
                  struct ls_model **out, struct ls_error *error);
 void ls_model_free(struct ls_model *model);
 int ls_model_layers(const struct ls_model *model);
+/* Bytes that the layers keep between forward and backward, of all slots: the rest of what
+ * ls_model_new takes is what they work in. */
+size_t ls_model_kept_bytes(const struct ls_model *model);
+/* What a layer that is held takes of a model's memory, and when. */
+struct ls_layer_bytes {
+    size_t kept;     /* of a micro-batch: from its forward to the end of its backward */
+    size_t held;     /* of a micro-batch: from its input half to a weight half that comes later */
+    size_t again;    /* of what is made again, to the end of its backward */
+    size_t forward;  /* while its forward is under work */
+    size_t backward; /* while another of its walks is */
+};
+void ls_model_layer_bytes(const struct ls_model *model, int layer, struct ls_layer_bytes *out);
+/* Tables that are there for good. */
+size_t ls_model_table_bytes(const struct ls_model *model);
 
 /* Rows of the residual stream of a micro-batch of that many sequences on this rank: M = B T / cp,
  * or M / tp under sequence parallel. */
@@ -242,6 +337,11 @@ int64_t ls_model_stream_rows(const struct ls_model *model, int64_t sequences, in
 int ls_layer_forward(struct ls_model *model, struct ls_ops *ops, int layer,
                      const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                      struct ls_error *error);
+/* Before layer's input half, for each of the layers [ls_layer_again_first(model, layer), layer],
+ * ascending: makes again what it gave up. Collective over tp and cp. */
+int ls_layer_again_first(const struct ls_model *model, int layer);
+int ls_layer_forward_again(struct ls_model *model, struct ls_ops *ops, int layer,
+                           const struct ls_micro_batch *batch, struct ls_error *error);
 int ls_layer_backward_input(struct ls_model *model, struct ls_ops *ops, int layer,
                             const struct ls_micro_batch *batch, struct ls_error *error);
 /* gradient: of the layer's region (and the table's). */
@@ -261,17 +361,28 @@ const void *ls_model_input_gradient(const struct ls_model *model, int layer);
 
 /* ---- generation ------------------------------------------------------------------------------ */
 
-struct ls_decoder; /* key/value cache and row buffers for one sequence */
+/* The key/value cache of one sequence, and a model of one row that reads it: this rank's layers,
+ * and heads of them. For each token, once ls_decoder_admits it:
+ *
+ *     ls_layer_forward(ls_decoder_model(decoder), ...) of all layers, ascending, over a micro-batch
+ *     of one sequence of one token, slot 0; ls_decoder_advance
+ */
+struct ls_decoder;
+/* Local. Of options it takes what the model is and which part of it is here: not cp, nor what is
+ * said of micro-batches and training. */
 int ls_decoder_new(const struct ls_model_options *options, struct ls_decoder **out,
                    struct ls_error *error);
 void ls_decoder_free(struct ls_decoder *decoder);
 void ls_decoder_reset(struct ls_decoder *decoder);
 /* Tokens that still fit config.context. */
 int64_t ls_decoder_room(const struct ls_decoder *decoder);
-/* Appends one token and gives the float32 logits [vocab] of the next, owned by the decoder.
- * LS_EINVAL past config.context. */
-int ls_decoder_next(struct ls_decoder *decoder, struct ls_ops *ops, int32_t token,
-                    const float **logits, struct ls_error *error);
+/* Borrowed. The row is the same on all ranks of tp: the stream is not cut. */
+struct ls_model *ls_decoder_model(struct ls_decoder *decoder);
+/* LS_EINVAL past config.context, and outside of the vocabulary. */
+int ls_decoder_admits(const struct ls_decoder *decoder, int32_t token, struct ls_error *error);
+/* The token is part of the text. Where the head is held, the float32 logits [vocab] of the next
+ * one, owned by the decoder and the same on all ranks of tp; NULL elsewhere. */
+const float *ls_decoder_advance(struct ls_decoder *decoder, struct ls_ops *ops);
 
 /* Temperature (0 = greedy), then top-k (0 = off), then nucleus top-p (1 = off), then a draw with
  * the uniform number u. logits [vocab]; order [vocab] is scratch. */

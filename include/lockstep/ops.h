@@ -65,10 +65,14 @@ struct ls_ops {
     const struct ls_kernels *kernels;
     unsigned char *workspace; /* threads x workspace_bytes */
     size_t workspace_bytes;   /* per thread, a multiple of 64 */
+    bool idle;                /* see ls_ops_init_idle */
 };
 /* Local. threads >= 1. isa must be at most ls_isa_best() (LS_ENOTSUP). LS_EINVAL where
  * LOCKSTEP_ISA names no instruction set. */
 int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_error *error);
+/* The same, to go through the motions: no op that is given it reads or writes a buffer; what an op
+ * refuses, it refuses still. Has no workspace, and needs no machine that has isa. */
+void ls_ops_init_idle(struct ls_ops *ops, enum ls_isa isa);
 void ls_ops_release(struct ls_ops *ops);
 
 #include <lockstep/ops/attention.h>

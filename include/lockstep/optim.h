@@ -44,11 +44,11 @@ const char *ls_optimizer_state_name(const struct ls_optim_config *config, int st
 /* A run of parameters that lie side by side in the master and in each state. */
 struct ls_slice {
     int64_t first, count;
-    ls_bf16 *compute;      /* [count] the rounded copy, rewritten; NULL for none */
-    const float *gradient; /* [count] */
-    const float *second;   /* [count] a tied table's other gradient, added first; NULL for none */
-    bool decay;            /* weight decay applies */
-    bool counted;          /* in the norm; false where another rank counts the same parameters */
+    ls_bf16 *compute; /* [count] the rounded copy, rewritten; NULL for none */
+    int64_t gradient; /* place of its first element in the gradient */
+    int64_t second;   /* of a tied table's other gradient, added first; -1: there is none */
+    bool decay;       /* weight decay applies */
+    bool counted;     /* in the norm; false where another rank counts the same parameters */
 };
 
 /* A plain value; states are borrowed arrays laid out as the master, zero before step 1. */
@@ -62,15 +62,22 @@ void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_con
 
 /* Adds the squares of the counted slices' gradients to sum, exactly (S5): the global norm is the
  * square root of all ranks' sums, the same however parameters are spread over them. */
-void ls_gradient_square(const struct ls_slice *slices, int count, struct ls_ops *ops,
-                        struct ls_exact_sum *sum);
+void ls_gradient_square(const struct ls_slice *slices, int count, const float *gradient,
+                        struct ls_ops *ops, struct ls_exact_sum *sum);
 /* What gradients are multiplied by: min(1, clip / (norm + 1e-6)), as torch's clip_grad_norm_. */
 float ls_clip_factor(const struct ls_optim_config *config, double norm);
 
-/* One update of all slices of master. step counts from 1. */
+/* One update. */
+struct ls_optim_step {
+    int64_t step; /* counted from 1 */
+    float lr;
+    const float *gradient;
+    float gradient_scale; /* ls_clip_factor */
+};
+/* Updates all slices of master. */
 void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                       const struct ls_slice *slices, int count, float *master,
-                       float gradient_scale, float lr, int64_t step);
+                       const struct ls_slice *slices, int count, const struct ls_optim_step *step,
+                       float *master);
 
 #ifdef __cplusplus
 }

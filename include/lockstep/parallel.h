@@ -13,6 +13,21 @@
 extern "C" {
 #endif
 
+/* ---- the batches of a run -------------------------------------------------------------------- */
+
+/* Leaves of a step's batch: start, start + increment, ... up to full, spread evenly over the first
+ * `samples` sequences of a run (Megatron's --rampup-batch-size start increment samples). increment
+ * 0: every batch is full. */
+struct ls_ramp {
+    int64_t full, start, increment;
+    int64_t samples;
+};
+/* Local. The batch of the step that begins when `samples` sequences were consumed. */
+int64_t ls_ramp_at(const struct ls_ramp *ramp, int64_t samples);
+/* Local. The batch that follows one of `leaves`: the first after 0, and 0 after the full one. So
+ * for (n = 0; (n = ls_ramp_next(ramp, n));) visits each once, ascending. */
+int64_t ls_ramp_next(const struct ls_ramp *ramp, int64_t leaves);
+
 /* ---- who computes which leaves --------------------------------------------------------------- */
 
 /* One step's leaves on one replica, in micro-batches of micro_leaves (the last may be smaller). */
@@ -33,17 +48,27 @@ struct ls_dp_share {
  *
  *     8 leaves, 2 shards, micro 2:   consecutive  0 0 0 0 1 1 1 1    neighbours  0 0 1 1 0 0 1 1
  */
+enum ls_dp_order {
+    LS_DP_FLAT,       /* consecutive; added over all ranks at once */
+    LS_DP_LEVELS,     /* consecutive; added over a replica's shards, then over replicas */
+    LS_DP_NEIGHBOURS, /* neighbours; added over shards, over micro-steps, then over replicas */
+    LS_DP_ANY,        /* consecutive; sums may be taken in any order (numerics.mode = fast) */
+};
 struct ls_dp_cut {
     int64_t replicas, replica;
     int64_t shards, shard;
-    bool neighbours;
+    enum ls_dp_order order;
 };
-/* Local. LS_ELAYOUT with the nearest layout that works where a replica's block, a shard's part of
- * it or a micro-batch is no whole subtree, or where the sum over shards, then replicas (and between
- * them, for neighbours, micro-steps) is not the tree over leaves. So replicas times shards divide
- * leaves; a part is a power of two of leaves unless there is only one; shards must be a power of
- * two unless there is one replica (and, for neighbours, one micro-step), and so must be what a
- * shard holds in each micro-step unless it is all alone. */
+/* What of a cut does not fit. */
+enum ls_dp_part { LS_DP_REPLICAS, LS_DP_SHARDS, LS_DP_RANKS, LS_DP_MICRO_LEAVES };
+/* Local. LS_ELAYOUT where the ranks cannot have equal shares, or a replica's block, a shard's part
+ * of it or a micro-batch is no whole subtree, or the sum over shards, then replicas (and between
+ * them, for neighbours, micro-steps) is not the tree over leaves; *part (may be NULL) is then what
+ * does not fit, and the text the reason, as it stands behind its name. micro_leaves above a share
+ * means the whole share. */
+int ls_dp_admits(const struct ls_dp_cut *cut, int64_t leaves, int64_t micro_leaves,
+                 enum ls_dp_part *part, struct ls_error *error);
+/* Local. LS_ELAYOUT where ls_dp_admits refuses. */
 int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
                      int64_t micro_leaves, struct ls_error *error);
 /* Leaves [*first, *first + *count) of the global batch in micro-batch m. */

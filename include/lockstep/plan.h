@@ -4,7 +4,7 @@
  *
  *   struct ls_layout layout;
  *   ls_layout_resolve(&request, &layout, &error)   what fits together, or why not and what would
- *   ls_layout_coordinates, ls_layout_mesh, ...     who is where
+ *   ls_layout_coordinates, ls_layout_layers, ...   who is where
  *   ls_layout_share, ls_layout_table               who computes which leaves, and when
  *
  * (ls_config_layout in lockstep/config.h makes the request from a configuration.)
@@ -21,6 +21,7 @@
 
 #include <lockstep/base.h>
 #include <lockstep/base/words.h>
+#include <lockstep/data.h>
 #include <lockstep/mesh.h>
 #include <lockstep/nn.h>
 #include <lockstep/parallel.h>
@@ -33,7 +34,7 @@ extern "C" {
 enum { LS_LAYOUT_TEXT_BYTES = 512, LS_LAYOUT_LAYERS_MAX = 4096 };
 
 enum ls_layout_axis { LS_AXIS_PP, LS_AXIS_DP_REPLICATE, LS_AXIS_DP_SHARD, LS_AXIS_CP, LS_AXIS_TP };
-enum { LS_AXES = 5 };
+enum { LS_AXES = 5, LS_AXIS_SHARERS = LS_AXES };
 /* "pp", "dp_replicate", "dp_shard", "cp", "tp" */
 const char *ls_axis_name(enum ls_layout_axis axis);
 
@@ -61,17 +62,17 @@ struct ls_layout_keys {
     bool reshard_after_forward;       /* zero 3 */
     int64_t tp_overlap;               /* parts a row-parallel product is cut into */
     int64_t threads;                  /* of each rank; 0: cores / ranks on this machine */
+    char recompute[LS_LAYOUT_TEXT_BYTES]; /* "full@0;selective@1-3" */
+    bool partition_activations;           /* inputs that recomputed layers keep are cut over tp */
 };
 
 struct ls_layout_request {
     const struct ls_model_config *model;
     struct ls_numerics numerics;
     const struct ls_layout_keys *keys;
-    int64_t world;    /* ranks that were started; 0: as many as the keys ask for */
-    int64_t sequence; /* T, tokens of a sequence */
-    /* Leaves of a step. With a ramp-up every batch of leaves_start, + leaves_increment, ... up to
-     * leaves has to be admissible; leaves_increment 0: none. */
-    int64_t leaves, leaves_start, leaves_increment;
+    int64_t world;           /* ranks that were started; 0: as many as the keys ask for */
+    int64_t sequence;        /* T, tokens of a sequence */
+    struct ls_ramp ramp;     /* each of its batches has to be admissible */
     int64_t micro_sequences; /* of a micro-batch; 0: chosen */
     int64_t bucket_bytes;    /* of gradients that are reduced at once */
     enum ls_dtype reduce;    /* what scattered gradients travel in; LS_BF16: numerics.fast only */
@@ -81,6 +82,13 @@ struct ls_layout_request {
 struct ls_layout {
     int64_t size[LS_AXES]; /* by enum ls_layout_axis */
     int64_t ranks;         /* their product */
+    /* The ranks by these axes in their order, but tp in two: the ranks that hold the same key/value
+     * head (ls_tp_sharers of them, neighbours) are axis LS_AXIS_SHARERS, and LS_AXIS_TP has
+     * tp / sharers. */
+    struct ls_mesh mesh;
+    /* The ranks that hold the same layers, those of one pp coordinate in their order: dp_replicate,
+     * shard (dp_shard x cp), and tp and sharers as in mesh. What parameters lie over. */
+    struct ls_mesh stage_mesh;
     bool sp;
     int zero;
     int schedule; /* enum ls_schedule_kind or LS_LAYOUT_CSV */
@@ -94,8 +102,8 @@ struct ls_layout {
 
     struct ls_model_config model;
     struct ls_numerics numerics;
-    int64_t sequence; /* T */
-    int64_t leaves;   /* of the full batch */
+    int64_t sequence;    /* T */
+    struct ls_ramp ramp; /* leaves of each step's batch */
     int64_t micro_leaves, micro_sequences;
     int64_t micro_batches; /* of a step on each rank, at the full batch */
 
@@ -113,7 +121,10 @@ struct ls_layout {
     int stage_rank[LS_LAYOUT_LAYERS_MAX + 2]; /* the pipeline rank that holds stage s */
     int rank_stage[LS_LAYOUT_LAYERS_MAX + 2]; /* stage of (rank, chunk) at rank * chunks + chunk */
 
-    char note[256]; /* what was chosen other than one may expect; "" for nothing */
+    unsigned char recompute[LS_LAYOUT_LAYERS_MAX + 2]; /* enum ls_recompute of each layer */
+    bool partition_activations;
+
+    char note[400]; /* what was chosen other than one may expect; "" for nothing */
 };
 
 /* LS_ELAYOUT where recipe and layout do not fit: the text begins with the key, "parallel.tp = 3: ",
@@ -124,22 +135,50 @@ struct ls_layout {
  * a heads / tp that is no power of two; sp where a rank's rows are no subtree of the token sums; cp
  * that does not divide seq_tiles, or micro-batches of several leaves with it; more stages than
  * layers; chunks or micro-batches that the schedule does not take; a split that is no partition; a
- * batch that cannot be shared by whole subtrees; zero 3 with a threshold that shards nothing. A
+ * memory.recompute that is no policy, or names a block or a stage that is not there; a batch that
+ * cannot be shared by whole subtrees; zero 3 with a threshold that shards nothing. A
  * schedule's file is read and proved here: LS_EDATA, LS_EIO, and LS_ELAYOUT in its own words. */
 int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout *layout,
                       struct ls_error *error);
 
 /* ---- who is where --------------------------------------------------------------------------- */
 
-/* The five axes as a mesh, in their order. */
-void ls_layout_mesh(const struct ls_layout *layout, struct ls_mesh *mesh);
+/* The five coordinates of a rank, and back. */
 void ls_layout_coordinates(const struct ls_layout *layout, int64_t rank,
                            int64_t coordinates[LS_AXES]);
 int64_t ls_layout_rank(const struct ls_layout *layout, const int64_t coordinates[LS_AXES]);
+/* The rank of that pipeline rank whose other coordinates are 0. */
+static inline int64_t ls_layout_first_rank(const struct ls_layout *layout, int64_t pp_rank)
+{
+    return pp_rank * (layout->ranks / layout->size[LS_AXIS_PP]);
+}
+/* The parameters of those layers (NULL: all) as that tp rank holds them, each with its spec over
+ * stage_mesh, in float32: a vector has one dim, a matrix two. Copies are Replicate on dp_replicate.
+ * On shard they are Replicate with zero 0; ZeRO 1 to 3 cut rows, Shard(0), or StridedShard(0, n)
+ * where tp cuts dim 0 in n parts, of which ZeRO cuts each. On tp and sharers: Shard(0) for rows by
+ * heads, ffn or vocabulary, and their biases; Shard(1) for the matrices that come after those
+ * (attn.proj, mlp.down); Replicate for the others, and for key/value heads on sharers. A tied table
+ * lies so over the first and over the last stage. Errors as of ls_params_init. */
+int ls_layout_params(const struct ls_layout *layout, int64_t tp_rank, const bool *layers,
+                     struct ls_params *params, struct ls_error *error);
 /* held[layers + 2]: the layers of that pipeline rank; first_of_chunk (may be NULL): those whose
  * input comes from another stage. */
 void ls_layout_layers(const struct ls_layout *layout, int64_t pp_rank, bool *held,
                       bool *first_of_chunk);
+
+/* The tokens of a sequence that a context-parallel rank holds, in the order of its rows; *segments
+ * is to be freed. LS_ENOMEM. */
+int ls_layout_segments(const struct ls_layout *layout, int64_t cp_rank,
+                       struct ls_token_segment **segments, int *count, struct ls_error *error);
+
+/* The virtual stage that computes layer. */
+static inline int ls_layout_stage(const struct ls_layout *layout, int layer)
+{
+    int stage = 0;
+    while (layout->stage_first[stage + 1] <= layer)
+        stage++;
+    return stage;
+}
 
 /* ---- who computes what ---------------------------------------------------------------------- */
 
@@ -160,18 +199,13 @@ int ls_layout_table(const struct ls_layout *layout, int64_t micro_batches,
                     struct ls_schedule *schedule, struct ls_error *error);
 
 /* What a forward and each half of a backward cost in stage s, costs[layout->stages]: a third of the
- * work of its layers each (ls_layer_cost), where 1 is the costliest stage's. What figures and
- * drawings of its schedule are of. */
+ * work of its layers each (ls_layer_flops_per_token), where 1 is the costliest stage's. What
+ * figures and drawings of its schedule are of. */
 void ls_layout_stage_costs(const struct ls_layout *layout, struct ls_stage_cost *costs);
 /* The schedule of a full step as SVG, with these costs; width as in struct ls_schedule_picture.
  * Errors as of ls_layout_table. */
 int ls_layout_draw_schedule(const struct ls_layout *layout, int width, FILE *file,
                             struct ls_error *error);
-
-/* Floating-point operations of a layer (0 .. layers + 1) forward and backward for one token, all
- * tp ranks together: 6 per weight that multiplies, 12 H D T for attention (as
- * ls_model_flops_per_token), 2 C for the embedding's rows. What stages are balanced by. */
-double ls_layer_cost(const struct ls_model_config *model, int64_t layer, int64_t tokens);
 
 #ifdef __cplusplus
 }

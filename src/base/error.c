@@ -1,3 +1,4 @@
+/* Errors: their texts, codes and exit codes; the log. */
 #include <lockstep/base.h>
 
 #include <errno.h>

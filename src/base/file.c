@@ -1,3 +1,4 @@
+/* Files that appear whole or not at all: written aside, synced, renamed. */
 #include <lockstep/base/file.h>
 
 #include <dirent.h>

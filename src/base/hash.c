@@ -1,3 +1,4 @@
+/* XXH3 hashes, and digests that add up in any order; the clock. */
 #include <lockstep/base.h>
 
 #include <stdio.h>

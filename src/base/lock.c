@@ -1,3 +1,4 @@
+/* The lock of a directory, and who holds it. */
 #include <lockstep/base/lock.h>
 
 #include <errno.h>
@@ -97,10 +98,10 @@ static void holder_write(int fd, const struct holder *holder)
 
 /* Opens the file, and no other: what a link names is not the lock's to write, and a pipe would hold
  * up its reader. -1 with errno; ELOOP for whatever is no regular file. */
-static int open_regular(const char *path, int flags)
+static int open_regular(int directory, const char *path, int flags)
 {
     struct stat status;
-    int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    int fd = openat(directory, path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
     if (fd < 0) {
         if (errno == EISDIR || errno == ENXIO)
             errno = ELOOP;
@@ -120,7 +121,7 @@ enum ls_lock_state ls_lock_look(const char *directory, char *who, size_t bytes)
     struct holder holder = {0};
     int fd = -1;
     if (snprintf(path, sizeof path, "%s/lock", directory) < (int)sizeof path)
-        fd = open_regular(path, O_RDONLY);
+        fd = open_regular(AT_FDCWD, path, O_RDONLY);
     if (fd >= 0) {
         holder_read(fd, &holder);
         close(fd);
@@ -180,14 +181,26 @@ static int judge_unlocked(const struct ls_lock *lock, struct ls_error *error)
     return refuse(lock, &holder, advice, error);
 }
 
+/* Whether what is open as fd is what has that name. */
+static bool is_file(int fd, int directory, const char *path)
+{
+    struct stat opened, named;
+    return !fstat(fd, &opened) && !fstatat(directory, path, &named, 0) &&
+           opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
 /* Opens the file and asks for the lock. *again: the file was removed in between, by a holder that
  * released it. */
 static int try_take(struct ls_lock *lock, const struct ls_fault *fault, bool *again,
                     struct ls_error *error)
 {
-    struct stat opened, named;
     *again = false;
-    lock->fd = open_regular(lock->path, O_RDWR | O_CREAT);
+    lock->directory_fd = open(lock->directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (lock->directory_fd < 0) {
+        *again = errno == ENOENT;
+        return ls_error_errno(error, errno, "%s: cannot open", lock->directory);
+    }
+    lock->fd = open_regular(lock->directory_fd, "lock", O_RDWR | O_CREAT);
     if (lock->fd < 0 && errno == ELOOP)
         return ls_error_set(error, LS_EIO,
                             "%.300s is no regular file (a link, a folder, a pipe or a device): the "
@@ -206,9 +219,17 @@ static int try_take(struct ls_lock *lock, const struct ls_fault *fault, bool *ag
         return judge_unlocked(lock, error);
     if (failure)
         return ls_error_errno(error, failure, "%s: cannot lock", lock->path);
-    *again = fstat(lock->fd, &opened) || lstat(lock->path, &named) ||
-             opened.st_ino != named.st_ino || opened.st_dev != named.st_dev;
+    *again = !is_file(lock->fd, AT_FDCWD, lock->path);
     return LS_OK;
+}
+
+static void close_both(struct ls_lock *lock)
+{
+    if (lock->fd >= 0)
+        close(lock->fd);
+    if (lock->directory_fd >= 0)
+        close(lock->directory_fd);
+    lock->fd = lock->directory_fd = -1;
 }
 
 int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fault *fault,
@@ -216,7 +237,7 @@ int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fa
 {
     struct stat status;
     struct holder former, self;
-    *lock = (struct ls_lock){.fd = -1};
+    *lock = (struct ls_lock){.fd = -1, .directory_fd = -1};
     if (snprintf(lock->directory, PATH_MAX, "%s", directory) >= PATH_MAX ||
         snprintf(lock->path, PATH_MAX, "%s/lock", directory) >= PATH_MAX)
         return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes",
@@ -224,8 +245,7 @@ int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fa
     bool again = true;
     int code = LS_OK;
     for (int tries = 0; again && tries < TRIES_MAX; tries++) {
-        if (lock->fd >= 0)
-            close(lock->fd);
+        close_both(lock);
         lock->made = stat(directory, &status) != 0;
         code = ls_directory_make(directory, NULL, error);
         if (code)
@@ -233,8 +253,7 @@ int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fa
         code = try_take(lock, fault, &again, error);
     }
     if (code || again) {
-        if (lock->fd >= 0)
-            close(lock->fd);
+        close_both(lock);
         if (lock->made)
             rmdir(directory); /* goes only if it is empty */
         return code ? code
@@ -255,14 +274,32 @@ const char *ls_lock_former(const struct ls_lock *lock)
     return lock->former;
 }
 
+bool ls_lock_in_place(const struct ls_lock *lock, char *now)
+{
+    char link[64];
+    snprintf(now, PATH_MAX, "%s", lock->directory);
+    /* By the file, or where that was removed, by the directory. */
+    if (is_file(lock->fd, AT_FDCWD, lock->path) ||
+        is_file(lock->directory_fd, AT_FDCWD, lock->directory))
+        return true;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", lock->directory_fd);
+    ssize_t length = readlink(link, now, PATH_MAX - 1);
+    now[length > 0 ? length : 0] = '\0';
+    if (!is_file(lock->directory_fd, AT_FDCWD, now)) /* "... (deleted)" */
+        now[0] = '\0';
+    return false;
+}
+
 void ls_lock_release(struct ls_lock *lock)
 {
+    char now[PATH_MAX];
     if (!lock->held)
         return;
     /* Removed while it is held: who opened it before sees that, and opens the next one. */
-    unlink(lock->path);
-    close(lock->fd);
-    if (lock->made)
+    if (is_file(lock->fd, lock->directory_fd, "lock"))
+        unlinkat(lock->directory_fd, "lock", 0);
+    if (lock->made && ls_lock_in_place(lock, now))
         rmdir(lock->directory);
+    close_both(lock);
     lock->held = false;
 }

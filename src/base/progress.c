@@ -1,3 +1,4 @@
+/* Signs of life that the watchdog looks at. */
 #include <lockstep/base.h>
 
 #include <string.h>

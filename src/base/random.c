@@ -1,3 +1,4 @@
+/* Philox 4x32-10, and normal numbers that are the same on every machine. */
 #include <lockstep/base.h>
 
 #include <math.h>

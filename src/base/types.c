@@ -1,3 +1,4 @@
+/* Sizes and names of number types; products and sums of sizes that say when they overflow. */
 #include <lockstep/base.h>
 
 static const size_t dtype_bytes[] = {4, 2, 2, 8, 1, 1, 2, 2, 4, 8, 8};

@@ -1,3 +1,4 @@
+/* Version and commit, as the build gives them. */
 #include <lockstep/base/version.h>
 
 /* The Makefile gives both. */

@@ -1,3 +1,4 @@
+/* Words and numbers as people read them, and how wide a terminal shows them. */
 #include <lockstep/base/words.h>
 
 #include <math.h>
@@ -31,6 +32,18 @@ struct ls_counted ls_counted(int64_t n, const char *noun)
     snprintf(counted.text, sizeof counted.text, "%lld %.*s%s", (long long)n, (int)length, noun,
              end);
     return counted;
+}
+
+struct ls_counted ls_bytes(double bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    struct ls_counted text;
+    int unit = 0;
+    for (; bytes >= 1024 && unit < 5; unit++)
+        bytes /= 1024;
+    snprintf(text.text, sizeof text.text, unit && bytes < 100 ? "%.1f %s" : "%.0f %s", bytes,
+             units[unit]);
+    return text;
 }
 
 double ls_shown(double value)

@@ -1,3 +1,4 @@
+/* Opens a checkpoint: state.json, then both files, each against its size and its digest. */
 #include "format.h"
 
 #include <dirent.h>

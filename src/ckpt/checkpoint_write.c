@@ -1,3 +1,4 @@
+/* Writes a checkpoint aside, and gives it its name when all of it is on the disk. */
 #include "format.h"
 
 #include <errno.h>

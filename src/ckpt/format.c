@@ -1,3 +1,5 @@
+/* What readers and writers of checkpoints share: number types' names, digests as text, paths, small
+ * JSON files. */
 #include "format.h"
 
 #include <lockstep/base/file.h>

@@ -1,3 +1,4 @@
+/* Reads safetensors: the file is mapped, and every size and place in its header is checked. */
 #include "format.h"
 
 #include <lockstep/base/file.h>

@@ -1,3 +1,4 @@
+/* Writes safetensors: the header first, then each tensor as it comes, its size checked. */
 #include "format.h"
 
 #include <stdlib.h>

@@ -10,6 +10,11 @@ static const char *const op_names[] = {"all_reduce",     "all_reduce_max",
                                        "broadcast",      "barrier",
                                        "send",           "recv"};
 
+const char *comm_op_name(enum comm_op op)
+{
+    return op_names[op];
+}
+
 const char *ls_comm_kind_name(enum ls_comm_kind kind)
 {
     static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
@@ -19,7 +24,7 @@ const char *ls_comm_kind_name(enum ls_comm_kind kind)
 
 const char *ls_transport_name(enum ls_transport transport)
 {
-    static const char *const names[] = {"self", "thread", "mpi"};
+    static const char *const names[] = {"self", "thread", "mpi", "alone"};
     return names[transport];
 }
 
@@ -61,6 +66,10 @@ int ls_comm_size(const struct ls_comm *comm)
 int ls_comm_machine_ranks(const struct ls_comm *comm)
 {
     return comm->board->machine_ranks;
+}
+bool ls_comm_on_machine(const struct ls_comm *comm, int world_rank)
+{
+    return comm->board->records[world_rank] != NULL;
 }
 enum ls_transport ls_comm_transport(const struct ls_comm *comm)
 {
@@ -123,7 +132,7 @@ int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank)
 }
 
 /* What a function of this module stands for is no transfer of the caller's. */
-static enum ls_comm_kind kind_of(const struct comm_call *call)
+enum ls_comm_kind comm_kind_of(const struct comm_call *call)
 {
     static const enum ls_comm_kind kinds[] = {
         LS_COMM_ALL_REDUCE, LS_COMM_ALL_REDUCE, LS_COMM_REDUCE_SCATTER, LS_COMM_REDUCE_SCATTER,
@@ -135,7 +144,7 @@ static enum ls_comm_kind kind_of(const struct comm_call *call)
 static void count_call(struct ls_comm *comm, const struct comm_call *call)
 {
     int64_t bytes = comm_sent_bytes(call, comm->size, comm->rank);
-    enum ls_comm_kind kind = kind_of(call);
+    enum ls_comm_kind kind = comm_kind_of(call);
     comm->stats.operations++;
     comm->stats.sent_bytes += bytes;
     comm->stats.kind[kind].operations++;
@@ -187,7 +196,7 @@ static struct ls_trace_transfer transfer_of(const struct ls_comm *comm,
     bool message = !comm_is_collective(call->op);
     return (struct ls_trace_transfer){
         .operation = op_names[call->op],
-        .kind = ls_comm_kind_name(kind_of(call)),
+        .kind = ls_comm_kind_name(comm_kind_of(call)),
         .group = comm->trace_group,
         .peer = message || call->op == COMM_BROADCAST ? comm->world_ranks[call->peer] : -1,
         .tag = call->tag,
@@ -250,6 +259,11 @@ static int call_start(struct ls_comm *comm, struct comm_call *call, double now_s
         return status;
     call->label = comm->label;
     call_number(comm, call);
+    pending->recorded = -1;
+    if (comm->recording)
+        status = comm_record(comm, call, &pending->recorded, error);
+    if (status != LS_OK)
+        return status;
     pending->flight = flight_start(comm, call, now_s);
     pending->traced = 0;
     trace_start(comm, call, &pending->traced);
@@ -326,6 +340,8 @@ int ls_wait(struct ls_request *request, struct ls_error *error)
     struct comm_pending *pending = &comm->pending[request_slot(request)];
     double begin_s = ls_now_s();
     flight_change(comm, pending->flight, FLIGHT_WAITING, begin_s);
+    if (comm->recording)
+        comm_record_wait(comm, pending->recorded);
     ls_trace_wait(comm->trace, pending->traced);
     int status = call_wait(comm, pending, begin_s, error);
     ls_trace_end(comm->trace);

@@ -1,3 +1,4 @@
+/* Asks ranks of other machines where they are, over UDP, and answers them. */
 #include "comm/inquire.h"
 
 #include <arpa/inet.h>

@@ -2,6 +2,7 @@
 #include "comm/internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool set_above(const char *name, long least)
 {
@@ -13,6 +14,23 @@ bool ls_mpi_launched(void)
 {
     return set_above("OMPI_COMM_WORLD_SIZE", 0) || getenv("PMIX_RANK") || getenv("PMI_RANK") ||
            set_above("PMI_SIZE", 0) || (getenv("SLURM_PROCID") && set_above("SLURM_NTASKS", 1));
+}
+
+int ls_mpi_machine_ranks(void)
+{
+    /* Open MPI; MPICH and Intel MPI. */
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
+    long most = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (set_above(names[i], 0))
+            return (int)strtol(getenv(names[i]), NULL, 10);
+    /* "4(x2),3" */
+    for (const char *at = getenv("SLURM_STEP_TASKS_PER_NODE"); at && *at;) {
+        most = ls_max(most, strtol(at, NULL, 10));
+        at += strcspn(at, ",");
+        at += *at == ',';
+    }
+    return (int)most;
 }
 
 #ifndef LS_WITH_MPI

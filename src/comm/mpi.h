@@ -6,7 +6,7 @@
 #define LOCKSTEP_COMM_MPI_H
 
 #include "comm/flight.h"
-#include "comm/plan.h"
+#include "comm/rounds.h"
 
 #include <mpi.h>
 #include <pthread.h>
@@ -41,7 +41,7 @@ enum mpi_stage { MPI_QUEUED, MPI_CHECKING, MPI_MOVING };
 struct mpi_op {
     struct mpi_op *next; /* in one list of its communicator */
     struct comm_call call;
-    struct comm_plan plan;
+    struct comm_rounds rounds;
     enum mpi_stage stage;
     atomic_bool over; /* then status and text are final */
     int status;

@@ -163,7 +163,7 @@ static int tag_of(const struct mpi_comm *comm, const struct mpi_op *op, int whic
 static float *lane_scratch(const struct mpi_comm *comm, const struct mpi_slot *slot,
                            const struct mpi_lane *lane)
 {
-    size_t bytes = comm_plan_scratch_bytes(comm->base.size, &limits);
+    size_t bytes = comm_rounds_scratch_bytes(comm->base.size, &limits);
     return slot->scratch ? (float *)(slot->scratch + (size_t)lane->scratch * bytes) : NULL;
 }
 
@@ -171,14 +171,14 @@ static float *lane_scratch(const struct mpi_comm *comm, const struct mpi_slot *s
 static int lane_post(struct mpi_comm *comm, struct mpi_slot *slot, int l, bool send)
 {
     struct mpi_lane *lane = &slot->lanes[l];
-    const struct comm_plan *plan = &slot->op->plan;
+    const struct comm_rounds *rounds = &slot->op->rounds;
     int n = comm->base.size, code = MPI_SUCCESS, tag = tag_of(comm, slot->op, 2 * l + lane->phase);
     float *scratch = lane_scratch(comm, slot, lane);
     for (int i = 1; i < n && code == MPI_SUCCESS; i++) {
         int peer = (comm->base.rank + (send ? i : n - i)) % n;
         MPI_Request *request = &lane->requests[lane->requests_count];
         struct comm_message message;
-        comm_plan_message(plan, lane->round, lane->phase, peer, scratch, &message);
+        comm_rounds_message(rounds, lane->round, lane->phase, peer, scratch, &message);
         if (send ? !message.send_bytes : !message.recv_bytes)
             continue;
         lane->peers[lane->requests_count++] = send ? ~peer : peer;
@@ -205,7 +205,7 @@ static bool sends_scratch(const struct mpi_op *op)
 static int lane_begin(struct mpi_comm *comm, struct mpi_slot *slot, int l)
 {
     struct mpi_lane *lane = &slot->lanes[l];
-    lane->busy = lane->round < slot->op->plan.rounds;
+    lane->busy = lane->round < slot->op->rounds.count;
     lane->requests_count = 0;
     if (!lane->busy)
         return MPI_SUCCESS;
@@ -234,8 +234,8 @@ static int scratch_assign(struct mpi_comm *comm, struct mpi_slot *slot)
         code = lane_post(comm, slot, first, false);
         if (code == MPI_SUCCESS && sends_scratch(slot->op)) {
             const struct mpi_lane *lane = &slot->lanes[first];
-            comm_plan_prepare(&slot->op->plan, lane->round, lane->phase,
-                              lane_scratch(comm, slot, lane));
+            comm_rounds_prepare(&slot->op->rounds, lane->round, lane->phase,
+                                lane_scratch(comm, slot, lane));
             code = lane_post(comm, slot, first, true);
         }
     }
@@ -319,7 +319,7 @@ static bool calls_agree(const struct mpi_comm *comm, const struct mpi_slot *slot
 /* For the first sum, for all slots: which of them a later one finds free depends on time. */
 static bool scratch_take(struct mpi_comm *comm)
 {
-    int64_t bytes = (int64_t)comm_plan_scratch_bytes(comm->base.size, &limits);
+    int64_t bytes = (int64_t)comm_rounds_scratch_bytes(comm->base.size, &limits);
     for (int s = 0; s < MPI_ACTIVE; s++)
         if (!comm->slots[s].scratch &&
             !(comm->slots[s].scratch =
@@ -331,7 +331,7 @@ static bool scratch_take(struct mpi_comm *comm)
 static int slot_begin(struct mpi_comm *comm, struct mpi_slot *slot)
 {
     struct mpi_op *op = slot->op;
-    comm_plan_init(&op->plan, &op->call, comm->base.size, comm->base.rank, &limits);
+    comm_rounds_init(&op->rounds, &op->call, comm->base.size, comm->base.rank, &limits);
     if (op_sums(op) && !slot->scratch && !scratch_take(comm))
         return MPI_ERR_NO_MEM;
     return comm->base.check ? checking_begin(comm, slot) : moving_begin(comm, slot);
@@ -352,11 +352,11 @@ static int lane_next(struct mpi_comm *comm, struct mpi_slot *slot, int l)
     }
     if (op->call.op == COMM_BARRIER)
         return MPI_SUCCESS;
-    comm_plan_finish(&op->plan, lane->round, lane->phase, lane_scratch(comm, slot, lane),
-                     lane->inputs);
+    comm_rounds_finish(&op->rounds, lane->round, lane->phase, lane_scratch(comm, slot, lane),
+                       lane->inputs);
     if (op_sums(op) && lane->phase == 0)
         slot->scratch_taken[lane->scratch] = false;
-    if (++lane->phase == op->plan.phases) {
+    if (++lane->phase == op->rounds.phases) {
         lane->phase = 0;
         lane->round += MPI_LANES;
     }

@@ -1,3 +1,4 @@
+/* Helper threads, which work on operations while ranks compute. */
 #include "comm/thread.h"
 
 #include <signal.h>

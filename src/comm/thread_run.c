@@ -119,9 +119,11 @@ static int run_end(struct world_run *run, int started, struct ls_error *error)
         status = ls_error_set(error, failure->status,
                               "rank %d: %.760s; rank %d did not return (%d in all)", failure->rank,
                               failure->error.text, late_rank, late);
-    else if (failure)
+    else if (failure && started > 1)
         status =
             ls_error_set(error, failure->status, "rank %d: %s", failure->rank, failure->error.text);
+    else if (failure)
+        status = ls_error_set(error, failure->status, "%s", failure->error.text);
     /* A thread that was given up may free the run from here on. */
     struct runner *runners = late ? NULL : run->runners;
     for (int i = 0; i < started; i++)

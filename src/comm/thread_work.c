@@ -1,3 +1,4 @@
+/* The work of one operation among thread ranks, cut into blocks that any thread may do. */
 #include "comm/thread.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * rare words with subword units", ACL 2016; on bytes as in GPT-2). Text repeats its words, so a
  * direct-mapped cache from piece to ids answers most of the time; other short pieces are merged in
  * place on the stack, long ones by a heap in O(n log n). */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* GPT-2's vocab.json and merges.txt: every promise of the files is checked before it is used. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <jansson.h>
 #include <stdlib.h>

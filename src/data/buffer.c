@@ -1,5 +1,5 @@
-/* Growing buffers. */
-#include "data/private.h"
+/* Lists of tokens, and texts, that grow. */
+#include "data/data_private.h"
 
 #include <stdlib.h>
 #include <string.h>

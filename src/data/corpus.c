@@ -1,5 +1,5 @@
 /* Documents of files and folders: one a file, or one a line of JSONL. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <lockstep/base/file.h>
 

@@ -1,5 +1,5 @@
 /* Text to ids. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <stdlib.h>
 

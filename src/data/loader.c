@@ -22,16 +22,16 @@ static int read_sample(const struct ls_token_store *store, int64_t sample, int64
 }
 
 int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_order *order,
-                    int64_t first, int64_t count, int64_t sequence_tokens, int64_t vocabulary,
+                    struct ls_sample_run run, int64_t sequence_tokens, int64_t vocabulary,
                     int32_t *inputs, int32_t *targets, struct ls_error *error)
 {
-    if (first < 0 || count < 0 || first > INT64_MAX - count || sequence_tokens < 1)
+    if (run.first < 0 || run.count < 0 || run.first > INT64_MAX - run.count || sequence_tokens < 1)
         return ls_error_set(error, LS_EINVAL,
                             "from sample %lld, %lld samples of %lld tokens: cannot be read",
-                            (long long)first, (long long)count, (long long)sequence_tokens);
+                            (long long)run.first, (long long)run.count, (long long)sequence_tokens);
     int rc = LS_OK;
-    for (int64_t i = 0; i < count && !rc; i++)
-        rc = read_sample(store, ls_sample_at(order, first + i), sequence_tokens, vocabulary,
+    for (int64_t i = 0; i < run.count && !rc; i++)
+        rc = read_sample(store, ls_sample_at(order, run.first + i), sequence_tokens, vocabulary,
                          inputs + i * sequence_tokens, targets + i * sequence_tokens, error);
     return rc;
 }
@@ -86,13 +86,14 @@ static int fill_run(struct ls_loader *loader, struct ls_sample_run run, int32_t 
     const struct ls_loader_config *config = &loader->config;
     int64_t tokens = config->sequence_tokens;
     if (config->segment_count == 0)
-        return ls_samples_read(config->store, &loader->order, run.first, run.count, tokens,
-                               config->vocabulary, inputs, targets, error);
+        return ls_samples_read(config->store, &loader->order, run, tokens, config->vocabulary,
+                               inputs, targets, error);
     int rc = LS_OK;
     for (int64_t i = 0; i < run.count && !rc; i++) {
         int32_t *whole_targets = loader->whole + tokens;
-        rc = ls_samples_read(config->store, &loader->order, run.first + i, 1, tokens,
-                             config->vocabulary, loader->whole, whole_targets, error);
+        const struct ls_sample_run one = {run.first + i, 1};
+        rc = ls_samples_read(config->store, &loader->order, one, tokens, config->vocabulary,
+                             loader->whole, whole_targets, error);
         ls_segments_copy(config->segments, config->segment_count, 1, tokens, loader->whole,
                          inputs + i * loader->row);
         ls_segments_copy(config->segments, config->segment_count, 1, tokens, whole_targets,

@@ -4,7 +4,7 @@
  *
  * Jobs go round a ring in the order of the text, so the output does not depend on the workers. A
  * long document is cut where a cut does not change its ids. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <lockstep/base/file.h>
 

@@ -3,7 +3,7 @@
  * jansson refuses what Python reads: NaN and Infinity, numbers of any size, zeros in keys, and lone
  * halves of surrogate pairs. None of them matters to a text, so they are written over in place, in
  * as many bytes, by what jansson reads too; whatever is refused then is refused by both. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <jansson.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Bytes of plain, gzip and Zstandard files. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <lockstep/base/file.h>
 

@@ -1,6 +1,6 @@
 /* GPT-2's pre-tokenizer: the pattern that cuts text into pieces before byte-pair merging. */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <pcre2.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Token stores: several mapped files read as one stream. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <lockstep/base/file.h>
 

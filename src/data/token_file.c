@@ -1,6 +1,6 @@
 /* Headers of token files. Fields are not aligned in them, so they are loaded by memcpy. Files are
  * little-endian, as are the machines that Lockstep runs on. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <string.h>
 

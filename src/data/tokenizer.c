@@ -1,5 +1,5 @@
 /* What a tokenizer is: its spec, its files, decoding. Encoding is in encoder.c. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <lockstep/base/file.h>
 

@@ -1,4 +1,5 @@
-#include "data/private.h"
+/* How much of a text is well-formed UTF-8. */
+#include "data/data_private.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Megatron's indexed dataset (megatron/core/datasets/indexed_dataset.py), written aside. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <errno.h>
 #include <fcntl.h>

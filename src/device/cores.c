@@ -1,3 +1,4 @@
+/* The cores that this process may use. */
 #include <lockstep/device.h>
 
 #include <sched.h>
@@ -9,7 +10,19 @@ int ls_device_cores(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+int ls_device_cores_online(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores > 0 ? (int)cores : 1;
+}
+
+int ls_device_threads_max(void)
+{
+    enum { THREADS_OF_A_CORE = 4 };
+    return THREADS_OF_A_CORE * ls_device_cores_online();
+}
+
 bool ls_device_bound(void)
 {
-    return ls_device_cores() < sysconf(_SC_NPROCESSORS_ONLN);
+    return ls_device_cores() < ls_device_cores_online();
 }

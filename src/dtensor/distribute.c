@@ -1,6 +1,6 @@
 /* A whole on the first rank goes out axis by axis: on each, the ranks at coordinate 0 of that axis
  * and of those after it hold what the axes before left, and send the other coordinates theirs. */
-#include "dtensor/private.h"
+#include "dtensor/dtensor_private.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * it, point to point. Of the replicas of a part the one sends that shares the receiver's
  * coordinates on the axes that do not cut: it is itself where the receiver holds the part already.
  */
-#include "dtensor/private.h"
+#include "dtensor/dtensor_private.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Steps carried out one after the other, from buffer to buffer. */
-#include "dtensor/private.h"
+#include "dtensor/dtensor_private.h"
 
 #include <string.h>
 

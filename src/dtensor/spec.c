@@ -1,5 +1,5 @@
 /* Placements and layouts: what is allowed, and the local shapes that follow. */
-#include "dtensor/private.h"
+#include "dtensor/dtensor_private.h"
 
 #include <stdio.h>
 #include <string.h>

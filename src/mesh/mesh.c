@@ -1,3 +1,4 @@
+/* Ranks, their coordinates on named axes, and the groups over some of the axes. */
 #include <lockstep/mesh.h>
 
 #include <stdlib.h>
@@ -76,50 +77,38 @@ int64_t ls_mesh_rank(const struct ls_mesh *mesh, const int64_t *coordinates)
     return rank;
 }
 
-static void mark_axes(const struct ls_mesh *mesh, const int *axes, int axes_count,
-                      bool named[LS_MESH_AXES_MAX])
+int64_t ls_mesh_group_size(const struct ls_mesh *mesh, unsigned axes)
 {
-    memset(named, 0, LS_MESH_AXES_MAX * sizeof *named);
-    for (int i = 0; i < axes_count; i++) {
-        LS_ASSERT(axes[i] >= 0 && axes[i] < mesh->axis_count);
-        named[axes[i]] = true;
-    }
-}
-
-int64_t ls_mesh_group(const struct ls_mesh *mesh, int64_t rank, const int *axes, int axes_count,
-                      int64_t *group)
-{
-    bool named[LS_MESH_AXES_MAX];
-    int64_t coordinates[LS_MESH_AXES_MAX], count = 1;
-    mark_axes(mesh, axes, axes_count, named);
-    ls_mesh_coordinates(mesh, rank, coordinates);
+    int64_t size = 1;
+    LS_ASSERT(axes >> mesh->axis_count == 0);
     for (int axis = 0; axis < mesh->axis_count; axis++)
-        count *= named[axis] ? mesh->size[axis] : 1;
-    for (int64_t i = 0; i < count; i++) {
-        /* The digits of i over the named axes, last axis fastest: ascending ranks. */
-        int64_t rest = i;
-        for (int axis = mesh->axis_count - 1; axis >= 0; axis--) {
-            if (!named[axis])
-                continue;
-            coordinates[axis] = rest % mesh->size[axis];
-            rest /= mesh->size[axis];
-        }
-        group[i] = ls_mesh_rank(mesh, coordinates);
-    }
-    return count;
+        size *= axes >> axis & 1 ? mesh->size[axis] : 1;
+    return size;
 }
 
-int64_t ls_mesh_group_rank(const struct ls_mesh *mesh, int64_t rank, const int *axes,
-                           int axes_count)
+int64_t ls_mesh_group_rank(const struct ls_mesh *mesh, int64_t rank, unsigned axes)
 {
-    bool named[LS_MESH_AXES_MAX];
     int64_t coordinates[LS_MESH_AXES_MAX], within = 0;
-    mark_axes(mesh, axes, axes_count, named);
     ls_mesh_coordinates(mesh, rank, coordinates);
     for (int axis = 0; axis < mesh->axis_count; axis++)
-        if (named[axis])
+        if (axes >> axis & 1)
             within = within * mesh->size[axis] + coordinates[axis];
     return within;
+}
+
+int64_t ls_mesh_group_member(const struct ls_mesh *mesh, int64_t rank, unsigned axes, int64_t i)
+{
+    int64_t coordinates[LS_MESH_AXES_MAX];
+    ls_mesh_coordinates(mesh, rank, coordinates);
+    /* The digits of i over these axes, last axis fastest: ascending ranks. */
+    for (int axis = mesh->axis_count - 1; axis >= 0; axis--) {
+        if (axes >> axis & 1) {
+            coordinates[axis] = i % mesh->size[axis];
+            i /= mesh->size[axis];
+        }
+    }
+    LS_ASSERT(i == 0);
+    return ls_mesh_rank(mesh, coordinates);
 }
 
 int ls_mesh_slice(const struct ls_mesh *mesh, int names_count, const char *const *names,
@@ -144,32 +133,24 @@ int ls_mesh_slice(const struct ls_mesh *mesh, int names_count, const char *const
     return LS_OK;
 }
 
-int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, const int *axes,
-                  int axes_count, struct ls_comm **out, struct ls_error *error)
+int ls_mesh_split(const struct ls_mesh *mesh, struct ls_comm *world, unsigned axes,
+                  const char *name, struct ls_comm **out, struct ls_error *error)
 {
     *out = NULL;
     if (ls_mesh_ranks(mesh) != ls_comm_size(world))
         return ls_error_set(error, LS_EINVAL, "a mesh of %lld ranks over a communicator of %d",
                             (long long)ls_mesh_ranks(mesh), ls_comm_size(world));
-    bool named[LS_MESH_AXES_MAX];
-    int64_t coordinates[LS_MESH_AXES_MAX];
-    mark_axes(mesh, axes, axes_count, named);
-    /* A group is known by its lowest rank, whose coordinates on the named axes are 0. */
-    ls_mesh_coordinates(mesh, ls_comm_rank(world), coordinates);
-    for (int axis = 0; axis < mesh->axis_count; axis++)
-        if (named[axis])
-            coordinates[axis] = 0;
-    int status =
-        ls_comm_split(world, (int)ls_mesh_rank(mesh, coordinates), ls_comm_rank(world), out, error);
-    if (status != LS_OK)
-        return status;
-    char name[LS_MESH_AXES_MAX * (LS_MESH_NAME_MAX + 1) + 1] = "";
-    for (int axis = 0; axis < mesh->axis_count; axis++) {
-        if (!named[axis])
-            continue;
-        strcat(name, name[0] ? "+" : "");
-        strcat(name, mesh->name[axis]);
-    }
-    ls_comm_set_name(*out, name[0] ? name : "self");
-    return LS_OK;
+    int64_t size = ls_mesh_group_size(mesh, axes);
+    int *members = calloc((size_t)size, sizeof *members), status = LS_OK;
+    if (!members)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a group of %ld ranks", (long)size);
+    status = ls_comm_agree(world, status, error);
+    for (int64_t i = 0; i < size && !status; i++)
+        members[i] = (int)ls_mesh_group_member(mesh, ls_comm_rank(world), axes, i);
+    if (!status)
+        status = ls_comm_group(world, members, (int)size, out, error);
+    if (!status)
+        ls_comm_set_name(*out, name);
+    free(members);
+    return status;
 }

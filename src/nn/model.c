@@ -1,8 +1,7 @@
 /* The list of layers: buffers, and who hands what to whom. */
-#include "attention.h"
+#include "step_attention.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- what is admissible -----------------------------------------------------------------------
  */
@@ -15,42 +14,15 @@ static int tokens_check(const struct ls_model *model, int64_t tokens, struct ls_
         return ls_error_set(error, LS_EINVAL,
                             "a sequence of %ld tokens does not fit the model's context of %ld",
                             (long)tokens, (long)model->config.context);
-    if (attention_ring(model) && cp > RING_RANKS_MAX)
-        return ls_error_set(error, LS_EINVAL,
-                            "a ring of %ld context-parallel ranks: at most %d; gather instead",
-                            (long)cp, RING_RANKS_MAX);
-    if (s % cp)
-        return ls_error_set(error, LS_EINVAL,
-                            "%ld context-parallel ranks cannot share seq_tiles = %ld tiles",
-                            (long)cp, (long)s);
-    if (s > 1 && (n->leaf_sequences != 1 || tokens % (2 * s * LS_ATTENTION_BLOCK)))
-        return ls_error_set(error, LS_EINVAL,
-                            "seq_tiles %ld needs leaf_sequences 1 (is %ld) and sequences of a "
-                            "multiple of %ld tokens (are %ld)",
-                            (long)s, (long)n->leaf_sequences, (long)(2 * s * LS_ATTENTION_BLOCK),
-                            (long)tokens);
-    return LS_OK;
-}
-
-/* Where ranks share a key/value head, each brings a subtree of the group's query heads, and as much
- * of each tile of the head's rows. */
-static int sharers_check(const struct ls_model *model, struct ls_error *error)
-{
-    const struct ls_model_config *c = &model->config;
-    int64_t tp = model->tp.size, sharers = ls_tp_sharers(tp, c->kv_heads), heads = c->heads / tp;
-    if (model->tp.sharers != sharers)
-        return ls_error_set(error, LS_EINVAL,
-                            "%ld ranks share each of %ld key/value heads, not %d: see ls_tp_init",
-                            (long)sharers, (long)c->kv_heads, model->tp.sharers);
-    bool subtree = model->numerics.fast || ls_is_pow2(heads);
-    if (sharers > 1 && (!subtree || c->head_dim % sharers))
-        return ls_error_set(error, LS_EINVAL,
-                            "%ld tensor-parallel ranks and %ld key/value heads: each rank has %ld "
-                            "query heads of width %ld; expected a power of two of heads, and a "
-                            "width that %ld ranks can share",
-                            (long)tp, (long)c->kv_heads, (long)heads, (long)c->head_dim,
-                            (long)sharers);
-    return LS_OK;
+    int status = ls_cp_admits(cp, s, model->cp.method, error);
+    if (status) {
+        ls_error_prefix(error, "%ld context-parallel ranks", (long)cp);
+        return status;
+    }
+    status = ls_seq_tiles_admit(s, tokens, n->leaf_sequences, error);
+    if (status)
+        ls_error_prefix(error, "seq_tiles %ld", (long)s);
+    return status;
 }
 
 static int options_check(const struct ls_model *model, struct ls_error *error)
@@ -59,10 +31,12 @@ static int options_check(const struct ls_model *model, struct ls_error *error)
     const struct ls_model_config *config = &model->config;
     const struct ls_numerics *numerics = &model->numerics;
     int status = tokens_check(model, options->tokens, error);
-    if (!status)
-        status = sharers_check(model, error);
     if (status)
         return status;
+    int sharers = ls_tp_sharers(model->tp.size, config->kv_heads);
+    if (model->tp.sharers != sharers)
+        return ls_error_set(error, LS_EINVAL, "%d ranks share each of %ld key/value heads, not %d",
+                            sharers, (long)config->kv_heads, model->tp.sharers);
     if (config->head_dim % 8 || config->head_dim > 256)
         return ls_error_set(error, LS_EINVAL,
                             "heads are %ld wide: expected a multiple of 8, at most 256",
@@ -82,117 +56,86 @@ static int options_check(const struct ls_model *model, struct ls_error *error)
 /* ---- buffers ----------------------------------------------------------------------------------
  */
 
-/* The tables of pointers, which are not part of the arena. */
-static int tables_new(struct ls_model *model, struct ls_error *error)
+void layer_constants(struct ls_model *model, const struct layer *layer, struct ls_arena *arena)
 {
-    size_t blocks = (size_t)model->config.layers, slots = (size_t)model->options.slots;
-    size_t deltas = model->options.split_backward ? blocks * slots : 1;
-    model->block_params = calloc(blocks, sizeof *model->block_params);
-    model->saved = calloc(blocks * slots, sizeof *model->saved);
-    model->deltas = calloc(deltas, sizeof *model->deltas);
-    model->head.saved = calloc(slots, sizeof *model->head.saved);
-    model->embedding.out = calloc(slots, sizeof *model->embedding.out);
-    model->embedding.dy = calloc(slots, sizeof *model->embedding.dy);
-    model->embedding.dy_store = calloc(slots, sizeof *model->embedding.dy_store);
-    if (!model->block_params || !model->saved || !model->deltas || !model->head.saved ||
-        !model->embedding.out || !model->embedding.dy || !model->embedding.dy_store)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
-    return LS_OK;
+    for (int i = 0; i < layer->step_count; i++)
+        if (layer->steps[i].step->kind->constants)
+            layer->steps[i].step->kind->constants(model, arena, &layer->steps[i]);
 }
 
-/* The nth held block's saved activations in every slot. Without a backward, two sets serve all
- * blocks and slots in turn; but what leaves a chunk is kept. */
-static void block_slots_take(struct ls_model *model, struct ls_arena *arena, int64_t block, int nth,
-                             struct block_saved set[2])
+/* The layers held, planned, with tables for their slots. */
+static int layers_new(struct ls_model *model, struct ls_error *error)
 {
-    bool training = model->options.training;
-    if (!training && nth < 2)
-        block_take(model, arena, &set[nth]);
-    for (int slot = 0; slot < model->options.slots; slot++) {
-        struct block_saved *saved = block_saved_of(model, block, slot);
-        if (training)
-            block_take(model, arena, saved);
-        else
-            *saved = set[nth & 1];
-        if (!training && model_chunk_last(model, block + 1))
-            saved->out = model_take(model, arena, model->stream_max, model->config.channels);
-    }
-}
-
-static void rope_take(struct ls_model *model, struct ls_arena *arena)
-{
-    const struct ls_model_config *c = &model->config;
-    if (c->arch != LS_LLAMA)
-        return;
-    size_t bytes = (size_t)(model->options.tokens * c->head_dim / 2) * sizeof(float);
-    model->rope_cosine = ls_arena_take(arena, bytes);
-    model->rope_sine = ls_arena_take(arena, bytes);
-    if (model->rope_cosine)
-        ls_rope_table(model->options.tokens, c->head_dim, c->rope_theta, &c->rope_scaling,
-                      model->rope_cosine, model->rope_sine);
-}
-
-static void blocks_take(struct ls_model *model, struct ls_arena *arena)
-{
-    const struct ls_model_options *options = &model->options;
-    const struct block_delta *shared = NULL;
-    struct block_saved set[2];
-    int held = 0;
-    for (int64_t i = 0; i < model->config.layers; i++) {
-        if (!model_held(model, i + 1))
+    size_t slots = (size_t)model->options.slots;
+    model->layers = calloc((size_t)ls_model_layers(model), sizeof *model->layers);
+    for (int i = 0; i < ls_model_layers(model) && model->layers; i++) {
+        struct layer *layer = &model->layers[i];
+        if (!model_held(model, i))
             continue;
-        model_find_block(options->params, i, &model->block_params[i]);
-        block_slots_take(model, arena, i, held++, set);
-        for (int slot = 0; options->training && slot < options->slots; slot++) {
-            struct block_delta *delta = &model->deltas[0];
-            if (options->split_backward)
-                delta = &model->deltas[i * options->slots + slot];
-            else if (shared)
-                break;
-            block_delta_take(model, arena, delta, shared);
-            shared = shared ? shared : delta;
+        if (model->options.check && !(layer->lives = calloc(LIVES_MAX, sizeof *layer->lives)))
+            return ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
+        layer_plan(model, i, layer);
+        layer->kept = calloc(2 * slots, sizeof *layer->kept);
+        layer->held = layer->kept ? layer->kept + slots : NULL;
+        if (!layer->kept)
+            return ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
+    }
+    return model->layers ? LS_OK
+                         : ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
+}
+
+/* What each layer keeps in each slot. Without a backward only what leaves a chunk is kept. */
+static void slots_take(struct ls_model *model, struct ls_arena *arena)
+{
+    for (int i = 0; i < ls_model_layers(model); i++) {
+        struct layer *layer = &model->layers[i];
+        for (int slot = 0; layer->program && slot < model->options.slots; slot++) {
+            layer->kept[slot] = ls_arena_take(arena, layer->kept_bytes);
+            layer->held[slot] = ls_arena_take(arena, layer->held_bytes);
         }
     }
-    if (held == 0)
-        return;
-    attention_take(model, arena);
-    rope_take(model, arena);
 }
 
-/* What ranks that share rows exchange. */
-static void exchange_take(struct ls_model *model, struct ls_arena *arena)
+/* Forward and backward are not under work at the same time: their buffers lie over each other. */
+static void work_take(struct ls_model *model, struct ls_arena *arena)
 {
-    int64_t channels = model->config.channels, rows = model->rows_room;
-    if (model->tp.size == 1)
-        return;
-    model->scratch.partial = ls_arena_take(arena, (size_t)(rows * channels) * sizeof(float));
-    model->scratch.sum =
-        ls_arena_take(arena, (size_t)(rows / model->tp.size * channels) * sizeof(float));
-    if (!model->tp.sequence)
-        return;
-    model->gathered = model_take(model, arena, rows, channels);
-    if (model->tp.chunks > 1)
-        model->scratch.staging = model_take(model, arena, rows, channels);
-    struct ls_micro_batch batch = {.sequences = model->options.sequences,
-                                   .tokens = model->options.tokens};
-    int64_t units = model->numerics.fast ? 1 : rows_of(model, &batch).units;
-    if (model->options.training)
-        model->vectors = ls_arena_take(arena, (size_t)(units * 4 * channels) * sizeof(float));
+    size_t work[2] = {0, 0}, end[2], mark = arena->used;
+    int places = 0;
+    for (int i = 0; i < ls_model_layers(model); i++) {
+        const struct layer *layer = &model->layers[i];
+        for (int half = 0; half < 2; half++)
+            work[half] = (size_t)ls_max((int64_t)work[half], (int64_t)layer->work_bytes[half]);
+        model->segment_bytes =
+            (size_t)ls_max((int64_t)model->segment_bytes, (int64_t)layer->segment_bytes);
+        places = (int)ls_max(places, layer->index - layer->segment_first + 1);
+    }
+    for (int i = 0; i < 2; i++)
+        model->pass[i] = model_take(model, arena, model->stream_max, model->config.channels);
+    model->work[0] = ls_arena_take(arena, work[0]);
+    end[0] = arena->used;
+    ls_arena_reset(arena, mark);
+    if (model->options.training) {
+        for (int i = 0; i < 2; i++)
+            model->d_stream[i] =
+                model_take(model, arena, model->stream_max, model->config.channels);
+        model->segment = ls_arena_take(arena, (size_t)places * model->segment_bytes);
+        model->work[1] = ls_arena_take(arena, work[1]);
+    }
+    end[1] = arena->used;
+    if (end[0] > end[1])
+        ls_arena_take(arena, end[0] - end[1]);
 }
 
 static void buffers_take(struct ls_model *model, struct ls_arena *arena)
 {
-    int64_t channels = model->config.channels;
-    exchange_take(model, arena);
-    model->temporary = model_take(model, arena, model->stream_max, channels);
-    if (model->options.training)
-        for (int i = 0; i < 2; i++)
-            model->d_stream[i] = model_take(model, arena, model->stream_max, channels);
-    if (model_held(model, 0))
-        embedding_take(model, arena);
-    blocks_take(model, arena);
-    if (model_held(model, model->config.layers + 1))
-        head_take(model, arena);
+    size_t start = arena->used;
+    for (int i = 0; i < ls_model_layers(model); i++)
+        layer_constants(model, &model->layers[i], arena);
+    model->table_bytes = arena->used - start;
+    start = arena->used;
+    slots_take(model, arena);
+    model->kept_bytes = arena->used - start;
+    work_take(model, arena);
 }
 
 static void slices_set(struct ls_model *model)
@@ -201,7 +144,7 @@ static void slices_set(struct ls_model *model)
     if (options->tp)
         model->tp = *options->tp;
     else
-        ls_tp_init(&model->tp, NULL, false, 1, 1, NULL);
+        ls_tp_init(&model->tp, NULL, NULL, false, 1);
     if (options->cp)
         model->cp = *options->cp;
     else
@@ -233,7 +176,7 @@ int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
     model_init(model, options);
     int status = options_check(model, error);
     if (!status)
-        status = tables_new(model, error);
+        status = layers_new(model, error);
     if (status) {
         ls_model_free(model);
         return status;
@@ -247,19 +190,60 @@ void ls_model_free(struct ls_model *model)
 {
     if (!model)
         return;
-    free(model->block_params);
-    free(model->saved);
-    free(model->deltas);
-    free(model->head.saved);
-    free(model->embedding.out);
-    free(model->embedding.dy);
-    free(model->embedding.dy_store);
+    for (int i = 0; i < ls_model_layers(model) && model->layers; i++) {
+        free(model->layers[i].kept);
+        free(model->layers[i].lives);
+    }
+    free(model->layers);
     free(model);
 }
 
 int ls_model_layers(const struct ls_model *model)
 {
     return (int)model->config.layers + 2;
+}
+
+const char *ls_layer_name(const struct ls_model_config *config, int64_t layer)
+{
+    return layer == 0 ? "embedding" : layer > config->layers ? "head" : "block";
+}
+
+size_t ls_model_kept_bytes(const struct ls_model *model)
+{
+    return model->kept_bytes;
+}
+
+size_t ls_model_table_bytes(const struct ls_model *model)
+{
+    return model->table_bytes;
+}
+
+static size_t room_bytes(size_t bytes)
+{
+    struct ls_arena arena;
+    ls_arena_measure(&arena);
+    ls_arena_take(&arena, bytes);
+    return arena.used;
+}
+
+void ls_model_layer_bytes(const struct ls_model *model, int index, struct ls_layer_bytes *out)
+{
+    const struct layer *layer = &model->layers[index];
+    LS_ASSERT(model_held(model, index));
+    size_t stream =
+        room_bytes((size_t)(model->stream_max * model->config.channels) * model_act_bytes(model));
+    bool passes = layer->value[layer->value_count - 1].room == ROOM_PASS;
+    bool passed = index > 0 && !model_chunk_first(model, index) && model_held(model, index - 1) &&
+                  !model->layers[index - 1].output_kept;
+    *out = (struct ls_layer_bytes){
+        .kept = room_bytes(layer->kept_bytes),
+        .held = room_bytes(layer->held_bytes),
+        .again = room_bytes(layer->segment_bytes),
+        .forward = room_bytes(layer->work_bytes[0]) + stream * (size_t)(passes + passed),
+        .backward = room_bytes(layer->work_bytes[1]),
+    };
+    if (model->options.training)
+        out->backward += stream * (size_t)((index > 0) + !model_chunk_last(model, index));
 }
 
 int64_t ls_model_stream_rows(const struct ls_model *model, int64_t sequences, int64_t tokens)
@@ -284,69 +268,47 @@ static int batch_check(const struct ls_model *model, int layer, const struct ls_
     return model_units_check(model, &rows, error);
 }
 
-/* Layer's input: what the layer below made, or what came from another chunk. */
-static const void *input_of(const struct ls_model *model, int layer,
-                            const struct ls_micro_batch *batch)
-{
-    return model_chunk_first(model, layer) ? batch->input
-                                           : ls_model_output(model, layer - 1, batch->slot);
-}
-
-static const void *output_gradient_of(const struct ls_model *model, int layer,
-                                      const struct ls_micro_batch *batch)
-{
-    return model_chunk_last(model, layer) ? batch->d_output : model->d_stream[(layer + 1) & 1];
-}
-
 int ls_layer_forward(struct ls_model *model, struct ls_ops *ops, int layer,
                      const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                      struct ls_error *error)
 {
     int status = batch_check(model, layer, batch, error);
-    if (status)
-        return status;
-    if (layer == 0)
-        return embedding_forward(model, ops, batch, error);
-    const void *x = input_of(model, layer, batch);
-    if (layer <= model->config.layers)
-        return block_forward(model, ops, layer - 1, batch, x, error);
-    return head_forward(model, ops, batch, x, gradient, error);
+    return status ? status : layer_walk(model, ops, layer, PHASE_FORWARD, batch, gradient, error);
+}
+
+int ls_layer_again_first(const struct ls_model *model, int layer)
+{
+    const struct layer *l = &model->layers[layer];
+    return l->recomputed && l->segment_last ? l->segment_first : layer + 1;
+}
+
+int ls_layer_forward_again(struct ls_model *model, struct ls_ops *ops, int layer,
+                           const struct ls_micro_batch *batch, struct ls_error *error)
+{
+    return layer_walk(model, ops, layer, PHASE_AGAIN, batch, NULL, error);
 }
 
 int ls_layer_backward_input(struct ls_model *model, struct ls_ops *ops, int layer,
                             const struct ls_micro_batch *batch, struct ls_error *error)
 {
-    if (layer > model->config.layers) {
-        head_backward_input(model, ops, batch, model->d_stream[layer & 1]);
-        return LS_OK;
-    }
-    const void *dy = output_gradient_of(model, layer, batch);
-    if (layer > 0)
-        return block_backward_input(model, ops, layer - 1, batch, dy, model->d_stream[layer & 1],
-                                    error);
-    embedding_backward_input(model, ops, batch, dy);
-    return LS_OK;
+    return layer_walk(model, ops, layer, PHASE_INPUT, batch, NULL, error);
 }
 
 int ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
                              const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                              struct ls_error *error)
 {
-    if (layer == 0)
-        return embedding_backward_weight(model, ops, batch, gradient, error);
-    if (layer <= model->config.layers)
-        return block_backward_weight(model, ops, layer - 1, batch, gradient, error);
-    return head_backward_weight(model, ops, batch, gradient, error);
+    return layer_walk(model, ops, layer, PHASE_WEIGHT, batch, gradient, error);
 }
 
 const void *ls_model_output(const struct ls_model *model, int layer, int slot)
 {
-    return layer == 0 ? model->embedding.out[slot] : block_saved_of(model, layer - 1, slot)->out;
+    return layer_output(model, layer, slot);
 }
 
 const float *ls_model_leaf_losses(const struct ls_model *model)
 {
-    return model->head.leaf_loss;
+    return model->losses.leaves;
 }
 
 const void *ls_model_input_gradient(const struct ls_model *model, int layer)

@@ -1,17 +1,18 @@
-#include <lockstep/nn.h>
+/* Parameters: the tables of a family's programs, cut for a rank, in units and regions; their
+ * initial values and digests. param_names.c has their names. */
+#include "program.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_PARAMS_MAX = 18, OTHER_PARAMS_MAX = 6 };
-
 struct builder {
     struct ls_params *params;
     const struct ls_model_config *config;
     struct ls_part part;
     struct ls_unit *unit; /* the one being filled */
+    const char *role;     /* of the parameter before */
     int capacity;
     bool owned; /* what is added is this rank's to answer for, if tp rank 0 */
 };
@@ -36,11 +37,11 @@ static struct cut cut_even(const struct builder *b, int64_t size)
 }
 
 /* Key/value heads: an equal share, or one that tp / kv_heads neighbouring ranks share. */
-static struct cut cut_kv(const struct builder *b)
+static struct cut cut_kv(const struct builder *b, int64_t size)
 {
     const struct ls_model_config *c = b->config;
     if (b->part.tp <= c->kv_heads)
-        return cut_even(b, c->kv_heads * c->head_dim);
+        return cut_even(b, size);
     int64_t sharers = b->part.tp / c->kv_heads, head = b->part.tp_rank / sharers;
     return (struct cut){head * c->head_dim, c->head_dim, b->part.tp_rank % sharers == 0};
 }
@@ -52,37 +53,32 @@ static void unit_begin(struct builder *b, int layer)
     struct ls_params *params = b->params;
     struct ls_region *region = &params->regions[params->region_count++];
     b->unit = &params->units[params->unit_count++];
+    b->role = NULL;
     *b->unit = (struct ls_unit){.layer = layer, .first_param = params->count};
     *region = (struct ls_region){.layer = layer};
+}
+
+/* Matrices and vectors that stand alone begin on a cache line; stacked ones follow each other. */
+static void align(struct builder *b)
+{
+    struct ls_region *region = &b->params->regions[b->params->region_count - 1];
+    bool vectors = b->unit->elements > b->unit->matrix_elements;
+    b->unit->elements = ls_round_up(b->unit->elements, 16);
+    region->elements = ls_round_up(region->elements, 16);
+    if (!vectors)
+        b->unit->matrix_elements = b->unit->elements;
 }
 
 /* A unit that stayed empty does not exist, nor does an empty region. */
 static void unit_end(struct builder *b)
 {
     struct ls_params *params = b->params;
-    b->unit->elements = ls_round_up(b->unit->elements, 16);
+    align(b);
     params->elements += b->unit->elements;
     if (b->unit->param_count == 0)
         params->unit_count--;
     if (params->regions[params->region_count - 1].elements == 0)
         params->region_count--;
-}
-
-/* The next parameter of the unit, right behind the one before it. */
-static struct ls_param *param_add(struct builder *b, const char *name_format, int64_t layer)
-{
-    struct ls_params *params = b->params;
-    LS_ASSERT(params->count < b->capacity);
-    struct ls_param *param = &params->list[params->count++];
-    b->unit->param_count++;
-    *param = (struct ls_param){.unit = params->unit_count - 1, .region = params->region_count - 1};
-    const char *number = strstr(name_format, "%ld");
-    if (number)
-        snprintf(param->name, sizeof param->name, "%.*s%ld%s", (int)(number - name_format),
-                 name_format, (long)layer, number + 3);
-    else
-        snprintf(param->name, sizeof param->name, "%s", name_format);
-    return param;
 }
 
 /* Gives the parameter its place behind what the unit and its region hold. */
@@ -99,117 +95,63 @@ static void param_place(struct builder *b, struct ls_param *param)
         b->unit->matrix_elements = b->unit->elements;
 }
 
-/* Matrices and vectors that stand alone begin on a cache line; stacked ones follow each other. */
-static void align(struct builder *b)
+static void param_cut(const struct builder *b, enum tp_cut cut, struct ls_param *param)
 {
-    struct ls_region *region = &b->params->regions[b->params->region_count - 1];
-    bool vectors = b->unit->elements > b->unit->matrix_elements;
-    b->unit->elements = ls_round_up(b->unit->elements, 16);
-    region->elements = ls_round_up(region->elements, 16);
-    if (!vectors)
-        b->unit->matrix_elements = b->unit->elements;
-}
-
-static struct ls_param *weight_add(struct builder *b, int64_t rows, int64_t cols, struct cut row,
-                                   struct cut col, float std, const char *name_format,
-                                   int64_t layer)
-{
-    struct ls_param *param = param_add(b, name_format, layer);
+    bool vector = param->global_rows == 1 && !param->matrix;
+    struct cut row = cut_none(b, param->global_rows), col = cut_none(b, param->global_cols);
+    if (cut == CUT_ROWS)
+        row = cut_even(b, param->global_rows);
+    if (cut == CUT_COLUMNS)
+        col = cut_even(b, param->global_cols);
+    if (cut == CUT_KV && vector)
+        col = cut_kv(b, param->global_cols);
+    else if (cut == CUT_KV)
+        row = cut_kv(b, param->global_rows);
     param->rows = row.count;
     param->cols = col.count;
-    param->global_rows = param->live_rows = rows;
-    param->global_cols = cols;
     param->first_row = row.first;
     param->first_col = col.first;
     /* Where neither dim is cut both cuts say the same; where one is, it decides. */
-    param->owned = b->owned && (row.count < rows ? row.owned : col.owned);
-    param->matrix = true;
-    param->decay = true;
-    param->init = LS_INIT_NORMAL;
-    param->init_std = std;
-    param_place(b, param);
-    return param;
+    param->owned = b->owned && (row.count < param->global_rows ? row.owned : col.owned);
 }
 
-static void vector_add(struct builder *b, int64_t count, struct cut cut, enum ls_init init,
-                       const char *name_format, int64_t layer)
-{
-    struct ls_param *param = param_add(b, name_format, layer);
-    param->rows = param->global_rows = param->live_rows = 1;
-    param->cols = cut.count;
-    param->global_cols = count;
-    param->first_col = cut.first;
-    param->owned = b->owned && cut.owned;
-    param->init = init;
-    param_place(b, param);
-}
-
-static void norm_add(struct builder *b, const char *weight_format, const char *bias_format,
-                     int64_t layer)
+/* The shape of p: of the whole model's, and of what is held here. */
+static void param_shape(const struct builder *b, const struct parameter *p, struct ls_param *param)
 {
     const struct ls_model_config *c = b->config;
-    align(b);
-    vector_add(b, c->channels, cut_none(b, c->channels), LS_INIT_ONE, weight_format, layer);
-    if (c->arch == LS_GPT2 && c->bias) {
-        align(b);
-        vector_add(b, c->channels, cut_none(b, c->channels), LS_INIT_ZERO, bias_format, layer);
-    }
+    param->matrix = p->rows != SIZE_ONE;
+    param->global_rows = param->live_rows = size_whole(c, p->rows);
+    param->global_cols = size_whole(c, p->columns);
+    if (parameter_is_table(p))
+        param->live_rows = c->vocab;
+    param_cut(b, p->cut, param);
 }
 
-static void block_matrices_add(struct builder *b, int64_t i)
+static float std_of(const struct ls_model_config *c, enum start start)
 {
-    const struct ls_model_config *c = b->config;
-    int64_t channels = c->channels, q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     float std = c->init_std;
-    float residual_std = c->arch == LS_GPT2 ? std / sqrtf(2.0f * (float)c->layers) : std;
-    struct cut whole = cut_none(b, channels);
-    weight_add(b, q, channels, cut_even(b, q), whole, std, "h.%ld.attn.q.weight", i);
-    weight_add(b, kv, channels, cut_kv(b), whole, std, "h.%ld.attn.k.weight", i);
-    weight_add(b, kv, channels, cut_kv(b), whole, std, "h.%ld.attn.v.weight", i);
-    align(b);
-    weight_add(b, channels, q, whole, cut_even(b, q), residual_std, "h.%ld.attn.proj.weight", i);
-    align(b);
-    struct cut ffn = cut_even(b, c->ffn);
-    if (c->act == LS_ACT_SWIGLU)
-        weight_add(b, c->ffn, channels, ffn, whole, std, "h.%ld.mlp.gate.weight", i);
-    weight_add(b, c->ffn, channels, ffn, whole, std, "h.%ld.mlp.up.weight", i);
-    align(b);
-    weight_add(b, channels, c->ffn, whole, ffn, residual_std, "h.%ld.mlp.down.weight", i);
-    align(b);
+    return start == START_RESIDUAL ? std / sqrtf(2.0f * (float)c->layers) : std;
 }
 
-static void block_vectors_add(struct builder *b, int64_t i)
+/* The next parameter of the unit. */
+static void param_add(struct builder *b, const struct parameter *p)
 {
-    const struct ls_model_config *c = b->config;
-    bool gpt2 = c->arch == LS_GPT2;
-    int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
-    norm_add(b, gpt2 ? "h.%ld.ln_1.weight" : "h.%ld.norm_1.weight", "h.%ld.ln_1.bias", i);
-    if (c->bias) {
-        struct cut whole = cut_none(b, c->channels), ffn = cut_even(b, c->ffn);
+    struct ls_params *params = b->params;
+    LS_ASSERT(params->count < b->capacity);
+    struct ls_param *param = &params->list[params->count++];
+    if (!b->role || strcmp(b->role, p->role))
         align(b);
-        vector_add(b, q, cut_even(b, q), LS_INIT_ZERO, "h.%ld.attn.q.bias", i);
-        vector_add(b, kv, cut_kv(b), LS_INIT_ZERO, "h.%ld.attn.k.bias", i);
-        vector_add(b, kv, cut_kv(b), LS_INIT_ZERO, "h.%ld.attn.v.bias", i);
-        align(b);
-        vector_add(b, c->channels, whole, LS_INIT_ZERO, "h.%ld.attn.proj.bias", i);
-        align(b);
-        if (c->act == LS_ACT_SWIGLU)
-            vector_add(b, c->ffn, ffn, LS_INIT_ZERO, "h.%ld.mlp.gate.bias", i);
-        vector_add(b, c->ffn, ffn, LS_INIT_ZERO, "h.%ld.mlp.up.bias", i);
-        align(b);
-        vector_add(b, c->channels, whole, LS_INIT_ZERO, "h.%ld.mlp.down.bias", i);
-    }
-    norm_add(b, gpt2 ? "h.%ld.ln_2.weight" : "h.%ld.norm_2.weight", "h.%ld.ln_2.bias", i);
-}
-
-static void table_add(struct builder *b, const char *name)
-{
-    const struct ls_model_config *c = b->config;
-    struct ls_param *table =
-        weight_add(b, c->vocab_padded, c->channels, cut_even(b, c->vocab_padded),
-                   cut_none(b, c->channels), c->init_std, name, 0);
-    table->live_rows = c->vocab;
-    align(b);
+    b->role = p->role;
+    b->unit->param_count++;
+    *param = (struct ls_param){.unit = params->unit_count - 1, .region = params->region_count - 1};
+    parameter_name(b->config, b->unit->layer, p, param->name);
+    param_shape(b, p, param);
+    param->decay = param->matrix;
+    param->init = p->start == START_ONE    ? LS_INIT_ONE
+                  : p->start == START_ZERO ? LS_INIT_ZERO
+                                           : LS_INIT_NORMAL;
+    param->init_std = param->matrix ? std_of(b->config, p->start) : 0;
+    param_place(b, param);
 }
 
 static bool held(const struct builder *b, int64_t layer)
@@ -217,54 +159,82 @@ static bool held(const struct builder *b, int64_t layer)
     return !b->part.layers || b->part.layers[layer];
 }
 
-/* A tied table is the head's; where this rank does not hold the head, the last stage answers for
- * it, and where it does, the embedding layer's gradient of it has a place in that layer's region.
+/* ---- the tables of embedding and head, which may be one ----------------------------------------
  */
-static void embedding_add(struct builder *b)
+
+/* A tied table is the head's; where this rank does not hold the head, the last stage answers for
+ * it. */
+static void embedding_table_add(struct builder *b, const struct parameter *p)
 {
-    const struct ls_model_config *c = b->config;
-    struct ls_params *params = b->params;
-    unit_begin(b, 0);
-    if (!c->tied) {
-        table_add(b, "wte.weight");
-    } else if (!held(b, c->layers + 1)) {
-        params->shared_param = params->count;
-        b->owned = false;
-        table_add(b, "wte.weight");
-        b->owned = true;
-    }
-    if (c->arch == LS_GPT2)
-        weight_add(b, c->context, c->channels, cut_none(b, c->context), cut_none(b, c->channels),
-                   c->init_std, "wpe.weight", 0);
-    align(b);
-    if (c->tied && held(b, c->layers + 1)) {
-        struct ls_region *region = &params->regions[params->region_count - 1];
-        params->tied_region = params->region_count - 1;
-        params->tied_offset = region->elements;
-        region->elements += c->vocab_padded / b->part.tp * c->channels;
-    }
-    unit_end(b);
+    bool tied = b->config->tied, head = held(b, b->config->layers + 1);
+    if (tied && head)
+        return;
+    if (tied)
+        b->params->shared_param = b->params->count;
+    b->owned = !tied;
+    param_add(b, p);
+    b->owned = true;
 }
 
-/* The head's matrix is the unit's first parameter; its gradient is a region of its own. */
-static void head_add(struct builder *b)
+/* Where this rank holds the head too, the embedding layer's gradient of a tied table has a place in
+ * that layer's region. */
+static void tied_region_add(struct builder *b)
+{
+    const struct ls_model_config *c = b->config;
+    struct ls_params *params = b->params;
+    if (!c->tied || !held(b, c->layers + 1))
+        return;
+    align(b);
+    struct ls_region *region = &params->regions[params->region_count - 1];
+    params->tied_region = params->region_count - 1;
+    params->tied_offset = region->elements;
+    region->elements += c->vocab_padded / b->part.tp * c->channels;
+}
+
+/* The head's table, whose gradient is a region of its own. */
+static void head_table_add(struct builder *b, const struct parameter *p)
 {
     struct ls_params *params = b->params;
-    const struct ls_model_config *c = b->config;
-    int layer = (int)c->layers + 1;
-    unit_begin(b, layer);
+    int layer = b->unit->layer;
     params->head_region = params->region_count - 1;
-    if (c->tied && held(b, 0))
+    if (b->config->tied && held(b, 0))
         params->tied_param = params->count;
-    else if (c->tied)
+    else if (b->config->tied)
         params->shared_param = params->count;
-    table_add(b, c->tied ? "wte.weight" : "head.weight");
+    param_add(b, p);
+    align(b);
     params->regions[params->region_count++] = (struct ls_region){.layer = layer};
-    norm_add(b, c->arch == LS_GPT2 ? "ln_f.weight" : "norm_f.weight", "ln_f.bias", 0);
-    unit_end(b);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
+
+static void layer_add(struct builder *b, int layer)
+{
+    const struct program *program = program_of(b->config, layer);
+    unit_begin(b, layer);
+    for (const struct parameter *p = program->parameters; p->role; p++) {
+        if (!parameter_present(p, b->config))
+            continue;
+        if (parameter_is_table(p) && layer == 0)
+            embedding_table_add(b, p);
+        else if (parameter_is_table(p))
+            head_table_add(b, p);
+        else
+            param_add(b, p);
+    }
+    if (layer == 0)
+        tied_region_add(b);
+    unit_end(b);
+}
+
+static int parameters_most(const struct ls_model_config *config)
+{
+    int count = 0;
+    for (int64_t layer = 0; layer <= config->layers + 1; layer++)
+        for (const struct parameter *p = program_of(config, layer)->parameters; p->role; p++)
+            count++;
+    return count;
+}
 
 static int config_check(const struct ls_model_config *c, const struct ls_numerics *n,
                         const struct ls_part *part, struct ls_error *error)
@@ -277,24 +247,18 @@ static int config_check(const struct ls_model_config *c, const struct ls_numeric
     if (c->heads % c->kv_heads)
         return ls_error_set(error, LS_EINVAL, "kv_heads %ld does not divide heads %ld",
                             (long)c->kv_heads, (long)c->heads);
-    int64_t r = n->tp_tiles, tp = part->tp;
-    if (!ls_is_pow2(r) || c->heads % r || c->kv_heads * c->head_dim % r || c->ffn % r ||
-        c->vocab_padded % r || (c->kv_heads % r && r % c->kv_heads))
-        return ls_error_set(error, LS_EINVAL,
-                            "tp_tiles %ld must be a power of two that divides heads %ld, ffn %ld, "
-                            "the padded vocabulary %ld and kv_heads * head_dim %ld, and that is a "
-                            "multiple or a divisor of kv_heads %ld",
-                            (long)r, (long)c->heads, (long)c->ffn, (long)c->vocab_padded,
-                            (long)(c->kv_heads * c->head_dim), (long)c->kv_heads);
-    if (tp < 1 || part->tp_rank < 0 || part->tp_rank >= tp ||
-        (n->fast ? c->heads % tp || c->ffn % tp || c->vocab_padded % tp ||
-                       (c->kv_heads % tp && tp % c->kv_heads)
-                 : r % tp))
-        return ls_error_set(error, LS_EINVAL,
-                            "%ld tensor-parallel ranks cannot share this model: tp must divide "
-                            "tp_tiles = %ld",
-                            (long)tp, (long)r);
-    return LS_OK;
+    if (part->tp < 1 || part->tp_rank < 0 || part->tp_rank >= part->tp)
+        return ls_error_set(error, LS_EINVAL, "there is no rank %ld of %ld tensor-parallel ones",
+                            (long)part->tp_rank, (long)part->tp);
+    int status = ls_model_admits_tiles(c, n->tp_tiles, error);
+    if (status) {
+        ls_error_prefix(error, "tp_tiles %ld", (long)n->tp_tiles);
+        return status;
+    }
+    status = ls_model_admits_tp(c, n, part->tp, error);
+    if (status)
+        ls_error_prefix(error, "%ld tensor-parallel ranks", (long)part->tp);
+    return status;
 }
 
 int ls_params_init(struct ls_params *params, const struct ls_model_config *config,
@@ -309,7 +273,7 @@ int ls_params_init(struct ls_params *params, const struct ls_model_config *confi
     int status = config_check(config, numerics, &b.part, error);
     if (status)
         return status;
-    b.capacity = (int)config->layers * BLOCK_PARAMS_MAX + OTHER_PARAMS_MAX;
+    b.capacity = parameters_most(config);
     params->list = calloc((size_t)b.capacity, sizeof *params->list);
     params->units = calloc((size_t)config->layers + 2, sizeof *params->units);
     params->regions = calloc((size_t)config->layers + 4, sizeof *params->regions);
@@ -317,18 +281,9 @@ int ls_params_init(struct ls_params *params, const struct ls_model_config *confi
         ls_params_release(params);
         return ls_error_set(error, LS_ENOMEM, "no memory for the list of parameters");
     }
-    if (held(&b, 0))
-        embedding_add(&b);
-    for (int64_t i = 0; i < config->layers; i++) {
-        if (!held(&b, i + 1))
-            continue;
-        unit_begin(&b, (int)i + 1);
-        block_matrices_add(&b, i);
-        block_vectors_add(&b, i);
-        unit_end(&b);
-    }
-    if (held(&b, config->layers + 1))
-        head_add(&b);
+    for (int layer = 0; layer <= config->layers + 1; layer++)
+        if (held(&b, layer))
+            layer_add(&b, layer);
     for (int i = 0; i < params->region_count; i++)
         params->regions[i].elements = ls_round_up(params->regions[i].elements, 16);
     return LS_OK;
@@ -343,12 +298,17 @@ void ls_params_release(struct ls_params *params)
         .tied_param = -1, .shared_param = -1, .head_region = -1, .tied_region = -1};
 }
 
-const struct ls_param *ls_params_find(const struct ls_params *params, const char *name)
+int64_t ls_layer_param_elements_max(const struct ls_model_config *config, int64_t layer, int64_t tp)
 {
-    for (int i = 0; i < params->count; i++)
-        if (!strcmp(params->list[i].name, name))
-            return &params->list[i];
-    return NULL;
+    struct builder b = {.config = config, .part = {.tp = tp}};
+    int64_t most = 0;
+    for (const struct parameter *p = program_of(config, layer)->parameters; p->role; p++) {
+        struct ls_param param = {0};
+        param_shape(&b, p, &param);
+        if (parameter_present(p, config))
+            most = ls_max(most, param.rows * param.cols);
+    }
+    return most;
 }
 
 int ls_params_unit(const struct ls_params *params, int layer)
@@ -423,14 +383,4 @@ void ls_param_digest(const struct ls_param *param, struct ls_ops *ops, const cha
         high += part.high;
     }
     ls_digest_merge(digest, &(struct ls_digest){low, high});
-}
-
-double ls_model_flops_per_token(const struct ls_model_config *c, int64_t tokens)
-{
-    double q = (double)(c->heads * c->head_dim), kv = (double)(c->kv_heads * c->head_dim);
-    double channels = (double)c->channels, ffn = (double)c->ffn;
-    double attention = channels * (2 * q + 2 * kv);
-    double mlp = channels * ffn * (c->act == LS_ACT_SWIGLU ? 3 : 2);
-    double weights = (double)c->layers * (attention + mlp) + channels * (double)c->vocab_padded;
-    return 6 * weights + 12 * (double)c->layers * q * (double)tokens;
 }

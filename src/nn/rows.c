@@ -6,7 +6,8 @@ struct rows rows_of(const struct ls_model *model, const struct ls_micro_batch *b
     const struct ls_numerics *n = &model->numerics;
     int64_t tiles = n->seq_tiles / model->cp.size; /* of each sequence, here */
     struct rows rows = {.tokens = batch->tokens / model->cp.size,
-                        .segments = ls_segments(n->seq_tiles, model->cp.size)};
+                        .segments = ls_segments(n->seq_tiles, model->cp.size),
+                        .position = model->decoding ? model->decoding->position : 0};
     rows.all = batch->sequences * rows.tokens;
     rows.segment_rows = rows.tokens / rows.segments;
     rows.count = rows.all;
@@ -17,6 +18,13 @@ struct rows rows_of(const struct ls_model *model, const struct ls_micro_batch *b
     rows.unit_sequences = n->leaf_sequences;
     rows.unit_tokens = rows.tokens / ls_max(tiles, 1);
     return rows;
+}
+
+struct rows rows_most(const struct ls_model *model)
+{
+    struct ls_micro_batch batch = {.sequences = model->options.sequences,
+                                   .tokens = model->options.tokens};
+    return rows_of(model, &batch);
 }
 
 struct ls_token_sum rows_sum(const struct rows *rows, bool accumulate)
@@ -39,7 +47,7 @@ bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t fi
                rows->tokens * model->cp.size, (int)(in_sequence / rows->segment_rows),
                &segment_first, &segment_count);
     run->sequence = row / rows->tokens;
-    run->token = segment_first + in_segment;
+    run->token = rows->position + segment_first + in_segment;
     run->count = ls_min(rows->segment_rows - in_segment, count - run->row);
     return true;
 }

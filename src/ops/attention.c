@@ -1,5 +1,5 @@
 /* Attention's forward, whole and in parts, and decoding: the order of pairs. The arithmetic of a
- * pair is the kernel's (ops/attention.h); the derivation is in doc/ops/attention.md. */
+ * pair is the kernel's (attention_kernel.h); the derivation is in doc/ops/attention.md. */
 #include "ops/attention_job.h"
 
 #include <math.h>
@@ -113,7 +113,7 @@ int ls_attention_forward(struct ls_ops *ops, const struct ls_attention *attentio
 {
     const struct attention_range keys = attention_whole(attention);
     int status = attention_check(attention, keys, false, error);
-    if (status != LS_OK)
+    if (status != LS_OK || ops->idle)
         return status;
     const struct attention_job job = attention_job_of(ops, attention, keys, NULL);
     return forward(ops, &job, error);
@@ -135,7 +135,7 @@ int ls_attention_forward_part(struct ls_ops *ops, const struct ls_attention *att
 {
     const struct attention_range keys = {.first = key_first, .count = key_count};
     int status = attention_check(attention, keys, true, error);
-    if (status != LS_OK)
+    if (status != LS_OK || ops->idle)
         return status;
     const struct attention_job job = attention_job_of(ops, attention, keys, state);
     return forward(ops, &job, error);
@@ -146,7 +146,7 @@ int ls_attention_forward_finish(struct ls_ops *ops, const struct ls_attention *a
 {
     const struct attention_range keys = {.first = 0, .count = BLOCK};
     int status = attention_check_shape(attention, error);
-    if (status != LS_OK)
+    if (status != LS_OK || ops->idle)
         return status;
     const struct attention_job job = attention_job_of(ops, attention, keys, state);
     const int64_t blocks = attention->batch * attention->heads * job.blocks;
@@ -181,7 +181,7 @@ int ls_attention_decode(struct ls_ops *ops, const struct ls_attention_decode *de
     if (status == LS_OK && d->length > d->capacity)
         status = ls_error_set(error, LS_EINVAL, "attention: %lld cached tokens in a cache for %lld",
                               (long long)d->length, (long long)d->capacity);
-    if (status != LS_OK)
+    if (status != LS_OK || ops->idle)
         return status;
     const struct attention_kernel *kernel = attention_kernel_vector(ops->isa);
     const struct attention_shape shape = attention_shape_of(kernel, d->head_dim, d->scale, d->act);

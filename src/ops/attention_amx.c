@@ -1,11 +1,11 @@
-/* Attention on pairs of blocks in AMX tiles, for bf16; see ops/attention.h. Products multiply bf16
- * and add in float32; p and ds are rounded to bf16 between products, as their operands are.
+/* Attention on pairs of blocks in AMX tiles, for bf16; see attention_kernel.h. Products multiply
+ * bf16 and add in float32; p and ds are rounded to bf16 between products, as their operands are.
  * Legend: i query, j key, d of head dim, all within a block; P = padded.
  *
  * A tile holds 16 rows of 64 bytes. The left operand of a product is row-major bf16; the right one
  * has the rows of the contraction in pairs, [rows / 2][columns][2] ("paired" below). */
 /* cflags: -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mfma -mamx-tile -mamx-bf16 */
-#include "ops/attention.h"
+#include "ops/attention_kernel.h"
 
 #if defined(__x86_64__)
 #include "ops/kern/attention_vector.h"
@@ -82,19 +82,25 @@ static inline struct operand right_of(const void *panel, int64_t columns, int64_
     return (struct operand){(const ls_bf16 *)panel + 2 * column, 2 * columns};
 }
 
-/* c [rows, columns] (row distance ldc) = a b, or += where add. rows, columns and depth are
- * multiples of 32. */
+/* Where a product goes: row r at at + r * ld, written or, with add, added to. */
+struct result {
+    float *at;
+    int64_t ld;
+    bool add;
+};
+
+/* c [rows, columns] = a b. rows, columns and depth are multiples of 32. */
 static inline __attribute__((always_inline)) void multiply(int64_t rows, int64_t columns,
                                                            int64_t depth, struct operand a,
-                                                           struct operand b, float *c, int64_t ldc,
-                                                           bool add, struct attention_ahead *ahead)
+                                                           struct operand b, struct result c,
+                                                           struct attention_ahead *ahead)
 {
-    const int64_t row = ldc * (int64_t)sizeof(float);
+    const int64_t row = c.ld * (int64_t)sizeof(float);
     memory_barrier();
     for (int64_t n = 0; n < columns; n += 32)
         for (int64_t m = 0; m < rows; m += 32) {
-            float *c0 = c + m * ldc + n, *c2 = c0 + 16 * ldc;
-            if (add) {
+            float *c0 = c.at + m * c.ld + n, *c2 = c0 + 16 * c.ld;
+            if (c.add) {
                 _tile_loadd(0, c0, row);
                 _tile_loadd(1, c0 + 16, row);
                 _tile_loadd(2, c2, row);
@@ -420,15 +426,15 @@ static void forward_pair(const struct attention_shape *shape, const struct atten
     for (int64_t i = 0; i < BLOCK; i += HALF) {
         const int64_t keys = diagonal ? i + HALF : BLOCK;
         multiply(keys, HALF, padded, left_of(key->k, padded, 0),
-                 right_of(query->q_columns, BLOCK, i), s + i, BLOCK, false, ahead);
+                 right_of(query->q_columns, BLOCK, i), (struct result){s + i, BLOCK, false}, ahead);
         if (diagonal)
             mask_diagonal(s + i * BLOCK + i, BLOCK);
         if (softmax_step(s, keys, p, i, shape->scale * LOG2_E, state, rescale))
             for (int64_t d = 0; d < padded; d++)
                 for (int64_t lane = i; lane < i + HALF; lane++)
                     state->o[d * BLOCK + lane] *= rescale[lane];
-        multiply(padded, HALF, keys, left_of(key->v, BLOCK, 0), right_of(p, BLOCK, i), state->o + i,
-                 BLOCK, true, ahead);
+        multiply(padded, HALF, keys, left_of(key->v, BLOCK, 0), right_of(p, BLOCK, i),
+                 (struct result){state->o + i, BLOCK, true}, ahead);
     }
 }
 
@@ -474,9 +480,11 @@ static void softmax_backward(const float *s, const float *dp, int64_t first, flo
 }
 
 static void backward_pair(const struct attention_shape *shape, const struct attention_query *query,
-                          const struct attention_key *key, bool diagonal, float *dk, float *dv,
-                          float *dq, void *scratch, struct attention_ahead *ahead)
+                          const struct attention_key *key, bool diagonal,
+                          const struct attention_gradient *gradient, void *scratch,
+                          struct attention_ahead *ahead)
 {
+    float *dk = gradient->dk, *dv = gradient->dv, *dq = gradient->dq;
     float *s = scratch, *dp = s + HALF * HALF;
     ls_bf16 *p = (ls_bf16 *)(dp + HALF * HALF), *ds = p + BLOCK * BLOCK;
     ls_bf16 *ds_paired = ds + BLOCK * BLOCK;
@@ -484,9 +492,10 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
     for (int64_t i = 0; i < BLOCK; i += HALF)
         for (int64_t j = 0; j < (diagonal ? i + HALF : BLOCK); j += HALF) {
             multiply(HALF, HALF, padded, left_of(key->k, padded, j),
-                     right_of(query->q_columns, BLOCK, i), s, HALF, false, ahead);
+                     right_of(query->q_columns, BLOCK, i), (struct result){s, HALF, false}, ahead);
             multiply(HALF, HALF, padded, left_of(key->v, padded, j),
-                     right_of(query->do_columns, BLOCK, i), dp, HALF, false, ahead);
+                     right_of(query->do_columns, BLOCK, i), (struct result){dp, HALF, false},
+                     ahead);
             if (diagonal && j == i)
                 mask_diagonal(s, HALF);
             softmax_backward(s, dp, i, shape->scale * LOG2_E, query, p + j * BLOCK, ds + j * BLOCK,
@@ -496,15 +505,15 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
     for (int64_t j = 0; dk && j < BLOCK; j += part) {
         const int64_t first = diagonal ? j : 0, depth = BLOCK - first;
         multiply(part, padded, depth, left_of(p + first, BLOCK, j),
-                 right_of((ls_bf16 *)query->do_rows + first * padded, padded, 0), dv + j * padded,
-                 padded, true, ahead);
+                 right_of((ls_bf16 *)query->do_rows + first * padded, padded, 0),
+                 (struct result){dv + j * padded, padded, true}, ahead);
         multiply(part, padded, depth, left_of(ds + first, BLOCK, j),
-                 right_of((ls_bf16 *)query->q_rows + first * padded, padded, 0), dk + j * padded,
-                 padded, true, ahead);
+                 right_of((ls_bf16 *)query->q_rows + first * padded, padded, 0),
+                 (struct result){dk + j * padded, padded, true}, ahead);
     }
     for (int64_t i = 0; dq && i < BLOCK; i += part)
         multiply(padded, part, diagonal ? i + HALF : BLOCK, left_of(key->k_turned, BLOCK, 0),
-                 right_of(ds_paired, BLOCK, i), dq + i, BLOCK, true, ahead);
+                 right_of(ds_paired, BLOCK, i), (struct result){dq + i, BLOCK, true}, ahead);
 }
 
 const struct attention_kernel attention_kernel_amx = {

@@ -139,9 +139,10 @@ static void backward_query(const struct attention_job *job, struct backward_room
     for (int64_t kb = first; kb < end; kb++) {
         struct attention_key key = attention_key_block(job, &room->keys, b, g, kb, true);
         attention_ahead_allow(&ahead, kb - first, end - first);
+        const struct attention_gradient gradient = {dk ? dk + (kb - first) * step : NULL,
+                                                    dv ? dv + (kb - first) * step : NULL, dq};
         job->kernel->backward_pair(&job->shape, &room->query, &key, kb == block + job->offset,
-                                   dk ? dk + (kb - first) * step : NULL,
-                                   dv ? dv + (kb - first) * step : NULL, dq, room->scratch, &ahead);
+                                   &gradient, room->scratch, &ahead);
     }
     if (!job->state) {
         struct attention_rows d_q = attention_query_rows(job, a->d_q, a->q_ld, b, head, block);
@@ -230,12 +231,12 @@ static void backward_key(const struct attention_job *job, struct backward_room *
     job->kernel->pack_key_backward(&job->shape, &k, &v, &key);
     for (int64_t i = 0; i < job->group; i++) {
         const int64_t at = head_tree_open(&room->tree, i), head = g * job->group + i;
+        const struct attention_gradient gradient = {room->tree.dk + at, room->tree.dv + at, NULL};
         for (int64_t qb = ls_max(0, block - job->offset); qb < job->blocks; qb++) {
             struct attention_ahead ahead = key_ahead(job, b, head, qb);
             query_pack_backward(job, &room->query, b, head, qb);
             job->kernel->backward_pair(&job->shape, &room->query, &key, qb + job->offset == block,
-                                       room->tree.dk + at, room->tree.dv + at, NULL, room->scratch,
-                                       &ahead);
+                                       &gradient, room->scratch, &ahead);
         }
         head_tree_close(&room->tree, i, job->group);
     }
@@ -329,7 +330,7 @@ int ls_attention_backward(struct ls_ops *ops, const struct ls_attention *attenti
     int status = check_gradients(attention, error);
     if (status == LS_OK)
         status = attention_check(attention, keys, false, error);
-    if (status != LS_OK)
+    if (status != LS_OK || ops->idle)
         return status;
     const struct attention_job job = attention_job_of(ops, attention, keys, NULL);
     return backward(ops, &job, error);
@@ -343,7 +344,7 @@ int ls_attention_backward_part(struct ls_ops *ops, const struct ls_attention *at
     int status = check_gradients(attention, error);
     if (status == LS_OK)
         status = attention_check(attention, keys, true, error);
-    if (status != LS_OK)
+    if (status != LS_OK || ops->idle)
         return status;
     const struct attention_job job = attention_job_of(ops, attention, keys, state);
     return backward(ops, &job, error);
@@ -354,7 +355,7 @@ int ls_attention_backward_finish(struct ls_ops *ops, const struct ls_attention *
 {
     const struct attention_range keys = {.first = 0, .count = BLOCK};
     int status = attention_check_shape(attention, error);
-    if (status != LS_OK)
+    if (status != LS_OK || ops->idle)
         return status;
     const struct attention_job job = attention_job_of(ops, attention, keys, state);
     const struct ls_attention *a = attention;
@@ -385,17 +386,18 @@ static void finish_row(const struct attention_kernel *kernel, enum ls_dtype act,
     }
 }
 
-void ls_attention_kv_finish(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
-                            float scale, const float *d_k_sum, const float *d_v_sum, void *d_k,
-                            void *d_v, int64_t ld)
+void ls_attention_kv_finish(struct ls_ops *ops, const struct ls_kv_gradient *kv)
 {
-    LS_ASSERT(width % 8 == 0 && ld >= width);
-    const struct attention_kernel *kernel = attention_kernel_of(ops, act);
-    const size_t row_bytes = (size_t)ld * ls_dtype_bytes(act);
+    if (ops->idle)
+        return;
+    LS_ASSERT(kv->width % 8 == 0 && kv->ld >= kv->width);
+    const struct attention_kernel *kernel = attention_kernel_of(ops, kv->act);
+    const size_t row_bytes = (size_t)kv->ld * ls_dtype_bytes(kv->act);
 #pragma omp parallel for num_threads(ops->threads)
-    for (int64_t row = 0; row < rows; row++) {
+    for (int64_t row = 0; row < kv->rows; row++) {
         const size_t at = (size_t)row * row_bytes;
-        finish_row(kernel, act, width, scale, d_k_sum + row * width, (char *)d_k + at);
-        finish_row(kernel, act, width, 1.0f, d_v_sum + row * width, (char *)d_v + at);
+        const int64_t sum = row * kv->width;
+        finish_row(kernel, kv->act, kv->width, kv->scale, kv->d_k_sum + sum, (char *)kv->d_k + at);
+        finish_row(kernel, kv->act, kv->width, 1.0f, kv->d_v_sum + sum, (char *)kv->d_v + at);
     }
 }

@@ -3,7 +3,7 @@
 #ifndef OPS_ATTENTION_JOB_H
 #define OPS_ATTENTION_JOB_H
 
-#include "ops/attention.h"
+#include "ops/attention_kernel.h"
 
 /* The vector kernel, for what AMX has none. */
 const struct attention_kernel *attention_kernel_vector(enum ls_isa isa);

@@ -1,53 +1,56 @@
+/* Embedding, forward and backward: what each thread takes. The arithmetic is in
+ * kern/embedding_kernel.c. */
 #include "ops/kernels.h"
 #include "ops/share.h"
 
 #include <string.h>
 
-void ls_embedding_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t tokens,
-                          int64_t channels, const int32_t *ids, const void *table,
-                          const void *position, int64_t first_position, void *y)
+void ls_embedding_forward(struct ls_ops *ops, const struct ls_embedding *embedding, void *y)
 {
-    int parts = ops_parts(ops, rows * channels);
+    if (ops->idle)
+        return;
+    int parts = ops_parts(ops, embedding->rows * embedding->channels);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
-        ops_share(rows, 1, part, parts, &begin, &end);
-        ops->kernels->embedding->forward(act, tokens, channels, ids, table, position,
-                                         first_position, y, begin, end);
+        ops_share(embedding->rows, 1, part, parts, &begin, &end);
+        ops->kernels->embedding->forward(embedding, y, begin, end);
     }
 }
 
-void ls_embedding_gather(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t channels,
-                         const int32_t *ids, int64_t first_id, int64_t count, const void *table,
-                         float *y)
+void ls_embedding_gather(struct ls_ops *ops, const struct ls_embedding *embedding, float *y)
 {
-    int parts = ops_parts(ops, rows * channels);
+    if (ops->idle)
+        return;
+    int parts = ops_parts(ops, embedding->rows * embedding->channels);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
-        ops_share(rows, 1, part, parts, &begin, &end);
-        ops->kernels->embedding->gather(act, channels, ids, first_id, count, table, y, begin, end);
+        ops_share(embedding->rows, 1, part, parts, &begin, &end);
+        ops->kernels->embedding->gather(embedding, y, begin, end);
     }
 }
 
-void ls_embedding_finish(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t tokens,
-                         int64_t channels, const float *x, const void *position,
-                         int64_t first_position, void *y)
+void ls_embedding_finish(struct ls_ops *ops, const struct ls_embedding *embedding, const float *x,
+                         void *y)
 {
-    int parts = ops_parts(ops, rows * channels);
+    if (ops->idle)
+        return;
+    int parts = ops_parts(ops, embedding->rows * embedding->channels);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
-        ops_share(rows, 1, part, parts, &begin, &end);
-        ops->kernels->embedding->finish(act, tokens, channels, x, position, first_position, y,
-                                        begin, end);
+        ops_share(embedding->rows, 1, part, parts, &begin, &end);
+        ops->kernels->embedding->finish(embedding, x, y, begin, end);
     }
 }
 
 /* order[start[v]] ... order[start[v + 1] - 1] = the rows with id first_id + v, ascending. */
-static void sort_by_id(const int32_t *ids, int64_t rows, int64_t first_id, int64_t vocabulary,
+static void sort_by_id(const struct ls_embedding *embedding, int64_t rows,
                        struct ls_embedding_scratch scratch)
 {
+    const int32_t *ids = embedding->ids;
+    int64_t first_id = embedding->first_id, vocabulary = embedding->vocabulary;
     int32_t *start = scratch.start;
     memset(start, 0, ((size_t)vocabulary + 1) * sizeof *start);
     for (int64_t row = 0; row < rows; row++) {
@@ -68,20 +71,21 @@ static void sort_by_id(const int32_t *ids, int64_t rows, int64_t first_id, int64
     start[0] = 0;
 }
 
-void ls_embedding_backward(struct ls_ops *ops, enum ls_dtype act, int64_t first_id,
-                           int64_t vocabulary, int64_t channels, const int32_t *ids, const void *dy,
+void ls_embedding_backward(struct ls_ops *ops, const struct ls_embedding *embedding, const void *dy,
                            const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
                            float *d_table)
 {
-    int64_t rows = sum->leaves * sum->sequences * sum->tokens;
+    if (ops->idle)
+        return;
+    int64_t rows = sum->leaves * sum->sequences * sum->tokens, vocabulary = embedding->vocabulary;
     enum { CHUNK = 64 }; /* vocabulary rows: frequent ids cluster, so threads take chunks in turn */
     int64_t chunks = ls_ceil_div(vocabulary, CHUNK);
     LS_ASSERT(rows <= INT32_MAX);
-    sort_by_id(ids, rows, first_id, vocabulary, scratch);
-    int parts = ops_parts(ops, (vocabulary + rows) * channels);
+    sort_by_id(embedding, rows, scratch);
+    int parts = ops_parts(ops, (vocabulary + rows) * embedding->channels);
 #pragma omp parallel for num_threads(parts) schedule(dynamic)
     for (int64_t chunk = 0; chunk < chunks; chunk++)
-        ops->kernels->embedding->backward(act, channels, dy, sum, scratch, d_table, chunk * CHUNK,
+        ops->kernels->embedding->backward(embedding, dy, sum, scratch, d_table, chunk * CHUNK,
                                           ls_min((chunk + 1) * CHUNK, vocabulary));
 }
 
@@ -89,6 +93,8 @@ void ls_position_backward(struct ls_ops *ops, enum ls_dtype act, int64_t channel
                           const struct ls_token_sum *sum, int64_t row_first, int64_t rows,
                           float *d_position)
 {
+    if (ops->idle)
+        return;
     LS_ASSERT(row_first >= 0 && row_first + rows <= sum->tokens);
     int parts = ops_parts(ops, sum->leaves * sum->sequences * rows * channels);
 #pragma omp parallel for num_threads(parts)

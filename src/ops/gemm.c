@@ -1,5 +1,5 @@
 /* The matrix product: checks its arguments and runs it. */
-#include "ops/gemm.h"
+#include "ops/gemm_kernel.h"
 
 static int check_sizes(const struct ls_gemm *gemm, struct ls_error *error)
 {
@@ -52,7 +52,7 @@ static int check(const struct ls_gemm *gemm, struct ls_error *error)
 int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error)
 {
     int status = check(gemm, error);
-    if (status != LS_OK || gemm->m == 0 || gemm->n == 0)
+    if (status != LS_OK || ops->idle || gemm->m == 0 || gemm->n == 0)
         return status;
     if (gemm_k(gemm) == 0)
         ls_gemm_reference(gemm);

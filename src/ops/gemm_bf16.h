@@ -7,7 +7,7 @@
 #ifndef OPS_GEMM_BF16_H
 #define OPS_GEMM_BF16_H
 
-#include "ops/gemm.h"
+#include "ops/gemm_kernel.h"
 
 enum { BF16_BLOCK_BYTES = 2048, BF16_TILE_BYTES = 1024, BF16_ROW_BYTES = 64 };
 

@@ -8,7 +8,7 @@
  * Cache: a chunk of one panel of B stays in L1 while the panels of A's rows stream past it from L2;
  * B is packed once by all threads together and read from the shared cache.
  */
-#include "ops/gemm.h"
+#include "ops/gemm_kernel.h"
 
 #include <omp.h>
 #include <stdatomic.h>

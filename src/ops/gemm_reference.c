@@ -1,7 +1,7 @@
 /* The matrix product in plain C, block by block: the reference for tests. */
 #include <string.h>
 
-#include "ops/gemm.h"
+#include "ops/gemm_kernel.h"
 
 enum { ROWS = 16, COLUMNS = 64, DEPTH = 64 };
 

@@ -1,3 +1,4 @@
+/* The kernels of each instruction set. */
 #include "ops/kernels.h"
 
 #include <stddef.h>

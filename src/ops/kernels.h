@@ -63,25 +63,25 @@ struct sum_kernels {
 
 struct embedding_kernels {
     /* Rows [begin, end). */
-    void (*forward)(enum ls_dtype act, int64_t tokens, int64_t channels, const int32_t *ids,
-                    const void *table, const void *position, int64_t first_position, void *y,
-                    int64_t begin, int64_t end);
-    void (*gather)(enum ls_dtype act, int64_t channels, const int32_t *ids, int64_t first_id,
-                   int64_t count, const void *table, float *y, int64_t begin, int64_t end);
-    void (*finish)(enum ls_dtype act, int64_t tokens, int64_t channels, const float *x,
-                   const void *position, int64_t first_position, void *y, int64_t begin,
+    void (*forward)(const struct ls_embedding *e, void *y, int64_t begin, int64_t end);
+    void (*gather)(const struct ls_embedding *e, float *y, int64_t begin, int64_t end);
+    void (*finish)(const struct ls_embedding *e, const float *x, void *y, int64_t begin,
                    int64_t end);
     /* Vocabulary rows [begin, end); scratch is sorted: order[start[v]] .. order[start[v + 1] - 1]
      * are the tokens with the id of row v, ascending. */
-    void (*backward)(enum ls_dtype act, int64_t channels, const void *dy,
-                     const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
-                     float *d_table, int64_t begin, int64_t end);
+    void (*backward)(const struct ls_embedding *e, const void *dy, const struct ls_token_sum *sum,
+                     struct ls_embedding_scratch scratch, float *d_table, int64_t begin,
+                     int64_t end);
     /* Tokens row_first + [begin, end), to rows [begin, end) of d_position. */
     void (*position_backward)(enum ls_dtype act, int64_t channels, const void *dy,
                               const struct ls_token_sum *sum, int64_t row_first, float *d_position,
                               int64_t begin, int64_t end);
 };
 
+/* Of each row, over all ranks. */
+struct loss_rows {
+    const float *max, *sum, *target_logit;
+};
 struct loss_kernels {
     /* Rows [begin, end). */
     void (*cross_entropy)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
@@ -91,8 +91,7 @@ struct loss_kernels {
     void (*sum)(const struct ls_cross_entropy *op, const void *logits, const int32_t *target,
                 const float *max, float *sum, float *target_logit, int64_t begin, int64_t end);
     void (*finish)(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
-                   const float *max, const float *sum, const float *target_logit, float *loss,
-                   int64_t begin, int64_t end);
+                   const struct loss_rows *rows, float *loss, int64_t begin, int64_t end);
 };
 
 /* Elements [begin, end) of the update. */

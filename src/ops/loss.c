@@ -1,3 +1,4 @@
+/* Cross-entropy: what each thread takes, and the sum of losses over tokens. */
 #include "ops/kernels.h"
 #include "ops/share.h"
 #include "ops/tree.h"
@@ -12,6 +13,8 @@ static void check(const struct ls_cross_entropy *op, const int32_t *target)
 void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
                       const int32_t *target, float *loss)
 {
+    if (ops->idle)
+        return;
     check(op, target);
     LS_ASSERT(op->first == 0 && op->vocabulary <= op->padded);
     int parts = ops_parts(ops, op->rows * op->padded);
@@ -26,6 +29,8 @@ void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, voi
 void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
                           float *max)
 {
+    if (ops->idle)
+        return;
     check(op, NULL);
     int parts = ops_parts(ops, op->rows * op->padded);
 #pragma omp parallel for num_threads(parts)
@@ -39,6 +44,8 @@ void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op,
 void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
                           const int32_t *target, const float *max, float *sum, float *target_logit)
 {
+    if (ops->idle)
+        return;
     check(op, target);
     int parts = ops_parts(ops, op->rows * op->padded);
 #pragma omp parallel for num_threads(parts)
@@ -53,13 +60,16 @@ void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *
                              const int32_t *target, const float *max, const float *sum,
                              const float *target_logit, float *loss)
 {
+    if (ops->idle)
+        return;
     check(op, target);
+    const struct loss_rows rows = {max, sum, target_logit};
     int parts = ops_parts(ops, op->rows * op->padded);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
         ops_share(op->rows, 1, part, parts, &begin, &end);
-        ops->kernels->loss->finish(op, logits, target, max, sum, target_logit, loss, begin, end);
+        ops->kernels->loss->finish(op, logits, target, &rows, loss, begin, end);
     }
 }
 
@@ -80,17 +90,33 @@ static float tokens_sum(const float *loss, int64_t tokens)
     return top ? stack[0] : 0.0f;
 }
 
-void ls_loss_sum(const float *loss, const struct ls_token_sum *sum, float *leaf_loss)
+static float leaf_sum(const float *loss, const struct ls_token_sum *sum)
 {
-    for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
+    float stack[64];
+    int top = 0;
+    for (int64_t sequence = 0; sequence < sum->sequences; sequence++, loss += sum->tokens) {
+        stack[top++] = tokens_sum(loss, sum->tokens);
+        for (int merges = ops_tree_merges(sequence, sum->sequences); merges > 0; merges--, top--)
+            stack[top - 2] += stack[top - 1];
+    }
+    return top ? stack[0] : 0.0f;
+}
+
+void ls_loss_sum(struct ls_ops *ops, const float *loss, const struct ls_token_sum *sum,
+                 int64_t each, float *out)
+{
+    int64_t rows = sum->sequences * sum->tokens;
+    if (ops->idle)
+        return;
+    LS_ASSERT(each > 0 && sum->leaves % each == 0);
+    for (int64_t i = 0; i < sum->leaves / each; i++) {
         float stack[64];
         int top = 0;
-        for (int64_t sequence = 0; sequence < sum->sequences; sequence++, loss += sum->tokens) {
-            stack[top++] = tokens_sum(loss, sum->tokens);
-            for (int merges = ops_tree_merges(sequence, sum->sequences); merges > 0;
-                 merges--, top--)
+        for (int64_t leaf = 0; leaf < each; leaf++, loss += rows) {
+            stack[top++] = leaf_sum(loss, sum);
+            for (int merges = ops_tree_merges(leaf, each); merges > 0; merges--, top--)
                 stack[top - 2] += stack[top - 1];
         }
-        leaf_loss[leaf] = top ? stack[0] : 0.0f;
+        out[i] = stack[0];
     }
 }

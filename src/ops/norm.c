@@ -1,3 +1,4 @@
+/* Norms: what each thread takes of the rows, or of the columns of weights. */
 #include "ops/kernels.h"
 #include "ops/share.h"
 
@@ -36,24 +37,32 @@ static void backward_input(struct ls_ops *ops, backward_rows *rows, const struct
 void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
                           const void *residual, void *sum, void *y)
 {
+    if (ops->idle)
+        return;
     forward(ops, ops->kernels->norm->layernorm_forward, norm, x, residual, sum, y);
 }
 
 void ls_rmsnorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
                         const void *residual, void *sum, void *y)
 {
+    if (ops->idle)
+        return;
     forward(ops, ops->kernels->norm->rmsnorm_forward, norm, x, residual, sum, y);
 }
 
 void ls_layernorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                  const void *dy, const void *d_residual, void *dh)
 {
+    if (ops->idle)
+        return;
     backward_input(ops, ops->kernels->norm->layernorm_backward_input, norm, h, dy, d_residual, dh);
 }
 
 void ls_rmsnorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                const void *dy, const void *d_residual, void *dh)
 {
+    if (ops->idle)
+        return;
     backward_input(ops, ops->kernels->norm->rmsnorm_backward_input, norm, h, dy, d_residual, dh);
 }
 
@@ -75,12 +84,16 @@ void ls_layernorm_backward_weight(struct ls_ops *ops, const struct ls_norm *norm
                                   const void *dy, const struct ls_token_sum *sum, float *d_weight,
                                   float *d_bias)
 {
+    if (ops->idle)
+        return;
     backward_weight(ops, norm, h, dy, sum, d_weight, d_bias);
 }
 
 void ls_rmsnorm_backward_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                 const void *dy, const struct ls_token_sum *sum, float *d_weight)
 {
+    if (ops->idle)
+        return;
     struct ls_norm uncentered = *norm;
     uncentered.mean = NULL;
     backward_weight(ops, &uncentered, h, dy, sum, d_weight, NULL);

@@ -40,6 +40,11 @@ int ls_ops_init(struct ls_ops *ops, int threads, enum ls_isa isa, struct ls_erro
     return LS_OK;
 }
 
+void ls_ops_init_idle(struct ls_ops *ops, enum ls_isa isa)
+{
+    *ops = (struct ls_ops){.threads = 1, .isa = isa, .kernels = kernels_of(isa), .idle = true};
+}
+
 void ls_ops_release(struct ls_ops *ops)
 {
     struct ls_arena workspace = {.base = ops->workspace,

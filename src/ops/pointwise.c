@@ -1,3 +1,4 @@
+/* Elementwise ops: what each thread takes. */
 #include "ops/kernels.h"
 #include "ops/share.h"
 
@@ -8,6 +9,8 @@ enum { ALIGN = 64 }; /* elements: parts begin on cache lines */
 void ls_gelu_forward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, int64_t count,
                      const void *x, void *y)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, count);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -21,6 +24,8 @@ void ls_gelu_forward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, i
 void ls_gelu_backward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, int64_t count,
                       const void *x, const void *dy, void *dx)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, count);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -35,6 +40,8 @@ void ls_gelu_backward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, 
 void ls_swiglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
                        const void *gate_up, void *y)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, rows * width);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -49,6 +56,8 @@ void ls_swiglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int6
 void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
                         const void *gate_up, const void *dy, void *d_gate_up)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, rows * width);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -63,6 +72,8 @@ void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int
 void ls_bias_backward(struct ls_ops *ops, enum ls_dtype act, int64_t n, int64_t ld, const void *dy,
                       const struct ls_token_sum *sum, float *d_bias)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, sum->leaves * sum->sequences * sum->tokens * n);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -75,6 +86,8 @@ void ls_bias_backward(struct ls_ops *ops, enum ls_dtype act, int64_t n, int64_t 
 void ls_add(struct ls_ops *ops, enum ls_dtype act, int64_t count, const void *x, const void *z,
             void *y)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, count);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -88,6 +101,8 @@ void ls_add(struct ls_ops *ops, enum ls_dtype act, int64_t count, const void *x,
 void ls_bias_round(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t n, const float *x,
                    const float *bias, void *y)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, rows * n);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -101,6 +116,8 @@ void ls_bias_round(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t 
 void ls_dropout(struct ls_ops *ops, enum ls_dtype act, const struct ls_dropout *dropout,
                 const void *x, void *y)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, dropout->rows * dropout->channels);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -112,6 +129,8 @@ void ls_dropout(struct ls_ops *ops, enum ls_dtype act, const struct ls_dropout *
 
 void ls_cast_f32_to_bf16(struct ls_ops *ops, int64_t count, const float *x, ls_bf16 *y)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, count);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -123,6 +142,8 @@ void ls_cast_f32_to_bf16(struct ls_ops *ops, int64_t count, const float *x, ls_b
 
 void ls_cast_bf16_to_f32(struct ls_ops *ops, int64_t count, const ls_bf16 *x, float *y)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, count);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -134,6 +155,8 @@ void ls_cast_bf16_to_f32(struct ls_ops *ops, int64_t count, const ls_bf16 *x, fl
 
 void ls_tree_add(struct ls_ops *ops, int64_t count, float *into, const float *from)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, count);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -143,13 +166,63 @@ void ls_tree_add(struct ls_ops *ops, int64_t count, float *into, const float *fr
     }
 }
 
+bool ls_filled(struct ls_ops *ops, size_t bytes, unsigned char value, const void *buffer)
+{
+    const unsigned char *at = buffer;
+    for (size_t i = 0; i < bytes && !ops->idle; i++)
+        if (at[i] != value)
+            return false;
+    return true;
+}
+
 void ls_fill_zero(struct ls_ops *ops, size_t bytes, void *buffer)
 {
+    ls_fill(ops, bytes, 0, buffer);
+}
+
+void ls_fill(struct ls_ops *ops, size_t bytes, unsigned char value, void *buffer)
+{
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, (int64_t)bytes / 4);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
         int64_t begin, end;
         ops_share((int64_t)bytes, ALIGN, part, parts, &begin, &end);
-        memset((char *)buffer + begin, 0, (size_t)(end - begin));
+        memset((char *)buffer + begin, value, (size_t)(end - begin));
+    }
+}
+
+void ls_copy(struct ls_ops *ops, size_t bytes, const void *from, void *to)
+{
+    if (ops->idle)
+        return;
+    int parts = ops_parts(ops, (int64_t)bytes / 4);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share((int64_t)bytes, ALIGN, part, parts, &begin, &end);
+        if (end > begin)
+            memcpy((char *)to + begin, (const char *)from + begin, (size_t)(end - begin));
+    }
+}
+
+void ls_copy_rows(struct ls_ops *ops, int64_t rows, size_t row_bytes, const void *from,
+                  size_t from_distance, void *to, size_t to_distance)
+{
+    if (ops->idle)
+        return;
+    if (from_distance == row_bytes && to_distance == row_bytes) {
+        ls_copy(ops, (size_t)rows * row_bytes, from, to);
+        return;
+    }
+    int parts = ops_parts(ops, rows * (int64_t)row_bytes / 4);
+#pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, end;
+        ops_share(rows, 1, part, parts, &begin, &end);
+        for (int64_t i = begin; i < end && row_bytes > 0; i++)
+            memcpy((char *)to + (size_t)i * to_distance,
+                   (const char *)from + (size_t)i * from_distance, row_bytes);
     }
 }

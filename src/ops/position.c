@@ -1,3 +1,4 @@
+/* RoPE: the table of angles, made once, and its application. */
 #include "ops/kernels.h"
 #include "ops/share.h"
 
@@ -94,6 +95,8 @@ void ls_rope_table(int64_t tokens, int64_t head_dim, double theta,
 void ls_rope_apply(struct ls_ops *ops, enum ls_dtype act, const struct ls_rope *rope, void *x,
                    bool backward)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, rope->rows * rope->heads * rope->head_dim);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {

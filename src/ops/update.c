@@ -1,3 +1,4 @@
+/* Updates of parameters: what each thread takes, and the numbers that depend on the step. */
 #include "ops/kernels.h"
 #include "ops/share.h"
 
@@ -18,6 +19,8 @@ static double power(double base, int64_t exponent)
 void ls_adamw_update(struct ls_ops *ops, const struct ls_update *update,
                      const struct ls_adamw *adamw, float *m, float *v)
 {
+    if (ops->idle)
+        return;
     LS_ASSERT(adamw->step >= 1);
     float step_size = (float)(update->lr / (1 - power(adamw->beta1, adamw->step)));
     float inverse_root = (float)(1 / sqrt(1 - power(adamw->beta2, adamw->step)));
@@ -33,6 +36,8 @@ void ls_adamw_update(struct ls_ops *ops, const struct ls_update *update,
 void ls_sgd_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_sgd *sgd,
                    float *buffer)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, update->count);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -45,6 +50,8 @@ void ls_sgd_update(struct ls_ops *ops, const struct ls_update *update, const str
 void ls_lion_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_lion *lion,
                     float *m)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, update->count);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {
@@ -57,6 +64,8 @@ void ls_lion_update(struct ls_ops *ops, const struct ls_update *update, const st
 void ls_squared_norm(struct ls_ops *ops, int64_t count, const float *gradient, const float *second,
                      struct ls_exact_sum *sum)
 {
+    if (ops->idle)
+        return;
     int parts = ops_parts(ops, count);
 #pragma omp parallel for num_threads(parts)
     for (int part = 0; part < parts; part++) {

@@ -1,3 +1,4 @@
+/* An optimizer: its states, the square of a gradient, clipping, one step over a rank's slices. */
 #include <lockstep/optim.h>
 
 #include <math.h>
@@ -30,12 +31,18 @@ void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_con
         optimizer->state[i] = ls_arena_take(arena, (size_t)elements * sizeof(float));
 }
 
-void ls_gradient_square(const struct ls_slice *slices, int count, struct ls_ops *ops,
-                        struct ls_exact_sum *sum)
+static const float *second_of(const struct ls_slice *slice, const float *gradient)
+{
+    return slice->second < 0 ? NULL : gradient + slice->second;
+}
+
+void ls_gradient_square(const struct ls_slice *slices, int count, const float *gradient,
+                        struct ls_ops *ops, struct ls_exact_sum *sum)
 {
     for (int i = 0; i < count; i++)
         if (slices[i].counted)
-            ls_squared_norm(ops, slices[i].count, slices[i].gradient, slices[i].second, sum);
+            ls_squared_norm(ops, slices[i].count, gradient + slices[i].gradient,
+                            second_of(&slices[i], gradient), sum);
 }
 
 float ls_clip_factor(const struct ls_optim_config *config, double norm)
@@ -47,8 +54,8 @@ float ls_clip_factor(const struct ls_optim_config *config, double norm)
 }
 
 void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                       const struct ls_slice *slices, int count, float *master,
-                       float gradient_scale, float lr, int64_t step)
+                       const struct ls_slice *slices, int count, const struct ls_optim_step *step,
+                       float *master)
 {
     const struct ls_optim_config *c = &optimizer->config;
     for (int i = 0; i < count; i++) {
@@ -58,18 +65,18 @@ void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
             .count = slice->count,
             .master = master + at,
             .compute = slice->compute,
-            .gradient = slice->gradient,
-            .second = slice->second,
-            .gradient_scale = gradient_scale,
-            .lr = lr,
+            .gradient = step->gradient + slice->gradient,
+            .second = second_of(slice, step->gradient),
+            .gradient_scale = step->gradient_scale,
+            .lr = step->lr,
             .weight_decay = slice->decay ? c->weight_decay : 0.0f,
         };
         float *state0 = optimizer->state[0] ? optimizer->state[0] + at : NULL;
         if (c->kind == LS_ADAMW) {
-            struct ls_adamw adamw = {c->beta1, c->beta2, c->epsilon, step};
+            struct ls_adamw adamw = {c->beta1, c->beta2, c->epsilon, step->step};
             ls_adamw_update(ops, &update, &adamw, state0, optimizer->state[1] + at);
         } else if (c->kind == LS_SGD) {
-            struct ls_sgd sgd = {c->momentum, c->nesterov, step};
+            struct ls_sgd sgd = {c->momentum, c->nesterov, step->step};
             ls_sgd_update(ops, &update, &sgd, state0);
         } else {
             struct ls_lion lion = {c->beta1, c->beta2};

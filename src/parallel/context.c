@@ -1,6 +1,5 @@
+/* Context parallel: which tokens of a sequence a rank holds, and rows moved between the orders. */
 #include <lockstep/parallel/context.h>
-
-#include <string.h>
 
 void ls_cp_init(struct ls_cp *cp, struct ls_comm *comm, enum ls_cp_method method)
 {
@@ -8,6 +7,39 @@ void ls_cp_init(struct ls_cp *cp, struct ls_comm *comm, enum ls_cp_method method
                          .size = comm ? ls_comm_size(comm) : 1,
                          .rank = comm ? ls_comm_rank(comm) : 0,
                          .method = method};
+}
+
+int ls_seq_tiles_admit(int64_t seq_tiles, int64_t tokens, int64_t leaf_sequences,
+                       struct ls_error *error)
+{
+    if (seq_tiles == 1)
+        return LS_OK;
+    if (!ls_is_pow2(seq_tiles))
+        return ls_error_set(error, LS_ELAYOUT, "expected a power of two");
+    if (tokens % (2 * seq_tiles * LS_ATTENTION_BLOCK))
+        return ls_error_set(error, LS_ELAYOUT,
+                            "data.sequence = %ld is not a multiple of 2 * %ld * %d: each tile is "
+                            "two parts of a sequence, in whole blocks of %d tokens",
+                            (long)tokens, (long)seq_tiles, LS_ATTENTION_BLOCK, LS_ATTENTION_BLOCK);
+    if (leaf_sequences > 1)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "a sequence that is cut must be a leaf: it needs "
+                            "numerics.leaf_sequences = 1, not %ld",
+                            (long)leaf_sequences);
+    return LS_OK;
+}
+
+int ls_cp_admits(int64_t cp, int64_t seq_tiles, enum ls_cp_method method, struct ls_error *error)
+{
+    if (seq_tiles % cp)
+        return ls_error_set(error, LS_ELAYOUT, "it does not divide numerics.seq_tiles = %ld%s",
+                            (long)seq_tiles,
+                            seq_tiles == 1 ? " (a recipe key: set it before the first step)" : "");
+    if (method == LS_CP_RING && cp > LS_CP_RING_RANKS_MAX)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "a ring has at most %d ranks: use parallel.cp_method = all_gather",
+                            LS_CP_RING_RANKS_MAX);
+    return LS_OK;
 }
 
 int ls_segments(int64_t seq_tiles, int64_t cp)
@@ -29,71 +61,66 @@ void ls_segment(int64_t seq_tiles, int64_t cp, int64_t cp_rank, int64_t tokens, 
     *first = chunk * *count;
 }
 
-/* Rows between the order of a rank's segments and that of tokens. */
-struct rows {
+/* Rows that lie `distance` bytes apart. */
+struct placed {
     char *at;
-    size_t distance; /* bytes from row to row */
+    size_t distance;
 };
 
-static void copy_rows(struct rows to, int64_t to_row, struct rows from, int64_t from_row,
-                      int64_t count, size_t bytes)
-{
-    for (int64_t i = 0; i < count; i++)
-        memcpy(to.at + (size_t)(to_row + i) * to.distance,
-               from.at + (size_t)(from_row + i) * from.distance, bytes);
-}
-
 /* natural's rows of rank's segments from (or, with back, to) ranked. */
-static void permute(const struct ls_cp *cp, int rank, int64_t seq_tiles, int64_t tokens,
-                    struct rows natural, struct rows ranked, size_t bytes, bool back)
+static void permute(const struct ls_cp *cp, struct ls_ops *ops, int rank,
+                    const struct ls_cp_rows *rows, struct placed natural, struct placed ranked,
+                    bool back)
 {
-    int64_t row = 0;
-    for (int i = 0; i < ls_segments(seq_tiles, cp->size); i++) {
+    size_t bytes = (size_t)rows->width * ls_dtype_bytes(rows->dtype);
+    for (int i = 0; i < ls_segments(rows->seq_tiles, cp->size); i++) {
         int64_t first, count;
-        ls_segment(seq_tiles, cp->size, rank, tokens, i, &first, &count);
+        ls_segment(rows->seq_tiles, cp->size, rank, rows->tokens, i, &first, &count);
+        char *at = natural.at + (size_t)first * natural.distance;
         if (back)
-            copy_rows(ranked, row, natural, first, count, bytes);
+            ls_copy_rows(ops, count, bytes, at, natural.distance, ranked.at, ranked.distance);
         else
-            copy_rows(natural, first, ranked, row, count, bytes);
-        row += count;
+            ls_copy_rows(ops, count, bytes, ranked.at, ranked.distance, at, natural.distance);
+        ranked.at += (size_t)count * ranked.distance;
     }
 }
 
-int ls_cp_gather(const struct ls_cp *cp, int64_t seq_tiles, enum ls_dtype dtype, int64_t tokens,
-                 int64_t width, const void *own, int64_t ld, void *staging, void *natural,
-                 struct ls_error *error)
+int ls_cp_gather(const struct ls_cp *cp, struct ls_ops *ops, const struct ls_cp_rows *rows,
+                 const void *own, int64_t ld, void *staging, void *natural, struct ls_error *error)
 {
-    size_t element = ls_dtype_bytes(dtype), bytes = (size_t)width * element;
-    struct rows mine = {(char *)own, (size_t)ld * element}, all = {natural, bytes};
+    size_t element = ls_dtype_bytes(rows->dtype), bytes = (size_t)rows->width * element;
+    struct placed mine = {(char *)own, (size_t)ld * element}, all = {natural, bytes};
     if (cp->size == 1) {
-        permute(cp, 0, seq_tiles, tokens, all, mine, bytes, false);
+        permute(cp, ops, 0, rows, all, mine, false);
         return LS_OK;
     }
-    int64_t local = tokens / cp->size;
-    struct rows packed = {(char *)staging + (size_t)(cp->rank * local) * bytes, bytes};
-    copy_rows(packed, 0, mine, 0, local, bytes);
-    int status = ls_all_gather(cp->comm, packed.at, staging, local * width, dtype, error);
+    int64_t local = rows->tokens / cp->size;
+    char *packed = (char *)staging + (size_t)(cp->rank * local) * bytes;
+    ls_copy_rows(ops, local, bytes, own, mine.distance, packed, bytes);
+    int status = ls_all_gather(cp->comm, packed, staging, local * rows->width, rows->dtype, error);
     for (int rank = 0; rank < cp->size && !status; rank++) {
-        struct rows ranked = {(char *)staging + (size_t)(rank * local) * bytes, bytes};
-        permute(cp, rank, seq_tiles, tokens, all, ranked, bytes, false);
+        struct placed ranked = {(char *)staging + (size_t)(rank * local) * bytes, bytes};
+        permute(cp, ops, rank, rows, all, ranked, false);
     }
     return status;
 }
 
-int ls_cp_reduce(const struct ls_cp *cp, int64_t seq_tiles, int64_t tokens, int64_t width,
+int ls_cp_reduce(const struct ls_cp *cp, struct ls_ops *ops, const struct ls_cp_rows *rows,
                  int parts, const float *natural, float *staging, float *own,
                  struct ls_error *error)
 {
-    int64_t local = tokens / cp->size;
+    int64_t local = rows->tokens / cp->size, width = rows->width;
     size_t bytes = (size_t)width * sizeof(float);
+    LS_ASSERT(rows->dtype == LS_F32);
     for (int rank = 0; rank < cp->size; rank++)
         for (int part = 0; part < parts; part++) {
-            struct rows all = {(char *)(natural + part * tokens * width), bytes};
-            struct rows ranked = {(char *)(staging + (rank * parts + part) * local * width), bytes};
-            permute(cp, rank, seq_tiles, tokens, all, ranked, bytes, true);
+            struct placed all = {(char *)(natural + part * rows->tokens * width), bytes};
+            struct placed ranked = {(char *)(staging + (rank * parts + part) * local * width),
+                                    bytes};
+            permute(cp, ops, rank, rows, all, ranked, true);
         }
     if (cp->size > 1)
         return ls_reduce_scatter(cp->comm, staging, own, parts * local * width, error);
-    memcpy(own, staging, (size_t)(parts * tokens) * bytes);
+    ls_copy(ops, (size_t)(parts * rows->tokens) * bytes, staging, own);
     return LS_OK;
 }

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { FORWARDS, BACKWARDS, DIRECTIONS, GRADIENT_SENDS_MAX = 4 };
 
@@ -65,8 +64,7 @@ static int inbox_init(struct ls_pipeline *pipeline, struct ls_arena *arena, int 
     return LS_OK;
 }
 
-/* Whether the stage before a chunk of this rank lives elsewhere. */
-static bool sends_gradients(const struct ls_pipeline *pipeline)
+bool ls_pipeline_sends_gradients(const struct ls_pipeline *pipeline)
 {
     const struct ls_schedule *schedule = pipeline->schedule;
     for (int c = 0; c < schedule->chunks; c++) {
@@ -75,6 +73,11 @@ static bool sends_gradients(const struct ls_pipeline *pipeline)
             return true;
     }
     return false;
+}
+
+size_t ls_pipeline_boundary_bytes(const struct ls_pipeline *pipeline)
+{
+    return pipeline->stride;
 }
 
 static int take_memory(struct ls_pipeline *pipeline, struct ls_arena *arena)
@@ -89,7 +92,7 @@ static int take_memory(struct ls_pipeline *pipeline, struct ls_arena *arena)
         for (int c = 0; c < schedule->chunks && code == LS_OK; c++)
             code = inbox_init(pipeline, arena, d, c);
     }
-    if (code == LS_OK && sends_gradients(pipeline))
+    if (code == LS_OK && ls_pipeline_sends_gradients(pipeline))
         pipeline->gradient_base =
             ls_arena_take(arena, (size_t)pipeline->outbox[BACKWARDS].room * pipeline->stride);
     return code;
@@ -144,12 +147,11 @@ void ls_pipeline_get_stats(const struct ls_pipeline *pipeline, struct ls_pipelin
 
 /* ---- moving --------------------------------------------------------------------------------- */
 
-static int64_t count_of(const struct ls_pipeline *pipeline, int64_t micro_batch)
+static int64_t count_of(const struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
+                        int64_t micro_batch)
 {
-    const struct ls_pipeline_options *options = &pipeline->options;
-    int64_t count =
-        options->count ? options->count(options->count_user, micro_batch) : options->count_max;
-    LS_ASSERT(count >= 0 && count <= options->count_max);
+    int64_t count = ops->count(ops->user, micro_batch);
+    LS_ASSERT(count >= 0 && count <= pipeline->options.count_max);
     return count;
 }
 
@@ -201,7 +203,8 @@ static int direction_of(struct ls_action action)
 }
 
 /* Posts the receive of the action at place `index`, if it has one. */
-static int post_receive(struct ls_pipeline *pipeline, int64_t index, struct ls_error *error)
+static int post_receive(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
+                        int64_t index, struct ls_error *error)
 {
     const struct ls_schedule *schedule = pipeline->schedule;
     int64_t count;
@@ -215,10 +218,11 @@ static int post_receive(struct ls_pipeline *pipeline, int64_t index, struct ls_e
     int chunk = schedule->stage_chunk[action.stage];
     set_label(pipeline, &pipeline->receive_label[index % 2], direction, from, action.stage,
               action.micro_batch);
-    return ls_recv_start(
-        pipeline->options.comm, received_at(pipeline, direction, chunk, action.micro_batch),
-        count_of(pipeline, action.micro_batch), pipeline->options.dtype, schedule->stage_rank[from],
-        tag_of(direction, chunk), &pipeline->receive[index % 2], LS_HERE, error);
+    return ls_recv_start(pipeline->options.comm,
+                         received_at(pipeline, direction, chunk, action.micro_batch),
+                         count_of(pipeline, ops, action.micro_batch), pipeline->options.dtype,
+                         schedule->stage_rank[from], tag_of(direction, chunk),
+                         &pipeline->receive[index % 2], LS_HERE, error);
 }
 
 /* Ends sends up to number `until`, oldest first. */
@@ -244,18 +248,18 @@ static int end_activation(struct ls_pipeline *pipeline, int64_t number, struct l
 }
 
 /* Hands the result of an action to stage `to`. */
-static int deliver(struct ls_pipeline *pipeline, struct ls_action action, int to,
-                   const void *result, struct ls_error *error)
+static int deliver(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
+                   struct ls_action action, int to, const void *result, struct ls_error *error)
 {
     const struct ls_schedule *schedule = pipeline->schedule;
     int direction = direction_of(action), peer = schedule->stage_rank[to];
     int chunk = schedule->stage_chunk[to];
-    int64_t count = count_of(pipeline, action.micro_batch);
+    int64_t count = count_of(pipeline, ops, action.micro_batch);
     size_t bytes = (size_t)count * ls_dtype_bytes(pipeline->options.dtype);
     LS_ASSERT(result || bytes == 0);
     if (peer == pipeline->rank) {
-        if (bytes > 0)
-            memcpy(received_at(pipeline, direction, chunk, action.micro_batch), result, bytes);
+        ls_copy(ops->ops, bytes, result,
+                received_at(pipeline, direction, chunk, action.micro_batch));
         pipeline->stats.copied_bytes += (int64_t)bytes;
         return LS_OK;
     }
@@ -266,8 +270,7 @@ static int deliver(struct ls_pipeline *pipeline, struct ls_action action, int to
     if (direction == BACKWARDS) {
         unsigned char *copy =
             pipeline->gradient_base + (size_t)(outbox->started % outbox->room) * pipeline->stride;
-        if (bytes > 0)
-            memcpy(copy, result, bytes);
+        ls_copy(ops->ops, bytes, result, copy);
         result = copy;
     } else {
         int64_t at = schedule->stage_chunk[action.stage] * schedule->micro_batches;
@@ -284,36 +287,17 @@ static int deliver(struct ls_pipeline *pipeline, struct ls_action action, int to
     return code;
 }
 
-/* ---- computing ------------------------------------------------------------------------------ */
+/* ---- actions -------------------------------------------------------------------------------- */
 
-/* Calls the caller's function. *result is what it hands on, NULL where nothing is asked for. */
-static int compute(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
-                   struct ls_action action, bool wanted, const void **result,
-                   struct ls_error *error)
+static struct ls_pipeline_task task_of(const struct ls_pipeline *pipeline, struct ls_action action)
 {
     int chunk = pipeline->schedule->stage_chunk[action.stage];
-    int64_t m = action.micro_batch;
-    const void *input = NULL, **out = wanted ? result : NULL;
-    if (source_of(pipeline, action) >= 0)
-        input = received_at(pipeline, direction_of(action), chunk, m);
-    double begin = ls_now_s();
-    int code = LS_OK;
-    switch (action.kind) {
-    case LS_ACTION_F:
-        code = ops->forward(ops->user, chunk, m, input, out, error);
-        break;
-    case LS_ACTION_I:
-        code = ops->backward_input(ops->user, chunk, m, input, out, error);
-        break;
-    case LS_ACTION_W:
-        code = ops->backward_weight(ops->user, chunk, m, error);
-        break;
-    default:
-        code = ops->backward(ops->user, chunk, m, input, out, error);
-        break;
-    }
-    pipeline->stats.compute_s += ls_now_s() - begin;
-    return code;
+    struct ls_pipeline_task task = {.action = action, .chunk = chunk};
+    if (action.stage > 0)
+        task.input = received_at(pipeline, FORWARDS, chunk, action.micro_batch);
+    if (action.kind != LS_ACTION_F && action.stage + 1 < pipeline->schedule->stages)
+        task.output_gradient = received_at(pipeline, BACKWARDS, chunk, action.micro_batch);
+    return task;
 }
 
 /* The stage that gets the action's result, -1: none. */
@@ -328,9 +312,10 @@ static int run_action(struct ls_pipeline *pipeline, const struct ls_pipeline_ops
                       int64_t index, struct ls_action action, struct ls_error *error)
 {
     const struct ls_schedule *schedule = pipeline->schedule;
-    int code = post_receive(pipeline, index + 1, error);
+    const struct ls_pipeline_task task = task_of(pipeline, action);
+    int code = post_receive(pipeline, ops, index + 1, error);
     if (code == LS_OK && ops->before)
-        code = ops->before(ops->user, index, error);
+        code = ops->before(ops->user, &task, error);
     if (code == LS_OK)
         code = wait_timed(pipeline, &pipeline->receive[index % 2], error);
     /* The backward may overwrite what its forward handed on. */
@@ -339,10 +324,12 @@ static int run_action(struct ls_pipeline *pipeline, const struct ls_pipeline_ops
         code = end_activation(pipeline, pipeline->sent[at], error);
     const void *result = NULL;
     int to = target_of(pipeline, action);
+    double begin = ls_now_s();
     if (code == LS_OK)
-        code = compute(pipeline, ops, action, to >= 0, &result, error);
+        code = ops->compute(ops->user, &task, to >= 0 ? &result : NULL, error);
+    pipeline->stats.compute_s += ls_now_s() - begin;
     if (code == LS_OK && to >= 0)
-        code = deliver(pipeline, action, to, result, error);
+        code = deliver(pipeline, ops, action, to, result, error);
     return code;
 }
 
@@ -358,7 +345,7 @@ int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *
         pipeline->sent[i] = -1;
     for (int d = 0; d < DIRECTIONS; d++)
         pipeline->outbox[d].started = pipeline->outbox[d].ended = 0;
-    int code = post_receive(pipeline, 0, error);
+    int code = post_receive(pipeline, ops, 0, error);
     for (int64_t i = 0; i < count && code == LS_OK; i++) {
         code = run_action(pipeline, ops, i, actions[i], error);
         if (code)

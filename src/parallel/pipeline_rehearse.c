@@ -1,4 +1,6 @@
 /* A schedule run by stages that sleep: any number of ranks is truly concurrent on few cores. */
+#include "parallel/schedule_private.h"
+
 #include <lockstep/parallel/pipeline.h>
 
 #include <stdlib.h>
@@ -12,7 +14,8 @@ struct report {
 struct rehearsal {
     const struct ls_schedule *schedule;
     const struct ls_schedule_costs *costs;
-    int rank;
+    struct ls_ops ops;
+    int64_t count;   /* elements of a boundary tensor */
     float *boundary; /* [count] handed on by every stage */
     struct report report;
     bool begun;
@@ -27,50 +30,28 @@ static void sleep_until(double when_s)
     }
 }
 
-static int act(struct rehearsal *rehearsal, int chunk, double forward, double input, double weight,
-               const void **result)
+static int64_t count_of(void *user, int64_t micro_batch)
 {
-    int stage = ls_schedule_stage(rehearsal->schedule, rehearsal->rank, chunk);
-    const struct ls_stage_cost *cost =
-        rehearsal->costs->stage ? &rehearsal->costs->stage[stage] : &rehearsal->costs->all;
+    (void)micro_batch;
+    return ((const struct rehearsal *)user)->count;
+}
+
+static int compute(void *user, const struct ls_pipeline_task *task, const void **result,
+                   struct ls_error *error)
+{
+    (void)error;
+    struct rehearsal *rehearsal = user;
     struct report *report = &rehearsal->report;
     double begin = ls_now_s();
     if (!rehearsal->begun)
         report->begin = begin;
     rehearsal->begun = true;
-    sleep_until(begin + forward * cost->forward + input * cost->input + weight * cost->weight);
+    sleep_until(begin + parallel_action_cost(rehearsal->costs, task->action));
     report->end = ls_now_s();
     report->busy += report->end - begin;
     if (result)
         *result = rehearsal->boundary;
     return LS_OK;
-}
-
-static int forward(void *user, int chunk, int64_t micro_batch, const void *input,
-                   const void **output, struct ls_error *error)
-{
-    (void)micro_batch, (void)input, (void)error;
-    return act(user, chunk, 1, 0, 0, output);
-}
-
-static int backward_input(void *user, int chunk, int64_t micro_batch, const void *output_gradient,
-                          const void **input_gradient, struct ls_error *error)
-{
-    (void)micro_batch, (void)output_gradient, (void)error;
-    return act(user, chunk, 0, 1, 0, input_gradient);
-}
-
-static int backward_weight(void *user, int chunk, int64_t micro_batch, struct ls_error *error)
-{
-    (void)micro_batch, (void)error;
-    return act(user, chunk, 0, 0, 1, NULL);
-}
-
-static int backward(void *user, int chunk, int64_t micro_batch, const void *output_gradient,
-                    const void **input_gradient, struct ls_error *error)
-{
-    (void)micro_batch, (void)output_gradient, (void)error;
-    return act(user, chunk, 0, 1, 1, input_gradient);
 }
 
 /* Times are counted from a barrier, so ranks whose clocks differ can be compared. */
@@ -106,11 +87,8 @@ static int summarise(struct ls_comm *comm, const struct rehearsal *rehearsal, do
 static int run_once(struct ls_comm *comm, struct ls_pipeline *pipeline, struct rehearsal *rehearsal,
                     struct ls_rehearsal *out, struct ls_error *error)
 {
-    const struct ls_pipeline_ops ops = {.user = rehearsal,
-                                        .forward = forward,
-                                        .backward_input = backward_input,
-                                        .backward_weight = backward_weight,
-                                        .backward = backward};
+    const struct ls_pipeline_ops ops = {
+        .user = rehearsal, .ops = &rehearsal->ops, .count = count_of, .compute = compute};
     int code = ls_barrier(comm, error);
     double barrier_s = ls_now_s();
     if (code == LS_OK)
@@ -129,10 +107,10 @@ int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedul
                          const struct ls_schedule_costs *costs, int64_t count,
                          struct ls_rehearsal *out, struct ls_error *error)
 {
-    struct rehearsal rehearsal = {.schedule = schedule, .costs = costs, .rank = ls_comm_rank(comm)};
+    struct rehearsal rehearsal = {.schedule = schedule, .costs = costs, .count = count};
     struct ls_comm *group = NULL;
     *out = (struct ls_rehearsal){0};
-    int code = ls_comm_split(comm, 0, rehearsal.rank, &group, error);
+    int code = ls_comm_split(comm, 0, ls_comm_rank(comm), &group, error);
     if (code)
         return code;
     struct ls_pipeline_options options = {
@@ -150,11 +128,14 @@ int ls_pipeline_rehearse(struct ls_comm *comm, const struct ls_schedule *schedul
     rehearsal.boundary = calloc((size_t)count + 1, sizeof *rehearsal.boundary);
     if (code == LS_OK && !rehearsal.boundary)
         code = ls_error_set(error, LS_ENOMEM, "no memory for a boundary tensor");
+    if (code == LS_OK)
+        code = ls_ops_init(&rehearsal.ops, 1, LS_ISA_PLAIN, error);
     code = ls_comm_agree(comm, code, error);
     if (code == LS_OK)
         code = run_once(group, pipeline, &rehearsal, out, error);
     else
         ls_comm_free(group);
+    ls_ops_release(&rehearsal.ops);
     free(rehearsal.boundary);
     ls_pipeline_free(pipeline);
     if (!arena.measuring)

@@ -13,6 +13,25 @@ static const char *const names[LS_SCHEDULE_KINDS] = {
     [LS_SCHEDULE_DUALPIPEV] = "dualpipev",
 };
 
+enum ls_stage_placement ls_schedule_placement(enum ls_schedule_kind kind)
+{
+    bool is_v = kind == LS_SCHEDULE_ZBV || kind == LS_SCHEDULE_DUALPIPEV;
+    return is_v ? LS_PLACEMENT_V : LS_PLACEMENT_LOOP;
+}
+
+int ls_schedule_chunks(enum ls_schedule_kind kind)
+{
+    if (kind == LS_SCHEDULE_INTERLEAVED)
+        return 0;
+    return ls_schedule_placement(kind) == LS_PLACEMENT_V ? 2 : 1;
+}
+
+int ls_stage_rank(enum ls_stage_placement placement, int ranks, int stage)
+{
+    bool mirrored = placement == LS_PLACEMENT_V && stage >= ranks;
+    return mirrored ? 2 * ranks - 1 - stage : stage % ranks;
+}
+
 const char *ls_schedule_name(enum ls_schedule_kind kind)
 {
     LS_ASSERT((int)kind >= 0 && kind < LS_SCHEDULE_KINDS);
@@ -67,10 +86,8 @@ int parallel_schedule_init(struct ls_schedule *schedule, int ranks, int chunks,
     }
     if (placement == LS_PLACEMENT_FILE)
         return LS_OK;
-    for (int s = 0; s < schedule->stages; s++) {
-        bool mirrored = placement == LS_PLACEMENT_V && s >= ranks;
-        schedule->stage_rank[s] = mirrored ? 2 * ranks - 1 - s : s % ranks;
-    }
+    for (int s = 0; s < schedule->stages; s++)
+        schedule->stage_rank[s] = ls_stage_rank(placement, ranks, s);
     LS_ASSERT(parallel_schedule_map(schedule));
     return LS_OK;
 }

@@ -260,8 +260,8 @@ static enum ls_stage_placement placement_of(const struct ls_schedule *schedule)
     int p = schedule->ranks;
     bool loop = true, v = schedule->chunks == 2;
     for (int s = 0; s < schedule->stages; s++) {
-        loop = loop && schedule->stage_rank[s] == s % p;
-        v = v && schedule->stage_rank[s] == (s < p ? s : 2 * p - 1 - s);
+        loop = loop && schedule->stage_rank[s] == ls_stage_rank(LS_PLACEMENT_LOOP, p, s);
+        v = v && schedule->stage_rank[s] == ls_stage_rank(LS_PLACEMENT_V, p, s);
     }
     return loop ? LS_PLACEMENT_LOOP : v ? LS_PLACEMENT_V : LS_PLACEMENT_FILE;
 }

@@ -1,6 +1,8 @@
 /* The generators: each writes one rank's list after the other, in closed form. */
 #include "parallel/schedule_private.h"
 
+#include <lockstep/base/words.h>
+
 #include <stdlib.h>
 
 /* The rank that is being written. */
@@ -217,37 +219,29 @@ static void write_dualpipev(struct writer *writer, int8_t *queue)
 
 /* ---- the choice ----------------------------------------------------------------------------- */
 
-static int check(enum ls_schedule_kind kind, int ranks, int chunks, int64_t micro_batches,
-                 struct ls_error *error)
+int ls_schedule_admits(enum ls_schedule_kind kind, int64_t ranks, int64_t chunks,
+                       int64_t micro_batches, struct ls_error *error)
 {
     const char *name = ls_schedule_name(kind);
-    bool is_v = kind == LS_SCHEDULE_ZBV || kind == LS_SCHEDULE_DUALPIPEV;
+    int wanted = ls_schedule_chunks(kind);
     if (ranks < 1 || ranks > LS_SCHEDULE_RANKS_MAX || chunks < 1 ||
-        chunks > LS_SCHEDULE_CHUNKS_MAX || (int64_t)ranks * chunks > LS_SCHEDULE_STAGES_MAX ||
+        chunks > LS_SCHEDULE_CHUNKS_MAX || ranks * chunks > LS_SCHEDULE_STAGES_MAX ||
         micro_batches < 1 || micro_batches > LS_SCHEDULE_MICRO_BATCHES_MAX)
         return ls_error_set(error, LS_ELAYOUT,
-                            "schedule %s: %d ranks, %d chunks and %lld micro-batches are not from "
+                            "schedule %s: %ld ranks, %ld chunks and %ld micro-batches are not from "
                             "1 to %d, %d and %d, with at most %d stages in all",
-                            name, ranks, chunks, (long long)micro_batches, LS_SCHEDULE_RANKS_MAX,
-                            LS_SCHEDULE_CHUNKS_MAX, LS_SCHEDULE_MICRO_BATCHES_MAX,
-                            LS_SCHEDULE_STAGES_MAX);
-    if (is_v && chunks != 2)
+                            name, (long)ranks, (long)chunks, (long)micro_batches,
+                            LS_SCHEDULE_RANKS_MAX, LS_SCHEDULE_CHUNKS_MAX,
+                            LS_SCHEDULE_MICRO_BATCHES_MAX, LS_SCHEDULE_STAGES_MAX);
+    if (wanted && chunks != wanted)
+        return ls_error_set(error, LS_ELAYOUT, "schedule %s puts %s on each rank, not %ld%s", name,
+                            ls_counted(wanted, "chunk").text, (long)chunks,
+                            wanted == 1 ? ": interleaved takes any number" : "");
+    if (kind == LS_SCHEDULE_DUALPIPEV && micro_batches < 2 * ranks)
         return ls_error_set(error, LS_ELAYOUT,
-                            "schedule %s puts two chunks on a rank, not %d: the nearest that "
-                            "works is chunks = 2",
-                            name, chunks);
-    if (!is_v && kind != LS_SCHEDULE_INTERLEAVED && chunks != 1)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "schedule %s has one chunk on a rank, not %d: use chunks = 1, or "
-                            "schedule interleaved",
-                            name, chunks);
-    if (kind == LS_SCHEDULE_DUALPIPEV && micro_batches < 2 * (int64_t)ranks)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "schedule dualpipev needs at least two micro-batches a rank: %lld for "
-                            "%d ranks, and there are %lld; the nearest that works is %lld "
-                            "micro-batches, and zbv takes any number",
-                            2 * (long long)ranks, ranks, (long long)micro_batches,
-                            2 * (long long)ranks);
+                            "schedule dualpipev takes at least %ld micro-batches, and a step has "
+                            "%ld: zbv takes any number",
+                            (long)(2 * ranks), (long)micro_batches);
     return LS_OK;
 }
 
@@ -281,12 +275,10 @@ int ls_schedule_generate(struct ls_schedule *schedule, enum ls_schedule_kind kin
                          int chunks, int64_t micro_batches, struct ls_error *error)
 {
     *schedule = (struct ls_schedule){0};
-    int code = check(kind, ranks, chunks, micro_batches, error);
-    if (code)
-        return code;
-    bool is_v = kind == LS_SCHEDULE_ZBV || kind == LS_SCHEDULE_DUALPIPEV;
-    code = parallel_schedule_init(schedule, ranks, chunks, micro_batches,
-                                  is_v ? LS_PLACEMENT_V : LS_PLACEMENT_LOOP, error);
+    int code = ls_schedule_admits(kind, ranks, chunks, micro_batches, error);
+    if (!code)
+        code = parallel_schedule_init(schedule, ranks, chunks, micro_batches,
+                                      ls_schedule_placement(kind), error);
     if (code)
         return code;
     struct parallel_builder builder = {.schedule = schedule};

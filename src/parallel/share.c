@@ -1,67 +1,105 @@
+/* How large a run's batches are, and who computes which leaves of one. */
 #include <lockstep/parallel.h>
 
-#include <stdio.h>
+#include <lockstep/base/words.h>
 
-/* Blocks, shards and micro-steps are all whole subtrees. A step of d parts of s leaves is the top
- * of their trees where both are powers of two, where s is one and nothing follows, or where d is 1.
- */
-static bool cut_admitted(int64_t leaves, const struct ls_dp_cut *cut, int64_t micro)
+int64_t ls_ramp_at(const struct ls_ramp *ramp, int64_t samples)
 {
-    int64_t ranks = cut->replicas * cut->shards;
-    if (leaves % ranks)
-        return false;
-    int64_t block = leaves / cut->replicas, share = leaves / ranks;
+    if (ramp->increment == 0 || samples >= ramp->samples)
+        return ramp->full;
+    /* floor(samples / (span / increments)), without rounding the quotient. */
+    int64_t increments = (ramp->full - ramp->start) / ramp->increment;
+    int64_t done = (int64_t)((__int128)samples * increments / ramp->samples);
+    return ls_min(ramp->start + done * ramp->increment, ramp->full);
+}
+
+int64_t ls_ramp_next(const struct ls_ramp *ramp, int64_t leaves)
+{
+    if (leaves >= ramp->full)
+        return 0;
+    if (leaves == 0)
+        return ramp->increment ? ramp->start : ramp->full;
+    return ls_min(leaves + ramp->increment, ramp->full);
+}
+
+/* ---- who computes which leaves --------------------------------------------------------------- */
+
+static int shares_admit(const struct ls_dp_cut *cut, int64_t leaves, enum ls_dp_part *part,
+                        struct ls_error *error)
+{
+    const int64_t sizes[] = {[LS_DP_REPLICAS] = cut->replicas,
+                             [LS_DP_SHARDS] = cut->shards,
+                             [LS_DP_RANKS] = cut->replicas * cut->shards};
+    for (*part = LS_DP_REPLICAS; *part <= LS_DP_RANKS; (*part)++)
+        if (leaves % sizes[*part])
+            return ls_error_set(error, LS_ELAYOUT, "it does not divide a batch of %s",
+                                ls_counted(leaves, "leaf").text);
+    return LS_OK;
+}
+
+/* Each rank has leaves side by side, which are added at the end of the step. */
+static int consecutive_admit(const struct ls_dp_cut *cut, int64_t leaves, enum ls_dp_part *part,
+                             struct ls_error *error)
+{
+    int64_t ranks = cut->replicas * cut->shards, share = leaves / ranks;
+    *part = LS_DP_RANKS;
+    if (ranks > 1 && !ls_is_pow2(share))
+        return ls_error_set(error, LS_ELAYOUT,
+                            "each of the %ld data-parallel ranks would get %ld of a batch of %s: "
+                            "a share must be a power of two to be a whole subtree",
+                            (long)ranks, (long)share, ls_counted(leaves, "leaf").text);
+    *part = LS_DP_SHARDS;
+    if (cut->order == LS_DP_LEVELS && cut->replicas > 1 && !ls_is_pow2(cut->shards))
+        return ls_error_set(error, LS_ELAYOUT,
+                            "with several copies it must be a power of two, so that what shards "
+                            "add is a whole subtree");
+    return LS_OK;
+}
+
+/* At each micro-step the shards have leaves side by side, which are added at once. */
+static int neighbours_admit(const struct ls_dp_cut *cut, int64_t leaves, int64_t micro,
+                            enum ls_dp_part *part, struct ls_error *error)
+{
+    int64_t block = leaves / cut->replicas, share = block / cut->shards;
+    int64_t last = share % micro ? share % micro : micro;
+    *part = LS_DP_REPLICAS;
     if (cut->replicas > 1 && !ls_is_pow2(block))
-        return false;
-    micro = ls_min(micro, share);
-    bool several = micro < share;
-    if (!cut->neighbours)
-        return (cut->shards == 1 || ls_is_pow2(share)) && (!several || ls_is_pow2(micro));
-    int64_t rest = share % micro ? share % micro : micro;
-    if (several && !(ls_is_pow2(cut->shards) && ls_is_pow2(micro)))
-        return false;
-    return cut->shards == 1 || ls_is_pow2(rest);
+        return ls_error_set(error, LS_ELAYOUT,
+                            "each copy would get %ld of a batch of %s: that must be a power of two "
+                            "to be a whole subtree",
+                            (long)block, ls_counted(leaves, "leaf").text);
+    *part = LS_DP_MICRO_LEAVES;
+    if (cut->shards > 1 && !(ls_is_pow2(micro) && ls_is_pow2(last)))
+        return ls_error_set(error, LS_ELAYOUT,
+                            "gradients are added after each micro-batch of a rank's %s, so each "
+                            "must be a power of two of them",
+                            ls_counted(share, "leaf").text);
+    *part = LS_DP_SHARDS;
+    if (micro < share && !ls_is_pow2(cut->shards))
+        return ls_error_set(error, LS_ELAYOUT,
+                            "gradients are added over these ranks after each of several "
+                            "micro-batches, so it must be a power of two");
+    return LS_OK;
 }
 
-/* The admissible value nearest to *value in [1, max], the smaller one of two; 0 where none is.
- * value points into cut, or at micro. */
-static int64_t nearest_of(int64_t leaves, const struct ls_dp_cut *cut, const int64_t *micro,
-                          int64_t *value, int64_t max)
+int ls_dp_admits(const struct ls_dp_cut *cut, int64_t leaves, int64_t micro_leaves,
+                 enum ls_dp_part *part, struct ls_error *error)
 {
-    int64_t asked = *value, found = 0;
-    for (int64_t distance = 1; distance <= max && !found; distance++) {
-        int64_t candidates[2] = {asked - distance, asked + distance};
-        for (int i = 0; i < 2 && !found; i++) {
-            *value = candidates[i];
-            if (*value >= 1 && *value <= max && cut_admitted(leaves, cut, *micro))
-                found = *value;
-        }
-    }
-    *value = asked;
-    return found;
-}
-
-static int cut_refuse(int64_t leaves, const struct ls_dp_cut *asked, int64_t micro,
-                      struct ls_error *error)
-{
-    struct ls_dp_cut cut = *asked;
-    char nearest[128] = "one rank with the batch as one micro-batch";
-    int64_t found = 0;
-    if (leaves % (cut.replicas * cut.shards) == 0)
-        found = nearest_of(leaves, &cut, &micro, &micro, leaves);
-    if (found)
-        snprintf(nearest, sizeof nearest, "micro-batches of %ld leaves", (long)found);
-    if (!found && (found = nearest_of(leaves, &cut, &micro, &cut.shards, leaves)))
-        snprintf(nearest, sizeof nearest, "parallel.dp_shard = %ld", (long)found);
-    if (!found && (found = nearest_of(leaves, &cut, &micro, &cut.replicas, leaves)))
-        snprintf(nearest, sizeof nearest, "parallel.dp_replicate = %ld", (long)found);
+    enum ls_dp_part ignored;
+    part = part ? part : &ignored;
+    int status = shares_admit(cut, leaves, part, error);
+    if (status || cut->order == LS_DP_ANY)
+        return status;
+    int64_t share = leaves / (cut->replicas * cut->shards), micro = ls_min(micro_leaves, share);
+    status = cut->order == LS_DP_NEIGHBOURS ? neighbours_admit(cut, leaves, micro, part, error)
+                                            : consecutive_admit(cut, leaves, part, error);
+    if (status || micro == share || ls_is_pow2(micro))
+        return status;
+    *part = LS_DP_MICRO_LEAVES;
     return ls_error_set(error, LS_ELAYOUT,
-                        "parallel.dp_replicate = %ld times parallel.dp_shard = %ld cannot share a "
-                        "batch of %ld leaves in "
-                        "micro-batches of %ld%s: every part must be a whole subtree of the sum "
-                        "over leaves; the nearest that works is %s",
-                        (long)asked->replicas, (long)asked->shards, (long)leaves, (long)micro,
-                        asked->neighbours ? ", reduced one by one" : "", nearest);
+                        "micro-batches of %s are not subtrees of a share of %s: use a power of two "
+                        "of leaves, or the whole share",
+                        ls_counted(micro, "leaf").text, ls_counted(share, "leaf").text);
 }
 
 int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
@@ -70,8 +108,9 @@ int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, const struct ls_
     LS_ASSERT(leaves >= 1 && micro_leaves >= 1);
     LS_ASSERT(cut->replicas >= 1 && cut->replica >= 0 && cut->replica < cut->replicas);
     LS_ASSERT(cut->shards >= 1 && cut->shard >= 0 && cut->shard < cut->shards);
-    if (!cut_admitted(leaves, cut, micro_leaves))
-        return cut_refuse(leaves, cut, micro_leaves, error);
+    int status = ls_dp_admits(cut, leaves, micro_leaves, NULL, error);
+    if (status)
+        return status;
     int64_t count = leaves / (cut->replicas * cut->shards), block = leaves / cut->replicas;
     micro_leaves = ls_min(micro_leaves, count);
     *share = (struct ls_dp_share){.leaves = leaves,
@@ -79,7 +118,7 @@ int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, const struct ls_
                                   .count = count,
                                   .micro_leaves = micro_leaves,
                                   .micro_batches = ls_ceil_div(count, micro_leaves)};
-    if (cut->neighbours) {
+    if (cut->order == LS_DP_NEIGHBOURS) {
         share->shards = cut->shards;
         share->shard = cut->shard;
         share->first += cut->shard * micro_leaves;

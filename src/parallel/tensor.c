@@ -1,12 +1,11 @@
+/* Tensor and sequence parallel: rows of activations gathered, added and shared out. */
 #include <lockstep/parallel/tensor.h>
-
-#include <string.h>
 
 /* ---- the group --------------------------------------------------------------------------------
  */
 
-int ls_tp_init(struct ls_tp *tp, struct ls_comm *comm, bool sequence, int chunks, int sharers,
-               struct ls_error *error)
+void ls_tp_init(struct ls_tp *tp, struct ls_comm *comm, struct ls_comm *sharers, bool sequence,
+                int chunks)
 {
     int size = comm ? ls_comm_size(comm) : 1;
     *tp = (struct ls_tp){.comm = comm,
@@ -14,24 +13,9 @@ int ls_tp_init(struct ls_tp *tp, struct ls_comm *comm, bool sequence, int chunks
                          .rank = comm ? ls_comm_rank(comm) : 0,
                          .sequence = sequence && size > 1,
                          .chunks = chunks,
-                         .sharers = sharers};
-    if (chunks < 1 || sharers < 1 || size % sharers)
-        return ls_error_set(error, LS_EINVAL,
-                            "%d tensor-parallel ranks in %d chunks, %d a key/value head: expected "
-                            "at least 1 chunk and a divisor of the ranks",
-                            size, chunks, sharers);
-    if (sharers == 1)
-        return LS_OK;
-    int status = ls_comm_split(comm, tp->rank / sharers, tp->rank, &tp->sharers_comm, error);
-    if (!status)
-        ls_comm_set_name(tp->sharers_comm, "sharers");
-    return status;
-}
-
-void ls_tp_release(struct ls_tp *tp)
-{
-    ls_comm_free(tp->sharers_comm);
-    *tp = (struct ls_tp){.size = 1, .chunks = 1, .sharers = 1};
+                         .sharers_comm = sharers,
+                         .sharers = sharers ? ls_comm_size(sharers) : 1};
+    LS_ASSERT(chunks >= 1 && size % tp->sharers == 0);
 }
 
 int ls_tp_sharers(int64_t tp, int64_t kv_heads)
@@ -109,8 +93,8 @@ static void *share_of(const struct ls_tp *tp, enum ls_dtype act, int64_t rows, i
 }
 
 int ls_tp_reduce_round(const struct ls_tp *tp, struct ls_ops *ops, enum ls_dtype act, int64_t rows,
-                       int64_t width, const struct ls_tp_scratch *scratch, const float *bias,
-                       void *y, struct ls_error *error)
+                       int64_t width, const struct ls_tp_scratch *scratch, void *y,
+                       struct ls_error *error)
 {
     int64_t first, count;
     void *own = share_of(tp, act, rows, width, y);
@@ -118,7 +102,7 @@ int ls_tp_reduce_round(const struct ls_tp *tp, struct ls_ops *ops, enum ls_dtype
     if (status)
         return status;
     ls_tp_share(tp, rows, &first, &count);
-    ls_bias_round(ops, act, count, width, scratch->sum, bias, own);
+    ls_bias_round(ops, act, count, width, scratch->sum, NULL, own);
     return tp->sequence ? LS_OK : ls_tp_gather(tp, act, rows, width, own, y, error);
 }
 
@@ -281,8 +265,8 @@ static int gathered_pieces(const struct ls_tp *tp, struct ls_ops *ops, const str
             int64_t row = rank * share + at;
             char *to = row_at(gemm->in, all, row, k);
             if (to != row_at(gemm->in, gemm->a, at, k) || rank != tp->rank)
-                memcpy(to, row_at(gemm->in, staging, tp->size * at + rank * count, k),
-                       (size_t)(count * k) * ls_dtype_bytes(gemm->in));
+                ls_copy(ops, (size_t)(count * k) * ls_dtype_bytes(gemm->in),
+                        row_at(gemm->in, staging, tp->size * at + rank * count, k), to);
             status = rows_run(ops, &whole, row, count, row_at(gemm->out, gemm->c, row, gemm->ldc),
                               error);
         }

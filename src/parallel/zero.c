@@ -263,6 +263,37 @@ void ls_zero_get_sizes(const struct ls_zero *zero, struct ls_zero_sizes *sizes)
     *sizes = zero->sizes;
 }
 
+size_t ls_zero_unit_bytes(const struct ls_zero *zero, int u, bool first)
+{
+    const struct zero_unit *unit = &zero->units[u];
+    size_t bytes = 0;
+    if (!zero->cut || (zero->keeps_whole && !first))
+        return 0;
+    for (int kind = 0; kind < 2; kind++)
+        bytes += unit->staging_bytes[kind] +
+                 (zero->keeps_whole ? 0 : (size_t)unit->elements[kind] * act_bytes(zero, kind));
+    return bytes;
+}
+
+void ls_zero_region_bytes(const struct ls_zero *zero, int r, int64_t m, int64_t M,
+                          struct ls_zero_region_bytes *out)
+{
+    const struct zero_region *region = &zero->regions[r];
+    bool shards = zero->cut && zero->each, last = m == M - 1;
+    int64_t elements = shards ? region->shard_elements : region->elements, needs[3];
+    *out = (struct ls_zero_region_bytes){.counter = zero_accumulation(zero, m, M),
+                                         .level = (size_t)elements * sizeof(float),
+                                         .large = !region->small};
+    region_needs(zero, region, needs);
+    bool adds = out->counter.accumulate;
+    int64_t transit = zero->cut && (zero->each || last) ? needs[2] : 0;
+    if (zero->each)
+        transit += (zero->cut || adds ? needs[0] : 0) + (adds ? needs[1] : 0);
+    out->transit = (size_t)transit * sizeof(float);
+    if (zero->cut && !zero->each && last)
+        out->final = (size_t)region->shard_elements * sizeof(float);
+}
+
 const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero)
 {
     return zero->slices;

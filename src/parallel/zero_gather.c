@@ -2,8 +2,6 @@
  * follows from the calls alone, never from what has arrived: so it is the same on all ranks. */
 #include "parallel/zero_private.h"
 
-#include <string.h>
-
 static size_t kind_bytes(const struct ls_zero *zero, int kind)
 {
     return kind == ZERO_MATRIX ? ls_dtype_bytes(zero->options.act) : sizeof(float);
@@ -37,15 +35,16 @@ static const void *packed_of(const struct ls_zero *zero, const struct zero_unit 
 }
 
 /* Spreads the ranks' parts of a packed piece, `offset` elements into each rank's block. */
-static void piece_unpack(const struct zero_piece *piece, int64_t offset, int64_t block, int ranks,
-                         const unsigned char *staging, unsigned char *whole, size_t bytes)
+static void piece_unpack(struct ls_ops *ops, const struct zero_piece *piece, int64_t offset,
+                         int64_t block, int ranks, const unsigned char *staging,
+                         unsigned char *whole, size_t bytes)
 {
     for (int j = 0; j < ranks; j++) {
         int64_t first = j * piece->chunk, count = ls_min(piece->chunk, piece->elements - first);
         if (count <= 0)
             break;
-        memcpy(whole + (size_t)(piece->whole + first) * bytes,
-               staging + (size_t)(j * block + offset) * bytes, (size_t)count * bytes);
+        ls_copy(ops, (size_t)count * bytes, staging + (size_t)(j * block + offset) * bytes,
+                whole + (size_t)(piece->whole + first) * bytes);
     }
 }
 
@@ -108,7 +107,8 @@ static void slot_free(struct ls_zero *zero, struct zero_slot *slot)
 }
 
 /* The unit that is coming is here. */
-static int gather_finish(struct ls_zero *zero, struct zero_slot *slot, struct ls_error *error)
+static int gather_finish(struct ls_zero *zero, struct ls_ops *ops, struct zero_slot *slot,
+                         struct ls_error *error)
 {
     struct zero_unit *unit = &zero->units[slot->unit];
     int status = kept_wait(zero, error);
@@ -123,10 +123,10 @@ static int gather_finish(struct ls_zero *zero, struct zero_slot *slot, struct ls
         size_t bytes = kind_bytes(zero, kind);
         const struct zero_parcel *moved = &unit->moved[kind], *kept = &unit->kept[kind];
         for (int i = moved->direct; i < moved->count; i++)
-            piece_unpack(&moved->pieces[i], moved->pieces[i].shard - moved->packed_shard,
+            piece_unpack(ops, &moved->pieces[i], moved->pieces[i].shard - moved->packed_shard,
                          moved->packed, zero->ranks, slot->staging[kind], whole, bytes);
         for (int i = 0; i < kept->count; i++)
-            piece_unpack(&kept->pieces[i], kept->pieces[i].shard - kept->packed_shard,
+            piece_unpack(ops, &kept->pieces[i], kept->pieces[i].shard - kept->packed_shard,
                          zero->kept[kind].packed, zero->ranks, zero->kept_store[kind], whole,
                          bytes);
     }
@@ -166,19 +166,20 @@ static bool has_room(const struct ls_zero *zero, int u)
     return zero->gathers_pending + zero->units[u].operations <= zero->gather_limit;
 }
 
-static int room_make(struct ls_zero *zero, int u, struct ls_error *error)
+static int room_make(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_error *error)
 {
     int status = LS_OK;
     while (!has_room(zero, u) && !status) {
         struct zero_slot *oldest = slot_oldest(zero, 0, true);
         LS_ASSERT(oldest);
-        status = gather_finish(zero, oldest, error);
+        status = gather_finish(zero, ops, oldest, error);
     }
     return status;
 }
 
 /* A slot for a unit that is wanted now. What was prefetched and never used gives way. */
-static int slot_get(struct ls_zero *zero, int u, struct zero_slot **out, struct ls_error *error)
+static int slot_get(struct ls_zero *zero, struct ls_ops *ops, int u, struct zero_slot **out,
+                    struct ls_error *error)
 {
     int size_class = zero->units[u].size_class;
     *out = slot_find_free(zero, size_class);
@@ -191,7 +192,7 @@ static int slot_get(struct ls_zero *zero, int u, struct zero_slot **out, struct 
                             "release a unit first",
                             u);
     struct zero_unit *unit = &zero->units[oldest->unit];
-    int status = unit->state == ZERO_COMING ? gather_finish(zero, oldest, error) : LS_OK;
+    int status = unit->state == ZERO_COMING ? gather_finish(zero, ops, oldest, error) : LS_OK;
     if (!status && !zero->keeps_whole) {
         unit->state = ZERO_ABSENT;
         slot_free(zero, oldest);
@@ -200,12 +201,12 @@ static int slot_get(struct ls_zero *zero, int u, struct zero_slot **out, struct 
     return status;
 }
 
-static int unit_start(struct ls_zero *zero, int u, struct ls_error *error)
+static int unit_start(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_error *error)
 {
     struct zero_slot *slot = NULL;
-    int status = room_make(zero, u, error);
+    int status = room_make(zero, ops, u, error);
     if (!status)
-        status = slot_get(zero, u, &slot, error);
+        status = slot_get(zero, ops, u, &slot, error);
     return status ? status : gather_start(zero, slot, u, error);
 }
 
@@ -247,18 +248,18 @@ static void order_renew(struct ls_zero *zero)
         zero->units[u].used = false;
 }
 
-int zero_gathers_end(struct ls_zero *zero, struct ls_error *error)
+int zero_gathers_end(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error)
 {
     int status = kept_wait(zero, error);
     struct zero_slot *oldest;
     while (!status && (oldest = slot_oldest(zero, 0, true)))
-        status = gather_finish(zero, oldest, error);
+        status = gather_finish(zero, ops, oldest, error);
     return status;
 }
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-int ls_zero_weights(struct ls_zero *zero, int u, struct ls_zero_weights *out,
+int ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_zero_weights *out,
                     struct ls_error *error)
 {
     LS_ASSERT(u >= 0 && u < zero->options.unit_count);
@@ -273,9 +274,9 @@ int ls_zero_weights(struct ls_zero *zero, int u, struct ls_zero_weights *out,
     int status = LS_OK;
     unit_note_use(zero, u);
     if (unit->state == ZERO_ABSENT)
-        status = unit_start(zero, u, error);
+        status = unit_start(zero, ops, u, error);
     if (!status && unit->state == ZERO_COMING)
-        status = gather_finish(zero, &zero->slots[unit->slot], error);
+        status = gather_finish(zero, ops, &zero->slots[unit->slot], error);
     if (!status && zero->ahead)
         status = units_start_ahead(zero, error);
     if (status)
@@ -334,7 +335,7 @@ static int kept_start(struct ls_zero *zero, struct ls_error *error)
 
 int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct ls_error *error)
 {
-    int status = zero_gathers_end(zero, error);
+    int status = zero_gathers_end(zero, ops, error);
     if (!status && cast)
         masters_round(zero, ops);
     if (!zero->cut || status)
@@ -356,8 +357,8 @@ int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct 
     return status;
 }
 
-int ls_zero_settle(struct ls_zero *zero, struct ls_error *error)
+int ls_zero_settle(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error)
 {
-    int status = zero_gathers_end(zero, error);
+    int status = zero_gathers_end(zero, ops, error);
     return status ? status : kept_wait(zero, error);
 }

@@ -2,18 +2,13 @@
  *
  * Shards of parameters: the matrices of unit 0, 1, ..., then all persistent matrices, then the same
  * of vectors. Shards of gradients: by region. Within each, direct pieces come before packed ones,
- * and every rank gives every tensor ceil(rows/d) rows of room: so layouts are equal on all ranks
- * and packed shards can be sent from where they lie. */
+ * and every rank gives every tensor the room of the largest slice: so layouts are equal on all
+ * ranks and packed shards can be sent from where they lie. */
 #include "parallel/zero_private.h"
 
 bool zero_is_matrix(const struct ls_zero_options *options, const struct ls_zero_tensor *tensor)
 {
     return tensor->offset < options->units[tensor->unit].matrix_elements;
-}
-
-static int64_t elements_of(const struct ls_zero_tensor *tensor)
-{
-    return tensor->rows * tensor->cols;
 }
 
 /* ---- checks --------------------------------------------------------------------------------- */
@@ -22,24 +17,27 @@ static int place_check(const struct ls_zero_options *o, int i, const struct ls_z
                        struct ls_error *error)
 {
     if (place->region < 0 || place->region >= o->region_count || place->offset < 0 ||
-        place->offset + elements_of(&o->tensors[i]) > o->region_elements[place->region])
+        place->offset + o->tensors[i].elements > o->region_elements[place->region])
         return ls_error_set(error, LS_EINVAL,
                             "the gradient of tensor %d, %ld elements at %ld of region %d, is "
                             "outside the %d regions",
-                            i, (long)elements_of(&o->tensors[i]), (long)place->offset,
-                            place->region, o->region_count);
+                            i, (long)o->tensors[i].elements, (long)place->offset, place->region,
+                            o->region_count);
     return LS_OK;
 }
 
 static int tensor_check(const struct ls_zero_options *o, int i, struct ls_error *error)
 {
     const struct ls_zero_tensor *t = &o->tensors[i];
-    if (t->unit < 0 || t->unit >= o->unit_count || t->rows < 0 || t->cols < 1 || t->offset < 0)
-        return ls_error_set(error, LS_EINVAL,
-                            "tensor %d [%ld, %ld] at %ld of unit %d: no such unit or shape", i,
-                            (long)t->rows, (long)t->cols, (long)t->offset, t->unit);
+    if (t->unit < 0 || t->unit >= o->unit_count || t->elements < 0 || t->offset < 0 ||
+        (o->stage > 0 && o->shard_ranks > 1 && t->slice * o->shard_ranks < t->elements))
+        return ls_error_set(
+            error, LS_EINVAL,
+            "tensor %d of %ld elements in slices of %ld, at %ld of unit %d: no such "
+            "unit or shape",
+            i, (long)t->elements, (long)t->slice, (long)t->offset, t->unit);
     const struct ls_zero_unit *unit = &o->units[t->unit];
-    int64_t end = t->offset + elements_of(t);
+    int64_t end = t->offset + t->elements;
     int64_t limit = zero_is_matrix(o, t) ? unit->matrix_elements : unit->elements;
     if (end > limit)
         return ls_error_set(error, LS_EINVAL,
@@ -59,7 +57,7 @@ static int persistence_check(const struct ls_zero_options *o, struct ls_error *e
         return LS_OK;
     int64_t largest = 0;
     for (int i = 0; i < o->tensor_count; i++)
-        largest = ls_max(largest, elements_of(&o->tensors[i]));
+        largest = ls_max(largest, o->tensors[i].elements);
     if (largest > o->persistence_elements)
         return LS_OK;
     return ls_error_set(
@@ -119,30 +117,30 @@ static void parcel_begin(struct cursor *at, struct zero_parcel *parcel)
 static int64_t parcel_add(struct cursor *at, struct zero_parcel *parcel,
                           const struct ls_zero_tensor *tensor, int64_t whole, bool direct)
 {
-    int64_t chunk = ls_ceil_div(tensor->rows, at->zero->ranks) * tensor->cols;
     int64_t shard = at->shard;
-    *at->piece++ = (struct zero_piece){whole, shard, chunk, elements_of(tensor), tensor->name};
-    at->shard += chunk;
+    *at->piece++ = (struct zero_piece){whole, shard, tensor->slice, tensor->elements, tensor->name};
+    at->shard += tensor->slice;
     parcel->count++;
     if (direct) {
         parcel->direct++;
         parcel->packed_shard = at->shard;
     } else {
-        parcel->packed += chunk;
+        parcel->packed += tensor->slice;
     }
     return shard;
 }
 
 static bool goes_direct(const struct ls_zero *zero, const struct ls_zero_tensor *tensor)
 {
-    return zero_is_matrix(&zero->options, tensor) && tensor->rows % zero->ranks == 0 &&
-           elements_of(tensor) >= ZERO_DIRECT_ELEMENTS;
+    return zero_is_matrix(&zero->options, tensor) &&
+           tensor->slice * zero->ranks == tensor->elements &&
+           tensor->elements >= ZERO_DIRECT_ELEMENTS;
 }
 
 static bool is_persistent(const struct ls_zero *zero, const struct ls_zero_tensor *tensor)
 {
     const struct ls_zero_options *o = &zero->options;
-    return !zero->keeps_whole && elements_of(tensor) <= o->persistence_elements;
+    return !zero->keeps_whole && tensor->elements <= o->persistence_elements;
 }
 
 enum filter { DIRECT, PACKED, PERSISTENT };
@@ -247,10 +245,10 @@ static void slices_range(struct ls_zero *zero)
 {
     for (int i = 0; i < zero->options.tensor_count; i++) {
         const struct ls_zero_tensor *t = &zero->options.tensors[i];
-        int64_t chunk = zero->cut ? ls_ceil_div(t->rows, zero->ranks) * t->cols : elements_of(t);
-        int64_t first = ls_min(zero->cut ? zero->rank * chunk : 0, elements_of(t));
+        int64_t first = zero->cut ? ls_min(zero->rank * t->slice, t->elements) : 0;
+        int64_t room = zero->cut ? t->slice : t->elements;
         zero->slices[i] = (struct ls_zero_slice){
-            .first = first, .count = ls_min(chunk, elements_of(t) - first), .second = -1};
+            .first = first, .count = ls_min(room, t->elements - first), .second = -1};
     }
 }
 
@@ -328,7 +326,7 @@ void zero_layout(struct ls_zero *zero)
         if (t->second.region != LS_ZERO_OUTSIDE)
             continue;
         zero->slices[i].second = zero->gradient_elements;
-        int64_t room = zero->cut ? ls_ceil_div(t->rows, zero->ranks) * t->cols : elements_of(t);
+        int64_t room = zero->cut ? t->slice : t->elements;
         zero->gradient_elements = ls_round_up(zero->gradient_elements + room, ZERO_ALIGN);
     }
 }

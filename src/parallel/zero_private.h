@@ -150,9 +150,10 @@ void zero_label(struct ls_zero *zero, const struct zero_parcel *parcel, int piec
 
 /* zero_gather.c */
 /* Nothing is gathered from masters any more: they may be written. */
-int zero_gathers_end(struct ls_zero *zero, struct ls_error *error);
+int zero_gathers_end(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error);
 
 /* zero_reduce.c */
+struct ls_accumulation zero_accumulation(const struct ls_zero *zero, int64_t m, int64_t M);
 /* Waits for scatters until n more operations may be started on `shard`. */
 int zero_scatters_make_room(struct ls_zero *zero, int n, struct ls_error *error);
 

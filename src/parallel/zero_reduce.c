@@ -6,14 +6,12 @@
  * joined depends on what has arrived; in which order operations start on a group does not. */
 #include "parallel/zero_private.h"
 
-#include <string.h>
-
 static struct zero_job *job_at(struct ls_zero *zero, int64_t i)
 {
     return &zero->jobs[i % ZERO_JOBS];
 }
 
-static struct ls_accumulation accumulation_of(const struct ls_zero *zero, int64_t m, int64_t M)
+struct ls_accumulation zero_accumulation(const struct ls_zero *zero, int64_t m, int64_t M)
 {
     if (zero->options.fast)
         return (struct ls_accumulation){.accumulate = m > 0};
@@ -236,8 +234,8 @@ static int place_get(struct ls_zero *zero, struct ls_ops *ops, int r, int *place
 }
 
 /* Cuts packed pieces of a whole region into a block for each rank. */
-static void region_pack(const struct ls_zero *zero, const struct zero_parcel *parcel,
-                        const float *whole, float *staging)
+static void region_pack(const struct ls_zero *zero, struct ls_ops *ops,
+                        const struct zero_parcel *parcel, const float *whole, float *staging)
 {
     for (int i = parcel->direct; i < parcel->count; i++) {
         const struct zero_piece *piece = &parcel->pieces[i];
@@ -245,8 +243,8 @@ static void region_pack(const struct ls_zero *zero, const struct zero_parcel *pa
             float *to = staging + j * parcel->packed + (piece->shard - parcel->packed_shard);
             int64_t first = ls_min(j * piece->chunk, piece->elements);
             int64_t count = ls_min(piece->chunk, piece->elements - first);
-            memcpy(to, whole + piece->whole + first, (size_t)count * sizeof *to);
-            memset(to + count, 0, (size_t)(piece->chunk - count) * sizeof *to);
+            ls_copy(ops, (size_t)count * sizeof *to, whole + piece->whole + first, to);
+            ls_fill_zero(ops, (size_t)(piece->chunk - count) * sizeof *to, to + count);
         }
     }
 }
@@ -270,8 +268,8 @@ static int piece_scatter(struct ls_zero *zero, struct zero_job *job, const float
 }
 
 /* The job's result becomes the sum over `shard` of this rank's rows of the region. */
-static int scatter_start(struct ls_zero *zero, struct zero_job *job, const float *whole,
-                         struct ls_error *error)
+static int scatter_start(struct ls_zero *zero, struct ls_ops *ops, struct zero_job *job,
+                         const float *whole, struct ls_error *error)
 {
     const struct zero_parcel *parcel = &zero->regions[job->region].scattered;
     int status = LS_OK;
@@ -283,7 +281,7 @@ static int scatter_start(struct ls_zero *zero, struct zero_job *job, const float
     if (status || parcel->packed == 0)
         return status;
     float *staging = zero->places[job->place].staging;
-    region_pack(zero, parcel, whole, staging);
+    region_pack(zero, ops, parcel, whole, staging);
     zero_label(zero, parcel, parcel->direct);
     return piece_scatter(zero, job, staging, parcel->packed_shard, parcel->packed, error);
 }
@@ -311,7 +309,7 @@ int ls_zero_gradient(struct ls_zero *zero, struct ls_ops *ops, int r, int64_t m,
         status = jobs_progress(zero, ops, error);
     if (status)
         return status;
-    struct ls_accumulation step = accumulation_of(zero, m, M);
+    struct ls_accumulation step = zero_accumulation(zero, m, M);
     const struct zero_region *region = &zero->regions[r];
     if (!zero->each) {
         *out = (struct ls_zero_gradient){zero->buffer[step.target] + region->base, step.accumulate};
@@ -351,7 +349,7 @@ static int local_done(struct ls_zero *zero, struct ls_ops *ops, int r, struct ze
     int64_t elements;
     job->result = final_of(zero, region, &elements);
     if (!status && zero->cut)
-        status = scatter_start(zero, job, zero->buffer[0] + region->base, error);
+        status = scatter_start(zero, ops, job, zero->buffer[0] + region->base, error);
     return status;
 }
 
@@ -369,7 +367,7 @@ static int each_done(struct ls_zero *zero, struct ls_ops *ops, int r, struct zer
     float *target = counter_of(zero, region, job->accumulation.target, &elements);
     if (zero->cut) {
         job->result = job->accumulation.accumulate ? place->shard : target;
-        return scatter_start(zero, job, place->whole, error);
+        return scatter_start(zero, ops, job, place->whole, error);
     }
     job->result = place ? place->whole : target;
     ls_comm_label(zero->options.shard, region->name);
@@ -384,8 +382,10 @@ int ls_zero_gradient_done(struct ls_zero *zero, struct ls_ops *ops, int r, int64
     if (status)
         return status;
     struct zero_region *region = &zero->regions[r];
-    struct zero_job job = {
-        .region = r, .place = -1, .accumulation = accumulation_of(zero, m, M), .last = m == M - 1};
+    struct zero_job job = {.region = r,
+                           .place = -1,
+                           .accumulation = zero_accumulation(zero, m, M),
+                           .last = m == M - 1};
     region->next++;
     region->reported = job.last;
     status =
@@ -402,7 +402,7 @@ int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gr
     while (!status && zero->head < zero->tail)
         status = job_finish(zero, error);
     if (!status)
-        status = zero_gathers_end(zero, error);
+        status = zero_gathers_end(zero, ops, error);
     if (wait_s)
         *wait_s += zero->wait_s;
     zero->wait_s = 0;

@@ -1,14 +1,61 @@
-/* The groups of ranks, as arithmetic. */
+/* The groups of ranks: one table, and arithmetic on it. */
 #include <lockstep/plan/moves.h>
 
-#include <string.h>
+/* A set of axes of a layout's mesh has one bit an axis. */
+enum {
+    PP = 1 << LS_AXIS_PP,
+    REPLICATE = 1 << LS_AXIS_DP_REPLICATE,
+    SHARD = 1 << LS_AXIS_DP_SHARD,
+    CP = 1 << LS_AXIS_CP,
+    SHARERS = 1 << LS_AXIS_SHARERS,
+    TP = 1 << LS_AXIS_TP | SHARERS,
+    DP = REPLICATE | SHARD,
+    ALL = PP | DP | CP | TP,
+};
+
+static const struct {
+    const char *name;
+    enum ls_account account;
+    unsigned axes[2]; /* with parallel.zero = 0, and above it */
+} table[LS_GROUPS] = {
+    [LS_GROUP_TP] = {"tp", LS_ACCOUNT_TP, {TP, TP}},
+    [LS_GROUP_SHARERS] = {"sharers", LS_ACCOUNT_TP, {SHARERS, SHARERS}},
+    [LS_GROUP_CP] = {"cp", LS_ACCOUNT_CP, {CP, CP}},
+    [LS_GROUP_SHARD] = {"shard", LS_ACCOUNT_SHARD, {CP, SHARD | CP}},
+    [LS_GROUP_REPLICATE] = {"replicate", LS_ACCOUNT_REPLICATE, {DP, REPLICATE}},
+    [LS_GROUP_PP] = {"pp", LS_ACCOUNT_PP, {PP, PP}},
+    [LS_GROUP_DP] = {"dp", LS_ACCOUNT_OTHER, {DP, DP}},
+    [LS_GROUP_DP_SHARD] = {"dp_shard", LS_ACCOUNT_OTHER, {SHARD, SHARD}},
+    [LS_GROUP_DP_REPLICATE] = {"dp_replicate", LS_ACCOUNT_OTHER, {REPLICATE, REPLICATE}},
+    [LS_GROUP_OWNERS] = {"owners", LS_ACCOUNT_OTHER, {PP | TP, PP | SHARD | CP | TP}},
+    [LS_GROUP_COPIES] = {"copies", LS_ACCOUNT_OTHER, {DP | CP, REPLICATE}},
+    [LS_GROUP_WORLD] = {"world", LS_ACCOUNT_OTHER, {ALL, ALL}},
+};
 
 const char *ls_group_name(enum ls_layout_group group)
 {
-    static const char *const names[LS_GROUPS] = {"tp",           "sharers", "cp",   "shard",
-                                                 "replicate",    "pp",      "dp",   "dp_shard",
-                                                 "dp_replicate", "owners",  "world"};
-    return names[group];
+    return table[group].name;
+}
+
+unsigned ls_group_axes(const struct ls_layout *layout, enum ls_layout_group group)
+{
+    return table[group].axes[layout->zero > 0];
+}
+
+int64_t ls_group_size(const struct ls_layout *layout, enum ls_layout_group group)
+{
+    return ls_mesh_group_size(&layout->mesh, ls_group_axes(layout, group));
+}
+
+int64_t ls_group_rank(const struct ls_layout *layout, enum ls_layout_group group, int64_t rank)
+{
+    return ls_mesh_group_rank(&layout->mesh, rank, ls_group_axes(layout, group));
+}
+
+int64_t ls_group_member(const struct ls_layout *layout, enum ls_layout_group group, int64_t rank,
+                        int64_t i)
+{
+    return ls_mesh_group_member(&layout->mesh, rank, ls_group_axes(layout, group), i);
 }
 
 const char *ls_account_name(enum ls_account account)
@@ -20,108 +67,21 @@ const char *ls_account_name(enum ls_account account)
 
 enum ls_account ls_account_of(enum ls_layout_group group)
 {
-    switch (group) {
-    case LS_GROUP_TP:
-    case LS_GROUP_SHARERS:
-        return LS_ACCOUNT_TP;
-    case LS_GROUP_CP:
-        return LS_ACCOUNT_CP;
-    case LS_GROUP_PP:
-        return LS_ACCOUNT_PP;
-    case LS_GROUP_SHARD:
-        return LS_ACCOUNT_SHARD;
-    case LS_GROUP_REPLICATE:
-        return LS_ACCOUNT_REPLICATE;
-    default:
-        return LS_ACCOUNT_OTHER;
-    }
+    return table[group].account;
 }
 
 bool ls_account_used(const struct ls_layout *layout, enum ls_account account)
 {
     for (int g = 0; g < LS_GROUPS; g++)
-        if (ls_account_of((enum ls_layout_group)g) == account &&
-            ls_group_size(layout, (enum ls_layout_group)g) > 1)
+        if (table[g].account == account && ls_group_size(layout, (enum ls_layout_group)g) > 1)
             return true;
     return false;
 }
 
-/* The axes that a group spans, outermost first; a group of all ranks is none of these. */
-static int axes_of(const struct ls_layout *layout, enum ls_layout_group group, int axes[LS_AXES])
+int64_t ls_move_bytes(const struct ls_layout *layout, int64_t rank, const struct ls_recorded *move)
 {
-    int count = 0;
-    enum { PP = 1, R = 2, S = 4, CP = 8, TP = 16 }; /* one bit an axis, in their order */
-    bool zero = layout->zero > 0;
-    const int sets[LS_GROUPS] = {
-        [LS_GROUP_TP] = TP,
-        [LS_GROUP_CP] = CP,
-        [LS_GROUP_SHARD] = zero ? S | CP : CP,
-        [LS_GROUP_REPLICATE] = zero ? R : R | S,
-        [LS_GROUP_PP] = PP,
-        [LS_GROUP_DP] = R | S,
-        [LS_GROUP_DP_SHARD] = S,
-        [LS_GROUP_DP_REPLICATE] = R,
-        [LS_GROUP_OWNERS] = zero ? PP | S | CP | TP : PP | TP,
-    };
-    for (int axis = 0; axis < LS_AXES; axis++)
-        if (sets[group] & 1 << axis)
-            axes[count++] = axis;
-    return count;
-}
-
-static int64_t sharers(const struct ls_layout *layout)
-{
-    return ls_tp_sharers(layout->size[LS_AXIS_TP], layout->model.kv_heads);
-}
-
-int64_t ls_group_size(const struct ls_layout *layout, enum ls_layout_group group)
-{
-    if (group == LS_GROUP_WORLD)
-        return layout->ranks;
-    if (group == LS_GROUP_SHARERS)
-        return sharers(layout);
-    int axes[LS_AXES], count = axes_of(layout, group, axes);
-    int64_t size = 1;
-    for (int i = 0; i < count; i++)
-        size *= layout->size[axes[i]];
-    return size;
-}
-
-int64_t ls_group_rank(const struct ls_layout *layout, enum ls_layout_group group, int64_t rank)
-{
-    int64_t at[LS_AXES];
-    if (group == LS_GROUP_WORLD)
-        return rank;
-    ls_layout_coordinates(layout, rank, at);
-    if (group == LS_GROUP_SHARERS)
-        return at[LS_AXIS_TP] % sharers(layout);
-    int axes[LS_AXES], count = axes_of(layout, group, axes);
-    int64_t mine = 0;
-    for (int i = 0; i < count; i++)
-        mine = mine * layout->size[axes[i]] + at[axes[i]];
-    return mine;
-}
-
-int64_t ls_group_member(const struct ls_layout *layout, enum ls_layout_group group, int64_t rank,
-                        int64_t i)
-{
-    int64_t at[LS_AXES];
-    if (group == LS_GROUP_WORLD)
-        return i;
-    ls_layout_coordinates(layout, rank, at);
-    if (group == LS_GROUP_SHARERS)
-        at[LS_AXIS_TP] += i - at[LS_AXIS_TP] % sharers(layout);
-    int axes[LS_AXES], count = axes_of(layout, group, axes);
-    for (int k = count - 1; k >= 0; k--) {
-        at[axes[k]] = i % layout->size[axes[k]];
-        i /= layout->size[axes[k]];
-    }
-    return ls_layout_rank(layout, at);
-}
-
-int64_t ls_move_bytes(const struct ls_layout *layout, int64_t rank, const struct ls_move *move)
-{
-    int64_t n = ls_group_size(layout, move->group), r = ls_group_rank(layout, move->group, rank);
+    enum ls_layout_group group = (enum ls_layout_group)move->group;
+    int64_t n = ls_group_size(layout, group), r = ls_group_rank(layout, group, rank);
     int64_t bytes = (int64_t)ls_dtype_bytes(move->dtype), count = move->count;
     if (move->kind == LS_COMM_OTHER)
         return 0;

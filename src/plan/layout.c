@@ -1,19 +1,14 @@
-/* Who is where in a layout. */
-#include "plan.h"
+/* Who is where in a layout, and holds what. */
+#include "plan_private.h"
+
+#include <lockstep/parallel/context.h>
+
+#include <stdlib.h>
 
 const char *ls_axis_name(enum ls_layout_axis axis)
 {
     static const char *const names[LS_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
     return names[axis];
-}
-
-void ls_layout_mesh(const struct ls_layout *layout, struct ls_mesh *mesh)
-{
-    const char *names[LS_AXES];
-    for (int axis = 0; axis < LS_AXES; axis++)
-        names[axis] = ls_axis_name((enum ls_layout_axis)axis);
-    int status = ls_mesh_init(mesh, LS_AXES, names, layout->size, NULL);
-    LS_ASSERT(status == LS_OK);
 }
 
 void ls_layout_coordinates(const struct ls_layout *layout, int64_t rank,
@@ -52,4 +47,57 @@ void ls_layout_layers(const struct ls_layout *layout, int64_t pp_rank, bool *hel
         if (first_of_chunk && first > 0)
             first_of_chunk[first] = true;
     }
+}
+
+/* ---- who holds what ---------------------------------------------------------------------------
+ */
+
+/* Over the layout's stage_mesh, from what tp gave to a rank: dim 0, dim 1 or nothing, in equal
+ * parts. */
+static int spec_make(const struct ls_layout *layout, struct ls_param *param, struct ls_error *error)
+{
+    bool rows = param->rows < param->global_rows, cols = param->cols < param->global_cols;
+    int dim = cols && param->matrix ? 1 : 0;
+    int64_t parts = rows   ? param->global_rows / param->rows
+                    : cols ? param->global_cols / param->cols
+                           : 1;
+    bool cut = parts > 1, shared = parts < layout->size[LS_AXIS_TP];
+    const struct ls_placement placements[] = {
+        ls_replicate(),
+        layout->zero == 0 ? ls_replicate()
+        : cut && dim == 0 ? ls_strided_shard(0, parts)
+                          : ls_shard(0),
+        cut ? ls_shard(dim) : ls_replicate(),
+        cut && !shared ? ls_shard(dim) : ls_replicate(),
+    };
+    const int64_t matrix[2] = {param->global_rows, param->global_cols};
+    return ls_dtensor_spec_init(&param->spec, LS_F32, param->matrix ? 2 : 1,
+                                param->matrix ? matrix : &param->global_cols, &layout->stage_mesh,
+                                placements, error);
+}
+
+int ls_layout_params(const struct ls_layout *layout, int64_t tp_rank, const bool *layers,
+                     struct ls_params *params, struct ls_error *error)
+{
+    const struct ls_part part = {layout->size[LS_AXIS_TP], tp_rank, layers};
+    int status = ls_params_init(params, &layout->model, &layout->numerics, &part, error);
+    for (int i = 0; i < params->count && !status; i++)
+        status = spec_make(layout, &params->list[i], error);
+    if (status)
+        ls_params_release(params);
+    return status;
+}
+
+int ls_layout_segments(const struct ls_layout *layout, int64_t cp_rank,
+                       struct ls_token_segment **segments, int *count, struct ls_error *error)
+{
+    int64_t tiles = layout->numerics.seq_tiles, cp = layout->size[LS_AXIS_CP];
+    *count = ls_segments(tiles, cp);
+    *segments = calloc((size_t)*count, sizeof **segments);
+    if (!*segments)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a list of segments");
+    for (int i = 0; i < *count; i++)
+        ls_segment(tiles, cp, cp_rank, layout->sequence, i, &(*segments)[i].first,
+                   &(*segments)[i].count);
+    return LS_OK;
 }

@@ -1,5 +1,5 @@
 /* The admissible layout nearest to one that was refused: few keys changed, by small factors. */
-#include "plan.h"
+#include "plan_private.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,6 @@ struct search {
     int64_t micro, best_micro; /* of the candidate, where FIX_MICRO changes it */
     double best_cost;
     int64_t looked, tried;
-    bool dp_contradicts; /* the keys of data parallel: dp has to follow the other two */
 };
 
 /* Fixes that would change nothing are not tried. */
@@ -178,21 +177,22 @@ static void one_axis(struct search *search)
 static void describe(const struct search *search, char *text, size_t bytes)
 {
     const struct ls_layout_keys *keys = search->request->keys;
-    bool joint = keys->dp_replicate == 0 && keys->dp_shard == 0;
     int64_t dp_axis = keys->zero ? LS_AXIS_DP_SHARD : LS_AXIS_DP_REPLICATE;
+    int64_t dp = search->best[LS_AXIS_DP_REPLICATE] * search->best[LS_AXIS_DP_SHARD];
+    /* parallel.dp alone says it all, or it has to agree with the other two. */
+    bool joint =
+        keys->dp && keys->dp_replicate == 0 && keys->dp_shard == 0 && search->best[dp_axis] == dp;
     size_t used = 0;
     text[0] = '\0';
     for (int axis = 0; axis < LS_AXES && used < bytes; axis++)
         if (search->best[axis] != search->asked[axis])
             used += (size_t)snprintf(
                 text + used, bytes - used, "%sparallel.%s = %ld", used ? ", " : "",
-                joint && axis == dp_axis && keys->dp ? "dp"
-                                                     : ls_axis_name((enum ls_layout_axis)axis),
+                joint && axis == dp_axis ? "dp" : ls_axis_name((enum ls_layout_axis)axis),
                 (long)search->best[axis]);
-    if (search->dp_contradicts && used < bytes)
-        used += (size_t)snprintf(
-            text + used, bytes - used, "%sparallel.dp = %ld", used ? ", " : "",
-            (long)(search->best[LS_AXIS_DP_REPLICATE] * search->best[LS_AXIS_DP_SHARD]));
+    if (keys->dp && keys->dp != dp && !joint && used < bytes)
+        used += (size_t)snprintf(text + used, bytes - used, "%sparallel.dp = %ld", used ? ", " : "",
+                                 (long)dp);
     if ((search->best_fixes & FIX_SCHEDULE) && keys->schedule == LS_LAYOUT_CSV && used < bytes)
         used += (size_t)snprintf(text + used, bytes - used, "%sparallel.schedule_file = \"\"",
                                  used ? ", " : "");
@@ -218,8 +218,7 @@ bool plan_nearest(const struct ls_layout_request *request, const struct ls_sched
     *search = (struct search){.request = request, .file = file, .best_cost = HUGE_VAL};
     int64_t ranks = request->world;
     bool found = false;
-    search->dp_contradicts = plan_axes(request->keys, search->asked, NULL) != LS_OK;
-    if (search->dp_contradicts) {
+    if (plan_axes(request->keys, search->asked, NULL)) { /* dp follows the other two */
         search->keys = *request->keys;
         search->keys.dp = 0;
         plan_axes(&search->keys, search->asked, NULL);

@@ -1,74 +1,153 @@
-/* That ranks agree on what they do together. Each rank's operations on a group are folded into one
- * number and a count as they come; a group agrees where its members' are equal. Messages are folded
- * by (from, to, channel) on both ends. */
-#include "walk.h"
+/* That ranks wait for nothing that does not come. Their lists are carried out on paper by the rules
+ * of comm.h: an operation is started where its turn comes, is over when all who take part in it
+ * have started theirs, and holds its rank up where the list waits for it. Who starts never waits,
+ * and whoever can go on still can later; so where one order of ranks comes to the end, each does.
+ */
+#include <lockstep/plan/moves.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct fold {
-    uint64_t hash;
-    int64_t count;
+enum { ROOM_MIN = 64, LABEL_BYTES = 48 };
+
+/* ---- who meets where --------------------------------------------------------------------------
+ */
+
+/* What a rank does again and again: an operation but for its place in the list. */
+struct deed {
+    struct ls_recorded did; /* its label is of the recording, gone after it was added */
+    char label[LABEL_BYTES];
+    int place, visit;
 };
 
-struct channel {
-    int64_t from, to; /* world ranks; from -1: free */
-    int group, number;
-    struct fold sent, received;
-};
-
-/* A channel as one of its ends names it. */
-struct channel_end {
-    enum ls_layout_group group;
+/* A rank's operations at one place, on one side of it. */
+struct visit {
+    int place;
     bool receive;
-    int peer, number; /* peer: rank in the group */
+    int32_t count;
+};
+
+/* One operation of a rank's list. */
+struct act {
+    int32_t deed;
+    int32_t number; /* among the rank's at that place */
+    int32_t until;  /* as in struct ls_recorded */
+};
+
+struct player {
+    int64_t rank;
+    int64_t alike; /* ranks that do the same, this one too */
+    struct act *acts;
+    int32_t *waits; /* [waits_count] acts in the order in which they are waited for */
+    int32_t count, waits_count;
+    struct deed *deeds;
+    struct visit *visits;
+    int deed_count, deed_room, visit_count, visit_room;
+    int32_t started, waited; /* so far */
+};
+
+/* The nth operation of a place: who came, and who came first. */
+struct meeting {
+    int came, player;
+    int32_t deed;
+};
+
+/* Where operations meet: a group of ranks, or the way from one to another for one tag. */
+struct place {
+    int group, tag;
+    int64_t from, to; /* to -1: a group, whose first rank is from */
+    int parties;
+    struct meeting *meetings;
+    int32_t count, room;
 };
 
 struct ls_move_proof {
     const struct ls_layout *layout;
+    int64_t *shard_alike; /* [dp_shard] the first that does the same; NULL: every rank for itself */
     int64_t group_size[LS_GROUPS];
-    struct fold *done;  /* [ranks, LS_GROUPS] collectives */
-    struct fold *order; /* [ranks] the groups' collectives as they interleave */
-    struct channel *channels;
-    size_t room, used; /* of channels: an open table, room a power of two */
-    int64_t collectives, messages;
-    int64_t folds; /* what it took: operations, or whole lists of them, that were folded in */
+    struct player *players;
+    struct place *places;
+    int *table; /* of places, open: index + 1; table_room is a power of two */
+    int player_count, player_room, place_count, place_room, table_room;
 };
 
-static void fold_in(struct fold *fold, uint64_t value)
+/* Room for one more of *list's elements. */
+static bool grow(void *list, int count, int *room, size_t bytes)
 {
-    uint64_t h = (fold->hash ^ value) * 0x9e3779b97f4a7c15u;
-    fold->hash = h ^ h >> 29;
-    fold->count++;
+    void **at = list;
+    if (count < *room)
+        return true;
+    int wanted = (int)ls_max(2 * *room, ROOM_MIN);
+    void *grown = realloc(*at, (size_t)wanted * bytes);
+    if (!grown)
+        return false;
+    *at = grown;
+    *room = wanted;
+    return true;
 }
 
-static bool fold_equal(const struct fold *a, const struct fold *b)
+static int no_memory(struct ls_error *error)
 {
-    return a->hash == b->hash && a->count == b->count;
+    return ls_error_set(error, LS_ENOMEM, "no memory for the proof of a layout");
 }
 
-int ls_move_proof_new(const struct ls_layout *layout, struct ls_move_proof **out,
+/* ---- ranks that are alike ---------------------------------------------------------------------
+ */
+
+/* Elements of a table that is tied across stages on a shard rank: all that depends on dp_shard. */
+static int64_t tied_rows(const struct ls_layout *layout, int64_t shard_rank)
+{
+    int64_t rows = layout->model.vocab_padded / layout->size[LS_AXIS_TP];
+    int64_t each = ls_ceil_div(rows, layout->shard_ranks);
+    return ls_min(each, rows - ls_min(shard_rank * each, rows));
+}
+
+static void shards_compare(const struct ls_layout *layout, int64_t *alike)
+{
+    int64_t cp = layout->size[LS_AXIS_CP];
+    bool tied = layout->model.tied && layout->zero > 0 && layout->size[LS_AXIS_PP] > 1;
+    for (int64_t s = 0; s < layout->size[LS_AXIS_DP_SHARD]; s++) {
+        bool same = s > 0;
+        for (int64_t c = 0; c < cp && same && tied; c++)
+            same = tied_rows(layout, s * cp + c) == tied_rows(layout, (s - 1) * cp + c);
+        alike[s] = same ? alike[s - 1] : s;
+    }
+}
+
+int64_t ls_move_proof_alike(const struct ls_move_proof *proof, int64_t rank)
+{
+    int64_t at[LS_AXES];
+    if (!proof->shard_alike)
+        return rank;
+    ls_layout_coordinates(proof->layout, rank, at);
+    at[LS_AXIS_TP] = at[LS_AXIS_DP_REPLICATE] = 0;
+    at[LS_AXIS_DP_SHARD] = proof->shard_alike[at[LS_AXIS_DP_SHARD]];
+    return ls_layout_rank(proof->layout, at);
+}
+
+/* ---- making -----------------------------------------------------------------------------------
+ */
+
+int ls_move_proof_new(const struct ls_layout *layout, bool alike, struct ls_move_proof **out,
                       struct ls_error *error)
 {
     struct ls_move_proof *proof = calloc(1, sizeof *proof);
     *out = proof;
     if (!proof)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the proof of a layout");
+        return no_memory(error);
     proof->layout = layout;
-    proof->room = 1024;
-    proof->done = calloc((size_t)layout->ranks * LS_GROUPS, sizeof *proof->done);
-    proof->order = calloc((size_t)layout->ranks, sizeof *proof->order);
-    proof->channels = malloc(proof->room * sizeof *proof->channels);
-    if (!proof->done || !proof->order || !proof->channels) {
-        ls_move_proof_free(proof);
-        *out = NULL;
-        return ls_error_set(error, LS_ENOMEM, "no memory for the proof of a layout");
-    }
-    for (size_t i = 0; i < proof->room; i++)
-        proof->channels[i].from = -1;
     for (int group = 0; group < LS_GROUPS; group++)
         proof->group_size[group] = ls_group_size(layout, (enum ls_layout_group)group);
+    if (!alike)
+        return LS_OK;
+    proof->shard_alike = calloc((size_t)layout->size[LS_AXIS_DP_SHARD], sizeof *proof->shard_alike);
+    if (!proof->shard_alike) {
+        ls_move_proof_free(proof);
+        *out = NULL;
+        return no_memory(error);
+    }
+    shards_compare(layout, proof->shard_alike);
     return LS_OK;
 }
 
@@ -76,323 +155,441 @@ void ls_move_proof_free(struct ls_move_proof *proof)
 {
     if (!proof)
         return;
-    free(proof->done);
-    free(proof->order);
-    free(proof->channels);
+    for (int i = 0; i < proof->player_count; i++) {
+        free(proof->players[i].acts);
+        free(proof->players[i].waits);
+        free(proof->players[i].deeds);
+        free(proof->players[i].visits);
+    }
+    for (int i = 0; i < proof->place_count; i++)
+        free(proof->places[i].meetings);
+    free(proof->players);
+    free(proof->places);
+    free(proof->table);
+    free(proof->shard_alike);
     free(proof);
 }
 
-/* ---- messages
- * ------------------------------------------------------------------------------------ */
+/* ---- places -----------------------------------------------------------------------------------
+ */
 
-static struct channel *channel_place(struct channel *channels, size_t room,
-                                     const struct channel *key)
+static bool place_equal(const struct place *a, const struct place *b)
 {
-    uint64_t h = (uint64_t)key->from * 0x9e3779b97f4a7c15u ^ (uint64_t)key->to;
-    h = (h * 0xbf58476d1ce4e5b9u) ^ (uint64_t)(key->number * LS_GROUPS + key->group);
-    h *= 0x94d049bb133111ebu;
-    size_t i = (size_t)(h >> 32) & (room - 1);
-    for (;; i = (i + 1) & (room - 1)) {
-        struct channel *c = &channels[i];
-        if (c->from < 0 || (c->from == key->from && c->to == key->to && c->group == key->group &&
-                            c->number == key->number))
-            return c;
+    return a->group == b->group && a->tag == b->tag && a->from == b->from && a->to == b->to;
+}
+
+static int *table_at(const struct ls_move_proof *proof, const struct place *place)
+{
+    const int64_t key[] = {place->group, place->tag, place->from, place->to};
+    uint64_t at = ls_hash64(key, sizeof key, 0);
+    for (;; at++) {
+        int *entry = &proof->table[at & (uint64_t)(proof->table_room - 1)];
+        if (*entry == 0 || place_equal(&proof->places[*entry - 1], place))
+            return entry;
     }
 }
 
-static int channels_grow(struct ls_move_proof *proof, struct ls_error *error)
+static bool table_grow(struct ls_move_proof *proof)
 {
-    size_t room = 2 * proof->room;
-    struct channel *channels = malloc(room * sizeof *channels);
-    if (!channels)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %zu channels of messages", room);
-    for (size_t i = 0; i < room; i++)
-        channels[i].from = -1;
-    for (size_t i = 0; i < proof->room; i++)
-        if (proof->channels[i].from >= 0)
-            *channel_place(channels, room, &proof->channels[i]) = proof->channels[i];
-    free(proof->channels);
-    proof->channels = channels;
-    proof->room = room;
-    return LS_OK;
+    int room = (int)ls_max(2 * proof->table_room, ROOM_MIN);
+    int *table = calloc((size_t)room, sizeof *table);
+    if (!table)
+        return false;
+    free(proof->table);
+    proof->table = table;
+    proof->table_room = room;
+    for (int i = 0; i < proof->place_count; i++)
+        *table_at(proof, &proof->places[i]) = i + 1;
+    return true;
 }
 
-/* The fold of one end of a channel. NULL where there is no memory. */
-static struct fold *channel_fold(struct ls_move_proof *proof, int64_t rank,
-                                 const struct channel_end *end, struct ls_error *error)
-{
-    int64_t peer = ls_group_member(proof->layout, end->group, rank, end->peer);
-    struct channel key = {.from = end->receive ? peer : rank,
-                          .to = end->receive ? rank : peer,
-                          .group = (int)end->group,
-                          .number = end->number};
-    if (2 * proof->used >= proof->room && channels_grow(proof, error))
-        return NULL;
-    struct channel *channel = channel_place(proof->channels, proof->room, &key);
-    if (channel->from < 0) {
-        *channel = key;
-        proof->used++;
-    }
-    return end->receive ? &channel->received : &channel->sent;
-}
-
-static int message_add(struct ls_move_proof *proof, int64_t rank, const struct ls_move *move,
-                       struct ls_error *error)
-{
-    struct channel_end end = {move->group, move->receive, move->peer, move->channel};
-    struct fold *fold = channel_fold(proof, rank, &end, error);
-    if (!fold)
-        return LS_ENOMEM;
-    fold_in(fold, (uint64_t)move->count * 16 + (uint64_t)move->dtype);
-    fold_in(fold, (uint64_t)move->micro_batch * 8192 + (uint64_t)move->layer);
-    proof->messages += !move->receive;
-    proof->folds++;
-    return LS_OK;
-}
-
-/* ---- adding and comparing
- * ------------------------------------------------------------------------- */
-
-int ls_move_proof_add(struct ls_move_proof *proof, int64_t rank, const struct ls_move *move,
-                      struct ls_error *error)
-{
-    LS_ASSERT(rank >= 0 && rank < proof->layout->ranks);
-    if (move->kind == LS_COMM_SEND)
-        return message_add(proof, rank, move, error);
-    uint64_t what = (uint64_t)move->kind * 16 + (uint64_t)move->dtype;
-    fold_in(&proof->done[rank * LS_GROUPS + (int)move->group],
-            ((uint64_t)move->count * 256 + what) * 65536 + (uint64_t)(move->peer + 1));
-    fold_in(&proof->order[rank], what * LS_GROUPS + (uint64_t)move->group);
-    proof->collectives++;
-    proof->folds++;
-    return LS_OK;
-}
-
-static int collectives_check(const struct ls_move_proof *proof, struct ls_error *error)
+/* Where rank does that, among the ranks that stand for all. */
+static struct place place_of(const struct ls_move_proof *proof, int64_t rank,
+                             const struct ls_recorded *did)
 {
     const struct ls_layout *layout = proof->layout;
-    for (int group = 0; group < LS_GROUPS; group++) {
-        if (proof->group_size[group] == 1)
+    enum ls_layout_group group = (enum ls_layout_group)did->group;
+    int64_t mine = ls_move_proof_alike(proof, rank);
+    if (did->kind != LS_COMM_SEND) {
+        int64_t first = ls_group_member(layout, group, rank, 0);
+        return (struct place){.group = group, .from = ls_move_proof_alike(proof, first), .to = -1};
+    }
+    int64_t peer = ls_move_proof_alike(proof, ls_group_member(layout, group, rank, did->peer));
+    return (struct place){.group = group,
+                          .tag = did->tag,
+                          .from = did->receive ? peer : mine,
+                          .to = did->receive ? mine : peer,
+                          .parties = 2};
+}
+
+/* The place's number, -1 where there is no memory. */
+static int place_find(struct ls_move_proof *proof, const struct place *place)
+{
+    if (2 * proof->place_count >= proof->table_room && !table_grow(proof))
+        return -1;
+    int *entry = table_at(proof, place);
+    if (*entry)
+        return *entry - 1;
+    if (!grow(&proof->places, proof->place_count, &proof->place_room, sizeof *proof->places))
+        return -1;
+    proof->places[proof->place_count++] = *place;
+    *entry = proof->place_count;
+    return *entry - 1;
+}
+
+/* ---- a rank's list ----------------------------------------------------------------------------
+ */
+
+/* The deeds of the list that is added, by what they are: an open table of index + 1. */
+struct deed_table {
+    int *entries, room;
+};
+
+static bool deed_is(const struct deed *deed, const struct ls_recorded *did)
+{
+    const struct ls_recorded *a = &deed->did;
+    return a->group == did->group && a->operation == did->operation && a->dtype == did->dtype &&
+           a->count == did->count && a->peer == did->peer && a->tag == did->tag &&
+           a->receive == did->receive && a->label == did->label;
+}
+
+static int *deed_entry(const struct deed_table *table, const struct deed *deeds,
+                       const struct ls_recorded *did)
+{
+    uint64_t h = (uint64_t)did->count * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint64_t)(uintptr_t)did->label) * 0xbf58476d1ce4e5b9u;
+    h = (h ^ (uint64_t)(did->group * 4096 + did->peer * 16 + (int)did->kind)) * 0x94d049bb133111ebu;
+    for (h >>= 32;; h++) {
+        int *entry = &table->entries[h & (uint64_t)(table->room - 1)];
+        if (*entry == 0 || deed_is(&deeds[*entry - 1], did))
+            return entry;
+    }
+}
+
+static bool deeds_grow(struct deed_table *table, const struct player *player)
+{
+    int room = (int)ls_max(4 * table->room, 4 * ROOM_MIN);
+    struct deed_table grown = {calloc((size_t)room, sizeof *grown.entries), room};
+    if (!grown.entries)
+        return false;
+    for (int i = 0; i < player->deed_count; i++)
+        *deed_entry(&grown, player->deeds, &player->deeds[i].did) = i + 1;
+    free(table->entries);
+    *table = grown;
+    return true;
+}
+
+/* The rank's visits of that place, on that side; -1 where there is no memory. */
+static int visit_find(struct player *player, int place, bool receive)
+{
+    for (int i = 0; i < player->visit_count; i++)
+        if (player->visits[i].place == place && player->visits[i].receive == receive)
+            return i;
+    if (!grow(&player->visits, player->visit_count, &player->visit_room, sizeof *player->visits))
+        return -1;
+    player->visits[player->visit_count] = (struct visit){.place = place, .receive = receive};
+    return player->visit_count++;
+}
+
+/* The deed that an operation is; -1 where there is no memory. */
+static int deed_find(struct ls_move_proof *proof, struct player *player, struct deed_table *table,
+                     const struct ls_recorded *did)
+{
+    if (2 * player->deed_count >= table->room && !deeds_grow(table, player))
+        return -1;
+    int *entry = deed_entry(table, player->deeds, did);
+    if (*entry)
+        return *entry - 1;
+    const struct place where = place_of(proof, player->rank, did);
+    int place = place_find(proof, &where), visit = visit_find(player, place, did->receive);
+    if (place < 0 || visit < 0 ||
+        !grow(&player->deeds, player->deed_count, &player->deed_room, sizeof *player->deeds))
+        return -1;
+    struct deed *deed = &player->deeds[player->deed_count++];
+    *deed = (struct deed){.did = *did, .place = place, .visit = visit};
+    snprintf(deed->label, sizeof deed->label, "%s", did->label ? did->label : "");
+    *entry = player->deed_count;
+    return *entry - 1;
+}
+
+/* The acts in the order in which they are waited for: a counting sort, stable. */
+static int waits_sort(struct player *player, struct ls_error *error)
+{
+    int32_t *begin = calloc((size_t)player->count + 2, sizeof *begin);
+    player->waits = malloc(((size_t)player->count + 1) * sizeof *player->waits);
+    if (!begin || !player->waits) {
+        free(begin);
+        return no_memory(error);
+    }
+    for (int32_t i = 0; i < player->count; i++)
+        if (player->acts[i].until >= 0)
+            begin[player->acts[i].until + 1]++;
+    for (int32_t i = 0; i <= player->count; i++)
+        begin[i + 1] += begin[i];
+    player->waits_count = begin[player->count + 1];
+    for (int32_t i = 0; i < player->count; i++)
+        if (player->acts[i].until >= 0)
+            player->waits[begin[player->acts[i].until]++] = i;
+    free(begin);
+    return LS_OK;
+}
+
+int ls_move_proof_add(struct ls_move_proof *proof, int64_t rank,
+                      const struct ls_recording *recording, struct ls_error *error)
+{
+    LS_ASSERT(rank >= 0 && rank < proof->layout->ranks && recording->count < INT32_MAX);
+    LS_ASSERT(ls_move_proof_alike(proof, rank) == rank);
+    if (!grow(&proof->players, proof->player_count, &proof->player_room, sizeof *proof->players))
+        return no_memory(error);
+    struct player *player = &proof->players[proof->player_count++];
+    *player = (struct player){.rank = rank, .count = (int32_t)recording->count};
+    player->acts = malloc(((size_t)recording->count + 1) * sizeof *player->acts);
+    if (!player->acts)
+        return no_memory(error);
+    struct deed_table table = {0};
+    int status = LS_OK;
+    for (int64_t i = 0; i < recording->count && !status; i++) {
+        const struct ls_recorded *did = &recording->list[i];
+        int deed = deed_find(proof, player, &table, did);
+        if (deed < 0)
+            status = no_memory(error);
+        else
+            player->acts[i] = (struct act){deed, player->visits[player->deeds[deed].visit].count++,
+                                           (int32_t)did->until};
+    }
+    free(table.entries);
+    return status ? status : waits_sort(player, error);
+}
+
+/* ---- texts ------------------------------------------------------------------------------------
+ */
+
+struct act_text {
+    char text[200];
+};
+/* "operation 17 of tp, all_gather of 10 BF16 [wte] (tensor.c:69)" */
+static struct act_text act_text(const struct deed *deed, int number)
+{
+    struct act_text out;
+    const struct ls_recorded *did = &deed->did;
+    char peer[40] = "";
+    if (did->kind == LS_COMM_SEND)
+        snprintf(peer, sizeof peer, " %s %d tag %d", did->receive ? "from" : "to", did->peer,
+                 did->tag);
+    snprintf(out.text, sizeof out.text, "operation %d of %s, %s%s of %ld %s%s%s%s (%s:%d)",
+             number + 1, ls_group_name((enum ls_layout_group)did->group), did->operation, peer,
+             (long)did->count, ls_dtype_name(did->dtype), *deed->label ? " [" : "", deed->label,
+             *deed->label ? "]" : "", did->site.file, did->site.line);
+    return out;
+}
+
+/* A party of the place that has not come to its nth operation. NULL where all have. */
+static const struct player *absent_from(const struct ls_move_proof *proof, int place, int number)
+{
+    const struct place *p = &proof->places[place];
+    for (int i = 0; i < proof->player_count; i++) {
+        const struct player *player = &proof->players[i];
+        struct ls_recorded any = {.group = p->group};
+        const struct place of_group = place_of(proof, player->rank, &any);
+        bool sends = p->to >= 0 && player->rank == p->from;
+        bool receives = p->to >= 0 && player->rank == p->to;
+        if (p->to < 0 ? !place_equal(&of_group, p) : !sends && !receives)
             continue;
-        for (int64_t rank = 0; rank < layout->ranks; rank++) {
-            int64_t first = ls_group_member(layout, (enum ls_layout_group)group, rank, 0);
-            const struct fold *a = &proof->done[first * LS_GROUPS + group];
-            const struct fold *b = &proof->done[rank * LS_GROUPS + group];
-            if (!fold_equal(a, b))
-                return ls_error_set(error, LS_ELAYOUT,
-                                    "group %s of rank %ld: rank %ld makes %s and rank "
-                                    "%ld makes %ld%s",
-                                    ls_group_name((enum ls_layout_group)group), (long)first,
-                                    (long)first, ls_counted(a->count, "operation").text, (long)rank,
-                                    (long)b->count,
-                                    a->count == b->count ? ", but counts or order differ" : "");
+        int came[2] = {0};
+        for (int32_t a = 0; a < player->started; a++) {
+            const struct deed *deed = &player->deeds[player->acts[a].deed];
+            came[deed->did.receive] += deed->place == place;
+        }
+        bool late = came[0] <= number;
+        if (p->to >= 0)
+            late = (sends && came[0] <= number) || (receives && came[1] <= number);
+        if (late)
+            return player;
+    }
+    return NULL;
+}
+
+static bool is_waiting(const struct player *player)
+{
+    return player->waited < player->waits_count;
+}
+
+/* "rank 3 waits in ... for rank 4, which waits in ... for rank 3" */
+static int stuck(const struct ls_move_proof *proof, const struct player *player,
+                 struct ls_error *error)
+{
+    enum { HOPS = 4 };
+    char text[1200];
+    int used = snprintf(text, sizeof text, "rank %ld", (long)player->rank);
+    for (int hop = 0; hop < HOPS && player; hop++) {
+        if (!is_waiting(player)) {
+            snprintf(text + used, sizeof text - (size_t)used, ", which ends without it");
+            break;
+        }
+        const struct act *act = &player->acts[player->waits[player->waited]];
+        const struct deed *deed = &player->deeds[act->deed];
+        player = absent_from(proof, deed->place, act->number);
+        if ((size_t)used >= sizeof text)
+            break;
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s waits in its %s for rank %ld",
+                         hop ? ", which" : "", act_text(deed, act->number).text,
+                         player ? (long)player->rank : -1L);
+        if ((size_t)used >= sizeof text)
+            break;
+    }
+    return ls_error_set(error, LS_ELAYOUT, "%s", text);
+}
+
+/* ---- carrying out -----------------------------------------------------------------------------
+ */
+
+/* Whether two ranks' operations are the same one. */
+static bool deeds_match(const struct deed *a, const struct deed *b)
+{
+    const struct ls_recorded *x = &a->did, *y = &b->did;
+    bool message = x->kind == LS_COMM_SEND;
+    if (x->kind != y->kind || x->dtype != y->dtype || x->count != y->count ||
+        strcmp(a->label, b->label) != 0)
+        return false;
+    return message ? x->receive != y->receive : x->operation == y->operation && x->peer == y->peer;
+}
+
+static bool is_over(const struct ls_move_proof *proof, const struct player *player, int32_t i)
+{
+    const struct act *act = &player->acts[i];
+    const struct place *place = &proof->places[player->deeds[act->deed].place];
+    return act->number < place->count && place->meetings[act->number].came == place->parties;
+}
+
+static int act_start(struct ls_move_proof *proof, int who, struct ls_error *error)
+{
+    struct player *player = &proof->players[who];
+    const struct act *act = &player->acts[player->started++];
+    const struct deed *deed = &player->deeds[act->deed];
+    struct place *place = &proof->places[deed->place];
+    while (place->count <= act->number) {
+        if (!grow(&place->meetings, place->count, &place->room, sizeof *place->meetings))
+            return no_memory(error);
+        place->meetings[place->count++] = (struct meeting){0};
+    }
+    struct meeting *meeting = &place->meetings[act->number];
+    if (meeting->came++ == 0) {
+        meeting->player = who;
+        meeting->deed = act->deed;
+        return LS_OK;
+    }
+    const struct player *first = &proof->players[meeting->player];
+    const struct deed *other = &first->deeds[meeting->deed];
+    if (deeds_match(deed, other))
+        return LS_OK;
+    return ls_error_set(error, LS_ELAYOUT, "rank %ld makes %s; rank %ld makes %s",
+                        (long)first->rank, act_text(other, act->number).text, (long)player->rank,
+                        act_text(deed, act->number).text);
+}
+
+/* Goes on with a rank as far as it can. */
+static int player_run(struct ls_move_proof *proof, int who, bool *moved, struct ls_error *error)
+{
+    struct player *player = &proof->players[who];
+    for (;;) {
+        while (is_waiting(player) &&
+               player->acts[player->waits[player->waited]].until <= player->started) {
+            if (!is_over(proof, player, player->waits[player->waited]))
+                return LS_OK;
+            player->waited++;
+            *moved = true;
+        }
+        if (player->started == player->count)
+            return LS_OK;
+        *moved = true;
+        int status = act_start(proof, who, error);
+        if (status)
+            return status;
+    }
+}
+
+/* Every rank is one that was added, or alike one; and every place knows how many come to it. */
+static int parties_count(struct ls_move_proof *proof, struct ls_error *error)
+{
+    const struct ls_layout *layout = proof->layout;
+    int *of_rank = calloc((size_t)layout->ranks, sizeof *of_rank);
+    if (!of_rank)
+        return no_memory(error);
+    for (int i = 0; i < proof->player_count; i++)
+        of_rank[proof->players[i].rank] = i + 1;
+    int status = LS_OK;
+    for (int64_t rank = 0; rank < layout->ranks && !status; rank++) {
+        int player = of_rank[ls_move_proof_alike(proof, rank)];
+        if (!player)
+            status = ls_error_set(error, LS_EINVAL, "what rank %ld does was not added", (long)rank);
+        else
+            proof->players[player - 1].alike++;
+    }
+    free(of_rank);
+    for (int i = 0; i < proof->player_count && !status; i++)
+        for (int g = 0; g < LS_GROUPS && proof->table_room; g++) {
+            struct ls_recorded any = {.group = g};
+            const struct place place = place_of(proof, proof->players[i].rank, &any);
+            int entry = *table_at(proof, &place);
+            if (entry)
+                proof->places[entry - 1].parties++;
+        }
+    return status;
+}
+
+static void count_up(const struct ls_move_proof *proof, struct ls_layout_proof *out)
+{
+    const struct ls_layout *layout = proof->layout;
+    *out = (struct ls_layout_proof){.ranks = layout->ranks, .recorded = proof->player_count};
+    for (int group = 0; group < LS_GROUPS; group++)
+        if (proof->group_size[group] > 1)
+            out->groups += layout->ranks / proof->group_size[group];
+    for (int i = 0; i < proof->player_count; i++) {
+        const struct player *player = &proof->players[i];
+        for (int v = 0; v < player->visit_count; v++) {
+            int64_t all = player->alike * player->visits[v].count;
+            bool message = proof->places[player->visits[v].place].to >= 0;
+            out->collectives += message ? 0 : all;
+            out->messages += message && !player->visits[v].receive ? all : 0;
+        }
+    }
+}
+
+/* Operations that nobody waits for must be met all the same. */
+static int leftovers_check(const struct ls_move_proof *proof, struct ls_error *error)
+{
+    for (int p = 0; p < proof->place_count; p++) {
+        const struct place *place = &proof->places[p];
+        for (int32_t n = 0; n < place->count; n++) {
+            const struct meeting *meeting = &place->meetings[n];
+            if (meeting->came == place->parties)
+                continue;
+            const struct player *player = &proof->players[meeting->player];
+            const struct player *absent = absent_from(proof, p, n);
+            return ls_error_set(error, LS_ELAYOUT, "rank %ld makes %s; rank %ld ends without it",
+                                (long)player->rank, act_text(&player->deeds[meeting->deed], n).text,
+                                absent ? (long)absent->rank : -1L);
         }
     }
     return LS_OK;
 }
 
-static int order_check(const struct ls_move_proof *proof, struct ls_error *error)
+int ls_move_proof_finish(struct ls_move_proof *proof, struct ls_layout_proof *out,
+                         struct ls_error *error)
 {
-    int64_t stage = proof->layout->ranks / proof->layout->size[LS_AXIS_PP];
-    for (int64_t rank = 0; rank < proof->layout->ranks; rank++) {
-        int64_t first = rank / stage * stage;
-        if (!fold_equal(&proof->order[first], &proof->order[rank]))
-            return ls_error_set(error, LS_ELAYOUT,
-                                "ranks %ld and %ld of one pipeline rank reach their groups' "
-                                "operations in different orders: two groups could wait for each "
-                                "other",
-                                (long)first, (long)rank);
+    bool moved = true;
+    int status = parties_count(proof, error);
+    while (moved && !status) {
+        moved = false;
+        for (int i = 0; i < proof->player_count && !status; i++)
+            status = player_run(proof, i, &moved, error);
     }
-    return LS_OK;
-}
-
-static int messages_check(const struct ls_move_proof *proof, struct ls_error *error)
-{
-    for (size_t i = 0; i < proof->room; i++) {
-        const struct channel *c = &proof->channels[i];
-        if (c->from >= 0 && !fold_equal(&c->sent, &c->received))
-            return ls_error_set(
-                error, LS_ELAYOUT,
-                "rank %ld sends rank %ld %s on channel %d of %s, which "
-                "receives %ld%s",
-                (long)c->from, (long)c->to, ls_counted(c->sent.count / 2, "message").text,
-                c->number, ls_group_name((enum ls_layout_group)c->group),
-                (long)c->received.count / 2,
-                c->sent.count == c->received.count ? ", but counts or order differ" : "");
-    }
-    return LS_OK;
-}
-
-int ls_move_proof_finish(struct ls_move_proof *proof, struct ls_error *error)
-{
-    int status = collectives_check(proof, error);
+    for (int i = 0; i < proof->player_count && !status; i++)
+        if (is_waiting(&proof->players[i]))
+            status = stuck(proof, &proof->players[i], error);
     if (!status)
-        status = order_check(proof, error);
-    return status ? status : messages_check(proof, error);
-}
-
-/* ---- of a layout
- * ---------------------------------------------------------------------------------- */
-
-/* What a ring's list makes one end of a channel do, as one value. */
-struct ring_end {
-    struct channel_end end;
-    struct fold fold;   /* of the list's messages on it, in their order */
-    struct fold *place; /* where it goes; valid while the table has that room */
-    size_t room;
-};
-
-/* The list of one rank, folded: by channel, and its all-reduces on the sharers. A list is folded
- * once; whatever repeats it, in another block, sequence or micro-batch, adds the folds. Two ends
- * agree on a message after the other where their lists' folds do. */
-struct ring_folds {
-    struct ring_end *ends;
-    int count;
-    struct fold shared;
-};
-
-struct feed {
-    struct ls_move_proof *proof;
-    int64_t rank;
-    int64_t folded; /* the rank that rings are of, -1: none */
-    struct ring_folds rings[2];
-};
-
-static void rings_release(struct feed *feed)
-{
-    for (int i = 0; i < 2; i++) {
-        free(feed->rings[i].ends);
-        feed->rings[i] = (struct ring_folds){0};
-    }
-    feed->folded = -1;
-}
-
-static struct ring_end *ring_end_of(struct ring_folds *folds, const struct plan_ring_item *item)
-{
-    struct channel_end end = {item->group, item->receive, item->peer, item->channel};
-    for (int i = 0; i < folds->count; i++) {
-        const struct channel_end *e = &folds->ends[i].end;
-        if (e->group == end.group && e->receive == end.receive && e->peer == end.peer &&
-            e->number == end.number)
-            return &folds->ends[i];
-    }
-    folds->ends[folds->count] = (struct ring_end){.end = end};
-    return &folds->ends[folds->count++];
-}
-
-static int ring_fold(const struct plan_ring *ring, struct ring_folds *folds, struct ls_error *error)
-{
-    /* A neighbour each way, and everybody for the sums each way. */
-    folds->ends = calloc((size_t)ring->count + 1, sizeof *folds->ends);
-    if (!folds->ends)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the proof of a layout");
-    for (int i = 0; i < ring->count; i++) {
-        const struct plan_ring_item *item = &ring->items[i];
-        struct fold *fold =
-            item->group == LS_GROUP_SHARERS ? &folds->shared : &ring_end_of(folds, item)->fold;
-        fold_in(fold, (uint64_t)item->count * 16 + (uint64_t)item->dtype);
-    }
-    return LS_OK;
-}
-
-/* Adds a list to what the rank does: each channel's, then the sharers'. */
-static int feed_ring(void *user, const struct plan_ring *ring, int layer, int64_t micro_batch,
-                     struct ls_error *error)
-{
-    struct feed *feed = user;
-    struct ls_move_proof *proof = feed->proof;
-    struct ring_folds *folds = &feed->rings[ring->backward];
-    if (feed->folded != feed->rank)
-        rings_release(feed);
-    feed->folded = feed->rank;
-    int status = folds->ends ? LS_OK : ring_fold(ring, folds, error);
-    for (int i = 0; i < folds->count && !status; i++) {
-        struct ring_end *e = &folds->ends[i];
-        if (e->room != proof->room)
-            e->place = channel_fold(proof, feed->rank, &e->end, error);
-        if (!e->place)
-            return LS_ENOMEM;
-        e->room = proof->room;
-        int64_t count = e->place->count + 2 * e->fold.count;
-        fold_in(e->place, e->fold.hash);
-        fold_in(e->place, (uint64_t)micro_batch * 8192 + (uint64_t)layer);
-        e->place->count = count;
-        proof->messages += e->end.receive ? 0 : e->fold.count;
-        proof->folds++;
-    }
-    if (status || folds->shared.count == 0 || proof->group_size[LS_GROUP_SHARERS] == 1)
-        return status;
-    struct fold *done = &proof->done[feed->rank * LS_GROUPS + LS_GROUP_SHARERS];
-    int64_t count = done->count + folds->shared.count;
-    fold_in(done, folds->shared.hash);
-    done->count = count;
-    fold_in(&proof->order[feed->rank], folds->shared.hash);
-    proof->collectives += folds->shared.count;
-    proof->folds++;
-    return LS_OK;
-}
-
-static int feed_move(void *user, const struct ls_move *move, struct ls_error *error)
-{
-    struct feed *feed = user;
-    return ls_move_proof_add(feed->proof, feed->rank, move, error);
-}
-
-/* All ranks that hold the same part: those of one pipeline and one tensor-parallel rank. */
-static int part_feed(struct plan_walk *walk, struct feed *feed, struct ls_error *error)
-{
-    const struct ls_layout *layout = walk->layout;
-    struct plan_part part;
-    int status = plan_part_init(layout, walk->at[LS_AXIS_PP], walk->at[LS_AXIS_TP], &part, error);
-    if (status)
-        return status;
-    walk->part = &part;
-    const int64_t *size = layout->size;
-    int64_t copies = size[LS_AXIS_DP_REPLICATE] * size[LS_AXIS_DP_SHARD] * size[LS_AXIS_CP];
-    for (int64_t i = 0; i < copies && !status; i++) {
-        walk->at[LS_AXIS_CP] = i % size[LS_AXIS_CP];
-        walk->at[LS_AXIS_DP_SHARD] = i / size[LS_AXIS_CP] % size[LS_AXIS_DP_SHARD];
-        walk->at[LS_AXIS_DP_REPLICATE] = i / size[LS_AXIS_CP] / size[LS_AXIS_DP_SHARD];
-        feed->rank = ls_layout_rank(layout, walk->at);
-        status = plan_walk_step(walk, layout->leaves);
-    }
-    plan_part_release(&part);
-    return status;
-}
-
-int ls_layout_check(const struct ls_layout *layout, struct ls_layout_proof *out,
-                    struct ls_error *error)
-{
-    struct ls_schedule table;
-    struct feed feed = {.folded = -1};
-    int status = ls_layout_table(layout, layout->micro_batches, &table, error);
-    if (status)
-        return status;
-    status = ls_move_proof_new(layout, &feed.proof, error);
-    struct plan_walk walk = {.layout = layout,
-                             .table = &table,
-                             .visit = feed_move,
-                             .visit_ring = feed_ring,
-                             .user = &feed,
-                             .error = error};
-    for (int64_t i = 0; i < layout->size[LS_AXIS_PP] * layout->size[LS_AXIS_TP] && !status; i++) {
-        walk.at[LS_AXIS_PP] = i / layout->size[LS_AXIS_TP];
-        walk.at[LS_AXIS_TP] = i % layout->size[LS_AXIS_TP];
-        status = part_feed(&walk, &feed, error);
-    }
+        status = leftovers_check(proof, error);
     if (!status)
-        status = ls_move_proof_finish(feed.proof, error);
-    if (!status) {
-        *out = (struct ls_layout_proof){.ranks = layout->ranks,
-                                        .collectives = feed.proof->collectives,
-                                        .messages = feed.proof->messages,
-                                        .folds = feed.proof->folds};
-        for (int group = 0; group < LS_GROUPS; group++)
-            if (feed.proof->group_size[group] > 1)
-                out->groups += layout->ranks / feed.proof->group_size[group];
-    }
-    rings_release(&feed);
-    ls_move_proof_free(feed.proof);
-    ls_schedule_release(&table);
+        count_up(proof, out);
     return status;
 }

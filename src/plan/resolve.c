@@ -1,7 +1,8 @@
 /* Which layouts a recipe admits. */
-#include "plan.h"
+#include "plan_private.h"
 
 #include <lockstep/base/words.h>
+#include <lockstep/plan/groups.h>
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,32 +18,6 @@ int plan_refuse(struct ls_error *error, const char *key, int64_t value, const ch
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
     return ls_error_set(error, LS_ELAYOUT, "%s = %ld: %s", key, (long)value, reason);
-}
-
-int plan_refuse_dp(struct ls_error *error, const struct ls_layout_keys *keys, int axis,
-                   int64_t size, const char *format, ...)
-{
-    char reason[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(reason, sizeof reason, format, arguments);
-    va_end(arguments);
-    bool replicate = keys->dp_replicate > 0, shard = keys->dp_shard > 0;
-    if (axis == LS_AXES && keys->dp > 0)
-        return plan_refuse(error, "parallel.dp", keys->dp, "%s", reason);
-    if (axis == LS_AXES && replicate && shard)
-        return plan_refuse(error, "parallel.dp_replicate", keys->dp_replicate,
-                           "with parallel.dp_shard = %ld data parallel has %ld ranks: %s",
-                           (long)keys->dp_shard, (long)size, reason);
-    if (axis == LS_AXES)
-        axis = shard ? LS_AXIS_DP_SHARD : LS_AXIS_DP_REPLICATE;
-    const char *key = axis == LS_AXIS_DP_SHARD ? "parallel.dp_shard" : "parallel.dp_replicate";
-    if ((axis == LS_AXIS_DP_SHARD ? shard : replicate) || keys->dp == 0)
-        return plan_refuse(error, key, size, "%s", reason);
-    if (size == keys->dp)
-        return plan_refuse(error, "parallel.dp", size, "%s", reason);
-    return plan_refuse(error, "parallel.dp", keys->dp, "it leaves %s = %ld: %s", key, (long)size,
-                       reason);
 }
 
 /* ---- axes ----------------------------------------------------------------------------------- */
@@ -123,66 +98,23 @@ static int check_world(const struct ls_layout_request *request, struct ls_layout
 
 static int check_tp(const struct ls_layout *layout, struct ls_error *error)
 {
-    const struct ls_model_config *m = &layout->model;
-    const struct ls_numerics *n = &layout->numerics;
-    int64_t tp = layout->size[LS_AXIS_TP], kv = m->kv_heads;
-    const struct {
-        const char *what;
-        int64_t size;
-    } cut[] = {{"the model's query heads", m->heads},
-               {"the feed-forward width", m->ffn},
-               {"the padded vocabulary", m->vocab_padded},
-               {"numerics.tp_tiles", n->fast ? tp : n->tp_tiles}};
-    for (size_t i = 0; i < sizeof cut / sizeof cut[0]; i++)
-        if (cut[i].size % tp)
-            return plan_refuse(error, "parallel.tp", tp, "it does not divide %s, %ld", cut[i].what,
-                               (long)cut[i].size);
-    if (kv % tp && tp % kv)
-        return plan_refuse(error, "parallel.tp", tp,
-                           "it is neither a divisor nor a multiple of the %ld key/value heads",
-                           (long)kv);
-    if (tp > kv && !n->fast && !ls_is_pow2(m->heads / tp))
-        return plan_refuse(error, "parallel.tp", tp,
-                           "ranks would share key/value heads with %ld query heads each, which is "
-                           "not a power of two",
-                           (long)(m->heads / tp));
-    int sharers = ls_tp_sharers(tp, kv);
-    if (m->head_dim % sharers)
-        return plan_refuse(error, "parallel.tp", tp,
-                           "%d ranks would share each key/value head, and its width, %ld, is not "
-                           "a multiple of that",
-                           sharers, (long)m->head_dim);
+    struct ls_error why = {0};
+    int64_t tp = layout->size[LS_AXIS_TP];
+    if (ls_model_admits_tp(&layout->model, &layout->numerics, tp, &why))
+        return plan_refuse(error, "parallel.tp", tp, "%s", why.text);
     return LS_OK;
 }
-
-/* Blocks of keys that attention visits. */
-enum { ATTENTION_BLOCK = 64 };
 
 static int check_cp(struct ls_layout *layout, struct ls_error *error)
 {
     struct ls_numerics *n = &layout->numerics;
+    struct ls_error why = {0};
     int64_t cp = layout->size[LS_AXIS_CP];
-    if (cp == 1)
-        return LS_OK;
-    if (n->fast) {
-        if (!ls_is_pow2(cp) || layout->sequence % (2 * cp * ATTENTION_BLOCK))
-            return plan_refuse(error, "parallel.cp", cp,
-                               "it must be a power of two, and data.sequence = %ld a multiple of "
-                               "2 * %ld * %d: each rank takes two parts of a sequence in whole "
-                               "blocks of %d tokens",
-                               (long)layout->sequence, (long)cp, ATTENTION_BLOCK, ATTENTION_BLOCK);
+    if (n->fast) /* the recipe has no tiles: each rank's part is one */
         n->seq_tiles = cp;
-    }
-    if (n->seq_tiles % cp)
-        return plan_refuse(error, "parallel.cp", cp,
-                           "it does not divide numerics.seq_tiles = %ld%s", (long)n->seq_tiles,
-                           n->seq_tiles == 1 ? " (a recipe key: set it before the first step)"
-                                             : "");
-    if (n->leaf_sequences > 1)
-        return plan_refuse(error, "parallel.cp", cp,
-                           "a sequence that is cut must be a leaf: it needs "
-                           "numerics.leaf_sequences = 1, not %ld",
-                           (long)n->leaf_sequences);
+    if (ls_cp_admits(cp, n->seq_tiles, layout->cp_method, &why) ||
+        ls_seq_tiles_admit(n->seq_tiles, layout->sequence, n->leaf_sequences, &why))
+        return plan_refuse(error, "parallel.cp", cp, "%s", why.text);
     return LS_OK;
 }
 
@@ -211,42 +143,28 @@ static int check_sp(const struct ls_layout_request *request, struct ls_layout *l
     if (!layout->sp)
         return LS_OK;
     int64_t dp = layout->size[LS_AXIS_DP_REPLICATE] * layout->size[LS_AXIS_DP_SHARD];
-    int64_t bad = 0, leaves = request->leaves_increment ? request->leaves_start : layout->leaves;
-    for (;; leaves = ls_min(leaves + request->leaves_increment, layout->leaves)) {
+    int64_t bad = 0, leaves = 0;
+    while (!bad && (leaves = ls_ramp_next(&layout->ramp, leaves))) {
         int64_t share = leaves / dp, micro = ls_min(layout->micro_leaves, share);
         int64_t last = share % micro;
         bad = !rows_fit(layout, micro) ? micro : last && !rows_fit(layout, last) ? last : 0;
-        if (bad || leaves >= layout->leaves)
-            break;
     }
     if (bad == 0)
         return LS_OK;
+    char why[360];
+    snprintf(why, sizeof why,
+             "%ld tp ranks cannot share the rows of a micro-batch of %s by whole subtrees of the "
+             "token sums%s",
+             (long)tp, ls_counted(bad * layout->numerics.leaf_sequences, "sequence").text,
+             plan_rampup_text(layout, leaves).text);
     layout->sp = false;
     if (asked == 1)
-        return ls_error_set(error, LS_ELAYOUT,
-                            "parallel.sp = true: %ld tp ranks cannot share the rows of a "
-                            "micro-batch of %ld sequences by whole subtrees of the token sums",
-                            (long)tp, (long)(bad * layout->numerics.leaf_sequences));
-    snprintf(layout->note, sizeof layout->note,
-             "sequence parallel is off: %ld tp ranks cannot share the rows of a micro-batch of %ld "
-             "sequences by whole subtrees of the token sums",
-             (long)tp, (long)(bad * layout->numerics.leaf_sequences));
+        return ls_error_set(error, LS_ELAYOUT, "parallel.sp = true: %s", why);
+    snprintf(layout->note, sizeof layout->note, "sequence parallel is off: %s", why);
     return LS_OK;
 }
 
 /* ---- zero ------------------------------------------------------------------------------------ */
-
-/* Elements of the largest tensor that a tp rank holds of a layer. */
-static int64_t tensor_elements_max(const struct ls_layout *layout, int64_t layer)
-{
-    const struct ls_model_config *m = &layout->model;
-    int64_t tp = layout->size[LS_AXIS_TP], table = m->vocab_padded / tp * m->channels;
-    if (layer == m->layers + 1)
-        return table;
-    if (layer == 0)
-        return ls_max(table, m->arch == LS_GPT2 ? m->context * m->channels : 0);
-    return ls_max(m->heads * m->head_dim, m->ffn) / tp * m->channels;
-}
 
 static int check_zero(const struct ls_layout *layout, struct ls_error *error)
 {
@@ -257,7 +175,8 @@ static int check_zero(const struct ls_layout *layout, struct ls_error *error)
         for (int64_t chunk = 0; chunk < layout->chunks; chunk++) {
             int stage = layout->rank_stage[rank * layout->chunks + chunk];
             for (int l = layout->stage_first[stage]; l < layout->stage_first[stage + 1]; l++)
-                largest = ls_max(largest, tensor_elements_max(layout, l));
+                largest = ls_max(largest, ls_layer_param_elements_max(&layout->model, l,
+                                                                      layout->size[LS_AXIS_TP]));
         }
         if (largest <= layout->persist)
             return plan_refuse(error, "parallel.persist", layout->persist,
@@ -269,16 +188,29 @@ static int check_zero(const struct ls_layout *layout, struct ls_error *error)
     return LS_OK;
 }
 
+static void mesh_of(struct ls_mesh *mesh, int axes, const char *const *names, const int64_t *sizes)
+{
+    int status = ls_mesh_init(mesh, axes, names, sizes, NULL);
+    LS_ASSERT(status == LS_OK);
+}
+
 static void groups_of(struct ls_layout *layout)
 {
     const int64_t *size = layout->size;
-    int64_t cp = size[LS_AXIS_CP];
-    bool fast = layout->numerics.fast;
-    layout->shard_ranks = layout->zero ? size[LS_AXIS_DP_SHARD] * cp : cp;
-    layout->replicate_ranks =
-        size[LS_AXIS_DP_REPLICATE] * (layout->zero ? 1 : size[LS_AXIS_DP_SHARD]);
+    int64_t cp = size[LS_AXIS_CP], shard = size[LS_AXIS_DP_SHARD] * cp;
+    int64_t sharers = ls_tp_sharers(size[LS_AXIS_TP], layout->model.kv_heads);
+    int64_t tp = size[LS_AXIS_TP] / sharers, replicate = size[LS_AXIS_DP_REPLICATE];
+    mesh_of(
+        &layout->mesh, LS_AXES + 1,
+        (const char *const[]){"pp", "dp_replicate", "dp_shard", "cp", "tp", "sharers"},
+        (const int64_t[]){size[LS_AXIS_PP], replicate, size[LS_AXIS_DP_SHARD], cp, tp, sharers});
+    mesh_of(&layout->stage_mesh, 4, (const char *const[]){"dp_replicate", "shard", "tp", "sharers"},
+            (const int64_t[]){replicate, shard, tp, sharers});
+    layout->shard_ranks = ls_group_size(layout, LS_GROUP_SHARD);
+    layout->replicate_ranks = ls_group_size(layout, LS_GROUP_REPLICATE);
     layout->each_micro_batch = layout->zero >= 2 || cp > 1;
-    layout->neighbouring = !fast && (layout->zero >= 2 || (layout->zero == 1 && cp > 1));
+    layout->neighbouring =
+        !layout->numerics.fast && (layout->zero >= 2 || (layout->zero == 1 && cp > 1));
 }
 
 /* ---- all of it --------------------------------------------------------------------------------
@@ -301,7 +233,7 @@ int plan_admit(const struct ls_layout_request *request, const struct ls_schedule
     layout->model = *request->model;
     layout->numerics = request->numerics;
     layout->sequence = request->sequence;
-    layout->leaves = request->leaves;
+    layout->ramp = request->ramp;
     layout->note[0] = '\0';
     memcpy(layout->schedule_file, keys->schedule_file, sizeof layout->schedule_file);
     int status = check_world(request, layout, error);
@@ -340,7 +272,7 @@ static int file_read(const char *path, struct ls_schedule *table, struct ls_erro
 int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout *layout,
                       struct ls_error *error)
 {
-    LS_ASSERT(request->leaves >= 1 && request->sequence >= 1 && request->world >= 0);
+    LS_ASSERT(request->ramp.full >= 1 && request->sequence >= 1 && request->world >= 0);
     struct ls_schedule table, *file = NULL;
     memset(layout, 0, sizeof *layout);
     if (request->keys->schedule == LS_LAYOUT_CSV) {
@@ -357,6 +289,8 @@ int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout 
             snprintf(error->text + used, sizeof error->text - used,
                      "; the nearest that works is %s", nearest);
     }
+    if (!status)
+        status = plan_recompute(request->keys, layout, error);
     if (file)
         ls_schedule_release(file);
     return status;

@@ -1,5 +1,7 @@
 /* Which layers a pipeline rank holds, and what its schedule asks for. */
-#include "plan.h"
+#include "plan_private.h"
+
+#include <lockstep/base/words.h>
 
 #include <stdlib.h>
 
@@ -10,54 +12,41 @@ const char *plan_schedule_name(const struct ls_layout *layout)
                : ls_schedule_name((enum ls_schedule_kind)layout->schedule);
 }
 
-double ls_layer_cost(const struct ls_model_config *m, int64_t layer, int64_t tokens)
-{
-    double channels = (double)m->channels;
-    if (layer == 0)
-        return 2 * channels;
-    if (layer == m->layers + 1)
-        return 6 * channels * (double)m->vocab_padded;
-    double q = (double)(m->heads * m->head_dim), kv = (double)(m->kv_heads * m->head_dim);
-    double mlp = (double)m->ffn * (m->act == LS_ACT_SWIGLU ? 3 : 2);
-    return 6 * channels * (2 * q + 2 * kv + mlp) + 12 * q * (double)tokens;
-}
-
 /* ---- chunks ------------------------------------------------------------------------------------
  */
 
-/* Stage s < pp lies on rank s and the others on the way back. */
-static bool is_v(const struct ls_layout *layout)
+/* The kind of a layout without a file; one stage has no pipeline to speak of. */
+static enum ls_schedule_kind kind_of(const struct ls_layout *layout)
 {
-    return layout->schedule == LS_SCHEDULE_ZBV || layout->schedule == LS_SCHEDULE_DUALPIPEV;
+    return layout->stages == 1 ? LS_SCHEDULE_1F1B : (enum ls_schedule_kind)layout->schedule;
 }
 
 static int check_chunks(const struct ls_layout_keys *keys, const struct ls_schedule *file,
                         struct ls_layout *layout, struct ls_error *error)
 {
-    bool many = layout->schedule == LS_SCHEDULE_INTERLEAVED;
-    int64_t wanted = file ? file->chunks : many || is_v(layout) ? 2 : 1;
-    layout->chunks = keys->chunks ? keys->chunks : wanted;
-    if (layout->chunks == wanted || many)
+    enum { SEVERAL = 2 };
+    int64_t fixed = file ? file->chunks : ls_schedule_chunks((enum ls_schedule_kind)keys->schedule);
+    layout->chunks = keys->chunks ? keys->chunks : fixed ? fixed : SEVERAL;
+    if (fixed == 0 || layout->chunks == fixed)
         return LS_OK;
     return plan_refuse(error, "parallel.chunks", keys->chunks,
-                       "parallel.schedule = %s gives each pipeline rank %ld chunk%s",
-                       plan_schedule_name(layout), (long)wanted, wanted == 1 ? "" : "s");
+                       "parallel.schedule = %s gives each pipeline rank %s",
+                       plan_schedule_name(layout), ls_counted(fixed, "chunk").text);
 }
 
 int plan_schedule_takes(const struct ls_layout *layout, const struct ls_schedule *file,
                         int64_t micro_batches, struct ls_error *error)
 {
+    struct ls_error why = {0};
     int64_t pp = layout->size[LS_AXIS_PP];
     if (file && micro_batches != file->micro_batches)
         return ls_error_set(error, LS_ELAYOUT,
                             "parallel.schedule_file = %.200s: it has %ld micro-batches, and a step "
                             "has %ld",
                             layout->schedule_file, (long)file->micro_batches, (long)micro_batches);
-    if (layout->schedule == LS_SCHEDULE_DUALPIPEV && micro_batches < 2 * pp)
-        return plan_refuse(error, "parallel.pp", pp,
-                           "parallel.schedule = dualpipev takes at least %ld micro-batches, and a "
-                           "step has %ld",
-                           (long)(2 * pp), (long)micro_batches);
+    if (!file &&
+        ls_schedule_admits(kind_of(layout), pp, layout->chunks, micro_batches, error ? &why : NULL))
+        return plan_refuse(error, "parallel.pp", pp, "%s", why.text);
     return LS_OK;
 }
 
@@ -69,11 +58,9 @@ int ls_layout_table(const struct ls_layout *layout, int64_t micro_batches,
     if (layout->schedule == LS_LAYOUT_CSV)
         status =
             ls_schedule_read(schedule, layout->schedule_file, ranks, chunks, micro_batches, error);
-    else if (layout->stages == 1)
-        status = ls_schedule_generate(schedule, LS_SCHEDULE_1F1B, 1, 1, micro_batches, error);
     else
-        status = ls_schedule_generate(schedule, (enum ls_schedule_kind)layout->schedule, ranks,
-                                      chunks, micro_batches, error);
+        status =
+            ls_schedule_generate(schedule, kind_of(layout), ranks, chunks, micro_batches, error);
     if (status)
         return status;
     status = ls_schedule_validate(schedule, error);
@@ -86,11 +73,11 @@ int ls_layout_table(const struct ls_layout *layout, int64_t micro_batches,
 static void place_stages(const struct ls_schedule *file, struct ls_layout *layout)
 {
     int pp = (int)layout->size[LS_AXIS_PP];
+    enum ls_stage_placement placement =
+        file ? LS_PLACEMENT_FILE : ls_schedule_placement(kind_of(layout));
     for (int stage = 0; stage < layout->stages; stage++) {
-        int rank = file ? file->stage_rank[stage] : stage % pp;
+        int rank = file ? file->stage_rank[stage] : ls_stage_rank(placement, pp, stage);
         int chunk = file ? file->stage_chunk[stage] : stage / pp;
-        if (is_v(layout) && stage >= pp)
-            rank = 2 * pp - 1 - stage;
         layout->stage_rank[stage] = rank;
         layout->rank_stage[rank * layout->chunks + chunk] = stage;
     }
@@ -105,7 +92,7 @@ void ls_layout_stage_costs(const struct ls_layout *layout, struct ls_stage_cost 
     for (int64_t s = 0; s < layout->stages; s++) {
         double cost = 0;
         for (int l = layout->stage_first[s]; l < layout->stage_first[s + 1]; l++)
-            cost += ls_layer_cost(&layout->model, l, layout->sequence);
+            cost += ls_layer_flops_per_token(&layout->model, l, layout->sequence);
         costs[s] = (struct ls_stage_cost){cost, cost, cost};
         most = cost > most ? cost : most;
     }
@@ -149,7 +136,7 @@ static int split_layers(const struct ls_layout_keys *keys, struct ls_layout *lay
     int64_t layers = layout->model.layers + 2, first[LS_LAYOUT_LAYERS_MAX + 3];
     double cost[LS_LAYOUT_LAYERS_MAX + 2];
     for (int64_t l = 0; l < layers; l++)
-        cost[l] = ls_layer_cost(&layout->model, l, layout->sequence);
+        cost[l] = ls_layer_flops_per_token(&layout->model, l, layout->sequence);
     struct ls_error why = {0};
     int status = *keys->split
                      ? ls_stage_split_parse(keys->split, layers, layout->stages, first, &why)

@@ -1,3 +1,4 @@
+/* A file that only grows, each write whole or taken back. */
 #include "append.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* JSON lines: a record is written as one line; a torn last line is cut off. */
 #include <lockstep/base/file.h>
 #include <lockstep/trace.h>
 

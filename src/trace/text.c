@@ -1,3 +1,5 @@
+/* Text put together in a buffer of fixed size: escaped for JSON or XML, numbers without a locale.
+ * */
 #include "text.h"
 
 #include <math.h>

@@ -87,7 +87,7 @@ void digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
 static void gradients_note(struct ls_trainer *t, const float *gradient)
 {
     struct tensor_digests *d = t->digests;
-    if (ls_comm_rank(t->groups.copies) > 0)
+    if (ls_comm_rank(t->groups[LS_GROUP_COPIES]) > 0)
         return;
     for (int i = 0; i < t->params.count; i++) {
         const struct ls_param *param = &t->params.list[i];
@@ -136,6 +136,6 @@ void ls_trainer_digest(const struct ls_trainer *t, int i, char *name, size_t byt
     /* Where both run: which stage of this layout computes it. */
     if (i < 2 * d->layers && t->layout.stages > 1) {
         size_t used = strlen(name);
-        snprintf(name + used, bytes - used, ", stage %d", stage_of_layer(&t->layout, layer));
+        snprintf(name + used, bytes - used, ", stage %d", ls_layout_stage(&t->layout, layer));
     }
 }

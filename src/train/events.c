@@ -1,6 +1,5 @@
+/* Events of a run, as records of metrics.jsonl. */
 #include "events.h"
-
-#include <lockstep/train/compare.h>
 
 #include <stdio.h>
 #include <time.h>
@@ -62,8 +61,8 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
 {
     char text[1024], fingerprint[256];
     events->metrics = metrics;
-    events->step = trainer->step;
-    ls_compare_text(&trainer->config, NULL, text, sizeof text);
+    events->step = trainer->state.step;
+    ls_config_layout_text(&trainer->config, NULL, text, sizeof text);
     ls_fingerprint(trainer->ops.isa, fingerprint, sizeof fingerprint);
     struct ls_jsonl *m = event_begin(events, resumed ? "resume" : "start");
     ls_jsonl_string(m, "layout", text);

@@ -1,3 +1,4 @@
+/* The newest figures of a run as metrics.prom. */
 #include "metrics_prom.h"
 
 #include "events.h"

@@ -26,7 +26,7 @@ struct records {
 
 struct run {
     struct ls_trainer *trainer;
-    const struct ls_config *config;
+    const struct ls_config *config; /* the trainer's, once it is there */
     struct ls_comm *world;
     const struct ls_run_hooks *hooks;
     struct records records;
@@ -35,7 +35,44 @@ struct run {
     struct ls_lock lock;            /* on train.out, of rank 0 */
     struct ls_checkpoint_best best; /* of rank 0; step -1: none yet */
     bool writer;                    /* rank 0 */
+    bool moved;                     /* train.out was, while the run wrote to it */
 };
+
+/* ---- where it writes ------------------------------------------------------------------------- */
+
+/* Local, on rank 0. Whether train.out is where it was locked. Otherwise the trainer's train.out is
+ * where it is now: what is still written goes there, and nothing is made under the old name, where
+ * it would have no lock. LS_EIO where it cannot be found. */
+static int out_find(struct run *run, bool *in_place, struct ls_error *error)
+{
+    char now[PATH_MAX], *out = run->trainer->config.train.out;
+    *in_place = ls_lock_in_place(&run->lock, now);
+    if (!now[0] || strlen(now) >= LS_CONFIG_TEXT_BYTES)
+        return ls_error_set(error, LS_EIO,
+                            "%s was removed while the run wrote to it, or moved to where the run "
+                            "cannot find it",
+                            out);
+    if (strcmp(out, now))
+        ls_log(&run->events.log, LS_LOG_WARNING,
+               "%s was moved while the run writes to it, and is now %s: the run saves there and "
+               "ends",
+               out, now);
+    memmove(out, now, strlen(now) + 1);
+    return LS_OK;
+}
+
+/* Collective. Every rank's train.out is that of rank 0. */
+static int out_follow(struct run *run, struct ls_error *error)
+{
+    float words[LS_CONFIG_TEXT_BYTES / sizeof(float)];
+    char *out = run->trainer->config.train.out;
+    memcpy(words, out, sizeof words);
+    int status = ls_broadcast(run->world, words, sizeof words / sizeof *words, LS_F32, 0, error);
+    memcpy(out, words, sizeof words);
+    return status;
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
 
 /* A run that begins anew where an older one left records, but no checkpoint, keeps those aside. */
 static int records_set_aside(const char *metrics, const struct ls_log *log, struct ls_error *error)
@@ -68,7 +105,7 @@ static int records_open(struct run *run, const struct ls_log *log, bool resumed,
     if (status)
         ls_config_blame(run->config, "train.out", error);
     if (!status)
-        status = kept_write(run->config, run->trainer->tokenizer, resumed, error);
+        status = ls_kept_write(run->config, run->trainer->tokenizer, resumed, error);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out);
     if (!status && !resumed)
         status = records_set_aside(path, log, error);
@@ -185,7 +222,7 @@ static int eval_record(struct run *run, int64_t step, const struct ls_eval_repor
  * may find room, and until then all that was computed since the last one would be lost. */
 static int save_failed(struct run *run, bool last, int status, struct ls_error *error)
 {
-    long step = (long)ls_trainer_steps(run->trainer), newest = (long)run->trainer->saved_step;
+    long step = (long)ls_trainer_steps(run->trainer), newest = (long)run->trainer->state.saved_step;
     char stands[64] = "there is none yet";
     if (newest >= 0)
         snprintf(stands, sizeof stands, "the newest is that of step %ld", newest);
@@ -207,8 +244,12 @@ static int save(struct run *run, bool last, struct ls_error *error)
 {
     double start_s = ls_now_s();
     struct ls_error why = {0};
+    bool in_place;
     run_trace_begin(&run->trace, "save");
-    int status = ls_trainer_save(run->trainer, &why), local = LS_OK;
+    int local = run->writer ? out_find(run, &in_place, &why) : LS_OK;
+    int status = ls_comm_agree(run->world, local, &why);
+    if (!status)
+        status = ls_trainer_save(run->trainer, &why);
     run_trace_end(&run->trace);
     if (status) {
         status = save_failed(run, last, status, &why);
@@ -243,9 +284,9 @@ static int best_keep(struct run *run, const struct ls_eval_report *r, struct ls_
     bool first = best->step < 0 || best->sequences != now.sequences;
     int64_t better = run->writer && isfinite(now.loss) && (first || now.loss < best->loss);
     int status = ls_all_reduce_max(run->world, &better, error), local = LS_OK;
-    if (!status && better && run->trainer->saved_step != now.step)
+    if (!status && better && run->trainer->state.saved_step != now.step)
         status = save(run, false, error);
-    if (status || !better || run->trainer->saved_step != now.step)
+    if (status || !better || run->trainer->state.saved_step != now.step)
         return status;
     if (run->writer) {
         run->best = now;
@@ -295,12 +336,17 @@ static bool due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
-/* What ranks tell each other after a step: whether a signal came, and where their time went. */
+/* What ranks tell each other after a step: whether a signal came or train.out was moved, and where
+ * their time went. */
 static int step_agree(struct run *run, const struct ls_step_report *r, bool *stop,
                       struct step_means *means, struct ls_error *error)
 {
-    enum { ASKED, STEP, DATA, OPTIMIZER, WAIT, ALL = WAIT + LS_ACCOUNTS };
+    enum { ASKED, MOVED, STEP, DATA, OPTIMIZER, WAIT, ALL = WAIT + LS_ACCOUNTS };
+    bool in_place = true;
+    if (run->writer) /* where it cannot be found, saving fails */
+        out_find(run, &in_place, NULL);
     float sum[ALL] = {[ASKED] = run->hooks->stop && *run->hooks->stop ? 1.0f : 0.0f,
+                      [MOVED] = in_place ? 0.0f : 1.0f,
                       [STEP] = (float)r->step_s,
                       [DATA] = (float)r->data_wait_s,
                       [OPTIMIZER] = (float)r->optimizer_s};
@@ -308,7 +354,10 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
         sum[WAIT + i] = (float)r->wait_s[i];
     int status = ls_all_reduce(run->world, sum, ALL, error);
     float ranks = (float)ls_comm_size(run->world);
-    *stop = sum[ASKED] > 0;
+    run->moved = sum[MOVED] > 0;
+    *stop = sum[ASKED] > 0 || run->moved;
+    if (!status && run->moved)
+        status = out_follow(run, error);
     *means =
         (struct step_means){.data_s = sum[DATA] / ranks, .optimizer_s = sum[OPTIMIZER] / ranks};
     means->compute_s = sum[STEP] / ranks - means->data_s - means->optimizer_s;
@@ -325,7 +374,7 @@ static int step_write(struct run *run, const struct ls_step_report *report,
 {
     run->events.step = report->step;
     int status = step_record(run, report, means, error);
-    if (!status && stop)
+    if (!status && stop && !run->moved)
         status = metrics_judge(run, events_signal(&run->events, error), error);
     if (!status)
         status = prom_judge(run, metrics_prom_step(&run->records.prom, report, last, error), error);
@@ -334,7 +383,8 @@ static int step_write(struct run *run, const struct ls_step_report *report,
     return status;
 }
 
-/* One step with all that follows it. *stop: a signal asked for the end, on any rank. */
+/* One step with all that follows it. *stop: a signal asked for the end, on any rank, or train.out
+ * was moved. */
 static int step(struct run *run, bool *stop, struct ls_error *error)
 {
     const struct ls_config *config = run->config;
@@ -445,8 +495,10 @@ static int run_open(struct run *run, struct ls_error *error)
     status = ls_comm_agree(run->world, status, error);
     if (!status)
         status = ls_trainer_new(run->config, run->world, &run->events.log, &run->trainer, error);
-    if (!status)
+    if (!status) {
+        run->config = &run->trainer->config;
         run_trace_open(&run->trace, run->trainer, &run->events.log);
+    }
     if (!status)
         status = ls_trainer_measure_peak(run->trainer, error);
     if (!status)
@@ -501,6 +553,24 @@ static void late(const struct run *run, struct ls_error *error)
     train_late_grace(config->comm.timeout_s);
 }
 
+/* A run that was asked to end before its last step. A batch system that starts it again would find
+ * nothing under the old name, and begin anew: so this is another code where it was moved. */
+static int stopped(const struct run *run, const struct ls_config *given, struct ls_error *error)
+{
+    long step = (long)ls_trainer_steps(run->trainer);
+    const char *out = run->config->train.out;
+    if (run->moved)
+        return ls_error_set(error, LS_EIO,
+                            "%s was moved while the run wrote to it; the state after step %ld is "
+                            "saved in %s/checkpoints: start again with train.out=%s "
+                            "train.resume=auto to go on",
+                            given->train.out, step, out, out);
+    return ls_error_set(error, LS_ESTOPPED,
+                        "stopped by a signal after step %ld; the state is saved in "
+                        "%s/checkpoints: start again with train.resume=auto to go on",
+                        step, out);
+}
+
 int ls_run(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
            const struct ls_run_hooks *hooks, struct ls_error *error)
 {
@@ -518,10 +588,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
         status = step(&run, &stop, error);
     run_trace_write(&run.trace, true);
     if (!status && stop && ls_trainer_steps(run.trainer) < ls_config_steps(config))
-        status = ls_error_set(error, LS_ESTOPPED,
-                              "stopped by a signal after step %ld; the state is saved in "
-                              "%s/checkpoints: start again with train.resume=auto to go on",
-                              (long)ls_trainer_steps(run.trainer), config->train.out);
+        status = stopped(&run, config, error);
     if (status == LS_ECOMM && error)
         late(&run, error);
     sink_close(&run.records.metrics_sink, "metrics.jsonl", &run.events.log);

@@ -7,10 +7,10 @@
 struct run_trace {
     struct ls_trace *trace; /* the trainer's; NULL: off, and nothing happens */
     const struct ls_log *log;
+    const struct ls_trainer *trainer;
     const char *phase; /* around the one that was begun */
     double next_s;     /* when it is written again */
     bool failed;       /* it could not be written, and that was said */
-    char path[LS_CONFIG_TEXT_BYTES + 64];
 };
 
 /* train.out/trace/rank-NNNNN.json. */

@@ -1,3 +1,4 @@
+/* A file of records that may fail without ending the run. */
 #include "sink.h"
 
 int sink_judge(struct sink *sink, const char *name, int status, const struct ls_log *log,

@@ -2,18 +2,15 @@
  * to it. */
 #include "stage.h"
 
-#include <string.h>
-
-static struct ls_micro_batch micro_batch_of(const struct stage_batch *batch, int64_t m, int slot,
-                                            const void *input, const void *d_output)
+static struct ls_micro_batch micro_batch_of(const struct ls_trainer *t,
+                                            const struct train_batch *batch,
+                                            const struct ls_pipeline_task *task, int slot)
 {
-    const struct ls_trainer *t = batch->t;
-    int64_t leaf = t->numerics.leaf_sequences, tokens = t->config.data.sequence;
-    int64_t before = m * batch->micro_leaves;
-    int64_t count = ls_min(batch->micro_leaves, batch->leaves - before), first = before;
-    if (batch->share)
-        ls_dp_micro_batch(batch->share, m, &first, &count);
-    int64_t offset = before * leaf * (tokens / t->layout.size[LS_AXIS_CP]);
+    const struct ls_dp_share *share = &batch->share;
+    int64_t leaf = t->numerics.leaf_sequences, tokens = t->config.data.sequence, first, count;
+    int64_t m = task->action.micro_batch;
+    ls_dp_micro_batch(share, m, &first, &count);
+    int64_t offset = m * share->micro_leaves * leaf * (tokens / t->layout.size[LS_AXIS_CP]);
     return (struct ls_micro_batch){
         .sequences = count * leaf,
         .tokens = tokens,
@@ -21,36 +18,30 @@ static struct ls_micro_batch micro_batch_of(const struct stage_batch *batch, int
         .targets = batch->targets + offset,
         .first_sequence = first * leaf,
         .step = batch->step,
-        .training = batch->training,
-        .gradient_scale = batch->gradient_scale,
+        .training = true,
+        .gradient_scale = (float)(1.0 / ((double)(share->leaves * leaf) * (double)tokens)),
         .slot = slot,
-        .input = input,
-        .d_output = d_output,
+        .input = task->input,
+        .d_output = task->output_gradient,
     };
-}
-
-static bool is_head(const struct ls_trainer *t, int layer)
-{
-    return layer == t->config.model.layers + 1;
 }
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-/* The units that a layer reads: its own, and the embedding that of the head where they are tied. */
-static int units_of(const struct ls_trainer *t, int layer, int units[2])
+int stage_units_of(const struct ls_params *params, int layer, int units[2])
 {
-    int count = 0, own = ls_params_unit(&t->params, layer);
+    int count = 0, own = ls_params_unit(params, layer);
     if (own >= 0)
         units[count++] = own;
-    if (layer == 0 && t->params.tied_param >= 0)
-        units[count++] = t->params.list[t->params.tied_param].unit;
+    if (layer == 0 && params->tied_param >= 0)
+        units[count++] = params->list[params->tied_param].unit;
     return count;
 }
 
 int stage_prefetch(struct ls_trainer *t, int layer, struct ls_error *error)
 {
     int units[2], status = LS_OK;
-    for (int i = 0, count = units_of(t, layer, units); i < count && !status; i++)
+    for (int i = 0, count = stage_units_of(&t->params, layer, units); i < count && !status; i++)
         status = ls_zero_prefetch(t->memory.zero, units[i], error);
     return status;
 }
@@ -60,9 +51,9 @@ int stage_prefetch(struct ls_trainer *t, int layer, struct ls_error *error)
 static int weights_enter(struct ls_trainer *t, int layer, int last, struct ls_error *error)
 {
     int units[2], status = LS_OK, by = last < layer ? -1 : 1;
-    for (int i = 0, count = units_of(t, layer, units); i < count && !status; i++) {
+    for (int i = 0, count = stage_units_of(&t->params, layer, units); i < count && !status; i++) {
         struct ls_zero_weights weights;
-        status = ls_zero_weights(t->memory.zero, units[i], &weights, error);
+        status = ls_zero_weights(t->memory.zero, &t->ops, units[i], &weights, error);
         if (!status)
             t->memory.weights[units[i]] =
                 (struct ls_weights){.matrices = weights.matrices, .vectors = weights.vectors};
@@ -77,30 +68,29 @@ static int weights_enter(struct ls_trainer *t, int layer, int last, struct ls_er
 static void weights_leave(struct ls_trainer *t, int layer)
 {
     int units[2];
-    for (int i = 0, count = units_of(t, layer, units); i < count; i++)
+    for (int i = 0, count = stage_units_of(&t->params, layer, units); i < count; i++)
         ls_zero_release(t->memory.zero, units[i]);
 }
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-static int gradient_begin(const struct stage_batch *batch, int region, int64_t m,
-                          struct ls_gradient *gradient, struct ls_error *error)
+static int gradient_begin(struct ls_trainer *t, const struct train_batch *batch, int region,
+                          int64_t m, struct ls_gradient *gradient, struct ls_error *error)
 {
-    struct ls_trainer *t = batch->t;
     struct ls_zero_gradient place;
-    int status =
-        ls_zero_gradient(t->memory.zero, &t->ops, region, m, batch->micro_batches, &place, error);
+    int status = ls_zero_gradient(t->memory.zero, &t->ops, region, m, batch->share.micro_batches,
+                                  &place, error);
     *gradient = (struct ls_gradient){.flat = place.flat, .accumulate = place.accumulate};
     if (!status && region == t->params.tied_region)
         gradient->table = place.flat + t->params.tied_offset;
     return status;
 }
 
-static int gradient_end(const struct stage_batch *batch, int region, int64_t m,
-                        struct ls_error *error)
+static int gradient_end(struct ls_trainer *t, const struct train_batch *batch, int region,
+                        int64_t m, struct ls_error *error)
 {
-    struct ls_trainer *t = batch->t;
-    return ls_zero_gradient_done(t->memory.zero, &t->ops, region, m, batch->micro_batches, error);
+    return ls_zero_gradient_done(t->memory.zero, &t->ops, region, m, batch->share.micro_batches,
+                                 error);
 }
 
 /* ---- layers in the trace -------------------------------------------------------------------- */
@@ -108,11 +98,7 @@ static int gradient_end(const struct stage_batch *batch, int region, int64_t m,
 static void layer_begin(struct ls_trainer *t, int layer)
 {
     ls_trace_set(t->trace, LS_TRACE_LAYER, layer);
-    ls_trace_begin(t->trace,
-                   layer == 0          ? "embedding"
-                   : is_head(t, layer) ? "head"
-                                       : "block",
-                   "compute");
+    ls_trace_begin(t->trace, ls_layer_name(&t->config.model, layer), "compute");
 }
 
 static void layer_end(struct ls_trainer *t)
@@ -123,42 +109,41 @@ static void layer_end(struct ls_trainer *t)
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-static int layer_forward(const struct stage_batch *batch, int layer, int64_t m,
-                         const struct ls_micro_batch *micro, struct ls_error *error)
+static int layer_forward(struct ls_trainer *t, const struct train_batch *batch, int layer,
+                         int64_t m, const struct ls_micro_batch *micro, struct ls_error *error)
 {
-    struct ls_trainer *t = batch->t;
     struct ls_gradient gradient;
-    bool makes_gradient = is_head(t, layer) && batch->training;
+    bool head = layer == t->config.model.layers + 1;
     int status = LS_OK;
-    if (makes_gradient)
-        status = gradient_begin(batch, t->params.head_region, m, &gradient, error);
+    if (head)
+        status = gradient_begin(t, batch, t->params.head_region, m, &gradient, error);
     if (!status)
-        status = ls_layer_forward(t->memory.model, &t->ops, layer, micro,
-                                  makes_gradient ? &gradient : NULL, error);
-    if (!status && makes_gradient)
-        status = gradient_end(batch, t->params.head_region, m, error);
-    if (!status && batch->training && !is_head(t, layer))
+        status = ls_layer_forward(t->memory.model, &t->ops, layer, micro, head ? &gradient : NULL,
+                                  error);
+    if (!status && head)
+        status = gradient_end(t, batch, t->params.head_region, m, error);
+    if (!status && !head)
         digests_note_stream(t, DIGEST_OUTPUT, layer, micro,
                             ls_model_output(t->memory.model, layer, micro->slot));
-    if (!status && is_head(t, layer))
-        memcpy(batch->leaf_loss + m * batch->micro_leaves, ls_model_leaf_losses(t->memory.model),
-               (size_t)(micro->sequences / t->numerics.leaf_sequences) * sizeof(float));
+    if (!status && head)
+        ls_copy(&t->ops, (size_t)(micro->sequences / t->numerics.leaf_sequences) * sizeof(float),
+                ls_model_leaf_losses(t->memory.model),
+                t->leaf_loss + m * batch->share.micro_leaves);
     return status;
 }
 
-int stage_forward(const struct stage_batch *batch, int chunk, int64_t m, int slot,
-                  const void *input, struct ls_error *error)
+int stage_forward(struct ls_trainer *t, const struct train_batch *batch,
+                  const struct ls_pipeline_task *task, int slot, struct ls_error *error)
 {
-    struct ls_trainer *t = batch->t;
-    const struct train_chunk *layers = &t->part.chunks[chunk];
-    struct ls_micro_batch micro = micro_batch_of(batch, m, slot, input, NULL);
+    const struct train_chunk *layers = &t->part.chunks[task->chunk];
+    struct ls_micro_batch micro = micro_batch_of(t, batch, task, slot);
     ls_trace_begin(t->trace, "forward", "compute");
     int status = LS_OK;
     for (int layer = layers->first; layer < layers->end && !status; layer++) {
         layer_begin(t, layer);
         status = weights_enter(t, layer, layers->end - 1, error);
         if (!status)
-            status = layer_forward(batch, layer, m, &micro, error);
+            status = layer_forward(t, batch, layer, task->action.micro_batch, &micro, error);
         weights_leave(t, layer);
         layer_end(t);
         ls_progress();
@@ -167,54 +152,120 @@ int stage_forward(const struct stage_batch *batch, int chunk, int64_t m, int slo
     return status;
 }
 
-static int layer_backward_weight(const struct stage_batch *batch, int layer, int64_t m,
-                                 const struct ls_micro_batch *micro, struct ls_error *error)
+static int layer_backward_weight(struct ls_trainer *t, const struct train_batch *batch, int layer,
+                                 int64_t m, const struct ls_micro_batch *micro,
+                                 struct ls_error *error)
 {
-    struct ls_trainer *t = batch->t;
     int region = ls_params_region(&t->params, layer);
     if (region < 0)
         return LS_OK;
     struct ls_gradient gradient;
-    int status = gradient_begin(batch, region, m, &gradient, error);
+    int status = gradient_begin(t, batch, region, m, &gradient, error);
     if (!status)
         status = ls_layer_backward_weight(t->memory.model, &t->ops, layer, micro, &gradient, error);
     if (!status)
-        status = gradient_end(batch, region, m, error);
+        status = gradient_end(t, batch, region, m, error);
     return status;
 }
 
-int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int slot,
-                   const void *input, const void *d_output, enum stage_halves halves,
-                   struct ls_error *error)
+/* What the layer gave up after its forward is made again. */
+static int layer_again(struct ls_trainer *t, int layer, const struct ls_micro_batch *micro,
+                       struct ls_error *error)
 {
-    struct ls_trainer *t = batch->t;
-    const struct train_chunk *layers = &t->part.chunks[chunk];
-    struct ls_micro_batch micro = micro_batch_of(batch, m, slot, input, d_output);
-    static const char *const names[] = {
-        [STAGE_INPUT] = "backward, input",
-        [STAGE_WEIGHT] = "backward, weights",
-        [STAGE_BOTH] = "backward",
-    };
-    ls_trace_begin(t->trace, names[halves], "compute");
+    ls_trace_begin(t->trace, "recompute", "compute");
+    int status = ls_layer_forward_again(t->memory.model, &t->ops, layer, micro, error);
+    ls_trace_end(t->trace);
+    ls_progress();
+    return status;
+}
+
+/* The input half, after what it needs of this layer, and of those below that gave all up with it,
+ * has been made again. last: the layer at which the backward of the chunk ends. */
+static int layer_backward_input(struct ls_trainer *t, int layer, int last,
+                                const struct ls_micro_batch *micro, struct ls_error *error)
+{
+    int again = ls_layer_again_first(t->memory.model, layer), status = LS_OK;
+    for (; again < layer && !status; again++) {
+        status = weights_enter(t, again, layer, error);
+        if (!status)
+            status = layer_again(t, again, micro, error);
+        weights_leave(t, again);
+    }
+    if (!status)
+        status = weights_enter(t, layer, last, error);
+    if (!status && again == layer)
+        status = layer_again(t, layer, micro, error);
+    if (!status)
+        status = ls_layer_backward_input(t->memory.model, &t->ops, layer, micro, error);
+    weights_leave(t, layer);
+    if (!status)
+        digests_note_stream(t, DIGEST_INPUT_GRADIENT, layer, micro,
+                            ls_model_input_gradient(t->memory.model, layer));
+    return status;
+}
+
+int stage_backward(struct ls_trainer *t, const struct train_batch *batch,
+                   const struct ls_pipeline_task *task, int slot, struct ls_error *error)
+{
+    const struct train_chunk *layers = &t->part.chunks[task->chunk];
+    struct ls_micro_batch micro = micro_batch_of(t, batch, task, slot);
+    bool input = task->action.kind != LS_ACTION_W, weight = task->action.kind != LS_ACTION_I;
+    ls_trace_begin(t->trace,
+                   !input    ? "backward, weights"
+                   : !weight ? "backward, input"
+                             : "backward",
+                   "compute");
     int status = LS_OK;
     for (int layer = layers->end - 1; layer >= layers->first && !status; layer--) {
-        /* Weight halves, and the embedding's input half, need no weights. */
-        bool reads = (halves & STAGE_INPUT) && layer > 0;
         layer_begin(t, layer);
-        if (reads)
-            status = weights_enter(t, layer, (int)ls_max(layers->first, 1), error);
-        if (!status && (halves & STAGE_INPUT))
+        /* Weight halves, and the embedding's input half, need no weights. */
+        if (input && layer > 0)
+            status = layer_backward_input(t, layer, (int)ls_max(layers->first, 1), &micro, error);
+        else if (input)
             status = ls_layer_backward_input(t->memory.model, &t->ops, layer, &micro, error);
-        if (reads)
-            weights_leave(t, layer);
-        if (!status && reads)
-            digests_note_stream(t, DIGEST_INPUT_GRADIENT, layer, &micro,
-                                ls_model_input_gradient(t->memory.model, layer));
-        if (!status && (halves & STAGE_WEIGHT))
-            status = layer_backward_weight(batch, layer, m, &micro, error);
+        if (!status && weight)
+            status =
+                layer_backward_weight(t, batch, layer, task->action.micro_batch, &micro, error);
         layer_end(t);
         ls_progress();
     }
     ls_trace_end(t->trace);
     return status;
+}
+
+/* ---- the forward alone -----------------------------------------------------------------------
+ */
+
+static int runner_enter(void *user, int layer, int last, struct ls_error *error)
+{
+    return weights_enter(user, layer, last, error);
+}
+
+static void runner_leave(void *user, int layer)
+{
+    weights_leave(user, layer);
+}
+
+int stage_runner_new(struct ls_trainer *t, struct ls_runner **out, struct ls_error *error)
+{
+    const struct ls_runner_parts parts = {.config = &t->config,
+                                          .layout = &t->layout,
+                                          .groups = t->groups,
+                                          .ops = &t->ops,
+                                          .tokenizer = t->tokenizer,
+                                          .trace = t->trace,
+                                          .part = {.config = &t->layout.model,
+                                                   .numerics = &t->layout.numerics,
+                                                   .params = &t->params,
+                                                   .weights = t->memory.weights,
+                                                   .tp = &t->tp,
+                                                   .cp = &t->cp,
+                                                   .layers = t->part.held,
+                                                   .chunk_first = t->part.chunk_first},
+                                          .model = t->memory.model,
+                                          .enter = runner_enter,
+                                          .leave = runner_leave,
+                                          .user = t,
+                                          .together = t->layout.zero > 0};
+    return ls_runner_new(&parts, out, error);
 }

@@ -1,41 +1,42 @@
-/* Private to train: what a rank computes of a micro-batch, for the pipeline to call. */
+/* Private to train: what a rank computes of a batch, micro-batch by micro-batch. */
 #ifndef TRAIN_STAGE_H
 #define TRAIN_STAGE_H
 
 #include "trainer.h"
 
-/* One step's (or evaluation's) micro-batches on this rank. */
-struct stage_batch {
-    struct ls_trainer *t;
+/* A batch, loaded: what this rank computes of it. */
+struct train_batch {
     int64_t step;
-    int64_t leaves, micro_leaves, micro_batches; /* of this rank */
-    const struct ls_dp_share *share;             /* where micro-batches lie in the global batch */
-    const int32_t *inputs, *targets;             /* [leaves * leaf_sequences, tokens held here] */
-    bool training;
-    float gradient_scale;
-    float *leaf_loss; /* [leaves], written where the head is held */
+    struct ls_dp_share share;        /* of its leaves */
+    const int32_t *inputs, *targets; /* [share.count leaf_sequences, tokens held here] */
 };
 
-/* Forward of the layers of a chunk. slot: of the saved activations. */
-int stage_forward(const struct stage_batch *batch, int chunk, int64_t m, int slot,
-                  const void *input, struct ls_error *error);
-/* Backward of a chunk's layers: the input halves, the weight halves, or layer by layer both. */
-enum stage_halves { STAGE_INPUT = 1, STAGE_WEIGHT = 2, STAGE_BOTH = 3 };
-int stage_backward(const struct stage_batch *batch, int chunk, int64_t m, int slot,
-                   const void *input, const void *d_output, enum stage_halves halves,
-                   struct ls_error *error);
+/* Forward or backward (the input halves, the weight halves, or layer by layer both) of a chunk's
+ * layers on a micro-batch, whose saved activations are in that slot. The forward of the head leaves
+ * the losses in t->leaf_loss. */
+int stage_forward(struct ls_trainer *t, const struct train_batch *batch,
+                  const struct ls_pipeline_task *task, int slot, struct ls_error *error);
+int stage_backward(struct ls_trainer *t, const struct train_batch *batch,
+                   const struct ls_pipeline_task *task, int slot, struct ls_error *error);
 
 /* Starts to gather what layer reads, where ZeRO has cut it. */
 int stage_prefetch(struct ls_trainer *t, int layer, struct ls_error *error);
 /* All micro-batches forward and backward in the order of the pipeline's table. */
-int stage_pipeline_run(const struct stage_batch *batch, struct ls_error *error);
-/* The forward alone of one micro-batch through all stages. Collective over pp. */
-int stage_forward_all(const struct stage_batch *batch, struct ls_error *error);
+int stage_pipeline_run(struct ls_trainer *t, const struct train_batch *batch,
+                       struct ls_error *error);
+/* Evaluates and samples with the model and the weights that t trains; t's trace may be there. */
+int stage_runner_new(struct ls_trainer *t, struct ls_runner **out, struct ls_error *error);
 
 /* Buffers of the pipeline, from arena: fills memory's pipeline, slots and split_backward. */
 int stage_take(const struct memory_request *request, struct ls_arena *arena,
                struct train_memory *memory, struct ls_error *error);
 void stage_release(struct train_memory *memory);
+/* The pipeline for so many micro-batches, which a step of the run has; its table. */
+const struct ls_pipeline *stage_pipeline_of(const struct train_memory *memory,
+                                            int64_t micro_batches,
+                                            const struct ls_schedule **schedule);
+/* The units that a layer reads: its own, and the embedding that of the head where they are tied. */
+int stage_units_of(const struct ls_params *params, int layer, int units[2]);
 
 /* Digests of a step's tensors, where they are on (t->digests is not NULL). */
 enum digest_kind { DIGEST_OUTPUT, DIGEST_INPUT_GRADIENT };

@@ -8,12 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* This step's part of the global batch on this rank. */
-struct step_batch {
-    int64_t sequences; /* of the global batch */
-    struct ls_dp_share share;
-    const int32_t *inputs,
-        *targets; /* of this rank's share: [count * leaf_sequences, tokens held] */
+/* The final gradient of a batch, and what is told of it. */
+struct gradient {
+    const float *values; /* at the places of t->memory.slices */
+    double norm;
+    float loss; /* the batch's mean */
 };
 
 /* ---- samples --------------------------------------------------------------------------------- */
@@ -21,8 +20,7 @@ struct step_batch {
 static struct ls_dp_share share_of(const struct ls_trainer *t, int64_t samples)
 {
     struct ls_dp_share share;
-    int64_t leaves = ls_batch_at(&t->config, samples) / t->numerics.leaf_sequences;
-    ls_layout_share(&t->layout, leaves, t->coordinates, &share);
+    ls_layout_share(&t->layout, ls_ramp_at(&t->layout.ramp, samples), t->coordinates, &share);
     return share;
 }
 
@@ -43,14 +41,24 @@ static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *er
                   : LS_OK;
 }
 
-static int batch_load(struct ls_trainer *t, struct step_batch *batch, double *wait_s,
+/* Sequences of the whole batch. */
+static int64_t sequences_of(const struct ls_trainer *t, const struct train_batch *batch)
+{
+    return batch->share.leaves * t->numerics.leaf_sequences;
+}
+
+static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *wait_s,
                       struct ls_error *error)
 {
-    batch->share = share_of(t, t->samples);
-    batch->sequences = ls_batch_at(&t->config, t->samples);
-    int status = t->posted ? LS_OK : batch_post(t, t->samples, error);
+    batch->step = t->state.step + 1;
+    batch->share = share_of(t, t->state.samples);
+    if (t->ops.idle) { /* nobody reads them */
+        batch->inputs = batch->targets = (const int32_t *)t->memory.arena.base;
+        return ls_comm_agree(t->world, LS_OK, error);
+    }
+    int status = t->posted ? LS_OK : batch_post(t, t->state.samples, error);
     if (!status)
-        status = batch_post(t, t->samples + batch->sequences, error);
+        status = batch_post(t, t->state.samples + sequences_of(t, batch), error);
     t->posted = status == LS_OK;
     ls_trace_begin(t->trace, "wait for samples", "data");
     if (!status)
@@ -59,29 +67,7 @@ static int batch_load(struct ls_trainer *t, struct step_batch *batch, double *wa
     return ls_comm_agree(t->world, status, error);
 }
 
-/* ---- micro-batches --------------------------------------------------------------------------- */
-
-/* Forward and backward of all micro-batches in the order of the pipeline's table; gradients leave
- * as they become final. */
-static int micro_batches_run(struct ls_trainer *t, const struct step_batch *batch,
-                             struct ls_error *error)
-{
-    int64_t tokens = t->config.data.sequence;
-    struct stage_batch stage = {
-        .t = t,
-        .step = t->step + 1,
-        .leaves = batch->share.count,
-        .micro_leaves = batch->share.micro_leaves,
-        .micro_batches = batch->share.micro_batches,
-        .share = &batch->share,
-        .inputs = batch->inputs,
-        .targets = batch->targets,
-        .training = true,
-        .gradient_scale = (float)(1.0 / ((double)batch->sequences * (double)tokens)),
-        .leaf_loss = t->leaf_loss,
-    };
-    return stage_pipeline_run(&stage, error);
-}
+/* ---- the gradient ---------------------------------------------------------------------------- */
 
 /* The pipeline rank of the last stage; the first is on rank 0. */
 static int64_t head_rank(const struct ls_layout *layout)
@@ -89,17 +75,26 @@ static int64_t head_rank(const struct ls_layout *layout)
     return layout->stage_rank[layout->stages - 1];
 }
 
+static void loss_label(struct ls_trainer *t, const char *label)
+{
+    static const enum ls_layout_group groups[] = {LS_GROUP_CP, LS_GROUP_DP, LS_GROUP_DP_SHARD,
+                                                  LS_GROUP_DP_REPLICATE, LS_GROUP_PP};
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        ls_comm_label(t->groups[groups[i]], label);
+}
+
 /* The batch's mean loss: the tree over leaves. A leaf's parts meet over cp, its neighbours in a
  * micro-batch over dp_shard where micro-batches are shared, the rest over dp; the last stage then
  * tells the others. */
-static int loss_reduce(struct ls_trainer *t, const struct step_batch *batch, float *loss,
+static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, float *loss,
                        struct ls_error *error)
 {
     const struct ls_dp_share *share = &batch->share;
     float sum = 0;
     int status = LS_OK;
+    loss_label(t, "loss");
     if (t->part.head) {
-        status = ls_all_reduce(t->groups.cp, t->leaf_loss, share->count, error);
+        status = ls_all_reduce(t->groups[LS_GROUP_CP], t->leaf_loss, share->count, error);
         if (t->layout.neighbouring) {
             for (int64_t m = 0; m < share->micro_batches; m++) {
                 int64_t first, count;
@@ -107,25 +102,25 @@ static int loss_reduce(struct ls_trainer *t, const struct step_batch *batch, flo
                 t->leaf_loss[m] = ls_tree_sum(t->leaf_loss + m * share->micro_leaves, count);
             }
             if (!status)
-                status =
-                    ls_all_reduce(t->groups.dp_shard, t->leaf_loss, share->micro_batches, error);
+                status = ls_all_reduce(t->groups[LS_GROUP_DP_SHARD], t->leaf_loss,
+                                       share->micro_batches, error);
             sum = ls_tree_sum(t->leaf_loss, share->micro_batches);
             if (!status)
-                status = ls_all_reduce(t->groups.dp_replicate, &sum, 1, error);
+                status = ls_all_reduce(t->groups[LS_GROUP_DP_REPLICATE], &sum, 1, error);
         } else {
             sum = ls_tree_sum(t->leaf_loss, share->count);
             if (!status)
-                status = ls_all_reduce(t->groups.dp, &sum, 1, error);
+                status = ls_all_reduce(t->groups[LS_GROUP_DP], &sum, 1, error);
         }
     }
-    ls_comm_label(t->groups.pp, "loss");
     if (!status)
-        status = ls_broadcast(t->groups.pp, &sum, 1, LS_F32, (int)head_rank(&t->layout), error);
-    *loss = (float)((double)sum / ((double)batch->sequences * (double)t->config.data.sequence));
+        status = ls_broadcast(t->groups[LS_GROUP_PP], &sum, 1, LS_F32, (int)head_rank(&t->layout),
+                              error);
+    loss_label(t, NULL);
+    *loss =
+        (float)((double)sum / ((double)sequences_of(t, batch) * (double)t->config.data.sequence));
     return status;
 }
-
-/* ---- gradient and update --------------------------------------------------------------------- */
 
 /* A tied table that the first and the last stage both hold: each gets the other's gradient. */
 static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error *error)
@@ -136,67 +131,95 @@ static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error 
     const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[param];
     int peer = (int)(t->part.head ? 0 : head_rank(&t->layout));
     struct ls_request send = {0}, receive = {0};
-    ls_comm_label(t->groups.pp, "wte.weight");
-    int status = ls_recv_start(t->groups.pp, gradient + slice->second, slice->count, LS_F32, peer,
-                               LS_COMM_TAG_MAX, &receive, LS_HERE, error);
+    ls_comm_label(t->groups[LS_GROUP_PP], t->params.list[param].name);
+    int status = ls_recv_start(t->groups[LS_GROUP_PP], gradient + slice->second, slice->count,
+                               LS_F32, peer, LS_COMM_TAG_MAX, &receive, LS_HERE, error);
     if (!status)
-        status = ls_send_start(t->groups.pp, gradient + slice->gradient, slice->count, LS_F32, peer,
-                               LS_COMM_TAG_MAX, &send, LS_HERE, error);
+        status = ls_send_start(t->groups[LS_GROUP_PP], gradient + slice->gradient, slice->count,
+                               LS_F32, peer, LS_COMM_TAG_MAX, &send, LS_HERE, error);
     if (!status)
         status = ls_wait(&receive, error);
     return status ? status : ls_wait(&send, error);
 }
 
 /* The global norm: squares are added exactly, so it does not matter who holds what. */
-static int gradient_norm(struct ls_trainer *t, const float *gradient, double *norm,
-                         struct ls_error *error)
+static int norm_reduce(struct ls_trainer *t, const float *gradient, double *norm,
+                       struct ls_error *error)
 {
     struct ls_exact_sum sum;
     ls_exact_clear(&sum);
-    for (int i = 0; i < t->params.count; i++) {
-        const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
-        t->memory.slices[i].gradient = gradient + slice->gradient;
-        t->memory.slices[i].second = slice->second < 0 ? NULL : gradient + slice->second;
-    }
-    ls_gradient_square(t->memory.slices, t->params.count, &t->ops, &sum);
-    int status = ls_all_reduce_exact(t->groups.owners, &sum, error);
+    ls_gradient_square(t->memory.slices, t->params.count, gradient, &t->ops, &sum);
+    int status = ls_all_reduce_exact(t->groups[LS_GROUP_OWNERS], &sum, error);
     *norm = sqrt(ls_exact_value(&sum));
     return status;
 }
 
-static int nonfinite_refuse(const struct ls_trainer *t, const struct ls_step_report *report,
+/* Forward and backward of all micro-batches in the order of the pipeline's table, whose gradients
+ * leave as they become final; what is still under way arrives. */
+static int gradient_compute(struct ls_trainer *t, const struct train_batch *batch,
+                            struct gradient *gradient, struct ls_error *error)
+{
+    float *values = NULL;
+    int status = stage_pipeline_run(t, batch, error);
+    if (status)
+        return status;
+    ls_trace_begin(t->trace, "reduce", "compute");
+    status = ls_zero_gradient_finish(t->memory.zero, &t->ops, &values, NULL, error);
+    if (!status)
+        status = tied_exchange(t, values, error);
+    if (!status)
+        status = loss_reduce(t, batch, &gradient->loss, error);
+    if (!status)
+        status = norm_reduce(t, values, &gradient->norm, error);
+    if (!status)
+        status = digests_finish(t, values, error);
+    ls_trace_end(t->trace);
+    gradient->values = values;
+    return status;
+}
+
+/* ---- the update ------------------------------------------------------------------------------ */
+
+static int nonfinite_refuse(const struct ls_trainer *t, const struct gradient *gradient,
                             struct ls_error *error)
 {
     char good[LS_CONFIG_TEXT_BYTES + 128];
-    if (t->saved_step < 0)
+    if (t->state.saved_step < 0)
         snprintf(good, sizeof good, "There is no checkpoint yet");
     else
         snprintf(good, sizeof good, "The last good checkpoint is %s/checkpoints/step-%08ld",
-                 t->config.train.out, (long)t->saved_step);
+                 t->config.train.out, (long)t->state.saved_step);
     return ls_error_set(error, LS_ENUMERIC,
                         "step %ld: the loss is %g and the gradient norm %g; nothing was updated. "
                         "%s; lower optim.lr, or set train.on_nonfinite=skip to skip such "
                         "steps",
-                        (long)report->step, ls_shown((double)report->loss),
-                        ls_shown(report->grad_norm), good);
+                        (long)t->state.step + 1, ls_shown((double)gradient->loss),
+                        ls_shown(gradient->norm), good);
 }
 
-static int update(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
+static int update(struct ls_trainer *t, const struct gradient *gradient,
+                  struct ls_step_report *report, struct ls_error *error)
 {
-    if (!isfinite(report->loss) || !isfinite(report->grad_norm)) {
+    if (!isfinite(gradient->loss) || !isfinite(gradient->norm)) {
         if (t->config.train.on_nonfinite == LS_CONFIG_STOP)
-            return nonfinite_refuse(t, report, error);
+            return nonfinite_refuse(t, gradient, error);
         report->skipped = true;
         return LS_OK;
     }
     struct ls_optimizer *optimizer = &t->memory.optimizer;
+    const struct ls_optim_step step = {report->step, report->lr, gradient->values,
+                                       ls_clip_factor(&optimizer->config, gradient->norm)};
     double start_s = ls_now_s();
-    ls_optimizer_step(
-        optimizer, &t->ops, t->memory.slices, t->params.count, ls_zero_master(t->memory.zero),
-        ls_clip_factor(&optimizer->config, report->grad_norm), report->lr, report->step);
+    ls_trace_begin(t->trace, "update", "compute");
+    ls_optimizer_step(optimizer, &t->ops, t->memory.slices, t->params.count, &step,
+                      ls_zero_master(t->memory.zero));
     report->optimizer_s = ls_now_s() - start_s;
-    return ls_zero_publish(t->memory.zero, &t->ops, false, error);
+    int status = ls_zero_publish(t->memory.zero, &t->ops, false, error);
+    ls_trace_end(t->trace);
+    return status;
 }
+
+/* ---- the step -------------------------------------------------------------------------------- */
 
 /* Adds sign times what this rank has waited for others so far. */
 static void waits_add(const struct ls_trainer *t, double sign, double wait_s[LS_ACCOUNTS])
@@ -217,12 +240,18 @@ static double peak_share(struct ls_trainer *t, double flops_per_s)
     return flops_per_s / t->peak_flops;
 }
 
-static void report_finish(struct ls_trainer *t, const struct step_batch *batch, double start_s,
+static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
+                          const struct gradient *gradient, double start_s,
                           struct ls_step_report *report)
 {
-    double tokens = (double)batch->sequences * (double)t->config.data.sequence;
-    report->samples = t->samples;
-    report->tokens = t->samples * t->config.data.sequence;
+    double tokens = (double)sequences_of(t, batch) * (double)t->config.data.sequence;
+    report->loss = gradient->loss;
+    report->grad_norm = gradient->norm;
+    report->samples = t->state.samples;
+    report->tokens = t->state.samples * t->config.data.sequence;
+    waits_add(t, 1, report->wait_s);
+    for (int a = 0; a < LS_ACCOUNT_OTHER; a++)
+        report->comm_wait_s += report->wait_s[a];
     report->step_s = ls_now_s() - start_s;
     report->tokens_per_s = tokens / report->step_s;
     double flops = ls_model_flops_per_token(&t->config.model, t->config.data.sequence);
@@ -233,50 +262,31 @@ static void report_finish(struct ls_trainer *t, const struct step_batch *batch, 
 static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
     double start_s = ls_now_s();
-    struct step_batch batch;
-    float *gradient;
-    *report = (struct ls_step_report){.step = t->step + 1};
+    struct train_batch batch;
+    struct gradient gradient;
+    *report = (struct ls_step_report){.step = t->state.step + 1};
     report->lr = ls_learning_rate(&t->memory.optimizer.config, report->step);
     waits_add(t, -1, report->wait_s);
-
     digests_begin(t->digests);
+
     int status = batch_load(t, &batch, &report->data_wait_s, error);
     if (!status)
-        status = micro_batches_run(t, &batch, error);
+        status = gradient_compute(t, &batch, &gradient, error);
+    if (!status)
+        status = update(t, &gradient, report, error);
     if (status)
         return status;
-    ls_trace_begin(t->trace, "reduce", "compute");
-    status = ls_zero_gradient_finish(t->memory.zero, &t->ops, &gradient, NULL, error);
-    if (!status)
-        status = tied_exchange(t, gradient, error);
-    if (!status)
-        status = loss_reduce(t, &batch, &report->loss, error);
-    if (!status)
-        status = gradient_norm(t, gradient, &report->grad_norm, error);
-    if (!status)
-        status = digests_finish(t, gradient, error);
-    ls_trace_end(t->trace);
-    if (status)
-        return status;
-
-    ls_trace_begin(t->trace, "update", "compute");
-    status = update(t, report, error);
-    ls_trace_end(t->trace);
-    if (status)
-        return status;
-    t->step = report->step;
-    t->samples += batch.sequences;
-    waits_add(t, 1, report->wait_s);
-    for (int a = 0; a < LS_ACCOUNT_OTHER; a++)
-        report->comm_wait_s += report->wait_s[a];
-    report_finish(t, &batch, start_s, report);
+    t->gradient = gradient.values;
+    t->state.step = batch.step;
+    t->state.samples += sequences_of(t, &batch);
+    report_finish(t, &batch, &gradient, start_s, report);
     return LS_OK;
 }
 
 int ls_trainer_step(struct ls_trainer *t, struct ls_step_report *report, struct ls_error *error)
 {
     const char *before = ls_trace_phase(t->trace, "train");
-    ls_trace_set(t->trace, LS_TRACE_STEP, t->step + 1);
+    ls_trace_set(t->trace, LS_TRACE_STEP, t->state.step + 1);
     ls_trace_begin(t->trace, "step", "step");
     int status = step_run(t, report, error);
     t->failed = t->failed || status;

@@ -6,47 +6,10 @@
 
 enum { LOADER_DEPTH = 2, TRACE_EVENTS = 1 << 16 };
 
-/* The tokens that the key of that name tells of. */
-static int tokens_open(const struct ls_config *config, const char *key, struct ls_token_store **out,
-                       struct ls_error *error)
-{
-    bool train = strcmp(key, "data.train") == 0;
-    int status = ls_token_store_open(train ? config->data.train : config->data.valid, out, error);
-    if (status)
-        ls_config_blame(config, key, error);
-    return status;
-}
-
-int tokenizer_find(const struct ls_config *config, struct ls_tokenizer **out,
-                   struct ls_error *error)
-{
-    *out = NULL;
-    if (config->data.tokenizer[0]) {
-        int status = ls_tokenizer_new(config->data.tokenizer, out, error);
-        if (status)
-            ls_config_blame(config, "data.tokenizer", error);
-        return status;
-    }
-    if (!config->data.train[0])
-        return LS_OK;
-    /* Foreign stores come without one: then nothing is decoded. */
-    struct ls_error absent = {0};
-    int status = ls_tokenizer_new_for_store(config->data.train, out, &absent);
-    if (status == LS_EIO) {
-        struct ls_token_store *store;
-        status = tokens_open(config, "data.train", &store, error);
-        ls_token_store_close(store);
-    } else if (status && error) {
-        *error = absent;
-        ls_config_blame(config, "data.train", error);
-    }
-    return status;
-}
-
 int ls_train_resolve(struct ls_config *config, struct ls_error *error)
 {
     struct ls_tokenizer *tokenizer;
-    int status = tokenizer_find(config, &tokenizer, error);
+    int status = ls_config_tokenizer(config, &tokenizer, error);
     if (status)
         return status;
     bool known = tokenizer != NULL;
@@ -57,42 +20,12 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error)
     struct ls_token_store *store = NULL;
     struct ls_error missing = {0};
     if (status && !known && config->data.train[0] &&
-        tokens_open(config, "data.train", &store, &missing)) {
+        ls_config_tokens(config, "data.train", &store, &missing)) {
         if (error)
             *error = missing;
         status = missing.code;
     }
     ls_token_store_close(store);
-    return status;
-}
-
-/* Cores of this process divided among the ranks that share them. */
-static int threads_of(const struct ls_config *config, struct ls_comm *world)
-{
-    if (config->parallel.threads > 0)
-        return (int)config->parallel.threads;
-    /* A launcher that binds has divided them. */
-    bool divided = ls_comm_transport(world) == LS_TRANSPORT_MPI && ls_device_bound();
-    int cores = ls_device_cores() / (divided ? 1 : ls_comm_machine_ranks(world));
-    return (int)ls_max(cores, 1);
-}
-
-/* Ranks use one instruction set: the configured one, or the least of their best ones. */
-static int isa_agree(struct ls_trainer *t, enum ls_isa *isa, struct ls_error *error)
-{
-    int64_t mine = t->config.numerics.isa, best = ls_isa_best();
-    int status = LS_OK;
-    if (mine == LS_CONFIG_AUTO)
-        mine = best;
-    else if (mine > best)
-        status = ls_config_reject(&t->config, LS_ENOTSUP, "numerics.isa", error,
-                                  "this machine offers at most %s", ls_isa_name((int)best));
-    status = ls_comm_agree(t->world, status, error);
-    if (status)
-        return status;
-    int64_t least = -mine;
-    status = ls_all_reduce_max(t->world, &least, error);
-    *isa = (enum ls_isa) - least;
     return status;
 }
 
@@ -125,30 +58,16 @@ int ls_trainer_measure_peak(struct ls_trainer *t, struct ls_error *error)
     return status;
 }
 
-/* The tokens of a sequence that this rank holds. */
-static int segments_make(struct ls_trainer *t, struct ls_error *error)
-{
-    int64_t tiles = t->numerics.seq_tiles, cp = t->layout.size[LS_AXIS_CP];
-    t->segment_count = ls_segments(tiles, cp);
-    t->segments = calloc((size_t)t->segment_count, sizeof *t->segments);
-    if (!t->segments)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a list of segments");
-    for (int i = 0; i < t->segment_count; i++)
-        ls_segment(tiles, cp, t->coordinates[LS_AXIS_CP], t->config.data.sequence, i,
-                   &t->segments[i].first, &t->segments[i].count);
-    return LS_OK;
-}
-
 static int data_open(struct ls_trainer *t, struct ls_error *error)
 {
     const struct ls_config *config = &t->config;
     int status = ls_config_require(config, "data.train", error);
     if (!status)
-        status = tokens_open(config, "data.train", &t->store, error);
+        status = ls_config_tokens(config, "data.train", &t->store, error);
     if (!status && config->data.valid[0])
-        status = tokens_open(config, "data.valid", &t->valid_store, error);
+        status = ls_config_tokens(config, "data.valid", &t->valid_store, error);
     if (!status)
-        status = tokenizer_find(config, &t->tokenizer, error);
+        status = ls_config_tokenizer(config, &t->tokenizer, error);
     if (status)
         return status;
     int64_t tokens = config->data.sequence, samples;
@@ -163,11 +82,12 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
         ls_config_blame(config, "data.valid", error);
         return status;
     }
-    status = segments_make(t, error);
+    status = ls_layout_segments(&t->layout, t->coordinates[LS_AXIS_CP], &t->segments,
+                                &t->segment_count, error);
     if (status)
         return status;
     struct ls_dp_share share;
-    ls_layout_share(&t->layout, t->layout.leaves, t->coordinates, &share);
+    ls_layout_share(&t->layout, t->layout.ramp.full, t->coordinates, &share);
     struct ls_loader_config loader = {.store = t->store,
                                       .sequence_tokens = tokens,
                                       .vocabulary = config->model.vocab,
@@ -181,36 +101,50 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
     return ls_loader_new(&loader, &t->loader, error);
 }
 
-static int buffers_open(struct ls_trainer *t, struct ls_error *error)
+/* The buffers of the plan, and what a batch is remembered in. Idle ops need addresses alone. */
+static int memory_open(struct ls_trainer *t, struct ls_error *error)
 {
     const struct memory_request request = {.config = &t->config,
                                            .layout = &t->layout,
                                            .coordinates = t->coordinates,
                                            .params = &t->params,
                                            .part = &t->part,
-                                           .groups = &t->groups,
+                                           .groups = t->groups,
                                            .tp = &t->tp,
                                            .cp = &t->cp};
-    int status = memory_plan(&t->config, &t->layout, t->coordinates, &t->plan, error);
+    struct ls_arena *arena = &t->memory.arena;
+    int status = ls_plan_rank(&t->config, &t->layout, ls_comm_rank(t->world), &t->plan, error);
     if (!status)
-        status = ls_arena_init(&t->memory.arena, t->plan.total, error);
+        status = t->ops.idle ? ls_arena_reserve(arena, t->plan.total, error)
+                             : ls_arena_init(arena, t->plan.total, error);
     if (!status)
-        status = memory_take(&request, &t->memory.arena, &t->memory, &t->plan, error);
+        status = memory_take(&request, arena, &t->memory, &t->plan, error);
     if (status)
         return status;
+    t->state.zero = t->memory.zero;
     struct ls_dp_share share;
-    ls_layout_share(&t->layout, t->layout.leaves, t->coordinates, &share);
+    ls_layout_share(&t->layout, t->layout.ramp.full, t->coordinates, &share);
     int64_t leaves = ls_max(share.count, t->layout.micro_leaves);
     t->leaf_loss = calloc((size_t)leaves, sizeof *t->leaf_loss);
     t->runs = calloc((size_t)share.micro_batches, sizeof *t->runs);
-    t->eval_ids = calloc((size_t)(4 * t->layout.micro_sequences * t->config.data.sequence),
-                         sizeof *t->eval_ids);
-    t->eval_input = calloc(
-        (size_t)(t->layout.micro_sequences * t->config.data.sequence * t->config.model.channels),
-        ls_dtype_bytes(t->numerics.act));
-    if (!t->leaf_loss || !t->runs || !t->eval_ids || !t->eval_input)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses and tokens");
+    if (!t->leaf_loss || !t->runs)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses");
     return LS_OK;
+}
+
+/* What this rank owns of each parameter, as the optimizer walks over it. */
+static void slices_set(struct ls_trainer *t)
+{
+    for (int i = 0; i < t->params.count; i++) {
+        const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
+        t->memory.slices[i] = (struct ls_slice){.first = slice->offset,
+                                                .count = slice->count,
+                                                .compute = ls_zero_compute(t->memory.zero, i),
+                                                .gradient = slice->gradient,
+                                                .second = slice->second,
+                                                .decay = t->params.list[i].decay,
+                                                .counted = t->params.list[i].owned};
+    }
 }
 
 /* Initial values of what this rank owns, and everything that is made of them. */
@@ -218,116 +152,110 @@ static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
 {
     struct ls_zero *zero = t->memory.zero;
     for (int i = 0; i < t->params.count; i++) {
-        const struct ls_param *param = &t->params.list[i];
         const struct ls_zero_slice *slice = &ls_zero_slices(zero)[i];
-        ls_param_fill(param, t->config.model.seed, &t->ops, slice->first, slice->count,
+        ls_param_fill(&t->params.list[i], t->config.model.seed, &t->ops, slice->first, slice->count,
                       ls_zero_master(zero) + slice->offset);
-        t->memory.slices[i] = (struct ls_slice){.first = slice->offset,
-                                                .count = slice->count,
-                                                .compute = ls_zero_compute(zero, i),
-                                                .decay = param->decay,
-                                                .counted = param->owned};
         ls_progress();
     }
     return ls_zero_publish(zero, &t->ops, true, error);
 }
 
-/* The layout over the world's ranks, this rank's place in it, and its groups. */
-static int layout_open(struct ls_trainer *t, struct ls_error *error)
+static int layout_resolve(struct ls_trainer *t, struct ls_error *error)
 {
     int64_t ranks = ls_comm_size(t->world);
     /* Threads were started for this layout: the nearest one may have another number of them. */
     if (ls_comm_transport(t->world) == LS_TRANSPORT_THREAD && ranks == ls_config_ranks(&t->config))
         ranks = 0;
-    int status = ls_config_layout(&t->config, ranks, &t->layout, error);
-    if (status)
-        return status;
+    return ls_config_layout(&t->config, ranks, &t->layout, error);
+}
+
+/* This rank's place in the layout, its groups, and its part of the model. */
+static int place_open(struct ls_trainer *t, struct ls_error *error)
+{
     t->numerics = t->layout.numerics;
     ls_layout_coordinates(&t->layout, ls_comm_rank(t->world), t->coordinates);
     ls_comm_set_check(t->world, t->config.comm.check);
     ls_comm_set_timeout(t->world, t->config.comm.timeout_s);
-    status = groups_open(&t->layout, t->world, &t->groups, error);
-    if (!status)
-        status =
-            ls_tp_init(&t->tp, t->groups.tp, t->layout.sp, (int)t->layout.tp_overlap,
-                       ls_tp_sharers(t->layout.size[LS_AXIS_TP], t->layout.model.kv_heads), error);
-    ls_cp_init(&t->cp, t->groups.cp, t->layout.cp_method);
-    return status;
-}
-
-/* This rank's part of the model, and its data. */
-static int part_open(struct ls_trainer *t, struct ls_error *error)
-{
-    int status = part_init(&t->part, &t->layout, t->coordinates[LS_AXIS_PP], error);
-    struct ls_part held = {t->layout.size[LS_AXIS_TP], t->coordinates[LS_AXIS_TP], t->part.held};
-    if (!status)
-        status = ls_params_init(&t->params, &t->config.model, &t->numerics, &held, error);
-    return status ? status : data_open(t, error);
-}
-
-/* The communicator of each group, NULL where the layout has none. */
-static void comms_of(const struct ls_trainer *t, struct ls_comm *comms[LS_GROUPS])
-{
-    struct ls_comm *const list[LS_GROUPS] = {
-        [LS_GROUP_TP] = t->groups.tp,
-        [LS_GROUP_SHARERS] = t->tp.sharers_comm,
-        [LS_GROUP_CP] = t->groups.cp,
-        [LS_GROUP_SHARD] = t->groups.shard,
-        [LS_GROUP_REPLICATE] = t->groups.replicate,
-        [LS_GROUP_PP] = t->groups.pp,
-        [LS_GROUP_DP] = t->groups.dp,
-        [LS_GROUP_DP_SHARD] = t->groups.dp_shard,
-        [LS_GROUP_DP_REPLICATE] = t->groups.dp_replicate,
-        [LS_GROUP_OWNERS] = t->groups.owners,
-        [LS_GROUP_WORLD] = t->world,
-    };
-    memcpy(comms, list, sizeof list);
+    int status = ls_groups_open(&t->layout, t->world, t->groups, error);
+    if (status)
+        return status;
+    ls_tp_init(&t->tp, t->groups[LS_GROUP_TP], t->groups[LS_GROUP_SHARERS], t->layout.sp,
+               (int)t->layout.tp_overlap);
+    ls_cp_init(&t->cp, t->groups[LS_GROUP_CP], t->layout.cp_method);
+    status = part_init(&t->part, &t->layout, t->coordinates[LS_AXIS_PP], error);
+    return status ? status
+                  : ls_layout_params(&t->layout, t->coordinates[LS_AXIS_TP], t->part.held,
+                                     &t->params, error);
 }
 
 static int trace_open(struct ls_trainer *t, struct ls_error *error)
 {
-    struct ls_comm *comms[LS_GROUPS + 1];
     int status = ls_trace_new(&t->trace, ls_comm_rank(t->world), "main", TRACE_EVENTS, error);
-    comms_of(t, comms);
-    comms[LS_GROUPS] = t->groups.copies;
-    for (int g = 0; g <= LS_GROUPS && !status; g++)
-        if (comms[g])
-            status = ls_comm_set_trace(comms[g], t->trace, error);
+    for (int g = 0; g < LS_GROUPS && !status; g++)
+        status = ls_comm_set_trace(t->groups[g], t->trace, error);
     ls_trace_phase(t->trace, "start");
     return status;
+}
+
+static struct ls_trainer *trainer_alloc(const struct ls_config *config, struct ls_comm *world,
+                                        const struct ls_log *log)
+{
+    struct ls_trainer *t = calloc(1, sizeof *t);
+    if (!t)
+        return NULL;
+    t->config = *config;
+    t->world = world;
+    t->log = log;
+    t->state = (struct ls_state){.config = &t->config,
+                                 .layout = &t->layout,
+                                 .groups = t->groups,
+                                 .params = &t->params,
+                                 .optimizer = &t->memory.optimizer,
+                                 .ops = &t->ops,
+                                 .log = log,
+                                 .saved_step = -1};
+    return t;
 }
 
 int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const struct ls_log *log,
                    struct ls_trainer **out, struct ls_error *error)
 {
     *out = NULL;
-    struct ls_trainer *t = calloc(1, sizeof *t);
+    struct ls_trainer *t = trainer_alloc(config, world, log);
     int status = t ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a trainer");
     status = ls_comm_agree(world, status, error);
     if (status)
         goto failed;
-    t->config = *config;
-    t->world = world;
-    t->log = log;
-    t->saved_step = -1;
-    status = layout_open(t, error);
+    int threads = 1;
+    status = layout_resolve(t, error);
+    if (!status) /* machines may differ in what they have */
+        status = ls_config_threads(&t->config, world, &threads, error);
     if (!status)
-        status = part_open(t, error);
+        status = fit_check(&t->config, &t->layout, world, log, error);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = place_open(t, error);
+    if (!status)
+        status = data_open(t, error);
     status = ls_comm_agree(world, status, error);
     if (status)
         goto failed;
     enum ls_isa isa;
-    status = isa_agree(t, &isa, error);
+    status = ls_config_isa(&t->config, world, &isa, error);
     if (status)
         goto failed;
-    status = ls_ops_init(&t->ops, threads_of(config, world), isa, error);
+    status = ls_ops_init(&t->ops, threads, isa, error);
     if (!status)
-        status = buffers_open(t, error);
+        status = memory_open(t, error);
     if (!status && config->log.trace)
         status = trace_open(t, error);
-    status = ls_comm_agree(world, status, error);
     if (!status)
+        status = stage_runner_new(t, &t->runner, error);
+    status = ls_comm_agree(world, status, error);
+    if (!status) {
+        slices_set(t);
         status = parameters_fill(t, error);
+    }
     if (status)
         goto failed;
     *out = t;
@@ -337,15 +265,36 @@ failed:
     return status;
 }
 
+int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
+                 struct ls_comm *world, struct ls_recording *recording, struct ls_trainer **out,
+                 struct ls_error *error)
+{
+    struct ls_trainer *t = trainer_alloc(config, world, NULL);
+    *out = t;
+    if (!t)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a trainer");
+    t->layout = *layout;
+    ls_ops_init_idle(&t->ops, LS_ISA_PLAIN);
+    int status = place_open(t, error);
+    if (!status)
+        status = memory_open(t, error);
+    if (status)
+        return status;
+    for (int g = 0; g < LS_GROUPS; g++)
+        ls_comm_set_recording(t->groups[g], recording, g);
+    slices_set(t);
+    return ls_zero_publish(t->memory.zero, &t->ops, true, error);
+}
+
 void ls_trainer_free(struct ls_trainer *t)
 {
     if (!t)
         return;
     if (t->memory.zero && !t->failed)
-        ls_zero_settle(t->memory.zero, NULL);
+        ls_zero_settle(t->memory.zero, &t->ops, NULL);
     if (t->trace)
         ls_comm_set_trace(t->world, NULL, NULL);
-    ls_decoder_free(t->decoder);
+    ls_runner_free(t->runner);
     ls_loader_free(t->loader);
     ls_tokenizer_free(t->tokenizer);
     ls_token_store_close(t->valid_store);
@@ -354,19 +303,11 @@ void ls_trainer_free(struct ls_trainer *t)
     free(t->segments);
     free(t->leaf_loss);
     free(t->runs);
-    free(t->eval_ids);
-    free(t->eval_input);
-    if (t->sampled)
-        whole_release(t->sampled);
-    free(t->sampled);
     /* Transfers of a failed step may still use its memory: their groups go first. */
-    if (t->failed) {
-        ls_tp_release(&t->tp);
-        groups_close(&t->groups);
-    }
+    if (t->failed)
+        ls_groups_close(t->groups);
     memory_release(&t->memory);
-    ls_tp_release(&t->tp);
-    groups_close(&t->groups);
+    ls_groups_close(t->groups);
     part_release(&t->part);
     ls_ops_release(&t->ops);
     ls_params_release(&t->params);
@@ -374,9 +315,34 @@ void ls_trainer_free(struct ls_trainer *t)
     free(t);
 }
 
+int ls_trainer_hash(struct ls_trainer *t, struct ls_digest *digest, struct ls_error *error)
+{
+    return ls_state_hash(&t->state, digest, error);
+}
+int ls_trainer_save(struct ls_trainer *t, struct ls_error *error)
+{
+    return ls_state_save(&t->state, error);
+}
+int ls_trainer_resume(struct ls_trainer *t, bool *resumed, struct ls_error *error)
+{
+    LS_ASSERT(!t->posted);
+    return ls_state_resume(&t->state, resumed, error);
+}
+int ls_trainer_evaluate(struct ls_trainer *t, struct ls_eval_report *report, struct ls_error *error)
+{
+    int status = t->valid_store ? LS_OK : ls_config_require(&t->config, "data.valid", error);
+    return status ? status
+                  : ls_runner_evaluate(t->runner, t->valid_store, t->config.eval.samples, report,
+                                       error);
+}
+int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, struct ls_error *error)
+{
+    return ls_runner_sample(t->runner, prompt, text, error);
+}
+
 int64_t ls_trainer_steps(const struct ls_trainer *t)
 {
-    return t->step;
+    return t->state.step;
 }
 float *ls_trainer_master(struct ls_trainer *t)
 {
@@ -393,11 +359,6 @@ const struct ls_params *ls_trainer_params(const struct ls_trainer *t)
 
 void ls_trainer_stats(const struct ls_trainer *t, struct ls_comm_stats stats[LS_GROUPS])
 {
-    struct ls_comm *comms[LS_GROUPS];
-    comms_of(t, comms);
-    for (int g = 0; g < LS_GROUPS; g++) {
-        stats[g] = (struct ls_comm_stats){0};
-        if (comms[g])
-            ls_comm_get_stats(comms[g], &stats[g]);
-    }
+    for (int g = 0; g < LS_GROUPS; g++)
+        ls_comm_get_stats(t->groups[g], &stats[g]);
 }

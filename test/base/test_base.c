@@ -1,3 +1,4 @@
+/* Random numbers, bf16, ordered sums, digests and errors. */
 #include <lockstep/base.h>
 
 #include <setjmp.h>

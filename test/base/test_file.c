@@ -1,3 +1,4 @@
+/* Files appear whole or not at all, whichever call fails, and are read within bounds. */
 #include <lockstep/base/file.h>
 
 #include <setjmp.h>

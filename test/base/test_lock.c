@@ -57,6 +57,55 @@ static void test_the_users_directory_stays(void **state)
     assert_int_equal(scratch_count(*state), 0);
 }
 
+/* A directory that gets another name while it is locked: the holder sees it, and leaves alone what
+ * stands under the old name by then. */
+static void test_a_directory_that_moves(void **state)
+{
+    struct ls_lock first, second;
+    struct ls_error error = {0};
+    char now[PATH_MAX], run[PATH_MAX], moved[PATH_MAX];
+    snprintf(run, sizeof run, "%s", scratch_path(*state, "run"));
+    snprintf(moved, sizeof moved, "%s", scratch_path(*state, "moved"));
+    assert_int_equal(ls_lock_take(&first, run, NULL, &error), LS_OK);
+    assert_true(ls_lock_in_place(&first, now));
+    assert_string_equal(now, run);
+    assert_int_equal(rename(run, moved), 0);
+    assert_false(ls_lock_in_place(&first, now));
+    assert_non_null(strstr(now, "/moved"));
+    assert_int_equal(ls_lock_take(&second, run, NULL, &error), LS_OK);
+    assert_false(ls_lock_in_place(&first, now));
+    assert_non_null(strstr(now, "/moved"));
+    ls_lock_release(&first);
+    assert_int_equal(scratch_count(moved), 0);
+    assert_int_equal(scratch_count(run), 1);
+    assert_int_equal(remove(scratch_path(*state, "run/lock")), 0); /* no move */
+    assert_true(ls_lock_in_place(&second, now));
+    assert_int_equal(remove(run), 0);
+    assert_false(ls_lock_in_place(&second, now));
+    assert_string_equal(now, "");
+    ls_lock_release(&second);
+    assert_int_equal(scratch_count(*state), 1);
+}
+
+/* A link to the directory is a name of it. */
+static void test_a_link_to_the_directory(void **state)
+{
+    struct ls_lock lock;
+    struct ls_error error = {0};
+    char now[PATH_MAX], link[PATH_MAX];
+    const char *run = scratch_path(*state, "run");
+    snprintf(link, sizeof link, "%s", scratch_path(*state, "link"));
+    assert_int_equal(mkdir(run, 0777), 0);
+    assert_int_equal(symlink("run", link), 0);
+    assert_int_equal(ls_lock_take(&lock, link, NULL, &error), LS_OK);
+    assert_true(ls_lock_in_place(&lock, now));
+    assert_int_equal(remove(link), 0);
+    assert_false(ls_lock_in_place(&lock, now));
+    assert_non_null(strstr(now, "/run"));
+    ls_lock_release(&lock);
+    assert_int_equal(scratch_count(run), 0);
+}
+
 /* A child takes the lock, says so and sleeps. */
 static pid_t child_holds(const char *run)
 {
@@ -243,6 +292,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_one_holder, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_the_users_directory_stays, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_a_directory_that_moves, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_a_link_to_the_directory, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_a_killed_holder_is_no_obstacle, scratch_setup,
                                         scratch_teardown),

@@ -1,3 +1,4 @@
+/* Checkpoints are whole or absent: every failing call, every interruption, every damage. */
 #include <lockstep/ckpt.h>
 
 #include <setjmp.h>

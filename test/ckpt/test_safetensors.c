@@ -1,3 +1,4 @@
+/* safetensors as the Python package reads and writes them; malformed files are named. */
 #include <lockstep/ckpt.h>
 
 #include <setjmp.h>

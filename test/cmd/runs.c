@@ -1,3 +1,4 @@
+/* Runs of the program on a small corpus, and what their records say. */
 #include "runs.h"
 
 #include "../support/scratch.h"

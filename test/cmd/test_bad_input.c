@@ -1,7 +1,7 @@
 /* What the program says to bad input: the exit code of the documented table, and a text that names
  * the file, line or key, what was expected, and what to do. And what a good run leaves behind. */
 #include "../support/scratch.h"
-#include "program.h"
+#include "run_program.h"
 
 #include <lockstep/config.h>
 
@@ -311,7 +311,10 @@ static void test_layout_keys_as_given(void **state)
         {RUN "parallel.dp=3", layout, {"command line: parallel.dp = 3: it does"}},
         {RUN "parallel.dp_shard=3 parallel.dp_replicate=2",
          layout,
-         {"command line: parallel.dp_replicate = 2", "with parallel.dp_shard = 3"}},
+         {"command line: parallel.dp_shard = 3: it does not divide"}},
+        {RUN "parallel.dp_shard=4 parallel.dp_replicate=2",
+         layout,
+         {"command line: parallel.dp_replicate = 2", "with parallel.dp_shard = 4"}},
         {RUN "parallel.dp=3 parallel.zero=1", layout, {"command line: parallel.dp = 3: it does"}},
         {RUN "parallel.dp=4 parallel.dp_shard=2 batch.global=12 parallel.zero=2",
          layout,
@@ -319,6 +322,13 @@ static void test_layout_keys_as_given(void **state)
         {RUN "parallel.pp=2 parallel.schedule=csv parallel.schedule_file=/dev/null",
          ls_exit_code(LS_EDATA),
          {"command line: parallel.schedule_file = /dev/null"}},
+        {RUN "parallel.threads=4096",
+         layout,
+         {"command line: parallel.threads = 4096: this machine has", "expected at most"}},
+        {RUN "model.channels=524288 model.heads=4096 model.layers=100",
+         layout,
+         {"of memory, and it has", "memory.overcommit=true"}},
+        {"eval told --threads 4096", 2, {"--threads = 4096: expected a whole number from 1 to"}},
     };
     expect_told(cases, sizeof cases / sizeof cases[0]);
 }

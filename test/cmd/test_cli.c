@@ -1,5 +1,5 @@
 /* The program's command line and its documents: what it prints, and what it exits with. */
-#include "program.h"
+#include "run_program.h"
 
 #include <lockstep/base/version.h>
 

@@ -22,6 +22,16 @@
 
 /* ---- one writer ------------------------------------------------------------------------------ */
 
+/* Until the shell line succeeds. */
+static void wait_for(const char *line)
+{
+    for (int tries = 0; shell(line); tries++) {
+        if (tries == 3000)
+            fail_msg("in vain: %s", line);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+}
+
 /* Starts a run of many steps, without a shell in between, and waits for its first records. */
 static pid_t run_start(const char *out, const char *keys)
 {
@@ -36,10 +46,7 @@ static pid_t run_start(const char *out, const char *keys)
         _exit(127);
     }
     snprintf(metrics, sizeof metrics, "test $(wc -l < %s/metrics.jsonl || echo 0) -gt 3", out);
-    for (int tries = 0; shell(metrics); tries++) {
-        assert_true(tries < 3000);
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
+    wait_for(metrics);
     return child;
 }
 
@@ -62,6 +69,8 @@ static void check_second_writer(const char *out, const char *keys)
     /* Readers work beside it. */
     snprintf(line, sizeof line, "$L plot %s", out);
     expect(line, 0, "loss.svg");
+    snprintf(line, sizeof line, "ls %s/checkpoints | grep -v tmp", out);
+    wait_for(line);
     snprintf(line, sizeof line, "$L eval %s --samples 4", out);
     expect(line, 0, "nats per token");
     run_end(child, SIGKILL);
@@ -161,6 +170,44 @@ static void test_a_run_is_moved(void **state)
     expect("cd / && $L generate $OLDPWD/far/away/moved --prompt 'in the' --tokens 5", 0, "in the");
     expect("cd far && $L diff away/moved ../straight", 0, "equal up to step 9");
     assert_false(exists("moving"));
+}
+
+static void expect_end(pid_t child, int code, const char *log, const char *words)
+{
+    int status;
+    char line[128];
+    assert_int_equal(waitpid(child, &status, 0), child);
+    snprintf(line, sizeof line, "cat %s", log);
+    expect(line, 0, words);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != code)
+        fail_msg("ended with %#x, expected code %d:\n%s", status, code, output);
+}
+
+/* While it runs: it follows, saves there and ends. Nothing is made under the old name. */
+static void test_a_run_is_moved_while_it_runs(void **state)
+{
+    (void)state;
+    pid_t child = run_start("wander", "train.save_every=50 log.trace=true parallel.dp=2");
+    expect("mkdir inn && mv wander inn/wanderer", 0, "");
+    expect_end(child, ls_exit_code(LS_EIO), "wander.log", "is saved in ");
+    assert_non_null(strstr(output, "wander was moved while the run writes to it, and is now "));
+    assert_non_null(strstr(output, "inn/wanderer train.resume=auto to go on"));
+    assert_false(exists("wander"));
+    assert_false(exists("inn/wanderer/lock"));
+    assert_int_equal(matches("inn/wanderer/trace/rank-*.json"), 2);
+    expect("$L train inn/wanderer/config.yaml train.resume=auto train.steps=1", 0,
+           "nothing is left to do");
+}
+
+static void test_a_run_is_removed_while_it_runs(void **state)
+{
+    (void)state;
+    pid_t child = run_start("erased", "");
+    assert_int_equal(kill(child, SIGSTOP), 0);
+    expect("rm -r erased", 0, "");
+    assert_int_equal(kill(child, SIGCONT), 0);
+    expect_end(child, ls_exit_code(LS_EIO), "erased.log", "erased was removed while the run wrote");
+    assert_false(exists("erased"));
 }
 
 /* With its data, to a place from which the old one is not seen. */
@@ -446,6 +493,8 @@ int main(void)
         cmocka_unit_test(test_two_at_once),
         cmocka_unit_test(test_processes_hold_it_too),
         cmocka_unit_test(test_a_run_is_moved),
+        cmocka_unit_test(test_a_run_is_moved_while_it_runs),
+        cmocka_unit_test(test_a_run_is_removed_while_it_runs),
         cmocka_unit_test(test_names_with_commas),
         cmocka_unit_test(test_a_run_is_moved_with_its_data),
         cmocka_unit_test(test_the_tokenizer_lies_in_the_run),

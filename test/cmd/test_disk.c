@@ -2,7 +2,7 @@
  * that is stuck is named within about that time. Over threads and over processes: under a launcher
  * this program is one rank. */
 #include "../support/scratch.h"
-#include "program.h"
+#include "run_program.h"
 
 #include <lockstep/train.h>
 

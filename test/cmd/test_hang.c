@@ -1,7 +1,7 @@
 /* No hang: ranks that stop, die, sleep or call something else are named, the last operations of all
  * are kept, and the job ends with the documented code, over processes and over threads. */
 #include "../support/scratch.h"
-#include "program.h"
+#include "run_program.h"
 
 #include <lockstep/train.h>
 

@@ -2,7 +2,7 @@
  * tree, where configs/ is. */
 #include "../support/scratch.h"
 #include "../support/xml.h"
-#include "program.h"
+#include "run_program.h"
 
 #include <lockstep/base.h>
 

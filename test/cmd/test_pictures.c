@@ -1,7 +1,7 @@
 /* `lockstep plot`: one run, several, and those that have nothing to show. */
 #include "../support/scratch.h"
 #include "../support/xml.h"
-#include "program.h"
+#include "run_program.h"
 
 #include <lockstep/base.h>
 

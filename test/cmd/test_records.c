@@ -1,7 +1,7 @@
 /* What metrics.jsonl tells besides the losses: where each step's time went, by axis of the layout,
  * and what happened to the run. */
 #include "../support/scratch.h"
-#include "program.h"
+#include "run_program.h"
 
 #include <lockstep/base.h>
 

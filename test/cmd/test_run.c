@@ -161,6 +161,55 @@ static void test_mpi_processes(void **state)
     expect_same_run("threads", "processes");
 }
 
+/* Where processes have more threads than the machine has cores, those that wait sleep, unless the
+ * user has chosen. libgomp tells what it was started with. */
+static void test_waiting_threads_sleep(void **state)
+{
+    (void)state;
+    mpi_or_skip();
+    char line[400];
+    int threads = (int)ls_max(ls_device_cores_online(), 2);
+    static const struct {
+        const char *environment;
+        bool one, sleeps;
+    } cases[] = {{"", false, true}, {"", true, false}, {"GOMP_SPINCOUNT=1000", false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(line, sizeof line,
+                 "env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose %s " MPIRUN
+                 "--bind-to none $L train $C train.out=sleepy%zu "
+                 "parallel.dp=2 train.steps=2 parallel.threads=%d",
+                 cases[i].environment, i, cases[i].one ? 1 : threads);
+        expect(line, 0, "step 2/2");
+        if (!strstr(output, "GOMP_SPINCOUNT")) {
+            print_message("skipped: another OpenMP than libgomp\n");
+            skip();
+        }
+        if (!strstr(output, "GOMP_SPINCOUNT = '0'") == cases[i].sleeps)
+            fail_msg("%s\nprinted:\n%s", line, output);
+    }
+}
+
+/* The same words from one rank and from two processes, which a launcher may give a terminal. */
+static void same_under_mpi(const char *command, const char *keys)
+{
+    char line[512];
+    snprintf(line, sizeof line,
+             "$L %s > one && " MPIRUN "sh -c \"$L %s %s | cat\" > two && cmp one two", command,
+             command, keys);
+    expect(line, 0, "");
+}
+
+static void test_mpi_evaluates_and_generates(void **state)
+{
+    (void)state;
+    mpi_or_skip();
+    expect("$L train $C train.out=told train.steps=4", 0, "");
+    same_under_mpi("eval told --samples 5 --threads 1", "parallel.tp=2");
+    same_under_mpi("eval told --samples 5 --threads 1", "parallel.dp=2");
+    same_under_mpi("generate told --tokens 40 --threads 1", "parallel.tp=2");
+    expect(MPIRUN "$L eval told --threads 1", ls_exit_code(LS_ELAYOUT), "2 were started");
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 /* A run that is refused before anything is written. */
@@ -317,6 +366,8 @@ int main(void)
         cmocka_unit_test(test_evaluation_and_generation),
         cmocka_unit_test(test_signals_save_and_the_run_goes_on),
         cmocka_unit_test(test_mpi_processes),
+        cmocka_unit_test(test_waiting_threads_sleep),
+        cmocka_unit_test(test_mpi_evaluates_and_generates),
         cmocka_unit_test(test_refusals_leave_nothing),
         cmocka_unit_test(test_an_older_run_is_not_overwritten),
         cmocka_unit_test(test_damaged_checkpoints),

@@ -1,6 +1,6 @@
 /* What a terminal sees of a run, what a pipe does, and what --dry-run says without data. */
 #include "../support/scratch.h"
-#include "program.h"
+#include "run_program.h"
 
 #include <lockstep/base.h>
 

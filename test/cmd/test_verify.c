@@ -1,10 +1,10 @@
 /* `lockstep verify` and `lockstep diff`: one hash for layouts of a recipe, and where two runs part.
  */
 #include "../support/scratch.h"
-#include "program.h"
+#include "run_program.h"
 
 #include <lockstep/base.h>
-#include <lockstep/train/compare.h>
+#include <lockstep/compare.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +65,7 @@ static void test_a_recipe_that_admits_few(void **state)
 {
     (void)state;
     expect("verify run.yaml batch.global=1 numerics.tp_tiles=1 model.layers=1 "
-           "--layouts 1000 --ranks 2 --steps 1",
+           "--layouts 100000 --ranks 2 --steps 1",
            0, "the recipe admits few layouts of at most 2 ranks");
 }
 
@@ -102,8 +102,8 @@ static void test_drawing(void **state)
         struct ls_draw draw = {.seed = 1, .index = i, .ranks_max = 8};
         assert_int_equal(ls_compare_draw(&config, 1, &draw, &covers[0], &drawn), 0);
         assert_int_equal(ls_compare_draw(&config, 1, &draw, &covers[1], &again), 0);
-        ls_compare_text(&drawn, NULL, text, sizeof text);
-        ls_compare_text(&again, NULL, other, sizeof other);
+        ls_config_layout_text(&drawn, NULL, text, sizeof text);
+        ls_config_layout_text(&again, NULL, other, sizeof other);
         assert_string_equal(text, other);
         if (ls_config_layout(&drawn, 0, &layout, &error))
             fail_msg("%s: %s", text, error.text);
@@ -113,7 +113,7 @@ static void test_drawing(void **state)
             axes[axis] |= layout.size[axis] > 1;
         draw.seed = 2;
         assert_int_equal(ls_compare_draw(&config, 1, &draw, &covers[2], &again), 0);
-        ls_compare_text(&again, NULL, other, sizeof other);
+        ls_config_layout_text(&again, NULL, other, sizeof other);
         different += strcmp(text, other) != 0;
     }
     for (int axis = 0; axis < LS_AXES; axis++)
@@ -121,7 +121,7 @@ static void test_drawing(void **state)
             fail_msg("no layout had %s above 1", ls_axis_name((enum ls_layout_axis)axis));
     assert_true(different > 30);
     ls_compare_one_rank(&drawn, &again);
-    ls_compare_text(&again, NULL, text, sizeof text);
+    ls_config_layout_text(&again, NULL, text, sizeof text);
     assert_string_equal(text, "one rank");
 }
 

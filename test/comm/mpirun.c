@@ -1,3 +1,4 @@
+/* Starts a test program again under mpirun. */
 #include "mpirun.h"
 
 #include <setjmp.h>

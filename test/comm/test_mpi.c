@@ -113,6 +113,29 @@ static void test_4_ranks(void **state)
     rank_tests(4);
 }
 
+static void test_ranks_of_a_machine(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                        "SLURM_STEP_TASKS_PER_NODE"};
+    static const struct {
+        const char *text;
+        int ranks;
+    } lists[] = {{"4", 4}, {"4(x2),3", 4}, {"2(x16),7(x3)", 7}, {"", 0}, {"x", 0}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    assert_int_equal(ls_mpi_machine_ranks(), 0);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        setenv(names[2], lists[i].text, 1);
+        assert_int_equal(ls_mpi_machine_ranks(), lists[i].ranks);
+    }
+    setenv(names[2], "9", 1); /* mpirun in a job of Slurm */
+    setenv(names[0], "3", 1);
+    assert_int_equal(ls_mpi_machine_ranks(), 3);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
 static void test_who_am_i(void **state)
 {
     (void)state;
@@ -148,9 +171,8 @@ int main(int argc, char **argv)
     if (getenv(MPIRUN_MODE) || ls_mpi_launched())
         return rank_main();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_who_am_i),
-        cmocka_unit_test(test_2_ranks),
-        cmocka_unit_test(test_3_ranks),
+        cmocka_unit_test(test_who_am_i), cmocka_unit_test(test_ranks_of_a_machine),
+        cmocka_unit_test(test_2_ranks),  cmocka_unit_test(test_3_ranks),
         cmocka_unit_test(test_4_ranks),
     };
     return cmocka_run_group_tests_name("comm: mpi", tests, NULL, NULL);

@@ -1,3 +1,4 @@
+/* Collectives among threads: results, orders of sums, ranks that fail or leave. */
 #include "checks.h"
 
 #include <setjmp.h>

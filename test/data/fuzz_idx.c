@@ -1,6 +1,6 @@
 /* Megatron's index: any bytes, alone or behind a good magic and version, as the index of a .bin
  * file of any length. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* llm.c's header of a token file. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -1,6 +1,6 @@
 /* merges.txt beside a small vocabulary; then text encoded with what was read:
  * decoding must give it back. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include "fuzz_vocabulary.h"
 

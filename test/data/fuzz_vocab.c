@@ -1,5 +1,5 @@
 /* vocab.json: any bytes alone, or in the place of a part of a good file. */
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include "fuzz_vocabulary.h"
 

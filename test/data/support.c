@@ -1,3 +1,4 @@
+/* Folders, files, and system calls that fail, for the tests of data. */
 #include "support.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* The loader gives what was asked for, in order, ahead of time. */
 #include "support.h"
 
 #include <stdio.h>
@@ -75,9 +76,9 @@ static void test_loader_gives_what_was_posted(void **state)
         assert_ok(ls_loader_take(loader, &taken_inputs, &taken_targets, &wait_s, &error), error);
         assert_true(wait_s >= 0 && wait_s < 10);
         int64_t count = step % (MAX + 1);
-        assert_ok(
-            ls_samples_read(store, &order, 3 * step, count, T, VOCABULARY, inputs, targets, &error),
-            error);
+        assert_ok(ls_samples_read(store, &order, (struct ls_sample_run){3 * step, count}, T,
+                                  VOCABULARY, inputs, targets, &error),
+                  error);
         assert_memory_equal(taken_inputs, inputs, (size_t)count * T * sizeof *inputs);
         assert_memory_equal(taken_targets, targets, (size_t)count * T * sizeof *targets);
         for (int64_t i = 0; i < count * T; i++)
@@ -119,7 +120,8 @@ static void test_runs_and_segments(void **state)
     const int64_t samples[] = {3, 4, 10, 7};
     for (int i = 0; i < 4; i++) {
         int32_t in[T], out[T];
-        assert_ok(ls_samples_read(store, &order, samples[i], 1, T, VOCABULARY, in, out, &error),
+        assert_ok(ls_samples_read(store, &order, (struct ls_sample_run){samples[i], 1}, T,
+                                  VOCABULARY, in, out, &error),
                   error);
         const int32_t *got = inputs + i * row, *got_targets = targets + i * row;
         assert_memory_equal(got, in + parts[0].first, (size_t)parts[0].count * sizeof *in);

@@ -1,3 +1,4 @@
+/* The order of samples is a permutation of each epoch; the sampler is PyTorch's. */
 #include "support.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* From texts to a token store: what a document is, what is held out, what is refused. */
 #include "support.h"
 
 #include <errno.h>

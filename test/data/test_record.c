@@ -1,6 +1,6 @@
 /* JSONL records: what is taken and what is refused is what Python's json module takes and refuses,
  * byte for byte of the text. */
-#include "data/private.h"
+#include "data/data_private.h"
 #include "support.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
+/* Token stores of every kind, and damaged ones. */
 #include "support.h"
 
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,14 +206,18 @@ static void test_samples(void **state)
 
     int32_t inputs[8], targets[8];
     struct ls_sample_order order = {2, 0, false};
-    assert_ok(ls_samples_read(store, &order, 0, 2, 4, 9, inputs, targets, &error), error);
+    assert_ok(
+        ls_samples_read(store, &order, (struct ls_sample_run){0, 2}, 4, 9, inputs, targets, &error),
+        error);
     for (int i = 0; i < 8; i++) {
         assert_int_equal(inputs[i], i);
         assert_int_equal(targets[i], i + 1);
     }
     /* T = 1: nothing of a sample overlaps with itself. */
     order.samples = 8;
-    assert_ok(ls_samples_read(store, &order, 7, 1, 1, 9, inputs, targets, &error), error);
+    assert_ok(
+        ls_samples_read(store, &order, (struct ls_sample_run){7, 1}, 1, 9, inputs, targets, &error),
+        error);
     assert_int_equal(inputs[0], 7);
     assert_int_equal(targets[0], 8);
     ls_token_store_close(store);

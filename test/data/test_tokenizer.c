@@ -1,6 +1,7 @@
+/* Tokenizers against GPT-2's and another implementation's results; malformed vocabularies. */
 #include "support.h"
 
-#include "data/private.h"
+#include "data/data_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* The arena counts what it gives; the cores of the process. */
 #include <lockstep/device.h>
 
 #include <setjmp.h>
@@ -6,6 +7,9 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void test_arena_measures_what_it_gives(void **state)
 {
@@ -50,6 +54,31 @@ static void test_memory_that_cannot_be_had_is_an_error(void **state)
     ls_arena_release(&arena);
 }
 
+/* More than any machine has, at no cost; a touch ends the process. */
+static void test_reserved_memory_cannot_be_touched(void **state)
+{
+    (void)state;
+    struct ls_arena arena;
+    struct ls_error error = {0};
+    int status;
+    assert_int_equal(ls_arena_reserve(&arena, (size_t)1 << 44, &error), LS_OK);
+    volatile char *first = ls_arena_take(&arena, 100);
+    volatile char *second = ls_arena_take(&arena, ((size_t)1 << 44) - 128);
+    assert_non_null(first);
+    assert_ptr_equal(second, first + 128);
+    assert_true(arena.measuring);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL); /* not cmocka's */
+        signal(SIGBUS, SIG_DFL);
+        _exit(second[0] != 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ls_arena_release(&arena);
+}
+
 static void test_cores(void **state)
 {
     (void)state;
@@ -62,6 +91,7 @@ int main(void)
         cmocka_unit_test(test_arena_measures_what_it_gives),
         cmocka_unit_test(test_arena_reset_frees_what_came_after),
         cmocka_unit_test(test_memory_that_cannot_be_had_is_an_error),
+        cmocka_unit_test(test_reserved_memory_cannot_be_touched),
         cmocka_unit_test(test_cores),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);

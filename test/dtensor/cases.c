@@ -1,3 +1,4 @@
+/* Reads the cases of test/golden/dtensor.txt. */
 #include "cases.h"
 
 #include <setjmp.h>

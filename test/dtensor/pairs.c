@@ -1,3 +1,4 @@
+/* Redistributes between all pairs of placements, and checks every element. */
 #include "pairs.h"
 
 #include <string.h>

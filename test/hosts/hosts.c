@@ -1,6 +1,7 @@
+/* Makes two hosts of namespaces, and ends what runs on them. */
 #include "hosts.h"
 
-#include "../cmd/program.h"
+#include "../cmd/run_program.h"
 #include "../support/scratch.h"
 
 #include <lockstep/base.h>

@@ -1,6 +1,6 @@
 /* Training over two hosts: the same hash; and a rank or a host that fails ends the job on both, in
  * a time that is known. */
-#include "../cmd/program.h"
+#include "../cmd/run_program.h"
 #include "../support/scratch.h"
 #include "hosts.h"
 

@@ -1,3 +1,4 @@
+/* The recipes that layouts are compared on, and their tokens. */
 #include "recipes.h"
 
 #include <stdio.h>

@@ -18,8 +18,8 @@
 #include "recipes.h"
 #include "twins.h"
 
-#include <lockstep/plan/moves.h>
-#include <lockstep/train/compare.h>
+#include <lockstep/compare.h>
+#include <lockstep/train/recorded.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +95,7 @@ static void small_config(struct session *s, int recipe)
 static void failure(struct session *s, int recipe, const struct ls_config *config, const char *what)
 {
     char text[1024];
-    ls_compare_text(config, &s->one[recipe], text, sizeof text);
+    ls_config_layout_text(config, &s->one[recipe], text, sizeof text);
     printf("%s: %s: %s\n", smalls[recipe].name, text, what);
     s->failed++;
 }
@@ -124,7 +124,8 @@ static void layout_run(struct session *s, int recipe, const struct ls_config *co
     struct ls_layout_proof proof;
     struct ls_error error = {0};
     s->ran++;
-    if (ls_config_layout(config, 0, &layout, &error) || ls_layout_check(&layout, &proof, &error))
+    if (ls_config_layout(config, 0, &layout, &error) ||
+        ls_layout_check(config, &layout, &proof, &error))
         failure(s, recipe, config, error.text);
     else if (!runs(s, recipe, config, why, sizeof why))
         failure(s, recipe, config, why);
@@ -283,7 +284,7 @@ static bool twin_visit(struct session *s, int recipe, const struct ls_config *co
         return true;
     if (ls_config_layout(config, 0, &layout, NULL) || runs(s, recipe, config, why, sizeof why))
         return true;
-    ls_compare_text(config, &s->one[recipe], text, sizeof text);
+    ls_config_layout_text(config, &s->one[recipe], text, sizeof text);
     snprintf(caught, sizeof caught, "%s: %.200s", text, why);
     return false;
 }

@@ -10,7 +10,7 @@
  * the hash of the state after every step, bit for bit. Some runs are stopped half way, and another
  * layout goes on from the checkpoint. A mismatch is traced to the first tensor that differs.
  *
- * Layouts are asked for what the ones before them did not have, and N = 60 covers every value of
+ * Layouts are asked for what the ones before them did not have, and N = 80 covers every value of
  * every key and every pair of keys that any of the recipes admits; what was covered is printed, and
  * a gap fails.
  *
@@ -19,7 +19,7 @@
 #include "recipes.h"
 #include "twins.h"
 
-#include <lockstep/train/compare.h>
+#include <lockstep/compare.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEFAULT_STEPS = 5, DEFAULT_LAYOUTS = 60 };
+enum { DEFAULT_STEPS = 5, DEFAULT_LAYOUTS = 80 };
 
 static const char *program; /* argv[0] */
 
@@ -186,7 +186,7 @@ static int layout_check(struct session *s, uint64_t index, int recipe,
     struct ls_proof proof[RECIPE_STEPS_MAX] = {{0}};
     struct ls_error error = {0};
     char text[1024], tensor[200];
-    ls_compare_text(config, one, text, sizeof text);
+    ls_config_layout_text(config, one, text, sizeof text);
     double begin_s = ls_now_s();
     bool mpi = config->comm.transport == LS_TRANSPORT_MPI;
     bool halves = !mpi && index % 6 == 5 && s->steps > 1;

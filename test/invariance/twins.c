@@ -26,6 +26,9 @@ const struct twin twins[TWINS] = {
     [TWIN_ROW_OFF] = {"a shard off by one row", 0, {"parallel.dp_shard=2", "parallel.zero=2"}},
     [TWIN_SCALED] = {"a gradient scaled by 1 + 2^-6", 0, {NULL}},
     [TWIN_LEAF_MISSING] = {"a micro-batch's gradient left out", 0, {"batch.micro=2"}},
+    [TWIN_MASK_ANEW] = {"another dropout mask when a block is recomputed",
+                        0,
+                        {"memory.recompute=full"}},
 };
 
 static int active = -1, turn;             /* turn: how often a fault was set */
@@ -145,25 +148,26 @@ int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, 
 }
 
 void __real_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                              const struct ls_slice *slices, int count, float *master,
-                              float gradient_scale, float lr, int64_t step);
+                              const struct ls_slice *slices, int count,
+                              const struct ls_optim_step *step, float *master);
 void __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                              const struct ls_slice *slices, int count, float *master,
-                              float gradient_scale, float lr, int64_t step);
+                              const struct ls_slice *slices, int count,
+                              const struct ls_optim_step *step, float *master);
 void __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                              const struct ls_slice *slices, int count, float *master,
-                              float gradient_scale, float lr, int64_t step)
+                              const struct ls_slice *slices, int count,
+                              const struct ls_optim_step *step, float *master)
 {
     struct ls_slice *copy = calloc((size_t)count, sizeof *copy);
     if (active == TWIN_TIED_ONCE && copy) {
         memcpy(copy, slices, (size_t)count * sizeof *copy);
         for (int i = 0; i < count; i++)
-            copy[i].second = NULL;
+            copy[i].second = -1;
         slices = copy;
     }
+    struct ls_optim_step scaled = *step;
     if (active == TWIN_SCALED)
-        gradient_scale *= 1 + 0x1p-6f;
-    __real_ls_optimizer_step(optimizer, ops, slices, count, master, gradient_scale, lr, step);
+        scaled.gradient_scale *= 1 + 0x1p-6f;
+    __real_ls_optimizer_step(optimizer, ops, slices, count, &scaled, master);
     free(copy);
 }
 
@@ -205,4 +209,16 @@ void __wrap_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_
     __real_ls_dp_micro_batch(share, m, first, count);
     if (active == TWIN_ALL_ALIKE && share->shards > 1)
         *first = share->first + m * share->shards * share->micro_leaves;
+}
+
+int __real_ls_layer_forward_again(struct ls_model *model, struct ls_ops *ops, int layer,
+                                  const struct ls_micro_batch *batch, struct ls_error *error);
+int __wrap_ls_layer_forward_again(struct ls_model *model, struct ls_ops *ops, int layer,
+                                  const struct ls_micro_batch *batch, struct ls_error *error);
+int __wrap_ls_layer_forward_again(struct ls_model *model, struct ls_ops *ops, int layer,
+                                  const struct ls_micro_batch *batch, struct ls_error *error)
+{
+    struct ls_micro_batch other = *batch;
+    other.step += active == TWIN_MASK_ANEW;
+    return __real_ls_layer_forward_again(model, ops, layer, &other, error);
 }

@@ -18,6 +18,7 @@ enum {
     TWIN_ALL_ALIKE,
     TWIN_SCALED,
     TWIN_LEAF_MISSING,
+    TWIN_MASK_ANEW,
     TWINS
 };
 extern const struct twin twins[TWINS];

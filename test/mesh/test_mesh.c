@@ -1,3 +1,4 @@
+/* Meshes: coordinates, groups, slices and splits, on awkward sizes. */
 #include <lockstep/mesh.h>
 
 #include <setjmp.h>
@@ -37,30 +38,34 @@ static void test_a_mesh_of_no_axes_is_one_rank(void **state)
 {
     (void)state;
     struct ls_mesh mesh;
-    int64_t group[1];
     assert_int_equal(ls_mesh_init(&mesh, 0, NULL, NULL, NULL), LS_OK);
     assert_int_equal(ls_mesh_ranks(&mesh), 1);
-    assert_int_equal(ls_mesh_group(&mesh, 0, NULL, 0, group), 1);
-    assert_int_equal(group[0], 0);
+    assert_int_equal(ls_mesh_group_size(&mesh, 0), 1);
+    assert_int_equal(ls_mesh_group_member(&mesh, 0, 0, 0), 0);
+}
+
+static void check_group(const struct ls_mesh *mesh, unsigned axes, int64_t size,
+                        const int64_t *members)
+{
+    assert_int_equal(ls_mesh_group_size(mesh, axes), size);
+    for (int64_t i = 0; i < size; i++) {
+        assert_int_equal(ls_mesh_group_member(mesh, 9, axes, i), members[i]);
+        assert_int_equal(ls_mesh_group_rank(mesh, members[i], axes), i);
+    }
 }
 
 static void test_groups(void **state)
 {
     (void)state;
     const int64_t sizes[] = {2, 1, 3, 1, 2};
-    int64_t group[12];
     struct ls_mesh mesh;
     assert_int_equal(ls_mesh_init(&mesh, 5, axes5, sizes, NULL), LS_OK);
-    const int tp[] = {4}, dp[] = {1, 2}, pp_and_tp[] = {4, 0}; /* in any order */
-    const int64_t with_tp[] = {8, 9}, with_dp[] = {7, 9, 11}, with_both[] = {2, 3, 8, 9};
-    assert_int_equal(ls_mesh_group(&mesh, 9, tp, 1, group), 2);
-    assert_memory_equal(group, with_tp, sizeof with_tp);
-    assert_int_equal(ls_mesh_group(&mesh, 9, dp, 2, group), 3);
-    assert_memory_equal(group, with_dp, sizeof with_dp);
-    assert_int_equal(ls_mesh_group(&mesh, 9, pp_and_tp, 2, group), 4);
-    assert_memory_equal(group, with_both, sizeof with_both);
-    assert_int_equal(ls_mesh_group(&mesh, 9, NULL, 0, group), 1);
-    assert_int_equal(group[0], 9);
+    const unsigned tp = 1 << 4, dp = 1 << 1 | 1 << 2, pp_and_tp = 1 << 4 | 1 << 0;
+    const int64_t with_tp[] = {8, 9}, with_dp[] = {7, 9, 11}, with_both[] = {2, 3, 8, 9}, alone = 9;
+    check_group(&mesh, tp, 2, with_tp);
+    check_group(&mesh, dp, 3, with_dp);
+    check_group(&mesh, pp_and_tp, 4, with_both);
+    check_group(&mesh, 0, 1, &alone);
 }
 
 /* A slice lays its ranks out as the groups over the same axes do. */
@@ -68,11 +73,11 @@ static void test_slices(void **state)
 {
     (void)state;
     const int64_t sizes[] = {2, 3, 1, 2, 2};
-    int64_t group[24], at[LS_MESH_AXES_MAX], within[LS_MESH_AXES_MAX];
+    int64_t at[LS_MESH_AXES_MAX], within[LS_MESH_AXES_MAX];
     struct ls_mesh mesh, slice;
     struct ls_error error = {0};
     assert_int_equal(ls_mesh_init(&mesh, 5, axes5, sizes, &error), LS_OK);
-    for (int set = 0; set < 1 << 5; set++) {
+    for (unsigned set = 0; set < 1 << 5; set++) {
         const char *names[5];
         int axes[5], count = 0;
         for (int axis = 4; axis >= 0; axis--) { /* in any order */
@@ -84,10 +89,9 @@ static void test_slices(void **state)
         assert_int_equal(ls_mesh_slice(&mesh, count, names, &slice, &error), LS_OK);
         assert_int_equal(slice.axis_count, count);
         for (int64_t rank = 0; rank < 24; rank++) {
-            int64_t members = ls_mesh_group(&mesh, rank, axes, count, group);
-            int64_t self = ls_mesh_group_rank(&mesh, rank, axes, count);
-            assert_int_equal(ls_mesh_ranks(&slice), members);
-            assert_int_equal(group[self], rank);
+            int64_t self = ls_mesh_group_rank(&mesh, rank, set);
+            assert_int_equal(ls_mesh_ranks(&slice), ls_mesh_group_size(&mesh, set));
+            assert_int_equal(ls_mesh_group_member(&mesh, rank, set, self), rank);
             ls_mesh_coordinates(&mesh, rank, at);
             ls_mesh_coordinates(&slice, self, within);
             for (int i = 0; i < count; i++)
@@ -122,39 +126,37 @@ static void test_bad_meshes(void **state)
     assert_int_equal(ls_mesh_init(&mesh, LS_MESH_AXES_MAX + 1, names, fine, &error), LS_EINVAL);
 }
 
-/* Every group over every set of axes: its members are ls_mesh_group's, in that order. */
+/* Every group over every set of axes: its members are ls_mesh_group_member's. */
 static int split_every_way(struct ls_comm *world, void *user, struct ls_error *error)
 {
     const struct ls_mesh *mesh = user;
-    int64_t group[16], gathered[16], rank = ls_comm_rank(world);
-    for (int set = 0; set < 1 << mesh->axis_count; set++) {
-        int axes[LS_MESH_AXES_MAX], count = 0;
-        for (int axis = 0; axis < mesh->axis_count; axis++)
-            if (set >> axis & 1)
-                axes[count++] = axis;
+    int64_t gathered[16], rank = ls_comm_rank(world);
+    for (unsigned set = 0; set < 1u << mesh->axis_count; set++) {
         struct ls_comm *comm;
-        int status = ls_mesh_split(mesh, world, axes, count, &comm, error);
+        int status = ls_mesh_split(mesh, world, set, "some axes", &comm, error);
         if (status != LS_OK)
             return status;
-        int64_t size = ls_mesh_group(mesh, rank, axes, count, group);
+        int64_t size = ls_mesh_group_size(mesh, set);
         if (size != ls_comm_size(comm))
             status = ls_error_set(error, LS_ENUMERIC, "axes %#x: %d ranks, expected %lld", set,
                                   ls_comm_size(comm), (long long)size);
         else
             status = ls_all_gather(comm, &rank, gathered, 1, LS_I64, error);
         ls_comm_free(comm);
-        for (int64_t i = 0; i < size && status == LS_OK; i++)
-            if (gathered[i] != group[i])
+        for (int64_t i = 0; i < size && status == LS_OK; i++) {
+            int64_t member = ls_mesh_group_member(mesh, rank, set, i);
+            if (gathered[i] != member)
                 status =
                     ls_error_set(error, LS_ENUMERIC, "axes %#x, member %lld: %lld, expected %lld",
-                                 set, (long long)i, (long long)gathered[i], (long long)group[i]);
+                                 set, (long long)i, (long long)gathered[i], (long long)member);
+        }
         if (status != LS_OK)
             return status;
     }
     struct ls_mesh other = {.axis_count = 1, .name = {"dp"}, .size = {3}};
     struct ls_comm *comm;
     struct ls_error refused = {0};
-    if (ls_mesh_split(&other, world, NULL, 0, &comm, &refused) != LS_EINVAL)
+    if (ls_mesh_split(&other, world, 0, "none", &comm, &refused) != LS_EINVAL)
         return ls_error_set(error, LS_ENUMERIC, "a mesh of another size was accepted");
     return LS_OK;
 }

@@ -1,3 +1,4 @@
+/* Runs a tiny model cut over thread ranks beside the whole one. */
 #include "cut.h"
 #include "held.h"
 #include "nn/model.h"
@@ -142,19 +143,31 @@ static int backward_split(struct side *side, const struct ls_micro_batch *batch,
     return status;
 }
 
+/* A buffer that the head keeps in slot 0: of the value of that name, or of its gradient. */
+static void *head_kept(const struct side *side, const char *name, bool gradient)
+{
+    const struct layer *head = &side->model->layers[LAYERS + 1];
+    int v = 0;
+    while (strcmp(head->program->values[v].name, name))
+        v++;
+    const struct place *place = gradient ? &head->gradient[v] : &head->value[v];
+    LS_ASSERT(place->room == ROOM_KEPT);
+    return head->kept[0] + place->offset;
+}
+
 /* The broken twin: the final norm's weight gradient from this rank's rows alone. */
 static void own_norm(struct side *side, const struct ls_micro_batch *batch)
 {
     struct rows rows = rows_of(side->model, batch);
-    const struct head_layer *head = &side->model->head;
     struct ls_norm op = {.rows = rows.count,
                          .channels = CHANNELS,
                          .act = side->numerics.act,
-                         .mean = head->saved[0].mean,
-                         .rstd = head->saved[0].rstd};
+                         .mean = head_kept(side, "mean", false),
+                         .rstd = head_kept(side, "rstd", false)};
     struct ls_token_sum sum = {.leaves = 1, .sequences = 1, .tokens = rows.count};
-    ls_layernorm_backward_weight(&side->ops, &op, head->saved[0].x, head->saved[0].d_a, &sum,
-                                 held_gradient(&side->held, head->norm_weight), NULL);
+    ls_layernorm_backward_weight(
+        &side->ops, &op, ls_model_output(side->model, LAYERS, 0), head_kept(side, "a", true), &sum,
+        held_gradient(&side->held, ls_params_find(&side->held.params, "ln_f.weight")), NULL);
 }
 
 static int side_run(struct side *side, struct ls_error *error)
@@ -195,11 +208,14 @@ static int side_open(struct side *side, const struct cut *cut, struct ls_comm *t
     recipe_set(side);
     int size = tp_comm ? ls_comm_size(tp_comm) : 1;
     int status = ls_ops_init(&side->ops, 1, ls_isa_best(), error);
-    if (!status)
-        status = ls_tp_init(&side->tp, tp_comm, cut->sequence, cut->chunks ? cut->chunks : 1,
-                            ls_tp_sharers(size, cut->kv_heads), error);
+    int sharers = ls_tp_sharers(size, cut->kv_heads);
+    struct ls_comm *sharers_comm = NULL;
+    if (!status && sharers > 1)
+        status = ls_comm_split(tp_comm, ls_comm_rank(tp_comm) / sharers, ls_comm_rank(tp_comm),
+                               &sharers_comm, error);
     if (status)
         return status;
+    ls_tp_init(&side->tp, tp_comm, sharers_comm, cut->sequence, cut->chunks ? cut->chunks : 1);
     ls_cp_init(&side->cp, cp_comm, cut->method);
     struct ls_part part = {.tp = side->tp.size, .tp_rank = side->tp.rank};
     held_open(&side->held, &side->config, &side->numerics, &part);
@@ -213,7 +229,7 @@ static void side_close(struct side *side)
     ls_model_free(side->model);
     ls_arena_release(&side->arena);
     held_close(&side->held);
-    ls_tp_release(&side->tp);
+    ls_comm_free(side->tp.sharers_comm);
     ls_ops_release(&side->ops);
     free(side->ids);
     free(side->targets);
@@ -352,7 +368,7 @@ static int bytes_compare(const struct side *side, struct ls_comm *tp_comm, struc
     struct rows rows = rows_of(side->model, &batch);
     int64_t e = (int64_t)ls_dtype_bytes(cut->act), norms = rows.units * (4 * LAYERS + 2) * CHANNELS;
     int64_t stream = rows.all * CHANNELS * (cut->tp - 1) / cut->tp;
-    int64_t keys = cut->sequences * side->tokens * 2 * block_kv_width(side->model) * LAYERS *
+    int64_t keys = cut->sequences * side->tokens * 2 * size_held(side->model, SIZE_KV) * LAYERS *
                    (cut->cp - 1) / cut->cp;
     int64_t gathers = cut->sequence ? 6 * LAYERS + 2 : 4 * LAYERS + 2;
     int64_t sums = 3 * rows.all + (cut->sequence ? norms : 0);

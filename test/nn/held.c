@@ -1,3 +1,4 @@
+/* Holds a part of a model with its values and gradients. */
 #include "held.h"
 
 #include <stdio.h>

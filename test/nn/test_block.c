@@ -1,7 +1,6 @@
 /* Whole blocks against a plain double-precision block written here. Its central differences are the
  * true gradients; ours are compared by the ratio of norms and the cosine. */
 #include "held.h"
-#include "nn/model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,11 +17,42 @@ enum { SEQUENCES = 2, TOKENS = 5, ROWS = SEQUENCES * TOKENS, CHANNELS = 16, FFN_
 enum { QUERY_MAX = 32, QKV_MAX = 3 * QUERY_MAX, STREAM = ROWS * CHANNELS };
 enum { LAYER = 1, STEP = 7, FIRST_SEQUENCE = 3 };
 
+/* The block's parameters, NULL for one that it has not. A stacked weight is its first part. */
+struct block_params {
+    const struct ls_param *norm1_weight, *norm1_bias, *qkv_weight, *qkv_bias, *proj_weight,
+        *proj_bias, *norm2_weight, *norm2_bias, *up_weight, *up_bias, *down_weight, *down_bias;
+};
+
+/* The first of two names that exists. */
+static const struct ls_param *either(const struct ls_params *params, const char *a, const char *b)
+{
+    const struct ls_param *param = ls_params_find(params, a);
+    return param ? param : ls_params_find(params, b);
+}
+
+static struct block_params block_params_of(const struct ls_params *params)
+{
+    return (struct block_params){
+        .norm1_weight = either(params, "h.0.ln_1.weight", "h.0.norm_1.weight"),
+        .norm1_bias = ls_params_find(params, "h.0.ln_1.bias"),
+        .qkv_weight = ls_params_find(params, "h.0.attn.q.weight"),
+        .qkv_bias = ls_params_find(params, "h.0.attn.q.bias"),
+        .proj_weight = ls_params_find(params, "h.0.attn.proj.weight"),
+        .proj_bias = ls_params_find(params, "h.0.attn.proj.bias"),
+        .norm2_weight = either(params, "h.0.ln_2.weight", "h.0.norm_2.weight"),
+        .norm2_bias = ls_params_find(params, "h.0.ln_2.bias"),
+        .up_weight = either(params, "h.0.mlp.gate.weight", "h.0.mlp.up.weight"),
+        .up_bias = either(params, "h.0.mlp.gate.bias", "h.0.mlp.up.bias"),
+        .down_weight = ls_params_find(params, "h.0.mlp.down.weight"),
+        .down_bias = ls_params_find(params, "h.0.mlp.down.bias"),
+    };
+}
+
 /* ---- the reference --------------------------------------------------------------------------- */
 
 struct reference {
     const struct ls_model_config *config;
-    const struct block_params *place;
+    struct block_params place;
     const struct ls_params *params;
     double *p; /* all parameters, laid out as ours */
     double x[STREAM], dy[STREAM];
@@ -107,7 +137,7 @@ static const double *at(const struct reference *r, const struct ls_param *param)
 static void block_in_double(const struct reference *r, double *out)
 {
     const struct ls_model_config *c = r->config;
-    const struct block_params *n = r->place;
+    const struct block_params *n = &r->place;
     int64_t q = c->heads * c->head_dim, width = q + 2 * c->kv_heads * c->head_dim;
     int64_t up = c->act == LS_ACT_SWIGLU ? 2 * c->ffn : c->ffn;
     for (int64_t s = 0; s < SEQUENCES; s++) {
@@ -168,10 +198,14 @@ static void fixture_take(struct fixture *f, struct ls_arena *arena)
     f->reference.p = ls_arena_take(arena, (size_t)f->held.params.elements * sizeof(double));
     f->x = ls_arena_take(arena, STREAM * act);
     f->dy = ls_arena_take(arena, STREAM * act);
+    /* The block alone: its input and its output's gradient are the caller's. */
+    static const bool block[] = {false, true, false};
     struct ls_model_options options = {.config = &f->config,
                                        .numerics = &f->numerics,
                                        .params = &f->held.params,
                                        .weights = f->held.weights,
+                                       .layers = block,
+                                       .chunk_first = block,
                                        .sequences = SEQUENCES,
                                        .tokens = TOKENS,
                                        .slots = 1,
@@ -255,7 +289,7 @@ static void fixture_open(struct fixture *f, const struct ls_model_config *config
     params_fill(f);
     f->reference.config = &f->config;
     f->reference.params = &f->held.params;
-    f->reference.place = &f->model->block_params[0];
+    f->reference.place = block_params_of(&f->held.params);
     stream_fill(f, "x", f->x, f->reference.x);
     stream_fill(f, "dy", f->dy, f->reference.dy);
     mask_fill(f, "attention", f->reference.mask1);
@@ -277,13 +311,14 @@ static void block_run(struct fixture *f)
                                    .tokens = TOKENS,
                                    .first_sequence = FIRST_SEQUENCE,
                                    .step = STEP,
-                                   .training = true};
+                                   .training = true,
+                                   .input = f->x,
+                                   .d_output = f->dy};
     struct ls_gradient gradient = held_target(&f->held, LAYER, false, false);
-    assert_int_equal(block_forward(f->model, &f->ops, 0, &batch, f->x, &error), LS_OK);
-    assert_int_equal(block_backward_input(f->model, &f->ops, 0, &batch, f->dy,
-                                          f->model->d_stream[LAYER & 1], &error),
+    assert_int_equal(ls_layer_forward(f->model, &f->ops, LAYER, &batch, NULL, &error), LS_OK);
+    assert_int_equal(ls_layer_backward_input(f->model, &f->ops, LAYER, &batch, &error), LS_OK);
+    assert_int_equal(ls_layer_backward_weight(f->model, &f->ops, LAYER, &batch, &gradient, &error),
                      LS_OK);
-    assert_int_equal(block_backward_weight(f->model, &f->ops, 0, &batch, &gradient, &error), LS_OK);
 }
 
 /* ---- comparison ------------------------------------------------------------------------------ */
@@ -337,7 +372,7 @@ static void check_output(struct fixture *f)
     block_in_double(&f->reference, want);
     for (int i = 0; i < STREAM; i++) {
         double difference =
-            value_at(f->numerics.act, block_saved_of(f->model, 0, 0)->out, i) - want[i];
+            value_at(f->numerics.act, ls_model_output(f->model, LAYER, 0), i) - want[i];
         error += difference * difference;
         norm += want[i] * want[i];
     }
@@ -352,7 +387,8 @@ static void check_block(struct ls_model_config config, enum ls_dtype act)
     fixture_open(&f, &config, act);
     block_run(&f);
     check_output(&f);
-    struct likeness like = compare(&f, f.reference.x, STREAM, act, f.model->d_stream[LAYER & 1]);
+    struct likeness like =
+        compare(&f, f.reference.x, STREAM, act, ls_model_input_gradient(f.model, LAYER));
     check_like(&f, "input", &like);
     double bias_norm = 0;
     for (int i = 0; i < f.held.params.count; i++) {
@@ -453,7 +489,7 @@ static void test_wrong_gradients_are_seen(void **state)
     config.dropout = 0.1f;
     fixture_open(&f, &config, LS_F32);
     block_run(&f);
-    float *dx = f.model->d_stream[LAYER & 1];
+    float *dx = (float *)ls_model_input_gradient(f.model, LAYER);
     f.reference.mask1[f.reference.mask1[0] > 0 ? 0 : 1] *= 0.5f;
     struct likeness like = compare(&f, f.reference.x, STREAM, LS_F32, dx);
     assert_false(alike(&like, f.tolerance));

@@ -124,12 +124,12 @@ static void test_what_cannot_be_cut_is_refused(void **state)
     (void)state;
     char text[1024];
     struct cut cut = gpt2(4, 1, 2, LS_F32);
-    assert_int_equal(cut_run(&cut, text, sizeof text), LS_EINVAL);
-    assert_non_null(strstr(text, "seq_tiles = 2"));
+    assert_int_equal(cut_run(&cut, text, sizeof text), LS_ELAYOUT);
+    assert_non_null(strstr(text, "4 context-parallel ranks"));
     cut = gpt2(2, 1, 2, LS_F32);
     cut.tokens = 320;
-    assert_int_equal(cut_run(&cut, text, sizeof text), LS_EINVAL);
-    assert_non_null(strstr(text, "multiple of 256"));
+    assert_int_equal(cut_run(&cut, text, sizeof text), LS_ELAYOUT);
+    assert_non_null(strstr(text, "2 * 2 * 64"));
 }
 
 int main(void)

@@ -98,7 +98,7 @@ static void input_fill(struct fixture *f, int64_t first_row, int64_t rows)
 {
     float values[LEAVES_MAX * TOKENS * CHANNELS];
     ls_normal_fill(ls_philox_key_of(2, "x"), first_row * CHANNELS, rows * CHANNELS, 0, 1, values);
-    void *out = block_saved_of(f->model, 0, 0)->out;
+    void *out = (void *)ls_model_output(f->model, 1, 0);
     if (f->numerics.act == LS_BF16)
         ls_cast_f32_to_bf16(&f->ops, rows * CHANNELS, values, out);
     else
@@ -121,9 +121,14 @@ static void head_run(struct fixture *f, int64_t first, int64_t leaves, bool accu
     held_backward(&f->held, f->model, &f->ops, 2, 3, &batch, accumulate);
 }
 
+static const struct ls_param *param_of(const struct fixture *f, const char *name)
+{
+    return ls_params_find(&f->held.params, name);
+}
+
 static float *weight_gradient(struct fixture *f)
 {
-    return held_gradient(&f->held, f->model->head.weight);
+    return held_gradient(&f->held, param_of(f, "head.weight"));
 }
 
 /* ---- against double -------------------------------------------------------------------------- */
@@ -194,14 +199,17 @@ static void check_against_double(enum ls_arch arch, int64_t leaves)
                           .rows = leaves * TOKENS,
                           .targets = f.targets,
                           .epsilon = (double)f.config.norm_epsilon};
-    const struct head_layer *head = &f.model->head;
+    const struct ls_param *weight = param_of(&f, "head.weight");
+    const struct ls_param *norm_bias = param_of(&f, "ln_f.bias");
+    const struct ls_param *norm_weight =
+        param_of(&f, arch == LS_GPT2 ? "ln_f.weight" : "norm_f.weight");
     for (int64_t i = 0; i < r.rows * CHANNELS; i++)
-        r.x[i] = ((const float *)block_saved_of(f.model, 0, 0)->out)[i];
+        r.x[i] = ((const float *)ls_model_output(f.model, 1, 0))[i];
     for (int i = 0; i < PADDED * CHANNELS; i++)
-        r.weight[i] = held_values(&f.held, head->weight)[i];
+        r.weight[i] = held_values(&f.held, weight)[i];
     for (int i = 0; i < CHANNELS; i++) {
-        r.norm_weight[i] = held_values(&f.held, head->norm_weight)[i];
-        r.norm_bias[i] = head->norm_bias ? held_values(&f.held, head->norm_bias)[i] : 0;
+        r.norm_weight[i] = held_values(&f.held, norm_weight)[i];
+        r.norm_bias[i] = norm_bias ? held_values(&f.held, norm_bias)[i] : 0;
     }
     for (int64_t leaf = 0; leaf < leaves; leaf++) {
         double want = 0, got = ls_model_leaf_losses(f.model)[leaf];
@@ -212,11 +220,9 @@ static void check_against_double(enum ls_arch arch, int64_t leaves)
     }
     check_gradient(&r, "input", r.x, r.rows * CHANNELS, ls_model_input_gradient(f.model, 2));
     check_gradient(&r, "weight", r.weight, VOCAB * CHANNELS, weight_gradient(&f));
-    check_gradient(&r, "norm weight", r.norm_weight, CHANNELS,
-                   held_gradient(&f.held, head->norm_weight));
-    if (head->norm_bias)
-        check_gradient(&r, "norm bias", r.norm_bias, CHANNELS,
-                       held_gradient(&f.held, head->norm_bias));
+    check_gradient(&r, "norm weight", r.norm_weight, CHANNELS, held_gradient(&f.held, norm_weight));
+    if (norm_bias)
+        check_gradient(&r, "norm bias", r.norm_bias, CHANNELS, held_gradient(&f.held, norm_bias));
     for (int i = VOCAB * CHANNELS; i < PADDED * CHANNELS; i++)
         if (weight_gradient(&f)[i] != 0)
             fail_msg("a padding row has gradient %g", (double)weight_gradient(&f)[i]);
@@ -261,7 +267,7 @@ static void check_order(enum ls_dtype act, int64_t leaves, int64_t group, int th
     int64_t most = 1;
     while (most * 2 <= ls_min(group, leaves))
         most *= 2;
-    assert_int_equal(f.model->head.group_units, most);
+    assert_int_equal(f.model->losses.group_units, most);
     float *weight = weight_gradient(&f);
     head_run(&f, 0, leaves, false);
     memcpy(got, weight, sizeof got);

@@ -377,6 +377,27 @@ static void test_slices_of_tensor_parallel(void **state)
     ls_params_release(&params);
 }
 
+/* What a plan asks before there are parameters, against them. */
+static void test_the_largest_parameter_of_a_layer(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8 * (LAYERS + 2); i++) {
+        struct ls_model_config config = model_of(i % 8);
+        bool layers[LAYERS + 2] = {0};
+        int layer = i / 8;
+        layers[layer] = true;
+        for (int tp = 1; tp <= TP_MAX; tp *= 2) {
+            struct ls_params params;
+            int64_t most = 0;
+            params_open(&params, &config, &(struct ls_part){.tp = tp, .layers = layers});
+            for (int p = 0; p < params.count; p++)
+                most = ls_max(most, elements_of(&params.list[p]));
+            assert_int_equal(ls_layer_param_elements_max(&config, layer, tp), most);
+            ls_params_release(&params);
+        }
+    }
+}
+
 /* Where the layers of a tied table are: together, apart, or elsewhere. */
 static void test_tied_table(void **state)
 {
@@ -452,6 +473,66 @@ static void test_presets(void **state)
         if (params.weights != presets[i].weights)
             fail_msg("%s has %ld weights, expected %ld", presets[i].preset, (long)params.weights,
                      (long)presets[i].weights);
+        ls_params_release(&params);
+    }
+}
+
+/* ---- Hugging Face's files ---------------------------------------------------------------------
+ */
+
+static void expect_elsewhere(const struct ls_model_config *config, const char *ours,
+                             const struct ls_elsewhere *expected)
+{
+    struct ls_params params;
+    struct ls_elsewhere place = {0};
+    params_open(&params, config, NULL);
+    const struct ls_param *param = ls_params_find(&params, ours);
+    if (!param || ls_param_elsewhere(&params, config, param, &place) != (expected != NULL))
+        fail_msg("%s: %s", ours, param ? place.name : "is no parameter");
+    if (expected && (strcmp(place.name, expected->name) || place.rows != expected->rows ||
+                     place.cols != expected->cols || place.first != expected->first ||
+                     place.transposed != expected->transposed))
+        fail_msg("%s is in %s [%ld, %ld] from %ld%s", ours, place.name, (long)place.rows,
+                 (long)place.cols, (long)place.first, place.transposed ? ", transposed" : "");
+    ls_params_release(&params);
+}
+
+/* Beside those that the golden files prove (test_parity.c). */
+static void test_elsewhere(void **state)
+{
+    (void)state;
+    struct ls_model_config config = small_model(LS_GPT2, true);
+    expect_elsewhere(&config, "wte.weight", &(struct ls_elsewhere){"wte.weight", 37, 20, 0, false});
+    expect_elsewhere(&config, "h.2.attn.v.weight",
+                     &(struct ls_elsewhere){"h.2.attn.c_attn.weight", 96, 20, 64, true});
+    expect_elsewhere(&config, "h.0.attn.k.bias",
+                     &(struct ls_elsewhere){"h.0.attn.c_attn.bias", 96, 1, 32, false});
+    config.tied = false;
+    expect_elsewhere(&config, "head.weight",
+                     &(struct ls_elsewhere){"lm_head.weight", 37, 20, 0, false});
+    config.act = LS_ACT_SWIGLU;
+    expect_elsewhere(&config, "h.0.mlp.gate.weight", NULL);
+    config = small_model(LS_LLAMA, true);
+    expect_elsewhere(&config, "wte.weight",
+                     &(struct ls_elsewhere){"model.embed_tokens.weight", 37, 20, 0, false});
+    config.bias = true;
+    expect_elsewhere(
+        &config, "h.1.attn.v.bias",
+        &(struct ls_elsewhere){"model.layers.1.self_attn.v_proj.bias", 16, 1, 0, false});
+}
+
+/* Every parameter that a configuration of a family can have is in its files. */
+static void test_every_parameter_is_elsewhere(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct ls_model_config config = model_of(i);
+        struct ls_params params;
+        struct ls_elsewhere place;
+        params_open(&params, &config, NULL);
+        for (int p = 0; p < params.count; p++)
+            if (!ls_param_elsewhere(&params, &config, &params.list[p], &place))
+                fail_msg("%s is not in Hugging Face's files", params.list[p].name);
         ls_params_release(&params);
     }
 }
@@ -682,11 +763,11 @@ static void test_digest_sees_every_element(void **state)
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void refused(const struct ls_model_config *config, const struct ls_numerics *n,
-                    const struct ls_part *part, const char *text)
+                    const struct ls_part *part, int code, const char *text)
 {
     struct ls_params params;
     struct ls_error error = {0};
-    assert_int_equal(ls_params_init(&params, config, n, part, &error), LS_EINVAL);
+    assert_int_equal(ls_params_init(&params, config, n, part, &error), code);
     if (!strstr(error.text, text))
         fail_msg("\"%s\" does not say \"%s\"", error.text, text);
     ls_params_release(&params);
@@ -697,18 +778,21 @@ static void test_refused_sizes(void **state)
     (void)state;
     struct ls_model_config config = small_model(LS_LLAMA, false);
     config.kv_heads = 3;
-    refused(&config, &numerics, NULL, "kv_heads 3");
+    refused(&config, &numerics, NULL, LS_EINVAL, "kv_heads 3");
     config = small_model(LS_LLAMA, false);
-    refused(&config, &(struct ls_numerics){.tp_tiles = 3}, NULL, "tp_tiles 3");
-    refused(&config, &(struct ls_numerics){.tp_tiles = 8}, NULL, "heads 4");
+    refused(&config, &(struct ls_numerics){.tp_tiles = 3}, NULL, LS_ELAYOUT,
+            "tp_tiles 3: expected a");
+    refused(&config, &(struct ls_numerics){.tp_tiles = 8}, NULL, LS_ELAYOUT, "query heads, 4");
     config.ffn = 42;
-    refused(&config, &numerics, NULL, "ffn 42");
+    refused(&config, &numerics, NULL, LS_ELAYOUT, "feed-forward width, 42");
     config = small_model(LS_LLAMA, false);
-    refused(&config, &(struct ls_numerics){.tp_tiles = 2}, &(struct ls_part){.tp = 4}, "4 tensor");
-    refused(&config, &numerics, &(struct ls_part){.tp = 2, .tp_rank = 2}, "2 tensor");
-    refused(&config, &numerics, &(struct ls_part){.tp = 0}, "0 tensor");
+    refused(&config, &(struct ls_numerics){.tp_tiles = 2}, &(struct ls_part){.tp = 4}, LS_ELAYOUT,
+            "4 tensor");
+    refused(&config, &numerics, &(struct ls_part){.tp = 2, .tp_rank = 2}, LS_EINVAL,
+            "rank 2 of 2 tensor");
+    refused(&config, &numerics, &(struct ls_part){.tp = 0}, LS_EINVAL, "0 tensor");
     config.layers = 0;
-    refused(&config, &numerics, NULL, "at least 1");
+    refused(&config, &numerics, NULL, LS_EINVAL, "at least 1");
 }
 
 int main(void)
@@ -717,8 +801,11 @@ int main(void)
         cmocka_unit_test(test_names_and_shapes),
         cmocka_unit_test(test_every_cut_tiles_the_model),
         cmocka_unit_test(test_slices_of_tensor_parallel),
+        cmocka_unit_test(test_the_largest_parameter_of_a_layer),
         cmocka_unit_test(test_tied_table),
         cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_elsewhere),
+        cmocka_unit_test(test_every_parameter_is_elsewhere),
         cmocka_unit_test(test_slices_have_the_wholes_values),
         cmocka_unit_test(test_initial_values),
         cmocka_unit_test(test_digests_of_any_cut_add_up),

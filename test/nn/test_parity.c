@@ -3,7 +3,7 @@
  * float64 (at most 1e-6); ours may differ from them by the rounding of two float32 runs. */
 #include "golden.h"
 #include "held.h"
-#include "nn/model.h"
+#include <lockstep/nn.h>
 
 #include <lockstep/optim.h>
 
@@ -41,8 +41,9 @@ static const struct ls_optim_config golden_optim = {.kind = LS_ADAMW,
                                                     .weight_decay = 0.1f,
                                                     .clip = 1.0f};
 
-static void fixture_take(struct fixture *f, int64_t sequences, struct ls_arena *arena)
+static void fixture_take(struct fixture *f, int64_t sequences, bool block, struct ls_arena *arena)
 {
+    static const bool alone[] = {false, true, false};
     struct ls_error error = {0};
     int64_t elements = f->held.params.elements;
     f->expected = ls_arena_take(arena, (size_t)elements * sizeof(float));
@@ -51,6 +52,8 @@ static void fixture_take(struct fixture *f, int64_t sequences, struct ls_arena *
                                        .numerics = &f->numerics,
                                        .params = &f->held.params,
                                        .weights = f->held.weights,
+                                       .layers = block ? alone : NULL,
+                                       .chunk_first = block ? alone : NULL,
                                        .slots = 1,
                                        .sequences = sequences,
                                        .tokens = 16,
@@ -60,8 +63,9 @@ static void fixture_take(struct fixture *f, int64_t sequences, struct ls_arena *
         fail_msg("%s", error.text);
 }
 
+/* block: of layer 1 alone, whose input and whose output's gradient are the caller's. */
 static void fixture_open(struct fixture *f, struct ls_model_config config, int64_t tp_tiles,
-                         int64_t sequences)
+                         int64_t sequences, bool block)
 {
     struct ls_error error = {0};
     memset(f, 0, sizeof *f);
@@ -75,16 +79,17 @@ static void fixture_open(struct fixture *f, struct ls_model_config config, int64
         f->slices[i] = (struct ls_slice){
             .first = held_place(&f->held.params, param),
             .count = param->rows * param->cols,
-            .second = i == f->held.params.tied_param ? held_table(&f->held) : NULL,
+            .gradient = held_gradient(&f->held, param) - f->held.gradient,
+            .second = i == f->held.params.tied_param ? held_table(&f->held) - f->held.gradient : -1,
             .decay = param->decay,
             .counted = true};
     }
     struct ls_arena measure;
     ls_arena_measure(&measure);
-    fixture_take(f, sequences, &measure);
+    fixture_take(f, sequences, block, &measure);
     ls_model_free(f->model);
     assert_int_equal(ls_arena_init(&f->arena, measure.peak, &error), LS_OK);
-    fixture_take(f, sequences, &f->arena);
+    fixture_take(f, sequences, block, &f->arena);
 }
 
 static void fixture_close(struct fixture *f)
@@ -121,7 +126,8 @@ static double batch_run(struct fixture *f, const struct ls_safetensors *file, in
 static void gradient_of(const struct fixture *f, int index, float *out)
 {
     const struct ls_param *param = &f->held.params.list[index];
-    const float *gradient = held_gradient(&f->held, param), *table = f->slices[index].second;
+    const float *gradient = held_gradient(&f->held, param);
+    const float *table = index == f->held.params.tied_param ? held_table(&f->held) : NULL;
     for (int64_t i = 0; i < param->rows * param->cols; i++)
         out[i] = gradient[i] + (table ? table[i] : 0);
 }
@@ -131,13 +137,12 @@ static double optimizer_step(struct fixture *f, int step)
 {
     const struct ls_params *params = &f->held.params;
     struct ls_exact_sum square;
-    for (int i = 0; i < params->count; i++)
-        f->slices[i].gradient = held_gradient(&f->held, &params->list[i]);
     ls_exact_clear(&square);
-    ls_gradient_square(f->slices, params->count, &f->ops, &square);
+    ls_gradient_square(f->slices, params->count, f->held.gradient, &f->ops, &square);
     double norm = sqrt(ls_exact_value(&square));
-    ls_optimizer_step(&f->optimizer, &f->ops, f->slices, params->count, f->held.values,
-                      ls_clip_factor(&golden_optim, norm), golden_optim.lr, step);
+    const struct ls_optim_step update = {step, golden_optim.lr, f->held.gradient,
+                                         ls_clip_factor(&golden_optim, norm)};
+    ls_optimizer_step(&f->optimizer, &f->ops, f->slices, params->count, &update, f->held.values);
     return norm;
 }
 
@@ -165,7 +170,7 @@ static void check_model(const char *name, struct ls_model_config config, int64_t
                         int64_t micro)
 {
     struct fixture f;
-    fixture_open(&f, config, tp_tiles, micro);
+    fixture_open(&f, config, tp_tiles, micro, false);
     struct ls_safetensors *file = golden_open(name);
     const float *losses = golden_data(file, "losses"), *norms = golden_data(file, "grad_norms");
     golden_gather(file, "param.", &config, &f.held.params, false, f.held.values);
@@ -222,21 +227,23 @@ static void check_block(const char *name, struct ls_model_config config)
     config.layers = 1;
     struct fixture f;
     struct ls_error error = {0};
-    fixture_open(&f, config, 2, 2);
+    fixture_open(&f, config, 2, 2, true);
     struct ls_safetensors *file = golden_open(name);
     golden_gather(file, "param.", &config, &f.held.params, true, f.held.values);
-    struct ls_micro_batch batch = {.sequences = 2, .tokens = 16, .training = true};
+    struct ls_micro_batch batch = {.sequences = 2,
+                                   .tokens = 16,
+                                   .training = true,
+                                   .input = golden_data(file, "x"),
+                                   .d_output = golden_data(file, "dy")};
     struct ls_gradient gradient = held_target(&f.held, 1, false, false);
-    float *dx = f.model->d_stream[0];
-    assert_int_equal(block_forward(f.model, &f.ops, 0, &batch, golden_data(file, "x"), &error),
+    assert_int_equal(ls_layer_forward(f.model, &f.ops, 1, &batch, NULL, &error), LS_OK);
+    assert_int_equal(ls_layer_backward_input(f.model, &f.ops, 1, &batch, &error), LS_OK);
+    assert_int_equal(ls_layer_backward_weight(f.model, &f.ops, 1, &batch, &gradient, &error),
                      LS_OK);
-    assert_int_equal(
-        block_backward_input(f.model, &f.ops, 0, &batch, golden_data(file, "dy"), dx, &error),
-        LS_OK);
-    assert_int_equal(block_backward_weight(f.model, &f.ops, 0, &batch, &gradient, &error), LS_OK);
     double y_distance =
-        golden_distance(block_saved_of(f.model, 0, 0)->out, golden_data(file, "y"), 2 * 16 * 32);
-    double dx_distance = golden_distance(dx, golden_data(file, "dx"), 2 * 16 * 32);
+        golden_distance(ls_model_output(f.model, 1, 0), golden_data(file, "y"), 2 * 16 * 32);
+    double dx_distance =
+        golden_distance(ls_model_input_gradient(f.model, 1), golden_data(file, "dx"), 2 * 16 * 32);
     if (!(y_distance < 2e-6 && dx_distance < 5e-6))
         fail_msg("%s: y differs by %g, dx by %g", name, y_distance, dx_distance);
     /* Parameters outside the block have no golden gradient: ours take their place. */
@@ -261,7 +268,7 @@ static void test_a_dropped_token_is_seen(void **state)
     (void)state;
     struct fixture f;
     struct ls_model_config config = golden_gpt2_config();
-    fixture_open(&f, config, 1, 4);
+    fixture_open(&f, config, 1, 4, false);
     struct ls_safetensors *file = golden_open("gpt2_tiny");
     golden_gather(file, "param.", &config, &f.held.params, false, f.held.values);
     golden_gather(file, "grad.", &config, &f.held.params, false, f.expected);
@@ -290,6 +297,20 @@ static void test_a_dropped_token_is_seen(void **state)
     fixture_close(&f);
 }
 
+static int decode(struct fixture *f, struct ls_decoder *decoder, int32_t token,
+                  const float **logits)
+{
+    struct ls_error error = {0};
+    struct ls_model *model = ls_decoder_model(decoder);
+    const struct ls_micro_batch batch = {.sequences = 1, .tokens = 1, .ids = &token};
+    int status = ls_decoder_admits(decoder, token, &error);
+    for (int layer = 0; layer < ls_model_layers(model) && !status; layer++)
+        status = ls_layer_forward(model, &f->ops, layer, &batch, NULL, &error);
+    if (!status)
+        *logits = ls_decoder_advance(decoder, &f->ops);
+    return status;
+}
+
 /* Generation: greedy continuation equals Hugging Face's, and the decoder's logits the model's. */
 static void test_greedy_generation(void **state)
 {
@@ -297,7 +318,7 @@ static void test_greedy_generation(void **state)
     struct fixture f;
     struct ls_model_config config = golden_gpt2_config();
     struct ls_error error = {0};
-    fixture_open(&f, config, 2, 4);
+    fixture_open(&f, config, 2, 4, false);
     struct ls_safetensors *file = golden_open("gpt2_tiny");
     golden_gather(file, "param.", &config, &f.held.params, false, f.held.values);
     const int32_t *prompt = golden_data(file, "generate.prompt");
@@ -312,13 +333,13 @@ static void test_greedy_generation(void **state)
     int32_t order[64], token = 0;
     struct ls_sampling greedy = {.temperature = 0};
     for (int i = 0; i < 8; i++)
-        assert_int_equal(ls_decoder_next(decoder, &f.ops, prompt[i], &logits, &error), LS_OK);
+        assert_int_equal(decode(&f, decoder, prompt[i], &logits), LS_OK);
     for (int i = 0; i < 8; i++) {
         token = ls_sample(&greedy, logits, config.vocab, order, 0);
         assert_int_equal(token, expected[i]);
-        assert_int_equal(ls_decoder_next(decoder, &f.ops, token, &logits, &error), LS_OK);
+        assert_int_equal(decode(&f, decoder, token, &logits), LS_OK);
     }
-    assert_int_equal(ls_decoder_next(decoder, &f.ops, token, &logits, &error), LS_EINVAL);
+    assert_int_equal(decode(&f, decoder, token, &logits), LS_EINVAL);
     ls_decoder_free(decoder);
     ls_safetensors_close(file);
     fixture_close(&f);

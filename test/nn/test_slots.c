@@ -208,6 +208,7 @@ static void check_stages(float dropout, bool split)
             struct ls_micro_batch batch = micro_batch(m, m);
             struct ls_gradient target = held_target(&stage->held, layer, false, m > 0);
             struct ls_error error = {0};
+            batch.input = activations[m];
             ls_layer_backward_weight(stage->model, &stage->ops, layer, &batch, &target, &error);
         }
     compare_gradients(&one, &first);

@@ -1,3 +1,4 @@
+/* References in double, central differences, and equality of bits, for the tests of ops. */
 #include "gradient.h"
 
 #include <setjmp.h>

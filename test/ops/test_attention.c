@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "gradient.h"
-#include "ops/attention.h"
+#include "ops/attention_kernel.h"
 
 /* ---- problems ---- */
 
@@ -615,6 +615,7 @@ static void visit(const struct instance *x, const int order[4], float *dv, float
     const struct attention_query query = {panel[0], panel[1], panel[2], panel[3], lse, delta};
     const struct attention_key key = {panel[4], panel[5], NULL};
     const struct attention_state state = {o_sum, max, sum};
+    const struct attention_gradient gradient = {dk_sum, dv_sum, NULL};
     struct attention_ahead ahead = {.spans = 0};
     memset(dk_sum, 0, sizeof dk_sum);
     memset(dv_sum, 0, sizeof dv_sum);
@@ -625,8 +626,7 @@ static void visit(const struct instance *x, const int order[4], float *dv, float
         struct attention_rows q = order_rows(x, Q, order[n]), o_rows = order_rows(x, O, order[n]),
                               d_o = order_rows(x, D_O, order[n]);
         kernel->pack_query_backward(&shape, &q, &o_rows, &d_o, x->a.lse + order[n] * BLOCK, &query);
-        kernel->backward_pair(&shape, &query, &key, order[n] == 0, dk_sum, dv_sum, NULL, scratch,
-                              &ahead);
+        kernel->backward_pair(&shape, &query, &key, order[n] == 0, &gradient, scratch, &ahead);
     }
     memcpy(dv, dv_sum, sizeof dv_sum);
     struct attention_rows q = order_rows(x, Q, 3), out = {o, ORDER_DIM, BLOCK};

@@ -216,8 +216,9 @@ static void check_sums(struct ls_ops *ops, struct call *whole)
         with_sums(&again);
         ops->workspace_bytes = passes == 2 ? small_workspace(ops) : room;
         run(ops, &again.a);
-        ls_attention_kv_finish(ops, whole->a.act, BATCH * TOKENS, KV_WIDTH, whole->a.scale,
-                               again.d_k_sum, again.d_v_sum, d_k, d_v, LD);
+        ls_attention_kv_finish(ops, &(struct ls_kv_gradient){whole->a.act, BATCH * TOKENS, KV_WIDTH,
+                                                             LD, whole->a.scale, again.d_k_sum,
+                                                             again.d_v_sum, d_k, d_v});
         for (size_t row = 0; row < BATCH * TOKENS; row++) {
             assert_same("d_k from its sum", d_k + row * LD * bytes,
                         (char *)whole->d_k + row * KV_WIDTH * bytes, KV_WIDTH * bytes);
@@ -272,8 +273,9 @@ static void check_halves(struct ls_ops *ops, struct call *whole)
         half_group(ops, whole, (int64_t)g, GROUP / 2, sum[2], sum[3]);
         ls_tree_add(ops, COUNT, sum[0], sum[2]);
         ls_tree_add(ops, COUNT, sum[1], sum[3]);
-        ls_attention_kv_finish(ops, whole->a.act, BATCH * TOKENS, DIM, whole->a.scale, sum[0],
-                               sum[1], d_k, d_v, DIM);
+        ls_attention_kv_finish(ops,
+                               &(struct ls_kv_gradient){whole->a.act, BATCH * TOKENS, DIM, DIM,
+                                                        whole->a.scale, sum[0], sum[1], d_k, d_v});
         for (size_t row = 0; row < BATCH * TOKENS; row++) {
             const size_t at = (row * KV_WIDTH + g * DIM) * bytes;
             assert_same("d_k of two halves of a group", d_k + row * DIM * bytes,

@@ -34,6 +34,21 @@ static double value_at(enum ls_dtype act, const void *values, int64_t i)
                          : ls_bf16_to_f32(((const ls_bf16 *)values)[i]);
 }
 
+/* ROWS rows of TOKENS tokens from position FIRST on. */
+static struct ls_embedding embedding_of(enum ls_dtype act, const int32_t *ids, const void *table,
+                                        const void *position)
+{
+    return (struct ls_embedding){.act = act,
+                                 .rows = ROWS,
+                                 .channels = CHANNELS,
+                                 .ids = ids,
+                                 .vocabulary = VOCABULARY,
+                                 .table = table,
+                                 .first_position = FIRST,
+                                 .tokens = TOKENS,
+                                 .position = position};
+}
+
 static void test_forward(void **state)
 {
     (void)state;
@@ -43,8 +58,10 @@ static void test_forward(void **state)
             void *table = values_normal(1, acts[a], VOCABULARY * CHANNELS, 1);
             void *position = values_normal(2, acts[a], (TOKENS + FIRST) * CHANNELS, 1);
             void *y = values_new(ROWS * CHANNELS * 4);
-            ls_embedding_forward(&ops_best, acts[a], ROWS, TOKENS, CHANNELS, ids, table,
-                                 with_position ? position : NULL, FIRST, y);
+            struct ls_embedding e = embedding_of(acts[a], ids, table, position);
+            if (!with_position)
+                e.position = NULL;
+            ls_embedding_forward(&ops_best, &e, y);
             for (int m = 0; m < ROWS; m++)
                 for (int c = 0; c < CHANNELS; c++) {
                     float want = (float)value_at(acts[a], table, ids[m] * CHANNELS + c);
@@ -81,16 +98,18 @@ static void test_split_vocabulary_gives_the_same_bits(void **state)
                 ((float *)table)[ids[1] * CHANNELS] = -0.0f;
             else
                 ((ls_bf16 *)table)[ids[1] * CHANNELS] = 0x8000;
+            const struct ls_embedding whole = embedding_of(acts[a], ids, table, place);
             for (int rank = 0; rank < 3; rank++) {
-                ls_embedding_gather(&ops_best, acts[a], ROWS, CHANNELS, ids, first[rank],
-                                    first[rank + 1] - first[rank],
-                                    table + first[rank] * CHANNELS * bytes, rank ? own : sum);
+                struct ls_embedding part = whole;
+                part.first_id = first[rank];
+                part.vocabulary = first[rank + 1] - first[rank];
+                part.table = table + first[rank] * CHANNELS * bytes;
+                ls_embedding_gather(&ops_best, &part, rank ? own : sum);
                 if (rank)
                     ls_tree_add(&ops_best, count, sum, own);
             }
-            ls_embedding_finish(&ops_best, acts[a], ROWS, TOKENS, CHANNELS, sum, place, FIRST, got);
-            ls_embedding_forward(&ops_best, acts[a], ROWS, TOKENS, CHANNELS, ids, table, place,
-                                 FIRST, want);
+            ls_embedding_finish(&ops_best, &whole, sum, got);
+            ls_embedding_forward(&ops_best, &whole, want);
             assert_memory_equal(got, want, (size_t)(count * bytes));
             free(want), free(got), free(sum), free(own), free(table), free(position);
         }
@@ -170,8 +189,13 @@ static void run_backward_of(struct ls_ops *ops, const struct data *data, int64_t
     int64_t rows = data->sum.leaves * data->sum.sequences * data->sum.tokens;
     struct ls_embedding_scratch scratch = {values_new((size_t)rows * 4),
                                            values_new((size_t)(count + 1) * 4)};
-    ls_embedding_backward(ops, data->act, first, count, data->channels, data->ids, data->dy,
-                          &data->sum, scratch, d_table);
+    struct ls_embedding part = {.act = data->act,
+                                .rows = rows,
+                                .channels = data->channels,
+                                .ids = data->ids,
+                                .first_id = first,
+                                .vocabulary = count};
+    ls_embedding_backward(ops, &part, data->dy, &data->sum, scratch, d_table);
     free(scratch.order), free(scratch.start);
 }
 
@@ -240,8 +264,15 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
     to += data->sum.tokens * data->channels;
     int64_t rows = data->sum.leaves * data->sum.sequences * data->sum.tokens;
     void *table = values_normal(1, data->act, data->vocabulary * data->channels, 1);
-    ls_embedding_forward(ops, data->act, rows, data->sum.tokens, data->channels, data->ids, table,
-                         table, 0, to);
+    struct ls_embedding whole = {.act = data->act,
+                                 .rows = rows,
+                                 .channels = data->channels,
+                                 .ids = data->ids,
+                                 .vocabulary = data->vocabulary,
+                                 .table = table,
+                                 .tokens = data->sum.tokens,
+                                 .position = table};
+    ls_embedding_forward(ops, &whole, to);
     free(table);
 }
 
@@ -269,7 +300,9 @@ static void test_no_rows(void **state)
     ls_position_backward(&ops_best, LS_F32, 5, NULL, &data.sum, 0, 4, position);
     for (int i = 0; i < 20; i++)
         assert_true((i >= 15 || table[i] == 0) && position[i] == 0);
-    ls_embedding_forward(&ops_best, LS_F32, 0, 4, 5, NULL, table, position, 0, &guard);
+    struct ls_embedding none = {
+        .act = LS_F32, .channels = 5, .table = table, .tokens = 4, .position = position};
+    ls_embedding_forward(&ops_best, &none, &guard);
     assert_true(guard == 7);
 }
 

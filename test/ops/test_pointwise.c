@@ -276,6 +276,44 @@ static void test_add_and_casts(void **state)
     free(x), free(z), free(y), free(half), free(half_z), free(sum);
 }
 
+/* Exactly the rows' bytes move: small and shared among threads, dense and not, off any alignment.
+ */
+static void test_copies(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t rows;
+        size_t row_bytes, from_distance, to_distance;
+    } cases[] = {{1, 1, 1, 1},
+                 {3, 5, 7, 5},
+                 {3, 5, 5, 9},
+                 {0, 8, 8, 16},
+                 {4, 0, 8, 16},
+                 {300, 999, 1003, 999},
+                 {301, 999, 999, 1001},
+                 {300, 1000, 1000, 1000},
+                 {2, 100001, 100003, 100001}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t rows = (size_t)cases[i].rows, bytes = cases[i].row_bytes;
+        size_t from_distance = cases[i].from_distance, to_distance = cases[i].to_distance;
+        float *values = values_normal(i + 1, LS_F32, 100003, 1);
+        unsigned char *from = (unsigned char *)values + 1, *want = values_new(400013);
+        unsigned char *got = values_new(400013);
+        for (size_t row = 0; row < rows; row++)
+            for (size_t at = 0; at < bytes; at++)
+                want[1 + row * to_distance + at] = from[row * from_distance + at];
+        ls_copy_rows(&ops_best, cases[i].rows, bytes, from, from_distance, got + 1, to_distance);
+        assert_memory_equal(got, want, 400013);
+        memset(want + 1, 0x5a, rows * to_distance);
+        memset(got + 1, 0x5a, rows * to_distance);
+        for (size_t at = 0; at < rows * bytes; at++)
+            want[1 + at] = from[at];
+        ls_copy(&ops_best, rows * bytes, from, got + 1);
+        assert_memory_equal(got, want, 400013);
+        free(values), free(want), free(got);
+    }
+}
+
 static void test_nothing_is_allowed(void **state)
 {
     (void)state;
@@ -286,6 +324,8 @@ static void test_nothing_is_allowed(void **state)
     ls_dropout(&ops_best, LS_F32, &dropout, &none, &guard);
     ls_swiglu_forward(&ops_best, LS_F32, 0, 10, &none, &guard);
     ls_fill_zero(&ops_best, 0, &guard);
+    ls_copy(&ops_best, 0, NULL, &guard);
+    ls_copy_rows(&ops_best, 0, 4, NULL, 8, &guard, 8);
     assert_true(guard == 7);
     struct ls_token_sum no_rows = {0, 1, 16, false};
     ls_bias_backward(&ops_best, LS_F32, 1, 1, &none, &no_rows, &guard);
@@ -368,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_dropout_is_philox_by_token_and_channel),
         cmocka_unit_test(test_dropout_statistics_and_backward),
         cmocka_unit_test(test_add_and_casts),
+        cmocka_unit_test(test_copies),
         cmocka_unit_test(test_nothing_is_allowed),
         cmocka_unit_test(test_bits),
     };

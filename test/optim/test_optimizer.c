@@ -85,14 +85,14 @@ static void slices_cut(struct fixture *f, int64_t piece)
         for (int64_t first = 0; first < count; first += size, size += piece ? 5 : 0) {
             int64_t begin = f->at[i] + first;
             assert_true(f->count < SLICES_MAX);
-            f->slices[f->count++] =
-                (struct ls_slice){.first = begin,
-                                  .count = ls_min(size, count - first),
-                                  .compute = p->matrix ? f->compute + begin : NULL,
-                                  .gradient = f->gradient + begin,
-                                  .second = i == f->params.tied_param ? f->tied + first : NULL,
-                                  .decay = p->decay,
-                                  .counted = p->owned};
+            f->slices[f->count++] = (struct ls_slice){
+                .first = begin,
+                .count = ls_min(size, count - first),
+                .compute = p->matrix ? f->compute + begin : NULL,
+                .gradient = begin,
+                .second = i == f->params.tied_param ? f->tied - f->gradient + first : -1,
+                .decay = p->decay,
+                .counted = p->owned};
         }
     }
 }
@@ -108,8 +108,8 @@ static void fixture_open(struct fixture *f, const struct ls_optim_config *config
     size_t elements = (size_t)f->params.elements;
     f->at = calloc((size_t)f->params.count, sizeof *f->at);
     f->master = calloc(elements, sizeof *f->master);
-    f->gradient = calloc(elements, sizeof *f->gradient);
-    f->tied = calloc(elements, sizeof *f->tied);
+    f->gradient = calloc(2 * elements, sizeof *f->gradient);
+    f->tied = f->gradient + elements;
     f->compute = calloc(elements, sizeof *f->compute);
     f->slices = calloc(SLICES_MAX, sizeof *f->slices);
     places_set(f);
@@ -123,7 +123,6 @@ static void fixture_close(struct fixture *f)
     free(f->at);
     free(f->master);
     free(f->gradient);
-    free(f->tied);
     free(f->compute);
     free(f->slices);
     ls_arena_release(&f->arena);
@@ -134,7 +133,8 @@ static void fixture_close(struct fixture *f)
 static void steps_run(struct fixture *f, int steps, float scale, float lr)
 {
     for (int64_t step = 1; step <= steps; step++)
-        ls_optimizer_step(&f->optimizer, &f->ops, f->slices, f->count, f->master, scale, lr, step);
+        ls_optimizer_step(&f->optimizer, &f->ops, f->slices, f->count,
+                          &(struct ls_optim_step){step, lr, f->gradient, scale}, f->master);
 }
 
 /* The whole gradient of element i of a parameter: a tied table's is the sum of two. */
@@ -152,7 +152,7 @@ static struct ls_exact_sum square_of(struct fixture *f)
 {
     struct ls_exact_sum sum;
     ls_exact_clear(&sum);
-    ls_gradient_square(f->slices, f->count, &f->ops, &sum);
+    ls_gradient_square(f->slices, f->count, f->gradient, &f->ops, &sum);
     return sum;
 }
 
@@ -187,7 +187,7 @@ static struct ls_exact_sum square_dealt(struct fixture *f, int ranks, int thread
     for (int r = 0; r < ranks; r++)
         ls_exact_clear(&sum[r]);
     for (int i = 0; i < f->count; i++)
-        ls_gradient_square(&f->slices[i], 1, &f->ops, &sum[i % ranks]);
+        ls_gradient_square(&f->slices[i], 1, f->gradient, &f->ops, &sum[i % ranks]);
     for (int r = ranks - 1; r > 0; r--)
         ls_exact_merge(&sum[r - 1], &sum[r]);
     return sum[0];

@@ -1,3 +1,4 @@
+/* A pipeline whose stages are hashes. */
 #include "hashed.h"
 
 #include <stdlib.h>
@@ -65,8 +66,7 @@ static void reference(int stages, int64_t micro_batches, uint64_t *weights)
 struct chunk {
     int stage, slots;
     int32_t *slot;
-    uint64_t *output;          /* [slots][COUNT_MAX] */
-    const uint64_t **x, **d_y; /* [m] as given to forward and backward */
+    uint64_t *output; /* [slots][COUNT_MAX] */
 };
 
 struct rank {
@@ -74,13 +74,14 @@ struct rank {
     struct chunk *chunk;
     uint64_t weights[STAGES_MAX];       /* of its own stages */
     uint64_t input_gradient[COUNT_MAX]; /* one for all: overwritten by every backward */
-    int actions;
-    int64_t next_index;
+    int index, actions;
+    int64_t next;
 };
 
-static uint64_t x_of(const struct rank *rank, int c, int64_t m, int64_t i)
+static uint64_t x_of(const struct ls_pipeline_task *task, int64_t i)
 {
-    return rank->chunk[c].stage == 0 ? first_input(m, i) : rank->chunk[c].x[m][i];
+    return task->action.stage == 0 ? first_input(task->action.micro_batch, i)
+                                   : ((const uint64_t *)task->input)[i];
 }
 
 static void shake(struct rank *rank, int c, int64_t m)
@@ -90,81 +91,87 @@ static void shake(struct rank *rank, int c, int64_t m)
         usleep((useconds_t)(draw % 211));
 }
 
-static int forward(void *user, int c, int64_t m, const void *input, const void **output,
+static int forward(struct rank *rank, const struct ls_pipeline_task *task, const void **output,
                    struct ls_error *error)
 {
-    struct rank *rank = user;
-    struct chunk *chunk = &rank->chunk[c];
+    struct chunk *chunk = &rank->chunk[task->chunk];
+    int64_t m = task->action.micro_batch;
     uint64_t *y = chunk->output + (int64_t)chunk->slot[m] * COUNT_MAX;
-    shake(rank, c, m);
     if (chunk->stage == rank->job->fail_stage && m == 1)
         return ls_error_set(error, LS_ENUMERIC, "made to fail");
-    chunk->x[m] = input;
     bool last = chunk->stage == rank->job->schedule->stages - 1;
-    if ((input == NULL) != (chunk->stage == 0) || (output == NULL) != last)
-        return ls_error_set(error, LS_EINVAL, "stage %d: input %p, output %p", chunk->stage, input,
-                            (void *)output);
+    if ((output == NULL) != last || task->output_gradient)
+        return ls_error_set(error, LS_EINVAL, "stage %d: output %p, gradient %p", chunk->stage,
+                            (void *)output, task->output_gradient);
     for (int64_t i = 0; i < count_of(NULL, m); i++)
-        y[i] = forward_of(x_of(rank, c, m, i), chunk->stage);
+        y[i] = forward_of(x_of(task, i), chunk->stage);
     if (output)
         *output = y;
     return LS_OK;
 }
 
-static int backward_input(void *user, int c, int64_t m, const void *output_gradient,
+static int backward_input(struct rank *rank, const struct ls_pipeline_task *task,
                           const void **input_gradient, struct ls_error *error)
 {
-    struct rank *rank = user;
-    struct chunk *chunk = &rank->chunk[c];
+    struct chunk *chunk = &rank->chunk[task->chunk];
+    int64_t m = task->action.micro_batch;
     uint64_t *y = chunk->output + (int64_t)chunk->slot[m] * COUNT_MAX;
-    shake(rank, c, m);
-    chunk->d_y[m] = output_gradient;
+    const uint64_t *d_y = task->output_gradient;
     bool last = chunk->stage == rank->job->schedule->stages - 1;
-    if ((output_gradient == NULL) != last || (input_gradient == NULL) != (chunk->stage == 0))
+    if ((d_y == NULL) != last || (input_gradient == NULL) != (chunk->stage == 0))
         return ls_error_set(error, LS_EINVAL, "stage %d: gradient %p, to write %p", chunk->stage,
-                            output_gradient, (void *)input_gradient);
+                            (const void *)d_y, (void *)input_gradient);
     /* What this may overwrite is overwritten: its own result sent on, gradients sent back. The last
      * stage keeps its output, from which its gradient comes. */
     memset(rank->input_gradient, 0xdb, sizeof rank->input_gradient);
     if (!last)
         memset(y, 0xdb, COUNT_MAX * sizeof *y);
     for (int64_t i = 0; i < count_of(NULL, m); i++)
-        rank->input_gradient[i] =
-            backward_of(last ? y[i] : chunk->d_y[m][i], x_of(rank, c, m, i), chunk->stage);
+        rank->input_gradient[i] = backward_of(last ? y[i] : d_y[i], x_of(task, i), chunk->stage);
     if (input_gradient)
         *input_gradient = rank->input_gradient;
     return LS_OK;
 }
 
-static int backward_weight(void *user, int c, int64_t m, struct ls_error *error)
+static void backward_weight(struct rank *rank, const struct ls_pipeline_task *task)
 {
-    struct rank *rank = user;
-    struct chunk *chunk = &rank->chunk[c];
+    struct chunk *chunk = &rank->chunk[task->chunk];
+    int64_t m = task->action.micro_batch;
     const uint64_t *y = chunk->output + (int64_t)chunk->slot[m] * COUNT_MAX;
+    const uint64_t *d_y = task->output_gradient;
     uint64_t *sum = &rank->weights[chunk->stage];
     bool last = chunk->stage == rank->job->schedule->stages - 1;
-    (void)error;
-    shake(rank, c, m);
     for (int64_t i = 0; i < count_of(NULL, m); i++)
-        *sum = weight_of(*sum, x_of(rank, c, m, i), last ? y[i] : chunk->d_y[m][i]);
-    return LS_OK;
+        *sum = weight_of(*sum, x_of(task, i), last ? y[i] : d_y[i]);
 }
 
-static int backward(void *user, int c, int64_t m, const void *output_gradient,
-                    const void **input_gradient, struct ls_error *error)
+static int compute(void *user, const struct ls_pipeline_task *task, const void **result,
+                   struct ls_error *error)
 {
-    int code = backward_input(user, c, m, output_gradient, input_gradient, error);
-    return code ? code : backward_weight(user, c, m, error);
+    struct rank *rank = user;
+    enum ls_action_kind kind = task->action.kind;
+    shake(rank, task->chunk, task->action.micro_batch);
+    if ((task->input == NULL) != (task->action.stage == 0))
+        return ls_error_set(error, LS_EINVAL, "stage %d: input %p", task->action.stage,
+                            task->input);
+    if (kind == LS_ACTION_F)
+        return forward(rank, task, result, error);
+    int code = kind == LS_ACTION_W ? LS_OK : backward_input(rank, task, result, error);
+    if (code == LS_OK && kind != LS_ACTION_I)
+        backward_weight(rank, task);
+    return code;
 }
 
 /* Actions are announced in the order of the list. */
-static int before(void *user, int64_t index, struct ls_error *error)
+static int before(void *user, const struct ls_pipeline_task *task, struct ls_error *error)
 {
     struct rank *rank = user;
-    if (index != rank->next_index)
-        return ls_error_set(error, LS_EINVAL, "action %ld comes after %ld", (long)index,
-                            (long)rank->next_index - 1);
-    rank->next_index++;
+    int64_t count;
+    struct ls_action next =
+        ls_schedule_actions(rank->job->schedule, rank->index, &count)[rank->next++];
+    if (memcmp(&next, &task->action, sizeof next) != 0)
+        return ls_error_set(error, LS_EINVAL, "%s comes before %s",
+                            ls_action_text(task->action).text, ls_action_text(next).text);
     return LS_OK;
 }
 
@@ -172,7 +179,7 @@ static void rank_init(struct rank *rank, const struct hashed_job *job, int index
 {
     const struct ls_schedule *schedule = job->schedule;
     size_t m = (size_t)schedule->micro_batches;
-    *rank = (struct rank){.job = job};
+    *rank = (struct rank){.job = job, .index = index};
     rank->chunk = calloc((size_t)schedule->chunks, sizeof *rank->chunk);
     for (int c = 0; c < schedule->chunks; c++) {
         struct chunk *chunk = &rank->chunk[c];
@@ -180,8 +187,6 @@ static void rank_init(struct rank *rank, const struct hashed_job *job, int index
         chunk->slot = calloc(m, sizeof *chunk->slot);
         chunk->slots = ls_schedule_slots(schedule, index, c, LS_SLOT_SAVED, chunk->slot);
         chunk->output = calloc((size_t)chunk->slots * COUNT_MAX, sizeof *chunk->output);
-        chunk->x = calloc(m, sizeof *chunk->x);
-        chunk->d_y = calloc(m, sizeof *chunk->d_y);
     }
 }
 
@@ -191,23 +196,22 @@ static void rank_release(struct rank *rank)
         struct chunk *chunk = &rank->chunk[c];
         free(chunk->slot);
         free(chunk->output);
-        free(chunk->x);
-        free(chunk->d_y);
     }
     free(rank->chunk);
 }
 
 static int run_steps(struct ls_pipeline *pipeline, struct rank *rank, struct ls_error *error)
 {
-    const struct ls_pipeline_ops ops = {rank,     forward, backward_input, backward_weight,
-                                        backward, before};
-    int code = LS_OK;
+    struct ls_ops plain;
+    int code = ls_ops_init(&plain, 1, LS_ISA_PLAIN, error);
+    const struct ls_pipeline_ops ops = {rank, &plain, count_of, compute, before};
     for (int step = 0; step < rank->job->steps && code == LS_OK; step++) {
-        rank->next_index = 0;
+        rank->next = 0;
         for (int c = 0; c < rank->job->schedule->chunks; c++)
             rank->weights[rank->chunk[c].stage] = 0;
         code = ls_pipeline_run(pipeline, &ops, error);
     }
+    ls_ops_release(&plain);
     return code;
 }
 
@@ -252,11 +256,8 @@ int hashed_run(struct ls_comm *world, const struct hashed_job *job, struct ls_er
     int code = ls_comm_split(world, 0, ls_comm_rank(world), &comm, error);
     if (code)
         return code;
-    struct ls_pipeline_options options = {.schedule = job->schedule,
-                                          .comm = comm,
-                                          .dtype = LS_U64,
-                                          .count_max = COUNT_MAX,
-                                          .count = count_of};
+    struct ls_pipeline_options options = {
+        .schedule = job->schedule, .comm = comm, .dtype = LS_U64, .count_max = COUNT_MAX};
     struct ls_pipeline *pipeline = NULL;
     struct ls_arena arena;
     ls_arena_measure(&arena);

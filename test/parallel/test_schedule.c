@@ -125,9 +125,9 @@ static void assert_refused(enum ls_schedule_kind kind, int p, int v, int64_t m, 
 static void test_what_is_refused(void **state)
 {
     (void)state;
-    assert_refused(LS_SCHEDULE_1F1B, 4, 2, 8, "chunks = 1, or schedule interleaved");
-    assert_refused(LS_SCHEDULE_ZBV, 4, 1, 8, "chunks = 2");
-    assert_refused(LS_SCHEDULE_DUALPIPEV, 4, 2, 7, "the nearest that works is 8 micro-batches");
+    assert_refused(LS_SCHEDULE_1F1B, 4, 2, 8, "interleaved takes any number");
+    assert_refused(LS_SCHEDULE_ZBV, 4, 1, 8, "2 chunks on each rank");
+    assert_refused(LS_SCHEDULE_DUALPIPEV, 4, 2, 7, "at least 8 micro-batches");
     assert_refused(LS_SCHEDULE_GPIPE, 4, 1, 0, "micro-batches");
     enum ls_schedule_kind kind;
     struct ls_error error = {0};

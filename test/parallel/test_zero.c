@@ -27,7 +27,12 @@ static const struct ls_zero_unit units[UNITS] = {
     {                                                                                              \
         unit, offset, rows, cols, {region, place}, {second, at}, #unit "." #offset                 \
     }
-static const struct ls_zero_tensor tensors[TENSORS] = {
+static const struct {
+    int unit;
+    int64_t offset, rows, cols;
+    struct ls_zero_place gradient, second;
+    const char *name;
+} tensors[TENSORS] = {
     TENSOR(0, 0, 7, 5, 3, 0, LS_ZERO_NONE, 0),
     TENSOR(0, 43, 128, 64, 3, 48, LS_ZERO_NONE, 0),
     TENSOR(0, 8235, 5, 1, 3, 40, LS_ZERO_NONE, 0),
@@ -73,6 +78,12 @@ struct reference {
 static int64_t elements_of(int t)
 {
     return tensors[t].rows * tensors[t].cols;
+}
+
+/* Elements of the largest part where d ranks share it by rows. */
+static int64_t slice_of(int t, int d)
+{
+    return ls_ceil_div(tensors[t].rows, d) * tensors[t].cols;
 }
 
 static bool is_matrix(int t)
@@ -199,7 +210,7 @@ static int differs(const char *what, int step, int t, int64_t i, float got, floa
 static int unit_compare(struct rank *rank, int step, int u, struct ls_error *error)
 {
     struct ls_zero_weights weights;
-    int status = ls_zero_weights(rank->zero, u, &weights, error);
+    int status = ls_zero_weights(rank->zero, &rank->ops, u, &weights, error);
     for (int t = 0; t < TENSORS && !status; t++) {
         if (tensors[t].unit != u)
             continue;
@@ -356,7 +367,6 @@ static struct ls_zero_options options_of(const struct layout *layout, int index,
 {
     return (struct ls_zero_options){.stage = layout->stage,
                                     .units = units,
-                                    .tensors = tensors,
                                     .region_elements = region_elements,
                                     .unit_count = UNITS,
                                     .tensor_count = TENSORS,
@@ -391,16 +401,23 @@ static int share_of(struct rank *rank, struct ls_error *error)
                             .replica = rank->index / layout->shards,
                             .shards = layout->shards,
                             .shard = rank->index % layout->shards,
-                            .neighbours = layout->each || layout->stage >= 2};
+                            .order = layout->each || layout->stage >= 2 ? LS_DP_NEIGHBOURS
+                                                                        : LS_DP_LEVELS};
     return ls_dp_share_init(&rank->share, layout->leaves, &cut, layout->micro, error);
 }
 
-static void tensors_merge(struct ls_zero_tensor merged[TENSORS])
+static void tensors_make(const struct layout *layout, struct ls_zero_tensor made[TENSORS])
 {
     for (int t = 0; t < TENSORS; t++) {
-        struct ls_zero_place *places[2] = {&merged[t].gradient, &merged[t].second};
-        merged[t] = tensors[t];
-        for (int p = 0; p < 2 && places[p]->region >= 0; p++) {
+        struct ls_zero_place *places[2] = {&made[t].gradient, &made[t].second};
+        made[t] = (struct ls_zero_tensor){.name = tensors[t].name,
+                                          .unit = tensors[t].unit,
+                                          .offset = tensors[t].offset,
+                                          .elements = elements_of(t),
+                                          .slice = slice_of(t, layout->shards),
+                                          .gradient = tensors[t].gradient,
+                                          .second = tensors[t].second};
+        for (int p = 0; p < 2 && layout->one_region && places[p]->region >= 0; p++) {
             places[p]->offset += region_begin(places[p]->region);
             places[p]->region = 0;
         }
@@ -423,11 +440,11 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
         status =
             ls_comm_split(world, rank.index % layout->shards, rank.index, &rank.replicate, error);
     struct ls_zero_options options = options_of(layout, rank.index, rank.share.micro_batches);
-    struct ls_zero_tensor merged[TENSORS];
+    struct ls_zero_tensor made[TENSORS];
     int64_t merged_elements = region_begin(REGIONS);
+    tensors_make(layout, made);
+    options.tensors = made;
     if (layout->one_region) {
-        tensors_merge(merged);
-        options.tensors = merged;
         options.region_elements = &merged_elements;
         options.region_count = 1;
     }
@@ -476,7 +493,7 @@ static int64_t kept_by_one(int d, bool matrix, int64_t at_least)
     int64_t sum = 0;
     for (int t = 0; t < TENSORS; t++)
         if (is_matrix(t) == matrix && elements_of(t) > at_least)
-            sum += ls_ceil_div(tensors[t].rows, d) * tensors[t].cols;
+            sum += slice_of(t, d);
     return sum;
 }
 
@@ -496,7 +513,7 @@ static int64_t replicate_bytes(const struct layout *l)
         for (int t = 0; t < TENSORS; t++)
             for (int p = 0; p < 2; p++)
                 if ((p ? tensors[t].second.region : tensors[t].gradient.region) == r)
-                    count += ls_ceil_div(tensors[t].rows, l->shards) * tensors[t].cols;
+                    count += slice_of(t, l->shards);
         if (l->stage == 0 || l->shards == 1)
             count = region_elements[r];
         int64_t bucket = l->bucket_bytes ? l->bucket_bytes / 4 : count;
@@ -522,8 +539,7 @@ static int64_t shard_bytes(const struct layout *l, int64_t M)
     }
     /* Reduce-scatter; the tied table travels twice. */
     int64_t scatter = (int64_t)ls_dtype_bytes(l->reduce) *
-                      (kept_by_one(d, true, 0) + kept_by_one(d, false, 0) +
-                       ls_ceil_div(tensors[TIED].rows, d) * tensors[TIED].cols);
+                      (kept_by_one(d, true, 0) + kept_by_one(d, false, 0) + slice_of(TIED, d));
     int64_t all = act * kept_by_one(d, true, 0) + 4 * kept_by_one(d, false, 0);
     int64_t scatters = STEPS * (l->stage >= 2 || l->each ? M : 1);
     if (l->stage < 3 || l->keep) /* gathered once a step, and for the last comparison */
@@ -550,7 +566,7 @@ static void check_sizes(const struct layout *l, const struct job *job)
     int64_t tied = elements_of(TIED), d = l->shards;
     int64_t own_matrices = cut ? kept_by_one(l->shards, true, 0) : matrices;
     int64_t own = own_matrices + (cut ? kept_by_one(l->shards, false, 0) : vectors);
-    int64_t own_gradient = own + (cut ? ls_ceil_div(tensors[TIED].rows, d) * 80 : tied);
+    int64_t own_gradient = own + (cut ? slice_of(TIED, d) : tied);
     check_near("masters", job->sizes.master, 4 * own);
     assert_int_equal(job->sizes.master, 4 * job->elements);
     int64_t buffers = l->fast ? 1 : ls_accumulation_buffers(job->micro_batches);

@@ -29,10 +29,16 @@ static void model_init(struct model *model, int stage, int ranks, int rank)
     for (int u = 0; u < UNITS; u++) {
         model->units[u] = (struct ls_zero_unit){ROWS * COLS + ROWS, ROWS * COLS};
         model->regions[u] = ROWS * COLS + ROWS;
-        model->tensors[2 * u] =
-            (struct ls_zero_tensor){u, 0, ROWS, COLS, {u, 0}, {LS_ZERO_NONE, 0}, "matrix"};
-        model->tensors[2 * u + 1] = (struct ls_zero_tensor){
-            u, ROWS * COLS, ROWS, 1, {u, ROWS * COLS}, {LS_ZERO_NONE, 0}, "vector"};
+        model->tensors[2 * u] = (struct ls_zero_tensor){
+            u,       0, ROWS * COLS, ls_ceil_div(ROWS, ranks) * COLS, {u, 0}, {LS_ZERO_NONE, 0},
+            "matrix"};
+        model->tensors[2 * u + 1] = (struct ls_zero_tensor){u,
+                                                            ROWS * COLS,
+                                                            ROWS,
+                                                            ls_ceil_div(ROWS, ranks),
+                                                            {u, ROWS * COLS},
+                                                            {LS_ZERO_NONE, 0},
+                                                            "vector"};
     }
     model->options = (struct ls_zero_options){.stage = stage,
                                               .units = model->units,
@@ -173,13 +179,13 @@ static int holds(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *erro
     struct ls_error refused = {0};
     int status = ls_zero_publish(zero, ops, true, error);
     if (!status)
-        status = ls_zero_weights(zero, 0, &weights, error);
+        status = ls_zero_weights(zero, ops, 0, &weights, error);
     for (int u = 1; u < UNITS && !status; u++)
         status = ls_zero_prefetch(zero, u, error);
     if (!status)
-        status = ls_zero_weights(zero, 3, &weights, error);
+        status = ls_zero_weights(zero, ops, 3, &weights, error);
     if (!status)
-        status = expect(ls_zero_weights(zero, 2, &weights, &refused), LS_EINVAL,
+        status = expect(ls_zero_weights(zero, ops, 2, &weights, &refused), LS_EINVAL,
                         "unit 2 cannot be gathered", &refused, error);
     if (!status)
         status = expect(ls_zero_publish(zero, ops, false, &refused), LS_EINVAL, "unit 0 is held",
@@ -187,7 +193,7 @@ static int holds(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *erro
     ls_zero_release(zero, 0);
     ls_zero_release(zero, 0);
     if (!status)
-        status = ls_zero_weights(zero, 2, &weights, error);
+        status = ls_zero_weights(zero, ops, 2, &weights, error);
     ls_zero_release(zero, 2);
     ls_zero_release(zero, 3);
     if (!status)
@@ -265,7 +271,7 @@ static void test_what_may_be_held(void **state)
 static void test_a_large_plan(void **state)
 {
     (void)state;
-    enum { LAYERS = 126, MATRICES = 7 };
+    enum { LAYERS = 126, MATRICES = 7, SHARDS = 1024 };
     const int64_t c = 16384, kv = 1024, ffn = 53248;
     const int64_t rows[MATRICES] = {c, kv, kv, c, ffn, ffn, c};
     const int64_t cols[MATRICES] = {c, c, c, c, c, c, ffn};
@@ -276,8 +282,13 @@ static void test_a_large_plan(void **state)
     for (int l = 0; l < LAYERS; l++) {
         int64_t at = 0;
         for (int m = 0; m < MATRICES; m++) {
-            tensors[l * MATRICES + m] = (struct ls_zero_tensor){
-                l, at, rows[m], cols[m], {LAYERS - 1 - l, at}, {LS_ZERO_NONE, 0}, NULL};
+            tensors[l * MATRICES + m] = (struct ls_zero_tensor){l,
+                                                                at,
+                                                                rows[m] * cols[m],
+                                                                rows[m] / SHARDS * cols[m],
+                                                                {LAYERS - 1 - l, at},
+                                                                {LS_ZERO_NONE, 0},
+                                                                NULL};
             at += rows[m] * cols[m];
         }
         units[l] = (struct ls_zero_unit){at, at};
@@ -291,7 +302,7 @@ static void test_a_large_plan(void **state)
                                       .unit_count = LAYERS,
                                       .tensor_count = LAYERS * MATRICES,
                                       .region_count = LAYERS,
-                                      .shard_ranks = 1024,
+                                      .shard_ranks = SHARDS,
                                       .shard_rank = 1000,
                                       .replicate_ranks = 16,
                                       .micro_batches_max = 1,
@@ -307,9 +318,9 @@ static void test_a_large_plan(void **state)
         fail_msg("%s", error.text);
     assert_true(ls_now_s() - start < 5);
     ls_zero_get_sizes(zero, &sizes);
-    assert_int_equal(sizes.master, 4 * total / 1024);
-    assert_int_equal(sizes.parameters, 2 * total / 1024);
-    assert_int_equal(sizes.gradients, 4 * total / 1024);
+    assert_int_equal(sizes.master, 4 * total / SHARDS);
+    assert_int_equal(sizes.parameters, 2 * total / SHARDS);
+    assert_int_equal(sizes.gradients, 4 * total / SHARDS);
     /* Two layers' weights; the gradients of two. */
     assert_int_equal(sizes.buffers, 2 * (2 + 4) * (total / LAYERS));
     ls_zero_free(zero);

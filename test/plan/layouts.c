@@ -1,3 +1,4 @@
+/* Layouts from configuration keys. */
 #include "layouts.h"
 
 #include <setjmp.h>

@@ -1,9 +1,10 @@
-/* What layouts move: the list of each rank, the proof that ranks agree, and the formulas. */
+/* What layouts move, as the trainer records it: the formulas of the literature, and the proof that
+ * ranks' lists fit together. */
+#include "formulas.h"
 #include "layouts.h"
-#include "plan/walk.h"
 
-#include <lockstep/plan/moves.h>
-#include <lockstep/train/compare.h>
+#include <lockstep/compare.h>
+#include <lockstep/train/recorded.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,68 +59,74 @@ enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 /* ---- formulas ----------------------------------------------------------------------------------
  */
 
-struct sums {
-    const struct ls_layout *layout;
-    int64_t rank, bytes[LS_GROUPS], moves;
-};
-
-static int add_bytes(void *user, const struct ls_move *move, struct ls_error *error)
+/* What a rank sends by account between the first step and the last, without the loss. */
+static void sent_of(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
+                    int64_t sent[LS_ACCOUNTS])
 {
-    (void)error;
-    struct sums *sums = user;
-    if (strcmp(move->what, "loss") != 0)
-        sums->bytes[move->group] += ls_move_bytes(sums->layout, sums->rank, move);
-    sums->moves++;
-    return LS_OK;
-}
-
-static void sum_up(const struct ls_layout *layout, int64_t rank, struct sums *sums)
-{
+    const int64_t leaves[] = {layout->ramp.full, layout->ramp.full};
+    int64_t begins[2];
+    struct ls_recording recording;
     struct ls_error error = {0};
-    *sums = (struct sums){.layout = layout, .rank = rank};
-    if (ls_layout_moves(layout, layout->leaves, rank, add_bytes, sums, &error))
+    ls_recording_init(&recording);
+    if (ls_record_steps(config, layout, rank, 2, leaves, &recording, begins, &error))
         fail_msg("%s", error.text);
+    for (int a = 0; a < LS_ACCOUNTS; a++)
+        sent[a] = 0;
+    for (int64_t i = begins[1]; i < recording.count; i++) {
+        const struct ls_recorded *move = &recording.list[i];
+        if (!move->label || strcmp(move->label, "loss") != 0)
+            sent[ls_account_of((enum ls_layout_group)move->group)] +=
+                ls_move_bytes(layout, rank, move);
+    }
+    ls_recording_release(&recording);
 }
 
-static struct ls_layout_bytes bytes_of(const struct ls_layout *layout, int64_t rank)
+static void check_formulas(const struct ls_config *config, const struct ls_layout *layout,
+                           int which, int64_t rank)
 {
-    struct ls_layout_bytes bytes;
-    struct ls_error error = {0};
-    if (ls_layout_bytes(layout, layout->leaves, rank, &bytes, &error))
-        fail_msg("%s", error.text);
-    return bytes;
+    int64_t sent[LS_ACCOUNTS];
+    struct formula_bytes bytes = formula_bytes(layout, layout->ramp.full, rank);
+    sent_of(config, layout, rank, sent);
+    const int64_t formula[LS_ACCOUNTS] = {
+        [LS_ACCOUNT_TP] = bytes.tp,
+        [LS_ACCOUNT_CP] = bytes.cp,
+        [LS_ACCOUNT_PP] = bytes.pp,
+        [LS_ACCOUNT_SHARD] = bytes.shard,
+        [LS_ACCOUNT_REPLICATE] = bytes.replicate,
+    };
+    for (int a = 0; a < LS_ACCOUNTS; a++)
+        if (formula[a] != sent[a])
+            fail_msg("layout %d rank %ld %s: the formula gives %ld bytes, the record %ld", which,
+                     (long)rank, ls_account_name((enum ls_account)a), (long)formula[a],
+                     (long)sent[a]);
 }
 
-static void test_formulas_are_the_sums_of_moves(void **state)
+static void test_the_record_follows_the_formulas(void **state)
 {
     (void)state;
     for (int i = 0; i < LAYOUTS; i++) {
+        struct ls_config config = config_of(layouts[i]);
         struct ls_layout layout = admitted(layouts[i]);
-        for (int64_t rank = 0; rank < layout.ranks; rank++) {
-            struct sums sums;
-            sum_up(&layout, rank, &sums);
-            struct ls_layout_bytes bytes = bytes_of(&layout, rank);
-            const int64_t pairs[][2] = {
-                {bytes.tp, sums.bytes[LS_GROUP_TP] + sums.bytes[LS_GROUP_SHARERS]},
-                {bytes.cp, sums.bytes[LS_GROUP_CP]},
-                {bytes.pp, sums.bytes[LS_GROUP_PP]},
-                {bytes.shard, sums.bytes[LS_GROUP_SHARD]},
-                {bytes.replicate, sums.bytes[LS_GROUP_REPLICATE]},
-            };
-            static const char *const names[] = {"tp", "cp", "pp", "shard", "replicate"};
-            for (int k = 0; k < 5; k++)
-                if (pairs[k][0] != pairs[k][1])
-                    fail_msg("layout %d rank %ld %s: the formula gives %ld bytes, the moves %ld", i,
-                             (long)rank, names[k], (long)pairs[k][0], (long)pairs[k][1]);
-        }
+        for (int64_t rank = 0; rank < layout.ranks; rank++)
+            check_formulas(&config, &layout, i, rank);
     }
+}
+
+static int64_t bytes_of(const char *const *keys, int64_t rank, enum ls_account account)
+{
+    struct ls_config config = config_of(keys);
+    struct ls_layout layout = admitted(keys);
+    int64_t sent[LS_ACCOUNTS];
+    sent_of(&config, &layout, rank, sent);
+    return sent[account];
 }
 
 /* The literature's figures, on shapes that divide evenly. */
 static void test_figures_of_the_papers(void **state)
 {
     (void)state;
-    struct ls_layout layout = admitted(KEYS(GPT2, "parallel.dp=4", "numerics.precision=fp32"));
+#define FP32 "parallel.dp=4", "numerics.precision=fp32"
+    struct ls_layout layout = admitted(KEYS(GPT2, FP32));
     struct ls_params params;
     struct ls_error error = {0};
     assert_int_equal(ls_params_init(&params, &layout.model, &layout.numerics, NULL, &error), LS_OK);
@@ -126,33 +134,34 @@ static void test_figures_of_the_papers(void **state)
     for (int i = 0; i < params.region_count; i++)
         gradients += 4 * params.regions[i].elements;
     /* Data parallel: 2 (d - 1) / d of the gradients. */
-    assert_int_equal(bytes_of(&layout, 0).replicate, gradients / 4 * 2 * 3);
+    assert_int_equal(bytes_of(KEYS(GPT2, FP32), 0, LS_ACCOUNT_REPLICATE), gradients / 4 * 2 * 3);
     /* ZeRO 1 and 2 (one micro-batch): the same of the parameters, which the tied table's second
      * gradient is none of; ZeRO 3: half as much again, but for the embedding, which its backward
      * does not read. */
     int64_t table = 4 * layout.model.vocab_padded * layout.model.channels;
     int64_t parameters = gradients - table;
-    layout = admitted(KEYS(GPT2, "parallel.dp=4", "numerics.precision=fp32", "parallel.zero=1"));
-    assert_int_equal(bytes_of(&layout, 0).shard, parameters / 4 * 2 * 3 + table / 4 * 3);
-    layout = admitted(KEYS(GPT2, "parallel.dp=4", "numerics.precision=fp32", "parallel.zero=3",
-                           "model.tied=false"));
+    assert_int_equal(bytes_of(KEYS(GPT2, FP32, "parallel.zero=1"), 0, LS_ACCOUNT_SHARD),
+                     parameters / 4 * 2 * 3 + table / 4 * 3);
+    const char *const *zero3 = KEYS(GPT2, FP32, "parallel.zero=3", "model.tied=false");
+    layout = admitted(zero3);
     ls_params_release(&params);
     assert_int_equal(ls_params_init(&params, &layout.model, &layout.numerics, NULL, &error), LS_OK);
     parameters = 4 * params.elements;
     int64_t embedding = 4 * params.units[0].elements;
-    assert_int_equal(bytes_of(&layout, 0).shard, (3 * parameters - embedding) / 4 * 3);
+    assert_int_equal(bytes_of(zero3, 0, LS_ACCOUNT_SHARD), (3 * parameters - embedding) / 4 * 3);
     ls_params_release(&params);
     /* Tensor parallel: 4 all-reduces of [M, C] a block; in float32 exactly that. */
-    layout = admitted(KEYS(GPT2, "parallel.tp=4", "parallel.sp=false", "numerics.precision=fp32",
-                           "batch.micro=16"));
     int64_t rows = 16 * 256, product = 4 * rows * 96;
     int64_t blocks = 6 * 4 * 2 * (product / 4 * 3), ends = 2 * 2 * (product / 4 * 3);
-    assert_int_equal(bytes_of(&layout, 0).tp, blocks + ends + 3 * 2 * (4 * rows / 4 * 3));
+    assert_int_equal(bytes_of(KEYS(GPT2, "parallel.tp=4", "parallel.sp=false",
+                                   "numerics.precision=fp32", "batch.micro=16"),
+                              0, LS_ACCOUNT_TP),
+                     blocks + ends + 3 * 2 * (4 * rows / 4 * 3));
     /* Pipeline: an activation each way a boundary and micro-batch. */
-    layout = admitted(KEYS(GPT2, "parallel.pp=3", "batch.micro=2", "model.tied=false"));
+    const char *const *pp = KEYS(GPT2, "parallel.pp=3", "batch.micro=2", "model.tied=false");
     int64_t activation = 2 * (2 * 256 * 96);
-    assert_int_equal(bytes_of(&layout, 0).pp, 8 * activation);
-    assert_int_equal(bytes_of(&layout, 1).pp, 8 * 2 * activation);
+    assert_int_equal(bytes_of(pp, 0, LS_ACCOUNT_PP), 8 * activation);
+    assert_int_equal(bytes_of(pp, 1, LS_ACCOUNT_PP), 8 * 2 * activation);
 }
 
 /* ---- proof --------------------------------------------------------------------------------------
@@ -162,10 +171,11 @@ static void test_layouts_are_proved(void **state)
 {
     (void)state;
     for (int i = 0; i < LAYOUTS; i++) {
+        struct ls_config config = config_of(layouts[i]);
         struct ls_layout layout = admitted(layouts[i]);
         struct ls_layout_proof proof;
         struct ls_error error = {0};
-        if (ls_layout_check(&layout, &proof, &error))
+        if (ls_layout_check(&config, &layout, &proof, &error))
             fail_msg("layout %d: %s", i, error.text);
         assert_int_equal(proof.ranks, layout.ranks);
         assert_true((proof.groups > 0) == (layout.ranks > 1));
@@ -173,18 +183,68 @@ static void test_layouts_are_proved(void **state)
     }
 }
 
-/* Layouts drawn at random: each is proved, and its bytes are those of the formulas. */
+static bool lists_same(const struct ls_recording *a, const struct ls_recording *b)
+{
+    bool same = a->count == b->count;
+    for (int64_t i = 0; i < a->count && same; i++) {
+        const struct ls_recorded *x = &a->list[i], *y = &b->list[i];
+        same = x->group == y->group && x->operation == y->operation && x->dtype == y->dtype &&
+               x->count == y->count && x->receive == y->receive && x->peer == y->peer &&
+               x->tag == y->tag && x->until == y->until && !x->label == !y->label &&
+               (!x->label || strcmp(x->label, y->label) == 0);
+    }
+    return same;
+}
+
+/* Blocks that are run again in the backward move what their forward moved: the formulas know the
+ * forward and the backward alone. */
+static bool recomputes(const struct ls_layout *layout)
+{
+    bool some = false;
+    for (int64_t i = 1; i <= layout->model.layers; i++)
+        some |= layout->recompute[i] != LS_RECOMPUTE_NONE;
+    return some;
+}
+
+/* The rank does what the one does that stands for it. */
+static void check_alike(const struct ls_config *config, const struct ls_layout *layout, int which,
+                        int64_t rank)
+{
+    struct ls_recording lists[2];
+    struct ls_move_proof *proof;
+    struct ls_error error = {0};
+    int64_t leaves[] = {layout->ramp.full, layout->ramp.full}, begins[2];
+    assert_int_equal(ls_move_proof_new(layout, true, &proof, &error), LS_OK);
+    const int64_t ranks[] = {rank, ls_move_proof_alike(proof, rank)};
+    for (int i = 0; i < 2; i++) {
+        ls_recording_init(&lists[i]);
+        if (ls_record_steps(config, layout, ranks[i], 2, leaves, &lists[i], begins, &error))
+            fail_msg("%s", error.text);
+    }
+    if (!lists_same(&lists[0], &lists[1]))
+        fail_msg("layout %d: ranks %ld and %ld are not alike", which, (long)ranks[0],
+                 (long)ranks[1]);
+    ls_recording_release(&lists[0]);
+    ls_recording_release(&lists[1]);
+    ls_move_proof_free(proof);
+}
+
+/* Layouts drawn at random: each is proved, its bytes are those of the formulas, and the ranks that
+ * one stands for do as it does. */
 static void test_random_layouts_are_proved(void **state)
 {
     (void)state;
     const char *const *const recipes[] = {
-        KEYS(GPT2, "numerics.seq_tiles=2"), KEYS(LLAMA, "numerics.seq_tiles=4"),
+        KEYS(GPT2, "numerics.seq_tiles=2"),
+        KEYS(LLAMA, "numerics.seq_tiles=4"),
         KEYS(LLAMA, "numerics.leaf_sequences=2", "model.tied=true"),
-        KEYS(GPT2, "numerics.mode=fast"), KEYS(GPT2, "batch.global=12")};
+        KEYS(GPT2, "numerics.mode=fast"),
+        KEYS(GPT2, "batch.global=12"),
+        KEYS(GPT2, "batch.rampup_start=4", "batch.rampup_increment=4", "batch.rampup_samples=30")};
     static struct ls_layout layout;
     int found = 0;
-    for (int i = 0; i < 200; i++) {
-        struct ls_config config = config_of(recipes[i % 5]);
+    for (int i = 0; i < 240; i++) {
+        struct ls_config config = config_of(recipes[i % 6]);
         struct ls_draw draw = {.seed = 7, .index = (uint64_t)i, .ranks_max = 32};
         struct ls_layout_proof proof;
         struct ls_error error = {0};
@@ -192,252 +252,252 @@ static void test_random_layouts_are_proved(void **state)
         if (!ls_draw_layout(&config, &draw, &drawn) || ls_config_layout(&drawn, 0, &layout, NULL))
             continue;
         found++;
-        if (ls_layout_check(&layout, &proof, &error))
+        if (ls_layout_check(&drawn, &layout, &proof, &error))
             fail_msg("layout %d: %s", i, error.text);
-        int64_t rank = i % layout.ranks;
-        struct sums sums;
-        sum_up(&layout, rank, &sums);
-        struct ls_layout_bytes b = bytes_of(&layout, rank);
-        int64_t formula = b.tp + b.cp + b.pp + b.shard + b.replicate, moved = 0;
-        for (int group = 0; group < LS_GROUPS; group++)
-            moved += sums.bytes[group];
-        if (formula != moved)
-            fail_msg("layout %d: the formulas give %ld bytes, the moves %ld", i, (long)formula,
-                     (long)moved);
+        if (!recomputes(&layout))
+            check_formulas(&drawn, &layout, i, i % layout.ranks);
+        check_alike(&drawn, &layout, i, layout.ranks - 1 - i % 3 % layout.ranks);
     }
-    assert_true(found > 150);
+    assert_true(found > 180);
 }
 
-/* A rank that does something else than what was derived for it. */
-enum twist { HONEST, DROPS, REPEATS, OTHER_COUNT, OTHER_TYPE, SWAPS };
-struct twisted {
-    struct ls_move_proof *proof;
-    int64_t rank, at, seen;
-    enum twist twist;
-    struct ls_move held;
+/* ---- lists that do not fit ----------------------------------------------------------------------
+ */
+
+/* Every rank's list of two steps. */
+struct lists {
+    struct ls_layout layout;
+    struct ls_recording *of; /* [ranks] */
 };
 
-static int twisted_move(void *user, const struct ls_move *given, struct ls_error *error)
+static void lists_init(struct lists *lists, const char *const *keys)
 {
-    struct twisted *t = user;
-    struct ls_move move = *given;
-    bool here = t->seen == t->at, next = t->seen == t->at + 1;
-    t->seen++;
-    if (here && t->twist == OTHER_COUNT)
-        move.count++;
-    if (here && t->twist == OTHER_TYPE)
-        move.dtype = LS_F64;
-    if (here && t->twist == DROPS)
-        return LS_OK;
-    if (here && t->twist == SWAPS) {
-        t->held = move;
-        return LS_OK;
-    }
-    int status = ls_move_proof_add(t->proof, t->rank, &move, error);
-    if (!status && here && t->twist == REPEATS)
-        status = ls_move_proof_add(t->proof, t->rank, &move, error);
-    if (!status && next && t->twist == SWAPS)
-        status = ls_move_proof_add(t->proof, t->rank, &t->held, error);
+    struct ls_config config = config_of(keys);
+    struct ls_error error = {0};
+    lists->layout = admitted(keys);
+    lists->of = calloc((size_t)lists->layout.ranks, sizeof *lists->of);
+    const int64_t leaves[] = {lists->layout.ramp.full, lists->layout.ramp.full};
+    int64_t begins[2];
+    for (int64_t rank = 0; rank < lists->layout.ranks; rank++)
+        if (ls_record_steps(&config, &lists->layout, rank, 2, leaves, &lists->of[rank], begins,
+                            &error))
+            fail_msg("%s", error.text);
+}
+
+static void lists_release(struct lists *lists)
+{
+    for (int64_t rank = 0; rank < lists->layout.ranks; rank++)
+        ls_recording_release(&lists->of[rank]);
+    free(lists->of);
+}
+
+static int lists_prove(const struct lists *lists, struct ls_layout_proof *out,
+                       struct ls_error *error)
+{
+    struct ls_move_proof *proof;
+    assert_int_equal(ls_move_proof_new(&lists->layout, false, &proof, error), LS_OK);
+    for (int64_t rank = 0; rank < lists->layout.ranks; rank++)
+        assert_int_equal(ls_move_proof_add(proof, rank, &lists->of[rank], error), LS_OK);
+    int status = ls_move_proof_finish(proof, out, error);
+    ls_move_proof_free(proof);
     return status;
 }
 
-static int prove_twisted(const struct ls_layout *layout, int64_t who, int64_t at, enum twist twist,
-                         struct ls_error *error)
+/* Proves with another list in the place of who's. */
+static int prove_with(struct lists *lists, int64_t who, const struct ls_recording *other,
+                      struct ls_error *error)
 {
-    struct ls_move_proof *proof;
-    assert_int_equal(ls_move_proof_new(layout, &proof, error), LS_OK);
-    for (int64_t rank = 0; rank < layout->ranks; rank++) {
-        struct twisted t = {
-            .proof = proof, .rank = rank, .at = at, .twist = rank == who ? twist : HONEST};
-        assert_int_equal(ls_layout_moves(layout, layout->leaves, rank, twisted_move, &t, error),
-                         LS_OK);
-    }
-    int status = ls_move_proof_finish(proof, error);
-    ls_move_proof_free(proof);
+    struct ls_layout_proof out;
+    struct ls_recording own = lists->of[who];
+    lists->of[who] = *other;
+    int status = lists_prove(lists, &out, error);
+    lists->of[who] = own;
     return status;
+}
+
+enum twist { DROPS, REPEATS, OTHER_COUNT, OTHER_TYPE, OTHER_LABEL, TWISTS };
+
+/* A copy of list with operation `at` changed. Texts stay the list's. */
+static struct ls_recording twisted(const struct ls_recording *list, int64_t at, enum twist twist)
+{
+    struct ls_recording out = {.count = list->count};
+    out.list = malloc((size_t)(list->count + 1) * sizeof *out.list);
+    memcpy(out.list, list->list, (size_t)list->count * sizeof *out.list);
+    struct ls_recorded *move = &out.list[at];
+    int64_t by = twist == DROPS ? -1 : twist == REPEATS ? 1 : 0;
+    for (int64_t i = 0; i < out.count; i++)
+        out.list[i].until += out.list[i].until > at ? by : 0;
+    if (twist == DROPS)
+        memmove(move, move + 1, (size_t)(out.count - at - 1) * sizeof *move);
+    if (twist == REPEATS)
+        memmove(move + 1, move, (size_t)(out.count - at) * sizeof *move);
+    out.count += by;
+    move->count += twist == OTHER_COUNT;
+    if (twist == OTHER_TYPE)
+        move->dtype = LS_F64;
+    if (twist == OTHER_LABEL)
+        move->label = "another tensor";
+    return out;
+}
+
+/* Any change to any operation of one rank: of every group, messages of a ring and a pipeline, sums
+ * among sharers. */
+static void check_twists(const char *const *keys, int64_t who, int64_t stride)
+{
+    struct lists lists;
+    struct ls_layout_proof proof;
+    struct ls_error error = {0};
+    lists_init(&lists, keys);
+    if (lists_prove(&lists, &proof, &error))
+        fail_msg("%s", error.text);
+    for (int twist = 0; twist < TWISTS; twist++)
+        for (int64_t at = 0; at < lists.of[who].count; at += stride) {
+            struct ls_recording other = twisted(&lists.of[who], at, (enum twist)twist);
+            int status = prove_with(&lists, who, &other, &error);
+            free(other.list);
+            if (status != LS_ELAYOUT)
+                fail_msg("twist %d of operation %ld, %s of %s, went unnoticed", twist, (long)at,
+                         lists.of[who].list[at].operation,
+                         ls_group_name((enum ls_layout_group)lists.of[who].list[at].group));
+            if (!strstr(error.text, "rank"))
+                fail_msg("no rank is named: %s", error.text);
+        }
+    lists_release(&lists);
 }
 
 static void test_a_rank_that_strays_is_caught(void **state)
 {
     (void)state;
-    struct ls_layout layout =
-        admitted(KEYS(LLAMA, "parallel.pp=2", "parallel.dp=2", "parallel.cp=2", "parallel.tp=2",
-                      "parallel.zero=2", "numerics.seq_tiles=2"));
-    struct ls_error error = {0};
-    if (prove_twisted(&layout, 5, 0, HONEST, &error))
-        fail_msg("%s", error.text);
-    struct sums sums;
-    sum_up(&layout, 5, &sums);
-    for (int twist = DROPS; twist <= OTHER_TYPE; twist++)
-        for (int64_t at = 0; at < sums.moves; at += 1 + sums.moves / 37) {
-            int status = prove_twisted(&layout, 5, at, (enum twist)twist, &error);
-            if (status != LS_ELAYOUT)
-                fail_msg("twist %d at move %ld went unnoticed", twist, (long)at);
-            if (!strstr(error.text, "rank"))
-                fail_msg("no rank is named: %s", error.text);
-        }
+    check_twists(KEYS(LLAMA, "parallel.pp=2", "parallel.dp=2", "parallel.cp=2", "parallel.tp=2",
+                      "parallel.zero=2", "numerics.seq_tiles=2"),
+                 5, 31);
+    check_twists(KEYS(LLAMA, "parallel.tp=4", "parallel.cp=4", "numerics.seq_tiles=4",
+                      "parallel.cp_method=ring", "model.layers=1", "batch.global=2"),
+                 5, 7);
+    check_twists(KEYS(GPT2, "parallel.pp=3", "batch.micro=4", "parallel.schedule=zbv"), 1, 1);
 }
 
-struct find {
-    int64_t seen, at;
-    struct ls_move last;
-};
-/* The first two neighbouring collectives of different groups. */
-static int find_pair(void *user, const struct ls_move *move, struct ls_error *error)
+/* ---- waiting in a circle ------------------------------------------------------------------------
+ */
+
+/* The first two neighbouring operations of groups a and b that are waited for at once. */
+static int64_t neighbours(const struct ls_recording *list, enum ls_layout_group a,
+                          enum ls_layout_group b)
 {
-    (void)error;
-    struct find *find = user;
-    bool both = move->kind != LS_COMM_SEND && find->seen && find->last.kind != LS_COMM_SEND;
-    if (find->at < 0 && both && move->group != find->last.group)
-        find->at = find->seen - 1;
-    find->last = *move;
-    find->seen++;
-    return LS_OK;
+    for (int64_t i = 0; i + 1 < list->count; i++)
+        if (list->list[i].group == (int)a && list->list[i + 1].group == (int)b &&
+            list->list[i].until == i + 1 && list->list[i + 1].until == i + 2)
+            return i;
+    fail_msg("no such operations");
+    return -1;
 }
 
-/* Each group for itself is in order, but two ranks come to two groups the other way round. */
+static void swap_with_next(struct ls_recording *list, int64_t at)
+{
+    struct ls_recorded first = list->list[at];
+    list->list[at] = list->list[at + 1];
+    list->list[at + 1] = first;
+    list->list[at].until = at + 1;
+    list->list[at + 1].until = at + 2;
+}
+
+/* Ranks 0 and 1, 2 and 3 are tp groups; 0 and 2, 1 and 3 cp groups. One rank that comes to its two
+ * groups the other way round is waited for; where two do, at opposite corners, all four wait. */
 static void test_groups_that_wait_for_each_other_are_caught(void **state)
 {
     (void)state;
-    struct ls_layout layout =
-        admitted(KEYS(LLAMA, "parallel.dp=2", "parallel.cp=2", "parallel.tp=2", "parallel.zero=2",
-                      "numerics.seq_tiles=2"));
+    struct lists lists;
+    struct ls_layout_proof proof;
     struct ls_error error = {0};
-    struct find find = {.at = -1};
-    assert_int_equal(ls_layout_moves(&layout, layout.leaves, 3, find_pair, &find, &error), LS_OK);
-    assert_true(find.at >= 0);
-    assert_int_equal(prove_twisted(&layout, 3, find.at, SWAPS, &error), LS_ELAYOUT);
-    assert_non_null(strstr(error.text, "different orders"));
+    lists_init(&lists, KEYS(LLAMA, "parallel.cp=2", "parallel.tp=2", "numerics.seq_tiles=2",
+                            "model.kv_heads=8", "parallel.sp=false"));
+    int64_t at = neighbours(&lists.of[0], LS_GROUP_CP, LS_GROUP_TP);
+    swap_with_next(&lists.of[1], at);
+    if (lists_prove(&lists, &proof, &error))
+        fail_msg("%s", error.text);
+    swap_with_next(&lists.of[2], at);
+    assert_int_equal(lists_prove(&lists, &proof, &error), LS_ELAYOUT);
+    for (int rank = 0; rank < 4; rank++) {
+        char name[16];
+        snprintf(name, sizeof name, "rank %d", rank);
+        if (!strstr(error.text, name) || !strstr(error.text, "which waits in its"))
+            fail_msg("%s", error.text);
+    }
+    lists_release(&lists);
 }
 
-/* ---- rings ------------------------------------------------------------------------------------
+/* A ring in which everybody waits for its send before it receives: a send may wait for its receive.
+ */
+static void test_a_ring_of_waiting_senders_is_caught(void **state)
+{
+    (void)state;
+    struct lists lists;
+    struct ls_layout_proof proof;
+    struct ls_error error = {0};
+    lists_init(&lists, KEYS(GPT2, "parallel.pp=2", "batch.micro=2", "parallel.schedule=interleaved",
+                            "parallel.chunks=3"));
+    for (int64_t rank = 0; rank < lists.layout.ranks; rank++)
+        for (int64_t i = 0; i < lists.of[rank].count; i++) {
+            struct ls_recorded *move = &lists.of[rank].list[i];
+            if (move->kind == LS_COMM_SEND && !move->receive)
+                move->until = i + 1;
+        }
+    assert_int_equal(lists_prove(&lists, &proof, &error), LS_ELAYOUT);
+    assert_non_null(strstr(error.text, "which waits in its"));
+    lists_release(&lists);
+}
+
+/* ---- ranks that are alike -----------------------------------------------------------------------
  */
 
-/* A fault in the list of a ring, on the ranks of one place on cp. */
-enum fault { SOUND, ITEM_DROPPED, ITEM_ADDED, ITEM_OF_OTHER_COUNT, ITEM_OF_OTHER_TYPE, FAULTS };
-static struct {
-    enum fault fault;
-    int at;
-} ring_fault;
-
-int __real_plan_ring_init(const struct ls_layout *layout, int64_t cp_rank, bool backward,
-                          struct plan_ring *ring, struct ls_error *error);
-int __wrap_plan_ring_init(const struct ls_layout *layout, int64_t cp_rank, bool backward,
-                          struct plan_ring *ring, struct ls_error *error);
-int __wrap_plan_ring_init(const struct ls_layout *layout, int64_t cp_rank, bool backward,
-                          struct plan_ring *ring, struct ls_error *error)
+/* One rank for all that are alike proves what all of them do, and counts it. */
+static void test_alike_ranks_prove_for_all(void **state)
 {
-    int status = __real_plan_ring_init(layout, cp_rank, backward, ring, error);
-    if (status || ring_fault.fault == SOUND || cp_rank != 1 || !backward)
-        return status;
-    struct plan_ring_item *item = &ring->items[ring_fault.at];
-    switch (ring_fault.fault) {
-    case ITEM_DROPPED:
-        memmove(item, item + 1, (size_t)(ring->count - ring_fault.at - 1) * sizeof *item);
-        ring->count--;
-        break;
-    case ITEM_ADDED: /* in place of the one behind it */
-        item[1] = item[0];
-        break;
-    case ITEM_OF_OTHER_COUNT:
-        item->count++;
-        break;
-    default:
-        item->dtype = LS_F64;
-        break;
+    (void)state;
+    for (int i = 0; i < LAYOUTS; i++) {
+        struct lists lists;
+        struct ls_layout_proof all, alike;
+        struct ls_error error = {0};
+        struct ls_move_proof *proof;
+        lists_init(&lists, layouts[i]);
+        if (lists_prove(&lists, &all, &error))
+            fail_msg("layout %d: %s", i, error.text);
+        assert_int_equal(ls_move_proof_new(&lists.layout, true, &proof, &error), LS_OK);
+        for (int64_t rank = 0; rank < lists.layout.ranks; rank++)
+            if (ls_move_proof_alike(proof, rank) == rank)
+                assert_int_equal(ls_move_proof_add(proof, rank, &lists.of[rank], &error), LS_OK);
+        if (ls_move_proof_finish(proof, &alike, &error))
+            fail_msg("layout %d: %s", i, error.text);
+        ls_move_proof_free(proof);
+        assert_int_equal(all.recorded, lists.layout.ranks);
+        assert_true(alike.recorded <= all.recorded);
+        assert_int_equal(alike.ranks, all.ranks);
+        assert_int_equal(alike.groups, all.groups);
+        assert_int_equal(alike.collectives, all.collectives);
+        assert_int_equal(alike.messages, all.messages);
+        lists_release(&lists);
     }
-    return status;
 }
 
-/* ls_layout_check takes a ring's list as a whole: any fault in it is seen as if its moves had come
- * one by one; a message and a sharers' all-reduce alike. */
-static void test_a_ring_that_strays_is_caught(void **state)
+/* 16,384 ranks are proved by 256 of them, also with a ring's hundred million messages. Counted, not
+ * timed. */
+static void test_many_ranks_are_recorded_once(void **state)
 {
     (void)state;
-    struct ls_layout layout =
-        admitted(KEYS(LLAMA, "parallel.tp=4", "parallel.cp=4", "numerics.seq_tiles=4",
-                      "parallel.cp_method=ring", "parallel.pp=2"));
+    const char *const *const keys[] = {
+        KEYS("model.preset=llama-405b", "data.sequence=131072", "batch.global=128", "batch.micro=1",
+             "numerics.tp_tiles=8", "numerics.seq_tiles=16", "parallel.pp=16",
+             "parallel.dp_shard=8", "parallel.cp=16", "parallel.tp=8", "parallel.zero=2",
+             "parallel.schedule=zbv", "parallel.cp_method=ring")};
+    struct ls_config config = config_of(keys[0]);
+    struct ls_layout layout = admitted(keys[0]);
     struct ls_layout_proof proof;
     struct ls_error error = {0};
-    struct plan_ring ring;
-    assert_int_equal(__real_plan_ring_init(&layout, 1, true, &ring, &error), LS_OK);
-    int count = ring.count, shared = 0;
-    for (int i = 0; i < count; i++)
-        shared += ring.items[i].group == LS_GROUP_SHARERS;
-    assert_true(shared > 0 && shared < count);
-    if (ls_layout_check(&layout, &proof, &error))
+    if (ls_layout_check(&config, &layout, &proof, &error))
         fail_msg("%s", error.text);
-    for (int fault = SOUND + 1; fault < FAULTS; fault++)
-        for (int at = 0; at + 1 < count; at++) {
-            const struct plan_ring_item *a = &ring.items[at], *b = &ring.items[at + 1];
-            bool alike = a->group == b->group && a->receive == b->receive && a->peer == b->peer;
-            /* Each rank of the sharers has the same fault: they agree on it. */
-            bool agreed = a->group == LS_GROUP_SHARERS &&
-                          (fault != ITEM_ADDED || b->group == LS_GROUP_SHARERS);
-            if (agreed || (fault == ITEM_ADDED && alike))
-                continue;
-            ring_fault.fault = (enum fault)fault;
-            ring_fault.at = at;
-            int status = ls_layout_check(&layout, &proof, &error);
-            ring_fault.fault = SOUND;
-            if (status != LS_ELAYOUT || !strstr(error.text, "rank"))
-                fail_msg("fault %d at item %d went unnoticed: %s", fault, at, error.text);
-        }
-    plan_ring_release(&ring);
-}
-
-struct total {
-    int64_t collectives, messages;
-};
-static int total_move(void *user, const struct ls_move *move, struct ls_error *error)
-{
-    (void)error;
-    struct total *total = user;
-    total->collectives += move->kind != LS_COMM_SEND;
-    total->messages += move->kind == LS_COMM_SEND && !move->receive;
-    return LS_OK;
-}
-
-/* Nothing is left out: what is proved is what the ranks' lists have. */
-static void test_a_rings_moves_are_all_proved(void **state)
-{
-    (void)state;
-    struct ls_layout layout =
-        admitted(KEYS(LLAMA, "parallel.tp=4", "parallel.cp=4", "numerics.seq_tiles=4",
-                      "parallel.cp_method=ring", "parallel.pp=2"));
-    struct ls_layout_proof proof;
-    struct ls_error error = {0};
-    struct total total = {0};
-    for (int64_t rank = 0; rank < layout.ranks; rank++)
-        assert_int_equal(ls_layout_moves(&layout, layout.leaves, rank, total_move, &total, &error),
-                         LS_OK);
-    assert_int_equal(ls_layout_check(&layout, &proof, &error), LS_OK);
-    assert_int_equal(proof.collectives, total.collectives);
-    assert_int_equal(proof.messages, total.messages);
-}
-
-/* The proof of a ring over 16,384 ranks takes about as many steps as that of the other method,
- * however many messages it has. Counted, not timed. */
-static void test_a_ring_costs_no_more_than_what_it_repeats(void **state)
-{
-    (void)state;
-#define LARGE                                                                                      \
-    "model.preset=llama-405b", "data.sequence=131072", "batch.global=128", "batch.micro=1",        \
-        "numerics.tp_tiles=8", "numerics.seq_tiles=16", "parallel.pp=16", "parallel.dp_shard=8",   \
-        "parallel.cp=16", "parallel.tp=8", "parallel.zero=2", "parallel.schedule=zbv"
-    struct ls_error error = {0};
-    struct ls_layout_proof gathered, ring;
-    struct ls_layout layout = admitted(KEYS(LARGE));
-    if (ls_layout_check(&layout, &gathered, &error))
-        fail_msg("%s", error.text);
-    layout = admitted(KEYS(LARGE, "parallel.cp_method=ring"));
-    if (ls_layout_check(&layout, &ring, &error))
-        fail_msg("%s", error.text);
-    assert_int_equal(ring.ranks, 16384);
-    assert_int_equal(gathered.folds, gathered.collectives + 2 * gathered.messages);
-    if (ring.messages < 100 * gathered.messages || ring.folds > 4 * gathered.folds)
-        fail_msg("%ld messages in %ld folds, and %ld in %ld without a ring", (long)ring.messages,
-                 (long)ring.folds, (long)gathered.messages, (long)gathered.folds);
+    assert_int_equal(proof.ranks, 16384);
+    assert_int_equal(proof.recorded, 256);
+    assert_true(proof.messages > 100000000);
 }
 
 /* ---- groups -------------------------------------------------------------------------------------
@@ -464,78 +524,19 @@ static void test_groups_partition_the_ranks(void **state)
     }
 }
 
-/* ---- memory -------------------------------------------------------------------------------------
- */
-
-static struct ls_layout_memory memory_of(const char *const *keys)
-{
-    struct ls_layout layout = admitted(keys);
-    struct ls_layout_memory memory;
-    struct ls_error error = {0};
-    if (ls_layout_memory(&layout, 0, 2, &memory, &error))
-        fail_msg("%s", error.text);
-    return memory;
-}
-
-static void near(double value, double expected, const char *what)
-{
-    if (value < expected * 0.98 || value > expected * 1.02)
-        fail_msg("%s: %g, expected %g", what, value, expected);
-}
-
-/* Figure 1 of the ZeRO paper: 16 bytes a parameter (here 18: two of them a rounded copy), of which
- * stage 1 shards 12, stage 2 also the gradients, stage 3 all. */
-static void test_memory_of_zero(void **state)
-{
-    (void)state;
-#define ZERO(stage)                                                                                \
-    KEYS("model.preset=gpt2-124m", "batch.global=64", "batch.micro=1", "parallel.dp_shard=64",     \
-         "model.tied=false", "parallel.zero=" stage)
-    struct ls_layout layout = admitted(ZERO("0"));
-    struct ls_params params;
-    struct ls_error error = {0};
-    assert_int_equal(ls_params_init(&params, &layout.model, &layout.numerics, NULL, &error), LS_OK);
-    double p = (double)params.elements;
-    ls_params_release(&params);
-    struct ls_layout_memory m = memory_of(ZERO("0"));
-    near((double)m.parameters, 6 * p, "zero 0, parameters");
-    near((double)m.gradients, 4 * p, "zero 0, gradients");
-    near((double)m.optimizer, 8 * p, "zero 0, optimizer");
-    m = memory_of(ZERO("1"));
-    near((double)m.parameters, 2 * p + 4 * p / 64, "zero 1, parameters");
-    near((double)m.gradients, 4 * p + 4 * p / 64, "zero 1, gradients");
-    near((double)m.optimizer, 8 * p / 64, "zero 1, optimizer");
-    m = memory_of(ZERO("2"));
-    near((double)m.gradients, 4 * p / 64, "zero 2, gradients");
-    m = memory_of(ZERO("3"));
-    near((double)(m.parameters + m.gradients + m.optimizer), 18 * p / 64, "zero 3");
-}
-
-static void test_live_micro_batches(void **state)
-{
-    (void)state;
-    assert_int_equal(memory_of(KEYS(GPT2, "parallel.pp=4", "batch.micro=1")).live, 4);
-    assert_int_equal(
-        memory_of(KEYS(GPT2, "parallel.pp=4", "batch.micro=1", "parallel.schedule=gpipe")).live,
-        16);
-    assert_int_equal(memory_of(KEYS(GPT2, "batch.micro=1")).live, 1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formulas_are_the_sums_of_moves),
+        cmocka_unit_test(test_the_record_follows_the_formulas),
         cmocka_unit_test(test_figures_of_the_papers),
         cmocka_unit_test(test_layouts_are_proved),
         cmocka_unit_test(test_random_layouts_are_proved),
         cmocka_unit_test(test_a_rank_that_strays_is_caught),
         cmocka_unit_test(test_groups_that_wait_for_each_other_are_caught),
-        cmocka_unit_test(test_a_ring_that_strays_is_caught),
-        cmocka_unit_test(test_a_rings_moves_are_all_proved),
-        cmocka_unit_test(test_a_ring_costs_no_more_than_what_it_repeats),
+        cmocka_unit_test(test_a_ring_of_waiting_senders_is_caught),
+        cmocka_unit_test(test_alike_ranks_prove_for_all),
+        cmocka_unit_test(test_many_ranks_are_recorded_once),
         cmocka_unit_test(test_groups_partition_the_ranks),
-        cmocka_unit_test(test_memory_of_zero),
-        cmocka_unit_test(test_live_micro_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,11 +78,9 @@ static void test_axes_and_coordinates(void **state)
         assert_int_equal(at[LS_AXIS_CP], rank / 4 % 2);
         assert_int_equal(at[LS_AXIS_PP], rank / 64);
     }
-    struct ls_mesh mesh;
-    ls_layout_mesh(&layout, &mesh);
-    assert_int_equal(ls_mesh_ranks(&mesh), 128);
-    assert_int_equal(ls_mesh_axis(&mesh, "tp"), LS_AXIS_TP);
-    assert_int_equal(ls_mesh_axis(&mesh, "pp"), LS_AXIS_PP);
+    assert_int_equal(ls_mesh_ranks(&layout.mesh), 128);
+    assert_int_equal(ls_mesh_axis(&layout.mesh, "tp"), LS_AXIS_TP);
+    assert_int_equal(ls_mesh_axis(&layout.mesh, "pp"), LS_AXIS_PP);
 }
 
 static void test_dp_is_shorthand(void **state)
@@ -176,8 +174,8 @@ static void test_stages_are_balanced(void **state)
     double cost[3] = {0}, total = 0;
     for (int s = 0; s < 3; s++)
         for (int l = layout.stage_first[s]; l < layout.stage_first[s + 1]; l++) {
-            cost[s] += ls_layer_cost(&layout.model, l, 1024);
-            total += ls_layer_cost(&layout.model, l, 1024);
+            cost[s] += ls_layer_flops_per_token(&layout.model, l, 1024);
+            total += ls_layer_flops_per_token(&layout.model, l, 1024);
         }
     for (int s = 0; s < 3; s++)
         if (cost[s] > total / 3 * 1.2)
@@ -261,6 +259,21 @@ static void test_refused_dp(void **state)
     refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_replicate=2",
                  "parallel.dp_shard=2", "parallel.zero=2"),
             0, "parallel.dp_replicate = 2", "get 6 of a batch of 12", NULL);
+    /* Of two keys, the one that does not fit. */
+    refused(KEYS(GPT2, "parallel.dp_replicate=2", "parallel.dp_shard=3", "parallel.zero=1"), 0,
+            "command line: parallel.dp_shard = 3: it does not divide a batch of 16 leaves", NULL);
+    refused(KEYS(GPT2, "parallel.dp_replicate=3", "parallel.dp_shard=2", "parallel.zero=1"), 0,
+            "command line: parallel.dp_replicate = 3: it does not divide", NULL);
+    refused(KEYS(GPT2, "parallel.dp=6", "parallel.dp_shard=3", "parallel.zero=1"), 0,
+            "command line: parallel.dp_shard = 3: it does not divide", NULL);
+    refused(KEYS(GPT2, "parallel.dp=6", "parallel.dp_shard=2", "parallel.zero=1"), 0,
+            "parallel.dp = 6: it leaves parallel.dp_replicate = 3: it does not divide", NULL);
+    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_replicate=1",
+                 "parallel.dp_shard=4", "parallel.zero=1"),
+            0, "command line: parallel.dp_shard = 4: each of the 4", NULL);
+    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_replicate=4",
+                 "parallel.dp_shard=2", "parallel.zero=1"),
+            0, "parallel.dp_replicate = 4: with parallel.dp_shard = 2", "8 ranks", NULL);
     refused(KEYS(GPT2, "parallel.dp=2", "batch.micro=3"), 0, "batch.micro = 3", "not subtrees",
             NULL);
     refused(KEYS(GPT2, "numerics.leaf_sequences=2", "batch.micro=3"), 0, "batch.micro = 3",
@@ -305,48 +318,6 @@ static void test_refused_sp_and_zero(void **state)
     admitted(KEYS(GPT2, "parallel.zero=3", "parallel.dp=2", "parallel.persist=100000"));
 }
 
-/* A layout's own words about shares, and the arithmetic that carries them out, agree. */
-static void test_shares_are_refused_where_the_arithmetic_refuses(void **state)
-{
-    (void)state;
-    struct ls_config config = config_of(KEYS("model.preset=gpt2-tiny"));
-    int admitted_count = 0, refused_count = 0;
-    for (int64_t leaves = 1; leaves <= 24; leaves++)
-        for (int64_t replicate = 1; replicate <= 4; replicate++)
-            for (int64_t shard = 1; shard <= 6; shard++)
-                for (int64_t micro = 1; micro <= 9; micro += micro < 4 ? 1 : 4)
-                    for (int64_t zero = 0; zero <= 2; zero++) {
-                        static struct ls_layout layout;
-                        struct ls_layout_keys keys = config.parallel;
-                        struct ls_dp_share share;
-                        struct ls_dp_cut cut = {replicate, 0, shard, 0, zero == 2};
-                        keys.dp_replicate = replicate;
-                        keys.dp_shard = shard;
-                        keys.zero = zero;
-                        if (zero == 0)
-                            cut = (struct ls_dp_cut){replicate * shard, 0, 1, 0, false};
-                        struct ls_layout_request request = {
-                            .model = &config.model,
-                            .numerics = ls_config_numerics(&config),
-                            .keys = &keys,
-                            .sequence = 64,
-                            .leaves = leaves,
-                            .micro_sequences = micro,
-                        };
-                        bool here = ls_layout_resolve(&request, &layout, NULL) == LS_OK;
-                        bool there = ls_dp_share_init(&share, leaves, &cut, micro, NULL) == LS_OK;
-                        if (here != there)
-                            fail_msg("%ld leaves, %ld x %ld ranks, micro %ld, zero %ld: the layout "
-                                     "is %s, the share is %s",
-                                     (long)leaves, (long)replicate, (long)shard, (long)micro,
-                                     (long)zero, here ? "admitted" : "refused",
-                                     there ? "admitted" : "refused");
-                        admitted_count += here;
-                        refused_count += !here;
-                    }
-    assert_true(admitted_count > 500 && refused_count > 500);
-}
-
 /* Every batch of a ramp-up has to be admissible. */
 static void test_refused_rampup(void **state)
 {
@@ -365,6 +336,19 @@ static void test_refused_rampup(void **state)
                  "batch.rampup_increment=4", "batch.rampup_samples=9", "parallel.dp=3",
                  "numerics.leaf_sequences=4"),
             0, "a batch of 1 leaf (", "batch.rampup_start = 4)", NULL);
+    /* The last batch, of four sequences, can be shared by token rows; one of one sequence cannot.
+     */
+    refused(KEYS(GPT2, "data.sequence=48", "batch.global=4", "batch.micro=4", "parallel.tp=4",
+                 "parallel.sp=true", "batch.rampup_start=1", "batch.rampup_increment=1",
+                 "batch.rampup_samples=9"),
+            0, "parallel.sp = true: 4 tp ranks", "a micro-batch of 1 sequence by",
+            "(the ramp-up's first batch: batch.rampup_start = 1)", NULL);
+    struct ls_layout layout = admitted(
+        KEYS(GPT2, "data.sequence=48", "batch.global=8", "batch.micro=4", "parallel.tp=4",
+             "batch.rampup_start=4", "batch.rampup_increment=2", "batch.rampup_samples=9"));
+    assert_non_null(strstr(layout.note, "micro-batch of 2 sequences by"));
+    assert_non_null(strstr(layout.note, "(the ramp-up's batch of 6 sequences: batch.rampup_start "
+                                        "= 4, batch.rampup_increment = 2)"));
 }
 
 static void test_fast_lifts_the_trees(void **state)
@@ -390,7 +374,6 @@ int main(void)
         cmocka_unit_test(test_refused_dp),
         cmocka_unit_test(test_refused_pipelines),
         cmocka_unit_test(test_refused_sp_and_zero),
-        cmocka_unit_test(test_shares_are_refused_where_the_arithmetic_refuses),
         cmocka_unit_test(test_refused_rampup),
         cmocka_unit_test(test_fast_lifts_the_trees),
     };

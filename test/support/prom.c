@@ -1,3 +1,4 @@
+/* Checks OpenMetrics text. */
 #include "prom.h"
 
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* A directory of its own for each test. */
 #include "scratch.h"
 
 #include <setjmp.h>

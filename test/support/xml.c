@@ -1,3 +1,4 @@
+/* Checks that a text is well-formed XML. */
 #include "xml.h"
 
 #include <setjmp.h>

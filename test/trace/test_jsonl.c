@@ -1,3 +1,4 @@
+/* Records as JSON lines: escaping, torn lines, full disks, reading back. */
 #include <lockstep/trace.h>
 
 #include <setjmp.h>

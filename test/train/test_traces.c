@@ -2,7 +2,7 @@
  * bytes, and these are the ones that the layout says. */
 #include "../../src/train/trainer.h"
 
-#include <lockstep/plan/moves.h>
+#include <lockstep/train/recorded.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -318,37 +318,33 @@ static void traced_bytes(const json_t *root, struct bytes *bytes)
     }
 }
 
-struct derived {
-    const struct ls_layout *layout;
-    int64_t rank;
-    struct bytes *bytes;
-};
-
-static int add_move(void *user, const struct ls_move *move, struct ls_error *error)
-{
-    struct derived *derived = user;
-    (void)error;
-    for (int step = 1; step <= STEPS; step++)
-        derived->bytes->of[step][move->group][move->kind] +=
-            ls_move_bytes(derived->layout, derived->rank, move);
-    return LS_OK;
-}
-
-static void check_bytes(const json_t *root, const struct ls_layout *layout, int rank)
+static void check_bytes(const json_t *root, const struct ls_config *config,
+                        const struct ls_layout *layout, int rank)
 {
     static struct bytes traced, planned;
-    struct derived derived = {layout, rank, &planned};
     struct ls_error error = {0};
+    struct ls_recording recording;
+    int64_t leaves[STEPS], begins[STEPS];
     memset(&planned, 0, sizeof planned);
     traced_bytes(root, &traced);
-    if (ls_layout_moves(layout, layout->leaves, rank, add_move, &derived, &error))
+    for (int i = 0; i < STEPS; i++)
+        leaves[i] = layout->ramp.full;
+    ls_recording_init(&recording);
+    if (ls_record_steps(config, layout, rank, STEPS, leaves, &recording, begins, &error))
         fail_msg("%s", error.text);
+    for (int64_t i = begins[0], step = 0; i < recording.count; i++) {
+        const struct ls_recorded *move = &recording.list[i];
+        while (step < STEPS && i >= begins[step])
+            step++;
+        planned.of[step][move->group][move->kind] += ls_move_bytes(layout, rank, move);
+    }
+    ls_recording_release(&recording);
     /* The first step finds gathered what was initialised. */
     for (int step = 2; step <= STEPS; step++)
         for (int g = 0; g < LS_GROUP_OWNERS; g++)
             for (int k = 0; k < LS_COMM_OTHER; k++)
                 if (traced.of[step][g][k] != planned.of[step][g][k])
-                    fail_msg("rank %d, step %d, %s by %s: the trace has %ld bytes, the layout %ld",
+                    fail_msg("rank %d, step %d, %s by %s: the trace has %ld bytes, the record %ld",
                              rank, step, ls_group_name((enum ls_layout_group)g),
                              ls_comm_kind_name((enum ls_comm_kind)k), (long)traced.of[step][g][k],
                              (long)planned.of[step][g][k]);
@@ -387,7 +383,7 @@ static void test_traces_of_layouts(void **state)
             size_t count = spans_of(roots[rank], spans, ROOM);
             least = fmin(least, check_nesting(spans, count));
             check_background(roots[rank]);
-            check_bytes(roots[rank], &layout, rank);
+            check_bytes(roots[rank], &config, &layout, rank);
             assert_int_equal(count_phase(roots[rank], "train", "step"), STEPS);
             assert_true(count_phase(roots[rank], "train", "backward, weights") +
                             count_phase(roots[rank], "train", "backward") >=

@@ -22,7 +22,7 @@ extern "C" {
 /* Fields are private; a lock of zeros is not held. */
 struct ls_lock {
     bool held;
-    int fd;
+    int fd, directory_fd;
     bool made; /* the directory was, by ls_lock_take */
     char directory[PATH_MAX], path[PATH_MAX];
     char former[256]; /* who left the lock behind; "" for nobody */
@@ -48,6 +48,11 @@ enum ls_lock_state ls_lock_look(const char *directory, char *who, size_t bytes);
 /* Who held the lock before and did not release it ("process 4711 on node7, since ..."); "" where it
  * was released in good order. Borrowed. */
 const char *ls_lock_former(const struct ls_lock *lock);
+/* Whether the directory that is locked still has the name under which it was locked. now[PATH_MAX]
+ * is its name as it is: another one where it was moved or renamed, "" where it was removed or moved
+ * to where this process cannot see it. For who writes into it by its name: what is made under the
+ * old one has no lock. */
+bool ls_lock_in_place(const struct ls_lock *lock, char *now);
 /* Removes the file, and the directory if ls_lock_take made it and nothing was put there. Does
  * nothing where the lock is not held. */
 void ls_lock_release(struct ls_lock *lock);

@@ -9,8 +9,8 @@ extern "C" {
 /* numerics.version: raised by one in every change after which some recipe has other losses or
  * another state's hash, on any instruction set, than before it. A change of speed, of layouts, of
  * formats or of messages leaves it. It is no key: a build gives one version's bits. Checkpoints
- * carry it in their fingerprint. test/train/test_numerics.c holds the hashes of the version that
- * is, and fails where bits changed and this did not (doc/adr/0018-numerics-version.md). */
+ * carry it in their fingerprint. test/train/test_golden.c fails where bits changed and this did not
+ * (doc/adr/0018-numerics-version.md). */
 enum { LS_NUMERICS_VERSION = 1 };
 
 /* "0.1.0". */

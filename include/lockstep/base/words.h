@@ -16,6 +16,9 @@ struct ls_counted {
  * of it, in the plural where n is not 1. */
 struct ls_counted ls_counted(int64_t n, const char *noun);
 
+/* "512 B", "15.6 GiB". */
+struct ls_counted ls_bytes(double bytes);
+
 /* The value, where it is not a number without a sign: printf then writes nan, never -nan. */
 double ls_shown(double value);
 

@@ -67,11 +67,15 @@ int ls_attention_forward(struct ls_ops *ops, const struct ls_attention *attentio
 int ls_attention_backward(struct ls_ops *ops, const struct ls_attention *attention,
                           struct ls_error *error);
 /* d_k = d_k_sum * scale and d_v = d_v_sum, each rounded to act as ls_attention_backward does, by
- * rows: sums [rows, width] dense, d_k and d_v [rows, width] act with row distance ld. width is a
- * multiple of 8, at most ld. Local. */
-void ls_attention_kv_finish(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
-                            float scale, const float *d_k_sum, const float *d_v_sum, void *d_k,
-                            void *d_v, int64_t ld);
+ * rows. width is a multiple of 8, at most ld. Local. */
+struct ls_kv_gradient {
+    enum ls_dtype act;
+    int64_t rows, width, ld;
+    float scale;
+    const float *d_k_sum, *d_v_sum; /* [rows, width] */
+    void *d_k, *d_v;                /* [rows, width] act, row distance ld */
+};
+void ls_attention_kv_finish(struct ls_ops *ops, const struct ls_kv_gradient *kv);
 
 /* The same, a range of keys at a time, for keys that are never all here (Liu et al. 2023, "Ring
  * Attention"): the queries' unfinished rows are carried in `state`, ls_attention_state_bytes of the

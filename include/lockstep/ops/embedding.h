@@ -2,43 +2,45 @@
 #ifndef LOCKSTEP_OPS_EMBEDDING_H
 #define LOCKSTEP_OPS_EMBEDDING_H
 
-/* y[m] = table[id[m]] (+ position[first_position + m % tokens]), added in float32 and rounded to
- * act once. table [V, C] and position [.., C] act, as the matrices that a step computes with;
- * position may be NULL. y [rows, C] act. ids must be in [0, V) (checked where data is read). No
- * result is -0. Local. */
-void ls_embedding_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t tokens,
-                          int64_t channels, const int32_t *ids, const void *table,
-                          const void *position, int64_t first_position, void *y);
+/* Rows of ids, and what they are looked up in: tables in act, as the matrices that a step computes
+ * with. The table is whole (first_id 0, vocabulary V), or a rank's rows of it. */
+struct ls_embedding {
+    enum ls_dtype act;
+    int64_t rows, channels;
+    const int32_t *ids;             /* [rows] in [0, V) (checked where data is read) */
+    int64_t first_id, vocabulary;   /* row v of the table is that of id first_id + v */
+    const void *table;              /* [vocabulary, C] */
+    int64_t first_position, tokens; /* row m is at position first_position + m % tokens */
+    const void *position;           /* [.., C]; NULL: none is added */
+};
 
-/* The same with the vocabulary split over ranks, and the same bits: each rank holds rows [first_id,
- * first_id + count) of the table and gathers its own, the ranks' y are added (in any order: one of
- * them holds the value, the others 0), and each finishes the rows that it needs.
+/* y[m] = table[id[m]] (+ position of row m), added in float32 and rounded to act once; the table is
+ * whole. y [rows, C] act. No result is -0. Local. */
+void ls_embedding_forward(struct ls_ops *ops, const struct ls_embedding *embedding, void *y);
+
+/* The same with the vocabulary split over ranks, and the same bits: each rank gathers the rows that
+ * it has, the ranks' y are added (in any order: one of them holds the value, the others 0), and
+ * each finishes the rows that it needs.
  *
  *   gather:  y[m] = 0 + table[id[m] - first_id], 0 where id[m] is not here; y [rows, C] float32
- *   finish:  y[r] = x[r] + position[first_position + r % tokens], rounded to act once
+ *   finish:  y[r] = x[r] (+ position of row r), rounded to act once; neither ids nor table are read
  *
- * table [count, C] act; x [rows, C] float32; position as above; y of finish [rows, C] act, which
- * may be x where act is LS_F32. Local. */
-void ls_embedding_gather(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t channels,
-                         const int32_t *ids, int64_t first_id, int64_t count, const void *table,
-                         float *y);
-void ls_embedding_finish(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t tokens,
-                         int64_t channels, const float *x, const void *position,
-                         int64_t first_position, void *y);
+ * x [rows, C] float32; y of finish [rows, C] act, which may be x where act is LS_F32. Local. */
+void ls_embedding_gather(struct ls_ops *ops, const struct ls_embedding *embedding, float *y);
+void ls_embedding_finish(struct ls_ops *ops, const struct ls_embedding *embedding, const float *x,
+                         void *y);
 
-/* d_table [vocabulary, C] = (or, with sum->accumulate, +=) for each row v, which is that of id
- * first_id + v: per leaf, the tokens with that id in ascending order from zero, leaves by the tree
- * (S3). Other ids take no part: first_id is 0 and vocabulary V where the table is whole. With = all
- * of d_table is written. A leaf that does not hold the id counts as zero. dy [rows, C] act, rows =
- * leaves * sequences * tokens, at most 2^31 - 1. scratch is filled inside, by a counting sort of
- * the ids. Local. */
+/* d_table [vocabulary, C] = (or, with sum->accumulate, +=) for each row v: per leaf, the tokens
+ * with its id in ascending order from zero, leaves by the tree (S3). Other ids take no part. With =
+ * all of d_table is written. A leaf that does not hold the id counts as zero. dy [rows, C] act,
+ * rows = leaves * sequences * tokens, at most 2^31 - 1. The tables' values are not read. scratch is
+ * filled inside, by a counting sort of the ids. Local. */
 struct ls_embedding_scratch {
     int32_t *order; /* [rows] */
     int32_t *start; /* [vocabulary + 1] */
 };
 struct ls_token_sum;
-void ls_embedding_backward(struct ls_ops *ops, enum ls_dtype act, int64_t first_id,
-                           int64_t vocabulary, int64_t channels, const int32_t *ids, const void *dy,
+void ls_embedding_backward(struct ls_ops *ops, const struct ls_embedding *embedding, const void *dy,
                            const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
                            float *d_table);
 /* d_position [rows, C] = (or +=), for tokens row_first, row_first + 1, ... row_first + rows - 1 of

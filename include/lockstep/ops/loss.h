@@ -40,9 +40,11 @@ void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op,
 void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
                              const int32_t *target, const float *max, const float *sum,
                              const float *target_logit, float *loss);
-/* *out[leaf] = per leaf: token tiles from zero, tiles of a sequence by the tree, sequences by the
- * tree. loss [leaves * sequences * tokens]. Single-threaded: it is small. */
+/* Per leaf of sum: token tiles from zero, tiles of a sequence by the tree, sequences by the tree;
+ * out[i], i < leaves / each, is the tree over `each` of these. loss [leaves * sequences * tokens].
+ * Single-threaded: it is small. */
 struct ls_token_sum;
-void ls_loss_sum(const float *loss, const struct ls_token_sum *sum, float *leaf_loss);
+void ls_loss_sum(struct ls_ops *ops, const float *loss, const struct ls_token_sum *sum,
+                 int64_t each, float *out);
 
 #endif

@@ -59,5 +59,13 @@ void ls_cast_bf16_to_f32(struct ls_ops *ops, int64_t count, const ls_bf16 *x, fl
 /* into[i] += from[i]: one node of a sum tree (into is the left child). */
 void ls_tree_add(struct ls_ops *ops, int64_t count, float *into, const float *from);
 void ls_fill_zero(struct ls_ops *ops, size_t bytes, void *buffer);
+/* Every byte is value; whether it is (true where ops are idle). For checks. */
+void ls_fill(struct ls_ops *ops, size_t bytes, unsigned char value, void *buffer);
+bool ls_filled(struct ls_ops *ops, size_t bytes, unsigned char value, const void *buffer);
+/* to[bytes] = from[bytes]; they do not overlap. Of 0 bytes either may be NULL. */
+void ls_copy(struct ls_ops *ops, size_t bytes, const void *from, void *to);
+/* The same for `rows` rows of row_bytes each, whose beginnings are *_distance bytes apart. */
+void ls_copy_rows(struct ls_ops *ops, int64_t rows, size_t row_bytes, const void *from,
+                  size_t from_distance, void *to, size_t to_distance);
 
 #endif

@@ -21,12 +21,22 @@ extern "C" {
 #endif
 
 enum ls_cp_method { LS_CP_ALL_GATHER, LS_CP_RING };
+/* A ring has sends to all ranks under way, besides what moves keys and values. */
+enum { LS_CP_RING_RANKS_MAX = LS_COMM_PENDING_MAX - 4 };
 
 struct ls_cp {
     struct ls_comm *comm; /* borrowed; its size and rank are cp's; NULL for a group of one */
     int size, rank;
     enum ls_cp_method method;
 };
+/* Local. What a recipe admits: sequences of that many tokens in that many tiles. LS_ELAYOUT with
+ * the reason unless tiles is 1, or a power of two that cuts them in whole attention blocks, and a
+ * leaf is one sequence. */
+int ls_seq_tiles_admit(int64_t seq_tiles, int64_t tokens, int64_t leaf_sequences,
+                       struct ls_error *error);
+/* Local. Whether cp ranks can share the tiles by that method. LS_ELAYOUT with the reason. */
+int ls_cp_admits(int64_t cp, int64_t seq_tiles, enum ls_cp_method method, struct ls_error *error);
+
 /* Local. comm is borrowed; NULL is a group of one. */
 void ls_cp_init(struct ls_cp *cp, struct ls_comm *comm, enum ls_cp_method method);
 
@@ -37,16 +47,20 @@ int ls_segments(int64_t seq_tiles, int64_t cp);
 void ls_segment(int64_t seq_tiles, int64_t cp, int64_t cp_rank, int64_t tokens, int i,
                 int64_t *first, int64_t *count);
 
-/* Collective over cp (Local in a group of one). natural [T, width] dtype = all rows of one sequence
- * in the order of its tokens, of which this rank brings own [T/cp, width], row distance ld, in the
- * order of its segments. staging [T, width] dtype: not used in a group of one. */
-int ls_cp_gather(const struct ls_cp *cp, int64_t seq_tiles, enum ls_dtype dtype, int64_t tokens,
-                 int64_t width, const void *own, int64_t ld, void *staging, void *natural,
-                 struct ls_error *error);
-/* Collective over cp (Local in a group of one). natural: `parts` matrices [T, width], one behind
- * the other; own: as many [T/cp, width] = this rank's rows, in the order of its segments, of the
- * tree sum over ranks. staging [parts, T, width]; own may be natural. */
-int ls_cp_reduce(const struct ls_cp *cp, int64_t seq_tiles, int64_t tokens, int64_t width,
+/* Rows of one sequence: [tokens, width] dtype, T being tokens. */
+struct ls_cp_rows {
+    int64_t seq_tiles, tokens, width;
+    enum ls_dtype dtype;
+};
+/* Collective over cp (Local in a group of one). natural [T, width] = all rows of one sequence in
+ * the order of its tokens, of which this rank brings own [T/cp, width], row distance ld, in the
+ * order of its segments. staging [T, width]: not used in a group of one. */
+int ls_cp_gather(const struct ls_cp *cp, struct ls_ops *ops, const struct ls_cp_rows *rows,
+                 const void *own, int64_t ld, void *staging, void *natural, struct ls_error *error);
+/* Collective over cp (Local in a group of one). dtype is LS_F32. natural: `parts` matrices [T,
+ * width], one behind the other; own: as many [T/cp, width] = this rank's rows, in the order of its
+ * segments, of the tree sum over ranks. staging [parts, T, width]; own may be natural. */
+int ls_cp_reduce(const struct ls_cp *cp, struct ls_ops *ops, const struct ls_cp_rows *rows,
                  int parts, const float *natural, float *staging, float *own,
                  struct ls_error *error);
 

@@ -11,7 +11,7 @@
  *   1. receives of this action and of the next one are posted: a transfer has at least the length
  *      of one action to hide in;
  *   2. the action's own receive is waited for;
- *   3. the caller's function runs;
+ *   3. the caller computes it;
  *   4. its result is sent. An activation is sent from where it lies; a gradient is first copied
  *      into a buffer of the runtime, so the caller may overwrite its own. Sends are not waited for
  *      until their buffer is needed again: an activation's when that micro-batch's backward begins,
@@ -25,7 +25,7 @@
 #define LOCKSTEP_PARALLEL_PIPELINE_H
 
 #include <lockstep/comm.h>
-#include <lockstep/device.h>
+#include <lockstep/ops.h>
 #include <lockstep/parallel/schedule.h>
 
 #ifdef __cplusplus
@@ -37,28 +37,30 @@ enum { LS_PIPELINE_SENDS = 32 };
 /* Send buffers for gradients on a rank: 2 with one chunk, 4 with more. */
 int ls_pipeline_gradient_sends(const struct ls_schedule *schedule);
 
-/* What a rank computes; chunk is this rank's (ls_schedule_stage gives the stage). Return LS_OK or
- * an error, which ends the run. */
+/* One action of the rank's list and what it reads, which stays until that micro-batch's B or W has
+ * returned. */
+struct ls_pipeline_task {
+    struct ls_action action;
+    int chunk;                   /* of this rank: the one that is action.stage */
+    const void *input;           /* the activation from the stage before; NULL on stage 0 */
+    const void *output_gradient; /* of what the chunk handed on; NULL in F and on the last stage */
+};
+
+/* What a rank computes. */
 struct ls_pipeline_ops {
     void *user;
-    /* input: the activation from the stage before, NULL on stage 0; it stays until that
-     * micro-batch's B or W has returned. *output: what is sent on, unchanged until that
-     * micro-batch's I or B begins; not asked for (output is NULL) on the last stage. */
-    int (*forward)(void *user, int chunk, int64_t micro_batch, const void *input,
-                   const void **output, struct ls_error *error);
-    /* I. output_gradient: the gradient of the chunk's output, NULL on the last stage; it stays
-     * until that micro-batch's W has returned. *input_gradient: what is sent back, read before
-     * another action begins; not asked for (input_gradient is NULL) on stage 0. */
-    int (*backward_input)(void *user, int chunk, int64_t micro_batch, const void *output_gradient,
-                          const void **input_gradient, struct ls_error *error);
-    /* W. */
-    int (*backward_weight)(void *user, int chunk, int64_t micro_batch, struct ls_error *error);
-    /* B: both halves; as backward_input. */
-    int (*backward)(void *user, int chunk, int64_t micro_batch, const void *output_gradient,
-                    const void **input_gradient, struct ls_error *error);
-    /* Optional: action `index` of the rank's list comes next. Called before its input is waited
-     * for: the place to begin what the action will need, such as gathering parameters. */
-    int (*before)(void *user, int64_t index, struct ls_error *error);
+    struct ls_ops *ops; /* what boundary tensors are copied with */
+    /* Elements of a boundary tensor of that micro-batch, at most count_max. */
+    int64_t (*count)(void *user, int64_t micro_batch);
+    /* The action, LS_OK or an error, which ends the run. *result of an F: what is sent on,
+     * unchanged until that micro-batch's I or B begins; not asked for (result is NULL) on the last
+     * stage. Of an I or B: what is sent back, read before another action begins; not asked for on
+     * stage 0. A W has none. */
+    int (*compute)(void *user, const struct ls_pipeline_task *task, const void **result,
+                   struct ls_error *error);
+    /* Optional: this task comes next. Called before its input is waited for: the place to begin
+     * what it will need, such as gathering parameters. */
+    int (*before)(void *user, const struct ls_pipeline_task *task, struct ls_error *error);
 };
 
 struct ls_pipeline_options {
@@ -68,9 +70,6 @@ struct ls_pipeline_options {
     int rank;             /* with comm NULL */
     enum ls_dtype dtype;  /* of a boundary tensor */
     int64_t count_max;    /* its elements in the largest micro-batch */
-    /* Elements in micro-batch m, at most count_max; NULL: count_max in each. */
-    int64_t (*count)(void *user, int64_t micro_batch);
-    void *count_user;
 };
 
 struct ls_pipeline;
@@ -86,6 +85,9 @@ int ls_pipeline_new(const struct ls_pipeline_options *options, struct ls_arena *
 int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops,
                     struct ls_error *error);
 void ls_pipeline_free(struct ls_pipeline *pipeline);
+/* Bytes of a boundary tensor's buffer, and whether gradients are sent to another rank. */
+size_t ls_pipeline_boundary_bytes(const struct ls_pipeline *pipeline);
+bool ls_pipeline_sends_gradients(const struct ls_pipeline *pipeline);
 
 /* Of the last run, on this rank. */
 struct ls_pipeline_stats {

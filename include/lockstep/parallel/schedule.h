@@ -90,7 +90,17 @@ const char *ls_schedule_name(enum ls_schedule_kind kind);
 /* The kind of that name; LS_ECONFIG with the nearest. */
 int ls_schedule_kind_of(const char *name, enum ls_schedule_kind *kind, struct ls_error *error);
 
-/* Makes a table. What each needs (LS_ELAYOUT names the nearest that works):
+/* Chunks that a schedule of that kind puts on each rank; 0: any number. */
+int ls_schedule_chunks(enum ls_schedule_kind kind);
+/* Whether there is a schedule of that kind for so many ranks, chunks and micro-batches. LS_ELAYOUT
+ * with the reason and the nearest that works. */
+int ls_schedule_admits(enum ls_schedule_kind kind, int64_t ranks, int64_t chunks,
+                       int64_t micro_batches, struct ls_error *error);
+/* Where it places stages: on which of the ranks each. */
+enum ls_stage_placement ls_schedule_placement(enum ls_schedule_kind kind);
+int ls_stage_rank(enum ls_stage_placement placement, int ranks, int stage);
+
+/* Makes a table. What each needs (ls_schedule_admits):
  *
  *   gpipe        v = 1. All F, then all B. Huang et al., "GPipe", 2019.
  *   1f1b         v = 1. Rank r runs p - 1 - r F ahead, then F and B in turn. Narayanan et al.,

@@ -28,17 +28,15 @@ struct ls_tp {
     bool sequence; /* the residual stream is cut by rows */
     int chunks;    /* parts a product is cut into so that one moves while the next is computed */
     /* Ranks that hold query heads of the same key/value head, where there are more ranks than such
-     * heads: neighbours. Owned; NULL where sharers is 1. */
+     * heads: neighbours. Borrowed; NULL for a group of one. */
     struct ls_comm *sharers_comm;
     int sharers;
 };
 
-/* Collective over comm (borrowed; NULL is a group of one). sharers divides its size: rank r shares
- * with the ranks of the same r / sharers. chunks >= 1. */
-int ls_tp_init(struct ls_tp *tp, struct ls_comm *comm, bool sequence, int chunks, int sharers,
-               struct ls_error *error);
-/* Over MPI: Collective. */
-void ls_tp_release(struct ls_tp *tp);
+/* Local. comm and sharers are borrowed, NULL for a group of one; rank r of comm shares with the
+ * ranks of the same r / size of sharers. chunks >= 1. */
+void ls_tp_init(struct ls_tp *tp, struct ls_comm *comm, struct ls_comm *sharers, bool sequence,
+                int chunks);
 
 /* Local. Ranks that hold each key/value head: 1 unless tp exceeds kv_heads. */
 int ls_tp_sharers(int64_t tp, int64_t kv_heads);
@@ -69,11 +67,11 @@ int ls_tp_gather_start(const struct ls_tp *tp, enum ls_dtype dtype, int64_t rows
 /* Collective. scratch->sum = this rank's share of the tree sum over ranks of scratch->partial. */
 int ls_tp_reduce(const struct ls_tp *tp, int64_t rows, int64_t width,
                  const struct ls_tp_scratch *scratch, struct ls_error *error);
-/* Collective. y = the rows of round(tree sum over ranks of scratch->partial + bias): this rank's
- * share with sequence parallel, all rows (in ls_tp_room(rows)) without. bias [width] or NULL. */
+/* Collective. y = the rows of round(tree sum over ranks of scratch->partial): this rank's share
+ * with sequence parallel, all rows (in ls_tp_room(rows)) without. */
 int ls_tp_reduce_round(const struct ls_tp *tp, struct ls_ops *ops, enum ls_dtype act, int64_t rows,
-                       int64_t width, const struct ls_tp_scratch *scratch, const float *bias,
-                       void *y, struct ls_error *error);
+                       int64_t width, const struct ls_tp_scratch *scratch, void *y,
+                       struct ls_error *error);
 
 /* Collective. The row-parallel product: gemm is what this rank would compute alone from its part of
  * the contraction, its tiles a subtree, out the activation type, ldc == n, not accumulating; bias

@@ -11,9 +11,9 @@
  *
  *   unit     what is gathered together (a layer): a flat range of elements, matrices first, then
  *            vectors. Matrices are read in the compute type, vectors in float32.
- *   tensor   a matrix or vector at an offset of its unit: [rows, cols], a vector has cols 1. Cut by
- *            rows as Shard(0) of PyTorch's DTensor: rank j of d has rows [j c, (j + 1) c),
- *            c = ceil(rows / d); the last ranks may have fewer, or none.
+ *   tensor   a matrix or vector at an offset of its unit: n elements. Rank j of d has the elements
+ *            [j s, (j + 1) s); the last ranks may have fewer, or none. The caller says s: where
+ *            rows are cut, as Shard(0) of lockstep/dtensor.h cuts, s is ceil(rows / d) rows.
  *   region   a piece of the gradient that is final at one moment of the backward: a flat range. A
  *            tensor's gradient is at an offset of one region; a tied table has a second gradient in
  *            another one, summed apart and added by who reads both (struct ls_update's second).
@@ -50,6 +50,7 @@
 
 #include <lockstep/comm.h>
 #include <lockstep/ops.h>
+#include <lockstep/parallel.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -79,7 +80,8 @@ struct ls_zero_place {
 struct ls_zero_tensor {
     int unit;
     int64_t offset; /* in its unit; below matrix_elements: a matrix */
-    int64_t rows, cols;
+    int64_t elements;
+    int64_t slice; /* elements of the largest slice, that of rank 0; at least elements / d */
     struct ls_zero_place gradient;
     struct ls_zero_place second; /* .region LS_ZERO_NONE where there is no second gradient */
     const char
@@ -141,6 +143,20 @@ struct ls_zero_sizes {
 };
 void ls_zero_get_sizes(const struct ls_zero *zero, struct ls_zero_sizes *sizes);
 
+/* Bytes that a gather of the unit goes through; first: the unit's first one of a step. 0 where
+ * nothing is gathered then. */
+size_t ls_zero_unit_bytes(const struct ls_zero *zero, int unit, bool first);
+/* What micro-batch m of M makes of the sum of a region's gradient. */
+struct ls_zero_region_bytes {
+    struct ls_accumulation counter; /* in the binary counter */
+    size_t level;                   /* bytes of one of the counter's buffers */
+    size_t transit;                 /* what it goes through on its way there */
+    bool large;                     /* on its way no other large one is */
+    size_t final; /* where the whole sum gets to a place of its own; 0: the counter's buffer 0 */
+};
+void ls_zero_region_bytes(const struct ls_zero *zero, int region, int64_t m, int64_t M,
+                          struct ls_zero_region_bytes *out);
+
 /* ---- slices --------------------------------------------------------------------------------- */
 
 struct ls_zero_slice {
@@ -171,7 +187,7 @@ struct ls_zero_weights {
 /* Collective over `shard`. The unit's whole weights, waited for or gathered where necessary.
  * Stages 0 to 2: the same pointers in every call. Stage 3: valid until ls_zero_release; at least
  * two units may be held at once, LS_EINVAL where too many are. */
-int ls_zero_weights(struct ls_zero *zero, int unit, struct ls_zero_weights *out,
+int ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int unit, struct ls_zero_weights *out,
                     struct ls_error *error);
 /* Collective over `shard`. Starts to gather a unit that ls_zero_weights will want soon; nothing
  * where it is there, where no buffer is free, and in stages 0 to 2. */
@@ -186,7 +202,7 @@ int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct 
 
 /* Collective over `shard`. Waits for the gathers that ls_zero_publish and ls_zero_prefetch left
  * under way: call it before memory or groups are given back. */
-int ls_zero_settle(struct ls_zero *zero, struct ls_error *error);
+int ls_zero_settle(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error);
 
 /* ---- gradients ------------------------------------------------------------------------------ */
 

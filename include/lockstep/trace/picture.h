@@ -7,6 +7,7 @@
  *   fclose(file), ls_file_save(path, text, bytes, error)
  *
  *   ls_chart_draw                                 curves over one axis, in panels below each other
+ *   ls_stack_draw                                 amounts that add up, over a row of moments
  *
  * A picture is one <svg> element without scripts, fonts or addresses. It has its own background and
  * follows the reader's choice of light or dark. It shrinks with the page; for a narrow one draw it
@@ -106,6 +107,29 @@ struct ls_chart {
 int ls_chart_draw(const struct ls_chart *chart, FILE *file, struct ls_error *error);
 /* How many neighbouring points a mean of a curve of so many is over: 1 where they are few. */
 size_t ls_smooth_window(size_t count);
+
+/* ---- amounts that add up ----------------------------------------------------------------------
+ */
+
+/* Parts of a whole at count moments, one over the other, the first at the bottom. Of the moments
+ * that share a unit of width the one with the most in all is drawn, so that the highest is seen. */
+struct ls_stack_part {
+    const char *legend;
+    const double *values; /* [count] */
+};
+struct ls_stack {
+    const char *title, *x_label, *y_label;
+    const struct ls_stack_part *parts;
+    int part_count; /* up to LS_PICTURE_COLOURS */
+    int64_t count;  /* at least 1 */
+    double limit;   /* a line above all; 0: none */
+    const char *limit_text;
+    int64_t marked; /* a moment with a line of its own; -1: none */
+    const char *marked_text;
+    int width; /* 0: 880; at least 280 */
+};
+/* LS_ENOMEM. */
+int ls_stack_draw(const struct ls_stack *stack, FILE *file, struct ls_error *error);
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 

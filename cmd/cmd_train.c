@@ -1,0 +1,299 @@
+/* lockstep train: reads the configuration, starts the ranks, shows progress. */
+#include "cmd.h"
+#include "launch.h"
+
+#include <lockstep/base/words.h>
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* Set by SIGINT and SIGTERM, read between steps. */
+static volatile int stop_asked;
+
+static void on_signal(int signal)
+{
+    if (stop_asked)
+        _exit(128 + signal);
+    stop_asked = 1;
+}
+
+static void signals_catch(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL); /* Slurm's requeue signal */
+}
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+struct progress {
+    const struct ls_config *config; /* the run's: train.out is where it is now */
+    bool live, off;
+    double begin_s, shown_s;
+    int64_t first_step;
+    bool saved;     /* a line tells where */
+    bool open_line; /* a live line stands without its end */
+};
+
+static void line_end(struct progress *p)
+{
+    if (p->open_line)
+        putchar('\n');
+    p->open_line = false;
+}
+
+static void on_started(void *user, const struct ls_config *config,
+                       const struct ls_memory_plan *plan, const struct ls_params *params,
+                       int64_t first_step)
+{
+    struct progress *p = user;
+    p->config = config;
+    p->begin_s = ls_now_s();
+    p->first_step = first_step;
+    if (p->off)
+        return;
+    printf("%s %.1fM parameters, %s, %ld x %ld tokens a step in %s a rank, %s\n",
+           ls_arch_name(config->model.arch), (double)params->weights / 1e6,
+           ls_counted(ls_config_ranks(config), "rank").text, (long)config->batch.global,
+           (long)config->data.sequence, plan->batches.text,
+           config->numerics.precision == LS_BF16 ? "bf16" : "fp32");
+    printf("memory per rank: %.1f MiB parameters, %.1f gradients, %.1f optimizer, %.1f "
+           "activations\n",
+           (double)plan->bytes[LS_MEMORY_PARAMETERS] / 0x1p20,
+           (double)plan->bytes[LS_MEMORY_GRADIENTS] / 0x1p20,
+           (double)plan->bytes[LS_MEMORY_OPTIMIZER] / 0x1p20,
+           (double)plan->bytes[LS_MEMORY_ACTIVATIONS] / 0x1p20);
+    if (first_step > 0)
+        printf("going on after step %ld\n", (long)first_step);
+    fflush(stdout);
+}
+
+/* Columns of the terminal now: it may have been resized since the last line. */
+static int terminal_columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    const char *given = getenv("COLUMNS");
+    long columns = given ? strtol(given, NULL, 10) : 0;
+    return columns > 0 && columns < 10000 ? (int)columns : 80;
+}
+
+static void step_line(struct progress *p, const struct ls_step_report *r, double now)
+{
+    char line[256];
+    double left = (double)(ls_config_steps(p->config) - r->step) * (now - p->begin_s) /
+                  (double)(r->step - p->first_step);
+    snprintf(line, sizeof line,
+             "step %ld/%ld  loss %.4f  grad norm %.3f  %.0f tokens/s  %.0f%% of peak  ETA "
+             "%ld:%02ld",
+             (long)r->step, (long)ls_config_steps(p->config), ls_shown((double)r->loss),
+             ls_shown(r->grad_norm), r->tokens_per_s, 100 * r->peak_share, (long)(left / 60),
+             (long)left % 60);
+    if (!p->live) {
+        puts(line);
+        return;
+    }
+    /* One column less than there are: a terminal that is full breaks the line by itself. */
+    int fit = (int)ls_columns_fit(line, terminal_columns() - 1);
+    printf("\r%.*s\033[K", fit, line);
+    p->open_line = true;
+}
+
+static void on_stepped(void *user, const struct ls_step_report *r)
+{
+    struct progress *p = user;
+    double now = ls_now_s();
+    bool last = r->step == ls_config_steps(p->config), first = r->step == p->first_step + 1;
+    /* Live lines at most ten a second, plain ones every five seconds. */
+    bool due = last || first || r->skipped || now - p->shown_s >= (p->live ? 0.1 : 5.0);
+    if (!p->off && due) {
+        p->shown_s = now;
+        step_line(p, r, now);
+        if (last || r->skipped)
+            line_end(p);
+        if (r->skipped)
+            printf("step %ld was skipped: it is not finite\n", (long)r->step);
+    }
+    if (last && r->hashed)
+        printf("hash %s\n", r->hash);
+    fflush(stdout);
+}
+
+static void on_evaluated(void *user, int64_t step, const struct ls_eval_report *r)
+{
+    struct progress *p = user;
+    if (p->off)
+        return;
+    line_end(p);
+    printf("step %ld  validation loss %.4f", (long)step, ls_shown(r->loss));
+    if (r->bits_per_byte > 0)
+        printf("  %.3f bits per byte", r->bits_per_byte);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void on_sampled(void *user, int64_t step, const char *text)
+{
+    struct progress *p = user;
+    if (p->off)
+        return;
+    struct cmd_text shown;
+    line_end(p);
+    printf("step %ld  sample: ", (long)step);
+    cmd_text_begin(&shown);
+    cmd_text_put(&shown, text, strlen(text));
+    cmd_text_end(&shown);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void on_saved(void *user, int64_t step)
+{
+    struct progress *p = user;
+    p->saved = true;
+    line_end(p);
+    cmd_print("step %ld  saved %s/checkpoints/step-%08ld\n", (long)step, p->config->train.out,
+              (long)step);
+}
+
+static void on_idle(void *user, int64_t step, const char *hash)
+{
+    struct progress *p = user;
+    const struct ls_config *config = p->config;
+    printf("nothing is left to do: the run is at step %ld of %ld; to train on, set train.extend "
+           "(steps after train.steps, now %ld) and train.resume=auto\nhash %s\n",
+           (long)step, (long)ls_config_steps(config), (long)config->train.extend, hash);
+    if (!p->saved && strcmp(config->train.resume, "auto"))
+        cmd_print("step %ld  saved %s\n", (long)step, config->train.resume);
+    else if (!p->saved)
+        on_saved(user, step);
+    fflush(stdout);
+}
+
+static void on_log(void *user, enum ls_log_level level, const char *line)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    (void)user;
+    fprintf(stderr, "lockstep: %s: %s\n", names[level], line);
+}
+
+/* ---- the ranks ------------------------------------------------------------------------------- */
+
+struct job {
+    const struct ls_config *config;
+    struct progress progress;
+};
+
+static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_log log = {.level_max = job->config->log.level, .write = on_log};
+    struct ls_run_hooks hooks = {.user = &job->progress,
+                                 .started = on_started,
+                                 .stepped = on_stepped,
+                                 .evaluated = on_evaluated,
+                                 .sampled = on_sampled,
+                                 .saved = on_saved,
+                                 .idle = on_idle,
+                                 .stop = &stop_asked};
+    return ls_run(job->config, world, &log, &hooks, error);
+}
+
+/* The samples that data.train has. */
+static void samples_print(const struct ls_config *config, const struct ls_error *missing)
+{
+    struct ls_token_store *store = NULL;
+    struct ls_error error = *missing;
+    int64_t samples = 0;
+    if (!config->data.train[0] && !missing->code) {
+        puts("# data.train is not set: its samples are not counted");
+        return;
+    }
+    int status = missing->code;
+    if (!status)
+        status = ls_token_store_open(config->data.train, &store, &error);
+    if (!status)
+        status = ls_token_store_samples(store, config->data.sequence, &samples, &error);
+    ls_token_store_close(store);
+    if (status)
+        printf("# data.train cannot be read, its samples are not counted: %s\n", error.text);
+    else
+        printf("# %s of %s; a step takes %ld of them\n", ls_counted(samples, "sample").text,
+               ls_counted(config->data.sequence, "token").text, (long)config->batch.global);
+}
+
+/* One rank's memory by kind. */
+static void memory_print(const struct ls_memory_plan *plan)
+{
+    printf("# memory per rank, at most: %s", ls_bytes((double)plan->total).text);
+    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
+        printf("%s%s %s", kind ? ", " : " (", ls_memory_name((enum ls_memory_kind)kind),
+               ls_bytes((double)plan->bytes[kind]).text);
+    puts(")");
+}
+
+static int dry_run(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_config config;
+    struct ls_memory_plan plan;
+    struct ls_layout layout;
+    struct ls_error missing = {0};
+    int status = launch_plan_config(&config, args->word, args->words, &missing, error);
+    if (!status)
+        status = ls_plan(&config, &plan, error);
+    if (!status)
+        status = ls_config_layout(&config, 0, &layout, error);
+    if (!status)
+        status = ls_config_write(&config, stdout, error);
+    if (status)
+        return status;
+    samples_print(&config, &missing);
+    printf("# %s, each: %s, %d of them alive at once\n",
+           ls_counted(ls_config_ranks(&config), "rank").text, plan.batches.text, plan.slots);
+    memory_print(&plan);
+    return launch_fit_print("# ", &config, &layout, error);
+}
+
+int cmd_train(int argc, char **argv)
+{
+    struct ls_error error = {0};
+    struct cmd_args args;
+    struct ls_config config;
+    int status = cmd_args_read(&args, "train", argc, argv, CMD_WORDS_MAX, &error);
+    if (status)
+        return cmd_fail("train", status, &error);
+    if (cmd_args_given(&args, "--help-config")) {
+        ls_config_help(stdout);
+        return 0;
+    }
+    if (cmd_args_given(&args, "--dry-run")) {
+        status = dry_run(&args, &error);
+        return status ? cmd_fail("train", status, &error) : 0;
+    }
+    status = launch_config(&config, NULL, args.word, args.words, &error);
+    if (!status)
+        status = ls_config_require(&config, "data.train", &error);
+    if (!status) {
+        struct job job = {.config = &config, .progress = {.config = &config}};
+        int shown = config.log.progress;
+        job.progress.off = shown == LS_CONFIG_OFF;
+        /* A line that renews itself is for a terminal; elsewhere its codes would be in the way. */
+        const char *terminal = getenv("TERM");
+        bool renews = isatty(STDOUT_FILENO) && !(terminal && strcmp(terminal, "dumb") == 0);
+        job.progress.live = renews && (shown == LS_CONFIG_LIVE || shown == LS_CONFIG_AUTO);
+        signals_catch();
+        status = launch_ranks(&config, rank_body, &job, &error);
+        line_end(&job.progress);
+    }
+    int code = status ? cmd_fail("train", status, &error) : 0;
+    if (status == LS_ECOMM)
+        launch_end(status);
+    return code;
+}

@@ -1,0 +1,72 @@
+/* A finished run, opened in a layout: what evaluation and generation have in common. */
+#include "finished.h"
+#include "launch.h"
+
+#include <string.h>
+
+static const char *log_command;
+
+static void on_log(void *user, enum ls_log_level level, const char *line)
+{
+    (void)user;
+    (void)level;
+    fprintf(stderr, "lockstep %s: %s\n", log_command, line);
+}
+
+static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct finished_job *job = user;
+    struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log};
+    struct ls_finished *finished;
+    int status =
+        ls_finished_new(&job->config, job->args.word[0], cmd_args_value(&job->args, "--step"),
+                        world, &log, &finished, error);
+    if (!status)
+        status = job->act(job, finished, ls_comm_rank(world) == 0, error);
+    ls_finished_free(finished);
+    return status;
+}
+
+/* "group.key=value", and no path with such a name. */
+static bool is_key(const char *word)
+{
+    size_t name = strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789_.");
+    return name > 0 && word[name] == '=';
+}
+
+int finished_run(struct finished_job *job, struct ls_error *error)
+{
+    const char *keys[CMD_WORDS_MAX + 1];
+    char threads[64];
+    int64_t given = 0;
+    int count = 0;
+    log_command = job->command;
+    if (job->args.words < 1)
+        return ls_error_set(error, LS_ECONFIG, "the run's directory is missing");
+    for (int i = 1; i < job->args.words; i++) {
+        const char *word = job->args.word[i];
+        if (is_key(word))
+            keys[count++] = word;
+        else if (job->data || job->use == LS_TO_GENERATE)
+            return ls_error_set(error, LS_ECONFIG, "%.200s is one argument too many: expected %s",
+                                word, job->args.page->arguments);
+        else
+            job->data = word;
+    }
+    int status = cmd_args_int(&job->args, "--threads", 1, ls_device_threads_max(), &given, error);
+    snprintf(threads, sizeof threads, "parallel.threads=%ld", (long)given);
+    if (given > 0)
+        keys[count++] = threads;
+    if (!status)
+        status =
+            ls_finished_configure(job->args.word[0], job->use, keys, count, &job->config, error);
+    return status ? status : launch_ranks(&job->config, rank_body, job, error);
+}
+
+int finished_end(const struct finished_job *job, int status, const struct ls_error *error)
+{
+    int code = status ? cmd_fail(job->command, status, error) : 0;
+    if (status == LS_ECOMM)
+        launch_end(status);
+    return code;
+}

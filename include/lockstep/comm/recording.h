@@ -1,0 +1,65 @@
+/* lockstep/comm/recording.h - what a rank did, written down, and a transport that does nothing
+ * else.
+ *
+ *   ls_recording_init(&recording)
+ *   ls_comm_set_recording(comm, &recording, group)   for each that shall be written down
+ *   ... operations ...
+ *   recording.list[0 .. recording.count)
+ *   ls_recording_release(&recording)
+ *
+ * Any transport can be written down. Over ls_comm_alone_new nothing moves: a rank of a world that
+ * does not exist runs alone, and what it would do in that world is in its recording.
+ */
+#ifndef LOCKSTEP_COMM_RECORDING_H
+#define LOCKSTEP_COMM_RECORDING_H
+
+#include <lockstep/comm.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LS_RECORDED_PENDING = -1 };
+
+/* One operation, in the order in which they were started. Texts live as long as the recording. */
+struct ls_recorded {
+    int group;             /* what ls_comm_set_recording called its communicator */
+    const char *operation; /* "all_reduce", "all_reduce_max", "send", "recv", ... */
+    enum ls_comm_kind kind;
+    enum ls_dtype dtype; /* as it travels: BF16 of a reduce_scatter_bf16 */
+    int64_t count;
+    bool receive;
+    int peer, tag;     /* of a message; peer also the root of a broadcast, else -1 */
+    const char *label; /* what the caller said it moves, NULL: nothing */
+    struct ls_call_site site;
+    /* How many operations were started before this one was waited for: its own number plus one
+     * where the caller waited at once, LS_RECORDED_PENDING where it has not yet. */
+    int64_t until;
+};
+
+struct ls_recording {
+    struct ls_recorded *list;
+    int64_t count, room;
+    char **texts; /* an open table of those that entries point to; texts_room is a power of two */
+    int64_t texts_count, texts_room;
+};
+
+/* Local. */
+void ls_recording_init(struct ls_recording *recording);
+void ls_recording_release(struct ls_recording *recording);
+/* Local. Each operation that comm starts on this rank, but in a group of one, is appended to
+ * recording, which is borrowed and may be that of several communicators, each with its number
+ * `group`; NULL: no more, with nothing pending that was recorded. A split does not inherit it. An
+ * operation for which there is no memory is LS_ENOMEM. */
+void ls_comm_set_recording(struct ls_comm *comm, struct ls_recording *recording, int group);
+
+/* Local. Rank `rank` of a world of `size`, of which no other rank exists. Nothing moves, and no
+ * buffer is read or written: waits return at once, ls_test is false, and where ranks tell each
+ * other words (ls_comm_agree, integer and exact sums, maxima) this one hears only itself. Groups
+ * come from ls_comm_group; ls_comm_split is LS_ENOTSUP. */
+int ls_comm_alone_new(int rank, int size, struct ls_comm **out, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,130 @@
+/* lockstep/infer.h - a trained model at work: validation loss and generated text, in any layout.
+ *
+ * Of a finished run, where ranks is what the configuration's layout has:
+ *
+ *     ls_finished_configure("runs/one", LS_TO_EVALUATE, words, count, &config, &error)
+ *     on each rank of a world:
+ *         ls_finished_new(&config, "runs/one", NULL, world, &log, &finished, &error)
+ *         ls_runner_evaluate(ls_finished_runner(finished), ...), ls_runner_generate
+ *         ls_finished_free
+ *
+ * A trainer evaluates and samples by a runner of its own, over the parts that it trains with
+ * (lockstep/train.h). Loss, logits and text have the same bits in any layout.
+ */
+#ifndef LOCKSTEP_INFER_H
+#define LOCKSTEP_INFER_H
+
+#include <lockstep/base.h>
+#include <lockstep/comm.h>
+#include <lockstep/config.h>
+#include <lockstep/data.h>
+#include <lockstep/device.h>
+#include <lockstep/nn.h>
+#include <lockstep/ops.h>
+#include <lockstep/plan.h>
+#include <lockstep/plan/groups.h>
+#include <lockstep/trace.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the runner ------------------------------------------------------------------------------
+ */
+
+/* What a runner is made of; pointers are borrowed. */
+struct ls_runner_parts {
+    const struct ls_config *config; /* resolved */
+    const struct ls_layout *layout;
+    struct ls_comm *const *groups; /* [LS_GROUPS] */
+    struct ls_ops *ops;
+    const struct ls_tokenizer *tokenizer; /* NULL: none is known */
+    struct ls_trace *trace;               /* NULL: none */
+    /* What the model is, which part of it is here, and where weights lie. */
+    struct ls_model_options part;
+    /* Takes micro-batches of layout->micro_sequences. NULL: the first evaluation makes one. */
+    struct ls_model *model;
+    /* Around each layer's work: its weights are there between the two. The layers after it, up to
+     * last, come next. NULL: weights always are. */
+    int (*enter)(void *user, int layer, int last, struct ls_error *error);
+    void (*leave)(void *user, int layer);
+    void *user;
+    bool together; /* enter is collective over LS_GROUP_SHARD: all ranks work on each text, while
+                    * otherwise one data- and context-parallel copy does */
+};
+
+/* A model that is run forward alone, over all stages of its layout. */
+struct ls_runner;
+/* Local. Memory for evaluations, and for text, is taken when they are first asked for. */
+int ls_runner_new(const struct ls_runner_parts *parts, struct ls_runner **out,
+                  struct ls_error *error);
+void ls_runner_free(struct ls_runner *runner);
+
+/* ---- evaluation ------------------------------------------------------------------------------
+ */
+
+struct ls_eval_report {
+    double loss;          /* mean over tokens, nats */
+    double bits_per_byte; /* of the decoded text; 0 where no tokenizer is known */
+    int64_t sequences, tokens;
+};
+/* Collective over the world. Of the store's first so many sequences, in order; 0: of all. The sum
+ * over leaves is exact, so it does not matter which data-parallel rank takes which. */
+int ls_runner_evaluate(struct ls_runner *runner, const struct ls_token_store *store,
+                       int64_t sequences, struct ls_eval_report *report, struct ls_error *error);
+
+/* ---- text ------------------------------------------------------------------------------------
+ */
+
+struct ls_generate {
+    const char *prompt;
+    int64_t tokens; /* to add at most; stops at the end of a document. May exceed the model's
+                     * context: then the newer half of it is kept each time it is full */
+    struct ls_sampling sampling;
+    uint64_t seed;
+    /* Receives each piece of text as it is made, the prompt first: on rank 0 of the world. */
+    void (*piece)(void *user, const char *bytes, size_t count);
+    void *user;
+};
+/* Collective over the world. LS_ECONFIG without a tokenizer. Each pipeline stage passes a row on,
+ * and the last one's token comes to all of them. */
+int ls_runner_generate(struct ls_runner *runner, const struct ls_generate *generate,
+                       struct ls_error *error);
+/* The same with `sample` of the configuration: *text is malloc'ed on rank 0 and NULL on the others.
+ */
+int ls_runner_sample(struct ls_runner *runner, const char *prompt, char **text,
+                     struct ls_error *error);
+
+/* Text token by token. ls_runner_restart, collective over the world, begins a text; ls_runner_next,
+ * collective over pp, tp and what enter is collective over, appends a token, and gives on the ranks
+ * of the last stage the float32 logits [vocab] of the next one, which are the runner's; NULL on the
+ * others. LS_EINVAL past config.model.context. */
+int ls_runner_restart(struct ls_runner *runner, struct ls_error *error);
+int ls_runner_next(struct ls_runner *runner, int32_t token, const float **logits,
+                   struct ls_error *error);
+
+/* ---- a finished run -------------------------------------------------------------------------- */
+
+enum ls_finished_use { LS_TO_EVALUATE, LS_TO_GENERATE };
+/* Local. The configuration that the run of a path (ls_checkpoint_run) kept, with the layout of
+ * words ("parallel.tp=2"), whatever layout trained it; one rank without. LS_ECONFIG for a key that
+ * has no meaning here. */
+int ls_finished_configure(const char *path, enum ls_finished_use use, const char *const *words,
+                          int count, struct ls_config *config, struct ls_error *error);
+
+/* A checkpoint's parameters in a layout, in the compute type: each rank reads its part. */
+struct ls_finished;
+/* Collective over world, which is borrowed and has as many ranks as the layout. config is of
+ * ls_finished_configure, and copied; path and which (NULL: the newest) are those of
+ * ls_checkpoint_choose. */
+int ls_finished_new(const struct ls_config *config, const char *path, const char *which,
+                    struct ls_comm *world, const struct ls_log *log, struct ls_finished **out,
+                    struct ls_error *error);
+void ls_finished_free(struct ls_finished *finished);
+struct ls_runner *ls_finished_runner(struct ls_finished *finished);
+int64_t ls_finished_step(const struct ls_finished *finished);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

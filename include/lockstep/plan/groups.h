@@ -1,0 +1,73 @@
+/* lockstep/plan/groups.h - the groups of ranks that a layout makes.
+ *
+ * One table says what each group is called, over which axes it lies and which axis its bytes and
+ * waits are accounted to. The arithmetic below, the communicators, the proof and the reports all
+ * follow from it. Everything here but ls_groups_open and ls_groups_close is Local.
+ */
+#ifndef LOCKSTEP_PLAN_GROUPS_H
+#define LOCKSTEP_PLAN_GROUPS_H
+
+#include <lockstep/comm.h>
+#include <lockstep/plan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ls_layout_group {
+    LS_GROUP_TP,
+    LS_GROUP_SHARERS,   /* tp ranks that hold the same key/value head */
+    LS_GROUP_CP,        /* keys and values */
+    LS_GROUP_SHARD,     /* of struct ls_zero_options */
+    LS_GROUP_REPLICATE, /* of struct ls_zero_options */
+    LS_GROUP_PP,
+    /* The loss, a few bytes: over dp_replicate x dp_shard, or one after the other. */
+    LS_GROUP_DP,
+    LS_GROUP_DP_SHARD,
+    LS_GROUP_DP_REPLICATE,
+    LS_GROUP_OWNERS, /* ranks that together hold the state once: the gradient's norm, the hash */
+    LS_GROUP_COPIES, /* ranks that hold the same part of it: rank 0 of each such group forms the
+                      * first copy. Nothing moves here in a step */
+    LS_GROUP_WORLD,  /* agreement */
+    LS_GROUPS
+};
+
+/* What a group's bytes and waits are accounted to: its axis. tp: sharers too; dp_shard and
+ * dp_replicate: the two groups of ZeRO; other: the loss, the norm, agreement. */
+enum ls_account {
+    LS_ACCOUNT_TP,
+    LS_ACCOUNT_CP,
+    LS_ACCOUNT_PP,
+    LS_ACCOUNT_SHARD,
+    LS_ACCOUNT_REPLICATE,
+    LS_ACCOUNT_OTHER,
+    LS_ACCOUNTS
+};
+
+/* "tp", "sharers", ... */
+const char *ls_group_name(enum ls_layout_group group);
+/* The axes of layout->mesh that the group lies over, as ls_mesh_split takes them. */
+unsigned ls_group_axes(const struct ls_layout *layout, enum ls_layout_group group);
+/* Ranks of the group, and this rank's number in it. */
+int64_t ls_group_size(const struct ls_layout *layout, enum ls_layout_group group);
+int64_t ls_group_rank(const struct ls_layout *layout, enum ls_layout_group group, int64_t rank);
+/* The world's rank of member i of rank's group. */
+int64_t ls_group_member(const struct ls_layout *layout, enum ls_layout_group group, int64_t rank,
+                        int64_t i);
+
+/* Collective over world, which is borrowed as group LS_GROUP_WORLD. The groups that this rank
+ * belongs to; one of one rank is a communicator too. After a failure, close what was opened. */
+int ls_groups_open(const struct ls_layout *layout, struct ls_comm *world,
+                   struct ls_comm *groups[LS_GROUPS], struct ls_error *error);
+void ls_groups_close(struct ls_comm *groups[LS_GROUPS]);
+
+/* "tp", "cp", "pp", "dp_shard", "dp_replicate", "other" */
+const char *ls_account_name(enum ls_account account);
+enum ls_account ls_account_of(enum ls_layout_group group);
+/* Whether a rank of the layout has anybody to talk to on that account. */
+bool ls_account_used(const struct ls_layout *layout, enum ls_account account);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

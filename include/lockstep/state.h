@@ -1,0 +1,105 @@
+/* lockstep/state.h - the state of a run: parameters and what the optimizer keeps of them.
+ *
+ * A state is spread over the ranks of a layout. Its hash is the same in any layout, rank 0 writes
+ * it to files that do not tell which layout wrote them, and any layout reads them.
+ *
+ * Each parameter, gradient and optimizer state is a distributed tensor (lockstep/dtensor.h) by its
+ * parameter's spec (ls_layout_params). It lies over the ranks that hold its layer, those of one pp
+ * coordinate in the order of the world: ls_comm_split(world, color = the pp coordinate, key = the
+ * rank, ...) makes the communicator for ls_mesh_comms_init.
+ *
+ * ZeRO 3 gathers and frees copies of the parameters in the compute type; these here are the masters
+ * that they are made of, and stay.
+ */
+#ifndef LOCKSTEP_STATE_H
+#define LOCKSTEP_STATE_H
+
+#include <lockstep/base.h>
+#include <lockstep/comm.h>
+#include <lockstep/config.h>
+#include <lockstep/dtensor.h>
+#include <lockstep/nn.h>
+#include <lockstep/ops.h>
+#include <lockstep/optim.h>
+#include <lockstep/parallel/zero.h>
+#include <lockstep/plan.h>
+#include <lockstep/plan/groups.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a rank holds of the state, and with whom. A plain value; pointers are borrowed. */
+struct ls_state {
+    const struct ls_config *config; /* resolved */
+    const struct ls_layout *layout;
+    struct ls_comm *const *groups;  /* [LS_GROUPS] */
+    const struct ls_params *params; /* of this rank's part */
+    struct ls_zero *zero;
+    struct ls_optimizer *optimizer;
+    struct ls_ops *ops;
+    const struct ls_log *log; /* may be NULL; rank 0 writes to it */
+    int64_t step, samples;    /* done, consumed */
+    int64_t saved_step; /* of the newest checkpoint that this run wrote or went on from, or -1 */
+};
+
+static inline struct ls_comm *ls_state_world(const struct ls_state *state)
+{
+    return state->groups[LS_GROUP_WORLD];
+}
+
+/* Collective. 128 bits, the same in any layout, of parameters, optimizer state, step, and data
+ * position. LS_ENUMERIC where ranks that must hold the same values do not, naming one: silent
+ * corruption. Compared are copies (data parallel), what tensor-parallel ranks hold alike (norms,
+ * shared key/value heads), and a table tied across pipeline stages. */
+int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_error *error);
+/* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep. Rank 0 writes, one
+ * whole tensor at a time, gathered from the ranks that hold its parts. */
+int ls_state_save(struct ls_state *state, struct ls_error *error);
+/* Collective. Loads the newest whole checkpoint (train.resume auto) or the one named, whatever
+ * layout wrote it; *resumed is false where there is none and train.resume is auto. LS_ECKPT where
+ * it belongs to another recipe, with the keys that differ, or where ranks found different ones. */
+int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error);
+
+/* ---- its tensors ----------------------------------------------------------------------------- */
+
+/* Arrays are LS_STATE_PARAMETERS, 0, 1, ... below ls_optimizer_states. */
+enum { LS_STATE_PARAMETERS = -1 };
+/* Local. This rank's slices of an array, one after the other (struct ls_zero_slice). */
+static inline float *ls_state_array(const struct ls_state *state, int array)
+{
+    return array < 0 ? ls_zero_master(state->zero) : state->optimizer->state[array];
+}
+/* Local. This rank's slice of parameter i: where it begins at data, or in an array that is laid out
+ * as those of the state. */
+int ls_state_tensor(const struct ls_state *state, int i, float *data, struct ls_dtensor *out,
+                    struct ls_error *error);
+int ls_state_slice(const struct ls_state *state, int i, float *array, struct ls_dtensor *out,
+                   struct ls_error *error);
+
+/* ---- whole tensors --------------------------------------------------------------------------- */
+
+/* Elements of the largest of all parameters, whole. */
+int64_t ls_state_largest(const struct ls_params *all);
+enum { LS_STATE_MESSAGE = 1 << 20 };
+/* Parameter i of all (of every layer: ls_layout_params), or that array of the optimizer's state of
+ * it, whole on rank 0: values [its elements], followed there by room for LS_STATE_MESSAGE more.
+ * Unused elsewhere. Collective over the ranks that hold the first copy, rank 0 of each
+ * LS_GROUP_COPIES; others may call it too. */
+int ls_state_collect(struct ls_state *state, const struct ls_params *all, int i, int array,
+                     float *values, struct ls_error *error);
+
+/* ---- what gave its bits ---------------------------------------------------------------------- */
+
+/* Local. What a checkpoint remembers of what gave its bits: numerics.version
+ * (lockstep/base/version.h), instruction set, compiler, and the version and commit of Lockstep. */
+void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes);
+/* Local. Whether the bits of two fingerprints may differ: numerics.version, instruction set or
+ * compiler does. Another commit alone is no difference. text names what differs ("isa avx2 there,
+ * amx here"; there: a, here: b), "" where nothing does. */
+bool ls_fingerprint_differs(const char *a, const char *b, char *text, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

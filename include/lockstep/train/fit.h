@@ -1,0 +1,58 @@
+/* lockstep/train/fit.h - what a run asks of a machine, and whether that has it.
+ *
+ *   ls_memory_fit     what the ranks on a machine plan, beside what it has
+ *   ls_memory_fits    whether that fits
+ *   ls_memory_changes what could be changed so that it does
+ *
+ * ls_trainer_new refuses what does not fit (LS_ELAYOUT), unless memory.overcommit is set.
+ * Everything here is Local.
+ */
+#ifndef LOCKSTEP_TRAIN_FIT_H
+#define LOCKSTEP_TRAIN_FIT_H
+
+#include <lockstep/comm.h>
+#include <lockstep/config.h>
+#include <lockstep/device.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_memory_fit {
+    int64_t ranks; /* on this machine */
+    int64_t bytes; /* of all their plans */
+    struct ls_device_memory machine;
+};
+/* config is resolved, and layout its layout. Counted are the ranks of world that run on this
+ * machine; world NULL: all of the layout's. The errors are those of ls_plan_rank. */
+int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout,
+                  const struct ls_comm *world, struct ls_memory_fit *fit, struct ls_error *error);
+
+enum ls_fit {
+    LS_FITS,
+    LS_FITS_NOT_NOW, /* the machine has it, but other programs hold some of it */
+    LS_FITS_NOT,
+};
+/* What is not known of a machine is not held against a plan. */
+enum ls_fit ls_memory_fits(const struct ls_memory_fit *fit);
+
+/* Keys of the layout, as one writes them on a command line, and what the ranks on this machine take
+ * with them. */
+struct ls_memory_change {
+    char keys[192]; /* "parallel.zero=2 memory.recompute=full" */
+    int64_t bytes;
+};
+enum { LS_MEMORY_CHANGES_MAX = 4 };
+/* Up to that many changes with which the ranks take at most limit bytes, the cheapest in time
+ * first: memory.recompute, parallel.zero over the data-parallel ranks that there are, a smaller
+ * batch.micro; several together only where no single one is enough. Each was planned: none changes
+ * bits. world as above. LS_ENOMEM. */
+int ls_memory_changes(const struct ls_config *config, const struct ls_layout *layout,
+                      const struct ls_comm *world, int64_t limit,
+                      struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX], int *count,
+                      struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,38 @@
+/* lockstep/train/recorded.h - what a layout makes each rank do, recorded from the trainer itself.
+ *
+ * The trainer of one rank runs alone (lockstep/comm/recording.h) and goes through the motions: its
+ * ops compute nothing (ls_ops_init_idle), its memory is addresses (ls_arena_reserve), it has no
+ * data. All else is as in a run, so what is recorded is what a run does: prefetched, cut and
+ * ordered as there. Operations are on the groups of enum ls_layout_group. Everything here is Local.
+ */
+#ifndef LOCKSTEP_TRAIN_RECORDED_H
+#define LOCKSTEP_TRAIN_RECORDED_H
+
+#include <lockstep/comm/recording.h>
+#include <lockstep/config.h>
+#include <lockstep/plan/moves.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Appends what rank does in steps of leaves[0], ... leaves[steps - 1] leaves, each the full batch
+ * of layout (that of config, which is resolved) or one of its ramp-up, from the first gathers of
+ * parameters on. begins[i]: operations before step i. */
+int ls_record_steps(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
+                    int steps, const int64_t *leaves, struct ls_recording *recording,
+                    int64_t *begins, struct ls_error *error);
+
+/* Bytes that rank sends in a full step, between the first and the last, by account. */
+int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
+                    int64_t bytes[LS_ACCOUNTS], struct ls_error *error);
+
+/* Records every rank in a step of each batch of the ramp-up and two of the full batch, one after
+ * the other, and proves that they agree. LS_ELAYOUT where they do not. */
+int ls_layout_check(const struct ls_config *config, const struct ls_layout *layout,
+                    struct ls_layout_proof *proof, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,233 @@
+/* What a rank did, as a list; and the transport of a rank that is alone. */
+#include "comm/flight.h"
+
+#include <lockstep/comm/recording.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROOM_MIN = 256 };
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+void ls_recording_init(struct ls_recording *recording)
+{
+    *recording = (struct ls_recording){0};
+}
+
+void ls_recording_release(struct ls_recording *recording)
+{
+    for (int64_t i = 0; i < recording->texts_room; i++)
+        free(recording->texts[i]);
+    free(recording->texts);
+    free(recording->list);
+    *recording = (struct ls_recording){0};
+}
+
+void ls_comm_set_recording(struct ls_comm *comm, struct ls_recording *recording, int group)
+{
+    comm->recording_group = group;
+    comm->recording = comm->size > 1 ? recording : NULL;
+}
+
+static char **text_place(char **texts, int64_t room, const char *text)
+{
+    uint64_t at = ls_hash64(text, strlen(text), 0) & (uint64_t)(room - 1);
+    while (texts[at] && strcmp(texts[at], text) != 0)
+        at = (at + 1) & (uint64_t)(room - 1);
+    return &texts[at];
+}
+
+static bool texts_grow(struct ls_recording *recording)
+{
+    int64_t room = ls_max(2 * recording->texts_room, ROOM_MIN);
+    char **texts = calloc((size_t)room, sizeof *texts);
+    if (!texts)
+        return false;
+    for (int64_t i = 0; i < recording->texts_room; i++)
+        if (recording->texts[i])
+            *text_place(texts, room, recording->texts[i]) = recording->texts[i];
+    free(recording->texts);
+    recording->texts = texts;
+    recording->texts_room = room;
+    return true;
+}
+
+/* The recording's own copy of text, one for equal texts; NULL where there is no memory. */
+static const char *text_keep(struct ls_recording *recording, const char *text)
+{
+    if (2 * recording->texts_count >= recording->texts_room && !texts_grow(recording))
+        return NULL;
+    char **place = text_place(recording->texts, recording->texts_room, text);
+    if (!*place) {
+        *place = strdup(text);
+        recording->texts_count += *place != NULL;
+    }
+    return *place;
+}
+
+static bool list_grow(struct ls_recording *recording)
+{
+    if (recording->count < recording->room)
+        return true;
+    int64_t room = ls_max(2 * recording->room, ROOM_MIN);
+    struct ls_recorded *list = realloc(recording->list, (size_t)room * sizeof *list);
+    if (!list)
+        return false;
+    recording->list = list;
+    recording->room = room;
+    return true;
+}
+
+int comm_record(struct ls_comm *comm, const struct comm_call *call, int64_t *number,
+                struct ls_error *error)
+{
+    struct ls_recording *recording = comm->recording;
+    bool message = !comm_is_collective(call->op);
+    const char *label = call->label ? text_keep(recording, call->label) : NULL;
+    *number = recording->count;
+    if ((call->label && !label) || !list_grow(recording))
+        return ls_error_set(error, LS_ENOMEM, "no memory to record %s", comm_describe(call).text);
+    recording->list[recording->count++] = (struct ls_recorded){
+        .group = comm->recording_group,
+        .operation = comm_op_name(call->op),
+        .kind = comm_kind_of(call),
+        .dtype = call->op == COMM_REDUCE_SCATTER_BF16 ? LS_BF16 : call->dtype,
+        .count = call->count,
+        .receive = call->op == COMM_RECV,
+        .peer = message || call->op == COMM_BROADCAST ? call->peer : -1,
+        .tag = call->tag,
+        .label = label,
+        .site = call->site,
+        .until = call->blocking ? recording->count : LS_RECORDED_PENDING,
+    };
+    return LS_OK;
+}
+
+void comm_record_wait(struct ls_comm *comm, int64_t number)
+{
+    if (number < 0)
+        return;
+    comm->recording->list[number].until = comm->recording->count;
+}
+
+/* ---- alone ----------------------------------------------------------------------------------- */
+
+struct alone_comm {
+    struct ls_comm base;
+    int *world_ranks;           /* [n] */
+    struct flight_board *board; /* the world's own; NULL in a group */
+};
+
+static int alone_start(struct ls_comm *comm, const struct comm_call *call, void **operation,
+                       struct ls_error *error)
+{
+    (void)comm, (void)call, (void)error;
+    *operation = NULL;
+    return LS_OK;
+}
+
+static int alone_wait(struct ls_comm *comm, void *operation, struct ls_error *error)
+{
+    (void)comm, (void)operation, (void)error;
+    return LS_OK;
+}
+
+static bool alone_test(struct ls_comm *comm, void *operation)
+{
+    (void)comm, (void)operation;
+    return false;
+}
+
+static void alone_free(struct ls_comm *comm)
+{
+    struct alone_comm *self = (struct alone_comm *)comm;
+    if (self->board) {
+        free(self->board->records[0]);
+        free(self->board->records);
+        free(self->board);
+    }
+    free(self->world_ranks);
+    comm_release(comm);
+    free(self);
+}
+
+static int alone_split(struct ls_comm *comm, const int *members, int size, int rank,
+                       struct ls_comm **out, struct ls_error *error);
+
+static const struct comm_transport alone_transport = {LS_TRANSPORT_ALONE, alone_start, alone_wait,
+                                                      alone_test,         alone_split, alone_free};
+
+/* members[size] are ranks of parent, NULL for a new world. */
+static int alone_new(const struct ls_comm *parent, const int *members, int size, int rank,
+                     struct alone_comm **out, struct ls_error *error)
+{
+    struct alone_comm *self = calloc(1, sizeof *self);
+    *out = NULL;
+    if (!self)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a communicator");
+    int status = comm_init(&self->base, &alone_transport, rank, size, error);
+    self->world_ranks = calloc((size_t)size, sizeof *self->world_ranks);
+    if (!status && !self->world_ranks)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a group of %d ranks", size);
+    if (status) {
+        alone_free(&self->base);
+        return status;
+    }
+    for (int i = 0; i < size; i++)
+        self->world_ranks[i] = parent ? parent->world_ranks[members[i]] : i;
+    self->base.world_ranks = self->world_ranks;
+    if (parent) {
+        self->base.board = parent->board;
+        self->base.record = parent->record;
+    }
+    *out = self;
+    return LS_OK;
+}
+
+static int alone_split(struct ls_comm *comm, const int *members, int size, int rank,
+                       struct ls_comm **out, struct ls_error *error)
+{
+    struct alone_comm *self;
+    int status = alone_new(comm, members, size, rank, &self, error);
+    *out = status ? NULL : &self->base;
+    return status;
+}
+
+/* A board on which this rank is all there is. */
+static struct flight_board *board_new(void)
+{
+    struct flight_board *board = calloc(1, sizeof *board);
+    struct flight_record **records = calloc(1, sizeof *records);
+    struct flight_record *record = calloc(1, sizeof *record);
+    if (!board || !records || !record) {
+        free(record);
+        free(records);
+        free(board);
+        return NULL;
+    }
+    records[0] = record;
+    *board = (struct flight_board){
+        .count = 1, .machine_ranks = 1, .records = records, .claimed = &record->claimed};
+    return board;
+}
+
+int ls_comm_alone_new(int rank, int size, struct ls_comm **out, struct ls_error *error)
+{
+    *out = NULL;
+    if (size < 1 || rank < 0 || rank >= size)
+        return ls_error_set(error, LS_EINVAL, "rank %d of a world with ranks 0 to %d", rank,
+                            size - 1);
+    struct alone_comm *self;
+    int status = alone_new(NULL, NULL, size, rank, &self, error);
+    if (status)
+        return status;
+    self->base.board = self->board = board_new();
+    if (!self->board) {
+        alone_free(&self->base);
+        return ls_error_set(error, LS_ENOMEM, "no memory for a communicator");
+    }
+    self->base.record = self->board->records[0];
+    *out = &self->base;
+    return LS_OK;
+}

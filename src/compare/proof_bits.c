@@ -1,0 +1,57 @@
+/* Two layouts of one recipe, step by step. */
+#include <lockstep/compare.h>
+
+#include <stdlib.h>
+
+int ls_proof_make(const struct ls_config *config, struct ls_comm *world, int64_t steps,
+                  struct ls_proof *proof, struct ls_error *error)
+{
+    struct ls_trainer *t;
+    int status = ls_trainer_new(config, world, NULL, &t, error);
+    if (status)
+        return status;
+    for (int64_t i = 0; i < steps && !status; i++) {
+        struct ls_step_report report;
+        status = ls_trainer_step(t, &report, error);
+        proof[i] = (struct ls_proof){.loss_bits = report.loss_bits};
+        if (!status)
+            status = ls_trainer_hash(t, &proof[i].hash, error);
+    }
+    ls_trainer_free(t);
+    return status;
+}
+
+struct proof_job {
+    const struct ls_config *config;
+    int64_t steps;
+    struct ls_proof *proof;
+};
+
+static int proof_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    const struct proof_job *job = user;
+    if (ls_comm_rank(world) == 0)
+        return ls_proof_make(job->config, world, job->steps, job->proof, error);
+    struct ls_proof *mine = calloc((size_t)job->steps, sizeof *mine);
+    int status = mine ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a proof");
+    if (!status)
+        status = ls_proof_make(job->config, world, job->steps, mine, error);
+    free(mine);
+    return status;
+}
+
+int ls_proof_threads(const struct ls_config *config, int64_t steps, struct ls_proof *proof,
+                     struct ls_error *error)
+{
+    struct proof_job job = {config, steps, proof};
+    return ls_world_run((int)ls_config_ranks(config), proof_body, &job, error);
+}
+
+int64_t ls_proof_differs(const struct ls_proof *a, const struct ls_proof *b, int64_t steps)
+{
+    for (int64_t i = 0; i < steps; i++)
+        if (a[i].loss_bits != b[i].loss_bits || a[i].hash.low != b[i].hash.low ||
+            a[i].hash.high != b[i].hash.high)
+            return i + 1;
+    return 0;
+}

@@ -1,0 +1,372 @@
+/* The page of a run, or of two: its head, and its sections in order. */
+#include "report_private.h"
+
+#include <lockstep/trace/picture.h>
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+const char *report_part_name(enum report_part part)
+{
+    static const char *const names[PARTS] = {
+        [PART_COMPUTE] = "computing",
+        [PART_OPTIMIZER] = "optimizer",
+        [PART_DATA] = "waiting for data",
+        [PART_WAIT + LS_ACCOUNT_TP] = "waiting on tp",
+        [PART_WAIT + LS_ACCOUNT_CP] = "waiting on cp",
+        [PART_WAIT + LS_ACCOUNT_PP] = "waiting on pp (with bubbles)",
+        [PART_WAIT + LS_ACCOUNT_SHARD] = "waiting on dp_shard",
+        [PART_WAIT + LS_ACCOUNT_REPLICATE] = "waiting on dp_replicate",
+        [PART_WAIT + LS_ACCOUNT_OTHER] = "waiting on others (loss, norm)",
+        [PART_EVAL] = "evaluations",
+        [PART_SAVE] = "saves",
+        [PART_REST] = "the rest (start, hashes, samples)",
+    };
+    return names[part];
+}
+
+struct report_text report_seconds(double seconds)
+{
+    struct report_text out;
+    long whole = isfinite(seconds) ? lround(seconds) : 0;
+    if (!isfinite(seconds))
+        snprintf(out.text, sizeof out.text, "unknown");
+    else if (seconds == 0)
+        snprintf(out.text, sizeof out.text, "0 s");
+    else if (seconds < 1e-3)
+        snprintf(out.text, sizeof out.text, "%.0f µs", 1e6 * seconds);
+    else if (seconds < 1)
+        snprintf(out.text, sizeof out.text, seconds < 0.1 ? "%.1f ms" : "%.0f ms", 1e3 * seconds);
+    else if (seconds < 120)
+        snprintf(out.text, sizeof out.text, seconds < 10 ? "%.2f s" : "%.1f s", seconds);
+    else if (whole < 7200)
+        snprintf(out.text, sizeof out.text, "%ld min %02ld s", whole / 60, whole % 60);
+    else
+        snprintf(out.text, sizeof out.text, "%ld h %02ld min", whole / 3600, whole % 3600 / 60);
+    return out;
+}
+
+struct report_text report_count(double count)
+{
+    struct report_text out;
+    char plain[40];
+    size_t used = 0;
+    if (!isfinite(count) || fabs(count) >= 1e15) {
+        snprintf(out.text, sizeof out.text, isfinite(count) ? "%.3g" : "unknown", count);
+        return out;
+    }
+    size_t length = (size_t)snprintf(plain, sizeof plain, "%.0f", count);
+    for (size_t i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0 && plain[i - 1] != '-')
+            out.text[used++] = ',';
+        out.text[used++] = plain[i];
+    }
+    out.text[used] = '\0';
+    return out;
+}
+
+struct report_text report_time(double time)
+{
+    struct report_text out = {""};
+    struct tm parts;
+    time_t whole = (time_t)time;
+    if (isfinite(time) && time > 0 && time < 1e11 && gmtime_r(&whole, &parts))
+        strftime(out.text, sizeof out.text, "%Y-%m-%d %H:%M:%S", &parts);
+    return out;
+}
+
+/* ---- speed ----------------------------------------------------------------------------------- */
+
+const double report_percentiles[REPORT_PERCENTILES] = {0, 0.05, 0.25, 0.5, 0.75, 0.95, 1};
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The value at that share of count sorted ones, between neighbours in proportion. */
+static double value_at(const double *sorted, int64_t count, double share)
+{
+    if (count == 0)
+        return NAN;
+    double place = share * (double)(count - 1);
+    int64_t below = (int64_t)place, above = ls_min(below + 1, count - 1);
+    return sorted[below] + (place - (double)below) * (sorted[above] - sorted[below]);
+}
+
+int report_speed_of(const struct report_run *run, struct report_speed *speed,
+                    struct ls_error *error)
+{
+    double *step = malloc((size_t)ls_max(run->count, 1) * 2 * sizeof *step);
+    double *rate = step + run->count, all_s = 0, shared_s = 0, share = 0, best = NAN, tokens = 0;
+    int64_t steps = 0, rates = 0;
+    if (!step)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the percentiles of a report");
+    for (int64_t i = 0; i < run->count; i++) {
+        const struct report_point *p = &run->points[i];
+        double took = (double)p->count * p->step_s;
+        if (isfinite(p->step_s))
+            step[steps++] = p->step_s;
+        if (isfinite(p->tokens_per_s))
+            rate[rates++] = p->tokens_per_s;
+        if (isfinite(took) && isfinite(p->tokens_per_s)) {
+            all_s += took;
+            tokens += took * p->tokens_per_s;
+        }
+        if (isfinite(took) && p->peak_share > 0) {
+            shared_s += took;
+            share += took * p->peak_share;
+            best = fmax(best, p->peak_share);
+        }
+    }
+    qsort(step, (size_t)steps, sizeof *step, by_value);
+    qsort(rate, (size_t)rates, sizeof *rate, by_value);
+    for (int i = 0; i < REPORT_PERCENTILES; i++)
+        speed->percentile[i] = value_at(step, steps, report_percentiles[i]);
+    speed->mean_s = run->steps > 0 ? run->steps_s / (double)run->steps : (double)NAN;
+    speed->tokens_per_s_median = value_at(rate, rates, 0.5);
+    speed->tokens_per_s_mean = all_s > 0 ? tokens / all_s : (double)NAN;
+    speed->peak_share_mean = shared_s > 0 ? share / shared_s : (double)NAN;
+    speed->peak_share_best = best;
+    free(step);
+    return LS_OK;
+}
+
+/* ---- the head -------------------------------------------------------------------------------- */
+
+/* How the run ended, or, of one that recorded no end, what its lock tells. */
+static void state_print(const struct report *report, const struct report_run *run)
+{
+    static const char *const going[] = {[LS_LOCK_FREE] = "no end recorded",
+                                        [LS_LOCK_HELD] = "still going: ",
+                                        [LS_LOCK_LEFT] = "killed: ",
+                                        [LS_LOCK_ELSEWHERE] = "no end recorded: "};
+    bool done = !strcmp(run->ended, "done"), failed = !strcmp(run->ended, "failed");
+    char words[300];
+    if (*run->ended)
+        snprintf(words, sizeof words, "%s",
+                 done     ? "finished"
+                 : failed ? "failed"
+                          : "stopped by a signal");
+    else
+        snprintf(words, sizeof words, "%s%s", going[run->lock], run->holder);
+    fputs("<p>", report->file);
+    ls_html_print(report->file, "span",
+                  done     ? "state good"
+                  : failed ? "state bad"
+                           : "state",
+                  "%s%s%s", run->label, *run->label ? ": " : "", words);
+    if (*run->machine)
+        ls_html_print(report->file, "span", "soft", "%s", run->machine);
+    fputs("</p>\n", report->file);
+}
+
+static void card(const struct report *report, const char *what, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void card(const struct report *report, const char *what, const char *format, ...)
+{
+    char text[128];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fputs("<div class=\"card\">", report->file);
+    ls_html_print(report->file, "b", NULL, "%s", text);
+    ls_html_print(report->file, "span", NULL, "%s", what);
+    fputs("</div>\n", report->file);
+}
+
+static void loss_cards(const struct report *report, const struct report_run *run)
+{
+    char what[96];
+    int64_t last = run->count, best = -1;
+    while (last > 0 && !isfinite(run->points[last - 1].loss))
+        last--;
+    if (last > 0) {
+        snprintf(what, sizeof what, "training loss at step %ld", (long)run->points[last - 1].step);
+        card(report, what, "%.4f", run->points[last - 1].loss);
+    }
+    for (int64_t i = 0; i < run->evals.count; i++)
+        if (isfinite(report_eval(run, i)->loss) &&
+            (best < 0 || report_eval(run, i)->loss < report_eval(run, best)->loss))
+            best = i;
+    if (best >= 0) {
+        snprintf(what, sizeof what, "best validation loss, at step %ld",
+                 (long)report_eval(run, best)->step);
+        card(report, what, "%.4f", report_eval(run, best)->loss);
+    }
+}
+
+static int cards_print(const struct report *report, const struct report_run *run)
+{
+    struct report_speed speed;
+    int status = report_speed_of(run, &speed, report->error);
+    if (status)
+        return status;
+    fputs("<div class=\"cards\">\n", report->file);
+    int64_t last = run->count ? run->points[run->count - 1].step : 0;
+    if (run->configured)
+        card(report, "steps done, of those planned", "%s / %s", report_count((double)last).text,
+             report_count((double)run->config.train.steps).text);
+    else
+        card(report, "steps done", "%s", report_count((double)last).text);
+    loss_cards(report, run);
+    if (isfinite(speed.tokens_per_s_median))
+        card(report, "tokens a second, median", "%s", report_count(speed.tokens_per_s_median).text);
+    if (isfinite(speed.percentile[3]))
+        card(report, "a step, median", "%s", report_seconds(speed.percentile[3]).text);
+    if (isfinite(speed.peak_share_mean))
+        card(report, "of the machine's measured rate", "%.0f %%", 100 * speed.peak_share_mean);
+    if (run->laid_out)
+        card(report, run->layout.ranks == 1 ? "rank" : "ranks", "%ld", (long)run->layout.ranks);
+    if (run->tokens > 0)
+        card(report, "tokens trained on", "%s", report_count((double)run->tokens).text);
+    fputs("</div>\n", report->file);
+    if (*run->hash) {
+        fprintf(report->file,
+                "<p class=\"note\">Hash of the state after step %ld: ", (long)run->hash_step);
+        ls_html_print(report->file, "code", NULL, "%s", run->hash);
+        fputs("</p>\n", report->file);
+    }
+    return LS_OK;
+}
+
+static void problems_print(const struct report *report, const struct report_run *run)
+{
+    const char *of = *run->label ? run->label : "This run";
+    const char *const problems[] = {run->config_problem, run->layout_problem, run->metrics_problem,
+                                    run->checkpoints_problem};
+    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++)
+        if (*problems[i])
+            ls_html_print(report->file, "p", "warn", "%s: %s", of, problems[i]);
+    if (run->torn)
+        ls_html_print(report->file, "p", "note",
+                      "%s: the last line of metrics.jsonl is not whole and was left out: it is "
+                      "being written, or the run was killed.",
+                      of);
+    if (!run->steps && !*run->metrics_problem)
+        ls_html_print(report->file, "p", "note", "%s has not recorded a step yet.", of);
+    if (run->repeated)
+        ls_html_print(report->file, "p", "note",
+                      "%s: %s records are of steps that came again; the later ones are shown.", of,
+                      report_count((double)run->repeated).text);
+    if (run->not_finite)
+        ls_html_print(report->file, "p", "warn", "%s: the loss of %s step%s is not finite.", of,
+                      report_count((double)run->not_finite).text, run->not_finite == 1 ? "" : "s");
+    if (run->width > 1)
+        ls_html_print(report->file, "p", "note",
+                      "%s: %s steps, drawn as means of up to %ld neighbours; percentiles are of "
+                      "these means.",
+                      of, report_count((double)run->steps).text, (long)run->width);
+}
+
+/* ---- the page -------------------------------------------------------------------------------- */
+
+struct section {
+    const char *id, *heading;
+    int (*print)(struct report *report);
+    bool of_two; /* only where there are two runs */
+};
+static const struct section sections[] = {
+    {"comparison", "Side by side", report_comparison, true},
+    {"curves", "Curves", report_curves, false},
+    {"throughput", "Throughput", report_speeds, false},
+    {"time", "Where the time went", report_times, false},
+    {"layout", "Layout", report_layouts, false},
+    {"memory", "Memory plan", report_memory, false},
+    {"schedule", "Pipeline schedule", report_schedules, false},
+    {"evaluations", "Evaluations", report_evaluations, false},
+    {"checkpoints", "Checkpoints", report_checkpoints, false},
+    {"events", "Events", report_events, false},
+    {"configuration", "Configuration", report_configuration, false},
+};
+enum { SECTIONS = sizeof sections / sizeof sections[0] };
+
+static int head_print(const struct report *report)
+{
+    FILE *file = report->file;
+    int status = LS_OK;
+    fputs("<header>\n", file);
+    ls_html_print(file, "p", "soft", "Lockstep: %s", report->count == 1 ? "a run" : "two runs");
+    if (report->count == 1)
+        ls_html_print(file, "h1", NULL, "%s", report->runs[0].name);
+    else
+        ls_html_print(file, "h1", NULL, "A: %s · B: %s", report->runs[0].name,
+                      report->runs[1].name);
+    for (int i = 0; i < report->count && !status; i++) {
+        state_print(report, &report->runs[i]);
+        if (report->count == 1)
+            status = cards_print(report, &report->runs[i]);
+        problems_print(report, &report->runs[i]);
+    }
+    fputs("<nav aria-label=\"Sections\">\n", file);
+    for (int i = 0; i < SECTIONS; i++)
+        if (report->count > 1 || !sections[i].of_two)
+            fprintf(file, "<a href=\"#%s\">%s</a>\n", sections[i].id, sections[i].heading);
+    fputs("</nav>\n</header>\n", file);
+    return status;
+}
+
+static void foot_print(const struct report *report)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    fputs("<footer>\n", report->file);
+    for (int i = 0; i < report->count; i++)
+        ls_html_print(report->file, "p", NULL, "%s%s%s", report->runs[i].label,
+                      *report->runs[i].label ? ": " : "", report->runs[i].directory);
+    ls_html_print(report->file, "p", NULL, "Written by lockstep " LS_VERSION " on %s UTC.",
+                  report_time((double)now.tv_sec).text);
+    fputs("</footer>\n", report->file);
+}
+
+static int page_write(struct report *report)
+{
+    char title[600];
+    if (report->count == 1)
+        snprintf(title, sizeof title, "%s · Lockstep", report->runs[0].name);
+    else
+        snprintf(title, sizeof title, "%s and %s · Lockstep", report->runs[0].name,
+                 report->runs[1].name);
+    ls_html_begin(report->file, title);
+    int status = head_print(report);
+    fputs("<main>\n", report->file);
+    for (int i = 0; i < SECTIONS && !status; i++) {
+        if (sections[i].of_two && report->count == 1)
+            continue;
+        ls_html_section_begin(report->file, sections[i].id, sections[i].heading);
+        status = sections[i].print(report);
+        ls_html_section_end(report->file);
+    }
+    fputs("</main>\n", report->file);
+    foot_print(report);
+    ls_html_end(report->file);
+    return status;
+}
+
+int ls_report_write(const char *const *directories, int count, FILE *file, struct ls_error *error)
+{
+    static const char *const labels[LS_REPORT_RUNS_MAX] = {"A", "B"};
+    if (count < 1 || count > LS_REPORT_RUNS_MAX)
+        return ls_error_set(error, LS_EINVAL, "a report is of 1 to %d runs, not of %d",
+                            LS_REPORT_RUNS_MAX, count);
+    struct report report = {.file = file, .count = count, .error = error};
+    report.runs = calloc((size_t)count, sizeof *report.runs);
+    int status = report.runs ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a report");
+    for (int i = 0; i < count && !status; i++) {
+        report.runs[i].label = count > 1 ? labels[i] : "";
+        status = report_run_read(&report.runs[i], directories[i], error);
+    }
+    if (!status)
+        status = page_write(&report);
+    for (int i = 0; i < count && report.runs; i++)
+        report_run_release(&report.runs[i]);
+    free(report.runs);
+    return status;
+}

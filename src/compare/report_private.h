@@ -1,0 +1,164 @@
+/* What the files of the report share: what was read of a run, and the page's sections. */
+#ifndef COMPARE_REPORT_PRIVATE_H
+#define COMPARE_REPORT_PRIVATE_H
+
+#include <lockstep/base/lock.h>
+#include <lockstep/compare.h>
+#include <lockstep/compare/report.h>
+#include <lockstep/trace.h>
+#include <lockstep/trace/html.h>
+
+#include <limits.h>
+
+/* Where the time of a step goes, and of a run what goes by besides. Colours go by these too. */
+enum report_part {
+    PART_COMPUTE,
+    PART_OPTIMIZER,
+    PART_DATA,
+    PART_WAIT,                           /* + enum ls_account */
+    PART_STEP = PART_WAIT + LS_ACCOUNTS, /* the parts of a step are below */
+    PART_EVAL = PART_STEP,
+    PART_SAVE,
+    PART_REST,
+    PARTS
+};
+_Static_assert((int)PARTS <= (int)LS_HTML_PARTS, "a colour for each part");
+/* "computing", "waiting on tp" */
+const char *report_part_name(enum report_part part);
+
+/* A step, or the mean of `count` neighbours. What was not recorded is NaN. */
+struct report_point {
+    int64_t step; /* the last of them */
+    int64_t count;
+    double loss, grad_norm, lr, step_s, tokens_per_s, peak_share;
+    double part[PART_STEP];
+};
+
+struct report_eval {
+    int64_t step;
+    double loss, bits_per_byte, sequences, eval_s;
+};
+
+enum report_kind {
+    EVENT_START,
+    EVENT_SAVE,
+    EVENT_SIGNAL,
+    EVENT_SKIP,
+    EVENT_WARNING,
+    EVENT_HASH,
+    EVENT_END,
+    EVENT_KINDS
+};
+struct report_event {
+    int64_t step;
+    double time; /* NaN where it was not recorded */
+    enum report_kind kind;
+    char text[480];
+};
+
+struct report_checkpoint {
+    int64_t step, tokens;
+    char name[64], hash[33], fingerprint[256];
+};
+
+/* Grows by itself up to a bound; then every other entry goes. */
+struct report_list {
+    void *items;
+    int64_t count, room, all; /* all: that were added */
+};
+
+struct report_run {
+    char directory[PATH_MAX], name[256];
+    const char *label; /* "A", "B", or "" where there is one run */
+
+    bool configured; /* config.yaml was read; with `laid_out`, resolved too */
+    struct ls_config config;
+    bool laid_out;
+    struct ls_layout layout;
+    char config_problem[1024], layout_problem[1024], metrics_problem[1024],
+        checkpoints_problem[1024];
+
+    struct report_point *points; /* ascending; [count], each the mean of up to `width` steps */
+    int64_t count, room, width;
+    int64_t steps;    /* recorded */
+    int64_t repeated; /* records of steps that came again: the later one holds */
+    int64_t not_finite;
+    int64_t tokens;
+    bool torn;
+    bool has_parts; /* some step has them */
+    struct report_list evals, events, checkpoints;
+    int64_t events_of[EVENT_KINDS];
+    int64_t starts;
+
+    /* Of the newest start, and of the end. */
+    char machine[512], layout_text[512], hash[33], ended[16];
+    enum ls_lock_state lock; /* and who holds it */
+    char holder[256];
+    double peak_flops;
+    int64_t hash_step;
+    double total_s[PARTS], steps_s;   /* of the whole run; steps_s: of its steps */
+    double wall_s, segment_s, last_s; /* seconds since 1970 where they are times */
+};
+
+struct report {
+    FILE *file;
+    struct report_run *runs; /* [count] */
+    int count;
+    struct ls_error *error;
+};
+
+/* Zero the run first; release it in any case. */
+int report_run_read(struct report_run *run, const char *directory, struct ls_error *error);
+void report_run_release(struct report_run *run);
+static inline const struct report_eval *report_eval(const struct report_run *run, int64_t i)
+{
+    return (const struct report_eval *)run->evals.items + i;
+}
+static inline const struct report_event *report_event(const struct report_run *run, int64_t i)
+{
+    return (const struct report_event *)run->events.items + i;
+}
+static inline const struct report_checkpoint *report_checkpoint(const struct report_run *run,
+                                                                int64_t i)
+{
+    return (const struct report_checkpoint *)run->checkpoints.items + i;
+}
+
+/* Figures of the steps. */
+struct report_speed {
+    double percentile[7]; /* of step_s: the shares of report_percentiles */
+    double mean_s;
+    double tokens_per_s_median, tokens_per_s_mean;
+    double peak_share_mean, peak_share_best; /* NaN where it was not measured */
+};
+enum { REPORT_PERCENTILES = 7 };
+extern const double report_percentiles[REPORT_PERCENTILES];
+int report_speed_of(const struct report_run *run, struct report_speed *speed,
+                    struct ls_error *error);
+
+/* "12.3 ms"; "2 h 05 min"; "1,234,567"; "2026-11-21 23:05:01" (UTC). */
+struct report_text {
+    char text[48];
+};
+struct report_text report_seconds(double seconds);
+struct report_text report_count(double count);
+struct report_text report_time(double time);
+
+/* "recipe", "layout", "run" */
+const char *report_config_part(enum ls_config_part part);
+
+/* The sections; each writes itself. A problem of memory comes back; what a run lacks is said on the
+ * page. */
+int report_comparison(struct report *report);
+int report_curves(struct report *report);
+int report_speeds(struct report *report);
+int report_times(struct report *report);
+int report_layouts(struct report *report);
+int report_memory(struct report *report);
+int report_schedules(struct report *report);
+int report_evaluations(struct report *report);
+int report_checkpoints(struct report *report);
+int report_events(struct report *report);
+int report_configuration(struct report *report);
+
+#endif

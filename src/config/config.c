@@ -1,0 +1,93 @@
+/* Defaults, overrides, and the texts of errors about keys. */
+#include "config_private.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+void ls_config_defaults(struct ls_config *config)
+{
+    memset(config, 0, sizeof *config);
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        char why[256];
+        LS_ASSERT(config_parse(config, &keys[i], keys[i].initial, false, why, sizeof why));
+    }
+}
+
+const struct ls_config_key *ls_config_key_of(const char *name)
+{
+    size_t count;
+    int index = config_index(name);
+    LS_ASSERT(index >= 0);
+    return &ls_config_keys(&count)[index];
+}
+
+void ls_config_where(const struct ls_config *config, const char *name, char *text, size_t bytes)
+{
+    int index = config_index(name);
+    LS_ASSERT(index >= 0);
+    const struct ls_config_origin *origin = &config->origin[index];
+    if (origin->line > 0)
+        snprintf(text, bytes, "%s:%d:%d", config->path, origin->line, origin->column);
+    else
+        snprintf(text, bytes, "%s",
+                 origin->line == LS_CONFIG_FROM_OVERRIDE ? "command line" : "default");
+}
+
+int ls_config_reject(const struct ls_config *config, int code, const char *name,
+                     struct ls_error *error, const char *format, ...)
+{
+    char where[LS_CONFIG_TEXT_BYTES + 32], value[4 * LS_CONFIG_TEXT_BYTES], what[768];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    ls_config_where(config, name, where, sizeof where);
+    ls_config_value(config, ls_config_key_of(name), value, sizeof value);
+    return ls_error_set(error, code, "%.200s: %s = %.200s: %s", where, name, value, what);
+}
+
+int ls_config_blame(const struct ls_config *config, const char *name, struct ls_error *error)
+{
+    if (!error)
+        return LS_ECONFIG;
+    return ls_config_reject(config, error->code, name, error, "%s", error->text);
+}
+
+int ls_config_require(const struct ls_config *config, const char *name, struct ls_error *error)
+{
+    const struct ls_config_key *key = ls_config_key_of(name);
+    LS_ASSERT(config_is_text(key));
+    const char *text = config_slot_const(config, key);
+    if (*text)
+        return LS_OK;
+    return ls_error_set(error, LS_ECONFIG, "%s: %s is not set: expected %s",
+                        config->path[0] ? config->path : "command line", name, key->help);
+}
+
+int ls_config_set(struct ls_config *config, const char *assignment, struct ls_error *error)
+{
+    const char *equals = strchr(assignment, '=');
+    if (!equals)
+        return ls_error_set(error, LS_ECONFIG,
+                            "command line: \"%.100s\": expected key=value, such as optim.lr=3e-4",
+                            assignment);
+    char name[64];
+    size_t length = (size_t)(equals - assignment);
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
+             assignment);
+    int index = config_index(name);
+    if (index < 0) {
+        char what[512];
+        config_unknown(name, what, sizeof what);
+        return ls_error_set(error, LS_ECONFIG, "command line: %s", what);
+    }
+    char why[256];
+    size_t count;
+    if (!config_parse(config, &ls_config_keys(&count)[index], equals + 1, false, why, sizeof why))
+        return ls_error_set(error, LS_ECONFIG, "command line: %s = %.200s: expected %s", name,
+                            equals + 1, why);
+    config->origin[index] = (struct ls_config_origin){LS_CONFIG_FROM_OVERRIDE, 0};
+    return LS_OK;
+}

@@ -1,0 +1,40 @@
+/* The tokens and the tokenizer that a configuration names. */
+#include <lockstep/config/inputs.h>
+
+#include <string.h>
+
+int ls_config_tokens(const struct ls_config *config, const char *key, struct ls_token_store **out,
+                     struct ls_error *error)
+{
+    bool train = strcmp(key, "data.train") == 0;
+    int status = ls_token_store_open(train ? config->data.train : config->data.valid, out, error);
+    if (status)
+        ls_config_blame(config, key, error);
+    return status;
+}
+
+int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **out,
+                        struct ls_error *error)
+{
+    *out = NULL;
+    if (config->data.tokenizer[0]) {
+        int status = ls_tokenizer_new(config->data.tokenizer, out, error);
+        if (status)
+            ls_config_blame(config, "data.tokenizer", error);
+        return status;
+    }
+    if (!config->data.train[0])
+        return LS_OK;
+    /* Foreign stores come without one: then nothing is decoded. */
+    struct ls_error absent = {0};
+    int status = ls_tokenizer_new_for_store(config->data.train, out, &absent);
+    if (status == LS_EIO) {
+        struct ls_token_store *store;
+        status = ls_config_tokens(config, "data.train", &store, error);
+        ls_token_store_close(store);
+    } else if (status && error) {
+        *error = absent;
+        ls_config_blame(config, "data.train", error);
+    }
+    return status;
+}

@@ -1,0 +1,30 @@
+/* What a resolved configuration tells the optimizer. */
+#include "config_private.h"
+
+struct ls_optim_config ls_config_optim(const struct ls_config *config)
+{
+    const struct ls_config_optim *o = &config->optim;
+    static const enum ls_optimizer_kind kinds[] = {
+        [LS_CONFIG_ADAMW] = LS_ADAMW, [LS_CONFIG_SGD] = LS_SGD, [LS_CONFIG_LION] = LS_LION};
+    static const enum ls_lr_schedule schedules[] = {
+        [LS_CONFIG_CONSTANT] = LS_LR_CONSTANT, [LS_CONFIG_LINEAR] = LS_LR_LINEAR,
+        [LS_CONFIG_COSINE] = LS_LR_COSINE,     [LS_CONFIG_INVERSE_SQRT] = LS_LR_INVERSE_SQRT,
+        [LS_CONFIG_WSD] = LS_LR_WSD,
+    };
+    return (struct ls_optim_config){
+        .kind = kinds[o->name],
+        .lr = (float)o->lr,
+        .beta1 = (float)o->beta1,
+        .beta2 = (float)o->beta2,
+        .epsilon = (float)o->epsilon,
+        .weight_decay = (float)o->weight_decay,
+        .momentum = (float)o->momentum,
+        .nesterov = o->nesterov,
+        .clip = (float)o->clip,
+        .schedule = schedules[o->schedule],
+        .warmup_steps = o->warmup_steps,
+        .decay_steps = o->decay_steps,
+        .cooldown_steps = o->cooldown_steps,
+        .min_ratio = (float)o->min_ratio,
+    };
+}

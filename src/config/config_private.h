@@ -1,0 +1,43 @@
+/* What the files of the configuration share. */
+#ifndef CONFIG_PRIVATE_H
+#define CONFIG_PRIVATE_H
+
+#include <lockstep/config.h>
+
+/* Index in the table, -1 where no key has this name. */
+int config_index(const char *name);
+/* The value's place in config. */
+void *config_slot(struct ls_config *config, const struct ls_config_key *key);
+const void *config_slot_const(const struct ls_config *config, const struct ls_config_key *key);
+/* "a whole number from 1 to 64" */
+void config_expected(const struct ls_config_key *key, char *text, size_t bytes);
+/* Reads text into the key's place; false leaves it as it was and says in why (of bytes) what was
+ * expected. quoted: the text stood in quotes, so it is neither a number nor true. */
+bool config_parse(struct ls_config *config, const struct ls_config_key *key, const char *text,
+                  bool quoted, char *why, size_t bytes);
+/* The value in double quotes, as both YAML and JSON read them. */
+void config_quote(const char *value, char *text, size_t bytes);
+/* Whether the value is a text. */
+bool config_is_text(const struct ls_config_key *key);
+/* Whether it is a path, or a list of paths. */
+bool config_is_path(const struct ls_config_key *key);
+/* True where the key has its default value. */
+bool config_is_initial(const struct ls_config *config, const struct ls_config_key *key);
+/* Resolves ${here} and the alternatives of a path, or of a list of them, that the file gave (see
+ * config_paths.c); false where the result is too long. */
+bool config_here(const char *file, bool list, char value[LS_CONFIG_TEXT_BYTES]);
+/* Whether a key that takes a path was given one of the words that may stand in its place. */
+bool config_path_word(const char *value);
+/* Bytes of text, from its start, that are well-formed UTF-8 without a zero byte. */
+size_t config_utf8_prefix(const char *text, size_t bytes);
+/* The table's names, for suggestions. Returns how many. */
+size_t config_names(const char *names[LS_CONFIG_KEYS_MAX]);
+/* "unknown key optim.learning_rate; did you mean optim.lr?" */
+void config_unknown(const char *name, char *text, size_t bytes);
+/* Names of keys in other programs, index 0, 1, ...; false past the last. */
+bool config_alias(size_t index, const char **theirs, const char **ours);
+/* The assignments of a preset, "layers=12 channels=768", and its family; NULL where there is no
+ * such preset. */
+const char *config_preset(const char *name, enum ls_arch *arch);
+
+#endif

@@ -1,0 +1,66 @@
+/* What of a configuration may change the bits of the result. */
+#include "config_private.h"
+
+#include <string.h>
+
+void ls_config_compared_value(const struct ls_config *config, const struct ls_config_key *key,
+                              char *text, size_t bytes)
+{
+    char names[LS_CONFIG_TEXT_BYTES];
+    if (!config_is_path(key)) {
+        ls_config_value(config, key, text, bytes);
+        return;
+    }
+    snprintf(names, sizeof names, "%s", (const char *)config_slot_const(config, key));
+    char *kept = names, *name = names; /* name: where the last component of a path will begin */
+    for (const char *p = names; *p; p++) {
+        bool bare = *p == ':' && kept - name == 3 && !strncmp(name, "u16", 3);
+        if (*p == '/' || bare) {
+            kept = name;
+            continue;
+        }
+        *kept++ = *p;
+        if (*p == ',' && key->type == LS_CONFIG_PATHS)
+            name = kept;
+    }
+    *kept = '\0';
+    config_quote(names, text, bytes);
+}
+
+void ls_config_recipe_digest(const struct ls_config *config, struct ls_digest *digest)
+{
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    *digest = (struct ls_digest){0, 0};
+    for (size_t i = 0; i < count; i++) {
+        char value[4 * LS_CONFIG_TEXT_BYTES];
+        if (keys[i].part != LS_CONFIG_RECIPE)
+            continue;
+        ls_config_compared_value(config, &keys[i], value, sizeof value);
+        ls_digest_piece(digest, keys[i].name, 0, 0, value, strlen(value));
+    }
+}
+
+int ls_config_recipe_diff(const struct ls_config *a, const struct ls_config *b, char *text,
+                          size_t bytes)
+{
+    size_t count, used = 0;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    int differing = 0;
+    if (bytes)
+        text[0] = '\0';
+    for (size_t i = 0; i < count; i++) {
+        char here[4 * LS_CONFIG_TEXT_BYTES], there[4 * LS_CONFIG_TEXT_BYTES];
+        if (keys[i].part != LS_CONFIG_RECIPE)
+            continue;
+        ls_config_compared_value(a, &keys[i], here, sizeof here);
+        ls_config_compared_value(b, &keys[i], there, sizeof there);
+        if (strcmp(here, there) == 0)
+            continue;
+        if (used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s: %s here, %s there",
+                                     differing ? "; " : "", keys[i].name, here, there);
+        differing++;
+    }
+    return differing;
+}

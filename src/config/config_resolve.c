@@ -1,0 +1,442 @@
+/* Fills what is automatic and refuses combinations that cannot be honoured: better one clear line
+ * before the run than a key that silently does nothing. */
+#include "config_private.h"
+
+#include <string.h>
+
+#define REJECT(name, ...) ls_config_reject(config, LS_ECONFIG, name, error, __VA_ARGS__)
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+/* A preset's keys, wherever the user gave none. */
+static int apply_preset(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_model *model = &config->model_keys;
+    if (!*model->preset)
+        return LS_OK;
+    enum ls_arch arch;
+    const char *assignments = config_preset(model->preset, &arch);
+    if (!assignments) {
+        const char *names[32], *name;
+        int count = 0;
+        while ((name = ls_config_preset_name(count)))
+            names[count++] = name;
+        const char *near = ls_nearest(model->preset, names, (size_t)count);
+        return REJECT("model.preset", "no such preset%s%s%s", near ? "; did you mean " : "",
+                      near ? near : "", near ? "?" : " (lockstep train --help-config lists them)");
+    }
+    char text[512], *save = NULL;
+    snprintf(text, sizeof text, "arch=%s %s", ls_arch_name(arch), assignments);
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        char *value = strchr(word, '='), name[64], why[256];
+        *value++ = '\0';
+        snprintf(name, sizeof name, "model.%s", word);
+        int index = config_index(name);
+        size_t count;
+        LS_ASSERT(index >= 0);
+        if (config->origin[index].line == 0)
+            LS_ASSERT(config_parse(config, &ls_config_keys(&count)[index], value, false, why,
+                                   sizeof why));
+    }
+    return LS_OK;
+}
+
+static int require_shape(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_model *model = &config->model_keys;
+    const struct {
+        const char *name;
+        int64_t value;
+    } needed[] = {{"model.layers", model->layers},
+                  {"model.channels", model->channels},
+                  {"model.heads", model->heads},
+                  {"model.context", model->context}};
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (needed[i].value == 0)
+            return REJECT(needed[i].name,
+                          "expected at least 1; set it, or start from a model.preset such as "
+                          "gpt2-124m");
+    return LS_OK;
+}
+
+static int resolve_heads(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_model *model = &config->model_keys;
+    long long heads = model->heads, channels = model->channels;
+    if (model->kv_heads == 0)
+        model->kv_heads = model->heads;
+    if (model->heads % model->kv_heads)
+        return REJECT("model.kv_heads", "expected a divisor of model.heads = %lld", heads);
+    if (model->head_dim == 0) {
+        if (channels % heads)
+            return REJECT("model.heads",
+                          "expected a divisor of model.channels = %lld (or set model.head_dim)",
+                          channels);
+        model->head_dim = model->channels / model->heads;
+        if (model->head_dim > 256) {
+            model->head_dim = 0;
+            return REJECT("model.heads",
+                          "heads would be %lld wide: expected at least %lld heads "
+                          "for model.channels = %lld, since a head is at most 256 wide",
+                          channels / heads, (long long)ls_ceil_div(channels, 256), channels);
+        }
+    }
+    if (model->head_dim % 8) {
+        long long width = model->head_dim;
+        return REJECT(width * heads == channels ? "model.heads" : "model.head_dim",
+                      "heads would be %lld wide: expected a multiple of 8, such as %lld", width,
+                      (long long)ls_round_up(width, 8));
+    }
+    return LS_OK;
+}
+
+static int resolve_vocab(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
+{
+    struct ls_config_model *model = &config->model_keys;
+    if (model->vocab == 0)
+        model->vocab = tokenizer_vocab;
+    if (model->vocab == 0)
+        return REJECT("model.vocab",
+                      "no tokenizer to take it from: set it, or data.tokenizer, or data.train "
+                      "to what `lockstep data prepare` wrote");
+    if (model->vocab < tokenizer_vocab)
+        return REJECT("model.vocab", "expected at least the tokenizer's %lld tokens",
+                      (long long)tokenizer_vocab);
+    return LS_OK;
+}
+
+static int check_activation(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_model *model = &config->model_keys;
+    enum ls_arch arch = (enum ls_arch)model->arch;
+    unsigned can = ls_family_of(arch)->acts;
+    char words[128] = "";
+    if (can & 1u << model->activation)
+        return LS_OK;
+    for (const struct ls_config_word *word = ls_config_key_of("model.activation")->words;
+         word->word; word++) {
+        size_t used = strlen(words);
+        if (word->value != LS_CONFIG_AUTO && can & 1u << word->value)
+            snprintf(words + used, sizeof words - used, "%s%s", used ? " or " : "", word->word);
+    }
+    return REJECT("model.activation", "model.arch = %s takes %s", ls_arch_name(arch), words);
+}
+
+/* What the model's family says of keys that are not given, and of those that are. */
+static int resolve_family(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_model *model = &config->model_keys;
+    enum ls_arch arch = (enum ls_arch)model->arch;
+    const struct ls_family *family = ls_family_of(arch);
+    if (model->ffn == 0)
+        model->ffn = ls_round_up(model->channels * family->ffn.times / family->ffn.over,
+                                 family->ffn.multiple);
+    if (model->tied == LS_CONFIG_AUTO)
+        model->tied = family->tied;
+    if (model->bias == LS_CONFIG_AUTO)
+        model->bias = family->bias;
+    if (model->bias && !family->bias)
+        return REJECT("model.bias", "model.arch = %s has no biases: expected false or auto",
+                      ls_arch_name(arch));
+    if (model->activation == LS_CONFIG_AUTO)
+        model->activation = family->act;
+    return check_activation(config, error);
+}
+
+static int check_rope(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_model *model = &config->model_keys;
+    if (model->rope_factor > 0 && model->rope_factor < 1)
+        return REJECT("model.rope_factor", "expected 0 (no scaling), or at least 1");
+    if (model->rope_factor <= 1)
+        return LS_OK;
+    if (model->rope_original_context == 0)
+        return REJECT("model.rope_original_context",
+                      "model.rope_factor needs the context before the scaling, such as 8192");
+    if (!(model->rope_low_freq_factor > 0 &&
+          model->rope_low_freq_factor < model->rope_high_freq_factor))
+        return REJECT("model.rope_low_freq_factor",
+                      "expected above 0 and below model.rope_high_freq_factor = %g",
+                      model->rope_high_freq_factor);
+    return LS_OK;
+}
+
+static void fill_model(struct ls_config *config)
+{
+    const struct ls_config_model *keys = &config->model_keys;
+    config->model = (struct ls_model_config){
+        .arch = (enum ls_arch)keys->arch,
+        .vocab = keys->vocab,
+        .vocab_padded = ls_round_up(keys->vocab, keys->vocab_multiple),
+        .layers = keys->layers,
+        .channels = keys->channels,
+        .heads = keys->heads,
+        .kv_heads = keys->kv_heads,
+        .head_dim = keys->head_dim,
+        .ffn = keys->ffn,
+        .context = keys->context,
+        .tied = keys->tied,
+        .bias = keys->bias,
+        .act = (enum ls_activation)keys->activation,
+        .norm_epsilon = (float)keys->norm_epsilon,
+        .rope_theta = keys->rope_theta,
+        .rope_scaling = {.factor = (float)keys->rope_factor,
+                         .low_freq_factor = (float)keys->rope_low_freq_factor,
+                         .high_freq_factor = (float)keys->rope_high_freq_factor,
+                         .original_context = keys->rope_original_context},
+        .dropout = (float)keys->dropout,
+        .init_std = (float)keys->init_std,
+        .seed = (uint64_t)keys->seed,
+    };
+}
+
+static int resolve_model(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
+{
+    int status = apply_preset(config, error);
+    if (!status)
+        status = require_shape(config, error);
+    if (!status)
+        status = resolve_heads(config, error);
+    if (!status)
+        status = resolve_family(config, error);
+    if (!status)
+        status = resolve_vocab(config, tokenizer_vocab, error);
+    if (!status)
+        status = check_rope(config, error);
+    if (!status)
+        fill_model(config);
+    return status;
+}
+
+/* ---- keys that belong to one choice ---------------------------------------------------------- */
+
+/* The key must have its default, since `because` makes it meaningless. */
+static int refuse_unused(const struct ls_config *config, const char *name, const char *because,
+                         struct ls_error *error)
+{
+    const struct ls_config_key *key = ls_config_key_of(name);
+    if (config_is_initial(config, key))
+        return LS_OK;
+    return REJECT(name, "has no meaning with %s: remove it (its default is %s)", because,
+                  key->initial);
+}
+
+/* Keys of kinds of steps that the model's family has none of. */
+static int refuse_other_families(const struct ls_config *config, struct ls_error *error)
+{
+    enum ls_arch arch = (enum ls_arch)config->model_keys.arch;
+    char because[64];
+    size_t count, prefix = strlen("model.");
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    int status = LS_OK;
+    snprintf(because, sizeof because, "model.arch = %s", ls_arch_name(arch));
+    for (size_t i = 0; i < count && !status; i++)
+        if (!strncmp(keys[i].name, "model.", prefix) &&
+            !ls_family_reads(arch, keys[i].name + prefix))
+            status = refuse_unused(config, keys[i].name, because, error);
+    return status;
+}
+
+static int refuse_meaningless(const struct ls_config *config, struct ls_error *error)
+{
+    static const char *const momentum[] = {"optim.momentum", "optim.nesterov", NULL};
+    static const char *const moments[] = {"optim.beta1", "optim.beta2", "optim.epsilon", NULL};
+    static const char *const epsilon[] = {"optim.epsilon", NULL};
+    static const char *const decay[] = {"optim.decay_steps", "optim.min_ratio", NULL};
+    static const char *const cooldown[] = {"optim.cooldown_steps", NULL};
+    const struct ls_config_optim *optim = &config->optim;
+    bool decays =
+        optim->schedule != LS_CONFIG_CONSTANT && optim->schedule != LS_CONFIG_INVERSE_SQRT;
+    const struct {
+        bool applies;
+        const char *const *names;
+        const char *because;
+    } rules[] = {
+        {optim->name == LS_CONFIG_ADAMW, momentum, "optim.name = adamw"},
+        {optim->name == LS_CONFIG_LION, momentum, "optim.name = lion"},
+        {optim->name == LS_CONFIG_SGD, moments, "optim.name = sgd"},
+        {optim->name == LS_CONFIG_LION, epsilon, "optim.name = lion"},
+        {!decays, decay, "optim.schedule = constant or inverse_sqrt"},
+        {optim->schedule != LS_CONFIG_WSD, cooldown, "an optim.schedule other than wsd"},
+    };
+    int status = refuse_other_families(config, error);
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        for (const char *const *name = rules[i].names; rules[i].applies && *name && !status; name++)
+            status = refuse_unused(config, *name, rules[i].because, error);
+    return status;
+}
+
+/* ---- the other groups ----------------------------------------------------------------------- */
+
+static int resolve_optim(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_optim *optim = &config->optim;
+    if (optim->nesterov && optim->momentum == 0)
+        return REJECT("optim.nesterov", "needs optim.momentum above 0");
+    if (optim->schedule == LS_CONFIG_INVERSE_SQRT && optim->warmup_steps == 0)
+        return REJECT("optim.warmup_steps",
+                      "optim.schedule = inverse_sqrt starts from the warm-up: expected at least 1");
+    if (optim->schedule == LS_CONFIG_CONSTANT || optim->schedule == LS_CONFIG_INVERSE_SQRT)
+        return LS_OK;
+    if (optim->decay_steps == 0) /* train.extend is not planned for */
+        optim->decay_steps =
+            ls_max(config->train.steps, optim->warmup_steps + optim->cooldown_steps);
+    if (optim->warmup_steps > optim->decay_steps)
+        return REJECT("optim.warmup_steps", "expected at most optim.decay_steps = %lld",
+                      (long long)optim->decay_steps);
+    if (optim->cooldown_steps > optim->decay_steps - optim->warmup_steps)
+        return REJECT("optim.cooldown_steps",
+                      "expected at most optim.decay_steps - optim.warmup_steps = %lld",
+                      (long long)(optim->decay_steps - optim->warmup_steps));
+    return LS_OK;
+}
+
+static int resolve_tp_tiles(struct ls_config *config, struct ls_error *error)
+{
+    enum { TILES = 8 };
+    struct ls_config_numerics *numerics = &config->numerics;
+    struct ls_error why = {0};
+    int64_t asked = numerics->tp_tiles ? numerics->tp_tiles : TILES, nearest = 1;
+    while (2 * nearest <= asked)
+        nearest *= 2;
+    while (ls_model_admits_tiles(&config->model, nearest, NULL))
+        nearest /= 2;
+    if (numerics->tp_tiles == 0)
+        numerics->tp_tiles = nearest;
+    if (ls_model_admits_tiles(&config->model, numerics->tp_tiles, &why))
+        return REJECT("numerics.tp_tiles", "%s; the nearest that works is %lld", why.text,
+                      (long long)nearest);
+    return LS_OK;
+}
+
+static int check_seq_tiles(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_numerics *n = &config->numerics;
+    struct ls_error why = {0};
+    int64_t tokens = config->data.sequence, nearest = 1;
+    if (!ls_seq_tiles_admit(n->seq_tiles, tokens, n->leaf_sequences, &why))
+        return LS_OK;
+    while (2 * nearest <= n->seq_tiles &&
+           !ls_seq_tiles_admit(2 * nearest, tokens, n->leaf_sequences, NULL))
+        nearest *= 2;
+    return REJECT("numerics.seq_tiles", "%s; the nearest that works is %lld", why.text,
+                  (long long)nearest);
+}
+
+static int resolve_numerics(struct ls_config *config, struct ls_error *error)
+{
+    int status = resolve_tp_tiles(config, error);
+    if (!status)
+        status = check_seq_tiles(config, error);
+    if (!status && config->numerics.reduce == LS_BF16 && config->numerics.mode != LS_CONFIG_FAST)
+        return REJECT("numerics.reduce",
+                      "rounds each rank's part of a sum, so that bits would depend on how many "
+                      "ranks there are: expected fp32, or numerics.mode = fast");
+    return status;
+}
+
+/* ---- the layout ----------------------------------------------------------------------------- */
+
+static int check_parallel(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_layout_keys *keys = &config->parallel;
+    bool csv = keys->schedule == LS_LAYOUT_CSV;
+    if (csv && !*keys->schedule_file)
+        return REJECT("parallel.schedule_file", "parallel.schedule = csv reads it: set it to the "
+                                                "table's path");
+    if (!csv && *keys->schedule_file)
+        return REJECT("parallel.schedule_file",
+                      "has no meaning without parallel.schedule = csv: remove it");
+    return LS_OK;
+}
+
+static int resolve_data(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_data *data = &config->data;
+    if (data->sequence == 0)
+        data->sequence = config->model.context;
+    if (data->sequence > config->model.context)
+        return REJECT("data.sequence", "expected at most model.context = %lld",
+                      (long long)config->model.context);
+    if (config->eval.every > 0 && !*data->valid)
+        return REJECT("eval.every", "there is nothing to evaluate on: set data.valid");
+    if (config->train.keep_best && config->eval.every == 0)
+        return REJECT("train.keep_best",
+                      "the best checkpoint is found by evaluations: set eval.every");
+    return LS_OK;
+}
+
+static int check_rampup(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_batch *batch = &config->batch;
+    int64_t leaf = config->numerics.leaf_sequences;
+    bool any = batch->rampup_start || batch->rampup_increment || batch->rampup_samples;
+    if (!any)
+        return LS_OK;
+    const char *missing = !batch->rampup_start       ? "batch.rampup_start"
+                          : !batch->rampup_increment ? "batch.rampup_increment"
+                          : !batch->rampup_samples   ? "batch.rampup_samples"
+                                                     : NULL;
+    if (missing)
+        return REJECT(missing, "a ramp-up needs rampup_start, rampup_increment and rampup_samples: "
+                               "set it, or none of them");
+    if (batch->rampup_start >= batch->global)
+        return REJECT("batch.rampup_start", "expected less than batch.global = %lld",
+                      (long long)batch->global);
+    if ((batch->global - batch->rampup_start) % batch->rampup_increment)
+        return REJECT("batch.rampup_increment",
+                      "expected a divisor of batch.global - batch.rampup_start = %lld",
+                      (long long)(batch->global - batch->rampup_start));
+    if (batch->rampup_start % leaf || batch->rampup_increment % leaf)
+        return REJECT(batch->rampup_start % leaf ? "batch.rampup_start" : "batch.rampup_increment",
+                      "expected a multiple of numerics.leaf_sequences = %lld", (long long)leaf);
+    return LS_OK;
+}
+
+static int check_batch(const struct ls_config *config, struct ls_error *error)
+{
+    const struct ls_config_batch *batch = &config->batch;
+    int64_t leaf = config->numerics.leaf_sequences;
+    if (batch->global % leaf)
+        return REJECT("batch.global",
+                      "expected a multiple of numerics.leaf_sequences = %lld; the nearest is %lld",
+                      (long long)leaf, (long long)ls_round_up(batch->global, leaf));
+    if (batch->micro > batch->global)
+        return ls_config_reject(config, LS_ELAYOUT, "batch.micro", error,
+                                "expected at most batch.global = %lld, or 0 = automatic",
+                                (long long)batch->global);
+    return check_rampup(config, error);
+}
+
+/* runs/demo for configs/demo.yaml. */
+static void resolve_out(struct ls_config *config)
+{
+    char *out = config->train.out;
+    if (*out)
+        return;
+    const char *slash = strrchr(config->path, '/');
+    const char *name = slash ? slash + 1 : config->path;
+    const char *dot = strrchr(name, '.');
+    int length = dot && dot != name ? (int)(dot - name) : (int)strlen(name);
+    snprintf(out, LS_CONFIG_TEXT_BYTES, "runs/%.*s", length ? length : 3, length ? name : "run");
+}
+
+int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
+{
+    int status = resolve_model(config, tokenizer_vocab, error);
+    if (!status)
+        status = refuse_meaningless(config, error);
+    if (!status)
+        status = resolve_data(config, error);
+    if (!status)
+        status = resolve_numerics(config, error);
+    if (!status)
+        status = check_parallel(config, error);
+    if (!status)
+        status = check_batch(config, error);
+    if (!status)
+        status = resolve_optim(config, error);
+    if (!status)
+        resolve_out(config);
+    return status;
+}

@@ -1,0 +1,405 @@
+/* The table of keys: everything that a reader may set is declared here, once. */
+#include "config_private.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct ls_config, field)
+#define COUNT(name, part, initial, low, field, help)                                               \
+    {                                                                                              \
+        name, LS_CONFIG_INT, LS_CONFIG_##part, initial, low, 0x1p60, false, false, NULL, help,     \
+            AT(field)                                                                              \
+    }
+#define INT(name, part, initial, low, high, field, help)                                           \
+    {                                                                                              \
+        name, LS_CONFIG_INT, LS_CONFIG_##part, initial, low, high, false, false, NULL, help,       \
+            AT(field)                                                                              \
+    }
+/* Bounds inclusive; above the lower; above the lower and below the upper; below the upper. */
+#define REAL(name, initial, low, high, field, help)                                                \
+    {                                                                                              \
+        name, LS_CONFIG_REAL, LS_CONFIG_RECIPE, initial, low, high, false, false, NULL, help,      \
+            AT(field)                                                                              \
+    }
+#define REAL_ABOVE(name, initial, low, high, field, help)                                          \
+    {                                                                                              \
+        name, LS_CONFIG_REAL, LS_CONFIG_RECIPE, initial, low, high, true, false, NULL, help,       \
+            AT(field)                                                                              \
+    }
+#define REAL_BELOW(name, initial, low, high, field, help)                                          \
+    {                                                                                              \
+        name, LS_CONFIG_REAL, LS_CONFIG_RECIPE, initial, low, high, false, true, NULL, help,       \
+            AT(field)                                                                              \
+    }
+#define BOOL(name, part, initial, field, help)                                                     \
+    {                                                                                              \
+        name, LS_CONFIG_BOOL, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help, AT(field) \
+    }
+#define WORD(name, part, initial, words, field, help)                                              \
+    {                                                                                              \
+        name, LS_CONFIG_WORD, LS_CONFIG_##part, initial, 0, 0, false, false, words, help,          \
+            AT(field)                                                                              \
+    }
+#define TEXT(name, part, initial, field, help)                                                     \
+    {                                                                                              \
+        name, LS_CONFIG_STRING, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help,         \
+            AT(field)                                                                              \
+    }
+#define PATHS(name, part, initial, field, help)                                                    \
+    {                                                                                              \
+        name, LS_CONFIG_PATHS, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help,          \
+            AT(field)                                                                              \
+    }
+#define PATH(name, part, initial, field, help)                                                     \
+    {                                                                                              \
+        name, LS_CONFIG_PATH, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help, AT(field) \
+    }
+
+#define WORDS(name) static const struct ls_config_word name[]
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, 0                                                                                    \
+    }
+
+#define ARCH(arch, name) {#name, arch},
+WORDS(arches) = {LS_FAMILIES(ARCH) END};
+WORDS(auto_or_bool) = {{"auto", LS_CONFIG_AUTO}, {"true", 1}, {"false", 0}, END};
+WORDS(activations) = {{"auto", LS_CONFIG_AUTO},
+                      {"gelu_tanh", LS_ACT_GELU_TANH},
+                      {"gelu_erf", LS_ACT_GELU_ERF},
+                      {"swiglu", LS_ACT_SWIGLU},
+                      END};
+WORDS(optimizers) = {
+    {"adamw", LS_CONFIG_ADAMW}, {"sgd", LS_CONFIG_SGD}, {"lion", LS_CONFIG_LION}, END};
+WORDS(schedules) = {{"constant", LS_CONFIG_CONSTANT}, {"linear", LS_CONFIG_LINEAR},
+                    {"cosine", LS_CONFIG_COSINE},     {"inverse_sqrt", LS_CONFIG_INVERSE_SQRT},
+                    {"wsd", LS_CONFIG_WSD},           END};
+WORDS(precisions) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, END};
+WORDS(modes) = {{"ordered", LS_CONFIG_ORDERED}, {"fast", LS_CONFIG_FAST}, END};
+WORDS(isas) = {{"auto", LS_CONFIG_AUTO},
+               {"plain", LS_ISA_PLAIN},
+               {"avx2", LS_ISA_AVX2},
+               {"avx512", LS_ISA_AVX512},
+               {"avx512_bf16", LS_ISA_AVX512_BF16},
+               {"amx", LS_ISA_AMX},
+               END};
+WORDS(pipelines) = {{"gpipe", LS_SCHEDULE_GPIPE},
+                    {"1f1b", LS_SCHEDULE_1F1B},
+                    {"interleaved", LS_SCHEDULE_INTERLEAVED},
+                    {"zb-h1", LS_SCHEDULE_ZB_H1},
+                    {"zbv", LS_SCHEDULE_ZBV},
+                    {"dualpipev", LS_SCHEDULE_DUALPIPEV},
+                    {"csv", LS_LAYOUT_CSV},
+                    END};
+WORDS(cp_methods) = {{"allgather", LS_CP_ALL_GATHER}, {"ring", LS_CP_RING}, END};
+WORDS(transports) = {
+    {"auto", LS_CONFIG_AUTO}, {"thread", LS_TRANSPORT_THREAD}, {"mpi", LS_TRANSPORT_MPI}, END};
+WORDS(nonfinites) = {{"stop", LS_CONFIG_STOP}, {"skip", LS_CONFIG_SKIP}, END};
+WORDS(progresses) = {{"auto", LS_CONFIG_AUTO},
+                     {"live", LS_CONFIG_LIVE},
+                     {"plain", LS_CONFIG_PLAIN},
+                     {"off", LS_CONFIG_OFF},
+                     END};
+WORDS(levels) = {{"error", LS_LOG_ERROR},
+                 {"warning", LS_LOG_WARNING},
+                 {"info", LS_LOG_INFO},
+                 {"debug", LS_LOG_DEBUG},
+                 END};
+
+static const struct ls_config_key table[] = {
+    TEXT("model.preset", RUN, "", model_keys.preset,
+         "a published shape to start from: gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m, "
+         "llama-1b, llama-3b, llama-8b, llama-70b, llama-405b, gpt2-tiny or llama-tiny; keys "
+         "that you give beside it win"),
+    WORD("model.arch", RECIPE, "gpt2", arches, model_keys.arch,
+         "gpt2: learned positions, LayerNorm, GELU; llama: RoPE, RMSNorm, SwiGLU"),
+    INT("model.vocab", RECIPE, "0", 0, 0x1p30, model_keys.vocab,
+        "vocabulary in tokens; 0 = the tokenizer's"),
+    INT("model.vocab_multiple", RECIPE, "128", 1, 65536, model_keys.vocab_multiple,
+        "the vocabulary is padded up to a multiple of this"),
+    INT("model.layers", RECIPE, "0", 0, 4096, model_keys.layers, "Transformer blocks"),
+    INT("model.channels", RECIPE, "0", 0, 1048576, model_keys.channels,
+        "width of the residual stream"),
+    INT("model.heads", RECIPE, "0", 0, 4096, model_keys.heads, "query heads"),
+    INT("model.kv_heads", RECIPE, "0", 0, 4096, model_keys.kv_heads,
+        "key/value heads (grouped-query attention); divides heads; 0 = heads"),
+    INT("model.head_dim", RECIPE, "0", 0, 256, model_keys.head_dim,
+        "width of a head; 0 = channels / heads"),
+    INT("model.ffn", RECIPE, "0", 0, 4194304, model_keys.ffn,
+        "hidden width of the feed-forward part; 0 = 4 channels (gpt2), or 8/3 channels rounded up "
+        "to "
+        "a multiple of 256 (llama)"),
+    INT("model.context", RECIPE, "0", 0, 0x1p30, model_keys.context,
+        "longest sequence that the model takes, in tokens"),
+    WORD("model.tied", RECIPE, "auto", auto_or_bool, model_keys.tied,
+         "the output head shares the token embedding's weight; auto = true for gpt2, false for "
+         "llama"),
+    WORD("model.bias", RECIPE, "auto", auto_or_bool, model_keys.bias,
+         "linear layers have biases; auto = true for gpt2, false for llama (which has none)"),
+    WORD("model.activation", RECIPE, "auto", activations, model_keys.activation,
+         "auto = gelu_tanh for gpt2, swiglu for llama"),
+    REAL_ABOVE("model.norm_epsilon", "1e-5", 0, 1, model_keys.norm_epsilon,
+               "added to the variance (LayerNorm) or the mean square (RMSNorm)"),
+    REAL_ABOVE("model.rope_theta", "10000", 1, 1e12, model_keys.rope_theta,
+               "base of the rotary frequencies (llama)"),
+    REAL("model.rope_factor", "0", 0, 1e6, model_keys.rope_factor,
+         "Llama-3 frequency scaling by this factor; 0 or 1 = none (llama)"),
+    REAL("model.rope_low_freq_factor", "1", 0, 1e6, model_keys.rope_low_freq_factor,
+         "wavelengths above rope_original_context / this are scaled in full (llama)"),
+    REAL("model.rope_high_freq_factor", "4", 0, 1e6, model_keys.rope_high_freq_factor,
+         "wavelengths below rope_original_context / this are not scaled (llama)"),
+    INT("model.rope_original_context", RECIPE, "0", 0, 0x1p30, model_keys.rope_original_context,
+        "context before the scaling, in tokens (llama)"),
+    REAL_BELOW("model.dropout", "0", 0, 1, model_keys.dropout,
+               "probability that an activation is dropped while training"),
+    REAL_ABOVE("model.init_std", "0.02", 0, 10, model_keys.init_std,
+               "standard deviation of the initial weights"),
+    COUNT("model.seed", RECIPE, "1234", 0, model_keys.seed,
+          "seed of the initial weights and of dropout"),
+
+    PATHS("data.train", RECIPE, "", data.train,
+          "tokens to train on: the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for "
+          "bare "
+          "uint16 tokens, or a list of these with commas between"),
+    PATHS("data.valid", RUN, "", data.valid, "tokens to evaluate on; empty = none"),
+    PATHS("data.tokenizer", RUN, "", data.tokenizer,
+          "`byte`, a folder with vocab.json and merges.txt, or both files with a comma between; "
+          "empty "
+          "= the one recorded beside the data"),
+    INT("data.sequence", RECIPE, "0", 0, 0x1p30, data.sequence,
+        "tokens of a training sequence; 0 = model.context"),
+    BOOL("data.shuffle", RECIPE, "true", data.shuffle,
+         "visit the sequences in a random order, another one each epoch"),
+    COUNT("data.seed", RECIPE, "1234", 0, data.seed, "seed of that order"),
+
+    INT("batch.global", RECIPE, "8", 1, 0x1p30, batch.global, "sequences of one optimizer step"),
+    INT("batch.micro", LAYOUT, "0", 0, 0x1p30, batch.micro,
+        "sequences of one micro-batch of one rank; 0 = chosen for this machine"),
+    INT("batch.rampup_start", RECIPE, "0", 0, 0x1p30, batch.rampup_start,
+        "sequences of a step at the start of a batch-size ramp-up; 0 = no ramp-up"),
+    INT("batch.rampup_increment", RECIPE, "0", 0, 0x1p30, batch.rampup_increment,
+        "sequences added at each increment of the ramp-up, up to batch.global"),
+    COUNT("batch.rampup_samples", RECIPE, "0", 0, batch.rampup_samples,
+          "sequences over which the whole ramp-up stretches"),
+
+    WORD("optim.name", RECIPE, "adamw", optimizers, optim.name,
+         "adamw (decoupled weight decay), sgd (with momentum) or lion"),
+    REAL_ABOVE("optim.lr", "6e-4", 0, 1000, optim.lr, "peak learning rate"),
+    REAL_BELOW("optim.beta1", "0.9", 0, 1, optim.beta1, "decay of the first moment (adamw, lion)"),
+    REAL_BELOW("optim.beta2", "0.95", 0, 1, optim.beta2,
+               "decay of the second moment (adamw) or of the momentum (lion)"),
+    REAL_ABOVE("optim.epsilon", "1e-8", 0, 1, optim.epsilon,
+               "added to the root of the second moment (adamw)"),
+    REAL("optim.weight_decay", "0.1", 0, 100, optim.weight_decay,
+         "decoupled weight decay; norms and biases are not decayed"),
+    REAL_BELOW("optim.momentum", "0.9", 0, 1, optim.momentum, "momentum (sgd)"),
+    BOOL("optim.nesterov", RECIPE, "false", optim.nesterov, "Nesterov's momentum (sgd)"),
+    REAL("optim.clip", "1", 0, 1e30, optim.clip,
+         "gradients are scaled down to this global norm; 0 = off"),
+    WORD("optim.schedule", RECIPE, "cosine", schedules, optim.schedule,
+         "course of the learning rate after the warm-up; wsd = warm-up, stable, decay"),
+    COUNT("optim.warmup_steps", RECIPE, "0", 0, optim.warmup_steps,
+          "steps of linear warm-up from a rate of 0"),
+    COUNT("optim.decay_steps", RECIPE, "0", 0, optim.decay_steps,
+          "step at which the learning rate reaches its minimum (linear, cosine, wsd); 0 = "
+          "train.steps, or warmup_steps + cooldown_steps if that is more"),
+    REAL("optim.min_ratio", "0.1", 0, 1, optim.min_ratio,
+         "the minimum as a share of the peak (linear, cosine, wsd)"),
+    COUNT("optim.cooldown_steps", RECIPE, "0", 0, optim.cooldown_steps,
+          "number of steps before decay_steps in which the rate falls (wsd)"),
+
+    WORD("numerics.precision", RECIPE, "bf16", precisions, numerics.precision,
+         "type in which forward and backward compute; weights are kept and sums are taken in fp32"),
+    WORD("numerics.mode", RECIPE, "ordered", modes, numerics.mode,
+         "ordered: the same bits in every layout; fast: sums in whatever order is quickest"),
+    INT("numerics.tp_tiles", RECIPE, "0", 0, 1024, numerics.tp_tiles,
+        "tiles into which contractions are cut, so that parallel.tp may be any divisor of it: a "
+        "power of two that divides heads, ffn, the padded vocabulary and kv_heads * head_dim, and "
+        "is a multiple or a divisor of kv_heads; 0 = the largest such up to 8"),
+    INT("numerics.seq_tiles", RECIPE, "1", 1, 0x1p20, numerics.seq_tiles,
+        "tiles into which a sequence is cut for the sums over its tokens, so that parallel.cp may "
+        "be any divisor of it: a power of two; above 1 data.sequence must be a multiple of 128 "
+        "times this"),
+    INT("numerics.leaf_sequences", RECIPE, "1", 1, 0x1p20, numerics.leaf_sequences,
+        "sequences whose gradients are summed as one leaf of the batch's tree"),
+    WORD("numerics.isa", RECIPE, "auto", isas, numerics.isa,
+         "instruction set; auto = the best one that every rank has"),
+
+    WORD("numerics.reduce", RECIPE, "fp32", precisions, numerics.reduce,
+         "type in which gradients travel between ranks: bf16 halves the bytes, rounds each "
+         "rank's part, and needs numerics.mode = fast"),
+
+    INT("parallel.pp", LAYOUT, "1", 1, 65536, parallel.pp,
+        "pipeline-parallel ranks: each holds some of the layers"),
+    INT("parallel.dp", LAYOUT, "0", 0, 65536, parallel.dp,
+        "data-parallel ranks in all; sets dp_replicate with zero 0 and dp_shard with zero 1 to "
+        "3, or, if one of the two is given, the other; 0 = dp_replicate times dp_shard"),
+    INT("parallel.dp_replicate", LAYOUT, "0", 0, 65536, parallel.dp_replicate,
+        "data-parallel copies of the training state; 0 = what parallel.dp says, or 1"),
+    INT("parallel.dp_shard", LAYOUT, "0", 0, 65536, parallel.dp_shard,
+        "data-parallel ranks that share one copy of the training state; 0 = what parallel.dp says, "
+        "or 1"),
+    INT("parallel.cp", LAYOUT, "1", 1, 65536, parallel.cp,
+        "context-parallel ranks: each holds a part of every sequence; divides numerics.seq_tiles"),
+    INT("parallel.tp", LAYOUT, "1", 1, 65536, parallel.tp,
+        "tensor-parallel ranks: each holds a part of every layer; divides numerics.tp_tiles"),
+    WORD("parallel.sp", LAYOUT, "auto", auto_or_bool, parallel.sp,
+         "sequence parallel: norms, dropout and residual on 1/tp of the tokens; auto = if tp is "
+         "above 1 and the recipe's token tiles admit it"),
+    INT("parallel.zero", LAYOUT, "0", 0, 3, parallel.zero,
+        "what data-parallel ranks share instead of each keeping a copy: 1 optimizer state, 2 "
+        "also gradients, 3 also parameters"),
+    WORD("parallel.schedule", LAYOUT, "1f1b", pipelines, parallel.schedule,
+         "order of a pipeline's work; csv = parallel.schedule_file"),
+    PATH("parallel.schedule_file", LAYOUT, "", parallel.schedule_file,
+         "a table in torchtitan's CSV form: a row for each pipeline rank, cells such as 0F0, 1I2, "
+         "1W2, 2B1"),
+    INT("parallel.chunks", LAYOUT, "0", 0, 4096, parallel.chunks,
+        "virtual stages of each pipeline rank: 1 (gpipe, 1f1b, zb-h1), 2 (zbv, dualpipev) or any "
+        "(interleaved); 0 = the fewest that the schedule takes"),
+    TEXT("parallel.split", LAYOUT, "", parallel.split,
+         "layers of each stage, such as 0-5,6-13: 0 is the embedding, model.layers + 1 the head; "
+         "empty = balanced by cost"),
+    WORD("parallel.cp_method", LAYOUT, "allgather", cp_methods, parallel.cp_method,
+         "how context-parallel ranks get each other's keys and values: gathered at once, or "
+         "passed around in a ring"),
+    INT("parallel.prefetch", LAYOUT, "1", 0, 64, parallel.prefetch,
+        "number of layers whose parameters are gathered before they are needed (zero 1 to 3)"),
+    INT("parallel.persist", LAYOUT, "0", 0, 0x1p40, parallel.persist,
+        "tensors of up to this many elements stay whole on every rank (zero 3)"),
+    BOOL("parallel.reshard_after_forward", LAYOUT, "true", parallel.reshard_after_forward,
+         "parameters are freed after the forward and gathered again for the backward (zero 3)"),
+    INT("parallel.tp_overlap", LAYOUT, "1", 1, 64, parallel.tp_overlap,
+        "parts into which a tensor-parallel product is cut, so that one part moves while the "
+        "next is computed"),
+    INT("parallel.threads", LAYOUT, "0", 0, 4096, parallel.threads,
+        "threads of each rank; 0 = cores / ranks on this machine, at least 1"),
+
+    TEXT(
+        "memory.recompute", LAYOUT, "none", parallel.recompute,
+        "what blocks give up after the forward and make again for the backward: none, selective "
+        "(norms, attention, the activation), full (all but a block's input), every:K (all but the "
+        "input of every K-th block), sqrt (the same with K = the root of a stage's blocks), or a "
+        "list of blocks such as 0-3,7, recomputed in full; for some stages alone: full@0;none@1-3"),
+    BOOL("memory.partition_activations", LAYOUT, "false", parallel.partition_activations,
+         "the input that a recomputed block keeps is cut over tensor-parallel ranks, and gathered "
+         "again for the backward"),
+    BOOL("memory.overcommit", RUN, "false", train.overcommit,
+         "train although the ranks of a machine will take more memory than it has (swap, or pages "
+         "that are never touched)"),
+
+    BOOL("memory.check", LAYOUT, "false", memory.check,
+         "what is dead is poisoned, and what lives is guarded: a value that a layer reads too late "
+         "or writes past its end is named (slow; finds wrong lifetimes)"),
+
+    WORD("comm.transport", LAYOUT, "auto", transports, comm.transport,
+         "thread: ranks are threads of this process; mpi: ranks are processes started by mpirun "
+         "or srun; auto = mpi if they started the program"),
+    INT("comm.bucket_mb", LAYOUT, "25", 1, 65536, comm.bucket_mb,
+        "gradients are reduced in buckets of about this many MiB, while the backward still runs"),
+    {"comm.timeout_s", LS_CONFIG_REAL, LS_CONFIG_LAYOUT, "600", 0, 1e6, false, false, NULL,
+     "seconds without progress after which the run ends and names the rank that the others wait "
+     "for, also while it saves; 0 = never",
+     AT(comm.timeout_s)},
+    BOOL("comm.check", LAYOUT, "false", comm.check,
+         "ranks compare every collective before it moves a byte (slow; finds mismatches)"),
+
+    COUNT("train.steps", RUN, "100", 0, train.steps,
+          "optimizer steps that are planned; 0 = save the initial weights and end"),
+    COUNT("train.extend", RUN, "0", 0, train.extend,
+          "steps after train.steps, at the rate with which the schedule ends; the recipe stays the "
+          "same, so a finished run goes on with them"),
+    PATH("train.out", RUN, "", train.out,
+         "the run's directory; empty = runs/ and the name of the configuration file"),
+    PATH("train.resume", RUN, "never", train.resume,
+         "never; auto = from the run's newest checkpoint if there is one; or the path of a "
+         "checkpoint"),
+    COUNT("train.save_every", RUN, "0", 0, train.save_every,
+          "steps between checkpoints; 0 = only at the end"),
+    BOOL("train.save_first", RUN, "false", train.save_first,
+         "save the initial weights too, as step 0"),
+    COUNT("train.keep", RUN, "2", 1, train.keep, "number of newest checkpoints to keep"),
+    BOOL("train.keep_best", RUN, "false", train.keep_best,
+         "keep the checkpoint with the lowest validation loss too; checkpoints/best names it"),
+    WORD("train.on_nonfinite", RUN, "stop", nonfinites, train.on_nonfinite,
+         "if a loss or gradient is not finite: stop the run, or skip that step"),
+
+    COUNT("eval.every", RUN, "0", 0, eval.every,
+          "steps between evaluations on data.valid, and one after the last step; 0 = none"),
+    COUNT("eval.samples", RUN, "64", 1, eval.samples, "sequences of an evaluation"),
+
+    COUNT("sample.every", RUN, "0", 0, sample.every,
+          "steps between samples of generated text; 0 = none"),
+    TEXT("sample.prompt", RUN, "", sample.prompt, "what a sample begins with"),
+    COUNT("sample.tokens", RUN, "64", 1, sample.tokens, "tokens of a sample"),
+    {"sample.temperature", LS_CONFIG_REAL, LS_CONFIG_RUN, "0.8", 0, 100, false, false, NULL,
+     "divides the logits; 0 = always the likeliest token", AT(sample.temperature)},
+    COUNT("sample.top_k", RUN, "0", 0, sample.top_k,
+          "draw from this many of the likeliest tokens; 0 = from all"),
+    {"sample.top_p", LS_CONFIG_REAL, LS_CONFIG_RUN, "1", 0, 1, true, false, NULL,
+     "draw from the likeliest tokens that together have this probability; 1 = from all",
+     AT(sample.top_p)},
+
+    COUNT("log.hash_every", RUN, "0", 0, log.hash_every,
+          "steps between hashes of the whole state in metrics.jsonl; 0 = only the last step"),
+    BOOL("log.tensorboard", RUN, "true", log.tensorboard, "write TensorBoard events"),
+    BOOL("log.trace", RUN, "false", log.trace,
+         "write a trace of every step that Perfetto and chrome://tracing show"),
+    WORD("log.progress", RUN, "auto", progresses, log.progress,
+         "live: one line that renews itself, on a terminal; plain: a line now and then; off: only "
+         "hash and paths; auto = live on a terminal, else plain"),
+    WORD("log.level", RUN, "info", levels, log.level, "the least urgent messages that are shown"),
+};
+
+enum { TABLE_COUNT = sizeof table / sizeof table[0] };
+_Static_assert(sizeof table / sizeof table[0] <= (size_t)LS_CONFIG_KEYS_MAX,
+               "LS_CONFIG_KEYS_MAX holds the whole table");
+
+const struct ls_config_key *ls_config_keys(size_t *count)
+{
+    *count = TABLE_COUNT;
+    return table;
+}
+
+int config_index(const char *name)
+{
+    for (int i = 0; i < TABLE_COUNT; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+size_t config_names(const char *names[LS_CONFIG_KEYS_MAX])
+{
+    for (int i = 0; i < TABLE_COUNT; i++)
+        names[i] = table[i].name;
+    return TABLE_COUNT;
+}
+
+/* Presets are the families'. */
+static const struct ls_preset *preset_at(int index, enum ls_arch *arch)
+{
+    for (int a = 0; a < LS_ARCHES; a++) {
+        *arch = (enum ls_arch)a;
+        for (const struct ls_preset *preset = ls_family_of(*arch)->presets; preset->name; preset++)
+            if (index-- == 0)
+                return preset;
+    }
+    return NULL;
+}
+
+const char *config_preset(const char *name, enum ls_arch *arch)
+{
+    const struct ls_preset *preset;
+    for (int i = 0; (preset = preset_at(i, arch)); i++)
+        if (strcmp(preset->name, name) == 0)
+            return preset->keys;
+    return NULL;
+}
+
+const char *ls_config_preset_name(int index)
+{
+    enum ls_arch arch;
+    const struct ls_preset *preset = preset_at(index, &arch);
+    return preset ? preset->name : NULL;
+}

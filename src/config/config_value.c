@@ -1,0 +1,351 @@
+/* One value: from text, to text, against its bounds. */
+#include "config_private.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *config_slot(struct ls_config *config, const struct ls_config_key *key)
+{
+    return (unsigned char *)config + key->offset;
+}
+
+const void *config_slot_const(const struct ls_config *config, const struct ls_config_key *key)
+{
+    return (const unsigned char *)config + key->offset;
+}
+
+/* ---- numbers -------------------------------------------------------------------------------- */
+
+/* The shortest decimal that reads back as value, whole numbers without an exponent. */
+static void real_text(double value, char *text, size_t bytes)
+{
+    if (fabs(value) < 1e15 && value == floor(value)) {
+        snprintf(text, bytes, "%.0f", value);
+        return;
+    }
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, bytes, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            return;
+    }
+}
+
+/* The whole of text is a decimal number, as YAML 1.2 writes integers and floats (without .inf and
+ * .nan, which no key takes). */
+static bool is_number(const char *text)
+{
+    const char *p = text + (*text == '-' || *text == '+');
+    size_t digits = strspn(p, "0123456789");
+    p += digits;
+    if (*p == '.') {
+        size_t decimals = strspn(++p, "0123456789");
+        p += decimals;
+        digits += decimals;
+    }
+    if (digits == 0)
+        return false;
+    if (*p == 'e' || *p == 'E') {
+        p++;
+        p += *p == '-' || *p == '+';
+        size_t exponent = strspn(p, "0123456789");
+        if (exponent == 0)
+            return false;
+        p += exponent;
+    }
+    return *p == '\0';
+}
+
+enum whole { WHOLE, NOT_WHOLE, TOO_LARGE };
+
+/* The exact value of a number, which may be written as 1000, 1e3, 1.5e3 or 1000.0. */
+static enum whole whole_value(const char *text, int64_t *out)
+{
+    bool negative = *text == '-';
+    const char *p = text + (*text == '-' || *text == '+');
+    size_t digits = strspn(p, "0123456789."), length = 0, zeros = 0;
+    const char *point = memchr(p, '.', digits);
+    /* The value is the digits kept, `length` of them, times 10^shift. */
+    long shift = point ? -(long)(p + digits - point - 1) : 0;
+    char kept[20];
+    for (size_t i = 0; i < digits; i++) {
+        if (p[i] == '.')
+            continue;
+        if (p[i] == '0') {
+            zeros += length > 0;
+            continue;
+        }
+        if (length + zeros >= sizeof kept)
+            return TOO_LARGE;
+        for (; zeros > 0; zeros--)
+            kept[length++] = '0';
+        kept[length++] = p[i];
+    }
+    if (p[digits]) /* strtol saturates, which is as good here */
+        shift += ls_max(ls_min(strtol(p + digits + 1, NULL, 10), 1000000), -1000000);
+    shift += (long)zeros;
+    *out = 0;
+    if (length == 0)
+        return WHOLE;
+    if (shift < 0)
+        return NOT_WHOLE; /* the last digit kept is not 0 */
+    for (long i = 0; i < (long)length + shift; i++)
+        if (__builtin_mul_overflow(*out, 10, out) ||
+            __builtin_add_overflow(*out, i < (long)length ? kept[i] - '0' : 0, out))
+            return TOO_LARGE;
+    *out = negative ? -*out : *out;
+    return WHOLE;
+}
+
+static bool within(const struct ls_config_key *key, double value)
+{
+    bool above = key->min_open ? value > key->min : value >= key->min;
+    bool below = key->max_open ? value < key->max : value <= key->max;
+    return above && below;
+}
+
+static bool parse_int(const struct ls_config_key *key, const char *text, int64_t *out)
+{
+    int64_t value;
+    if (!is_number(text) || whole_value(text, &value) != WHOLE || !within(key, (double)value))
+        return false;
+    *out = value;
+    return true;
+}
+
+static bool parse_real(const struct ls_config_key *key, const char *text, double *out)
+{
+    if (!is_number(text))
+        return false;
+    double value = strtod(text, NULL);
+    if (!isfinite(value) || !within(key, value))
+        return false;
+    *out = value;
+    return true;
+}
+
+/* ---- words and text ------------------------------------------------------------------------- */
+
+static bool parse_word(const struct ls_config_key *key, const char *text, int *out)
+{
+    for (const struct ls_config_word *word = key->words; word->word; word++) {
+        if (strcmp(word->word, text) == 0) {
+            *out = word->value;
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *word_text(const struct ls_config_key *key, int value)
+{
+    for (const struct ls_config_word *word = key->words; word->word; word++)
+        if (word->value == value)
+            return word->word;
+    return "?";
+}
+
+size_t config_utf8_prefix(const char *text, size_t bytes)
+{
+    size_t at = 0;
+    while (at < bytes && text[at]) {
+        size_t length = ls_utf8_character(text + at, bytes - at);
+        if (length == 0)
+            break;
+        at += length;
+    }
+    return at;
+}
+
+/* ---- the whole key -------------------------------------------------------------------------- */
+
+static void expected_words(const struct ls_config_key *key, char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (const struct ls_config_word *word = key->words; word->word && used < bytes; word++) {
+        const char *before = word == key->words ? "" : word[1].word ? ", " : " or ";
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", before, word->word);
+    }
+}
+
+static void expected_number(const struct ls_config_key *key, char *text, size_t bytes)
+{
+    const char *what = key->type == LS_CONFIG_INT ? "a whole number" : "a number";
+    char low[32], high[32];
+    real_text(key->min, low, sizeof low);
+    snprintf(high, sizeof high, "%.0f", key->max);
+    if (key->type == LS_CONFIG_REAL)
+        real_text(key->max, high, sizeof high);
+    if (key->max >= 0x1p60)
+        snprintf(text, bytes, "%s of at least %s", what, low);
+    else if (key->min_open || key->max_open)
+        snprintf(text, bytes, "%s %s %s and %s %s", what, key->min_open ? "above" : "of at least",
+                 low, key->max_open ? "below" : "at most", high);
+    else
+        snprintf(text, bytes, "%s from %s to %s", what, low, high);
+}
+
+void config_expected(const struct ls_config_key *key, char *text, size_t bytes)
+{
+    switch (key->type) {
+    case LS_CONFIG_INT:
+    case LS_CONFIG_REAL:
+        expected_number(key, text, bytes);
+        break;
+    case LS_CONFIG_BOOL:
+        snprintf(text, bytes, "true or false");
+        break;
+    case LS_CONFIG_WORD:
+        expected_words(key, text, bytes);
+        break;
+    case LS_CONFIG_STRING:
+    case LS_CONFIG_PATH:
+    case LS_CONFIG_PATHS:
+        snprintf(text, bytes, "UTF-8 text of at most %d bytes", LS_CONFIG_TEXT_BYTES - 1);
+        break;
+    }
+}
+
+/* Why text is none of the numbers that were expected, where that is not plain. */
+static const char *number_reason(const struct ls_config_key *key, const char *text)
+{
+    char bare[32];
+    size_t length = 0;
+    int64_t value;
+    if (is_number(text) && key->type == LS_CONFIG_INT) {
+        enum whole whole = whole_value(text, &value);
+        return whole == NOT_WHOLE   ? " (this one is not whole)"
+               : whole == TOO_LARGE ? " (this one is past 2^63)"
+                                    : "";
+    }
+    for (const char *p = text; *p && length + 1 < sizeof bare; p++)
+        if (*p != '_' && *p != ',')
+            bare[length++] = *p;
+    bare[length] = '\0';
+    return length < strlen(text) && is_number(bare) ? "; write it without _ and ," : "";
+}
+
+/* "true or false, without quotes", "adamw, sgd or lion; did you mean lion?" */
+static void explain(const struct ls_config_key *key, const char *text, bool quoted, char *why,
+                    size_t bytes)
+{
+    config_expected(key, why, bytes);
+    size_t used = strlen(why);
+    if (quoted && key->type != LS_CONFIG_WORD && !config_is_text(key))
+        snprintf(why + used, bytes - used, ", without quotes");
+    else if (key->type == LS_CONFIG_INT || key->type == LS_CONFIG_REAL)
+        snprintf(why + used, bytes - used, "%s", number_reason(key, text));
+    if (key->type != LS_CONFIG_WORD)
+        return;
+    const char *words[32];
+    size_t count = 0;
+    for (const struct ls_config_word *word = key->words; word->word; word++)
+        words[count++] = word->word;
+    const char *near = ls_nearest(text, words, count);
+    if (near)
+        snprintf(why + used, bytes - used, "; did you mean %s?", near);
+}
+
+bool config_parse(struct ls_config *config, const struct ls_config_key *key, const char *text,
+                  bool quoted, char *why, size_t bytes)
+{
+    void *slot = config_slot(config, key);
+    bool good = false;
+    switch (key->type) {
+    case LS_CONFIG_INT:
+        good = !quoted && parse_int(key, text, slot);
+        break;
+    case LS_CONFIG_REAL:
+        good = !quoted && parse_real(key, text, slot);
+        break;
+    case LS_CONFIG_BOOL:
+        good = !quoted && (strcmp(text, "true") == 0 || strcmp(text, "false") == 0);
+        if (good)
+            *(bool *)slot = *text == 't';
+        break;
+    case LS_CONFIG_WORD:
+        good = parse_word(key, text, slot);
+        break;
+    case LS_CONFIG_STRING:
+    case LS_CONFIG_PATH:
+    case LS_CONFIG_PATHS:
+        good = strlen(text) < LS_CONFIG_TEXT_BYTES &&
+               config_utf8_prefix(text, strlen(text)) == strlen(text);
+        if (good)
+            snprintf(slot, LS_CONFIG_TEXT_BYTES, "%s", text);
+        break;
+    }
+    if (!good)
+        explain(key, text, quoted, why, bytes);
+    return good;
+}
+
+void config_quote(const char *value, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[used++] = '"';
+    for (; *value && used + 8 < bytes; value++) {
+        unsigned char c = (unsigned char)*value;
+        if (c == '"' || c == '\\')
+            text[used++] = '\\';
+        if (c < 0x20 || c == 0x7f)
+            used += (size_t)snprintf(text + used, bytes - used, "\\u%04x", c);
+        else
+            text[used++] = (char)c;
+    }
+    text[used++] = '"';
+    text[used] = '\0';
+}
+
+void ls_config_value(const struct ls_config *config, const struct ls_config_key *key, char *text,
+                     size_t bytes)
+{
+    const void *slot = config_slot_const(config, key);
+    switch (key->type) {
+    case LS_CONFIG_INT:
+        snprintf(text, bytes, "%lld", (long long)*(const int64_t *)slot);
+        break;
+    case LS_CONFIG_REAL:
+        real_text(*(const double *)slot, text, bytes);
+        break;
+    case LS_CONFIG_BOOL:
+        snprintf(text, bytes, "%s", *(const bool *)slot ? "true" : "false");
+        break;
+    case LS_CONFIG_WORD:
+        snprintf(text, bytes, "%s", word_text(key, *(const int *)slot));
+        break;
+    case LS_CONFIG_STRING:
+    case LS_CONFIG_PATH:
+    case LS_CONFIG_PATHS:
+        config_quote(slot, text, bytes);
+        break;
+    }
+}
+
+bool config_is_text(const struct ls_config_key *key)
+{
+    return key->type == LS_CONFIG_STRING || config_is_path(key);
+}
+
+bool config_is_path(const struct ls_config_key *key)
+{
+    return key->type == LS_CONFIG_PATH || key->type == LS_CONFIG_PATHS;
+}
+
+bool config_path_word(const char *value)
+{
+    return !strcmp(value, "auto") || !strcmp(value, "never") || !strcmp(value, "byte");
+}
+
+bool config_is_initial(const struct ls_config *config, const struct ls_config_key *key)
+{
+    struct ls_config initial;
+    char why[256], a[64], b[64];
+    if (config_is_text(key))
+        return strcmp(config_slot_const(config, key), key->initial) == 0;
+    LS_ASSERT(config_parse(&initial, key, key->initial, false, why, sizeof why));
+    ls_config_value(config, key, a, sizeof a);
+    ls_config_value(&initial, key, b, sizeof b);
+    return strcmp(a, b) == 0;
+}

@@ -1,0 +1,207 @@
+/* Validation loss in any layout: each data-parallel rank takes whole leaves, which go through the
+ * stages one micro-batch at a time; the sum is exact, so it does not depend on who takes which. */
+#include "infer_private.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One rank's way through the validation data. */
+struct evaluation {
+    struct ls_runner *r;
+    const struct ls_token_store *store;
+    int64_t first, end;               /* sequences of this data-parallel rank */
+    int64_t rounds;                   /* micro-batches of every rank: ZeRO 3 gathers with all */
+    int32_t *ids, *targets;           /* [micro sequences, T] whole sequences */
+    int32_t *ids_held, *targets_held; /* the tokens of this rank */
+    struct ls_exact_sum loss;
+    uint64_t sequences, tokens, bytes;
+};
+
+/* ---- buffers --------------------------------------------------------------------------------- */
+
+static int model_make(struct ls_runner *r, struct ls_error *error)
+{
+    const struct ls_layout *layout = r->parts.layout;
+    struct ls_model_options options = r->parts.part;
+    struct ls_arena measure;
+    struct ls_model *model;
+    options.sequences = layout->micro_sequences;
+    options.tokens = layout->sequence;
+    options.slots = 1;
+    ls_arena_measure(&measure);
+    int status = ls_model_new(&options, &measure, &model, error);
+    if (status)
+        return status;
+    ls_model_free(model);
+    status = ls_arena_init(&r->arena, measure.peak, error);
+    return status ? status : ls_model_new(&options, &r->arena, &r->model, error);
+}
+
+static int buffers_open(struct ls_runner *r, struct ls_error *error)
+{
+    const struct ls_layout *layout = r->parts.layout;
+    if (r->tokens)
+        return LS_OK;
+    if (!r->losses)
+        r->losses = calloc((size_t)layout->micro_leaves, sizeof *r->losses);
+    int status = r->model ? LS_OK : model_make(r, error);
+    if (!status)
+        r->tokens =
+            calloc((size_t)(4 * layout->micro_sequences * layout->sequence), sizeof *r->tokens);
+    if (!status && (!r->losses || !r->tokens))
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a batch of tokens");
+    return status;
+}
+
+/* ---- one micro-batch ------------------------------------------------------------------------- */
+
+/* Bytes of text that the ids stand for. */
+static int bytes_add(struct evaluation *e, const int32_t *ids, int64_t count,
+                     struct ls_error *error)
+{
+    struct ls_text text = {0};
+    if (!e->r->parts.tokenizer)
+        return LS_OK;
+    int status = ls_decode(e->r->parts.tokenizer, ids, count, &text, error);
+    e->bytes += text.count;
+    ls_text_release(&text);
+    return status;
+}
+
+/* Sequences [first, first + count), and as many more as make whole leaves: samples again, from the
+ * first on, which do not count. */
+static int samples_read(struct evaluation *e, int64_t first, int64_t count, int64_t padded,
+                        struct ls_error *error)
+{
+    const struct ls_layout *layout = e->r->parts.layout;
+    int64_t tokens = layout->sequence, samples;
+    int status = ls_token_store_samples(e->store, tokens, &samples, error);
+    if (status)
+        return status;
+    struct ls_sample_order order = {.samples = samples};
+    status = ls_samples_read(e->store, &order, (struct ls_sample_run){first, padded}, tokens,
+                             layout->model.vocab, e->ids, e->targets, error);
+    if (status)
+        return status;
+    for (int64_t i = count * tokens; i < padded * tokens; i++)
+        e->targets[i] = -1;
+    e->sequences += (uint64_t)count;
+    e->tokens += (uint64_t)(count * tokens);
+    return bytes_add(e, e->targets, count * tokens, error);
+}
+
+/* The next micro-batch; where a rank has none left, a leaf that does not count. */
+static int round_read(struct evaluation *e, int64_t round, int64_t *padded, struct ls_error *error)
+{
+    const struct ls_runner *r = e->r;
+    const struct ls_layout *layout = r->parts.layout;
+    int64_t leaf = layout->numerics.leaf_sequences, tokens = layout->sequence;
+    int64_t micro = layout->micro_sequences, first = e->first + round * micro;
+    int64_t count = ls_max(ls_min(micro, e->end - first), 0);
+    *padded = ls_max(ls_round_up(count, leaf), leaf);
+    int status = LS_OK;
+    if (count > 0) {
+        status = samples_read(e, first, count, *padded, error);
+    } else {
+        memset(e->ids, 0, (size_t)(leaf * tokens) * sizeof *e->ids);
+        memset(e->targets, 0xff, (size_t)(leaf * tokens) * sizeof *e->targets);
+    }
+    if (!status) {
+        ls_segments_copy(r->segments, r->segment_count, *padded, tokens, e->ids, e->ids_held);
+        ls_segments_copy(r->segments, r->segment_count, *padded, tokens, e->targets,
+                         e->targets_held);
+    }
+    return status;
+}
+
+/* A local failure is agreed before the stages talk to each other. */
+static int round_run(struct evaluation *e, int64_t round, struct ls_error *error)
+{
+    struct ls_runner *r = e->r;
+    const struct ls_layout *layout = r->parts.layout;
+    int64_t padded = 0;
+    int status = round_read(e, round, &padded, error);
+    status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
+    if (status)
+        return status;
+    struct ls_micro_batch batch = {.sequences = padded,
+                                   .tokens = layout->sequence,
+                                   .ids = e->ids_held,
+                                   .targets = e->targets_held};
+    status = runner_forward(r, r->model, &batch, error);
+    if (status || !runner_ends(r))
+        return status;
+    int64_t leaves = padded / layout->numerics.leaf_sequences;
+    memcpy(r->losses, ls_model_leaf_losses(r->model), (size_t)leaves * sizeof *r->losses);
+    status = ls_all_reduce(r->parts.groups[LS_GROUP_CP], r->losses, leaves, error);
+    for (int64_t i = 0; i < leaves; i++)
+        ls_exact_add(&e->loss, r->losses[i]);
+    return status;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Of the ranks that saw the same samples, one counts. */
+static int report_sum(struct evaluation *e, struct ls_eval_report *report, struct ls_error *error)
+{
+    struct ls_comm *const *groups = e->r->parts.groups;
+    bool counts = runner_ends(e->r) && ls_comm_rank(groups[LS_GROUP_TP]) == 0 &&
+                  ls_comm_rank(groups[LS_GROUP_CP]) == 0;
+    uint64_t sums[3] = {0};
+    if (counts)
+        memcpy(sums, (uint64_t[]){e->sequences, e->tokens, e->bytes}, sizeof sums);
+    else
+        e->loss = (struct ls_exact_sum){0};
+    int status = ls_all_reduce_exact(groups[LS_GROUP_WORLD], &e->loss, error);
+    if (!status)
+        status = ls_all_reduce_u64(groups[LS_GROUP_WORLD], sums, 3, error);
+    double total = ls_exact_value(&e->loss);
+    *report = (struct ls_eval_report){
+        .loss = sums[1] ? total / (double)sums[1] : NAN,
+        .bits_per_byte = sums[2] ? total / 0.69314718055994530942 / (double)sums[2] : 0,
+        .sequences = (int64_t)sums[0],
+        .tokens = (int64_t)sums[1],
+    };
+    return status;
+}
+
+/* Who takes what of `count` sequences. */
+static void shares_set(struct evaluation *e, int64_t count)
+{
+    const struct ls_runner *r = e->r;
+    const struct ls_layout *layout = r->parts.layout;
+    struct ls_comm *group = r->parts.groups[LS_GROUP_DP];
+    int64_t leaf = layout->numerics.leaf_sequences, leaves = ls_ceil_div(count, leaf);
+    int64_t dp = ls_comm_size(group), rank = ls_comm_rank(group);
+    e->first = leaves * rank / dp * leaf;
+    e->end = ls_min(leaves * (rank + 1) / dp * leaf, count);
+    for (int64_t i = 0; i < dp; i++)
+        e->rounds = ls_max(
+            e->rounds, ls_ceil_div(leaves * (i + 1) / dp - leaves * i / dp, layout->micro_leaves));
+    int64_t buffer = layout->micro_sequences * layout->sequence;
+    e->ids = r->tokens;
+    e->targets = e->ids + buffer;
+    e->ids_held = e->targets + buffer;
+    e->targets_held = e->ids_held + buffer;
+}
+
+int ls_runner_evaluate(struct ls_runner *r, const struct ls_token_store *store, int64_t sequences,
+                       struct ls_eval_report *report, struct ls_error *error)
+{
+    int64_t samples = 0;
+    int status = ls_token_store_samples(store, r->parts.layout->sequence, &samples, error);
+    if (!status)
+        status = buffers_open(r, error);
+    status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
+    if (status)
+        return status;
+    struct evaluation e = {.r = r, .store = store};
+    shares_set(&e, sequences > 0 ? ls_min(sequences, samples) : samples);
+    for (int64_t round = 0; round < e.rounds && !status; round++) {
+        ls_trace_set(r->parts.trace, LS_TRACE_MICRO_BATCH, round);
+        status = round_run(&e, round, error);
+    }
+    ls_trace_set(r->parts.trace, LS_TRACE_MICRO_BATCH, -1);
+    return status ? status : report_sum(&e, report, error);
+}

@@ -1,0 +1,267 @@
+/* A finished run, opened for evaluation and generation in any layout. */
+#include "infer_private.h"
+
+#include <lockstep/ckpt.h>
+#include <lockstep/config/inputs.h>
+#include <lockstep/dtensor.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- its configuration ----------------------------------------------------------------------- */
+
+enum { EVAL_ROWS = 2048 };
+
+/* The keys that mean something where nothing is trained. */
+static const struct {
+    const char *name;
+    bool text; /* to generation too */
+} layout_keys[] = {
+    {"parallel.tp", true},      {"parallel.pp", true},         {"parallel.split", true},
+    {"parallel.threads", true}, {"comm.transport", true},      {"comm.timeout_s", true},
+    {"comm.check", true},       {"parallel.dp", false},        {"parallel.cp", false},
+    {"parallel.sp", false},     {"parallel.cp_method", false}, {"parallel.tp_overlap", false},
+};
+
+static int key_check(const char *word, enum ls_finished_use use, struct ls_error *error)
+{
+    char list[512] = "";
+    size_t length = strcspn(word, "="), used = 0;
+    for (size_t i = 0; i < sizeof layout_keys / sizeof layout_keys[0]; i++) {
+        const char *name = layout_keys[i].name;
+        if (use == LS_TO_GENERATE && !layout_keys[i].text)
+            continue;
+        if (!strncmp(name, word, length) && !name[length])
+            return LS_OK;
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", name);
+    }
+    return ls_error_set(error, LS_ECONFIG, "%.200s: %s: expected one of %s", word,
+                        use == LS_TO_GENERATE
+                            ? "generation cuts the model alone, and the rest is the run's"
+                            : "an evaluation takes no step, and all but its layout is the run's",
+                        list);
+}
+
+/* Micro-batches of some rows, one on each rank: whole subtrees of leaves in any layout. */
+static void batch_set(struct ls_config *config)
+{
+    struct ls_config_batch *batch = &config->batch;
+    const struct ls_layout_keys *keys = &config->parallel;
+    int64_t leaf = config->numerics.leaf_sequences, leaves = 1;
+    while (keys->cp == 1 && 2 * leaves * leaf * config->data.sequence <= EVAL_ROWS)
+        leaves *= 2;
+    batch->micro = leaves * leaf;
+    batch->global = batch->micro * ls_max(keys->dp, 1);
+    batch->rampup_start = batch->rampup_increment = batch->rampup_samples = 0;
+}
+
+int ls_finished_configure(const char *path, enum ls_finished_use use, const char *const *words,
+                          int count, struct ls_config *config, struct ls_error *error)
+{
+    char run[PATH_MAX];
+    struct ls_tokenizer *tokenizer = NULL;
+    int status = ls_checkpoint_run(path, run, error);
+    if (!status)
+        status = ls_kept_read(run, config, &tokenizer, error);
+    ls_tokenizer_free(tokenizer);
+    if (!status)
+        ls_config_layout_reset(config);
+    for (int i = 0; i < count && !status; i++) {
+        status = ls_config_set(config, words[i], error);
+        if (!status)
+            status = key_check(words[i], use, error);
+    }
+    if (!status)
+        batch_set(config);
+    return status;
+}
+
+/* ---- its parameters -------------------------------------------------------------------------- */
+
+struct ls_finished {
+    struct ls_config config;
+    struct ls_layout layout;
+    struct ls_comm *groups[LS_GROUPS];
+    struct ls_tp tp;
+    struct ls_cp cp;
+    struct ls_ops ops;
+    bool *held, *chunk_first; /* [layers + 2] */
+    struct ls_params params;
+    struct held_weights weights;
+    struct ls_tokenizer *tokenizer;
+    struct ls_runner *runner;
+    int64_t step;
+};
+
+/* Each rank reads the file, and keeps its part. */
+static int parameters_load(struct ls_finished *f, const struct ls_safetensors *file,
+                           struct ls_error *error)
+{
+    int64_t rank = ls_comm_rank(f->groups[LS_GROUP_WORLD]);
+    for (int i = 0; i < f->params.count; i++) {
+        const struct ls_dtensor_spec *spec = &f->params.list[i].spec;
+        const struct ls_tensor_view *view;
+        struct ls_runs runs;
+        struct ls_run run;
+        int status = ls_safetensors_require(file, f->params.list[i].name, LS_F32, spec->dims,
+                                            spec->shape, &view, error);
+        if (status)
+            return status;
+        const float *whole = view->data;
+        ls_runs_init(&runs, spec, rank % ls_mesh_ranks(&spec->mesh)); /* pp is the outermost axis */
+        while (ls_runs_next(&runs, &run))
+            held_weights_set(&f->weights, &f->ops, &f->params.list[i], run.local, run.count,
+                             whole + run.global);
+        ls_progress();
+    }
+    return LS_OK;
+}
+
+/* Ranks that read through different file systems may have found different checkpoints. */
+static int step_agree(struct ls_finished *f, const char *path, struct ls_error *error)
+{
+    int64_t newest = f->step, oldest = -f->step;
+    int status = ls_all_reduce_max(f->groups[LS_GROUP_WORLD], &newest, error);
+    if (!status)
+        status = ls_all_reduce_max(f->groups[LS_GROUP_WORLD], &oldest, error);
+    if (!status && newest != -oldest)
+        status = ls_error_set(error, LS_ECKPT,
+                              "%.300s: one rank found the checkpoint of step %ld, another that of "
+                              "step %ld: it must be the same directory on every rank",
+                              path, (long)newest, (long)-oldest);
+    return status;
+}
+
+static int checkpoint_load(struct ls_finished *f, const char *path, const char *which,
+                           const struct ls_log *log, struct ls_error *error)
+{
+    char run[PATH_MAX];
+    struct ls_config kept;
+    struct ls_checkpoint *checkpoint = NULL;
+    struct ls_comm *world = f->groups[LS_GROUP_WORLD];
+    int status = ls_checkpoint_run(path, run, error);
+    if (!status)
+        status = ls_kept_read(run, &kept, &f->tokenizer, error);
+    if (!status)
+        status = ls_checkpoint_choose(&checkpoint, path, which,
+                                      ls_comm_rank(world) == 0 ? log : NULL, error);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        f->step = checkpoint->state.step;
+    if (!status)
+        status = step_agree(f, path, error);
+    if (!status)
+        status = parameters_load(f, checkpoint->model, error);
+    ls_checkpoint_close(checkpoint);
+    return status;
+}
+
+/* ---- its ranks ------------------------------------------------------------------------------- */
+
+static int place_open(struct ls_finished *f, struct ls_comm *world, struct ls_error *error)
+{
+    int64_t at[LS_AXES];
+    size_t layers = (size_t)f->layout.model.layers + 2;
+    int status = ls_groups_open(&f->layout, world, f->groups, error);
+    if (status)
+        return status;
+    ls_layout_coordinates(&f->layout, ls_comm_rank(world), at);
+    ls_tp_init(&f->tp, f->groups[LS_GROUP_TP], f->groups[LS_GROUP_SHARERS], f->layout.sp,
+               (int)f->layout.tp_overlap);
+    ls_cp_init(&f->cp, f->groups[LS_GROUP_CP], f->layout.cp_method);
+    f->held = calloc(layers, sizeof *f->held);
+    f->chunk_first = calloc(layers, sizeof *f->chunk_first);
+    if (!f->held || !f->chunk_first)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a list of layers");
+    ls_layout_layers(&f->layout, at[LS_AXIS_PP], f->held, f->chunk_first);
+    status = ls_layout_params(&f->layout, at[LS_AXIS_TP], f->held, &f->params, error);
+    return status ? status
+                  : held_weights_init(&f->weights, &f->params, f->layout.numerics.act, error);
+}
+
+/* Where a machine lacks the instruction set that the run was trained with, its best one. */
+static int ops_open(struct ls_finished *f, struct ls_comm *world, struct ls_error *error)
+{
+    int threads = 1;
+    enum ls_isa isa;
+    if (f->config.numerics.isa > (int)ls_isa_best())
+        f->config.numerics.isa = LS_CONFIG_AUTO;
+    int status = ls_config_isa(&f->config, world, &isa, error);
+    if (!status)
+        status = ls_config_threads(&f->config, world, &threads, error);
+    return status ? status : ls_ops_init(&f->ops, threads, isa, error);
+}
+
+static int runner_open(struct ls_finished *f, struct ls_error *error)
+{
+    const struct ls_runner_parts parts = {.config = &f->config,
+                                          .layout = &f->layout,
+                                          .groups = f->groups,
+                                          .ops = &f->ops,
+                                          .tokenizer = f->tokenizer,
+                                          .part = {.config = &f->layout.model,
+                                                   .numerics = &f->layout.numerics,
+                                                   .params = &f->params,
+                                                   .weights = f->weights.list,
+                                                   .tp = &f->tp,
+                                                   .cp = &f->cp,
+                                                   .layers = f->held,
+                                                   .chunk_first = f->chunk_first}};
+    return ls_runner_new(&parts, &f->runner, error);
+}
+
+int ls_finished_new(const struct ls_config *config, const char *path, const char *which,
+                    struct ls_comm *world, const struct ls_log *log, struct ls_finished **out,
+                    struct ls_error *error)
+{
+    *out = NULL;
+    struct ls_finished *f = calloc(1, sizeof *f);
+    int status = f ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory to open a run");
+    if (f) {
+        f->config = *config;
+        status = ls_config_layout(&f->config, ls_comm_size(world), &f->layout, error);
+    }
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = ops_open(f, world, error);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = place_open(f, world, error);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = checkpoint_load(f, path, which, log, error);
+    if (!status)
+        status = runner_open(f, error);
+    status = ls_comm_agree(world, status, error);
+    if (status) {
+        ls_finished_free(f);
+        return status;
+    }
+    *out = f;
+    return LS_OK;
+}
+
+void ls_finished_free(struct ls_finished *f)
+{
+    if (!f)
+        return;
+    ls_groups_close(f->groups); /* what failed transfers use goes after them */
+    ls_runner_free(f->runner);
+    ls_tokenizer_free(f->tokenizer);
+    held_weights_release(&f->weights);
+    ls_params_release(&f->params);
+    free(f->held);
+    free(f->chunk_first);
+    ls_ops_release(&f->ops);
+    free(f);
+}
+
+struct ls_runner *ls_finished_runner(struct ls_finished *f)
+{
+    return f->runner;
+}
+
+int64_t ls_finished_step(const struct ls_finished *f)
+{
+    return f->step;
+}

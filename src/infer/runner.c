@@ -1,0 +1,156 @@
+/* A model that is run forward alone: a micro-batch, or one token, goes through all stages of the
+ * layout. */
+#include "infer_private.h"
+
+#include <stdlib.h>
+
+int ls_runner_new(const struct ls_runner_parts *parts, struct ls_runner **out,
+                  struct ls_error *error)
+{
+    *out = NULL;
+    struct ls_runner *r = calloc(1, sizeof *r);
+    if (!r)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a runner");
+    r->parts = *parts;
+    r->model = parts->model;
+    r->pp_rank = ls_comm_rank(parts->groups[LS_GROUP_PP]);
+    int status = ls_layout_segments(parts->layout, ls_comm_rank(parts->groups[LS_GROUP_CP]),
+                                    &r->segments, &r->segment_count, error);
+    if (status) {
+        ls_runner_free(r);
+        return status;
+    }
+    *out = r;
+    return LS_OK;
+}
+
+void ls_runner_free(struct ls_runner *r)
+{
+    if (!r)
+        return;
+    if (r->model != r->parts.model)
+        ls_model_free(r->model);
+    ls_arena_release(&r->arena);
+    ls_decoder_free(r->decoder);
+    free(r->segments);
+    free(r->tokens);
+    free(r->losses);
+    free(r->input);
+    free(r);
+}
+
+bool runner_ends(const struct ls_runner *r)
+{
+    const struct ls_layout *layout = r->parts.layout;
+    return layout->stage_rank[layout->stages - 1] == r->pp_rank;
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+static int layer_run(struct ls_runner *r, struct ls_model *model, int layer, int last,
+                     const struct ls_micro_batch *batch, struct ls_error *error)
+{
+    const struct ls_runner_parts *parts = &r->parts;
+    ls_trace_set(parts->trace, LS_TRACE_LAYER, layer);
+    ls_trace_begin(parts->trace, ls_layer_name(&parts->layout->model, layer), "compute");
+    int status = parts->enter ? parts->enter(parts->user, layer, last, error) : LS_OK;
+    if (!status)
+        status = ls_layer_forward(model, parts->ops, layer, batch, NULL, error);
+    if (parts->leave)
+        parts->leave(parts->user, layer);
+    ls_trace_end(parts->trace);
+    ls_trace_set(parts->trace, LS_TRACE_LAYER, -1);
+    ls_progress();
+    return status;
+}
+
+static int stage_run(struct ls_runner *r, struct ls_model *model, int64_t stage,
+                     const struct ls_micro_batch *batch, struct ls_error *error)
+{
+    const struct ls_layout *layout = r->parts.layout;
+    int end = layout->stage_first[stage + 1], status = LS_OK;
+    int64_t chunk = 0;
+    while (layout->rank_stage[r->pp_rank * layout->chunks + chunk] != stage)
+        chunk++;
+    ls_trace_set(r->parts.trace, LS_TRACE_CHUNK, chunk);
+    ls_trace_begin(r->parts.trace, "forward", "compute");
+    for (int layer = layout->stage_first[stage]; layer < end && !status; layer++)
+        status = layer_run(r, model, layer, end - 1, batch, error);
+    ls_trace_end(r->parts.trace);
+    ls_trace_set(r->parts.trace, LS_TRACE_CHUNK, -1);
+    return status;
+}
+
+/* ---- between stages -------------------------------------------------------------------------- */
+
+static int input_room(struct ls_runner *r, size_t bytes, struct ls_error *error)
+{
+    if (bytes <= r->input_bytes)
+        return LS_OK;
+    free(r->input);
+    r->input = malloc(bytes);
+    r->input_bytes = r->input ? bytes : 0;
+    return r->input ? LS_OK
+                    : ls_error_set(error, LS_ENOMEM, "no memory for what comes from another stage");
+}
+
+/* What stage reads goes from the rank that made it to the one that runs the stage. */
+static int boundary_move(struct ls_runner *r, const struct ls_model *model, int64_t stage,
+                         struct ls_micro_batch *batch, struct ls_error *error)
+{
+    const struct ls_layout *layout = r->parts.layout;
+    int from = layout->stage_rank[stage - 1], to = layout->stage_rank[stage];
+    int64_t rows = ls_model_stream_rows(model, batch->sequences, batch->tokens);
+    int64_t count = rows * layout->model.channels;
+    enum ls_dtype act = layout->numerics.act;
+    struct ls_comm *pp = r->parts.groups[LS_GROUP_PP];
+    if (from == r->pp_rank)
+        batch->input = ls_model_output(model, layout->stage_first[stage] - 1, 0);
+    if (from == to)
+        return LS_OK;
+    if (from == r->pp_rank)
+        return ls_send(pp, batch->input, count, act, to, 0, error);
+    if (to != r->pp_rank)
+        return LS_OK;
+    int status = input_room(r, (size_t)count * ls_dtype_bytes(act), error);
+    batch->input = r->input;
+    return status ? status : ls_recv(pp, r->input, count, act, from, 0, error);
+}
+
+int runner_forward(struct ls_runner *r, struct ls_model *model, struct ls_micro_batch *batch,
+                   struct ls_error *error)
+{
+    const struct ls_layout *layout = r->parts.layout;
+    int status = LS_OK;
+    for (int64_t stage = 0; stage < layout->stages && !status; stage++) {
+        ls_trace_set(r->parts.trace, LS_TRACE_STAGE, stage);
+        if (stage > 0)
+            status = boundary_move(r, model, stage, batch, error);
+        if (!status && layout->stage_rank[stage] == r->pp_rank)
+            status = stage_run(r, model, stage, batch, error);
+    }
+    ls_trace_set(r->parts.trace, LS_TRACE_STAGE, -1);
+    return status;
+}
+
+/* ---- one token ------------------------------------------------------------------------------- */
+
+int ls_runner_restart(struct ls_runner *r, struct ls_error *error)
+{
+    int status = r->decoder ? LS_OK : ls_decoder_new(&r->parts.part, &r->decoder, error);
+    status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
+    if (!status)
+        ls_decoder_reset(r->decoder);
+    return status;
+}
+
+int ls_runner_next(struct ls_runner *r, int32_t token, const float **logits, struct ls_error *error)
+{
+    struct ls_micro_batch batch = {.sequences = 1, .tokens = 1, .ids = &token};
+    int status = ls_decoder_admits(r->decoder, token, error);
+    if (!status)
+        status = runner_forward(r, ls_decoder_model(r->decoder), &batch, error);
+    if (!status)
+        *logits = ls_decoder_advance(r->decoder, r->parts.ops);
+    return status;
+}

@@ -1,0 +1,54 @@
+/* What tensor parallel may cut a model into. */
+#include <lockstep/nn.h>
+
+/* Heads, columns of the feed-forward and rows of the vocabulary in equal parts; key/value heads are
+ * shared where there are fewer of them. */
+static int parts_admit(const struct ls_model_config *c, int64_t parts, struct ls_error *error)
+{
+    int64_t kv = c->kv_heads;
+    const struct {
+        const char *what;
+        int64_t size;
+    } cut[] = {{"the model's query heads", c->heads},
+               {"the feed-forward width", c->ffn},
+               {"the padded vocabulary", c->vocab_padded}};
+    for (size_t i = 0; i < sizeof cut / sizeof cut[0]; i++)
+        if (cut[i].size % parts)
+            return ls_error_set(error, LS_ELAYOUT, "it does not divide %s, %ld", cut[i].what,
+                                (long)cut[i].size);
+    if (kv % parts && parts % kv)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "it is neither a divisor nor a multiple of the %ld key/value heads",
+                            (long)kv);
+    int sharers = ls_tp_sharers(parts, kv);
+    if (c->head_dim % sharers)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "%d ranks would share each key/value head, and its width, %ld, is not "
+                            "a multiple of that",
+                            sharers, (long)c->head_dim);
+    return LS_OK;
+}
+
+int ls_model_admits_tiles(const struct ls_model_config *c, int64_t tp_tiles, struct ls_error *error)
+{
+    if (!ls_is_pow2(tp_tiles))
+        return ls_error_set(error, LS_ELAYOUT, "expected a power of two");
+    return parts_admit(c, tp_tiles, error);
+}
+
+int ls_model_admits_tp(const struct ls_model_config *c, const struct ls_numerics *n, int64_t tp,
+                       struct ls_error *error)
+{
+    int status = parts_admit(c, tp, error);
+    if (status || n->fast)
+        return status;
+    if (n->tp_tiles % tp)
+        return ls_error_set(error, LS_ELAYOUT, "it does not divide numerics.tp_tiles, %ld",
+                            (long)n->tp_tiles);
+    if (tp > c->kv_heads && !ls_is_pow2(c->heads / tp))
+        return ls_error_set(error, LS_ELAYOUT,
+                            "ranks would share key/value heads with %ld query heads each, which is "
+                            "not a power of two",
+                            (long)(c->heads / tp));
+    return LS_OK;
+}

@@ -1,0 +1,135 @@
+/* GPT-2 (Radford et al. 2019): learned positions, LayerNorm, GELU, biases. */
+#include "program.h"
+
+static const struct parameter embedding_parameters[] = {
+    {"table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS, START_NORMAL, 0,
+     "wte.weight"},
+    {"position", "wpe.weight", SIZE_CONTEXT, SIZE_CHANNELS, CUT_NONE, START_NORMAL, 0,
+     "wpe.weight"},
+    {0},
+};
+
+/* Matrices first. */
+static const struct parameter block_parameters[] = {
+    {"qkv", "attn.q.weight", SIZE_QUERY, SIZE_CHANNELS, CUT_ROWS, START_NORMAL, 0,
+     "attn.c_attn.weight"},
+    {"qkv", "attn.k.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, START_NORMAL, 0, "attn.c_attn.weight"},
+    {"qkv", "attn.v.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV, START_NORMAL, 0, "attn.c_attn.weight"},
+    {"proj", "attn.proj.weight", SIZE_CHANNELS, SIZE_QUERY, CUT_COLUMNS, START_RESIDUAL, 0,
+     "attn.c_proj.weight"},
+    {"up", "mlp.gate.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, START_NORMAL, WHEN_GATE, NULL},
+    {"up", "mlp.up.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, START_NORMAL, 0, "mlp.c_fc.weight"},
+    {"down", "mlp.down.weight", SIZE_CHANNELS, SIZE_FFN, CUT_COLUMNS, START_RESIDUAL, 0,
+     "mlp.c_proj.weight"},
+    {"norm1", "ln_1.weight", SIZE_ONE, SIZE_CHANNELS, CUT_NONE, START_ONE, 0, "ln_1.weight"},
+    {"norm1 bias", "ln_1.bias", SIZE_ONE, SIZE_CHANNELS, CUT_NONE, START_ZERO, WHEN_BIAS,
+     "ln_1.bias"},
+    {"qkv bias", "attn.q.bias", SIZE_ONE, SIZE_QUERY, CUT_COLUMNS, START_ZERO, WHEN_BIAS,
+     "attn.c_attn.bias"},
+    {"qkv bias", "attn.k.bias", SIZE_ONE, SIZE_KV, CUT_KV, START_ZERO, WHEN_BIAS,
+     "attn.c_attn.bias"},
+    {"qkv bias", "attn.v.bias", SIZE_ONE, SIZE_KV, CUT_KV, START_ZERO, WHEN_BIAS,
+     "attn.c_attn.bias"},
+    {"proj bias", "attn.proj.bias", SIZE_ONE, SIZE_CHANNELS, CUT_NONE, START_ZERO, WHEN_BIAS,
+     "attn.c_proj.bias"},
+    {"up bias", "mlp.gate.bias", SIZE_ONE, SIZE_FFN, CUT_COLUMNS, START_ZERO, WHEN_BIAS | WHEN_GATE,
+     NULL},
+    {"up bias", "mlp.up.bias", SIZE_ONE, SIZE_FFN, CUT_COLUMNS, START_ZERO, WHEN_BIAS,
+     "mlp.c_fc.bias"},
+    {"down bias", "mlp.down.bias", SIZE_ONE, SIZE_CHANNELS, CUT_NONE, START_ZERO, WHEN_BIAS,
+     "mlp.c_proj.bias"},
+    {"norm2", "ln_2.weight", SIZE_ONE, SIZE_CHANNELS, CUT_NONE, START_ONE, 0, "ln_2.weight"},
+    {"norm2 bias", "ln_2.bias", SIZE_ONE, SIZE_CHANNELS, CUT_NONE, START_ZERO, WHEN_BIAS,
+     "ln_2.bias"},
+    {0},
+};
+
+/* The head's matrix is the embedding table where the two are tied. */
+static const struct parameter head_parameters[] = {
+    {"table", "head.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS, START_NORMAL, 0,
+     "lm_head.weight"},
+    {"norm", "ln_f.weight", SIZE_ONE, SIZE_CHANNELS, CUT_NONE, START_ONE, 0, "ln_f.weight"},
+    {"norm bias", "ln_f.bias", SIZE_ONE, SIZE_CHANNELS, CUT_NONE, START_ZERO, WHEN_BIAS,
+     "ln_f.bias"},
+    {0},
+};
+
+enum { EMBEDDING_IDS, EMBEDDING_OUT };
+enum { X, A1, MEAN1, RSTD1, QKV, O, LSE, Y1, H1, A2, MEAN2, RSTD2, F, G, Y2, OUT };
+enum { HEAD_X, HEAD_A, HEAD_MEAN, HEAD_RSTD };
+
+/* Radford et al.'s; the tiny one is ours, for tests. */
+#define PUBLISHED "vocab=50257 context=1024 "
+static const struct ls_preset presets[] = {
+    {"gpt2-124m", PUBLISHED "layers=12 channels=768 heads=12"},
+    {"gpt2-350m", PUBLISHED "layers=24 channels=1024 heads=16"},
+    {"gpt2-774m", PUBLISHED "layers=36 channels=1280 heads=20"},
+    {"gpt2-1558m", PUBLISHED "layers=48 channels=1600 heads=25"},
+    {"gpt2-tiny", "layers=2 channels=64 heads=4 context=64"},
+    {0},
+};
+
+const struct family family_gpt2 = {
+    .about = {.tied = true,
+              .bias = true,
+              .act = LS_ACT_GELU_TANH,
+              .acts = 1u << LS_ACT_GELU_TANH | 1u << LS_ACT_GELU_ERF,
+              .ffn = {.times = 4, .over = 1, .multiple = 1},
+              .presets = presets},
+    .embedding = {.prefix = "",
+                  .elsewhere_prefix = "",
+                  .values = {[EMBEDDING_IDS] = {"ids", ROWS_ALL, SIZE_ONE, AGAIN_FULL, false},
+                             [EMBEDDING_OUT] = {"out", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL,
+                                                false}},
+                  .steps = {{&step_embedding,
+                             {EMBEDDING_IDS},
+                             {EMBEDDING_OUT},
+                             "table",
+                             "position",
+                             "embedding"}},
+                  .parameters = embedding_parameters},
+    .block =
+        {.prefix = "h.%ld.",
+         .elsewhere_prefix = "h.%ld.",
+         .elsewhere_transposed = true,
+         .values = {[X] = {"x", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
+                    [A1] = {"a1", ROWS_STREAM, SIZE_CHANNELS, AGAIN_SELECTIVE, false},
+                    [MEAN1] = {"mean1", ROWS_STREAM, SIZE_ONE, .f32 = true},
+                    [RSTD1] = {"rstd1", ROWS_STREAM, SIZE_ONE, .f32 = true},
+                    [QKV] = {"qkv", ROWS_ALL, SIZE_QKV, AGAIN_FULL, false},
+                    [O] = {"o", ROWS_ALL, SIZE_QUERY, AGAIN_SELECTIVE, false},
+                    [LSE] = {"lse", ROWS_ALL, SIZE_HEADS, AGAIN_SELECTIVE, .f32 = true},
+                    [Y1] = {"y1", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
+                    [H1] = {"h1", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
+                    [A2] = {"a2", ROWS_STREAM, SIZE_CHANNELS, AGAIN_SELECTIVE, false},
+                    [MEAN2] = {"mean2", ROWS_STREAM, SIZE_ONE, .f32 = true},
+                    [RSTD2] = {"rstd2", ROWS_STREAM, SIZE_ONE, .f32 = true},
+                    [F] = {"f", ROWS_ALL, SIZE_UP, AGAIN_FULL, false},
+                    [G] = {"g", ROWS_ALL, SIZE_FFN, AGAIN_SELECTIVE, false},
+                    [Y2] = {"y2", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
+                    [OUT] = {"out", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false}},
+         .steps = {{&step_layernorm, {X}, {A1, MEAN1, RSTD1, X}, "norm1", "norm1 bias", NULL},
+                   {&step_column, {A1}, {QKV}, "qkv", "qkv bias", NULL},
+                   {&step_attention, {QKV}, {O, LSE}, "qkv", NULL, NULL},
+                   {&step_row, {O}, {Y1}, "proj", "proj bias", "attention"},
+                   {&step_layernorm, {X, Y1}, {A2, MEAN2, RSTD2, H1}, "norm2", "norm2 bias", NULL},
+                   {&step_column, {A2}, {F}, "up", "up bias", NULL},
+                   {&step_activation, {F}, {G}, NULL, NULL, NULL},
+                   {&step_row, {G}, {Y2}, "down", "down bias", "mlp"},
+                   {&step_add, {H1, Y2}, {OUT}, NULL, NULL, NULL}},
+         .parameters = block_parameters},
+    .head = {.prefix = "",
+             .elsewhere_prefix = "",
+             .values = {[HEAD_X] = {"x", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
+                        [HEAD_A] = {"a", ROWS_STREAM, SIZE_CHANNELS, AGAIN_FULL, false},
+                        [HEAD_MEAN] = {"mean", ROWS_STREAM, SIZE_ONE, .f32 = true},
+                        [HEAD_RSTD] = {"rstd", ROWS_STREAM, SIZE_ONE, .f32 = true}},
+             .steps = {{&step_layernorm,
+                        {HEAD_X},
+                        {HEAD_A, HEAD_MEAN, HEAD_RSTD, HEAD_X},
+                        "norm",
+                        "norm bias",
+                        NULL},
+                       {&step_head, {HEAD_A}, {0}, "table", NULL, NULL}},
+             .parameters = head_parameters},
+};

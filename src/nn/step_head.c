@@ -1,0 +1,273 @@
+/* Head and loss. In training the forward makes the gradients at once, group of units by group of
+ * units, because logits are too large to keep: a group's logits become their own gradient in place,
+ * which gives the rows' input gradient and the group's part of the weight gradient. The weight
+ * gradient's parts are added by the tree over units, which are leaves or tiles of them (S3, S4).
+ * The vocabulary is cut over tp: nobody has whole rows of logits. in: the final norm's output. */
+#include "model.h"
+
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
+
+enum { PARTIALS_MAX = 8 };
+struct head_buffers {
+    struct exchange gather, reduce;
+    void *logits;                 /* [group_units * unit rows, V] */
+    float *max, *sums;            /* [group rows], [2, group rows] where the vocabulary is split */
+    float *partial[PARTIALS_MAX]; /* [V, C] each: subtrees of the weight gradient */
+    int partials;
+};
+
+/* Rows of a unit of whole sequences. */
+static int64_t unit_rows(const struct ls_model *model)
+{
+    return model->numerics.leaf_sequences * model->options.tokens / model->numerics.seq_tiles;
+}
+
+static int64_t units_of(const struct ls_model *model)
+{
+    int64_t leaves = model->options.sequences / model->numerics.leaf_sequences;
+    return leaves * model->numerics.seq_tiles / model->cp.size;
+}
+
+/* Units whose logits fit. */
+static int64_t group_of(const struct ls_model *model, const struct ls_param *weight)
+{
+    int64_t given = model->options.logits_bytes, units = units_of(model), group = 1;
+    double most = given > 0 ? (double)given : (double)LS_LOGITS_BYTES;
+    double unit_bytes =
+        (double)unit_rows(model) * (double)weight->rows * (double)model_act_bytes(model);
+    while (2 * group <= units && (double)(2 * group) * unit_bytes <= most)
+        group *= 2;
+    return group;
+}
+
+/* A right child that is itself more than one group, added to its left sibling, needs a place to be
+ * summed in first: one for each level of the tree but the two lowest; so does the whole when it is
+ * added to an earlier micro-batch's. */
+static void partials_take(const struct ls_model *model, const struct ls_param *weight,
+                          struct ls_arena *arena, struct head_buffers *b)
+{
+    int64_t group = group_of(model, weight), units = units_of(model);
+    size_t bytes = (size_t)(weight->rows * model->config.channels) * sizeof(float);
+    int64_t span = model->options.accumulating ? group : 2 * group;
+    for (; span < units && !model->numerics.fast; span *= 2) {
+        LS_ASSERT(b->partials < PARTIALS_MAX);
+        b->partial[b->partials++] = ls_arena_take(arena, bytes);
+    }
+}
+
+static struct head_buffers buffers_take(const struct ls_model *model, const struct bound_step *s,
+                                        struct ls_arena *arena)
+{
+    int64_t rows = group_of(model, s->weight) * unit_rows(model);
+    struct head_buffers b = {.gather = exchange_gather(model, arena),
+                             .logits = model_take(model, arena, rows, s->weight->rows)};
+    if (model->tp.size > 1) {
+        b.max = ls_arena_take(arena, (size_t)rows * sizeof(float));
+        b.sums = ls_arena_take(arena, (size_t)(2 * rows) * sizeof(float));
+    }
+    if (!model->options.training)
+        return b;
+    b.reduce = exchange_reduce(model, arena);
+    partials_take(model, s->weight, arena, &b);
+    return b;
+}
+
+static void head_work(const struct ls_model *model, const struct bound_step *s, enum phase phase,
+                      struct ls_arena *arena)
+{
+    if (phase == PHASE_FORWARD)
+        buffers_take(model, s, arena);
+}
+
+/* Losses are read after the forward. */
+static void head_constants(struct ls_model *model, struct ls_arena *arena,
+                           const struct bound_step *s)
+{
+    int64_t leaves = model->options.sequences / model->numerics.leaf_sequences;
+    struct head_losses *losses = &model->losses;
+    losses->rows = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
+    losses->leaves = ls_arena_take(arena, (size_t)leaves * sizeof(float));
+    losses->group_units = group_of(model, s->weight);
+}
+
+/* ---- groups of units --------------------------------------------------------------------------
+ */
+
+/* What the walk over groups of units needs. */
+struct walk {
+    const struct layer_run *run;
+    const struct ls_param *weight;
+    struct head_buffers buffers;
+    const char *a; /* [M, C] */
+    char *d_a;     /* where the input gradient of all rows goes: d_a, or partial sums of it */
+    bool partial_sums, training;
+};
+
+/* Loss of a group's rows, and their logits' gradient in place. */
+static int group_loss(struct walk *walk, int64_t first_row, int64_t rows)
+{
+    const struct layer_run *run = walk->run;
+    struct ls_model *model = run->model;
+    struct head_buffers *b = &walk->buffers;
+    const int32_t *target = run->batch->targets + first_row;
+    float *loss = model->losses.rows + first_row;
+    struct ls_cross_entropy op = {.rows = rows,
+                                  .vocabulary = model->config.vocab,
+                                  .padded = walk->weight->rows,
+                                  .tiles = model->tiles,
+                                  .act = model->numerics.act,
+                                  .scale = walk->training ? run->batch->gradient_scale : 0,
+                                  .first = walk->weight->first_row};
+    if (model->tp.size == 1) {
+        ls_cross_entropy(run->ops, &op, b->logits, target, loss);
+        return LS_OK;
+    }
+    struct ls_comm *comm = model->tp.comm;
+    float *sum = b->sums, *target_logit = b->sums + rows;
+    ls_cross_entropy_max(run->ops, &op, b->logits, b->max);
+    int status = ls_all_reduce_max_f32(comm, b->max, rows, run->error);
+    if (status)
+        return status;
+    ls_cross_entropy_sum(run->ops, &op, b->logits, target, b->max, sum, target_logit);
+    status = ls_all_reduce(comm, b->sums, 2 * rows, run->error);
+    if (!status)
+        ls_cross_entropy_finish(run->ops, &op, b->logits, target, b->max, sum, target_logit, loss);
+    return status;
+}
+
+/* One group: logits, loss, and when training the two gradients. */
+static int group_run(struct walk *walk, int64_t first_unit, int64_t units, float *d_weight,
+                     bool accumulate)
+{
+    const struct layer_run *run = walk->run;
+    struct ls_model *model = run->model;
+    int64_t channels = model->config.channels, vocabulary = walk->weight->rows;
+    int64_t unit = run->rows->unit_sequences * run->rows->unit_tokens;
+    int64_t rows = units * unit, first_row = first_unit * unit;
+    const void *a = walk->a + (size_t)(first_row * channels) * model_act_bytes(model);
+    void *logits = walk->buffers.logits;
+    struct ls_gemm product =
+        model_linear(model, rows, vocabulary, 1, walk->weight, NULL, a, logits);
+    int status = ls_gemm_run(run->ops, &product, run->error);
+    if (!status)
+        status = group_loss(walk, first_row, rows);
+    if (status || !walk->training)
+        return status;
+    enum ls_dtype out = walk->partial_sums ? LS_F32 : model->numerics.act;
+    char *d_a = walk->d_a + (size_t)(first_row * channels) * ls_dtype_bytes(out);
+    struct ls_gemm input =
+        model_input_gradient(model, rows, vocabulary, model->tiles, walk->weight, logits, d_a);
+    input.out = out;
+    status = ls_gemm_run(run->ops, &input, run->error);
+    if (status)
+        return status;
+    struct ls_gemm weight =
+        model_weight_gradient(model, units, rows, vocabulary, walk->weight, logits, a, d_weight);
+    weight.accumulate = accumulate;
+    return ls_gemm_run(run->ops, &weight, run->error);
+}
+
+/* The subtree of units [first, first + count): d_weight = it, or += it after it is whole. */
+static int subtree_run(struct walk *walk, int64_t first, int64_t count, float *d_weight,
+                       bool accumulate, int partials_used)
+{
+    struct ls_model *model = walk->run->model;
+    if (count <= model->losses.group_units)
+        return group_run(walk, first, count, d_weight, accumulate);
+    bool aside = accumulate && walk->training && !model->numerics.fast;
+    float *sum = d_weight;
+    bool add_left = accumulate;
+    if (aside) {
+        LS_ASSERT(partials_used < walk->buffers.partials);
+        sum = walk->buffers.partial[partials_used++];
+        add_left = false;
+    }
+    int64_t split = ls_tree_split(count);
+    int status = subtree_run(walk, first, split, sum, add_left, partials_used);
+    if (!status)
+        status = subtree_run(walk, first + split, count - split, sum, true, partials_used);
+    if (!status && aside)
+        ls_tree_add(walk->run->ops, walk->weight->rows * model->config.channels, d_weight, sum);
+    return status;
+}
+
+/* Each leaf's loss from its tokens here: units, then the tree over a leaf's units. */
+static void losses_sum(const struct layer_run *run)
+{
+    struct head_losses *losses = &run->model->losses;
+    struct ls_token_sum sum = rows_sum(run->rows, false);
+    int64_t leaves = run->batch->sequences / run->model->numerics.leaf_sequences;
+    ls_loss_sum(run->ops, losses->rows, &sum, run->rows->units / leaves, losses->leaves);
+}
+
+/* ---- the step ---------------------------------------------------------------------------------
+ */
+
+static int head_forward(const struct layer_run *run, const struct bound_step *s)
+{
+    struct ls_model *model = run->model;
+    const struct ls_gradient *gradient = run->gradient;
+    struct ls_arena work = run_work(run, s);
+    struct walk walk = {.run = run,
+                        .weight = s->weight,
+                        .buffers = buffers_take(model, s, &work),
+                        .partial_sums = model->tp.size > 1,
+                        .training = run->batch->training};
+    LS_ASSERT(!walk.training || (gradient && model->options.training));
+    walk.d_a = walk.training ? run_dx(run, s) : NULL;
+    if (walk.partial_sums)
+        walk.d_a = (char *)walk.buffers.reduce.scratch.partial;
+    const void *a;
+    model_label(model, s->weight);
+    int status = model_gather(model, run->rows, run_in(run, s, 0), walk.buffers.gather.gathered, &a,
+                              run->error);
+    if (status)
+        return status;
+    walk.a = a;
+    float *d_weight = walk.training ? run_gradient(run, s->weight) : NULL;
+    status =
+        subtree_run(&walk, 0, run->rows->units, d_weight, walk.training && gradient->accumulate, 0);
+    if (!status && walk.training && walk.partial_sums)
+        status = ls_tp_reduce_round(&model->tp, run->ops, model->numerics.act, run->rows->all,
+                                    model->config.channels, &walk.buffers.reduce.scratch,
+                                    run_dx(run, s), run->error);
+    if (!status)
+        losses_sum(run);
+    return status;
+}
+
+/* Each rank's part of the vocabulary goes to its place, and the parts are gathered. */
+static int head_decode(const struct layer_run *run, const struct bound_step *s)
+{
+    const struct ls_model *model = run->model;
+    int64_t vocabulary = s->weight->rows;
+    char *logits = model->decoding->logits;
+    char *own = logits + (size_t)(model->tp.rank * vocabulary) * model_act_bytes(model);
+    struct ls_gemm product =
+        model_linear(model, 1, vocabulary, 1, s->weight, NULL, run_in(run, s, 0), own);
+    int status = ls_gemm_run(run->ops, &product, run->error);
+    if (status || model->tp.size == 1)
+        return status;
+    model_label(model, s->weight);
+    return ls_all_gather(model->tp.comm, own, logits, vocabulary, model->numerics.act, run->error);
+}
+
+static double head_flops(const struct ls_model_config *config, double weight_elements,
+                         int64_t tokens)
+{
+    (void)config;
+    (void)tokens;
+    return 6 * weight_elements;
+}
+
+const struct step_kind step_head = {
+    .name = "head and loss",
+    .ins = 1,
+    .flow = FLOW_FORWARD,
+    .forward = head_forward,
+    .decode = head_decode,
+    .work = head_work,
+    .constants = head_constants,
+    .flops = head_flops,
+};

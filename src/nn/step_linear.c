@@ -1,0 +1,301 @@
+/* Linear layers: y = x W^T + b. A column-parallel one (Shoeybi et al. 2019) needs all rows of x and
+ * makes a slice of the columns of y; a row-parallel one adds over ranks, and drops out where the
+ * step says so. The contractions that tensor parallelism cuts are summed in tiles (S2): the
+ * row-parallel product's, and that of the column-parallel input gradient.
+ * in: x; out: y. */
+#include "model.h"
+
+#include <string.h>
+
+/* ---- shared -----------------------------------------------------------------------------------
+ */
+
+/* Rows of W held: all of a stack. */
+static int64_t columns_out(const struct ls_model *model, const struct bound_step *s)
+{
+    return size_held(model, s->program->values[s->step->out[0]].size);
+}
+
+static int weight_half(const struct layer_run *run, const struct bound_step *s, const void *dy,
+                       const void *x)
+{
+    struct ls_model *model = run->model;
+    const struct rows *rows = run->rows;
+    int64_t out = columns_out(run->model, s);
+    struct ls_token_sum sum = rows_sum(rows, run->gradient->accumulate);
+    if (s->bias)
+        ls_bias_backward(run->ops, model->numerics.act, out, out, dy, &sum,
+                         run_gradient(run, s->bias));
+    struct ls_gemm gemm = model_weight_gradient(model, rows->units, rows->all, out, s->weight, dy,
+                                                x, run_gradient(run, s->weight));
+    gemm.accumulate = run->gradient->accumulate;
+    return ls_gemm_run(run->ops, &gemm, run->error);
+}
+
+static double linear_flops(const struct ls_model_config *config, double weight_elements,
+                           int64_t tokens)
+{
+    (void)config;
+    (void)tokens;
+    return 6 * weight_elements;
+}
+
+/* ---- column parallel --------------------------------------------------------------------------
+ */
+
+static int column_forward(const struct layer_run *run, const struct bound_step *s)
+{
+    struct ls_model *model = run->model;
+    struct ls_arena work = run_work(run, s);
+    struct exchange exchange = exchange_gather(model, &work);
+    model_label(model, s->weight);
+    struct ls_gemm gemm = model_linear(model, run->rows->all, columns_out(run->model, s), 1,
+                                       s->weight, s->bias, run_in(run, s, 0), run_out(run, s, 0));
+    return ls_tp_gathered_product(&model->tp, run->ops, &gemm, exchange.gathered, &exchange.scratch,
+                                  run->error);
+}
+
+/* The stack's parts, of which each is one section of the contraction. */
+struct sections {
+    int count;
+    int64_t first[3], width[3], whole[3]; /* of the stack's rows; all rows of the part held */
+};
+
+/* Where ranks share a key/value head, all of them have its gradient whole; each brings its own
+ * tiles of the contraction over the head's rows, so that every row counts once. */
+static struct sections sections_of(const struct ls_model *model, const struct bound_step *s)
+{
+    struct sections sections = {0};
+    int64_t sharers = model->tp.sharers, at = 0;
+    for (const struct parameter *p = s->program->parameters; p->role; p++) {
+        if (strcmp(p->role, s->step->weight) || !parameter_present(p, &model->config))
+            continue;
+        int64_t rows = size_held(model, p->rows), own = p->cut == CUT_KV ? rows / sharers : rows;
+        int i = sections.count++;
+        LS_ASSERT(i < 3);
+        sections.whole[i] = rows;
+        sections.width[i] = own;
+        sections.first[i] = at + (p->cut == CUT_KV ? model->tp.rank % sharers * own : 0);
+        at += rows;
+    }
+    return sections;
+}
+
+/* A contraction over some rows of a stacked weight: they and the gradient's columns, packed. */
+struct packed {
+    void *dy;     /* [M, own] */
+    void *weight; /* [own, C] */
+};
+
+static bool is_packed(const struct ls_model *model, const struct sections *sections)
+{
+    bool part = false;
+    for (int i = 0; i < sections->count; i++)
+        part |= sections->width[i] != sections->whole[i];
+    return part && model->tp.sharers > 1;
+}
+
+static struct packed packed_take(const struct ls_model *model, struct ls_arena *arena,
+                                 const struct sections *sections)
+{
+    int64_t own = 0;
+    for (int i = 0; i < sections->count; i++)
+        own += sections->width[i];
+    if (!is_packed(model, sections))
+        return (struct packed){0};
+    return (struct packed){model_take(model, arena, model->rows_max, own),
+                           model_take(model, arena, own, model->config.channels)};
+}
+
+static void pack(const struct layer_run *run, const struct bound_step *s,
+                 const struct sections *sections, const struct packed *to)
+{
+    struct ls_model *model = run->model;
+    size_t element = model_act_bytes(model), row = (size_t)s->weight->cols * element;
+    int64_t own = 0, ld = columns_out(run->model, s), before = 0;
+    for (int i = 0; i < sections->count; i++)
+        own += sections->width[i];
+    const char *dy = run_dy(run, s), *weight = model_weight(model, s->weight);
+    for (int i = 0; i < sections->count; i++) {
+        size_t width = (size_t)sections->width[i], first = (size_t)sections->first[i];
+        ls_copy(run->ops, width * row, weight + first * row,
+                (char *)to->weight + (size_t)before * row);
+        ls_copy_rows(run->ops, run->rows->all, width * element, dy + first * element,
+                     (size_t)ld * element, (char *)to->dy + (size_t)before * element,
+                     (size_t)own * element);
+        before += sections->width[i];
+    }
+}
+
+/* The contraction section by section, over what is packed if anything is. */
+static void sections_set(struct ls_gemm *gemm, const struct sections *sections,
+                         const struct packed *packed)
+{
+    gemm->sections = sections->count;
+    gemm->lda = 0;
+    for (int i = 0; i < sections->count; i++) {
+        gemm->k[i] = sections->width[i];
+        gemm->lda += sections->width[i];
+    }
+    if (packed->dy) {
+        gemm->a = packed->dy;
+        gemm->b = packed->weight;
+    }
+}
+
+static int column_input(const struct layer_run *run, const struct bound_step *s)
+{
+    struct ls_model *model = run->model;
+    struct ls_arena work = run_work(run, s);
+    struct exchange exchange = exchange_reduce(model, &work);
+    struct sections sections = sections_of(model, s);
+    struct packed packed = packed_take(model, &work, &sections);
+    struct ls_gemm gemm =
+        model_input_gradient(model, run->rows->all, columns_out(run->model, s), model->tiles,
+                             s->weight, run_dy(run, s), run_dx(run, s));
+    if (packed.dy)
+        pack(run, s, &sections, &packed);
+    sections_set(&gemm, &sections, &packed);
+    model_label(model, s->weight);
+    return ls_tp_reduced_product(&model->tp, run->ops, &gemm, &exchange.scratch, run->error);
+}
+
+static void *gathered_rows(const struct layer_run *run, const struct bound_step *s)
+{
+    struct ls_arena work = run_work(run, s);
+    return exchange_gather(run->model, &work).gathered;
+}
+
+/* The rows of x on all ranks, where the stream is cut. */
+static int column_weight_begin(const struct layer_run *run, const struct bound_step *s,
+                               struct ls_request *request)
+{
+    struct ls_model *model = run->model;
+    if (!model->tp.sequence)
+        return LS_OK;
+    model_label(model, s->weight);
+    return ls_tp_gather_start(&model->tp, model->numerics.act, run->rows->all,
+                              model->config.channels, run_in(run, s, 0), gathered_rows(run, s),
+                              request, run->error);
+}
+
+static int column_weight(const struct layer_run *run, const struct bound_step *s)
+{
+    const void *x = run_in(run, s, 0);
+    if (run->model->tp.sequence) {
+        int status = ls_wait(run->gathering, run->error);
+        if (status)
+            return status;
+        x = gathered_rows(run, s);
+    }
+    return weight_half(run, s, run_dy(run, s), x);
+}
+
+static void column_work(const struct ls_model *model, const struct bound_step *s, enum phase phase,
+                        struct ls_arena *arena)
+{
+    if (phase != PHASE_INPUT) {
+        exchange_gather(model, arena);
+        return;
+    }
+    exchange_reduce(model, arena);
+    struct sections sections = sections_of(model, s);
+    packed_take(model, arena, &sections);
+}
+
+const struct step_kind step_column = {
+    .name = "column-parallel linear",
+    .ins = 1,
+    .outs = 1,
+    .weight_reads = READS_IN0,
+    .flow = FLOW_NEW,
+    .forward = column_forward,
+    .input = column_input,
+    .weight = column_weight,
+    .weight_begin = column_weight_begin,
+    .work = column_work,
+    .flops = linear_flops,
+};
+
+/* ---- row parallel -----------------------------------------------------------------------------
+ */
+
+static int row_forward(const struct layer_run *run, const struct bound_step *s)
+{
+    struct ls_model *model = run->model;
+    struct ls_arena work = run_work(run, s);
+    struct exchange exchange = exchange_reduce(model, &work);
+    void *y = run_out(run, s, 0);
+    model_label(model, s->weight);
+    struct ls_gemm gemm = model_linear(model, run->rows->all, model->config.channels, model->tiles,
+                                       s->weight, s->bias, run_in(run, s, 0), y);
+    int status = ls_tp_reduced_product(&model->tp, run->ops, &gemm, &exchange.scratch, run->error);
+    if (!status)
+        model_dropout(run, s->step->dropout, y, y);
+    return status;
+}
+
+/* The gradient of y before its dropout, of all rows, is kept for the weight half where it is not
+ * what came from above or does not stay there. */
+static size_t row_own(const struct ls_model *model, const struct bound_step *s)
+{
+    bool leaves = model->options.split_backward && s->dy == GRADIENT_ABOVE;
+    if (!model->tp.sequence && !model_drops(model, s->step->dropout) && !leaves)
+        return 0;
+    int64_t rows = model->tp.sequence ? model->rows_room : model->stream_max;
+    return (size_t)(rows * model->config.channels) * model_act_bytes(model);
+}
+
+static int row_input(const struct layer_run *run, const struct bound_step *s)
+{
+    struct ls_model *model = run->model;
+    const struct rows *rows = run->rows;
+    int64_t channels = model->config.channels;
+    size_t bytes = (size_t)channels * model_act_bytes(model);
+    struct ls_arena work = run_work(run, s);
+    struct exchange exchange = exchange_staging(model, &work);
+    char *store = run_own(run, s), *own = store;
+    if (model->tp.sequence) /* in its place among all ranks' rows */
+        own +=
+            (size_t)(ls_tp_room(&model->tp, rows->all) / model->tp.size * model->tp.rank) * bytes;
+    const void *dy = run_dy(run, s), *dropped = model_dropout(run, s->step->dropout, dy, own);
+    if (dropped == dy && store) {
+        ls_copy(run->ops, (size_t)rows->count * bytes, dy, own);
+        dropped = own;
+    }
+    struct ls_gemm gemm =
+        model_input_gradient(model, rows->all, channels, 1, s->weight, dropped, run_dx(run, s));
+    model_label(model, s->weight);
+    return ls_tp_gathered_product(&model->tp, run->ops, &gemm, store, &exchange.scratch,
+                                  run->error);
+}
+
+static int row_weight(const struct layer_run *run, const struct bound_step *s)
+{
+    const void *own = run_own(run, s);
+    return weight_half(run, s, own ? own : run_dy(run, s), run_in(run, s, 0));
+}
+
+static void row_work(const struct ls_model *model, const struct bound_step *s, enum phase phase,
+                     struct ls_arena *arena)
+{
+    (void)s;
+    if (phase == PHASE_INPUT)
+        exchange_staging(model, arena);
+    else if (phase != PHASE_WEIGHT)
+        exchange_reduce(model, arena);
+}
+
+const struct step_kind step_row = {
+    .name = "row-parallel linear",
+    .ins = 1,
+    .outs = 1,
+    .weight_reads = READS_IN0,
+    .flow = FLOW_NEW,
+    .forward = row_forward,
+    .input = row_input,
+    .weight = row_weight,
+    .work = row_work,
+    .own = row_own,
+    .flops = linear_flops,
+};

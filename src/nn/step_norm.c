@@ -1,0 +1,209 @@
+/* LayerNorm and RMSNorm of the residual stream, of the sum of two streams where the step takes two:
+ * a = norm(h), h = x or x + y. Their weights' gradients are summed over tensor-parallel ranks where
+ * the stream is cut. in: x, y; out: a, mean, rstd, h. */
+#include "model.h"
+
+#include <string.h>
+
+static bool is_layernorm(const struct bound_step *s)
+{
+    return s->step->kind == &step_layernorm;
+}
+
+static struct ls_norm norm_of(const struct layer_run *run, const struct bound_step *s,
+                              int64_t first, int64_t rows)
+{
+    const struct ls_model *model = run->model;
+    return (struct ls_norm){.rows = rows,
+                            .channels = model->config.channels,
+                            .act = model->numerics.act,
+                            .epsilon = model->config.norm_epsilon,
+                            .weight = model_vector(model, s->weight),
+                            .bias = model_vector(model, s->bias),
+                            .mean = (float *)run_out(run, s, 1) + first,
+                            .rstd = (float *)run_out(run, s, 2) + first};
+}
+
+/* ---- forward ----------------------------------------------------------------------------------
+ */
+
+static int norm_forward(const struct layer_run *run, const struct bound_step *s)
+{
+    struct ls_norm op = norm_of(run, s, 0, run->rows->count);
+    bool again = run->phase == PHASE_AGAIN && s->restart; /* from h */
+    bool two = s->step->in[1] > 0 && !again;
+    const void *x = again ? run_out(run, s, 3) : run_in(run, s, 0);
+    const void *y = two ? run_in(run, s, 1) : NULL;
+    void *h = two ? run_out(run, s, 3) : NULL;
+    if (is_layernorm(s))
+        ls_layernorm_forward(run->ops, &op, x, y, h, run_out(run, s, 0));
+    else
+        ls_rmsnorm_forward(run->ops, &op, x, y, h, run_out(run, s, 0));
+    return LS_OK;
+}
+
+/* ---- backward: input --------------------------------------------------------------------------
+ */
+
+static int norm_input(const struct layer_run *run, const struct bound_step *s)
+{
+    struct ls_norm op = norm_of(run, s, 0, run->rows->count);
+    const void *h = run_out(run, s, 3), *dy = run_dy(run, s), *residual = run_residual(run, s);
+    if (is_layernorm(s))
+        ls_layernorm_backward_input(run->ops, &op, h, dy, residual, run_dx(run, s));
+    else
+        ls_rmsnorm_backward_input(run->ops, &op, h, dy, residual, run_dx(run, s));
+    return LS_OK;
+}
+
+/* ---- backward: weights ------------------------------------------------------------------------
+ */
+
+/* Of rows [first, first + rows) of the stream, in the order of sum. */
+static void norm_weight(const struct layer_run *run, const struct bound_step *s, int64_t first,
+                        int64_t rows, const struct ls_token_sum *sum, float *d_weight,
+                        float *d_bias)
+{
+    struct ls_norm op = norm_of(run, s, first, rows);
+    size_t at = (size_t)(first * op.channels) * model_act_bytes(run->model);
+    const void *h = (const char *)run_out(run, s, 3) + at, *dy = (const char *)run_dy(run, s) + at;
+    if (is_layernorm(s))
+        ls_layernorm_backward_weight(run->ops, &op, h, dy, sum, d_weight, d_bias);
+    else
+        ls_rmsnorm_backward_weight(run->ops, &op, h, dy, sum, d_weight);
+}
+
+/* Rows of unit `unit` that this rank holds, [*begin, *end) of its share, and the order of their
+ * sum: a subtree of the unit's (ls_tp_admits). */
+static struct ls_token_sum unit_part(const struct ls_model *model, const struct rows *rows,
+                                     int64_t unit, int64_t *begin, int64_t *end)
+{
+    int64_t length = rows->unit_sequences * rows->unit_tokens;
+    if (model->numerics.fast) {
+        *begin = 0;
+        *end = rows->count;
+        return (struct ls_token_sum){.leaves = 1, .sequences = 1, .tokens = rows->count};
+    }
+    *begin = ls_max(unit * length - rows->first, 0);
+    *end = ls_min((unit + 1) * length - rows->first, rows->count);
+    int64_t count = ls_max(*end - *begin, 0), sequences = ls_max(count / rows->unit_tokens, 1);
+    return (struct ls_token_sum){.leaves = 1, .sequences = sequences, .tokens = count / sequences};
+}
+
+/* The tree over vectors [first, first + count) of that width, into the first of them. */
+static void vectors_tree(struct ls_ops *ops, float *vectors, int64_t count, int64_t width)
+{
+    if (count <= 1)
+        return;
+    int64_t split = ls_tree_split(count);
+    vectors_tree(ops, vectors, split, width);
+    vectors_tree(ops, vectors + split * width, count - split, width);
+    ls_tree_add(ops, width, vectors, vectors + split * width);
+}
+
+static void deliver(const struct layer_run *run, const struct ls_param *param, const float *from)
+{
+    float *to = run_gradient(run, param);
+    if (run->gradient->accumulate)
+        ls_tree_add(run->ops, param->cols, to, from);
+    else
+        ls_copy(run->ops, (size_t)param->cols * sizeof *to, from, to);
+}
+
+static int64_t vectors_units(const struct ls_model *model, const struct rows *rows)
+{
+    return model->numerics.fast ? 1 : rows->units;
+}
+
+/* Each unit's vectors, zero where another rank holds its rows, are added over ranks; then units by
+ * the tree. No sum that starts from zero is ever -0, so adding another rank's zeros changes
+ * nothing. */
+static int cut_weights(const struct layer_run *run, const struct bound_step *const *steps,
+                       int count)
+{
+    struct ls_model *model = run->model;
+    int64_t c = model->config.channels, units = vectors_units(model, run->rows);
+    int64_t parts = steps[0]->bias ? 2 : 1, width = count * parts * c;
+    struct ls_arena work = run_work(run, steps[0]);
+    float *vectors = ls_arena_take(&work, (size_t)(units * width) * sizeof *vectors);
+    ls_fill_zero(run->ops, (size_t)(units * width) * sizeof *vectors, vectors);
+    for (int64_t unit = 0; unit < units; unit++) {
+        int64_t begin, end;
+        struct ls_token_sum sum = unit_part(model, run->rows, unit, &begin, &end);
+        for (int i = 0; i < count && begin < end; i++) {
+            float *to = vectors + unit * width + i * parts * c;
+            norm_weight(run, steps[i], begin, end - begin, &sum, to, parts > 1 ? to + c : NULL);
+        }
+    }
+    model_label(model, steps[0]->weight);
+    int status = ls_all_reduce(model->tp.comm, vectors, units * width, run->error);
+    if (status)
+        return status;
+    vectors_tree(run->ops, vectors, units, width);
+    for (int i = 0; i < count; i++) {
+        const float *from = vectors + i * parts * c;
+        deliver(run, steps[i]->weight, from);
+        if (steps[i]->bias)
+            deliver(run, steps[i]->bias, from + c);
+    }
+    return LS_OK;
+}
+
+static int norm_weights(const struct layer_run *run, const struct bound_step *const *steps,
+                        int count)
+{
+    if (run->model->tp.sequence)
+        return cut_weights(run, steps, count);
+    struct ls_token_sum sum = rows_sum(run->rows, run->gradient->accumulate);
+    for (int i = 0; i < count; i++)
+        norm_weight(run, steps[i], 0, run->rows->all, &sum, run_gradient(run, steps[i]->weight),
+                    steps[i]->bias ? run_gradient(run, steps[i]->bias) : NULL);
+    return LS_OK;
+}
+
+/* Sums over a rank's share for all norms of the layer. */
+static void norm_work(const struct ls_model *model, const struct bound_step *s, enum phase phase,
+                      struct ls_arena *arena)
+{
+    struct rows rows = rows_most(model);
+    int64_t norms = 0, parts = s->bias ? 2 : 1;
+    for (int i = 0, steps = program_steps(s->program); i < steps; i++)
+        norms += s->program->steps[i].kind == s->step->kind;
+    if (phase == PHASE_WEIGHT && model->tp.sequence)
+        ls_arena_take(
+            arena, (size_t)(vectors_units(model, &rows) * norms * parts * model->config.channels) *
+                       sizeof(float));
+}
+
+/* ---- the kinds --------------------------------------------------------------------------------
+ */
+
+enum { MEAN = READS_OUT1, RSTD = READS_OUT2, ARGUMENT = READS_OUT3 };
+
+const struct step_kind step_layernorm = {
+    .name = "layernorm",
+    .ins = 2,
+    .outs = 4,
+    .input_reads = MEAN | RSTD | ARGUMENT,
+    .weight_reads = MEAN | RSTD | ARGUMENT,
+    .flow = FLOW_JOIN,
+    .restarts = true,
+    .forward = norm_forward,
+    .input = norm_input,
+    .weights = norm_weights,
+    .work = norm_work,
+};
+
+const struct step_kind step_rmsnorm = {
+    .name = "rmsnorm",
+    .ins = 2,
+    .outs = 4,
+    .input_reads = RSTD | ARGUMENT,
+    .weight_reads = RSTD | ARGUMENT,
+    .flow = FLOW_JOIN,
+    .restarts = true,
+    .forward = norm_forward,
+    .input = norm_input,
+    .weights = norm_weights,
+    .work = norm_work,
+};

@@ -1,0 +1,73 @@
+/* Rotary positions (Su et al. 2021) of q and k, which lie side by side as H + G heads, in place.
+ * in and out: qkv. */
+#include "model.h"
+
+static struct ls_rope rope_of(const struct ls_model *model)
+{
+    return (struct ls_rope){.heads = model->heads + model->kv_heads,
+                            .head_dim = model->config.head_dim,
+                            .ld = size_held(model, SIZE_QKV),
+                            .cosine = model->rope_cosine,
+                            .sine = model->rope_sine};
+}
+
+static void rotate(const struct layer_run *run, void *qkv, bool backward)
+{
+    const struct ls_model *model = run->model;
+    struct ls_rope rope = rope_of(model);
+    size_t bytes = (size_t)rope.ld * model_act_bytes(model);
+    for (struct run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);) {
+        rope.rows = rope.tokens = piece.count;
+        rope.first_position = piece.token;
+        ls_rope_apply(run->ops, model->numerics.act, &rope, (char *)qkv + (size_t)piece.row * bytes,
+                      backward);
+    }
+}
+
+static int rope_forward(const struct layer_run *run, const struct bound_step *s)
+{
+    rotate(run, run_out(run, s, 0), false);
+    return LS_OK;
+}
+
+static int rope_input(const struct layer_run *run, const struct bound_step *s)
+{
+    rotate(run, run_dx(run, s), true);
+    return LS_OK;
+}
+
+/* The angles of all positions, once for all layers. */
+static void rope_constants(struct ls_model *model, struct ls_arena *arena,
+                           const struct bound_step *s)
+{
+    const struct ls_model_config *c = &model->config;
+    int64_t positions = ls_max(model->options.positions, model->options.tokens);
+    size_t bytes = (size_t)(positions * c->head_dim / 2) * sizeof(float);
+    (void)s;
+    if (model->rope_taken)
+        return;
+    model->rope_taken = true;
+    model->rope_cosine = ls_arena_take(arena, bytes);
+    model->rope_sine = ls_arena_take(arena, bytes);
+    if (!arena->measuring)
+        ls_rope_table(positions, c->head_dim, c->rope_theta, &c->rope_scaling, model->rope_cosine,
+                      model->rope_sine);
+}
+
+static const char *const rope_keys[] = {"rope_theta",
+                                        "rope_factor",
+                                        "rope_low_freq_factor",
+                                        "rope_high_freq_factor",
+                                        "rope_original_context",
+                                        NULL};
+
+const struct step_kind step_rope = {
+    .name = "rope",
+    .keys = rope_keys,
+    .ins = 1,
+    .outs = 1,
+    .flow = FLOW_IN_PLACE,
+    .forward = rope_forward,
+    .input = rope_input,
+    .constants = rope_constants,
+};

@@ -1,0 +1,98 @@
+/* ops/gemm_kernel.h - what the files of the matrix product share.
+ *
+ * C is computed in blocks of 32 x 32, the contraction in steps of 32 (gemm_blocked.c has the
+ * loops). A kernel multiplies one packed panel of A with one of B; there is one for float32 on each
+ * vector width (kern/gemm_kernel.c), one for bf16 on AVX512_BF16 (gemm_bf16.c) and one on AMX
+ * (gemm_amx.c).
+ */
+#ifndef OPS_GEMM_KERNEL_H
+#define OPS_GEMM_KERNEL_H
+
+#include <lockstep/ops.h>
+
+enum { GEMM_EDGE = 32, GEMM_BLOCK_FLOATS = GEMM_EDGE * GEMM_EDGE };
+
+/* How an operand lies in memory: is it B, and do neighbours lie along k (A stored [m, k], B stored
+ * [n, k])? */
+struct gemm_form {
+    bool is_b, k_contiguous;
+    enum ls_dtype dtype;
+};
+
+/* What the caller will read soon: the kernel fetches these cache lines while it works. */
+struct gemm_ahead {
+    const unsigned char *lines;
+    int64_t count;
+};
+/* Fetches the share of turn `turn` out of `turns`. */
+static inline void gemm_fetch(struct gemm_ahead ahead, int64_t turns, int64_t turn)
+{
+    int64_t share = (ahead.count + turns - 1) / turns;
+    for (int64_t i = turn * share; i < (turn + 1) * share && i < ahead.count; i++)
+        __builtin_prefetch(ahead.lines + i * 64, 0, 2);
+}
+
+struct gemm_kernel {
+    int64_t block_bytes; /* of a packed block: 32 rows of A or columns of B by one step */
+    int64_t chunk_bytes; /* of a panel of B, at most, so that it stays in L1 */
+    /* What a thread does before its first and after its last product; NULL for nothing. */
+    void (*begin)(void);
+    void (*end)(void);
+    /* Packs the block whose first element is x; ld is the distance between lines. It has `edge`
+     * rows or columns and k of the contraction, each 1 to 32; the rest of the block is zero. */
+    void (*pack)(struct gemm_form form, const void *x, int64_t ld, int64_t edge, int64_t k,
+                 unsigned char *block);
+    /* to [32, 32] = (from, or zero where it is NULL) + the product of `steps` packed blocks each,
+     * one chain an element, steps ascending; inside a step the order is the kernel's own and fixed.
+     * Only the first `rows` rows are wanted. to may be from. */
+    void (*product)(const unsigned char *a, const unsigned char *b, int64_t rows, int64_t steps,
+                    const float *from, float *to, struct gemm_ahead ahead);
+};
+
+/* What happens to a block's sums; by vector width. chain [32, 32] is the latest tile's sum, and top
+ * is past the latest of the subtrees that wait, [32, 32] each. */
+struct gemm_finish {
+    /* The earliest of the latest `merges` (>= 1) becomes the sum of all of them and the chain. */
+    void (*merge)(const float *chain, float *top, int merges);
+    /* C's block at (row, column) from that sum (merges >= 0); with `stream` past the caches, for a
+     * C whose rows all start at a cache line. */
+    void (*write)(const struct ls_gemm *gemm, int64_t row, int64_t column, const float *chain,
+                  const float *top, int merges, bool stream);
+};
+
+extern const struct gemm_kernel gemm_kernel_plain;
+extern const struct gemm_finish gemm_finish_plain;
+#if defined(__x86_64__)
+extern const struct gemm_kernel gemm_kernel_avx2, gemm_kernel_avx512;
+extern const struct gemm_finish gemm_finish_avx2, gemm_finish_avx512;
+extern const struct gemm_kernel gemm_kernel_bf16, gemm_kernel_amx;
+#endif
+
+/* A valid product with m, n, k > 0. */
+void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm);
+
+/* Tiles are added as they come, by a binary counter: when tile r is complete, as many finished
+ * subtrees as r has low one bits are merged with it, the latest first. That is the tree of
+ * ls_tree_split. More tiles than this are refused: no model cuts a contraction so fine. */
+enum { GEMM_TILES_MAX = 1 << 16, GEMM_LEVELS_MAX = 16 };
+/* Subtrees waiting when tile r starts. */
+static inline int gemm_waiting(int64_t r)
+{
+    return __builtin_popcountll((uint64_t)r);
+}
+/* Subtrees that tile r merges with when it is complete; all that wait when it is the last. */
+static inline int gemm_merges(int64_t r, int64_t tiles)
+{
+    return r == tiles - 1 ? gemm_waiting(r) : __builtin_ctzll(~(uint64_t)r);
+}
+
+/* Sum of the sections' lengths. */
+static inline int64_t gemm_k(const struct ls_gemm *gemm)
+{
+    int64_t k = 0;
+    for (int s = 0; s < gemm->sections; s++)
+        k += gemm->k[s];
+    return k;
+}
+
+#endif

@@ -1,0 +1,387 @@
+/* Attention on pairs of blocks in float32, for either act; see attention_kernel.h. Compiled once
+ * per instruction set. Legend: i query, j key, d of head dim, all within a block; P = padded. */
+#include "ops/attention_kernel.h"
+
+#include "ops/kern/attention_vector.h"
+
+#include <float.h>
+
+enum {
+    BLOCK = ATTENTION_BLOCK,
+    TILE_ROWS = 4,
+    /* Vectors of a register tile: TILE_ROWS x TILE_VECTORS sums, enough to hide the latency of an
+     * fma, leave registers for operands. */
+    TILE_VECTORS = LANES == 16 ? 4 : 2,
+};
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* ---- products ---- */
+
+/* A matrix or its transpose: element (m, k) = at[m * row + k * column]. */
+struct strided {
+    const float *at;
+    int64_t row, column;
+};
+
+/* c[m][n] += sum_k a(m, k) b[k][n] on TILE_ROWS x vectors, one ascending chain of fma per element.
+ */
+INLINE void tile_multiply(int vectors, int64_t depth, struct strided a, const float *b, int64_t ldb,
+                          float *c, int64_t ldc)
+{
+    vec sum[TILE_ROWS][TILE_VECTORS];
+#pragma GCC unroll 4
+    for (int m = 0; m < TILE_ROWS; m++)
+#pragma GCC unroll 4
+        for (int n = 0; n < vectors; n++)
+            sum[m][n] = vec_load(c + m * ldc + n * LANES);
+    for (int64_t k = 0; k < depth; k++) {
+        vec right[TILE_VECTORS];
+#pragma GCC unroll 4
+        for (int n = 0; n < vectors; n++)
+            right[n] = vec_load(b + k * ldb + n * LANES);
+#pragma GCC unroll 4
+        for (int m = 0; m < TILE_ROWS; m++) {
+            vec left = vec_set(a.at[m * a.row + k * a.column]);
+#pragma GCC unroll 4
+            for (int n = 0; n < vectors; n++)
+                sum[m][n] = vec_fma(left, right[n], sum[m][n]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int m = 0; m < TILE_ROWS; m++)
+#pragma GCC unroll 4
+        for (int n = 0; n < vectors; n++)
+            vec_store(c + m * ldc + n * LANES, sum[m][n]);
+}
+
+INLINE struct strided rows_from(struct strided a, int64_t m)
+{
+    return (struct strided){a.at + m * a.row, a.row, a.column};
+}
+
+/* c [rows, columns] += a b. rows is a multiple of TILE_ROWS, columns of 16. */
+INLINE void multiply_strided(int64_t rows, int64_t columns, int64_t depth, struct strided a,
+                             const float *b, float *c, struct attention_ahead *ahead)
+{
+    int64_t n = 0;
+    for (; n + TILE_VECTORS * LANES <= columns; n += TILE_VECTORS * LANES)
+        for (int64_t m = 0; m < rows; m += TILE_ROWS) {
+            tile_multiply(TILE_VECTORS, depth, rows_from(a, m), b + n, columns, c + m * columns + n,
+                          columns);
+            attention_ahead(ahead, 1);
+        }
+    for (; n < columns; n += LANES)
+        for (int64_t m = 0; m < rows; m += TILE_ROWS)
+            tile_multiply(1, depth, rows_from(a, m), b + n, columns, c + m * columns + n, columns);
+}
+
+/* a [rows, depth]. */
+static void multiply(int64_t rows, int64_t columns, int64_t depth, const float *a, const float *b,
+                     float *c, struct attention_ahead *ahead)
+{
+    multiply_strided(rows, columns, depth, (struct strided){a, depth, 1}, b, c, ahead);
+}
+
+/* a [depth, rows], used as its transpose. */
+static void multiply_transposed(int64_t rows, int64_t columns, int64_t depth, const float *a,
+                                const float *b, float *c, struct attention_ahead *ahead)
+{
+    multiply_strided(rows, columns, depth, (struct strided){a, 1, rows}, b, c, ahead);
+}
+
+/* ---- panels ---- */
+
+/* Row i widened; zeros past D, and for the whole of a row that is not there. */
+static void row_load(const struct attention_shape *shape, const struct attention_rows *rows,
+                     int64_t i, float *out)
+{
+    const int64_t dim = i < rows->count ? shape->dim : 0;
+    if (shape->act == LS_F32) {
+        memcpy(out, (const float *)rows->at + i * rows->ld, (size_t)dim * sizeof *out);
+    } else {
+        const ls_bf16 *from = (const ls_bf16 *)rows->at + i * rows->ld;
+        for (int64_t d = 0; d < dim; d++)
+            out[d] = ls_bf16_to_f32(from[d]);
+    }
+    memset(out + dim, 0, (size_t)(shape->padded - dim) * sizeof *out);
+}
+
+/* a . b over count, a multiple of 16: 16 interleaved chains, added by the tree. */
+static float dot(const float *a, const float *b, int64_t count)
+{
+    enum { CHAINS = 16, VECTORS = CHAINS / LANES };
+    vec sum[VECTORS];
+    float chain[CHAINS];
+    for (int v = 0; v < VECTORS; v++)
+        sum[v] = vec_set(0.0f);
+    for (int64_t d = 0; d < count; d += CHAINS)
+        for (int v = 0; v < VECTORS; v++)
+            sum[v] = vec_fma(vec_load(a + d + v * LANES), vec_load(b + d + v * LANES), sum[v]);
+    for (int v = 0; v < VECTORS; v++)
+        vec_store(chain + v * LANES, sum[v]);
+    for (int n = 1; n < CHAINS; n *= 2)
+        for (int c = 0; c < CHAINS; c += 2 * n)
+            chain[c] += chain[c + n];
+    return chain[0];
+}
+
+/* panel [BLOCK, P] */
+static void pack_rows(const struct attention_shape *shape, const struct attention_rows *rows,
+                      float *panel)
+{
+    for (int64_t i = 0; i < BLOCK; i++)
+        row_load(shape, rows, i, panel + i * shape->padded);
+}
+
+/* panel [P, BLOCK] */
+static void pack_columns(const struct attention_shape *shape, const struct attention_rows *rows,
+                         float *panel)
+{
+    /* Sixteen queries at a time: their rows stay in cache while columns are written. */
+    enum { GROUP = 16 };
+    float group[GROUP][ATTENTION_DIM_MAX];
+    for (int64_t first = 0; first < BLOCK; first += GROUP) {
+        for (int64_t i = 0; i < GROUP; i++)
+            row_load(shape, rows, first + i, group[i]);
+        for (int64_t d = 0; d < shape->padded; d++)
+            for (int64_t i = 0; i < GROUP; i++)
+                panel[d * BLOCK + first + i] = group[i][d];
+    }
+}
+
+static void pack_query_forward(const struct attention_shape *shape, const struct attention_rows *q,
+                               const struct attention_query *query)
+{
+    pack_columns(shape, q, query->q_columns);
+}
+
+static void pack_query_backward(const struct attention_shape *shape, const struct attention_rows *q,
+                                const struct attention_rows *o, const struct attention_rows *d_o,
+                                const float *lse, const struct attention_query *query)
+{
+    pack_columns(shape, q, query->q_columns);
+    pack_rows(shape, q, query->q_rows);
+    pack_columns(shape, d_o, query->do_columns);
+    pack_rows(shape, d_o, query->do_rows);
+    for (int64_t i = 0; i < BLOCK; i++) {
+        query->lse[i] = query->delta[i] = 0;
+        if (i >= q->count)
+            continue;
+        query->lse[i] = lse[i] * LOG2_E;
+        float o_row[ATTENTION_DIM_MAX];
+        row_load(shape, o, i, o_row);
+        query->delta[i] =
+            dot(o_row, (const float *)query->do_rows + i * shape->padded, shape->padded);
+    }
+}
+
+static void pack_key(const struct attention_shape *shape, const struct attention_rows *k,
+                     const struct attention_rows *v, const struct attention_key *key)
+{
+    pack_rows(shape, k, key->k);
+    pack_rows(shape, v, key->v);
+}
+
+/* out[d] = sum[d] * factor, rounded once. */
+static void row_store(const struct attention_shape *shape, const float *sum, float factor,
+                      const struct attention_rows *out, int64_t i)
+{
+    if (shape->act == LS_F32) {
+        float *row = (float *)out->at + i * out->ld;
+        for (int64_t d = 0; d < shape->dim; d++)
+            row[d] = sum[d] * factor;
+    } else {
+        ls_bf16 *row = (ls_bf16 *)out->at + i * out->ld;
+        for (int64_t d = 0; d < shape->dim; d++)
+            row[d] = ls_f32_to_bf16(sum[d] * factor);
+    }
+}
+
+static void store_rows(const struct attention_shape *shape, const float *sum, float factor,
+                       const struct attention_rows *out)
+{
+    for (int64_t i = 0; i < out->count; i++)
+        row_store(shape, sum + i * shape->padded, factor, out, i);
+}
+
+static void column_store(const struct attention_shape *shape, const float *sum, float factor,
+                         const struct attention_rows *out, int64_t i)
+{
+    float row[ATTENTION_DIM_MAX];
+    for (int64_t d = 0; d < shape->dim; d++)
+        row[d] = sum[d * BLOCK + i];
+    row_store(shape, row, factor, out, i);
+}
+
+static void store_columns(const struct attention_shape *shape, const float *sum, float factor,
+                          const struct attention_rows *out)
+{
+    for (int64_t i = 0; i < out->count; i++)
+        column_store(shape, sum, factor, out, i);
+}
+
+/* ---- pairs ---- */
+
+/* Keys past the query get a score that exp2 turns into an exact zero. */
+static void mask_diagonal(float *s)
+{
+    for (int64_t j = 1; j < BLOCK; j++)
+        for (int64_t i = 0; i < j; i++)
+            s[j * BLOCK + i] = -FLT_MAX;
+}
+
+/* Whether any query of the block needs its sums rescaled. */
+static inline bool any_rescale(const float rescale[BLOCK])
+{
+    int differ = 0;
+    for (int i = 0; i < BLOCK; i++)
+        differ |= rescale[i] != 1.0f;
+    return differ;
+}
+
+/* s [BLOCK, BLOCK] = scores^T; becomes p^T relative to the state's maximum. */
+static void softmax_step(float *s, float scale_log2, const struct attention_state *state,
+                         float *rescale)
+{
+    for (int64_t i = 0; i < BLOCK; i += LANES) {
+        vec top = vec_load(s + i);
+        for (int64_t j = 1; j < BLOCK; j++)
+            top = vec_max(top, vec_load(s + j * BLOCK + i));
+        vec old = vec_load(state->max + i);
+        vec max = vec_raise(top * vec_set(scale_log2), old, ATTENTION_MAX_SLACK);
+        vec sum = vec_set(0.0f);
+        for (int64_t j = 0; j < BLOCK; j++) {
+            vec t = vec_fma(vec_load(s + j * BLOCK + i), vec_set(scale_log2), -max);
+            vec p = vec_exp2(t);
+            vec_store(s + j * BLOCK + i, p);
+            sum += p;
+        }
+        vec factor = vec_exp2(old - max);
+        vec_store(rescale + i, factor);
+        vec_store(state->max + i, max);
+        vec_store(state->sum + i, vec_fma(vec_load(state->sum + i), factor, sum));
+    }
+}
+
+static void forward_pair(const struct attention_shape *shape, const struct attention_query *query,
+                         const struct attention_key *key, bool diagonal,
+                         const struct attention_state *state, void *scratch,
+                         struct attention_ahead *ahead)
+{
+    float *s = scratch, rescale[BLOCK];
+    memset(s, 0, BLOCK * BLOCK * sizeof *s);
+    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s, ahead);
+    if (diagonal)
+        mask_diagonal(s);
+    softmax_step(s, shape->scale * LOG2_E, state, rescale);
+    if (any_rescale(rescale))
+        for (int64_t d = 0; d < shape->padded; d++)
+            for (int64_t i = 0; i < BLOCK; i++)
+                state->o[d * BLOCK + i] *= rescale[i];
+    multiply_transposed(shape->padded, BLOCK, BLOCK, key->v, s, state->o, ahead);
+}
+
+static void forward_store(const struct attention_shape *shape, const struct attention_state *state,
+                          const struct attention_rows *o, float *lse)
+{
+    float log_sum[BLOCK];
+    for (int64_t i = 0; i < BLOCK; i += LANES)
+        vec_store(log_sum + i, vec_log2(vec_load(state->sum + i)));
+    for (int64_t i = 0; i < o->count; i++) {
+        lse[i] = (state->max[i] + log_sum[i]) * LN_2;
+        column_store(shape, state->o, 1.0f / state->sum[i], o, i);
+    }
+}
+
+/* s, dp [BLOCK, BLOCK] become p^T and ds^T = p^T (dp^T - delta). */
+static void softmax_backward(float *s, float *dp, float scale_log2,
+                             const struct attention_query *query)
+{
+    for (int64_t j = 0; j < BLOCK; j++)
+        for (int64_t i = 0; i < BLOCK; i += LANES) {
+            int64_t at = j * BLOCK + i;
+            vec t = vec_fma(vec_load(s + at), vec_set(scale_log2), -vec_load(query->lse + i));
+            vec p = vec_exp2(t);
+            vec_store(s + at, p);
+            vec_store(dp + at, p * (vec_load(dp + at) - vec_load(query->delta + i)));
+        }
+}
+
+static void backward_pair(const struct attention_shape *shape, const struct attention_query *query,
+                          const struct attention_key *key, bool diagonal,
+                          const struct attention_gradient *gradient, void *scratch,
+                          struct attention_ahead *ahead)
+{
+    float *dk = gradient->dk, *dv = gradient->dv, *dq = gradient->dq;
+    float *s = scratch, *dp = s + BLOCK * BLOCK;
+    memset(s, 0, 2 * BLOCK * BLOCK * sizeof *s);
+    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s, ahead);
+    multiply(BLOCK, BLOCK, shape->padded, key->v, query->do_columns, dp, ahead);
+    if (diagonal)
+        mask_diagonal(s);
+    softmax_backward(s, dp, shape->scale * LOG2_E, query);
+    if (dk) {
+        multiply(BLOCK, shape->padded, BLOCK, s, query->do_rows, dv, ahead);
+        multiply(BLOCK, shape->padded, BLOCK, dp, query->q_rows, dk, ahead);
+    }
+    if (dq)
+        multiply_transposed(shape->padded, BLOCK, BLOCK, key->k, dp, dq, ahead);
+}
+
+/* ---- one query ---- */
+
+static void decode(const struct attention_shape *shape, const struct attention_rows *q,
+                   const struct attention_rows *k, const struct attention_rows *v,
+                   const struct attention_rows *o)
+{
+    const int64_t padded = shape->padded;
+    float query[ATTENTION_DIM_MAX], row[ATTENTION_DIM_MAX], out[ATTENTION_DIM_MAX] = {0};
+    float max = -FLT_MAX, sum = 0;
+    row_load(shape, q, 0, query);
+    for (int64_t first = 0; first < k->count; first += BLOCK) {
+        const int64_t count = ls_min(BLOCK, k->count - first);
+        float p[BLOCK], old = max;
+        for (int64_t j = 0; j < BLOCK; j++) {
+            p[j] = -FLT_MAX;
+            if (j >= count)
+                continue;
+            row_load(shape, k, first + j, row);
+            p[j] = dot(row, query, padded) * (shape->scale * LOG2_E);
+            max = p[j] > max ? p[j] : max;
+        }
+        for (int64_t j = 0; j < BLOCK; j += LANES)
+            vec_store(p + j, vec_exp2(vec_load(p + j) - vec_set(max)));
+        float factor[LANES];
+        vec_store(factor, vec_exp2(vec_set(old) - vec_set(max)));
+        sum = sum * factor[0] + ls_tree_sum(p, BLOCK);
+        for (int64_t d = 0; d < padded; d++)
+            out[d] *= factor[0];
+        for (int64_t j = 0; j < count; j++) {
+            row_load(shape, v, first + j, row);
+            for (int64_t d = 0; d < padded; d += LANES)
+                vec_store(out + d, vec_fma(vec_set(p[j]), vec_load(row + d), vec_load(out + d)));
+        }
+    }
+    row_store(shape, out, 1.0f / sum, o, 0);
+}
+
+#define KERNEL_NAME_OF(isa) attention_kernel_##isa
+#define KERNEL_NAME(isa)    KERNEL_NAME_OF(isa)
+
+const struct attention_kernel KERNEL_NAME(LS_KERNEL_ISA) = {
+    .dim_step = 16,
+    .element_bytes = sizeof(float),
+    .key_panels_backward = 2,
+    .scratch_bytes = 2 * BLOCK * BLOCK * sizeof(float),
+    .pack_query_forward = pack_query_forward,
+    .pack_query_backward = pack_query_backward,
+    .pack_key_forward = pack_key,
+    .pack_key_backward = pack_key,
+    .forward_pair = forward_pair,
+    .forward_store = forward_store,
+    .backward_pair = backward_pair,
+    .store_rows = store_rows,
+    .store_columns = store_columns,
+    .decode = decode,
+};

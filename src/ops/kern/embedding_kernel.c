@@ -1,0 +1,210 @@
+/* Embedding: rows of the table looked up, and a row's gradient summed over the tokens that have it.
+ * */
+#include "ops/kernels.h"
+
+#include "ops/kern/block.h"
+#include "ops/tree.h"
+
+/* The row's n values from `at` on in float32; +0 for -0, so that adding the zeros of ranks that do
+ * not hold the row changes nothing. */
+static void word_read(enum ls_dtype act, const void *table, int64_t at, int64_t n,
+                      float *restrict out)
+{
+    float buffer[BLOCK];
+    const float *word = block_read(act, table, at, n, buffer);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = 0.0f + word[i];
+}
+
+static void position_add(enum ls_dtype act, const void *position, int64_t at, int64_t n,
+                         float *restrict out)
+{
+    float buffer[BLOCK];
+    const float *place = block_read(act, position, at, n, buffer);
+    for (int64_t i = 0; i < n; i++)
+        out[i] += place[i];
+}
+
+/* The two steps at once, from and to act. */
+static void forward_row_f32(int64_t n, const float *word, const float *place, float *restrict y)
+{
+    if (place)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (0.0f + word[i]) + place[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = 0.0f + word[i];
+}
+
+static void forward_row_bf16(int64_t n, const ls_bf16 *word, const ls_bf16 *place,
+                             ls_bf16 *restrict y)
+{
+    if (place)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = block_round((0.0f + ls_bf16_to_f32(word[i])) + ls_bf16_to_f32(place[i]));
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = block_round(0.0f + ls_bf16_to_f32(word[i]));
+}
+
+static void forward(const struct ls_embedding *e, void *y, int64_t begin, int64_t end)
+{
+    const int32_t *ids = e->ids;
+    const void *table = e->table, *position = e->position;
+    const int64_t channels = e->channels;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t word = ids[row] * channels, to = row * channels;
+        int64_t place = (e->first_position + row % e->tokens) * channels;
+        if (row + 1 < end) /* the next row lies where nothing foresees it */
+            block_prefetch(e->act, table, ids[row + 1] * channels, channels);
+        if (e->act == LS_F32)
+            forward_row_f32(channels, (const float *)table + word,
+                            position ? (const float *)position + place : NULL, (float *)y + to);
+        else
+            forward_row_bf16(channels, (const ls_bf16 *)table + word,
+                             position ? (const ls_bf16 *)position + place : NULL,
+                             (ls_bf16 *)y + to);
+    }
+}
+
+static void gather(const struct ls_embedding *e, float *y, int64_t begin, int64_t end)
+{
+    const int64_t channels = e->channels;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t id = e->ids[row] - e->first_id;
+        float *to = y + row * channels;
+        if (id < 0 || id >= e->vocabulary) {
+            memset(to, 0, (size_t)channels * sizeof *to);
+            continue;
+        }
+        for (int64_t at = 0; at < channels; at += BLOCK)
+            word_read(e->act, e->table, id * channels + at, block_length(at, channels), to + at);
+    }
+}
+
+static void finish(const struct ls_embedding *e, const float *x, void *y, int64_t begin,
+                   int64_t end)
+{
+    const int64_t channels = e->channels;
+    float out[BLOCK];
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t at = 0; at < channels; at += BLOCK) {
+            int64_t n = block_length(at, channels);
+            memcpy(out, x + row * channels + at, (size_t)n * sizeof *out);
+            if (e->position)
+                position_add(e->act, e->position,
+                             (e->first_position + row % e->tokens) * channels + at, n, out);
+            block_write(e->act, out, n, y, row * channels + at);
+        }
+}
+
+/* The gradient rows of one vocabulary entry, and the columns under work. */
+struct entry {
+    enum ls_dtype act;
+    int64_t channels, leaf_rows, at, width;
+    const void *dy;
+    const int32_t *order; /* rows, ascending */
+};
+
+/* out = the tree over leaves [leaf, leaf + leaves) of what rows order[begin..end) add to each. A
+ * leaf without a row is +0, and so is every sum of such leaves; no partial is ever -0 (all start
+ * from +0), so adding +0 changes nothing and empty subtrees are skipped. */
+static void leaf_tree(const struct entry *entry, int64_t leaf, int64_t leaves, int64_t begin,
+                      int64_t end, float *restrict out)
+{
+    float buffer[BLOCK];
+    if (entry->order[begin] / entry->leaf_rows == entry->order[end - 1] / entry->leaf_rows) {
+        memset(out, 0, (size_t)entry->width * sizeof *out);
+        for (int64_t k = begin; k < end; k++) {
+            const float *row =
+                block_read(entry->act, entry->dy, entry->order[k] * entry->channels + entry->at,
+                           entry->width, buffer);
+            for (int64_t i = 0; i < entry->width; i++)
+                out[i] += row[i];
+        }
+        return;
+    }
+    int64_t split = ls_tree_split(leaves), middle = begin;
+    while (middle < end && entry->order[middle] < (leaf + split) * entry->leaf_rows)
+        middle++;
+    if (middle == begin) {
+        leaf_tree(entry, leaf + split, leaves - split, begin, end, out);
+    } else if (middle == end) {
+        leaf_tree(entry, leaf, split, begin, end, out);
+    } else {
+        leaf_tree(entry, leaf, split, begin, middle, out);
+        leaf_tree(entry, leaf + split, leaves - split, middle, end, buffer);
+        for (int64_t i = 0; i < entry->width; i++)
+            out[i] += buffer[i];
+    }
+}
+
+static void backward(const struct ls_embedding *e, const void *dy, const struct ls_token_sum *sum,
+                     struct ls_embedding_scratch scratch, float *d_table, int64_t begin,
+                     int64_t end)
+{
+    const int64_t channels = e->channels;
+    float total[BLOCK];
+    for (int64_t v = begin; v < end; v++) {
+        float *d_row = d_table + v * channels;
+        int64_t from = scratch.start[v], to = scratch.start[v + 1];
+        if (from == to) {
+            if (!sum->accumulate)
+                memset(d_row, 0, (size_t)channels * sizeof *d_row);
+            continue;
+        }
+        for (int64_t at = 0; at < channels; at += BLOCK) {
+            struct entry entry = {
+                e->act, channels,     sum->sequences * sum->tokens, at, block_length(at, channels),
+                dy,     scratch.order};
+            leaf_tree(&entry, 0, sum->leaves, from, to, total);
+            for (int64_t i = 0; i < entry.width; i++)
+                d_row[at + i] = sum->accumulate ? d_row[at + i] + total[i] : total[i];
+        }
+    }
+}
+
+/* Sequences of a leaf, then leaves, as two nested trees on one stack (see column_sum_kernel.c). */
+enum { DEPTH = 48 };
+static void merge(float (*entry)[BLOCK], int *top, int merges, int64_t width)
+{
+    for (; merges > 0; merges--, (*top)--)
+        for (int64_t i = 0; i < width; i++)
+            entry[*top - 2][i] += entry[*top - 1][i];
+}
+
+static void position_backward(enum ls_dtype act, int64_t channels, const void *dy,
+                              const struct ls_token_sum *sum, int64_t row_first, float *d_position,
+                              int64_t begin, int64_t end)
+{
+    float entry[DEPTH][BLOCK], buffer[BLOCK];
+    for (int64_t token = begin; token < end; token++)
+        for (int64_t at = 0; at < channels; at += BLOCK) {
+            int64_t n = block_length(at, channels), row = row_first + token;
+            int top = 0;
+            for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
+                for (int64_t sequence = 0; sequence < sum->sequences; sequence++) {
+                    LS_ASSERT(top < DEPTH);
+                    const float *in = block_read(act, dy, row * channels + at, n, buffer);
+                    memcpy(entry[top++], in, (size_t)n * sizeof *in);
+                    merge(entry, &top, ops_tree_merges(sequence, sum->sequences), n);
+                    row += sum->tokens;
+                }
+                merge(entry, &top, ops_tree_merges(leaf, sum->leaves), n);
+            }
+            if (top == 0)
+                memset(entry[0], 0, (size_t)n * sizeof entry[0][0]);
+            float *to = d_position + token * channels + at;
+            for (int64_t i = 0; i < n; i++)
+                to[i] = sum->accumulate ? to[i] + entry[0][i] : entry[0][i];
+        }
+}
+
+extern const struct embedding_kernels KERNEL(embedding_kernels);
+const struct embedding_kernels KERNEL(embedding_kernels) = {
+    .forward = forward,
+    .gather = gather,
+    .finish = finish,
+    .backward = backward,
+    .position_backward = position_backward,
+};

@@ -1,0 +1,165 @@
+/* Cross-entropy over a vocabulary, whole or in tiles, and the gradient of its logits. */
+#include "ops/kernels.h"
+
+#include "ops/kern/block.h"
+#include "ops/kern/math.h"
+#include "ops/tree.h"
+
+/* Columns here that are no padding. */
+static int64_t columns_of(const struct ls_cross_entropy *op)
+{
+    return ls_max(0, ls_min(op->padded, op->vocabulary - op->first));
+}
+
+/* Largest of row[0 .. count); NaNs are passed over (the sum of exponentials meets them). */
+static float row_max(enum ls_dtype act, const void *z, int64_t from, int64_t count)
+{
+    float buffer[BLOCK], lane[LANES];
+    for (int j = 0; j < LANES; j++)
+        lane[j] = -__builtin_inff();
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = block_length(at, count), i = 0;
+        const float *in = block_read(act, z, from + at, n, buffer);
+        for (; i + LANES <= n; i += LANES)
+            for (int j = 0; j < LANES; j++) {
+                float value = in[i + j];
+                lane[j] = lane[j] < value ? value : lane[j];
+            }
+        for (; i < n; i++)
+            lane[0] = lane[0] < in[i] ? in[i] : lane[0];
+    }
+    for (int j = 1; j < LANES; j++)
+        lane[0] = lane[0] < lane[j] ? lane[j] : lane[0];
+    return lane[0];
+}
+
+/* sum of exp(z - max) over one tile of the vocabulary. */
+static float tile_sum(enum ls_dtype act, const void *z, int64_t from, int64_t count, float max)
+{
+    float buffer[BLOCK], power[BLOCK], lane[LANES] = {0};
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = block_length(at, count);
+        const float *in = block_read(act, z, from + at, n, buffer);
+        for (int64_t i = 0; i < n; i++)
+            power[i] = math_exp_nonpositive(in[i] - max);
+        lanes_add(lane, power, n);
+    }
+    return lanes_sum(lane);
+}
+
+/* Tiles by the tree. */
+static float row_sum(const struct ls_cross_entropy *op, const void *z, int64_t from, float max)
+{
+    float stack[64];
+    int top = 0;
+    int64_t tile_width = op->padded / op->tiles, columns = columns_of(op);
+    for (int64_t tile = 0; tile < op->tiles; tile++) {
+        int64_t at = tile * tile_width;
+        int64_t count = ls_max(0, ls_min(tile_width, columns - at));
+        stack[top++] = tile_sum(op->act, z, from + at, count, max);
+        for (int merges = ops_tree_merges(tile, op->tiles); merges > 0; merges--, top--)
+            stack[top - 2] += stack[top - 1];
+    }
+    return stack[0];
+}
+
+/* The target's logit, 0 where its column is not here. */
+static float row_target(const struct ls_cross_entropy *op, const void *z, int64_t from,
+                        int64_t target)
+{
+    float one[1];
+    int64_t column = target - op->first;
+    bool here = target >= 0 && column >= 0 && column < op->padded;
+    return here ? *block_read(op->act, z, from + column, 1, one) : 0.0f;
+}
+
+/* z = scale * (exp(z - max) / sum - onehot), padding 0. */
+static void row_gradient(const struct ls_cross_entropy *op, void *z, int64_t from, int64_t column,
+                         float max, float sum)
+{
+    float buffer[BLOCK], out[BLOCK];
+    float inverse = 1.0f / sum, scale = op->scale;
+    int64_t columns = columns_of(op);
+    for (int64_t at = 0; at < columns; at += BLOCK) {
+        int64_t n = block_length(at, columns);
+        const float *in = block_read(op->act, z, from + at, n, buffer);
+        for (int64_t i = 0; i < n; i++)
+            out[i] = math_exp_nonpositive(in[i] - max) * inverse * scale;
+        if (column >= at && column < at + n)
+            out[column - at] =
+                (math_exp_nonpositive(in[column - at] - max) * inverse - 1.0f) * scale;
+        block_write(op->act, out, n, z, from + at);
+    }
+}
+
+static void row_clear(const struct ls_cross_entropy *op, void *z, int64_t from, int64_t begin,
+                      int64_t end)
+{
+    size_t bytes = op->act == LS_BF16 ? sizeof(ls_bf16) : sizeof(float);
+    memset((char *)z + (size_t)(from + begin) * bytes, 0, (size_t)(end - begin) * bytes);
+}
+
+static float row_finish(const struct ls_cross_entropy *op, void *z, int64_t from, int32_t target,
+                        float max, float sum, float target_logit)
+{
+    if (op->scale != 0.0f) {
+        row_gradient(op, z, from, target - op->first, max, sum);
+        row_clear(op, z, from, columns_of(op), op->padded);
+    }
+    return math_log(sum) + (max - target_logit);
+}
+
+static float row_ignored(const struct ls_cross_entropy *op, void *z, int64_t from)
+{
+    if (op->scale != 0.0f)
+        row_clear(op, z, from, 0, op->padded);
+    return 0.0f;
+}
+
+static void cross_entropy(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
+                          float *loss, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++) {
+        int64_t from = row * op->padded;
+        if (target[row] < 0) {
+            loss[row] = row_ignored(op, logits, from);
+            continue;
+        }
+        float max = row_max(op->act, logits, from, columns_of(op));
+        float sum = row_sum(op, logits, from, max);
+        float target_logit = row_target(op, logits, from, target[row]);
+        loss[row] = row_finish(op, logits, from, target[row], max, sum, target_logit);
+    }
+}
+
+static void max_of(const struct ls_cross_entropy *op, const void *logits, float *max, int64_t begin,
+                   int64_t end)
+{
+    for (int64_t row = begin; row < end; row++)
+        max[row] = row_max(op->act, logits, row * op->padded, columns_of(op));
+}
+
+static void sum_of(const struct ls_cross_entropy *op, const void *logits, const int32_t *target,
+                   const float *max, float *sum, float *target_logit, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++) {
+        int64_t from = row * op->padded;
+        sum[row] = target[row] < 0 ? 0.0f : row_sum(op, logits, from, max[row]);
+        target_logit[row] = row_target(op, logits, from, target[row]);
+    }
+}
+
+static void finish(const struct ls_cross_entropy *op, void *logits, const int32_t *target,
+                   const struct loss_rows *rows, float *loss, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++) {
+        int64_t from = row * op->padded;
+        loss[row] = target[row] < 0 ? row_ignored(op, logits, from)
+                                    : row_finish(op, logits, from, target[row], rows->max[row],
+                                                 rows->sum[row], rows->target_logit[row]);
+    }
+}
+
+extern const struct loss_kernels KERNEL(loss_kernels);
+const struct loss_kernels KERNEL(loss_kernels) = {
+    .cross_entropy = cross_entropy, .max = max_of, .sum = sum_of, .finish = finish};

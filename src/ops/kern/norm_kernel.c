@@ -1,0 +1,163 @@
+/* LayerNorm and RMSNorm: forward, gradient of the input, gradient of the weights. */
+#include "ops/kernels.h"
+
+#include "ops/kern/block.h"
+
+/* A row is worked on as float32 on the stack, whatever act is: it stays in the nearest cache. */
+
+/* row = x + residual rounded to act, also written to sum; without residual row = x. */
+static void load_sum(const struct ls_norm *norm, const void *x, const void *residual, void *sum,
+                     int64_t from, float *restrict row)
+{
+    int64_t n = norm->channels;
+    if (!residual) {
+        const float *in = block_read(norm->act, x, from, n, row);
+        if (in != row)
+            memcpy(row, in, (size_t)n * sizeof *row);
+    } else if (norm->act == LS_F32) {
+        const float *a = (const float *)x + from, *b = (const float *)residual + from;
+        float *to = (float *)sum + from;
+        for (int64_t i = 0; i < n; i++)
+            to[i] = row[i] = a[i] + b[i];
+    } else {
+        const ls_bf16 *a = (const ls_bf16 *)x + from, *b = (const ls_bf16 *)residual + from;
+        ls_bf16 *to = (ls_bf16 *)sum + from;
+        for (int64_t i = 0; i < n; i++) {
+            to[i] = block_round(ls_bf16_to_f32(a[i]) + ls_bf16_to_f32(b[i]));
+            row[i] = ls_bf16_to_f32(to[i]);
+        }
+    }
+}
+
+static float row_mean(const float *row, int64_t n)
+{
+    float lane[LANES] = {0};
+    lanes_add(lane, row, n);
+    return lanes_sum(lane) / (float)n;
+}
+
+static float row_mean_square(const float *row, int64_t n)
+{
+    float lane[LANES] = {0};
+    lanes_add_product(lane, row, row, n);
+    return lanes_sum(lane) / (float)n;
+}
+
+/* y = row * rstd * weight + bias */
+static void store_scaled(const struct ls_norm *norm, const float *restrict row, float rstd, void *y,
+                         int64_t from)
+{
+    float out[BLOCK];
+    for (int64_t at = 0; at < norm->channels; at += BLOCK) {
+        int64_t n = block_length(at, norm->channels);
+        const float *weight = norm->weight + at;
+        if (norm->bias)
+            for (int64_t i = 0; i < n; i++)
+                out[i] = row[at + i] * rstd * weight[i] + norm->bias[at + i];
+        else
+            for (int64_t i = 0; i < n; i++)
+                out[i] = row[at + i] * rstd * weight[i];
+        block_write(norm->act, out, n, y, from + at);
+    }
+}
+
+static void layernorm_forward(const struct ls_norm *norm, const void *x, const void *residual,
+                              void *sum, void *y, int64_t begin, int64_t end)
+{
+    float row[LS_NORM_CHANNELS_MAX];
+    int64_t n = norm->channels;
+    for (int64_t r = begin; r < end; r++) {
+        load_sum(norm, x, residual, sum, r * n, row);
+        float mean = row_mean(row, n);
+        for (int64_t i = 0; i < n; i++)
+            row[i] -= mean;
+        float rstd = 1.0f / __builtin_sqrtf(row_mean_square(row, n) + norm->epsilon);
+        store_scaled(norm, row, rstd, y, r * n);
+        norm->mean[r] = mean;
+        norm->rstd[r] = rstd;
+    }
+}
+
+static void rmsnorm_forward(const struct ls_norm *norm, const void *x, const void *residual,
+                            void *sum, void *y, int64_t begin, int64_t end)
+{
+    float row[LS_NORM_CHANNELS_MAX];
+    int64_t n = norm->channels;
+    for (int64_t r = begin; r < end; r++) {
+        load_sum(norm, x, residual, sum, r * n, row);
+        float rstd = 1.0f / __builtin_sqrtf(row_mean_square(row, n) + norm->epsilon);
+        store_scaled(norm, row, rstd, y, r * n);
+        norm->rstd[r] = rstd;
+    }
+}
+
+/* normal = (h - mean) rstd and grad = dy weight, for one row. */
+static void load_gradient(const struct ls_norm *norm, float mean, float rstd, const void *h,
+                          const void *dy, int64_t from, float *restrict normal,
+                          float *restrict grad)
+{
+    int64_t n = norm->channels;
+    const float *restrict weight = norm->weight;
+    if (norm->act == LS_F32) {
+        const float *in = (const float *)h + from, *out_grad = (const float *)dy + from;
+        for (int64_t i = 0; i < n; i++) {
+            normal[i] = (in[i] - mean) * rstd;
+            grad[i] = out_grad[i] * weight[i];
+        }
+    } else {
+        const ls_bf16 *in = (const ls_bf16 *)h + from, *out_grad = (const ls_bf16 *)dy + from;
+        for (int64_t i = 0; i < n; i++) {
+            normal[i] = (ls_bf16_to_f32(in[i]) - mean) * rstd;
+            grad[i] = ls_bf16_to_f32(out_grad[i]) * weight[i];
+        }
+    }
+}
+
+/* With n = (h - mean) rstd and g = dy weight:
+ *   LayerNorm  dh = rstd (g - mean(g) - n mean(g n)),   RMSNorm  dh = rstd (g - n mean(g n)). */
+static void backward_input(const struct ls_norm *norm, bool centered, const void *h, const void *dy,
+                           const void *d_residual, void *dh, int64_t begin, int64_t end)
+{
+    float normal[LS_NORM_CHANNELS_MAX], grad[LS_NORM_CHANNELS_MAX], buffer[BLOCK], out[BLOCK];
+    for (int64_t r = begin; r < end; r++) {
+        int64_t from = r * norm->channels;
+        float rstd = norm->rstd[r], g_lane[LANES] = {0}, gn_lane[LANES] = {0};
+        load_gradient(norm, centered ? norm->mean[r] : 0.0f, rstd, h, dy, from, normal, grad);
+        if (centered)
+            lanes_add(g_lane, grad, norm->channels);
+        lanes_add_product(gn_lane, grad, normal, norm->channels);
+        float g_mean = centered ? lanes_sum(g_lane) / (float)norm->channels : 0.0f;
+        float gn_mean = lanes_sum(gn_lane) / (float)norm->channels;
+        for (int64_t at = 0; at < norm->channels; at += BLOCK) {
+            int64_t n = block_length(at, norm->channels);
+            for (int64_t i = 0; i < n; i++)
+                out[i] = rstd * (grad[at + i] - g_mean - normal[at + i] * gn_mean);
+            if (d_residual) {
+                const float *around = block_read(norm->act, d_residual, from + at, n, buffer);
+                for (int64_t i = 0; i < n; i++)
+                    out[i] += around[i];
+            }
+            block_write(norm->act, out, n, dh, from + at);
+        }
+    }
+}
+
+static void layernorm_backward_input(const struct ls_norm *norm, const void *h, const void *dy,
+                                     const void *d_residual, void *dh, int64_t begin, int64_t end)
+{
+    backward_input(norm, true, h, dy, d_residual, dh, begin, end);
+}
+
+static void rmsnorm_backward_input(const struct ls_norm *norm, const void *h, const void *dy,
+                                   const void *d_residual, void *dh, int64_t begin, int64_t end)
+{
+    backward_input(norm, false, h, dy, d_residual, dh, begin, end);
+}
+
+extern const struct norm_kernels KERNEL(norm_kernels);
+const struct norm_kernels KERNEL(norm_kernels) = {
+    .layernorm_forward = layernorm_forward,
+    .rmsnorm_forward = rmsnorm_forward,
+    .layernorm_backward_input = layernorm_backward_input,
+    .rmsnorm_backward_input = rmsnorm_backward_input,
+};

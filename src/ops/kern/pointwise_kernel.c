@@ -1,0 +1,251 @@
+/* Elementwise kernels: activations, sums, biases, dropout, casts. */
+#include "ops/kernels.h"
+
+#include "ops/kern/block.h"
+#include "ops/kern/math.h"
+
+/* tanh form: with u = sqrt(2/pi) (x + 0.044715 x^3), (1 + tanh u) / 2 = 1 / (1 + 2^t), where
+ * t = -2 u log2(e) = x (A x^2 + B). */
+#define GELU_A -0.10294324f
+#define GELU_B -2.3022082f
+/* 2 x du/dx = x (C x^2 + D) */
+#define GELU_C 0.21406445f
+#define GELU_D 1.5957691f
+
+static void gelu_forward(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
+                         void *y)
+{
+    float x_buffer[BLOCK], out[BLOCK];
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = block_length(at, count);
+        const float *in = block_read(act, x, at, n, x_buffer);
+        if (kind == LS_GELU_TANH)
+            for (int64_t i = 0; i < n; i++) {
+                float v = in[i], t = v * __builtin_fmaf(GELU_A * v, v, GELU_B);
+                out[i] = v / (1.0f + math_exp2_clamped(t));
+            }
+        else
+            for (int64_t i = 0; i < n; i++)
+                out[i] = in[i] * math_normal_cdf(in[i]);
+        block_write(act, out, n, y, at);
+    }
+}
+
+/* tanh form, with s = (1 + tanh u) / 2 and ds/du = 2 s (1 - s): y' = s + s (1 - s) 2 x du/dx.
+ * erf form: y' = Phi(x) + x phi(x). */
+static void gelu_backward(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
+                          const void *dy, void *dx)
+{
+    float x_buffer[BLOCK], dy_buffer[BLOCK], out[BLOCK];
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = block_length(at, count);
+        const float *in = block_read(act, x, at, n, x_buffer);
+        const float *grad = block_read(act, dy, at, n, dy_buffer);
+        if (kind == LS_GELU_TANH)
+            for (int64_t i = 0; i < n; i++) {
+                float v = in[i], v2 = v * v;
+                float s = 1.0f / (1.0f + math_exp2_clamped(v * __builtin_fmaf(GELU_A, v2, GELU_B)));
+                float rise = s * v * __builtin_fmaf(GELU_C, v2, GELU_D);
+                out[i] = grad[i] * __builtin_fmaf(1.0f - s, rise, s);
+            }
+        else
+            for (int64_t i = 0; i < n; i++)
+                out[i] = grad[i] *
+                         __builtin_fmaf(in[i], math_normal_density(in[i]), math_normal_cdf(in[i]));
+        block_write(act, out, n, dx, at);
+    }
+}
+
+static void swiglu_forward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
+                           void *y)
+{
+    float gate_buffer[BLOCK], up_buffer[BLOCK], out[BLOCK];
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t at = 0; at < width; at += BLOCK) {
+            int64_t n = block_length(at, width), from = row * 2 * width + at;
+            const float *gate = block_read(act, gate_up, from, n, gate_buffer);
+            const float *up = block_read(act, gate_up, from + width, n, up_buffer);
+            for (int64_t i = 0; i < n; i++)
+                out[i] = gate[i] * math_sigmoid(gate[i]) * up[i];
+            block_write(act, out, n, y, row * width + at);
+        }
+}
+
+/* silu'(g) = s (1 + g (1 - s)), s = sigmoid(g). */
+static void swiglu_backward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
+                            const void *dy, void *d_gate_up)
+{
+    float gate_buffer[BLOCK], up_buffer[BLOCK], dy_buffer[BLOCK], d_gate[BLOCK], d_up[BLOCK];
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t at = 0; at < width; at += BLOCK) {
+            int64_t n = block_length(at, width), from = row * 2 * width + at;
+            const float *gate = block_read(act, gate_up, from, n, gate_buffer);
+            const float *up = block_read(act, gate_up, from + width, n, up_buffer);
+            const float *grad = block_read(act, dy, row * width + at, n, dy_buffer);
+            for (int64_t i = 0; i < n; i++) {
+                float s = math_sigmoid(gate[i]);
+                d_up[i] = grad[i] * (gate[i] * s);
+                d_gate[i] = grad[i] * up[i] * (s * __builtin_fmaf(gate[i], 1.0f - s, 1.0f));
+            }
+            block_write(act, d_gate, n, d_gate_up, from);
+            block_write(act, d_up, n, d_gate_up, from + width);
+        }
+}
+
+static void add(enum ls_dtype act, int64_t count, const void *x, const void *z, void *y)
+{
+    float x_buffer[BLOCK], z_buffer[BLOCK], out[BLOCK];
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = block_length(at, count);
+        const float *a = block_read(act, x, at, n, x_buffer);
+        const float *b = block_read(act, z, at, n, z_buffer);
+        for (int64_t i = 0; i < n; i++)
+            out[i] = a[i] + b[i];
+        block_write(act, out, n, y, at);
+    }
+}
+
+/* Not with block_write: y may be x. */
+static void bias_round_row(enum ls_dtype act, int64_t n, const float *x, const float *bias, void *y)
+{
+    float *whole = y;
+    ls_bf16 *half = y;
+    if (act == LS_F32)
+        for (int64_t i = 0; i < n; i++)
+            whole[i] = bias ? x[i] + bias[i] : x[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            half[i] = block_round(bias ? x[i] + bias[i] : x[i]);
+}
+
+static void bias_round(enum ls_dtype act, int64_t rows, int64_t n, const float *x,
+                       const float *bias, void *y)
+{
+    int64_t bytes = act == LS_F32 ? 4 : 2;
+    for (int64_t row = 0; row < rows; row++)
+        bias_round_row(act, n, x + row * n, bias, (char *)y + row * n * bytes);
+}
+
+static void cast_f32_to_bf16(int64_t count, const float *restrict x, ls_bf16 *restrict y)
+{
+    for (int64_t i = 0; i < count; i++)
+        y[i] = block_round(x[i]);
+}
+
+static void cast_bf16_to_f32(int64_t count, const ls_bf16 *restrict x, float *restrict y)
+{
+    for (int64_t i = 0; i < count; i++)
+        y[i] = ls_bf16_to_f32(x[i]);
+}
+
+static void tree_add(int64_t count, float *restrict into, const float *restrict from)
+{
+    for (int64_t i = 0; i < count; i++)
+        into[i] += from[i];
+}
+
+/* Philox 4x32-10 for counters {first + j, 0, c2, c3}, j < GROUPS: the loop of base/random.c turned
+ * inside out so that it runs in vector lanes. bits[w][j] is word w. */
+enum { GROUPS = BLOCK / 4 };
+static void philox_groups(struct ls_philox_key key, uint32_t first, uint32_t c2, uint32_t c3,
+                          int64_t groups, uint32_t bits[4][GROUPS])
+{
+    for (int64_t j = 0; j < groups; j++) {
+        uint32_t a = first + (uint32_t)j, b = 0, c = c2, d = c3;
+        uint32_t k0 = key.word[0], k1 = key.word[1];
+        for (int round = 0; round < 10; round++) {
+            uint64_t p0 = (uint64_t)0xD2511F53u * a, p1 = (uint64_t)0xCD9E8D57u * c;
+            a = (uint32_t)(p1 >> 32) ^ b ^ k0;
+            c = (uint32_t)(p0 >> 32) ^ d ^ k1;
+            b = (uint32_t)p1;
+            d = (uint32_t)p0;
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
+        }
+        bits[0][j] = a;
+        bits[1][j] = b;
+        bits[2][j] = c;
+        bits[3][j] = d;
+    }
+}
+
+static void dropout(enum ls_dtype act, const struct ls_dropout *op, int64_t begin, int64_t end,
+                    const void *x, void *y)
+{
+    float x_buffer[BLOCK], out[BLOCK], factor[BLOCK];
+    uint32_t bits[4][GROUPS];
+    float p = op->p, scale = 1.0f / (1.0f - p);
+    for (int64_t row = begin; row < end; row++) {
+        uint64_t token = (uint64_t)(op->first_row + row);
+        for (int64_t at = 0; at < op->channels; at += BLOCK) {
+            int64_t n = block_length(at, op->channels);
+            philox_groups(op->key, (uint32_t)(at / 4), (uint32_t)token, (uint32_t)(token >> 32),
+                          (n + 3) / 4, bits);
+            for (int64_t j = 0; j < (n + 3) / 4; j++) {
+                factor[4 * j] = ls_uniform_of(bits[0][j]) >= p ? scale : 0.0f;
+                factor[4 * j + 1] = ls_uniform_of(bits[1][j]) >= p ? scale : 0.0f;
+                factor[4 * j + 2] = ls_uniform_of(bits[2][j]) >= p ? scale : 0.0f;
+                factor[4 * j + 3] = ls_uniform_of(bits[3][j]) >= p ? scale : 0.0f;
+            }
+            const float *in = block_read(act, x, row * op->channels + at, n, x_buffer);
+            for (int64_t i = 0; i < n; i++)
+                out[i] = factor[i] > 0.0f ? in[i] * scale : 0.0f;
+            block_write(act, out, n, y, row * op->channels + at);
+        }
+    }
+}
+
+static void rope_head_f32(int64_t half, const float *restrict cosine, const float *restrict sine,
+                          float sign, float *restrict low, float *restrict high)
+{
+    for (int64_t i = 0; i < half; i++) {
+        float s = sign * sine[i], a = low[i], b = high[i];
+        low[i] = a * cosine[i] - b * s;
+        high[i] = b * cosine[i] + a * s;
+    }
+}
+
+static void rope_head_bf16(int64_t half, const float *restrict cosine, const float *restrict sine,
+                           float sign, ls_bf16 *restrict low, ls_bf16 *restrict high)
+{
+    for (int64_t i = 0; i < half; i++) {
+        float s = sign * sine[i], a = ls_bf16_to_f32(low[i]), b = ls_bf16_to_f32(high[i]);
+        low[i] = block_round(a * cosine[i] - b * s);
+        high[i] = block_round(b * cosine[i] + a * s);
+    }
+}
+
+static void rope(enum ls_dtype act, const struct ls_rope *op, bool backward, int64_t begin,
+                 int64_t end, void *x)
+{
+    int64_t half = op->head_dim / 2;
+    float sign = backward ? -1.0f : 1.0f;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t position = op->first_position + row % op->tokens;
+        const float *cosine = op->cosine + position * half, *sine = op->sine + position * half;
+        for (int64_t head = 0; head < op->heads; head++) {
+            int64_t from = row * op->ld + head * op->head_dim;
+            if (act == LS_F32)
+                rope_head_f32(half, cosine, sine, sign, (float *)x + from,
+                              (float *)x + from + half);
+            else
+                rope_head_bf16(half, cosine, sine, sign, (ls_bf16 *)x + from,
+                               (ls_bf16 *)x + from + half);
+        }
+    }
+}
+
+extern const struct pointwise_kernels KERNEL(pointwise_kernels);
+const struct pointwise_kernels KERNEL(pointwise_kernels) = {
+    .gelu_forward = gelu_forward,
+    .gelu_backward = gelu_backward,
+    .swiglu_forward = swiglu_forward,
+    .swiglu_backward = swiglu_backward,
+    .add = add,
+    .bias_round = bias_round,
+    .cast_f32_to_bf16 = cast_f32_to_bf16,
+    .cast_bf16_to_f32 = cast_bf16_to_f32,
+    .tree_add = tree_add,
+    .dropout = dropout,
+    .rope = rope,
+};

@@ -1,0 +1,45 @@
+/* Which machine and build gave the bits of a state: "numerics.version 1; isa avx2; compiler 12.2.0;
+ * lockstep 0.1.0 0123456789ab". The last field is for people: bits depend on the others. */
+#include <lockstep/base/version.h>
+#include <lockstep/state.h>
+
+#include <stdio.h>
+#include <string.h>
+
+void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "numerics.version %d; isa %s; compiler %s; lockstep %s %s",
+             LS_NUMERICS_VERSION, ls_isa_name(isa), __VERSION__, ls_version(), ls_commit());
+}
+
+/* The field's value; *length 0 where there is none. */
+static const char *field_of(const char *text, const char *name, int *length)
+{
+    size_t named = strlen(name);
+    for (; text; text = strstr(text, "; ") ? strstr(text, "; ") + 2 : NULL)
+        if (strncmp(text, name, named) == 0 && text[named] == ' ') {
+            *length = (int)strcspn(text + named + 1, ";");
+            return text + named + 1;
+        }
+    *length = 0;
+    return "";
+}
+
+bool ls_fingerprint_differs(const char *a, const char *b, char *text, size_t bytes)
+{
+    static const char *const names[] = {"numerics.version", "isa", "compiler"};
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int long_a, long_b;
+        const char *in_a = field_of(a, names[i], &long_a), *in_b = field_of(b, names[i], &long_b);
+        if (long_a == long_b && strncmp(in_a, in_b, (size_t)long_a) == 0)
+            continue;
+        if (used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s %.*s there, %.*s here",
+                                     used ? "; " : "", names[i], long_a ? long_a : 7,
+                                     long_a ? in_a : "unknown", long_b ? long_b : 7,
+                                     long_b ? in_b : "unknown");
+    }
+    return used > 0;
+}

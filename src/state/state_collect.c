@@ -1,0 +1,112 @@
+/* The state of a run, spread over ranks: a whole tensor from its parts. */
+#include "state_private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void state_prefix(const struct ls_state *state, int array, char prefix[STATE_PREFIX_BYTES])
+{
+    prefix[0] = '\0';
+    if (array >= 0)
+        snprintf(prefix, STATE_PREFIX_BYTES, "%s.",
+                 ls_optimizer_state_name(&state->optimizer->config, array));
+}
+
+int64_t ls_state_largest(const struct ls_params *all)
+{
+    int64_t largest = 0;
+    for (int i = 0; i < all->count; i++)
+        largest = ls_max(largest, ls_dtensor_count(&all->list[i].spec));
+    return largest;
+}
+
+/* ---- a whole tensor on rank 0 ---------------------------------------------------------------- */
+
+/* Of the ranks that hold the same elements the first one sends them. */
+static bool sends(const struct ls_dtensor_spec *spec, int64_t rank)
+{
+    int64_t coordinate[LS_MESH_AXES_MAX];
+    ls_mesh_coordinates(&spec->mesh, rank, coordinate);
+    for (int axis = 0; axis < spec->mesh.axis_count; axis++)
+        if (spec->placement[axis].kind == LS_REPLICATE && coordinate[axis] > 0)
+            return false;
+    return ls_dtensor_local_shape(spec, rank, NULL) > 0;
+}
+
+static int part_send(const struct ls_state *state, const struct ls_dtensor *part,
+                     struct ls_error *error)
+{
+    const float *data = part->data;
+    int status = LS_OK;
+    for (int64_t at = 0; at < part->local_count && !status; at += LS_STATE_MESSAGE)
+        status = ls_send(ls_state_world(state), data + at,
+                         ls_min(LS_STATE_MESSAGE, part->local_count - at), LS_F32, 0, 0, error);
+    return status;
+}
+
+/* Rank 0's own part goes to its places in whole. */
+static void part_place(const struct ls_dtensor *part, float *whole)
+{
+    struct ls_runs runs;
+    struct ls_run run;
+    ls_runs_init(&runs, &part->spec, part->rank);
+    while (ls_runs_next(&runs, &run))
+        memcpy(whole + run.global, (const float *)part->data + run.local,
+               (size_t)run.count * sizeof *whole);
+}
+
+/* So does the part of mesh rank `rank`, which the world's rank `from` sends. */
+static int part_receive(const struct ls_state *state, const struct ls_dtensor_spec *spec,
+                        int64_t rank, int64_t from, float *message, float *whole,
+                        struct ls_error *error)
+{
+    struct ls_runs runs;
+    struct ls_run run;
+    int64_t have = 0, used = 0, left = ls_dtensor_local_shape(spec, rank, NULL);
+    ls_runs_init(&runs, spec, rank);
+    while (ls_runs_next(&runs, &run))
+        while (run.count > 0) {
+            if (used == have) {
+                have = ls_min(LS_STATE_MESSAGE, left);
+                int status =
+                    ls_recv(ls_state_world(state), message, have, LS_F32, (int)from, 0, error);
+                if (status)
+                    return status;
+                used = 0;
+                left -= have;
+            }
+            int64_t count = ls_min(run.count, have - used);
+            memcpy(whole + run.global, message + used, (size_t)count * sizeof *whole);
+            run.global += count;
+            run.count -= count;
+            used += count;
+        }
+    return LS_OK;
+}
+
+int ls_state_collect(struct ls_state *state, const struct ls_params *all, int i, int array,
+                     float *values, struct ls_error *error)
+{
+    const struct ls_param *param = &all->list[i];
+    const struct ls_param *mine = ls_params_find(state->params, param->name);
+    const struct ls_dtensor_spec *spec = &param->spec;
+    int stage = ls_layout_stage(state->layout, all->units[param->unit].layer);
+    int64_t first = ls_layout_first_rank(state->layout, state->layout->stage_rank[stage]);
+    int64_t rank = ls_comm_rank(ls_state_world(state)) - first, ranks = ls_mesh_ranks(&spec->mesh);
+    struct ls_dtensor part = {0};
+    int status = LS_OK;
+    bool holds = rank >= 0 && rank < ranks && sends(spec, rank);
+    if (holds)
+        status = ls_state_slice(state, (int)(mine - state->params->list),
+                                ls_state_array(state, array), &part, error);
+    if (status || ls_comm_rank(ls_state_world(state)) > 0)
+        return status || !holds ? status : part_send(state, &part, error);
+    float *message = values + ls_dtensor_count(spec);
+    for (int64_t from = 0; from < ranks && !status; from++) {
+        if (first + from == 0)
+            part_place(&part, values);
+        else if (sends(spec, from))
+            status = part_receive(state, spec, from, first + from, message, values, error);
+    }
+    return status;
+}

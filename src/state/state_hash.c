@@ -1,0 +1,129 @@
+/* The hash of a run's state, and the comparison of what several ranks hold alike. */
+#include "state_private.h"
+
+#include <stdlib.h>
+
+/* Digests of this rank's slices. */
+struct held {
+    struct ls_digest owned;   /* what this rank answers for */
+    struct ls_digest all;     /* everything: equal on the ranks of group copies */
+    struct ls_digest alike;   /* what all ranks of group tp hold */
+    struct ls_digest sharers; /* the key/value heads that the ranks of group sharers share */
+    struct ls_digest tied;    /* the table that first and last stage hold */
+};
+
+/* Whether all ranks of that axis hold the same of param. */
+static bool alike_over(const struct ls_param *param, const char *axis)
+{
+    return !ls_placement_cuts(param->spec.placement[ls_mesh_axis(&param->spec.mesh, axis)]);
+}
+
+/* Of all arrays. */
+static void digest_held(struct ls_state *state, struct held *held)
+{
+    const struct ls_zero_slice *slices = ls_zero_slices(state->zero);
+    *held = (struct held){0};
+    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states(&state->optimizer->config); s++) {
+        const float *values = ls_state_array(state, s);
+        char prefix[STATE_PREFIX_BYTES];
+        state_prefix(state, s, prefix);
+        for (int i = 0; i < state->params->count; i++) {
+            ls_progress();
+            const struct ls_param *param = &state->params->list[i];
+            struct ls_digest digest = {0, 0};
+            ls_param_digest(param, state->ops, prefix, slices[i].first, slices[i].count,
+                            values + slices[i].offset, &digest);
+            ls_digest_merge(&held->all, &digest);
+            if (param->owned)
+                ls_digest_merge(&held->owned, &digest);
+            if (alike_over(param, "tp") && alike_over(param, "sharers"))
+                ls_digest_merge(&held->alike, &digest);
+            else if (alike_over(param, "sharers"))
+                ls_digest_merge(&held->sharers, &digest);
+            if (i == state->params->shared_param)
+                ls_digest_merge(&held->tied, &digest);
+        }
+    }
+    struct ls_digest position = {0, 0};
+    int64_t place[2] = {state->step, state->samples};
+    ls_digest_piece(&position, "position", 0, 0, place, sizeof place);
+    ls_digest_merge(&held->all, &position);
+    if (ls_comm_rank(state->groups[LS_GROUP_OWNERS]) == 0)
+        ls_digest_merge(&held->owned, &position);
+}
+
+/* ---- ranks that must hold the same ----------------------------------------------------------- */
+
+/* What a rank tells the others of its group. */
+struct claim {
+    uint64_t low, high, world_rank, holds;
+};
+
+struct comparison {
+    struct ls_comm *comm;
+    const struct ls_digest *digest;
+    bool holds; /* this rank takes part */
+};
+
+static int claims_check(const struct ls_state *state, const struct claim *claims, int count,
+                        struct ls_error *error)
+{
+    const struct claim *first = NULL;
+    for (int i = 0; i < count; i++) {
+        const struct claim *claim = &claims[i];
+        if (!claim->holds)
+            continue;
+        if (!first)
+            first = claim;
+        if (claim->low != first->low || claim->high != first->high)
+            return ls_error_set(error, LS_ENUMERIC,
+                                "after step %ld the state of rank %d differs from rank %d's: "
+                                "memory or arithmetic of one of them is faulty. Go on from the "
+                                "newest checkpoint on other hardware",
+                                (long)state->step, (int)claim->world_rank, (int)first->world_rank);
+    }
+    return LS_OK;
+}
+
+/* Collective over the comparison's group, also after a difference elsewhere (status). */
+static int compare(const struct ls_state *state, const struct comparison *c, struct claim *claims,
+                   int status, struct ls_error *error)
+{
+    int ranks = ls_comm_size(c->comm);
+    if (ranks == 1 || (status && status != LS_ENUMERIC))
+        return status;
+    struct claim mine = {c->digest->low, c->digest->high,
+                         (uint64_t)ls_comm_rank(ls_state_world(state)), c->holds};
+    int failed =
+        ls_all_gather(c->comm, &mine, claims, sizeof mine / sizeof(uint64_t), LS_U64, error);
+    if (failed)
+        return failed;
+    return status ? status : claims_check(state, claims, ranks, error);
+}
+
+int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_error *error)
+{
+    struct ls_comm *const *g = state->groups;
+    struct held held;
+    int ranks = ls_comm_size(ls_state_world(state));
+    digest_held(state, &held);
+    struct claim *claims = calloc((size_t)ranks, sizeof *claims);
+    int status = claims ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d digests", ranks);
+    status = ls_comm_agree(ls_state_world(state), status, error);
+    const struct comparison list[] = {
+        {g[LS_GROUP_COPIES], &held.all, true},
+        {g[LS_GROUP_TP], &held.alike, true},
+        {g[LS_GROUP_SHARERS], &held.sharers, true},
+        {g[LS_GROUP_PP], &held.tied, state->params->shared_param >= 0},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        status = compare(state, &list[i], claims, status, error);
+    free(claims);
+    uint64_t sum[2] = {held.owned.low, held.owned.high};
+    if (!status || status == LS_ENUMERIC) {
+        int failed = ls_all_reduce_u64(g[LS_GROUP_OWNERS], sum, 2, error);
+        status = failed ? failed : status;
+    }
+    *digest = (struct ls_digest){sum[0], sum[1]};
+    return ls_comm_agree(ls_state_world(state), status, error);
+}

@@ -1,0 +1,173 @@
+/* Going on from a checkpoint: each rank takes its slices from the files, whatever layout wrote
+ * them. */
+#include "state_private.h"
+
+#include <lockstep/ckpt.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static int recipe_check(const struct ls_state *state, const struct ls_checkpoint *checkpoint,
+                        struct ls_error *error)
+{
+    struct ls_digest mine = {0, 0};
+    char hex[33], differences[512];
+    ls_config_recipe_digest(state->config, &mine);
+    ls_digest_hex(&mine, hex);
+    if (!strcmp(hex, checkpoint->state.recipe_digest))
+        return LS_OK;
+    struct ls_config other;
+    ls_config_defaults(&other);
+    struct ls_error ignored = {0};
+    const char *text = checkpoint->state.recipe;
+    if (ls_config_load_text(&other, checkpoint->directory, text, strlen(text), &ignored) ||
+        ls_config_resolve(&other, state->config->model.vocab, &ignored))
+        return ls_error_set(error, LS_ECKPT, "%.300s: it belongs to another recipe",
+                            checkpoint->directory);
+    /* The initial weights have seen no schedule. */
+    int64_t planned = other.optim.decay_steps;
+    if (checkpoint->state.step == 0)
+        other.optim.decay_steps = state->config->optim.decay_steps;
+    int count = ls_config_recipe_diff(state->config, &other, differences, sizeof differences);
+    if (count == 0)
+        return LS_OK;
+    if (count > 1 || planned == state->config->optim.decay_steps)
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: it belongs to another recipe (%s). Use that recipe, another "
+                            "train.out, or train.resume=never",
+                            checkpoint->directory, differences);
+    return ls_error_set(error, LS_ECKPT,
+                        "%.300s: its learning rate falls until step %ld (%s). Set "
+                        "optim.decay_steps=%ld to go on with that schedule, or leave train.steps "
+                        "at %ld and add train.extend",
+                        checkpoint->directory, (long)planned, differences, (long)planned,
+                        (long)other.train.steps);
+}
+
+/* Rank 0's log hears of a machine whose bits may differ. */
+static void fingerprint_check(const struct ls_state *state, const struct ls_checkpoint *checkpoint)
+{
+    char fingerprint[256], differences[512];
+    ls_fingerprint(state->ops->isa, fingerprint, sizeof fingerprint);
+    if (ls_fingerprint_differs(checkpoint->state.fingerprint, fingerprint, differences,
+                               sizeof differences) &&
+        ls_comm_rank(ls_state_world(state)) == 0)
+        ls_log(state->log, LS_LOG_WARNING,
+               "the checkpoint was written by another build or machine (%s): bits will differ from "
+               "here on from a run that was not interrupted",
+               differences);
+}
+
+/* This rank's slices of one array. */
+static int array_load(struct ls_state *state, const struct ls_safetensors *file, int array,
+                      struct ls_error *error)
+{
+    char prefix[STATE_PREFIX_BYTES];
+    state_prefix(state, array, prefix);
+    int status = LS_OK;
+    for (int i = 0; i < state->params->count && !status; i++) {
+        ls_progress();
+        char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
+        const struct ls_tensor_view *view;
+        struct ls_dtensor slice;
+        snprintf(name, sizeof name, "%s%s", prefix, state->params->list[i].name);
+        status = ls_state_slice(state, i, ls_state_array(state, array), &slice, error);
+        if (!status)
+            status = ls_safetensors_require(file, name, LS_F32, slice.spec.dims, slice.spec.shape,
+                                            &view, error);
+        if (!status)
+            status = ls_distribute_replicated(&slice, view->data, error);
+    }
+    return status;
+}
+
+static int checkpoint_apply(struct ls_state *state, const struct ls_checkpoint *checkpoint,
+                            struct ls_error *error)
+{
+    int status = recipe_check(state, checkpoint, error);
+    if (status)
+        return status;
+    fingerprint_check(state, checkpoint);
+    status = array_load(state, checkpoint->model, LS_STATE_PARAMETERS, error);
+    for (int s = 0; s < ls_optimizer_states(&state->optimizer->config) && !status; s++)
+        status = array_load(state, checkpoint->optimizer, s, error);
+    state->step = checkpoint->state.step;
+    state->samples = checkpoint->state.samples;
+    state->saved_step = state->step;
+    return status;
+}
+
+/* Collective. Ranks that read through different file systems, or while another run writes, may have
+ * found different checkpoints; step -1: none. */
+static int step_agree(struct ls_state *state, int64_t step, struct ls_error *error)
+{
+    int64_t newest = step, oldest = -step;
+    int status = ls_all_reduce_max(ls_state_world(state), &newest, error);
+    if (!status)
+        status = ls_all_reduce_max(ls_state_world(state), &oldest, error);
+    if (!status && newest != -oldest)
+        status = ls_error_set(error, LS_ECKPT,
+                              "ranks found different checkpoints: one found step %ld, another %s "
+                              "(step %ld). %s must be the same directory on every rank",
+                              (long)newest, oldest == 1 ? "none" : "an older one", (long)-oldest,
+                              state->config->train.out);
+    return status;
+}
+
+/* Collective. The working copies follow, and the state is what was saved. */
+static int state_publish(struct ls_state *state, const struct ls_checkpoint *checkpoint,
+                         struct ls_error *error)
+{
+    struct ls_digest digest;
+    char hex[33];
+    int status = ls_zero_publish(state->zero, state->ops, true, error);
+    if (!status)
+        status = ls_state_hash(state, &digest, error);
+    if (status)
+        return status;
+    ls_digest_hex(&digest, hex);
+    if (strcmp(hex, checkpoint->state.hash))
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: the state's hash is %s, but %s was saved; the files are "
+                            "damaged or were written by another version",
+                            checkpoint->directory, hex, checkpoint->state.hash);
+    return LS_OK;
+}
+
+int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error)
+{
+    const char *from = state->config->train.resume;
+    struct ls_checkpoint *checkpoint = NULL;
+    bool automatic = !strcmp(from, "auto");
+    *resumed = false;
+    if (!strcmp(from, "never"))
+        return LS_OK;
+    int status = automatic
+                     ? ls_checkpoint_find_latest(
+                           &checkpoint, state->config->train.out,
+                           ls_comm_rank(ls_state_world(state)) == 0 ? state->log : NULL, error)
+                     : ls_checkpoint_open(&checkpoint, from, error);
+    if (status && !automatic)
+        ls_config_blame(state->config, "train.resume", error);
+    status = ls_comm_agree(ls_state_world(state), status, error);
+    if (!status)
+        status = step_agree(state, checkpoint ? checkpoint->state.step : -1, error);
+    if (!status && checkpoint) {
+        status =
+            ls_comm_agree(ls_state_world(state), checkpoint_apply(state, checkpoint, error), error);
+        if (!status)
+            status = ls_comm_agree(ls_state_world(state), state_publish(state, checkpoint, error),
+                                   error);
+    }
+    *resumed = checkpoint != NULL && !status;
+    const struct ls_log *log = ls_comm_rank(ls_state_world(state)) == 0 ? state->log : NULL;
+    if (*resumed)
+        ls_log(log, LS_LOG_INFO, "going on from %s (step %ld)", checkpoint->directory,
+               (long)state->step);
+    else if (!status)
+        ls_log(log, LS_LOG_INFO,
+               "train.resume=auto: no checkpoint in %s/checkpoints, starting at step 1",
+               state->config->train.out);
+    ls_checkpoint_close(checkpoint);
+    return status;
+}

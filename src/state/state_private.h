@@ -1,0 +1,13 @@
+/* What the files of the state share. An array of it is the parameters or one of the optimizer's
+ * states of them; a rank holds a slice of each parameter's part of it. */
+#ifndef STATE_PRIVATE_H
+#define STATE_PRIVATE_H
+
+#include <lockstep/state.h>
+
+enum { STATE_PREFIX_BYTES = 32 };
+
+/* What is written before the parameter's name: "" or "exp_avg.". */
+void state_prefix(const struct ls_state *state, int array, char prefix[STATE_PREFIX_BYTES]);
+
+#endif

@@ -1,0 +1,215 @@
+/* Saving: rank 0 writes a checkpoint tensor by tensor, as the files take them; the ranks that hold
+ * the state once send it their slices. */
+#include "state_private.h"
+
+#include <lockstep/ckpt.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What rank 0 asks the others for: a tensor's index in the list of all (array by array), or the end
+ * of the save. */
+enum { ASK_END = -1 };
+
+/* A save as every rank of the first copy sees it; the entries are rank 0's. */
+struct saving {
+    struct ls_state *state;
+    struct ls_params all;            /* of every layer */
+    struct ls_tensor_entry *entries; /* [arrays * all.count], the parameters first */
+    char (*names)[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
+    float *values; /* [elements of the largest tensor + LS_STATE_MESSAGE] */
+};
+
+static void saving_release(struct saving *s)
+{
+    ls_params_release(&s->all);
+    free(s->entries);
+    free(s->names);
+    free(s->values);
+}
+
+static void entries_fill(struct saving *s, int arrays)
+{
+    for (int e = 0; e < arrays * s->all.count; e++) {
+        const struct ls_param *param = &s->all.list[e % s->all.count];
+        char prefix[STATE_PREFIX_BYTES];
+        state_prefix(s->state, e / s->all.count - 1, prefix);
+        snprintf(s->names[e], sizeof s->names[e], "%s%s", prefix, param->name);
+        s->entries[e] = (struct ls_tensor_entry){
+            .name = s->names[e], .dtype = LS_F32, .dims = param->spec.dims};
+        for (int dim = 0; dim < param->spec.dims; dim++)
+            s->entries[e].shape[dim] = param->spec.shape[dim];
+    }
+}
+
+/* Local. */
+static int saving_init(struct saving *s, struct ls_state *state, struct ls_error *error)
+{
+    *s = (struct saving){.state = state};
+    int status = ls_layout_params(state->layout, 0, NULL, &s->all, error);
+    if (status || ls_comm_rank(ls_state_world(state)) > 0)
+        return status;
+    int64_t largest = ls_state_largest(&s->all);
+    int arrays = 1 + ls_optimizer_states(&state->optimizer->config);
+    size_t count = (size_t)arrays * (size_t)s->all.count;
+    s->entries = calloc(count, sizeof *s->entries);
+    s->names = calloc(count, sizeof *s->names);
+    s->values = malloc((size_t)(largest + LS_STATE_MESSAGE) * sizeof *s->values);
+    if (!s->entries || !s->names || !s->values)
+        return ls_error_set(error, LS_ENOMEM,
+                            "no memory for the largest tensor of a checkpoint (%ld elements)",
+                            (long)largest);
+    entries_fill(s, arrays);
+    return LS_OK;
+}
+
+/* ---- the other ranks ------------------------------------------------------------------------- */
+
+static int collect(const struct saving *s, int64_t index, struct ls_error *error)
+{
+    int count = s->all.count;
+    return ls_state_collect(s->state, &s->all, (int)(index % count), (int)(index / count) - 1,
+                            s->values, error);
+}
+
+/* Sends what rank 0 asks for. A failure to collect is known to all owners, and rank 0 ends. */
+static int serve(const struct saving *s, struct ls_error *error)
+{
+    int failed = LS_OK;
+    for (;;) {
+        int64_t index;
+        int status = ls_broadcast(s->state->groups[LS_GROUP_OWNERS], &index, 1, LS_I64, 0, error);
+        if (status || index == ASK_END)
+            return status ? status : failed;
+        failed = collect(s, index, error);
+    }
+}
+
+/* ---- rank 0 ---------------------------------------------------------------------------------- */
+
+static int tensor_write(const struct saving *s, struct ls_safetensors_writer *writer,
+                        const struct ls_tensor_entry *entry, struct ls_error *error)
+{
+    int64_t index = entry - s->entries;
+    int status = ls_broadcast(s->state->groups[LS_GROUP_OWNERS], &index, 1, LS_I64, 0, error);
+    if (!status)
+        status = collect(s, index, error);
+    if (status)
+        return status;
+    int64_t elements = ls_dtensor_count(&s->all.list[index % s->all.count].spec);
+    return ls_safetensors_writer_append(writer, s->values, (size_t)elements * sizeof *s->values,
+                                        error);
+}
+
+static int part_write(const struct saving *s, struct ls_checkpoint_writer *checkpoint,
+                      enum ls_checkpoint_part part, struct ls_error *error)
+{
+    int parameters = s->all.count;
+    int states = ls_optimizer_states(&s->state->optimizer->config) * parameters;
+    bool model = part == LS_CKPT_MODEL;
+    struct ls_safetensors_writer *writer;
+    int status =
+        ls_checkpoint_writer_begin(checkpoint, part, model ? s->entries : s->entries + parameters,
+                                   (size_t)(model ? parameters : states), &writer, error);
+    while (!status) {
+        const struct ls_tensor_entry *next = ls_safetensors_writer_next(writer);
+        if (!next)
+            return ls_checkpoint_writer_end(checkpoint, error);
+        status = tensor_write(s, writer, next, error);
+    }
+    return status;
+}
+
+static int checkpoint_write(const struct saving *s, const struct ls_checkpoint_state *about,
+                            struct ls_error *error)
+{
+    struct ls_checkpoint_writer *writer;
+    int status =
+        ls_checkpoint_writer_open(&writer, s->state->config->train.out, about, NULL, error);
+    if (status)
+        return status;
+    status = part_write(s, writer, LS_CKPT_MODEL, error);
+    if (!status)
+        status = part_write(s, writer, LS_CKPT_OPTIMIZER, error);
+    if (!status)
+        return ls_checkpoint_writer_commit(writer, error);
+    ls_checkpoint_writer_abort(writer);
+    return status;
+}
+
+static char *config_text(const struct ls_config *config, struct ls_error *error)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    int status = file ? ls_config_write(config, file, error)
+                      : ls_error_set(error, LS_ENOMEM, "no memory for the configuration's text");
+    if (file)
+        fclose(file);
+    if (status) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static int write_all(const struct saving *s, const struct ls_digest *digest, struct ls_error *error)
+{
+    const struct ls_state *state = s->state;
+    char hash[33], recipe_digest[33], fingerprint[256];
+    struct ls_digest recipe = {0, 0};
+    ls_digest_hex(digest, hash);
+    ls_config_recipe_digest(state->config, &recipe);
+    ls_digest_hex(&recipe, recipe_digest);
+    ls_fingerprint(state->ops->isa, fingerprint, sizeof fingerprint);
+    char *text = config_text(state->config, error);
+    if (!text)
+        return LS_ENOMEM;
+    struct ls_checkpoint_state about = {.step = state->step,
+                                        .samples = state->samples,
+                                        .tokens = state->samples * state->config->data.sequence,
+                                        .loss_scale = 1,
+                                        .recipe_digest = recipe_digest,
+                                        .recipe = text,
+                                        .fingerprint = fingerprint,
+                                        .hash = hash};
+    int status = checkpoint_write(s, &about, error);
+    if (!status && state->config->train.keep > 0)
+        status =
+            ls_checkpoint_prune(state->config->train.out, (int)state->config->train.keep, error);
+    free(text);
+    return status;
+}
+
+/* The others are told of the end also where writing failed, unless they cannot be reached. */
+static int write_and_end(const struct saving *s, const struct ls_digest *digest,
+                         struct ls_error *error)
+{
+    struct ls_error unheard = {0};
+    int64_t end = ASK_END;
+    int status = write_all(s, digest, error);
+    int told = ls_broadcast(s->state->groups[LS_GROUP_OWNERS], &end, 1, LS_I64, 0,
+                            status ? &unheard : error);
+    return status ? status : told;
+}
+
+int ls_state_save(struct ls_state *state, struct ls_error *error)
+{
+    struct ls_digest digest;
+    int status = ls_state_hash(state, &digest, error);
+    if (status)
+        return status;
+    struct saving saving;
+    status = ls_comm_agree(ls_state_world(state), saving_init(&saving, state, error), error);
+    bool first_copy = ls_comm_rank(state->groups[LS_GROUP_COPIES]) == 0;
+    if (!status && ls_comm_rank(ls_state_world(state)) == 0)
+        status = write_and_end(&saving, &digest, error);
+    else if (!status && first_copy)
+        status = serve(&saving, error);
+    saving_release(&saving);
+    status = ls_comm_agree(ls_state_world(state), status, error);
+    if (!status)
+        state->saved_step = state->step;
+    return status;
+}

@@ -1,0 +1,105 @@
+/* What memory a run asks of its machine, before it takes any of it. */
+#include "trainer.h"
+
+#include <lockstep/base/words.h>
+#include <lockstep/train/fit.h>
+
+#include <stdio.h>
+
+/* Ranks of a pipeline rank on this machine. */
+static int64_t ranks_here(const struct ls_layout *layout, const struct ls_comm *world, int64_t pp)
+{
+    int64_t count = 0, at[LS_AXES];
+    if (!world)
+        return layout->ranks / layout->size[LS_AXIS_PP];
+    for (int rank = 0; rank < ls_comm_size(world); rank++) {
+        ls_layout_coordinates(layout, rank, at);
+        count += at[LS_AXIS_PP] == pp && ls_comm_on_machine(world, rank);
+    }
+    return count;
+}
+
+int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout,
+                  const struct ls_comm *world, struct ls_memory_fit *fit, struct ls_error *error)
+{
+    *fit = (struct ls_memory_fit){.machine = ls_device_memory()};
+    for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
+        struct ls_memory_plan plan;
+        int64_t ranks = ranks_here(layout, world, pp);
+        if (ranks == 0)
+            continue;
+        int status = ls_plan_rank(config, layout, ls_layout_first_rank(layout, pp), &plan, error);
+        if (status)
+            return status;
+        fit->ranks += ranks;
+        fit->bytes += ranks * (int64_t)plan.total;
+    }
+    return LS_OK;
+}
+
+enum ls_fit ls_memory_fits(const struct ls_memory_fit *fit)
+{
+    if (fit->machine.total > 0 && fit->bytes > fit->machine.total)
+        return LS_FITS_NOT;
+    return fit->machine.free > 0 && fit->bytes > fit->machine.free ? LS_FITS_NOT_NOW : LS_FITS;
+}
+
+/* The lowest rank of a machine speaks for it. */
+static bool speaks(const struct ls_comm *world)
+{
+    int first = 0;
+    while (!ls_comm_on_machine(world, first))
+        first++;
+    return first == ls_comm_rank(world);
+}
+
+/* "enough would be memory.recompute=full (8.1 GiB), or ...", "" where nothing would. */
+struct changes_text {
+    char text[500];
+};
+
+static int changes_name(const struct ls_config *config, const struct ls_layout *layout,
+                        const struct ls_comm *world, int64_t limit, struct changes_text *out,
+                        struct ls_error *error)
+{
+    struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX];
+    int count;
+    size_t used = 0;
+    out->text[0] = '\0';
+    int status = ls_memory_changes(config, layout, world, limit, changes, &count, error);
+    for (int i = 0; i < count && !status && used < sizeof out->text; i++)
+        used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s%s (%s)",
+                                 i ? ", or " : "enough would be ", changes[i].keys,
+                                 ls_bytes((double)changes[i].bytes).text);
+    return status;
+}
+
+int fit_check(const struct ls_config *config, const struct ls_layout *layout,
+              const struct ls_comm *world, const struct ls_log *log, struct ls_error *error)
+{
+    struct ls_memory_fit fit;
+    struct changes_text changes;
+    int status = ls_memory_fit(config, layout, world, &fit, error);
+    if (status)
+        return status;
+    enum ls_fit fits = ls_memory_fits(&fit);
+    struct ls_counted ranks = ls_counted(fit.ranks, "rank"), needs = ls_bytes((double)fit.bytes),
+                      has = ls_bytes((double)fit.machine.total);
+    if (fits == LS_FITS_NOT && !config->train.overcommit) {
+        status = changes_name(config, layout, world, fit.machine.total, &changes, error);
+        return status
+                   ? status
+                   : ls_error_set(error, LS_ELAYOUT,
+                                  "%s on this machine would take %s of memory, and it has %s: %s. "
+                                  "`lockstep plan memory` shows what takes it; "
+                                  "memory.overcommit=true starts all the same",
+                                  ranks.text, needs.text, has.text,
+                                  *changes.text ? changes.text
+                                                : "no change of memory.recompute, parallel.zero "
+                                                  "and batch.micro is enough; use more machines");
+    }
+    if (fits != LS_FITS && speaks(world))
+        ls_log(log, LS_LOG_WARNING, "%s on this machine will take %s of memory, of %s %s free now",
+               ranks.text, needs.text, has.text, ls_bytes((double)fit.machine.free).text);
+    return LS_OK;
+}

@@ -1,0 +1,150 @@
+/* What of a layout can be changed so that it takes less memory: the variants are planned, and those
+ * that fit are named, the cheapest in time first. */
+#include <lockstep/base/words.h>
+#include <lockstep/train/fit.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Assignments in the order of what they cost; "zero=1" stands for what gives that stage, and
+ * "micro" for the largest smaller micro-batch that fits. Those with several words are tried where
+ * none of a single one is enough. */
+static const char *const candidates[] = {
+    "zero=1",                     /* the same traffic */
+    "zero=2",                     /* gradients are reduced at every micro-batch */
+    "memory.recompute=selective", /* norms, attention and activations again */
+    "micro",                      /* smaller products, more passes over the weights */
+    "memory.recompute=full",      /* a third more to compute */
+    "zero=3",                     /* parameters travel twice a micro-batch */
+    "zero=2 memory.recompute=selective",
+    "zero=2 memory.recompute=full",
+    "zero=3 memory.recompute=selective",
+    "zero=3 memory.recompute=full",
+    "memory.recompute=selective micro",
+    "memory.recompute=full micro",
+    "zero=2 memory.recompute=full micro",
+    "zero=3 memory.recompute=full micro",
+};
+enum { CANDIDATES = sizeof candidates / sizeof candidates[0] };
+
+struct variants {
+    const struct ls_config *config;
+    const struct ls_layout *layout;
+    const struct ls_comm *world;
+    int64_t limit;
+    struct ls_config *changed;
+    struct ls_layout *other;
+};
+
+/* Puts one assignment into the variant and its text. False where it changes nothing. */
+static bool put(struct variants *v, const char *assignment, char *text, size_t bytes)
+{
+    char before[4 * LS_CONFIG_TEXT_BYTES], after[4 * LS_CONFIG_TEXT_BYTES], name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(assignment, "="), assignment);
+    const struct ls_config_key *key = ls_config_key_of(name);
+    ls_config_value(v->changed, key, before, sizeof before);
+    LS_ASSERT(!ls_config_set(v->changed, assignment, NULL));
+    ls_config_value(v->changed, key, after, sizeof after);
+    size_t used = strlen(text);
+    snprintf(text + used, bytes - used, "%s%s", used ? " " : "", assignment);
+    return strcmp(before, after) != 0;
+}
+
+/* A higher stage, over the data-parallel ranks that there are. */
+static bool put_zero(struct variants *v, int stage, char *text, size_t bytes)
+{
+    const int64_t *size = v->layout->size;
+    char word[64];
+    int64_t ranks = size[LS_AXIS_DP_REPLICATE] * size[LS_AXIS_DP_SHARD];
+    if (stage <= v->layout->zero || ranks == 1)
+        return false;
+    bool moves = v->config->parallel.dp_replicate > 1 && size[LS_AXIS_DP_SHARD] == 1;
+    if (moves) {
+        snprintf(word, sizeof word, "parallel.dp_shard=%ld", (long)ranks);
+        put(v, word, text, bytes);
+        put(v, "parallel.dp_replicate=1", text, bytes);
+    }
+    snprintf(word, sizeof word, "parallel.zero=%d", stage);
+    return put(v, word, text, bytes);
+}
+
+/* More is given up than before. */
+static bool put_recompute(struct variants *v, const char *assignment, char *text, size_t bytes)
+{
+    const char *now = v->config->parallel.recompute;
+    bool more = !strcmp(now, "none") || (!strcmp(now, "selective") && strstr(assignment, "full"));
+    return more && put(v, assignment, text, bytes);
+}
+
+static int variant_fit(struct variants *v, struct ls_memory_fit *fit, struct ls_error *error)
+{
+    int status = ls_config_layout(v->changed, 0, v->other, error);
+    return status ? status : ls_memory_fit(v->changed, v->other, v->world, fit, error);
+}
+
+/* The largest smaller micro-batch that fits; false where none does. */
+static bool micro_fits(struct variants *v, char *text, size_t bytes, int64_t *taken)
+{
+    size_t used = strlen(text);
+    struct ls_memory_fit fit;
+    for (int64_t micro = v->layout->micro_sequences / 2; micro >= 1; micro /= 2) {
+        char word[64];
+        text[used] = '\0';
+        snprintf(word, sizeof word, "batch.micro=%ld", (long)micro);
+        if (put(v, word, text, bytes) && !variant_fit(v, &fit, NULL) && fit.bytes <= v->limit) {
+            *taken = fit.bytes;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the candidate changes something, is admitted, and fits. */
+static bool candidate_fits(struct variants *v, const char *candidate,
+                           struct ls_memory_change *change)
+{
+    char words[128], *save = NULL;
+    *change = (struct ls_memory_change){0};
+    *v->changed = *v->config;
+    snprintf(words, sizeof words, "%s", candidate);
+    for (char *word = strtok_r(words, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        if (!strcmp(word, "micro"))
+            return micro_fits(v, change->keys, sizeof change->keys, &change->bytes);
+        bool changes = !strncmp(word, "zero=", 5)
+                           ? put_zero(v, word[5] - '0', change->keys, sizeof change->keys)
+                           : put_recompute(v, word, change->keys, sizeof change->keys);
+        if (!changes)
+            return false;
+    }
+    struct ls_memory_fit fit;
+    if (variant_fit(v, &fit, NULL) || fit.bytes > v->limit)
+        return false;
+    change->bytes = fit.bytes;
+    return true;
+}
+
+int ls_memory_changes(const struct ls_config *config, const struct ls_layout *layout,
+                      const struct ls_comm *world, int64_t limit,
+                      struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX], int *count,
+                      struct ls_error *error)
+{
+    struct variants v = {.config = config,
+                         .layout = layout,
+                         .world = world,
+                         .limit = limit,
+                         .changed = malloc(sizeof *v.changed),
+                         .other = malloc(sizeof *v.other)};
+    int status =
+        v.changed && v.other ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    *count = 0;
+    for (int i = 0; i < CANDIDATES && !status && *count < LS_MEMORY_CHANGES_MAX; i++) {
+        bool several = strchr(candidates[i], ' ') != NULL;
+        if (several && *count > 0)
+            break;
+        *count += candidate_fits(&v, candidates[i], &changes[*count]);
+    }
+    free(v.changed);
+    free(v.other);
+    return status;
+}

@@ -1,0 +1,91 @@
+/* The timeline of a rank's memory, drawn. */
+#include <lockstep/base/words.h>
+#include <lockstep/trace/picture.h>
+#include <lockstep/train/memory.h>
+
+#include <stdlib.h>
+
+struct points {
+    double *values[LS_MEMORY_KINDS];
+    double unit; /* bytes of 1 on the axis */
+    int64_t count, room, peak;
+    struct ls_memory_moment most;
+};
+
+static int points_visit(void *user, const struct ls_memory_moment *moment, struct ls_error *error)
+{
+    struct points *p = user;
+    if (p->count == p->room) {
+        p->room = ls_max(2 * p->room, 256);
+        for (int kind = 0; kind < LS_MEMORY_KINDS; kind++) {
+            double *grown = realloc(p->values[kind], (size_t)p->room * sizeof *grown);
+            if (!grown)
+                return ls_error_set(error, LS_ENOMEM, "no memory to draw %ld moments",
+                                    (long)p->room);
+            p->values[kind] = grown;
+        }
+    }
+    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
+        p->values[kind][p->count] = (double)moment->bytes[kind] / p->unit;
+    if (moment->all > p->most.all) {
+        p->most = *moment;
+        p->peak = p->count;
+    }
+    p->count++;
+    return LS_OK;
+}
+
+struct ls_memory_moment_text ls_memory_moment_text(const struct ls_memory_moment *moment)
+{
+    struct ls_memory_moment_text out;
+    if (moment->layer < 0)
+        snprintf(out.text, sizeof out.text, "the update of the parameters");
+    else
+        snprintf(out.text, sizeof out.text, "%s of layer %d, micro-batch %d (action %ld, %s)",
+                 ls_memory_phase_name(moment->phase), moment->layer, moment->action.micro_batch,
+                 (long)moment->index, ls_action_text(moment->action).text);
+    return out;
+}
+
+static int points_draw(const struct points *p, size_t total, int64_t rank, int width, FILE *file,
+                       struct ls_error *error)
+{
+    struct ls_stack_part parts[LS_MEMORY_KINDS];
+    const char *unit = p->unit > 0x1p25 ? "GiB" : p->unit > 0x1p15 ? "MiB" : "KiB";
+    char title[96], peak[256], limit[64];
+    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
+        parts[kind] =
+            (struct ls_stack_part){ls_memory_name((enum ls_memory_kind)kind), p->values[kind]};
+    snprintf(title, sizeof title, "Memory in use on rank %ld during a step", (long)rank);
+    snprintf(peak, sizeof peak, "most: %.2f %s in the %s", (double)p->most.all / p->unit, unit,
+             ls_memory_moment_text(&p->most).text);
+    snprintf(limit, sizeof limit, "allocated: %.2f %s", (double)total / p->unit, unit);
+    struct ls_stack stack = {.title = title,
+                             .x_label = "layers under work, in the order of the rank's schedule",
+                             .y_label = unit,
+                             .parts = parts,
+                             .part_count = LS_MEMORY_KINDS,
+                             .count = p->count,
+                             .limit = (double)total / p->unit,
+                             .limit_text = limit,
+                             .marked = p->peak,
+                             .marked_text = peak,
+                             .width = width};
+    return ls_stack_draw(&stack, file, error);
+}
+
+int ls_memory_draw(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
+                   int width, FILE *file, struct ls_error *error)
+{
+    struct ls_memory_plan plan;
+    int status = ls_plan_rank(config, layout, rank, &plan, error);
+    if (status)
+        return status;
+    struct points p = {.unit = plan.total >> 30 ? 0x1p30 : plan.total >> 20 ? 0x1p20 : 0x1p10};
+    status = ls_memory_timeline(config, layout, rank, points_visit, &p, error);
+    if (!status)
+        status = points_draw(&p, plan.total, rank, width, file, error);
+    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
+        free(p.values[kind]);
+    return status;
+}

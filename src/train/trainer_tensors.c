@@ -1,0 +1,38 @@
+/* The trainer's tensors as distributed ones. */
+#include "trainer.h"
+
+/* The gradient that the head or the embedding makes of a table they share; of other parameters the
+ * only one, and NULL. Where a tied table is held without the head, the embedding's comes first. */
+static const float *gradient_of(const struct ls_trainer *t, int i, bool table)
+{
+    const struct ls_slice *slice = &t->memory.slices[i];
+    bool swapped = i == t->params.shared_param && !t->part.head;
+    int64_t place = table == swapped ? slice->gradient : slice->second;
+    return t->gradient && place >= 0 ? t->gradient + place : NULL;
+}
+
+int ls_trainer_tensor_count(const struct ls_trainer *t)
+{
+    return t->params.count;
+}
+
+int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind kind,
+                       struct ls_dtensor *out, struct ls_error *error)
+{
+    int state = (int)kind - LS_TENSOR_STATE,
+        states = ls_optimizer_states(&t->memory.optimizer.config);
+    if (i < 0 || i >= t->params.count || (int)kind < 0 || state >= states)
+        return ls_error_set(error, LS_EINVAL,
+                            "tensor %d of kind %d: there are %d parameters, and kinds below %d", i,
+                            (int)kind, t->params.count, LS_TENSOR_STATE + states);
+    if (kind == LS_TENSOR_PARAMETER)
+        return ls_state_slice(&t->state, i, ls_state_array(&t->state, LS_STATE_PARAMETERS), out,
+                              error);
+    if (state >= 0)
+        return ls_state_slice(&t->state, i, ls_state_array(&t->state, state), out, error);
+    const float *gradient = gradient_of(t, i, kind == LS_TENSOR_TABLE_GRADIENT);
+    if (!gradient)
+        return ls_error_set(error, LS_EINVAL, "%s has no such gradient, or no step made it yet",
+                            t->params.list[i].name);
+    return ls_state_tensor(&t->state, i, (float *)gradient, out, error);
+}

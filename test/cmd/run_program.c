@@ -1,0 +1,124 @@
+/* Runs the program by the shell, and checks its exit code and what it prints. */
+#include "run_program.h"
+
+#include "../support/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void program_path(char *path, size_t bytes)
+{
+    const char *given = getenv("LOCKSTEP");
+    if (given) {
+        char *absolute = realpath(given, NULL);
+        snprintf(path, bytes, "%s", absolute ? absolute : given);
+        free(absolute);
+        return;
+    }
+    char self[PATH_MAX / 2] = "";
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    for (int up = 0; up < 3; up++)
+        *strrchr(self, '/') = '\0';
+    snprintf(path, bytes, "%s/lockstep", self);
+    if (access(path, X_OK) != 0)
+        fail_msg("%s is missing: build it, or set LOCKSTEP", path);
+}
+
+int program_run(const char *before, const char *arguments, char output[PROGRAM_OUTPUT_BYTES])
+{
+    char path[PATH_MAX], command[2 * PATH_MAX];
+    program_path(path, sizeof path);
+    snprintf(command, sizeof command, "{ %s '%s' %s ; } 2>&1", before, path, arguments);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t length = fread(output, 1, PROGRAM_OUTPUT_BYTES - 1, pipe);
+    output[length] = '\0';
+    int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void program_expect_under(const char *before, const char *arguments, int code, const char *words)
+{
+    static char output[PROGRAM_OUTPUT_BYTES];
+    int got = program_run(before, arguments, output);
+    if (got != code || !strstr(output, words))
+        fail_msg("lockstep %s\nexited with %d and printed:\n%s\nexpected %d and: %s", arguments,
+                 got, output, code, words);
+}
+
+void program_expect(const char *arguments, int code, const char *words)
+{
+    program_expect_under("", arguments, code, words);
+}
+
+void program_corpus(const char *folder)
+{
+    char text[40000], enter[PATH_MAX];
+    size_t length = 0;
+    for (int i = 0; length < sizeof text - 64; i++)
+        length += (size_t)sprintf(text + length, "%d bottles of beer on the wall,\n", i % 100);
+    scratch_write(scratch_path(folder, "text.txt"), text, length);
+    snprintf(enter, sizeof enter, "cd '%s';", folder);
+    program_expect_under(enter, "data prepare --input text.txt --output corpus --tokenizer byte", 0,
+                         "corpus_train");
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+/* A file of /proc, zeros as line ends; "" where it is gone. */
+static void proc_read(const char *pid, const char *name, char *text, size_t bytes)
+{
+    char path[300];
+    snprintf(path, sizeof path, "/proc/%s/%s", pid, name);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = file < 0 ? 0 : read(file, text, bytes - 1);
+    length = length < 0 ? 0 : length;
+    if (file >= 0)
+        close(file);
+    text[length] = '\0';
+    for (ssize_t i = 0; i < length; i++)
+        text[i] = text[i] ? text[i] : '\n';
+}
+
+int program_ranks(const char *const *words, int word_count, pid_t *pids, int ranks)
+{
+    static char text[1 << 17];
+    int found = 0;
+    DIR *proc = opendir("/proc");
+    memset(pids, 0, (size_t)ranks * sizeof *pids);
+    for (struct dirent *entry; proc && (entry = readdir(proc));) {
+        if (atoi(entry->d_name) <= 0)
+            continue;
+        proc_read(entry->d_name, "cmdline", text, sizeof text);
+        bool all = true;
+        for (int i = 0; i < word_count; i++) {
+            char line[2 * PATH_MAX];
+            snprintf(line, sizeof line, "\n%s\n", words[i]);
+            all = all && strstr(text, line);
+        }
+        if (!all)
+            continue;
+        proc_read(entry->d_name, "environ", text, sizeof text);
+        const char *rank = strstr(text, "\nOMPI_COMM_WORLD_RANK=");
+        int at = rank ? atoi(strchr(rank, '=') + 1) : -1;
+        if (at < 0 || at >= ranks)
+            continue;
+        pids[at] = (pid_t)atoi(entry->d_name);
+        found++;
+    }
+    closedir(proc);
+    return found;
+}

@@ -1,0 +1,25 @@
+/* Running the program as a user does: by the shell. */
+#ifndef TEST_CMD_RUN_PROGRAM_H
+#define TEST_CMD_RUN_PROGRAM_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+enum { PROGRAM_OUTPUT_BYTES = 1 << 18 };
+
+/* Its absolute path: BUILD/lockstep for BUILD/test/cmd/test_cli, or $LOCKSTEP. */
+void program_path(char *path, size_t bytes);
+/* Runs `<before> lockstep <arguments>`: the `lockstep` of the build that this test belongs to, or
+ * $LOCKSTEP. output receives what it printed (both streams). Returns its exit code. */
+int program_run(const char *before, const char *arguments, char output[PROGRAM_OUTPUT_BYTES]);
+/* The same; fails the test where the exit code differs or the output lacks words. */
+void program_expect_under(const char *before, const char *arguments, int code, const char *words);
+void program_expect(const char *arguments, int code, const char *words);
+
+/* Makes a small corpus in the folder: text.txt, and corpus_train and corpus_valid of its bytes. */
+void program_corpus(const char *folder);
+/* Processes of MPI jobs whose command line has all the words, by rank; 0 for those that are not
+ * there. Launchers and shells hold the words too, but no rank. Returns how many there are. */
+int program_ranks(const char *const *words, int word_count, pid_t *pids, int ranks);
+
+#endif

@@ -1,0 +1,630 @@
+/* The configuration: what is read, what is refused and with which words, and that it can be written
+ * and read back. */
+#include "config/config_private.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../support/scratch.h"
+
+#define TINY "model: {preset: gpt2-tiny}\n"
+
+static int load(struct ls_config *config, const char *text, struct ls_error *error)
+{
+    ls_config_defaults(config);
+    return ls_config_load_text(config, "run.yaml", text, strlen(text), error);
+}
+
+static int load_and_resolve(struct ls_config *config, const char *text, struct ls_error *error)
+{
+    int status = load(config, text, error);
+    return status ? status : ls_config_resolve(config, 257, error);
+}
+
+static void expect_good(struct ls_config *config, const char *text)
+{
+    struct ls_error error = {0};
+    int status = load_and_resolve(config, text, &error);
+    if (status)
+        fail_msg("%s\nwas refused: %s", text, error.text);
+}
+
+/* The text is refused with LS_ECONFIG, and the message holds each of the words (ended by NULL). */
+static void expect_refused(const char *text, ...)
+{
+    struct ls_config config;
+    struct ls_error error = {0};
+    int status = load_and_resolve(&config, text, &error);
+    if (status != LS_ECONFIG)
+        fail_msg("%s\ngave %s, expected LS_ECONFIG: %s", text, ls_status_name(status), error.text);
+    va_list words;
+    va_start(words, text);
+    for (const char *word; (word = va_arg(words, const char *));)
+        if (!strstr(error.text, word))
+            fail_msg("%s\nwas refused with: %s\nwhich lacks: %s", text, error.text, word);
+    va_end(words);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static void test_nested_and_dotted_keys_are_the_same(void **state)
+{
+    (void)state;
+    const char *texts[] = {
+        "optim:\n  lr: 3e-4\n  name: lion\nbatch:\n  global: 16\n",
+        "optim.lr: 3e-4\noptim.name: lion\nbatch.global: 16\n",
+        "{\"optim\": {\"lr\": 0.0003, \"name\": \"lion\"}, \"batch\": {\"global\": 16}}",
+        "# comment\n---\noptim: {lr: 3.0e-04}\noptim.name: 'lion'\nbatch: {global: +16}\n...\n",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        if (load(&config, texts[i], &error))
+            fail_msg("%s: %s", texts[i], error.text);
+        assert_true(config.optim.lr == 3e-4);
+        assert_int_equal(config.optim.name, LS_CONFIG_LION);
+        assert_int_equal(config.batch.global, 16);
+    }
+}
+
+static void test_every_key_has_a_good_default_and_a_place_of_its_own(void **state)
+{
+    (void)state;
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    struct ls_config config;
+    ls_config_defaults(&config);
+    for (size_t i = 0; i < count; i++) {
+        char assignment[256];
+        struct ls_error error = {0};
+        snprintf(assignment, sizeof assignment, "%s=%s", keys[i].name, keys[i].initial);
+        if (ls_config_set(&config, assignment, &error))
+            fail_msg("%s: %s", assignment, error.text);
+        assert_non_null(strchr(keys[i].name, '.'));
+        assert_true(strlen(keys[i].help) > 5);
+        for (size_t j = 0; j < i; j++) {
+            assert_string_not_equal(keys[i].name, keys[j].name);
+            if (keys[i].offset == keys[j].offset)
+                fail_msg("%s and %s share a place", keys[i].name, keys[j].name);
+        }
+    }
+}
+
+static void test_empty_file_and_null_text(void **state)
+{
+    (void)state;
+    struct ls_config config;
+    struct ls_error error = {0};
+    assert_int_equal(load(&config, "", &error), LS_OK);
+    assert_int_equal(load(&config, "# nothing\n", &error), LS_OK);
+    assert_int_equal(load(&config, "data:\n  valid:\n  train: ~\n", &error), LS_OK);
+    assert_string_equal(config.data.valid, "");
+    assert_string_equal(config.data.train, "");
+}
+
+static void test_overrides_win_and_keep_their_text(void **state)
+{
+    (void)state;
+    struct ls_config config;
+    struct ls_error error = {0};
+    assert_int_equal(load(&config, "optim: {lr: 1}\n", &error), LS_OK);
+    assert_int_equal(ls_config_set(&config, "optim.lr=0.5", &error), LS_OK);
+    assert_int_equal(ls_config_set(&config, "sample.prompt=a = \"b\": # c", &error), LS_OK);
+    assert_true(config.optim.lr == 0.5);
+    assert_string_equal(config.sample.prompt, "a = \"b\": # c");
+    char where[64];
+    ls_config_where(&config, "optim.lr", where, sizeof where);
+    assert_string_equal(where, "command line");
+}
+
+static void test_whole_numbers_however_written(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t value;
+    } cases[] = {{"1000", 1000},
+                 {"1e3", 1000},
+                 {"1E+3", 1000},
+                 {"1.5e3", 1500},
+                 {"0.25e4", 2500},
+                 {"4.0", 4},
+                 {"40.", 40},
+                 {"1200e-2", 12},
+                 {"0001000", 1000},
+                 {"10100.00", 10100},
+                 {"1e17", 100000000000000000},
+                 {"123456789012345678", 123456789012345678}};
+    struct ls_error error = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ls_config config;
+        char text[64];
+        ls_config_defaults(&config);
+        snprintf(text, sizeof text, "train.steps=%s", cases[i].text);
+        if (ls_config_set(&config, text, &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(config.train.steps, cases[i].value);
+        snprintf(text, sizeof text, "train: {steps: %s}\n", cases[i].text);
+        if (load(&config, text, &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(config.train.steps, cases[i].value);
+    }
+}
+
+/* Each name that another program has for a key leads to that key, in a file and on a command line,
+ * under any group and however it is spelt. */
+static void test_names_of_other_programs(void **state)
+{
+    (void)state;
+    const char *theirs, *ours;
+    size_t count = 0;
+    for (; config_alias(count, &theirs, &ours); count++) {
+        char text[256], words[128];
+        struct ls_config config;
+        struct ls_error error = {0};
+        if (config_index(ours) < 0 || strchr(theirs, '.') || config_index(theirs) >= 0)
+            fail_msg("%s -> %s", theirs, ours);
+        const char *again, *key;
+        for (size_t i = 0; i < count && config_alias(i, &again, &key); i++)
+            assert_string_not_equal(again, theirs);
+        snprintf(words, sizeof words, "did you mean %s?", ours);
+        snprintf(text, sizeof text, "%s: 1\n", theirs);
+        expect_refused(text, "run.yaml:1:1: ", words, NULL);
+        snprintf(text, sizeof text, "%.*s%s=1", (int)(strchr(ours, '.') + 1 - ours), ours, theirs);
+        ls_config_defaults(&config);
+        assert_int_equal(ls_config_set(&config, text, &error), LS_ECONFIG);
+        if (!strstr(error.text, words) || !strstr(error.text, "command line: "))
+            fail_msg("%s: %s", text, error.text);
+    }
+    assert_true(count > 100);
+}
+
+static void test_what_was_meant(void **state)
+{
+    (void)state;
+    expect_refused("optim: {learning_rate: 1}\n", "did you mean optim.lr?", NULL);
+    expect_refused("optim: {Learning-Rate: 1}\n", "did you mean optim.lr?", NULL);
+    expect_refused("train: {lr: 1}\n", "did you mean optim.lr?", NULL);
+    expect_refused("seed: 1\n", "did you mean model.seed or data.seed?", NULL);
+    expect_refused("optim: {wieght_decay: 1}\n", "did you mean optim.weight_decay?", NULL);
+    expect_refused("optm.lr: 1\n", "did you mean optim.lr?", NULL);
+    expect_refused("parallel: {zreo: 1}\n", "did you mean parallel.zero?", NULL);
+    expect_refused("optim: {wx: 1}\n", "unknown key optim.wx (lockstep train --help-config", NULL);
+    expect_refused("optim: {name: muon}\n", "expected adamw, sgd or lion", NULL);
+    expect_refused("optim: {name: AdamW}\n", "did you mean adamw?", NULL);
+    expect_refused("traning: {steps: 1}\n", "unknown group traning", "the groups are model, data",
+                   NULL);
+    expect_refused("optm: {lr: 1}\n", "unknown group optm; did you mean optim?", NULL);
+    struct ls_config config;
+    struct ls_error error = {0};
+    load(&config, "optim: {name: muon}\n", &error);
+    assert_null(strstr(error.text, "did you mean"));
+}
+
+static void test_overrides_refused(void **state)
+{
+    (void)state;
+    const char *cases[][2] = {
+        {"optim.lr", "expected key=value"},
+        {"optim.lrr=1", "did you mean optim.lr?"},
+        {"=1", "unknown key"},
+        {"optim.lr=", "expected a number"},
+        {"optim.lr=nan", "expected a number"},
+        {"optim.lr=0x10", "expected a number"},
+        {"optim.lr=1e400", "expected a number"},
+        {"optim.lr=-1", "above 0"},
+        {"batch.global=4.5", "this one is not whole"},
+        {"batch.global=1e-3", "this one is not whole"},
+        {"batch.global=1.25e1", "this one is not whole"},
+        {"batch.global=0e0", "from 1 to"},
+        {"batch.global=-1e3", "from 1 to"},
+        {"batch.global=1_000", "without _ and ,"},
+        {"batch.global=1,000", "without _ and ,"},
+        {"batch.global=1e", "a whole number"},
+        {"batch.global=1k", "a whole number"},
+        {"batch.global=99999999999999999999", "past 2^63"},
+        {"train.steps=1e19", "past 2^63"},
+        {"train.steps=1e999999999999999999999", "past 2^63"},
+        {"train.steps=1e-999999999999999999999", "not whole"},
+        {"data.shuffle=yes", "true or false"},
+        {"numerics.precision=bf61", "did you mean bf16?"},
+        {"data.train=\xff\xfe", "UTF-8"},
+        {"sample.prompt=\xed\xa0\x80", "UTF-8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        ls_config_defaults(&config);
+        int status = ls_config_set(&config, cases[i][0], &error);
+        if (status != LS_ECONFIG || !strstr(error.text, cases[i][1]))
+            fail_msg("%s gave %d: %s (expected: %s)", cases[i][0], status, error.text, cases[i][1]);
+    }
+}
+
+static void test_bad_keys_and_values_name_their_place(void **state)
+{
+    (void)state;
+    expect_refused("optim:\n  learning_rate: 1\n", "run.yaml:2:3", "optim.learning_rate", NULL);
+    expect_refused("optim:\n  lrr: 1\n", "run.yaml:2:3", "did you mean optim.lr?", NULL);
+    expect_refused("optmi:\n  lr: 1\n", "run.yaml:1:1", "optmi", NULL);
+    expect_refused("optim:\n  lr: fast\n", "run.yaml:2:7", "optim.lr = fast", "a number", NULL);
+    expect_refused("optim:\n  lr: \"1\"\n", "run.yaml:2:7", "without quotes", NULL);
+    expect_refused("optim:\n  lr:\n", "optim.lr = (nothing)", NULL);
+    expect_refused("optim:\n  beta1: 1\n", "of at least 0 and below 1", NULL);
+    expect_refused("data: {shuffle: yes}\n", "run.yaml:1:17", "true or false", NULL);
+    expect_refused("optim: {name: adam}\n", "did you mean adamw?", NULL);
+    expect_refused("optim: 3\n", "optim is a group", NULL);
+    expect_refused("optim: {lr: [1, 2]}\n", "expected one value", NULL);
+    expect_refused("optim: {lr: {a: 1}}\n", "expected one value", NULL);
+    expect_refused("optim: [lr]\n", "optim", NULL);
+    expect_refused("- optim\n", "run.yaml:1:1", "group:", NULL);
+    expect_refused("just text\n", "run.yaml:1:1", NULL);
+    expect_refused("? [a]\n: 1\n", "expected a key", NULL);
+    expect_refused("optim: {lr: 1, lr: 2}\n", "optim.lr is given twice", "line 1", NULL);
+    expect_refused("optim: {lr: 1}\noptim: {beta1: 0}\n", "run.yaml:2:1: optim is given twice",
+                   "line 1", NULL);
+    expect_refused("optim: {lr: 1}\noptim.lr: 2\n", "run.yaml:2:1", "given twice", NULL);
+    expect_refused("optim: {lr: 1}\n---\noptim: {lr: 2}\n", "second document", NULL);
+    expect_refused("a: &x 1\noptim: {lr: *x}\n", "a", NULL);
+    expect_refused("optim: {lr: *x}\n", "aliases are not supported", NULL);
+    expect_refused("optim: {lr: !!float 1}\n", "tags are not supported", NULL);
+    expect_refused("optim:\n  lr: 1\n bad\n", "run.yaml:3", NULL);
+    expect_refused("optim: {lr: 1\n", "run.yaml:", "not YAML", NULL);
+    expect_refused("\tlr: 1\n", "run.yaml:1", NULL);
+    expect_refused("optim:\n  lr: \xff\n", "run.yaml:2:7", "UTF-8", NULL);
+    expect_refused("sample: {prompt: \"a\\0b\"}\n", "zero byte", NULL);
+}
+
+static void test_long_text_is_refused_not_cut(void **state)
+{
+    (void)state;
+    char text[2048] = "data: {train: ";
+    memset(text + strlen(text), 'x', LS_CONFIG_TEXT_BYTES);
+    strcat(text, "}\n");
+    expect_refused(text, "at most 511 bytes", NULL);
+}
+
+static void test_missing_file(void **state)
+{
+    (void)state;
+    struct ls_config config;
+    struct ls_error error = {0};
+    ls_config_defaults(&config);
+    assert_int_equal(ls_config_load_file(&config, "no/such/file.yaml", &error), LS_EIO);
+    assert_non_null(strstr(error.text, "no/such/file.yaml"));
+    assert_non_null(strstr(error.text, "there is no folder no"));
+    assert_int_equal(ls_config_load_file(&config, "/", &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "a folder: expected a regular file"));
+    assert_int_equal(ls_config_load_file(&config, "/dev/zero", &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "expected at most 1048576 bytes"));
+}
+
+/* ---- resolving ------------------------------------------------------------------------------ */
+
+static void test_presets_and_what_overrides_them(void **state)
+{
+    (void)state;
+    struct ls_config config;
+    const char *name;
+    for (int i = 0; (name = ls_config_preset_name(i)); i++) {
+        char text[128];
+        snprintf(text, sizeof text, "model: {preset: %s}\n", name);
+        expect_good(&config, text);
+        assert_true(config.model.vocab >= 257 && config.model.vocab_padded % 128 == 0);
+    }
+    expect_good(&config, "model: {preset: gpt2-124m, layers: 3}\n");
+    assert_int_equal(config.model.layers, 3);
+    assert_int_equal(config.model.channels, 768);
+    assert_int_equal(config.model.vocab_padded, 50304);
+    assert_int_equal(config.model.ffn, 3072);
+    assert_true(config.model.tied && config.model.bias);
+    assert_int_equal(config.numerics.tp_tiles, 4);
+    assert_int_equal(config.data.sequence, 1024);
+    expect_good(&config, "model: {preset: llama-8b}\n");
+    assert_int_equal(config.model.kv_heads, 8);
+    assert_int_equal(config.model.head_dim, 128);
+    assert_true(config.model.rope_scaling.factor == 8 && config.model.rope_theta == 500000);
+    assert_false(config.model.tied || config.model.bias);
+    assert_int_equal(config.numerics.tp_tiles, 8);
+    expect_good(&config, "model: {preset: llama-tiny}\n");
+    assert_int_equal(config.model.ffn, 256);
+    assert_int_equal(config.model.vocab_padded, 384);
+}
+
+/* Texts that name the families and their presets name all of them. */
+static void test_help_names_every_family_and_preset(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"model.arch", "model.ffn", "model.tied", "model.bias",
+                                       "model.activation"};
+    const char *name;
+    for (int i = 0; (name = ls_config_preset_name(i)); i++)
+        if (!strstr(ls_config_key_of("model.preset")->help, name))
+            fail_msg("the help of model.preset does not name %s", name);
+    for (int arch = 0; arch < LS_ARCHES; arch++)
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+            if (!strstr(ls_config_key_of(keys[i])->help, ls_arch_name((enum ls_arch)arch)))
+                fail_msg("the help of %s does not name %s", keys[i],
+                         ls_arch_name((enum ls_arch)arch));
+}
+
+static void test_automatic_values(void **state)
+{
+    (void)state;
+    struct ls_config config;
+    expect_good(&config, TINY "train: {steps: 7}\n");
+    assert_int_equal(config.optim.decay_steps, 7);
+    assert_int_equal(config.model.vocab, 257);
+    assert_int_equal(config.model.act, LS_ACT_GELU_TANH);
+    assert_string_equal(config.train.out, "runs/run");
+    /* A short run's decay covers its warm-up. */
+    expect_good(&config, TINY "train: {steps: 7}\noptim: {warmup_steps: 9}\n");
+    assert_int_equal(config.optim.decay_steps, 9);
+    /* Tiles that tensor parallel may share key/value heads over. */
+    expect_good(&config, "model: {preset: llama-tiny}\n");
+    assert_int_equal(config.numerics.tp_tiles, 4);
+    expect_good(&config, "model: {preset: llama-tiny, context: 256}\nnumerics: {seq_tiles: 2}\n");
+    expect_good(&config, TINY "train: {steps: 7}\noptim: {warmup_steps: 9}\n");
+    struct ls_config once = config;
+    struct ls_error error = {0};
+    assert_int_equal(ls_config_resolve(&config, 257, &error), LS_OK);
+    assert_memory_equal(&once, &config, sizeof config);
+}
+
+static void test_contradictions_are_refused(void **state)
+{
+    (void)state;
+    expect_refused("model: {preset: gpt2-1b}\n", "run.yaml:1:17", "did you mean", NULL);
+    expect_refused("optim: {lr: 1}\n", "model.layers", "model.preset", NULL);
+    expect_refused(TINY "model.heads: 3\n", "run.yaml:2:14: model.heads = 3", "channels = 64",
+                   NULL);
+    expect_refused(TINY "model.kv_heads: 3\n", "divisor of model.heads = 4", NULL);
+    expect_refused("model: {preset: gpt2-124m, heads: 1}\n", "at least 3 heads", NULL);
+    expect_refused("model: {preset: llama-tiny, head_dim: 15}\n", "multiple of 8", NULL);
+    expect_refused(TINY "model.vocab: 100\n", "the tokenizer's 257", NULL);
+    expect_refused(TINY "model.activation: swiglu\n", "gelu_tanh or gelu_erf", NULL);
+    expect_refused("model: {preset: llama-tiny, bias: true}\n", "no biases", NULL);
+    expect_refused("model: {preset: llama-tiny, rope_factor: 8}\n", "rope_original_context", NULL);
+    expect_refused(TINY "model.rope_theta: 500000\n", "no meaning with model.arch = gpt2", NULL);
+    expect_refused(TINY "optim.momentum: 0.5\n", "no meaning with optim.name = adamw", NULL);
+    expect_refused(TINY "optim: {name: sgd, beta2: 0.5}\n", "optim.name = sgd", NULL);
+    expect_refused(TINY "optim: {schedule: constant, min_ratio: 0}\n", "constant", NULL);
+    expect_refused(TINY "optim: {cooldown_steps: 5}\n", "wsd", NULL);
+    expect_refused(TINY "optim: {warmup_steps: 101, decay_steps: 100}\n",
+                   "at most optim.decay_steps = 100", NULL);
+    expect_refused(TINY "optim: {schedule: inverse_sqrt}\n", "warm-up", NULL);
+    expect_refused(TINY "optim: {schedule: wsd, decay_steps: 100, warmup_steps: 90, "
+                        "cooldown_steps: 20}\n",
+                   "decay_steps - optim.warmup_steps = 10", NULL);
+    expect_refused(TINY "numerics: {tp_tiles: 3}\n", "a power of two", NULL);
+    expect_refused(TINY "numerics: {tp_tiles: 8}\n", "nearest that works is 4", NULL);
+    expect_refused("model: {preset: llama-tiny, kv_heads: 1, ffn: 258}\nnumerics: {tp_tiles: 4}\n",
+                   "feed-forward width, 258", "nearest that works is 2", NULL);
+    expect_refused("model: {preset: llama-8b, layers: 1, heads: 24, kv_heads: 6, head_dim: 8}\n"
+                   "numerics: {tp_tiles: 4}\n",
+                   "nor a multiple of the 6 key/value heads", "nearest that works is 2", NULL);
+    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 3}\n", "a power of two", NULL);
+    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 8}\n",
+                   "not a multiple of 2 * 8 * 64", "nearest that works is 4", NULL);
+    expect_refused(TINY "numerics: {seq_tiles: 2}\n", "data.sequence = 64",
+                   "nearest that works is 1", NULL);
+    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 2, leaf_sequences: 2}\n",
+                   "it needs numerics.leaf_sequences = 1", NULL);
+    expect_refused(TINY "numerics: {reduce: bf16}\n", "numerics.mode = fast", NULL);
+    expect_refused(TINY "parallel: {schedule: csv}\n", "parallel.schedule_file", NULL);
+    expect_refused(TINY "parallel: {schedule_file: a.csv}\n", "parallel.schedule = csv", NULL);
+    expect_refused(TINY "numerics: {leaf_sequences: 3}\n", "nearest is 9", NULL);
+    expect_refused(TINY "data: {sequence: 65}\n", "model.context = 64", NULL);
+    expect_refused(TINY "eval: {every: 5}\n", "data.valid", NULL);
+    expect_refused(TINY "batch: {rampup_start: 4}\n", "rampup_increment", NULL);
+    expect_refused(TINY "batch: {rampup_start: 8, rampup_increment: 1, rampup_samples: 10}\n",
+                   "less than batch.global", NULL);
+    expect_refused(TINY "batch: {rampup_start: 3, rampup_increment: 2, rampup_samples: 10}\n",
+                   "divisor of", NULL);
+}
+
+/* Run from the root of the tree, as `make check` does. */
+static void test_configurations_of_the_tree(void **state)
+{
+    (void)state;
+    glob_t files;
+    if (glob("configs/*.yaml", 0, NULL, &files) != 0) {
+        print_message("skipped: no configs/ here; run from the root of the tree\n");
+        skip();
+    }
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        ls_config_defaults(&config);
+        if (ls_config_load_file(&config, files.gl_pathv[i], &error) ||
+            ls_config_resolve(&config, 257, &error))
+            fail_msg("%s: %s", files.gl_pathv[i], error.text);
+    }
+    const char *name;
+    for (int i = 0; (name = ls_config_preset_name(i)); i++) {
+        char path[128];
+        snprintf(path, sizeof path, "configs/%s.yaml", name);
+        if (access(path, R_OK) != 0)
+            fail_msg("%s is missing", path);
+    }
+    globfree(&files);
+}
+
+static void test_no_tokenizer_and_no_data(void **state)
+{
+    (void)state;
+    struct ls_config config;
+    struct ls_error error = {0};
+    assert_int_equal(load(&config, TINY, &error), LS_OK);
+    assert_int_equal(ls_config_resolve(&config, 0, &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "model.vocab"));
+    assert_int_equal(ls_config_require(&config, "data.train", &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "run.yaml: data.train is not set"));
+}
+
+/* ---- writing and comparing ------------------------------------------------------------------ */
+
+static void test_written_configuration_reads_back(void **state)
+{
+    (void)state;
+    struct ls_config config, again;
+    struct ls_error error = {0};
+    expect_good(&config, "model: {preset: llama-1b, dropout: 0.1}\noptim: {lr: 0.00012345678901}\n"
+                         "sample: {prompt: \"a\\n\\t\\\"b\\\\ \\x7f \\u00e9 #: -\"}\n"
+                         "data: {train: 'dir/x: y', sequence: 8192}\n");
+    char path[] = "/tmp/lockstep-test-config-XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    close(descriptor);
+    if (ls_config_save(&config, path, &error))
+        fail_msg("%s", error.text);
+    ls_config_defaults(&again);
+    if (ls_config_load_file(&again, path, &error) || ls_config_resolve(&again, 257, &error))
+        fail_msg("%s", error.text);
+    unlink(path);
+    char differences[256];
+    if (ls_config_recipe_diff(&config, &again, differences, sizeof differences))
+        fail_msg("%s", differences);
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        char a[4 * LS_CONFIG_TEXT_BYTES], b[4 * LS_CONFIG_TEXT_BYTES];
+        ls_config_value(&config, &keys[i], a, sizeof a);
+        ls_config_value(&again, &keys[i], b, sizeof b);
+        assert_string_equal(a, b);
+    }
+    assert_memory_equal(&config.model, &again.model, sizeof config.model);
+}
+
+/* ${here} is the file's folder; of alternatives the first that exists is taken, else the last. */
+static void test_paths_that_go_with_the_file(void **state)
+{
+    struct ls_config config, again;
+    struct ls_error error = {0};
+    char folder[256], file[300], text[1024], expected[600];
+    snprintf(folder, sizeof folder, "%s", (const char *)*state);
+    snprintf(file, sizeof file, "%s/run/config.yaml", folder);
+    assert_int_equal(mkdir(scratch_path(*state, "run"), 0777), 0);
+    scratch_write(scratch_path(*state, "a.idx"), "x", 1);
+    scratch_write(scratch_path(*state, "b"), "x", 1);
+    snprintf(text, sizeof text,
+             TINY "data: {train: '${here}/../a,u16:${here}/../b|/no/a,u16:/no/b', "
+                  "valid: '${here}/../none|/no/where', tokenizer: 'no|here'}\n"
+                  "train: {out: '${here}', resume: auto}\n");
+    ls_config_defaults(&config);
+    if (ls_config_load_text(&config, file, text, strlen(text), &error))
+        fail_msg("%s", error.text);
+    snprintf(expected, sizeof expected, "%s/run/../a,u16:%s/run/../b", folder, folder);
+    assert_string_equal(config.data.train, expected);
+    assert_string_equal(config.data.valid, "/no/where");
+    assert_string_equal(config.data.tokenizer, "no|here");
+    snprintf(expected, sizeof expected, "%s/run", folder);
+    assert_string_equal(config.train.out, expected);
+    /* Written for the run's folder, and read after that was renamed. */
+    if (ls_config_save_portable(&config, file, &error))
+        fail_msg("%s", error.text);
+    char *written = scratch_read(file, NULL);
+    snprintf(expected, sizeof expected, "\"${here}/../a,u16:${here}/../b|%s/a,u16:%s/b\"", folder,
+             folder);
+    if (!strstr(written, expected) || !strstr(written, "out: \"${here}\"") ||
+        !strstr(written, "resume: \"auto\"") || !strstr(written, "tokenizer: \"no|here\""))
+        fail_msg("expected %s in:\n%s", expected, written);
+    free(written);
+    assert_int_equal(rename(scratch_path(*state, "run"), scratch_path(*state, "moved")), 0);
+    snprintf(file, sizeof file, "%s/moved/config.yaml", folder);
+    ls_config_defaults(&again);
+    assert_int_equal(ls_config_load_file(&again, file, &error), LS_OK);
+    snprintf(expected, sizeof expected, "%s/moved", folder);
+    assert_string_equal(again.train.out, expected);
+    /* A folder so deep that the path has no room. */
+    memset(text, 'd', 508);
+    strcpy(text + 508, "/c.yaml");
+    static const char deep[] = "train: {out: '${here}/longer'}\n";
+    assert_int_equal(ls_config_load_text(&again, text, deep, sizeof deep - 1, &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "train.out: the path is longer"));
+}
+
+static void test_save_where_nothing_can_be_written(void **state)
+{
+    (void)state;
+    struct ls_config config;
+    struct ls_error error = {0};
+    ls_config_defaults(&config);
+    assert_int_equal(ls_config_save(&config, "/no/such/folder/config.yaml", &error), LS_EIO);
+    FILE *full = fopen("/dev/full", "w");
+    if (!full)
+        skip();
+    assert_int_equal(ls_config_write(&config, full, &error), LS_ENOSPC);
+    fclose(full);
+}
+
+static void test_recipe_digest_sees_the_recipe_only(void **state)
+{
+    (void)state;
+    struct ls_config base, other;
+    struct ls_digest a, b;
+    char text[256];
+    expect_good(&base, TINY "data: {train: 'x/a,y/z/b'}\n");
+    expect_good(&other, TINY "data: {train: 'a,q/b'}\n");
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 0);
+    expect_good(&other, TINY "data: {train: 'b'}\n");
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 1);
+    assert_string_equal(text, "data.train: \"a,b\" here, \"b\" there");
+    expect_good(&base, TINY "data: {train: 'u16:x/a,u16:b'}\n");
+    expect_good(&other, TINY "data: {train: 'u16:a,u16:x/y/b'}\n");
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 0);
+    expect_good(&base, TINY "data: {train: 'x/a\"b/../a,y\"/\\z/b'}\n");
+    expect_good(&other, TINY "data: {train: 'a,b'}\n");
+    if (ls_config_recipe_diff(&base, &other, text, sizeof text))
+        fail_msg("%s", text);
+    expect_good(&base, TINY "data: {train: here/corpus}\n");
+    ls_config_recipe_digest(&base, &a);
+    expect_good(&other, TINY "data: {train: there/corpus}\nparallel: {dp: 4, threads: 2}\n"
+                             "batch: {micro: 2}\ncomm: {bucket_mb: 1}\ntrain: {out: x}\n");
+    ls_config_recipe_digest(&other, &b);
+    assert_memory_equal(&a, &b, sizeof a);
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 0);
+    expect_good(&other, TINY "data: {train: here/corpus}\noptim: {lr: 1e-3}\nbatch: {global: 4}\n");
+    ls_config_recipe_digest(&other, &b);
+    assert_memory_not_equal(&a, &b, sizeof a);
+    assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 2);
+    assert_string_equal(text, "batch.global: 8 here, 4 there; optim.lr: 0.0006 here, 0.001 there");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nested_and_dotted_keys_are_the_same),
+        cmocka_unit_test(test_every_key_has_a_good_default_and_a_place_of_its_own),
+        cmocka_unit_test(test_empty_file_and_null_text),
+        cmocka_unit_test(test_overrides_win_and_keep_their_text),
+        cmocka_unit_test(test_whole_numbers_however_written),
+        cmocka_unit_test(test_names_of_other_programs),
+        cmocka_unit_test(test_what_was_meant),
+        cmocka_unit_test(test_overrides_refused),
+        cmocka_unit_test(test_bad_keys_and_values_name_their_place),
+        cmocka_unit_test(test_long_text_is_refused_not_cut),
+        cmocka_unit_test(test_missing_file),
+        cmocka_unit_test(test_presets_and_what_overrides_them),
+        cmocka_unit_test(test_help_names_every_family_and_preset),
+        cmocka_unit_test(test_automatic_values),
+        cmocka_unit_test(test_contradictions_are_refused),
+        cmocka_unit_test(test_configurations_of_the_tree),
+        cmocka_unit_test(test_no_tokenizer_and_no_data),
+        cmocka_unit_test(test_written_configuration_reads_back),
+        cmocka_unit_test_setup_teardown(test_paths_that_go_with_the_file, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test(test_save_where_nothing_can_be_written),
+        cmocka_unit_test(test_recipe_digest_sees_the_recipe_only),
+    };
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}

@@ -1,0 +1,517 @@
+/* A trained model at work in every layout: one loss, the same logits and one text, bit for bit, of
+ * a finished run and of the trainer itself. Logits that are gathered in another order are seen. */
+#include "../support/scratch.h"
+
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS = 3000, KEYS_MAX = 6, ROOM = 600, RANKS_MAX = 8, VOCABULARY = 260, FED = 70 };
+enum { SEQUENCES = 9 }; /* of an evaluation: no multiple of any number of ranks */
+
+typedef const char *keys_t[KEYS_MAX];
+
+/* ---- the runs -------------------------------------------------------------------------------- */
+
+/* The Llama has fewer key/value heads than the widest cut has ranks. */
+static const char *const families[][8] = {
+    {"model.arch=gpt2", "model.heads=4", "model.tied=true", "model.layers=3", "model.ffn=96"},
+    {"model.arch=llama", "model.heads=4", "model.kv_heads=2", "model.layers=2", "model.ffn=56",
+     "model.rope_factor=4", "model.rope_original_context=64"},
+};
+static const char *const precisions[] = {"numerics.precision=fp32", "numerics.precision=bf16"};
+enum { FAMILIES = 2, RUNS = 2 * FAMILIES };
+
+static const char *const recipe[] = {"model.vocab_multiple=8",
+                                     "model.channels=32",
+                                     "model.context=256",
+                                     "data.sequence=256",
+                                     "data.tokenizer=byte",
+                                     "numerics.tp_tiles=4",
+                                     "numerics.seq_tiles=2",
+                                     "model.init_std=0.3",
+                                     "batch.global=8",
+                                     "train.steps=1",
+                                     "parallel.threads=1",
+                                     "log.tensorboard=false",
+                                     "log.progress=off",
+                                     "sample.tokens=40",
+                                     "sample.temperature=1",
+                                     "train.save_first=true",
+                                     NULL};
+
+static void set(struct ls_config *config, const char *key)
+{
+    struct ls_error error = {0};
+    if (ls_config_set(config, key, &error))
+        fail_msg("%s: %s", key, error.text);
+}
+
+static void set_all(struct ls_config *config, const char *const *keys, int count)
+{
+    for (int i = 0; i < count && keys[i]; i++)
+        set(config, keys[i]);
+}
+
+static struct ls_config config_make(const char *directory, int run, const keys_t keys)
+{
+    struct ls_config config;
+    struct ls_error error = {0};
+    char text[3][ROOM];
+    snprintf(text[0], ROOM, "data.train=u16:%s/tokens.bin", directory);
+    snprintf(text[1], ROOM, "data.valid=u16:%s/tokens.bin", directory);
+    snprintf(text[2], ROOM, "train.out=%s/run%d", directory, run);
+    ls_config_defaults(&config);
+    for (int i = 0; i < 3; i++)
+        set(&config, text[i]);
+    set_all(&config, recipe, (int)(sizeof recipe / sizeof recipe[0]));
+    set_all(&config, families[run % FAMILIES], 8);
+    set(&config, precisions[run / FAMILIES]);
+    set_all(&config, keys, KEYS_MAX);
+    if (ls_train_resolve(&config, &error))
+        fail_msg("%s", error.text);
+    return config;
+}
+
+static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    return ls_run(user, world, NULL, NULL, error);
+}
+
+/* The runs, trained for a step on one rank. */
+static int runs_setup(void **state)
+{
+    if (scratch_setup(state))
+        return -1;
+    uint16_t tokens[TOKENS];
+    for (uint32_t i = 0; i < TOKENS; i++)
+        tokens[i] = (uint16_t)(i * i % 251);
+    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
+    for (int run = 0; run < RUNS; run++) {
+        struct ls_error error = {0};
+        struct ls_config config = config_make(*state, run, (keys_t){NULL});
+        if (ls_world_run(1, train_body, &config, &error)) {
+            print_error("run %d: %s\n", run, error.text);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* "pp=2 tp=2", for texts. */
+static const char *layout_text(const keys_t keys)
+{
+    static char text[ROOM];
+    snprintf(text, sizeof text, "one rank");
+    for (int i = 0, at = 0; i < KEYS_MAX && keys[i]; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s ", keys[i] + strlen("parallel."));
+    return text;
+}
+
+/* ---- what a layout makes of a run ------------------------------------------------------------ */
+
+struct outcome {
+    struct ls_eval_report report;
+    char *text; /* longer than the model's context */
+    char *sample;
+    bool has_logits[RANKS_MAX];
+    float logits[RANKS_MAX][FED][VOCABULARY];
+};
+
+struct job {
+    struct ls_config config;
+    const char *path;
+    struct outcome *out;
+};
+
+static void outcome_free(struct outcome *out)
+{
+    free(out->text);
+    free(out->sample);
+    free(out);
+}
+
+static int evaluate_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_finished *finished = NULL;
+    struct ls_eval_report report;
+    struct ls_token_store *store = NULL;
+    int status = ls_token_store_open(job->config.data.valid, &store, error);
+    if (!status)
+        status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+    for (int turn = 0; turn < 2 && !status; turn++) /* the second uses the first's buffers */
+        status = ls_runner_evaluate(ls_finished_runner(finished), store, SEQUENCES, &report, error);
+    if (!status && ls_finished_step(finished) != 1)
+        status = ls_error_set(error, LS_EINVAL, "step %ld", (long)ls_finished_step(finished));
+    if (!status && ls_comm_rank(world) == 0)
+        job->out->report = report;
+    ls_finished_free(finished);
+    ls_token_store_close(store);
+    return status;
+}
+
+/* The logits after each of some tokens, on the ranks that have them. */
+static int logits_read(struct ls_runner *runner, int rank, struct outcome *out,
+                       struct ls_error *error)
+{
+    int status = ls_runner_restart(runner, error);
+    for (int i = 0; i < FED && !status; i++) {
+        const float *logits = NULL;
+        status = ls_runner_next(runner, i * 37 % 250, &logits, error);
+        out->has_logits[rank] = logits != NULL;
+        if (!status && logits)
+            memcpy(out->logits[rank][i], logits, 257 * sizeof *logits);
+    }
+    return status;
+}
+
+static void on_piece(void *user, const char *bytes, size_t count)
+{
+    fwrite(bytes, 1, count, user);
+}
+
+static int text_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_finished *finished = NULL;
+    size_t bytes = 0;
+    FILE *file = ls_comm_rank(world) == 0 ? open_memstream(&job->out->text, &bytes) : NULL;
+    struct ls_generate generate = {.prompt = "to be",
+                                   .tokens = 300,
+                                   .sampling = {.temperature = 1, .top_p = 1},
+                                   .seed = 5,
+                                   .piece = on_piece,
+                                   .user = file};
+    int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+    struct ls_runner *runner = status ? NULL : ls_finished_runner(finished);
+    if (!status)
+        status = logits_read(runner, ls_comm_rank(world), job->out, error);
+    if (!status)
+        status = ls_runner_generate(runner, &generate, error);
+    ls_finished_free(finished);
+    if (file)
+        fclose(file);
+    return status;
+}
+
+static void job_run(const char *directory, int run, enum ls_finished_use use, const keys_t keys,
+                    struct outcome *out)
+{
+    struct ls_error error = {0};
+    char path[ROOM];
+    struct job job = {.path = path, .out = out};
+    int count = 0;
+    snprintf(path, sizeof path, "%s/run%d", directory, run);
+    while (count < KEYS_MAX && keys[count])
+        count++;
+    int status = ls_finished_configure(path, use, keys, count, &job.config, &error);
+    job.config.parallel.threads = 1;
+    if (!status)
+        status = ls_world_run((int)ls_config_ranks(&job.config),
+                              use == LS_TO_EVALUATE ? evaluate_body : text_body, &job, &error);
+    if (status)
+        fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+}
+
+/* ---- layouts of a finished run --------------------------------------------------------------- */
+
+/* Those that cut the model alone, which generation takes too, come first. */
+static const keys_t layouts[] = {
+    {"parallel.tp=2"},
+    {"parallel.tp=4"},
+    {"parallel.pp=2"},
+    {"parallel.pp=4"},
+    {"parallel.pp=2", "parallel.tp=2"},
+    {"parallel.tp=4", "parallel.pp=2"},
+    {"parallel.dp=3"},
+    {"parallel.cp=2"},
+    {"parallel.cp=2", "parallel.cp_method=ring"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.tp_overlap=2"},
+    {"parallel.tp=2", "parallel.sp=false"},
+    {"parallel.pp=2", "parallel.dp=2", "parallel.tp=2"},
+    {"parallel.pp=2", "parallel.cp=2", "parallel.dp=2"},
+};
+enum { LAYOUTS = sizeof layouts / sizeof layouts[0], MODEL_CUTS = 6 };
+
+static struct outcome *one_rank(const char *directory, int run)
+{
+    struct outcome *one = calloc(1, sizeof *one);
+    job_run(directory, run, LS_TO_EVALUATE, (keys_t){NULL}, one);
+    job_run(directory, run, LS_TO_GENERATE, (keys_t){NULL}, one);
+    assert_true(one->report.loss > 0 && one->report.sequences == SEQUENCES);
+    assert_true(one->has_logits[0] && strlen(one->text) > strlen("to be"));
+    return one;
+}
+
+/* Which ranks have other logits than one rank; *holders: how many have any. */
+static int logits_differ(const struct outcome *one, const struct outcome *out, int *holders)
+{
+    int other = 0;
+    *holders = 0;
+    for (int rank = 0; rank < RANKS_MAX; rank++) {
+        if (!out->has_logits[rank])
+            continue;
+        ++*holders;
+        other += memcmp(out->logits[rank], one->logits[0], sizeof one->logits[0]) != 0;
+    }
+    return other;
+}
+
+static void test_one_loss(void **state)
+{
+    for (int run = 0; run < RUNS; run++) {
+        struct outcome *one = one_rank(*state, run);
+        for (int i = 0; i < LAYOUTS; i++) {
+            struct outcome *out = calloc(1, sizeof *out);
+            job_run(*state, run, LS_TO_EVALUATE, layouts[i], out);
+            if (memcmp(&out->report, &one->report, sizeof out->report))
+                fail_msg("run %d, %s: loss %.17g, of one rank %.17g", run, layout_text(layouts[i]),
+                         out->report.loss, one->report.loss);
+            outcome_free(out);
+        }
+        outcome_free(one);
+    }
+}
+
+static void test_one_text(void **state)
+{
+    for (int run = 0; run < RUNS; run++) {
+        struct outcome *one = one_rank(*state, run);
+        for (int i = 0; i < MODEL_CUTS; i++) {
+            const char *what = layout_text(layouts[i]);
+            struct outcome *out = calloc(1, sizeof *out);
+            int holders = 0, tp = strstr(what, "tp=4") ? 4 : strstr(what, "tp=2") ? 2 : 1;
+            job_run(*state, run, LS_TO_GENERATE, layouts[i], out);
+            int other = logits_differ(one, out, &holders);
+            if (other || holders != tp)
+                fail_msg("run %d, %s: %d ranks have logits, %d of them others than one rank", run,
+                         what, holders, other);
+            if (strcmp(out->text, one->text))
+                fail_msg("run %d, %s: \"%s\", of one rank \"%s\"", run, what, out->text, one->text);
+            outcome_free(out);
+        }
+        outcome_free(one);
+    }
+}
+
+/* ---- a trainer ------------------------------------------------------------------------------- */
+
+static int trainer_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_trainer *trainer = NULL;
+    struct ls_eval_report report;
+    char *text = NULL;
+    bool resumed = false, first = ls_comm_rank(world) == 0;
+    int status = ls_trainer_new(&job->config, world, NULL, &trainer, error);
+    if (!status)
+        status = ls_trainer_resume(trainer, &resumed, error);
+    if (!status && !resumed)
+        status = ls_error_set(error, LS_EINVAL, "there was no checkpoint");
+    for (int turn = 0; turn < 2 && !status; turn++) {
+        free(text);
+        text = NULL;
+        status = ls_trainer_evaluate(trainer, &report, error);
+        if (!status)
+            status = ls_trainer_sample(trainer, "to be", &text, error);
+    }
+    if (!status && (text != NULL) != first)
+        status = ls_error_set(error, LS_EINVAL, "text on the wrong rank");
+    if (!status && first)
+        job->out->report = report;
+    if (first)
+        job->out->sample = text;
+    else
+        free(text);
+    ls_trainer_free(trainer);
+    return status;
+}
+
+/* It trains with the model and the weights that it evaluates and samples with. */
+static void test_a_trainer_does_what_its_finished_run_does(void **state)
+{
+    static const keys_t cuts[] = {
+        {NULL},
+        {"parallel.tp=4"},
+        {"parallel.pp=2", "parallel.schedule=zbv"},
+        {"parallel.dp_shard=4", "parallel.zero=3"},
+        {"parallel.dp_shard=2", "parallel.zero=3", "parallel.reshard_after_forward=false"},
+        {"parallel.cp=2", "parallel.tp=2", "parallel.dp_shard=2", "parallel.zero=2"},
+        {"parallel.pp=2", "parallel.tp=2", "parallel.dp_shard=2", "parallel.zero=3"},
+    };
+    for (int run = 0; run < RUNS; run++) {
+        struct outcome *one = one_rank(*state, run), *before = NULL;
+        for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+            struct ls_error error = {0};
+            struct outcome *out = calloc(1, sizeof *out);
+            struct job job = {.config = config_make(*state, run, cuts[i]), .out = out};
+            set(&job.config, "train.resume=auto");
+            job.config.eval.samples = SEQUENCES;
+            if (ls_world_run((int)ls_config_ranks(&job.config), trainer_body, &job, &error))
+                fail_msg("run %d, %s: %s", run, layout_text(cuts[i]), error.text);
+            if (memcmp(&out->report, &one->report, sizeof out->report))
+                fail_msg("run %d, %s: loss %.17g, of the finished run %.17g", run,
+                         layout_text(cuts[i]), out->report.loss, one->report.loss);
+            if (before && strcmp(before->sample, out->sample))
+                fail_msg("run %d, %s: \"%s\", of one rank \"%s\"", run, layout_text(cuts[i]),
+                         out->sample, before->sample);
+            if (before)
+                outcome_free(out);
+            else
+                before = out;
+        }
+        assert_true(strlen(before->sample) > strlen("to be"));
+        outcome_free(before);
+        outcome_free(one);
+    }
+}
+
+/* ---- a broken twin --------------------------------------------------------------------------- */
+
+/* Gathers the parts of the vocabulary in the wrong order. */
+static bool swaps;
+
+int __real_ls_all_gather_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                            enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error);
+int __wrap_ls_all_gather_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                            enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error);
+int __wrap_ls_all_gather_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
+                            enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error)
+{
+    int status = __real_ls_all_gather_at(comm, input, output, count, dtype, site, error);
+    size_t bytes = (size_t)count * ls_dtype_bytes(dtype);
+    if (!swaps || !strstr(site.file, "step_head.c"))
+        return status;
+    char *parts = output, *kept = malloc(bytes);
+    memcpy(kept, parts, bytes);
+    memcpy(parts, parts + bytes, bytes);
+    memcpy(parts + bytes, kept, bytes);
+    free(kept);
+    return status;
+}
+
+static void test_logits_in_another_order_are_seen(void **state)
+{
+    for (int run = 0; run < RUNS; run++) {
+        struct outcome *one = one_rank(*state, run), *out = calloc(1, sizeof *out);
+        int holders;
+        swaps = true;
+        job_run(*state, run, LS_TO_GENERATE, layouts[0], out);
+        swaps = false;
+        assert_int_equal(logits_differ(one, out, &holders), 2);
+        assert_string_not_equal(out->text, one->text);
+        outcome_free(out);
+        outcome_free(one);
+    }
+}
+
+/* ---- bad input ------------------------------------------------------------------------------- */
+
+static void test_what_does_not_apply_is_refused(void **state)
+{
+    static const struct {
+        enum ls_finished_use use;
+        const char *key, *words;
+        int code;
+    } cases[] = {
+        {LS_TO_EVALUATE, "parallel.zero=3", "parallel.zero=3: an evaluation takes no step",
+         LS_ECONFIG},
+        {LS_TO_EVALUATE, "batch.micro=2", "expected one of parallel.tp, ", LS_ECONFIG},
+        {LS_TO_EVALUATE, "optim.lr=1", "all but its layout is the run's", LS_ECONFIG},
+        {LS_TO_EVALUATE, "parallel.ttp=2", "did you mean parallel.tp?", LS_ECONFIG},
+        {LS_TO_GENERATE, "parallel.dp=2", "generation cuts the model alone", LS_ECONFIG},
+        {LS_TO_GENERATE, "parallel.cp=2", "generation cuts the model alone", LS_ECONFIG},
+        {LS_TO_EVALUATE, "parallel.tp=3", "parallel.tp = 3: it does not divide", LS_ELAYOUT},
+        {LS_TO_GENERATE, "parallel.tp=8", "parallel.tp = 8: it does not divide", LS_ELAYOUT},
+        {LS_TO_GENERATE, "parallel.pp=9", "need a layer each", LS_ELAYOUT},
+        {LS_TO_EVALUATE, "parallel.cp=4", "does not divide numerics.seq_tiles = 2", LS_ELAYOUT},
+        {LS_TO_EVALUATE, "parallel.split=0-2,3", "more than 1 parts", LS_ELAYOUT},
+    };
+    char path[ROOM];
+    snprintf(path, sizeof path, "%s/run0", (const char *)*state);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ls_error error = {0};
+        struct ls_config config;
+        struct ls_layout layout;
+        int status = ls_finished_configure(path, cases[i].use, &cases[i].key, 1, &config, &error);
+        if (!status)
+            status = ls_config_layout(&config, 0, &layout, &error);
+        if (status != cases[i].code || !strstr(error.text, cases[i].words))
+            fail_msg("%s: %d \"%s\", expected %d \"%s\"", cases[i].key, status, error.text,
+                     cases[i].code, cases[i].words);
+    }
+}
+
+static int past_the_end_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_finished *finished = NULL;
+    const float *logits;
+    int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+    if (!status)
+        status = ls_runner_restart(ls_finished_runner(finished), error);
+    for (int i = 0; i < 256 && !status; i++)
+        status = ls_runner_next(ls_finished_runner(finished), 0, &logits, error);
+    if (!status && ls_runner_next(ls_finished_runner(finished), 0, &logits, error) != LS_EINVAL)
+        status = LS_EINVAL;
+    ls_finished_free(finished);
+    return status;
+}
+
+static void test_a_full_context_takes_no_more(void **state)
+{
+    char path[ROOM];
+    struct ls_error error = {0};
+    struct job job = {.path = path};
+    const char *keys[] = {"parallel.tp=2", "parallel.pp=2", "parallel.threads=1"};
+    snprintf(path, sizeof path, "%s/run1", (const char *)*state);
+    assert_int_equal(ls_finished_configure(path, LS_TO_GENERATE, keys, 3, &job.config, &error), 0);
+    assert_int_equal(ls_world_run(4, past_the_end_body, &job, &error), LS_OK);
+}
+
+/* As where a directory is another one on another machine. */
+static int apart_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_finished *finished = NULL;
+    const char *which = ls_comm_rank(world) == 1 ? "0" : NULL;
+    int status = ls_finished_new(&job->config, job->path, which, world, NULL, &finished, error);
+    ls_finished_free(finished);
+    return status;
+}
+
+static void test_ranks_that_find_different_checkpoints_stop(void **state)
+{
+    char path[ROOM];
+    struct ls_error error = {0};
+    struct job job = {.path = path};
+    const char *keys[] = {"parallel.tp=2", "parallel.threads=1"};
+    snprintf(path, sizeof path, "%s/run0", (const char *)*state);
+    assert_int_equal(ls_finished_configure(path, LS_TO_EVALUATE, keys, 2, &job.config, &error), 0);
+    assert_int_equal(ls_world_run(2, apart_body, &job, &error), LS_ECKPT);
+    if (!strstr(error.text, "one rank found the checkpoint of step 1, another that of step 0"))
+        fail_msg("%s", error.text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_loss),
+        cmocka_unit_test(test_one_text),
+        cmocka_unit_test(test_a_trainer_does_what_its_finished_run_does),
+        cmocka_unit_test(test_logits_in_another_order_are_seen),
+        cmocka_unit_test(test_what_does_not_apply_is_refused),
+        cmocka_unit_test(test_a_full_context_takes_no_more),
+        cmocka_unit_test(test_ranks_that_find_different_checkpoints_stop),
+    };
+    return cmocka_run_group_tests_name("infer", tests, runs_setup, scratch_teardown);
+}

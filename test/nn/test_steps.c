@@ -1,0 +1,445 @@
+/* Each step of each family's layers alone: its gradients against central differences, and what it
+ * declares to read of the forward. The families' tables name the kinds, so a new kind is tested as
+ * soon as a family uses it. */
+#include "held.h"
+#include "nn/model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQUENCES = 2, TOKENS = 8, ROWS = SEQUENCES * TOKENS, VOCAB = 21, PADDED = 24, LAYERS = 1 };
+enum { VALUE_MAX = ROWS * 64, FLAT_MAX = 1 << 13 };
+
+/* A model's step, with values, gradients and inputs of its own. */
+struct alone {
+    struct ls_model_config config;
+    struct ls_numerics numerics;
+    struct ls_ops ops;
+    struct held held;
+    struct ls_arena arena;
+    struct ls_model *model;
+    struct ls_micro_batch batch;
+    struct ls_gradient gradient;
+    struct rows rows;
+    struct ls_request gathering;
+    struct layer_run run;
+    struct bound_step step;
+    int32_t ids[ROWS], targets[ROWS];
+    float input[2][VALUE_MAX], dy[VALUE_MAX], residual[VALUE_MAX];
+    float value[VALUES_MAX][VALUE_MAX], made[VALUES_MAX][VALUE_MAX]; /* made by the forward */
+    float delta[VALUES_MAX][VALUE_MAX], above[VALUE_MAX], below[VALUE_MAX];
+    float flat[FLAT_MAX]; /* gradients of parameters */
+    char name[64];
+};
+
+/* ---- a step -----------------------------------------------------------------------------------
+ */
+
+static void normal_fill(float *values, int64_t count, const char *what, float mean, float std)
+{
+    ls_normal_fill(ls_philox_key_of(4, what), 0, count, mean, std, values);
+}
+
+static void model_open(struct alone *a)
+{
+    struct ls_error error = {0};
+    struct ls_model_options options = {.config = &a->config,
+                                       .numerics = &a->numerics,
+                                       .params = &a->held.params,
+                                       .weights = a->held.weights,
+                                       .sequences = SEQUENCES,
+                                       .tokens = TOKENS,
+                                       .slots = 1,
+                                       .training = true};
+    struct ls_arena measure;
+    ls_arena_measure(&measure);
+    assert_int_equal(ls_model_new(&options, &measure, &a->model, &error), LS_OK);
+    ls_model_free(a->model);
+    assert_int_equal(ls_arena_init(&a->arena, measure.peak, &error), LS_OK);
+    assert_int_equal(ls_model_new(&options, &a->arena, &a->model, &error), LS_OK);
+}
+
+static struct alone *alone_open(enum ls_arch arch, enum ls_activation act)
+{
+    struct ls_error error = {0};
+    struct alone *a = calloc(1, sizeof *a);
+    a->config = (struct ls_model_config){.arch = arch,
+                                         .vocab = VOCAB,
+                                         .vocab_padded = PADDED,
+                                         .layers = LAYERS,
+                                         .channels = 16,
+                                         .heads = 2,
+                                         .kv_heads = 1,
+                                         .head_dim = 8,
+                                         .ffn = 12,
+                                         .context = TOKENS + 2,
+                                         .bias = ls_family_of(arch)->bias,
+                                         .act = act,
+                                         .norm_epsilon = 1e-5f,
+                                         .rope_theta = 100,
+                                         .dropout = 0.25f,
+                                         .seed = 3};
+    a->numerics =
+        (struct ls_numerics){.act = LS_F32, .tp_tiles = 1, .seq_tiles = 1, .leaf_sequences = 1};
+    assert_int_equal(ls_ops_init(&a->ops, 1, ls_isa_best(), &error), LS_OK);
+    held_open(&a->held, &a->config, &a->numerics, NULL);
+    for (int i = 0; i < a->held.params.count; i++) {
+        const struct ls_param *p = &a->held.params.list[i];
+        normal_fill(held_values(&a->held, p), p->live_rows * p->cols, p->name,
+                    p->init == LS_INIT_ONE, 0.3f);
+    }
+    for (int i = 0; i < ROWS; i++) {
+        a->ids[i] = (i * 5 + i / 3) % VOCAB;
+        a->targets[i] = i % 7 == 3 ? -1 : (i * 8 + 1) % VOCAB;
+    }
+    model_open(a);
+    a->batch = (struct ls_micro_batch){.sequences = SEQUENCES,
+                                       .tokens = TOKENS,
+                                       .ids = a->ids,
+                                       .targets = a->targets,
+                                       .training = true,
+                                       .gradient_scale = 0.5f};
+    a->gradient.flat = a->flat;
+    a->rows = rows_of(a->model, &a->batch);
+    return a;
+}
+
+static void alone_close(struct alone *a)
+{
+    ls_model_free(a->model);
+    ls_arena_release(&a->arena);
+    held_close(&a->held);
+    ls_ops_release(&a->ops);
+    free(a);
+}
+
+static int64_t elements_of(const struct alone *a, int v)
+{
+    int64_t count = ROWS * size_held(a->model, a->run.layer->program->values[v].size);
+    assert_true(count <= VALUE_MAX);
+    return count;
+}
+
+static void poison(void *values, size_t bytes)
+{
+    memset(values, 0xff, bytes); /* not a number */
+}
+
+static void step_take(struct alone *a, int layer, int i)
+{
+    a->step = a->model->layers[layer].steps[i];
+    a->run = (struct layer_run){.model = a->model,
+                                .ops = &a->ops,
+                                .layer = &a->model->layers[layer],
+                                .batch = &a->batch,
+                                .gradient = &a->gradient,
+                                .rows = &a->rows,
+                                .gathering = &a->gathering,
+                                .above = a->above,
+                                .below = a->below};
+    for (int v = 0; v < a->run.layer->value_count; v++) {
+        a->run.value[v] = a->value[v];
+        a->run.delta[v] = a->delta[v];
+    }
+    snprintf(a->name, sizeof a->name, "%s: %s %d of layer %d", ls_arch_name(a->config.arch),
+             a->step.step->kind->name, i, layer);
+    normal_fill(a->input[0], VALUE_MAX, "input 0", 0, 1);
+    normal_fill(a->input[1], VALUE_MAX, "input 1", 0, 1);
+    normal_fill(a->dy, VALUE_MAX, "dy", 0, 1);
+    normal_fill(a->residual, VALUE_MAX, "residual", 0, 1);
+}
+
+static bool has_input(const struct alone *a, int k)
+{
+    const struct step *step = a->step.step;
+    return k < step->kind->ins && (k == 0 || step->in[k] > 0);
+}
+
+/* From its inputs alone. */
+static void forward_run(struct alone *a)
+{
+    poison(a->value, sizeof a->value);
+    poison(a->delta, sizeof a->delta);
+    poison(a->flat, sizeof a->flat);
+    for (int k = 0; k < 2; k++)
+        if (has_input(a, k))
+            memcpy(a->value[a->step.step->in[k]], a->input[k], sizeof a->input[k]);
+    a->run.phase = PHASE_FORWARD;
+    assert_int_equal(a->step.step->kind->forward(&a->run, &a->step), LS_OK);
+}
+
+/* Both halves of the backward, each of the values that reads allows it. */
+static void backward_run(struct alone *a, const bool reads[2][VALUES_MAX])
+{
+    const struct step_kind *kind = a->step.step->kind;
+    const struct bound_step *steps[] = {&a->step};
+    if (kind->flow == FLOW_FORWARD)
+        return;
+    poison(a->delta, sizeof a->delta);
+    poison(a->above, sizeof a->above);
+    poison(a->below, sizeof a->below);
+    memcpy((void *)run_dy(&a->run, &a->step), a->dy, sizeof a->dy);
+    if (run_residual(&a->run, &a->step))
+        memcpy((void *)run_residual(&a->run, &a->step), a->residual, sizeof a->residual);
+    for (int half = 0; half < 2; half++) {
+        a->run.phase = half ? PHASE_WEIGHT : PHASE_INPUT;
+        for (int v = 0; v < VALUES_MAX; v++)
+            if (reads[half][v])
+                memcpy(a->value[v], a->made[v], sizeof a->made[v]);
+            else
+                poison(a->value[v], sizeof a->value[v]);
+        if (!half && kind->input)
+            assert_int_equal(kind->input(&a->run, &a->step), LS_OK);
+        if (half && kind->weight)
+            assert_int_equal(kind->weight(&a->run, &a->step), LS_OK);
+        if (half && kind->weights)
+            assert_int_equal(kind->weights(&a->run, steps, 1), LS_OK);
+    }
+}
+
+static void declared(const struct alone *a, bool reads[2][VALUES_MAX])
+{
+    const struct step *step = a->step.step;
+    const int values[] = {step->in[0],  step->in[1],  step->out[0],
+                          step->out[1], step->out[2], step->out[3]};
+    memset(reads, 0, 2 * sizeof *reads);
+    for (int bit = 0; bit < 6; bit++) {
+        reads[0][values[bit]] |= step->kind->input_reads >> bit & 1;
+        reads[1][values[bit]] |= step->kind->weight_reads >> bit & 1;
+    }
+}
+
+static void step_run(struct alone *a)
+{
+    bool reads[2][VALUES_MAX];
+    declared(a, reads);
+    forward_run(a);
+    memcpy(a->made, a->value, sizeof a->made);
+    backward_run(a, reads);
+}
+
+/* ---- central differences ----------------------------------------------------------------------
+ */
+
+/* What the step makes, and the gradient that comes to it. */
+static int64_t outcome(const struct alone *a, float *made, float *gradient)
+{
+    const struct step *step = a->step.step;
+    int64_t count = 0;
+    for (; step->kind->flow == FLOW_FORWARD && count < ROWS; count++) {
+        made[count] = a->model->losses.rows[count];
+        gradient[count] = a->batch.gradient_scale;
+    }
+    if (count > 0)
+        return count;
+    for (; count < elements_of(a, step->out[0]); count++) {
+        made[count] = a->value[step->out[0]][count];
+        gradient[count] = a->dy[count];
+    }
+    bool joins = a->step.residual != GRADIENT_NONE;
+    for (int64_t i = 0; joins && i < elements_of(a, step->out[3]); i++, count++) {
+        made[count] = a->value[step->out[3]][i];
+        gradient[count] = a->residual[i];
+    }
+    return count;
+}
+
+static double difference(struct alone *a, float *x)
+{
+    static float high[2 * VALUE_MAX], low[2 * VALUE_MAX], gradient[2 * VALUE_MAX];
+    float was = *x;
+    double sum = 0;
+    *x = was + 0x1p-7f;
+    double span = (double)*x;
+    forward_run(a);
+    outcome(a, high, gradient);
+    *x = was - 0x1p-7f;
+    span -= (double)*x;
+    forward_run(a);
+    int64_t count = outcome(a, low, gradient);
+    *x = was;
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)gradient[i] * ((double)high[i] - (double)low[i]);
+    return sum / span;
+}
+
+/* Norms and direction agree. */
+static bool near(const float *got, const double *want, int64_t count)
+{
+    double gg = 0, ww = 0, gw = 0, tolerance = 2e-3;
+    for (int64_t i = 0; i < count; i++) {
+        gg += (double)got[i] * (double)got[i];
+        ww += want[i] * want[i];
+        gw += (double)got[i] * want[i];
+    }
+    return fabs(sqrt(gg / ww) - 1) < tolerance && 1 - gw / sqrt(gg * ww) < tolerance * tolerance;
+}
+
+/* got against the differences over x [count]; and the broken twin, which misses one element. */
+static void check(struct alone *a, const char *what, float *x, const float *from, int64_t count)
+{
+    static double want[FLAT_MAX];
+    static float got[FLAT_MAX];
+    int64_t largest = 0;
+    memcpy(got, from, (size_t)count * sizeof *got);
+    for (int64_t i = 0; i < count; i++) {
+        want[i] = difference(a, &x[i]);
+        largest = fabs(want[i]) > fabs(want[largest]) ? i : largest;
+    }
+    if (!near(got, want, count))
+        fail_msg("%s: the gradient of %s is not that of central differences", a->name, what);
+    got[largest] = 0;
+    if (near(got, want, count))
+        fail_msg("%s: element %ld of the gradient of %s is missing, and nobody sees it", a->name,
+                 (long)largest, what);
+}
+
+static void check_role(struct alone *a, const char *role, const float *flat)
+{
+    const struct parameter *p = a->run.layer->program->parameters;
+    for (; role && p->role; p++) {
+        if (strcmp(p->role, role) || !parameter_present(p, &a->config))
+            continue;
+        const struct ls_param *param =
+            parameter_find(&a->held.params, &a->config, a->run.layer->index, p);
+        check(a, param->name, held_values(&a->held, param), flat + param->region_offset,
+              param->rows * param->cols);
+    }
+}
+
+static void check_gradients(struct alone *a)
+{
+    const struct step *step = a->step.step;
+    const struct step_kind *kind = step->kind;
+    static float dx[VALUE_MAX], flat[FLAT_MAX];
+    step_run(a);
+    memcpy(flat, a->flat, sizeof flat);
+    if (kind->flow != FLOW_NONE)
+        memcpy(dx, run_dx(&a->run, &a->step), sizeof dx);
+    for (int k = 0; k < 2 && kind->flow != FLOW_NONE; k++)
+        if (has_input(a, k))
+            check(a, k ? "the second input" : "the input", a->input[k], dx,
+                  elements_of(a, step->in[k]));
+    if (kind->weight || kind->weights || kind->flow == FLOW_FORWARD) {
+        check_role(a, step->weight, flat);
+        check_role(a, step->bias, flat);
+    }
+}
+
+/* ---- declarations -----------------------------------------------------------------------------
+ */
+
+/* The gradients that a backward makes of these values, as bits. */
+static bool same_gradients(struct alone *a, const bool reads[2][VALUES_MAX], const float *dx,
+                           const float *flat)
+{
+    bool moves = a->step.step->kind->flow != FLOW_NONE;
+    size_t bytes = moves ? (size_t)elements_of(a, a->step.step->in[0]) * sizeof *dx : 0;
+    poison(a->flat, sizeof a->flat);
+    backward_run(a, reads);
+    return (!moves || !memcmp(run_dx(&a->run, &a->step), dx, bytes)) &&
+           !memcmp(a->flat, flat, sizeof a->flat);
+}
+
+/* What is not declared is not read; and the broken twin, a declaration that misses a value. */
+static void check_reads(struct alone *a)
+{
+    const struct step_kind *kind = a->step.step->kind;
+    static float dx[VALUE_MAX], flat[FLAT_MAX];
+    bool reads[2][VALUES_MAX], all[2][VALUES_MAX];
+    declared(a, reads);
+    memset(all, true, sizeof all);
+    if (kind->flow == FLOW_FORWARD)
+        return;
+    step_run(a);
+    poison(a->flat, sizeof a->flat);
+    backward_run(a, all);
+    if (kind->flow != FLOW_NONE)
+        memcpy(dx, run_dx(&a->run, &a->step), sizeof dx);
+    memcpy(flat, a->flat, sizeof flat);
+    if (!same_gradients(a, reads, dx, flat))
+        fail_msg("%s: the backward reads a value that it does not declare", a->name);
+    for (int half = 0; half < 2; half++)
+        for (int v = 0; v < VALUES_MAX; v++) {
+            if (!reads[half][v])
+                continue;
+            reads[half][v] = false;
+            if (same_gradients(a, reads, dx, flat))
+                fail_msg("%s: the %s half declares to read %s and does not", a->name,
+                         half ? "weight" : "input", a->run.layer->program->values[v].name);
+            reads[half][v] = true;
+        }
+}
+
+/* A kind that restarts makes all of out[3] again, and reads nothing else. */
+static void check_restart(struct alone *a)
+{
+    const struct step *step = a->step.step;
+    if (!step->kind->restarts)
+        return;
+    forward_run(a);
+    memcpy(a->made, a->value, sizeof a->made);
+    poison(a->value, sizeof a->value);
+    memcpy(a->value[step->out[3]], a->made[step->out[3]], sizeof a->made[0]);
+    a->run.phase = PHASE_AGAIN;
+    a->step.restart = true;
+    assert_int_equal(step->kind->forward(&a->run, &a->step), LS_OK);
+    for (int i = 0; i < 4; i++)
+        assert_memory_equal(a->value[step->out[i]], a->made[step->out[i]],
+                            (size_t)elements_of(a, step->out[i]) * sizeof(float));
+}
+
+/* ---- all steps --------------------------------------------------------------------------------
+ */
+
+static void for_each_step(void (*visit)(struct alone *a))
+{
+    for (int arch = 0; arch < LS_ARCHES; arch++)
+        for (int act = LS_ACT_GELU_TANH; act <= LS_ACT_SWIGLU; act++) {
+            if (!(ls_family_of((enum ls_arch)arch)->acts & 1u << act))
+                continue;
+            struct alone *a = alone_open((enum ls_arch)arch, (enum ls_activation)act);
+            for (int layer = 0; layer < LAYERS + 2; layer++)
+                for (int i = 0; i < a->model->layers[layer].step_count; i++) {
+                    step_take(a, layer, i);
+                    visit(a);
+                }
+            alone_close(a);
+        }
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    for_each_step(check_gradients);
+}
+
+static void test_reads(void **state)
+{
+    (void)state;
+    for_each_step(check_reads);
+}
+
+static void test_restarts(void **state)
+{
+    (void)state;
+    for_each_step(check_restart);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_reads),
+        cmocka_unit_test(test_restarts),
+    };
+    return cmocka_run_group_tests_name("steps", tests, NULL, NULL);
+}

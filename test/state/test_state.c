@@ -1,0 +1,397 @@
+/* The state of a run in every layout: one hash, one checkpoint byte for byte, from each layout into
+ * each; what ranks hold alike and does not agree is found; samples need no layout. No step is taken
+ * here: the state is invented, every element a function of its place in the whole model. */
+#include "../support/scratch.h"
+#include "train/trainer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS = 4096, KEYS_MAX = 6, ROOM = 600 };
+
+typedef const char *keys_t[KEYS_MAX];
+
+/* A Llama with a tied table, whose key/value heads tp 4 shares; matrices with rows that 3 ranks do
+ * not divide. */
+static const char *const recipe[] = {
+    "model.arch=llama",     "model.tied=true",    "model.vocab_multiple=8", "model.layers=2",
+    "model.channels=32",    "model.heads=4",      "model.kv_heads=2",       "model.ffn=56",
+    "model.context=256",    "data.sequence=256",  "data.tokenizer=byte",    "numerics.tp_tiles=4",
+    "numerics.seq_tiles=2", "batch.global=8",     "train.steps=8",          "log.tensorboard=false",
+    "train.resume=auto",    "parallel.threads=1", "sample.tokens=12",       "sample.temperature=1"};
+
+static const keys_t layouts[] = {
+    {NULL},
+    {"parallel.tp=2"},
+    {"parallel.tp=4", "parallel.sp=true"},
+    {"parallel.pp=2"},
+    {"parallel.cp=2"},
+    {"parallel.dp=2"},
+    {"parallel.dp_shard=4", "parallel.zero=1"},
+    {"parallel.dp_shard=2", "parallel.dp_replicate=2", "parallel.zero=2"},
+    {"parallel.dp_shard=8", "parallel.zero=3", "parallel.persist=32"},
+    {"parallel.pp=2", "parallel.tp=2", "parallel.dp_shard=2", "parallel.zero=3"},
+    {"parallel.cp=2", "parallel.tp=2", "parallel.dp_replicate=2", "parallel.zero=1"},
+    {"parallel.pp=2", "parallel.tp=4", "parallel.dp=2"},
+};
+enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
+
+static int data_setup(void **state)
+{
+    if (scratch_setup(state))
+        return -1;
+    uint16_t tokens[TOKENS];
+    for (uint32_t i = 0; i < TOKENS; i++)
+        tokens[i] = (uint16_t)(i * 7 % 97);
+    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
+    return 0;
+}
+
+static void set(struct ls_config *config, const char *key)
+{
+    struct ls_error error = {0};
+    if (ls_config_set(config, key, &error))
+        fail_msg("%s: %s", key, error.text);
+}
+
+/* The recipe in a layout, with its checkpoints in <directory>/<run>. */
+static struct ls_config config_make(const char *directory, const char *run, const char *precision,
+                                    const keys_t keys)
+{
+    struct ls_config config;
+    struct ls_error error = {0};
+    char data[ROOM], out[ROOM], numbers[ROOM];
+    snprintf(data, sizeof data, "data.train=u16:%s/tokens.bin", directory);
+    snprintf(out, sizeof out, "train.out=%s/%s", directory, run);
+    snprintf(numbers, sizeof numbers, "numerics.precision=%s", precision);
+    ls_config_defaults(&config);
+    set(&config, data);
+    snprintf(data, sizeof data, "data.valid=u16:%s/tokens.bin", directory);
+    set(&config, data);
+    set(&config, out);
+    set(&config, numbers);
+    for (size_t i = 0; i < sizeof recipe / sizeof recipe[0]; i++)
+        set(&config, recipe[i]);
+    for (int i = 0; i < KEYS_MAX && keys[i]; i++)
+        set(&config, keys[i]);
+    if (ls_train_resolve(&config, &error))
+        fail_msg("%s", error.text);
+    return config;
+}
+
+/* "pp=2 tp=2", for texts. */
+static const char *layout_text(const keys_t keys)
+{
+    static char text[ROOM];
+    snprintf(text, sizeof text, "one rank");
+    for (int i = 0, at = 0; i < KEYS_MAX && keys[i]; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s ", keys[i] + strlen("parallel."));
+    return text;
+}
+
+/* ---- an invented state ----------------------------------------------------------------------- */
+
+/* Element `index` of the whole parameter in one array. */
+static float invented(const char *name, int state, int64_t index)
+{
+    uint64_t hash = ls_hash64(name, strlen(name), (uint64_t)(index * 4 + state + 1));
+    return (float)(int32_t)(hash >> 40) * 0x1p-26f - 0.1f;
+}
+
+static int state_invent(struct ls_trainer *t, struct ls_error *error)
+{
+    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states(&t->memory.optimizer.config); s++)
+        for (int i = 0; i < t->params.count; i++) {
+            const struct ls_param *p = &t->params.list[i];
+            const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
+            float *values = ls_state_array(&t->state, s) + slice->offset;
+            for (int64_t j = 0; j < slice->count; j++) {
+                int64_t row = p->first_row + (slice->first + j) / p->cols;
+                int64_t col = p->first_col + (slice->first + j) % p->cols;
+                values[j] = invented(p->name, s, row * p->global_cols + col);
+            }
+        }
+    t->state.step = 7;
+    t->state.samples = 56;
+    return ls_zero_publish(t->memory.zero, &t->ops, true, error);
+}
+
+/* What the ranks of one layout do, and what comes out of rank 0. */
+struct task {
+    struct ls_config config;
+    int (*act)(struct ls_trainer *t, struct task *task, struct ls_error *error);
+    char hash[33];
+    char *text;
+    /* of damage */
+    int rank, state;
+    const char *name;
+};
+
+static int hash_put(struct ls_trainer *t, struct task *task, struct ls_error *error)
+{
+    struct ls_digest digest = {0, 0};
+    int status = ls_trainer_hash(t, &digest, error);
+    if (!status && ls_comm_rank(t->world) == 0)
+        ls_digest_hex(&digest, task->hash);
+    return status;
+}
+
+static int task_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct task *task = user;
+    struct ls_trainer *t;
+    int status = ls_trainer_new(&task->config, world, NULL, &t, error);
+    if (!status)
+        status = task->act(t, task, error);
+    ls_trainer_free(t);
+    return status;
+}
+
+static int task_try(struct task *task, struct ls_error *error)
+{
+    *error = (struct ls_error){0};
+    return ls_world_run((int)ls_config_ranks(&task->config), task_body, task, error);
+}
+
+static void task_run(struct task *task, const char *what)
+{
+    struct ls_error error;
+    if (task_try(task, &error))
+        fail_msg("%s: %s", what, error.text);
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+static int act_save(struct ls_trainer *t, struct task *task, struct ls_error *error)
+{
+    int status = state_invent(t, error);
+    if (!status)
+        status = ls_trainer_save(t, error);
+    return status ? status : hash_put(t, task, error);
+}
+
+static int act_resume(struct ls_trainer *t, struct task *task, struct ls_error *error)
+{
+    bool resumed = false;
+    int status = ls_trainer_resume(t, &resumed, error);
+    if (!status && (!resumed || t->state.step != 7 || t->state.samples != 56))
+        status = ls_error_set(error, LS_ECKPT, "resumed %d at step %ld, sample %ld", (int)resumed,
+                              (long)t->state.step, (long)t->state.samples);
+    return status ? status : hash_put(t, task, error);
+}
+
+static void expect_same_file(const char *directory, const char *one, const char *other,
+                             const char *file, const char *what)
+{
+    size_t bytes[2];
+    char path[2 * ROOM];
+    snprintf(path, sizeof path, "%s/checkpoints/step-00000007/%s", one, file);
+    char *a = scratch_read(scratch_path(directory, path), &bytes[0]);
+    snprintf(path, sizeof path, "%s/checkpoints/step-00000007/%s", other, file);
+    char *b = scratch_read(scratch_path(directory, path), &bytes[1]);
+    if (bytes[0] != bytes[1])
+        fail_msg("%s: %s has %zu bytes, of one rank %zu", what, file, bytes[1], bytes[0]);
+    for (size_t i = 0; i < bytes[0]; i++)
+        if (a[i] != b[i])
+            fail_msg("%s: byte %zu of %s is %02x, of one rank %02x", what, i, file,
+                     (unsigned char)b[i], (unsigned char)a[i]);
+    free(a);
+    free(b);
+}
+
+/* Every layout writes the files of one rank, and goes on from those that the layout before it
+ * wrote. */
+static void test_checkpoints_do_not_know_the_layout(void **state)
+{
+    char hash[33] = "", names[2][16] = {"", "one"};
+    for (int i = 0; i < LAYOUTS; i++) {
+        const char *what = layout_text(layouts[i]), *run = names[(i + 1) % 2];
+        snprintf(names[i % 2], sizeof names[0], i ? "run%d" : "one", i);
+        struct task save = {.config = config_make(*state, names[i % 2], "fp32", layouts[i]),
+                            .act = act_save};
+        task_run(&save, what);
+        if (i == 0)
+            memcpy(hash, save.hash, sizeof hash);
+        if (strcmp(save.hash, hash))
+            fail_msg("%s: hash %s, of one rank %s", what, save.hash, hash);
+        expect_same_file(*state, "one", names[i % 2], "model.safetensors", what);
+        expect_same_file(*state, "one", names[i % 2], "optimizer.safetensors", what);
+        struct task resume = {.config = config_make(*state, i ? run : "one", "fp32", layouts[i]),
+                              .act = act_resume};
+        task_run(&resume, what);
+        if (strcmp(resume.hash, hash))
+            fail_msg("%s: resumed with hash %s, saved was %s", what, resume.hash, hash);
+    }
+}
+
+/* The second rank looks elsewhere. */
+static int act_resume_apart(struct ls_trainer *t, struct task *task, struct ls_error *error)
+{
+    if (ls_comm_rank(t->world) == 1)
+        t->config.train.out[strlen(t->config.train.out) - 1] = '0';
+    return act_resume(t, task, error);
+}
+
+static void test_ranks_that_find_different_checkpoints_stop(void **state)
+{
+    struct task save = {.config = config_make(*state, "run", "fp32", layouts[0]), .act = act_save};
+    struct task resume = {.config = config_make(*state, "run", "fp32", layouts[5]),
+                          .act = act_resume_apart};
+    struct ls_error error;
+    task_run(&save, "save");
+    assert_int_equal(task_try(&resume, &error), LS_ECKPT);
+    assert_non_null(strstr(error.text, "different checkpoints"));
+}
+
+/* Where rank 0 cannot write, every rank hears of it and none waits for the next tensor. */
+static void test_a_save_that_fails_ends_on_every_rank(void **state)
+{
+    scratch_write(scratch_path(*state, "file"), "", 0);
+    for (int i = 0; i < LAYOUTS; i++) {
+        struct task save = {.config = config_make(*state, "file/run", "fp32", layouts[i]),
+                            .act = act_save};
+        struct ls_error error;
+        int status = task_try(&save, &error);
+        if (status != LS_EIO)
+            fail_msg("%s: %d, expected LS_EIO (%s)", layout_text(layouts[i]), status, error.text);
+    }
+}
+
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+static int act_damage(struct ls_trainer *t, struct task *task, struct ls_error *error)
+{
+    int status = state_invent(t, error);
+    if (status || ls_comm_rank(t->world) != task->rank)
+        return status ? status : hash_put(t, task, error);
+    const struct ls_param *p = task->name ? ls_params_find(&t->params, task->name) : NULL;
+    if (!task->name) {
+        t->state.samples++;
+    } else if (p) {
+        const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[p - t->params.list];
+        float *value = ls_state_array(&t->state, task->state) + slice->offset + slice->count - 1;
+        *value = -*value;
+    }
+    if (task->name && !p)
+        return ls_error_set(error, LS_EINVAL, "rank %d does not hold %s", task->rank, task->name);
+    return hash_put(t, task, error);
+}
+
+static void test_damage_is_found_where_ranks_hold_the_same(void **state)
+{
+    static const struct {
+        keys_t keys;
+        int rank, state;
+        const char *name;
+        int other; /* the rank it is compared with; -1: nobody holds it too */
+    } cases[] = {
+        {{"parallel.dp=2"}, 1, LS_STATE_PARAMETERS, "h.0.attn.q.weight", 0},
+        {{"parallel.dp=4"}, 2, 0, "h.1.mlp.down.weight", 0},
+        {{"parallel.dp=2"}, 1, 0, NULL, 0}, /* the position */
+        {{"parallel.cp=2"}, 1, LS_STATE_PARAMETERS, "norm_f.weight", 0},
+        {{"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=1"},
+         3,
+         1,
+         "h.1.mlp.down.weight",
+         1},
+        {{"parallel.tp=2"}, 1, LS_STATE_PARAMETERS, "h.0.norm_1.weight", 0},
+        {{"parallel.tp=4"}, 3, LS_STATE_PARAMETERS, "norm_f.weight", 0},
+        {{"parallel.tp=4"}, 3, LS_STATE_PARAMETERS, "h.1.attn.k.weight", 2},
+        {{"parallel.tp=4"}, 1, 1, "h.0.attn.v.weight", 0},
+        {{"parallel.pp=2"}, 1, LS_STATE_PARAMETERS, "wte.weight", 0},
+        {{"parallel.pp=2", "parallel.dp_shard=2", "parallel.tp=2", "parallel.zero=3"},
+         6,
+         1,
+         "wte.weight",
+         2},
+        {{NULL}, 0, LS_STATE_PARAMETERS, "wte.weight", -1},
+        {{"parallel.tp=2"}, 1, LS_STATE_PARAMETERS, "h.0.attn.q.weight", -1},
+        {{"parallel.pp=2"}, 1, LS_STATE_PARAMETERS, "norm_f.weight", -1},
+        {{"parallel.dp_shard=4", "parallel.zero=1"}, 2, 0, "wte.weight", -1},
+    };
+    struct task sound = {
+        .config = config_make(*state, "run", "fp32", layouts[0]), .act = act_damage, .rank = -1};
+    task_run(&sound, "no damage");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct task task = {.config = config_make(*state, "run", "fp32", cases[i].keys),
+                            .act = act_damage,
+                            .rank = cases[i].rank,
+                            .state = cases[i].state,
+                            .name = cases[i].name};
+        struct ls_error error;
+        char want[ROOM], what[2 * ROOM];
+        int status = task_try(&task, &error);
+        snprintf(what, sizeof what, "%s, %s of rank %d", layout_text(cases[i].keys),
+                 cases[i].name ? cases[i].name : "position", cases[i].rank);
+        if (cases[i].other < 0) { /* only the hash can tell */
+            if (status || !strcmp(task.hash, sound.hash))
+                fail_msg("%s: %d, hash %s, without damage %s", what, status, task.hash, sound.hash);
+            continue;
+        }
+        snprintf(want, sizeof want, "the state of rank %d differs from rank %d's", cases[i].rank,
+                 cases[i].other);
+        if (status != LS_ENUMERIC || !strstr(error.text, want))
+            fail_msg("%s: %d \"%s\", expected \"%s\"", what, status, error.text, want);
+    }
+}
+
+/* ---- samples --------------------------------------------------------------------------------- */
+
+static int act_sample(struct ls_trainer *t, struct task *task, struct ls_error *error)
+{
+    char *text = NULL;
+    int status = state_invent(t, error);
+    for (int turn = 0; turn < 2 && !status; turn++) { /* the second uses the first's buffers */
+        free(text);
+        status = ls_trainer_sample(t, "to be", &text, error);
+    }
+    if (!status && (text != NULL) != (ls_comm_rank(t->world) == 0))
+        status = ls_error_set(error, LS_EINVAL, "text on the wrong rank");
+    if (ls_comm_rank(t->world) == 0)
+        task->text = text;
+    else
+        free(text);
+    return status;
+}
+
+static void test_samples_are_the_same_in_every_layout(void **state)
+{
+    static const char *const precisions[] = {"fp32", "bf16"};
+    for (int p = 0; p < 2; p++) {
+        char *one = NULL;
+        for (int i = 0; i<LAYOUTS; i += i> 0 ? 2 : p + 1) {
+            struct task task = {.config = config_make(*state, "run", precisions[p], layouts[i]),
+                                .act = act_sample};
+            task_run(&task, layout_text(layouts[i]));
+            if (!one)
+                one = task.text;
+            else if (strcmp(one, task.text))
+                fail_msg("%s, %s: \"%s\", of one rank \"%s\"", layout_text(layouts[i]),
+                         precisions[p], task.text, one);
+            if (one != task.text)
+                free(task.text);
+        }
+        assert_true(strlen(one) > strlen("to be"));
+        free(one);
+    }
+}
+
+int main(void)
+{
+#define TEST(function) cmocka_unit_test_setup_teardown(function, data_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_checkpoints_do_not_know_the_layout),
+        TEST(test_ranks_that_find_different_checkpoints_stop),
+        TEST(test_a_save_that_fails_ends_on_every_rank),
+        TEST(test_damage_is_found_where_ranks_hold_the_same),
+        TEST(test_samples_are_the_same_in_every_layout),
+    };
+    return cmocka_run_group_tests_name("state", tests, NULL, NULL);
+}

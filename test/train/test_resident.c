@@ -1,0 +1,139 @@
+/* Resident memory beside the plan: the most that the process has in a step, without what the
+ * libraries take (as a small model shows it), is what was planned, within 5 percent. A program of
+ * its own, so that no other test's memory is in the way. */
+#include "../support/scratch.h"
+#include "tokens.h"
+
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of a line of /proc/self/status. */
+static double status_bytes(const char *name)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    double bytes = 0;
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        if (!strncmp(line, name, strlen(name)))
+            bytes = strtod(line + strlen(name), NULL) * 1024;
+    fclose(file);
+    assert_true(bytes > 0);
+    return bytes;
+}
+
+/* VmHWM becomes what is resident now. */
+static void peak_reset(void)
+{
+    FILE *file = fopen("/proc/self/clear_refs", "w");
+    if (!file)
+        skip();
+    fputs("5", file);
+    if (fclose(file))
+        skip();
+}
+
+static struct ls_config config_of(const char *directory, const char *keys)
+{
+    char copy[512], data[400], *save = NULL;
+    struct ls_config config;
+    struct ls_error error = {0};
+    ls_config_defaults(&config);
+    snprintf(copy, sizeof copy, "model.vocab=8192 data.sequence=256 model.context=256 %s", keys);
+    for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        if (ls_config_set(&config, word, &error))
+            fail_msg("%s", error.text);
+    snprintf(data, sizeof data, "data.train=u16:%s", scratch_path(directory, "tokens.bin"));
+    if (ls_config_set(&config, data, &error) || ls_train_resolve(&config, &error))
+        fail_msg("%s", error.text);
+    return config;
+}
+
+static int steps_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct ls_trainer *t = NULL;
+    struct ls_step_report report;
+    int status = ls_trainer_new(user, world, NULL, &t, error);
+    if (!status)
+        status = ls_trainer_step(t, &report, error);
+    ls_trainer_free(t);
+    return status;
+}
+
+static void train(struct ls_config *config)
+{
+    struct ls_error error = {0};
+    if (ls_world_run((int)ls_config_ranks(config), steps_body, config, &error))
+        fail_msg("%s", error.text);
+}
+
+static double planned(const struct ls_config *config)
+{
+    static struct ls_layout layout;
+    struct ls_error error = {0};
+    double total = 0;
+    assert_int_equal(ls_config_layout(config, 0, &layout, &error), LS_OK);
+    for (int64_t rank = 0; rank < layout.ranks; rank++) {
+        struct ls_memory_plan plan;
+        assert_int_equal(ls_plan_rank(config, &layout, rank, &plan, &error), LS_OK);
+        total += (double)plan.total;
+    }
+    return total;
+}
+
+static void test_resident_is_planned(void **state)
+{
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    skip(); /* their shadow is resident too */
+#endif
+    static const char *const cases[] = {
+        "model.layers=8 model.channels=256 model.heads=4 batch.global=8 batch.micro=8",
+        "model.layers=8 model.channels=256 model.heads=4 batch.global=8 batch.micro=2",
+        "model.layers=12 model.channels=256 model.heads=4 batch.global=8 batch.micro=4 "
+        "numerics.precision=fp32 optim.name=lion",
+        "model.arch=llama model.layers=8 model.channels=256 model.heads=4 model.kv_heads=2 "
+        "batch.global=8 batch.micro=4 parallel.dp_shard=2 parallel.zero=1",
+        "model.layers=8 model.channels=256 model.heads=4 batch.global=8 batch.micro=2 "
+        "parallel.dp_shard=2 parallel.zero=3",
+        "model.layers=8 model.channels=256 model.heads=4 batch.global=8 batch.micro=2 "
+        "parallel.tp=2",
+        "model.layers=8 model.channels=256 model.heads=4 batch.global=8 batch.micro=1 "
+        "parallel.pp=2 parallel.schedule=zb-h1",
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char small[400];
+        snprintf(small, sizeof small, "%s model.layers=4 model.channels=64", cases[i]);
+        double plans[2], peaks[2];
+        for (int big = 0; big < 2; big++) {
+            struct ls_config config = config_of(*state, big ? cases[i] : small);
+            plans[big] = planned(&config);
+            peak_reset();
+            train(&config);
+            peaks[big] = status_bytes("VmHWM:");
+        }
+        /* What libraries, threads and the loader take, by the small model. */
+        double share = peaks[0] - plans[0], taken = peaks[1] - share;
+        printf("%.1f MiB planned, %.3f of it resident, and %.1f MiB of libraries\n",
+               plans[1] / 0x1p20, taken / plans[1], share / 0x1p20);
+        if (share < 0 || taken < 0.95 * plans[1] || taken > 1.05 * plans[1])
+            fail_msg("%s\nplanned %.2f MiB, resident %.2f MiB: %.3f of it", cases[i],
+                     plans[1] / 0x1p20, taken / 0x1p20, taken / plans[1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_resident_is_planned, tokens_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
