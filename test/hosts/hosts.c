@@ -235,21 +235,47 @@ void hosts_wait_checkpoint(const char *directory, const char *out)
     assert_int_not_equal(hosts_last_step(directory, out), 0);
 }
 
+/* The processes on both hosts, but for those that hold them: launchers, their daemons (which outlive
+ * the launcher by a second) and ranks. Each is sent the signal, 0 for none. */
+static int hosts_processes(int signal)
+{
+    char name[64], host[HOSTS][64] = {0}, network[64];
+    int found = 0;
+    for (int i = 0; i < HOSTS; i++) {
+        snprintf(name, sizeof name, "/proc/%ld/ns/net", (long)holders[i]);
+        assert_true(readlink(name, host[i], sizeof host[i] - 1) > 0);
+    }
+    DIR *proc = opendir("/proc");
+    assert_non_null(proc);
+    for (struct dirent *entry; (entry = readdir(proc));) {
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        if (pid <= 0 || pid == holders[0] || pid == holders[1])
+            continue;
+        snprintf(name, sizeof name, "/proc/%ld/ns/net", (long)pid);
+        ssize_t bytes = readlink(name, network, sizeof network - 1);
+        network[bytes > 0 ? bytes : 0] = '\0';
+        if (strcmp(network, host[0]) != 0 && strcmp(network, host[1]) != 0)
+            continue;
+        kill(pid, signal);
+        found++;
+    }
+    closedir(proc);
+    return found;
+}
+
 int hosts_end(pid_t launcher, const char *directory, const char *out, double within_s)
 {
-    pid_t ended = 0, pids[HOSTS_RANKS_MAX];
+    pid_t ended = 0;
     int status = 0, left = 1;
     double until_s = ls_now_s() + within_s;
     while (left && ls_now_s() < until_s) {
         ended = ended ? ended : waitpid(launcher, &status, WNOHANG);
-        left = !ended || job_find(directory, out, pids);
+        left = !ended || hosts_processes(0);
         if (left)
             sleep_ms(50);
     }
-    job_find(directory, out, pids);
-    for (int i = 0; left && i < HOSTS_RANKS_MAX; i++)
-        if (pids[i])
-            kill(pids[i], SIGKILL);
+    if (left)
+        hosts_processes(SIGKILL);
     if (!ended) {
         kill(-launcher, SIGKILL);
         waitpid(launcher, &status, 0);

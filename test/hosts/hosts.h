@@ -33,7 +33,8 @@ void hosts_wait_steps(const char *directory, const char *out, int ranks, pid_t *
 void hosts_wait_checkpoint(const char *directory, const char *out);
 /* The step of its newest checkpoint; 0 where it has none. */
 int hosts_last_step(const char *directory, const char *out);
-/* The job's exit code; fails the test where it, or one of its processes, is not over in time. */
+/* The exit code of the only job on the hosts; fails the test where one of its processes, its
+ * launcher's daemons included, is not over in time. */
 int hosts_end(pid_t launcher, const char *directory, const char *out, double within_s);
 /* What the job printed, to be freed. */
 char *hosts_said(const char *directory, const char *out);

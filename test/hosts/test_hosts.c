@@ -45,6 +45,15 @@ static void expect_hash(const char *out, const char *expected)
     assert_string_equal(hash, expected);
 }
 
+/* The job ends, with this exit code. */
+static void expect_end(pid_t job, const char *out, double within_s, int expected)
+{
+    int code = hosts_end(job, directory, out, within_s);
+    if (code != expected)
+        fail_msg("%s exited with %d, not %d:\n%s", out, code, expected,
+                 hosts_said(directory, out));
+}
+
 /* What one rank, here, comes to. */
 static void hash_of_one_rank(const char *steps, char hash[33])
 {
@@ -63,10 +72,10 @@ static void test_the_hash_is_that_of_one_rank(void **state)
     hosts_or_skip();
     hash_of_one_rank("", hash);
     pid_t job = hosts_train(directory, 1, "two", SHORT "parallel.dp=2 parallel.zero=2");
-    assert_int_equal(hosts_end(job, directory, "two", 60), 0);
+    expect_end(job, "two", 60, 0);
     expect_hash("two", hash);
     job = hosts_train(directory, 2, "four", SHORT "parallel.pp=2 parallel.tp=2");
-    assert_int_equal(hosts_end(job, directory, "four", 60), 0);
+    expect_end(job, "four", 60, 0);
     expect_hash("four", hash);
 }
 
@@ -127,7 +136,7 @@ static void test_a_rank_that_is_stopped_alone(void **state)
     pid_t job = hosts_train(directory, 1, "alone", LONG "parallel.dp=2");
     hosts_wait_steps(directory, "alone", 2, pids);
     assert_int_equal(kill(pids[1], SIGSTOP), 0);
-    assert_int_equal(hosts_end(job, directory, "alone", 30), ls_exit_code(LS_ECOMM));
+    expect_end(job, "alone", 30, ls_exit_code(LS_ECOMM));
     expect_told("alone", 0, "timed out after 3.");
     expect_told("alone", 0, on(1, 1, "neither it nor its machine has answered for "));
 }
@@ -144,7 +153,7 @@ static void test_a_rank_that_is_stopped(void **state)
     pid_t job = hosts_train(directory, 2, "stopped", LONG "parallel.dp=2 parallel.tp=2");
     hosts_wait_steps(directory, "stopped", 4, pids);
     assert_int_equal(kill(pids[3], SIGSTOP), 0);
-    assert_int_equal(hosts_end(job, directory, "stopped", 30), ls_exit_code(LS_ECOMM));
+    expect_end(job, "stopped", 30, ls_exit_code(LS_ECOMM));
     snprintf(process, sizeof process, "its process %ld is stopped; it ", (long)pids[3]);
     for (int rank = 0; rank < 2; rank++) {
         expect_told("stopped", rank, "timed out after 3.");
@@ -211,7 +220,7 @@ static void test_a_host_that_is_cut_off(void **state)
     char keys[400];
     snprintf(keys, sizeof keys, SHORT "parallel.dp=2 parallel.tp=2 train.resume=auto %s", steps);
     job = hosts_train(directory, 2, "cut", keys);
-    assert_int_equal(hosts_end(job, directory, "cut", 60), 0);
+    expect_end(job, "cut", 60, 0);
     expect_hash("cut", hash);
     char *said = hosts_said(directory, "cut");
     if (!strstr(said, "going on after step "))
