@@ -235,8 +235,8 @@ void hosts_wait_checkpoint(const char *directory, const char *out)
     assert_int_not_equal(hosts_last_step(directory, out), 0);
 }
 
-/* The processes on both hosts, but for those that hold them: launchers, their daemons (which outlive
- * the launcher by a second) and ranks. Each is sent the signal, 0 for none. */
+/* The processes on both hosts, but for those that hold them: launchers, their daemons (which
+ * outlive the launcher by a second) and ranks. Each is sent the signal, 0 for none. */
 static int hosts_processes(int signal)
 {
     char name[64], host[HOSTS][64] = {0}, network[64];

@@ -50,8 +50,7 @@ static void expect_end(pid_t job, const char *out, double within_s, int expected
 {
     int code = hosts_end(job, directory, out, within_s);
     if (code != expected)
-        fail_msg("%s exited with %d, not %d:\n%s", out, code, expected,
-                 hosts_said(directory, out));
+        fail_msg("%s exited with %d, not %d:\n%s", out, code, expected, hosts_said(directory, out));
 }
 
 /* What one rank, here, comes to. */
