@@ -68,29 +68,6 @@ static bool include(const struct ls_panel *panel, struct ls_scale *x, struct ls_
     return any;
 }
 
-static void put_axes(const struct place *place, bool last, const char *x_label)
-{
-    const struct ls_scale *x = &place->x, *y = &place->y;
-    ls_picture_text(place->file, "ls-soft", 8, y->to - 12, "start", "", place->panel->label);
-    for (int i = 0; i < y->ticks; i++) {
-        double at = ls_scale_place(y, y->tick[i]);
-        ls_picture_line(place->file, "ls-grid", x->from, at, x->to, at);
-        ls_picture_text(place->file, "ls-text", x->from - 8, at + 4.5, "end", "",
-                        ls_scale_label(y, y->tick[i]).text);
-    }
-    for (int i = 0; i < x->ticks; i++) {
-        double at = ls_scale_place(x, x->tick[i]);
-        ls_picture_line(place->file, "ls-line", at, y->from, at, y->from + 5);
-        if (last)
-            ls_picture_text(place->file, "ls-text", at, y->from + 20, "middle", "",
-                            ls_scale_label(x, x->tick[i]).text);
-    }
-    ls_picture_line(place->file, "ls-line", x->from, y->from, x->to, y->from);
-    if (last)
-        ls_picture_text(place->file, "ls-soft", (x->from + x->to) / 2, y->from + 40, "middle", "",
-                        x_label);
-}
-
 /* ---- curves ---------------------------------------------------------------------------------- */
 
 /* A line that is being written: a path from gap to gap. */
@@ -331,7 +308,8 @@ static int put_panels(const struct ls_chart *chart, const struct place *places, 
 {
     int status = LS_OK;
     for (int p = 0; p < count && !status; p++) {
-        put_axes(&places[p], p == count - 1, chart->x_label);
+        ls_scale_axes(places[p].file, &places[p].x, &places[p].y,
+                      p == count - 1 ? chart->x_label : NULL, places[p].panel->label);
         for (int c = 0; c < places[p].panel->count && !status; c++)
             status = put_curve(&places[p], &places[p].panel->curves[c], error);
     }

@@ -277,3 +277,26 @@ struct ls_tick_text ls_scale_label(const struct ls_scale *scale, double value)
     out.text[used] = '\0';
     return out;
 }
+
+void ls_scale_axes(FILE *file, const struct ls_scale *x, const struct ls_scale *y,
+                   const char *x_label, const char *y_label)
+{
+    ls_picture_text(file, "ls-soft", 8, y->to - 12, "start", "", y_label);
+    for (int i = 0; i < y->ticks; i++) {
+        double at = ls_scale_place(y, y->tick[i]);
+        ls_picture_line(file, "ls-grid", x->from, at, x->to, at);
+        ls_picture_text(file, "ls-text", x->from - 8, at + 4.5, "end", "",
+                        ls_scale_label(y, y->tick[i]).text);
+    }
+    for (int i = 0; i < x->ticks; i++) {
+        double at = ls_scale_place(x, x->tick[i]);
+        ls_picture_line(file, "ls-line", at, y->from, at, y->from + 5);
+        if (x_label)
+            ls_picture_text(file, "ls-text", at, y->from + 20, "middle", "",
+                            ls_scale_label(x, x->tick[i]).text);
+    }
+    ls_picture_line(file, "ls-line", x->from, y->from, x->to, y->from);
+    if (x_label)
+        ls_picture_text(file, "ls-soft", (x->from + x->to) / 2, y->from + 40, "middle", "",
+                        x_label);
+}

@@ -92,27 +92,6 @@ static void put_areas(const struct drawing *d)
 
 /* ---- around them ----------------------------------------------------------------------------- */
 
-static void put_axes(const struct drawing *d)
-{
-    const struct ls_scale *x = &d->x, *y = &d->y;
-    ls_picture_text(d->file, "ls-soft", 8, y->to - 12, "start", "", d->stack->y_label);
-    for (int i = 0; i < y->ticks; i++) {
-        double at = ls_scale_place(y, y->tick[i]);
-        ls_picture_line(d->file, "ls-grid", x->from, at, x->to, at);
-        ls_picture_text(d->file, "ls-text", x->from - 8, at + 4.5, "end", "",
-                        ls_scale_label(y, y->tick[i]).text);
-    }
-    for (int i = 0; i < x->ticks; i++) {
-        double at = ls_scale_place(x, x->tick[i]);
-        ls_picture_line(d->file, "ls-line", at, y->from, at, y->from + 5);
-        ls_picture_text(d->file, "ls-text", at, y->from + 20, "middle", "",
-                        ls_scale_label(x, x->tick[i]).text);
-    }
-    ls_picture_line(d->file, "ls-line", x->from, y->from, x->to, y->from);
-    ls_picture_text(d->file, "ls-soft", (x->from + x->to) / 2, y->from + 40, "middle", "",
-                    d->stack->x_label);
-}
-
 static void put_marks(const struct drawing *d)
 {
     const struct ls_stack *stack = d->stack;
@@ -180,7 +159,7 @@ int ls_stack_draw(const struct ls_stack *stack, FILE *file, struct ls_error *err
     ls_picture_begin(file, d.width, top + HEIGHT + BOTTOM, stack->title);
     put_title(&d, file);
     put_legend(&d, file, title);
-    put_axes(&d);
+    ls_scale_axes(file, &d.x, &d.y, stack->x_label, stack->y_label);
     put_areas(&d);
     put_marks(&d);
     ls_picture_end(file);

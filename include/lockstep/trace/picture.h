@@ -73,6 +73,9 @@ struct ls_tick_text {
     char text[64];
 };
 struct ls_tick_text ls_scale_label(const struct ls_scale *scale, double value);
+/* Both axes with their ticks, for scales that are fitted. x_label NULL: x has ticks without text. */
+void ls_scale_axes(FILE *file, const struct ls_scale *x, const struct ls_scale *y,
+                   const char *x_label, const char *y_label);
 
 /* ---- charts ---------------------------------------------------------------------------------- */
 
