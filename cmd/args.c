@@ -1,6 +1,8 @@
 /* Options and words of a command line, by the page that describes them. */
 #include "cmd.h"
 
+#include <lockstep/ckpt.h>
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -136,6 +138,25 @@ int cmd_args_real(const struct cmd_args *args, const char *option, double min, d
                             option, text, min, max);
     *out = value;
     return LS_OK;
+}
+
+int cmd_args_output(const struct cmd_args *args, const char *name, const char **output,
+                    struct ls_error *error)
+{
+    static char beside[2 * PATH_MAX];
+    char run[PATH_MAX];
+    *output = cmd_args_value(args, "--output");
+    if (args->words == 0)
+        return ls_error_set(error, LS_ECONFIG, "expected the directory of a run");
+    if (*output || args->words > 1) {
+        *output = *output ? *output : name;
+        return LS_OK;
+    }
+    *output = beside;
+    int status = ls_checkpoint_run(args->word[0], run, error);
+    if (!status)
+        snprintf(beside, sizeof beside, "%s/%s", run, name);
+    return status;
 }
 
 int cmd_fail(const char *page_name, int status, const struct ls_error *error)

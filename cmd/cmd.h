@@ -95,6 +95,11 @@ int cmd_args_int(const struct cmd_args *args, const char *option, int64_t min, i
 int cmd_args_real(const struct cmd_args *args, const char *option, double min, double max,
                   double *out, struct ls_error *error);
 
+/* *output = what --output names; otherwise `name`, in the directory of the run that the only word
+ * names. LS_ECONFIG: there is no word. */
+int cmd_args_output(const struct cmd_args *args, const char *name, const char **output,
+                    struct ls_error *error);
+
 /* ---- text of others -------------------------------------------------------------------------- */
 
 /* What a model writes, or a path, may command a terminal: there it is escaped, character by

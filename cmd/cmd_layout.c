@@ -267,20 +267,9 @@ static int print_memory(const struct ls_config *config, const struct ls_layout *
 /* ---- the picture ------------------------------------------------------------------------------
  */
 
-static int draw(const struct ls_layout *layout, const char *path, struct ls_error *error)
+static int draw(const void *layout, FILE *file, struct ls_error *error)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&text, &bytes);
-    if (!stream)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the picture");
-    int status = ls_layout_draw_schedule(layout, 0, stream, error);
-    if (fclose(stream) != 0 && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the picture");
-    if (!status)
-        status = ls_file_save(path, text, bytes, error);
-    free(text);
-    return status;
+    return ls_layout_draw_schedule(layout, 0, file, error);
 }
 
 /* ---- the command ------------------------------------------------------------------------------
@@ -325,7 +314,7 @@ static int show(const struct ls_config *config, const struct ls_layout *layout, 
     if (!status)
         status = print_memory(config, layout, error);
     if (!status && svg)
-        status = draw(layout, svg, error);
+        status = ls_file_write(svg, draw, layout, error);
     ls_schedule_release(&table);
     return status;
 }

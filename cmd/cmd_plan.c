@@ -130,21 +130,10 @@ static void json_print(const struct plan_shown *shown)
 /* ---- the picture ------------------------------------------------------------------------------
  */
 
-static int draw(const struct plan_shown *shown, const char *path, struct ls_error *error)
+static int draw(const void *context, FILE *file, struct ls_error *error)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&text, &bytes);
-    if (!stream)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the picture");
-    int status =
-        ls_memory_draw(shown->config, shown->layout, most_of(shown)->rank, 0, stream, error);
-    if (fclose(stream) != 0 && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the picture");
-    if (!status)
-        status = ls_file_save(path, text, bytes, error);
-    free(text);
-    return status;
+    const struct plan_shown *shown = context;
+    return ls_memory_draw(shown->config, shown->layout, most_of(shown)->rank, 0, file, error);
 }
 
 /* ---- the command ------------------------------------------------------------------------------
@@ -157,7 +146,7 @@ static int show(struct plan_shown *shown, const struct cmd_args *args, struct ls
     if (!status)
         status = kinds_read(shown, rank, error);
     if (!status && cmd_args_given(args, "--svg"))
-        status = draw(shown, cmd_args_value(args, "--svg"), error);
+        status = ls_file_write(cmd_args_value(args, "--svg"), draw, shown, error);
     if (status)
         return status;
     if (cmd_args_given(args, "--json")) {

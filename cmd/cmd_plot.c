@@ -5,8 +5,6 @@
 #include <lockstep/ckpt.h>
 #include <lockstep/trace/picture.h>
 
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The run's name: the last component of its path. */
@@ -21,20 +19,9 @@ static void run_name(char out[PATH_MAX], const char *run)
         memmove(out, slash + 1, strlen(slash + 1) + 1);
 }
 
-static int draw(const struct ls_plot *plot, const char *output, struct ls_error *error)
+static int draw(const void *picture, FILE *file, struct ls_error *error)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&text, &bytes);
-    if (!stream)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the picture");
-    int status = ls_plot_draw(plot, stream, error);
-    if (fclose(stream) != 0 && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the picture");
-    if (!status)
-        status = ls_file_save(output, text, bytes, error);
-    free(text);
-    return status;
+    return ls_plot_draw(picture, file, error);
 }
 
 static int plot(const struct cmd_args *args, const char *output, struct ls_error *error)
@@ -60,7 +47,7 @@ static int plot(const struct cmd_args *args, const char *output, struct ls_error
         picture.count += status == LS_OK;
     }
     if (!status)
-        status = draw(&picture, output, error);
+        status = ls_file_write(output, draw, &picture, error);
     for (int i = 0; i < picture.count; i++)
         ls_run_curves_release(&runs[i]);
     return status;
@@ -70,20 +57,10 @@ int cmd_plot(int argc, char **argv)
 {
     struct cmd_args args;
     struct ls_error error = {0};
-    char beside[PATH_MAX + 16], run[PATH_MAX];
+    const char *output;
     int status = cmd_args_read(&args, "plot", argc, argv, LS_PLOT_RUNS_MAX, &error);
-    if (!status && args.words == 0)
-        status = ls_error_set(&error, LS_ECONFIG, "expected the directory of a run");
-    if (status)
-        return cmd_fail("plot", status, &error);
-    const char *output = cmd_args_value(&args, "--output");
-    if (!output && args.words > 1)
-        output = "loss.svg";
-    if (!output) {
-        status = ls_checkpoint_run(args.word[0], run, &error);
-        snprintf(beside, sizeof beside, "%s/loss.svg", status ? "" : run);
-        output = beside;
-    }
+    if (!status)
+        status = cmd_args_output(&args, "loss.svg", &output, &error);
     if (!status)
         status = plot(&args, output, &error);
     if (status)

@@ -276,7 +276,8 @@ struct ls_optim_config ls_config_optim(const struct ls_config *config);
 
 /* All keys as YAML; reading it gives the same values. */
 int ls_config_write(const struct ls_config *config, FILE *file, struct ls_error *error);
-/* The same into a file, written aside and renamed. */
+/* The same as a text, to be freed, and as a file, written aside and renamed. */
+int ls_config_text(const struct ls_config *config, char **text, struct ls_error *error);
 int ls_config_save(const struct ls_config *config, const char *path, struct ls_error *error);
 /* The same for a file that may be moved: paths are written as seen from its folder, and beside that
  * absolute where they lead out of it. */

@@ -183,14 +183,35 @@ void ls_atomic_file_abort(struct ls_atomic_file *file)
     file->buffer = NULL;
 }
 
-int ls_file_save(const char *path, const void *data, size_t bytes, struct ls_error *error)
+int ls_text_write(ls_writer *write, const void *context, char **text, size_t *bytes,
+                  struct ls_error *error)
 {
+    *text = NULL;
+    FILE *file = open_memstream(text, bytes);
+    int status = file ? write(context, file, error) : LS_OK;
+    if (!file || (fclose(file) != 0 && !status))
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a text");
+    if (status) {
+        free(*text);
+        *text = NULL;
+    }
+    return status;
+}
+
+int ls_file_write(const char *path, ls_writer *write, const void *context, struct ls_error *error)
+{
+    char *text;
+    size_t bytes;
     struct ls_atomic_file file;
-    int status = ls_atomic_file_open(&file, path, NULL, error);
-    if (status)
-        return status;
-    ls_atomic_file_write(&file, data, bytes);
-    return ls_atomic_file_commit(&file, error);
+    int status = ls_text_write(write, context, &text, &bytes, error);
+    if (!status)
+        status = ls_atomic_file_open(&file, path, NULL, error);
+    if (!status) {
+        ls_atomic_file_write(&file, text, bytes); /* the commit reports its failure */
+        status = ls_atomic_file_commit(&file, error);
+    }
+    free(text);
+    return status;
 }
 
 static bool is_temporary(const char *name, const char *prefix)

@@ -225,21 +225,15 @@ static void differences(struct report *report, const struct report_run *run,
 
 static int whole(struct report *report, const struct report_run *run)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&text, &bytes);
-    int status =
-        stream ? ls_config_write(&run->config, stream, report->error)
-               : ls_error_set(report->error, LS_ENOMEM, "no memory for a run's configuration");
-    if (stream && fclose(stream) && !status)
-        status = ls_error_set(report->error, LS_ENOMEM, "no memory for a run's configuration");
-    if (!status) {
-        ls_html_fold_begin(report->file, "The whole configuration, as resolved");
-        ls_html_pre(report->file, text);
-        ls_html_fold_end(report->file);
-    }
+    char *text;
+    int status = ls_config_text(&run->config, &text, report->error);
+    if (status)
+        return status;
+    ls_html_fold_begin(report->file, "The whole configuration, as resolved");
+    ls_html_pre(report->file, text);
+    ls_html_fold_end(report->file);
     free(text);
-    return status;
+    return LS_OK;
 }
 
 int report_configuration(struct report *report)

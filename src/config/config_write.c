@@ -4,7 +4,6 @@
 #include <lockstep/base/file.h>
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 static size_t group_length(const struct ls_config_key *key)
@@ -35,24 +34,20 @@ int ls_config_write(const struct ls_config *config, FILE *file, struct ls_error 
     return ls_error_errno(error, errno ? errno : EIO, "cannot write the configuration");
 }
 
+static int write_to(const void *config, FILE *file, struct ls_error *error)
+{
+    return ls_config_write(config, file, error);
+}
+
+int ls_config_text(const struct ls_config *config, char **text, struct ls_error *error)
+{
+    size_t bytes;
+    return ls_text_write(write_to, config, text, &bytes, error);
+}
+
 int ls_config_save(const struct ls_config *config, const char *path, struct ls_error *error)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    int status = memory ? ls_config_write(config, memory, error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory to write %.300s", path);
-    if (memory)
-        fclose(memory);
-    struct ls_atomic_file file;
-    if (!status)
-        status = ls_atomic_file_open(&file, path, NULL, error);
-    if (!status) {
-        ls_atomic_file_write(&file, text, bytes); /* the commit reports its failure */
-        status = ls_atomic_file_commit(&file, error);
-    }
-    free(text);
-    return status;
+    return ls_file_write(path, write_to, config, error);
 }
 
 /* ---- for readers ---------------------------------------------------------------------------- */

@@ -138,22 +138,6 @@ static int checkpoint_write(const struct saving *s, const struct ls_checkpoint_s
     return status;
 }
 
-static char *config_text(const struct ls_config *config, struct ls_error *error)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-    int status = file ? ls_config_write(config, file, error)
-                      : ls_error_set(error, LS_ENOMEM, "no memory for the configuration's text");
-    if (file)
-        fclose(file);
-    if (status) {
-        free(text);
-        return NULL;
-    }
-    return text;
-}
-
 static int write_all(const struct saving *s, const struct ls_digest *digest, struct ls_error *error)
 {
     const struct ls_state *state = s->state;
@@ -163,9 +147,10 @@ static int write_all(const struct saving *s, const struct ls_digest *digest, str
     ls_config_recipe_digest(state->config, &recipe);
     ls_digest_hex(&recipe, recipe_digest);
     ls_fingerprint(state->ops->isa, fingerprint, sizeof fingerprint);
-    char *text = config_text(state->config, error);
-    if (!text)
-        return LS_ENOMEM;
+    char *text;
+    int status = ls_config_text(state->config, &text, error);
+    if (status)
+        return status;
     struct ls_checkpoint_state about = {.step = state->step,
                                         .samples = state->samples,
                                         .tokens = state->samples * state->config->data.sequence,
@@ -174,7 +159,7 @@ static int write_all(const struct saving *s, const struct ls_digest *digest, str
                                         .recipe = text,
                                         .fingerprint = fingerprint,
                                         .hash = hash};
-    int status = checkpoint_write(s, &about, error);
+    status = checkpoint_write(s, &about, error);
     if (!status && state->config->train.keep > 0)
         status =
             ls_checkpoint_prune(state->config->train.out, (int)state->config->train.keep, error);

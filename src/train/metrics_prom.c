@@ -6,7 +6,6 @@
 #include <lockstep/base/file.h>
 #include <lockstep/trace.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { METRICS_MAX = 24, SECONDS_BETWEEN_WRITES = 10 };
@@ -89,22 +88,17 @@ static size_t metrics_of(const struct metrics_prom *prom, struct ls_metric list[
     return count;
 }
 
-static int write_file(const struct metrics_prom *prom, struct ls_error *error)
+static int write_metrics(const void *prom, FILE *file, struct ls_error *error)
 {
     struct ls_metric list[METRICS_MAX];
-    char path[LS_CONFIG_TEXT_BYTES + 64], *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-    if (!file)
-        return ls_error_set(error, LS_ENOMEM, "no memory for metrics.prom");
-    int status = ls_prometheus_write(file, list, metrics_of(prom, list), error);
-    if (fclose(file) != 0 && !status)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for metrics.prom");
+    return ls_prometheus_write(file, list, metrics_of(prom, list), error);
+}
+
+static int write_file(const struct metrics_prom *prom, struct ls_error *error)
+{
+    char path[LS_CONFIG_TEXT_BYTES + 64];
     snprintf(path, sizeof path, "%s/metrics.prom", prom->config->train.out);
-    if (!status)
-        status = ls_file_save(path, text, bytes, error);
-    free(text);
-    return status;
+    return ls_file_write(path, write_metrics, prom, error);
 }
 
 int metrics_prom_step(struct metrics_prom *prom, const struct ls_step_report *step, bool last,

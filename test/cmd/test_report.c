@@ -271,7 +271,7 @@ static void test_what_is_missing(void **state)
 static void test_what_is_refused(void **state)
 {
     (void)state;
-    expect("$L report", ls_exit_code(LS_ECONFIG), "expected the directory of a run, or of two");
+    expect("$L report", ls_exit_code(LS_ECONFIG), "expected the directory of a run");
     expect("$L report nowhere", ls_exit_code(LS_EIO), "nowhere: cannot be read: No such file");
     expect("$L report book.txt", ls_exit_code(LS_EDATA), "is a file, not a run's directory");
     expect("mkdir bare && $L report bare", ls_exit_code(LS_EDATA),

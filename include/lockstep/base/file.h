@@ -15,6 +15,7 @@
 #include <lockstep/base.h>
 
 #include <limits.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -65,8 +66,13 @@ int ls_atomic_file_commit(struct ls_atomic_file *file, struct ls_error *error);
 /* Closes and removes the temporary. Does nothing after a commit or abort. */
 void ls_atomic_file_abort(struct ls_atomic_file *file);
 
-/* The whole of it at once: open, write, commit. */
-int ls_file_save(const char *path, const void *data, size_t bytes, struct ls_error *error);
+/* Puts a text into file, which takes it all: a lack of memory shows when it is closed. */
+typedef int ls_writer(const void *context, FILE *file, struct ls_error *error);
+/* *text[*bytes] = what write writes, terminated, to be freed; NULL on failure. LS_ENOMEM. */
+int ls_text_write(ls_writer *write, const void *context, char **text, size_t *bytes,
+                  struct ls_error *error);
+/* The same as a file: open, write, commit. */
+int ls_file_write(const char *path, ls_writer *write, const void *context, struct ls_error *error);
 
 /* ---- reading -------------------------------------------------------------------------------- */
 

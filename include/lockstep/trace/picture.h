@@ -1,10 +1,10 @@
 /* lockstep/trace/picture.h - pictures as SVG: what drawings of curves and of schedules share.
  *
- *   FILE *file = open_memstream(&text, &bytes);   any open FILE: alone, or within an HTML page
+ *   FILE *file                                    any open FILE: alone, or within an HTML page
  *   ls_picture_begin(file, width, height, "title")
  *   ls_picture_rect, _text, _line ...             by class: one set of colours for light and dark
  *   ls_picture_end(file)
- *   fclose(file), ls_file_save(path, text, bytes, error)
+ *   or, for a file of its own: ls_file_write(path, draw, context, error)
  *
  *   ls_chart_draw                                 curves over one axis, in panels below each other
  *   ls_stack_draw                                 amounts that add up, over a row of moments
@@ -73,7 +73,7 @@ struct ls_tick_text {
     char text[64];
 };
 struct ls_tick_text ls_scale_label(const struct ls_scale *scale, double value);
-/* Both axes with their ticks, for scales that are fitted. x_label NULL: x has ticks without text. */
+/* Both axes and their ticks, of fitted scales. x_label NULL: x has ticks without text. */
 void ls_scale_axes(FILE *file, const struct ls_scale *x, const struct ls_scale *y,
                    const char *x_label, const char *y_label);
 
