@@ -1,5 +1,6 @@
 /* What is drawn of layouts: every key of the configuration's layout part, every word of it, and
  * every pair that a recipe admits. */
+#include "../support/config_words.h"
 #include "../support/scratch.h"
 
 #include <lockstep/compare.h>
@@ -74,32 +75,17 @@ static void test_values_are_the_configurations(void **state)
     }
 }
 
-static struct ls_config config_of(const char *keys)
-{
-    struct ls_config config;
-    struct ls_error error = {0};
-    char text[600], *save = NULL;
-    snprintf(text, sizeof text, "%s", keys);
-    ls_config_defaults(&config);
-    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save))
-        if (ls_config_set(&config, word, &error))
-            fail_msg("%s", error.text);
-    if (ls_config_resolve(&config, 257, &error))
-        fail_msg("%s", error.text);
-    return config;
-}
-
-/* Sixty layouts have every value and every pair that can be had; what they lack is not to be had:
+/* Eighty layouts have every value and every pair that can be had; what they lack is not to be had:
  * another search, with other numbers, does not find it either. */
 static void test_eighty_layouts_cover_all(void **state)
 {
 #define SMALL                                                                                      \
-    "model.layers=6 model.channels=64 model.heads=4 model.context=256 numerics.seq_tiles=2 "       \
-    "numerics.tp_tiles=4 "
+    "model.vocab=257 model.layers=6 model.channels=64 model.heads=4 model.context=256 "            \
+    "numerics.seq_tiles=2 numerics.tp_tiles=4 "
     const struct ls_config recipes[2] = {
-        config_of(SMALL "batch.global=12 batch.rampup_start=4 batch.rampup_increment=4 "
-                        "batch.rampup_samples=12"),
-        config_of(SMALL "model.context=512 numerics.seq_tiles=4 batch.global=8")};
+        config_of_words(SMALL "batch.global=12 batch.rampup_start=4 batch.rampup_increment=4 "
+                              "batch.rampup_samples=12"),
+        config_of_words(SMALL "model.context=512 numerics.seq_tiles=4 batch.global=8")};
     static struct ls_draw_cover covers[4], cover;
     struct ls_config drawn;
     for (uint64_t seed = 1; seed <= 4; seed++)

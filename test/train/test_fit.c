@@ -1,5 +1,6 @@
 /* What a run asks of its machine is refused before it is taken: threads and memory that are not
  * there. */
+#include "../support/config_words.h"
 #include "../support/scratch.h"
 #include "tokens.h"
 
@@ -22,17 +23,7 @@
 
 static struct ls_config config_of(const char *directory, const char *keys)
 {
-    struct ls_config config;
-    struct ls_error error = {0};
-    char text[800], *rest = text, *word;
-    snprintf(text, sizeof text, "data.train=u16:%s/tokens.bin %s", directory, keys);
-    ls_config_defaults(&config);
-    while ((word = strsep(&rest, " ")))
-        if (*word && ls_config_set(&config, word, &error))
-            fail_msg("%s", error.text);
-    if (ls_train_resolve(&config, &error))
-        fail_msg("%s", error.text);
-    return config;
+    return config_of_words("data.train=u16:%s/tokens.bin %s", directory, keys);
 }
 
 /* One step of it. */

@@ -1,5 +1,6 @@
 /* The memory plan beside what a run takes, and beside the literature's formulas. Nothing but tiny
  * models is allocated: a plan is made by walking the trainer's own code. */
+#include "../support/config_words.h"
 #include "../support/scratch.h"
 #include "tokens.h"
 #include "train/trainer.h"
@@ -18,27 +19,10 @@
 
 /* ---- recipes --------------------------------------------------------------------------------- */
 
-static void keys_set(struct ls_config *config, const char *text)
-{
-    char copy[512], *save = NULL;
-    struct ls_error error = {0};
-    snprintf(copy, sizeof copy, "%s", text);
-    for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save))
-        if (ls_config_set(config, word, &error))
-            fail_msg("%s", error.text);
-}
-
 /* The recipe in a layout, without data: plans need none. */
 static struct ls_config config_of(const char *recipe, const char *layout)
 {
-    struct ls_config config;
-    struct ls_error error = {0};
-    ls_config_defaults(&config);
-    keys_set(&config, recipe);
-    keys_set(&config, layout);
-    if (ls_train_resolve(&config, &error))
-        fail_msg("%s %s: %s", recipe, layout, error.text);
-    return config;
+    return config_of_words("%s %s", recipe, layout);
 }
 
 static struct ls_memory_plan plan_of(const char *recipe, const char *layout)
@@ -185,17 +169,10 @@ static void drawing_recipes(const char *directory, struct ls_config recipes[3])
         "model.arch=gpt2 model.layers=4 model.channels=64 model.heads=4 model.context=512 "
         "data.sequence=512 numerics.seq_tiles=4 batch.global=8 optim.name=sgd",
     };
-    for (int i = 0; i < 3; i++) {
-        char data[400];
-        struct ls_error error = {0};
-        ls_config_defaults(&recipes[i]);
-        keys_set(&recipes[i], texts[i]);
-        keys_set(&recipes[i], "model.vocab=300 log.progress=off parallel.threads=1");
-        snprintf(data, sizeof data, "data.train=u16:%s", scratch_path(directory, "tokens.bin"));
-        keys_set(&recipes[i], data);
-        if (ls_train_resolve(&recipes[i], &error))
-            fail_msg("%s", error.text);
-    }
+    for (int i = 0; i < 3; i++)
+        recipes[i] = config_of_words(
+            "%s model.vocab=300 log.progress=off parallel.threads=1 data.train=u16:%s/tokens.bin",
+            texts[i], directory);
 }
 
 struct taken {

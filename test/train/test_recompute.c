@@ -1,5 +1,6 @@
 /* What is made again in front of the backward has the bits of what was kept: every policy, in every
  * kind of layout, gives the hash of one rank that keeps all. */
+#include "../support/config_words.h"
 #include "../support/scratch.h"
 #include "tokens.h"
 
@@ -47,31 +48,19 @@ static const char *const layouts[][2] = {
 };
 enum { POLICIES = sizeof policies / sizeof *policies, LAYOUTS = sizeof layouts / sizeof *layouts };
 
-static void config_make(struct ls_config *config, const char *directory, const char *recipe,
-                        const char *layout, const char *policy)
+static struct ls_config config_of(const char *directory, const char *recipe, const char *layout,
+                                  const char *policy)
 {
-    struct ls_error error = {0};
-    char text[1400], *save = NULL;
-    snprintf(text, sizeof text,
-             "data.train=u16:%s/tokens.bin train.out=%s/run %s %s memory.recompute=%s", directory,
-             directory, recipe, layout, policy);
-    ls_config_defaults(config);
-    int status = LS_OK;
-    for (char *word = strtok_r(text, " ", &save); word && !status;
-         word = strtok_r(NULL, " ", &save))
-        status = ls_config_set(config, word, &error);
-    if (!status)
-        status = ls_train_resolve(config, &error);
-    if (status)
-        fail_msg("%s", error.text);
+    return config_of_words(
+        "data.train=u16:%s/tokens.bin train.out=%s/run %s %s memory.recompute=%s", directory,
+        directory, recipe, layout, policy);
 }
 
 static void prove(const char *directory, const char *recipe, const char *layout, const char *policy,
                   struct ls_proof proof[STEPS])
 {
-    struct ls_config config;
+    struct ls_config config = config_of(directory, recipe, layout, policy);
     struct ls_error error = {0};
-    config_make(&config, directory, recipe, layout, policy);
     if (ls_proof_threads(&config, STEPS, proof, &error))
         fail_msg("%s memory.recompute=%s: %s", layout, policy, error.text);
 }
@@ -101,10 +90,10 @@ static void test_less_is_kept(void **state)
     static const char *const from_most[] = {"none", "selective", "full"};
     size_t before = SIZE_MAX;
     for (size_t p = 0; p < sizeof from_most / sizeof *from_most; p++) {
-        struct ls_config config;
+        struct ls_config config =
+            config_of(*state, GPT2, "model.layers=12 batch.micro=8", from_most[p]);
         struct ls_memory_plan plan;
         struct ls_error error = {0};
-        config_make(&config, *state, GPT2, "model.layers=12 batch.micro=8", from_most[p]);
         if (ls_plan(&config, &plan, &error))
             fail_msg("%s", error.text);
         if (plan.total >= before)
@@ -132,10 +121,9 @@ static void test_bad_policies_are_refused(void **state)
         {"", ": expected none, full"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct ls_config config;
+        struct ls_config config = config_of(*state, GPT2, "parallel.pp=2", bad[i].policy);
         struct ls_memory_plan plan;
         struct ls_error error = {0};
-        config_make(&config, *state, GPT2, "parallel.pp=2", bad[i].policy);
         assert_int_equal(ls_plan(&config, &plan, &error), LS_ELAYOUT);
         if (!strstr(error.text, "memory.recompute = ") || !strstr(error.text, bad[i].text))
             fail_msg("memory.recompute=%s: %s", bad[i].policy, error.text);

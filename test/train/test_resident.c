@@ -1,6 +1,7 @@
 /* Resident memory beside the plan: the most that the process has in a step, without what the
  * libraries take (as a small model shows it), is what was planned, within 5 percent. A program of
  * its own, so that no other test's memory is in the way. */
+#include "../support/config_words.h"
 #include "../support/scratch.h"
 #include "tokens.h"
 
@@ -44,18 +45,9 @@ static void peak_reset(void)
 
 static struct ls_config config_of(const char *directory, const char *keys)
 {
-    char copy[512], data[400], *save = NULL;
-    struct ls_config config;
-    struct ls_error error = {0};
-    ls_config_defaults(&config);
-    snprintf(copy, sizeof copy, "model.vocab=8192 data.sequence=256 model.context=256 %s", keys);
-    for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save))
-        if (ls_config_set(&config, word, &error))
-            fail_msg("%s", error.text);
-    snprintf(data, sizeof data, "data.train=u16:%s", scratch_path(directory, "tokens.bin"));
-    if (ls_config_set(&config, data, &error) || ls_train_resolve(&config, &error))
-        fail_msg("%s", error.text);
-    return config;
+    return config_of_words(
+        "model.vocab=8192 data.sequence=256 model.context=256 %s data.train=u16:%s/tokens.bin",
+        keys, directory);
 }
 
 static int steps_body(struct ls_comm *world, void *user, struct ls_error *error)

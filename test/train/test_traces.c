@@ -16,9 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "tokens.h"
 
-enum { TOKENS = 6000, STEPS = 4, RANKS_MAX = 8 };
+enum { STEPS = 4, RANKS_MAX = 8 };
 
 #define COMMON                                                                                     \
     "model.layers=4 model.channels=64 model.heads=4 model.vocab=50 model.context=32 "              \
@@ -36,35 +38,11 @@ static const char *const layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
-static int data_setup(void **state)
-{
-    static uint16_t tokens[TOKENS];
-    if (scratch_setup(state))
-        return -1;
-    for (int i = 0; i < TOKENS; i++)
-        tokens[i] = (uint16_t)(i * 7 % 50);
-    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
-    return 0;
-}
-
 static struct ls_config config_of(const char *directory, int number)
 {
-    struct ls_config config;
-    struct ls_error error = {0};
-    char text[1600], *save = NULL;
-    snprintf(text, sizeof text,
-             "%s data.train=u16:%s/tokens.bin data.valid=u16:%s/tokens.bin train.out=%s/run%d",
-             layouts[number], directory, directory, directory, number);
-    ls_config_defaults(&config);
-    int status = LS_OK;
-    for (char *word = strtok_r(text, " ", &save); word && !status;
-         word = strtok_r(NULL, " ", &save))
-        status = ls_config_set(&config, word, &error);
-    if (!status)
-        status = ls_train_resolve(&config, &error);
-    if (status)
-        fail_msg("%s", error.text);
-    return config;
+    return config_of_words(
+        "%s data.train=u16:%s/tokens.bin data.valid=u16:%s/tokens.bin train.out=%s/run%d",
+        layouts[number], directory, directory, directory, number);
 }
 
 static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
@@ -432,8 +410,8 @@ static void test_trace_of_a_failed_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_traces_of_layouts, data_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_trace_of_a_failed_run, data_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_traces_of_layouts, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_trace_of_a_failed_run, tokens_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

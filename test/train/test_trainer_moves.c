@@ -1,6 +1,8 @@
 /* What the trainer does is what is recorded beforehand, rank by rank, operation by operation. */
+#include "../support/config_words.h"
 #include "../support/scratch.h"
 #include "comm/internal.h"
+#include "tokens.h"
 #include "train/trainer.h"
 
 #include <lockstep/train/recorded.h>
@@ -14,8 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TOKENS = 40000 };
 
 #define GPT2                                                                                       \
     "model.arch=gpt2 model.vocab=50 model.vocab_multiple=16 model.layers=3 model.channels=64 "     \
@@ -66,37 +66,10 @@ static const char *const layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
-static int data_setup(void **state)
-{
-    if (scratch_setup(state))
-        return -1;
-    static uint16_t tokens[TOKENS];
-    for (int i = 0; i < TOKENS; i++)
-        tokens[i] = (uint16_t)(i * 7 % 50);
-    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
-    return 0;
-}
-
 static struct ls_config config_of(const char *directory, const char *words)
 {
-    struct ls_config config;
-    struct ls_error error = {0};
-    char text[1200], data[600], out[600], *save = NULL;
-    snprintf(data, sizeof data, "data.train=u16:%s/tokens.bin", directory);
-    snprintf(out, sizeof out, "train.out=%s/run", directory);
-    snprintf(text, sizeof text, "%s", words);
-    ls_config_defaults(&config);
-    int status = ls_config_set(&config, data, &error);
-    if (!status)
-        status = ls_config_set(&config, out, &error);
-    for (char *word = strtok_r(text, " ", &save); word && !status;
-         word = strtok_r(NULL, " ", &save))
-        status = ls_config_set(&config, word, &error);
-    if (!status)
-        status = ls_train_resolve(&config, &error);
-    if (status)
-        fail_msg("%s", error.text);
-    return config;
+    return config_of_words("data.train=u16:%s/tokens.bin train.out=%s/run %s", directory, directory,
+                           words);
 }
 
 /* ---- a run and its recording ------------------------------------------------------------------
@@ -465,13 +438,13 @@ static void test_ranks_that_are_alike_do_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_run_does_what_was_recorded, data_setup,
+        cmocka_unit_test_setup_teardown(test_a_run_does_what_was_recorded, tokens_setup,
                                         scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_not_recorded_right_is_seen, data_setup,
+        cmocka_unit_test_setup_teardown(test_what_is_not_recorded_right_is_seen, tokens_setup,
                                         scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_early_and_late_ranks_meet, data_setup,
+        cmocka_unit_test_setup_teardown(test_early_and_late_ranks_meet, tokens_setup,
                                         scratch_teardown),
-        cmocka_unit_test_setup_teardown(test_ranks_that_are_alike_do_the_same, data_setup,
+        cmocka_unit_test_setup_teardown(test_ranks_that_are_alike_do_the_same, tokens_setup,
                                         scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
