@@ -513,8 +513,8 @@ static void segment_set(const struct ls_model *model, struct layer *layer)
 void layer_plan(const struct ls_model *model, int index, struct layer *layer)
 {
     struct planner p = {.model = model, .layer = layer, .split = model->options.split_backward};
-    *layer = (struct layer){
-        .program = program_of(&model->config, index), .index = index, .lives = layer->lives};
+    layer->program = program_of(&model->config, index);
+    layer->index = index;
     steps_bind(model, layer);
     segment_set(model, layer);
     p.policy = policy_of(model, index);

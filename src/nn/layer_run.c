@@ -55,20 +55,19 @@ static const void *input_of(const struct layer_run *run)
     if (layer->index == 0 || model_chunk_first(run->model, layer->index))
         return run->batch->input;
     if (layer->input_cut && run->phase != PHASE_FORWARD)
-        return place_at(run->model, layer, &layer->backward[0], run->phase, run->batch->slot);
+        return run_place(run, &layer->backward[0]);
     return output_in(run->model, layer->index - 1, run->phase, run->batch->slot);
 }
 
 static void buffers_set(struct layer_run *run)
 {
     const struct layer *layer = run->layer;
-    struct ls_model *model = run->model;
-    int slot = run->batch->slot;
+    const struct ls_model *model = run->model;
     const struct place *values = run->phase == PHASE_FORWARD ? layer->value : layer->backward;
     run->value[0] = (void *)input_of(run);
     for (int v = 1; v < layer->value_count; v++) {
-        run->value[v] = place_at(model, layer, &values[v], run->phase, slot);
-        run->delta[v] = place_at(model, layer, &layer->gradient[v], run->phase, slot);
+        run->value[v] = run_place(run, &values[v]);
+        run->delta[v] = run_place(run, &layer->gradient[v]);
     }
     run->above = model_chunk_last(model, layer->index) ? run->batch->d_output
                                                        : model->d_stream[(layer->index + 1) & 1];
@@ -154,7 +153,7 @@ static int input_keep(const struct layer_run *run)
     ls_tp_share(&model->tp, run->rows->all, &first, &count);
     size_t row = (size_t)model->config.channels * model_act_bytes(model);
     ls_copy(run->ops, (size_t)count * row, (const char *)run->value[0] + (size_t)first * row,
-            place_at(model, run->layer, &run->layer->value[0], run->phase, run->batch->slot));
+            run_place(run, &run->layer->value[0]));
     return LS_OK;
 }
 
@@ -164,10 +163,8 @@ static int input_gather(const struct layer_run *run)
     if (!run->layer->input_cut)
         return LS_OK;
     model_label(model, run->layer->steps[0].weight);
-    return ls_tp_gather(
-        &model->tp, model->numerics.act, run->rows->all, model->config.channels,
-        place_at(model, run->layer, &run->layer->value[0], run->phase, run->batch->slot),
-        run->value[0], run->error);
+    return ls_tp_gather(&model->tp, model->numerics.act, run->rows->all, model->config.channels,
+                        run_place(run, &run->layer->value[0]), run->value[0], run->error);
 }
 
 /* ---- walks ------------------------------------------------------------------------------------

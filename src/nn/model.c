@@ -72,13 +72,12 @@ static int layers_new(struct ls_model *model, struct ls_error *error)
         struct layer *layer = &model->layers[i];
         if (!model_held(model, i))
             continue;
-        if (model->options.check && !(layer->lives = calloc(LIVES_MAX, sizeof *layer->lives)))
-            return ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
-        layer_plan(model, i, layer);
         layer->kept = calloc(2 * slots, sizeof *layer->kept);
-        layer->held = layer->kept ? layer->kept + slots : NULL;
-        if (!layer->kept)
+        layer->lives = model->options.check ? calloc(LIVES_MAX, sizeof *layer->lives) : NULL;
+        if (!layer->kept || (model->options.check && !layer->lives))
             return ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
+        layer->held = layer->kept + slots;
+        layer_plan(model, i, layer);
     }
     return model->layers ? LS_OK
                          : ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");

@@ -81,7 +81,7 @@ void layer_constants(struct ls_model *model, const struct layer *layer, struct l
 /* ---- layer_plan.c: where values lie -----------------------------------------------------------
  */
 
-/* Binds a layer's steps to the parameters held, and plans its buffers. */
+/* Binds the steps of a layer, new but for its tables, to the parameters held; plans its buffers. */
 void layer_plan(const struct ls_model *model, int index, struct layer *layer);
 
 /* ---- layer_run.c ------------------------------------------------------------------------------

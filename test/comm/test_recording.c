@@ -91,6 +91,16 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
     return rank_run(world, &recordings[ls_comm_rank(world)], error);
 }
 
+/* What each of RANKS thread ranks does, to be released. */
+static void ranks_record(struct ls_recording *recordings)
+{
+    struct ls_error error = {0};
+    for (int r = 0; r < RANKS; r++)
+        ls_recording_init(&recordings[r]);
+    if (ls_world_run(RANKS, rank_body, recordings, &error))
+        fail_msg("%s", error.text);
+}
+
 /* ---- comparison -------------------------------------------------------------------------------
  */
 
@@ -179,11 +189,7 @@ static void test_what_is_recorded(void **state)
 {
     (void)state;
     struct ls_recording recordings[RANKS];
-    struct ls_error error = {0};
-    for (int r = 0; r < RANKS; r++)
-        ls_recording_init(&recordings[r]);
-    if (ls_world_run(RANKS, rank_body, recordings, &error))
-        fail_msg("%s", error.text);
+    ranks_record(recordings);
     const int64_t count = sizeof want / sizeof *want;
     assert_int_equal(recordings[4].count, count);
     for (int64_t i = 0; i < count; i++) {
@@ -203,10 +209,7 @@ static void test_alone_is_as_among_others(void **state)
     (void)state;
     struct ls_recording recordings[RANKS];
     struct ls_error error = {0};
-    for (int r = 0; r < RANKS; r++)
-        ls_recording_init(&recordings[r]);
-    if (ls_world_run(RANKS, rank_body, recordings, &error))
-        fail_msg("%s", error.text);
+    ranks_record(recordings);
     for (int r = 0; r < RANKS; r++) {
         struct ls_recording alone;
         struct ls_comm *world;
