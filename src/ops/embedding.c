@@ -7,42 +7,21 @@
 
 void ls_embedding_forward(struct ls_ops *ops, const struct ls_embedding *embedding, void *y)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, embedding->rows * embedding->channels);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(embedding->rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, embedding->rows * embedding->channels, embedding->rows, 1)
         ops->kernels->embedding->forward(embedding, y, begin, end);
-    }
 }
 
 void ls_embedding_gather(struct ls_ops *ops, const struct ls_embedding *embedding, float *y)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, embedding->rows * embedding->channels);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(embedding->rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, embedding->rows * embedding->channels, embedding->rows, 1)
         ops->kernels->embedding->gather(embedding, y, begin, end);
-    }
 }
 
 void ls_embedding_finish(struct ls_ops *ops, const struct ls_embedding *embedding, const float *x,
                          void *y)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, embedding->rows * embedding->channels);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(embedding->rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, embedding->rows * embedding->channels, embedding->rows, 1)
         ops->kernels->embedding->finish(embedding, x, y, begin, end);
-    }
 }
 
 /* order[start[v]] ... order[start[v + 1] - 1] = the rows with id first_id + v, ascending. */
@@ -93,15 +72,8 @@ void ls_position_backward(struct ls_ops *ops, enum ls_dtype act, int64_t channel
                           const struct ls_token_sum *sum, int64_t row_first, int64_t rows,
                           float *d_position)
 {
-    if (ops->idle)
-        return;
     LS_ASSERT(row_first >= 0 && row_first + rows <= sum->tokens);
-    int parts = ops_parts(ops, sum->leaves * sum->sequences * rows * channels);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, sum->leaves * sum->sequences * rows * channels, rows, 1)
         ops->kernels->embedding->position_backward(act, channels, dy, sum, row_first, d_position,
                                                    begin, end);
-    }
 }

@@ -17,13 +17,8 @@ void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, voi
         return;
     check(op, target);
     LS_ASSERT(op->first == 0 && op->vocabulary <= op->padded);
-    int parts = ops_parts(ops, op->rows * op->padded);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(op->rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, op->rows * op->padded, op->rows, 1)
         ops->kernels->loss->cross_entropy(op, logits, target, loss, begin, end);
-    }
 }
 
 void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
@@ -32,13 +27,8 @@ void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op,
     if (ops->idle)
         return;
     check(op, NULL);
-    int parts = ops_parts(ops, op->rows * op->padded);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(op->rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, op->rows * op->padded, op->rows, 1)
         ops->kernels->loss->max(op, logits, max, begin, end);
-    }
 }
 
 void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
@@ -47,13 +37,8 @@ void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op,
     if (ops->idle)
         return;
     check(op, target);
-    int parts = ops_parts(ops, op->rows * op->padded);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(op->rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, op->rows * op->padded, op->rows, 1)
         ops->kernels->loss->sum(op, logits, target, max, sum, target_logit, begin, end);
-    }
 }
 
 void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
@@ -64,13 +49,8 @@ void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *
         return;
     check(op, target);
     const struct loss_rows rows = {max, sum, target_logit};
-    int parts = ops_parts(ops, op->rows * op->padded);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(op->rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, op->rows * op->padded, op->rows, 1)
         ops->kernels->loss->finish(op, logits, target, &rows, loss, begin, end);
-    }
 }
 
 static float tokens_sum(const float *loss, int64_t tokens)

@@ -9,161 +9,84 @@ enum { ALIGN = 64 }; /* elements: parts begin on cache lines */
 void ls_gelu_forward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, int64_t count,
                      const void *x, void *y)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, count);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(count, ALIGN, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, count, count, ALIGN)
         ops->kernels->pointwise->gelu_forward(kind, act, end - begin, ops_at(act, x, begin),
                                               ops_at_mutable(act, y, begin));
-    }
 }
 
 void ls_gelu_backward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, int64_t count,
                       const void *x, const void *dy, void *dx)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, count);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(count, ALIGN, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, count, count, ALIGN)
         ops->kernels->pointwise->gelu_backward(kind, act, end - begin, ops_at(act, x, begin),
                                                ops_at(act, dy, begin),
                                                ops_at_mutable(act, dx, begin));
-    }
 }
 
 void ls_swiglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
                        const void *gate_up, void *y)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, rows * width);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, rows * width, rows, 1)
         ops->kernels->pointwise->swiglu_forward(act, end - begin, width,
                                                 ops_at(act, gate_up, begin * 2 * width),
                                                 ops_at_mutable(act, y, begin * width));
-    }
 }
 
 void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
                         const void *gate_up, const void *dy, void *d_gate_up)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, rows * width);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, rows * width, rows, 1)
         ops->kernels->pointwise->swiglu_backward(
             act, end - begin, width, ops_at(act, gate_up, begin * 2 * width),
             ops_at(act, dy, begin * width), ops_at_mutable(act, d_gate_up, begin * 2 * width));
-    }
 }
 
 void ls_bias_backward(struct ls_ops *ops, enum ls_dtype act, int64_t n, int64_t ld, const void *dy,
                       const struct ls_token_sum *sum, float *d_bias)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, sum->leaves * sum->sequences * sum->tokens * n);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(n, ALIGN, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, sum->leaves * sum->sequences * sum->tokens * n, n, ALIGN)
         ops->kernels->sum->bias(act, ld, dy, sum, d_bias, begin, end);
-    }
 }
 
 void ls_add(struct ls_ops *ops, enum ls_dtype act, int64_t count, const void *x, const void *z,
             void *y)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, count);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(count, ALIGN, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, count, count, ALIGN)
         ops->kernels->pointwise->add(act, end - begin, ops_at(act, x, begin), ops_at(act, z, begin),
                                      ops_at_mutable(act, y, begin));
-    }
 }
 
 void ls_bias_round(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t n, const float *x,
                    const float *bias, void *y)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, rows * n);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, rows * n, rows, 1)
         ops->kernels->pointwise->bias_round(act, end - begin, n, x + begin * n, bias,
                                             ops_at_mutable(act, y, begin * n));
-    }
 }
 
 void ls_dropout(struct ls_ops *ops, enum ls_dtype act, const struct ls_dropout *dropout,
                 const void *x, void *y)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, dropout->rows * dropout->channels);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(dropout->rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, dropout->rows * dropout->channels, dropout->rows, 1)
         ops->kernels->pointwise->dropout(act, dropout, begin, end, x, y);
-    }
 }
 
 void ls_cast_f32_to_bf16(struct ls_ops *ops, int64_t count, const float *x, ls_bf16 *y)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, count);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(count, ALIGN, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, count, count, ALIGN)
         ops->kernels->pointwise->cast_f32_to_bf16(end - begin, x + begin, y + begin);
-    }
 }
 
 void ls_cast_bf16_to_f32(struct ls_ops *ops, int64_t count, const ls_bf16 *x, float *y)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, count);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(count, ALIGN, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, count, count, ALIGN)
         ops->kernels->pointwise->cast_bf16_to_f32(end - begin, x + begin, y + begin);
-    }
 }
 
 void ls_tree_add(struct ls_ops *ops, int64_t count, float *into, const float *from)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, count);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(count, ALIGN, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, count, count, ALIGN)
         ops->kernels->pointwise->tree_add(end - begin, into + begin, from + begin);
-    }
 }
 
 bool ls_filled(struct ls_ops *ops, size_t bytes, unsigned char value, const void *buffer)
@@ -182,47 +105,25 @@ void ls_fill_zero(struct ls_ops *ops, size_t bytes, void *buffer)
 
 void ls_fill(struct ls_ops *ops, size_t bytes, unsigned char value, void *buffer)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, (int64_t)bytes / 4);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share((int64_t)bytes, ALIGN, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, (int64_t)bytes / 4, (int64_t)bytes, ALIGN)
         memset((char *)buffer + begin, value, (size_t)(end - begin));
-    }
 }
 
 void ls_copy(struct ls_ops *ops, size_t bytes, const void *from, void *to)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, (int64_t)bytes / 4);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share((int64_t)bytes, ALIGN, part, parts, &begin, &end);
-        if (end > begin)
-            memcpy((char *)to + begin, (const char *)from + begin, (size_t)(end - begin));
-    }
+    OPS_EACH_SHARE (ops, (int64_t)bytes / 4, (int64_t)bytes, ALIGN)
+        memcpy((char *)to + begin, (const char *)from + begin, (size_t)(end - begin));
 }
 
 void ls_copy_rows(struct ls_ops *ops, int64_t rows, size_t row_bytes, const void *from,
                   size_t from_distance, void *to, size_t to_distance)
 {
-    if (ops->idle)
-        return;
     if (from_distance == row_bytes && to_distance == row_bytes) {
         ls_copy(ops, (size_t)rows * row_bytes, from, to);
         return;
     }
-    int parts = ops_parts(ops, rows * (int64_t)row_bytes / 4);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, rows * (int64_t)row_bytes / 4, rows, 1)
         for (int64_t i = begin; i < end && row_bytes > 0; i++)
             memcpy((char *)to + (size_t)i * to_distance,
                    (const char *)from + (size_t)i * from_distance, row_bytes);
-    }
 }

@@ -95,13 +95,6 @@ void ls_rope_table(int64_t tokens, int64_t head_dim, double theta,
 void ls_rope_apply(struct ls_ops *ops, enum ls_dtype act, const struct ls_rope *rope, void *x,
                    bool backward)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, rope->rows * rope->heads * rope->head_dim);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(rope->rows, 1, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, rope->rows * rope->heads * rope->head_dim, rope->rows, 1)
         ops->kernels->pointwise->rope(act, rope, backward, begin, end, x);
-    }
 }

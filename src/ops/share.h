@@ -7,19 +7,28 @@
 /* Below this many elements a team costs more than it saves. */
 enum { OPS_SHARE_MIN = 16384 };
 
+/* None where ops is idle. */
 static inline int ops_parts(const struct ls_ops *ops, int64_t elements)
 {
-    return elements < OPS_SHARE_MIN ? 1 : ops->threads;
+    return ops->idle ? 0 : elements < OPS_SHARE_MIN ? 1 : ops->threads;
 }
 
-/* Part `part` of `parts` of [0, count): *begin and *end, cut at multiples of align. */
-static inline void ops_share(int64_t count, int64_t align, int part, int parts, int64_t *begin,
-                             int64_t *end)
+/* Where part `part` of `parts` of [0, count) begins, at a multiple of align. */
+static inline int64_t ops_cut(int64_t count, int64_t align, int part, int parts)
 {
-    int64_t units = ls_ceil_div(count, align);
-    *begin = ls_min(units * part / parts * align, count);
-    *end = ls_min(units * (part + 1) / parts * align, count);
+    return ls_min(ls_ceil_div(count, align) * part / parts * align, count);
 }
+
+/* clang-format off */
+/* The statement behind it runs for each part [begin, end) of [0, count), on as many threads as so
+ * many elements are worth. */
+#define OPS_EACH_SHARE(ops, elements, count, align)                                                \
+    for (int parts = ops_parts(ops, elements); parts > 0; parts = 0)                               \
+        _Pragma("omp parallel for num_threads(parts)")                                             \
+        for (int part = 0; part < parts; part++)                                                   \
+            for (int64_t begin = ops_cut(count, align, part, parts),                               \
+                         end = ops_cut(count, align, part + 1, parts); begin < end; begin = end)
+/* clang-format on */
 
 static inline const void *ops_at(enum ls_dtype act, const void *base, int64_t element)
 {

@@ -24,55 +24,30 @@ void ls_adamw_update(struct ls_ops *ops, const struct ls_update *update,
     LS_ASSERT(adamw->step >= 1);
     float step_size = (float)(update->lr / (1 - power(adamw->beta1, adamw->step)));
     float inverse_root = (float)(1 / sqrt(1 - power(adamw->beta2, adamw->step)));
-    int parts = ops_parts(ops, update->count);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(update->count, ALIGN, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
         ops->kernels->update->adamw(update, adamw, step_size, inverse_root, m, v, begin, end);
-    }
 }
 
 void ls_sgd_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_sgd *sgd,
                    float *buffer)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, update->count);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(update->count, ALIGN, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
         ops->kernels->update->sgd(update, sgd, buffer, begin, end);
-    }
 }
 
 void ls_lion_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_lion *lion,
                     float *m)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, update->count);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
-        ops_share(update->count, ALIGN, part, parts, &begin, &end);
+    OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
         ops->kernels->update->lion(update, lion, m, begin, end);
-    }
 }
 
 void ls_squared_norm(struct ls_ops *ops, int64_t count, const float *gradient, const float *second,
                      struct ls_exact_sum *sum)
 {
-    if (ops->idle)
-        return;
-    int parts = ops_parts(ops, count);
-#pragma omp parallel for num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        int64_t begin, end;
+    OPS_EACH_SHARE (ops, count, count, ALIGN) {
         struct ls_exact_sum own;
         ls_exact_clear(&own);
-        ops_share(count, ALIGN, part, parts, &begin, &end);
         ops->kernels->update->squares(gradient, second, begin, end, &own);
 #pragma omp critical(ls_squared_norm)
         ls_exact_merge(sum, &own);
