@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,6 +63,28 @@ void program_expect_under(const char *before, const char *arguments, int code, c
 void program_expect(const char *arguments, int code, const char *words)
 {
     program_expect_under("", arguments, code, words);
+}
+
+static double seconds_of(const struct rusage *usage)
+{
+    return (double)usage->ru_utime.tv_sec + (double)usage->ru_utime.tv_usec * 1e-6;
+}
+
+void program_expect_within(const char *arguments, const char *words, double seconds, size_t bytes)
+{
+    struct rusage before, after;
+    getrusage(RUSAGE_CHILDREN, &before);
+    program_expect(arguments, 0, words);
+    getrusage(RUSAGE_CHILDREN, &after);
+    double took = seconds_of(&after) - seconds_of(&before);
+#ifdef NDEBUG
+    if (took > seconds || (size_t)after.ru_maxrss * 1024 > bytes)
+        fail_msg("lockstep %s\ntook %.1f s and %ld KiB: expected at most %g s and %zu KiB",
+                 arguments, took, after.ru_maxrss, seconds, bytes / 1024);
+#else
+    print_message("SKIPPED: %s: not timed with sanitizers (%.1f s, bound %g s and %zu KiB)\n",
+                  arguments, took, seconds, bytes / 1024);
+#endif
 }
 
 void program_corpus(const char *folder)

@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #define TINY "plan memory configs/gpt2-tiny.yaml batch.global=8 batch.micro=1 model.vocab=257 "
 #define CUT  TINY "parallel.pp=2 parallel.tp=2 parallel.dp=2 parallel.zero=3 "
@@ -125,12 +124,8 @@ static void test_refuses(void **state)
 static void test_plans_16384_ranks(void **state)
 {
     (void)state;
-    double start = ls_now_s();
-    program_expect("plan memory configs/llama-405b-16k.yaml", 0, "16384 ranks of llama");
-    assert_true(ls_now_s() - start < 10);
-    struct rusage usage;
-    getrusage(RUSAGE_CHILDREN, &usage);
-    assert_true(usage.ru_maxrss < 1 << 20);
+    program_expect_within("plan memory configs/llama-405b-16k.yaml", "16384 ranks of llama", 10,
+                          (size_t)1 << 30);
 }
 
 int main(void)
