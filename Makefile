@@ -131,10 +131,10 @@ $(BUILD)/test/train/test_trainer: LDFLAGS_BASE += \
 # These put faults in place of functions: their broken twins.
 empty :=
 wrap = -Wl$(subst $(empty) ,,$(foreach name,$(1),,--wrap=$(name)))
-$(filter $(BUILD)/test/invariance/%,$(TESTS)): private LDFLAGS_BASE += $(call wrap,ls_reduce_scatter_at \
-	ls_reduce_scatter_start ls_all_reduce_start ls_all_reduce_at ls_layer_backward_weight \
-	ls_layer_forward_again ls_optimizer_step ls_send_start ls_param_fill ls_dp_micro_batch)
-$(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_at)
+$(filter $(BUILD)/test/invariance/%,$(TESTS)): private LDFLAGS_BASE += $(call wrap,ls_reduce_scatter_start \
+	ls_all_reduce_start ls_layer_backward_weight ls_layer_forward_again ls_optimizer_step \
+	ls_send_start ls_param_fill ls_dp_micro_batch)
+$(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)
 # This one makes the disk slow.
 $(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write)

@@ -188,7 +188,8 @@ struct ls_comm_stats {
 };
 void ls_comm_get_stats(const struct ls_comm *comm, struct ls_comm_stats *stats);
 
-/* Non-blocking forms: a request is a small value the caller keeps. */
+/* A request is a small value the caller keeps. Where it is NULL, the operation is done when its
+ * start returns. */
 struct ls_request {
     struct ls_comm *comm;
     uint64_t ticket; /* 0: nothing pending */
@@ -241,46 +242,30 @@ int ls_wait(struct ls_request *request, struct ls_error *error);
 /* Local. True where ls_wait would not block. */
 bool ls_test(struct ls_request *request);
 
-/* Blocking forms: start and wait. */
+/* Blocking forms. */
 #define ls_all_reduce(comm, buffer, count, error)                                                  \
-    ls_all_reduce_at(comm, buffer, count, LS_HERE, error)
+    ls_all_reduce_start(comm, buffer, count, NULL, LS_HERE, error)
 #define ls_reduce_scatter(comm, input, output, count, error)                                       \
-    ls_reduce_scatter_at(comm, input, output, count, LS_HERE, error)
+    ls_reduce_scatter_start(comm, input, output, count, NULL, LS_HERE, error)
 #define ls_reduce_scatter_bf16(comm, input, output, count, error)                                  \
-    ls_reduce_scatter_bf16_at(comm, input, output, count, LS_HERE, error)
+    ls_reduce_scatter_bf16_start(comm, input, output, count, NULL, LS_HERE, error)
 /* values[count] become the greatest over ranks, in place. NaN wins, +0 is above -0: no order. */
 #define ls_all_reduce_max_f32(comm, values, count, error)                                          \
     ls_all_reduce_max_f32_at(comm, values, count, LS_HERE, error)
 #define ls_all_gather(comm, input, output, count, dtype, error)                                    \
-    ls_all_gather_at(comm, input, output, count, dtype, LS_HERE, error)
+    ls_all_gather_start(comm, input, output, count, dtype, NULL, LS_HERE, error)
 #define ls_all_to_all(comm, input, output, count, dtype, error)                                    \
-    ls_all_to_all_at(comm, input, output, count, dtype, LS_HERE, error)
+    ls_all_to_all_start(comm, input, output, count, dtype, NULL, LS_HERE, error)
 #define ls_broadcast(comm, buffer, count, dtype, root, error)                                      \
-    ls_broadcast_at(comm, buffer, count, dtype, root, LS_HERE, error)
+    ls_broadcast_start(comm, buffer, count, dtype, root, NULL, LS_HERE, error)
 #define ls_send(comm, buffer, count, dtype, peer, tag, error)                                      \
-    ls_send_at(comm, buffer, count, dtype, peer, tag, LS_HERE, error)
+    ls_send_start(comm, buffer, count, dtype, peer, tag, NULL, LS_HERE, error)
 #define ls_recv(comm, buffer, count, dtype, peer, tag, error)                                      \
-    ls_recv_at(comm, buffer, count, dtype, peer, tag, LS_HERE, error)
+    ls_recv_start(comm, buffer, count, dtype, peer, tag, NULL, LS_HERE, error)
 #define ls_barrier(comm, error) ls_barrier_at(comm, LS_HERE, error)
 
-int ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count, struct ls_call_site site,
-                     struct ls_error *error);
-int ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output, int64_t count,
-                         struct ls_call_site site, struct ls_error *error);
-int ls_reduce_scatter_bf16_at(struct ls_comm *comm, const float *input, float *output,
-                              int64_t count, struct ls_call_site site, struct ls_error *error);
 int ls_all_reduce_max_f32_at(struct ls_comm *comm, float *values, int64_t count,
                              struct ls_call_site site, struct ls_error *error);
-int ls_all_gather_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
-                     enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error);
-int ls_all_to_all_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
-                     enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error);
-int ls_broadcast_at(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype,
-                    int root, struct ls_call_site site, struct ls_error *error);
-int ls_send_at(struct ls_comm *comm, const void *buffer, int64_t count, enum ls_dtype dtype,
-               int peer, int tag, struct ls_call_site site, struct ls_error *error);
-int ls_recv_at(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype, int peer,
-               int tag, struct ls_call_site site, struct ls_error *error);
 int ls_barrier_at(struct ls_comm *comm, struct ls_call_site site, struct ls_error *error);
 
 /* Collective. Every rank brings its own status (and text in *error where it failed); all return the

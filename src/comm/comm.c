@@ -305,6 +305,8 @@ static int run(struct ls_comm *comm, struct comm_call call, struct ls_error *err
 static int begin(struct ls_comm *comm, struct comm_call call, struct ls_request *request,
                  struct ls_error *error)
 {
+    if (!request)
+        return run(comm, call, error);
     *request = (struct ls_request){0};
     int slot = 0;
     while (slot < LS_COMM_PENDING_MAX && comm->pending[slot].ticket)
@@ -363,7 +365,7 @@ bool ls_test(struct ls_request *request)
     return done;
 }
 
-/* ---- the operations, each in both forms ------------------------------------------------------ */
+/* ---- the operations ---------------------------------------------------------------------- */
 
 #define ALL_REDUCE(kind)                                                                           \
     (struct comm_call)                                                                             \
@@ -403,12 +405,6 @@ int ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
     return begin(comm, ALL_REDUCE(COMM_ALL_REDUCE), request, error);
 }
 
-int ls_all_reduce_at(struct ls_comm *comm, float *buffer, int64_t count, struct ls_call_site site,
-                     struct ls_error *error)
-{
-    return run(comm, ALL_REDUCE(COMM_ALL_REDUCE), error);
-}
-
 int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output, int64_t count,
                             struct ls_request *request, struct ls_call_site site,
                             struct ls_error *error)
@@ -416,23 +412,11 @@ int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *out
     return begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER), request, error);
 }
 
-int ls_reduce_scatter_at(struct ls_comm *comm, const float *input, float *output, int64_t count,
-                         struct ls_call_site site, struct ls_error *error)
-{
-    return run(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER), error);
-}
-
 int ls_reduce_scatter_bf16_start(struct ls_comm *comm, const float *input, float *output,
                                  int64_t count, struct ls_request *request,
                                  struct ls_call_site site, struct ls_error *error)
 {
     return begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER_BF16), request, error);
-}
-
-int ls_reduce_scatter_bf16_at(struct ls_comm *comm, const float *input, float *output,
-                              int64_t count, struct ls_call_site site, struct ls_error *error)
-{
-    return run(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER_BF16), error);
 }
 
 int ls_all_reduce_max_f32_at(struct ls_comm *comm, float *buffer, int64_t count,
@@ -448,23 +432,11 @@ int ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, i
     return begin(comm, EXCHANGE(COMM_ALL_GATHER), request, error);
 }
 
-int ls_all_gather_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
-                     enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error)
-{
-    return run(comm, EXCHANGE(COMM_ALL_GATHER), error);
-}
-
 int ls_all_to_all_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
                         enum ls_dtype dtype, struct ls_request *request, struct ls_call_site site,
                         struct ls_error *error)
 {
     return begin(comm, EXCHANGE(COMM_ALL_TO_ALL), request, error);
-}
-
-int ls_all_to_all_at(struct ls_comm *comm, const void *input, void *output, int64_t count,
-                     enum ls_dtype dtype, struct ls_call_site site, struct ls_error *error)
-{
-    return run(comm, EXCHANGE(COMM_ALL_TO_ALL), error);
 }
 
 int ls_broadcast_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype,
@@ -474,12 +446,6 @@ int ls_broadcast_start(struct ls_comm *comm, void *buffer, int64_t count, enum l
     return begin(comm, BROADCAST, request, error);
 }
 
-int ls_broadcast_at(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype,
-                    int root, struct ls_call_site site, struct ls_error *error)
-{
-    return run(comm, BROADCAST, error);
-}
-
 int ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count, enum ls_dtype dtype,
                   int peer, int tag, struct ls_request *request, struct ls_call_site site,
                   struct ls_error *error)
@@ -487,23 +453,11 @@ int ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count, enum 
     return begin(comm, POINT_TO_POINT(COMM_SEND), request, error);
 }
 
-int ls_send_at(struct ls_comm *comm, const void *buffer, int64_t count, enum ls_dtype dtype,
-               int peer, int tag, struct ls_call_site site, struct ls_error *error)
-{
-    return run(comm, POINT_TO_POINT(COMM_SEND), error);
-}
-
 int ls_recv_start(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype, int peer,
                   int tag, struct ls_request *request, struct ls_call_site site,
                   struct ls_error *error)
 {
     return begin(comm, POINT_TO_POINT(COMM_RECV), request, error);
-}
-
-int ls_recv_at(struct ls_comm *comm, void *buffer, int64_t count, enum ls_dtype dtype, int peer,
-               int tag, struct ls_call_site site, struct ls_error *error)
-{
-    return run(comm, POINT_TO_POINT(COMM_RECV), error);
 }
 
 int ls_barrier_at(struct ls_comm *comm, struct ls_call_site site, struct ls_error *error)

@@ -15,8 +15,8 @@ static bool alone(const struct ls_comm *comm)
 static int gather_words(struct ls_comm *comm, const uint64_t *value, int64_t words,
                         const char *caller, struct ls_error *error)
 {
-    return ls_all_gather_at(comm, value, comm->scratch, words, LS_U64,
-                            (struct ls_call_site){caller, 0}, error);
+    return ls_all_gather_start(comm, value, comm->scratch, words, LS_U64, NULL,
+                               (struct ls_call_site){caller, 0}, error);
 }
 
 int ls_all_reduce_u64(struct ls_comm *comm, uint64_t *value, int64_t count, struct ls_error *error)
@@ -84,7 +84,8 @@ int ls_comm_agree(struct ls_comm *comm, int status, struct ls_error *error)
     int agreed = (int)(int64_t)comm->scratch[failing];
     if (failing == comm->rank && error)
         memcpy(local.text, error->text, sizeof local.text);
-    outcome = ls_broadcast_at(comm, local.text, sizeof local.text, LS_U8, failing, site, &local);
+    outcome =
+        ls_broadcast_start(comm, local.text, sizeof local.text, LS_U8, failing, NULL, site, &local);
     if (outcome != LS_OK)
         return ls_error_set(error, outcome, "%s", local.text);
     if (failing != comm->rank)

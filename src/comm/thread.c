@@ -121,8 +121,8 @@ static int thread_split(struct ls_comm *comm, const int *members, int size, int 
         pthread_mutex_unlock(&world->lock);
     }
     uint64_t address = (uint64_t)(uintptr_t)group;
-    int status = ls_all_gather_at(comm, &address, comm->scratch, 1, LS_U64,
-                                  (struct ls_call_site){"ls_comm_split", 0}, error);
+    int status = ls_all_gather_start(comm, &address, comm->scratch, 1, LS_U64, NULL,
+                                     (struct ls_call_site){"ls_comm_split", 0}, error);
     if (status != LS_OK)
         return status; /* the world frees the group */
     group = (struct thread_group *)(uintptr_t)comm->scratch[members[0]];

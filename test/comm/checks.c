@@ -429,8 +429,8 @@ int check_mismatch(struct ls_comm *comm, struct ls_error *error)
 
     /* Another operation; both ranks compare against rank 0, whoever comes first. */
     got = (struct ls_error){0};
-    int status = odd ? ls_all_gather_at(comm, input, output, 64, LS_F32, there, &got)
-                     : ls_all_reduce_at(comm, input, 64, here, &got);
+    int status = odd ? ls_all_gather_start(comm, input, output, 64, LS_F32, NULL, there, &got)
+                     : ls_all_reduce_start(comm, input, 64, NULL, here, &got);
     TRY(expect_mismatch(status, &got,
                         (const char *[]){"all_reduce", "all_gather", "left.c:11", "right.c:22",
                                          odd_name, "mismatch", NULL},
@@ -447,16 +447,18 @@ int check_mismatch(struct ls_comm *comm, struct ls_error *error)
         error));
     /* Another dtype, another root. */
     got = (struct ls_error){0};
-    status =
-        ls_all_gather_at(comm, input, output, 16, odd ? LS_BF16 : LS_F16, odd ? there : here, &got);
+    status = ls_all_gather_start(comm, input, output, 16, odd ? LS_BF16 : LS_F16, NULL,
+                                 odd ? there : here, &got);
     TRY(expect_mismatch(status, &got, (const char *[]){"16 BF16", "16 F16", odd_name, NULL},
                         error));
     got = (struct ls_error){0};
-    status = ls_broadcast_at(comm, input, 16, LS_F32, odd ? 0 : 1, odd ? there : here, &got);
+    status =
+        ls_broadcast_start(comm, input, 16, LS_F32, odd ? 0 : 1, NULL, odd ? there : here, &got);
     TRY(expect_mismatch(status, &got, (const char *[]){"root 0", "root 1", odd_name, NULL}, error));
     /* A barrier against something else. */
     got = (struct ls_error){0};
-    status = odd ? ls_barrier_at(comm, there, &got) : ls_all_reduce_at(comm, input, 1, here, &got);
+    status = odd ? ls_barrier_at(comm, there, &got)
+                 : ls_all_reduce_start(comm, input, 1, NULL, here, &got);
     TRY(expect_mismatch(status, &got, (const char *[]){"barrier (right.c:22)", odd_name, NULL},
                         error));
     /* The group is still of use. */

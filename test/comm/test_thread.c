@@ -251,8 +251,9 @@ static int body_short_recv(struct ls_comm *comm, void *user, struct ls_error *er
     (void)user;
     float buffer[8] = {0};
     struct ls_call_site here = {"s.c", 1}, there = {"r.c", 2};
-    int status = ls_comm_rank(comm) == 0 ? ls_send_at(comm, buffer, 8, LS_F32, 1, 3, here, error)
-                                         : ls_recv_at(comm, buffer, 7, LS_F32, 0, 3, there, error);
+    int status = ls_comm_rank(comm) == 0
+                     ? ls_send_start(comm, buffer, 8, LS_F32, 1, 3, NULL, here, error)
+                     : ls_recv_start(comm, buffer, 7, LS_F32, 0, 3, NULL, there, error);
     if (status != LS_ECOMM || !strstr(error->text, "send of 8 F32 to rank 1 with tag 3 (s.c:1)") ||
         !strstr(error->text, "recv of 7 F32 from rank 0 with tag 3 (r.c:2)"))
         return ls_error_set(error, LS_ENUMERIC, "got %d: %.400s", status, error->text);

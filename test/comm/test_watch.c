@@ -69,7 +69,7 @@ static int body_stalls(struct ls_comm *world, void *user, struct ls_error *error
     ls_comm_label(group, "h.3.attn.qkv");
     if (ls_comm_rank(world) == 1)
         sleep_s(1.4 * timeout_s);
-    status = ls_all_reduce_at(group, buffer, 100, here, &got);
+    status = ls_all_reduce_start(group, buffer, 100, NULL, here, &got);
     status = EXPECT(status, &got, error,
                     "all_reduce of 100 F32 [h.3.attn.qkv] (step.c:88): ", "timed out after 0.3",
                     "at #1 of tp (4 ranks)",
@@ -179,11 +179,11 @@ static int body_chain(struct ls_comm *world, void *user, struct ls_error *error)
     if (status == LS_OK)
         status = ls_barrier_at(pair, (struct ls_call_site){"first.c", 2}, error);
     if (status == LS_OK && rank == 0)
-        status = ls_recv_at(world, buffer, 10, LS_F32, 1, 0, here, &got);
+        status = ls_recv_start(world, buffer, 10, LS_F32, 1, 0, NULL, here, &got);
     else if (status == LS_OK && rank == 1)
-        status = ls_all_reduce_at(pair, buffer, 10, here, &got);
+        status = ls_all_reduce_start(pair, buffer, 10, NULL, here, &got);
     else if (status == LS_OK && rank == 2)
-        status = ls_recv_at(world, buffer, 10, LS_F32, 3, 0, here, &got);
+        status = ls_recv_start(world, buffer, 10, LS_F32, 3, 0, NULL, here, &got);
     else
         sleep_s(1.5 * timeout_s);
     if (rank == 2)
@@ -215,13 +215,13 @@ static int body_crossed(struct ls_comm *world, void *user, struct ls_error *erro
     if (status != LS_OK)
         return status;
     if (rank == 0)
-        status = EXPECT(ls_all_reduce_at(world, buffer, 100, here, &got), &got, error,
+        status = EXPECT(ls_all_reduce_start(world, buffer, 100, NULL, here, &got), &got, error,
                         "all_reduce of 100 F32 (step.c:88): timed out",
                         "at #1 of world (2 ranks); late is rank 1: it ",
                         " #0 of world: recv of 100 F32 from rank 0 with tag 3 (other.c:99)");
     else
-        status = EXPECT(ls_recv_at(world, buffer, 100, LS_F32, 0, 3, there, &got), &got, error,
-                        "recv of 100 F32 from rank 0 with tag 3 (other.c:99): timed out",
+        status = EXPECT(ls_recv_start(world, buffer, 100, LS_F32, 0, 3, NULL, there, &got), &got,
+                        error, "recv of 100 F32 from rank 0 with tag 3 (other.c:99): timed out",
                         "at #0 of world (2 ranks); late is rank 0: it ",
                         " #1 of world: all_reduce of 100 F32 (step.c:88)");
     sleep_s(timeout_s); /* stays, so that the other one times out too */
@@ -243,8 +243,9 @@ static int body_skips(struct ls_comm *world, void *user, struct ls_error *error)
     struct ls_call_site first = {"step.c", 88}, second = {"step.c", 89};
     (void)user;
     ls_comm_set_timeout(world, timeout_s);
-    int status = ls_comm_rank(world) == 1 ? ls_all_reduce_at(world, buffer, 60, second, &got)
-                                          : ls_all_reduce_at(world, buffer, 100, first, &got);
+    int status = ls_comm_rank(world) == 1
+                     ? ls_all_reduce_start(world, buffer, 60, NULL, second, &got)
+                     : ls_all_reduce_start(world, buffer, 100, NULL, first, &got);
     status = EXPECT(status, &got, error, "mismatch", " calls all_reduce of 100 F32 (step.c:88)",
                     "rank 1 calls all_reduce of 60 F32 (step.c:89)");
     if (status != LS_OK || ls_comm_rank(world) == 1) {
@@ -253,7 +254,7 @@ static int body_skips(struct ls_comm *world, void *user, struct ls_error *error)
     }
     /* And where it does not come to one more, it is late. */
     got = (struct ls_error){0};
-    status = ls_all_reduce_at(world, buffer, 60, second, &got);
+    status = ls_all_reduce_start(world, buffer, 60, NULL, second, &got);
     return EXPECT(status, &got, error,
                   "at #1 of world (3 ranks); late is rank 1: it has failed in #0");
 }
@@ -363,7 +364,8 @@ static int body_dumps(struct ls_comm *world, void *user, struct ls_error *error)
     struct ls_request request = {0};
     int status = LS_OK, rank = ls_comm_rank(world);
     for (int i = 0; i < MANY && status == LS_OK; i++)
-        status = ls_all_reduce_at(world, buffer, 8, (struct ls_call_site){"many.c", 1}, error);
+        status =
+            ls_all_reduce_start(world, buffer, 8, NULL, (struct ls_call_site){"many.c", 1}, error);
     ls_comm_label(world, "wte");
     if (status == LS_OK)
         status = ls_all_gather_start(world, &buffer[rank], buffer, 1, LS_F32, &request,

@@ -51,15 +51,15 @@ static int misbehave(struct ls_comm *group, const char *mode, struct ls_error *e
         ls_progress();
     }
     if (strcmp(mode, "pairs") == 0)
-        return rank == 1 ? ls_recv_at(group, buffer, COUNT, LS_F32, 0, 7, there, error)
-                         : ls_all_reduce_at(group, buffer, COUNT, here, error);
+        return rank == 1 ? ls_recv_start(group, buffer, COUNT, LS_F32, 0, 7, NULL, there, error)
+                         : ls_all_reduce_start(group, buffer, COUNT, NULL, here, error);
     if (rank == 1 && strcmp(mode, "skip") == 0)
         return ls_barrier_at(group, there, error); /* of the second group's ranks, not the first */
     if (strcmp(mode, "recv") == 0)
-        return rank == 0   ? ls_recv_at(group, buffer, COUNT, LS_F32, 1, 5, here, error)
+        return rank == 0   ? ls_recv_start(group, buffer, COUNT, LS_F32, 1, 5, NULL, here, error)
                : rank == 1 ? (sleep_ms(20000), LS_OK)
                            : LS_OK;
-    return ls_all_reduce_at(group, buffer, COUNT, here, error);
+    return ls_all_reduce_start(group, buffer, COUNT, NULL, here, error);
 }
 
 static int rank_main(const char *mode)
