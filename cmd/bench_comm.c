@@ -1,9 +1,8 @@
 /* lockstep bench comm: an all-reduce beside the copy that bounds it, or beside MPI_Allreduce. */
-#include "cmd.h"
+#include "bench.h"
 
 #include <lockstep/comm.h>
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef LS_WITH_MPI
@@ -24,18 +23,6 @@ struct sample {
     int64_t count, calls; /* elements; calls in one measurement */
     float *buffer, *copy;
 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
-}
 
 static int run_ours(const struct sample *sample, struct ls_error *error)
 {
@@ -97,9 +84,9 @@ static int bench_size(struct ls_comm *comm, bool mpi, int64_t bytes, struct ls_e
         ratio[slot] = ours[slot] / limit[slot];
     }
     if (status == LS_OK && ls_comm_rank(comm) == 0) {
-        double time = median(ours, REPEATS), other = median(limit, REPEATS);
+        double time = bench_median(ours, REPEATS), other = bench_median(limit, REPEATS);
         printf("%10lld  %12.1f  %8.2f  %16.1f  %8.2f\n", (long long)bytes, time * 1e6,
-               (double)bytes / time * 1e-9, other * 1e6, median(ratio, REPEATS));
+               (double)bytes / time * 1e-9, other * 1e6, bench_median(ratio, REPEATS));
         fflush(stdout);
     }
     free(sample.copy);
@@ -124,36 +111,14 @@ static int bench_body(struct ls_comm *comm, void *user, struct ls_error *error)
     return status;
 }
 
-static int parse_word(struct bench *bench, const char *word, struct ls_error *error)
-{
-    static const struct {
-        const char *key;
-        int64_t min, max;
-    } keys[] = {{"ranks=", 1, RANKS_MAX}, {"bytes=", 4, INT32_MAX}};
-    for (int i = 0; i < 2; i++) {
-        size_t length = strlen(keys[i].key);
-        if (strncmp(word, keys[i].key, length) != 0)
-            continue;
-        char *end;
-        errno = 0;
-        long long value = strtoll(word + length, &end, 10);
-        if (errno || *end || end == word + length || value < keys[i].min || value > keys[i].max)
-            return ls_error_set(error, LS_ECONFIG, "%s: expected a number from %lld to %lld", word,
-                                (long long)keys[i].min, (long long)keys[i].max);
-        *(i == 0 ? &bench->ranks : &bench->bytes) = value;
-        return LS_OK;
-    }
-    return ls_error_set(error, LS_ECONFIG, "%s: expected ranks=N or bytes=N", word);
-}
-
 int cmd_bench_comm(int argc, char **argv)
 {
     struct bench bench = {.ranks = 2, .mpi = ls_mpi_launched()};
+    const struct bench_key keys[] = {{"ranks", &bench.ranks, 1, RANKS_MAX, NULL, NULL},
+                                     {"bytes", &bench.bytes, 4, INT32_MAX, NULL, NULL},
+                                     {0}};
     struct ls_error error = {0};
-    struct cmd_args args;
-    int status = cmd_args_read(&args, "bench comm", argc, argv, 2, &error);
-    for (int i = 0; status == LS_OK && i < args.words; i++)
-        status = parse_word(&bench, args.word[i], &error);
+    int status = bench_args("bench comm", argc, argv, keys, &error);
     if (status == LS_OK && bench.mpi) {
         struct ls_comm *comm;
         status = ls_comm_mpi_new(&comm, &error);

@@ -1,23 +1,15 @@
 /* lockstep bench gemm: the matrix products of a GPT-2 124M step, each beside one large product of
  * the library. */
-#include "cmd.h"
+#include "bench.h"
 #include "launch.h"
 
 #include <lockstep/base/words.h>
 #include <lockstep/ops.h>
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { REPEATS = 7, RUNS = 3 };
-
-struct bench {
-    int64_t threads;
-    enum ls_isa isa;
-    enum ls_dtype dtype;
-};
 
 /* M tokens; C = 768 channels, 4C wide, 50304 words; four tiles or leaves where sums are cut. */
 struct shape {
@@ -46,18 +38,6 @@ static const struct shape shapes[] = {
     {"one token", {.m = 1, .n = 2304, .k = {768}, .tiles = 1, .b_transposed = true}},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
-}
 
 /* Operands between -1 and 1. */
 static void *filled(struct ls_arena *arena, enum ls_dtype dtype, int64_t count)
@@ -130,61 +110,41 @@ static int bench_shape(struct ls_ops *ops, const struct shape *shape, enum ls_dt
         share[i] = ours[i] / best;
     if (!status) {
         printf("%-18s %6ld %6ld %6ld %6ld  %9.1f  %6.2f\n", shape->name, (long)gemm.m, (long)gemm.n,
-               (long)k, (long)gemm.tiles, median(ours, REPEATS) / 1e9, median(share, REPEATS));
+               (long)k, (long)gemm.tiles, bench_median(ours, REPEATS) / 1e9,
+               bench_median(share, REPEATS));
         fflush(stdout);
     }
     ls_arena_release(&arena);
     return status;
 }
 
-static int parse_word(struct bench *bench, const char *word, struct ls_error *error)
+static int dtype_of_name(const char *name)
 {
-    if (strncmp(word, "isa=", 4) == 0) {
-        int isa = ls_isa_of_name(word + 4);
-        bench->isa = (enum ls_isa)isa;
-        return isa >= 0
-                   ? LS_OK
-                   : ls_error_set(error, LS_ECONFIG,
-                                  "%.80s: expected plain, avx2, avx512, avx512_bf16 or amx", word);
-    }
-    if (strcmp(word, "dtype=bf16") == 0 || strcmp(word, "dtype=fp32") == 0) {
-        bench->dtype = word[6] == 'b' ? LS_BF16 : LS_F32;
-        return LS_OK;
-    }
-    if (strncmp(word, "threads=", 8) == 0) {
-        char *end;
-        errno = 0;
-        bench->threads = strtoll(word + 8, &end, 10);
-        if (!errno && !*end && end != word + 8 && bench->threads >= 1 &&
-            bench->threads <= ls_device_threads_max())
-            return LS_OK;
-        return ls_error_set(error, LS_ECONFIG, "%.80s: expected a number from 1 to 4096", word);
-    }
-    return ls_error_set(error, LS_ECONFIG,
-                        "%.80s: expected threads=N, dtype=bf16, dtype=fp32 or isa=NAME", word);
+    return !strcmp(name, "bf16") ? LS_BF16 : !strcmp(name, "fp32") ? LS_F32 : -1;
 }
 
 int cmd_bench_gemm(int argc, char **argv)
 {
-    struct bench bench = {.threads = ls_device_cores(), .isa = ls_isa_best(), .dtype = LS_BF16};
+    int64_t threads = ls_device_cores(), isa = ls_isa_best(), dtype = LS_BF16;
+    const struct bench_key keys[] = {{"threads", &threads, 1, ls_device_threads_max(), NULL, NULL},
+                                     BENCH_ISA(&isa),
+                                     {"dtype", &dtype, 0, 0, "bf16 or fp32", dtype_of_name},
+                                     {0}};
     struct ls_error error = {0};
-    struct cmd_args args;
     struct ls_ops ops;
-    int status = cmd_args_read(&args, "bench gemm", argc, argv, 3, &error);
-    for (int i = 0; !status && i < args.words; i++)
-        status = parse_word(&bench, args.word[i], &error);
+    int status = bench_args("bench gemm", argc, argv, keys, &error);
     if (!status)
-        status = ls_ops_init(&ops, (int)bench.threads, bench.isa, &error);
+        status = ls_ops_init(&ops, (int)threads, (enum ls_isa)isa, &error);
     if (status)
         return cmd_fail("bench gemm", status, &error);
     printf("products of %s on %s, %s; GFLOP/s, and share of the best rate in the same run, "
            "of\none large product by %s or of its own; medians of %d\n%-18s %6s %6s %6s %6s  %9s  "
            "%6s\n",
-           ls_dtype_name(bench.dtype), ls_isa_name(bench.isa),
-           ls_counted(bench.threads, "thread").text, ls_gemm_library(), REPEATS, "", "m", "n", "k",
+           ls_dtype_name((enum ls_dtype)dtype), ls_isa_name((enum ls_isa)isa),
+           ls_counted(threads, "thread").text, ls_gemm_library(), REPEATS, "", "m", "n", "k",
            "tiles", "GFLOP/s", "share");
     for (int i = 0; i < SHAPES && !status; i++)
-        status = bench_shape(&ops, &shapes[i], bench.dtype, &error);
+        status = bench_shape(&ops, &shapes[i], (enum ls_dtype)dtype, &error);
     ls_ops_release(&ops);
     return status ? cmd_fail("bench gemm", status, &error) : 0;
 }

@@ -1,11 +1,10 @@
 /* `lockstep bench ops`: every kernel on the shapes of GPT-2 124M, timed. */
-#include "bench_ops.h"
+#include "bench.h"
 
 #include <lockstep/base/words.h>
 #include <lockstep/ops.h>
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* One micro-batch of GPT-2 124M: 4 sequences of 1024 tokens; the head's chunk of 1024 rows. */
@@ -221,12 +220,6 @@ static void copy(struct bench *b, size_t bytes)
         memcpy(b->base + half + (size_t)part * share, b->base + (size_t)part * share, share);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void fill(struct bench *b)
 {
     for (int i = 0; i < 6; i++) {
@@ -254,9 +247,7 @@ static void measure(struct bench *b, const struct row *row)
             copy_s[run] = t2 - t1;
         }
     }
-    qsort(op_s, RUNS, sizeof *op_s, by_value);
-    qsort(copy_s, RUNS, sizeof *copy_s, by_value);
-    double op = op_s[RUNS / 2], copied = copy_s[RUNS / 2];
+    double op = bench_median(op_s, RUNS), copied = bench_median(copy_s, RUNS);
     printf("%-26s %9.3f ms %8.2f GB/s %5.0f%% of copy (best runs %.0f%%)\n", row->name, op * 1e3,
            row->bytes / op * 1e-9, 100 * copied / op, 100 * copy_s[0] / op_s[0]);
     fflush(stdout);
@@ -267,22 +258,18 @@ int cmd_bench_ops(int argc, char **argv)
     struct bench bench = {0};
     struct ls_error error = {0};
     struct ls_arena arena = {0};
-    int threads = argc > 1 ? atoi(argv[1]) : 2;
-    int isa = argc > 2 ? ls_isa_of_name(argv[2]) : (int)ls_isa_best();
-    if (threads < 1 || isa < 0) {
-        fprintf(stderr, "usage: lockstep bench ops [threads [plain|avx2|avx512|...]]\n");
-        return 2;
-    }
+    int64_t threads = 2, isa = ls_isa_best();
+    const struct bench_key keys[] = {
+        {"threads", &threads, 1, ls_device_threads_max(), NULL, NULL}, BENCH_ISA(&isa), {0}};
     bench.bytes = (size_t)LOSS_ROWS * PADDED * 2;
     size_t lists = ((size_t)ROWS * 4 + VOCABULARY + 1) * 4 + 256;
-    int status = ls_ops_init(&bench.ops, threads, (enum ls_isa)isa, &error);
-    if (status == LS_OK &&
-        (status = ls_arena_init(&arena, 6 * bench.bytes + lists, &error)) != LS_OK)
-        ls_ops_release(&bench.ops);
-    if (status != LS_OK) {
-        fprintf(stderr, "lockstep bench ops: %s\n", error.text);
-        return ls_exit_code(status);
-    }
+    int status = bench_args("bench ops", argc, argv, keys, &error);
+    if (!status)
+        status = ls_ops_init(&bench.ops, (int)threads, (enum ls_isa)isa, &error);
+    if (!status)
+        status = ls_arena_init(&arena, 6 * bench.bytes + lists, &error);
+    if (status)
+        return cmd_fail("bench ops", status, &error);
     bench.base = ls_arena_take(&arena, 6 * bench.bytes);
     bench.ids = ls_arena_take(&arena, (size_t)ROWS * 4);
     bench.order = ls_arena_take(&arena, (size_t)ROWS * 4);

@@ -1,12 +1,8 @@
 /* lockstep bench pipeline: what each schedule idles, on ranks whose stages sleep, beside theory. */
-#include "cmd.h"
+#include "bench.h"
 
 #include <lockstep/base/words.h>
 #include <lockstep/parallel/pipeline.h>
-
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { RANKS_MAX = 64, BOUNDARY = 4096 };
 
@@ -63,38 +59,15 @@ static int bench_schedule(const struct bench *bench, enum ls_schedule_kind kind,
     return status;
 }
 
-static int parse_word(struct bench *bench, const char *word, struct ls_error *error)
-{
-    const struct {
-        const char *key;
-        int64_t max, *out;
-    } keys[] = {{"ranks=", RANKS_MAX, &bench->ranks},
-                {"micro=", 4096, &bench->micro_batches},
-                {"ms=", 10000, &bench->work_ms}};
-    for (int i = 0; i < 3; i++) {
-        size_t length = strlen(keys[i].key);
-        if (strncmp(word, keys[i].key, length) != 0)
-            continue;
-        char *end;
-        errno = 0;
-        long long value = strtoll(word + length, &end, 10);
-        if (errno || *end || end == word + length || value < 1 || value > keys[i].max)
-            return ls_error_set(error, LS_ECONFIG, "%s: expected a number from 1 to %lld", word,
-                                (long long)keys[i].max);
-        *keys[i].out = value;
-        return LS_OK;
-    }
-    return ls_error_set(error, LS_ECONFIG, "%s: expected ranks=N, micro=N or ms=N", word);
-}
-
 int cmd_bench_pipeline(int argc, char **argv)
 {
     struct bench bench = {.ranks = 8, .micro_batches = 16, .work_ms = 30};
+    const struct bench_key keys[] = {{"ranks", &bench.ranks, 1, RANKS_MAX, NULL, NULL},
+                                     {"micro", &bench.micro_batches, 1, 4096, NULL, NULL},
+                                     {"ms", &bench.work_ms, 1, 10000, NULL, NULL},
+                                     {0}};
     struct ls_error error = {0};
-    struct cmd_args args;
-    int status = cmd_args_read(&args, "bench pipeline", argc, argv, 3, &error);
-    for (int i = 0; status == LS_OK && i < args.words; i++)
-        status = parse_word(&bench, args.word[i], &error);
+    int status = bench_args("bench pipeline", argc, argv, keys, &error);
     if (status == LS_OK)
         printf("%s, %s of %d ms a rank, a third each for F, I and W\n"
                "idle: of all ranks in %%; rank: of the slowest rank, from its first action to its "

@@ -1,5 +1,5 @@
 /* lockstep bench step: whole training steps on made-up tokens, one JSON object. */
-#include "cmd.h"
+#include "bench.h"
 #include "launch.h"
 
 #include <lockstep/train/recorded.h>
@@ -33,18 +33,6 @@ struct bench {
     struct account *accounts; /* [ranks] */
     int ranks;
 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return count ? values[count / 2] : 0;
-}
 
 /* ---- what moved ------------------------------------------------------------------------------
  */
@@ -203,9 +191,9 @@ static void report_print(struct bench *bench)
 {
     const struct ls_config *config = bench->config;
     double tokens = (double)(config->batch.global * config->data.sequence);
-    double step = median(bench->step_s, bench->count);
-    double comm = median(bench->comm_wait_s, bench->count);
-    double wait = median(bench->data_wait_s, bench->count);
+    double step = bench_median(bench->step_s, bench->count);
+    double comm = bench_median(bench->comm_wait_s, bench->count);
+    double wait = bench_median(bench->data_wait_s, bench->count);
     double flops = ls_model_flops_per_token(&config->model, config->data.sequence) * tokens;
     double peak =
         bench->last.peak_share > 0 ? flops / bench->last.step_s / bench->last.peak_share : 0;

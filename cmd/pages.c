@@ -206,7 +206,7 @@ static const struct cmd_page pages[] = {
      "Prints time and bandwidth of an all-reduce for a range of sizes, beside the bandwidth of a "
      "copy; under mpirun, beside MPI_Allreduce.",
      none, "lockstep bench comm ranks=2\nmpirun -n 2 lockstep bench comm\n"},
-    {"bench ops", "[THREADS [ISA]]", "measure the other kernels",
+    {"bench ops", "[threads=N] [isa=NAME]", "measure the other kernels",
      "Prints the bandwidth of each kernel and its share of the bandwidth of a copy.", none,
      "lockstep bench ops\n"},
     {"bench pipeline", "[ranks=N] [micro=N] [ms=N]", "measure the idle time of pipeline schedules",

@@ -1,0 +1,51 @@
+/* What the benchmarks share: words such as threads=2, and medians. */
+#include "bench.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int value_read(const struct bench_key *key, const char *text, struct ls_error *error)
+{
+    char *end;
+    errno = 0;
+    long long value = key->of_name ? key->of_name(text) : strtoll(text, &end, 10);
+    if (key->of_name && value < 0)
+        return ls_error_set(error, LS_ECONFIG, "%s=%.80s: expected %s", key->name, text,
+                            key->names);
+    if (!key->of_name && (errno || *end || end == text || value < key->min || value > key->max))
+        return ls_error_set(error, LS_ECONFIG, "%s=%.80s: expected a number from %ld to %ld",
+                            key->name, text, (long)key->min, (long)key->max);
+    *key->value = value;
+    return LS_OK;
+}
+
+int bench_args(const char *page, int argc, char **argv, const struct bench_key *keys,
+               struct ls_error *error)
+{
+    struct cmd_args args;
+    int status = cmd_args_read(&args, page, argc, argv, CMD_WORDS_MAX, error);
+    for (int i = 0; i < args.words && !status; i++) {
+        const struct bench_key *key = keys;
+        size_t length = strcspn(args.word[i], "=");
+        while (key->name && (strncmp(args.word[i], key->name, length) || key->name[length]))
+            key++;
+        status = key->name && args.word[i][length]
+                     ? value_read(key, args.word[i] + length + 1, error)
+                     : ls_error_set(error, LS_ECONFIG, "%.80s: expected %s", args.word[i],
+                                    args.page->arguments);
+    }
+    return status;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    return count ? values[count / 2] : 0;
+}
