@@ -177,7 +177,7 @@ deps:
 check: deps
 	$(AGAIN) check-built
 check-built: all tests examples
-	@BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep COMPILER="$(CC)" ISA_TESTS="$(ISA_TESTS)" \
+	@BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep ISA_TESTS="$(ISA_TESTS)" \
 		tools/run-tests.sh $(TESTS) $(EXAMPLES) tools/check-readme.py
 
 demo: deps

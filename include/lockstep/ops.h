@@ -28,8 +28,7 @@
 extern "C" {
 #endif
 
-/* Instruction sets, ascending. Ranks agree on one; it is part of the run's fingerprint because bits
- * may depend on it (never on anything else of the machine). */
+/* Instruction sets, ascending. Ranks agree on one. */
 enum ls_isa {
     LS_ISA_PLAIN,       /* portable C */
     LS_ISA_AVX2,        /* AVX2 + FMA */
@@ -50,6 +49,19 @@ int ls_isa_limit(enum ls_isa *limit);
 const char *ls_isa_name(enum ls_isa isa);
 /* -1 where the name is none of them. */
 int ls_isa_of_name(const char *name);
+
+/* What the bits of a result depend on (never on anything else of the machine): instruction sets
+ * that compute with the same arithmetic give the same bits. */
+enum ls_arithmetic {
+    LS_ARITHMETIC_FMA,         /* fused multiply-adds of float32, each rounded once */
+    LS_ARITHMETIC_AVX512_BF16, /* bf16 products in pairs, as AVX512_BF16 adds them */
+    LS_ARITHMETIC_AMX,         /* bf16 products in pairs, as AMX adds them */
+};
+enum { LS_ARITHMETIC_COUNT = 3 };
+/* Local. That of activations of this type on this instruction set. */
+enum ls_arithmetic ls_arithmetic_of(enum ls_isa isa, enum ls_dtype act);
+/* "fma", "avx512_bf16", "amx". */
+const char *ls_arithmetic_name(enum ls_arithmetic arithmetic);
 
 /* Token sums inside a sequence (norm weights, biases, losses) are cut in tiles of this many tokens,
  * each added from zero in ascending order, tiles by the tree (law of sums, S4). The last tile of a

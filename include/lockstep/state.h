@@ -92,11 +92,12 @@ int ls_state_collect(struct ls_state *state, const struct ls_params *all, int i,
 /* ---- what gave its bits ---------------------------------------------------------------------- */
 
 /* Local. What a checkpoint remembers of what gave its bits: numerics.version
- * (lockstep/base/version.h), instruction set, compiler, and the version and commit of Lockstep. */
-void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes);
-/* Local. Whether the bits of two fingerprints may differ: numerics.version, instruction set or
- * compiler does. Another commit alone is no difference. text names what differs ("isa avx2 there,
- * amx here"; there: a, here: b), "" where nothing does. */
+ * (lockstep/base/version.h) and arithmetic; and for people instruction set, compiler, and the
+ * version and commit of Lockstep. */
+void ls_fingerprint(enum ls_isa isa, enum ls_dtype precision, char *text, size_t bytes);
+/* Local. Whether the bits of two fingerprints may differ: numerics.version or arithmetic does.
+ * Another instruction set, compiler or commit alone is no difference. text names what differs
+ * ("arithmetic fma there, amx here"; there: a, here: b), "" where nothing does. */
 bool ls_fingerprint_differs(const char *a, const char *b, char *text, size_t bytes);
 
 #ifdef __cplusplus

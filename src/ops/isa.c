@@ -1,4 +1,4 @@
-/* Which instruction sets this machine offers. */
+/* Which instruction sets this machine offers, and with which arithmetic they compute. */
 #include <lockstep/ops.h>
 
 #include <stdlib.h>
@@ -60,6 +60,20 @@ int ls_isa_of_name(const char *name)
         if (strcmp(name, isa_names[isa]) == 0)
             return isa;
     return -1;
+}
+
+static const char *const arithmetic_names[LS_ARITHMETIC_COUNT] = {"fma", "avx512_bf16", "amx"};
+
+const char *ls_arithmetic_name(enum ls_arithmetic arithmetic)
+{
+    return arithmetic_names[arithmetic];
+}
+
+enum ls_arithmetic ls_arithmetic_of(enum ls_isa isa, enum ls_dtype act)
+{
+    if (act == LS_F32 || isa < LS_ISA_AVX512_BF16)
+        return LS_ARITHMETIC_FMA;
+    return isa == LS_ISA_AMX ? LS_ARITHMETIC_AMX : LS_ARITHMETIC_AVX512_BF16;
 }
 
 int ls_isa_limit(enum ls_isa *limit)

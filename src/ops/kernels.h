@@ -3,9 +3,8 @@
  * src/ops/kern/X.c is plain C, compiled once per instruction set with -DLS_KERNEL_ISA=plain, avx2
  * or avx512, and defines `const struct X_kernels KERNEL(X_kernels)`. The ls_ functions in
  * src/ops/X.c cut their range among threads and call the table. All tables give the same bits: a
- * kernel uses explicit
- * __builtin_fmaf or separate multiplications and additions, sums run in a fixed number of
- * interleaved lanes whatever the vector width, and the build has -ffp-contract=off.
+ * kernel uses explicit __builtin_fmaf or separate multiplications and additions, sums run in a
+ * fixed number of interleaved lanes whatever the vector width, and the build has -ffp-contract=off.
  *
  * Ranges are [begin, end). Pointers are to element 0 of the whole op, unless said. */
 #ifndef OPS_KERNELS_H

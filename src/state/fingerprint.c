@@ -1,15 +1,17 @@
-/* Which machine and build gave the bits of a state: "numerics.version 1; isa avx2; compiler 12.2.0;
- * lockstep 0.1.0 0123456789ab". The last field is for people: bits depend on the others. */
+/* Which machine and build gave the bits of a state: "numerics.version 2; arithmetic fma; isa
+ * avx2; compiler 12.2.0; lockstep 0.1.0 0123456789ab". Bits depend on the first two fields alone.
+ */
 #include <lockstep/base/version.h>
 #include <lockstep/state.h>
 
 #include <stdio.h>
 #include <string.h>
 
-void ls_fingerprint(enum ls_isa isa, char *text, size_t bytes)
+void ls_fingerprint(enum ls_isa isa, enum ls_dtype precision, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "numerics.version %d; isa %s; compiler %s; lockstep %s %s",
-             LS_NUMERICS_VERSION, ls_isa_name(isa), __VERSION__, ls_version(), ls_commit());
+    snprintf(text, bytes, "numerics.version %d; arithmetic %s; isa %s; compiler %s; lockstep %s %s",
+             LS_NUMERICS_VERSION, ls_arithmetic_name(ls_arithmetic_of(isa, precision)),
+             ls_isa_name(isa), __VERSION__, ls_version(), ls_commit());
 }
 
 /* The field's value; *length 0 where there is none. */
@@ -27,7 +29,7 @@ static const char *field_of(const char *text, const char *name, int *length)
 
 bool ls_fingerprint_differs(const char *a, const char *b, char *text, size_t bytes)
 {
-    static const char *const names[] = {"numerics.version", "isa", "compiler"};
+    static const char *const names[] = {"numerics.version", "arithmetic"};
     size_t used = 0;
     text[0] = '\0';
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -48,7 +48,8 @@ static int recipe_check(const struct ls_state *state, const struct ls_checkpoint
 static void fingerprint_check(const struct ls_state *state, const struct ls_checkpoint *checkpoint)
 {
     char fingerprint[256], differences[512];
-    ls_fingerprint(state->ops->isa, fingerprint, sizeof fingerprint);
+    ls_fingerprint(state->ops->isa, state->config->numerics.precision, fingerprint,
+                   sizeof fingerprint);
     if (ls_fingerprint_differs(checkpoint->state.fingerprint, fingerprint, differences,
                                sizeof differences) &&
         ls_comm_rank(ls_state_world(state)) == 0)

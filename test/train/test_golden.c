@@ -1,8 +1,9 @@
-/* Losses and states of small recipes are, bit for bit, those that test/golden/bits.txt holds.
+/* Losses and states of small recipes are, bit for bit, those that test/golden/bits.txt holds: with
+ * any compiler, in any build, and on each instruction set those of its arithmetic.
  *
  *     test_golden             compares, on every instruction set of this machine
- *     test_golden --record    prints the file anew; lines of sets that this machine has not are
- *                             kept if they are of this numerics.version
+ *     test_golden --record    prints the file anew; lines of arithmetics that this machine has not
+ *                             are kept if they are of this numerics.version
  */
 #include "../support/scratch.h"
 #include "tokens.h"
@@ -22,15 +23,21 @@
 
 static const char bits_path[] = "test/golden/bits.txt";
 
+/* Sanitizers are slow: they see the fastest kernels of each arithmetic. */
+#ifdef NDEBUG
+enum { FIRST_ISA = LS_ISA_PLAIN };
+#else
+enum { FIRST_ISA = LS_ISA_AVX512 };
+#endif
 enum { STEPS_MAX = 16, RECIPES_MAX = 64, BITS_SIZE = STEPS_MAX * 9 + 33 };
 
 struct recipe {
     int line;
     const char *words;
-    const char *bits[LS_ISA_COUNT]; /* "LOSS LOSS ... HASH"; NULL: not recorded */
+    const char *bits[LS_ARITHMETIC_COUNT]; /* "LOSS LOSS ... HASH"; NULL: not recorded */
 };
 struct golden {
-    int version, compiler, steps;
+    int version, steps;
     const char *common;
     struct recipe recipes[RECIPES_MAX];
     int count;
@@ -51,31 +58,39 @@ static bool is_bits(const char *text, int steps)
     return true;
 }
 
-/* "  avx2 LOSS ... HASH". These return NULL, or what is wrong. */
-static const char *parse_set(struct golden *golden, char *line)
+static int arithmetic_of_name(const char *name)
+{
+    for (int i = 0; i < LS_ARITHMETIC_COUNT; i++)
+        if (strcmp(name, ls_arithmetic_name((enum ls_arithmetic)i)) == 0)
+            return i;
+    return -1;
+}
+
+/* "  fma LOSS ... HASH". These return NULL, or what is wrong. */
+static const char *parse_bits(struct golden *golden, char *line)
 {
     char *name = line + strspn(line, " "), *bits = strchr(name, ' ');
     if (golden->count == 0)
-        return "an instruction set before the first recipe";
+        return "an arithmetic before the first recipe";
     if (!bits)
-        return "expected an instruction set and its bits";
+        return "expected an arithmetic and its bits";
     *bits++ = '\0';
-    int isa = ls_isa_of_name(name);
-    if (isa < 0)
-        return "no such instruction set";
+    int arithmetic = arithmetic_of_name(name);
+    if (arithmetic < 0)
+        return "no such arithmetic";
     if (!is_bits(bits, golden->steps))
         return "expected a loss of 8 digits for each step, and a hash of 32";
-    const char **place = &golden->recipes[golden->count - 1].bits[isa];
+    const char **place = &golden->recipes[golden->count - 1].bits[arithmetic];
     if (*place)
-        return "an instruction set twice";
+        return "an arithmetic twice";
     *place = bits;
     return NULL;
 }
 
 static const char *parse_recipe(struct golden *golden, const char *line, int number)
 {
-    if (!golden->version || !golden->compiler || !golden->steps || !golden->common)
-        return "expected numerics.version, compiler, steps and common before the recipes";
+    if (!golden->version || !golden->steps || !golden->common)
+        return "expected numerics.version, steps and common before the recipes";
     if (golden->count == RECIPES_MAX)
         return "more recipes than RECIPES_MAX";
     golden->recipes[golden->count++] = (struct recipe){.line = number, .words = line};
@@ -88,7 +103,7 @@ static const char *parse_line(struct golden *golden, char *line, int number)
     if (*line == '\0' || *line == '#')
         return NULL;
     if (*line == ' ')
-        return parse_set(golden, line);
+        return parse_bits(golden, line);
     if (strncmp(line, "model.arch=", 11) == 0)
         return parse_recipe(golden, line, number);
     if (strncmp(line, "common ", 7) == 0) {
@@ -96,7 +111,6 @@ static const char *parse_line(struct golden *golden, char *line, int number)
         return NULL;
     }
     if (sscanf(line, "numerics.version %d%n", &golden->version, &end) != 1 &&
-        sscanf(line, "compiler %d%n", &golden->compiler, &end) != 1 &&
         sscanf(line, "steps %d%n", &golden->steps, &end) != 1)
         return "expected a recipe, which begins with model.arch=";
     if (line[end] || golden->steps < 0 || golden->steps > STEPS_MAX)
@@ -118,7 +132,7 @@ static bool parse(char *text, bool recorded, struct golden *golden, char *why, s
         }
     }
     for (int i = 0; recorded && i < golden->count; i++)
-        if (!golden->recipes[i].bits[LS_ISA_PLAIN]) {
+        if (!golden->recipes[i].bits[LS_ARITHMETIC_FMA]) {
             snprintf(why, size, "%s:%d: a recipe without bits: record them", bits_path,
                      golden->recipes[i].line);
             return false;
@@ -140,25 +154,28 @@ static int set_words(struct ls_config *config, const char *words, struct ls_erro
     return status;
 }
 
-/* bits[BITS_SIZE] = those of the recipe on isa. */
-static int bits_of(const char *directory, const struct golden *golden, const struct recipe *recipe,
-                   enum ls_isa isa, char *bits, struct ls_error *error)
+static int config_of(const char *directory, const struct golden *golden,
+                     const struct recipe *recipe, struct ls_config *config, struct ls_error *error)
 {
-    struct ls_config config;
+    char place[600];
+    snprintf(place, sizeof place, "data.train=u16:%s/tokens.bin", directory);
+    ls_config_defaults(config);
+    int status = set_words(config, place, error);
+    if (!status)
+        status = set_words(config, golden->common, error);
+    if (!status)
+        status = set_words(config, recipe->words, error);
+    return status ? status : ls_train_resolve(config, error);
+}
+
+/* bits[BITS_SIZE] = those of the configuration on isa. */
+static int bits_of(const struct golden *golden, struct ls_config *config, enum ls_isa isa,
+                   char *bits, struct ls_error *error)
+{
     struct ls_proof proof[STEPS_MAX];
-    char place[600], hash[33];
-    snprintf(place, sizeof place, "data.train=u16:%s/tokens.bin numerics.isa=%s", directory,
-             ls_isa_name(isa));
-    ls_config_defaults(&config);
-    int status = set_words(&config, place, error);
-    if (!status)
-        status = set_words(&config, golden->common, error);
-    if (!status)
-        status = set_words(&config, recipe->words, error);
-    if (!status)
-        status = ls_train_resolve(&config, error);
-    if (!status)
-        status = ls_proof_threads(&config, golden->steps, proof, error);
+    char hash[33];
+    config->numerics.isa = (int)isa;
+    int status = ls_proof_threads(config, golden->steps, proof, error);
     if (status)
         return status;
     for (int i = 0; i < golden->steps; i++)
@@ -188,15 +205,19 @@ static int count_changed(const char *directory, const struct golden *golden, enu
     int changed = 0, without = 0;
     for (int i = 0; i < golden->count; i++) {
         const struct recipe *recipe = &golden->recipes[i];
+        struct ls_config config;
         char bits[BITS_SIZE], text[200];
         struct ls_error error = {0};
-        if (!recipe->bits[isa]) {
+        if (config_of(directory, golden, recipe, &config, &error))
+            fail_msg("%s:%d: %s", bits_path, recipe->line, error.text);
+        const char *want = recipe->bits[ls_arithmetic_of(isa, config.numerics.precision)];
+        if (!want) {
             without++;
             continue;
         }
-        if (bits_of(directory, golden, recipe, isa, bits, &error))
+        if (bits_of(golden, &config, isa, bits, &error))
             fail_msg("%s:%d: %s", bits_path, recipe->line, error.text);
-        if (bits_differ(bits, recipe->bits[isa], golden->steps, text, sizeof text)) {
+        if (bits_differ(bits, want, golden->steps, text, sizeof text)) {
             printf("%s:%d: %s: %s\n    %s\n", bits_path, recipe->line, ls_isa_name(isa), text,
                    recipe->words);
             changed++;
@@ -206,26 +227,6 @@ static int count_changed(const char *directory, const struct golden *golden, enu
         printf("SKIPPED: %d of %d recipes have no bits on %s in %s\n", without, golden->count,
                ls_isa_name(isa), bits_path);
     return changed;
-}
-
-/* Where the machine has not isa, there is something that it cannot compare. */
-static void say_missing(const struct golden *golden, enum ls_isa isa)
-{
-    for (int i = 0; i < golden->count; i++)
-        if (golden->recipes[i].bits[isa]) {
-            printf("SKIPPED: no %s here: its bits in %s are not compared\n", ls_isa_name(isa),
-                   bits_path);
-            return;
-        }
-}
-
-static bool is_release(void)
-{
-#ifdef NDEBUG
-    return true;
-#else
-    return false;
-#endif
 }
 
 /* The file as it is; free *text when golden is no longer needed. */
@@ -244,17 +245,12 @@ static void test_bits_are_those_recorded(void **state)
     int changed = 0;
     open_golden(&golden, &text);
     assert_int_equal(golden.version, LS_NUMERICS_VERSION);
-    if (!is_release() || atoi(__VERSION__) != golden.compiler) {
-        printf("SKIPPED: the bits were recorded with gcc %d in a release build, this is %s\n",
-               golden.compiler, __VERSION__);
-        free(text);
-        skip();
-    }
-    for (int isa = 0; isa < LS_ISA_COUNT; isa++)
+    for (int isa = FIRST_ISA; isa < LS_ISA_COUNT; isa++)
         if (isa <= (int)ls_isa_best())
             changed += count_changed(*state, &golden, (enum ls_isa)isa);
         else
-            say_missing(&golden, (enum ls_isa)isa);
+            printf("SKIPPED: no %s here: its bits are not compared\n",
+                   ls_isa_name((enum ls_isa)isa));
     free(text);
     if (changed)
         fail_msg("bits changed in %d cases, and numerics.version is still %d: "
@@ -270,13 +266,12 @@ static void test_bits_are_those_recorded(void **state)
 static void test_changes_are_seen(void **state)
 {
     struct golden golden;
-    struct ls_error error = {0};
     char *text, bits[BITS_SIZE], words[400];
     open_golden(&golden, &text);
     struct recipe *recipe = &golden.recipes[0];
     golden.count = 1;
-    assert_int_equal(bits_of(*state, &golden, recipe, LS_ISA_PLAIN, bits, &error), 0);
-    recipe->bits[LS_ISA_PLAIN] = bits;
+    strcpy(bits, recipe->bits[LS_ARITHMETIC_FMA]);
+    recipe->bits[LS_ARITHMETIC_FMA] = bits;
     assert_int_equal(count_changed(*state, &golden, LS_ISA_PLAIN), 0);
     const int places[] = {7, 9 * (golden.steps - 1) + 7, 9 * golden.steps + 31};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
@@ -292,7 +287,7 @@ static void test_changes_are_seen(void **state)
     free(text);
 }
 
-#define HEAD   "numerics.version 1\ncompiler 12\nsteps 1\ncommon a=b\n"
+#define HEAD   "numerics.version 1\nsteps 1\ncommon a=b\n"
 #define RECIPE HEAD "model.arch=gpt2\n"
 #define HASH   "00112233445566778899aabbccddeeff"
 
@@ -306,17 +301,17 @@ static void test_malformed_files_are_refused(void **state)
         {HEAD, "no recipe"},
         {"steps 17\n", ":1: expected a whole number"},
         {"steps 2x\n", ":1: expected a whole number"},
-        {"compiler gcc\n", ":1: expected a recipe"},
+        {"version 2\n", ":1: expected a recipe"},
         {"model.arch=gpt2\n", ":1: expected numerics.version"},
-        {HEAD "  plain 01234567 " HASH "\n", ":5: an instruction set before"},
-        {RECIPE, ":5: a recipe without bits"},
-        {RECIPE "  plain\n", ":6: expected an instruction set and"},
-        {RECIPE "  sse 01234567 " HASH "\n", ":6: no such instruction set"},
-        {RECIPE "  plain 0123456 " HASH "\n", ":6: expected a loss of 8"},
-        {RECIPE "  plain 01234567 01234567 " HASH "\n", ":6: expected a loss of 8"},
-        {RECIPE "  plain 01234567 " HASH "0\n", ":6: expected a loss of 8"},
-        {RECIPE "  plain 01234567 " HASH " \n", ":6: expected a loss of 8"},
-        {RECIPE "  plain 01234567 " HASH "\n  plain 01234567 " HASH "\n", ":7: an instruction"},
+        {HEAD "  fma 01234567 " HASH "\n", ":4: an arithmetic before"},
+        {RECIPE, ":4: a recipe without bits"},
+        {RECIPE "  fma\n", ":5: expected an arithmetic and"},
+        {RECIPE "  sse 01234567 " HASH "\n", ":5: no such arithmetic"},
+        {RECIPE "  fma 0123456 " HASH "\n", ":5: expected a loss of 8"},
+        {RECIPE "  fma 01234567 01234567 " HASH "\n", ":5: expected a loss of 8"},
+        {RECIPE "  fma 01234567 " HASH "0\n", ":5: expected a loss of 8"},
+        {RECIPE "  fma 01234567 " HASH " \n", ":5: expected a loss of 8"},
+        {RECIPE "  fma 01234567 " HASH "\n  fma 01234567 " HASH "\n", ":6: an arithmetic"},
     };
     struct golden golden;
     char text[400], why[200];
@@ -326,31 +321,34 @@ static void test_malformed_files_are_refused(void **state)
         if (!strstr(why, cases[i].why))
             fail_msg("case %zu: \"%s\" has no \"%s\"", i, why, cases[i].why);
     }
-    strcpy(text, RECIPE "  plain 01234567 " HASH "\n");
+    strcpy(text, RECIPE "  fma 01234567 " HASH "\n");
     assert_true(parse(text, true, &golden, why, sizeof why));
-    assert_string_equal(golden.recipes[0].bits[LS_ISA_PLAIN], "01234567 " HASH);
+    assert_string_equal(golden.recipes[0].bits[LS_ARITHMETIC_FMA], "01234567 " HASH);
 }
 
 /* ---- recording --------------------------------------------------------------------------------
  */
 
-static void record_recipe(const char *directory, const struct golden *golden,
-                          const struct recipe *recipe)
+static void record_recipe(const char *directory, const struct golden *golden, struct recipe *recipe)
 {
-    for (int isa = 0; isa < LS_ISA_COUNT; isa++) {
-        char bits[BITS_SIZE];
-        struct ls_error error = {0};
-        const char *line = golden->version == LS_NUMERICS_VERSION ? recipe->bits[isa] : NULL;
-        if (isa <= (int)ls_isa_best()) {
-            if (bits_of(directory, golden, recipe, (enum ls_isa)isa, bits, &error)) {
-                fprintf(stderr, "%s:%d: %s\n", bits_path, recipe->line, error.text);
-                exit(1);
-            }
-            line = bits;
-        }
-        if (line)
-            printf("  %s %s\n", ls_isa_name((enum ls_isa)isa), line);
+    struct ls_config config;
+    struct ls_error error = {0};
+    char bits[LS_ARITHMETIC_COUNT][BITS_SIZE];
+    int status = config_of(directory, golden, recipe, &config, &error);
+    if (golden->version != LS_NUMERICS_VERSION)
+        memset(recipe->bits, 0, sizeof recipe->bits);
+    for (int isa = 0; isa <= (int)ls_isa_best() && !status; isa++) {
+        int arithmetic = ls_arithmetic_of((enum ls_isa)isa, config.numerics.precision);
+        recipe->bits[arithmetic] = bits[arithmetic];
+        status = bits_of(golden, &config, (enum ls_isa)isa, bits[arithmetic], &error);
     }
+    if (status) {
+        fprintf(stderr, "%s:%d: %s\n", bits_path, recipe->line, error.text);
+        exit(1);
+    }
+    for (int i = 0; i < LS_ARITHMETIC_COUNT; i++)
+        if (recipe->bits[i])
+            printf("  %s %s\n", ls_arithmetic_name((enum ls_arithmetic)i), recipe->bits[i]);
 }
 
 /* The lines of the file, with other bits. Recipes may have none yet. */
@@ -363,18 +361,12 @@ static int record(void)
         fprintf(stderr, "%s\n", why);
         return 1;
     }
-    if (!is_release()) {
-        fprintf(stderr, "bits are those of a release build, and this is none\n");
-        return 1;
-    }
     if (tokens_setup(&directory))
         return 1;
-    const struct recipe *recipe = golden.recipes;
+    struct recipe *recipe = golden.recipes;
     while ((line = strsep(&rest, "\n"))) {
         if (strncmp(line, "numerics.version ", 17) == 0)
             printf("numerics.version %d\n", LS_NUMERICS_VERSION);
-        else if (strncmp(line, "compiler ", 9) == 0)
-            printf("compiler %d\n", atoi(__VERSION__));
         else if (*line && *line != ' ')
             printf("%s\n", line);
         if (strncmp(line, "model.arch=", 11) == 0)

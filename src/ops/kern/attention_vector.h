@@ -59,12 +59,12 @@ static inline void vec_store(float *p, vec a)
     _mm256_storeu_ps(p, a);
 }
 #else
-typedef float vec __attribute__((vector_size(16)));
-enum { LANES = 4 };
-/* Not fused: this build has no instruction for it, and the library's function is slow. */
+#include "ops/kern/fma.h"
+typedef fma_vec vec;
+enum { LANES = FMA_LANES };
 static inline vec vec_fma(vec a, vec b, vec c)
 {
-    return a * b + c;
+    return fma_plain(a, b, c);
 }
 static inline vec vec_set(float a)
 {

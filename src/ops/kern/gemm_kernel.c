@@ -3,7 +3,7 @@
  *
  * A packed block is [32 of k][32 rows or columns] float32, the same for A and B. A product keeps
  * ROWS x (2 vectors) of C in registers and runs through k once: 32 k a step, fused multiply-adds
- * (plain C: multiply, then add). */
+ * (plain C: kern/fma.h). */
 #include <string.h>
 
 #include "ops/gemm_kernel.h"
@@ -19,7 +19,8 @@ enum { WIDTH = 16, ROWS = 12 };
 #elif defined(__AVX2__)
 enum { WIDTH = 8, ROWS = 4 };
 #else
-enum { WIDTH = 4, ROWS = 4 };
+#include "ops/kern/fma.h"
+enum { WIDTH = FMA_LANES, ROWS = 4 };
 #endif
 enum { EDGE = GEMM_EDGE };
 
@@ -36,7 +37,7 @@ static inline vec multiply_add(float a, vec b, vec c)
 #elif defined(__AVX2__)
     return (vec)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)c);
 #else
-    return a * b + c;
+    return fma_plain((vec){a, a, a, a}, b, c);
 #endif
 }
 
