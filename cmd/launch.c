@@ -10,16 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void line_print(void *user, const char *text)
-{
-    fprintf(user, "%s\n", text);
-}
-
 /* The operations of the ranks, where no run directory took them. */
 static void operations_print(struct ls_comm *world)
 {
     if (ls_comm_size(world) > 1 && ls_comm_dump_claim(world))
-        ls_comm_dump(world, line_print, stderr);
+        ls_comm_dump(world, stderr);
 }
 
 static char **program_arguments;

@@ -41,6 +41,8 @@
 
 #include <lockstep/base.h>
 
+#include <stdio.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -144,9 +146,9 @@ struct ls_trace;
  * an event of trace (lockstep/trace.h), which is borrowed; NULL: no more. With nothing pending. A
  * split does not inherit it. LS_ENOMEM. */
 int ls_comm_set_trace(struct ls_comm *comm, struct ls_trace *trace, struct ls_error *error);
-/* Local. Calls line for each operation in the records of all ranks of the world (not only of the
- * group) that can be read, by rank, oldest first; text holds no newline and is borrowed. */
-void ls_comm_dump(struct ls_comm *comm, void (*line)(void *user, const char *text), void *user);
+/* Local. Writes a line for each operation in the records of all ranks of the world (not only of the
+ * group) that can be read, by rank, oldest first. */
+void ls_comm_dump(struct ls_comm *comm, FILE *file);
 /* Local. True for the first caller among the ranks of the world that share memory: that it may be
  * one rank that prints what all would. */
 bool ls_comm_dump_claim(struct ls_comm *comm);

@@ -471,32 +471,24 @@ bool ls_comm_dump_claim(struct ls_comm *comm)
     return atomic_exchange(comm->board->claimed, 1) == 0;
 }
 
-void ls_comm_dump(struct ls_comm *comm, void (*line)(void *user, const char *text), void *user)
+void ls_comm_dump(struct ls_comm *comm, FILE *file)
 {
     static const char *const states[] = {"started", "waiting", "done", "failed"};
-    char text[512];
     double now_s = ls_now_s();
     for (int r = 0; r < comm->board->count; r++) {
         struct flight_record *record = comm->board->records[r];
         if (!record) {
-            snprintf(text, sizeof text, "rank %d%s: on another machine", r,
-                     host_text(comm->board, r).text);
-            line(user, text);
+            fprintf(file, "rank %d%s: on another machine\n", r, host_text(comm->board, r).text);
             continue;
         }
         struct flight_entry entry;
         uint64_t first, end = entries_of(record, &first);
-        snprintf(text, sizeof text, "rank %d: %llu operations, process %d%s", r,
-                 (unsigned long long)end, atomic_load(&record->pid),
-                 host_text(comm->board, r).text);
-        line(user, text);
-        for (uint64_t i = first; i < end; i++) {
-            if (!flight_read(record, i, &entry))
-                continue;
-            snprintf(text, sizeof text, "rank %d: %s: %s for %.3f s, started %.3f s ago", r,
-                     entry_text(&entry).text, states[entry.state], now_s - entry.changed_s,
-                     now_s - entry.started_s);
-            line(user, text);
-        }
+        fprintf(file, "rank %d: %llu operations, process %d%s\n", r, (unsigned long long)end,
+                atomic_load(&record->pid), host_text(comm->board, r).text);
+        for (uint64_t i = first; i < end; i++)
+            if (flight_read(record, i, &entry))
+                fprintf(file, "rank %d: %s: %s for %.3f s, started %.3f s ago\n", r,
+                        entry_text(&entry).text, states[entry.state], now_s - entry.changed_s,
+                        now_s - entry.started_s);
     }
 }

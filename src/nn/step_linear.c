@@ -174,9 +174,8 @@ static int column_weight_begin(const struct layer_run *run, const struct bound_s
     if (!model->tp.sequence)
         return LS_OK;
     model_label(model, s->weight);
-    return ls_tp_gather_start(&model->tp, model->numerics.act, run->rows->all,
-                              model->config.channels, run_in(run, s, 0), gathered_rows(run, s),
-                              request, run->error);
+    return ls_tp_gather(&model->tp, model->numerics.act, run->rows->all, model->config.channels,
+                        run_in(run, s, 0), gathered_rows(run, s), request, run->error);
 }
 
 static int column_weight(const struct layer_run *run, const struct bound_step *s)

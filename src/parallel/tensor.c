@@ -65,14 +65,7 @@ static char *row_at(enum ls_dtype dtype, const void *x, int64_t row, int64_t wid
 }
 
 int ls_tp_gather(const struct ls_tp *tp, enum ls_dtype dtype, int64_t rows, int64_t width,
-                 const void *own, void *all, struct ls_error *error)
-{
-    return ls_all_gather(tp->comm, own, all, share_rows(tp, rows) * width, dtype, error);
-}
-
-int ls_tp_gather_start(const struct ls_tp *tp, enum ls_dtype dtype, int64_t rows, int64_t width,
-                       const void *own, void *all, struct ls_request *request,
-                       struct ls_error *error)
+                 const void *own, void *all, struct ls_request *request, struct ls_error *error)
 {
     return ls_all_gather_start(tp->comm, own, all, share_rows(tp, rows) * width, dtype, request,
                                LS_HERE, error);
@@ -103,7 +96,7 @@ int ls_tp_reduce_round(const struct ls_tp *tp, struct ls_ops *ops, enum ls_dtype
         return status;
     ls_tp_share(tp, rows, &first, &count);
     ls_bias_round(ops, act, count, width, scratch->sum, NULL, own);
-    return tp->sequence ? LS_OK : ls_tp_gather(tp, act, rows, width, own, y, error);
+    return tp->sequence ? LS_OK : ls_tp_gather(tp, act, rows, width, own, y, NULL, error);
 }
 
 /* ---- products ---------------------------------------------------------------------------------
@@ -282,7 +275,7 @@ int ls_tp_gathered_product(const struct ls_tp *tp, struct ls_ops *ops, const str
     if (tp->chunks > 1)
         return gathered_pieces(tp, ops, gemm, all, scratch->staging, error);
     struct ls_gemm whole = *gemm;
-    int status = ls_tp_gather(tp, gemm->in, gemm->m, gemm->lda, gemm->a, all, error);
+    int status = ls_tp_gather(tp, gemm->in, gemm->m, gemm->lda, gemm->a, all, NULL, error);
     whole.a = all;
     return status ? status : ls_gemm_run(ops, &whole, error);
 }

@@ -7,11 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static void line_write(void *user, const char *text)
-{
-    fprintf(user, "%s\n", text);
-}
-
 static int text_open(FILE **out, const char *directory, const char *what, int rank,
                      struct ls_error *error)
 {
@@ -43,7 +38,7 @@ int ls_run_late(const char *directory, struct ls_comm *world, const struct ls_er
     status = text_open(&file, path, "operations", rank, error);
     if (status)
         return status;
-    ls_comm_dump(world, line_write, file);
+    ls_comm_dump(world, file);
     fclose(file);
     return LS_OK;
 }

@@ -28,11 +28,6 @@ static void sleep_ms(long ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-static void print_line(void *user, const char *text)
-{
-    fprintf(user, "dump: %s\n", text);
-}
-
 /* Rank 1 does something else; the others and it go on to what never ends. */
 static int misbehave(struct ls_comm *group, const char *mode, struct ls_error *error)
 {
@@ -83,7 +78,7 @@ static int rank_main(const char *mode)
     if (status != LS_OK) {
         fprintf(stderr, "rank %d says: %s\n", ls_comm_rank(world), error.text);
         if (ls_comm_dump_claim(world))
-            ls_comm_dump(world, print_line, stderr);
+            ls_comm_dump(world, stderr);
         sleep_ms(300); /* for the others to say the same */
     }
     if (status != LS_OK && strcmp(mode, "slow") != 0)
@@ -119,8 +114,8 @@ static void test_a_stopped_process_is_named(void **state)
     (void)state;
     EXPECT("stop", EXIT_LATE, "rank 0 says", "rank 2 says", late, "at #1 of tp (3 ranks)",
            "late is rank 1: its process", "is stopped; it has left #0 of tp: barrier (first.c:1)",
-           "dump: rank 1: #0 of tp: barrier (first.c:1): done",
-           "dump: rank 2: #1 of tp: all_reduce of 1000 F32 [h.3.mlp] (step.c:88)");
+           "\nrank 1: #0 of tp: barrier (first.c:1): done",
+           "\nrank 2: #1 of tp: all_reduce of 1000 F32 [h.3.mlp] (step.c:88)");
 }
 
 /* Without MPI_Abort: freeing and finishing do not hang either. The status is that of the process,

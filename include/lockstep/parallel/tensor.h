@@ -57,13 +57,9 @@ struct ls_tp_scratch {
 };
 
 /* Collective. all [ls_tp_room(rows), width]: every rank's share. own [share, width] may lie in all
- * at its place; otherwise it is not written. */
+ * at its place; otherwise it is not written. With a request it is begun: ls_wait ends it. */
 int ls_tp_gather(const struct ls_tp *tp, enum ls_dtype dtype, int64_t rows, int64_t width,
-                 const void *own, void *all, struct ls_error *error);
-/* The same, begun: ls_wait(request) ends it. */
-int ls_tp_gather_start(const struct ls_tp *tp, enum ls_dtype dtype, int64_t rows, int64_t width,
-                       const void *own, void *all, struct ls_request *request,
-                       struct ls_error *error);
+                 const void *own, void *all, struct ls_request *request, struct ls_error *error);
 /* Collective. scratch->sum = this rank's share of the tree sum over ranks of scratch->partial. */
 int ls_tp_reduce(const struct ls_tp *tp, int64_t rows, int64_t width,
                  const struct ls_tp_scratch *scratch, struct ls_error *error);
