@@ -7,7 +7,6 @@
 #include <lockstep/train/memory.h>
 #include <lockstep/train/recorded.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Rows of a list, and slots of a schedule, before they are cut short; columns of its drawing. */
@@ -300,15 +299,12 @@ static int show(const struct ls_config *config, const struct ls_layout *layout, 
     print_ranks(layout);
     print_groups(layout);
     status = print_shards(layout, error);
-    struct ls_stage_cost *costs = malloc((size_t)layout->stages * sizeof *costs);
-    if (!status && !costs)
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld stages", (long)layout->stages);
     if (!status) {
+        struct ls_stage_cost costs[LS_LAYOUT_LAYERS_MAX + 2];
         ls_layout_stage_costs(layout, costs);
         print_stages(layout, costs);
         status = print_schedule(layout, &table, costs, error);
     }
-    free(costs);
     if (!status)
         status = print_bytes(config, layout, error);
     if (!status)

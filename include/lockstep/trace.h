@@ -2,7 +2,7 @@
  *
  *   struct ls_jsonl            metrics: one JSON object a line
  *   struct ls_tensorboard      scalars for TensorBoard
- *   struct ls_trace            spans and counters of one thread, for Perfetto and chrome://tracing
+ *   struct ls_trace            spans of one thread, for Perfetto and chrome://tracing
  *   ls_prometheus_write        metrics as Prometheus and OpenMetrics read them
  *   lockstep/trace/picture.h   the loss, and any other curves, as a picture (SVG)
  *
@@ -100,7 +100,7 @@ int ls_tensorboard_scalars(struct ls_tensorboard *board, double wall_time_s, int
 /* Closes and frees; board may be NULL. */
 int ls_tensorboard_close(struct ls_tensorboard *board, struct ls_error *error);
 
-/* ---- spans, transfers and counters ---------------------------------------------------------- */
+/* ---- spans and transfers -------------------------------------------------------------------- */
 
 /* What one thread did and when. Every call accepts NULL and then does nothing, which is how tracing
  * is off. Names, categories and phases are borrowed until the trace is freed: string literals. */
@@ -131,8 +131,6 @@ const char *ls_trace_phase(struct ls_trace *trace, const char *phase);
 /* Spans nest (at most 32 deep); an end closes the span that was begun last. */
 void ls_trace_begin(struct ls_trace *trace, const char *name, const char *category);
 void ls_trace_end(struct ls_trace *trace);
-/* A value from now on. */
-void ls_trace_counter(struct ls_trace *trace, const char *name, double value);
 
 /* A collective or a message between ranks, as this rank sees it. ls_comm_set_trace makes these. */
 struct ls_trace_transfer {

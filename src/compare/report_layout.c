@@ -351,18 +351,15 @@ int report_memory(struct report *report)
 
 /* ---- stages and schedule --------------------------------------------------------------------- */
 
-static int stages_print(struct report *report, const struct ls_layout *layout)
+static void stages_print(struct report *report, const struct ls_layout *layout)
 {
     static const struct ls_html_column columns[] = {{"Stage", LS_HTML_NUMBER},
                                                     {"Pipeline rank", LS_HTML_NUMBER},
                                                     {"Layers", LS_HTML_NUMBER},
                                                     {"Share of the work", LS_HTML_NUMBER}};
     struct ls_html_table table;
-    struct ls_stage_cost *costs = malloc((size_t)layout->stages * sizeof *costs);
+    struct ls_stage_cost costs[LS_LAYOUT_LAYERS_MAX + 2];
     double all = 0;
-    if (!costs)
-        return ls_error_set(report->error, LS_ENOMEM, "no memory for %ld stages",
-                            (long)layout->stages);
     ls_layout_stage_costs(layout, costs);
     for (int64_t s = 0; s < layout->stages; s++)
         all += costs[s].forward;
@@ -375,8 +372,6 @@ static int stages_print(struct report *report, const struct ls_layout *layout)
         ls_html_cell(&table, "%.1f %%", 100 * costs[s].forward / all);
     }
     ls_html_table_end(&table);
-    free(costs);
-    return LS_OK;
 }
 
 /* A schedule too large to draw is said to be. */
@@ -435,7 +430,7 @@ int report_schedules(struct report *report)
         }
         status = schedule_print(report, &run->layout);
         if (!status)
-            status = stages_print(report, &run->layout);
+            stages_print(report, &run->layout);
     }
     return status;
 }

@@ -38,22 +38,6 @@ const char *ls_schedule_name(enum ls_schedule_kind kind)
     return names[kind];
 }
 
-int ls_schedule_kind_of(const char *name, enum ls_schedule_kind *kind, struct ls_error *error)
-{
-    for (int i = 0; i < LS_SCHEDULE_KINDS; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            *kind = (enum ls_schedule_kind)i;
-            return LS_OK;
-        }
-    }
-    const char *nearest = ls_nearest(name, names, LS_SCHEDULE_KINDS);
-    return ls_error_set(error, LS_ECONFIG,
-                        "there is no pipeline schedule \"%.100s\"%s%s%s; there are gpipe, 1f1b, "
-                        "interleaved, zb-h1, zbv and dualpipev",
-                        name, nearest ? " (did you mean \"" : "", nearest ? nearest : "",
-                        nearest ? "\"?)" : "");
-}
-
 struct ls_action_text ls_action_text(struct ls_action action)
 {
     struct ls_action_text out;

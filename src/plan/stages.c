@@ -3,8 +3,6 @@
 
 #include <lockstep/base/words.h>
 
-#include <stdlib.h>
-
 const char *plan_schedule_name(const struct ls_layout *layout)
 {
     return layout->schedule == LS_LAYOUT_CSV
@@ -114,15 +112,10 @@ int ls_layout_draw_schedule(const struct ls_layout *layout, int width, FILE *fil
     int status = ls_layout_table(layout, layout->micro_batches, &table, error);
     if (status)
         return status;
-    struct ls_stage_cost *costs = malloc((size_t)layout->stages * sizeof *costs);
-    if (costs) {
-        ls_layout_stage_costs(layout, costs);
-        status = ls_schedule_draw(&table, &(struct ls_schedule_costs){.stage = costs}, &picture,
-                                  file, error);
-    } else {
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld stages", (long)layout->stages);
-    }
-    free(costs);
+    struct ls_stage_cost costs[LS_LAYOUT_LAYERS_MAX + 2];
+    ls_layout_stage_costs(layout, costs);
+    status = ls_schedule_draw(&table, &(struct ls_schedule_costs){.stage = costs}, &picture, file,
+                              error);
     ls_schedule_release(&table);
     return status;
 }

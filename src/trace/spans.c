@@ -98,16 +98,6 @@ void ls_trace_end(struct ls_trace *trace)
     push(trace, event);
 }
 
-void ls_trace_counter(struct ls_trace *trace, const char *name, double value)
-{
-    if (!trace)
-        return;
-    struct trace_event event = event_of(trace, TRACE_COUNTER);
-    event.name = name;
-    event.value = value;
-    push(trace, &event);
-}
-
 /* ---- transfers ------------------------------------------------------------------------------- */
 
 int ls_trace_group(struct ls_trace *trace, const char *name, const int *ranks, int size, int *group,

@@ -18,7 +18,6 @@ enum trace_event_type {
     TRACE_START,      /* a span that starts one in the background */
     TRACE_WAIT,       /* a span that waits for a transfer in the background */
     TRACE_BACKGROUND, /* the latter */
-    TRACE_COUNTER,
 };
 
 struct trace_transfer {
@@ -36,10 +35,7 @@ struct trace_event {
     const char *name, *category, *phase;
     int64_t begin_ns, duration_ns; /* -1: still under way */
     int64_t at[LS_TRACE_KEYS];
-    union {
-        double value; /* counters */
-        struct trace_transfer transfer;
-    };
+    struct trace_transfer transfer;
 };
 
 struct trace_group {

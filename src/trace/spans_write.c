@@ -72,24 +72,21 @@ static void put_time(struct trace_text *text, const char *key, int64_t ns)
     trace_text_printf(text, ",\"%s\":%lld.%03d", key, (long long)(ns / 1000), (int)(ns % 1000));
 }
 
+static void put_field(struct trace_text *text, const char *key, const char *value)
+{
+    trace_text_printf(text, ",\"%s\":", key);
+    trace_text_json(text, value ? value : "");
+}
+
 static void put_head(struct writer *w, const char *name, const char *category, const char *ph,
                      int64_t ns)
 {
     struct trace_text *text = begin_object(w);
     trace_text_put(text, "{\"name\":");
     trace_text_json(text, name);
-    if (category) {
-        trace_text_put(text, ",\"cat\":");
-        trace_text_json(text, category);
-    }
+    put_field(text, "cat", category);
     trace_text_printf(text, ",\"ph\":\"%s\",\"pid\":%d,\"tid\":%zu", ph, w->trace->rank, w->tid);
     put_time(text, "ts", ns);
-}
-
-static void put_field(struct trace_text *text, const char *key, const char *value)
-{
-    trace_text_printf(text, ",\"%s\":", key);
-    trace_text_json(text, value ? value : "");
 }
 
 static void put_transfer(struct writer *w, const struct trace_event *event)
@@ -114,7 +111,7 @@ static void put_transfer(struct writer *w, const struct trace_event *event)
 
 static bool is_transfer(const struct trace_event *event)
 {
-    return event->type != TRACE_SPAN && event->type != TRACE_COUNTER && event->transfer.kind;
+    return event->type != TRACE_SPAN && event->transfer.kind;
 }
 
 /* A span of no step is of those before the first, and so on: what does not hold is left out. */
@@ -183,17 +180,10 @@ static void put_background(struct writer *w, const struct trace_event *event)
 
 static void put_event(struct writer *w, const struct trace_event *event)
 {
-    if (event->type == TRACE_BACKGROUND) {
+    if (event->type == TRACE_BACKGROUND)
         put_background(w, event);
-    } else if (event->type == TRACE_COUNTER) {
-        put_head(w, event->name, NULL, "C", event->begin_ns);
-        trace_text_put(&w->text, ",\"args\":{\"value\":");
-        trace_text_number(&w->text, event->value, 9);
-        trace_text_put(&w->text, "}}");
-        end_object(w);
-    } else {
+    else
         put_span(w, event);
-    }
 }
 
 /* What is under way ends now, or is not there yet: its own duration is kept to be counted later. */

@@ -129,12 +129,6 @@ static void test_what_is_refused(void **state)
     assert_refused(LS_SCHEDULE_ZBV, 4, 1, 8, "2 chunks on each rank");
     assert_refused(LS_SCHEDULE_DUALPIPEV, 4, 2, 7, "at least 8 micro-batches");
     assert_refused(LS_SCHEDULE_GPIPE, 4, 1, 0, "micro-batches");
-    enum ls_schedule_kind kind;
-    struct ls_error error = {0};
-    assert_int_equal(ls_schedule_kind_of("zb-h1", &kind, &error), LS_OK);
-    assert_int_equal(kind, LS_SCHEDULE_ZB_H1);
-    assert_int_equal(ls_schedule_kind_of("1f1", &kind, &error), LS_ECONFIG);
-    assert_non_null(strstr(error.text, "did you mean \"1f1b\""));
 }
 
 /* ---- the validator --------------------------------------------------------------------------- */

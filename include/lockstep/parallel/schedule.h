@@ -87,8 +87,6 @@ enum ls_schedule_kind {
 };
 /* "gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipev". */
 const char *ls_schedule_name(enum ls_schedule_kind kind);
-/* The kind of that name; LS_ECONFIG with the nearest. */
-int ls_schedule_kind_of(const char *name, enum ls_schedule_kind *kind, struct ls_error *error);
 
 /* Chunks that a schedule of that kind puts on each rank; 0: any number. */
 int ls_schedule_chunks(enum ls_schedule_kind kind);
