@@ -4,56 +4,30 @@
 #include <stdint.h>
 #include <string.h>
 
-#define AT(field) offsetof(struct ls_config, field)
-#define COUNT(name, part, initial, low, field, help)                                               \
+#define KEY(type, name, part, initial, low, high, above, below, words, field, help)                \
     {                                                                                              \
-        name, LS_CONFIG_INT, LS_CONFIG_##part, initial, low, 0x1p60, false, false, NULL, help,     \
-            AT(field)                                                                              \
+        name, LS_CONFIG_##type, LS_CONFIG_##part, initial, low, high, above, below, words, help,   \
+            offsetof(struct ls_config, field)                                                      \
     }
 #define INT(name, part, initial, low, high, field, help)                                           \
-    {                                                                                              \
-        name, LS_CONFIG_INT, LS_CONFIG_##part, initial, low, high, false, false, NULL, help,       \
-            AT(field)                                                                              \
-    }
-/* Bounds inclusive; above the lower; above the lower and below the upper; below the upper. */
-#define REAL(name, initial, low, high, field, help)                                                \
-    {                                                                                              \
-        name, LS_CONFIG_REAL, LS_CONFIG_RECIPE, initial, low, high, false, false, NULL, help,      \
-            AT(field)                                                                              \
-    }
-#define REAL_ABOVE(name, initial, low, high, field, help)                                          \
-    {                                                                                              \
-        name, LS_CONFIG_REAL, LS_CONFIG_RECIPE, initial, low, high, true, false, NULL, help,       \
-            AT(field)                                                                              \
-    }
-#define REAL_BELOW(name, initial, low, high, field, help)                                          \
-    {                                                                                              \
-        name, LS_CONFIG_REAL, LS_CONFIG_RECIPE, initial, low, high, false, true, NULL, help,       \
-            AT(field)                                                                              \
-    }
-#define BOOL(name, part, initial, field, help)                                                     \
-    {                                                                                              \
-        name, LS_CONFIG_BOOL, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help, AT(field) \
-    }
+    KEY(INT, name, part, initial, low, high, false, false, NULL, field, help)
+#define COUNT(name, part, initial, low, field, help)                                               \
+    INT(name, part, initial, low, 0x1p60, field, help)
+/* Bounds inclusive; above the lower; below the upper. */
+#define REAL(name, part, initial, low, high, field, help)                                          \
+    KEY(REAL, name, part, initial, low, high, false, false, NULL, field, help)
+#define REAL_ABOVE(name, part, initial, low, high, field, help)                                    \
+    KEY(REAL, name, part, initial, low, high, true, false, NULL, field, help)
+#define REAL_BELOW(name, part, initial, low, high, field, help)                                    \
+    KEY(REAL, name, part, initial, low, high, false, true, NULL, field, help)
 #define WORD(name, part, initial, words, field, help)                                              \
-    {                                                                                              \
-        name, LS_CONFIG_WORD, LS_CONFIG_##part, initial, 0, 0, false, false, words, help,          \
-            AT(field)                                                                              \
-    }
-#define TEXT(name, part, initial, field, help)                                                     \
-    {                                                                                              \
-        name, LS_CONFIG_STRING, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help,         \
-            AT(field)                                                                              \
-    }
-#define PATHS(name, part, initial, field, help)                                                    \
-    {                                                                                              \
-        name, LS_CONFIG_PATHS, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help,          \
-            AT(field)                                                                              \
-    }
-#define PATH(name, part, initial, field, help)                                                     \
-    {                                                                                              \
-        name, LS_CONFIG_PATH, LS_CONFIG_##part, initial, 0, 0, false, false, NULL, help, AT(field) \
-    }
+    KEY(WORD, name, part, initial, 0, 0, false, false, words, field, help)
+#define PLAIN(type, name, part, initial, field, help)                                              \
+    KEY(type, name, part, initial, 0, 0, false, false, NULL, field, help)
+#define BOOL(...)  PLAIN(BOOL, __VA_ARGS__)
+#define TEXT(...)  PLAIN(STRING, __VA_ARGS__)
+#define PATHS(...) PLAIN(PATHS, __VA_ARGS__)
+#define PATH(...)  PLAIN(PATH, __VA_ARGS__)
 
 #define WORDS(name) static const struct ls_config_word name[]
 #define END                                                                                        \
@@ -138,21 +112,21 @@ static const struct ls_config_key table[] = {
          "linear layers have biases; auto = true for gpt2, false for llama (which has none)"),
     WORD("model.activation", RECIPE, "auto", activations, model_keys.activation,
          "auto = gelu_tanh for gpt2, swiglu for llama"),
-    REAL_ABOVE("model.norm_epsilon", "1e-5", 0, 1, model_keys.norm_epsilon,
+    REAL_ABOVE("model.norm_epsilon", RECIPE, "1e-5", 0, 1, model_keys.norm_epsilon,
                "added to the variance (LayerNorm) or the mean square (RMSNorm)"),
-    REAL_ABOVE("model.rope_theta", "10000", 1, 1e12, model_keys.rope_theta,
+    REAL_ABOVE("model.rope_theta", RECIPE, "10000", 1, 1e12, model_keys.rope_theta,
                "base of the rotary frequencies (llama)"),
-    REAL("model.rope_factor", "0", 0, 1e6, model_keys.rope_factor,
+    REAL("model.rope_factor", RECIPE, "0", 0, 1e6, model_keys.rope_factor,
          "Llama-3 frequency scaling by this factor; 0 or 1 = none (llama)"),
-    REAL("model.rope_low_freq_factor", "1", 0, 1e6, model_keys.rope_low_freq_factor,
+    REAL("model.rope_low_freq_factor", RECIPE, "1", 0, 1e6, model_keys.rope_low_freq_factor,
          "wavelengths above rope_original_context / this are scaled in full (llama)"),
-    REAL("model.rope_high_freq_factor", "4", 0, 1e6, model_keys.rope_high_freq_factor,
+    REAL("model.rope_high_freq_factor", RECIPE, "4", 0, 1e6, model_keys.rope_high_freq_factor,
          "wavelengths below rope_original_context / this are not scaled (llama)"),
     INT("model.rope_original_context", RECIPE, "0", 0, 0x1p30, model_keys.rope_original_context,
         "context before the scaling, in tokens (llama)"),
-    REAL_BELOW("model.dropout", "0", 0, 1, model_keys.dropout,
+    REAL_BELOW("model.dropout", RECIPE, "0", 0, 1, model_keys.dropout,
                "probability that an activation is dropped while training"),
-    REAL_ABOVE("model.init_std", "0.02", 0, 10, model_keys.init_std,
+    REAL_ABOVE("model.init_std", RECIPE, "0.02", 0, 10, model_keys.init_std,
                "standard deviation of the initial weights"),
     COUNT("model.seed", RECIPE, "1234", 0, model_keys.seed,
           "seed of the initial weights and of dropout"),
@@ -184,17 +158,18 @@ static const struct ls_config_key table[] = {
 
     WORD("optim.name", RECIPE, "adamw", optimizers, optim.name,
          "adamw (decoupled weight decay), sgd (with momentum) or lion"),
-    REAL_ABOVE("optim.lr", "6e-4", 0, 1000, optim.lr, "peak learning rate"),
-    REAL_BELOW("optim.beta1", "0.9", 0, 1, optim.beta1, "decay of the first moment (adamw, lion)"),
-    REAL_BELOW("optim.beta2", "0.95", 0, 1, optim.beta2,
+    REAL_ABOVE("optim.lr", RECIPE, "6e-4", 0, 1000, optim.lr, "peak learning rate"),
+    REAL_BELOW("optim.beta1", RECIPE, "0.9", 0, 1, optim.beta1,
+               "decay of the first moment (adamw, lion)"),
+    REAL_BELOW("optim.beta2", RECIPE, "0.95", 0, 1, optim.beta2,
                "decay of the second moment (adamw) or of the momentum (lion)"),
-    REAL_ABOVE("optim.epsilon", "1e-8", 0, 1, optim.epsilon,
+    REAL_ABOVE("optim.epsilon", RECIPE, "1e-8", 0, 1, optim.epsilon,
                "added to the root of the second moment (adamw)"),
-    REAL("optim.weight_decay", "0.1", 0, 100, optim.weight_decay,
+    REAL("optim.weight_decay", RECIPE, "0.1", 0, 100, optim.weight_decay,
          "decoupled weight decay; norms and biases are not decayed"),
-    REAL_BELOW("optim.momentum", "0.9", 0, 1, optim.momentum, "momentum (sgd)"),
+    REAL_BELOW("optim.momentum", RECIPE, "0.9", 0, 1, optim.momentum, "momentum (sgd)"),
     BOOL("optim.nesterov", RECIPE, "false", optim.nesterov, "Nesterov's momentum (sgd)"),
-    REAL("optim.clip", "1", 0, 1e30, optim.clip,
+    REAL("optim.clip", RECIPE, "1", 0, 1e30, optim.clip,
          "gradients are scaled down to this global norm; 0 = off"),
     WORD("optim.schedule", RECIPE, "cosine", schedules, optim.schedule,
          "course of the learning rate after the warm-up; wsd = warm-up, stable, decay"),
@@ -203,7 +178,7 @@ static const struct ls_config_key table[] = {
     COUNT("optim.decay_steps", RECIPE, "0", 0, optim.decay_steps,
           "step at which the learning rate reaches its minimum (linear, cosine, wsd); 0 = "
           "train.steps, or warmup_steps + cooldown_steps if that is more"),
-    REAL("optim.min_ratio", "0.1", 0, 1, optim.min_ratio,
+    REAL("optim.min_ratio", RECIPE, "0.1", 0, 1, optim.min_ratio,
          "the minimum as a share of the peak (linear, cosine, wsd)"),
     COUNT("optim.cooldown_steps", RECIPE, "0", 0, optim.cooldown_steps,
           "number of steps before decay_steps in which the rate falls (wsd)"),
@@ -297,10 +272,10 @@ static const struct ls_config_key table[] = {
          "or srun; auto = mpi if they started the program"),
     INT("comm.bucket_mb", LAYOUT, "25", 1, 65536, comm.bucket_mb,
         "gradients are reduced in buckets of about this many MiB, while the backward still runs"),
-    {"comm.timeout_s", LS_CONFIG_REAL, LS_CONFIG_LAYOUT, "600", 0, 1e6, false, false, NULL,
-     "seconds without progress after which the run ends and names the rank that the others wait "
-     "for, also while it saves; 0 = never",
-     AT(comm.timeout_s)},
+    REAL(
+        "comm.timeout_s", LAYOUT, "600", 0, 1e6, comm.timeout_s,
+        "seconds without progress after which the run ends and names the rank that the others wait "
+        "for, also while it saves; 0 = never"),
     BOOL("comm.check", LAYOUT, "false", comm.check,
          "ranks compare every collective before it moves a byte (slow; finds mismatches)"),
 
@@ -332,13 +307,12 @@ static const struct ls_config_key table[] = {
           "steps between samples of generated text; 0 = none"),
     TEXT("sample.prompt", RUN, "", sample.prompt, "what a sample begins with"),
     COUNT("sample.tokens", RUN, "64", 1, sample.tokens, "tokens of a sample"),
-    {"sample.temperature", LS_CONFIG_REAL, LS_CONFIG_RUN, "0.8", 0, 100, false, false, NULL,
-     "divides the logits; 0 = always the likeliest token", AT(sample.temperature)},
+    REAL("sample.temperature", RUN, "0.8", 0, 100, sample.temperature,
+         "divides the logits; 0 = always the likeliest token"),
     COUNT("sample.top_k", RUN, "0", 0, sample.top_k,
           "draw from this many of the likeliest tokens; 0 = from all"),
-    {"sample.top_p", LS_CONFIG_REAL, LS_CONFIG_RUN, "1", 0, 1, true, false, NULL,
-     "draw from the likeliest tokens that together have this probability; 1 = from all",
-     AT(sample.top_p)},
+    REAL_ABOVE("sample.top_p", RUN, "1", 0, 1, sample.top_p,
+               "draw from the likeliest tokens that together have this probability; 1 = from all"),
 
     COUNT("log.hash_every", RUN, "0", 0, log.hash_every,
           "steps between hashes of the whole state in metrics.jsonl; 0 = only the last step"),
