@@ -60,11 +60,11 @@ struct ls_model_config {
 
 /* The part of the recipe that fixes the order of sums (DESIGN: the law of sums). */
 struct ls_numerics {
-    enum ls_dtype act;      /* LS_F32 or LS_BF16: what forward and backward compute in */
-    int64_t tp_tiles;       /* S2: a power of two; divides heads, kv_heads * head_dim, ffn and
-                             * vocab_padded; kv_heads is a multiple or a divisor of it */
-    int64_t seq_tiles;      /* S4: a power of two; tiles of a sequence's tokens. Above 1:
-                             * leaf_sequences is 1, T a multiple of 2 S LS_ATTENTION_BLOCK */
+    enum ls_dtype act; /* LS_F32 or LS_BF16: what forward and backward compute in */
+    int64_t tp_tiles;  /* S2: divides heads, kv_heads * head_dim, ffn and vocab_padded; kv_heads
+                        * is a multiple or a divisor of it */
+    int64_t seq_tiles; /* S4: a power of two; tiles of a sequence's tokens. Above 1:
+                        * leaf_sequences is 1, T a multiple of 2 S LS_ATTENTION_BLOCK */
     int64_t leaf_sequences; /* S3 */
     bool fast;              /* lifts S2 to S4: bits depend on the micro-batching */
 };
@@ -103,8 +103,9 @@ bool ls_family_reads(enum ls_arch arch, const char *key);
  * LS_ELAYOUT with the reason. */
 int ls_model_admits_tiles(const struct ls_model_config *config, int64_t tp_tiles,
                           struct ls_error *error);
-/* Local. Whether tp ranks can share the model: each has whole tiles and, of a key/value head that
- * it shares, a subtree of the query heads. LS_ELAYOUT with the reason. */
+/* Local. Whether tp ranks can share the model: each has a subtree of the tiles (a power of two of
+ * them) and, of a key/value head that it shares, a subtree of the query heads. LS_ELAYOUT with the
+ * reason. */
 int ls_model_admits_tp(const struct ls_model_config *config, const struct ls_numerics *numerics,
                        int64_t tp, struct ls_error *error);
 

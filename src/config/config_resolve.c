@@ -296,13 +296,14 @@ static int resolve_tp_tiles(struct ls_config *config, struct ls_error *error)
     enum { TILES = 8 };
     struct ls_config_numerics *numerics = &config->numerics;
     struct ls_error why = {0};
-    int64_t asked = numerics->tp_tiles ? numerics->tp_tiles : TILES, nearest = 1;
-    while (2 * nearest <= asked)
-        nearest *= 2;
-    while (ls_model_admits_tiles(&config->model, nearest, NULL))
-        nearest /= 2;
-    if (numerics->tp_tiles == 0)
-        numerics->tp_tiles = nearest;
+    int64_t nearest = numerics->tp_tiles;
+    if (nearest == 0) { /* powers of two serve most sizes of tp */
+        numerics->tp_tiles = TILES;
+        while (ls_model_admits_tiles(&config->model, numerics->tp_tiles, NULL))
+            numerics->tp_tiles /= 2;
+    }
+    while (nearest > 1 && ls_model_admits_tiles(&config->model, nearest, NULL))
+        nearest--;
     if (ls_model_admits_tiles(&config->model, numerics->tp_tiles, &why))
         return REJECT("numerics.tp_tiles", "%s; the nearest that works is %lld", why.text,
                       (long long)nearest);

@@ -188,9 +188,10 @@ static const struct ls_config_key table[] = {
     WORD("numerics.mode", RECIPE, "ordered", modes, numerics.mode,
          "ordered: the same bits in every layout; fast: sums in whatever order is quickest"),
     INT("numerics.tp_tiles", RECIPE, "0", 0, 1024, numerics.tp_tiles,
-        "tiles into which contractions are cut, so that parallel.tp may be any divisor of it: a "
-        "power of two that divides heads, ffn, the padded vocabulary and kv_heads * head_dim, and "
-        "is a multiple or a divisor of kv_heads; 0 = the largest such up to 8"),
+        "tiles into which contractions are cut, so that parallel.tp may be this number over any "
+        "power of two: it divides heads, ffn, the padded vocabulary and kv_heads * head_dim, and "
+        "is "
+        "a multiple or a divisor of kv_heads; 0 = the largest such power of two up to 8"),
     INT("numerics.seq_tiles", RECIPE, "1", 1, 0x1p20, numerics.seq_tiles,
         "tiles into which a sequence is cut for the sums over its tokens, so that parallel.cp may "
         "be any divisor of it: a power of two; above 1 data.sequence must be a multiple of 128 "

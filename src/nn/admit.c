@@ -31,8 +31,6 @@ static int parts_admit(const struct ls_model_config *c, int64_t parts, struct ls
 
 int ls_model_admits_tiles(const struct ls_model_config *c, int64_t tp_tiles, struct ls_error *error)
 {
-    if (!ls_is_pow2(tp_tiles))
-        return ls_error_set(error, LS_ELAYOUT, "expected a power of two");
     return parts_admit(c, tp_tiles, error);
 }
 
@@ -45,6 +43,13 @@ int ls_model_admits_tp(const struct ls_model_config *c, const struct ls_numerics
     if (n->tp_tiles % tp)
         return ls_error_set(error, LS_ELAYOUT, "it does not divide numerics.tp_tiles, %ld",
                             (long)n->tp_tiles);
+    int64_t tiles = n->tp_tiles / tp;
+    if (tp > 1 && !ls_is_pow2(tiles))
+        return ls_error_set(
+            error, LS_ELAYOUT,
+            "each rank would have %ld of numerics.tp_tiles = %ld tiles, which is not "
+            "a power of two and so no subtree",
+            (long)tiles, (long)n->tp_tiles);
     if (tp > c->kv_heads && !ls_is_pow2(c->heads / tp))
         return ls_error_set(error, LS_ELAYOUT,
                             "ranks would share key/value heads with %ld query heads each, which is "

@@ -329,6 +329,11 @@ static void test_presets_and_what_overrides_them(void **state)
     assert_true(config.model.tied && config.model.bias);
     assert_int_equal(config.numerics.tp_tiles, 4);
     assert_int_equal(config.data.sequence, 1024);
+    expect_good(&config, "model: {preset: gpt2-1558m}\n");
+    assert_int_equal(config.numerics.tp_tiles, 1);
+    expect_good(&config, "model: {preset: gpt2-1558m, vocab_multiple: 640}\n"
+                         "numerics: {tp_tiles: 5}\n");
+    assert_int_equal(config.numerics.tp_tiles, 5);
     expect_good(&config, "model: {preset: llama-8b}\n");
     assert_int_equal(config.model.kv_heads, 8);
     assert_int_equal(config.model.head_dim, 128);
@@ -405,7 +410,8 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "optim: {schedule: wsd, decay_steps: 100, warmup_steps: 90, "
                         "cooldown_steps: 20}\n",
                    "decay_steps - optim.warmup_steps = 10", NULL);
-    expect_refused(TINY "numerics: {tp_tiles: 3}\n", "a power of two", NULL);
+    expect_refused(TINY "numerics: {tp_tiles: 3}\n", "does not divide the model's query heads, 4",
+                   "nearest that works is 2", NULL);
     expect_refused(TINY "numerics: {tp_tiles: 8}\n", "nearest that works is 4", NULL);
     expect_refused("model: {preset: llama-tiny, kv_heads: 1, ffn: 258}\nnumerics: {tp_tiles: 4}\n",
                    "feed-forward width, 258", "nearest that works is 2", NULL);

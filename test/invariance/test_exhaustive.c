@@ -26,12 +26,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 5, FAILED_MAX = 20 };
+enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 7, FAILED_MAX = 20 };
 
 #define COMMON                                                                                     \
     "model.vocab=300", "model.vocab_multiple=16", "model.channels=32", "model.heads=4",            \
         "model.ffn=64", "numerics.tp_tiles=4", "optim.lr=1e-2", "optim.clip=0.5",                  \
         "train.steps=64", "log.tensorboard=false", "log.progress=off"
+#define THREE "model.channels=48", "model.ffn=96", "model.vocab_multiple=48"
 #define SHORT COMMON, "model.layers=6", "model.context=16", "data.sequence=16"
 
 /* With 12 leaves micro-batches of 8, 4 and 2 leave a smaller one behind; with 8 most shares are
@@ -58,6 +59,14 @@ static const struct small {
      1,
      {COMMON, "model.arch=llama", "model.kv_heads=2", "model.layers=2", "model.context=512",
       "data.sequence=512", "numerics.seq_tiles=4", "batch.global=2"}},
+    {"gpt2, 3 heads, 6 sequences",
+     1,
+     {SHORT, "model.arch=gpt2", "model.layers=3", THREE, "model.heads=3", "numerics.tp_tiles=3",
+      "batch.global=6"}},
+    {"llama, 6 heads, 4 sequences",
+     1,
+     {SHORT, "model.arch=llama", "model.layers=3", THREE, "model.heads=6", "model.kv_heads=3",
+      "numerics.tp_tiles=6", "batch.global=4"}},
 };
 
 struct session {

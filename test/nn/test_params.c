@@ -781,7 +781,7 @@ static void test_refused_sizes(void **state)
     refused(&config, &numerics, NULL, LS_EINVAL, "kv_heads 3");
     config = small_model(LS_LLAMA, false);
     refused(&config, &(struct ls_numerics){.tp_tiles = 3}, NULL, LS_ELAYOUT,
-            "tp_tiles 3: expected a");
+            "tp_tiles 3: it does not divide the model's query heads");
     refused(&config, &(struct ls_numerics){.tp_tiles = 8}, NULL, LS_ELAYOUT, "query heads, 4");
     config.ffn = 42;
     refused(&config, &numerics, NULL, LS_ELAYOUT, "feed-forward width, 42");
