@@ -11,15 +11,15 @@ struct label {
     char text[80];
 };
 
-/* What a chunk receives in one direction. */
-struct inbox {
+/* Receive buffers of a chunk in one direction. */
+struct receive_buffers {
     unsigned char *base; /* [slots] boundary tensors */
     int32_t *slot;       /* [m] */
     int slots;
 };
 
 /* Sends under way in one direction, oldest first out: number n is at n % room. */
-struct outbox {
+struct sends {
     struct ls_request request[LS_PIPELINE_SENDS];
     struct label label[LS_PIPELINE_SENDS];
     int room;
@@ -30,10 +30,10 @@ struct ls_pipeline {
     struct ls_pipeline_options options;
     const struct ls_schedule *schedule;
     int rank;
-    size_t stride;                   /* bytes of a boundary tensor, aligned */
-    struct inbox *inbox[DIRECTIONS]; /* [chunks] */
-    struct outbox outbox[DIRECTIONS];
-    unsigned char *gradient_base; /* [gradient sends] boundary tensors */
+    size_t stride;                                /* bytes of a boundary tensor, aligned */
+    struct receive_buffers *received[DIRECTIONS]; /* [chunks] */
+    struct sends sends[DIRECTIONS];
+    unsigned char *gradient_base; /* [gradient sends] send buffers of boundary tensors */
     int64_t *sent;                /* [chunks * m]: the number of its activation's send, -1 */
     struct ls_request receive[2]; /* of the action at an even or odd place */
     struct label receive_label[2];
@@ -47,20 +47,20 @@ int ls_pipeline_gradient_sends(const struct ls_schedule *schedule)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-static int inbox_init(struct ls_pipeline *pipeline, struct ls_arena *arena, int direction,
-                      int chunk)
+static int receive_buffers_init(struct ls_pipeline *pipeline, struct ls_arena *arena, int direction,
+                                int chunk)
 {
     const struct ls_schedule *schedule = pipeline->schedule;
-    struct inbox *inbox = &pipeline->inbox[direction][chunk];
-    inbox->slot = calloc((size_t)schedule->micro_batches, sizeof *inbox->slot);
-    if (!inbox->slot)
+    struct receive_buffers *buffers = &pipeline->received[direction][chunk];
+    buffers->slot = calloc((size_t)schedule->micro_batches, sizeof *buffers->slot);
+    if (!buffers->slot)
         return LS_ENOMEM;
-    inbox->slots =
+    buffers->slots =
         ls_schedule_slots(schedule, pipeline->rank, chunk,
-                          direction == FORWARDS ? LS_SLOT_INPUT : LS_SLOT_GRADIENT, inbox->slot);
-    if (inbox->slots < 0)
-        return inbox->slots;
-    inbox->base = ls_arena_take(arena, (size_t)inbox->slots * pipeline->stride);
+                          direction == FORWARDS ? LS_SLOT_INPUT : LS_SLOT_GRADIENT, buffers->slot);
+    if (buffers->slots < 0)
+        return buffers->slots;
+    buffers->base = ls_arena_take(arena, (size_t)buffers->slots * pipeline->stride);
     return LS_OK;
 }
 
@@ -87,14 +87,14 @@ static int take_memory(struct ls_pipeline *pipeline, struct ls_arena *arena)
     pipeline->sent = malloc(chunks * (size_t)schedule->micro_batches * sizeof *pipeline->sent);
     int code = pipeline->sent ? LS_OK : LS_ENOMEM;
     for (int d = 0; d < DIRECTIONS && code == LS_OK; d++) {
-        pipeline->inbox[d] = calloc(chunks, sizeof *pipeline->inbox[d]);
-        code = pipeline->inbox[d] ? LS_OK : LS_ENOMEM;
+        pipeline->received[d] = calloc(chunks, sizeof *pipeline->received[d]);
+        code = pipeline->received[d] ? LS_OK : LS_ENOMEM;
         for (int c = 0; c < schedule->chunks && code == LS_OK; c++)
-            code = inbox_init(pipeline, arena, d, c);
+            code = receive_buffers_init(pipeline, arena, d, c);
     }
     if (code == LS_OK && ls_pipeline_sends_gradients(pipeline))
         pipeline->gradient_base =
-            ls_arena_take(arena, (size_t)pipeline->outbox[BACKWARDS].room * pipeline->stride);
+            ls_arena_take(arena, (size_t)pipeline->sends[BACKWARDS].room * pipeline->stride);
     return code;
 }
 
@@ -112,8 +112,8 @@ int ls_pipeline_new(const struct ls_pipeline_options *options, struct ls_arena *
     pipeline->options = *options;
     pipeline->schedule = schedule;
     pipeline->rank = options->comm ? ls_comm_rank(options->comm) : options->rank;
-    pipeline->outbox[FORWARDS].room = LS_PIPELINE_SENDS;
-    pipeline->outbox[BACKWARDS].room = ls_pipeline_gradient_sends(schedule);
+    pipeline->sends[FORWARDS].room = LS_PIPELINE_SENDS;
+    pipeline->sends[BACKWARDS].room = ls_pipeline_gradient_sends(schedule);
     LS_ASSERT(pipeline->rank >= 0 && pipeline->rank < schedule->ranks && options->count_max >= 0);
     pipeline->stride =
         (size_t)ls_round_up(options->count_max * (int64_t)ls_dtype_bytes(options->dtype), 64);
@@ -132,9 +132,9 @@ void ls_pipeline_free(struct ls_pipeline *pipeline)
     if (!pipeline)
         return;
     for (int d = 0; d < DIRECTIONS; d++) {
-        for (int c = 0; pipeline->inbox[d] && c < pipeline->schedule->chunks; c++)
-            free(pipeline->inbox[d][c].slot);
-        free(pipeline->inbox[d]);
+        for (int c = 0; pipeline->received[d] && c < pipeline->schedule->chunks; c++)
+            free(pipeline->received[d][c].slot);
+        free(pipeline->received[d]);
     }
     free(pipeline->sent);
     free(pipeline);
@@ -158,8 +158,8 @@ static int64_t count_of(const struct ls_pipeline *pipeline, const struct ls_pipe
 static unsigned char *received_at(const struct ls_pipeline *pipeline, int direction, int chunk,
                                   int64_t micro_batch)
 {
-    const struct inbox *inbox = &pipeline->inbox[direction][chunk];
-    return inbox->base + (size_t)inbox->slot[micro_batch] * pipeline->stride;
+    const struct receive_buffers *buffers = &pipeline->received[direction][chunk];
+    return buffers->base + (size_t)buffers->slot[micro_batch] * pipeline->stride;
 }
 
 /* Between two ranks, messages for one chunk in one direction come in ascending order of
@@ -229,11 +229,11 @@ static int post_receive(struct ls_pipeline *pipeline, const struct ls_pipeline_o
 static int end_sends(struct ls_pipeline *pipeline, int direction, int64_t until,
                      struct ls_error *error)
 {
-    struct outbox *outbox = &pipeline->outbox[direction];
+    struct sends *sends = &pipeline->sends[direction];
     int code = LS_OK;
-    while (outbox->ended < until && code == LS_OK) {
-        code = wait_timed(pipeline, &outbox->request[outbox->ended % outbox->room], error);
-        outbox->ended++;
+    while (sends->ended < until && code == LS_OK) {
+        code = wait_timed(pipeline, &sends->request[sends->ended % sends->room], error);
+        sends->ended++;
     }
     return code;
 }
@@ -241,10 +241,10 @@ static int end_sends(struct ls_pipeline *pipeline, int direction, int64_t until,
 /* Ends one send; those before it may be to a rank that is not yet ready for them. */
 static int end_activation(struct ls_pipeline *pipeline, int64_t number, struct ls_error *error)
 {
-    struct outbox *outbox = &pipeline->outbox[FORWARDS];
-    if (number < outbox->ended)
+    struct sends *sends = &pipeline->sends[FORWARDS];
+    if (number < sends->ended)
         return LS_OK;
-    return wait_timed(pipeline, &outbox->request[number % outbox->room], error);
+    return wait_timed(pipeline, &sends->request[number % sends->room], error);
 }
 
 /* Hands the result of an action to stage `to`. */
@@ -263,27 +263,27 @@ static int deliver(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *o
         pipeline->stats.copied_bytes += (int64_t)bytes;
         return LS_OK;
     }
-    struct outbox *outbox = &pipeline->outbox[direction];
-    int code = end_sends(pipeline, direction, outbox->started + 1 - outbox->room, error);
+    struct sends *sends = &pipeline->sends[direction];
+    int code = end_sends(pipeline, direction, sends->started + 1 - sends->room, error);
     if (code)
         return code;
     if (direction == BACKWARDS) {
         unsigned char *copy =
-            pipeline->gradient_base + (size_t)(outbox->started % outbox->room) * pipeline->stride;
+            pipeline->gradient_base + (size_t)(sends->started % sends->room) * pipeline->stride;
         ls_copy(ops->ops, bytes, result, copy);
         result = copy;
     } else {
         int64_t at = schedule->stage_chunk[action.stage] * schedule->micro_batches;
-        pipeline->sent[at + action.micro_batch] = outbox->started;
+        pipeline->sent[at + action.micro_batch] = sends->started;
     }
     pipeline->stats.sent_bytes += (int64_t)bytes;
-    set_label(pipeline, &outbox->label[outbox->started % outbox->room], direction, action.stage, to,
+    set_label(pipeline, &sends->label[sends->started % sends->room], direction, action.stage, to,
               action.micro_batch);
     code = ls_send_start(pipeline->options.comm, result, count, pipeline->options.dtype, peer,
-                         tag_of(direction, chunk), &outbox->request[outbox->started % outbox->room],
+                         tag_of(direction, chunk), &sends->request[sends->started % sends->room],
                          LS_HERE, error);
     if (code == LS_OK)
-        outbox->started++;
+        sends->started++;
     return code;
 }
 
@@ -344,7 +344,7 @@ int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *
     for (int64_t i = 0; i < schedule->chunks * schedule->micro_batches; i++)
         pipeline->sent[i] = -1;
     for (int d = 0; d < DIRECTIONS; d++)
-        pipeline->outbox[d].started = pipeline->outbox[d].ended = 0;
+        pipeline->sends[d].started = pipeline->sends[d].ended = 0;
     int code = post_receive(pipeline, ops, 0, error);
     for (int64_t i = 0; i < count && code == LS_OK; i++) {
         code = run_action(pipeline, ops, i, actions[i], error);
@@ -353,7 +353,7 @@ int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *
                             ls_action_text(actions[i]).text);
     }
     for (int d = 0; d < DIRECTIONS && code == LS_OK; d++)
-        code = end_sends(pipeline, d, pipeline->outbox[d].started, error);
+        code = end_sends(pipeline, d, pipeline->sends[d].started, error);
     if (pipeline->options.comm)
         ls_comm_label(pipeline->options.comm, NULL);
     pipeline->stats.elapsed_s = ls_now_s() - begin;
