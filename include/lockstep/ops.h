@@ -53,14 +53,13 @@ int ls_isa_of_name(const char *name);
 /* What the bits of a result depend on (never on anything else of the machine): instruction sets
  * that compute with the same arithmetic give the same bits. */
 enum ls_arithmetic {
-    LS_ARITHMETIC_FMA,         /* fused multiply-adds of float32, each rounded once */
-    LS_ARITHMETIC_AVX512_BF16, /* bf16 products in pairs, as AVX512_BF16 adds them */
-    LS_ARITHMETIC_AMX,         /* bf16 products in pairs, as AMX adds them */
+    LS_ARITHMETIC_FMA, /* a chain of fused multiply-adds of float32, each rounded once */
+    LS_ARITHMETIC_AMX, /* bf16 products as AMX adds them */
 };
-enum { LS_ARITHMETIC_COUNT = 3 };
+enum { LS_ARITHMETIC_COUNT = 2 };
 /* Local. That of activations of this type on this instruction set. */
 enum ls_arithmetic ls_arithmetic_of(enum ls_isa isa, enum ls_dtype act);
-/* "fma", "avx512_bf16", "amx". */
+/* "fma", "amx". */
 const char *ls_arithmetic_name(enum ls_arithmetic arithmetic);
 
 /* Token sums inside a sequence (norm weights, biases, losses) are cut in tiles of this many tokens,

@@ -101,6 +101,16 @@ void bf16_pack(struct gemm_form form, const void *x, int64_t ld, int64_t edge, i
 /* ---- the product on AVX512_BF16 ---------------------------------------------------------------
  */
 
+/* VDPBF16PS adds the product of the second of each pair first, then that of the first, each by a
+ * fused multiply-add: pairs the other way round make it one chain in ascending k. */
+static void pack_swapped(struct gemm_form form, const void *x, int64_t ld, int64_t edge, int64_t k,
+                         unsigned char *block)
+{
+    bf16_pack(form, x, ld, edge, k, block);
+    for (int64_t at = 0; at < BF16_BLOCK_BYTES; at += BF16_ROW_BYTES)
+        _mm512_store_si512(block + at, _mm512_rol_epi32(_mm512_load_si512(block + at), 16));
+}
+
 /* A pair of A's row, in every place. */
 static inline __m512bh pair_of(const unsigned char *row, int64_t pair)
 {
@@ -109,7 +119,7 @@ static inline __m512bh pair_of(const unsigned char *row, int64_t pair)
     return (__m512bh)_mm512_set1_epi32(word);
 }
 
-/* Eight rows by 32 columns in registers, through all of k: a pair at a time, ascending. */
+/* Eight rows by 32 columns in registers, through all of k, ascending. */
 static void product(const unsigned char *a, const unsigned char *b, int64_t rows, int64_t steps,
                     const float *from, float *to, struct gemm_ahead ahead)
 {
@@ -146,6 +156,6 @@ static void product(const unsigned char *a, const unsigned char *b, int64_t rows
 
 const struct gemm_kernel gemm_kernel_bf16 = {.block_bytes = BF16_BLOCK_BYTES,
                                              .chunk_bytes = 16 << 10,
-                                             .pack = bf16_pack,
+                                             .pack = pack_swapped,
                                              .product = product};
 #endif

@@ -12,6 +12,9 @@
 
 #include <omp.h>
 #include <stdatomic.h>
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
 
 enum {
     A_BYTES = 12 << 16,        /* packed rows of A, in L2 */
@@ -418,6 +421,35 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
     return plan;
 }
 
+/* In products of bf16 subnormal numbers are zero, as operands and as sums, on every instruction
+ * set: AVX512_BF16 and AMX know no other way. */
+#if defined(__SSE2__)
+static unsigned subnormals_off(enum ls_dtype in)
+{
+    enum { FLUSH_TO_ZERO = 1 << 15, DENORMALS_ARE_ZERO = 1 << 6 };
+    unsigned control = _mm_getcsr();
+    if (in == LS_BF16)
+        _mm_setcsr(control | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
+    return control;
+}
+
+static void subnormals_restore(unsigned control)
+{
+    _mm_setcsr(control);
+}
+#else
+static unsigned subnormals_off(enum ls_dtype in)
+{
+    (void)in;
+    return 0;
+}
+
+static void subnormals_restore(unsigned control)
+{
+    (void)control;
+}
+#endif
+
 void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
 {
     struct plan plan = plan_of(ops, gemm);
@@ -454,11 +486,13 @@ void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
             worker.column = plan.column_panels * thread / team;
             worker.column_end = plan.column_panels * (thread + 1) / team;
         }
+        unsigned control = subnormals_off(gemm->in);
         if (plan.kernel->begin)
             plan.kernel->begin();
         work(&worker);
         if (plan.kernel->end)
             plan.kernel->end();
+        subnormals_restore(control);
         /* Streamed stores are seen by no one else before a fence. */
         atomic_thread_fence(memory_order_seq_cst);
     }

@@ -62,7 +62,7 @@ int ls_isa_of_name(const char *name)
     return -1;
 }
 
-static const char *const arithmetic_names[LS_ARITHMETIC_COUNT] = {"fma", "avx512_bf16", "amx"};
+static const char *const arithmetic_names[LS_ARITHMETIC_COUNT] = {"fma", "amx"};
 
 const char *ls_arithmetic_name(enum ls_arithmetic arithmetic)
 {
@@ -71,9 +71,7 @@ const char *ls_arithmetic_name(enum ls_arithmetic arithmetic)
 
 enum ls_arithmetic ls_arithmetic_of(enum ls_isa isa, enum ls_dtype act)
 {
-    if (act == LS_F32 || isa < LS_ISA_AVX512_BF16)
-        return LS_ARITHMETIC_FMA;
-    return isa == LS_ISA_AMX ? LS_ARITHMETIC_AMX : LS_ARITHMETIC_AVX512_BF16;
+    return act == LS_BF16 && isa == LS_ISA_AMX ? LS_ARITHMETIC_AMX : LS_ARITHMETIC_FMA;
 }
 
 int ls_isa_limit(enum ls_isa *limit)

@@ -272,7 +272,7 @@ static void test_damaged_checkpoints(void **state)
 }
 
 /* What gave a run's bits may change between two starts: that is told. LOCKSTEP_ISA=plain is a set
- * that every machine has, and of one arithmetic with avx2 and avx512; numerics.isa=plain is another
+ * that every machine has, and of one arithmetic with all but amx; numerics.isa=plain is another
  * recipe. */
 static void test_another_arithmetic_is_a_warning(void **state)
 {

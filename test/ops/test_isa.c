@@ -1,4 +1,6 @@
-/* The instruction set that is best here, and the variable that makes it less. */
+/* The instruction set that is best here, the variable that makes it less, and that sets of one
+ * arithmetic agree. */
+#include <lockstep/base.h>
 #include <lockstep/ops.h>
 
 #include <setjmp.h>
@@ -53,12 +55,78 @@ static void test_an_unknown_name_is_refused(void **state)
     ls_ops_release(&ops);
 }
 
+/* ---- the arithmetic -------------------------------------------------------------------------- */
+
+enum { M = 40, N = 70, K = 330, SIZES = 4 };
+
+/* bf16 of both signs and one of four sizes: products of the smallest are subnormal floats, sums of
+ * the largest cancel. */
+static void operand_fill(ls_bf16 *values, int count, uint32_t seed, int size)
+{
+    static const uint32_t exponents[SIZES] = {120, 62, 0, 180};
+    for (int i = 0; i < count; i++) {
+        uint32_t bits[4];
+        ls_philox((struct ls_philox_key){{seed, 9}}, (uint32_t[4]){(uint32_t)i, 0, 0, 0}, bits);
+        uint32_t exponent = exponents[size] + bits[1] % 9;
+        values[i] = (ls_bf16)((bits[0] & 0x807f) | exponent << 7);
+    }
+}
+
+static void product_of(enum ls_isa isa, enum ls_dtype in, int size, float c[M * N])
+{
+    static ls_bf16 half[M * K + K * N];
+    static float whole[M * K + K * N];
+    struct ls_ops ops;
+    struct ls_error error = {0};
+    operand_fill(half, M * K + K * N, (uint32_t)size, size);
+    for (int i = 0; i < M * K + K * N; i++)
+        whole[i] = ls_bf16_to_f32(half[i]) * (1.0f + 0x1p-12f);
+    bool narrow = in == LS_BF16;
+    struct ls_gemm gemm = {.m = M,
+                           .n = N,
+                           .sections = 1,
+                           .k = {K},
+                           .tiles = 3,
+                           .in = in,
+                           .out = LS_F32,
+                           .a = narrow ? (void *)half : (void *)whole,
+                           .b = narrow ? (void *)(half + M * K) : (void *)(whole + M * K),
+                           .c = c,
+                           .lda = K,
+                           .ldb = N,
+                           .ldc = N};
+    assert_int_equal(ls_ops_init(&ops, 1, isa, &error), LS_OK);
+    assert_int_equal(ls_gemm_run(&ops, &gemm, &error), LS_OK);
+    ls_ops_release(&ops);
+}
+
+/* Sets of one arithmetic give the same bits, subnormal numbers included. */
+static void test_products_of_one_arithmetic(void **state)
+{
+    (void)state;
+    static float want[M * N], got[M * N];
+    assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
+    for (int isa = LS_ISA_PLAIN + 1; isa <= (int)ls_isa_best(); isa++)
+        for (int in = 0; in < 2; in++)
+            for (int size = 0; size < SIZES; size++) {
+                enum ls_dtype dtype = in ? LS_BF16 : LS_F32;
+                if (ls_arithmetic_of((enum ls_isa)isa, dtype) != LS_ARITHMETIC_FMA)
+                    continue;
+                product_of(LS_ISA_PLAIN, dtype, size, want);
+                product_of((enum ls_isa)isa, dtype, size, got);
+                if (memcmp(want, got, sizeof want) != 0)
+                    fail_msg("%s differs from plain in %s at size %d",
+                             ls_isa_name((enum ls_isa)isa), ls_dtype_name(dtype), size);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_the_variable_is_an_upper_bound),
         cmocka_unit_test(test_an_unknown_name_is_refused),
+        cmocka_unit_test(test_products_of_one_arithmetic),
     };
     return cmocka_run_group_tests_name("isa", tests, NULL, NULL);
 }

@@ -10,11 +10,12 @@
  * tree over r. So a tensor-parallel rank that holds whole tiles holds a whole subtree (S2), and
  * a weight gradient with tiles = leaves of the micro-batch is S3's tree.
  *
- * Inside a tile the order is ascending in k, in steps that depend on nothing but the tile's length
- * and the instruction set. An element's bits therefore depend on the instruction set, not on m, n,
- * leading dimensions, where a tile lies, nor on the number of threads. test/ops/test_gemm.c proves
- * this on the shapes in use. bf16 operands are multiplied exactly; on AVX512_BF16 and AMX, whose
- * instructions do so, subnormal operands and partial sums count as zero.
+ * Inside a tile an element is one chain of fused multiply-adds, ascending in k; on AMX with bf16
+ * operands two chains, of even and of odd k, which are added after each 32. An element's bits
+ * therefore depend on the arithmetic (enum ls_arithmetic), not on m, n, leading dimensions, where a
+ * tile lies, nor on the number of threads. test/ops/test_gemm.c and test_isa.c prove this on the
+ * shapes in use. bf16 operands are multiplied exactly; with them, subnormal operands and partial
+ * sums count as zero, as the instructions of AVX512_BF16 and AMX have it.
  *
  * A large C is written past the caches where that is possible: without accumulate, C at a multiple
  * of 64 bytes, ldc a multiple of a cache line.
