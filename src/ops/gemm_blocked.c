@@ -421,8 +421,8 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
     return plan;
 }
 
-/* In products of bf16 subnormal numbers are zero, as operands and as sums, on every instruction
- * set: AVX512_BF16 and AMX know no other way. */
+/* In products of bf16 subnormal numbers are zero, as operands and as sums, on every instruction set
+ * of x86-64: AVX512_BF16 and AMX know no other way. Other processors keep them, so far. */
 #if defined(__SSE2__)
 static unsigned subnormals_off(enum ls_dtype in)
 {

@@ -11,11 +11,11 @@
  * a weight gradient with tiles = leaves of the micro-batch is S3's tree.
  *
  * Inside a tile an element is one chain of fused multiply-adds, ascending in k; on AMX with bf16
- * operands two chains, of even and of odd k, which are added after each 32. An element's bits
- * therefore depend on the arithmetic (enum ls_arithmetic), not on m, n, leading dimensions, where a
- * tile lies, nor on the number of threads. test/ops/test_gemm.c and test_isa.c prove this on the
- * shapes in use. bf16 operands are multiplied exactly; with them, subnormal operands and partial
- * sums count as zero, as the instructions of AVX512_BF16 and AMX have it.
+ * operands (by Intel's manual) two chains, of even and of odd k, which are added after each 32. An
+ * element's bits therefore depend on the arithmetic (enum ls_arithmetic), not on m, n, leading
+ * dimensions, where a tile lies, nor on the number of threads. test/ops/test_gemm.c and test_isa.c
+ * prove this on the shapes in use. bf16 operands are multiplied exactly; with them, subnormal
+ * operands and partial sums count as zero, as the instructions of AVX512_BF16 and AMX have it.
  *
  * A large C is written past the caches where that is possible: without accumulate, C at a multiple
  * of 64 bytes, ldc a multiple of a cache line.
