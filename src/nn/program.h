@@ -9,8 +9,8 @@
  * step_kind.
  *
  * To add a kind: its file, its name at the end of this page, and a family's table that uses it;
- * test/nn/test_steps.c then takes it alone, and holds it to what is said here. To add a family: its
- * file, and its line in LS_FAMILIES (lockstep/nn.h).
+ * test/nn/test_steps.c and test_steps_decode.c then take it alone, and hold it to what is said
+ * here. To add a family: its file, and its line in LS_FAMILIES (lockstep/nn.h).
  *
  * Sizes: M is all rows of a micro-batch on this context-parallel rank, N the rows of the residual
  * stream: M, or this rank's share of them under sequence parallel. */
@@ -256,7 +256,8 @@ struct step_kind {
                         struct ls_request *request);
     /* The weight halves of all the layer's steps of this kind, after those of the others. */
     int (*weights)(const struct layer_run *run, const struct bound_step *const *steps, int count);
-    /* One token with a cache; NULL: forward does it. */
+    /* One token with a cache; NULL: forward does it, at the row's position. Its bits are those of
+     * the forward over the whole sequence, but in attention (lockstep/ops/attention.h). */
     int (*decode)(const struct layer_run *run, const struct bound_step *s);
 
     /* Takes what the step works in during a walk from an arena, which measures. NULL: nothing. */

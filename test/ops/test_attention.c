@@ -663,6 +663,28 @@ static void test_block_order(void **state)
 
 /* ---- decode ---- */
 
+/* Each sequence alone, by one thread, has the bits of all of them together. */
+static void decode_alone(const struct ls_attention_decode *all, enum ls_isa isa)
+{
+    const size_t bytes = ls_dtype_bytes(all->act), row = (size_t)all->o_ld * bytes;
+    const size_t cache = (size_t)(all->capacity * all->kv_heads * all->head_dim) * bytes;
+    struct ls_ops ops = ops_new(1, isa);
+    struct ls_error error = {0};
+    char *o = calloc(1, row);
+    for (size_t b = 0; b < (size_t)all->batch; b++) {
+        struct ls_attention_decode one = *all;
+        one.batch = 1;
+        one.q = (const char *)all->q + b * row;
+        one.k_cache = (const char *)all->k_cache + b * cache;
+        one.v_cache = (const char *)all->v_cache + b * cache;
+        one.o = o;
+        assert_int_equal(ls_attention_decode(&ops, &one, &error), LS_OK);
+        assert_memory_equal(o, (const char *)all->o + b * row, row);
+    }
+    free(o);
+    ls_ops_release(&ops);
+}
+
 /* The last token of a sequence against a cache that holds all of it. */
 static void decode_for(struct problem p, enum ls_isa isa)
 {
@@ -693,6 +715,7 @@ static void decode_for(struct problem p, enum ls_isa isa)
         assert_near("decode", p.act, o + (size_t)(b * width) * bytes,
                     r.matrix[O] + (b * p.tokens + p.tokens - 1) * width, width,
                     p.act == LS_F32 ? 1e-5 : 5e-3);
+    decode_alone(&decode, isa);
     decode.length = capacity + 1;
     assert_int_equal(ls_attention_decode(&ops, &decode, &error), LS_EINVAL);
     ls_ops_release(&ops);

@@ -1,0 +1,372 @@
+/* Each step of each family's layers in a decoder: token by token it makes the bits of its forward
+ * over whole sequences. Attention's sums have another order there (lockstep/ops/attention.h): it is
+ * near its forward, and has its bits where all sums have one term. */
+#include "nn/model.h"
+#include "tiny.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQUENCES = 2, TOKENS = LS_ATTENTION_BLOCK + 6, ROWS = SEQUENCES * TOKENS, LAYERS = 1 };
+enum { HEADS = 4, HEAD_DIM = 16, BITS = HEAD_DIM / 2, WIDTH_MAX = 3 * HEADS * HEAD_DIM };
+
+/* A step of a model of whole sequences, and the same of a decoder, with values of their own. */
+struct pair {
+    struct tiny tiny;
+    struct ls_ops threads; /* the decoder's: more than the forward's */
+    struct ls_decoder *decoder;
+    struct ls_micro_batch batch;
+    int layer, index;
+    const struct step *step;
+    int32_t ids[ROWS], targets[ROWS];
+    float input[2][ROWS * WIDTH_MAX]; /* act */
+    float made[VALUES_MAX][ROWS * WIDTH_MAX], row[VALUES_MAX][WIDTH_MAX];
+    char name[96];
+};
+
+/* How the decoder is broken: it is so many positions too far; it is given the token before. */
+struct twin {
+    int ahead, late;
+};
+
+/* ---- a pair -----------------------------------------------------------------------------------
+ */
+
+static struct pair *pair_open(enum ls_arch arch, enum ls_activation activation, enum ls_dtype act)
+{
+    struct ls_error error = {0};
+    struct pair *p = calloc(1, sizeof *p);
+    p->tiny = tiny_of(arch);
+    p->tiny.config.act = activation;
+    p->tiny.config.heads = HEADS;
+    p->tiny.config.kv_heads = arch == LS_LLAMA ? HEADS / 2 : HEADS;
+    p->tiny.config.head_dim = HEAD_DIM;
+    p->tiny.config.context = TOKENS + 1;
+    p->tiny.numerics.act = act;
+    p->tiny.numerics.tp_tiles = 2;
+    tiny_open(&p->tiny, 1);
+    const struct ls_model_options options = {.config = &p->tiny.config,
+                                             .numerics = &p->tiny.numerics,
+                                             .params = &p->tiny.held.params,
+                                             .weights = p->tiny.held.weights,
+                                             .sequences = SEQUENCES,
+                                             .tokens = TOKENS,
+                                             .slots = 1};
+    tiny_model(&p->tiny, options);
+    assert_int_equal(ls_ops_init(&p->threads, 3, ls_isa_best(), &error), LS_OK);
+    assert_int_equal(ls_decoder_new(&options, &p->decoder, &error), LS_OK);
+    for (int i = 0; i < ROWS; i++) {
+        p->ids[i] = (i * 5 + i / 3) % TINY_VOCAB;
+        p->targets[i] = (i * 8 + 1) % TINY_VOCAB;
+    }
+    p->batch = (struct ls_micro_batch){
+        .sequences = SEQUENCES, .tokens = TOKENS, .ids = p->ids, .targets = p->targets};
+    return p;
+}
+
+static void pair_close(struct pair *p)
+{
+    ls_decoder_free(p->decoder);
+    ls_ops_release(&p->threads);
+    tiny_close(&p->tiny);
+    free(p);
+}
+
+static bool is_act(const struct pair *p, int v)
+{
+    return !p->tiny.model->layers[p->layer].program->values[v].f32;
+}
+
+static int64_t width_of(const struct pair *p, int v)
+{
+    int64_t width =
+        size_held(p->tiny.model, p->tiny.model->layers[p->layer].program->values[v].size);
+    assert_true(width <= WIDTH_MAX);
+    return width;
+}
+
+static size_t row_bytes(const struct pair *p, int v)
+{
+    size_t element = is_act(p, v) ? model_act_bytes(p->tiny.model) : sizeof(float);
+    return (size_t)width_of(p, v) * element;
+}
+
+static bool has_input(const struct pair *p, int k)
+{
+    return k < p->step->kind->ins && (k == 0 || p->step->in[k] > 0);
+}
+
+/* ---- inputs -----------------------------------------------------------------------------------
+ */
+
+static void input_set(struct pair *p, int k, const float *values)
+{
+    if (p->tiny.numerics.act == LS_BF16)
+        ls_cast_f32_to_bf16(&p->tiny.ops, ROWS * width_of(p, p->step->in[k]), values,
+                            (ls_bf16 *)p->input[k]);
+    else
+        memcpy(p->input[k], values, sizeof p->input[k]);
+}
+
+static void input_normal(struct pair *p)
+{
+    static float values[ROWS * WIDTH_MAX];
+    for (int k = 0; k < 2; k++) {
+        ls_normal_fill(ls_philox_key_of(7, k ? "y" : "x"), 0, ROWS * WIDTH_MAX, 0, 1, values);
+        if (has_input(p, k))
+            input_set(p, k, values);
+    }
+}
+
+/* A token's number as signs, and as many ones. */
+static float code(int64_t token, int d)
+{
+    return d < BITS && !(token >> d & 1) ? -1 : 1;
+}
+
+/* Queries and keys by which each head of each token attends to one token alone: that one's score is
+ * zero, as is that of a key of zeros; the others' are so low that softmax makes them exact zeros.
+ */
+static void input_pick(struct pair *p)
+{
+    static float values[ROWS * WIDTH_MAX];
+    int64_t width = width_of(p, p->step->in[0]), keys = p->tiny.config.kv_heads;
+    ls_normal_fill(ls_philox_key_of(7, "x"), 0, ROWS * WIDTH_MAX, 0, 1, values);
+    for (int64_t i = 0; i < ROWS; i++)
+        for (int64_t h = 0; h < HEADS + keys; h++)
+            for (int d = 0; d < HEAD_DIM; d++) {
+                int64_t token = i % TOKENS, pick = (token * 5 + i / TOKENS + h * 3) % (token + 1);
+                float *x = &values[i * width + h * HEAD_DIM + d];
+                if (h < HEADS)
+                    *x = 512 * (d < BITS ? code(pick, d) : -1);
+                else
+                    *x = code(token, d);
+            }
+    input_set(p, 0, values);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------
+ */
+
+static struct layer_run run_of(const struct pair *p, struct ls_model *model, struct ls_ops *ops,
+                               const struct ls_micro_batch *batch, const struct rows *rows)
+{
+    return (struct layer_run){.model = model,
+                              .ops = ops,
+                              .layer = &model->layers[p->layer],
+                              .batch = batch,
+                              .rows = rows};
+}
+
+static void forward_run(struct pair *p)
+{
+    struct rows rows = rows_of(p->tiny.model, &p->batch);
+    struct layer_run run = run_of(p, p->tiny.model, &p->tiny.ops, &p->batch, &rows);
+    for (int v = 0; v < VALUES_MAX; v++)
+        run.value[v] = p->made[v];
+    for (int k = 0; k < 2; k++)
+        if (has_input(p, k))
+            memcpy(p->made[p->step->in[k]], p->input[k], sizeof p->input[k]);
+    assert_int_equal(p->step->kind->forward(&run, &run.layer->steps[p->index]), LS_OK);
+}
+
+/* Of one token, with what the decoder keeps of those before; the logits, if any. */
+static const float *row_run(struct pair *p, int64_t row)
+{
+    struct ls_model *model = ls_decoder_model(p->decoder);
+    struct ls_micro_batch batch = {.sequences = 1, .tokens = 1, .ids = p->ids + row};
+    struct rows rows = rows_of(model, &batch);
+    struct layer_run run = run_of(p, model, &p->threads, &batch, &rows);
+    const struct step_kind *kind = p->step->kind;
+    memset(p->row, 0xff, sizeof p->row); /* not a number */
+    for (int v = 0; v < VALUES_MAX; v++)
+        run.value[v] = p->row[v];
+    for (int k = 0; k < 2; k++)
+        if (has_input(p, k)) {
+            size_t bytes = row_bytes(p, p->step->in[k]);
+            memcpy(p->row[p->step->in[k]], (char *)p->input[k] + (size_t)row * bytes, bytes);
+        }
+    assert_int_equal(
+        (kind->decode ? kind->decode : kind->forward)(&run, &run.layer->steps[p->index]), LS_OK);
+    return ls_decoder_advance(p->decoder, &p->threads);
+}
+
+/* Calls visit for each token that the decoder, broken as twin says, has taken. */
+static void decode_run(struct pair *p, struct twin twin,
+                       void (*visit)(const struct pair *p, int64_t row, const float *logits,
+                                     void *user),
+                       void *user)
+{
+    for (int64_t s = 0; s < SEQUENCES; s++) {
+        ls_decoder_reset(p->decoder);
+        for (int i = 0; i < twin.ahead; i++)
+            ls_decoder_advance(p->decoder, &p->threads);
+        for (int64_t t = 0; t < TOKENS; t++) {
+            int64_t row = s * TOKENS + t;
+            visit(p, row, row_run(p, ls_max(row - twin.late, 0)), user);
+        }
+    }
+}
+
+/* ---- bits -------------------------------------------------------------------------------------
+ */
+
+/* The forward keeps no logits: theirs is the loss. */
+static bool loss_same(const struct pair *p, int64_t row, const float *logits)
+{
+    float loss;
+    struct ls_ops ops = p->tiny.ops;
+    struct ls_cross_entropy op = {.rows = 1,
+                                  .vocabulary = p->tiny.config.vocab,
+                                  .padded = p->tiny.config.vocab_padded,
+                                  .tiles = p->tiny.model->tiles,
+                                  .act = LS_F32};
+    ls_cross_entropy(&ops, &op, (void *)logits, p->targets + row, &loss);
+    return !memcmp(&loss, p->tiny.model->losses.rows + row, sizeof loss);
+}
+
+static void row_compare(const struct pair *p, int64_t row, const float *logits, void *user)
+{
+    bool *same = user;
+    int outs = p->step->kind == &step_attention ? 1 : p->step->kind->outs; /* o without lse */
+    if (p->step->kind == &step_head)
+        *same &= loss_same(p, row, logits);
+    for (int i = 0; i < outs; i++) {
+        int v = p->step->out[i];
+        size_t bytes = row_bytes(p, v);
+        *same &= !memcmp(p->row[v], (const char *)p->made[v] + (size_t)row * bytes, bytes);
+    }
+}
+
+static bool same_bits(struct pair *p, struct twin twin)
+{
+    bool same = true;
+    decode_run(p, twin, row_compare, &same);
+    return same;
+}
+
+static bool reads_position(const struct step *step)
+{
+    return step->kind == &step_attention || step->kind == &step_rope ||
+           (step->kind == &step_embedding && step->bias && !strcmp(step->bias, "position"));
+}
+
+static void check_bits(struct pair *p)
+{
+    if (p->step->kind == &step_attention)
+        input_pick(p);
+    else
+        input_normal(p);
+    forward_run(p);
+    if (!same_bits(p, (struct twin){0}))
+        fail_msg("%s: a token alone has other bits than in its sequence", p->name);
+    if (same_bits(p, (struct twin){.late = 1}))
+        fail_msg("%s: it is given the token before, and nobody sees it", p->name);
+    if (same_bits(p, (struct twin){.ahead = 1}) == reads_position(p->step))
+        fail_msg("%s: one position too far, which %s seen", p->name,
+                 reads_position(p->step) ? "is not" : "should not be");
+}
+
+/* ---- attention --------------------------------------------------------------------------------
+ */
+
+struct distance {
+    double difference, norm; /* squares */
+};
+
+static double act_at(const struct pair *p, const void *values, int64_t i)
+{
+    return p->tiny.numerics.act == LS_BF16 ? (double)ls_bf16_to_f32(((const ls_bf16 *)values)[i])
+                                           : (double)((const float *)values)[i];
+}
+
+static void row_distance(const struct pair *p, int64_t row, const float *logits, void *user)
+{
+    struct distance *d = user;
+    int v = p->step->out[0];
+    int64_t width = width_of(p, v);
+    (void)logits;
+    for (int64_t i = 0; i < width; i++) {
+        double want = act_at(p, p->made[v], row * width + i);
+        d->difference += pow(act_at(p, p->row[v], i) - want, 2);
+        d->norm += want * want;
+    }
+}
+
+/* By the tolerances of test/ops/test_attention.c. */
+static bool near(struct pair *p, struct twin twin)
+{
+    struct distance d = {0};
+    decode_run(p, twin, row_distance, &d);
+    return sqrt(d.difference / d.norm) <= (p->tiny.numerics.act == LS_F32 ? 1e-5 : 5e-3);
+}
+
+static void check_near(struct pair *p)
+{
+    if (p->step->kind != &step_attention)
+        return;
+    input_normal(p);
+    forward_run(p);
+    if (!near(p, (struct twin){0}))
+        fail_msg("%s: a token alone is far from the forward's", p->name);
+    if (near(p, (struct twin){.late = 1}) || near(p, (struct twin){.ahead = 1}))
+        fail_msg("%s: it is given the wrong token or position, and nobody sees it", p->name);
+}
+
+/* ---- all steps --------------------------------------------------------------------------------
+ */
+
+static void step_visit(struct pair *p, int layer, int index, void (*visit)(struct pair *p))
+{
+    p->layer = layer;
+    p->index = index;
+    p->step = p->tiny.model->layers[layer].steps[index].step;
+    snprintf(p->name, sizeof p->name, "%s, activation %d, %s: %s %d of layer %d",
+             ls_arch_name(p->tiny.config.arch), p->tiny.config.act,
+             ls_dtype_name(p->tiny.numerics.act), p->step->kind->name, index, layer);
+    visit(p);
+}
+
+static void for_each_step(void (*visit)(struct pair *p))
+{
+    for (int i = 0; i < 2 * LS_ARCHES * (LS_ACT_SWIGLU + 1); i++) {
+        enum ls_arch arch = (enum ls_arch)(i / 2 % LS_ARCHES);
+        enum ls_activation activation = (enum ls_activation)(i / 2 / LS_ARCHES);
+        if (!(ls_family_of(arch)->acts & 1u << activation))
+            continue;
+        struct pair *p = pair_open(arch, activation, i % 2 ? LS_BF16 : LS_F32);
+        for (int layer = 0; layer < LAYERS + 2; layer++)
+            for (int k = 0; k < p->tiny.model->layers[layer].step_count; k++)
+                step_visit(p, layer, k, visit);
+        pair_close(p);
+    }
+}
+
+static void test_a_token_has_the_bits_of_the_forward(void **state)
+{
+    (void)state;
+    for_each_step(check_bits);
+}
+
+static void test_attention_is_near_its_forward(void **state)
+{
+    (void)state;
+    for_each_step(check_near);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_token_has_the_bits_of_the_forward),
+        cmocka_unit_test(test_attention_is_near_its_forward),
+    };
+    return cmocka_run_group_tests_name("steps decode", tests, NULL, NULL);
+}
