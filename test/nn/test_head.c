@@ -1,7 +1,7 @@
 /* The head: its loss and gradients against double precision, and the order of the leaves' sum of
  * its weight gradient for every way in which logits are grouped. */
-#include "held.h"
 #include "nn/model.h"
+#include "tiny.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,83 +14,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VOCAB = 21, PADDED = 24, CHANNELS = 16, TOKENS = 5, LEAVES_MAX = 12 };
+enum { VOCAB = TINY_VOCAB, PADDED = TINY_PADDED, CHANNELS = TINY_CHANNELS };
+enum { TOKENS = 5, LEAVES_MAX = 12 };
 
 struct fixture {
-    struct ls_model_config config;
-    struct ls_numerics numerics;
-    struct ls_ops ops;
-    struct held held;
-    struct ls_arena arena;
-    struct ls_model *model;
+    struct tiny tiny;
     int32_t targets[LEAVES_MAX * TOKENS];
 };
-
-static void fixture_take(struct fixture *f, int64_t sequences, int64_t logits_bytes,
-                         struct ls_arena *arena)
-{
-    struct ls_error error = {0};
-    struct ls_model_options options = {.config = &f->config,
-                                       .numerics = &f->numerics,
-                                       .params = &f->held.params,
-                                       .weights = f->held.weights,
-                                       .slots = 1,
-                                       .sequences = sequences,
-                                       .tokens = TOKENS,
-                                       .training = true,
-                                       .accumulating = true,
-                                       .logits_bytes = logits_bytes};
-    if (ls_model_new(&options, arena, &f->model, &error))
-        fail_msg("%s", error.text);
-}
 
 static void fixture_open(struct fixture *f, enum ls_arch arch, enum ls_dtype act, int64_t sequences,
                          int64_t logits_bytes)
 {
-    struct ls_error error = {0};
-    memset(f, 0, sizeof *f);
-    f->config = (struct ls_model_config){.arch = arch,
-                                         .vocab = VOCAB,
-                                         .vocab_padded = PADDED,
-                                         .layers = 1,
-                                         .channels = CHANNELS,
-                                         .heads = 2,
-                                         .kv_heads = 2,
-                                         .head_dim = 8,
-                                         .ffn = 16,
-                                         .context = TOKENS,
-                                         .bias = arch == LS_GPT2,
-                                         .act = arch == LS_GPT2 ? LS_ACT_GELU_TANH : LS_ACT_SWIGLU,
-                                         .norm_epsilon = 1e-5f,
-                                         .rope_theta = 10000,
-                                         .init_std = 0.3f,
-                                         .seed = 3};
-    f->numerics =
-        (struct ls_numerics){.act = act, .tp_tiles = 2, .seq_tiles = 1, .leaf_sequences = 1};
-    assert_int_equal(ls_ops_init(&f->ops, 2, ls_isa_best(), &error), LS_OK);
-    held_open(&f->held, &f->config, &f->numerics, NULL);
-    struct ls_arena measure;
-    ls_arena_measure(&measure);
-    fixture_take(f, sequences, logits_bytes, &measure);
-    ls_model_free(f->model);
-    assert_int_equal(ls_arena_init(&f->arena, measure.peak, &error), LS_OK);
-    fixture_take(f, sequences, logits_bytes, &f->arena);
-    for (int i = 0; i < f->held.params.count; i++) {
-        const struct ls_param *param = &f->held.params.list[i];
-        ls_param_fill(param, f->config.seed, &f->ops, 0, param->rows * param->cols,
-                      held_values(&f->held, param));
-    }
-    held_publish(&f->held, &f->ops);
+    f->tiny = tiny_of(arch);
+    f->tiny.numerics.act = act;
+    f->tiny.numerics.tp_tiles = 2;
+    tiny_open(&f->tiny, 2);
+    tiny_model(&f->tiny, (struct ls_model_options){.slots = 1,
+                                                   .sequences = sequences,
+                                                   .tokens = TOKENS,
+                                                   .training = true,
+                                                   .accumulating = true,
+                                                   .logits_bytes = logits_bytes});
     for (int i = 0; i < LEAVES_MAX * TOKENS; i++)
         f->targets[i] = i % 7 == 3 ? -1 : (i * 5) % VOCAB; /* some tokens have no loss */
-}
-
-static void fixture_close(struct fixture *f)
-{
-    ls_model_free(f->model);
-    ls_arena_release(&f->arena);
-    held_close(&f->held);
-    ls_ops_release(&f->ops);
 }
 
 /* What the last block would hand over, from row first on: the same values for the same rows. */
@@ -98,9 +44,9 @@ static void input_fill(struct fixture *f, int64_t first_row, int64_t rows)
 {
     float values[LEAVES_MAX * TOKENS * CHANNELS];
     ls_normal_fill(ls_philox_key_of(2, "x"), first_row * CHANNELS, rows * CHANNELS, 0, 1, values);
-    void *out = (void *)ls_model_output(f->model, 1, 0);
-    if (f->numerics.act == LS_BF16)
-        ls_cast_f32_to_bf16(&f->ops, rows * CHANNELS, values, out);
+    void *out = (void *)ls_model_output(f->tiny.model, 1, 0);
+    if (f->tiny.numerics.act == LS_BF16)
+        ls_cast_f32_to_bf16(&f->tiny.ops, rows * CHANNELS, values, out);
     else
         memcpy(out, values, (size_t)(rows * CHANNELS) * sizeof *values);
 }
@@ -117,18 +63,18 @@ static void head_run(struct fixture *f, int64_t first, int64_t leaves, bool accu
                                    .training = true,
                                    .gradient_scale = scale};
     input_fill(f, first * TOKENS, leaves * TOKENS);
-    held_forward(&f->held, f->model, &f->ops, 2, 3, &batch, accumulate);
-    held_backward(&f->held, f->model, &f->ops, 2, 3, &batch, accumulate);
+    held_forward(&f->tiny.held, f->tiny.model, &f->tiny.ops, 2, 3, &batch, accumulate);
+    held_backward(&f->tiny.held, f->tiny.model, &f->tiny.ops, 2, 3, &batch, accumulate);
 }
 
 static const struct ls_param *param_of(const struct fixture *f, const char *name)
 {
-    return ls_params_find(&f->held.params, name);
+    return ls_params_find(&f->tiny.held.params, name);
 }
 
 static float *weight_gradient(struct fixture *f)
 {
-    return held_gradient(&f->held, param_of(f, "head.weight"));
+    return held_gradient(&f->tiny.held, param_of(f, "head.weight"));
 }
 
 /* ---- against double -------------------------------------------------------------------------- */
@@ -198,35 +144,37 @@ static void check_against_double(enum ls_arch arch, int64_t leaves)
     struct reference r = {.layernorm = arch == LS_GPT2,
                           .rows = leaves * TOKENS,
                           .targets = f.targets,
-                          .epsilon = (double)f.config.norm_epsilon};
+                          .epsilon = (double)f.tiny.config.norm_epsilon};
     const struct ls_param *weight = param_of(&f, "head.weight");
     const struct ls_param *norm_bias = param_of(&f, "ln_f.bias");
     const struct ls_param *norm_weight =
         param_of(&f, arch == LS_GPT2 ? "ln_f.weight" : "norm_f.weight");
     for (int64_t i = 0; i < r.rows * CHANNELS; i++)
-        r.x[i] = ((const float *)ls_model_output(f.model, 1, 0))[i];
+        r.x[i] = ((const float *)ls_model_output(f.tiny.model, 1, 0))[i];
     for (int i = 0; i < PADDED * CHANNELS; i++)
-        r.weight[i] = held_values(&f.held, weight)[i];
+        r.weight[i] = held_values(&f.tiny.held, weight)[i];
     for (int i = 0; i < CHANNELS; i++) {
-        r.norm_weight[i] = held_values(&f.held, norm_weight)[i];
-        r.norm_bias[i] = norm_bias ? held_values(&f.held, norm_bias)[i] : 0;
+        r.norm_weight[i] = held_values(&f.tiny.held, norm_weight)[i];
+        r.norm_bias[i] = norm_bias ? held_values(&f.tiny.held, norm_bias)[i] : 0;
     }
     for (int64_t leaf = 0; leaf < leaves; leaf++) {
-        double want = 0, got = ls_model_leaf_losses(f.model)[leaf];
+        double want = 0, got = ls_model_leaf_losses(f.tiny.model)[leaf];
         for (int64_t t = 0; t < TOKENS; t++)
             want += row_loss(&r, leaf * TOKENS + t);
         if (!(fabs(got - want) < 2e-6 * want))
             fail_msg("leaf %ld: loss %.9g, expected %.9g", (long)leaf, got, want);
     }
-    check_gradient(&r, "input", r.x, r.rows * CHANNELS, ls_model_input_gradient(f.model, 2));
+    check_gradient(&r, "input", r.x, r.rows * CHANNELS, ls_model_input_gradient(f.tiny.model, 2));
     check_gradient(&r, "weight", r.weight, VOCAB * CHANNELS, weight_gradient(&f));
-    check_gradient(&r, "norm weight", r.norm_weight, CHANNELS, held_gradient(&f.held, norm_weight));
+    check_gradient(&r, "norm weight", r.norm_weight, CHANNELS,
+                   held_gradient(&f.tiny.held, norm_weight));
     if (norm_bias)
-        check_gradient(&r, "norm bias", r.norm_bias, CHANNELS, held_gradient(&f.held, norm_bias));
+        check_gradient(&r, "norm bias", r.norm_bias, CHANNELS,
+                       held_gradient(&f.tiny.held, norm_bias));
     for (int i = VOCAB * CHANNELS; i < PADDED * CHANNELS; i++)
         if (weight_gradient(&f)[i] != 0)
             fail_msg("a padding row has gradient %g", (double)weight_gradient(&f)[i]);
-    fixture_close(&f);
+    tiny_close(&f.tiny);
 }
 
 static void test_against_double(void **state)
@@ -263,18 +211,18 @@ static void check_order(enum ls_dtype act, int64_t leaves, int64_t group, int th
     float got[WEIGHTS], before[WEIGHTS];
     int64_t leaf_bytes = TOKENS * PADDED * (int64_t)ls_dtype_bytes(act);
     fixture_open(&f, LS_GPT2, act, leaves, group * leaf_bytes);
-    f.ops.threads = threads;
+    f.tiny.ops.threads = threads;
     int64_t most = 1;
     while (most * 2 <= ls_min(group, leaves))
         most *= 2;
-    assert_int_equal(f.model->losses.group_units, most);
+    assert_int_equal(f.tiny.model->losses.group_units, most);
     float *weight = weight_gradient(&f);
     head_run(&f, 0, leaves, false);
     memcpy(got, weight, sizeof got);
     if (memcmp(got, expected, sizeof got))
         fail_msg("%s, %ld leaves in groups of %ld, %d threads: not the tree over leaves",
                  ls_dtype_name(act), (long)leaves, (long)most, threads);
-    if (memcmp(ls_model_leaf_losses(f.model), losses, (size_t)leaves * sizeof *losses))
+    if (memcmp(ls_model_leaf_losses(f.tiny.model), losses, (size_t)leaves * sizeof *losses))
         fail_msg("%ld leaves in groups of %ld: other losses than leaf by leaf", (long)leaves,
                  (long)most);
     /* Added to an earlier micro-batch's sum only when it is whole. */
@@ -286,7 +234,7 @@ static void check_order(enum ls_dtype act, int64_t leaves, int64_t group, int th
             fail_msg("%s, %ld leaves in groups of %ld: element %d accumulates to %a, expected %a",
                      ls_dtype_name(act), (long)leaves, (long)most, i, (double)weight[i],
                      (double)(before[i] + expected[i]));
-    fixture_close(&f);
+    tiny_close(&f.tiny);
 }
 
 static void test_weight_gradient_is_the_tree_over_leaves(void **state)
@@ -302,9 +250,9 @@ static void test_weight_gradient_is_the_tree_over_leaves(void **state)
         for (int64_t i = 0; i < LEAVES_MAX; i++) {
             head_run(&f, i, 1, false);
             memcpy(leaf[i], weight_gradient(&f), sizeof leaf[i]);
-            losses[i] = ls_model_leaf_losses(f.model)[0];
+            losses[i] = ls_model_leaf_losses(f.tiny.model)[0];
         }
-        fixture_close(&f);
+        tiny_close(&f.tiny);
         for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
             tree_by_hand(leaf, 0, counts[c], sum);
             for (size_t g = 0; g < sizeof groups / sizeof groups[0]; g++)

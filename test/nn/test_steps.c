@@ -1,8 +1,8 @@
 /* Each step of each family's layers alone: its gradients against central differences, and what it
  * declares to read of the forward. The families' tables name the kinds, so a new kind is tested as
  * soon as a family uses it. */
-#include "held.h"
 #include "nn/model.h"
+#include "tiny.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,17 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEQUENCES = 2, TOKENS = 8, ROWS = SEQUENCES * TOKENS, VOCAB = 21, PADDED = 24, LAYERS = 1 };
+enum { SEQUENCES = 2, TOKENS = 8, ROWS = SEQUENCES * TOKENS, LAYERS = 1 };
 enum { VALUE_MAX = ROWS * 64, FLAT_MAX = 1 << 13 };
 
 /* A model's step, with values, gradients and inputs of its own. */
 struct alone {
-    struct ls_model_config config;
-    struct ls_numerics numerics;
-    struct ls_ops ops;
-    struct held held;
-    struct ls_arena arena;
-    struct ls_model *model;
+    struct tiny tiny;
     struct ls_micro_batch batch;
     struct ls_gradient gradient;
     struct rows rows;
@@ -48,59 +43,21 @@ static void normal_fill(float *values, int64_t count, const char *what, float me
     ls_normal_fill(ls_philox_key_of(4, what), 0, count, mean, std, values);
 }
 
-static void model_open(struct alone *a)
-{
-    struct ls_error error = {0};
-    struct ls_model_options options = {.config = &a->config,
-                                       .numerics = &a->numerics,
-                                       .params = &a->held.params,
-                                       .weights = a->held.weights,
-                                       .sequences = SEQUENCES,
-                                       .tokens = TOKENS,
-                                       .slots = 1,
-                                       .training = true};
-    struct ls_arena measure;
-    ls_arena_measure(&measure);
-    assert_int_equal(ls_model_new(&options, &measure, &a->model, &error), LS_OK);
-    ls_model_free(a->model);
-    assert_int_equal(ls_arena_init(&a->arena, measure.peak, &error), LS_OK);
-    assert_int_equal(ls_model_new(&options, &a->arena, &a->model, &error), LS_OK);
-}
-
 static struct alone *alone_open(enum ls_arch arch, enum ls_activation act)
 {
-    struct ls_error error = {0};
     struct alone *a = calloc(1, sizeof *a);
-    a->config = (struct ls_model_config){.arch = arch,
-                                         .vocab = VOCAB,
-                                         .vocab_padded = PADDED,
-                                         .layers = LAYERS,
-                                         .channels = 16,
-                                         .heads = 2,
-                                         .kv_heads = 1,
-                                         .head_dim = 8,
-                                         .ffn = 12,
-                                         .context = TOKENS + 2,
-                                         .bias = ls_family_of(arch)->bias,
-                                         .act = act,
-                                         .norm_epsilon = 1e-5f,
-                                         .rope_theta = 100,
-                                         .dropout = 0.25f,
-                                         .seed = 3};
-    a->numerics =
-        (struct ls_numerics){.act = LS_F32, .tp_tiles = 1, .seq_tiles = 1, .leaf_sequences = 1};
-    assert_int_equal(ls_ops_init(&a->ops, 1, ls_isa_best(), &error), LS_OK);
-    held_open(&a->held, &a->config, &a->numerics, NULL);
-    for (int i = 0; i < a->held.params.count; i++) {
-        const struct ls_param *p = &a->held.params.list[i];
-        normal_fill(held_values(&a->held, p), p->live_rows * p->cols, p->name,
-                    p->init == LS_INIT_ONE, 0.3f);
-    }
+    a->tiny = tiny_of(arch);
+    a->tiny.config.kv_heads = 1;
+    a->tiny.config.act = act;
+    a->tiny.config.dropout = 0.25f;
+    tiny_open(&a->tiny, 1);
+    tiny_model(&a->tiny,
+               (struct ls_model_options){
+                   .sequences = SEQUENCES, .tokens = TOKENS, .slots = 1, .training = true});
     for (int i = 0; i < ROWS; i++) {
-        a->ids[i] = (i * 5 + i / 3) % VOCAB;
-        a->targets[i] = i % 7 == 3 ? -1 : (i * 8 + 1) % VOCAB;
+        a->ids[i] = (i * 5 + i / 3) % TINY_VOCAB;
+        a->targets[i] = i % 7 == 3 ? -1 : (i * 8 + 1) % TINY_VOCAB;
     }
-    model_open(a);
     a->batch = (struct ls_micro_batch){.sequences = SEQUENCES,
                                        .tokens = TOKENS,
                                        .ids = a->ids,
@@ -108,22 +65,19 @@ static struct alone *alone_open(enum ls_arch arch, enum ls_activation act)
                                        .training = true,
                                        .gradient_scale = 0.5f};
     a->gradient.flat = a->flat;
-    a->rows = rows_of(a->model, &a->batch);
+    a->rows = rows_of(a->tiny.model, &a->batch);
     return a;
 }
 
 static void alone_close(struct alone *a)
 {
-    ls_model_free(a->model);
-    ls_arena_release(&a->arena);
-    held_close(&a->held);
-    ls_ops_release(&a->ops);
+    tiny_close(&a->tiny);
     free(a);
 }
 
 static int64_t elements_of(const struct alone *a, int v)
 {
-    int64_t count = ROWS * size_held(a->model, a->run.layer->program->values[v].size);
+    int64_t count = ROWS * size_held(a->tiny.model, a->run.layer->program->values[v].size);
     assert_true(count <= VALUE_MAX);
     return count;
 }
@@ -135,10 +89,10 @@ static void poison(void *values, size_t bytes)
 
 static void step_take(struct alone *a, int layer, int i)
 {
-    a->step = a->model->layers[layer].steps[i];
-    a->run = (struct layer_run){.model = a->model,
-                                .ops = &a->ops,
-                                .layer = &a->model->layers[layer],
+    a->step = a->tiny.model->layers[layer].steps[i];
+    a->run = (struct layer_run){.model = a->tiny.model,
+                                .ops = &a->tiny.ops,
+                                .layer = &a->tiny.model->layers[layer],
                                 .batch = &a->batch,
                                 .gradient = &a->gradient,
                                 .rows = &a->rows,
@@ -149,7 +103,7 @@ static void step_take(struct alone *a, int layer, int i)
         a->run.value[v] = a->value[v];
         a->run.delta[v] = a->delta[v];
     }
-    snprintf(a->name, sizeof a->name, "%s: %s %d of layer %d", ls_arch_name(a->config.arch),
+    snprintf(a->name, sizeof a->name, "%s: %s %d of layer %d", ls_arch_name(a->tiny.config.arch),
              a->step.step->kind->name, i, layer);
     normal_fill(a->input[0], VALUE_MAX, "input 0", 0, 1);
     normal_fill(a->input[1], VALUE_MAX, "input 1", 0, 1);
@@ -235,7 +189,7 @@ static int64_t outcome(const struct alone *a, float *made, float *gradient)
     const struct step *step = a->step.step;
     int64_t count = 0;
     for (; step->kind->flow == FLOW_FORWARD && count < ROWS; count++) {
-        made[count] = a->model->losses.rows[count];
+        made[count] = a->tiny.model->losses.rows[count];
         gradient[count] = a->batch.gradient_scale;
     }
     if (count > 0)
@@ -306,11 +260,11 @@ static void check_role(struct alone *a, const char *role, const float *flat)
 {
     const struct parameter *p = a->run.layer->program->parameters;
     for (; role && p->role; p++) {
-        if (strcmp(p->role, role) || !parameter_present(p, &a->config))
+        if (strcmp(p->role, role) || !parameter_present(p, &a->tiny.config))
             continue;
         const struct ls_param *param =
-            parameter_find(&a->held.params, &a->config, a->run.layer->index, p);
-        check(a, param->name, held_values(&a->held, param), flat + param->region_offset,
+            parameter_find(&a->tiny.held.params, &a->tiny.config, a->run.layer->index, p);
+        check(a, param->name, held_values(&a->tiny.held, param), flat + param->region_offset,
               param->rows * param->cols);
     }
 }
@@ -408,7 +362,7 @@ static void for_each_step(void (*visit)(struct alone *a))
                 continue;
             struct alone *a = alone_open((enum ls_arch)arch, (enum ls_activation)act);
             for (int layer = 0; layer < LAYERS + 2; layer++)
-                for (int i = 0; i < a->model->layers[layer].step_count; i++) {
+                for (int i = 0; i < a->tiny.model->layers[layer].step_count; i++) {
                     step_take(a, layer, i);
                     visit(a);
                 }
