@@ -97,53 +97,215 @@ static void test_gradients_have_a_buffer_for_each_level(void **state)
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* What a block keeps: the difference that twelve more make. */
-static double block_kept(const char *layout)
+/* A value of memory.recompute: what a block or a segment of blocks keeps, and the blocks of a
+ * segment (0: the square root of a stage's, rounded up). */
+struct policy {
+    const char *name;
+    enum ls_recompute keeps;
+    int64_t segment;
+    bool partition; /* memory.partition_activations */
+};
+static const struct policy policies[] = {
+    {"none", LS_RECOMPUTE_NONE, 1, false},    {"selective", LS_RECOMPUTE_SELECTIVE, 1, false},
+    {"full", LS_RECOMPUTE_FULL, 1, false},    {"every:2", LS_RECOMPUTE_FULL, 2, false},
+    {"every:3", LS_RECOMPUTE_FULL, 3, false}, {"sqrt", LS_RECOMPUTE_FULL, 0, false},
+    {"full", LS_RECOMPUTE_FULL, 1, true},     {"every:2", LS_RECOMPUTE_FULL, 2, true},
+    {"sqrt", LS_RECOMPUTE_FULL, 0, true},
+};
+enum { POLICIES = sizeof policies / sizeof *policies };
+
+/* Bytes of a micro-batch, before tensor parallel: `whole` of values of the stream, `cut` of those
+ * of which a rank has its heads' or its ffn's part; and their statistics, in float32. */
+struct kept {
+    int64_t whole, cut, whole_statistics, cut_statistics;
+};
+
+/* By the shapes of the values that a block, or the segment that it begins, keeps. */
+static struct kept kept_of(const struct ls_layout *l, enum ls_recompute keeps)
 {
-    size_t kept[2];
-    for (int i = 0; i < 2; i++) {
-        char recipe[200];
-        snprintf(recipe, sizeof recipe,
-                 "model.preset=gpt2-124m model.layers=%d model.vocab=50257 batch.global=64",
-                 12 + 12 * i);
-        kept[i] = plan_of(recipe, layout).bytes[LS_MEMORY_ACTIVATIONS];
+    const struct ls_model_config *m = &l->model;
+    int64_t rows = l->micro_sequences * l->sequence / l->size[LS_AXIS_CP];
+    int64_t width = rows * (int64_t)ls_dtype_bytes(l->numerics.act);
+    int64_t o = m->heads * m->head_dim, qkv = o + 2 * m->kv_heads * m->head_dim;
+    int64_t f = m->act == LS_ACT_SWIGLU ? 2 * m->ffn : m->ffn, g = m->ffn, h = m->channels;
+    int64_t norms = 4 * rows * 2 * (m->arch == LS_GPT2 ? 2 : 1); /* mean and rstd, or rstd */
+    switch (keeps) {
+    case LS_RECOMPUTE_NONE: /* a1, h1, a2, out */
+        return (struct kept){width * 4 * h, width * (qkv + o + f + g), norms, 4 * rows * m->heads};
+    case LS_RECOMPUTE_SELECTIVE: /* h1, out */
+        return (struct kept){width * 2 * h, width * (qkv + f), norms, 0};
+    default: /* the input */
+        return (struct kept){width * h, 0, 0, 0};
     }
-    return (double)(kept[1] - kept[0]) / 12;
 }
 
-/* Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models": with
- * flash attention 34 s b h bytes a layer, of which tensor parallel without sequence parallel cuts
- * 24. Ours are 32: dropout masks (2 s b h) are drawn again. What statistics of norms and of
- * attention take is added here. */
-static void test_activations_are_korthikantis_less_the_masks(void **state)
+/* Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", count
+ * s b h (10 + 24 / t) bytes of a block, and 5 a s^2 b / t of attention's matrices, which selective
+ * recomputation gives up and which never exist here; full recomputation keeps 2 s b h. Here
+ * dropout's masks are drawn again (2), and selective recomputation gives up what else costs little:
+ * the norms' outputs (4), attention's (2) and the activation's (8). */
+static void test_formulas_are_korthikantis_less_what_is_given_up(void **state)
 {
     (void)state;
-    const double s = 1024, h = 768, heads = 12;
     static const struct {
-        const char *layout;
-        double b, whole, cut, slots; /* bytes a token and channel: whole, cut by tp */
-        double tp, stream;           /* ranks that share heads, rows of the stream */
-    } cases[] = {
-        {"batch.micro=1", 1, 8, 24, 1, 1, 1},
-        {"batch.micro=4", 4, 8, 24, 1, 1, 1},
-        {"batch.micro=4 model.dropout=0.1", 4, 8, 24, 1, 1, 1},
-        {"batch.micro=4 numerics.precision=fp32", 4, 16, 48, 1, 1, 1},
-        {"batch.micro=4 parallel.tp=4 parallel.sp=false", 4, 8, 24, 1, 4, 1},
-        {"batch.micro=4 parallel.tp=4 parallel.sp=true", 4, 8, 24, 1, 4, 4},
-        {"batch.micro=1 parallel.pp=4", 1, 2, 6, 4, 1, 1},
-        {"batch.micro=1 parallel.pp=4 parallel.schedule=gpipe", 1, 2, 6, 64, 1, 1},
-        {"batch.micro=1 parallel.cp=2 numerics.seq_tiles=2", 1, 4, 12, 1, 1, 1},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        double sbh = s * cases[i].b * h * cases[i].slots;
-        double share = (cases[i].whole + cases[i].cut) /
-                       (strstr(cases[i].layout, "fp32") ? 64 : 32); /* of a sequence or stage */
-        double statistics = 4 * s * cases[i].b * cases[i].slots * share *
-                            (4 / cases[i].stream + heads / cases[i].tp);
-        near(cases[i].layout, block_kept(cases[i].layout),
-             sbh * (cases[i].whole / cases[i].stream + cases[i].cut / cases[i].tp) + statistics,
-             0.005);
+        enum ls_recompute keeps;
+        int64_t whole, cut, masks, norms, attention, activation;
+    } book[] = {{LS_RECOMPUTE_NONE, 10, 24, 2, 0, 0, 0},
+                {LS_RECOMPUTE_SELECTIVE, 10, 24, 2, 4, 2, 8},
+                {LS_RECOMPUTE_FULL, 2, 0, 0, 0, 0, 0}};
+    static struct ls_layout l;
+    struct ls_error error = {0};
+    struct ls_config config =
+        config_of("model.preset=gpt2-124m model.vocab=50257 batch.global=8", "batch.micro=4");
+    assert_int_equal(ls_config_layout(&config, 0, &l, &error), LS_OK);
+    const int64_t sbh = 1024 * 4 * 768;
+    for (size_t i = 0; i < sizeof book / sizeof *book; i++) {
+        struct kept kept = kept_of(&l, book[i].keeps);
+        assert_int_equal(kept.whole, sbh * (book[i].whole - book[i].masks - book[i].norms));
+        assert_int_equal(kept.cut, sbh * (book[i].cut - book[i].attention - book[i].activation));
     }
+}
+
+/* What the blocks of a stage keep of a micro-batch by the policy. */
+static int64_t stage_kept(const struct ls_layout *l, const struct policy *policy, int64_t blocks)
+{
+    struct kept kept = kept_of(l, policy->keeps);
+    int64_t tp = l->size[LS_AXIS_TP], segment = policy->segment;
+    int64_t shares = l->sp || policy->partition ? tp : 1;
+    while (policy->segment == 0 && segment * segment < blocks)
+        segment++;
+    return ls_ceil_div(blocks, segment) *
+           ((kept.whole + kept.whole_statistics) / shares + (kept.cut + kept.cut_statistics) / tp);
+}
+
+/* Activations of the first stage of 12 or 24 blocks, in the plan and by the formula, which counts
+ * blocks alone. */
+struct depth {
+    int64_t planned, formula;
+};
+static struct depth depth_of(const char *recipe, const char *layout, const struct policy *policy,
+                             int64_t blocks)
+{
+    static struct ls_layout l;
+    struct ls_memory_plan plan;
+    struct ls_error error = {0};
+    struct ls_config config = config_of_words(
+        "%s model.layers=%ld batch.global=64 %s memory.recompute=%s "
+        "memory.partition_activations=%s",
+        recipe, (long)blocks, layout, policy->name, policy->partition ? "true" : "false");
+    if (ls_config_layout(&config, 0, &l, &error) || ls_plan_rank(&config, &l, 0, &plan, &error))
+        fail_msg("%s memory.recompute=%s: %s", layout, policy->name, error.text);
+    int64_t first_end = ls_min(l.stage_first[1], blocks + 1); /* layer 0 is the embedding */
+    return (struct depth){(int64_t)plan.bytes[LS_MEMORY_ACTIVATIONS],
+                          plan.live * stage_kept(&l, policy, first_end - 1)};
+}
+
+/* What twelve more blocks keep. */
+static struct depth twelve_more(const char *recipe, const char *layout, const struct policy *policy)
+{
+    struct depth few = depth_of(recipe, layout, policy, 12);
+    struct depth many = depth_of(recipe, layout, policy, 24);
+    return (struct depth){many.planned - few.planned, many.formula - few.formula};
+}
+
+static const char gpt2[] = "model.preset=gpt2-124m model.vocab=50257";
+static const char llama[] = "model.arch=llama model.vocab=50257 model.channels=768 model.heads=12 "
+                            "model.kv_heads=4 model.ffn=2048 model.context=1024";
+
+static void check_kept(const char *recipe, const char *layout)
+{
+    for (int i = 0; i < POLICIES; i++) {
+        struct depth kept = twelve_more(recipe, layout, &policies[i]);
+        if (kept.planned != kept.formula)
+            fail_msg("%s %s memory.recompute=%s: blocks keep %ld bytes, the formula gives %ld",
+                     recipe, layout, policies[i].name, (long)kept.planned, (long)kept.formula);
+    }
+}
+
+static void test_blocks_keep_what_the_formula_says(void **state)
+{
+    (void)state;
+    static const char *const layouts[] = {
+        "batch.micro=1",
+        "batch.micro=4 model.dropout=0.1",
+        "batch.micro=4 numerics.precision=fp32",
+        "batch.micro=4 parallel.tp=4 parallel.sp=false",
+        "batch.micro=4 parallel.tp=4 parallel.sp=true",
+        "batch.micro=1 parallel.pp=4",
+        "batch.micro=1 parallel.pp=4 parallel.schedule=gpipe",
+        "batch.micro=1 parallel.cp=2 numerics.seq_tiles=2",
+    };
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        check_kept(gpt2, layouts[i]);
+        check_kept(llama, layouts[i]);
+    }
+}
+
+/* The broken twin: no policy's plan passes for another's. */
+static void test_another_policy_is_seen(void **state)
+{
+    (void)state;
+    struct depth kept[POLICIES];
+    for (int i = 0; i < POLICIES; i++)
+        kept[i] = twelve_more(gpt2, "batch.micro=4 parallel.tp=4 parallel.sp=false", &policies[i]);
+    for (int i = 0; i < POLICIES * POLICIES; i++)
+        if (i / POLICIES != i % POLICIES)
+            assert_int_not_equal(kept[i / POLICIES].planned, kept[i % POLICIES].formula);
+}
+
+/* What a block of the middle takes where it and those before it give up that much. */
+static struct ls_layer_bytes middle_of(const struct ls_layout *l, const struct ls_params *params,
+                                       enum ls_recompute first, enum ls_recompute middle)
+{
+    enum { BLOCK = 6 };
+    unsigned char recompute[LS_LAYOUT_LAYERS_MAX + 2];
+    struct ls_arena measure;
+    struct ls_model *model;
+    struct ls_layer_bytes bytes;
+    struct ls_error error = {0};
+    memset(recompute, first, sizeof recompute);
+    memset(recompute + BLOCK, middle, sizeof recompute - BLOCK);
+    struct ls_model_options options = {.config = &l->model,
+                                       .numerics = &l->numerics,
+                                       .params = params,
+                                       .sequences = l->micro_sequences,
+                                       .tokens = l->sequence,
+                                       .slots = 1,
+                                       .training = true,
+                                       .recompute = recompute};
+    ls_arena_measure(&measure);
+    assert_int_equal(ls_model_new(&options, &measure, &model, &error), LS_OK);
+    ls_model_layer_bytes(model, BLOCK, &bytes);
+    ls_model_free(model);
+    return bytes;
+}
+
+/* What a block does not keep is made again, and nothing else: both together are what it keeps
+ * without recomputation. A block inside of a segment keeps nothing at all. */
+static void check_again(const char *recipe)
+{
+    static struct ls_layout l;
+    struct ls_params params;
+    struct ls_error error = {0};
+    struct ls_config config = config_of(recipe, "batch.micro=2 batch.global=8 model.layers=12");
+    assert_int_equal(ls_config_layout(&config, 0, &l, &error), LS_OK);
+    assert_int_equal(ls_params_init(&params, &l.model, &l.numerics, NULL, &error), LS_OK);
+    struct ls_layer_bytes none = middle_of(&l, &params, LS_RECOMPUTE_NONE, LS_RECOMPUTE_NONE);
+    assert_int_equal(none.again, 0);
+    for (int policy = LS_RECOMPUTE_SELECTIVE; policy <= LS_RECOMPUTE_JOIN; policy++) {
+        enum ls_recompute middle = (enum ls_recompute)policy;
+        struct ls_layer_bytes given = middle_of(&l, &params, LS_RECOMPUTE_FULL, middle);
+        assert_int_equal(given.kept + given.again, none.kept);
+        assert_int_equal(given.kept == 0, middle == LS_RECOMPUTE_JOIN);
+    }
+    ls_params_release(&params);
+}
+
+static void test_what_is_not_kept_is_made_again(void **state)
+{
+    (void)state;
+    check_again(gpt2);
+    check_again(llama);
 }
 
 static void test_live_micro_batches(void **state)
@@ -348,7 +510,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_state_is_that_of_the_zero_paper),
         cmocka_unit_test(test_gradients_have_a_buffer_for_each_level),
-        cmocka_unit_test(test_activations_are_korthikantis_less_the_masks),
+        cmocka_unit_test(test_formulas_are_korthikantis_less_what_is_given_up),
+        cmocka_unit_test(test_blocks_keep_what_the_formula_says),
+        cmocka_unit_test(test_another_policy_is_seen),
+        cmocka_unit_test(test_what_is_not_kept_is_made_again),
         cmocka_unit_test(test_live_micro_batches),
         cmocka_unit_test(test_the_plan_is_what_is_taken),
         cmocka_unit_test(test_ranks_of_a_pipeline_rank_take_the_same),
