@@ -1,7 +1,7 @@
 /* The transport mpi. Under a launcher this program is one rank and runs the checks; by itself it
  * starts itself under mpirun for 2, 3 and 4 ranks. */
+#include "../support/mpirun.h"
 #include "checks.h"
-#include "mpirun.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,22 +16,6 @@
 static const char *program;
 
 /* ---- one rank -------------------------------------------------------------------------------- */
-
-static int rank_run(struct ls_comm *comm, struct ls_error *error)
-{
-    int status = check_all(comm, error);
-    if (status == LS_OK)
-        status = check_operations(comm, 1000000, error);
-    /* The same with each call agreed beforehand. */
-    ls_comm_set_check(comm, true);
-    if (status == LS_OK)
-        status = check_operations(comm, 4097, error);
-    if (status == LS_OK)
-        status = check_many_pending(comm, error);
-    if (status == LS_OK)
-        status = check_splits(comm, error);
-    return status;
-}
 
 /* Rank 1 sends more, then less, than rank 0 expects; the next message is unharmed. */
 static int rank_lengths(struct ls_comm *comm, struct ls_error *error)
@@ -52,36 +36,27 @@ static int rank_lengths(struct ls_comm *comm, struct ls_error *error)
     return ls_barrier(comm, error);
 }
 
-static int rank_main(void)
+static int rank_run(struct ls_comm *comm, struct ls_error *error)
 {
-    struct ls_comm *comm;
-    struct ls_error error = {0};
-    int status = ls_comm_mpi_new(&comm, &error);
-    if (status == LS_OK) {
-        status = rank_run(comm, &error);
-        if (status == LS_OK)
-            status = rank_lengths(comm, &error);
-    }
-    if (status != LS_OK) {
-        fprintf(stderr, "%s\n", error.text);
-        return 1; /* without MPI's end: the launcher ends the other ranks */
-    }
-    ls_comm_free(comm);
-    ls_mpi_finish();
-    return 0;
+    int status = check_all(comm, error);
+    if (status == LS_OK)
+        status = check_operations(comm, 1000000, error);
+    /* The same with each call agreed beforehand. */
+    ls_comm_set_check(comm, true);
+    if (status == LS_OK)
+        status = check_operations(comm, 4097, error);
+    if (status == LS_OK)
+        status = check_many_pending(comm, error);
+    if (status == LS_OK)
+        status = check_splits(comm, error);
+    if (status == LS_OK)
+        status = rank_lengths(comm, error);
+    return status;
 }
 
 /* ---- the launcher ---------------------------------------------------------------------------- */
 
-static void rank_tests(int ranks)
-{
-    static char output[8192];
-    int status = mpirun(program, ranks, "checks", 120, output, sizeof output);
-    if (status != 0)
-        fail_msg("mpirun -n %d %s ended with %d:\n%s", ranks, program, status, output);
-}
-
-static void skip_without_mpi(void)
+static void ranks_check(int ranks)
 {
 #ifndef LS_WITH_MPI
     struct ls_comm *comm;
@@ -89,28 +64,25 @@ static void skip_without_mpi(void)
     assert_int_equal(ls_comm_mpi_new(&comm, &error), LS_ENOTSUP);
     assert_non_null(strstr(error.text, "make MPI=1"));
 #endif
-    mpirun_or_skip();
+    mpirun_checks(program, ranks);
 }
 
 static void test_2_ranks(void **state)
 {
     (void)state;
-    skip_without_mpi();
-    rank_tests(2);
+    ranks_check(2);
 }
 
 static void test_3_ranks(void **state)
 {
     (void)state;
-    skip_without_mpi();
-    rank_tests(3);
+    ranks_check(3);
 }
 
 static void test_4_ranks(void **state)
 {
     (void)state;
-    skip_without_mpi();
-    rank_tests(4);
+    ranks_check(4);
 }
 
 static void test_ranks_of_a_machine(void **state)
@@ -169,7 +141,7 @@ int main(int argc, char **argv)
     (void)argc;
     program = argv[0];
     if (getenv(MPIRUN_MODE) || ls_mpi_launched())
-        return rank_main();
+        return mpirun_rank(rank_run);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_am_i), cmocka_unit_test(test_ranks_of_a_machine),
         cmocka_unit_test(test_2_ranks),  cmocka_unit_test(test_3_ranks),

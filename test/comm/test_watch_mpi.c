@@ -1,6 +1,7 @@
 /* Processes that are late, stopped, killed or elsewhere: the others name them, and the job ends.
  * Under a launcher this program is one rank; by itself it starts itself under mpirun. */
-#include "mpirun.h"
+
+#include "../support/mpirun.h"
 
 #include <lockstep/comm.h>
 

@@ -1,4 +1,4 @@
-/* Starts a test program again under mpirun. */
+/* Starts a test program again under mpirun, and is its ranks. */
 #include "mpirun.h"
 
 #include <setjmp.h>
@@ -81,4 +81,29 @@ int mpirun(const char *program, int ranks, const char *mode, int patience_s, cha
     if (got > 0)
         fail_msg("%d ranks (%s) did not end in %d s:\n%s", ranks, mode, patience_s, output);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void mpirun_checks(const char *program, int ranks)
+{
+    static char output[8192];
+    mpirun_or_skip();
+    int status = mpirun(program, ranks, "checks", 120, output, sizeof output);
+    if (status != 0)
+        fail_msg("mpirun -n %d %s ended with %d:\n%s", ranks, program, status, output);
+}
+
+int mpirun_rank(int (*body)(struct ls_comm *world, struct ls_error *error))
+{
+    struct ls_comm *world;
+    struct ls_error error = {0};
+    int status = ls_comm_mpi_new(&world, &error);
+    if (status == LS_OK)
+        status = body(world, &error);
+    if (status != LS_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        return 1; /* without MPI's end: the launcher ends the other ranks */
+    }
+    ls_comm_free(world);
+    ls_mpi_finish();
+    return 0;
 }

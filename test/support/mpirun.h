@@ -1,6 +1,8 @@
 /* A test program that starts itself again as the ranks of an MPI job. */
-#ifndef TEST_COMM_MPIRUN_H
-#define TEST_COMM_MPIRUN_H
+#ifndef TEST_MPIRUN_H
+#define TEST_MPIRUN_H
+
+#include <lockstep/comm.h>
 
 #include <stddef.h>
 
@@ -13,5 +15,10 @@ void mpirun_or_skip(void);
  * job printed is in output[bytes], terminated and cut. Fails the test after patience_s seconds. */
 int mpirun(const char *program, int ranks, const char *mode, int patience_s, char *output,
            size_t bytes);
+/* The same where every rank is mpirun_rank and has to end well; skips as mpirun_or_skip does. */
+void mpirun_checks(const char *program, int ranks);
+
+/* What a rank's main returns: body's status over all ranks, its error printed. */
+int mpirun_rank(int (*body)(struct ls_comm *world, struct ls_error *error));
 
 #endif
