@@ -63,8 +63,8 @@ ifneq ($(filter x86_64,$(shell uname -m)),)
 ISAS     += avx2 avx512
 endif
 ISA_FLAGS_plain  :=
-ISA_FLAGS_avx2   := -mavx2 -mfma
-ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
+ISA_FLAGS_avx2   := -mavx2 -mfma -mf16c
+ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 OBJECTS  := $(SOURCES:%.c=$(BUILD)/%.o) \
 	$(foreach isa,$(ISAS),$(KERNELS:%.c=$(BUILD)/%.$(isa).o))
 COMMANDS := $(wildcard cmd/*.c)
@@ -133,7 +133,7 @@ empty :=
 wrap = -Wl$(subst $(empty) ,,$(foreach name,$(1),,--wrap=$(name)))
 $(filter $(BUILD)/test/invariance/%,$(TESTS)): private LDFLAGS_BASE += $(call wrap,ls_reduce_scatter_start \
 	ls_all_reduce_start ls_layer_backward_weight ls_layer_forward_again ls_optimizer_step \
-	ls_send_start ls_param_fill ls_dp_micro_batch)
+	ls_send_start ls_param_fill ls_dp_micro_batch ls_loss_scale_update)
 $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)
 # This one makes the disk slow.

@@ -48,7 +48,7 @@ static void *filled(struct ls_arena *arena, enum ls_dtype dtype, int64_t count)
         if (dtype == LS_F32)
             ((float *)x)[i] = value;
         else
-            ((ls_bf16 *)x)[i] = ls_f32_to_bf16(value);
+            ((ls_half *)x)[i] = ls_f32_to_half(dtype, value);
     }
     return x;
 }
@@ -120,7 +120,14 @@ static int bench_shape(struct ls_ops *ops, const struct shape *shape, enum ls_dt
 
 static int dtype_of_name(const char *name)
 {
-    return !strcmp(name, "bf16") ? LS_BF16 : !strcmp(name, "fp32") ? LS_F32 : -1;
+    static const struct {
+        const char *name;
+        enum ls_dtype dtype;
+    } dtypes[] = {{"bf16", LS_BF16}, {"fp16", LS_F16}, {"fp32", LS_F32}};
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
+        if (!strcmp(name, dtypes[i].name))
+            return dtypes[i].dtype;
+    return -1;
 }
 
 int cmd_bench_gemm(int argc, char **argv)
@@ -128,7 +135,7 @@ int cmd_bench_gemm(int argc, char **argv)
     int64_t threads = ls_device_cores(), isa = ls_isa_best(), dtype = LS_BF16;
     const struct bench_key keys[] = {{"threads", &threads, 1, ls_device_threads_max(), NULL, NULL},
                                      BENCH_ISA(&isa),
-                                     {"dtype", &dtype, 0, 0, "bf16 or fp32", dtype_of_name},
+                                     {"dtype", &dtype, 0, 0, "bf16, fp16 or fp32", dtype_of_name},
                                      {0}};
     struct ls_error error = {0};
     struct ls_ops ops;

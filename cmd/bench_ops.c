@@ -140,6 +140,7 @@ static struct ls_update update_of(struct bench *b)
     return (struct ls_update){.count = PARAMETERS,
                               .master = at(b, 0),
                               .compute = at(b, 4),
+                              .compute_type = LS_BF16,
                               .gradient = at(b, 3),
                               .gradient_scale = 1,
                               .lr = 1e-4f,
@@ -171,7 +172,7 @@ static void squared_norm(struct bench *b)
 }
 static void cast_to_bf16(struct bench *b)
 {
-    ls_cast_f32_to_bf16(&b->ops, PARAMETERS, at(b, 0), at(b, 1));
+    ls_cast_to_half(&b->ops, LS_BF16, PARAMETERS, at(b, 0), at(b, 1));
 }
 static void tree_add(struct bench *b)
 {

@@ -61,8 +61,7 @@ static void on_started(void *user, const struct ls_config *config,
     printf("%s %.1fM parameters, %s, %ld x %ld tokens a step in %s a rank, %s\n",
            ls_arch_name(config->model.arch), (double)params->weights / 1e6,
            ls_counted(ls_config_ranks(config), "rank").text, (long)config->batch.global,
-           (long)config->data.sequence, plan->batches.text,
-           config->numerics.precision == LS_BF16 ? "bf16" : "fp32");
+           (long)config->data.sequence, plan->batches.text, ls_config_precision(config));
     printf("memory per rank: %.1f MiB parameters, %.1f gradients, %.1f optimizer, %.1f "
            "activations\n",
            (double)plan->bytes[LS_MEMORY_PARAMETERS] / 0x1p20,
@@ -106,6 +105,14 @@ static void step_line(struct progress *p, const struct ls_step_report *r, double
     p->open_line = true;
 }
 
+static void skipped_line(const struct ls_config *config, const struct ls_step_report *r)
+{
+    printf("step %ld was skipped: it is not finite", (long)r->step);
+    if (config->numerics.precision == LS_F16)
+        printf(" at a loss scale of %g", r->loss_scale);
+    printf("\n");
+}
+
 static void on_stepped(void *user, const struct ls_step_report *r)
 {
     struct progress *p = user;
@@ -119,7 +126,7 @@ static void on_stepped(void *user, const struct ls_step_report *r)
         if (last || r->skipped)
             line_end(p);
         if (r->skipped)
-            printf("step %ld was skipped: it is not finite\n", (long)r->step);
+            skipped_line(p->config, r);
     }
     if (last && r->hashed)
         printf("hash %s\n", r->hash);

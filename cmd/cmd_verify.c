@@ -145,7 +145,7 @@ static int reference_make(struct verify *v, struct ls_error *error)
         return status;
     printf("%s %.1fM parameters, %s, %ld x %ld tokens a step, %s\n",
            ls_arch_name(v->config.model.arch), (double)params.weights / 1e6,
-           v->config.numerics.precision == LS_BF16 ? "bf16" : "fp32", (long)v->config.batch.global,
+           ls_config_precision(&v->config), (long)v->config.batch.global,
            (long)v->config.data.sequence, ls_counted(v->steps, "step").text);
     printf("one rank, %s: ", ls_bytes(bytes).text);
     fflush(stdout);

@@ -133,6 +133,50 @@ static inline ls_bf16 ls_f32_to_bf16(float x)
     return (ls_bf16)((v.u & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded);
 }
 
+/* fp16 is IEEE 754 binary16, subnormal numbers included. To fp16 rounds to nearest even, from 65520
+ * on to infinity; NaN stays NaN (quiet). The bits are those of F16C's instructions. No branches: a
+ * loop of either becomes vectors. */
+typedef uint16_t ls_f16;
+static inline float ls_f16_to_f32(ls_f16 x)
+{
+    union {
+        uint32_t u;
+        float f;
+    } v = {(x & 0x7fffu) << 13}, exponent = {239u << 23}; /* 2^112 */
+    uint32_t special = (x & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0;
+    uint32_t quiet = special && (x & 0x3ffu) ? 0x400000u : 0;
+    v.u |= special | quiet;
+    v.f *= exponent.f;
+    v.u |= (x & 0x8000u) << 16;
+    return v.f;
+}
+static inline ls_f16 ls_f32_to_f16(float x)
+{
+    union {
+        float f;
+        uint32_t u;
+    } v = {x}, small, half = {0.5f};
+    uint32_t sign = v.u >> 16 & 0x8000u;
+    v.u &= 0x7fffffffu;
+    small.f = v.f + half.f; /* the sum's last bit is the last of a subnormal fp16 */
+    uint32_t subnormal = small.u - half.u;
+    uint32_t normal = (v.u - (112u << 23) + 0xfffu + (v.u >> 13 & 1u)) >> 13;
+    uint32_t nan = v.u > 0x7f800000u ? 0x200u | (v.u >> 13 & 0x3ffu) : 0;
+    uint32_t finite = v.u < 0x38800000u ? subnormal : normal; /* 2^-14 */
+    return (ls_f16)(sign | (v.u >= 0x47800000u ? 0x7c00u | nan : finite));
+}
+
+/* Memory whose elements are bf16 or fp16, as a dtype beside it says. */
+typedef uint16_t ls_half;
+static inline float ls_half_to_f32(enum ls_dtype dtype, ls_half x)
+{
+    return dtype == LS_BF16 ? ls_bf16_to_f32(x) : ls_f16_to_f32(x);
+}
+static inline ls_half ls_f32_to_half(enum ls_dtype dtype, float x)
+{
+    return dtype == LS_BF16 ? ls_f32_to_bf16(x) : ls_f32_to_f16(x);
+}
+
 /* ---- checked arithmetic --------------------------------------------------------------------- */
 
 /* *out = a * b or a + b; false on overflow (then *out is unspecified). */

@@ -109,12 +109,14 @@ int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries,
  * It is written as step-%08d.tmp/, made durable, and renamed: a directory of the final name is
  * complete. */
 struct ls_checkpoint_state {
-    int64_t step, samples, tokens; /* done; consumed */
-    double loss_scale;             /* 1 where none is used */
-    const char *recipe_digest;     /* of the recipe's keys */
-    const char *recipe;            /* the resolved recipe, as text */
-    const char *fingerprint;       /* numerics.version, instruction set, compiler, commit */
-    const char *hash;              /* state hash, hexadecimal; "" where not computed */
+    int64_t step, samples, tokens;  /* done; consumed */
+    double loss_scale;              /* 1 where none is used */
+    int64_t good_steps, hysteresis; /* of a dynamic one (lockstep/optim/loss_scale.h); 0 where
+                                     * the file does not say */
+    const char *recipe_digest;      /* of the recipe's keys */
+    const char *recipe;             /* the resolved recipe, as text */
+    const char *fingerprint;        /* numerics.version, instruction set, compiler, commit */
+    const char *hash;               /* state hash, hexadecimal; "" where not computed */
 };
 enum ls_checkpoint_part { LS_CKPT_MODEL, LS_CKPT_OPTIMIZER };
 

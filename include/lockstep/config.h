@@ -95,11 +95,15 @@ struct ls_config_optim {
 };
 
 struct ls_config_numerics {
-    enum ls_dtype precision; /* LS_F32 or LS_BF16 */
+    enum ls_dtype precision; /* LS_F32, LS_BF16 or LS_F16 */
     enum ls_config_mode mode;
     int64_t tp_tiles, seq_tiles, leaf_sequences;
     enum ls_dtype reduce; /* what gradients travel in; LS_BF16 only in mode fast */
     int isa;              /* enum ls_isa or LS_CONFIG_AUTO, which ranks settle at start */
+    double loss_scale;    /* LS_F16 only, as what follows; 0: dynamic */
+    int64_t initial_scale_power, loss_scale_window, hysteresis;
+    bool consecutive_hysteresis;
+    double min_loss_scale;
 };
 
 struct ls_config_comm {
@@ -271,6 +275,10 @@ int ls_config_isa(const struct ls_config *config, struct ls_comm *world, enum ls
 
 /* What the optimizer is told of a resolved configuration. */
 struct ls_optim_config ls_config_optim(const struct ls_config *config);
+/* And of the loss's scale; 1 for ever where precision is not LS_F16. */
+struct ls_loss_scale_config ls_config_loss_scale(const struct ls_config *config);
+/* "fp32", "bf16", "fp16": numerics.precision as it is written. */
+const char *ls_config_precision(const struct ls_config *config);
 
 /* ---- writing -------------------------------------------------------------------------------- */
 

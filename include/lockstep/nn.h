@@ -60,7 +60,7 @@ struct ls_model_config {
 
 /* The part of the recipe that fixes the order of sums (DESIGN: the law of sums). */
 struct ls_numerics {
-    enum ls_dtype act; /* LS_F32 or LS_BF16: what forward and backward compute in */
+    enum ls_dtype act; /* LS_F32, LS_BF16 or LS_F16: what forward and backward compute in */
     int64_t tp_tiles;  /* S2: divides heads, kv_heads * head_dim, ffn and vocab_padded; kv_heads
                         * is a multiple or a divisor of it */
     int64_t seq_tiles; /* S4: a power of two; tiles of a sequence's tokens. Above 1:

@@ -16,8 +16,9 @@
  *
  * Legend for shapes: B batch (sequences), T tokens of a sequence, M = B*T rows, C channels, H
  * heads, G key/value heads, D head dim, F ffn width, V vocabulary. Matrices are row-major; ld is
- * the distance between rows in elements. "act" is the activation dtype: LS_F32 or LS_BF16;
- * statistics, gradients of parameters and parameters of norms and biases are always float32.
+ * the distance between rows in elements. "act" is the activation dtype: LS_F32, LS_BF16 or
+ * LS_F16 (ls_is_act); statistics, gradients of parameters and parameters of norms and biases are
+ * always float32.
  */
 #ifndef LOCKSTEP_OPS_H
 #define LOCKSTEP_OPS_H
@@ -66,6 +67,12 @@ const char *ls_arithmetic_name(enum ls_arithmetic arithmetic);
  * each added from zero in ascending order, tiles by the tree (law of sums, S4). The last tile of a
  * sequence may be shorter. */
 enum { LS_TOKEN_TILE = 16 };
+
+/* Whether activations may be of this type. */
+static inline bool ls_is_act(enum ls_dtype dtype)
+{
+    return dtype == LS_F32 || dtype == LS_BF16 || dtype == LS_F16;
+}
 
 struct ls_kernels; /* private: table of functions for one instruction set */
 

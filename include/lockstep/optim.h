@@ -7,6 +7,7 @@
 #define LOCKSTEP_OPTIM_H
 
 #include <lockstep/ops.h>
+#include <lockstep/optim/loss_scale.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,11 +45,12 @@ const char *ls_optimizer_state_name(const struct ls_optim_config *config, int st
 /* A run of parameters that lie side by side in the master and in each state. */
 struct ls_slice {
     int64_t first, count;
-    ls_bf16 *compute; /* [count] the rounded copy, rewritten; NULL for none */
-    int64_t gradient; /* place of its first element in the gradient */
-    int64_t second;   /* of a tied table's other gradient, added first; -1: there is none */
-    bool decay;       /* weight decay applies */
-    bool counted;     /* in the norm; false where another rank counts the same parameters */
+    ls_half *compute;           /* [count] the rounded copy, rewritten; NULL for none */
+    enum ls_dtype compute_type; /* LS_BF16 or LS_F16 */
+    int64_t gradient;           /* place of its first element in the gradient */
+    int64_t second; /* of a tied table's other gradient, added first; -1: there is none */
+    bool decay;     /* weight decay applies */
+    bool counted;   /* in the norm; false where another rank counts the same parameters */
 };
 
 /* A plain value; states are borrowed arrays laid out as the master, zero before step 1. */
@@ -72,7 +74,7 @@ struct ls_optim_step {
     int64_t step; /* counted from 1 */
     float lr;
     const float *gradient;
-    float gradient_scale; /* ls_clip_factor */
+    float gradient_scale; /* ls_clip_factor, over the loss scale */
 };
 /* Updates all slices of master. */
 void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,

@@ -38,8 +38,9 @@ struct ls_state {
     struct ls_zero *zero;
     struct ls_optimizer *optimizer;
     struct ls_ops *ops;
-    const struct ls_log *log; /* may be NULL; rank 0 writes to it */
-    int64_t step, samples;    /* done, consumed */
+    const struct ls_log *log;        /* may be NULL; rank 0 writes to it */
+    int64_t step, samples;           /* done, consumed */
+    struct ls_loss_scale loss_scale; /* of the next step */
     int64_t saved_step; /* of the newest checkpoint that this run wrote or went on from, or -1 */
 };
 

@@ -49,9 +49,11 @@ struct ls_step_report {
     int64_t samples, tokens; /* consumed since the start of the run */
     float loss;              /* mean over the batch's tokens, nats */
     uint32_t loss_bits;      /* the same, as stored */
-    double grad_norm;        /* before clipping */
+    double grad_norm;        /* before clipping, without the loss scale */
+    double loss_scale;       /* that the gradient was computed with; 1 where none is used */
     float lr;
-    bool skipped; /* not finite, and train.on_nonfinite is skip */
+    bool skipped; /* not finite; with fp16 the loss scale may be too large, else
+                   * train.on_nonfinite is skip */
     double step_s, tokens_per_s;
     double peak_share; /* model flops per second / the best rate seen so far: that of one large
                         * product (ls_trainer_measure_peak), or of a step that was faster. Never
@@ -75,8 +77,8 @@ void ls_trainer_free(struct ls_trainer *trainer);
  * of a second, for peak_share. */
 int ls_trainer_measure_peak(struct ls_trainer *trainer, struct ls_error *error);
 
-/* Collective. One step. LS_ENUMERIC where loss or gradient is not finite and train.on_nonfinite is
- * stop: nothing was updated. */
+/* Collective. One step. LS_ENUMERIC where loss or gradient is not finite, train.on_nonfinite is
+ * stop, and no smaller loss scale can help: nothing was updated. */
 int ls_trainer_step(struct ls_trainer *trainer, struct ls_step_report *report,
                     struct ls_error *error);
 /* Local. Steps done so far. */

@@ -1,6 +1,8 @@
 /* What a resolved configuration tells the optimizer. */
 #include "config_private.h"
 
+#include <math.h>
+
 struct ls_optim_config ls_config_optim(const struct ls_config *config)
 {
     const struct ls_config_optim *o = &config->optim;
@@ -26,5 +28,21 @@ struct ls_optim_config ls_config_optim(const struct ls_config *config)
         .decay_steps = o->decay_steps,
         .cooldown_steps = o->cooldown_steps,
         .min_ratio = (float)o->min_ratio,
+    };
+}
+
+struct ls_loss_scale_config ls_config_loss_scale(const struct ls_config *config)
+{
+    const struct ls_config_numerics *n = &config->numerics;
+    if (n->precision != LS_F16)
+        return (struct ls_loss_scale_config){.initial = 1};
+    bool dynamic = n->loss_scale == 0;
+    return (struct ls_loss_scale_config){
+        .dynamic = dynamic,
+        .initial = dynamic ? ldexp(1, (int)n->initial_scale_power) : n->loss_scale,
+        .window = n->loss_scale_window,
+        .hysteresis = n->hysteresis,
+        .consecutive = n->consecutive_hysteresis,
+        .least = n->min_loss_scale,
     };
 }

@@ -329,6 +329,12 @@ static int resolve_numerics(struct ls_config *config, struct ls_error *error)
     int status = resolve_tp_tiles(config, error);
     if (!status)
         status = check_seq_tiles(config, error);
+    struct ls_loss_scale_config scale = ls_config_loss_scale(config);
+    if (!status && scale.dynamic && scale.least > scale.initial)
+        status = REJECT("numerics.min_loss_scale",
+                        "the loss scale begins below it: expected at most 2 to the power of "
+                        "numerics.initial_scale_power = %lld",
+                        (long long)config->numerics.initial_scale_power);
     if (!status && config->numerics.reduce == LS_BF16 && config->numerics.mode != LS_CONFIG_FAST)
         return REJECT("numerics.reduce",
                       "rounds each rank's part of a sum, so that bits would depend on how many "

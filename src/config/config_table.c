@@ -48,7 +48,8 @@ WORDS(optimizers) = {
 WORDS(schedules) = {{"constant", LS_CONFIG_CONSTANT}, {"linear", LS_CONFIG_LINEAR},
                     {"cosine", LS_CONFIG_COSINE},     {"inverse_sqrt", LS_CONFIG_INVERSE_SQRT},
                     {"wsd", LS_CONFIG_WSD},           END};
-WORDS(precisions) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, END};
+WORDS(precisions) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, {"fp16", LS_F16}, END};
+WORDS(reductions) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, END};
 WORDS(modes) = {{"ordered", LS_CONFIG_ORDERED}, {"fast", LS_CONFIG_FAST}, END};
 WORDS(isas) = {{"auto", LS_CONFIG_AUTO},
                {"plain", LS_ISA_PLAIN},
@@ -201,9 +202,24 @@ static const struct ls_config_key table[] = {
     WORD("numerics.isa", RECIPE, "auto", isas, numerics.isa,
          "instruction set; auto = the best one that every rank has"),
 
-    WORD("numerics.reduce", RECIPE, "fp32", precisions, numerics.reduce,
+    WORD("numerics.reduce", RECIPE, "fp32", reductions, numerics.reduce,
          "type in which gradients travel between ranks: bf16 halves the bytes, rounds each "
          "rank's part, and needs numerics.mode = fast"),
+    REAL("numerics.loss_scale", RECIPE, "0", 0, 0x1p40, numerics.loss_scale,
+         "fp16 only: what the loss is multiplied by, so that gradients fit into fp16; 0 = dynamic: "
+         "halved at a step that is not finite, which is skipped, and doubled after "
+         "loss_scale_window steps without one"),
+    INT("numerics.initial_scale_power", RECIPE, "16", 0, 40, numerics.initial_scale_power,
+        "the dynamic loss scale begins at 2 to this power"),
+    INT("numerics.loss_scale_window", RECIPE, "1000", 1, 0x1p40, numerics.loss_scale_window,
+        "finite steps in a row after which the dynamic loss scale doubles"),
+    INT("numerics.hysteresis", RECIPE, "2", 1, 0x1p20, numerics.hysteresis,
+        "of so many steps that are not finite only the last halves the dynamic loss scale"),
+    BOOL("numerics.consecutive_hysteresis", RECIPE, "false", numerics.consecutive_hysteresis,
+         "count those afresh after every finite step, not only when the scale doubles"),
+    REAL_ABOVE("numerics.min_loss_scale", RECIPE, "1", 0, 0x1p40, numerics.min_loss_scale,
+               "the dynamic loss scale never falls below this: where it would, the run stops, or "
+               "with train.on_nonfinite = skip goes on with this one"),
 
     INT("parallel.pp", LAYOUT, "1", 1, 65536, parallel.pp,
         "pipeline-parallel ranks: each holds some of the layers"),

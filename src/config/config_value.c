@@ -146,6 +146,11 @@ static const char *word_text(const struct ls_config_key *key, int value)
     return "?";
 }
 
+const char *ls_config_precision(const struct ls_config *config)
+{
+    return word_text(ls_config_key_of("numerics.precision"), (int)config->numerics.precision);
+}
+
 size_t config_utf8_prefix(const char *text, size_t bytes)
 {
     size_t at = 0;

@@ -46,8 +46,8 @@ void held_weights_set(struct held_weights *held, struct ls_ops *ops, const struc
     const struct ls_unit *unit = &held->params->units[param->unit];
     const struct ls_weights *weights = &held->list[param->unit];
     int64_t at = param->offset + first;
-    if (param->matrix && held->act == LS_BF16) {
-        ls_cast_f32_to_bf16(ops, count, values, (ls_bf16 *)weights->matrices + at);
+    if (param->matrix && held->act != LS_F32) {
+        ls_cast_to_half(ops, held->act, count, values, (ls_half *)weights->matrices + at);
         return;
     }
     float *place = param->matrix ? (float *)weights->matrices + at

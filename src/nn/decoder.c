@@ -130,8 +130,8 @@ const float *ls_decoder_advance(struct ls_decoder *d, struct ls_ops *ops)
 {
     int64_t vocab = d->model->config.vocab;
     d->decoding.position++;
-    if (d->logits && d->model->numerics.act == LS_BF16)
-        ls_cast_bf16_to_f32(ops, vocab, d->decoding.logits, d->logits);
+    if (d->logits && d->model->numerics.act != LS_F32)
+        ls_cast_from_half(ops, d->model->numerics.act, vocab, d->decoding.logits, d->logits);
     else if (d->logits)
         ls_copy(ops, (size_t)vocab * sizeof(float), d->decoding.logits, d->logits);
     return d->logits;

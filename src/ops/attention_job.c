@@ -51,8 +51,9 @@ int attention_check_heads(int64_t batch, int64_t tokens, int64_t heads, int64_t 
             error, LS_EINVAL,
             "attention: scale %g: expected a positive number, as 1 / sqrt(head dim)",
             (double)scale);
-    if (act != LS_F32 && act != LS_BF16)
-        return ls_error_set(error, LS_EINVAL, "attention: activations are %s: expected F32 or BF16",
+    if (!ls_is_act(act))
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: activations are %s: expected F32, BF16 or F16",
                             ls_dtype_name(act));
     return LS_OK;
 }

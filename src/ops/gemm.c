@@ -34,9 +34,9 @@ static int check(const struct ls_gemm *gemm, struct ls_error *error)
     int status = check_sizes(gemm, error);
     if (status != LS_OK)
         return status;
-    if ((gemm->in != LS_F32 && gemm->in != LS_BF16) ||
-        (gemm->out != LS_F32 && gemm->out != LS_BF16))
-        return ls_error_set(error, LS_EINVAL, "ls_gemm: in is %s, out is %s: expected F32 or BF16",
+    if (!ls_is_act(gemm->in) || !ls_is_act(gemm->out))
+        return ls_error_set(error, LS_EINVAL,
+                            "ls_gemm: in is %s, out is %s: expected F32, BF16 or F16",
                             ls_dtype_name(gemm->in), ls_dtype_name(gemm->out));
     if (gemm->accumulate && (gemm->out != LS_F32 || gemm->bias))
         return ls_error_set(error, LS_EINVAL,

@@ -114,8 +114,9 @@ static dnnl_status_t rate_measure(int threads, dnnl_data_type_t type, double *fl
 int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
                  struct ls_error *error)
 {
-    if (dtype != LS_F32 && dtype != LS_BF16)
-        return ls_error_set(error, LS_EINVAL, "ls_gemm_peak: dtype is %s: expected F32 or BF16",
+    if (!ls_is_act(dtype))
+        return ls_error_set(error, LS_EINVAL,
+                            "ls_gemm_peak: dtype is %s: expected F32, BF16 or F16",
                             ls_dtype_name(dtype));
     dnnl_status_t status = dnnl_success;
     double bf16 = 0, f32 = 0;

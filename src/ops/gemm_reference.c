@@ -12,7 +12,7 @@ struct part {
 static float element(const void *x, enum ls_dtype dtype, int64_t index)
 {
     return dtype == LS_F32 ? ((const float *)x)[index]
-                           : ls_bf16_to_f32(((const ls_bf16 *)x)[index]);
+                           : ls_half_to_f32(dtype, ((const ls_half *)x)[index]);
 }
 
 /* sum [ROWS, COLUMNS] += A[part's rows, k0 .. k0 + depth) x B[same, part's columns), k ascending.
@@ -61,8 +61,8 @@ static void write_out(const struct ls_gemm *gemm, struct part part, float sum[RO
             float value = sum[i][j];
             if (gemm->bias)
                 value += gemm->bias[column];
-            if (gemm->out == LS_BF16)
-                ((ls_bf16 *)gemm->c)[index] = ls_f32_to_bf16(value);
+            if (gemm->out != LS_F32)
+                ((ls_half *)gemm->c)[index] = ls_f32_to_half(gemm->out, value);
             else if (gemm->accumulate)
                 ((float *)gemm->c)[index] += value;
             else

@@ -29,8 +29,8 @@ struct pointwise_kernels {
     void (*add)(enum ls_dtype act, int64_t count, const void *x, const void *z, void *y);
     void (*bias_round)(enum ls_dtype act, int64_t rows, int64_t n, const float *x,
                        const float *bias, void *y);
-    void (*cast_f32_to_bf16)(int64_t count, const float *x, ls_bf16 *y);
-    void (*cast_bf16_to_f32)(int64_t count, const ls_bf16 *x, float *y);
+    void (*cast_to_half)(enum ls_dtype half, int64_t count, const float *x, ls_half *y);
+    void (*cast_from_half)(enum ls_dtype half, int64_t count, const ls_half *x, float *y);
     void (*tree_add)(int64_t count, float *into, const float *from);
     /* Rows [begin, end) of the whole op. */
     void (*dropout)(enum ls_dtype act, const struct ls_dropout *dropout, int64_t begin, int64_t end,

@@ -71,16 +71,18 @@ void ls_dropout(struct ls_ops *ops, enum ls_dtype act, const struct ls_dropout *
         ops->kernels->pointwise->dropout(act, dropout, begin, end, x, y);
 }
 
-void ls_cast_f32_to_bf16(struct ls_ops *ops, int64_t count, const float *x, ls_bf16 *y)
+void ls_cast_to_half(struct ls_ops *ops, enum ls_dtype half, int64_t count, const float *x,
+                     ls_half *y)
 {
     OPS_EACH_SHARE (ops, count, count, ALIGN)
-        ops->kernels->pointwise->cast_f32_to_bf16(end - begin, x + begin, y + begin);
+        ops->kernels->pointwise->cast_to_half(half, end - begin, x + begin, y + begin);
 }
 
-void ls_cast_bf16_to_f32(struct ls_ops *ops, int64_t count, const ls_bf16 *x, float *y)
+void ls_cast_from_half(struct ls_ops *ops, enum ls_dtype half, int64_t count, const ls_half *x,
+                       float *y)
 {
     OPS_EACH_SHARE (ops, count, count, ALIGN)
-        ops->kernels->pointwise->cast_bf16_to_f32(end - begin, x + begin, y + begin);
+        ops->kernels->pointwise->cast_from_half(half, end - begin, x + begin, y + begin);
 }
 
 void ls_tree_add(struct ls_ops *ops, int64_t count, float *into, const float *from)

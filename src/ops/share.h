@@ -32,11 +32,11 @@ static inline int64_t ops_cut(int64_t count, int64_t align, int part, int parts)
 
 static inline const void *ops_at(enum ls_dtype act, const void *base, int64_t element)
 {
-    return (const char *)base + element * (act == LS_BF16 ? 2 : 4);
+    return (const char *)base + element * (int64_t)ls_dtype_bytes(act);
 }
 static inline void *ops_at_mutable(enum ls_dtype act, void *base, int64_t element)
 {
-    return (char *)base + element * (act == LS_BF16 ? 2 : 4);
+    return (char *)base + element * (int64_t)ls_dtype_bytes(act);
 }
 
 #endif

@@ -71,18 +71,18 @@ static void slots_take(struct ls_zero *zero, struct ls_arena *arena)
 
 static void parameters_take(struct ls_zero *zero, struct ls_arena *arena)
 {
-    bool bf16 = zero->options.act == LS_BF16;
+    bool rounds = zero->options.act != LS_F32;
     size_t start = arena->used;
     zero->master = ls_arena_take(arena, (size_t)zero->shard_end * sizeof(float));
     zero->sizes.master = arena->used - start;
     start = arena->used;
     bool whole_copies = zero->cut && zero->keeps_whole;
     /* The rounded copy of what this rank owns; in stages 1 and 2 most of it is in the whole one. */
-    if (bf16 && (!zero->cut || zero->options.stage == 3))
+    if (rounds && (!zero->cut || zero->options.stage == 3))
         zero->compute =
-            ls_arena_take(arena, (size_t)zero->shard_begin[ZERO_VECTOR] * sizeof(ls_bf16));
-    else if (bf16)
-        zero->send = ls_arena_take(arena, (size_t)zero->send_elements * sizeof(ls_bf16));
+            ls_arena_take(arena, (size_t)zero->shard_begin[ZERO_VECTOR] * sizeof(ls_half));
+    else if (rounds)
+        zero->send = ls_arena_take(arena, (size_t)zero->send_elements * sizeof(ls_half));
     for (int kind = 0; kind < 2; kind++) {
         if (whole_copies)
             zero->working[kind] =
@@ -309,19 +309,19 @@ float *ls_zero_master(struct ls_zero *zero)
     return zero->master;
 }
 
-ls_bf16 *ls_zero_compute(struct ls_zero *zero, int tensor)
+ls_half *ls_zero_compute(struct ls_zero *zero, int tensor)
 {
     const struct ls_zero_tensor *t = &zero->options.tensors[tensor];
     const struct zero_unit *unit = &zero->units[t->unit];
     const struct ls_zero_slice *slice = &zero->slices[tensor];
-    if (zero->options.act != LS_BF16 || !zero_is_matrix(&zero->options, t))
+    if (zero->options.act == LS_F32 || !zero_is_matrix(&zero->options, t))
         return NULL;
     if (zero->compute)
         return zero->compute + slice->offset;
     const struct zero_parcel *parcel = &unit->moved[ZERO_MATRIX];
     if (slice->offset >= parcel->packed_shard)
         return zero->send + unit->send_base + (slice->offset - parcel->packed_shard);
-    return (ls_bf16 *)zero->working[ZERO_MATRIX] + unit->base[ZERO_MATRIX] + t->offset +
+    return (ls_half *)zero->working[ZERO_MATRIX] + unit->base[ZERO_MATRIX] + t->offset +
            slice->first;
 }
 

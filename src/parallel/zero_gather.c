@@ -60,7 +60,7 @@ static int kind_start(struct ls_zero *zero, struct zero_unit *unit, struct zero_
     for (int i = 0; i < parcel->direct && !status; i++) {
         const struct zero_piece *piece = &parcel->pieces[i];
         unsigned char *output = whole + (size_t)piece->whole * bytes;
-        /* Stages 1 and 2 in bf16 keep the rounded part only there. */
+        /* Stages 1 and 2 in a half type keep the rounded part only there. */
         const void *input = kind == ZERO_MATRIX && zero->send
                                 ? output + (size_t)(zero->rank * piece->chunk) * bytes
                                 : shard_of(zero, kind, piece->shard);
@@ -313,9 +313,10 @@ static void masters_round(struct ls_zero *zero, struct ls_ops *ops)
 {
     for (int i = 0; i < zero->options.tensor_count; i++) {
         const struct ls_zero_slice *slice = &zero->slices[i];
-        ls_bf16 *compute = slice->count > 0 ? ls_zero_compute(zero, i) : NULL;
+        ls_half *compute = slice->count > 0 ? ls_zero_compute(zero, i) : NULL;
         if (compute)
-            ls_cast_f32_to_bf16(ops, slice->count, zero->master + slice->offset, compute);
+            ls_cast_to_half(ops, zero->options.act, slice->count, zero->master + slice->offset,
+                            compute);
     }
 }
 

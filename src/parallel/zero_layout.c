@@ -79,10 +79,10 @@ int zero_check(const struct ls_zero_options *o, struct ls_error *error)
         return ls_error_set(error, LS_EINVAL,
                             "rank %d of %d shards and %d replicas are not the groups given",
                             o->shard_rank, o->shard_ranks, o->replicate_ranks);
-    if ((o->act != LS_F32 && o->act != LS_BF16) || o->micro_batches_max < 1 || o->prefetch < 0)
+    if (!ls_is_act(o->act) || o->micro_batches_max < 1 || o->prefetch < 0)
         return ls_error_set(error, LS_EINVAL,
                             "parameters of type %s, %ld micro-batches, %d units ahead: types are "
-                            "F32 and BF16, counts at least 1 and 0",
+                            "F32, BF16 and F16, counts at least 1 and 0",
                             ls_dtype_name(o->act), (long)o->micro_batches_max, o->prefetch);
     if (o->reduce != LS_F32 && !(o->reduce == LS_BF16 && o->fast))
         return ls_error_set(error, LS_EINVAL,

@@ -46,7 +46,7 @@ struct zero_unit {
     int64_t base[2];     /* in the whole layout of all units, by kind */
     struct zero_parcel moved[2];
     struct zero_parcel kept[2]; /* stage 3: the persistent tensors, within the store of all units */
-    int64_t send_base;          /* stages 1, 2 in bf16: of its packed matrices in `send` */
+    int64_t send_base;          /* stages 1, 2 in a half type: of its packed matrices in `send` */
     size_t staging_bytes[2];
     int operations; /* of one gather */
     int size_class, slot;
@@ -112,8 +112,8 @@ struct ls_zero {
     int64_t gradient_elements, send_elements;
 
     float *master;                /* [shard_end] */
-    ls_bf16 *compute;             /* stage 0: all matrices; stage 3: this rank's shard */
-    ls_bf16 *send;                /* packed matrices in bf16, stages 1 and 2 */
+    ls_half *compute;             /* stage 0: all matrices; stage 3: this rank's shard */
+    ls_half *send;                /* packed matrices in a half type, stages 1 and 2 */
     unsigned char *working[2];    /* whole copies by kind; NULL where there are none */
     unsigned char *kept_store[2]; /* [d, kept.packed] */
     struct ls_request kept_request[2];

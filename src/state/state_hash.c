@@ -47,6 +47,12 @@ static void digest_held(struct ls_state *state, struct held *held)
     struct ls_digest position = {0, 0};
     int64_t place[2] = {state->step, state->samples};
     ls_digest_piece(&position, "position", 0, 0, place, sizeof place);
+    if (state->config->numerics.precision == LS_F16) {
+        const struct ls_loss_scale *scale = &state->loss_scale;
+        int64_t counters[2] = {scale->good_steps, scale->hysteresis};
+        ls_digest_piece(&position, "loss_scale", 0, 0, &scale->scale, sizeof scale->scale);
+        ls_digest_piece(&position, "loss_scale", 1, 0, counters, sizeof counters);
+    }
     ls_digest_merge(&held->all, &position);
     if (ls_comm_rank(state->groups[LS_GROUP_OWNERS]) == 0)
         ls_digest_merge(&held->owned, &position);

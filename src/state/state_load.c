@@ -94,6 +94,9 @@ static int checkpoint_apply(struct ls_state *state, const struct ls_checkpoint *
         status = array_load(state, checkpoint->optimizer, s, error);
     state->step = checkpoint->state.step;
     state->samples = checkpoint->state.samples;
+    state->loss_scale = (struct ls_loss_scale){.scale = checkpoint->state.loss_scale,
+                                               .good_steps = checkpoint->state.good_steps,
+                                               .hysteresis = checkpoint->state.hysteresis};
     state->saved_step = state->step;
     return status;
 }

@@ -73,9 +73,9 @@ void digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
         for (int64_t c = 0; c < channels; c += PIECE) {
             int64_t n = ls_min(PIECE, channels - c), at = r * channels + c;
             const float *values = (const float *)rows + at;
-            if (t->numerics.act == LS_BF16) {
+            if (t->numerics.act != LS_F32) {
                 for (int64_t i = 0; i < n; i++)
-                    piece[i] = ls_bf16_to_f32(((const ls_bf16 *)rows)[at + i]);
+                    piece[i] = ls_half_to_f32(t->numerics.act, ((const ls_half *)rows)[at + i]);
                 values = piece;
             }
             ls_digest_floats(digest, "stream", token * channels + c, n, values);

@@ -182,6 +182,8 @@ static int step_record(struct run *run, const struct ls_step_report *r,
     ls_jsonl_float(m, "data_wait_s", (float)r->data_wait_s);
     ls_jsonl_float(m, "comm_wait_s", (float)r->comm_wait_s);
     means_record(run, means);
+    if (run->config->numerics.precision == LS_F16)
+        ls_jsonl_double(m, "loss_scale", r->loss_scale);
     if (r->skipped)
         ls_jsonl_int(m, "skipped", 1);
     if (r->hashed)
@@ -197,8 +199,11 @@ static int step_record(struct run *run, const struct ls_step_report *r,
         {"mfu(%)", (float)(100 * r->peak_share)},
         {"time_metrics/end_to_end(s)", (float)r->step_s},
         {"time_metrics/data_loading(s)", (float)r->data_wait_s},
+        {"loss_scale", (float)r->loss_scale},
     };
-    return scalars_record(run, r->step, scalars, sizeof scalars / sizeof scalars[0], error);
+    size_t unscaled = run->config->numerics.precision != LS_F16;
+    return scalars_record(run, r->step, scalars, sizeof scalars / sizeof scalars[0] - unscaled,
+                          error);
 }
 
 static int eval_record(struct run *run, int64_t step, const struct ls_eval_report *r, double eval_s,

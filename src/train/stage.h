@@ -7,6 +7,7 @@
 /* A batch, loaded: what this rank computes of it. */
 struct train_batch {
     int64_t step;
+    double loss_scale;
     struct ls_dp_share share;        /* of its leaves */
     const int32_t *inputs, *targets; /* [share.count leaf_sequences, tokens held here] */
 };

@@ -11,8 +11,9 @@
 /* The final gradient of a batch, and what is told of it. */
 struct gradient {
     const float *values; /* at the places of t->memory.slices */
-    double norm;
-    float loss; /* the batch's mean */
+    double scale;        /* the loss scale, by which the values are too large */
+    double norm;         /* without it */
+    float loss;          /* the batch's mean */
 };
 
 /* ---- samples --------------------------------------------------------------------------------- */
@@ -51,6 +52,7 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
                       struct ls_error *error)
 {
     batch->step = t->state.step + 1;
+    batch->loss_scale = t->state.loss_scale.scale;
     batch->share = share_of(t, t->state.samples);
     if (t->ops.idle) { /* nobody reads them */
         batch->inputs = batch->targets = (const int32_t *)t->memory.arena.base;
@@ -143,14 +145,13 @@ static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error 
 }
 
 /* The global norm: squares are added exactly, so it does not matter who holds what. */
-static int norm_reduce(struct ls_trainer *t, const float *gradient, double *norm,
-                       struct ls_error *error)
+static int norm_reduce(struct ls_trainer *t, struct gradient *gradient, struct ls_error *error)
 {
     struct ls_exact_sum sum;
     ls_exact_clear(&sum);
-    ls_gradient_square(t->memory.slices, t->params.count, gradient, &t->ops, &sum);
+    ls_gradient_square(t->memory.slices, t->params.count, gradient->values, &t->ops, &sum);
     int status = ls_all_reduce_exact(t->groups[LS_GROUP_OWNERS], &sum, error);
-    *norm = sqrt(ls_exact_value(&sum));
+    gradient->norm = sqrt(ls_exact_value(&sum)) / gradient->scale;
     return status;
 }
 
@@ -169,46 +170,89 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
         status = tied_exchange(t, values, error);
     if (!status)
         status = loss_reduce(t, batch, &gradient->loss, error);
+    gradient->values = values;
+    gradient->scale = batch->loss_scale;
     if (!status)
-        status = norm_reduce(t, values, &gradient->norm, error);
+        status = norm_reduce(t, gradient, error);
     if (!status)
         status = digests_finish(t, values, error);
     ls_trace_end(t->trace);
-    gradient->values = values;
     return status;
 }
 
 /* ---- the update ------------------------------------------------------------------------------ */
 
-static int nonfinite_refuse(const struct ls_trainer *t, const struct gradient *gradient,
+/* The first parameter of this rank whose gradient is not finite, -1: none. */
+static int nonfinite_here(const struct ls_trainer *t, const float *gradient)
+{
+    for (int i = 0; i < t->params.count; i++) {
+        const struct ls_slice *slice = &t->memory.slices[i];
+        for (int64_t k = 0; k < slice->count; k++)
+            if (!isfinite(gradient[slice->gradient + k]) ||
+                (slice->second >= 0 && !isfinite(gradient[slice->second + k])))
+                return i;
+    }
+    return -1;
+}
+
+/* Collective. The same of all ranks, by the order of layers; "" where there is none. */
+static int nonfinite_name(struct ls_trainer *t, const float *gradient,
+                          char name[LS_PARAM_NAME_MAX + 1], struct ls_error *error)
+{
+    enum { NONE = -(1 << 30) };
+    int i = nonfinite_here(t, gradient);
+    const struct ls_param *param = i < 0 ? NULL : &t->params.list[i];
+    const struct ls_unit *unit = param ? &t->params.units[param->unit] : NULL;
+    int64_t mine = unit ? -(unit->layer * (int64_t)4096 + i - unit->first_param) : NONE;
+    int64_t first = mine, rank;
+    snprintf(name, LS_PARAM_NAME_MAX + 1, "%s", param ? param->name : "");
+    int status = ls_all_reduce_max(t->world, &first, error);
+    rank = mine == first ? ls_comm_rank(t->world) : -1;
+    if (!status)
+        status = ls_all_reduce_max(t->world, &rank, error);
+    return status ? status
+                  : ls_broadcast(t->world, name, LS_PARAM_NAME_MAX + 1, LS_U8, (int)rank, error);
+}
+
+/* Collective. Says what is not finite, and what to do. */
+static int nonfinite_refuse(struct ls_trainer *t, const struct gradient *gradient,
                             struct ls_error *error)
 {
-    char good[LS_CONFIG_TEXT_BYTES + 128];
+    char good[LS_CONFIG_TEXT_BYTES + 128], scale[96] = "", name[LS_PARAM_NAME_MAX + 1];
+    int status = nonfinite_name(t, gradient->values, name, error);
+    if (status)
+        return status;
     if (t->state.saved_step < 0)
         snprintf(good, sizeof good, "There is no checkpoint yet");
     else
         snprintf(good, sizeof good, "The last good checkpoint is %s/checkpoints/step-%08ld",
                  t->config.train.out, (long)t->state.saved_step);
-    return ls_error_set(error, LS_ENUMERIC,
-                        "step %ld: the loss is %g and the gradient norm %g; nothing was updated. "
-                        "%s; lower optim.lr, or set train.on_nonfinite=skip to skip such "
-                        "steps",
-                        (long)t->state.step + 1, ls_shown((double)gradient->loss),
-                        ls_shown(gradient->norm), good);
+    if (t->config.numerics.precision == LS_F16)
+        snprintf(scale, sizeof scale, " at a loss scale of %g%s", gradient->scale,
+                 t->loss_scale.dynamic ? ", which is numerics.min_loss_scale" : "");
+    return ls_error_set(
+        error, LS_ENUMERIC,
+        "step %ld: the loss is %g and the gradient norm %g%s%s%s; nothing was "
+        "updated. %s; lower optim.lr, or set train.on_nonfinite=skip to skip such "
+        "steps",
+        (long)t->state.step + 1, ls_shown((double)gradient->loss), ls_shown(gradient->norm), scale,
+        *name ? "; the first gradient that is not finite is that of " : "", name, good);
 }
 
 static int update(struct ls_trainer *t, const struct gradient *gradient,
                   struct ls_step_report *report, struct ls_error *error)
 {
-    if (!isfinite(gradient->loss) || !isfinite(gradient->norm)) {
-        if (t->config.train.on_nonfinite == LS_CONFIG_STOP)
-            return nonfinite_refuse(t, gradient, error);
-        report->skipped = true;
+    bool finite = isfinite(gradient->loss) && isfinite(gradient->norm);
+    bool goes_on = ls_loss_scale_update(&t->loss_scale, finite, &t->state.loss_scale);
+    report->skipped = !finite;
+    if (!goes_on && t->config.train.on_nonfinite == LS_CONFIG_STOP)
+        return nonfinite_refuse(t, gradient, error);
+    if (!finite)
         return LS_OK;
-    }
     struct ls_optimizer *optimizer = &t->memory.optimizer;
+    double clip = (double)ls_clip_factor(&optimizer->config, gradient->norm);
     const struct ls_optim_step step = {report->step, report->lr, gradient->values,
-                                       ls_clip_factor(&optimizer->config, gradient->norm)};
+                                       (float)(clip / gradient->scale)};
     double start_s = ls_now_s();
     ls_trace_begin(t->trace, "update", "compute");
     ls_optimizer_step(optimizer, &t->ops, t->memory.slices, t->params.count, &step,
@@ -247,6 +291,7 @@ static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
     double tokens = (double)sequences_of(t, batch) * (double)t->config.data.sequence;
     report->loss = gradient->loss;
     report->grad_norm = gradient->norm;
+    report->loss_scale = gradient->scale;
     report->samples = t->state.samples;
     report->tokens = t->state.samples * t->config.data.sequence;
     waits_add(t, 1, report->wait_s);

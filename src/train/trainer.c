@@ -140,6 +140,7 @@ static void slices_set(struct ls_trainer *t)
         t->memory.slices[i] = (struct ls_slice){.first = slice->offset,
                                                 .count = slice->count,
                                                 .compute = ls_zero_compute(t->memory.zero, i),
+                                                .compute_type = t->numerics.act,
                                                 .gradient = slice->gradient,
                                                 .second = slice->second,
                                                 .decay = t->params.list[i].decay,
@@ -206,6 +207,7 @@ static struct ls_trainer *trainer_alloc(const struct ls_config *config, struct l
     t->config = *config;
     t->world = world;
     t->log = log;
+    t->loss_scale = ls_config_loss_scale(config);
     t->state = (struct ls_state){.config = &t->config,
                                  .layout = &t->layout,
                                  .groups = t->groups,
@@ -213,6 +215,7 @@ static struct ls_trainer *trainer_alloc(const struct ls_config *config, struct l
                                  .optimizer = &t->memory.optimizer,
                                  .ops = &t->ops,
                                  .log = log,
+                                 .loss_scale = ls_loss_scale_begin(&t->loss_scale),
                                  .saved_step = -1};
     return t;
 }

@@ -87,8 +87,9 @@ struct ls_trainer {
     struct ls_memory_plan plan;
     struct ls_numerics numerics;
     struct ls_ops ops;
-    struct ls_params params; /* of this rank's part */
-    struct ls_state state;   /* what is hashed and saved: parameters and optimizer */
+    struct ls_params params;                /* of this rank's part */
+    struct ls_state state;                  /* what is hashed and saved: parameters and optimizer */
+    struct ls_loss_scale_config loss_scale; /* how the state's changes */
     struct ls_tp tp;
     struct ls_cp cp;
     struct ls_token_store *store, *valid_store;
@@ -96,7 +97,8 @@ struct ls_trainer {
     struct ls_loader *loader;
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
     int segment_count;
-    const float *gradient;      /* of the last step, at the slices' places; NULL before the first */
+    const float *gradient;      /* of the last step, at the slices' places, times its loss scale;
+                                 * NULL before the first */
     float *leaf_loss;           /* [leaves of this rank's share], on the last stage */
     struct ls_sample_run *runs; /* [micro-batches of a step]: what is asked of the loader */
     struct ls_runner *runner;   /* evaluations and samples */

@@ -30,6 +30,8 @@ static struct ls_checkpoint_state state_of(int64_t step)
                                         .samples = 32 * step,
                                         .tokens = 4096 * step,
                                         .loss_scale = 65536,
+                                        .good_steps = 77,
+                                        .hysteresis = 2,
                                         .recipe_digest = "0123456789abcdef",
                                         .recipe = "model:\n  layers: 4\n",
                                         .fingerprint = "avx512, onednn 2.6.3",
@@ -85,6 +87,8 @@ static void test_round_trip(void **state)
     assert_int_equal(got->samples, want.samples);
     assert_int_equal(got->tokens, want.tokens);
     assert_true(got->loss_scale == want.loss_scale);
+    assert_int_equal(got->good_steps, want.good_steps);
+    assert_int_equal(got->hysteresis, want.hysteresis);
     assert_string_equal(got->recipe_digest, want.recipe_digest);
     assert_string_equal(got->recipe, want.recipe);
     assert_string_equal(got->fingerprint, want.fingerprint);

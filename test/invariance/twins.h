@@ -19,6 +19,7 @@ enum {
     TWIN_SCALED,
     TWIN_LEAF_MISSING,
     TWIN_MASK_ANEW,
+    TWIN_SCALE_KEPT,
     TWINS
 };
 extern const struct twin twins[TWINS];

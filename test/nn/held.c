@@ -39,7 +39,8 @@ void held_open(struct held *held, const struct ls_model_config *config,
     held->gradient_elements = region_place(params, params->region_count);
     held->values = calloc((size_t)params->elements, sizeof *held->values);
     held->gradient = calloc((size_t)held->gradient_elements, sizeof *held->gradient);
-    if (numerics->act == LS_BF16)
+    held->act = numerics->act;
+    if (held->act != LS_F32)
         held->compute = calloc((size_t)params->elements, sizeof *held->compute);
     LS_ASSERT(held->values && held->gradient);
     for (int i = 0; i < params->unit_count; i++) {
@@ -85,7 +86,7 @@ float *held_table(const struct held *held)
 void held_publish(struct held *held, struct ls_ops *ops)
 {
     if (held->compute)
-        ls_cast_f32_to_bf16(ops, held->params.elements, held->values, held->compute);
+        ls_cast_to_half(ops, held->act, held->params.elements, held->values, held->compute);
 }
 
 struct ls_gradient held_target(const struct held *held, int layer, bool forward, bool accumulate)

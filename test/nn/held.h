@@ -10,8 +10,9 @@ enum { HELD_UNITS_MAX = 8 };
 struct held {
     struct ls_params params;
     struct ls_weights weights[HELD_UNITS_MAX];
-    float *values;    /* [params.elements] */
-    ls_bf16 *compute; /* the same rounded, for bf16; else NULL */
+    float *values; /* [params.elements] */
+    enum ls_dtype act;
+    ls_half *compute; /* values rounded to act, NULL where that is LS_F32 */
     float *gradient;
     int64_t gradient_elements;
 };

@@ -220,9 +220,9 @@ static void stream_fill(struct fixture *f, const char *purpose, void *ours, doub
     float values[STREAM];
     ls_normal_fill(ls_philox_key_of(8, purpose), 0, STREAM, 0, 1, values);
     for (int i = 0; i < STREAM; i++) {
-        if (f->numerics.act == LS_BF16) {
-            ((ls_bf16 *)ours)[i] = ls_f32_to_bf16(values[i]);
-            theirs[i] = ls_bf16_to_f32(((ls_bf16 *)ours)[i]);
+        if (f->numerics.act != LS_F32) {
+            ((ls_half *)ours)[i] = ls_f32_to_half(f->numerics.act, values[i]);
+            theirs[i] = ls_half_to_f32(f->numerics.act, ((ls_half *)ours)[i]);
         } else {
             ((float *)ours)[i] = values[i];
             theirs[i] = values[i];
@@ -244,8 +244,9 @@ static void params_fill(struct fixture *f)
         const struct ls_param *p = &params->list[i];
         int64_t first = held_place(params, p);
         for (int64_t j = first; j < first + p->rows * p->cols; j++)
-            f->reference.p[j] = f->held.compute && p->matrix ? ls_bf16_to_f32(f->held.compute[j])
-                                                             : f->held.values[j];
+            f->reference.p[j] = f->held.compute && p->matrix
+                                    ? ls_half_to_f32(f->held.act, f->held.compute[j])
+                                    : f->held.values[j];
     }
 }
 
@@ -277,7 +278,7 @@ static void fixture_open(struct fixture *f, const struct ls_model_config *config
      * between ops is rounded to 8 bits, a relative 2^-9 each time; about twenty such roundings,
      * independent of each other, lie between a gradient and its true value, and softmax's gradient
      * is a difference of terms about twice as large as itself. */
-    f->tolerance = act == LS_F32 ? 5e-6 : 2 * 0x1p-9 * sqrt(20);
+    f->tolerance = act == LS_F32 ? 5e-6 : 2 * (act == LS_BF16 ? 0x1p-9 : 0x1p-12) * sqrt(20);
     assert_int_equal(ls_ops_init(&f->ops, 2, ls_isa_best(), &error), LS_OK);
     held_open(&f->held, &f->config, &f->numerics, NULL);
     struct ls_arena measure;
@@ -325,8 +326,8 @@ static void block_run(struct fixture *f)
 
 static double value_at(enum ls_dtype act, const void *values, int64_t i)
 {
-    return act == LS_BF16 ? (double)ls_bf16_to_f32(((const ls_bf16 *)values)[i])
-                          : (double)((const float *)values)[i];
+    return act != LS_F32 ? (double)ls_half_to_f32(act, ((const ls_half *)values)[i])
+                         : (double)((const float *)values)[i];
 }
 
 struct likeness {
@@ -479,6 +480,16 @@ static void test_bf16(void **state)
     check_block(dropping, LS_BF16);
 }
 
+static void test_fp16(void **state)
+{
+    (void)state;
+    check_block(gpt2_model(), LS_F16);
+    check_block(llama_model(2), LS_F16);
+    struct ls_model_config dropping = gpt2_model();
+    dropping.dropout = 0.3f;
+    check_block(dropping, LS_F16);
+}
+
 /* The broken twins: another dropout mask in the backward, and a gradient that lost one row, must
  * not pass. */
 static void test_wrong_gradients_are_seen(void **state)
@@ -505,11 +516,9 @@ static void test_wrong_gradients_are_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_gpt2_variants),
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_wrong_gradients_are_seen),
+        cmocka_unit_test(test_gpt2),  cmocka_unit_test(test_gpt2_variants),
+        cmocka_unit_test(test_llama), cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_fp16),  cmocka_unit_test(test_wrong_gradients_are_seen),
     };
     return cmocka_run_group_tests_name("block", tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ static void input_fill(struct fixture *f, int64_t first_row, int64_t rows)
     ls_normal_fill(ls_philox_key_of(2, "x"), first_row * CHANNELS, rows * CHANNELS, 0, 1, values);
     void *out = (void *)ls_model_output(f->tiny.model, 1, 0);
     if (f->tiny.numerics.act == LS_BF16)
-        ls_cast_f32_to_bf16(&f->tiny.ops, rows * CHANNELS, values, out);
+        ls_cast_to_half(&f->tiny.ops, LS_BF16, rows * CHANNELS, values, out);
     else
         memcpy(out, values, (size_t)(rows * CHANNELS) * sizeof *values);
 }

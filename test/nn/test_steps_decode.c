@@ -109,9 +109,9 @@ static bool has_input(const struct pair *p, int k)
 
 static void input_set(struct pair *p, int k, const float *values)
 {
-    if (p->tiny.numerics.act == LS_BF16)
-        ls_cast_f32_to_bf16(&p->tiny.ops, ROWS * width_of(p, p->step->in[k]), values,
-                            (ls_bf16 *)p->input[k]);
+    if (p->tiny.numerics.act != LS_F32)
+        ls_cast_to_half(&p->tiny.ops, p->tiny.numerics.act, ROWS * width_of(p, p->step->in[k]),
+                        values, (ls_half *)p->input[k]);
     else
         memcpy(p->input[k], values, sizeof p->input[k]);
 }
@@ -284,8 +284,9 @@ struct distance {
 
 static double act_at(const struct pair *p, const void *values, int64_t i)
 {
-    return p->tiny.numerics.act == LS_BF16 ? (double)ls_bf16_to_f32(((const ls_bf16 *)values)[i])
-                                           : (double)((const float *)values)[i];
+    return p->tiny.numerics.act != LS_F32
+               ? (double)ls_half_to_f32(p->tiny.numerics.act, ((const ls_half *)values)[i])
+               : (double)((const float *)values)[i];
 }
 
 static void row_distance(const struct pair *p, int64_t row, const float *logits, void *user)

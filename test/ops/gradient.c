@@ -42,9 +42,9 @@ void *values_normal(uint64_t seed, enum ls_dtype act, int64_t count, double stdd
     ls_normal_fill(ls_philox_key_of(seed, "test"), 0, count, 0, stddev, values);
     if (act == LS_F32)
         return values;
-    ls_bf16 *rounded = values_new((size_t)count * sizeof *rounded);
+    ls_half *rounded = values_new((size_t)count * sizeof *rounded);
     for (int64_t i = 0; i < count; i++)
-        rounded[i] = ls_f32_to_bf16(values[i]);
+        rounded[i] = ls_f32_to_half(act, values[i]);
     free(values);
     return rounded;
 }
@@ -52,7 +52,7 @@ void *values_normal(uint64_t seed, enum ls_dtype act, int64_t count, double stdd
 static double value_at(enum ls_dtype act, const void *values, int64_t i)
 {
     return act == LS_F32 ? ((const float *)values)[i]
-                         : ls_bf16_to_f32(((const ls_bf16 *)values)[i]);
+                         : ls_half_to_f32(act, ((const ls_half *)values)[i]);
 }
 
 double *values_in_double(enum ls_dtype act, const void *values, int64_t count)

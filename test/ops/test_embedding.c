@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum ls_dtype acts[2] = {LS_F32, LS_BF16};
+enum { ACTS = 3 };
+static const enum ls_dtype acts[ACTS] = {LS_F32, LS_BF16, LS_F16};
 
 /* Ids with few values, many of them repeated, as text has them. */
 static int32_t *ids_new(int64_t rows, int64_t vocabulary)
@@ -31,7 +32,7 @@ enum { VOCABULARY = 20, CHANNELS = 523, TOKENS = 7, ROWS = 14, FIRST = 3 };
 static double value_at(enum ls_dtype act, const void *values, int64_t i)
 {
     return act == LS_F32 ? ((const float *)values)[i]
-                         : ls_bf16_to_f32(((const ls_bf16 *)values)[i]);
+                         : ls_half_to_f32(act, ((const ls_half *)values)[i]);
 }
 
 /* ROWS rows of TOKENS tokens from position FIRST on. */
@@ -53,7 +54,7 @@ static void test_forward(void **state)
 {
     (void)state;
     int32_t *ids = ids_new(ROWS, VOCABULARY);
-    for (int a = 0; a < 2; a++)
+    for (int a = 0; a < ACTS; a++)
         for (int with_position = 0; with_position < 2; with_position++) {
             void *table = values_normal(1, acts[a], VOCABULARY * CHANNELS, 1);
             void *position = values_normal(2, acts[a], (TOKENS + FIRST) * CHANNELS, 1);
@@ -68,8 +69,8 @@ static void test_forward(void **state)
                     if (with_position)
                         want +=
                             (float)value_at(acts[a], position, (FIRST + m % TOKENS) * CHANNELS + c);
-                    if (acts[a] == LS_BF16)
-                        want = ls_bf16_to_f32(ls_f32_to_bf16(want));
+                    if (acts[a] != LS_F32)
+                        want = ls_half_to_f32(acts[a], ls_f32_to_half(acts[a], want));
                     double got = value_at(acts[a], y, m * CHANNELS + c);
                     if (got != want)
                         fail_msg("row %d, channel %d: %.9g, expected %.9g", m, c, got,
@@ -86,7 +87,7 @@ static void test_split_vocabulary_gives_the_same_bits(void **state)
     (void)state;
     static const int first[4] = {0, 9, 10, VOCABULARY};
     int32_t *ids = ids_new(ROWS, VOCABULARY);
-    for (int a = 0; a < 2; a++)
+    for (int a = 0; a < ACTS; a++)
         for (int with_position = 0; with_position < 2; with_position++) {
             const int64_t bytes = (int64_t)ls_dtype_bytes(acts[a]), count = ROWS * CHANNELS;
             char *table = values_normal(1, acts[a], VOCABULARY * CHANNELS, 1);
@@ -97,7 +98,7 @@ static void test_split_vocabulary_gives_the_same_bits(void **state)
             if (acts[a] == LS_F32)
                 ((float *)table)[ids[1] * CHANNELS] = -0.0f;
             else
-                ((ls_bf16 *)table)[ids[1] * CHANNELS] = 0x8000;
+                ((ls_half *)table)[ids[1] * CHANNELS] = 0x8000;
             const struct ls_embedding whole = embedding_of(acts[a], ids, table, place);
             for (int rank = 0; rank < 3; rank++) {
                 struct ls_embedding part = whole;
@@ -210,7 +211,7 @@ static void test_backward_is_the_ordered_sum(void **state)
     const struct ls_token_sum sums[] = {
         {1, 1, 1, false}, {1, 2, 9, true}, {6, 1, 40, false}, {7, 3, 13, true}, {13, 2, 5, false}};
     for (size_t s = 0; s < sizeof sums / sizeof *sums; s++)
-        for (int a = 0; a < 2; a++) {
+        for (int a = 0; a < ACTS; a++) {
             struct data data = data_new(acts[a], 61, 17, sums[s]);
             size_t table_bytes = (size_t)(data.vocabulary * data.channels) * 4;
             float *got = values_normal(8, LS_F32, data.vocabulary * data.channels, 1);
@@ -279,7 +280,7 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
 static void test_bits(void **state)
 {
     (void)state;
-    for (int a = 0; a < 2; a++) {
+    for (int a = 0; a < ACTS; a++) {
         struct data data = data_new(acts[a], 300, 601, (struct ls_token_sum){5, 1, 33, false});
         int64_t rows = 5 * 33;
         struct bits_case bits = {"embedding",

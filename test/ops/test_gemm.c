@@ -48,7 +48,7 @@ static void *random_buffer(uint64_t *state, enum ls_dtype dtype, int64_t count)
         if (dtype == LS_F32)
             ((float *)buffer)[i] = value;
         else
-            ((ls_bf16 *)buffer)[i] = ls_f32_to_bf16(value);
+            ((ls_half *)buffer)[i] = ls_f32_to_half(dtype, value);
     }
     return buffer;
 }
@@ -113,7 +113,7 @@ static void run(const struct ls_gemm *gemm, int threads)
 static double value_at(const void *x, enum ls_dtype dtype, int64_t index)
 {
     return dtype == LS_F32 ? ((const float *)x)[index]
-                           : ls_bf16_to_f32(((const ls_bf16 *)x)[index]);
+                           : ls_half_to_f32(dtype, ((const ls_half *)x)[index]);
 }
 
 /* The element's sum in double, and the sum of its terms' magnitudes. */
@@ -142,10 +142,13 @@ static void assert_right(const struct ls_gemm *gemm, const void *before)
             if (gemm->accumulate)
                 wanted += value_at(before, gemm->out, i * gemm->ldc + j);
             double got = value_at(gemm->c, gemm->out, i * gemm->ldc + j);
-            /* float32 sums of at most some hundred terms in a row; bf16 has 8 bits. */
+            /* float32 sums of at most some hundred terms in a row; bf16 has 8 bits, fp16 11, and
+             * none below 2^-24. */
             double allowed = 1e-5 * (magnitude + fabs(wanted)) + 1e-30;
             if (gemm->out == LS_BF16)
                 allowed += fabs(wanted) / 256;
+            if (gemm->out == LS_F16)
+                allowed += fabs(wanted) / 2048 + 0x1p-25;
             if (!(fabs(got - wanted) <= allowed))
                 fail_msg("%s: C[%lld, %lld] is %.9g, expected %.9g", text, (long long)i,
                          (long long)j, got, wanted);
@@ -186,6 +189,8 @@ static void assert_same_block(const struct ls_gemm *whole, int64_t row, int64_t 
 
 /* ---- right ----------------------------------------------------------------------------------- */
 
+static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16};
+
 static struct ls_gemm random_gemm(uint64_t *state)
 {
     static const int64_t tiles[] = {1, 1, 2, 3, 4, 8};
@@ -196,8 +201,8 @@ static struct ls_gemm random_gemm(uint64_t *state)
                            .tiles = tiles[random_below(state, 6)],
                            .a_transposed = random_below(state, 2),
                            .b_transposed = random_below(state, 2),
-                           .in = random_below(state, 3) ? LS_BF16 : LS_F32,
-                           .out = random_below(state, 2) ? LS_BF16 : LS_F32};
+                           .in = acts[random_below(state, 3)],
+                           .out = acts[random_below(state, 3)]};
     int64_t longest = random_below(state, 8) ? 70 : 700;
     for (int s = 0; s < gemm.sections; s++)
         gemm.k[s] = gemm.tiles * random_below(state, longest / gemm.tiles + 1);
@@ -378,6 +383,11 @@ static void test_bits_do_not_depend_on_rows_and_columns_bf16(void **state)
     (void)state;
     check_parts(LS_BF16);
 }
+static void test_bits_do_not_depend_on_rows_and_columns_fp16(void **state)
+{
+    (void)state;
+    check_parts(LS_F16);
+}
 
 static void check_threads_and_distances(enum ls_dtype dtype)
 {
@@ -426,6 +436,11 @@ static void test_bits_do_not_depend_on_threads_and_distances_bf16(void **state)
 {
     (void)state;
     check_threads_and_distances(LS_BF16);
+}
+static void test_bits_do_not_depend_on_threads_and_distances_fp16(void **state)
+{
+    (void)state;
+    check_threads_and_distances(LS_F16);
 }
 
 /* What a tensor-parallel rank holds: tiles [first, first + count), its parts of every section side
@@ -521,23 +536,29 @@ static void test_tiles_of_ranks_add_up_to_the_whole_bf16(void **state)
     (void)state;
     check_tiles(LS_BF16);
 }
+static void test_tiles_of_ranks_add_up_to_the_whole_fp16(void **state)
+{
+    (void)state;
+    check_tiles(LS_F16);
+}
 
-/* bf16 output is the float32 sum, plus the bias, rounded once; accumulation is one addition. */
+/* A half output is the float32 sum, plus the bias, rounded once; accumulation is one addition. */
 static void test_output_forms_agree(void **state)
 {
     (void)state;
     for (int s = 0; s < SHAPES; s++)
-        for (int d = 0; d < 2; d++) {
-            struct product p = shape_make(s, d ? LS_BF16 : LS_F32);
+        for (int d = 0; d < 4; d++) {
+            const enum ls_dtype half = d & 2 ? LS_F16 : LS_BF16;
+            struct product p = shape_make(s, d & 1 ? half : LS_F32);
             int64_t count = p.gemm.m * p.gemm.n;
             float *sum = p.c, *wanted = malloc((size_t)count * 4), *got = malloc((size_t)count * 4);
             struct ls_gemm other = p.gemm;
             other.c = got;
-            other.out = LS_BF16;
+            other.out = half;
             other.bias = p.bias;
             run(&other, 2);
             for (int64_t i = 0; i < count; i++)
-                ((ls_bf16 *)wanted)[i] = ls_f32_to_bf16(sum[i] + p.bias[i % p.gemm.n]);
+                ((ls_half *)wanted)[i] = ls_f32_to_half(half, sum[i] + p.bias[i % p.gemm.n]);
             assert_memory_equal(got, wanted, (size_t)count * 2);
             other.out = LS_F32;
             other.bias = NULL;
@@ -595,8 +616,8 @@ static void check_bias_round(enum ls_dtype act, bool bias)
 static void test_bias_round_ends_a_product_of_ranks(void **state)
 {
     (void)state;
-    for (int d = 0; d < 4; d++)
-        check_bias_round(d & 1 ? LS_BF16 : LS_F32, d & 2);
+    for (int d = 0; d < 6; d++)
+        check_bias_round(acts[d / 2], d & 1);
 }
 
 /* ---- one process per instruction set ----------------------------------------------------------
@@ -617,10 +638,13 @@ static int test_isa(enum ls_isa isa)
         cmocka_unit_test(test_bad_arguments_are_named),
         cmocka_unit_test(test_bits_do_not_depend_on_rows_and_columns_f32),
         cmocka_unit_test(test_bits_do_not_depend_on_rows_and_columns_bf16),
+        cmocka_unit_test(test_bits_do_not_depend_on_rows_and_columns_fp16),
         cmocka_unit_test(test_bits_do_not_depend_on_threads_and_distances_f32),
         cmocka_unit_test(test_bits_do_not_depend_on_threads_and_distances_bf16),
+        cmocka_unit_test(test_bits_do_not_depend_on_threads_and_distances_fp16),
         cmocka_unit_test(test_tiles_of_ranks_add_up_to_the_whole_f32),
         cmocka_unit_test(test_tiles_of_ranks_add_up_to_the_whole_bf16),
+        cmocka_unit_test(test_tiles_of_ranks_add_up_to_the_whole_fp16),
         cmocka_unit_test(test_output_forms_agree),
         cmocka_unit_test(test_bias_round_ends_a_product_of_ranks),
     };

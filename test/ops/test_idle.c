@@ -46,7 +46,7 @@ static struct ls_attention attention(void)
     }
 #define NORM      (&(struct ls_norm){1, N, LS_F32, 1e-5f, at, at, at, at})
 #define EMBEDDING (&(struct ls_embedding){LS_F32, 1, N, at, 0, N, at, 0, 1, at})
-#define UPDATE    (&(struct ls_update){N, at, at, at, at, 1, 1, 1})
+#define UPDATE    (&(struct ls_update){N, at, at, LS_F16, at, at, 1, 1, 1})
 
 OP(ls_gelu_forward, (ops, LS_GELU_TANH, LS_F32, N, at, at))
 OP(ls_gelu_backward, (ops, LS_GELU_TANH, LS_F32, N, at, at, at))
@@ -56,8 +56,8 @@ OP(ls_bias_backward, (ops, LS_F32, 1, 1, at, &sum, at))
 OP(ls_add, (ops, LS_F32, N, at, at, at))
 OP(ls_bias_round, (ops, LS_F32, 1, N, at, at, at))
 OP(ls_dropout, (ops, LS_F32, &(struct ls_dropout){{{1, 2}}, 0.5f, 1, N, 0}, at, at))
-OP(ls_cast_f32_to_bf16, (ops, N, at, at))
-OP(ls_cast_bf16_to_f32, (ops, N, at, at))
+OP(ls_cast_to_half, (ops, LS_F16, N, at, at))
+OP(ls_cast_from_half, (ops, LS_F16, N, at, at))
 OP(ls_tree_add, (ops, N, at, at))
 OP(ls_fill_zero, (ops, N, at))
 OP(ls_fill, (ops, N, 7, at))
@@ -126,8 +126,8 @@ static const struct {
     ENTRY(ls_add),
     ENTRY(ls_bias_round),
     ENTRY(ls_dropout),
-    ENTRY(ls_cast_f32_to_bf16),
-    ENTRY(ls_cast_bf16_to_f32),
+    ENTRY(ls_cast_to_half),
+    ENTRY(ls_cast_from_half),
     ENTRY(ls_tree_add),
     ENTRY(ls_fill_zero),
     ENTRY(ls_fill),

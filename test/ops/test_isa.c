@@ -74,14 +74,14 @@ static void operand_fill(ls_bf16 *values, int count, uint32_t seed, int size)
 
 static void product_of(enum ls_isa isa, enum ls_dtype in, int size, float c[M * N])
 {
-    static ls_bf16 half[M * K + K * N];
+    static ls_half half[M * K + K * N];
     static float whole[M * K + K * N];
     struct ls_ops ops;
     struct ls_error error = {0};
     operand_fill(half, M * K + K * N, (uint32_t)size, size);
     for (int i = 0; i < M * K + K * N; i++)
         whole[i] = ls_bf16_to_f32(half[i]) * (1.0f + 0x1p-12f);
-    bool narrow = in == LS_BF16;
+    bool narrow = in != LS_F32;
     struct ls_gemm gemm = {.m = M,
                            .n = N,
                            .sections = 1,
@@ -107,9 +107,10 @@ static void test_products_of_one_arithmetic(void **state)
     static float want[M * N], got[M * N];
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
     for (int isa = LS_ISA_PLAIN + 1; isa <= (int)ls_isa_best(); isa++)
-        for (int in = 0; in < 2; in++)
+        for (int in = 0; in < 3; in++)
             for (int size = 0; size < SIZES; size++) {
-                enum ls_dtype dtype = in ? LS_BF16 : LS_F32;
+                static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16};
+                enum ls_dtype dtype = acts[in];
                 if (ls_arithmetic_of((enum ls_isa)isa, dtype) != LS_ARITHMETIC_FMA)
                     continue;
                 product_of(LS_ISA_PLAIN, dtype, size, want);

@@ -14,10 +14,11 @@
 
 #define EPSILON 1e-5f
 
-static const enum ls_dtype acts[2] = {LS_F32, LS_BF16};
+enum { ACTS = 3 };
+static const enum ls_dtype acts[ACTS] = {LS_F32, LS_BF16, LS_F16};
 static double tolerance_of(enum ls_dtype act)
 {
-    return act == LS_F32 ? 2e-6 : 5e-3;
+    return act == LS_F32 ? 2e-6 : act == LS_BF16 ? 5e-3 : 6e-4;
 }
 
 /* ---- reference ------------------------------------------------------------------------------- */
@@ -147,7 +148,7 @@ static void test_forward(void **state)
 {
     (void)state;
     for (int s = 0; s < SHAPES; s++)
-        for (int a = 0; a < 2; a++)
+        for (int a = 0; a < ACTS; a++)
             for (int centered = 0; centered < 2; centered++)
                 check_forward(centered, acts[a], shapes[s][0], shapes[s][1]);
 }
@@ -244,7 +245,7 @@ static void check_backward(bool centered, bool with_bias, bool around, enum ls_d
 static void test_backward_against_differences(void **state)
 {
     (void)state;
-    for (int a = 0; a < 2; a++)
+    for (int a = 0; a < ACTS; a++)
         for (int around = 0; around < 2; around++) {
             check_backward(true, true, around, acts[a], 5, 50);
             check_backward(true, false, around, acts[a], 2, 33);
@@ -381,7 +382,7 @@ static void run_weights(struct ls_ops *ops, int pieces, void *context, void *out
 static void test_bits(void **state)
 {
     (void)state;
-    for (int a = 0; a < 2; a++) {
+    for (int a = 0; a < ACTS; a++) {
         struct data data = data_new(acts[a], 63, 601);
         size_t count = (size_t)(data.rows * data.channels) * ls_dtype_bytes(acts[a]);
         struct bits_case rows = {"norm rows", 8 * count, false, run_rows, &data};

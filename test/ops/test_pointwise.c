@@ -12,11 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum ls_dtype acts[2] = {LS_F32, LS_BF16};
+enum { ACTS = 3 };
+static const enum ls_dtype acts[ACTS] = {LS_F32, LS_BF16, LS_F16};
 /* Relative error of a result that is rounded once to act. */
 static double tolerance_of(enum ls_dtype act)
 {
-    return act == LS_F32 ? 1e-6 : 4e-3;
+    return act == LS_F32 ? 1e-6 : act == LS_BF16 ? 4e-3 : 5e-4;
 }
 
 /* ---- GELU ------------------------------------------------------------------------------------ */
@@ -33,7 +34,7 @@ static void test_gelu(void **state)
     (void)state;
     enum { COUNT = 1037 };
     for (int kind = LS_GELU_TANH; kind <= LS_GELU_ERF; kind++)
-        for (int a = 0; a < 2; a++) {
+        for (int a = 0; a < ACTS; a++) {
             enum ls_dtype act = acts[a];
             void *x = values_normal(1, act, COUNT, 2), *dy = values_normal(2, act, COUNT, 1);
             void *y = values_new(COUNT * 4);
@@ -94,7 +95,7 @@ static void test_swiglu(void **state)
 {
     (void)state;
     enum { ROWS = 3, WIDTH = 37, COUNT = ROWS * WIDTH };
-    for (int a = 0; a < 2; a++) {
+    for (int a = 0; a < ACTS; a++) {
         enum ls_dtype act = acts[a];
         void *gate_up = values_normal(3, act, 2 * COUNT, 2), *dy = values_normal(4, act, COUNT, 1);
         float y[2 * COUNT];
@@ -155,7 +156,7 @@ static void test_bias_backward_is_the_ordered_sum(void **state)
     const struct ls_token_sum sums[] = {{1, 1, 1, false},  {1, 1, 15, false}, {1, 1, 16, true},
                                         {3, 2, 33, false}, {2, 3, 100, true}, {5, 1, 113, false}};
     enum { N = 75, LD = 80 };
-    for (int a = 0; a < 2; a++)
+    for (int a = 0; a < ACTS; a++)
         for (size_t s = 0; s < sizeof sums / sizeof *sums; s++) {
             const struct ls_token_sum *sum = &sums[s];
             int64_t rows = sum->leaves * sum->sequences * sum->tokens;
@@ -202,15 +203,15 @@ static void test_dropout_statistics_and_backward(void **state)
 {
     (void)state;
     enum { ROWS = 64, CHANNELS = 1024, COUNT = ROWS * CHANNELS };
-    for (int a = 0; a < 2; a++) {
+    for (int a = 0; a < ACTS; a++) {
         struct ls_dropout op = {ls_philox_key_of(9, "dropout:0"), 0.25f, ROWS, CHANNELS, 0};
         float *ones32 = values_new(COUNT * sizeof(float));
         for (int i = 0; i < COUNT; i++)
             ones32[i] = 1.5f;
         void *ones = ones32, *y = values_new(COUNT * 4), *dx = values_new(COUNT * 4);
-        if (acts[a] == LS_BF16) {
+        if (acts[a] != LS_F32) {
             ones = values_new(COUNT * 2);
-            ls_cast_f32_to_bf16(&ops_best, COUNT, ones32, ones);
+            ls_cast_to_half(&ops_best, acts[a], COUNT, ones32, ones);
         }
         ls_dropout(&ops_best, acts[a], &op, ones, y);
         double *y64 = values_in_double(acts[a], y, COUNT), kept = 0, sum = 0;
@@ -249,9 +250,9 @@ static void test_add_and_casts(void **state)
     x[5] = NAN, x[6] = INFINITY, x[7] = -0.0f, x[8] = 3.4e38f, x[9] = 1e-40f, x[10] = -NAN;
     float *y = values_new(COUNT * 4);
     ls_bf16 *half = values_new(COUNT * 2), *half_z = values_new(COUNT * 2);
-    ls_cast_f32_to_bf16(&ops_best, COUNT, x, half);
-    ls_cast_f32_to_bf16(&ops_best, COUNT, z, half_z);
-    ls_cast_bf16_to_f32(&ops_best, COUNT, half, y);
+    ls_cast_to_half(&ops_best, LS_BF16, COUNT, x, half);
+    ls_cast_to_half(&ops_best, LS_BF16, COUNT, z, half_z);
+    ls_cast_from_half(&ops_best, LS_BF16, COUNT, half, y);
     for (int i = 0; i < COUNT; i++) {
         float back = ls_bf16_to_f32(half[i]);
         assert_int_equal(half[i], ls_f32_to_bf16(x[i]));
@@ -385,7 +386,7 @@ static void run_bias(struct ls_ops *ops, int pieces, void *context, void *out)
 static void test_bits(void **state)
 {
     (void)state;
-    for (int a = 0; a < 2; a++) {
+    for (int a = 0; a < ACTS; a++) {
         int64_t rows = 63, channels = 602, count = rows * channels;
         struct bits_values v = {acts[a], rows, channels, values_normal(1, acts[a], count, 2),
                                 values_normal(2, acts[a], count, 2)};

@@ -18,7 +18,8 @@ enum { COUNT = 1003, STEPS = 6 };
 /* Parameters, their state, and the same in double. Each step has a fresh gradient. */
 struct trial {
     float *master, *first, *second_state;
-    ls_bf16 *compute;
+    ls_half *compute;
+    enum ls_dtype half; /* of compute, since the last step */
     double *p, *s1, *s2;
     float *gradient, *second;
 };
@@ -42,11 +43,13 @@ static struct trial trial_new(void)
 static struct ls_update trial_step(struct trial *trial, int step, bool with_second)
 {
     free(trial->gradient), free(trial->second);
+    trial->half = step & 1 ? LS_BF16 : LS_F16;
     trial->gradient = values_normal(10 + (uint64_t)step, LS_F32, COUNT, 2);
     trial->second = values_normal(50 + (uint64_t)step, LS_F32, COUNT, 2);
     return (struct ls_update){.count = COUNT,
                               .master = trial->master,
                               .compute = trial->compute,
+                              .compute_type = trial->half,
                               .gradient = trial->gradient,
                               .second = with_second ? trial->second : NULL,
                               .gradient_scale = 0.125f,
@@ -68,7 +71,7 @@ static void trial_check(const char *what, struct trial *trial)
     for (int i = 0; i < COUNT; i++) {
         start[i] = trial->p[i] - (double)initial[i];
         moved[i] = trial->master[i] - initial[i];
-        assert_int_equal(trial->compute[i], ls_f32_to_bf16(trial->master[i]));
+        assert_int_equal(trial->compute[i], ls_f32_to_half(trial->half, trial->master[i]));
     }
     assert_near(what, LS_F32, moved, start, COUNT, 1e-4);
     free(initial);
@@ -251,9 +254,15 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
             for (int piece = 0; piece < pieces; piece++) {
                 int64_t at = piece * 12345, end = piece == pieces - 1 ? MANY : 12345;
                 float *p = to + 3 * op * MANY + at;
-                struct ls_update update = {
-                    end - at, p,   compute + op * MANY + at, v->gradient + at, v->second + at, 0.3f,
-                    0.01f,    0.1f};
+                struct ls_update update = {.count = end - at,
+                                           .master = p,
+                                           .compute = compute + op * MANY + at,
+                                           .compute_type = step == 1 ? LS_BF16 : LS_F16,
+                                           .gradient = v->gradient + at,
+                                           .second = v->second + at,
+                                           .gradient_scale = 0.3f,
+                                           .lr = 0.01f,
+                                           .weight_decay = 0.1f};
                 struct ls_adamw adamw = {0.9f, 0.999f, 1e-8f, step};
                 struct ls_sgd sgd = {0.9f, true, step};
                 struct ls_lion lion = {0.9f, 0.99f};

@@ -89,6 +89,7 @@ static void slices_cut(struct fixture *f, int64_t piece)
                 .first = begin,
                 .count = ls_min(size, count - first),
                 .compute = p->matrix ? f->compute + begin : NULL,
+                .compute_type = LS_BF16,
                 .gradient = begin,
                 .second = i == f->params.tied_param ? f->tied - f->gradient + first : -1,
                 .decay = p->decay,

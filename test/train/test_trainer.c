@@ -409,6 +409,118 @@ static void test_a_step_that_is_not_finite_stops(void **state)
     }
 }
 
+/* ---- fp16 ------------------------------------------------------------------------------------ */
+
+/* A scale that is too large at first: steps are skipped until it fits, and it grows again. */
+#define FP16                                                                                       \
+    "numerics.precision=fp16", "numerics.initial_scale_power=24", "numerics.loss_scale_window=2",  \
+        "numerics.hysteresis=1"
+
+enum { SCALED_STEPS = 8 };
+struct scaled {
+    struct ls_config config;
+    int64_t stop; /* after so many steps another trainer goes on from the checkpoint; 0: never */
+    double scale[SCALED_STEPS];
+    bool skipped[SCALED_STEPS];
+    struct ls_digest digest;
+};
+
+static int scaled_steps(struct ls_comm *world, struct scaled *scaled, int64_t from, int64_t to,
+                        struct ls_error *error)
+{
+    struct ls_trainer *t = NULL;
+    struct ls_digest digest;
+    bool resumed = false;
+    struct ls_config config = scaled->config;
+    strcpy(config.train.resume, from > 0 ? "auto" : "never");
+    int status = ls_trainer_new(&config, world, NULL, &t, error);
+    if (!status && from > 0)
+        status = ls_trainer_resume(t, &resumed, error);
+    for (int64_t i = from; i < to && !status; i++) {
+        struct ls_step_report report;
+        status = ls_trainer_step(t, &report, error);
+        if (ls_comm_rank(world) > 0)
+            continue;
+        scaled->scale[i] = report.loss_scale;
+        scaled->skipped[i] = report.skipped;
+    }
+    if (!status && to < SCALED_STEPS)
+        status = ls_trainer_save(t, error);
+    if (!status)
+        status = ls_trainer_hash(t, &digest, error);
+    if (!status && ls_comm_rank(world) == 0)
+        scaled->digest = digest;
+    ls_trainer_free(t);
+    return status;
+}
+
+static int scaled_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct scaled *scaled = user;
+    int status = scaled->stop ? scaled_steps(world, scaled, 0, scaled->stop, error) : LS_OK;
+    return status ? status : scaled_steps(world, scaled, scaled->stop, SCALED_STEPS, error);
+}
+
+static struct scaled scaled_run(struct ls_config config, int ranks, int64_t stop)
+{
+    struct scaled scaled = {.config = config, .stop = stop};
+    struct ls_error error = {0};
+    if (ls_world_run(ranks, scaled_body, &scaled, &error))
+        fail_msg("%d ranks: %s", ranks, error.text);
+    return scaled;
+}
+
+/* The rule is tested beside PyTorch and DeepSpeed (test/optim/test_loss_scale.c): here, that every
+ * rank follows it in every layout, and that a checkpoint remembers it. */
+static void test_the_loss_scale_is_the_same_on_all_ranks(void **state)
+{
+    struct ls_config config = config_make(*state, KEYS(FP16));
+    struct scaled one = scaled_run(config, 1, 0);
+    int skipped = 0, grown = 0;
+    for (int i = 1; i < SCALED_STEPS; i++) {
+        assert_true(!one.skipped[i - 1] || one.scale[i] == one.scale[i - 1] / 2);
+        skipped += one.skipped[i - 1];
+        grown += one.scale[i] > one.scale[i - 1];
+    }
+    assert_true(one.scale[0] == 0x1p24 && one.skipped[0]);
+    assert_true(skipped >= 2 && grown >= 1);
+    static const char *const layouts[][3] = {{"parallel.dp=2"},
+                                             {"parallel.dp_shard=2", "parallel.zero=3"},
+                                             {"parallel.pp=2"},
+                                             {"parallel.tp=2", "memory.recompute=full"}};
+    for (int l = 0; l < 4; l++)
+        for (int64_t stop = 0; stop <= 3; stop += 3) {
+            struct ls_config cut = config_make(*state, KEYS(FP16));
+            struct ls_error error = {0};
+            for (int k = 0; k < 3 && layouts[l][k]; k++)
+                assert_int_equal(ls_config_set(&cut, layouts[l][k], &error), LS_OK);
+            assert_int_equal(ls_train_resolve(&cut, &error), LS_OK);
+            struct scaled other = scaled_run(cut, 2, stop);
+            assert_memory_equal(other.scale, one.scale, sizeof one.scale);
+            assert_memory_equal(other.skipped, one.skipped, sizeof one.skipped);
+            assert_memory_equal(&other.digest, &one.digest, sizeof one.digest);
+        }
+}
+
+/* Not with a scale that cannot fall: the run stops, and says where. */
+static void test_a_scale_at_its_least_stops(void **state)
+{
+    struct ls_config config =
+        config_make(*state, KEYS(FP16, "numerics.min_loss_scale=8388608", "parallel.dp=2"));
+    struct scaled scaled = {.config = config};
+    struct ls_error error = {0};
+    assert_int_equal(ls_world_run(2, scaled_body, &scaled, &error), LS_ENUMERIC);
+    if (!strstr(error.text, "step 2: ") || !strstr(error.text, "numerics.min_loss_scale") ||
+        !strstr(error.text, "not finite is that of "))
+        fail_msg("%s", error.text);
+    assert_true(scaled.scale[0] == 0x1p24 && scaled.skipped[0]);
+    struct ls_config fixed =
+        config_make(*state, KEYS("numerics.precision=fp16", "numerics.loss_scale=1e9"));
+    scaled = (struct scaled){.config = fixed};
+    assert_int_equal(ls_world_run(1, scaled_body, &scaled, &error), LS_ENUMERIC);
+    assert_non_null(strstr(error.text, "at a loss scale of 1e+09;"));
+}
+
 /* ---- the same bits --------------------------------------------------------------------------- */
 
 static void check_layouts(const char *directory, const char *const *keys, const int (*layouts)[2],
@@ -584,6 +696,8 @@ int main(void)
         TEST(test_a_long_ramp_up_has_all_its_schedules),
         TEST(test_a_step_that_is_not_finite_is_skipped),
         TEST(test_a_step_that_is_not_finite_stops),
+        TEST(test_the_loss_scale_is_the_same_on_all_ranks),
+        TEST(test_a_scale_at_its_least_stops),
         TEST(test_layouts),
         TEST(test_a_share_of_the_peak_is_at_most_one),
         TEST(test_an_uneven_last_micro_batch),

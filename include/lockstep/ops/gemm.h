@@ -32,7 +32,7 @@ struct ls_gemm {
     int64_t tiles;                   /* >= 1 */
     bool a_transposed;               /* false: A is [m, k], true: A is stored [k, m] */
     bool b_transposed;               /* false: B is [k, n], true: B is stored [n, k] */
-    enum ls_dtype in, out;           /* A and B: LS_F32 or LS_BF16; C: LS_F32 or LS_BF16 */
+    enum ls_dtype in, out;           /* of A and B; of C: any that ls_is_act admits */
     const void *a, *b;               /* k runs over all sections, one after the other */
     void *c;                         /* [m, n] */
     int64_t lda, ldb, ldc;           /* elements */
@@ -49,7 +49,7 @@ void ls_gemm_reference(const struct ls_gemm *gemm);
 /* Local. The machine's own limit, as a yardstick: the rate, in floating-point operations a second,
  * of one large square product by oneDNN with its best instruction set on ops->threads threads, the
  * best of several runs. bf16 on a machine without instructions for it is the better of its rate and
- * float32's. Takes about 0.2 s and allocates (and frees) three matrices. */
+ * float32's; fp16 is float32's. Takes about 0.2 s and allocates (and frees) three matrices. */
 int ls_gemm_peak(struct ls_ops *ops, enum ls_dtype dtype, double *flops_per_s,
                  struct ls_error *error);
 

@@ -52,9 +52,12 @@ struct ls_dropout {
 void ls_dropout(struct ls_ops *ops, enum ls_dtype act, const struct ls_dropout *dropout,
                 const void *x, void *y);
 
-/* Conversions, rounded to nearest even; NaN stays NaN. */
-void ls_cast_f32_to_bf16(struct ls_ops *ops, int64_t count, const float *x, ls_bf16 *y);
-void ls_cast_bf16_to_f32(struct ls_ops *ops, int64_t count, const ls_bf16 *x, float *y);
+/* Conversions to and from half, LS_BF16 or LS_F16: ls_f32_to_half and ls_half_to_f32 of
+ * lockstep/base.h, element by element. */
+void ls_cast_to_half(struct ls_ops *ops, enum ls_dtype half, int64_t count, const float *x,
+                     ls_half *y);
+void ls_cast_from_half(struct ls_ops *ops, enum ls_dtype half, int64_t count, const ls_half *x,
+                       float *y);
 
 /* into[i] += from[i]: one node of a sum tree (into is the left child). */
 void ls_tree_add(struct ls_ops *ops, int64_t count, float *into, const float *from);

@@ -8,8 +8,9 @@
  * embedding's) that is added to gradient before that: g = (gradient + second) * gradient_scale. */
 struct ls_update {
     int64_t count;
-    float *master;    /* float32 parameters, updated */
-    ls_bf16 *compute; /* bf16 copy, rewritten; NULL for none */
+    float *master;              /* float32 parameters, updated */
+    ls_half *compute;           /* rounded copy, rewritten; NULL for none */
+    enum ls_dtype compute_type; /* LS_BF16 or LS_F16 */
     const float *gradient, *second;
     float gradient_scale;
     float lr, weight_decay; /* weight_decay 0 for norms and biases */

@@ -104,7 +104,7 @@ struct ls_zero_options {
     bool each_micro_batch;
     int64_t micro_batches_max; /* of a step */
     bool fast;                 /* numerics.mode fast: += over micro-batches, no binary counter */
-    enum ls_dtype act;         /* LS_F32 or LS_BF16 */
+    enum ls_dtype act;         /* any that ls_is_act admits */
     enum ls_dtype reduce;      /* what gradients travel in: LS_F32, or with fast LS_BF16: then the
                                 * reduce-scatters of stages 1 to 3 move half the bytes (all-reduces
                                 * stay in float32) */
@@ -132,10 +132,10 @@ void ls_zero_free(struct ls_zero *zero);
  * it is cut (doc/parallel/zero.md):
  *
  *              master   parameters               gradients          optimizer (the caller's), AdamW
- *   stage 0    4 P      2 P (bf16), 0 (f32)      4 P B              8 P
+ *   stage 0    4 P      2 P (half), 0 (f32)      4 P B              8 P
  *   stage 1    4 P/d    a P                      4 P B + 4 P/d      8 P/d      each_micro_batch: as
  * 2 stage 2    4 P/d    a P                      4 P B/d            8 P/d stage 3    4 P/d    2 P/d
- * (bf16), 0 (f32)    4 P B/d            8 P/d
+ * (half), 0 (f32)    4 P B/d            8 P/d
  *
  * buffers: what is in transit. */
 struct ls_zero_sizes {
@@ -175,7 +175,7 @@ int64_t ls_zero_elements(const struct ls_zero *zero);
 float *ls_zero_master(struct ls_zero *zero);
 /* Where the optimizer writes the rounded slice of a matrix (struct ls_update's compute); NULL for
  * vectors and where act is LS_F32. */
-ls_bf16 *ls_zero_compute(struct ls_zero *zero, int tensor);
+ls_half *ls_zero_compute(struct ls_zero *zero, int tensor);
 
 /* ---- parameters ----------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #include "ops/attention_kernel.h"
 
 #include "ops/kern/attention_vector.h"
+#include "ops/kern/half.h"
 
 #include <float.h>
 
@@ -100,9 +101,7 @@ static void row_load(const struct attention_shape *shape, const struct attention
     if (shape->act == LS_F32) {
         memcpy(out, (const float *)rows->at + i * rows->ld, (size_t)dim * sizeof *out);
     } else {
-        const ls_bf16 *from = (const ls_bf16 *)rows->at + i * rows->ld;
-        for (int64_t d = 0; d < dim; d++)
-            out[d] = ls_bf16_to_f32(from[d]);
+        half_widen(shape->act, (const ls_half *)rows->at + i * rows->ld, dim, out);
     }
     memset(out + dim, 0, (size_t)(shape->padded - dim) * sizeof *out);
 }
@@ -192,9 +191,9 @@ static void row_store(const struct attention_shape *shape, const float *sum, flo
         for (int64_t d = 0; d < shape->dim; d++)
             row[d] = sum[d] * factor;
     } else {
-        ls_bf16 *row = (ls_bf16 *)out->at + i * out->ld;
+        ls_half *row = (ls_half *)out->at + i * out->ld;
         for (int64_t d = 0; d < shape->dim; d++)
-            row[d] = ls_f32_to_bf16(sum[d] * factor);
+            row[d] = ls_f32_to_half(shape->act, sum[d] * factor);
     }
 }
 

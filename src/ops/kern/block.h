@@ -11,6 +11,8 @@
 
 #include <lockstep/ops.h>
 
+#include "ops/kern/half.h"
+
 #include <string.h>
 
 enum { BLOCK = 512, LANES = 64 };
@@ -21,31 +23,17 @@ static inline const float *block_read(enum ls_dtype act, const void *x, int64_t 
 {
     if (act == LS_F32)
         return (const float *)x + at;
-    const ls_bf16 *restrict from = (const ls_bf16 *)x + at;
-    for (int64_t i = 0; i < n; i++)
-        buffer[i] = ls_bf16_to_f32(from[i]);
+    half_widen(act, (const ls_half *)x + at, n, buffer);
     return buffer;
 }
 
 /* The empty assembly is there because gcc drops a function that does nothing but prefetch. */
 static inline void block_prefetch(enum ls_dtype act, const void *x, int64_t at, int64_t n)
 {
-    int64_t bytes = act == LS_BF16 ? 2 : 4;
+    int64_t bytes = act == LS_F32 ? 4 : 2;
     __asm__ volatile("");
     for (int64_t k = 0; k < n * bytes; k += 64)
         __builtin_prefetch((const char *)x + at * bytes + k);
-}
-
-/* ls_f32_to_bf16, with the NaN told by a comparison of floats, which compilers vectorise into less.
- */
-static inline ls_bf16 block_round(float x)
-{
-    union {
-        float f;
-        uint32_t u;
-    } v = {x};
-    uint32_t rounded = v.u + 0x7fffu + ((v.u >> 16) & 1u), quiet_nan = v.u | 0x400000u;
-    return (ls_bf16)((x != x ? quiet_nan : rounded) >> 16);
 }
 
 /* buffer[n], which is not part of y, rounded into elements at ... of y. */
@@ -56,9 +44,7 @@ static inline void block_write(enum ls_dtype act, const float *restrict buffer, 
         memcpy((float *)y + at, buffer, (size_t)n * sizeof *buffer);
         return;
     }
-    ls_bf16 *restrict to = (ls_bf16 *)y + at;
-    for (int64_t i = 0; i < n; i++)
-        to[i] = block_round(buffer[i]);
+    half_round(act, buffer, n, (ls_half *)y + at);
 }
 
 static inline int64_t block_length(int64_t at, int64_t end)

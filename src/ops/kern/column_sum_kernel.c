@@ -36,17 +36,16 @@ struct columns {
 
 static inline float element(enum ls_dtype act, const void *x, int64_t i)
 {
-    return act == LS_F32 ? ((const float *)x)[i] : ls_bf16_to_f32(((const ls_bf16 *)x)[i]);
+    return act == LS_F32 ? ((const float *)x)[i] : ls_half_to_f32(act, ((const ls_half *)x)[i]);
 }
 
 /* n columns from columns->begin + at on, summed over a tile of rows from zero, in registers;
  * inlined for each act and for n == CHUNK. Rows are too far apart for the hardware to foresee the
  * next tile's, so they are fetched here. */
 enum { CHUNK = 64 };
-static inline __attribute__((always_inline)) void add_chunk(enum ls_dtype act, bool normed,
-                                                            const struct columns *columns,
-                                                            int64_t row, int64_t rows, int64_t at,
-                                                            int64_t n, float *restrict partial)
+HALF_INLINE void add_chunk(enum ls_dtype act, bool normed, const struct columns *columns,
+                           int64_t row, int64_t rows, int64_t at, int64_t n,
+                           float *restrict partial)
 {
     float weight[CHUNK] = {0}, bias[CHUNK] = {0};
     for (int64_t end = row + rows; row < end; row++) {
@@ -73,10 +72,8 @@ static inline __attribute__((always_inline)) void add_chunk(enum ls_dtype act, b
     memcpy(partial + at + (normed ? columns->width : 0), bias, (size_t)n * sizeof *bias);
 }
 
-static inline __attribute__((always_inline)) void add_chunks(enum ls_dtype act, bool normed,
-                                                             const struct columns *columns,
-                                                             int64_t row, int64_t rows,
-                                                             float *partial)
+HALF_INLINE void add_chunks(enum ls_dtype act, bool normed, const struct columns *columns,
+                            int64_t row, int64_t rows, float *partial)
 {
     int64_t at = 0;
     for (; at + CHUNK <= columns->width; at += CHUNK)
@@ -85,16 +82,23 @@ static inline __attribute__((always_inline)) void add_chunks(enum ls_dtype act, 
         add_chunk(act, normed, columns, row, rows, at, columns->width - at, partial);
 }
 
+HALF_INLINE void add_tile_of(enum ls_dtype act, const struct columns *columns, int64_t row,
+                             int64_t rows, float *partial)
+{
+    if (columns->norm)
+        add_chunks(act, true, columns, row, rows, partial);
+    else
+        add_chunks(act, false, columns, row, rows, partial);
+}
+
 static void add_tile(const struct columns *columns, int64_t row, int64_t rows, float *partial)
 {
-    if (columns->act == LS_F32 && columns->norm)
-        add_chunks(LS_F32, true, columns, row, rows, partial);
-    else if (columns->act == LS_F32)
-        add_chunks(LS_F32, false, columns, row, rows, partial);
-    else if (columns->norm)
-        add_chunks(LS_BF16, true, columns, row, rows, partial);
+    if (columns->act == LS_F32)
+        add_tile_of(LS_F32, columns, row, rows, partial);
+    else if (columns->act == LS_BF16)
+        add_tile_of(LS_BF16, columns, row, rows, partial);
     else
-        add_chunks(LS_BF16, false, columns, row, rows, partial);
+        add_tile_of(LS_F16, columns, row, rows, partial);
 }
 
 /* The whole sum over rows for these columns; it is in partials->entry[0]. */

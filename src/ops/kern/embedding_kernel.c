@@ -36,15 +36,16 @@ static void forward_row_f32(int64_t n, const float *word, const float *place, fl
             y[i] = 0.0f + word[i];
 }
 
-static void forward_row_bf16(int64_t n, const ls_bf16 *word, const ls_bf16 *place,
-                             ls_bf16 *restrict y)
+HALF_INLINE void forward_row_half(enum ls_dtype act, int64_t n, const ls_half *word,
+                                  const ls_half *place, ls_half *restrict y)
 {
     if (place)
         for (int64_t i = 0; i < n; i++)
-            y[i] = block_round((0.0f + ls_bf16_to_f32(word[i])) + ls_bf16_to_f32(place[i]));
+            y[i] = half_rounded(act, (0.0f + ls_half_to_f32(act, word[i])) +
+                                         ls_half_to_f32(act, place[i]));
     else
         for (int64_t i = 0; i < n; i++)
-            y[i] = block_round(0.0f + ls_bf16_to_f32(word[i]));
+            y[i] = half_rounded(act, 0.0f + ls_half_to_f32(act, word[i]));
 }
 
 static void forward(const struct ls_embedding *e, void *y, int64_t begin, int64_t end)
@@ -57,13 +58,15 @@ static void forward(const struct ls_embedding *e, void *y, int64_t begin, int64_
         int64_t place = (e->first_position + row % e->tokens) * channels;
         if (row + 1 < end) /* the next row lies where nothing foresees it */
             block_prefetch(e->act, table, ids[row + 1] * channels, channels);
+        const ls_half *half = (const ls_half *)table + word;
+        const ls_half *half_place = position ? (const ls_half *)position + place : NULL;
         if (e->act == LS_F32)
             forward_row_f32(channels, (const float *)table + word,
                             position ? (const float *)position + place : NULL, (float *)y + to);
+        else if (e->act == LS_BF16)
+            forward_row_half(LS_BF16, channels, half, half_place, (ls_half *)y + to);
         else
-            forward_row_bf16(channels, (const ls_bf16 *)table + word,
-                             position ? (const ls_bf16 *)position + place : NULL,
-                             (ls_bf16 *)y + to);
+            forward_row_half(LS_F16, channels, half, half_place, (ls_half *)y + to);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Matrix product, float32: one kernel per vector width, and what is done to finished sums. bf16
+/* Matrix product, float32: one kernel per vector width, and what is done to finished sums. Half
  * operands are widened when they are packed.
  *
  * A packed block is [32 of k][32 rows or columns] float32, the same for A and B. A product keeps
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ops/gemm_kernel.h"
+#include "ops/kern/half.h"
 
 #if defined(__AVX512F__)
 #include "ops/gemm_transpose.h"
@@ -25,7 +26,7 @@ enum { WIDTH = FMA_LANES, ROWS = 4 };
 enum { EDGE = GEMM_EDGE };
 
 typedef float vec __attribute__((vector_size(WIDTH * 4), may_alias));
-/* C may be bf16 with an odd row distance: only 2-byte alignment is sure. */
+/* C may be of half type with an odd row distance: only 2-byte alignment is sure. */
 typedef float vec_unaligned __attribute__((vector_size(WIDTH * 4), aligned(2), may_alias));
 typedef uint32_t vec_u32 __attribute__((vector_size(WIDTH * 4), may_alias));
 typedef uint16_t vec_u16 __attribute__((vector_size(WIDTH * 2), aligned(2), may_alias));
@@ -93,13 +94,9 @@ static inline void read_line(enum ls_dtype dtype, const void *x, int64_t index, 
     } else if (dtype == LS_F32) {
         memcpy(line, (const float *)x + index, (size_t)count * sizeof *line);
     } else if (count == EDGE) {
-        const ls_bf16 *from = (const ls_bf16 *)x + index;
-        for (int i = 0; i < EDGE; i++)
-            line[i] = ls_bf16_to_f32(from[i]);
+        half_widen(dtype, (const ls_half *)x + index, EDGE, line);
     } else {
-        const ls_bf16 *from = (const ls_bf16 *)x + index;
-        for (int64_t i = 0; i < count; i++)
-            line[i] = ls_bf16_to_f32(from[i]);
+        half_widen(dtype, (const ls_half *)x + index, count, line);
     }
 }
 
@@ -186,8 +183,8 @@ static void write_short_row(const struct ls_gemm *gemm, int64_t index, const flo
 {
     for (int64_t j = 0; j < columns; j++) {
         float value = bias ? sum[j] + bias[j] : sum[j];
-        if (gemm->out == LS_BF16)
-            ((ls_bf16 *)gemm->c)[index + j] = ls_f32_to_bf16(value);
+        if (gemm->out != LS_F32)
+            ((ls_half *)gemm->c)[index + j] = ls_f32_to_half(gemm->out, value);
         else if (gemm->accumulate)
             ((float *)gemm->c)[index + j] += value;
         else
@@ -235,6 +232,10 @@ static inline vec rounded_pair(vec low, vec high)
 /* sum[32], the bias already added, to a whole row of a block. */
 static inline void write_row(const struct ls_gemm *gemm, int64_t index, const vec *sum, bool stream)
 {
+    if (gemm->out == LS_F16) {
+        half_round(LS_F16, (const float *)sum, EDGE, (ls_half *)gemm->c + index);
+        return;
+    }
     if (gemm->out == LS_BF16) {
         ls_bf16 *c = (ls_bf16 *)gemm->c + index;
         for (int v = 0; v < EDGE / WIDTH; v += 2)

@@ -95,7 +95,7 @@ static void row_gradient(const struct ls_cross_entropy *op, void *z, int64_t fro
 static void row_clear(const struct ls_cross_entropy *op, void *z, int64_t from, int64_t begin,
                       int64_t end)
 {
-    size_t bytes = op->act == LS_BF16 ? sizeof(ls_bf16) : sizeof(float);
+    size_t bytes = ls_dtype_bytes(op->act);
     memset((char *)z + (size_t)(from + begin) * bytes, 0, (size_t)(end - begin) * bytes);
 }
 

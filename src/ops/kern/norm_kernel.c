@@ -5,6 +5,15 @@
 
 /* A row is worked on as float32 on the stack, whatever act is: it stays in the nearest cache. */
 
+HALF_INLINE void load_sum_half(enum ls_dtype act, int64_t n, const ls_half *a, const ls_half *b,
+                               ls_half *restrict to, float *restrict row)
+{
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = half_rounded(act, ls_half_to_f32(act, a[i]) + ls_half_to_f32(act, b[i]));
+        row[i] = ls_half_to_f32(act, to[i]);
+    }
+}
+
 /* row = x + residual rounded to act, also written to sum; without residual row = x. */
 static void load_sum(const struct ls_norm *norm, const void *x, const void *residual, void *sum,
                      int64_t from, float *restrict row)
@@ -20,12 +29,12 @@ static void load_sum(const struct ls_norm *norm, const void *x, const void *resi
         for (int64_t i = 0; i < n; i++)
             to[i] = row[i] = a[i] + b[i];
     } else {
-        const ls_bf16 *a = (const ls_bf16 *)x + from, *b = (const ls_bf16 *)residual + from;
-        ls_bf16 *to = (ls_bf16 *)sum + from;
-        for (int64_t i = 0; i < n; i++) {
-            to[i] = block_round(ls_bf16_to_f32(a[i]) + ls_bf16_to_f32(b[i]));
-            row[i] = ls_bf16_to_f32(to[i]);
-        }
+        const ls_half *a = (const ls_half *)x + from, *b = (const ls_half *)residual + from;
+        ls_half *to = (ls_half *)sum + from;
+        if (norm->act == LS_BF16)
+            load_sum_half(LS_BF16, n, a, b, to, row);
+        else
+            load_sum_half(LS_F16, n, a, b, to, row);
     }
 }
 
@@ -91,6 +100,17 @@ static void rmsnorm_forward(const struct ls_norm *norm, const void *x, const voi
     }
 }
 
+HALF_INLINE void load_gradient_half(enum ls_dtype act, const struct ls_norm *norm, float mean,
+                                    float rstd, const ls_half *h, const ls_half *dy,
+                                    float *restrict normal, float *restrict grad)
+{
+    const float *restrict weight = norm->weight;
+    for (int64_t i = 0; i < norm->channels; i++) {
+        normal[i] = (ls_half_to_f32(act, h[i]) - mean) * rstd;
+        grad[i] = ls_half_to_f32(act, dy[i]) * weight[i];
+    }
+}
+
 /* normal = (h - mean) rstd and grad = dy weight, for one row. */
 static void load_gradient(const struct ls_norm *norm, float mean, float rstd, const void *h,
                           const void *dy, int64_t from, float *restrict normal,
@@ -105,11 +125,11 @@ static void load_gradient(const struct ls_norm *norm, float mean, float rstd, co
             grad[i] = out_grad[i] * weight[i];
         }
     } else {
-        const ls_bf16 *in = (const ls_bf16 *)h + from, *out_grad = (const ls_bf16 *)dy + from;
-        for (int64_t i = 0; i < n; i++) {
-            normal[i] = (ls_bf16_to_f32(in[i]) - mean) * rstd;
-            grad[i] = ls_bf16_to_f32(out_grad[i]) * weight[i];
-        }
+        const ls_half *in = (const ls_half *)h + from, *out_grad = (const ls_half *)dy + from;
+        if (norm->act == LS_BF16)
+            load_gradient_half(LS_BF16, norm, mean, rstd, in, out_grad, normal, grad);
+        else
+            load_gradient_half(LS_F16, norm, mean, rstd, in, out_grad, normal, grad);
     }
 }
 

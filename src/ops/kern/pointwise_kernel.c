@@ -105,17 +105,24 @@ static void add(enum ls_dtype act, int64_t count, const void *x, const void *z, 
     }
 }
 
+HALF_INLINE void bias_round_half(enum ls_dtype act, int64_t n, const float *x, const float *bias,
+                                 ls_half *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = half_rounded(act, bias ? x[i] + bias[i] : x[i]);
+}
+
 /* Not with block_write: y may be x. */
 static void bias_round_row(enum ls_dtype act, int64_t n, const float *x, const float *bias, void *y)
 {
     float *whole = y;
-    ls_bf16 *half = y;
     if (act == LS_F32)
         for (int64_t i = 0; i < n; i++)
             whole[i] = bias ? x[i] + bias[i] : x[i];
+    else if (act == LS_BF16)
+        bias_round_half(LS_BF16, n, x, bias, y);
     else
-        for (int64_t i = 0; i < n; i++)
-            half[i] = block_round(bias ? x[i] + bias[i] : x[i]);
+        bias_round_half(LS_F16, n, x, bias, y);
 }
 
 static void bias_round(enum ls_dtype act, int64_t rows, int64_t n, const float *x,
@@ -126,16 +133,16 @@ static void bias_round(enum ls_dtype act, int64_t rows, int64_t n, const float *
         bias_round_row(act, n, x + row * n, bias, (char *)y + row * n * bytes);
 }
 
-static void cast_f32_to_bf16(int64_t count, const float *restrict x, ls_bf16 *restrict y)
+static void cast_to_half(enum ls_dtype half, int64_t count, const float *restrict x,
+                         ls_half *restrict y)
 {
-    for (int64_t i = 0; i < count; i++)
-        y[i] = block_round(x[i]);
+    block_write(half, x, count, y, 0);
 }
 
-static void cast_bf16_to_f32(int64_t count, const ls_bf16 *restrict x, float *restrict y)
+static void cast_from_half(enum ls_dtype half, int64_t count, const ls_half *restrict x,
+                           float *restrict y)
 {
-    for (int64_t i = 0; i < count; i++)
-        y[i] = ls_bf16_to_f32(x[i]);
+    block_read(half, x, 0, count, y);
 }
 
 static void tree_add(int64_t count, float *restrict into, const float *restrict from)
@@ -205,13 +212,15 @@ static void rope_head_f32(int64_t half, const float *restrict cosine, const floa
     }
 }
 
-static void rope_head_bf16(int64_t half, const float *restrict cosine, const float *restrict sine,
-                           float sign, ls_bf16 *restrict low, ls_bf16 *restrict high)
+HALF_INLINE void rope_head_half(enum ls_dtype act, int64_t half, const float *restrict cosine,
+                                const float *restrict sine, float sign, ls_half *restrict low)
 {
+    ls_half *restrict high = low + half;
     for (int64_t i = 0; i < half; i++) {
-        float s = sign * sine[i], a = ls_bf16_to_f32(low[i]), b = ls_bf16_to_f32(high[i]);
-        low[i] = block_round(a * cosine[i] - b * s);
-        high[i] = block_round(b * cosine[i] + a * s);
+        float s = sign * sine[i], a = ls_half_to_f32(act, low[i]);
+        float b = ls_half_to_f32(act, high[i]);
+        low[i] = half_rounded(act, a * cosine[i] - b * s);
+        high[i] = half_rounded(act, b * cosine[i] + a * s);
     }
 }
 
@@ -228,9 +237,10 @@ static void rope(enum ls_dtype act, const struct ls_rope *op, bool backward, int
             if (act == LS_F32)
                 rope_head_f32(half, cosine, sine, sign, (float *)x + from,
                               (float *)x + from + half);
+            else if (act == LS_BF16)
+                rope_head_half(LS_BF16, half, cosine, sine, sign, (ls_half *)x + from);
             else
-                rope_head_bf16(half, cosine, sine, sign, (ls_bf16 *)x + from,
-                               (ls_bf16 *)x + from + half);
+                rope_head_half(LS_F16, half, cosine, sine, sign, (ls_half *)x + from);
         }
     }
 }
@@ -243,8 +253,8 @@ const struct pointwise_kernels KERNEL(pointwise_kernels) = {
     .swiglu_backward = swiglu_backward,
     .add = add,
     .bias_round = bias_round,
-    .cast_f32_to_bf16 = cast_f32_to_bf16,
-    .cast_bf16_to_f32 = cast_bf16_to_f32,
+    .cast_to_half = cast_to_half,
+    .cast_from_half = cast_from_half,
     .tree_add = tree_add,
     .dropout = dropout,
     .rope = rope,

@@ -23,7 +23,7 @@ static void scaled_gradient(const struct ls_update *update, int64_t at, int64_t 
 static void write_compute(const struct ls_update *update, int64_t at, int64_t n)
 {
     if (update->compute)
-        block_write(LS_BF16, update->master + at, n, update->compute, at);
+        half_round(update->compute_type, update->master + at, n, update->compute + at);
 }
 
 static void adamw(const struct ls_update *update, const struct ls_adamw *adamw, float step_size,
