@@ -237,6 +237,9 @@ static void test_overrides_refused(void **state)
         {"train.steps=1e-999999999999999999999", "not whole"},
         {"data.shuffle=yes", "true or false"},
         {"numerics.precision=bf61", "did you mean bf16?"},
+        {"numerics.reduce=fp16", "expected fp32 or bf16"},
+        {"numerics.loss_scale=-1", "expected a number"},
+        {"numerics.hysteresis=0", "expected a whole number"},
         {"data.train=\xff\xfe", "UTF-8"},
         {"sample.prompt=\xed\xa0\x80", "UTF-8"},
     };
@@ -426,6 +429,8 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 2, leaf_sequences: 2}\n",
                    "it needs numerics.leaf_sequences = 1", NULL);
     expect_refused(TINY "numerics: {reduce: bf16}\n", "numerics.mode = fast", NULL);
+    expect_refused(TINY "numerics: {precision: fp16, initial_scale_power: 3, min_loss_scale: 16}\n",
+                   "numerics.min_loss_scale = 16", "numerics.initial_scale_power = 3", NULL);
     expect_refused(TINY "parallel: {schedule: csv}\n", "parallel.schedule_file", NULL);
     expect_refused(TINY "parallel: {schedule_file: a.csv}\n", "parallel.schedule = csv", NULL);
     expect_refused(TINY "numerics: {leaf_sequences: 3}\n", "nearest is 9", NULL);
