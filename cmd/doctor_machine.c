@@ -58,7 +58,8 @@ static void print_isas(void)
         snprintf(text + used, sizeof text - used, "%s%s", isa ? ", " : "",
                  ls_isa_name((enum ls_isa)isa));
     }
-    doctor_row("instruction sets", "%s (numerics.isa: auto takes %s)", text, ls_isa_name(best));
+    doctor_row("instruction sets", "%s (numerics.isa: auto takes %s)", text,
+               ls_isa_name(ls_isa_fastest(best, LS_BF16)));
 }
 
 static void print_caches(hwloc_topology_t topology)

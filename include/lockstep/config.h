@@ -268,8 +268,9 @@ int ls_rank_threads(const struct ls_config *config, enum ls_transport transport,
 /* The same of a world. LS_ELAYOUT for more than make sense. */
 int ls_config_threads(const struct ls_config *config, const struct ls_comm *world, int *threads,
                       struct ls_error *error);
-/* Collective over world. The instruction set of all ranks: the configured one, or the least of
- * their best ones. LS_ENOTSUP where a machine lacks it. */
+/* Collective over world. The instruction set of all ranks: the configured one, or of the least of
+ * their best ones the one that is fastest with the same bits (ls_isa_fastest, on rank 0).
+ * LS_ENOTSUP where a machine lacks it. */
 int ls_config_isa(const struct ls_config *config, struct ls_comm *world, enum ls_isa *isa,
                   struct ls_error *error);
 

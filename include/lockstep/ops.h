@@ -68,6 +68,11 @@ const char *ls_arithmetic_name(enum ls_arithmetic arithmetic);
  * sequence may be shorter. */
 enum { LS_TOKEN_TILE = 16 };
 
+/* Local. Of the sets up to `most`, which this machine has, the fastest of those that compute with
+ * most's arithmetic, so with the same bits. Only for bf16 on AVX512_BF16 is that a question: its
+ * products are measured beside AVX-512's, some milliseconds. Where LS_ISA_VARIABLE is set: most. */
+enum ls_isa ls_isa_fastest(enum ls_isa most, enum ls_dtype act);
+
 /* Whether activations may be of this type. */
 static inline bool ls_is_act(enum ls_dtype dtype)
 {

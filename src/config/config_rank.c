@@ -39,8 +39,14 @@ int ls_config_isa(const struct ls_config *config, struct ls_comm *world, enum ls
     status = ls_comm_agree(world, status, error);
     if (status)
         return status;
-    int64_t least = -mine;
+    int64_t least = -mine, fastest = 0;
     status = ls_all_reduce_max(world, &least, error);
     *isa = (enum ls_isa) - least;
+    if (status || config->numerics.isa != LS_CONFIG_AUTO)
+        return status;
+    if (ls_comm_rank(world) == 0)
+        fastest = ls_isa_fastest(*isa, config->numerics.precision);
+    status = ls_all_reduce_max(world, &fastest, error);
+    *isa = (enum ls_isa)fastest;
     return status;
 }

@@ -200,7 +200,8 @@ static const struct ls_config_key table[] = {
     INT("numerics.leaf_sequences", RECIPE, "1", 1, 0x1p20, numerics.leaf_sequences,
         "sequences whose gradients are summed as one leaf of the batch's tree"),
     WORD("numerics.isa", RECIPE, "auto", isas, numerics.isa,
-         "instruction set; auto = the best one that every rank has"),
+         "instruction set; auto = the best one that every rank has, or one that gives the same "
+         "bits and is measured to be faster"),
 
     WORD("numerics.reduce", RECIPE, "fp32", reductions, numerics.reduce,
          "type in which gradients travel between ranks: bf16 halves the bytes, rounds each "

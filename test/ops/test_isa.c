@@ -121,12 +121,33 @@ static void test_products_of_one_arithmetic(void **state)
             }
 }
 
+/* Only where the bits are the same, and never a much slower one. */
+static void test_the_fastest_has_the_same_arithmetic(void **state)
+{
+    (void)state;
+    static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16};
+    assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
+    for (int most = 0; most <= (int)ls_isa_best(); most++)
+        for (int a = 0; a < 3; a++) {
+            enum ls_isa fastest = ls_isa_fastest((enum ls_isa)most, acts[a]);
+            assert_true((int)fastest <= most);
+            assert_int_equal(ls_arithmetic_of(fastest, acts[a]),
+                             ls_arithmetic_of((enum ls_isa)most, acts[a]));
+            if (most != LS_ISA_AVX512_BF16 || acts[a] != LS_BF16)
+                assert_int_equal((int)fastest, most);
+        }
+    assert_int_equal(setenv(LS_ISA_VARIABLE, "avx512_bf16", 1), 0);
+    assert_int_equal(ls_isa_fastest(LS_ISA_AVX512_BF16, LS_BF16), LS_ISA_AVX512_BF16);
+    assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_the_variable_is_an_upper_bound),
         cmocka_unit_test(test_an_unknown_name_is_refused),
+        cmocka_unit_test(test_the_fastest_has_the_same_arithmetic),
         cmocka_unit_test(test_products_of_one_arithmetic),
     };
     return cmocka_run_group_tests_name("isa", tests, NULL, NULL);

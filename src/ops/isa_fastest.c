@@ -1,0 +1,59 @@
+/* Which of the instruction sets that give the same bits is the fastest here. */
+#include <lockstep/ops.h>
+#include <lockstep/ops/gemm.h>
+
+#include <stdlib.h>
+
+/* A product of a layer's size: large enough to show the rate, about a millisecond of a core. */
+enum { M = 128, N = 768, K = 768, RUNS = 3 };
+
+/* Seconds of the fastest of some runs on one thread; 0 where it could not be measured. */
+static double seconds_of(enum ls_isa isa, enum ls_dtype act)
+{
+    struct ls_ops ops;
+    struct ls_arena arena;
+    struct ls_error ignored;
+    double least = 0;
+    size_t size = ls_dtype_bytes(act), operands = (M * K + K * N) * size;
+    if (ls_arena_init(&arena, operands + M * N * sizeof(float) + 256, &ignored))
+        return 0;
+    if (ls_ops_init(&ops, 1, isa, &ignored)) {
+        ls_arena_release(&arena);
+        return 0;
+    }
+    unsigned char *a = ls_arena_take(&arena, operands);
+    struct ls_gemm gemm = {.m = M,
+                           .n = N,
+                           .sections = 1,
+                           .k = {K},
+                           .tiles = 1,
+                           .b_transposed = true,
+                           .in = act,
+                           .out = LS_F32,
+                           .a = a,
+                           .b = a + M * K * size,
+                           .c = ls_arena_take(&arena, M * N * sizeof(float)),
+                           .lda = K,
+                           .ldb = K,
+                           .ldc = N};
+    ls_fill(&ops, operands, 0x3c, a); /* numbers of ordinary size in each type */
+    for (int run = 0; run <= RUNS; run++) {
+        double begin = ls_now_s();
+        if (ls_gemm_run(&ops, &gemm, &ignored))
+            break;
+        double seconds = ls_now_s() - begin;
+        if (run == 1 || (run > 1 && seconds < least)) /* the first one warms up */
+            least = seconds;
+    }
+    ls_ops_release(&ops);
+    ls_arena_release(&arena);
+    return least;
+}
+
+enum ls_isa ls_isa_fastest(enum ls_isa most, enum ls_dtype act)
+{
+    if (most != LS_ISA_AVX512_BF16 || act != LS_BF16 || getenv(LS_ISA_VARIABLE))
+        return most;
+    double with = seconds_of(LS_ISA_AVX512_BF16, act), without = seconds_of(LS_ISA_AVX512, act);
+    return without > 0 && without < 0.95 * with ? LS_ISA_AVX512 : most;
+}
