@@ -274,10 +274,10 @@ static void fixture_open(struct fixture *f, const struct ls_model_config *config
     f->config = *config;
     f->numerics =
         (struct ls_numerics){.act = act, .tp_tiles = 2, .seq_tiles = 1, .leaf_sequences = 1};
-    /* float32: a few hundred roundings of 2^-24 each. bf16: every activation and every gradient
-     * between ops is rounded to 8 bits, a relative 2^-9 each time; about twenty such roundings,
-     * independent of each other, lie between a gradient and its true value, and softmax's gradient
-     * is a difference of terms about twice as large as itself. */
+    /* float32: a few hundred roundings of 2^-24 each. Halves: every activation and every gradient
+     * between ops is rounded to 8 bits, a relative 2^-9 each time, or 11 bits of fp16; about twenty
+     * such roundings, independent of each other, lie between a gradient and its true value, and
+     * softmax's gradient is a difference of terms about twice as large as itself. */
     f->tolerance = act == LS_F32 ? 5e-6 : 2 * (act == LS_BF16 ? 0x1p-9 : 0x1p-12) * sqrt(20);
     assert_int_equal(ls_ops_init(&f->ops, 2, ls_isa_best(), &error), LS_OK);
     held_open(&f->held, &f->config, &f->numerics, NULL);
@@ -470,24 +470,25 @@ static void test_llama(void **state)
     check_block(dropping, LS_F32);
 }
 
+static void check_half(enum ls_dtype act)
+{
+    struct ls_model_config dropping = gpt2_model();
+    dropping.dropout = 0.3f;
+    check_block(gpt2_model(), act);
+    check_block(llama_model(2), act);
+    check_block(dropping, act);
+}
+
 static void test_bf16(void **state)
 {
     (void)state;
-    check_block(gpt2_model(), LS_BF16);
-    check_block(llama_model(2), LS_BF16);
-    struct ls_model_config dropping = gpt2_model();
-    dropping.dropout = 0.3f;
-    check_block(dropping, LS_BF16);
+    check_half(LS_BF16);
 }
 
 static void test_fp16(void **state)
 {
     (void)state;
-    check_block(gpt2_model(), LS_F16);
-    check_block(llama_model(2), LS_F16);
-    struct ls_model_config dropping = gpt2_model();
-    dropping.dropout = 0.3f;
-    check_block(dropping, LS_F16);
+    check_half(LS_F16);
 }
 
 /* The broken twins: another dropout mask in the backward, and a gradient that lost one row, must
