@@ -29,9 +29,9 @@ static const char *const recipe_keys[RECIPES][12] = {
      "batch.rampup_increment=4", "batch.rampup_samples=12", NULL},
     {"model.arch=llama", "numerics.precision=bf16", "model.kv_heads=2", "model.tied=true",
      "numerics.seq_tiles=4", "data.sequence=512", "model.context=512", "batch.global=8", NULL},
-    {"model.arch=gpt2", "numerics.precision=fp16", "data.sequence=64", "model.context=64",
-     "batch.global=12", "numerics.initial_scale_power=24", "numerics.loss_scale_window=2",
-     "numerics.hysteresis=1", NULL},
+    {"model.arch=gpt2", "numerics.precision=fp16", "numerics.seq_tiles=2", "data.sequence=256",
+     "model.context=256", "batch.global=8", "numerics.initial_scale_power=26",
+     "numerics.loss_scale_window=2", "numerics.hysteresis=1", NULL},
 };
 const char *const recipe_names[RECIPES] = {"gpt2 fp32", "gpt2 bf16", "llama fp32", "llama bf16",
                                            "gpt2 fp16"};
