@@ -81,8 +81,8 @@ static void test_descriptions_that_are_wrong(void **state)
     model_init(&model, 3, 2, 2);
     check_refused(&model, LS_EINVAL, "rank 2 of 2");
     model_init(&model, 3, 2, 0);
-    model.options.act = LS_F16;
-    check_refused(&model, LS_EINVAL, "F16");
+    model.options.act = LS_F64;
+    check_refused(&model, LS_EINVAL, "F64");
     model_init(&model, 3, 2, 0);
     model.options.reduce = LS_BF16; /* bits would depend on the layout */
     check_refused(&model, LS_EINVAL, "reduced in BF16");
