@@ -181,7 +181,7 @@ enum flight_process flight_process_of(struct flight_record *record)
     int told = atomic_load(&record->told), pid = atomic_load(&record->pid);
     if (told)
         return (enum flight_process)(told - 1);
-    return pid == (int)getpid() ? FLIGHT_RUNS : process_of(pid);
+    return !pid || pid == (int)getpid() ? FLIGHT_RUNS : process_of(pid);
 }
 
 /* Where a rank is: the operation that it waits in, else the last that it called. False where it has
@@ -317,14 +317,18 @@ static void rank_text(const struct ls_comm *comm, int rank, double now_s, char *
         snprintf(text, bytes, "it is on another machine and was not asked where it is");
         return;
     }
+    bool heard = atomic_load(&record->pid) != 0;
     if (silence_s > comm->timeout_s / 4) {
-        bool heard = atomic_load(&record->told) != 0;
         length = snprintf(text, bytes,
                           "neither it nor its machine has answered for %.2f s: stopped, ended, or "
                           "cut off%s",
                           silence_s, heard ? "; before that " : "");
         if (!heard)
             return;
+    }
+    if (!heard) {
+        snprintf(text, bytes, "it is on another machine and has not answered yet");
+        return;
     }
     where_text(record, now_s, text + length, bytes - (size_t)length);
 }
@@ -411,6 +415,7 @@ void flight_wait_moved(struct flight_wait *wait, const struct ls_comm *comm, dou
 bool flight_wait_look(struct flight_wait *wait, const struct ls_comm *comm,
                       const struct flight_late *late, double now_s)
 {
+    wait->begin_s += fmax(now_s - wait->look_s - look_interval_s(comm), 0);
     if (comm->board->inquirer && late->count)
         chain_ask(comm, comm->world_ranks[late->rank[0]]);
     if (late->count && late->progress_s > wait->begin_s) {

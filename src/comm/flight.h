@@ -98,8 +98,9 @@ struct flight_late {
 void flight_late_add(struct flight_late *late, const struct ls_comm *comm, int rank);
 
 /* A wait that may fail: it does when for timeout_s nothing has moved for it, nor has one of those
- * that it waits for got on. Who waits for a rank that gets on does so too: its own record takes
- * over that progress, for those that wait for it. */
+ * that it waits for got on. Time in which this rank itself did not run (it was stopped, or had no
+ * core: it looks much later than look_s) does not count. Who waits for a rank that gets on does so
+ * too: its own record takes over that progress, for those that wait for it. */
 struct flight_wait {
     double begin_s; /* when there was progress last */
     double look_s;  /* when to look again */

@@ -29,6 +29,23 @@ static void sleep_ms(long ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
+/* Rank 1 stops the others for twice the time that they have, and comes soon after they go on. */
+static int stop_others(struct ls_comm *group, struct ls_error *error)
+{
+    uint64_t own = (uint64_t)getpid(), pids[RANKS];
+    int status = ls_all_gather(group, &own, pids, 1, LS_U64, error);
+    if (status != LS_OK || ls_comm_rank(group) != 1)
+        return status;
+    sleep_ms(100);
+    for (int go_on = 0; go_on < 2; go_on++) {
+        for (int r = 0; r < RANKS; r++)
+            if (r != 1)
+                kill((pid_t)pids[r], go_on ? SIGCONT : SIGSTOP);
+        sleep_ms(go_on ? 50 : 1000);
+    }
+    return LS_OK;
+}
+
 /* Rank 1 does something else; the others and it go on to what never ends. */
 static int misbehave(struct ls_comm *group, const char *mode, struct ls_error *error)
 {
@@ -40,6 +57,8 @@ static int misbehave(struct ls_comm *group, const char *mode, struct ls_error *e
         raise(SIGSTOP);
     if (rank == 1 && strcmp(mode, "kill") == 0)
         raise(SIGKILL);
+    if (strcmp(mode, "others") == 0 && stop_others(group, error) != LS_OK)
+        return LS_ECOMM;
     if (rank == 1 && strcmp(mode, "slow") == 0)
         sleep_ms(20000);
     for (int i = 0; rank == 1 && strcmp(mode, "gets on") == 0 && i < 20; i++) {
@@ -128,14 +147,26 @@ static void test_a_slow_process_is_named(void **state)
            "late is rank 1: it has left #0 of tp: barrier (first.c:1), for");
 }
 
-static void test_a_process_that_gets_on_is_not_late(void **state)
+static void expect_none_late(const char *mode)
 {
     static char output[65536];
-    (void)state;
     mpirun_or_skip();
-    int status = mpirun(program, RANKS, "gets on", 60, output, sizeof output);
+    int status = mpirun(program, RANKS, mode, 60, output, sizeof output);
     if (status != 0 || strstr(output, "says"))
         fail_msg("the job ended with %d; it said:\n%s", status, output);
+}
+
+static void test_a_process_that_gets_on_is_not_late(void **state)
+{
+    (void)state;
+    expect_none_late("gets on");
+}
+
+/* A machine that stood still blames nobody for the time. */
+static void test_who_did_not_run_does_not_count_the_time(void **state)
+{
+    (void)state;
+    expect_none_late("others");
 }
 
 static void test_another_operation_is_named(void **state)
@@ -178,6 +209,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_stopped_process_is_named),
         cmocka_unit_test(test_a_slow_process_is_named),
         cmocka_unit_test(test_a_process_that_gets_on_is_not_late),
+        cmocka_unit_test(test_who_did_not_run_does_not_count_the_time),
         cmocka_unit_test(test_another_operation_is_named),
         cmocka_unit_test(test_a_missing_send_is_named),
         cmocka_unit_test(test_a_skipped_collective_is_named),

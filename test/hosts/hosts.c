@@ -72,6 +72,19 @@ static int run_on(int host, const char *command)
     return system(line);
 }
 
+/* The system carries packets some time after a cable is in: up to a second. */
+static bool link_carries(void)
+{
+    int up = 0;
+    for (int tries = 0; up < HOSTS && tries < 200; tries++) {
+        if (run_on(up, "ip -o link show cable | grep -q \"state UP\"") == 0)
+            up++;
+        else
+            sleep_ms(50);
+    }
+    return up == HOSTS;
+}
+
 /* What stands in for ssh: `agent <host> <words>`. */
 static void agent_write(const char *path)
 {
@@ -107,12 +120,12 @@ static const char *hosts_up(void)
     for (int i = 0; i < HOSTS; i++) {
         snprintf(line, sizeof line,
                  "ip link set lo up && ip addr add " NETWORK ".%d/24 dev cable && "
-                 "ip link set cable up && echo 3 > /proc/sys/net/ipv4/tcp_retries2",
+                 "ip link set cable up && echo 5 > /proc/sys/net/ipv4/tcp_retries2",
                  i + 1);
         if (run_on(i, line) != 0)
             return "the network of a namespace cannot be set up";
     }
-    return NULL;
+    return link_carries() ? NULL : "the cable between the namespaces carries nothing";
 }
 
 int hosts_setup(void **state)
@@ -147,6 +160,8 @@ void hosts_or_skip(void)
 void hosts_link(bool up)
 {
     assert_int_equal(run_on(0, up ? "ip link set cable up" : "ip link set cable down"), 0);
+    if (up && !link_carries())
+        fail_msg("the cable is in and carries nothing");
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
