@@ -152,6 +152,26 @@ static void adamw(struct bench *b)
     struct ls_adamw adamw = {0.9f, 0.95f, 1e-8f, 10};
     ls_adamw_update(&b->ops, &update, &adamw, at(b, 1), at(b, 2));
 }
+static struct ls_update bf16_moments_of(struct bench *b)
+{
+    struct ls_update update = update_of(b);
+    update.moment_type = LS_BF16;
+    update.rounding = (struct ls_rounding){
+        .key = {{{1, 2}}, {{3, 4}}}, .step = 10, .places = {0, CHANNELS, 0, CHANNELS}};
+    return update;
+}
+static void adamw_bf16_moments(struct bench *b)
+{
+    struct ls_update update = bf16_moments_of(b);
+    struct ls_adamw adamw = {0.9f, 0.95f, 1e-8f, 10};
+    ls_adamw_update(&b->ops, &update, &adamw, at(b, 1), at(b, 2));
+}
+static void lion_bf16_moments(struct bench *b)
+{
+    struct ls_update update = bf16_moments_of(b);
+    struct ls_lion lion = {0.9f, 0.99f};
+    ls_lion_update(&b->ops, &update, &lion, at(b, 1));
+}
 static void sgd(struct bench *b)
 {
     struct ls_update update = update_of(b);
@@ -203,8 +223,10 @@ static const struct row {
     {"embedding backward +=", embedding_backward, 10.0 * ROWS *CHANNELS},
     {"position backward", position_backward, 2.0 * ROWS *CHANNELS},
     {"adamw", adamw, 30.0 * PARAMETERS},
+    {"adamw, bf16 moments", adamw_bf16_moments, 22.0 * PARAMETERS},
     {"sgd", sgd, 22.0 * PARAMETERS},
     {"lion", lion, 22.0 * PARAMETERS},
+    {"lion, bf16 moments", lion_bf16_moments, 18.0 * PARAMETERS},
     {"squared norm", squared_norm, 4.0 * PARAMETERS},
     {"cast to bf16", cast_to_bf16, 6.0 * PARAMETERS},
     {"tree add", tree_add, 12.0 * PARAMETERS},

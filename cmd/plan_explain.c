@@ -74,6 +74,8 @@ static void state_differences(const struct plan_shown *shown, const struct ls_me
     if (shown->config->optim.name != LS_CONFIG_ADAMW)
         printf("  The textbook's optimizer is Adam, with two states; this one has %s.\n",
                states ? "one" : "none");
+    if (shown->config->optim.moments == LS_BF16 && states)
+        puts("  Moments are bf16 (optim.moments): 2 bytes each and not 4.");
     if (l->zero == 1 && l->shard_ranks > 1 && !l->each_micro_batch)
         puts("  ZeRO 1 keeps the sum of this rank's shard besides the whole gradient.");
     if (l->model.tied)

@@ -133,6 +133,23 @@ static inline ls_bf16 ls_f32_to_bf16(float x)
     return (ls_bf16)((v.u & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded);
 }
 
+/* To bf16 by 16 random bits (higher ones are ignored): the bits are added to those that bf16 has no
+ * room for, and what is left below is cut. So x goes up with the probability of what is cut off, and
+ * the mean over all random bits is x; a value that bf16 holds stays. Up means away from zero, for
+ * both signs alike. Beyond the largest bf16 there is none: what lies there is cut and never becomes
+ * infinite. Infinity stays, NaN stays NaN (quiet). No branches: a loop becomes vectors. */
+static inline ls_bf16 ls_f32_to_bf16_stochastic(float x, uint32_t random)
+{
+    union {
+        float f;
+        uint32_t u;
+    } v = {x};
+    uint32_t size = v.u & 0x7fffffffu, sum = size + (random & 0xffffu);
+    uint32_t quiet_nan = size > 0x7f800000u ? 0x400000u : 0;
+    uint32_t finite_or_cut = sum < 0x7f800000u ? sum : size | quiet_nan;
+    return (ls_bf16)((finite_or_cut | (v.u & 0x80000000u)) >> 16);
+}
+
 /* fp16 is IEEE 754 binary16, subnormal numbers included. To fp16 rounds to nearest even, from 65520
  * on to infinity; NaN stays NaN (quiet). The bits are those of F16C's instructions. No branches: a
  * loop of either becomes vectors. */
@@ -213,6 +230,18 @@ struct ls_philox_key {
 void ls_philox(struct ls_philox_key key, const uint32_t counter[4], uint32_t out[4]);
 /* Key for a purpose: from the run's seed and a name ("init:wte.weight", "dropout:3"). */
 struct ls_philox_key ls_philox_key_of(uint64_t seed, const char *purpose);
+/* 16 random bits for element `index` of a tensor at a step: one call of Philox, with the counter
+ * {low half of index / 8, high half, low half of step, high half}, has those of 8 elements, the low
+ * half of word 0 first and the high half of word 3 last. Kernels make the same by the block. */
+static inline uint32_t ls_random_half(struct ls_philox_key key, int64_t step, int64_t index)
+{
+    uint64_t group = (uint64_t)index / 8, at = (uint64_t)step;
+    uint32_t counter[4] = {(uint32_t)group, (uint32_t)(group >> 32), (uint32_t)at,
+                           (uint32_t)(at >> 32)};
+    uint32_t word[4];
+    ls_philox(key, counter, word);
+    return word[index % 8 / 2] >> 16 * (index % 2) & 0xffffu;
+}
 /* Uniform in [0, 1) with 24 bits. */
 static inline float ls_uniform_of(uint32_t bits)
 {

@@ -88,7 +88,8 @@ struct ls_config_optim {
     enum ls_config_optimizer name;
     double lr, beta1, beta2, epsilon, weight_decay, momentum;
     bool nesterov;
-    double clip; /* global norm; 0 = off */
+    enum ls_dtype moments; /* LS_F32 or LS_BF16 */
+    double clip;           /* global norm; 0 = off */
     enum ls_config_schedule schedule;
     int64_t warmup_steps, decay_steps, cooldown_steps;
     double min_ratio;

@@ -215,9 +215,13 @@ int ls_params_region(const struct ls_params *params, int layer);
 void ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops, int64_t first,
                    int64_t count, float *values);
 /* Adds elements [first, first + count) of the part held to digest, each keyed by prefix, name and
- * its place in the whole parameter: digests of any cut add up to that of the whole. */
+ * its place in the whole parameter: digests of any cut add up to that of the whole. values [count]
+ * are LS_F32, LS_BF16 or LS_F16; a half has the digest of its value as float32. */
 void ls_param_digest(const struct ls_param *param, struct ls_ops *ops, const char *prefix,
-                     int64_t first, int64_t count, const float *values, struct ls_digest *digest);
+                     int64_t first, int64_t count, enum ls_dtype dtype, const void *values,
+                     struct ls_digest *digest);
+/* Where elements first, first + 1, ... of the part held, row-major, lie in the whole parameter. */
+struct ls_places ls_param_places(const struct ls_param *param, int64_t first);
 
 /* "embedding", "block" or "head": layer 0, 1 .. layers, layers + 1. */
 const char *ls_layer_name(const struct ls_model_config *config, int64_t layer);

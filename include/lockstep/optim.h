@@ -30,6 +30,7 @@ struct ls_optim_config {
     float clip;     /* of the global norm; 0: off */
     enum ls_lr_schedule schedule;
     int64_t warmup_steps, decay_steps, cooldown_steps;
+    enum ls_dtype moments; /* what states are kept in: LS_F32, or LS_BF16, rounded stochastically */
     float min_ratio; /* the least learning rate, as a share of lr: linear, cosine, wsd */
 };
 
@@ -41,6 +42,10 @@ float ls_learning_rate(const struct ls_optim_config *config, int64_t step);
  * (exp_avg). Their names are torch.optim's. */
 int ls_optimizer_states(const struct ls_optim_config *config);
 const char *ls_optimizer_state_name(const struct ls_optim_config *config, int state);
+/* The key of the random bits that round a state of a parameter to bf16, from the recipe's seed:
+ * purpose "round:exp_avg.h.0.attn.q.weight". */
+struct ls_philox_key ls_optimizer_rounding_key(const struct ls_optim_config *config, int state,
+                                               uint64_t seed, const char *parameter);
 
 /* A run of parameters that lie side by side in the master and in each state. */
 struct ls_slice {
@@ -51,12 +56,16 @@ struct ls_slice {
     int64_t second; /* of a tied table's other gradient, added first; -1: there is none */
     bool decay;     /* weight decay applies */
     bool counted;   /* in the norm; false where another rank counts the same parameters */
+    /* Of moments in bf16: keys by state, and where the slice lies in the whole parameter. */
+    struct ls_philox_key rounding_key[2];
+    struct ls_places places;
 };
 
-/* A plain value; states are borrowed arrays laid out as the master, zero before step 1. */
+/* A plain value; states are borrowed arrays of config.moments laid out as the master, zero before
+ * step 1. */
 struct ls_optimizer {
     struct ls_optim_config config;
-    float *state[2];
+    void *state[2];
 };
 /* Takes states of that many elements from arena (which may be measuring). */
 void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_config *config,

@@ -66,16 +66,20 @@ int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *erro
 
 /* Arrays are LS_STATE_PARAMETERS, 0, 1, ... below ls_optimizer_states. */
 enum { LS_STATE_PARAMETERS = -1 };
-/* Local. This rank's slices of an array, one after the other (struct ls_zero_slice). */
-static inline float *ls_state_array(const struct ls_state *state, int array)
+/* Local. LS_F32, or for moments what optim.moments says. */
+static inline enum ls_dtype ls_state_type(const struct ls_state *state, int array)
+{
+    return array < 0 ? LS_F32 : state->optimizer->config.moments;
+}
+/* Local. This rank's slices of an array, one after the other (struct ls_zero_slice), of its type. */
+static inline void *ls_state_array(const struct ls_state *state, int array)
 {
     return array < 0 ? ls_zero_master(state->zero) : state->optimizer->state[array];
 }
-/* Local. This rank's slice of parameter i: where it begins at data, or in an array that is laid out
- * as those of the state. */
-int ls_state_tensor(const struct ls_state *state, int i, float *data, struct ls_dtensor *out,
-                    struct ls_error *error);
-int ls_state_slice(const struct ls_state *state, int i, float *array, struct ls_dtensor *out,
+/* Local. This rank's slice of parameter i: data of that type, or its place in an array. */
+int ls_state_tensor(const struct ls_state *state, int i, enum ls_dtype dtype, void *data,
+                    struct ls_dtensor *out, struct ls_error *error);
+int ls_state_slice(const struct ls_state *state, int i, int array, struct ls_dtensor *out,
                    struct ls_error *error);
 
 /* ---- whole tensors --------------------------------------------------------------------------- */
@@ -84,11 +88,12 @@ int ls_state_slice(const struct ls_state *state, int i, float *array, struct ls_
 int64_t ls_state_largest(const struct ls_params *all);
 enum { LS_STATE_MESSAGE = 1 << 20 };
 /* Parameter i of all (of every layer: ls_layout_params), or that array of the optimizer's state of
- * it, whole on rank 0: values [its elements], followed there by room for LS_STATE_MESSAGE more.
+ * it, whole on rank 0: values [its elements] of the array's type, followed there by room for
+ * LS_STATE_MESSAGE more.
  * Unused elsewhere. Collective over the ranks that hold the first copy, rank 0 of each
  * LS_GROUP_COPIES; others may call it too. */
 int ls_state_collect(struct ls_state *state, const struct ls_params *all, int i, int array,
-                     float *values, struct ls_error *error);
+                     void *values, struct ls_error *error);
 
 /* ---- what gave its bits ---------------------------------------------------------------------- */
 

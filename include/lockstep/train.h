@@ -115,7 +115,7 @@ enum ls_tensor_kind {
     LS_TENSOR_PARAMETER,
     LS_TENSOR_GRADIENT, /* of the last step, before clipping; of a tied table that of the head */
     LS_TENSOR_TABLE_GRADIENT, /* of a tied table that of the embedding; others have none */
-    LS_TENSOR_STATE,          /* + s: state s of the optimizer */
+    LS_TENSOR_STATE,          /* + s: state s of the optimizer, of the type optim.moments */
 };
 /* Local. How many parameters this rank has a part of; number i is
  * ls_trainer_params(trainer)->list[i]. */

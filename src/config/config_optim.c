@@ -23,6 +23,7 @@ struct ls_optim_config ls_config_optim(const struct ls_config *config)
         .momentum = (float)o->momentum,
         .nesterov = o->nesterov,
         .clip = (float)o->clip,
+        .moments = o->moments,
         .schedule = schedules[o->schedule],
         .warmup_steps = o->warmup_steps,
         .decay_steps = o->decay_steps,

@@ -241,6 +241,7 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
 {
     static const char *const momentum[] = {"optim.momentum", "optim.nesterov", NULL};
     static const char *const moments[] = {"optim.beta1", "optim.beta2", "optim.epsilon", NULL};
+    static const char *const kept[] = {"optim.moments", NULL};
     static const char *const epsilon[] = {"optim.epsilon", NULL};
     static const char *const decay[] = {"optim.decay_steps", "optim.min_ratio", NULL};
     static const char *const cooldown[] = {"optim.cooldown_steps", NULL};
@@ -255,6 +256,7 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
         {optim->name == LS_CONFIG_ADAMW, momentum, "optim.name = adamw"},
         {optim->name == LS_CONFIG_LION, momentum, "optim.name = lion"},
         {optim->name == LS_CONFIG_SGD, moments, "optim.name = sgd"},
+        {optim->name == LS_CONFIG_SGD && optim->momentum == 0, kept, "optim.momentum = 0"},
         {optim->name == LS_CONFIG_LION, epsilon, "optim.name = lion"},
         {!decays, decay, "optim.schedule = constant or inverse_sqrt"},
         {optim->schedule != LS_CONFIG_WSD, cooldown, "an optim.schedule other than wsd"},

@@ -49,7 +49,7 @@ WORDS(schedules) = {{"constant", LS_CONFIG_CONSTANT}, {"linear", LS_CONFIG_LINEA
                     {"cosine", LS_CONFIG_COSINE},     {"inverse_sqrt", LS_CONFIG_INVERSE_SQRT},
                     {"wsd", LS_CONFIG_WSD},           END};
 WORDS(precisions) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, {"fp16", LS_F16}, END};
-WORDS(reductions) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, END};
+WORDS(fp32_or_bf16) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, END};
 WORDS(modes) = {{"ordered", LS_CONFIG_ORDERED}, {"fast", LS_CONFIG_FAST}, END};
 WORDS(isas) = {{"auto", LS_CONFIG_AUTO},
                {"plain", LS_ISA_PLAIN},
@@ -130,7 +130,7 @@ static const struct ls_config_key table[] = {
     REAL_ABOVE("model.init_std", RECIPE, "0.02", 0, 10, model_keys.init_std,
                "standard deviation of the initial weights"),
     COUNT("model.seed", RECIPE, "1234", 0, model_keys.seed,
-          "seed of the initial weights and of dropout"),
+          "seed of the initial weights, of dropout and of stochastic rounding"),
 
     PATHS("data.train", RECIPE, "", data.train,
           "tokens to train on: the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for "
@@ -170,6 +170,9 @@ static const struct ls_config_key table[] = {
          "decoupled weight decay; norms and biases are not decayed"),
     REAL_BELOW("optim.momentum", RECIPE, "0.9", 0, 1, optim.momentum, "momentum (sgd)"),
     BOOL("optim.nesterov", RECIPE, "false", optim.nesterov, "Nesterov's momentum (sgd)"),
+    WORD("optim.moments", RECIPE, "fp32", fp32_or_bf16, optim.moments,
+         "type in which moments (momentum too) are kept: bf16 halves their memory and rounds them "
+         "stochastically, by random bits that the layout does not change"),
     REAL("optim.clip", RECIPE, "1", 0, 1e30, optim.clip,
          "gradients are scaled down to this global norm; 0 = off"),
     WORD("optim.schedule", RECIPE, "cosine", schedules, optim.schedule,
@@ -203,7 +206,7 @@ static const struct ls_config_key table[] = {
          "instruction set; auto = the best one that every rank has, or one that gives the same "
          "bits and is measured to be faster"),
 
-    WORD("numerics.reduce", RECIPE, "fp32", reductions, numerics.reduce,
+    WORD("numerics.reduce", RECIPE, "fp32", fp32_or_bf16, numerics.reduce,
          "type in which gradients travel between ranks: bf16 halves the bytes, rounds each "
          "rank's part, and needs numerics.mode = fast"),
     REAL("numerics.loss_scale", RECIPE, "0", 0, 0x1p40, numerics.loss_scale,

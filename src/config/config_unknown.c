@@ -99,6 +99,8 @@ static const struct alias {
     {"adam_eps", "optim.epsilon", NULL},
     {"adam_epsilon", "optim.epsilon", NULL},
     {"sgd_momentum", "optim.momentum", NULL},
+    {"exp_avg_dtype", "optim.moments", NULL},
+    {"exp_avg_sq_dtype", "optim.moments", NULL},
     {"grad_clip", "optim.clip", NULL},
     {"clip_grad", "optim.clip", NULL},
     {"max_norm", "optim.clip", NULL},

@@ -329,6 +329,14 @@ int ls_params_region(const struct ls_params *params, int layer)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
+struct ls_places ls_param_places(const struct ls_param *param, int64_t first)
+{
+    return (struct ls_places){.first = first,
+                              .cols = param->cols,
+                              .corner = param->first_row * param->global_cols + param->first_col,
+                              .whole_cols = param->global_cols};
+}
+
 /* Element i of the part held, row-major, as the piece of one row that begins there: where it lies
  * in the whole parameter, and how many elements of [i, end) follow in the same row. */
 struct run {
@@ -337,11 +345,10 @@ struct run {
 
 static struct run run_at(const struct ls_param *param, int64_t i, int64_t end)
 {
-    int64_t row = i / param->cols, col = i % param->cols;
-    return (struct run){.row = param->first_row + row,
-                        .index =
-                            (param->first_row + row) * param->global_cols + param->first_col + col,
-                        .count = ls_min(param->cols - col, end - i)};
+    struct ls_places places = ls_param_places(param, i);
+    return (struct run){.row = param->first_row + i / param->cols,
+                        .index = ls_place(&places, 0),
+                        .count = ls_min(param->cols - i % param->cols, end - i)};
 }
 
 void ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops, int64_t first,
@@ -365,8 +372,26 @@ void ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *o
     }
 }
 
+static void digest_run(const char *name, const struct run *run, enum ls_dtype dtype,
+                       const void *values, struct ls_digest *digest)
+{
+    enum { PIECE = 512 };
+    float wide[PIECE];
+    if (dtype == LS_F32) {
+        ls_digest_floats(digest, name, run->index, run->count, values);
+        return;
+    }
+    for (int64_t at = 0; at < run->count; at += PIECE) {
+        int64_t n = ls_min(PIECE, run->count - at);
+        for (int64_t i = 0; i < n; i++)
+            wide[i] = ls_half_to_f32(dtype, ((const ls_half *)values)[at + i]);
+        ls_digest_floats(digest, name, run->index + at, n, wide);
+    }
+}
+
 void ls_param_digest(const struct ls_param *param, struct ls_ops *ops, const char *prefix,
-                     int64_t first, int64_t count, const float *values, struct ls_digest *digest)
+                     int64_t first, int64_t count, enum ls_dtype dtype, const void *values,
+                     struct ls_digest *digest)
 {
     char name[LS_PARAM_NAME_MAX + 32];
     snprintf(name, sizeof name, "%s%s", prefix, param->name);
@@ -378,7 +403,8 @@ void ls_param_digest(const struct ls_param *param, struct ls_ops *ops, const cha
         int64_t begin = ls_max((first_row + r) * param->cols, first);
         struct run run = run_at(param, begin, end);
         struct ls_digest part = {0, 0};
-        ls_digest_floats(&part, name, run.index, run.count, values + (begin - first));
+        digest_run(name, &run, dtype,
+                   (const char *)values + (size_t)(begin - first) * ls_dtype_bytes(dtype), &part);
         low += part.low;
         high += part.high;
     }

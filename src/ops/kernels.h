@@ -93,14 +93,14 @@ struct loss_kernels {
                    const struct loss_rows *rows, float *loss, int64_t begin, int64_t end);
 };
 
-/* Elements [begin, end) of the update. */
+/* Elements [begin, end) of the update; moments are of update->moment_type. */
 struct update_kernels {
     /* step_size = lr / (1 - beta1^step), inverse_root = 1 / sqrt(1 - beta2^step). */
     void (*adamw)(const struct ls_update *update, const struct ls_adamw *adamw, float step_size,
-                  float inverse_root, float *m, float *v, int64_t begin, int64_t end);
-    void (*sgd)(const struct ls_update *update, const struct ls_sgd *sgd, float *buffer,
+                  float inverse_root, void *m, void *v, int64_t begin, int64_t end);
+    void (*sgd)(const struct ls_update *update, const struct ls_sgd *sgd, void *buffer,
                 int64_t begin, int64_t end);
-    void (*lion)(const struct ls_update *update, const struct ls_lion *lion, float *m,
+    void (*lion)(const struct ls_update *update, const struct ls_lion *lion, void *m,
                  int64_t begin, int64_t end);
     /* Squares of elements [begin, end), exactly. */
     void (*squares)(const float *gradient, const float *second, int64_t begin, int64_t end,

@@ -17,7 +17,7 @@ static double power(double base, int64_t exponent)
 }
 
 void ls_adamw_update(struct ls_ops *ops, const struct ls_update *update,
-                     const struct ls_adamw *adamw, float *m, float *v)
+                     const struct ls_adamw *adamw, void *m, void *v)
 {
     if (ops->idle)
         return;
@@ -29,14 +29,14 @@ void ls_adamw_update(struct ls_ops *ops, const struct ls_update *update,
 }
 
 void ls_sgd_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_sgd *sgd,
-                   float *buffer)
+                   void *buffer)
 {
     OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
         ops->kernels->update->sgd(update, sgd, buffer, begin, end);
 }
 
 void ls_lion_update(struct ls_ops *ops, const struct ls_update *update, const struct ls_lion *lion,
-                    float *m)
+                    void *m)
 {
     OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
         ops->kernels->update->lion(update, lion, m, begin, end);

@@ -36,30 +36,33 @@ static bool sends(const struct ls_dtensor_spec *spec, int64_t rank)
 static int part_send(const struct ls_state *state, const struct ls_dtensor *part,
                      struct ls_error *error)
 {
-    const float *data = part->data;
+    enum ls_dtype dtype = part->spec.dtype;
+    const char *data = part->data;
     int status = LS_OK;
     for (int64_t at = 0; at < part->local_count && !status; at += LS_STATE_MESSAGE)
-        status = ls_send(ls_state_world(state), data + at,
-                         ls_min(LS_STATE_MESSAGE, part->local_count - at), LS_F32, 0, 0, error);
+        status = ls_send(ls_state_world(state), data + (size_t)at * ls_dtype_bytes(dtype),
+                         ls_min(LS_STATE_MESSAGE, part->local_count - at), dtype, 0, 0, error);
     return status;
 }
 
 /* Rank 0's own part goes to its places in whole. */
-static void part_place(const struct ls_dtensor *part, float *whole)
+static void part_place(const struct ls_dtensor *part, char *whole)
 {
+    size_t bytes = ls_dtype_bytes(part->spec.dtype);
     struct ls_runs runs;
     struct ls_run run;
     ls_runs_init(&runs, &part->spec, part->rank);
     while (ls_runs_next(&runs, &run))
-        memcpy(whole + run.global, (const float *)part->data + run.local,
-               (size_t)run.count * sizeof *whole);
+        memcpy(whole + (size_t)run.global * bytes,
+               (const char *)part->data + (size_t)run.local * bytes, (size_t)run.count * bytes);
 }
 
 /* So does the part of mesh rank `rank`, which the world's rank `from` sends. */
 static int part_receive(const struct ls_state *state, const struct ls_dtensor_spec *spec,
-                        int64_t rank, int64_t from, float *message, float *whole,
+                        int64_t rank, int64_t from, char *message, char *whole,
                         struct ls_error *error)
 {
+    size_t bytes = ls_dtype_bytes(spec->dtype);
     struct ls_runs runs;
     struct ls_run run;
     int64_t have = 0, used = 0, left = ls_dtensor_local_shape(spec, rank, NULL);
@@ -69,14 +72,15 @@ static int part_receive(const struct ls_state *state, const struct ls_dtensor_sp
             if (used == have) {
                 have = ls_min(LS_STATE_MESSAGE, left);
                 int status =
-                    ls_recv(ls_state_world(state), message, have, LS_F32, (int)from, 0, error);
+                    ls_recv(ls_state_world(state), message, have, spec->dtype, (int)from, 0, error);
                 if (status)
                     return status;
                 used = 0;
                 left -= have;
             }
             int64_t count = ls_min(run.count, have - used);
-            memcpy(whole + run.global, message + used, (size_t)count * sizeof *whole);
+            memcpy(whole + (size_t)run.global * bytes, message + (size_t)used * bytes,
+                   (size_t)count * bytes);
             run.global += count;
             run.count -= count;
             used += count;
@@ -85,28 +89,29 @@ static int part_receive(const struct ls_state *state, const struct ls_dtensor_sp
 }
 
 int ls_state_collect(struct ls_state *state, const struct ls_params *all, int i, int array,
-                     float *values, struct ls_error *error)
+                     void *values, struct ls_error *error)
 {
     const struct ls_param *param = &all->list[i];
     const struct ls_param *mine = ls_params_find(state->params, param->name);
-    const struct ls_dtensor_spec *spec = &param->spec;
+    struct ls_dtensor_spec spec = param->spec;
+    spec.dtype = ls_state_type(state, array);
     int stage = ls_layout_stage(state->layout, all->units[param->unit].layer);
     int64_t first = ls_layout_first_rank(state->layout, state->layout->stage_rank[stage]);
-    int64_t rank = ls_comm_rank(ls_state_world(state)) - first, ranks = ls_mesh_ranks(&spec->mesh);
+    int64_t rank = ls_comm_rank(ls_state_world(state)) - first, ranks = ls_mesh_ranks(&spec.mesh);
     struct ls_dtensor part = {0};
     int status = LS_OK;
-    bool holds = rank >= 0 && rank < ranks && sends(spec, rank);
+    bool holds = rank >= 0 && rank < ranks && sends(&spec, rank);
     if (holds)
-        status = ls_state_slice(state, (int)(mine - state->params->list),
-                                ls_state_array(state, array), &part, error);
+        status =
+            ls_state_slice(state, (int)(mine - state->params->list), array, &part, error);
     if (status || ls_comm_rank(ls_state_world(state)) > 0)
         return status || !holds ? status : part_send(state, &part, error);
-    float *message = values + ls_dtensor_count(spec);
+    char *message = (char *)values + (size_t)ls_dtensor_count(&spec) * ls_dtype_bytes(spec.dtype);
     for (int64_t from = 0; from < ranks && !status; from++) {
         if (first + from == 0)
             part_place(&part, values);
-        else if (sends(spec, from))
-            status = part_receive(state, spec, from, first + from, message, values, error);
+        else if (sends(&spec, from))
+            status = part_receive(state, &spec, from, first + from, message, values, error);
     }
     return status;
 }

@@ -24,15 +24,16 @@ static void digest_held(struct ls_state *state, struct held *held)
     const struct ls_zero_slice *slices = ls_zero_slices(state->zero);
     *held = (struct held){0};
     for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states(&state->optimizer->config); s++) {
-        const float *values = ls_state_array(state, s);
+        const char *values = ls_state_array(state, s);
+        enum ls_dtype dtype = ls_state_type(state, s);
         char prefix[STATE_PREFIX_BYTES];
         state_prefix(state, s, prefix);
         for (int i = 0; i < state->params->count; i++) {
             ls_progress();
             const struct ls_param *param = &state->params->list[i];
             struct ls_digest digest = {0, 0};
-            ls_param_digest(param, state->ops, prefix, slices[i].first, slices[i].count,
-                            values + slices[i].offset, &digest);
+            ls_param_digest(param, state->ops, prefix, slices[i].first, slices[i].count, dtype,
+                            values + (size_t)slices[i].offset * ls_dtype_bytes(dtype), &digest);
             ls_digest_merge(&held->all, &digest);
             if (param->owned)
                 ls_digest_merge(&held->owned, &digest);

@@ -72,10 +72,10 @@ static int array_load(struct ls_state *state, const struct ls_safetensors *file,
         const struct ls_tensor_view *view;
         struct ls_dtensor slice;
         snprintf(name, sizeof name, "%s%s", prefix, state->params->list[i].name);
-        status = ls_state_slice(state, i, ls_state_array(state, array), &slice, error);
+        status = ls_state_slice(state, i, array, &slice, error);
         if (!status)
-            status = ls_safetensors_require(file, name, LS_F32, slice.spec.dims, slice.spec.shape,
-                                            &view, error);
+            status = ls_safetensors_require(file, name, slice.spec.dtype, slice.spec.dims,
+                                            slice.spec.shape, &view, error);
         if (!status)
             status = ls_distribute_replicated(&slice, view->data, error);
     }

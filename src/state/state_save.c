@@ -18,7 +18,7 @@ struct saving {
     struct ls_params all;            /* of every layer */
     struct ls_tensor_entry *entries; /* [arrays * all.count], the parameters first */
     char (*names)[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
-    float *values; /* [elements of the largest tensor + LS_STATE_MESSAGE] */
+    float *values; /* [elements of the largest tensor + LS_STATE_MESSAGE], of moments fewer bytes */
 };
 
 static void saving_release(struct saving *s)
@@ -34,10 +34,11 @@ static void entries_fill(struct saving *s, int arrays)
     for (int e = 0; e < arrays * s->all.count; e++) {
         const struct ls_param *param = &s->all.list[e % s->all.count];
         char prefix[STATE_PREFIX_BYTES];
-        state_prefix(s->state, e / s->all.count - 1, prefix);
+        int array = e / s->all.count - 1;
+        state_prefix(s->state, array, prefix);
         snprintf(s->names[e], sizeof s->names[e], "%s%s", prefix, param->name);
         s->entries[e] = (struct ls_tensor_entry){
-            .name = s->names[e], .dtype = LS_F32, .dims = param->spec.dims};
+            .name = s->names[e], .dtype = ls_state_type(s->state, array), .dims = param->spec.dims};
         for (int dim = 0; dim < param->spec.dims; dim++)
             s->entries[e].shape[dim] = param->spec.shape[dim];
     }
@@ -98,8 +99,8 @@ static int tensor_write(const struct saving *s, struct ls_safetensors_writer *wr
     if (status)
         return status;
     int64_t elements = ls_dtensor_count(&s->all.list[index % s->all.count].spec);
-    return ls_safetensors_writer_append(writer, s->values, (size_t)elements * sizeof *s->values,
-                                        error);
+    return ls_safetensors_writer_append(writer, s->values,
+                                        (size_t)elements * ls_dtype_bytes(entry->dtype), error);
 }
 
 static int part_write(const struct saving *s, struct ls_checkpoint_writer *checkpoint,

@@ -96,10 +96,10 @@ static void gradients_note(struct ls_trainer *t, const float *gradient)
             continue;
         int index = (int)(ls_params_find(&d->whole, param->name) - d->whole.list);
         struct ls_digest *digest = &d->list[2 * d->layers + index];
-        ls_param_digest(param, &t->ops, "", slice->first, slice->count, gradient + slice->gradient,
-                        digest);
+        ls_param_digest(param, &t->ops, "", slice->first, slice->count, LS_F32,
+                        gradient + slice->gradient, digest);
         if (slice->second >= 0)
-            ls_param_digest(param, &t->ops, "second ", slice->first, slice->count,
+            ls_param_digest(param, &t->ops, "second ", slice->first, slice->count, LS_F32,
                             gradient + slice->second, digest);
     }
 }

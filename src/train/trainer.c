@@ -132,6 +132,18 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     return LS_OK;
 }
 
+/* What rounds the moments of parameter i, where they are bf16. */
+static void rounding_set(struct ls_trainer *t, int i)
+{
+    const struct ls_optim_config *optim = &t->memory.optimizer.config;
+    const struct ls_param *param = &t->params.list[i];
+    struct ls_slice *slice = &t->memory.slices[i];
+    slice->places = ls_param_places(param, ls_zero_slices(t->memory.zero)[i].first);
+    for (int s = 0; s < ls_optimizer_states(optim); s++)
+        slice->rounding_key[s] =
+            ls_optimizer_rounding_key(optim, s, t->config.model.seed, param->name);
+}
+
 /* What this rank owns of each parameter, as the optimizer walks over it. */
 static void slices_set(struct ls_trainer *t)
 {
@@ -145,6 +157,7 @@ static void slices_set(struct ls_trainer *t)
                                                 .second = slice->second,
                                                 .decay = t->params.list[i].decay,
                                                 .counted = t->params.list[i].owned};
+        rounding_set(t, i);
     }
 }
 

@@ -26,13 +26,12 @@ int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind ki
                             "tensor %d of kind %d: there are %d parameters, and kinds below %d", i,
                             (int)kind, t->params.count, LS_TENSOR_STATE + states);
     if (kind == LS_TENSOR_PARAMETER)
-        return ls_state_slice(&t->state, i, ls_state_array(&t->state, LS_STATE_PARAMETERS), out,
-                              error);
+        return ls_state_slice(&t->state, i, LS_STATE_PARAMETERS, out, error);
     if (state >= 0)
-        return ls_state_slice(&t->state, i, ls_state_array(&t->state, state), out, error);
+        return ls_state_slice(&t->state, i, state, out, error);
     const float *gradient = gradient_of(t, i, kind == LS_TENSOR_TABLE_GRADIENT);
     if (!gradient)
         return ls_error_set(error, LS_EINVAL, "%s has no such gradient, or no step made it yet",
                             t->params.list[i].name);
-    return ls_state_tensor(&t->state, i, (float *)gradient, out, error);
+    return ls_state_tensor(&t->state, i, LS_F32, (float *)gradient, out, error);
 }

@@ -238,6 +238,8 @@ static void test_overrides_refused(void **state)
         {"data.shuffle=yes", "true or false"},
         {"numerics.precision=bf61", "did you mean bf16?"},
         {"numerics.reduce=fp16", "expected fp32 or bf16"},
+        {"optim.moments=fp16", "expected fp32 or bf16"},
+        {"optim.moments=bf61", "did you mean bf16?"},
         {"numerics.loss_scale=-1", "expected a number"},
         {"numerics.hysteresis=0", "expected a whole number"},
         {"data.train=\xff\xfe", "UTF-8"},
@@ -405,6 +407,8 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "model.rope_theta: 500000\n", "no meaning with model.arch = gpt2", NULL);
     expect_refused(TINY "optim.momentum: 0.5\n", "no meaning with optim.name = adamw", NULL);
     expect_refused(TINY "optim: {name: sgd, beta2: 0.5}\n", "optim.name = sgd", NULL);
+    expect_refused(TINY "optim: {name: sgd, momentum: 0, moments: bf16}\n",
+                   "optim.moments", "no meaning with optim.momentum = 0", NULL);
     expect_refused(TINY "optim: {schedule: constant, min_ratio: 0}\n", "constant", NULL);
     expect_refused(TINY "optim: {cooldown_steps: 5}\n", "wsd", NULL);
     expect_refused(TINY "optim: {warmup_steps: 101, decay_steps: 100}\n",

@@ -97,6 +97,8 @@ static bool course_run(struct course *course, const char *folder, int recipe, co
     int status = ls_config_set(&course->config, out, &error);
     if (!status) /* of fp16: no step is skipped, the first least of all */
         status = ls_config_set(&course->config, "numerics.initial_scale_power=10", &error);
+    if (!status) /* gradients are read from the first step's moments */
+        status = ls_config_set(&course->config, "optim.moments=fp32", &error);
     for (int k = 0; k < KEYS && keys && keys[k] && !status; k++)
         status = ls_config_set(&course->config, keys[k], &error);
     if (!status)

@@ -31,6 +31,9 @@ const struct twin twins[TWINS] = {
                         0,
                         {"memory.recompute=full"}},
     [TWIN_SCALE_KEPT] = {"a loss scale not halved on one rank", 4, {"parallel.pp=2"}},
+    [TWIN_OWN_INDEX] = {"random bits of a moment's index in its shard, not in its tensor",
+                        5,
+                        {"parallel.dp_shard=2", "parallel.zero=1"}},
 };
 
 static int active = -1, turn;             /* turn: how often a fault was set */
@@ -140,10 +143,13 @@ void __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops
                               const struct ls_optim_step *step, float *master)
 {
     struct ls_slice *copy = calloc((size_t)count, sizeof *copy);
-    if (active == TWIN_TIED_ONCE && copy) {
+    if ((active == TWIN_TIED_ONCE || active == TWIN_OWN_INDEX) && copy) {
         memcpy(copy, slices, (size_t)count * sizeof *copy);
         for (int i = 0; i < count; i++)
-            copy[i].second = -1;
+            if (active == TWIN_TIED_ONCE)
+                copy[i].second = -1;
+            else
+                copy[i].places = (struct ls_places){0, 1, 0, 1};
         slices = copy;
     }
     struct ls_optim_step scaled = *step;

@@ -20,6 +20,7 @@ enum {
     TWIN_LEAF_MISSING,
     TWIN_MASK_ANEW,
     TWIN_SCALE_KEPT,
+    TWIN_OWN_INDEX,
     TWINS
 };
 extern const struct twin twins[TWINS];

@@ -651,7 +651,7 @@ static struct ls_digest digest_of(const struct ls_param *p, struct ls_ops *ops, 
                                   const float *values)
 {
     struct ls_digest digest = {0, 0};
-    ls_param_digest(p, ops, prefix, 0, elements_of(p), values, &digest);
+    ls_param_digest(p, ops, prefix, 0, elements_of(p), LS_F32, values, &digest);
     return digest;
 }
 
@@ -663,8 +663,8 @@ static void digest_shards(const struct ls_param *p, struct ls_ops *ops, int rank
     int64_t share = ls_ceil_div(rows, ranks);
     for (int rank = ranks - 1; rank >= 0; rank--) {
         int64_t first = ls_min(rank * share, rows), end = ls_min(first + share, rows);
-        ls_param_digest(p, ops, "", first * width, (end - first) * width, values + first * width,
-                        digest);
+        ls_param_digest(p, ops, "", first * width, (end - first) * width, LS_F32,
+                        values + first * width, digest);
     }
 }
 

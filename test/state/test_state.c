@@ -4,6 +4,8 @@
 #include "../support/scratch.h"
 #include "train/trainer.h"
 
+#include <lockstep/ckpt.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,11 +113,17 @@ static int state_invent(struct ls_trainer *t, struct ls_error *error)
         for (int i = 0; i < t->params.count; i++) {
             const struct ls_param *p = &t->params.list[i];
             const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
-            float *values = ls_state_array(&t->state, s) + slice->offset;
+            bool half = ls_state_type(&t->state, s) == LS_BF16;
+            float *values = (float *)ls_state_array(&t->state, s) + (half ? 0 : slice->offset);
+            ls_bf16 *halves = (ls_bf16 *)ls_state_array(&t->state, s) + slice->offset;
             for (int64_t j = 0; j < slice->count; j++) {
                 int64_t row = p->first_row + (slice->first + j) / p->cols;
                 int64_t col = p->first_col + (slice->first + j) % p->cols;
-                values[j] = invented(p->name, s, row * p->global_cols + col);
+                float value = invented(p->name, s, row * p->global_cols + col);
+                if (half)
+                    halves[j] = ls_f32_to_bf16(value);
+                else
+                    values[j] = value;
             }
         }
     t->state.step = 7;
@@ -206,29 +214,57 @@ static void expect_same_file(const char *directory, const char *one, const char 
     free(b);
 }
 
+static void expect_type(const char *directory, const char *file, const char *tensor,
+                        enum ls_dtype dtype)
+{
+    struct ls_safetensors *opened;
+    struct ls_error error = {0};
+    char path[2 * ROOM];
+    snprintf(path, sizeof path, "%s/one/checkpoints/step-00000007/%s", directory, file);
+    if (ls_safetensors_open(&opened, path, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(ls_safetensors_find(opened, tensor)->dtype, dtype);
+    ls_safetensors_close(opened);
+}
+
 /* Every layout writes the files of one rank, and goes on from those that the layout before it
  * wrote. */
-static void test_checkpoints_do_not_know_the_layout(void **state)
+static void check_checkpoints(const char *directory, const char *moments)
 {
     char hash[33] = "", names[2][16] = {"", "one"};
     for (int i = 0; i < LAYOUTS; i++) {
         const char *what = layout_text(layouts[i]), *run = names[(i + 1) % 2];
+        int count = 0;
+        keys_t keys = {NULL};
+        while (layouts[i][count])
+            keys[count] = layouts[i][count], count++;
+        keys[count] = moments;
         snprintf(names[i % 2], sizeof names[0], i ? "run%d" : "one", i);
-        struct task save = {.config = config_make(*state, names[i % 2], "fp32", layouts[i]),
+        struct task save = {.config = config_make(directory, names[i % 2], "fp32", keys),
                             .act = act_save};
         task_run(&save, what);
         if (i == 0)
             memcpy(hash, save.hash, sizeof hash);
         if (strcmp(save.hash, hash))
             fail_msg("%s: hash %s, of one rank %s", what, save.hash, hash);
-        expect_same_file(*state, "one", names[i % 2], "model.safetensors", what);
-        expect_same_file(*state, "one", names[i % 2], "optimizer.safetensors", what);
-        struct task resume = {.config = config_make(*state, i ? run : "one", "fp32", layouts[i]),
+        expect_same_file(directory, "one", names[i % 2], "model.safetensors", what);
+        expect_same_file(directory, "one", names[i % 2], "optimizer.safetensors", what);
+        struct task resume = {.config = config_make(directory, i ? run : "one", "fp32", keys),
                               .act = act_resume};
         task_run(&resume, what);
         if (strcmp(resume.hash, hash))
             fail_msg("%s: resumed with hash %s, saved was %s", what, resume.hash, hash);
     }
+}
+
+static void test_checkpoints_do_not_know_the_layout(void **state)
+{
+    check_checkpoints(*state, "optim.moments=fp32");
+    expect_type(*state, "optimizer.safetensors", "exp_avg.wte.weight", LS_F32);
+    check_checkpoints(*state, "optim.moments=bf16");
+    expect_type(*state, "model.safetensors", "wte.weight", LS_F32);
+    expect_type(*state, "optimizer.safetensors", "exp_avg.wte.weight", LS_BF16);
+    expect_type(*state, "optimizer.safetensors", "exp_avg_sq.h.1.mlp.down.weight", LS_BF16);
 }
 
 /* The second rank looks elsewhere. */
@@ -276,7 +312,8 @@ static int act_damage(struct ls_trainer *t, struct task *task, struct ls_error *
         t->state.samples++;
     } else if (p) {
         const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[p - t->params.list];
-        float *value = ls_state_array(&t->state, task->state) + slice->offset + slice->count - 1;
+        float *value = ls_state_array(&t->state, task->state);
+        value += slice->offset + slice->count - 1;
         *value = -*value;
     }
     if (task->name && !p)

@@ -69,6 +69,7 @@ static void test_state_is_that_of_the_zero_paper(void **state)
         {"parallel.dp_shard=64 parallel.zero=1", 2 + 4 / n, 4 + 4 / n, 8 / n},
         {"parallel.dp_shard=64 parallel.zero=2", 2 + 4 / n, 4 / n, 8 / n},
         {"parallel.dp_shard=64 parallel.zero=3", 6 / n, 4 / n, 8 / n},
+        {"parallel.dp_shard=64 parallel.zero=3 optim.moments=bf16", 6 / n, 4 / n, 4 / n},
     };
     for (size_t i = 0; i < sizeof stages / sizeof stages[0]; i++) {
         struct ls_memory_plan plan = plan_of(recipe, stages[i].layout);
@@ -79,6 +80,45 @@ static void test_state_is_that_of_the_zero_paper(void **state)
         near(stages[i].layout, (double)plan.bytes[LS_MEMORY_OPTIMIZER], stages[i].optimizer * p,
              0.02);
     }
+}
+
+/* Two bytes a moment instead of four, wherever it is held: to the byte, and nothing else moves. The
+ * arena hands out multiples of 64 bytes. */
+static void test_bf16_moments_have_two_bytes(void **state)
+{
+    (void)state;
+    static const char recipe[] = "model.preset=gpt2-124m model.vocab=50257 batch.global=64 "
+                                 "batch.micro=1 numerics.seq_tiles=2";
+    static const struct {
+        const char *words;
+        size_t states;
+    } optimizers[] = {{"optim.name=adamw", 2}, {"optim.name=lion", 1}, {"optim.name=sgd", 1}};
+    static const char *const layouts[] = {"",
+                                          "parallel.dp_shard=64 parallel.zero=1",
+                                          "parallel.dp_shard=64 parallel.zero=2",
+                                          "parallel.dp_shard=64 parallel.zero=3",
+                                          "parallel.tp=4",
+                                          "parallel.pp=3",
+                                          "parallel.cp=2",
+                                          "parallel.dp=8",
+                                          "parallel.tp=2 parallel.pp=2 parallel.dp_shard=3 "
+                                          "parallel.zero=1 batch.global=48"};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++) {
+            char words[200];
+            snprintf(words, sizeof words, "%s %s", layouts[i], optimizers[o].words);
+            struct ls_memory_plan wide = plan_of(recipe, words);
+            snprintf(words, sizeof words, "%s %s optim.moments=bf16", layouts[i],
+                     optimizers[o].words);
+            struct ls_memory_plan half = plan_of(recipe, words);
+            size_t elements = wide.bytes[LS_MEMORY_OPTIMIZER] / optimizers[o].states / 4;
+            size_t want = optimizers[o].states * (size_t)ls_round_up(2 * (int64_t)elements, 64);
+            if (elements == 0 || half.bytes[LS_MEMORY_OPTIMIZER] != want)
+                fail_msg("%s: %zu bytes of moments, expected %zu of %zu elements", words,
+                         half.bytes[LS_MEMORY_OPTIMIZER], want, elements);
+            half.bytes[LS_MEMORY_OPTIMIZER] = wide.bytes[LS_MEMORY_OPTIMIZER];
+            assert_memory_equal(half.bytes, wide.bytes, sizeof half.bytes);
+        }
 }
 
 /* Micro-batches are added in a binary counter: a buffer for each level of the tree, and in mode
@@ -512,6 +552,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_state_is_that_of_the_zero_paper),
+        cmocka_unit_test(test_bf16_moments_have_two_bytes),
         cmocka_unit_test(test_gradients_have_a_buffer_for_each_level),
         cmocka_unit_test(test_formulas_are_korthikantis_less_what_is_given_up),
         cmocka_unit_test(test_blocks_keep_what_the_formula_says),

@@ -276,6 +276,7 @@ static void test_the_plan_is_what_is_taken(void **state)
         {"batch.micro=2", "model.dropout=0.1", NULL},
         {"numerics.precision=bf16", "batch.global=12", "batch.micro=4", NULL},
         {"model.arch=llama", "model.ffn=64", "optim.name=sgd", "batch.micro=8", NULL},
+        {"optim.moments=bf16", "batch.micro=2", NULL},
         {"numerics.mode=fast", "batch.micro=3", NULL}};
     for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
         struct ls_error error = {0};
@@ -665,6 +666,70 @@ static void test_resume_under_another_layout(void **state)
     expect_same(&whole, &end, 0, 6, "dp 4 then dp 2");
 }
 
+/* bf16 moments are rounded by bits of the step and the element's place in the whole model: stopping
+ * after any step, in any layout, changes none. And they are not what float32 moments would be. */
+static void test_bf16_moments_are_the_same_when_resumed(void **state)
+{
+    static const char *const optimizers[] = {"optim.name=adamw", "optim.name=lion",
+                                             "optim.name=sgd"};
+    static const char *const layouts[][3] = {{"parallel.dp=4", "batch.micro=1", NULL},
+                                             {"parallel.dp_shard=2", "parallel.zero=3", NULL},
+                                             {"parallel.pp=2", "parallel.tp=2", NULL},
+                                             {"parallel.tp=4", "parallel.dp=2", "parallel.zero=1"},
+                                             {"batch.micro=8", "parallel.threads=2", NULL}};
+    enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+    for (int o = 0; o < 3; o++) {
+        struct run whole = {.config = config_make(*state, KEYS("optim.moments=bf16",
+                                                               optimizers[o])),
+                            .steps = 4};
+        struct run wide = {.config = config_make(*state, KEYS(optimizers[o])), .steps = 4};
+        run(&whole);
+        run(&wide);
+        assert_string_not_equal(whole.hash, wide.hash);
+        for (int i = 0; i < LAYOUTS; i++) {
+            const char *const *a = layouts[i], *const *b = layouts[(i + 1) % LAYOUTS];
+            char what[64];
+            snprintf(what, sizeof what, "%s, layout %d and the next", optimizers[o], i);
+            struct run begin = {
+                .config = config_make(*state, KEYS("optim.moments=bf16", optimizers[o], a[0], a[1],
+                                                   a[2])),
+                .steps = 1 + i % 3,
+                .save = true};
+            struct run end = {
+                .config = config_make(*state, KEYS("optim.moments=bf16", optimizers[o],
+                                                   "train.resume=auto", b[0], b[1], b[2])),
+                .steps = 4,
+                .resume = true};
+            snprintf(begin.config.train.out, sizeof begin.config.train.out, "%s/%d-%d",
+                     (const char *)*state, o, i);
+            strcpy(end.config.train.out, begin.config.train.out);
+            run(&begin);
+            run(&end);
+            memcpy(end.bits, begin.bits, (size_t)begin.steps * sizeof *end.bits);
+            expect_same(&whole, &end, 0, 4, what);
+        }
+    }
+}
+
+static void test_resume_refuses_moments_of_another_type(void **state)
+{
+    static const char *const types[] = {"optim.moments=fp32", "optim.moments=bf16"};
+    static const char *const texts[] = {"optim.moments: fp32 here, bf16 there",
+                                        "optim.moments: bf16 here, fp32 there"};
+    for (int i = 0; i < 2; i++) {
+        struct run begin = {
+            .config = config_make(*state, KEYS(types[1 - i])), .steps = 1, .save = true};
+        struct run other = {.config = config_make(*state, KEYS(types[i], "train.resume=auto")),
+                            .steps = 2,
+                            .resume = true};
+        struct ls_error error = {0};
+        run(&begin);
+        assert_int_equal(ls_world_run(1, run_body, &other, &error), LS_ECKPT);
+        if (!strstr(error.text, texts[i]))
+            fail_msg("the text lacks \"%s\": %s", texts[i], error.text);
+    }
+}
+
 static void test_resume_refuses_another_recipe(void **state)
 {
     struct run begin = {
@@ -702,6 +767,8 @@ int main(void)
         TEST(test_a_share_of_the_peak_is_at_most_one),
         TEST(test_an_uneven_last_micro_batch),
         TEST(test_resume_under_another_layout),
+        TEST(test_bf16_moments_are_the_same_when_resumed),
+        TEST(test_resume_refuses_moments_of_another_type),
         TEST(test_resume_refuses_another_recipe),
     };
     return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);

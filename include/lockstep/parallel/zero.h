@@ -129,7 +129,7 @@ void ls_zero_free(struct ls_zero *zero);
 
 /* Bytes taken from the arena, by what they are for. With P parameters, act of a bytes, d ranks, B =
  * ls_accumulation_buffers(micro_batches_max) and every tensor counted as ceil(rows/d) d rows where
- * it is cut (doc/parallel/zero.md):
+ * it is cut (doc/parallel/zero.md); with moments in bf16 the optimizer's part is half:
  *
  *              master   parameters               gradients          optimizer (the caller's), AdamW
  *   stage 0    4 P      2 P (half), 0 (f32)      4 P B              8 P

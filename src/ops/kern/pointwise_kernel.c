@@ -1,8 +1,8 @@
 /* Elementwise kernels: activations, sums, biases, dropout, casts. */
 #include "ops/kernels.h"
 
-#include "ops/kern/block.h"
 #include "ops/kern/math.h"
+#include "ops/kern/philox.h"
 
 /* tanh form: with u = sqrt(2/pi) (x + 0.044715 x^3), (1 + tanh u) / 2 = 1 / (1 + 2^t), where
  * t = -2 u log2(e) = x (A x^2 + B). */
@@ -151,43 +151,17 @@ static void tree_add(int64_t count, float *restrict into, const float *restrict 
         into[i] += from[i];
 }
 
-/* Philox 4x32-10 for counters {first + j, 0, c2, c3}, j < GROUPS: the loop of base/random.c turned
- * inside out so that it runs in vector lanes. bits[w][j] is word w. */
-enum { GROUPS = BLOCK / 4 };
-static void philox_groups(struct ls_philox_key key, uint32_t first, uint32_t c2, uint32_t c3,
-                          int64_t groups, uint32_t bits[4][GROUPS])
-{
-    for (int64_t j = 0; j < groups; j++) {
-        uint32_t a = first + (uint32_t)j, b = 0, c = c2, d = c3;
-        uint32_t k0 = key.word[0], k1 = key.word[1];
-        for (int round = 0; round < 10; round++) {
-            uint64_t p0 = (uint64_t)0xD2511F53u * a, p1 = (uint64_t)0xCD9E8D57u * c;
-            a = (uint32_t)(p1 >> 32) ^ b ^ k0;
-            c = (uint32_t)(p0 >> 32) ^ d ^ k1;
-            b = (uint32_t)p1;
-            d = (uint32_t)p0;
-            k0 += 0x9E3779B9u;
-            k1 += 0xBB67AE85u;
-        }
-        bits[0][j] = a;
-        bits[1][j] = b;
-        bits[2][j] = c;
-        bits[3][j] = d;
-    }
-}
-
 static void dropout(enum ls_dtype act, const struct ls_dropout *op, int64_t begin, int64_t end,
                     const void *x, void *y)
 {
     float x_buffer[BLOCK], out[BLOCK], factor[BLOCK];
-    uint32_t bits[4][GROUPS];
+    uint32_t bits[4][PHILOX_GROUPS];
     float p = op->p, scale = 1.0f / (1.0f - p);
     for (int64_t row = begin; row < end; row++) {
         uint64_t token = (uint64_t)(op->first_row + row);
         for (int64_t at = 0; at < op->channels; at += BLOCK) {
             int64_t n = block_length(at, op->channels);
-            philox_groups(op->key, (uint32_t)(at / 4), (uint32_t)token, (uint32_t)(token >> 32),
-                          (n + 3) / 4, bits);
+            philox_groups(op->key, (uint64_t)at / 4, token, (n + 3) / 4, bits);
             for (int64_t j = 0; j < (n + 3) / 4; j++) {
                 factor[4 * j] = ls_uniform_of(bits[0][j]) >= p ? scale : 0.0f;
                 factor[4 * j + 1] = ls_uniform_of(bits[1][j]) >= p ? scale : 0.0f;

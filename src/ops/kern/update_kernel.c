@@ -1,7 +1,7 @@
 /* The updates of AdamW, SGD and Lion, and the exact sum of squares. */
 #include "ops/kernels.h"
 
-#include "ops/kern/block.h"
+#include "ops/kern/moments.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -27,15 +27,17 @@ static void write_compute(const struct ls_update *update, int64_t at, int64_t n)
 }
 
 static void adamw(const struct ls_update *update, const struct ls_adamw *adamw, float step_size,
-                  float inverse_root, float *m, float *v, int64_t begin, int64_t end)
+                  float inverse_root, void *m, void *v, int64_t begin, int64_t end)
 {
-    float buffer[BLOCK];
+    float buffer[BLOCK], m_buffer[BLOCK], v_buffer[BLOCK];
     float beta1 = adamw->beta1, beta2 = adamw->beta2, epsilon = adamw->epsilon;
     float rest1 = (float)(1.0 - (double)beta1), rest2 = (float)(1.0 - (double)beta2);
     float decay = update->lr * update->weight_decay;
     for (int64_t at = begin; at < end; at += BLOCK) {
         int64_t n = block_length(at, end);
-        float *restrict p = update->master + at, *restrict m_at = m + at, *restrict v_at = v + at;
+        float *restrict p = update->master + at;
+        float *restrict m_at = moment_read(update, m, at, n, m_buffer);
+        float *restrict v_at = moment_read(update, v, at, n, v_buffer);
         scaled_gradient(update, at, n, buffer);
         for (int64_t i = 0; i < n; i++) {
             float g = buffer[i], kept = p[i] - decay * p[i];
@@ -44,14 +46,16 @@ static void adamw(const struct ls_update *update, const struct ls_adamw *adamw, 
             float root = __builtin_sqrtf(v_at[i]) * inverse_root + epsilon;
             p[i] = kept - step_size * m_at[i] / root;
         }
+        moment_write(update, 0, m_at, n, m, at);
+        moment_write(update, 1, v_at, n, v, at);
         write_compute(update, at, n);
     }
 }
 
-static void sgd(const struct ls_update *update, const struct ls_sgd *sgd, float *buffer,
+static void sgd(const struct ls_update *update, const struct ls_sgd *sgd, void *buffer,
                 int64_t begin, int64_t end)
 {
-    float gradient[BLOCK];
+    float gradient[BLOCK], velocity_buffer[BLOCK];
     float momentum = sgd->momentum, decay = update->weight_decay, lr = update->lr;
     for (int64_t at = begin; at < end; at += BLOCK) {
         int64_t n = block_length(at, end);
@@ -60,12 +64,13 @@ static void sgd(const struct ls_update *update, const struct ls_sgd *sgd, float 
         for (int64_t i = 0; i < n; i++)
             gradient[i] += decay * p[i];
         if (momentum != 0.0f) {
-            float *restrict velocity = buffer + at;
+            float *restrict velocity = moment_read(update, buffer, at, n, velocity_buffer);
             for (int64_t i = 0; i < n; i++) {
                 float kept = sgd->step > 1 ? momentum * velocity[i] + gradient[i] : gradient[i];
                 velocity[i] = kept;
                 gradient[i] = sgd->nesterov ? gradient[i] + momentum * kept : kept;
             }
+            moment_write(update, 0, velocity, n, buffer, at);
         }
         for (int64_t i = 0; i < n; i++)
             p[i] -= lr * gradient[i];
@@ -73,15 +78,16 @@ static void sgd(const struct ls_update *update, const struct ls_sgd *sgd, float 
     }
 }
 
-static void lion(const struct ls_update *update, const struct ls_lion *lion, float *m,
+static void lion(const struct ls_update *update, const struct ls_lion *lion, void *m,
                  int64_t begin, int64_t end)
 {
-    float buffer[BLOCK];
+    float buffer[BLOCK], m_buffer[BLOCK];
     float beta1 = lion->beta1, beta2 = lion->beta2, lr = update->lr, decay = update->weight_decay;
     float rest1 = (float)(1.0 - (double)beta1), rest2 = (float)(1.0 - (double)beta2);
     for (int64_t at = begin; at < end; at += BLOCK) {
         int64_t n = block_length(at, end);
-        float *restrict p = update->master + at, *restrict m_at = m + at;
+        float *restrict p = update->master + at;
+        float *restrict m_at = moment_read(update, m, at, n, m_buffer);
         scaled_gradient(update, at, n, buffer);
         for (int64_t i = 0; i < n; i++) {
             float g = buffer[i], c = beta1 * m_at[i] + rest1 * g;
@@ -89,6 +95,7 @@ static void lion(const struct ls_update *update, const struct ls_lion *lion, flo
             p[i] -= lr * (sign + decay * p[i]);
             m_at[i] = beta2 * m_at[i] + rest2 * g;
         }
+        moment_write(update, 0, m_at, n, m, at);
         write_compute(update, at, n);
     }
 }
