@@ -151,9 +151,9 @@ $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 # go through the sets by themselves need no second run, and all small layouts (test_exhaustive) are
 # run on the best one: on the others, those that test_invariance draws.
 ISA_TESTS = $(filter $(addprefix $(BUILD)/test/,ops/test_embedding ops/test_norm ops/test_pointwise \
-	ops/test_position ops/test_loss ops/test_update optim/% nn/% parallel/test_tensor_parallel \
-	parallel/test_zero% train/test_trainer_tensors state/test_state train/test_trainer \
-	infer/test_infer invariance/test_invariance cmd/test_run cmd/test_verify),$(TESTS))
+	ops/test_position ops/test_loss ops/test_update ops/test_stochastic optim/% nn/% \
+	parallel/test_tensor_parallel parallel/test_zero% train/test_trainer_tensors state/test_state \
+	train/test_trainer infer/test_infer invariance/test_invariance cmd/test_run cmd/test_verify),$(TESTS))
 
 .PHONY: tests examples
 tests: $(TESTS)

@@ -46,7 +46,7 @@ static struct ls_attention attention(void)
     }
 #define NORM      (&(struct ls_norm){1, N, LS_F32, 1e-5f, at, at, at, at})
 #define EMBEDDING (&(struct ls_embedding){LS_F32, 1, N, at, 0, N, at, 0, 1, at})
-#define UPDATE    (&(struct ls_update){N, at, at, LS_F16, at, at, 1, 1, 1})
+#define UPDATE    (&(struct ls_update){N, at, at, LS_F16, at, at, 1, 1, 1, LS_F32, {.step = 1}})
 
 OP(ls_gelu_forward, (ops, LS_GELU_TANH, LS_F32, N, at, at))
 OP(ls_gelu_backward, (ops, LS_GELU_TANH, LS_F32, N, at, at, at))
