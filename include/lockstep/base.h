@@ -134,10 +134,10 @@ static inline ls_bf16 ls_f32_to_bf16(float x)
 }
 
 /* To bf16 by 16 random bits (higher ones are ignored): the bits are added to those that bf16 has no
- * room for, and what is left below is cut. So x goes up with the probability of what is cut off, and
- * the mean over all random bits is x; a value that bf16 holds stays. Up means away from zero, for
- * both signs alike. Beyond the largest bf16 there is none: what lies there is cut and never becomes
- * infinite. Infinity stays, NaN stays NaN (quiet). No branches: a loop becomes vectors. */
+ * room for, and what is left below is cut. So x goes up with the probability of what is cut off,
+ * and the mean over all random bits is x; a value that bf16 holds stays. Up means away from zero,
+ * for both signs alike. Beyond the largest bf16 there is none: what lies there is cut and never
+ * becomes infinite. Infinity stays, NaN stays NaN (quiet). No branches: a loop becomes vectors. */
 static inline ls_bf16 ls_f32_to_bf16_stochastic(float x, uint32_t random)
 {
     union {

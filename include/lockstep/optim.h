@@ -31,7 +31,7 @@ struct ls_optim_config {
     enum ls_lr_schedule schedule;
     int64_t warmup_steps, decay_steps, cooldown_steps;
     enum ls_dtype moments; /* what states are kept in: LS_F32, or LS_BF16, rounded stochastically */
-    float min_ratio; /* the least learning rate, as a share of lr: linear, cosine, wsd */
+    float min_ratio;       /* the least learning rate, as a share of lr: linear, cosine, wsd */
 };
 
 /* The learning rate of a step, counted from 1. Warm-up is linear, lr * step / warmup_steps; then

@@ -71,7 +71,8 @@ static inline enum ls_dtype ls_state_type(const struct ls_state *state, int arra
 {
     return array < 0 ? LS_F32 : state->optimizer->config.moments;
 }
-/* Local. This rank's slices of an array, one after the other (struct ls_zero_slice), of its type. */
+/* Local. This rank's slices of an array, one after the other (struct ls_zero_slice), of its type.
+ */
 static inline void *ls_state_array(const struct ls_state *state, int array)
 {
     return array < 0 ? ls_zero_master(state->zero) : state->optimizer->state[array];

@@ -100,8 +100,8 @@ struct update_kernels {
                   float inverse_root, void *m, void *v, int64_t begin, int64_t end);
     void (*sgd)(const struct ls_update *update, const struct ls_sgd *sgd, void *buffer,
                 int64_t begin, int64_t end);
-    void (*lion)(const struct ls_update *update, const struct ls_lion *lion, void *m,
-                 int64_t begin, int64_t end);
+    void (*lion)(const struct ls_update *update, const struct ls_lion *lion, void *m, int64_t begin,
+                 int64_t end);
     /* Squares of elements [begin, end), exactly. */
     void (*squares)(const float *gradient, const float *second, int64_t begin, int64_t end,
                     struct ls_exact_sum *sum);

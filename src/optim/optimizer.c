@@ -38,7 +38,8 @@ void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_con
 {
     *optimizer = (struct ls_optimizer){.config = *config};
     for (int i = 0; i < ls_optimizer_states(config); i++)
-        optimizer->state[i] = ls_arena_take(arena, (size_t)elements * ls_dtype_bytes(config->moments));
+        optimizer->state[i] =
+            ls_arena_take(arena, (size_t)elements * ls_dtype_bytes(config->moments));
 }
 
 static const float *second_of(const struct ls_slice *slice, const float *gradient)
@@ -102,8 +103,7 @@ void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
         void *state0 = state_at(optimizer, 0, slice->first);
         if (c->kind == LS_ADAMW) {
             struct ls_adamw adamw = {c->beta1, c->beta2, c->epsilon, step->step};
-            ls_adamw_update(ops, &update, &adamw, state0,
-                            state_at(optimizer, 1, slice->first));
+            ls_adamw_update(ops, &update, &adamw, state0, state_at(optimizer, 1, slice->first));
         } else if (c->kind == LS_SGD) {
             struct ls_sgd sgd = {c->momentum, c->nesterov, step->step};
             ls_sgd_update(ops, &update, &sgd, state0);

@@ -102,8 +102,7 @@ int ls_state_collect(struct ls_state *state, const struct ls_params *all, int i,
     int status = LS_OK;
     bool holds = rank >= 0 && rank < ranks && sends(&spec, rank);
     if (holds)
-        status =
-            ls_state_slice(state, (int)(mine - state->params->list), array, &part, error);
+        status = ls_state_slice(state, (int)(mine - state->params->list), array, &part, error);
     if (status || ls_comm_rank(ls_state_world(state)) > 0)
         return status || !holds ? status : part_send(state, &part, error);
     char *message = (char *)values + (size_t)ls_dtensor_count(&spec) * ls_dtype_bytes(spec.dtype);

@@ -407,8 +407,8 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "model.rope_theta: 500000\n", "no meaning with model.arch = gpt2", NULL);
     expect_refused(TINY "optim.momentum: 0.5\n", "no meaning with optim.name = adamw", NULL);
     expect_refused(TINY "optim: {name: sgd, beta2: 0.5}\n", "optim.name = sgd", NULL);
-    expect_refused(TINY "optim: {name: sgd, momentum: 0, moments: bf16}\n",
-                   "optim.moments", "no meaning with optim.momentum = 0", NULL);
+    expect_refused(TINY "optim: {name: sgd, momentum: 0, moments: bf16}\n", "optim.moments",
+                   "no meaning with optim.momentum = 0", NULL);
     expect_refused(TINY "optim: {schedule: constant, min_ratio: 0}\n", "constant", NULL);
     expect_refused(TINY "optim: {cooldown_steps: 5}\n", "wsd", NULL);
     expect_refused(TINY "optim: {warmup_steps: 101, decay_steps: 100}\n",

@@ -10,7 +10,7 @@ enum { TOKENS = 60000, VOCABULARY = 300 };
 /* Small, but with everything that layouts cut: heads shared by key/value groups, more layers than
  * stages, padding in the vocabulary, tied tables, clipping and weight decay; batches of 12 leaves,
  * which micro-batches do not divide, and batches that grow. The loss scale of fp16 begins too
- * large, so that some steps are skipped, and grows back. With bf16 moments tp cuts rows of 12 and 30
+ * large, so that some steps are skipped, and grows back. With bf16 moments tp cuts rows of 30
  * elements, within the 8 whose random bits come together. */
 static const char *const common_keys[] = {
     "train.steps=64",      "optim.decay_steps=64",   "optim.lr=2e-3",
@@ -34,11 +34,11 @@ static const char *const recipe_keys[RECIPES][12] = {
      "model.context=256", "batch.global=8", "numerics.initial_scale_power=26",
      "numerics.loss_scale_window=2", "numerics.hysteresis=1", NULL},
     {"model.arch=llama", "numerics.precision=fp32", "model.kv_heads=2", "model.channels=48",
-     "model.ffn=120", "numerics.seq_tiles=2", "data.sequence=256", "model.context=256",
-     "batch.global=8", "optim.moments=bf16", NULL},
+     "model.head_dim=16", "model.ffn=120", "numerics.seq_tiles=2", "data.sequence=256",
+     "model.context=256", "batch.global=8", "optim.moments=bf16", NULL},
 };
-const char *const recipe_names[RECIPES] = {"gpt2 fp32", "gpt2 bf16", "llama fp32", "llama bf16",
-                                           "gpt2 fp16", "llama bf16 moments"};
+const char *const recipe_names[RECIPES] = {"gpt2 fp32",  "gpt2 bf16", "llama fp32",
+                                           "llama bf16", "gpt2 fp16", "llama bf16 moments"};
 
 static void set(struct ls_config *config, const char *assignment)
 {

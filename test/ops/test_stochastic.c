@@ -95,7 +95,8 @@ static void test_bounds(void **state)
         float x = float_of(bits);
         if (!isfinite(x))
             continue;
-        uint32_t down = bits >> 16, up = ls_min((bits >> 16 & 0x7fff) + 1, 0x7f7f) | (down & 0x8000);
+        uint32_t down = bits >> 16,
+                 up = ls_min((bits >> 16 & 0x7fff) + 1, 0x7f7f) | (down & 0x8000);
         ls_bf16 got = ls_f32_to_bf16_stochastic(x, random);
         if (got != down && !(bits & 0xffff && got == up))
             fail_msg("%a became %a, between %a and %a", (double)x, (double)ls_bf16_to_f32(got),
@@ -172,23 +173,30 @@ struct range {
     int64_t count, first, cols, corner, whole_cols;
 };
 static const struct range ranges[] = {
-    {MOST, 0, 1, 0, 1},         {MOST, 8, 100, 0, 100},     {MOST, 3, 7, 35, 7},
-    {511, 5, 64, 640, 64},      {513, 7, 64, 640, 64},      {MOST, 0, 12, 24, 48},
-    {MOST, 31, 12, 24, 50},     {MOST, 6, 1, 3, 9},         {1, 4, 3, 11, 20},
-    {MOST, 700, 600, 13, 1301}, {MOST, 2, 999, (1LL << 35) - 400, 999},
+    {MOST, 0, 1, 0, 1},
+    {MOST, 8, 100, 0, 100},
+    {MOST, 3, 7, 35, 7},
+    {511, 5, 64, 640, 64},
+    {513, 7, 64, 640, 64},
+    {MOST, 0, 12, 24, 48},
+    {MOST, 31, 12, 24, 50},
+    {MOST, 6, 1, 3, 9},
+    {1, 4, 3, 11, 20},
+    {MOST, 700, 600, 13, 1301},
+    {MOST, 2, 999, (1LL << 35) - 400, 999},
 };
 enum { RANGES = sizeof ranges / sizeof *ranges };
 
 static struct ls_update update_of(const struct range *range, int64_t step, float *master)
 {
-    return (struct ls_update){.count = range->count,
-                              .master = master,
-                              .gradient_scale = 1,
-                              .moment_type = LS_BF16,
-                              .rounding = {.key = {{{1, 2}}, {{3, 4}}},
-                                           .step = step,
-                                           .places = {range->first, range->cols, range->corner,
-                                                      range->whole_cols}}};
+    return (struct ls_update){
+        .count = range->count,
+        .master = master,
+        .gradient_scale = 1,
+        .moment_type = LS_BF16,
+        .rounding = {.key = {{{1, 2}}, {{3, 4}}},
+                     .step = step,
+                     .places = {range->first, range->cols, range->corner, range->whole_cols}}};
 }
 
 /* At step 1 SGD's buffer is the gradient, rounded: the index of the first element that is not as

@@ -679,9 +679,8 @@ static void test_bf16_moments_are_the_same_when_resumed(void **state)
                                              {"batch.micro=8", "parallel.threads=2", NULL}};
     enum { LAYOUTS = sizeof layouts / sizeof *layouts };
     for (int o = 0; o < 3; o++) {
-        struct run whole = {.config = config_make(*state, KEYS("optim.moments=bf16",
-                                                               optimizers[o])),
-                            .steps = 4};
+        struct run whole = {
+            .config = config_make(*state, KEYS("optim.moments=bf16", optimizers[o])), .steps = 4};
         struct run wide = {.config = config_make(*state, KEYS(optimizers[o])), .steps = 4};
         run(&whole);
         run(&wide);
@@ -691,15 +690,15 @@ static void test_bf16_moments_are_the_same_when_resumed(void **state)
             char what[64];
             snprintf(what, sizeof what, "%s, layout %d and the next", optimizers[o], i);
             struct run begin = {
-                .config = config_make(*state, KEYS("optim.moments=bf16", optimizers[o], a[0], a[1],
-                                                   a[2])),
+                .config = config_make(*state,
+                                      KEYS("optim.moments=bf16", optimizers[o], a[0], a[1], a[2])),
                 .steps = 1 + i % 3,
                 .save = true};
-            struct run end = {
-                .config = config_make(*state, KEYS("optim.moments=bf16", optimizers[o],
-                                                   "train.resume=auto", b[0], b[1], b[2])),
-                .steps = 4,
-                .resume = true};
+            struct run end = {.config =
+                                  config_make(*state, KEYS("optim.moments=bf16", optimizers[o],
+                                                           "train.resume=auto", b[0], b[1], b[2])),
+                              .steps = 4,
+                              .resume = true};
             snprintf(begin.config.train.out, sizeof begin.config.train.out, "%s/%d-%d",
                      (const char *)*state, o, i);
             strcpy(end.config.train.out, begin.config.train.out);

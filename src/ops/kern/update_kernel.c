@@ -78,8 +78,8 @@ static void sgd(const struct ls_update *update, const struct ls_sgd *sgd, void *
     }
 }
 
-static void lion(const struct ls_update *update, const struct ls_lion *lion, void *m,
-                 int64_t begin, int64_t end)
+static void lion(const struct ls_update *update, const struct ls_lion *lion, void *m, int64_t begin,
+                 int64_t end)
 {
     float buffer[BLOCK], m_buffer[BLOCK];
     float beta1 = lion->beta1, beta2 = lion->beta2, lr = update->lr, decay = update->weight_decay;
