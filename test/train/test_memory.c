@@ -101,8 +101,8 @@ static void test_bf16_moments_have_two_bytes(void **state)
                                           "parallel.pp=3",
                                           "parallel.cp=2",
                                           "parallel.dp=8",
-                                          "parallel.tp=2 parallel.pp=2 parallel.dp_shard=3 "
-                                          "parallel.zero=1 batch.global=48"};
+                                          ("parallel.tp=2 parallel.pp=2 parallel.dp_shard=3 "
+                                           "parallel.zero=1 batch.global=48")};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++) {
             char words[200];
