@@ -57,6 +57,9 @@ static int steps_body(struct ls_comm *world, void *user, struct ls_error *error)
     int status = ls_trainer_new(user, world, NULL, &t, error);
     if (!status)
         status = ls_trainer_step(t, &report, error);
+    /* The most is there when all ranks have used theirs: none gives back before. */
+    if (!status)
+        status = ls_barrier(world, error);
     ls_trainer_free(t);
     return status;
 }
