@@ -32,7 +32,7 @@ ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-LIBS_PC  := libfyaml jansson libpcre2-8 libxxhash libzstd zlib hwloc
+LIBS_PC  := libfyaml jansson libpcre2-8 libxxhash libzstd zlib hwloc liburing
 CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -DLS_VERSION='"$(VERSION)"' -Iinclude -Isrc -fopenmp -pthread \
 	-ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -Wall -Wextra -Wvla \
 	-Wmissing-prototypes $(shell pkg-config --cflags $(LIBS_PC) 2>/dev/null)
@@ -59,7 +59,7 @@ CFLAGS_ALL = $(CFLAGS_BASE) $(CFLAGS)
 KERNELS  := $(wildcard src/ops/kern/*.c)
 SOURCES  := $(filter-out $(KERNELS),$(wildcard src/*/*.c))
 ISAS     := plain
-ifneq ($(filter x86_64,$(shell uname -m)),)
+ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),)
 ISAS     += avx2 avx512
 endif
 ISA_FLAGS_plain  :=
@@ -132,12 +132,18 @@ $(BUILD)/test/train/test_trainer: LDFLAGS_BASE += \
 empty :=
 wrap = -Wl$(subst $(empty) ,,$(foreach name,$(1),,--wrap=$(name)))
 $(filter $(BUILD)/test/invariance/%,$(TESTS)): private LDFLAGS_BASE += $(call wrap,ls_reduce_scatter_start \
-	ls_all_reduce_start ls_layer_backward_weight ls_layer_forward_again ls_optimizer_step \
-	ls_send_start ls_param_fill ls_dp_micro_batch ls_loss_scale_update)
+	ls_all_reduce_start ls_all_reduce_leaves_start ls_layer_backward_weight ls_layer_forward_again ls_optimizer_step \
+	ls_send_start ls_param_fill ls_dp_micro_batch ls_loss_scale_update ls_newton_schulz ls_tier_write)
+$(BUILD)/test/device/test_swap: private LDFLAGS_BASE += $(call wrap,ls_tier_write ls_transfer_wait)
+$(BUILD)/test/device/test_pass: private LDFLAGS_BASE += $(call wrap,ls_tier_read ls_tier_write ls_transfer_wait)
+$(BUILD)/test/train/test_offload_faults: private LDFLAGS_BASE += $(call wrap,ls_tier_new ls_tier_read ls_tier_write \
+	ls_tier_room_take tier_settle ls_optimizer_step)
 $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)
 # This one makes the disk slow.
 $(BUILD)/test/cmd/test_disk: private LDFLAGS_BASE += $(call wrap,write)
+$(BUILD)/test/device/test_tier: private LDFLAGS_BASE += $(call wrap,tier_may_begin)
+$(BUILD)/test/device/test_tier_faults: private LDFLAGS_BASE += $(call wrap,tier_settle)
 # These run the program.
 $(filter $(BUILD)/test/cmd/% $(BUILD)/test/hosts/%,$(TESTS)): | $(BUILD)/lockstep
 $(filter $(BUILD)/test/hosts/%,$(TESTS)): $(BUILD)/test/cmd/run_program.o
@@ -166,17 +172,20 @@ SEED     ?= 1
 STEPS    ?= 20
 SECONDS  ?= 60
 PEERS    ?=
+# GiB of a rank's device, of `make what-fits`.
+DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-built demo invariance tidy fuzz bench bench-peers coverage install uninstall \
-	man report-shots clean
+.PHONY: deps check check-built demo invariance what-fits tidy fuzz bench bench-peers coverage install \
+	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
 
 check: deps
 	$(AGAIN) check-built
 check-built: all tests examples
+	@LOCKSTEP=$(BUILD)/lockstep tools/what-fits.py --check doc/memory.md
 	@BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep ISA_TESTS="$(ISA_TESTS)" \
 		tools/run-tests.sh $(TESTS) $(EXAMPLES) tools/check-readme.py
 
@@ -186,6 +195,9 @@ demo: deps
 
 invariance: $(BUILD)/test/invariance/test_invariance
 	$< $(N) $(SEED) $(STEPS)
+
+what-fits: all
+	@LOCKSTEP=$(BUILD)/lockstep tools/what-fits.py --device $(DEVICE)
 
 tidy:
 	@tools/tidy.py
@@ -214,6 +226,8 @@ bench: all
 	$(BUILD)/lockstep bench comm ranks=2
 	$(BUILD)/lockstep bench pipeline
 	$(BUILD)/lockstep bench step
+	$(BUILD)/lockstep bench sums
+	$(BUILD)/lockstep bench tier folder=$(BUILD)
 
 bench-peers: all
 	python3 bench/peers/run.py $(PEERS)
@@ -274,10 +288,11 @@ help:
 	'make check        install what is missing, build, run every test' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
 	'make invariance   N=80 SEED=1 STEPS=20: random layouts, one hash a recipe' \
+	'make what-fits    DEVICE=24: the largest model whose plan keeps within so many GiB' \
 	'make tidy         layers, headers, lengths, format' \
 	'make fuzz         SECONDS=60 for each parser, under ASan and UBSan' \
 	'make report-shots draws pages of `lockstep report` in Chromium, and checks their width' \
-	'make bench        products, kernels, collectives, pipelines, a training step' \
+	'make bench        products, kernels, collectives, pipelines, a training step, memory tiers' \
 	'make bench-peers  beside PyTorch and llm.c: see bench/README.md' \
 	'make coverage     lines that the tests reach' \
 	'make install      PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=' \

@@ -8,6 +8,10 @@
 static int value_read(const struct bench_key *key, const char *text, struct ls_error *error)
 {
     char *end;
+    if (key->text) {
+        *key->text = text;
+        return LS_OK;
+    }
     errno = 0;
     long long value = key->of_name ? key->of_name(text) : strtoll(text, &end, 10);
     if (key->of_name && value < 0)

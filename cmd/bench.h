@@ -11,10 +11,11 @@ struct bench_key {
     int64_t min, max;
     const char *names;
     int (*of_name)(const char *name); /* below 0: no such name */
+    const char **text;                /* or the word as it is */
 };
 #define BENCH_ISA(value)                                                                           \
     {                                                                                              \
-        "isa", value, 0, 0, "plain, avx2, avx512, avx512_bf16 or amx", ls_isa_of_name              \
+        "isa", value, 0, 0, "plain, avx2, avx512, avx512_bf16 or amx", ls_isa_of_name, NULL        \
     }
 /* Reads the words behind the page's name. LS_ECONFIG. */
 int bench_args(const char *page, int argc, char **argv, const struct bench_key *keys,

@@ -114,8 +114,8 @@ static int bench_body(struct ls_comm *comm, void *user, struct ls_error *error)
 int cmd_bench_comm(int argc, char **argv)
 {
     struct bench bench = {.ranks = 2, .mpi = ls_mpi_launched()};
-    const struct bench_key keys[] = {{"ranks", &bench.ranks, 1, RANKS_MAX, NULL, NULL},
-                                     {"bytes", &bench.bytes, 4, INT32_MAX, NULL, NULL},
+    const struct bench_key keys[] = {{"ranks", &bench.ranks, 1, RANKS_MAX, NULL, NULL, NULL},
+                                     {"bytes", &bench.bytes, 4, INT32_MAX, NULL, NULL, NULL},
                                      {0}};
     struct ls_error error = {0};
     int status = bench_args("bench comm", argc, argv, keys, &error);

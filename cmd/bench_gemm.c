@@ -25,16 +25,25 @@ static const struct shape shapes[] = {
     {"qkv, dx", {.m = 4096, .n = 768, .sections = 3, .k = {768, 768, 768}, .tiles = 4}},
     {"mlp up, dx", {.m = 4096, .n = 768, .k = {3072}, .tiles = 4}},
     {"mlp down, dx", {.m = 4096, .n = 3072, .k = {768}, .tiles = 1}},
-    {"qkv, dw", {.m = 2304, .n = 768, .k = {4096}, .tiles = 4, .a_transposed = true}},
-    {"attention out, dw", {.m = 768, .n = 768, .k = {4096}, .tiles = 4, .a_transposed = true}},
-    {"mlp up, dw", {.m = 3072, .n = 768, .k = {4096}, .tiles = 4, .a_transposed = true}},
+    {"qkv, dw", {.m = 2304, .n = 768, .k = {4096}, .tiles = 4, .leaves = 4, .a_transposed = true}},
+    {"attention out, dw",
+     {.m = 768, .n = 768, .k = {4096}, .tiles = 4, .leaves = 4, .a_transposed = true}},
+    {"mlp up, dw",
+     {.m = 3072, .n = 768, .k = {4096}, .tiles = 4, .leaves = 4, .a_transposed = true}},
     {"mlp up, dw +=",
-     {.m = 3072, .n = 768, .k = {4096}, .tiles = 4, .a_transposed = true, .accumulate = true}},
-    {"mlp down, dw", {.m = 768, .n = 3072, .k = {4096}, .tiles = 4, .a_transposed = true}},
+     {.m = 3072,
+      .n = 768,
+      .k = {4096},
+      .tiles = 4,
+      .leaves = 4,
+      .a_transposed = true,
+      .onto = LS_ONTO_SUM}},
+    {"mlp down, dw",
+     {.m = 768, .n = 3072, .k = {4096}, .tiles = 4, .leaves = 4, .a_transposed = true}},
     {"head", {.m = 1024, .n = 50304, .k = {768}, .tiles = 1, .b_transposed = true}},
     {"head, dx", {.m = 1024, .n = 768, .k = {50304}, .tiles = 4}},
     {"head, dw +=",
-     {.m = 50304, .n = 768, .k = {1024}, .tiles = 1, .a_transposed = true, .accumulate = true}},
+     {.m = 50304, .n = 768, .k = {1024}, .tiles = 1, .a_transposed = true, .onto = LS_ONTO_SUM}},
     {"one token", {.m = 1, .n = 2304, .k = {768}, .tiles = 1, .b_transposed = true}},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
@@ -133,10 +142,11 @@ static int dtype_of_name(const char *name)
 int cmd_bench_gemm(int argc, char **argv)
 {
     int64_t threads = ls_device_cores(), isa = ls_isa_best(), dtype = LS_BF16;
-    const struct bench_key keys[] = {{"threads", &threads, 1, ls_device_threads_max(), NULL, NULL},
-                                     BENCH_ISA(&isa),
-                                     {"dtype", &dtype, 0, 0, "bf16, fp16 or fp32", dtype_of_name},
-                                     {0}};
+    const struct bench_key keys[] = {
+        {"threads", &threads, 1, ls_device_threads_max(), NULL, NULL, NULL},
+        BENCH_ISA(&isa),
+        {"dtype", &dtype, 0, 0, "bf16, fp16 or fp32", dtype_of_name, NULL},
+        {0}};
     struct ls_error error = {0};
     struct ls_ops ops;
     int status = bench_args("bench gemm", argc, argv, keys, &error);

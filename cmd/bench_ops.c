@@ -41,7 +41,7 @@ static struct ls_norm norm_of(struct bench *b)
                             at(b, 5), at(b, 5), b->row,  b->row + ROWS};
 }
 
-static const struct ls_token_sum token_sum = {SEQUENCES, 1, TOKENS, false};
+static const struct ls_token_sum token_sum = {SEQUENCES, 1, 1, TOKENS, LS_ONTO_NOTHING};
 
 static void layernorm_forward(struct bench *b)
 {
@@ -126,7 +126,7 @@ static void embedding_forward(struct bench *b)
 static void embedding_backward(struct bench *b)
 {
     struct ls_token_sum sum = token_sum;
-    sum.accumulate = true;
+    sum.onto = LS_ONTO_SUM;
     struct ls_embedding embedding = embedding_of(b);
     ls_embedding_backward(&b->ops, &embedding, at(b, 4), &sum,
                           (struct ls_embedding_scratch){b->order, b->start}, at(b, 0));
@@ -283,7 +283,7 @@ int cmd_bench_ops(int argc, char **argv)
     struct ls_arena arena = {0};
     int64_t threads = 2, isa = ls_isa_best();
     const struct bench_key keys[] = {
-        {"threads", &threads, 1, ls_device_threads_max(), NULL, NULL}, BENCH_ISA(&isa), {0}};
+        {"threads", &threads, 1, ls_device_threads_max(), NULL, NULL, NULL}, BENCH_ISA(&isa), {0}};
     bench.bytes = (size_t)LOSS_ROWS * PADDED * 2;
     size_t lists = ((size_t)ROWS * 4 + VOCABULARY + 1) * 4 + 256;
     int status = bench_args("bench ops", argc, argv, keys, &error);

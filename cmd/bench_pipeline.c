@@ -62,9 +62,9 @@ static int bench_schedule(const struct bench *bench, enum ls_schedule_kind kind,
 int cmd_bench_pipeline(int argc, char **argv)
 {
     struct bench bench = {.ranks = 8, .micro_batches = 16, .work_ms = 30};
-    const struct bench_key keys[] = {{"ranks", &bench.ranks, 1, RANKS_MAX, NULL, NULL},
-                                     {"micro", &bench.micro_batches, 1, 4096, NULL, NULL},
-                                     {"ms", &bench.work_ms, 1, 10000, NULL, NULL},
+    const struct bench_key keys[] = {{"ranks", &bench.ranks, 1, RANKS_MAX, NULL, NULL, NULL},
+                                     {"micro", &bench.micro_batches, 1, 4096, NULL, NULL, NULL},
+                                     {"ms", &bench.work_ms, 1, 10000, NULL, NULL, NULL},
                                      {0}};
     struct ls_error error = {0};
     int status = bench_args("bench pipeline", argc, argv, keys, &error);

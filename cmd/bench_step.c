@@ -18,13 +18,14 @@ struct account {
     int64_t recorded[LS_ACCOUNTS]; /* the same by ls_record_bytes */
     double wait_s[LS_ACCOUNTS];    /* a step, mean over the steps after warm-up */
     int64_t gradient_bytes;        /* of the part it computes; a tied table has two gradients */
-    int64_t activation_bytes, workspace_bytes; /* of its memory plan */
+    int64_t activation_bytes, workspace_bytes, device_bytes; /* of its memory plan */
 };
 enum { ACCOUNT_WORDS = sizeof(struct account) / sizeof(uint64_t) };
 
 struct bench {
     const struct ls_config *config;
     double step_s[STEPS_MAX], comm_wait_s[STEPS_MAX], data_wait_s[STEPS_MAX];
+    double optimizer_s[STEPS_MAX], offload_busy_s[STEPS_MAX], offload_wait_s[STEPS_MAX];
     struct ls_step_report last;
     int count;
     double timed_s;      /* of the steps after warm-up together */
@@ -64,6 +65,7 @@ static int account_close(struct bench *bench, const struct ls_trainer *trainer,
         status = ls_plan_rank(bench->config, layout, ls_comm_rank(world), &plan, error);
     account->activation_bytes = (int64_t)plan.bytes[LS_MEMORY_ACTIVATIONS];
     account->workspace_bytes = (int64_t)plan.bytes[LS_MEMORY_WORKSPACE];
+    account->device_bytes = (int64_t)plan.total;
     const struct ls_params *params = ls_trainer_params(trainer);
     for (int i = 0; i < params->region_count; i++)
         account->gradient_bytes += (int64_t)sizeof(float) * params->regions[i].elements;
@@ -95,6 +97,9 @@ static void note_step(struct bench *bench, int64_t step, const struct ls_step_re
     bench->timed_s += report->step_s;
     bench->step_s[bench->count] = report->step_s;
     bench->data_wait_s[bench->count] = report->data_wait_s;
+    bench->optimizer_s[bench->count] = report->optimizer_s;
+    bench->offload_busy_s[bench->count] = report->offload_busy_s;
+    bench->offload_wait_s[bench->count] = report->offload_wait_s;
     bench->comm_wait_s[bench->count++] = report->comm_wait_s;
 }
 
@@ -178,13 +183,22 @@ static int ranks_that_differ(const struct bench *bench)
 /* What all ranks allocated together. */
 static void memory_print(const struct bench *bench)
 {
-    int64_t activations = 0, workspace = 0;
+    int64_t activations = 0, workspace = 0, device = 0;
     for (int r = 0; r < bench->ranks; r++) {
         activations += bench->accounts[r].activation_bytes;
         workspace += bench->accounts[r].workspace_bytes;
+        device += bench->accounts[r].device_bytes;
     }
-    printf("\"activation_bytes\": %ld, \"workspace_bytes\": %ld, ", (long)activations,
-           (long)workspace);
+    printf("\"activation_bytes\": %ld, \"workspace_bytes\": %ld, \"device_bytes\": %ld, ",
+           (long)activations, (long)workspace, (long)device);
+}
+
+/* Of rank 0's memory tiers: bytes of the last step, and medians of seconds. */
+static void offload_print(struct bench *bench)
+{
+    printf("\"offload_bytes\": %.0f, \"offload_busy_s\": %.5f, \"offload_wait_s\": %.5f, ",
+           bench->last.offload_bytes, bench_median(bench->offload_busy_s, bench->count),
+           bench_median(bench->offload_wait_s, bench->count));
 }
 
 static void report_print(struct bench *bench)
@@ -194,6 +208,7 @@ static void report_print(struct bench *bench)
     double step = bench_median(bench->step_s, bench->count);
     double comm = bench_median(bench->comm_wait_s, bench->count);
     double wait = bench_median(bench->data_wait_s, bench->count);
+    double optimizer = bench_median(bench->optimizer_s, bench->count);
     double flops = ls_model_flops_per_token(&config->model, config->data.sequence) * tokens;
     double peak =
         bench->last.peak_share > 0 ? flops / bench->last.step_s / bench->last.peak_share : 0;
@@ -204,14 +219,17 @@ static void report_print(struct bench *bench)
     getrusage(RUSAGE_SELF, &usage);
     printf("{\"tokens_per_s\": %.2f, \"step_s\": %.5f, \"model_flops_per_s\": %.4g, "
            "\"gemm_flops_per_s\": %.4g, \"peak_share\": %.4f, \"comm_wait_s\": %.5f, "
-           "\"data_wait_s\": %.6f, \"first_step_s\": %.3f, \"peak_rss_bytes\": %ld, "
+           "\"data_wait_s\": %.6f, \"optimizer_s\": %.5f, \"first_step_s\": %.3f, "
+           "\"peak_rss_bytes\": %ld, "
            "\"loss\": %s, \"ranks\": %d, \"mean_step_s\": %.5f, \"gradient_bytes\": %ld, "
            "\"ranks_that_moved_other_bytes\": %d, ",
            tokens / step, step, flops / step, peak, peak > 0 ? flops / step / peak : 0, comm, wait,
-           bench->first_step_s, usage.ru_maxrss * 1024L, loss, bench->ranks,
+           optimizer, bench->first_step_s, usage.ru_maxrss * 1024L, loss, bench->ranks,
            bench->timed_s / bench->count, (long)bench->accounts[0].gradient_bytes,
            ranks_that_differ(bench));
     memory_print(bench);
+    if (bench->last.offload_bytes > 0)
+        offload_print(bench);
     axes_print(bench);
     printf("}\n");
 }

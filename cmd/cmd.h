@@ -15,6 +15,8 @@ int cmd_bench_gemm(int argc, char **argv);
 int cmd_bench_ops(int argc, char **argv);
 int cmd_bench_pipeline(int argc, char **argv);
 int cmd_bench_step(int argc, char **argv);
+int cmd_bench_sums(int argc, char **argv);
+int cmd_bench_tier(int argc, char **argv);
 int cmd_data(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);

@@ -33,10 +33,12 @@ static void print_head(const struct ls_layout *layout)
            layout->size[LS_AXIS_CP] == 1     ? ""
            : layout->cp_method == LS_CP_RING ? "; keys and values by a ring"
                                              : "; keys and values by all-gather");
-    printf("a step: %s of %s; each rank %s%s\n",
+    printf("a step: %s of %s; each rank %s\n",
            ls_counted(layout->ramp.full * layout->numerics.leaf_sequences, "sequence").text,
-           ls_counted(layout->sequence, "token").text, ls_layout_batches(layout).text,
-           layout->neighbouring ? ", neighbours over dp_shard" : "");
+           ls_counted(layout->sequence, "token").text, ls_layout_batches(layout).text);
+    printf("summed as %s of %s: so many data-parallel ranks at most\n",
+           ls_counted(layout->ramp.increment ? layout->ramp.start : layout->ramp.full, "leaf").text,
+           ls_counted(layout->numerics.leaf_sequences, "sequence").text);
     if (*layout->note)
         cmd_print("note: %s\n", layout->note);
 }
@@ -65,19 +67,22 @@ static void print_ranks(const struct ls_layout *layout)
 
 static void print_groups(const struct ls_layout *layout)
 {
-    static const char *const what[LS_GROUPS] = {
+    const char *const what[LS_GROUPS] = {
         [LS_GROUP_TP] = "parts of a layer",
         [LS_GROUP_SHARERS] = "the same key/value head",
         [LS_GROUP_CP] = "parts of a sequence",
-        [LS_GROUP_SHARD] = "gradients are added here first, and the state is sharded",
-        [LS_GROUP_REPLICATE] = "gradients are added here next",
+        [LS_GROUP_SHARD] = layout->zero > 0
+                               ? "gradients are added here first, and the state is sharded"
+                               : "gradients are added here",
+        [LS_GROUP_REPLICATE] = "their sum goes on here",
         [LS_GROUP_PP] = "stages",
+        [LS_GROUP_MATRICES] = "parts of matrices, in the optimizer",
     };
     printf("\ngroups of rank 0\n");
-    for (int g = 0; g <= LS_GROUP_PP; g++) {
+    for (int g = 0; g < LS_GROUPS; g++) {
         enum ls_layout_group group = (enum ls_layout_group)g;
         int64_t size = ls_group_size(layout, group);
-        if (size == 1)
+        if (size == 1 || !what[g])
             continue;
         printf("  %-10s %5ld x %-5ld ranks", ls_group_name(group), (long)(layout->ranks / size),
                (long)size);
@@ -226,8 +231,9 @@ static int print_bytes(const struct ls_config *config, const struct ls_layout *l
                        struct ls_error *error)
 {
     printf("\nbytes that a rank sends in a step, by axis\n"
-           "  %4s %12s %12s %12s %14s %14s\n",
-           "pp", "tp", "cp", "pp", "dp: shard", "dp: replicate");
+           "  %4s %12s %12s %12s %14s %14s%s\n",
+           "pp", "tp", "cp", "pp", "dp: shard", "dp: replicate",
+           layout->matrices_meet ? "      optimizer" : "");
     for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
         int64_t bytes[LS_ACCOUNTS];
         pp = skipped(layout, pp);
@@ -235,9 +241,12 @@ static int print_bytes(const struct ls_config *config, const struct ls_layout *l
             ls_record_bytes(config, layout, ls_layout_first_rank(layout, pp), bytes, error);
         if (status)
             return status;
-        printf("  %4ld %12s %12s %12s %14s %14s\n", (long)pp, cmd_size(bytes[LS_ACCOUNT_TP]).text,
+        printf("  %4ld %12s %12s %12s %14s %14s", (long)pp, cmd_size(bytes[LS_ACCOUNT_TP]).text,
                cmd_size(bytes[LS_ACCOUNT_CP]).text, cmd_size(bytes[LS_ACCOUNT_PP]).text,
                cmd_size(bytes[LS_ACCOUNT_SHARD]).text, cmd_size(bytes[LS_ACCOUNT_REPLICATE]).text);
+        if (layout->matrices_meet)
+            printf(" %14s", cmd_size(bytes[LS_ACCOUNT_OPTIMIZER]).text);
+        printf("\n");
     }
     return LS_OK;
 }
@@ -258,7 +267,8 @@ static int print_memory(const struct ls_config *config, const struct ls_layout *
         printf("  %4ld", (long)pp);
         for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
             printf(" %13s", cmd_size((int64_t)plan.bytes[kind]).text);
-        printf(" %13s   %d\n", cmd_size((int64_t)plan.total).text, plan.live);
+        printf(" %13s   %d", cmd_size((int64_t)plan.total).text, plan.live);
+        launch_tiers_print(&plan);
     }
     return LS_OK;
 }

@@ -87,7 +87,8 @@ static void tables_print(const struct plan_shown *shown, bool one)
             snprintf(name, sizeof name, "%ld-%ld", (long)kind->pp, (long)kind->pp_last);
         printf("  %9s", name);
         bytes_print(kind->plan.bytes, kind->plan.total);
-        printf("   %d\n", kind->plan.live);
+        printf("   %d", kind->plan.live);
+        launch_tiers_print(&kind->plan);
     }
     printf("\nthe most in use at once\n");
     for (int64_t i = 0; i < shown->count; i++) {
@@ -117,6 +118,8 @@ static void json_print(const struct plan_shown *shown)
         printf("%s{\"rank\": %ld, \"pp_first\": %ld, \"pp_last\": %ld, \"allocated\": {",
                i ? ", " : "", (long)kind->rank, (long)kind->pp, (long)kind->pp_last);
         json_bytes(kind->plan.bytes, kind->plan.total);
+        printf(", \"host\": %zu, \"file\": %zu", kind->plan.tiers[LS_TIER_HOST],
+               kind->plan.tiers[LS_TIER_FILE]);
         printf(", \"live_micro_batches\": %d, \"peak\": {\"phase\": \"%s\", \"layer\": %d, "
                "\"action\": %ld, \"stage\": %d, \"micro_batch\": %d, \"in_use\": {",
                kind->plan.live, ls_memory_phase_name(peak->phase), peak->layer, (long)peak->index,

@@ -244,6 +244,9 @@ static void memory_print(const struct ls_memory_plan *plan)
         printf("%s%s %s", kind ? ", " : " (", ls_memory_name((enum ls_memory_kind)kind),
                ls_bytes((double)plan->bytes[kind]).text);
     puts(")");
+    const struct ls_tiers_text tiers = ls_memory_tiers_text(plan);
+    if (*tiers.text)
+        printf("# in memory tiers besides: %s\n", tiers.text);
 }
 
 static int dry_run(const struct cmd_args *args, struct ls_error *error)

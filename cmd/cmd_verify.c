@@ -159,6 +159,16 @@ static int reference_make(struct verify *v, struct ls_error *error)
     return LS_OK;
 }
 
+/* Whether the recipe admits no layout that cuts anything but the list of layers: axes are the first
+ * rows, and each was asked for. */
+static bool only_pipelines(const struct verify *v)
+{
+    for (int axis = 0; axis < LS_AXES; axis++)
+        if (axis != LS_AXIS_PP && !v->cover.pair_impossible[axis][axis])
+            return false;
+    return true;
+}
+
 static int summary(const struct verify *v)
 {
     char hash[33];
@@ -167,7 +177,7 @@ static int summary(const struct verify *v)
     if (v->too_large)
         printf("left out: %s, with ranks that do not fit into this machine's memory\n",
                ls_counted(v->too_large, "layout").text);
-    if (v->ran + v->too_large < v->layouts)
+    if (only_pipelines(v) || v->ran + v->too_large < v->layouts)
         printf("the recipe admits few layouts of at most %s: a larger batch.global, or "
                "numerics.tp_tiles and numerics.seq_tiles above 1, admit more\n",
                ls_counted(v->ranks, "rank").text);

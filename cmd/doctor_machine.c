@@ -49,6 +49,12 @@ static bool file_line(const char *path, char *value, size_t bytes)
 
 /* ---- the processor -------------------------------------------------------------------------- */
 
+#if defined(__aarch64__)
+enum { PLAIN_IS_NEON = 1 };
+#else
+enum { PLAIN_IS_NEON = 0 };
+#endif
+
 static void print_isas(void)
 {
     enum ls_isa best = ls_isa_best();
@@ -102,7 +108,7 @@ void doctor_processor(struct doctor *doctor)
     if (file_field("/proc/cpuinfo", "model name", model, sizeof model))
         doctor_row("model", "%s", model);
     print_isas();
-    if (ls_isa_best() == LS_ISA_PLAIN)
+    if (ls_isa_best() == LS_ISA_PLAIN && !PLAIN_IS_NEON)
         doctor_advice(doctor, "no AVX2: kernels run in portable C",
                       "use an x86-64 machine with AVX2 or better");
     hwloc_topology_t topology;

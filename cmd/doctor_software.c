@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include "doctor.h"
 
+#include <lockstep/device/tier.h>
 #include <lockstep/ops.h>
 
 #include <hwloc.h>
@@ -35,6 +36,16 @@ static void check_pcre2(struct doctor *doctor)
                        "apt-get install --reinstall libpcre2-8-0");
 }
 
+static void show_io_uring(void)
+{
+    struct ls_error why = {0};
+    if (ls_io_uring_allowed(&why))
+        doctor_row("io_uring", "allowed (files of memory tiers)");
+    else
+        doctor_row("io_uring", "not allowed: threads take its place (files of memory tiers): %s",
+                   why.text);
+}
+
 void doctor_libraries(struct doctor *doctor)
 {
     puts("\nLibraries");
@@ -52,6 +63,7 @@ void doctor_libraries(struct doctor *doctor)
                ISAL_PATCH_VERSION);
     doctor_row("zstd", "%s (compressed corpora)", ZSTD_versionString());
     doctor_row("zlib", "%s (compressed corpora)", zlibVersion());
+    show_io_uring();
 }
 
 void doctor_speed(struct doctor *doctor)

@@ -172,18 +172,29 @@ static int changes_print(const char *before, const struct ls_config *config,
                          struct ls_error *error)
 {
     struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX];
-    bool now = ls_memory_fits(fit) == LS_FITS_NOT_NOW;
+    enum ls_fit fits = ls_memory_fits(fit);
+    int64_t limit = fits == LS_FITS           ? 0
+                    : fits == LS_FITS_NOT_NOW ? fit->machine.free
+                                              : fit->machine.total;
     int count;
-    int status = ls_memory_changes(
-        config, layout, NULL, now ? fit->machine.free : fit->machine.total, changes, &count, error);
+    int status = ls_memory_changes(config, layout, NULL, limit, changes, &count, error);
     if (status)
         return status;
     printf("%s%s\n", before,
            count ? "enough would be, the cheapest first:"
-                 : "no change of memory.recompute, parallel.zero and batch.micro is enough");
+                 : "no change of memory.recompute, memory.offload, parallel.zero and batch.micro "
+                   "is enough");
     for (int i = 0; i < count; i++)
         printf("%s  %-60s %s\n", before, changes[i].keys, ls_bytes((double)changes[i].bytes).text);
     return LS_OK;
+}
+
+void launch_tiers_print(const struct ls_memory_plan *plan)
+{
+    const struct ls_tiers_text tiers = ls_memory_tiers_text(plan);
+    if (*tiers.text)
+        printf("  (and %s)", tiers.text);
+    putchar('\n');
 }
 
 int launch_fit_print(const char *before, const struct ls_config *config,
@@ -201,7 +212,12 @@ int launch_fit_print(const char *before, const struct ls_config *config,
            ls_counted(fit.ranks, "rank").text, ls_bytes((double)fit.bytes).text,
            ls_bytes((double)fit.machine.total).text, ls_bytes((double)fit.machine.free).text,
            verdicts[ls_memory_fits(&fit)]);
-    if (ls_memory_fits(&fit) == LS_FITS)
+    bool keeps = ls_memory_keeps_budget(config, &fit);
+    if (!keeps)
+        printf("%sa rank's device: %s of a budget of %s: DOES NOT FIT\n", before,
+               ls_bytes((double)fit.rank_bytes).text,
+               ls_bytes((double)config->memory.device_budget).text);
+    if (keeps && ls_memory_fits(&fit) == LS_FITS)
         return LS_OK;
     return changes_print(before, config, layout, &fit, error);
 }

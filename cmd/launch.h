@@ -20,6 +20,8 @@ int launch_config(struct ls_config *config, const char *const *defaults, const c
  * configuration without it. *missing is then what lacks; model.vocab has to be set. */
 int launch_plan_config(struct ls_config *config, const char *const *words, int count,
                        struct ls_error *missing, struct ls_error *error);
+/* Ends a line with what a plan takes in memory tiers, "  (and host 1.2 GiB)". */
+void launch_tiers_print(const struct ls_memory_plan *plan);
 /* Prints "4 ranks on this host: 3.1 GiB of 23.5 GiB, of which 20.2 GiB is free: fits", and where it
  * does not, the changes with which it would. before: of each line. */
 int launch_fit_print(const char *before, const struct ls_config *config,

@@ -18,6 +18,8 @@ static const struct {
     {"bench ops", cmd_bench_ops},
     {"bench pipeline", cmd_bench_pipeline},
     {"bench step", cmd_bench_step},
+    {"bench sums", cmd_bench_sums},
+    {"bench tier", cmd_bench_tier},
     {"data", cmd_data},
     {"diff", cmd_diff},
     {"doctor", cmd_doctor},

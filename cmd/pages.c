@@ -193,10 +193,11 @@ static const struct cmd_page pages[] = {
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
-    {"bench", "gemm|comm|ops|pipeline|step ...", "measure this machine",
+    {"bench", "gemm|comm|ops|pipeline|step|sums|tier ...", "measure this machine",
      "`lockstep bench gemm`: matrix products; `bench comm`: collectives; `bench ops`: the other "
-     "kernels; `bench pipeline`: schedules; `bench step`: whole training steps. Each compares with "
-     "the machine's own limit, measured in the same run.",
+     "kernels; `bench pipeline`: schedules; `bench step`: whole training steps; `bench sums`: ways "
+     "to add leaves; `bench tier`: memory tiers. Each compares with the machine's own limit, "
+     "measured in the same run.",
      none, NULL},
     {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32] [isa=NAME]", "measure matrix products",
      "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one "
@@ -215,10 +216,26 @@ static const struct cmd_page pages[] = {
      none, "lockstep bench pipeline\nlockstep bench pipeline ranks=16 micro=32 ms=60\n"},
     {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",
      "Trains a few steps on random tokens and prints one JSON object: tokens per second, time of "
-     "a step, peak memory, the rate of matrix products and its share of the machine's rate; and "
-     "for each axis of the layout the bytes that moved in a step, the bytes that should have, "
-     "and the time spent waiting.",
-     none, "lockstep bench step model.preset=gpt2-124m batch.global=4 parallel.dp=2\n"},
+     "a step and of its update, peak memory, the rate of matrix products and its share of the "
+     "machine's rate; with memory.offload the bytes that moved in a step, the seconds in which "
+     "some did and those that were waited for; and for each axis of the layout the bytes that "
+     "moved in a step, the bytes that should have, and the time spent waiting.",
+     none,
+     "lockstep bench step model.preset=gpt2-124m batch.global=4 parallel.dp=2\n"
+     "lockstep bench step optim.name=muon\n"},
+    {"bench sums", "[parameters=N] [leaves=N] [threads=N]", "measure ways to add gradients",
+     "Adds the gradients of a batch's leaves on one rank in the ways that give the same bits in "
+     "every layout: as a chain of leaves, which is what training does, as a binary tree, with the "
+     "tree's upper levels in host memory, and exactly, on a grid. Prints the bytes that each keeps "
+     "and moves, and its time beside the chain's.",
+     none, "lockstep bench sums\nlockstep bench sums leaves=512\n"},
+    {"bench tier", "[folder=PATH] [mib=N]", "measure memory tiers",
+     "Moves mib=1024 MiB to host memory and to a file in a folder (here, by default) and back, and "
+     "prints the rates beside those of plain copies, and of plain O_DIRECT reads and writes of the "
+     "same disk, measured in turns with them; the last line has them as one JSON object. "
+     "LOCKSTEP_IO_URING=0 in the environment has threads take the place of io_uring, as where the "
+     "system does not allow it.",
+     none, "lockstep bench tier folder=/mnt/nvme\n"},
     {"doctor", "", "show what this machine offers and what is missing",
      "Prints CPU, instruction sets, caches, memory, limits, libraries and MPI, and for what is "
      "missing the command that installs it. Exits with 0 if training can run.",

@@ -60,23 +60,24 @@ static void head(void)
 static void state_differences(const struct plan_shown *shown, const struct ls_memory_plan *plan)
 {
     const struct ls_layout *l = shown->layout;
-    int buffers = l->numerics.fast ? 1 : ls_accumulation_buffers(l->micro_batches);
+    int64_t leaf = l->numerics.leaf_sequences;
     int states = (int)(plan->bytes[LS_MEMORY_OPTIMIZER] > 0);
     puts("  The textbook counts masters with the optimizer; here they are parameters.");
     puts("  Gradients are summed in float32: 4 bytes and not 2.");
-    if (buffers > 1)
-        printf("  %ld micro-batches are added in the order of the tree, in %d buffers of gradients "
-               "(numerics.mode=fast: 1).\n",
-               (long)l->micro_batches, buffers);
+    if (!l->numerics.fast && l->micro_sequences < leaf)
+        printf("  A leaf of %ld sequences lasts several micro-batches: it grows beside the sum.\n",
+               (long)leaf);
     if (l->numerics.act == LS_F32)
         puts(
             "  In fp32 the masters are what is computed with: no second copy without ZeRO 1 or 2.");
-    if (shown->config->optim.name != LS_CONFIG_ADAMW)
+    if (shown->config->optim.name == LS_CONFIG_MUON)
+        puts("  Muon keeps one state of a block's matrix, and Adam's two of tables and vectors.");
+    else if (shown->config->optim.name != LS_CONFIG_ADAMW)
         printf("  The textbook's optimizer is Adam, with two states; this one has %s.\n",
                states ? "one" : "none");
     if (shown->config->optim.moments == LS_BF16 && states)
         puts("  Moments are bf16 (optim.moments): 2 bytes each and not 4.");
-    if (l->zero == 1 && l->shard_ranks > 1 && !l->each_micro_batch)
+    if (l->numerics.fast && l->zero == 1 && l->shard_ranks > 1 && l->micro_batches > 1)
         puts("  ZeRO 1 keeps the sum of this rank's shard besides the whole gradient.");
     if (l->model.tied)
         puts("  A tied table has two gradients, as the head and as the table, added last.");

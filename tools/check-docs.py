@@ -64,7 +64,7 @@ def tracked(root, pattern):
 
 
 def read_keys(text):
-    keys = set(re.findall(r"^\| `([a-z]+\.\w+)` \|", text, re.MULTILINE))
+    keys = set(re.findall(r"^\| `([a-z]+(?:\.\w+)+)` \|", text, re.MULTILINE))
     return keys, {key.split(".")[0] for key in keys}
 
 
@@ -142,9 +142,11 @@ def check_keys(documents, path, number, code):
     if "unknown key" in code:
         return
     groups = "|".join(sorted(documents.groups))
-    for match in re.finditer(rf"(?<![\w./-])({groups})\.(\w+)\b(?![./]\w)", code):
-        if match.group(2) not in SUFFIXES and match.group(0) not in documents.keys:
-            documents.find(path, number, f"there is no key {match.group(0)}")
+    for match in re.finditer(rf"(?<![\w./-])(?:{groups})(?:\.\w+)*\.(\w+)\b(?![./]\w)", code):
+        name = match.group(0)
+        group = any(key.startswith(name + ".") for key in documents.keys)
+        if match.group(1) not in SUFFIXES and name not in documents.keys and not group:
+            documents.find(path, number, f"there is no key {name}")
 
 
 def check_command(documents, path, number, code):
@@ -202,7 +204,8 @@ def run(root):
 
 BROKEN_TREE = {
     "Makefile": "all:\n",
-    "doc/configuration.md": "# Configuration\n\n| `optim.lr` | `1` | recipe |\n",
+    "doc/configuration.md": "# Configuration\n\n| `optim.lr` | `1` | recipe |\n"
+                            "| `optim.moments.first` | `1` | recipe |\n",
     "doc/README.md": "[a](configuration.md)\n",
     "doc/lost.md": "",
     "cmd/pages.c": 'OPTIONS(none) = {END};\nOPTIONS(a_options) = {{"--good", NULL, "x"}, END};\n'
@@ -210,12 +213,15 @@ BROKEN_TREE = {
     "include/lockstep/base.h": "int ls_good(void);\n",
     "test/base/test_good.c": "",
     "README.md": "[a](gone.md) [b](doc/configuration.md#gone) `optim.gone=1` `make gone`\n"
+                 "`optim.moments.gone`\n"
                  "`src/gone.c` `ls_gone` `test_gone`\n\n    lockstep train --gone optim.lr=1\n"
                  "    lockstep gone\n\n"
                  "[a](doc/configuration.md#configuration) `optim.lr=1` `make all` `ls_good`\n"
+                 "`optim.moments.first=2` `optim.moments`\n"
                  "`test_good` `cmd/pages.c` `lockstep train --good`\n",
 }
-BROKEN_FINDINGS = ["no gone.md", "no section #gone", "no key optim.gone", "make gone",
+BROKEN_FINDINGS = ["no gone.md", "no section #gone", "no key optim.gone",
+                   "no key optim.moments.gone", "make gone",
                    "no src/gone.c", "no ls_gone", "no test_gone", "no option --gone",
                    "lockstep gone", "no link leads here"]
 

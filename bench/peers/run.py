@@ -31,12 +31,14 @@ import statistics
 import subprocess
 import sys
 
+import offload
 import readme
 import tables
-from tables import gib
+from figures import best_of, figure, memory, paired, share, speed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SECTIONS = (("Beside its peers", ("bf16", "fp32", "dp2", "llmc", "fast", "recompute")),
+SECTIONS = (("Beside its peers", ("bf16", "fp32", "dp2", "llmc", "fast", "recompute",
+                                   "offload")),
             ("Cut over ranks", ("kinds", "fsdp2", "tp", "pp", "order", "zero", "bubble", "plan",
                                 "moved")),
             ("From commit to commit", ("before", "start")))
@@ -67,6 +69,8 @@ def lockstep(o, precision="bf16", dp=1, threads=None, mode="ordered", batch=None
 
 
 def two_ranks(o, layout, batch=None, dp=1, precision="bf16"):
+    if dp == 2 or "dp_shard=2" in layout:  # a recipe for two ranks: a leaf for each
+        layout += f" numerics.leaf_sequences={max(1, (batch or o.batch) // 2)}"
     return lockstep(o, precision, dp, max(1, o.threads // 2), batch=batch, layout=layout)
 
 
@@ -112,6 +116,10 @@ def cut(o, name, precision="bf16"):
                      2 * o.batch if micro else None, 0 if "dp_shard" in layout else 1, precision)
 
 
+# Order costs data parallel a reduction for each leaf of a rank: their number -> sequences of one.
+DP_LEAVES = {"one leaf": lambda o: max(1, o.batch // 2), "two leaves": lambda o: 1}
+
+
 def cut_programs(o):
     """What the parts under "Cut over ranks" run, as programs()."""
     runs = {"Lockstep bf16, one rank, twice the batch":
@@ -128,6 +136,11 @@ def cut_programs(o):
             runs[f"Lockstep bf16, tp {tp}, {mode}"] = ("order", "", lockstep(
                 o, threads=max(1, o.threads // tp), mode=mode, batch=batch,
                 layout=f"parallel.tp={tp}"))
+    for leaves in DP_LEAVES:
+        for mode in ("ordered", "fast"):
+            runs[f"Lockstep bf16, dp 2, {leaves} a rank, {mode}"] = ("order", "", lockstep(
+                o, threads=max(1, o.threads // 2), mode=mode, dp=2,
+                layout="batch.micro={0} numerics.leaf_sequences={0}".format(DP_LEAVES[leaves](o))))
     return runs
 
 
@@ -192,6 +205,7 @@ def programs(o):
     if os.environ.get("LLMC_DIR"):
         runs["llm.c fp32"] = ("llmc", "", ["bench/peers/llmc.sh"])
     runs |= recompute_programs(o) | cut_programs(o) | (before_programs(o) if o.before else {})
+    runs |= offload.programs(o, lockstep)
     return {name: (set(parts.split()), family, command)
             for name, (parts, family, command) in runs.items()}
 
@@ -205,7 +219,8 @@ def call(o, name, command):
         result = json.loads(done.stdout.strip().splitlines()[-1])
         if "workspace_bytes" in result:
             result["working_bytes"] = result["activation_bytes"] + result["workspace_bytes"]
-        print(f"  {name}: {result['tokens_per_s']:.0f} tokens/s", file=sys.stderr, flush=True)
+        print(f"  {name}" + (f": {result['tokens_per_s']:.0f} tokens/s"
+                            if "tokens_per_s" in result else ""), file=sys.stderr, flush=True)
         return result
     except subprocess.CalledProcessError as error:
         reason = (error.stderr.strip().splitlines() or ["no message"])[-1]
@@ -234,7 +249,8 @@ def measure(o, runs):
 
 def slow_ones(o, runs, results):
     """Variants that failed, or are slower than the best of their family by more than the margin."""
-    rate = {name: rows[0]["tokens_per_s"] if rows[0] else 0.0 for name, rows in results.items()}
+    rate = {name: rows[0].get("tokens_per_s", 0.0) if rows[0] else 0.0
+            for name, rows in results.items()}
     best = {}
     for name, (_, family, _) in runs.items():
         best[family] = max(best.get(family, 0.0), rate[name])
@@ -243,50 +259,6 @@ def slow_ones(o, runs, results):
 
 
 # ---- the figures --------------------------------------------------------------------------------
-
-def paired(results, left, right, key="tokens_per_s"):
-    """(median left, median right, median of left / right within a round), or None."""
-    rounds = [(a[key], b[key]) for a, b in zip(results.get(left, []), results.get(right, []))
-              if a and b and key in a and key in b]
-    if not rounds:
-        return None
-    return [statistics.median(column) for column in
-            (*zip(*rounds), [a / b for a, b in rounds])]
-
-
-def best_of(runs, results, family):
-    rows = {name: [r["tokens_per_s"] for r in results[name] if r]
-            for name, (_, of, _) in runs.items() if of == family}
-    full = max(map(len, rows.values()), default=0)
-    rates = {name: statistics.median(r) for name, r in rows.items() if r and len(r) == full}
-    return max(rates, key=rates.get) if rates else None
-
-
-def speed(results, title, left, right, target, better="higher"):
-    pair = paired(results, left, right) if left and right else None
-    if not pair:
-        return figure(title, target, better)
-    return figure(title, target, better, ratio=pair[2], ours=f"{pair[0]:.0f} tokens/s",
-                  peer=f"{pair[1]:.0f} tokens/s ({right})")
-
-
-def share(results, title, name, key, target, better="higher"):
-    """A share that Lockstep itself reports: no peer."""
-    values = [key(r) for r in results.get(name, []) if r and key(r) is not None]
-    if not values:
-        return figure(title, target, better)
-    value = statistics.median(values)
-    return figure(title, target, better, ratio=value, ours=f"{100 * value:.0f} %")
-
-
-def memory(results, title, left, right, key="peak_rss_bytes"):
-    """Beside speed(), of the same programs."""
-    pair = paired(results, left, right, key) if left and right else None
-    if not pair:
-        return figure(title, 1.0, "lower")
-    return figure(title, 1.0, "lower", ratio=pair[2], ours=f"{gib(pair[0])} GiB",
-                  peer=f"{gib(pair[1])} GiB ({right})")
-
 
 # Kinds of two ranks: title, program or family, what it is compared with.
 KINDS = (("data parallel", "Lockstep bf16, two ranks", "Lockstep bf16, one rank"),
@@ -393,6 +365,8 @@ def texts(part, runs, results):
     """What stands above the list of runs."""
     if part == "recompute":
         return given_up(results)
+    if part == "offload":
+        return offload.text(results)
     if part in RACES:
         _, _, name, family, _ = RACES[part]
         return modes(runs, results, kind_program(runs, results, name), family)
@@ -429,11 +403,6 @@ def losses(runs, results):
                     "ranks of one thread compute faster than two", "threads of one rank."]
 
 
-def figure(title, target, better, ratio=None, ours="", peer=""):
-    return {"title": title, "target": target, "better": better, "ratio": ratio, "ours": ours,
-            "peer": peer}
-
-
 def figures(part, runs, results):
     one, two = PLAIN, "Lockstep bf16, two ranks"
     fp32 = "Lockstep fp32, one rank"
@@ -463,17 +432,23 @@ def figures(part, runs, results):
     if part == "order":
         return [speed(results, f"what order costs, tp {tp}: numerics.mode fast to ordered",
                       f"Lockstep bf16, tp {tp}, fast", f"Lockstep bf16, tp {tp}, ordered", 1.10,
-                      "lower") for tp in (1, 2, 4)]
+                      "lower") for tp in (1, 2, 4)] + [
+                    speed(results, f"what order costs, dp 2, {leaves} a rank: numerics.mode fast to "
+                          "ordered", f"Lockstep bf16, dp 2, {leaves} a rank, fast",
+                          f"Lockstep bf16, dp 2, {leaves} a rank, ordered", 1.10, "lower")
+                    for leaves in DP_LEAVES]
     if part == "recompute":
         return [f for policy in RECOMPUTE for f in recomputed(runs, results, policy)]
+    if part == "offload":
+        return offload.figures(results)
     if part == "before":
         return to_before(runs, results)
     raise ValueError(part)
 
 
 def summary(command, rows):
-    """What the list of runs shows of one program."""
-    rows = [r for r in rows if r]
+    """What the list of runs shows of one program that trains."""
+    rows = [r for r in rows if r and "tokens_per_s" in r]
     if not rows:
         return None
 
@@ -654,6 +629,8 @@ def parse():
     add("--before", help="lockstep of another commit, for part before")
     add("--pytorch", help="program instead of PYTHON bench/peers/pytorch_gpt2.py")
     add("--pytorch-parallel", help="and instead of PYTHON bench/peers/pytorch_parallel.py")
+    add("--deepspeed", help="and instead of PYTHON bench/peers/deepspeed_gpt2.py")
+    add("--folder", default="build", help="of part offload's files, on the disk to measure")
     add("--pages", action="store_true",
         help="write RESULTS.md and README.md from results.json again, and measure nothing")
     add("--allow-changes", action="store_true",
@@ -668,6 +645,7 @@ def parse():
     o.pytorch = o.pytorch or shlex.join([o.python, "bench/peers/pytorch_gpt2.py"])
     o.pytorch_parallel = o.pytorch_parallel or shlex.join(
         [o.python, "bench/peers/pytorch_parallel.py"])
+    o.deepspeed = o.deepspeed or shlex.join([o.python, "bench/peers/deepspeed_gpt2.py"])
     return o
 
 

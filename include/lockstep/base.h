@@ -284,8 +284,6 @@ static inline int64_t ls_tree_split(int64_t n)
         split *= 2;
     return split;
 }
-/* Leaves [begin, begin + count) are a whole subtree of the tree over n leaves. */
-bool ls_tree_is_subtree(int64_t n, int64_t begin, int64_t count);
 /* The tree sum of n >= 0 values (0 for none), in float. */
 float ls_tree_sum(const float *values, int64_t n);
 

@@ -219,6 +219,24 @@ int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *out
 int ls_reduce_scatter_bf16_start(struct ls_comm *comm, const float *input, float *output,
                                  int64_t count, struct ls_request *request,
                                  struct ls_call_site site, struct ls_error *error);
+/* Sums of leaves that ranks hold, as the law of sums has them (S3): `inner` neighbours (a divisor
+ * of the group's size) each hold a part of one leaf, which is the tree over them; leaves are added
+ * one after the other, in the order of ranks, with `onto` to what output holds before. Not in
+ * place. */
+struct ls_comm_leaves {
+    int inner;
+    bool onto;
+};
+/* input[count]; output[count], which has the same content on all ranks. */
+int ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, float *output,
+                               int64_t count, struct ls_comm_leaves leaves,
+                               struct ls_request *request, struct ls_call_site site,
+                               struct ls_error *error);
+/* input[n * count]; output[count], block r of the sum. */
+int ls_reduce_scatter_leaves_start(struct ls_comm *comm, const float *input, float *output,
+                                   int64_t count, struct ls_comm_leaves leaves,
+                                   struct ls_request *request, struct ls_call_site site,
+                                   struct ls_error *error);
 /* input[count]; output[n * count], block i from rank i. input may be output + r * count. */
 int ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
                         enum ls_dtype dtype, struct ls_request *request, struct ls_call_site site,

@@ -50,7 +50,7 @@ void ls_compare_one_rank(const struct ls_config *config, struct ls_config *one);
 
 /* What layouts are made of: every key of the configuration's layout part, with the values that are
  * drawn, and behind them corners of recipe and layout that no key names. */
-enum { LS_DRAW_ROWS_MAX = 32, LS_DRAW_VALUES_MAX = 8 };
+enum { LS_DRAW_ROWS_MAX = 48, LS_DRAW_VALUES_MAX = 8 };
 struct ls_draw_row {
     const char *name; /* a key's, "parallel.tp", or what the corner is, "ramp-up" */
     /* As one writes them, NULL behind the last. The first is that of a layout without the key;
@@ -68,7 +68,7 @@ struct ls_draw {
     int64_t ranks_max;
     bool mpi;           /* ranks may be processes: comm.transport=mpi is drawn too */
     const char *folder; /* where tables for parallel.schedule_file are written; NULL: none is */
-    uint32_t kept;      /* bit i: row i stays as it is in the configuration; 0: none does */
+    uint64_t kept;      /* bit i: row i stays as it is in the configuration; 0: none does */
     struct ls_draw_ask asks[2]; /* what the layout has to have */
     int ask_count;
     int attempts; /* until it is given up; 0: many */

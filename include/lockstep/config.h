@@ -43,7 +43,8 @@ enum {
     LS_CONFIG_AUTO = -1, /* "auto" of an enumerated key */
 };
 
-enum ls_config_optimizer { LS_CONFIG_ADAMW, LS_CONFIG_SGD, LS_CONFIG_LION };
+enum ls_config_optimizer { LS_CONFIG_ADAMW, LS_CONFIG_SGD, LS_CONFIG_LION, LS_CONFIG_MUON };
+enum ls_config_muon_scale { LS_CONFIG_ORIGINAL, LS_CONFIG_MATCH_RMS_ADAMW };
 enum ls_config_schedule {
     LS_CONFIG_CONSTANT,
     LS_CONFIG_LINEAR,
@@ -88,6 +89,9 @@ struct ls_config_optim {
     enum ls_config_optimizer name;
     double lr, beta1, beta2, epsilon, weight_decay, momentum;
     bool nesterov;
+    int64_t ns_steps; /* muon, as what follows */
+    enum ls_config_muon_scale muon_scale;
+    double adamw_lr;       /* 0 = lr */
     enum ls_dtype moments; /* LS_F32 or LS_BF16 */
     double clip;           /* global norm; 0 = off */
     enum ls_config_schedule schedule;
@@ -114,8 +118,23 @@ struct ls_config_comm {
     bool check;
 };
 
+/* What may be kept in a memory tier instead of on the device; how much of it. */
+enum ls_offload {
+    LS_OFFLOAD_OPTIMIZER,
+    LS_OFFLOAD_GRADIENTS,
+    LS_OFFLOAD_PARAMETERS,
+    LS_OFFLOAD_ACTIVATIONS,
+    LS_OFFLOADS
+};
+struct ls_config_offload {
+    int to; /* enum ls_tier_kind */
+    double ratio;
+};
 struct ls_config_memory {
     bool check;
+    int64_t device_budget; /* bytes of a rank; 0: none */
+    struct ls_config_offload offload[LS_OFFLOADS];
+    char file[LS_CONFIG_TEXT_BYTES]; /* the folder of the file tier, "" for none */
 };
 
 struct ls_config_train {
@@ -174,10 +193,17 @@ struct ls_config {
     struct ls_config_origin origin[LS_CONFIG_KEYS_MAX]; /* by index of the table */
 };
 
+/* "optimizer", ...: behind "memory.offload." the key. */
+const char *ls_offload_name(enum ls_offload what);
+/* The tier in which it lies, LS_TIER_DEVICE for none; and whether anything lies in that one. */
+enum ls_tier_kind ls_config_tier(const struct ls_config *config, enum ls_offload what);
+bool ls_config_uses_tier(const struct ls_config *config, enum ls_tier_kind kind);
+
 /* ---- the table ------------------------------------------------------------------------------ */
 
 enum ls_config_type {
     LS_CONFIG_INT,    /* int64_t */
+    LS_CONFIG_BYTES,  /* int64_t: a number of bytes, "2GiB" */
     LS_CONFIG_REAL,   /* double */
     LS_CONFIG_BOOL,   /* bool */
     LS_CONFIG_WORD,   /* int: one of words */
@@ -202,7 +228,7 @@ struct ls_config_key {
     enum ls_config_type type;
     enum ls_config_part part;
     const char *initial; /* the default, as it is written in a file */
-    double min, max;     /* LS_CONFIG_INT, LS_CONFIG_REAL: bounds, inclusive unless open */
+    double min, max;     /* of numbers: bounds, inclusive unless open */
     bool min_open, max_open;
     const struct ls_config_word *words; /* LS_CONFIG_WORD */
     const char *help;

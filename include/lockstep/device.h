@@ -3,6 +3,7 @@
  *   ls_device_cores    how many cores there are to share
  *   ls_device_memory   how much memory
  *   struct ls_arena    a device's memory: one allocation, cut front to back before the first step
+ *   device/tier.h      memory tiers: host memory and files, for what does not fit into a device's
  *
  * Everything here is Local.
  */
@@ -57,6 +58,9 @@ void ls_arena_release(struct ls_arena *arena);
 /* A piece of bytes (0 allowed). Past the end is a broken invariant and aborts. Not zeroed again
  * after a reset. */
 void *ls_arena_take(struct ls_arena *arena, size_t bytes);
+/* The same, at a multiple of align bytes: a power of two from 64 to 4096, for an arena that has its
+ * block from the system. */
+void *ls_arena_take_aligned(struct ls_arena *arena, size_t bytes, size_t align);
 /* What was taken after mark is free again. mark = arena->used at some earlier moment. */
 void ls_arena_reset(struct ls_arena *arena, size_t mark);
 

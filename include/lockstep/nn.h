@@ -24,6 +24,7 @@
 #ifndef LOCKSTEP_NN_H
 #define LOCKSTEP_NN_H
 
+#include <lockstep/device/tier.h>
 #include <lockstep/dtensor.h>
 #include <lockstep/ops.h>
 #include <lockstep/parallel/context.h>
@@ -63,7 +64,7 @@ struct ls_numerics {
     enum ls_dtype act; /* LS_F32, LS_BF16 or LS_F16: what forward and backward compute in */
     int64_t tp_tiles;  /* S2: divides heads, kv_heads * head_dim, ffn and vocab_padded; kv_heads
                         * is a multiple or a divisor of it */
-    int64_t seq_tiles; /* S4: a power of two; tiles of a sequence's tokens. Above 1:
+    int64_t seq_tiles; /* S4: tiles of a sequence's tokens. Above 1:
                         * leaf_sequences is 1, T a multiple of 2 S LS_ATTENTION_BLOCK */
     int64_t leaf_sequences; /* S3 */
     bool fast;              /* lifts S2 to S4: bits depend on the micro-batching */
@@ -139,6 +140,7 @@ struct ls_param {
     int region;     /* of the gradient */
     int64_t region_offset;
     bool matrix; /* read in the compute type; vectors (norms, biases) are read in float32 */
+    bool hidden; /* a matrix of a block: neither a table nor a vector */
     bool decay;  /* weight decay: matrices, not norms and biases */
     enum ls_init init;
     float init_std;
@@ -263,9 +265,10 @@ struct ls_micro_batch {
 
 /* Where the weight gradients of one micro-batch go. */
 struct ls_gradient {
-    float *flat;     /* of the region, index = region_offset */
-    float *table;    /* embedding layer: flat + tied_offset; NULL where tied_param is -1 */
-    bool accumulate; /* false: =, true: += after this micro-batch's own tree */
+    float *flat;       /* of the region, index = region_offset */
+    float *table;      /* embedding layer: flat + tied_offset; NULL where tied_param is -1 */
+    enum ls_onto onto; /* what is there: nothing yet, leaves before this micro-batch's, or (SUM's
+                        * and CHAIN's difference) an earlier part of its one leaf */
 };
 
 /* What a block keeps of a micro-batch for its backward; the rest is made again in front of it
@@ -296,13 +299,17 @@ struct ls_model_options {
     int64_t positions; /* that rotary angles are there for, where more than tokens */
     int slots;         /* micro-batches between their forward and the end of their backward */
     bool training;
-    bool accumulating;   /* struct ls_gradient's accumulate may be true: several micro-batches a
-                          * step */
+    bool adding;         /* struct ls_gradient's onto may be LS_ONTO_SUM */
     bool split_backward; /* weight halves may come after other layers' and micro-batches' input
                           * halves: what they need is kept in the slot */
     /* What layers give up between forward and backward: [layers + 2]; NULL: nothing. */
     const unsigned char *recompute; /* enum ls_recompute */
     bool partition_activations;     /* the inputs that they keep are cut over tp */
+    /* What blocks keep lies in a tier between their forward and their backward: NULL for none.
+     * tier NULL while room counts, and where nothing moves. */
+    struct ls_tier *offload_tier;
+    struct ls_tier_room *offload_room;
+    double offload_ratio; /* of the blocks, at least */
     bool check; /* what is dead is poisoned, what lives is guarded: who breaks that is named, and
                  * LS_EINVAL. Slower; changes no bits */
     int64_t logits_bytes; /* of the head that exist at once, though at least one leaf's do; 0:
@@ -319,9 +326,12 @@ int ls_model_layers(const struct ls_model *model);
 /* Bytes that the layers keep between forward and backward, of all slots: the rest of what
  * ls_model_new takes is what they work in. */
 size_t ls_model_kept_bytes(const struct ls_model *model);
+/* Of these, the buffers through which what is offloaded passes. */
+size_t ls_model_passing_bytes(const struct ls_model *model);
 /* What a layer that is held takes of a model's memory, and when. */
 struct ls_layer_bytes {
-    size_t kept;     /* of a micro-batch: from its forward to the end of its backward */
+    size_t kept;     /* of a micro-batch: from its forward to the end of its backward; 0 where it
+                      * is offloaded */
     size_t held;     /* of a micro-batch: from its input half to a weight half that comes later */
     size_t again;    /* of what is made again, to the end of its backward */
     size_t forward;  /* while its forward is under work */
@@ -357,9 +367,9 @@ int ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int lay
 /* After layer's forward: its output [N, C] act, until its slot is used again; when not training,
  * that of a layer which is not the last of its chunk only until the next layer's but one. */
 const void *ls_model_output(const struct ls_model *model, int layer, int slot);
-/* After the head's forward: loss summed over each leaf's tokens held here, [leaves]; the same on
- * all tp ranks. */
-const float *ls_model_leaf_losses(const struct ls_model *model);
+/* After the head's forward: loss summed over each sequence's tokens held here, [sequences]; the
+ * same on all tp ranks. */
+const float *ls_model_losses(const struct ls_model *model);
 /* The gradient of layer's input after its backward_input (layer >= 1), [N, C] act, until the next
  * layer's but one. */
 const void *ls_model_input_gradient(const struct ls_model *model, int layer);

@@ -13,6 +13,7 @@
  *   lockstep/ops/embedding.h     token and position embedding
  *   lockstep/ops/loss.h          softmax cross-entropy
  *   lockstep/ops/update.h        AdamW, SGD with momentum, Lion; squared norms
+ *   lockstep/ops/muon.h          Muon: momentum, Newton-Schulz, the step
  *
  * Legend for shapes: B batch (sequences), T tokens of a sequence, M = B*T rows, C channels, H
  * heads, G key/value heads, D head dim, F ffn width, V vocabulary. Matrices are row-major; ld is
@@ -31,7 +32,7 @@ extern "C" {
 
 /* Instruction sets, ascending. Ranks agree on one. */
 enum ls_isa {
-    LS_ISA_PLAIN,       /* portable C */
+    LS_ISA_PLAIN,       /* portable C; on AArch64 its vectors are NEON's */
     LS_ISA_AVX2,        /* AVX2 + FMA */
     LS_ISA_AVX512,      /* F, BW, DQ, VL */
     LS_ISA_AVX512_BF16, /* + AVX512_BF16 */
@@ -102,6 +103,7 @@ void ls_ops_release(struct ls_ops *ops);
 #include <lockstep/ops/embedding.h>
 #include <lockstep/ops/gemm.h>
 #include <lockstep/ops/loss.h>
+#include <lockstep/ops/muon.h>
 #include <lockstep/ops/norm.h>
 #include <lockstep/ops/pointwise.h>
 #include <lockstep/ops/position.h>

@@ -1,7 +1,7 @@
 /* lockstep/parallel.h - how a batch is cut over data-parallel ranks.
  *
  * The global batch of a step is n leaves (law of sums, S3). Each rank holds some of them and walks
- * through them in micro-batches. All of it is arithmetic on leaf indices, tested without a network;
+ * through them in micro-batches. All of it is arithmetic on indices, tested without a network;
  * lockstep/parallel/zero.h carries the gradients.
  */
 #ifndef LOCKSTEP_PARALLEL_H
@@ -30,64 +30,45 @@ int64_t ls_ramp_next(const struct ls_ramp *ramp, int64_t leaves);
 
 /* ---- who computes which leaves --------------------------------------------------------------- */
 
-/* One step's leaves on one replica, in micro-batches of micro_leaves (the last may be smaller). */
-struct ls_dp_share {
-    int64_t leaves;       /* of the global batch */
-    int64_t first, count; /* this replica's: the first one's number, how many */
-    int64_t micro_leaves;
-    int64_t micro_batches;
-    int64_t shard, shards; /* of neighbouring ranks that walk together (ls_dp_share_init), and
-                            * which this is; shards 0 or 1: the replica's leaves are consecutive */
-};
-/* Two levels of ranks: replicas of shards (hybrid sharding, lockstep/parallel/zero.h), rank
- * (replica, shard). Replica i holds the block of leaves [i n/replicas, (i + 1) n/replicas), and
+/* Data-parallel ranks that share a batch of leaves.
  *
- *   consecutive   shard j of d has its j-th part: sums are reduced once a step
- *   neighbours    in each micro-step the d shards have d * micro_leaves consecutive leaves, shard j
- *                 the j-th micro_leaves of them: sums are reduced at each micro-step
+ *   in turn      in round q rank r of d has leaf q d + r: after each round the sum goes on with d
+ *                leaves in their order (S3), so a micro-batch has at most one leaf
+ *   side by side rank r has the r-th part of the leaves (numerics.mode fast): sums are reduced in
+ *                any order
  *
- *     8 leaves, 2 shards, micro 2:   consecutive  0 0 0 0 1 1 1 1    neighbours  0 0 1 1 0 0 1 1
- */
-enum ls_dp_order {
-    LS_DP_FLAT,       /* consecutive; added over all ranks at once */
-    LS_DP_LEVELS,     /* consecutive; added over a replica's shards, then over replicas */
-    LS_DP_NEIGHBOURS, /* neighbours; added over shards, over micro-steps, then over replicas */
-    LS_DP_ANY,        /* consecutive; sums may be taken in any order (numerics.mode = fast) */
-};
+ *     6 leaves, 2 ranks:   in turn  0 1 0 1 0 1    side by side  0 0 0 1 1 1 */
 struct ls_dp_cut {
-    int64_t replicas, replica;
-    int64_t shards, shard;
-    enum ls_dp_order order;
+    int64_t ranks, rank;
+    bool in_turn;
 };
-/* What of a cut does not fit. */
-enum ls_dp_part { LS_DP_REPLICAS, LS_DP_SHARDS, LS_DP_RANKS, LS_DP_MICRO_LEAVES };
-/* Local. LS_ELAYOUT where the ranks cannot have equal shares, or a replica's block, a shard's part
- * of it or a micro-batch is no whole subtree, or the sum over shards, then replicas (and between
- * them, for neighbours, micro-steps) is not the tree over leaves; *part (may be NULL) is then what
- * does not fit, and the text the reason, as it stands behind its name. micro_leaves above a share
- * means the whole share. */
-int ls_dp_admits(const struct ls_dp_cut *cut, int64_t leaves, int64_t micro_leaves,
-                 enum ls_dp_part *part, struct ls_error *error);
-/* Local. LS_ELAYOUT where ls_dp_admits refuses. */
-int ls_dp_share_init(struct ls_dp_share *share, int64_t leaves, const struct ls_dp_cut *cut,
-                     int64_t micro_leaves, struct ls_error *error);
-/* Leaves [*first, *first + *count) of the global batch in micro-batch m. */
-void ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first, int64_t *count);
 
-/* ---- the sum over micro-batches -------------------------------------------------------------- */
-
-/* A binary counter over micro-batches: micro-batch m's gradient is written (or added) into buffer
- * `target`; after that `merges` neighbouring buffers are added downwards, target into target - 1
- * and so on. After the last micro-batch the sum of all is in buffer 0: the tree over micro-batches.
- */
-struct ls_accumulation {
-    int target;
-    bool accumulate; /* add to target after this micro-batch's own tree, rather than assign */
-    int merges;
+/* One step's leaves on one rank, in micro-batches of at most `micro` sequences: whole leaves, or
+ * parts of one. The last of the step, or of each leaf, may be smaller. */
+struct ls_dp_share {
+    struct ls_dp_cut cut;
+    int64_t leaves; /* of the global batch */
+    int64_t leaf;   /* sequences of one */
+    int64_t count;  /* leaves of this rank */
+    int64_t micro;
+    int64_t micro_batches;
 };
-struct ls_accumulation ls_accumulation_of(int64_t micro_batch, int64_t micro_batches);
-/* Buffers that such a walk needs. */
-int ls_accumulation_buffers(int64_t micro_batches);
+
+/* Local. Micro-batches are as large as they can be with at most `micro` sequences. LS_ELAYOUT where
+ * the ranks cannot have equal shares; the text is the reason, as it stands behind their number. */
+int ls_dp_share_init(struct ls_dp_share *share, const struct ls_dp_cut *cut, int64_t leaves,
+                     int64_t leaf, int64_t micro, struct ls_error *error);
+
+struct ls_dp_micro {
+    int64_t m;
+    int64_t first, count; /* its sequences, of the global batch's */
+    int64_t offset;       /* of the first, among this rank's */
+    bool begins, ends;    /* it has the first, the last sequence of its leaf, or of its leaves */
+    bool begins_sum;      /* no leaf of this rank comes before its own */
+    bool last;            /* of the step */
+};
+/* Local. 0 <= m < share->micro_batches. */
+struct ls_dp_micro ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m);
 
 #ifdef __cplusplus
 }

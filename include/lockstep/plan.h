@@ -76,6 +76,7 @@ struct ls_layout_request {
     int64_t micro_sequences; /* of a micro-batch; 0: chosen */
     int64_t bucket_bytes;    /* of gradients that are reduced at once */
     enum ls_dtype reduce;    /* what scattered gradients travel in; LS_BF16: numerics.fast only */
+    bool matrices_meet;      /* the optimizer reads whole matrices (Muon): see LS_GROUP_MATRICES */
 };
 
 /* A layout that is admissible. A plain value; text and arrays included, so copy it freely. */
@@ -98,21 +99,18 @@ struct ls_layout {
     int64_t prefetch, persist, tp_overlap;
     int64_t bucket_bytes;
     enum ls_dtype reduce;
+    bool matrices_meet;
     bool reshard_after_forward;
 
     struct ls_model_config model;
     struct ls_numerics numerics;
-    int64_t sequence;    /* T */
-    struct ls_ramp ramp; /* leaves of each step's batch */
-    int64_t micro_leaves, micro_sequences;
-    int64_t micro_batches; /* of a step on each rank, at the full batch */
+    int64_t sequence;        /* T */
+    struct ls_ramp ramp;     /* leaves of each step's batch */
+    int64_t micro_sequences; /* whole leaves, or a part of one */
+    int64_t micro_batches;   /* of a step on each rank, at the full batch */
 
-    /* Who computes which leaves, and over which groups gradients are added (lockstep/parallel/
-     * zero.h): shard is cp (zero 0) or dp_shard x cp, replicate dp_replicate x dp_shard (zero 0) or
-     * dp_replicate. */
-    bool neighbouring; /* leaves of a micro-step lie side by side over dp_shard; else each replica's
-                        * leaves of the whole step do */
-    bool each_micro_batch; /* gradients are added over shard at every micro-batch */
+    /* The groups over which gradients are added (lockstep/parallel/zero.h): shard is dp x cp
+     * (zero 0) or dp_shard x cp, replicate one rank (zero 0) or dp_replicate. */
     int64_t shard_ranks, replicate_ranks;
 
     /* Layers of stage s: [stage_first[s], stage_first[s + 1]) of 0 (embedding) to layers + 1
@@ -127,17 +125,21 @@ struct ls_layout {
     char note[400]; /* what was chosen other than one may expect; "" for nothing */
 };
 
+/* Rows of a micro-batch on a rank that batch.micro = 0 aims at, enough to fill the products'
+ * blocks; and tokens of a leaf by default at most, so that it is computed in one micro-batch. */
+enum { LS_MICRO_ROWS = 4096 };
+
 /* LS_ELAYOUT where recipe and layout do not fit: the text begins with the key, "parallel.tp = 3: ",
  * says why, and ends with the nearest layout that works, if there is one near. "Near" is few keys
  * changed, by small factors, over the same number of ranks where world says how many. Refused are:
  * a world that is no product of the axes; dp that contradicts dp_replicate x dp_shard; tp that does
  * not divide tp_tiles (in mode fast: heads, ffn, padded vocabulary), and where it exceeds kv_heads
  * a heads / tp that is no power of two; sp where a rank's rows are no subtree of the token sums; cp
- * that does not divide seq_tiles, or micro-batches of several leaves with it; more stages than
- * layers; chunks or micro-batches that the schedule does not take; a split that is no partition; a
- * memory.recompute that is no policy, or names a block or a stage that is not there; a batch that
- * cannot be shared by whole subtrees; zero 3 with a threshold that shards nothing. A
- * schedule's file is read and proved here: LS_EDATA, LS_EIO, and LS_ELAYOUT in its own words. */
+ * that is not seq_tiles over a power of two; more stages than layers; chunks or micro-batches that
+ * the schedule does not take; a split that is no partition; a memory.recompute that is no policy,
+ * or names a block or a stage that is not there; a batch whose leaves dp does not divide; zero 3
+ * with a threshold that shards nothing. A schedule's file is read and proved here: LS_EDATA,
+ * LS_EIO, and LS_ELAYOUT in its own words. */
 int ls_layout_resolve(const struct ls_layout_request *request, struct ls_layout *layout,
                       struct ls_error *error);
 

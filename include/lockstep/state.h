@@ -9,7 +9,7 @@
  * rank, ...) makes the communicator for ls_mesh_comms_init.
  *
  * ZeRO 3 gathers and frees copies of the parameters in the compute type; these here are the masters
- * that they are made of, and stay.
+ * that they are made of, and stay: on the device, or in a memory tier.
  */
 #ifndef LOCKSTEP_STATE_H
 #define LOCKSTEP_STATE_H
@@ -37,6 +37,7 @@ struct ls_state {
     const struct ls_params *params; /* of this rank's part */
     struct ls_zero *zero;
     struct ls_optimizer *optimizer;
+    const struct ls_slice *slices; /* [params.count] what the optimizer holds of each */
     struct ls_ops *ops;
     const struct ls_log *log;        /* may be NULL; rank 0 writes to it */
     int64_t step, samples;           /* done, consumed */
@@ -62,26 +63,41 @@ int ls_state_save(struct ls_state *state, struct ls_error *error);
  * it belongs to another recipe, with the keys that differ, or where ranks found different ones. */
 int ls_state_resume(struct ls_state *state, bool *resumed, struct ls_error *error);
 
+/* Collective. The masters are new: the copies that are computed with follow. */
+int ls_state_publish(struct ls_state *state, struct ls_error *error);
+
 /* ---- its tensors ----------------------------------------------------------------------------- */
 
-/* Arrays are LS_STATE_PARAMETERS, 0, 1, ... below ls_optimizer_states. */
+/* Arrays are LS_STATE_PARAMETERS, 0, 1, ... below ls_optimizer_states_most; a parameter is in those
+ * below ls_state_arrays. */
 enum { LS_STATE_PARAMETERS = -1 };
 /* Local. LS_F32, or for moments what optim.moments says. */
 static inline enum ls_dtype ls_state_type(const struct ls_state *state, int array)
 {
     return array < 0 ? LS_F32 : state->optimizer->config.moments;
 }
-/* Local. This rank's slices of an array, one after the other (struct ls_zero_slice), of its type.
- */
-static inline void *ls_state_array(const struct ls_state *state, int array)
+/* Local. How many states a parameter has. */
+static inline int ls_state_arrays(const struct ls_state *state, const struct ls_param *param)
 {
-    return array < 0 ? ls_zero_master(state->zero) : state->optimizer->state[array];
+    return ls_optimizer_states(&state->optimizer->config, param->hidden);
 }
-/* Local. This rank's slice of parameter i: data of that type, or its place in an array. */
+/* Local. This rank's slice of parameter i, with data of that type. */
 int ls_state_tensor(const struct ls_state *state, int i, enum ls_dtype dtype, void *data,
                     struct ls_dtensor *out, struct ls_error *error);
-int ls_state_slice(const struct ls_state *state, int i, int array, struct ls_dtensor *out,
-                   struct ls_error *error);
+/* Local. This rank's slice of an array of parameter i. Where it lies in a memory tier its values
+ * are read into memory of their own (LS_READS), and written back by the return (LS_WRITES);
+ * elsewhere they are where they are. Each lend is followed by its return. LS_ENOMEM; errors of the
+ * disk. */
+struct ls_lent_slice {
+    struct ls_dtensor tensor;
+    int i, array;
+    enum ls_access access;
+    void *copy; /* NULL: none was needed */
+};
+int ls_state_lend(const struct ls_state *state, int i, int array, enum ls_access access,
+                  struct ls_lent_slice *out, struct ls_error *error);
+int ls_state_return(const struct ls_state *state, struct ls_lent_slice *lent,
+                    struct ls_error *error);
 
 /* ---- whole tensors --------------------------------------------------------------------------- */
 

@@ -63,6 +63,9 @@ struct ls_step_report {
     double data_wait_s, comm_wait_s;
     double wait_s[LS_ACCOUNTS]; /* for other ranks, pipeline bubbles included */
     double optimizer_s;         /* the update */
+    /* Of this rank's memory tiers (memory.offload): bytes that moved, seconds in which some did,
+     * and seconds that it waited for them, in whatever it did. So 1 - wait / busy was hidden. */
+    double offload_bytes, offload_busy_s, offload_wait_s;
     bool hashed;
     char hash[33]; /* of the state after this step, where hashed */
 };
@@ -98,11 +101,9 @@ int ls_trainer_resume(struct ls_trainer *trainer, bool *resumed, struct ls_error
  * are gathered for each token. */
 int ls_trainer_sample(struct ls_trainer *trainer, const char *prompt, char **text,
                       struct ls_error *error);
-/* Local. The layout that runs, this rank's part of the parameters, and its masters (in the order of
- * struct ls_zero_slice). */
+/* Local. The layout that runs, and this rank's part of the parameters. */
 const struct ls_layout *ls_trainer_layout(const struct ls_trainer *trainer);
 const struct ls_params *ls_trainer_params(const struct ls_trainer *trainer);
-float *ls_trainer_master(struct ls_trainer *trainer);
 /* Local. What this rank's operations moved and waited for since the trainer was made, by group:
  * between two steps the bytes are those that ls_record_bytes counts. */
 void ls_trainer_stats(const struct ls_trainer *trainer, struct ls_comm_stats stats[LS_GROUPS]);
@@ -113,7 +114,8 @@ void ls_trainer_stats(const struct ls_trainer *trainer, struct ls_comm_stats sta
  * which mesh it lies. */
 enum ls_tensor_kind {
     LS_TENSOR_PARAMETER,
-    LS_TENSOR_GRADIENT, /* of the last step, before clipping; of a tied table that of the head */
+    LS_TENSOR_GRADIENT, /* of the last step, before clipping; of a tied table that of the head. With
+                         * Muon a hidden matrix has none: the update uses it up */
     LS_TENSOR_TABLE_GRADIENT, /* of a tied table that of the embedding; others have none */
     LS_TENSOR_STATE,          /* + s: state s of the optimizer, of the type optim.moments */
 };
@@ -121,8 +123,8 @@ enum ls_tensor_kind {
  * ls_trainer_params(trainer)->list[i]. */
 int ls_trainer_tensor_count(const struct ls_trainer *trainer);
 /* Local. Tensor `kind` of parameter i: its data are the trainer's own, to be read, until the next
- * ls_trainer_step or ls_trainer_free. LS_EINVAL where there is no such tensor, or no step was taken
- * yet that made the gradient. */
+ * ls_trainer_step or ls_trainer_free. LS_EINVAL where there is no such tensor, where it lies in a
+ * memory tier (memory.offload), or no step was taken yet that made the gradient. */
 int ls_trainer_dtensor(const struct ls_trainer *trainer, int i, enum ls_tensor_kind kind,
                        struct ls_dtensor *out, struct ls_error *error);
 

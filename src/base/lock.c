@@ -253,6 +253,8 @@ int ls_lock_take(struct ls_lock *lock, const char *directory, const struct ls_fa
         code = try_take(lock, fault, &again, error);
     }
     if (code || again) {
+        if (lock->made && lock->fd >= 0 && code && code != LS_EBUSY)
+            unlinkat(lock->directory_fd, "lock", 0);
         close_both(lock);
         if (lock->made)
             rmdir(directory); /* goes only if it is empty */

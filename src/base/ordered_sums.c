@@ -4,26 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-bool ls_tree_is_subtree(int64_t n, int64_t begin, int64_t count)
-{
-    while (n >= count) {
-        if (begin == 0 && count == n)
-            return true;
-        if (n == 1)
-            return false;
-        int64_t split = ls_tree_split(n);
-        if (begin >= split) {
-            begin -= split;
-            n -= split;
-        } else {
-            n = split;
-        }
-        if (begin + count > n)
-            return false;
-    }
-    return false;
-}
-
 float ls_tree_sum(const float *values, int64_t n)
 {
     if (n <= 1)

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const op_names[] = {"all_reduce",     "all_reduce_max",
                                        "reduce_scatter", "reduce_scatter_bf16",
@@ -154,7 +155,7 @@ static void count_call(struct ls_comm *comm, const struct comm_call *call)
 struct comm_text comm_describe(const struct comm_call *call)
 {
     struct comm_text out;
-    char where[96], what[128] = "";
+    char where[96], what[192] = "";
     const char *label = call->label ? call->label : "";
     if (call->site.line)
         snprintf(where, sizeof where, "%.80s:%d", call->site.file, call->site.line);
@@ -163,6 +164,9 @@ struct comm_text comm_describe(const struct comm_call *call)
     if (call->op != COMM_BARRIER)
         snprintf(what, sizeof what, " of %lld %s%s%.47s%s", (long long)call->count,
                  ls_dtype_name(call->dtype), *label ? " [" : "", label, *label ? "]" : "");
+    if (call->leaves.inner)
+        snprintf(what + strlen(what), sizeof what - strlen(what), ", a leaf on each %d%s",
+                 call->leaves.inner, call->leaves.onto ? ", onto a sum" : "");
     if (call->op == COMM_BROADCAST)
         snprintf(out.text, sizeof out.text, "broadcast%s from root %d (%s)", what, call->peer,
                  where);
@@ -186,7 +190,8 @@ struct comm_rank_text comm_rank_text(int rank, int world_rank)
 
 bool comm_calls_match(const struct comm_call *a, const struct comm_call *b)
 {
-    return a->op == b->op && a->dtype == b->dtype && a->count == b->count && a->peer == b->peer;
+    return a->op == b->op && a->dtype == b->dtype && a->count == b->count && a->peer == b->peer &&
+           a->leaves.inner == b->leaves.inner && a->leaves.onto == b->leaves.onto;
 }
 
 /* The call as its event tells it. What stands for several operations says its own name. */
@@ -410,6 +415,30 @@ int ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *out
                             struct ls_error *error)
 {
     return begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER), request, error);
+}
+
+static int leaves_begin(struct ls_comm *comm, struct comm_call call, struct ls_comm_leaves leaves,
+                        struct ls_request *request, struct ls_error *error)
+{
+    LS_ASSERT(leaves.inner >= 1 && comm->size % leaves.inner == 0);
+    call.leaves = leaves;
+    return begin(comm, call, request, error);
+}
+
+int ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, float *output,
+                               int64_t count, struct ls_comm_leaves leaves,
+                               struct ls_request *request, struct ls_call_site site,
+                               struct ls_error *error)
+{
+    return leaves_begin(comm, REDUCE_SCATTER(COMM_ALL_REDUCE), leaves, request, error);
+}
+
+int ls_reduce_scatter_leaves_start(struct ls_comm *comm, const float *input, float *output,
+                                   int64_t count, struct ls_comm_leaves leaves,
+                                   struct ls_request *request, struct ls_call_site site,
+                                   struct ls_error *error)
+{
+    return leaves_begin(comm, REDUCE_SCATTER(COMM_REDUCE_SCATTER), leaves, request, error);
 }
 
 int ls_reduce_scatter_bf16_start(struct ls_comm *comm, const float *input, float *output,

@@ -25,13 +25,14 @@ struct comm_call {
     enum comm_op op;
     enum ls_dtype dtype;
     const void *input;
-    void *output; /* all_reduce, broadcast: input == output */
+    void *output; /* all_reduce but of leaves, broadcast: input == output */
     int64_t count;
-    int peer;                 /* broadcast: the root; send, recv: the other rank; else 0 */
-    int tag;                  /* send, recv */
-    bool blocking;            /* the caller waits at once: it may do the work itself */
-    struct ls_call_site site; /* line 0: file is the name of the function that stands for it */
-    const char *label;        /* what the caller said it moves; may be NULL */
+    struct ls_comm_leaves leaves; /* of a sum of leaves; inner 0: the tree over ranks */
+    int peer;                     /* broadcast: the root; send, recv: the other rank; else 0 */
+    int tag;                      /* send, recv */
+    bool blocking;                /* the caller waits at once: it may do the work itself */
+    struct ls_call_site site;     /* line 0: file is the name of the function that stands for it */
+    const char *label;            /* what the caller said it moves; may be NULL */
     uint64_t sequence; /* of the group's collectives; or of the sends to, receives from peer */
 };
 
@@ -138,11 +139,11 @@ int64_t comm_piece(int64_t count, int n, int rank, int64_t *begin);
 /* Bytes that rank hands over in this call: what comm.h states for sent_bytes. */
 int64_t comm_sent_bytes(const struct comm_call *call, int n, int rank);
 
-/* outputs[j][to + i] = the tree sum (for COMM_ALL_REDUCE_MAX the maximum) over r of
- * inputs[r][from + i], for i < count, r < n, j < outputs_count. What is written may be what is read
- * (same buffer and offset), or disjoint. */
-void comm_tree_sum(enum comm_op op, const void *const *inputs, int n, int64_t from,
-                   float *const *outputs, int outputs_count, int64_t to, int64_t count);
+/* outputs[j][to + i] = the sum in the call's order (for COMM_ALL_REDUCE_MAX the maximum) over r of
+ * inputs[r][from + i], for i < count, r < n, j < outputs_count; onto outputs[0] where the call says
+ * so. What is written may be what is read (same buffer and offset), or disjoint. */
+void comm_sum(const struct comm_call *call, const void *const *inputs, int n, int64_t from,
+              float *const *outputs, int outputs_count, int64_t to, int64_t count);
 
 /* output[i] = the tree sum in float32 over r of inputs[r][from + i], each rounded to bf16 before.
  * Inputs are float32 (wide < 0), or bf16 but for that of rank wide. */

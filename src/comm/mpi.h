@@ -32,7 +32,7 @@ struct mpi_lane {
 /* A call as it travels to the other ranks for the check. */
 struct mpi_call_wire {
     int64_t count;
-    int32_t op, dtype, peer, line;
+    int32_t op, dtype, peer, line, inner, onto;
     char file[88];
 };
 

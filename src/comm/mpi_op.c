@@ -269,8 +269,9 @@ static int checking_begin(struct mpi_comm *comm, struct mpi_slot *slot)
     int n = comm->base.size, rank = comm->base.rank, code = MPI_SUCCESS;
     int tag = tag_of(comm, op, TAG_CHECK);
     struct mpi_call_wire *own = &slot->calls[rank];
-    *own = (struct mpi_call_wire){op->call.count, (int32_t)op->call.op, (int32_t)op->call.dtype,
-                                  op->call.peer,  op->call.site.line,   ""};
+    *own = (struct mpi_call_wire){
+        op->call.count,     (int32_t)op->call.op,  (int32_t)op->call.dtype, op->call.peer,
+        op->call.site.line, op->call.leaves.inner, op->call.leaves.onto,    ""};
     snprintf(own->file, sizeof own->file, "%.80s", op->call.site.file);
     op->stage = MPI_CHECKING;
     lane->busy = true;
@@ -297,6 +298,7 @@ static struct comm_call call_of_wire(const struct mpi_call_wire *wire)
                               .dtype = (enum ls_dtype)wire->dtype,
                               .count = wire->count,
                               .peer = wire->peer,
+                              .leaves = {wire->inner, wire->onto},
                               .site = {wire->file, wire->line}};
 }
 

@@ -35,7 +35,7 @@ void comm_rounds_init(struct comm_rounds *rounds, const struct comm_call *call, 
     int64_t longest =
         pieces && !rounds->direct ? comm_piece(call->count, n, 0, &first) : call->count;
     rounds->count = ls_ceil_div(longest, rounds->piece);
-    if (n == 1 && pieces)
+    if (n == 1 && pieces && !call->leaves.inner)
         rounds->count = 0;
 }
 
@@ -225,7 +225,7 @@ void comm_rounds_finish(const struct comm_rounds *rounds, int64_t round, int pha
     if (narrow)
         comm_tree_sum_bf16(inputs, rounds->n, rounds->rank, 0, output + first, length);
     else
-        comm_tree_sum(call->op, inputs, rounds->n, 0, &output, 1, first, length);
+        comm_sum(call, inputs, rounds->n, 0, &output, 1, first, length);
 }
 
 int64_t comm_parts_count(int64_t bytes, int64_t part_max)

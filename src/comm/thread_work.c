@@ -45,7 +45,8 @@ void comm_work_plan(struct work *work)
     int64_t block = bytes / element;
     work->block = ls_round_up(ls_max(block, 1), BLOCK_ALIGN);
     work->per_part = ls_ceil_div(count, work->block);
-    bool in_place = comm_is_all_reduce(calls->op) || calls->op == COMM_BROADCAST;
+    bool in_place =
+        (comm_is_all_reduce(calls->op) && !calls->leaves.inner) || calls->op == COMM_BROADCAST;
     work->blocks = in_place && work->n == 1 ? 0 : parts * work->per_part;
     if (!comm_is_all_reduce(calls->op) && !comm_is_reduce_scatter(calls->op))
         return;
@@ -75,11 +76,11 @@ void comm_work_run(const struct work *work, int64_t index)
     switch (calls->op) {
     case COMM_ALL_REDUCE:
     case COMM_ALL_REDUCE_MAX:
-        comm_tree_sum(calls->op, work->inputs, n, first, work->outputs, n, first, length);
+        comm_sum(calls, work->inputs, n, first, work->outputs, n, first, length);
         break;
     case COMM_REDUCE_SCATTER:
-        comm_tree_sum(calls->op, work->inputs, n, part * count + first, work->outputs + part, 1,
-                      first, length);
+        comm_sum(calls, work->inputs, n, part * count + first, work->outputs + part, 1, first,
+                 length);
         break;
     case COMM_REDUCE_SCATTER_BF16:
         comm_tree_sum_bf16(work->inputs, n, -1, part * count + first, work->outputs[part] + first,

@@ -1,5 +1,6 @@
-/* The only arithmetic of this module: the tree over rank index (law of sums, S1 and S3). An
- * addition of two floats has one result, so vectors of any width give the same bits. */
+/* The only arithmetic of this module: the tree over rank index (law of sums, S1), and the chain
+ * over leaves that ranks hold (S3). An addition of two floats has one result, so vectors of any
+ * width give the same bits. */
 #include "comm/internal.h"
 
 #include <string.h>
@@ -116,24 +117,48 @@ static void strip_sum(const struct arithmetic *with, const void *const *inputs, 
     with->add(sum, right, sum, count);
 }
 
-void comm_tree_sum(enum comm_op op, const void *const *inputs, int n, int64_t from,
-                   float *const *outputs, int outputs_count, int64_t to, int64_t count)
+/* sum[count] = (sum, where onto, +) leaf after leaf, each the tree over `inner` inputs. */
+static void strip_leaves(const struct arithmetic *with, const void *const *inputs, int n, int inner,
+                         bool onto, int64_t offset, int64_t count, float *sum)
+{
+    float tree[STRIP];
+    for (int r = 0; r < n; r += inner) {
+        const float *leaf = (const float *)inputs[r] + offset;
+        if (inner > 1) {
+            strip_sum(with, inputs + r, inner, offset, count, tree);
+            leaf = tree;
+        }
+        if (r || onto)
+            with->add(sum, leaf, sum, count);
+        else
+            memcpy(sum, leaf, (size_t)count * sizeof *sum);
+    }
+}
+
+void comm_sum(const struct comm_call *call, const void *const *inputs, int n, int64_t from,
+              float *const *outputs, int outputs_count, int64_t to, int64_t count)
 {
     float sum[STRIP];
-    struct arithmetic with = arithmetic_best(op == COMM_ALL_REDUCE_MAX);
-    if (n == 2 && outputs_count == 1) {
+    struct arithmetic with = arithmetic_best(call->op == COMM_ALL_REDUCE_MAX);
+    int inner = call->leaves.inner;
+    if (n == 2 && outputs_count == 1 && !inner) {
         with.add((const float *)inputs[0] + from, (const float *)inputs[1] + from, outputs[0] + to,
                  count);
         return;
     }
     for (int64_t i = 0; i < count; i += STRIP) {
         int64_t length = ls_min(STRIP, count - i);
-        if (n == 1)
-            memcpy(sum, (const float *)inputs[0] + from + i, (size_t)length * sizeof *sum);
+        size_t bytes = (size_t)length * sizeof *sum;
+        if (call->leaves.onto)
+            memcpy(sum, outputs[0] + to + i, bytes);
+        if (inner)
+            strip_leaves(&with, inputs, n, inner, call->leaves.onto, from + i, length, sum);
+        else if (n == 1)
+            memcpy(sum, (const float *)inputs[0] + from + i, bytes);
         else
             strip_sum(&with, inputs, n, from + i, length, sum);
         for (int j = 0; j < outputs_count; j++)
-            memcpy(outputs[j] + to + i, sum, (size_t)length * sizeof *sum);
+            memcpy(outputs[j] + to + i, sum, bytes);
     }
 }
 

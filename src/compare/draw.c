@@ -11,7 +11,7 @@ static const struct ls_draw_row rows[] = {
     {"parallel.pp", {"1", "2", "3", "4"}},
     {"parallel.dp_replicate", {"1", "2", "3", "4"}},
     {"parallel.dp_shard", {"1", "2", "3", "4"}},
-    {"parallel.cp", {"1", "2", "4"}},
+    {"parallel.cp", {"1", "2", "3", "4"}},
     {"parallel.tp", {"1", "2", "4"}},
     {"parallel.sp", {"auto", "true", "false"}},
     {"parallel.zero", {"0", "1", "2", "3"}},
@@ -27,6 +27,15 @@ static const struct ls_draw_row rows[] = {
     {"memory.recompute", {"none", "full", "selective", "every:2", "sqrt", "0"}},
     {"memory.partition_activations", {"false", "true"}},
     {"memory.check", {"false", "true"}},
+    {"memory.device_budget", {"0", "64GiB"}},
+    {"memory.offload.optimizer", {"none", "host", "file"}},
+    {"memory.offload.optimizer_ratio", {"1", "0.5"}},
+    {"memory.offload.gradients", {"none", "host", "file"}},
+    {"memory.offload.gradients_ratio", {"1", "0.5"}},
+    {"memory.offload.parameters", {"none", "host", "file"}},
+    {"memory.offload.parameters_ratio", {"1", "0.5"}},
+    {"memory.offload.activations", {"none", "host", "file"}},
+    {"memory.offload.activations_ratio", {"1", "0.5"}},
     {"comm.transport", {"auto", "thread", "mpi"}},
     {"comm.bucket_mb", {"25", "1"}},
     {"comm.timeout_s", {"600", "60"}},
@@ -35,11 +44,22 @@ static const struct ls_draw_row rows[] = {
     {"parallel.dp", {"0", "given"}},
     {"parallel.split", {"", "given"}},
     {"parallel.schedule_file", {"", "given"}},
+    {"memory.file", {"", "given"}},
     /* Corners. */
     {"last micro-batch smaller", {"no", "yes"}},
+    {"leaf of several micro-batches", {"no", "yes"}},
     {"ramp-up", {"no", "yes"}},
 };
-enum { ROWS = sizeof rows / sizeof rows[0], DP = ROWS - 5, SPLIT, SCHEDULE_FILE, SMALLER, RAMP_UP };
+enum {
+    ROWS = sizeof rows / sizeof rows[0],
+    DP = ROWS - 7,
+    SPLIT,
+    SCHEDULE_FILE,
+    TIER_FILE,
+    SMALLER,
+    PARTS,
+    RAMP_UP
+};
 enum { SCHEDULE = LS_AXES + 2 };
 _Static_assert((int)ROWS <= (int)LS_DRAW_ROWS_MAX, "LS_DRAW_ROWS_MAX");
 
@@ -59,6 +79,7 @@ static void layout_clear(struct ls_config *config)
     int64_t threads = config->parallel.threads;
     config->parallel = defaults->parallel;
     config->parallel.threads = threads;
+    config->memory = defaults->memory;
     config->batch.micro = 0;
 }
 
@@ -78,7 +99,8 @@ static bool has_smaller(const struct ls_layout *layout)
     struct ls_dp_share share;
     for (int64_t leaves = 0; (leaves = ls_ramp_next(&layout->ramp, leaves));) {
         ls_layout_share(layout, leaves, origin, &share);
-        if (share.count % share.micro_leaves)
+        if (ls_min(share.micro, share.leaf) == share.leaf ? share.count * share.leaf % share.micro
+                                                          : share.leaf % share.micro)
             return true;
     }
     return false;
@@ -91,6 +113,9 @@ static void row_text(const struct ls_config *config, const struct ls_layout *lay
         snprintf(text, bytes, "%ld", (long)layout->size[row]);
     else if (row == SMALLER)
         snprintf(text, bytes, "%s", has_smaller(layout) ? "yes" : "no");
+    else if (row == PARTS)
+        snprintf(text, bytes, "%s",
+                 layout->micro_sequences < layout->numerics.leaf_sequences ? "yes" : "no");
     else if (row == RAMP_UP)
         snprintf(text, bytes, "%s", layout->ramp.increment ? "yes" : "no");
     else if (row == DP)
@@ -99,6 +124,8 @@ static void row_text(const struct ls_config *config, const struct ls_layout *lay
         snprintf(text, bytes, "%s", *config->parallel.split ? "given" : "");
     else if (row == SCHEDULE_FILE)
         snprintf(text, bytes, "%s", *config->parallel.schedule_file ? "given" : "");
+    else if (row == TIER_FILE)
+        snprintf(text, bytes, "%s", *config->memory.file ? "given" : "");
     else if (!strcmp(rows[row].name, "memory.recompute"))
         snprintf(text, bytes, "%s", config->parallel.recompute);
     else
@@ -145,7 +172,7 @@ static void settle(const struct ls_layout *layout, struct ls_config *config)
     }
     if (layout->zero > 0 && layout->shard_ranks == 1)
         keys->zero = initial->zero;
-    if (keys->zero < 1)
+    if (keys->zero < 1 && ls_config_tier(config, LS_OFFLOAD_PARAMETERS) == LS_TIER_DEVICE)
         keys->prefetch = initial->prefetch;
     if (keys->zero < 3) {
         keys->persist = initial->persist;
@@ -153,6 +180,9 @@ static void settle(const struct ls_layout *layout, struct ls_config *config)
     }
     if (layout->size[LS_AXIS_TP] == 1 || layout->sp || !gives_up_inputs(layout))
         keys->partition_activations = initial->partition_activations;
+    for (int what = 0; what < LS_OFFLOADS; what++)
+        if (ls_config_tier(config, (enum ls_offload)what) == LS_TIER_DEVICE)
+            config->memory.offload[what] = defaults->memory.offload[what];
     if (keys->dp_replicate == 1)
         keys->dp_replicate = initial->dp_replicate;
     if (keys->dp_shard == 1)
@@ -215,7 +245,8 @@ bool draw_offers(const struct ls_draw *draw, int row, int value)
 {
     const char *text = rows[row].values[value];
     return (draw->mpi || strcmp(text, "mpi") != 0) &&
-           (draw->folder || (strcmp(text, "csv") != 0 && (row != SCHEDULE_FILE || value == 0)));
+           (draw->folder || (strcmp(text, "csv") != 0 && strcmp(text, "file") != 0 &&
+                             ((row != SCHEDULE_FILE && row != TIER_FILE) || value == 0)));
 }
 
 /* The keys whose values are the table's. A schedule's file comes with its table, later. */
@@ -236,6 +267,8 @@ static void plain_draw(struct draws *d, const struct ls_draw *draw, struct ls_co
         snprintf(assignment, sizeof assignment, "%s=%s", rows[row].name, rows[row].values[value]);
         ls_config_set(config, assignment, NULL);
     }
+    if (ls_config_uses_tier(config, LS_TIER_FILE) && draw->folder)
+        snprintf(config->memory.file, sizeof config->memory.file, "%s/offload", draw->folder);
 }
 
 /* The same data-parallel ranks by their product, with the part left out that follows from it. */
@@ -310,6 +343,21 @@ static void made_draw(struct draws *d, const struct ls_draw *draw, const struct 
     }
 }
 
+/* Whether the layout is admitted; where it is but for what is offloaded, that stays. */
+static bool is_admitted(struct ls_config *drawn, struct ls_layout *layout)
+{
+    if (!ls_config_layout(drawn, 0, layout, NULL))
+        return true;
+    struct ls_config_memory given = drawn->memory;
+    for (int what = 0; what < LS_OFFLOADS; what++) {
+        drawn->memory.offload[what].to = LS_TIER_DEVICE;
+        if (!ls_config_layout(drawn, 0, layout, NULL))
+            return true;
+        drawn->memory = given;
+    }
+    return false;
+}
+
 static bool has_what_is_asked(const struct ls_draw *draw, const struct ls_config *config,
                               const struct ls_layout *layout)
 {
@@ -342,7 +390,7 @@ bool ls_draw_layout(const struct ls_config *config, const struct ls_draw *draw,
         int64_t ranks = ls_config_ranks(drawn);
         bool room = ranks <= draw->ranks_max && (ranks > 1 || draw->kept);
         /* Without a text: the search for the nearest that works would take most of the time. */
-        if (!room || ls_config_layout(drawn, 0, &layout, NULL))
+        if (!room || !is_admitted(drawn, &layout))
             continue;
         if (!draw->kept)
             settle(&layout, drawn);

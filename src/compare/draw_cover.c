@@ -91,6 +91,13 @@ int ls_draw_cover_missing(const struct ls_draw_cover *cover)
     return missing;
 }
 
+static char letter(int row)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv";
+    _Static_assert(sizeof letters - 1 >= LS_DRAW_ROWS_MAX, "a letter for each row");
+    return letters[row];
+}
+
 void ls_draw_cover_print(const struct ls_draw_cover *cover, FILE *file)
 {
     int count;
@@ -98,7 +105,7 @@ void ls_draw_cover_print(const struct ls_draw_cover *cover, FILE *file)
     fprintf(file, "drawn: %d layouts; with each value (-: no layout was found that has it)\n",
             cover->layouts);
     for (int a = 0; a < count; a++) {
-        fprintf(file, "  %c  %-31s", 'A' + a, rows[a].name);
+        fprintf(file, "  %c  %-31s", letter(a), rows[a].name);
         for (int v = 0; rows[a].values[v]; v++) {
             const char *text = *rows[a].values[v] ? rows[a].values[v] : "none";
             if (cover->value[a][v] || value_lacks(cover, a, v))
@@ -112,10 +119,10 @@ void ls_draw_cover_print(const struct ls_draw_cover *cover, FILE *file)
     fprintf(file, "with both of a pair at another value than the first (-: none was found that "
                   "has)\n    ");
     for (int a = 0; a < count; a++)
-        fprintf(file, " %3c", 'A' + a);
+        fprintf(file, " %3c", letter(a));
     fputc('\n', file);
     for (int a = 0; a < count; a++) {
-        fprintf(file, "  %c ", 'A' + a);
+        fprintf(file, "  %c ", letter(a));
         for (int b = 0; b <= a; b++)
             if (cover->pair[a][b] || pair_lacks(cover, a, b))
                 fprintf(file, " %3d", cover->pair[a][b]);

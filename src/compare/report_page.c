@@ -22,6 +22,7 @@ const char *report_part_name(enum report_part part)
         [PART_WAIT + LS_ACCOUNT_PP] = "waiting on pp (with bubbles)",
         [PART_WAIT + LS_ACCOUNT_SHARD] = "waiting on dp_shard",
         [PART_WAIT + LS_ACCOUNT_REPLICATE] = "waiting on dp_replicate",
+        [PART_WAIT + LS_ACCOUNT_OPTIMIZER] = "waiting on matrices (muon)",
         [PART_WAIT + LS_ACCOUNT_OTHER] = "waiting on others (loss, norm)",
         [PART_EVAL] = "evaluations",
         [PART_SAVE] = "saves",

@@ -14,6 +14,26 @@ struct ls_numerics ls_config_numerics(const struct ls_config *config)
                                 .fast = fast};
 }
 
+const char *ls_offload_name(enum ls_offload what)
+{
+    static const char *const names[LS_OFFLOADS] = {"optimizer", "gradients", "parameters",
+                                                   "activations"};
+    return names[what];
+}
+
+enum ls_tier_kind ls_config_tier(const struct ls_config *config, enum ls_offload what)
+{
+    return (enum ls_tier_kind)config->memory.offload[what].to;
+}
+
+bool ls_config_uses_tier(const struct ls_config *config, enum ls_tier_kind kind)
+{
+    for (int what = 0; what < LS_OFFLOADS; what++)
+        if (ls_config_tier(config, (enum ls_offload)what) == kind)
+            return true;
+    return false;
+}
+
 int64_t ls_config_ranks(const struct ls_config *config)
 {
     const struct ls_layout_keys *keys = &config->parallel;
@@ -35,6 +55,27 @@ static int locate(const struct ls_config *config, int code, struct ls_error *err
     return ls_error_prefix(error, "%s", where);
 }
 
+/* What the layout needs on the device. */
+static int offload_check(const struct ls_config *config, const struct ls_layout *layout,
+                         struct ls_error *error)
+{
+    enum ls_tier_kind gradients = ls_config_tier(config, LS_OFFLOAD_GRADIENTS),
+                      parameters = ls_config_tier(config, LS_OFFLOAD_PARAMETERS);
+    if (gradients != LS_TIER_DEVICE && layout->replicate_ranks > 1)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "memory.offload.gradients = %s: there are %ld replicas of shards, "
+                            "whose gradients go from one to the next and stay on the device; "
+                            "shard over all ranks (parallel.dp_replicate=1), or use none",
+                            ls_tier_name(gradients), (long)layout->replicate_ranks);
+    bool whole = layout->zero > 0 && layout->zero < 3 && layout->shard_ranks > 1;
+    if (parameters != LS_TIER_DEVICE && whole)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "memory.offload.parameters = %s: with ZeRO %d each of %ld ranks has "
+                            "whole parameters on its device; use parallel.zero=3, or none",
+                            ls_tier_name(parameters), (int)layout->zero, (long)layout->shard_ranks);
+    return LS_OK;
+}
+
 int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_layout *layout,
                      struct ls_error *error)
 {
@@ -53,8 +94,12 @@ int ls_config_layout(const struct ls_config *config, int64_t world, struct ls_la
         .micro_sequences = batch->micro,
         .bucket_bytes = config->comm.bucket_mb << 20,
         .reduce = config->numerics.reduce,
+        .matrices_meet = config->optim.name == LS_CONFIG_MUON,
     };
-    return locate(config, ls_layout_resolve(&request, layout, error), error);
+    int status = ls_layout_resolve(&request, layout, error);
+    if (!status)
+        status = offload_check(config, layout, error);
+    return locate(config, status, error);
 }
 
 void ls_config_layout_reset(struct ls_config *config)

@@ -7,7 +7,15 @@ struct ls_optim_config ls_config_optim(const struct ls_config *config)
 {
     const struct ls_config_optim *o = &config->optim;
     static const enum ls_optimizer_kind kinds[] = {
-        [LS_CONFIG_ADAMW] = LS_ADAMW, [LS_CONFIG_SGD] = LS_SGD, [LS_CONFIG_LION] = LS_LION};
+        [LS_CONFIG_ADAMW] = LS_ADAMW,
+        [LS_CONFIG_SGD] = LS_SGD,
+        [LS_CONFIG_LION] = LS_LION,
+        [LS_CONFIG_MUON] = LS_MUON,
+    };
+    static const enum ls_muon_scale scales[] = {
+        [LS_CONFIG_ORIGINAL] = LS_MUON_ORIGINAL,
+        [LS_CONFIG_MATCH_RMS_ADAMW] = LS_MUON_MATCH_RMS,
+    };
     static const enum ls_lr_schedule schedules[] = {
         [LS_CONFIG_CONSTANT] = LS_LR_CONSTANT, [LS_CONFIG_LINEAR] = LS_LR_LINEAR,
         [LS_CONFIG_COSINE] = LS_LR_COSINE,     [LS_CONFIG_INVERSE_SQRT] = LS_LR_INVERSE_SQRT,
@@ -22,6 +30,9 @@ struct ls_optim_config ls_config_optim(const struct ls_config *config)
         .weight_decay = (float)o->weight_decay,
         .momentum = (float)o->momentum,
         .nesterov = o->nesterov,
+        .ns_steps = (int)o->ns_steps,
+        .muon_scale = scales[o->muon_scale],
+        .adamw_lr = (float)o->adamw_lr,
         .clip = (float)o->clip,
         .moments = o->moments,
         .schedule = schedules[o->schedule],

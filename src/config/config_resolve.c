@@ -242,6 +242,8 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
     static const char *const momentum[] = {"optim.momentum", "optim.nesterov", NULL};
     static const char *const moments[] = {"optim.beta1", "optim.beta2", "optim.epsilon", NULL};
     static const char *const kept[] = {"optim.moments", NULL};
+    static const char *const muon[] = {"optim.ns_steps", "optim.muon_scale", "optim.adamw_lr",
+                                       NULL};
     static const char *const epsilon[] = {"optim.epsilon", NULL};
     static const char *const decay[] = {"optim.decay_steps", "optim.min_ratio", NULL};
     static const char *const cooldown[] = {"optim.cooldown_steps", NULL};
@@ -253,6 +255,7 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
         const char *const *names;
         const char *because;
     } rules[] = {
+        {optim->name != LS_CONFIG_MUON, muon, "an optim.name other than muon"},
         {optim->name == LS_CONFIG_ADAMW, momentum, "optim.name = adamw"},
         {optim->name == LS_CONFIG_LION, momentum, "optim.name = lion"},
         {optim->name == LS_CONFIG_SGD, moments, "optim.name = sgd"},
@@ -269,6 +272,22 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
 }
 
 /* ---- the other groups ----------------------------------------------------------------------- */
+
+static bool is_given(const struct ls_config *config, const char *name)
+{
+    return config->origin[config_index(name)].line != 0;
+}
+
+/* Muon's usual momentum is another than SGD's. */
+static void choose_momentum(struct ls_config *config)
+{
+    struct ls_config_optim *optim = &config->optim;
+    bool muon = optim->name == LS_CONFIG_MUON;
+    if (!is_given(config, "optim.momentum"))
+        optim->momentum = muon ? 0.95 : 0.9;
+    if (!is_given(config, "optim.nesterov"))
+        optim->nesterov = muon && optim->momentum > 0;
+}
 
 static int resolve_optim(struct ls_config *config, struct ls_error *error)
 {
@@ -312,16 +331,39 @@ static int resolve_tp_tiles(struct ls_config *config, struct ls_error *error)
     return LS_OK;
 }
 
+static int64_t divisor_of(int64_t a, int64_t b)
+{
+    return b ? divisor_of(b, a % b) : a;
+}
+
+/* The largest leaf that leaves the smallest batch enough of them for the data parallelism that a
+ * model of its size may meet, and that is computed in one micro-batch. Nothing of the layout
+ * counts. */
+static void resolve_leaf(struct ls_config *config)
+{
+    static const double large_parameters = 7e9; /* what is called 8B, and more */
+    const struct ls_config_batch *batch = &config->batch;
+    int64_t *leaf = &config->numerics.leaf_sequences;
+    bool large = ls_model_flops_per_token(&config->model, 0) / 6 >= large_parameters;
+    int64_t smallest = batch->rampup_start ? batch->rampup_start : batch->global;
+    int64_t unit = divisor_of(batch->global, divisor_of(smallest, batch->rampup_increment));
+    int64_t most = ls_min(smallest / (large ? 64 : 16), LS_MICRO_ROWS / config->data.sequence);
+    if (*leaf)
+        return;
+    *leaf = config->numerics.seq_tiles > 1 ? 1 : ls_max(ls_min(most, unit), 1);
+    while (unit % *leaf)
+        --*leaf;
+}
+
 static int check_seq_tiles(const struct ls_config *config, struct ls_error *error)
 {
     const struct ls_config_numerics *n = &config->numerics;
     struct ls_error why = {0};
-    int64_t tokens = config->data.sequence, nearest = 1;
+    int64_t tokens = config->data.sequence, nearest = ls_min(n->seq_tiles, tokens);
     if (!ls_seq_tiles_admit(n->seq_tiles, tokens, n->leaf_sequences, &why))
         return LS_OK;
-    while (2 * nearest <= n->seq_tiles &&
-           !ls_seq_tiles_admit(2 * nearest, tokens, n->leaf_sequences, NULL))
-        nearest *= 2;
+    while (ls_seq_tiles_admit(nearest, tokens, n->leaf_sequences, NULL))
+        nearest--;
     return REJECT("numerics.seq_tiles", "%s; the nearest that works is %lld", why.text,
                   (long long)nearest);
 }
@@ -329,6 +371,7 @@ static int check_seq_tiles(const struct ls_config *config, struct ls_error *erro
 static int resolve_numerics(struct ls_config *config, struct ls_error *error)
 {
     int status = resolve_tp_tiles(config, error);
+    resolve_leaf(config);
     if (!status)
         status = check_seq_tiles(config, error);
     struct ls_loss_scale_config scale = ls_config_loss_scale(config);
@@ -430,9 +473,24 @@ static void resolve_out(struct ls_config *config)
     snprintf(out, LS_CONFIG_TEXT_BYTES, "runs/%.*s", length ? length : 3, length ? name : "run");
 }
 
+/* A file tier needs its folder. */
+static int check_memory(const struct ls_config *config, struct ls_error *error)
+{
+    for (int what = 0; what < LS_OFFLOADS; what++) {
+        char key[64];
+        snprintf(key, sizeof key, "memory.offload.%s", ls_offload_name((enum ls_offload)what));
+        if (ls_config_tier(config, (enum ls_offload)what) == LS_TIER_FILE && !*config->memory.file)
+            return REJECT(key,
+                          "file needs memory.file, a folder on a local disk with room for it; or "
+                          "use host");
+    }
+    return LS_OK;
+}
+
 int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
 {
     int status = resolve_model(config, tokenizer_vocab, error);
+    choose_momentum(config);
     if (!status)
         status = refuse_meaningless(config, error);
     if (!status)
@@ -443,6 +501,8 @@ int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct 
         status = check_parallel(config, error);
     if (!status)
         status = check_batch(config, error);
+    if (!status)
+        status = check_memory(config, error);
     if (!status)
         status = resolve_optim(config, error);
     if (!status)

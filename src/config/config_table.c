@@ -24,6 +24,13 @@
     KEY(WORD, name, part, initial, 0, 0, false, false, words, field, help)
 #define PLAIN(type, name, part, initial, field, help)                                              \
     KEY(type, name, part, initial, 0, 0, false, false, NULL, field, help)
+#define BYTES(name, part, initial, low, field, help)                                               \
+    KEY(BYTES, name, part, initial, low, 0x1p60, false, false, NULL, field, help)
+/* The two keys of what may lie in a tier: which one, and how much of it. */
+#define OFFLOAD(name, what, help, ratio_help)                                                      \
+    WORD("memory.offload." name, LAYOUT, "none", tiers, memory.offload[what].to, help),            \
+        REAL("memory.offload." name "_ratio", LAYOUT, "1", 0, 1, memory.offload[what].ratio,       \
+             ratio_help)
 #define BOOL(...)  PLAIN(BOOL, __VA_ARGS__)
 #define TEXT(...)  PLAIN(STRING, __VA_ARGS__)
 #define PATHS(...) PLAIN(PATHS, __VA_ARGS__)
@@ -43,8 +50,13 @@ WORDS(activations) = {{"auto", LS_CONFIG_AUTO},
                       {"gelu_erf", LS_ACT_GELU_ERF},
                       {"swiglu", LS_ACT_SWIGLU},
                       END};
-WORDS(optimizers) = {
-    {"adamw", LS_CONFIG_ADAMW}, {"sgd", LS_CONFIG_SGD}, {"lion", LS_CONFIG_LION}, END};
+WORDS(optimizers) = {{"adamw", LS_CONFIG_ADAMW},
+                     {"sgd", LS_CONFIG_SGD},
+                     {"lion", LS_CONFIG_LION},
+                     {"muon", LS_CONFIG_MUON},
+                     END};
+WORDS(muon_scales) = {
+    {"original", LS_CONFIG_ORIGINAL}, {"match_rms_adamw", LS_CONFIG_MATCH_RMS_ADAMW}, END};
 WORDS(schedules) = {{"constant", LS_CONFIG_CONSTANT}, {"linear", LS_CONFIG_LINEAR},
                     {"cosine", LS_CONFIG_COSINE},     {"inverse_sqrt", LS_CONFIG_INVERSE_SQRT},
                     {"wsd", LS_CONFIG_WSD},           END};
@@ -69,6 +81,7 @@ WORDS(pipelines) = {{"gpipe", LS_SCHEDULE_GPIPE},
 WORDS(cp_methods) = {{"allgather", LS_CP_ALL_GATHER}, {"ring", LS_CP_RING}, END};
 WORDS(transports) = {
     {"auto", LS_CONFIG_AUTO}, {"thread", LS_TRANSPORT_THREAD}, {"mpi", LS_TRANSPORT_MPI}, END};
+WORDS(tiers) = {{"none", LS_TIER_DEVICE}, {"host", LS_TIER_HOST}, {"file", LS_TIER_FILE}, END};
 WORDS(nonfinites) = {{"stop", LS_CONFIG_STOP}, {"skip", LS_CONFIG_SKIP}, END};
 WORDS(progresses) = {{"auto", LS_CONFIG_AUTO},
                      {"live", LS_CONFIG_LIVE},
@@ -158,18 +171,30 @@ static const struct ls_config_key table[] = {
           "sequences over which the whole ramp-up stretches"),
 
     WORD("optim.name", RECIPE, "adamw", optimizers, optim.name,
-         "adamw (decoupled weight decay), sgd (with momentum) or lion"),
+         "adamw (decoupled weight decay), sgd (with momentum), lion, or muon for the matrices of "
+         "blocks with adamw for tables, norms and biases"),
     REAL_ABOVE("optim.lr", RECIPE, "6e-4", 0, 1000, optim.lr, "peak learning rate"),
     REAL_BELOW("optim.beta1", RECIPE, "0.9", 0, 1, optim.beta1,
-               "decay of the first moment (adamw, lion)"),
+               "decay of the first moment (adamw, lion, beside muon)"),
     REAL_BELOW("optim.beta2", RECIPE, "0.95", 0, 1, optim.beta2,
-               "decay of the second moment (adamw) or of the momentum (lion)"),
+               "decay of the second moment (adamw, beside muon) or of the momentum (lion)"),
     REAL_ABOVE("optim.epsilon", RECIPE, "1e-8", 0, 1, optim.epsilon,
-               "added to the root of the second moment (adamw)"),
+               "added to the root of the second moment (adamw, beside muon)"),
     REAL("optim.weight_decay", RECIPE, "0.1", 0, 100, optim.weight_decay,
          "decoupled weight decay; norms and biases are not decayed"),
-    REAL_BELOW("optim.momentum", RECIPE, "0.9", 0, 1, optim.momentum, "momentum (sgd)"),
-    BOOL("optim.nesterov", RECIPE, "false", optim.nesterov, "Nesterov's momentum (sgd)"),
+    REAL_BELOW("optim.momentum", RECIPE, "0.9", 0, 1, optim.momentum,
+               "momentum (sgd; muon, where it is 0.95 if it is not given)"),
+    BOOL("optim.nesterov", RECIPE, "false", optim.nesterov,
+         "Nesterov's momentum (sgd; muon, where it is true if it is not given)"),
+    INT("optim.ns_steps", RECIPE, "5", 1, 99, optim.ns_steps,
+        "steps of the Newton-Schulz iteration that orthogonalises a matrix (muon)"),
+    WORD("optim.muon_scale", RECIPE, "match_rms_adamw", muon_scales, optim.muon_scale,
+         "what the learning rate of a matrix is multiplied by (muon): match_rms_adamw = 0.2 "
+         "sqrt(max(rows, columns)), so that rate and weight decay of adamw fit; original = "
+         "sqrt(max(1, rows / columns)), which wants a rate of about 0.02"),
+    REAL("optim.adamw_lr", RECIPE, "0", 0, 1000, optim.adamw_lr,
+         "peak learning rate of tables, norms and biases, on the schedule of optim.lr (muon); 0 = "
+         "optim.lr"),
     WORD("optim.moments", RECIPE, "fp32", fp32_or_bf16, optim.moments,
          "type in which moments (momentum too) are kept: bf16 halves their memory and rounds them "
          "stochastically, by random bits that the layout does not change"),
@@ -198,10 +223,12 @@ static const struct ls_config_key table[] = {
         "a multiple or a divisor of kv_heads; 0 = the largest such power of two up to 8"),
     INT("numerics.seq_tiles", RECIPE, "1", 1, 0x1p20, numerics.seq_tiles,
         "tiles into which a sequence is cut for the sums over its tokens, so that parallel.cp may "
-        "be any divisor of it: a power of two; above 1 data.sequence must be a multiple of 128 "
+        "be this number over any power of two; above 1 data.sequence must be a multiple of 128 "
         "times this"),
-    INT("numerics.leaf_sequences", RECIPE, "1", 1, 0x1p20, numerics.leaf_sequences,
-        "sequences whose gradients are summed as one leaf of the batch's tree"),
+    INT("numerics.leaf_sequences", RECIPE, "0", 0, 0x1p20, numerics.leaf_sequences,
+        "sequences of a leaf: a batch's gradient is summed leaf after leaf, and a leaf is computed "
+        "by one data-parallel rank; 0 = chosen by the recipe, for at least 16 leaves (64 from 8B "
+        "parameters) of up to 4,096 tokens"),
     WORD("numerics.isa", RECIPE, "auto", isas, numerics.isa,
          "instruction set; auto = the best one that every rank has, or one that gives the same "
          "bits and is measured to be faster"),
@@ -236,7 +263,8 @@ static const struct ls_config_key table[] = {
         "data-parallel ranks that share one copy of the training state; 0 = what parallel.dp says, "
         "or 1"),
     INT("parallel.cp", LAYOUT, "1", 1, 65536, parallel.cp,
-        "context-parallel ranks: each holds a part of every sequence; divides numerics.seq_tiles"),
+        "context-parallel ranks: each holds a part of every sequence; numerics.seq_tiles over a "
+        "power of two, or 1"),
     INT("parallel.tp", LAYOUT, "1", 1, 65536, parallel.tp,
         "tensor-parallel ranks: each holds a part of every layer; divides numerics.tp_tiles"),
     WORD("parallel.sp", LAYOUT, "auto", auto_or_bool, parallel.sp,
@@ -260,7 +288,8 @@ static const struct ls_config_key table[] = {
          "how context-parallel ranks get each other's keys and values: gathered at once, or "
          "passed around in a ring"),
     INT("parallel.prefetch", LAYOUT, "1", 0, 64, parallel.prefetch,
-        "number of layers whose parameters are gathered before they are needed (zero 1 to 3)"),
+        "number of layers whose parameters are gathered, or come from a memory tier, before they "
+        "are needed (zero 1 to 3, and memory.offload.parameters)"),
     INT("parallel.persist", LAYOUT, "0", 0, 0x1p40, parallel.persist,
         "tensors of up to this many elements stay whole on every rank (zero 3)"),
     BOOL("parallel.reshard_after_forward", LAYOUT, "true", parallel.reshard_after_forward,
@@ -280,6 +309,31 @@ static const struct ls_config_key table[] = {
     BOOL("memory.partition_activations", LAYOUT, "false", parallel.partition_activations,
          "the input that a recomputed block keeps is cut over tensor-parallel ranks, and gathered "
          "again for the backward"),
+    BYTES("memory.device_budget", LAYOUT, "0", 0, memory.device_budget,
+          "what a rank may take of its device's memory, such as 2GiB; a run that needs more is "
+          "refused, with what would fit; 0 = what the machine has"),
+    OFFLOAD("optimizer", LS_OFFLOAD_OPTIMIZER,
+            "where the optimizer's part of the matrices lies, their float32 masters and states: "
+            "none (on the device), host (the machine's memory) or file (on the disk of "
+            "memory.file); it passes through the device at each update",
+            "how much of it, at least; the rest stays on the device"),
+    OFFLOAD("gradients", LS_OFFLOAD_GRADIENTS,
+            "where the gradients of blocks lie: none, host or file; each comes to the device while "
+            "a leaf is added to it, and for the update. Not with replicas of shards",
+            "of how many blocks, at least"),
+    OFFLOAD("parameters", LS_OFFLOAD_PARAMETERS,
+            "where the matrices of blocks lie, as they are computed with: none, host or file; each "
+            "block's come ahead of it (parallel.prefetch). Where ranks share them, with ZeRO 3 "
+            "only",
+            "of how many blocks, at least"),
+    OFFLOAD("activations", LS_OFFLOAD_ACTIVATIONS,
+            "where what blocks keep for their backward lies in between: none, host or file; it is "
+            "written behind the forward and read ahead of the backward. Not the last block of a "
+            "stage's chunk",
+            "how many of the blocks, at least: the first ones, which wait longest"),
+    PATH("memory.file", LAYOUT, "", memory.file,
+         "folder for what goes to file, on a local disk: each rank makes a file of the size it "
+         "needs there, and removes it at the end"),
     BOOL("memory.overcommit", RUN, "false", train.overcommit,
          "train although the ranks of a machine will take more memory than it has (swap, or pages "
          "that are never touched)"),

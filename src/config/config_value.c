@@ -114,6 +114,41 @@ static bool parse_int(const struct ls_config_key *key, const char *text, int64_t
     return true;
 }
 
+static const struct unit {
+    const char *name;
+    int shift;
+} units[] = {{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"", 0}};
+enum { UNITS = sizeof units / sizeof units[0] };
+
+/* "2GiB", "1.5 GiB", "4096". */
+static bool parse_bytes(const struct ls_config_key *key, const char *text, int64_t *out)
+{
+    char number[64];
+    size_t length = strcspn(text, " KMGT");
+    const char *name = text + length + strspn(text + length, " ");
+    if (length >= sizeof number)
+        return false;
+    snprintf(number, sizeof number, "%.*s", (int)length, text);
+    for (int i = 0; i < UNITS; i++) {
+        double value = is_number(number) ? ldexp(strtod(number, NULL), units[i].shift) : NAN;
+        if (strcmp(name, units[i].name) || !isfinite(value))
+            continue;
+        if (value != floor(value) || !within(key, value))
+            return false;
+        *out = (int64_t)value;
+        return true;
+    }
+    return false;
+}
+
+static void bytes_text(int64_t value, char *text, size_t bytes)
+{
+    int i = 0;
+    while (value == 0 ? units[i].shift > 0 : value % ((int64_t)1 << units[i].shift) != 0)
+        i++;
+    snprintf(text, bytes, "%lld%s", (long long)(value >> units[i].shift), units[i].name);
+}
+
 static bool parse_real(const struct ls_config_key *key, const char *text, double *out)
 {
     if (!is_number(text))
@@ -198,6 +233,9 @@ void config_expected(const struct ls_config_key *key, char *text, size_t bytes)
     case LS_CONFIG_REAL:
         expected_number(key, text, bytes);
         break;
+    case LS_CONFIG_BYTES:
+        snprintf(text, bytes, "a number of bytes, such as 2GiB or 512MiB");
+        break;
     case LS_CONFIG_BOOL:
         snprintf(text, bytes, "true or false");
         break;
@@ -261,6 +299,9 @@ bool config_parse(struct ls_config *config, const struct ls_config_key *key, con
     case LS_CONFIG_INT:
         good = !quoted && parse_int(key, text, slot);
         break;
+    case LS_CONFIG_BYTES:
+        good = !quoted && parse_bytes(key, text, slot);
+        break;
     case LS_CONFIG_REAL:
         good = !quoted && parse_real(key, text, slot);
         break;
@@ -310,6 +351,9 @@ void ls_config_value(const struct ls_config *config, const struct ls_config_key 
     switch (key->type) {
     case LS_CONFIG_INT:
         snprintf(text, bytes, "%lld", (long long)*(const int64_t *)slot);
+        break;
+    case LS_CONFIG_BYTES:
+        bytes_text(*(const int64_t *)slot, text, bytes);
         break;
     case LS_CONFIG_REAL:
         real_text(*(const double *)slot, text, bytes);

@@ -44,17 +44,33 @@ void ls_arena_release(struct ls_arena *arena)
     *arena = (struct ls_arena){0};
 }
 
-void *ls_arena_take(struct ls_arena *arena, size_t bytes)
+enum { PIECE_ALIGN = 64, ALIGN_MAX = 4096 }; /* a block begins at a page */
+
+/* a rounded up to align, a power of two. */
+static size_t round_up(size_t a, size_t align)
 {
-    size_t offset = arena->used;
+    LS_ASSERT(a <= SIZE_MAX - (align - 1));
+    return (a + align - 1) & ~(align - 1);
+}
+
+void *ls_arena_take_aligned(struct ls_arena *arena, size_t bytes, size_t align)
+{
+    LS_ASSERT(align >= PIECE_ALIGN && align <= ALIGN_MAX && ls_is_pow2((int64_t)align));
+    LS_ASSERT(align == PIECE_ALIGN || (uintptr_t)arena->base % align == 0);
+    size_t offset = round_up(arena->used, align);
     size_t end;
-    LS_ASSERT(ls_size_add(offset, bytes, &end) && end <= SIZE_MAX - 63);
-    end = (end + 63) & ~(size_t)63;
+    LS_ASSERT(ls_size_add(offset, bytes, &end));
+    end = round_up(end, PIECE_ALIGN);
     LS_ASSERT((arena->measuring && !arena->base) || end <= arena->size);
     arena->used = end;
     if (arena->peak < end)
         arena->peak = end;
     return arena->base ? arena->base + offset : NULL;
+}
+
+void *ls_arena_take(struct ls_arena *arena, size_t bytes)
+{
+    return ls_arena_take_aligned(arena, bytes, PIECE_ALIGN);
 }
 
 void ls_arena_reset(struct ls_arena *arena, size_t mark)

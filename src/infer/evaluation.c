@@ -44,7 +44,7 @@ static int buffers_open(struct ls_runner *r, struct ls_error *error)
     if (r->tokens)
         return LS_OK;
     if (!r->losses)
-        r->losses = calloc((size_t)layout->micro_leaves, sizeof *r->losses);
+        r->losses = calloc((size_t)layout->micro_sequences, sizeof *r->losses);
     int status = r->model ? LS_OK : model_make(r, error);
     if (!status)
         r->tokens =
@@ -91,26 +91,23 @@ static int samples_read(struct evaluation *e, int64_t first, int64_t count, int6
     return bytes_add(e, e->targets, count * tokens, error);
 }
 
-/* The next micro-batch; where a rank has none left, a leaf that does not count. */
-static int round_read(struct evaluation *e, int64_t round, int64_t *padded, struct ls_error *error)
+/* The next micro-batch, of full size; what a rank has none left for does not count. */
+static int round_read(struct evaluation *e, int64_t round, struct ls_error *error)
 {
     const struct ls_runner *r = e->r;
     const struct ls_layout *layout = r->parts.layout;
-    int64_t leaf = layout->numerics.leaf_sequences, tokens = layout->sequence;
-    int64_t micro = layout->micro_sequences, first = e->first + round * micro;
-    int64_t count = ls_max(ls_min(micro, e->end - first), 0);
-    *padded = ls_max(ls_round_up(count, leaf), leaf);
+    int64_t tokens = layout->sequence, micro = layout->micro_sequences;
+    int64_t first = e->first + round * micro, count = ls_max(ls_min(micro, e->end - first), 0);
     int status = LS_OK;
     if (count > 0) {
-        status = samples_read(e, first, count, *padded, error);
+        status = samples_read(e, first, count, micro, error);
     } else {
-        memset(e->ids, 0, (size_t)(leaf * tokens) * sizeof *e->ids);
-        memset(e->targets, 0xff, (size_t)(leaf * tokens) * sizeof *e->targets);
+        memset(e->ids, 0, (size_t)(micro * tokens) * sizeof *e->ids);
+        memset(e->targets, 0xff, (size_t)(micro * tokens) * sizeof *e->targets);
     }
     if (!status) {
-        ls_segments_copy(r->segments, r->segment_count, *padded, tokens, e->ids, e->ids_held);
-        ls_segments_copy(r->segments, r->segment_count, *padded, tokens, e->targets,
-                         e->targets_held);
+        ls_segments_copy(r->segments, r->segment_count, micro, tokens, e->ids, e->ids_held);
+        ls_segments_copy(r->segments, r->segment_count, micro, tokens, e->targets, e->targets_held);
     }
     return status;
 }
@@ -120,22 +117,21 @@ static int round_run(struct evaluation *e, int64_t round, struct ls_error *error
 {
     struct ls_runner *r = e->r;
     const struct ls_layout *layout = r->parts.layout;
-    int64_t padded = 0;
-    int status = round_read(e, round, &padded, error);
+    int64_t micro = layout->micro_sequences;
+    int status = round_read(e, round, error);
     status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
     if (status)
         return status;
-    struct ls_micro_batch batch = {.sequences = padded,
+    struct ls_micro_batch batch = {.sequences = micro,
                                    .tokens = layout->sequence,
                                    .ids = e->ids_held,
                                    .targets = e->targets_held};
     status = runner_forward(r, r->model, &batch, error);
     if (status || !runner_ends(r))
         return status;
-    int64_t leaves = padded / layout->numerics.leaf_sequences;
-    memcpy(r->losses, ls_model_leaf_losses(r->model), (size_t)leaves * sizeof *r->losses);
-    status = ls_all_reduce(r->parts.groups[LS_GROUP_CP], r->losses, leaves, error);
-    for (int64_t i = 0; i < leaves; i++)
+    memcpy(r->losses, ls_model_losses(r->model), (size_t)micro * sizeof *r->losses);
+    status = ls_all_reduce(r->parts.groups[LS_GROUP_CP], r->losses, micro, error);
+    for (int64_t i = 0; i < micro; i++)
         ls_exact_add(&e->loss, r->losses[i]);
     return status;
 }
@@ -172,13 +168,10 @@ static void shares_set(struct evaluation *e, int64_t count)
     const struct ls_runner *r = e->r;
     const struct ls_layout *layout = r->parts.layout;
     struct ls_comm *group = r->parts.groups[LS_GROUP_DP];
-    int64_t leaf = layout->numerics.leaf_sequences, leaves = ls_ceil_div(count, leaf);
     int64_t dp = ls_comm_size(group), rank = ls_comm_rank(group);
-    e->first = leaves * rank / dp * leaf;
-    e->end = ls_min(leaves * (rank + 1) / dp * leaf, count);
-    for (int64_t i = 0; i < dp; i++)
-        e->rounds = ls_max(
-            e->rounds, ls_ceil_div(leaves * (i + 1) / dp - leaves * i / dp, layout->micro_leaves));
+    e->first = count * rank / dp;
+    e->end = count * (rank + 1) / dp;
+    e->rounds = ls_ceil_div(ls_ceil_div(count, dp), layout->micro_sequences);
     int64_t buffer = layout->micro_sequences * layout->sequence;
     e->ids = r->tokens;
     e->targets = e->ids + buffer;

@@ -42,7 +42,7 @@ static int key_check(const char *word, enum ls_finished_use use, struct ls_error
                         list);
 }
 
-/* Micro-batches of some rows, one on each rank: whole subtrees of leaves in any layout. */
+/* Micro-batches of some rows, one on each rank. */
 static void batch_set(struct ls_config *config)
 {
     struct ls_config_batch *batch = &config->batch;

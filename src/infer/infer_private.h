@@ -13,7 +13,7 @@ struct ls_runner {
     struct ls_token_segment *segments; /* of a sequence: the tokens of this rank */
     int segment_count;
     int32_t *tokens; /* [4, micro_sequences, T] of an evaluation */
-    float *losses;   /* [micro_leaves] */
+    float *losses;   /* [micro_sequences] */
     void *input;     /* what came from the stage before */
     size_t input_bytes;
 };

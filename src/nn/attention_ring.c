@@ -167,8 +167,9 @@ int ring_forward(struct attending *w)
  * ------------------------------------------------------------------------------------ */
 
 /* pair = the half chunk's sums over segment i's queries. */
-static int segment_part(struct ring *ring, int i, float *pair)
+static int segment_part(void *context, int i, float *pair)
 {
+    struct ring *ring = context;
     struct attending *w = ring->w;
     int64_t length = w->rows->segment_rows;
     struct ls_attention a = segment_backward_of(w, i);
@@ -179,37 +180,6 @@ static int segment_part(struct ring *ring, int i, float *pair)
                                             state_of(ring, &a, i), w->error);
     bool seen = ring->chunk * length <= a.q_first;
     return status ? status : segment_share(w, pair, length, seen ? length : 0);
-}
-
-/* level[0] = the half chunk's sums over all queries here: tiles by the tree. */
-static int local_sums(struct ring *ring)
-{
-    struct attending *w = ring->w;
-    struct attention_buffers *b = &w->buffers;
-    int64_t pair = block_elements(ring);
-    int held = 0, status = LS_OK;
-    for (int tile = 0; tile < w->rows->segments / 2 && !status; tile++) {
-        status = segment_part(ring, 2 * tile, b->level[held]);
-        if (!status)
-            status = segment_part(ring, 2 * tile + 1, b->work);
-        if (status)
-            return status;
-        ls_tree_add(w->ops, pair, b->level[held++], b->work);
-        for (int bits = tile; bits & 1; bits >>= 1, held--)
-            ls_tree_add(w->ops, pair, b->level[held - 2], b->level[held - 1]);
-    }
-    return status;
-}
-
-/* The tree over count pairs that lie one behind the other, into the first. */
-static void pairs_tree(struct ls_ops *ops, float *pairs, int count, int64_t pair)
-{
-    if (count == 1)
-        return;
-    int split = (int)ls_tree_split(count);
-    pairs_tree(ops, pairs, split, pair);
-    pairs_tree(ops, pairs + split * pair, count - split, pair);
-    ls_tree_add(ops, pair, pairs, pairs + split * pair);
 }
 
 /* The half chunk's sums of all ranks, on the rank that has it: the top of the tree. */
@@ -225,7 +195,7 @@ static int own_finish(struct ring *ring, struct ls_request *requests)
     if (status)
         return status;
     ls_copy(w->ops, (size_t)pair * sizeof *arrived, w->buffers.level[0], arrived + cp->rank * pair);
-    pairs_tree(w->ops, arrived, cp->size, pair);
+    parts_tree(w->ops, arrived, cp->size, pair);
     int64_t row = w->sequence * w->rows->tokens + segment_index(ring, ring->chunk) * length;
     attention_kv_finish(w, row, length, arrived, arrived + pair / 2);
     return LS_OK;
@@ -245,7 +215,7 @@ static int chunk_backward(struct ring *ring, struct ls_request *leaves)
             status = ls_recv_start(cp->comm, b->arrived + rank * pair, pair, LS_F32, rank, TAG_SUMS,
                                    &requests[rank], LS_HERE, w->error);
     if (!status)
-        status = local_sums(ring);
+        status = tiles_sum(w, block_elements(ring), segment_part, ring);
     if (!status && owner == cp->rank)
         return own_finish(ring, requests);
     if (!status)

@@ -84,8 +84,9 @@ int segments_forward(struct attending *w)
  */
 
 /* pair = the sums of d_k and d_v over segment i's queries and all their heads. */
-static int segment_sums(struct attending *w, int i, float *pair)
+static int segment_sums(void *context, int i, float *pair)
 {
+    struct attending *w = context;
     struct ls_attention a = segment_backward_of(w, i);
     keys_set(w, &a);
     a.d_k_sum = pair;
@@ -94,24 +95,36 @@ static int segment_sums(struct attending *w, int i, float *pair)
     return status ? status : segment_share(w, pair, w->tokens, a.q_first + a.tokens);
 }
 
-/* A tile is its early half chunk plus its late one; tiles are added by the tree, which is a binary
- * counter of subtrees. The tree's top over cp ranks is ls_cp_reduce's. */
+/* The tree is a binary counter of subtrees: level[0], level[1], ... hold ever smaller ones. */
+int tiles_sum(struct attending *w, int64_t elements,
+              int (*sums)(void *context, int segment, float *values), void *context)
+{
+    struct attention_buffers *b = &w->buffers;
+    int held = 0, status = LS_OK;
+    for (int tile = 0; tile < w->rows->segments / 2 && !status; tile++) {
+        status = sums(context, 2 * tile, b->level[held]);
+        if (!status)
+            status = sums(context, 2 * tile + 1, b->work);
+        if (status)
+            return status;
+        ls_tree_add(w->ops, elements, b->level[held++], b->work);
+        for (int bits = tile; bits & 1; bits >>= 1, held--)
+            ls_tree_add(w->ops, elements, b->level[held - 2], b->level[held - 1]);
+    }
+    for (; held > 1; held--)
+        ls_tree_add(w->ops, elements, b->level[held - 2], b->level[held - 1]);
+    return status;
+}
+
+/* The tree's top over cp ranks is ls_cp_reduce's. */
 static int gathered_backward(struct attending *w)
 {
     const struct ls_model *model = w->model;
     struct attention_buffers *b = &w->buffers;
-    int64_t kv = size_held(model, SIZE_KV), pair = 2 * w->tokens * kv, tokens = w->rows->tokens;
-    int held = 0, status = gather(w);
-    for (int tile = 0; tile < w->rows->segments / 2 && !status; tile++) {
-        status = segment_sums(w, 2 * tile, b->level[held]);
-        if (!status)
-            status = segment_sums(w, 2 * tile + 1, b->work);
-        if (status)
-            return status;
-        ls_tree_add(w->ops, pair, b->level[held++], b->work);
-        for (int bits = tile; bits & 1; bits >>= 1, held--)
-            ls_tree_add(w->ops, pair, b->level[held - 2], b->level[held - 1]);
-    }
+    int64_t kv = size_held(model, SIZE_KV), tokens = w->rows->tokens;
+    int status = gather(w);
+    if (!status)
+        status = tiles_sum(w, 2 * w->tokens * kv, segment_sums, w);
     const struct ls_cp_rows rows = {model->numerics.seq_tiles, w->tokens, kv, LS_F32};
     if (!status)
         status =

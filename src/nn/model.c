@@ -41,10 +41,12 @@ static int options_check(const struct ls_model *model, struct ls_error *error)
         return ls_error_set(error, LS_EINVAL,
                             "heads are %ld wide: expected a multiple of 8, at most 256",
                             (long)config->head_dim);
-    if (options->sequences < 1 || options->sequences % numerics->leaf_sequences)
+    int64_t leaf = numerics->leaf_sequences;
+    if (options->sequences < 1 || (options->sequences > leaf && options->sequences % leaf))
         return ls_error_set(error, LS_EINVAL,
-                            "a micro-batch of %ld sequences is not whole leaves of %ld",
-                            (long)options->sequences, (long)numerics->leaf_sequences);
+                            "a micro-batch of %ld sequences is no part of a leaf of %ld, nor whole "
+                            "leaves",
+                            (long)options->sequences, (long)leaf);
     if (options->slots < 1)
         return ls_error_set(error, LS_EINVAL, "a model of %d slots: at least 1 is needed",
                             options->slots);
@@ -83,18 +85,6 @@ static int layers_new(struct ls_model *model, struct ls_error *error)
                          : ls_error_set(error, LS_ENOMEM, "no memory for the model's tables");
 }
 
-/* What each layer keeps in each slot. Without a backward only what leaves a chunk is kept. */
-static void slots_take(struct ls_model *model, struct ls_arena *arena)
-{
-    for (int i = 0; i < ls_model_layers(model); i++) {
-        struct layer *layer = &model->layers[i];
-        for (int slot = 0; layer->program && slot < model->options.slots; slot++) {
-            layer->kept[slot] = ls_arena_take(arena, layer->kept_bytes);
-            layer->held[slot] = ls_arena_take(arena, layer->held_bytes);
-        }
-    }
-}
-
 /* Forward and backward are not under work at the same time: their buffers lie over each other. */
 static void work_take(struct ls_model *model, struct ls_arena *arena)
 {
@@ -125,16 +115,17 @@ static void work_take(struct ls_model *model, struct ls_arena *arena)
         ls_arena_take(arena, end[0] - end[1]);
 }
 
-static void buffers_take(struct ls_model *model, struct ls_arena *arena)
+static int buffers_take(struct ls_model *model, struct ls_arena *arena, struct ls_error *error)
 {
     size_t start = arena->used;
     for (int i = 0; i < ls_model_layers(model); i++)
         layer_constants(model, &model->layers[i], arena);
     model->table_bytes = arena->used - start;
     start = arena->used;
-    slots_take(model, arena);
+    int status = slots_take(model, arena, error);
     model->kept_bytes = arena->used - start;
     work_take(model, arena);
+    return status;
 }
 
 static void slices_set(struct ls_model *model)
@@ -176,11 +167,12 @@ int ls_model_new(const struct ls_model_options *options, struct ls_arena *arena,
     int status = options_check(model, error);
     if (!status)
         status = layers_new(model, error);
+    if (!status)
+        status = buffers_take(model, arena, error);
     if (status) {
         ls_model_free(model);
         return status;
     }
-    buffers_take(model, arena);
     *out = model;
     return LS_OK;
 }
@@ -189,6 +181,7 @@ void ls_model_free(struct ls_model *model)
 {
     if (!model)
         return;
+    slots_release(model);
     for (int i = 0; i < ls_model_layers(model) && model->layers; i++) {
         free(model->layers[i].kept);
         free(model->layers[i].lives);
@@ -210,6 +203,11 @@ const char *ls_layer_name(const struct ls_model_config *config, int64_t layer)
 size_t ls_model_kept_bytes(const struct ls_model *model)
 {
     return model->kept_bytes;
+}
+
+size_t ls_model_passing_bytes(const struct ls_model *model)
+{
+    return slots_device_bytes(model);
 }
 
 size_t ls_model_table_bytes(const struct ls_model *model)
@@ -235,7 +233,7 @@ void ls_model_layer_bytes(const struct ls_model *model, int index, struct ls_lay
     bool passed = index > 0 && !model_chunk_first(model, index) && model_held(model, index - 1) &&
                   !model->layers[index - 1].output_kept;
     *out = (struct ls_layer_bytes){
-        .kept = room_bytes(layer->kept_bytes),
+        .kept = layer->away ? 0 : room_bytes(layer->kept_bytes),
         .held = room_bytes(layer->held_bytes),
         .again = room_bytes(layer->segment_bytes),
         .forward = room_bytes(layer->work_bytes[0]) + stream * (size_t)(passes + passed),
@@ -267,12 +265,25 @@ static int batch_check(const struct ls_model *model, int layer, const struct ls_
     return model_units_check(model, &rows, error);
 }
 
+/* A walk with what the layer and the one below keep on the device. */
+static int walk(struct ls_model *model, struct ls_ops *ops, int layer, enum phase phase,
+                const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
+                struct ls_error *error)
+{
+    int status = slots_enter(model, layer, phase, batch->slot, error);
+    return status ? status : layer_walk(model, ops, layer, phase, batch, gradient, error);
+}
+
 int ls_layer_forward(struct ls_model *model, struct ls_ops *ops, int layer,
                      const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                      struct ls_error *error)
 {
     int status = batch_check(model, layer, batch, error);
-    return status ? status : layer_walk(model, ops, layer, PHASE_FORWARD, batch, gradient, error);
+    if (!status)
+        status = walk(model, ops, layer, PHASE_FORWARD, batch, gradient, error);
+    if (status || !batch->training)
+        return status;
+    return slots_leave(model, layer, batch->slot, error);
 }
 
 int ls_layer_again_first(const struct ls_model *model, int layer)
@@ -284,20 +295,20 @@ int ls_layer_again_first(const struct ls_model *model, int layer)
 int ls_layer_forward_again(struct ls_model *model, struct ls_ops *ops, int layer,
                            const struct ls_micro_batch *batch, struct ls_error *error)
 {
-    return layer_walk(model, ops, layer, PHASE_AGAIN, batch, NULL, error);
+    return walk(model, ops, layer, PHASE_AGAIN, batch, NULL, error);
 }
 
 int ls_layer_backward_input(struct ls_model *model, struct ls_ops *ops, int layer,
                             const struct ls_micro_batch *batch, struct ls_error *error)
 {
-    return layer_walk(model, ops, layer, PHASE_INPUT, batch, NULL, error);
+    return walk(model, ops, layer, PHASE_INPUT, batch, NULL, error);
 }
 
 int ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
                              const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                              struct ls_error *error)
 {
-    return layer_walk(model, ops, layer, PHASE_WEIGHT, batch, gradient, error);
+    return walk(model, ops, layer, PHASE_WEIGHT, batch, gradient, error);
 }
 
 const void *ls_model_output(const struct ls_model *model, int layer, int slot)
@@ -305,9 +316,9 @@ const void *ls_model_output(const struct ls_model *model, int layer, int slot)
     return layer_output(model, layer, slot);
 }
 
-const float *ls_model_leaf_losses(const struct ls_model *model)
+const float *ls_model_losses(const struct ls_model *model)
 {
-    return model->losses.leaves;
+    return model->losses.sequences;
 }
 
 const void *ls_model_input_gradient(const struct ls_model *model, int layer)

@@ -10,8 +10,8 @@
 /* Of the head: losses outlive its step. */
 struct head_losses {
     float *rows;         /* [M] */
-    float *leaves;       /* [leaves] */
-    int64_t group_units; /* units whose logits exist at once: a power of two */
+    float *sequences;    /* [sequences] */
+    int64_t group_units; /* units whose logits exist at once */
 };
 
 struct ls_model {
@@ -24,6 +24,7 @@ struct ls_model {
     int64_t heads, kv_heads, ffn;            /* held here */
     int64_t rows_max, rows_room, stream_max; /* M, as a buffer of all rows has it, N */
     struct layer *layers;                    /* [layers + 2]; program NULL: not held */
+    struct layer_slots *slots;               /* of layers that are offloaded; NULL: none is */
     void *d_stream[2]; /* [N, C] gradient of layer l's input is d_stream[l & 1] */
     char *pass[2];     /* [N, C] output of layer l is pass[l & 1] where it is not kept */
     char *segment;     /* places of layers that are recomputed together, segment_bytes each */
@@ -48,14 +49,16 @@ struct rows {
     int64_t tokens;                 /* of each sequence, here: T / cp */
     int64_t position;               /* of a sequence's first token: 0 but in a decoder */
     int64_t segments, segment_rows; /* each sequence is so many runs of consecutive tokens */
-    int64_t units;                  /* what sums over tokens are trees over: leaves, or tiles */
-    int64_t unit_sequences, unit_tokens;
+    int64_t leaves, sequences;      /* whole ones, or one of which these are some sequences */
+    int64_t tiles, tile_tokens;     /* of each sequence, here */
 };
 struct rows rows_of(const struct ls_model *model, const struct ls_micro_batch *batch);
 /* Of the largest micro-batch. */
 struct rows rows_most(const struct ls_model *model);
 /* The order of token sums over all rows. */
-struct ls_token_sum rows_sum(const struct rows *rows, bool accumulate);
+struct ls_token_sum rows_sum(const struct rows *rows, enum ls_onto onto);
+/* The tree over count parts of `elements` values each, one behind the other, into the first. */
+void parts_tree(struct ls_ops *ops, float *parts, int64_t count, int64_t elements);
 
 /* A piece of [first, first + count) whose tokens follow each other. Start from {0}. */
 struct run {
@@ -83,6 +86,20 @@ void layer_constants(struct ls_model *model, const struct layer *layer, struct l
 
 /* Binds the steps of a layer, new but for its tables, to the parameters held; plans its buffers. */
 void layer_plan(const struct ls_model *model, int index, struct layer *layer);
+
+/* ---- layer_slots.c ----------------------------------------------------------------------------
+ */
+
+/* What each layer keeps in each slot. Without a backward only what leaves a chunk is kept. */
+int slots_take(struct ls_model *model, struct ls_arena *arena, struct ls_error *error);
+void slots_release(struct ls_model *model);
+/* Of the buffers through which what is offloaded passes. */
+size_t slots_device_bytes(const struct ls_model *model);
+/* Before a walk: what the layer keeps, and the one below, whose output it reads, are on the device.
+ * Behind a forward of training: what it keeps may go. Errors of the tier's disk. */
+int slots_enter(struct ls_model *model, int layer, enum phase phase, int slot,
+                struct ls_error *error);
+int slots_leave(struct ls_model *model, int layer, int slot, struct ls_error *error);
 
 /* ---- layer_run.c ------------------------------------------------------------------------------
  */
@@ -123,9 +140,8 @@ struct ls_gemm model_linear(const struct ls_model *model, int64_t rows, int64_t 
 struct ls_gemm model_input_gradient(const struct ls_model *model, int64_t rows, int64_t out,
                                     int64_t tiles, const struct ls_param *weight, const void *dy,
                                     void *dx);
-/* d_w [out, in] = dy^T x, a tree over `units` units of rows; += where the caller says accumulate.
- */
-struct ls_gemm model_weight_gradient(const struct ls_model *model, int64_t units, int64_t rows,
+/* d_w [out, in] = dy^T x over all of sum's rows, in its order, onto what it says. */
+struct ls_gemm model_weight_gradient(const struct ls_model *model, const struct ls_token_sum *sum,
                                      int64_t out, const struct ls_param *weight, const void *dy,
                                      const void *x, float *d_w);
 /* What the operations that follow on this model's groups move, for error texts and records. */

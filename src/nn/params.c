@@ -147,6 +147,7 @@ static void param_add(struct builder *b, const struct parameter *p)
     parameter_name(b->config, b->unit->layer, p, param->name);
     param_shape(b, p, param);
     param->decay = param->matrix;
+    param->hidden = param->matrix && b->unit->layer >= 1 && b->unit->layer <= b->config->layers;
     param->init = p->start == START_ONE    ? LS_INIT_ONE
                   : p->start == START_ZERO ? LS_INIT_ZERO
                                            : LS_INIT_NORMAL;

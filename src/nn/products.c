@@ -73,15 +73,18 @@ struct ls_gemm model_input_gradient(const struct ls_model *model, int64_t rows, 
                             .ldc = weight->cols};
 }
 
-struct ls_gemm model_weight_gradient(const struct ls_model *model, int64_t units, int64_t rows,
+struct ls_gemm model_weight_gradient(const struct ls_model *model, const struct ls_token_sum *sum,
                                      int64_t out, const struct ls_param *weight, const void *dy,
                                      const void *x, float *d_w)
 {
+    bool fast = model->numerics.fast;
     return (struct ls_gemm){.m = out,
                             .n = weight->cols,
                             .sections = 1,
-                            .k = {rows},
-                            .tiles = model->numerics.fast ? 1 : units,
+                            .k = {ls_token_rows(sum)},
+                            .tiles = fast ? 1 : sum->leaves * sum->tiles,
+                            .leaves = fast ? 1 : sum->leaves,
+                            .onto = sum->onto,
                             .a_transposed = true,
                             .in = model->numerics.act,
                             .out = LS_F32,

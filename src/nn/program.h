@@ -175,7 +175,8 @@ struct layer {
     size_t kept_bytes, held_bytes; /* of a slot */
     size_t segment_bytes;          /* of a place in the segment */
     size_t work_bytes[2];          /* of the forward, of the rest */
-    char **kept, **held;           /* [slots] */
+    bool away;                     /* what it keeps lies in a tier between its walks */
+    char **kept, **held;           /* [slots]; kept NULL: in the tier */
     struct life *lives;            /* [LIVES_MAX], of which there are life_count; NULL: unchecked */
     int life_count;
 };
@@ -248,7 +249,7 @@ struct step_kind {
      * there is nothing to be done. */
     int (*input)(const struct layer_run *run, const struct bound_step *s);
     /* Makes the parameters' gradients, of run_own() where the step keeps some, run_dy() otherwise,
-     * and what weight_reads says. = or +=: run->gradient->accumulate. NULL: it has none. */
+     * and what weight_reads says. As run->gradient->onto says. NULL: it has none. */
     int (*weight)(const struct layer_run *run, const struct bound_step *s);
     /* Begins to gather what weight() reads, while the step before it is under work; weight() waits
      * for it. */

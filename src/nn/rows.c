@@ -13,10 +13,10 @@ struct rows rows_of(const struct ls_model *model, const struct ls_micro_batch *b
     rows.count = rows.all;
     if (model->tp.sequence)
         ls_tp_share(&model->tp, rows.all, &rows.first, &rows.count);
-    /* With seq_tiles a leaf is one sequence, and its tiles take the place of leaves. */
-    rows.units = batch->sequences / n->leaf_sequences * ls_max(tiles, 1);
-    rows.unit_sequences = n->leaf_sequences;
-    rows.unit_tokens = rows.tokens / ls_max(tiles, 1);
+    rows.sequences = ls_min(batch->sequences, n->leaf_sequences);
+    rows.leaves = batch->sequences / rows.sequences;
+    rows.tiles = ls_max(tiles, 1);
+    rows.tile_tokens = rows.tokens / rows.tiles;
     return rows;
 }
 
@@ -27,12 +27,13 @@ struct rows rows_most(const struct ls_model *model)
     return rows_of(model, &batch);
 }
 
-struct ls_token_sum rows_sum(const struct rows *rows, bool accumulate)
+struct ls_token_sum rows_sum(const struct rows *rows, enum ls_onto onto)
 {
-    return (struct ls_token_sum){.leaves = rows->units,
-                                 .sequences = rows->unit_sequences,
-                                 .tokens = rows->unit_tokens,
-                                 .accumulate = accumulate};
+    return (struct ls_token_sum){.leaves = rows->leaves,
+                                 .sequences = rows->sequences,
+                                 .tiles = rows->tiles,
+                                 .tokens = rows->tile_tokens,
+                                 .onto = onto};
 }
 
 bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t first, int64_t count,
@@ -71,11 +72,21 @@ bool model_chunk_last(const struct ls_model *model, int64_t layer)
 int model_units_check(const struct ls_model *model, const struct rows *rows, struct ls_error *error)
 {
     if (!model->tp.sequence || model->numerics.fast ||
-        ls_tp_admits(model->tp.size, rows->units, rows->unit_sequences, rows->unit_tokens))
+        ls_tp_admits(model->tp.size, rows->all / rows->tile_tokens, rows->tile_tokens))
         return LS_OK;
     return ls_error_set(
         error, LS_EINVAL,
-        "sequence parallel over %d ranks would split %ld units of %ld x %ld tokens "
-        "inside a sum that cannot be split: use more sequences a micro-batch or fewer ranks",
-        model->tp.size, (long)rows->units, (long)rows->unit_sequences, (long)rows->unit_tokens);
+        "sequence parallel over %d ranks would split %ld times %ld tokens inside a sum that cannot "
+        "be split: use more sequences a micro-batch or fewer ranks",
+        model->tp.size, (long)(rows->all / rows->tile_tokens), (long)rows->tile_tokens);
+}
+
+void parts_tree(struct ls_ops *ops, float *parts, int64_t count, int64_t elements)
+{
+    if (count <= 1)
+        return;
+    int64_t split = ls_tree_split(count);
+    parts_tree(ops, parts, split, elements);
+    parts_tree(ops, parts + split * elements, count - split, elements);
+    ls_tree_add(ops, elements, parts, parts + split * elements);
 }

@@ -58,6 +58,11 @@ struct ls_attention segment_backward_of(const struct attending *a, int i);
  * over the ranks that share key/value heads. */
 int segment_share(const struct attending *a, float *pair, int64_t span, int64_t seen);
 
+/* level[0] = the tree over this rank's tiles of `elements` values each. sums(context, i, values)
+ * writes those of segment i; a tile is its early half chunk's plus its late one's. */
+int tiles_sum(struct attending *a, int64_t elements,
+              int (*sums)(void *context, int segment, float *values), void *context);
+
 int segments_forward(struct attending *a);
 int segments_backward(struct attending *a);
 int ring_forward(struct attending *a);

@@ -115,12 +115,13 @@ static void position_backward(const struct layer_run *run, const void *dy, float
     const struct rows *rows = run->rows;
     int64_t channels = model->config.channels, tokens = run->batch->tokens;
     int64_t first = rows->segments == 1 ? tokens : 0;
-    bool accumulate = run->gradient->accumulate;
-    struct ls_token_sum sum = {.leaves = run->batch->sequences / n->leaf_sequences,
-                               .sequences = n->leaf_sequences,
+    enum ls_onto onto = run->gradient->onto;
+    struct ls_token_sum sum = {.leaves = rows->leaves,
+                               .sequences = rows->sequences,
+                               .tiles = 1,
                                .tokens = rows->tokens,
-                               .accumulate = accumulate || rows->segments > 1};
-    if (!accumulate)
+                               .onto = onto || rows->segments == 1 ? onto : LS_ONTO_SUM};
+    if (onto == LS_ONTO_NOTHING)
         ls_fill_zero(run->ops, (size_t)((model->config.context - first) * channels) * sizeof(float),
                      d_position + first * channels);
     for (int64_t i = 0; i < rows->segments; i++) {
@@ -150,7 +151,7 @@ static int embedding_weight(const struct layer_run *run, const struct bound_step
     const struct ls_model *model = run->model;
     struct ls_arena work = run_work(run, s);
     struct embedding_buffers b = weight_take(model, s, &work);
-    struct ls_token_sum sum = rows_sum(run->rows, run->gradient->accumulate);
+    struct ls_token_sum sum = rows_sum(run->rows, run->gradient->onto);
     const void *dy = run_own(run, s);
     if (!dy)
         dy = run_dy(run, s);

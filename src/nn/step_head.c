@@ -1,8 +1,8 @@
 /* Head and loss. In training the forward makes the gradients at once, group of units by group of
  * units, because logits are too large to keep: a group's logits become their own gradient in place,
- * which gives the rows' input gradient and the group's part of the weight gradient. The weight
- * gradient's parts are added by the tree over units, which are leaves or tiles of them (S3, S4).
- * The vocabulary is cut over tp: nobody has whole rows of logits. in: the final norm's output. */
+ * which gives the rows' input gradient and the group's part of the weight gradient. A unit is a
+ * tile of a sequence; a group is some leaves, or some units of one leaf (S3, S4). The vocabulary is
+ * cut over tp: nobody has whole rows of logits. in: the final norm's output. */
 #include "model.h"
 
 /* ---- buffers ----------------------------------------------------------------------------------
@@ -17,43 +17,55 @@ struct head_buffers {
     int partials;
 };
 
-/* Rows of a unit of whole sequences. */
 static int64_t unit_rows(const struct ls_model *model)
 {
-    return model->numerics.leaf_sequences * model->options.tokens / model->numerics.seq_tiles;
+    return model->options.tokens / model->numerics.seq_tiles;
 }
 
-static int64_t units_of(const struct ls_model *model)
+/* Tiles of a sequence, here. */
+static int64_t tiles_of(const struct ls_model *model)
 {
-    int64_t leaves = model->options.sequences / model->numerics.leaf_sequences;
-    return leaves * model->numerics.seq_tiles / model->cp.size;
+    return model->numerics.seq_tiles / model->cp.size;
 }
 
-/* Units whose logits fit. */
+/* Units whose logits fit: whole leaves; or of a leaf sequences, where those have one tile; or a
+ * power of two of tiles. */
 static int64_t group_of(const struct ls_model *model, const struct ls_param *weight)
 {
-    int64_t given = model->options.logits_bytes, units = units_of(model), group = 1;
+    int64_t given = model->options.logits_bytes, sequences = model->options.sequences;
+    int64_t leaf = ls_min(sequences, model->numerics.leaf_sequences) * tiles_of(model), group = 1;
     double most = given > 0 ? (double)given : (double)LS_LOGITS_BYTES;
     double unit_bytes =
         (double)unit_rows(model) * (double)weight->rows * (double)model_act_bytes(model);
-    while (2 * group <= units && (double)(2 * group) * unit_bytes <= most)
+    int64_t fit =
+        (int64_t)ls_max(1, ls_min((int64_t)(most / unit_bytes), sequences * tiles_of(model)));
+    if (fit >= leaf)
+        return fit / leaf * leaf;
+    if (tiles_of(model) == 1)
+        return fit;
+    while (2 * group <= fit)
         group *= 2;
     return group;
 }
 
-/* A right child that is itself more than one group, added to its left sibling, needs a place to be
- * summed in first: one for each level of the tree but the two lowest; so does the whole when it is
- * added to an earlier micro-batch's. */
+/* Where a leaf is more than a group it may need a place to be whole in before it is added, and each
+ * level of the tree over its tiles but the two lowest another. */
 static void partials_take(const struct ls_model *model, const struct ls_param *weight,
                           struct ls_arena *arena, struct head_buffers *b)
 {
-    int64_t group = group_of(model, weight), units = units_of(model);
+    int64_t group = group_of(model, weight), tiles = tiles_of(model),
+            sequences = model->options.sequences;
     size_t bytes = (size_t)(weight->rows * model->config.channels) * sizeof(float);
-    int64_t span = model->options.accumulating ? group : 2 * group;
-    for (; span < units && !model->numerics.fast; span *= 2) {
-        LS_ASSERT(b->partials < PARTIALS_MAX);
+    int64_t leaf = ls_min(sequences, model->numerics.leaf_sequences) * tiles;
+    bool adds = model->options.adding || sequences > model->numerics.leaf_sequences;
+    if (model->numerics.fast || group >= leaf)
+        return;
+    int64_t levels = adds;
+    for (int64_t span = 2 * group; span < tiles; span *= 2)
+        levels++;
+    LS_ASSERT(levels <= PARTIALS_MAX);
+    while (b->partials < levels)
         b->partial[b->partials++] = ls_arena_take(arena, bytes);
-    }
 }
 
 static struct head_buffers buffers_take(const struct ls_model *model, const struct bound_step *s,
@@ -84,10 +96,9 @@ static void head_work(const struct ls_model *model, const struct bound_step *s, 
 static void head_constants(struct ls_model *model, struct ls_arena *arena,
                            const struct bound_step *s)
 {
-    int64_t leaves = model->options.sequences / model->numerics.leaf_sequences;
     struct head_losses *losses = &model->losses;
     losses->rows = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
-    losses->leaves = ls_arena_take(arena, (size_t)leaves * sizeof(float));
+    losses->sequences = ls_arena_take(arena, (size_t)model->options.sequences * sizeof(float));
     losses->group_units = group_of(model, s->weight);
 }
 
@@ -136,15 +147,15 @@ static int group_loss(struct walk *walk, int64_t first_row, int64_t rows)
     return status;
 }
 
-/* One group: logits, loss, and when training the two gradients. */
-static int group_run(struct walk *walk, int64_t first_unit, int64_t units, float *d_weight,
-                     bool accumulate)
+/* One group, rows [first_row, ...) in the order of sum: logits, loss, and when training the two
+ * gradients. */
+static int group_run(struct walk *walk, int64_t first_row, const struct ls_token_sum *sum,
+                     float *d_weight)
 {
     const struct layer_run *run = walk->run;
     struct ls_model *model = run->model;
     int64_t channels = model->config.channels, vocabulary = walk->weight->rows;
-    int64_t unit = run->rows->unit_sequences * run->rows->unit_tokens;
-    int64_t rows = units * unit, first_row = first_unit * unit;
+    int64_t rows = ls_token_rows(sum);
     const void *a = walk->a + (size_t)(first_row * channels) * model_act_bytes(model);
     void *logits = walk->buffers.logits;
     struct ls_gemm product =
@@ -163,42 +174,81 @@ static int group_run(struct walk *walk, int64_t first_unit, int64_t units, float
     if (status)
         return status;
     struct ls_gemm weight =
-        model_weight_gradient(model, units, rows, vocabulary, walk->weight, logits, a, d_weight);
-    weight.accumulate = accumulate;
+        model_weight_gradient(model, sum, vocabulary, walk->weight, logits, a, d_weight);
     return ls_gemm_run(run->ops, &weight, run->error);
 }
 
-/* The subtree of units [first, first + count): d_weight = it, or += it after it is whole. */
-static int subtree_run(struct walk *walk, int64_t first, int64_t count, float *d_weight,
-                       bool accumulate, int partials_used)
+/* The subtree of `tiles` tiles of one sequence from first_row on: d_weight = it, or += it where the
+ * place beside it was left for that. */
+static int subtree_run(struct walk *walk, int64_t first_row, int64_t tiles, float *d_weight,
+                       bool add, int partials_used)
 {
     struct ls_model *model = walk->run->model;
-    if (count <= model->losses.group_units)
-        return group_run(walk, first, count, d_weight, accumulate);
-    bool aside = accumulate && walk->training && !model->numerics.fast;
+    int64_t tokens = walk->run->rows->tile_tokens;
+    if (tiles <= model->losses.group_units) {
+        struct ls_token_sum sum = {1, 1, tiles, tokens, add ? LS_ONTO_SUM : LS_ONTO_NOTHING};
+        return group_run(walk, first_row, &sum, d_weight);
+    }
+    bool aside = add && walk->training && !model->numerics.fast;
     float *sum = d_weight;
-    bool add_left = accumulate;
     if (aside) {
         LS_ASSERT(partials_used < walk->buffers.partials);
         sum = walk->buffers.partial[partials_used++];
-        add_left = false;
     }
-    int64_t split = ls_tree_split(count);
-    int status = subtree_run(walk, first, split, sum, add_left, partials_used);
+    int64_t split = ls_tree_split(tiles);
+    int status = subtree_run(walk, first_row, split, sum, add && !aside, partials_used);
     if (!status)
-        status = subtree_run(walk, first + split, count - split, sum, true, partials_used);
+        status =
+            subtree_run(walk, first_row + split * tokens, tiles - split, sum, true, partials_used);
     if (!status && aside)
         ls_tree_add(walk->run->ops, walk->weight->rows * model->config.channels, d_weight, sum);
     return status;
 }
 
-/* Each leaf's loss from its tokens here: units, then the tree over a leaf's units. */
-static void losses_sum(const struct layer_run *run)
+/* One leaf, or a part of one, that is more than a group: sequences in turn go on with its chain. */
+static int chain_run(struct walk *walk, int64_t first_row, float *d_weight, enum ls_onto onto)
 {
-    struct head_losses *losses = &run->model->losses;
-    struct ls_token_sum sum = rows_sum(run->rows, false);
-    int64_t leaves = run->batch->sequences / run->model->numerics.leaf_sequences;
-    ls_loss_sum(run->ops, losses->rows, &sum, run->rows->units / leaves, losses->leaves);
+    const struct rows *rows = walk->run->rows;
+    int64_t group = walk->run->model->losses.group_units;
+    int status = LS_OK;
+    for (int64_t i = 0; i < rows->sequences && !status; i += group) {
+        struct ls_token_sum sum = {1, ls_min(group, rows->sequences - i), 1, rows->tile_tokens,
+                                   i ? LS_ONTO_CHAIN : onto};
+        status = group_run(walk, first_row + i * rows->tile_tokens, &sum, d_weight);
+    }
+    return status;
+}
+
+static int leaf_run(struct walk *walk, int64_t first_row, float *d_weight, enum ls_onto onto)
+{
+    struct ls_model *model = walk->run->model;
+    const struct rows *rows = walk->run->rows;
+    if (rows->tiles > 1)
+        return subtree_run(walk, first_row, rows->tiles, d_weight, onto != LS_ONTO_NOTHING, 0);
+    if (onto != LS_ONTO_SUM || !walk->training || model->numerics.fast)
+        return chain_run(walk, first_row, d_weight, onto);
+    LS_ASSERT(walk->buffers.partials > 0);
+    int status = chain_run(walk, first_row, walk->buffers.partial[0], LS_ONTO_NOTHING);
+    if (!status)
+        ls_tree_add(walk->run->ops, walk->weight->rows * model->config.channels, d_weight,
+                    walk->buffers.partial[0]);
+    return status;
+}
+
+static int groups_run(struct walk *walk, float *d_weight, enum ls_onto onto)
+{
+    const struct rows *rows = walk->run->rows;
+    int64_t leaf = rows->sequences * rows->tiles,
+            at_once = walk->run->model->losses.group_units / leaf;
+    int status = LS_OK;
+    for (int64_t i = 0; i < rows->leaves && !status; i += ls_max(at_once, 1)) {
+        int64_t first_row = i * leaf * rows->tile_tokens;
+        struct ls_token_sum sum = rows_sum(rows, i ? LS_ONTO_SUM : onto);
+        sum.leaves = ls_min(at_once, rows->leaves - i);
+        status = at_once ? group_run(walk, first_row, &sum, d_weight)
+                         : leaf_run(walk, first_row, d_weight, sum.onto);
+    }
+    return status;
 }
 
 /* ---- the step ---------------------------------------------------------------------------------
@@ -226,14 +276,14 @@ static int head_forward(const struct layer_run *run, const struct bound_step *s)
         return status;
     walk.a = a;
     float *d_weight = walk.training ? run_gradient(run, s->weight) : NULL;
-    status =
-        subtree_run(&walk, 0, run->rows->units, d_weight, walk.training && gradient->accumulate, 0);
+    status = groups_run(&walk, d_weight, walk.training ? gradient->onto : LS_ONTO_NOTHING);
     if (!status && walk.training && walk.partial_sums)
         status = ls_tp_reduce_round(&model->tp, run->ops, model->numerics.act, run->rows->all,
                                     model->config.channels, &walk.buffers.reduce.scratch,
                                     run_dx(run, s), run->error);
     if (!status)
-        losses_sum(run);
+        ls_loss_sum(run->ops, model->losses.rows, run->batch->sequences, run->rows->tiles,
+                    run->rows->tile_tokens, model->losses.sequences);
     return status;
 }
 

@@ -20,15 +20,13 @@ static int weight_half(const struct layer_run *run, const struct bound_step *s, 
                        const void *x)
 {
     struct ls_model *model = run->model;
-    const struct rows *rows = run->rows;
     int64_t out = columns_out(run->model, s);
-    struct ls_token_sum sum = rows_sum(rows, run->gradient->accumulate);
+    struct ls_token_sum sum = rows_sum(run->rows, run->gradient->onto);
     if (s->bias)
         ls_bias_backward(run->ops, model->numerics.act, out, out, dy, &sum,
                          run_gradient(run, s->bias));
-    struct ls_gemm gemm = model_weight_gradient(model, rows->units, rows->all, out, s->weight, dy,
-                                                x, run_gradient(run, s->weight));
-    gemm.accumulate = run->gradient->accumulate;
+    struct ls_gemm gemm =
+        model_weight_gradient(model, &sum, out, s->weight, dy, x, run_gradient(run, s->weight));
     return ls_gemm_run(run->ops, &gemm, run->error);
 }
 

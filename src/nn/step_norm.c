@@ -73,78 +73,90 @@ static void norm_weight(const struct layer_run *run, const struct bound_step *s,
         ls_rmsnorm_backward_weight(run->ops, &op, h, dy, sum, d_weight);
 }
 
-/* Rows of unit `unit` that this rank holds, [*begin, *end) of its share, and the order of their
- * sum: a subtree of the unit's (ls_tp_admits). */
-static struct ls_token_sum unit_part(const struct ls_model *model, const struct rows *rows,
-                                     int64_t unit, int64_t *begin, int64_t *end)
+/* Rows of tile `tile` of the micro-batch that this rank holds, [*begin, *end) of its share: a
+ * subtree of the tile's sum (ls_tp_admits). */
+static struct ls_token_sum tile_part(const struct ls_model *model, const struct rows *rows,
+                                     int64_t tile, int64_t *begin, int64_t *end)
 {
-    int64_t length = rows->unit_sequences * rows->unit_tokens;
+    *begin = ls_max(tile * rows->tile_tokens - rows->first, 0);
+    *end = ls_min((tile + 1) * rows->tile_tokens - rows->first, rows->count);
     if (model->numerics.fast) {
         *begin = 0;
         *end = rows->count;
-        return (struct ls_token_sum){.leaves = 1, .sequences = 1, .tokens = rows->count};
     }
-    *begin = ls_max(unit * length - rows->first, 0);
-    *end = ls_min((unit + 1) * length - rows->first, rows->count);
-    int64_t count = ls_max(*end - *begin, 0), sequences = ls_max(count / rows->unit_tokens, 1);
-    return (struct ls_token_sum){.leaves = 1, .sequences = sequences, .tokens = count / sequences};
+    return (struct ls_token_sum){1, 1, 1, ls_max(*end - *begin, 0), LS_ONTO_NOTHING};
 }
 
-/* The tree over vectors [first, first + count) of that width, into the first of them. */
-static void vectors_tree(struct ls_ops *ops, float *vectors, int64_t count, int64_t width)
-{
-    if (count <= 1)
-        return;
-    int64_t split = ls_tree_split(count);
-    vectors_tree(ops, vectors, split, width);
-    vectors_tree(ops, vectors + split * width, count - split, width);
-    ls_tree_add(ops, width, vectors, vectors + split * width);
-}
-
-static void deliver(const struct layer_run *run, const struct ls_param *param, const float *from)
+/* What lies at from, [.., width] every `stride`, goes to the parameter's gradient. */
+static void deliver(const struct layer_run *run, const struct ls_param *param, const float *from,
+                    int64_t count, int64_t stride)
 {
     float *to = run_gradient(run, param);
-    if (run->gradient->accumulate)
-        ls_tree_add(run->ops, param->cols, to, from);
-    else
+    bool onto = run->gradient->onto != LS_ONTO_NOTHING;
+    if (!onto)
         ls_copy(run->ops, (size_t)param->cols * sizeof *to, from, to);
+    for (int64_t i = !onto; i < count; i++)
+        ls_tree_add(run->ops, param->cols, to, from + i * stride);
 }
 
-static int64_t vectors_units(const struct ls_model *model, const struct rows *rows)
+static int64_t vectors_tiles(const struct ls_model *model, const struct rows *rows)
 {
-    return model->numerics.fast ? 1 : rows->units;
+    return model->numerics.fast ? 1 : rows->leaves * rows->sequences * rows->tiles;
 }
 
-/* Each unit's vectors, zero where another rank holds its rows, are added over ranks; then units by
- * the tree. No sum that starts from zero is ever -0, so adding another rank's zeros changes
- * nothing. */
+/* Tiles by the tree, into the first of each sequence; sequences of a leaf by the chain, into the
+ * first of each leaf, unless they go on with a leaf that is there. Returns how many are to be
+ * delivered one by one, and *stride, how far apart they lie. */
+static int64_t vectors_add(const struct layer_run *run, float *vectors, int64_t width,
+                           int64_t *stride)
+{
+    const struct rows *rows = run->rows;
+    int64_t sequence = rows->tiles * width, sequences = rows->leaves * rows->sequences;
+    *stride = sequence;
+    if (run->model->numerics.fast)
+        return 1;
+    for (int64_t i = 0; i < sequences; i++)
+        parts_tree(run->ops, vectors + i * sequence, rows->tiles, width);
+    if (run->gradient->onto == LS_ONTO_CHAIN)
+        return sequences;
+    for (int64_t i = 0; i < sequences; i++)
+        if (i % rows->sequences)
+            ls_tree_add(run->ops, width, vectors + i / rows->sequences * rows->sequences * sequence,
+                        vectors + i * sequence);
+    *stride = rows->sequences * sequence;
+    return rows->leaves;
+}
+
+/* Each tile's vectors, zero where another rank holds its rows, are added over ranks; then the rest
+ * of the sum is made by all. No sum that starts from zero is ever -0, so adding another rank's
+ * zeros changes nothing. */
 static int cut_weights(const struct layer_run *run, const struct bound_step *const *steps,
                        int count)
 {
     struct ls_model *model = run->model;
-    int64_t c = model->config.channels, units = vectors_units(model, run->rows);
+    int64_t c = model->config.channels, tiles = vectors_tiles(model, run->rows), stride;
     int64_t parts = steps[0]->bias ? 2 : 1, width = count * parts * c;
     struct ls_arena work = run_work(run, steps[0]);
-    float *vectors = ls_arena_take(&work, (size_t)(units * width) * sizeof *vectors);
-    ls_fill_zero(run->ops, (size_t)(units * width) * sizeof *vectors, vectors);
-    for (int64_t unit = 0; unit < units; unit++) {
+    float *vectors = ls_arena_take(&work, (size_t)(tiles * width) * sizeof *vectors);
+    ls_fill_zero(run->ops, (size_t)(tiles * width) * sizeof *vectors, vectors);
+    for (int64_t tile = 0; tile < tiles; tile++) {
         int64_t begin, end;
-        struct ls_token_sum sum = unit_part(model, run->rows, unit, &begin, &end);
+        struct ls_token_sum sum = tile_part(model, run->rows, tile, &begin, &end);
         for (int i = 0; i < count && begin < end; i++) {
-            float *to = vectors + unit * width + i * parts * c;
+            float *to = vectors + tile * width + i * parts * c;
             norm_weight(run, steps[i], begin, end - begin, &sum, to, parts > 1 ? to + c : NULL);
         }
     }
     model_label(model, steps[0]->weight);
-    int status = ls_all_reduce(model->tp.comm, vectors, units * width, run->error);
+    int status = ls_all_reduce(model->tp.comm, vectors, tiles * width, run->error);
     if (status)
         return status;
-    vectors_tree(run->ops, vectors, units, width);
+    int64_t sums = vectors_add(run, vectors, width, &stride);
     for (int i = 0; i < count; i++) {
         const float *from = vectors + i * parts * c;
-        deliver(run, steps[i]->weight, from);
+        deliver(run, steps[i]->weight, from, sums, stride);
         if (steps[i]->bias)
-            deliver(run, steps[i]->bias, from + c);
+            deliver(run, steps[i]->bias, from + c, sums, stride);
     }
     return LS_OK;
 }
@@ -154,7 +166,7 @@ static int norm_weights(const struct layer_run *run, const struct bound_step *co
 {
     if (run->model->tp.sequence)
         return cut_weights(run, steps, count);
-    struct ls_token_sum sum = rows_sum(run->rows, run->gradient->accumulate);
+    struct ls_token_sum sum = rows_sum(run->rows, run->gradient->onto);
     for (int i = 0; i < count; i++)
         norm_weight(run, steps[i], 0, run->rows->all, &sum, run_gradient(run, steps[i]->weight),
                     steps[i]->bias ? run_gradient(run, steps[i]->bias) : NULL);
@@ -171,7 +183,7 @@ static void norm_work(const struct ls_model *model, const struct bound_step *s, 
         norms += s->program->steps[i].kind == s->step->kind;
     if (phase == PHASE_WEIGHT && model->tp.sequence)
         ls_arena_take(
-            arena, (size_t)(vectors_units(model, &rows) * norms * parts * model->config.channels) *
+            arena, (size_t)(vectors_tiles(model, &rows) * norms * parts * model->config.channels) *
                        sizeof(float));
 }
 

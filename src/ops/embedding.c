@@ -56,10 +56,10 @@ void ls_embedding_backward(struct ls_ops *ops, const struct ls_embedding *embedd
 {
     if (ops->idle)
         return;
-    int64_t rows = sum->leaves * sum->sequences * sum->tokens, vocabulary = embedding->vocabulary;
+    int64_t rows = ls_token_rows(sum), vocabulary = embedding->vocabulary;
     enum { CHUNK = 64 }; /* vocabulary rows: frequent ids cluster, so threads take chunks in turn */
     int64_t chunks = ls_ceil_div(vocabulary, CHUNK);
-    LS_ASSERT(rows <= INT32_MAX);
+    LS_ASSERT(rows <= INT32_MAX && (sum->tiles == 1 || sum->sequences == 1));
     sort_by_id(embedding, rows, scratch);
     int parts = ops_parts(ops, (vocabulary + rows) * embedding->channels);
 #pragma omp parallel for num_threads(parts) schedule(dynamic)
@@ -72,7 +72,7 @@ void ls_position_backward(struct ls_ops *ops, enum ls_dtype act, int64_t channel
                           const struct ls_token_sum *sum, int64_t row_first, int64_t rows,
                           float *d_position)
 {
-    LS_ASSERT(row_first >= 0 && row_first + rows <= sum->tokens);
+    LS_ASSERT(row_first >= 0 && row_first + rows <= sum->tokens && sum->tiles == 1);
     OPS_EACH_SHARE (ops, sum->leaves * sum->sequences * rows * channels, rows, 1)
         ops->kernels->embedding->position_backward(act, channels, dy, sum, row_first, d_position,
                                                    begin, end);

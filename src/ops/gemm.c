@@ -12,6 +12,10 @@ static int check_sizes(const struct ls_gemm *gemm, struct ls_error *error)
     if (gemm->tiles < 1 || gemm->tiles > GEMM_TILES_MAX)
         return ls_error_set(error, LS_EINVAL, "ls_gemm: tiles is %lld: expected 1 to %d",
                             (long long)gemm->tiles, GEMM_TILES_MAX);
+    if (gemm->leaves < 0 || (gemm->leaves && gemm->tiles % gemm->leaves != 0))
+        return ls_error_set(error, LS_EINVAL,
+                            "ls_gemm: leaves is %lld: expected a divisor of tiles, %lld",
+                            (long long)gemm->leaves, (long long)gemm->tiles);
     for (int s = 0; s < gemm->sections; s++)
         if (gemm->k[s] < 0 || gemm->k[s] % gemm->tiles != 0)
             return ls_error_set(error, LS_EINVAL,
@@ -38,9 +42,13 @@ static int check(const struct ls_gemm *gemm, struct ls_error *error)
         return ls_error_set(error, LS_EINVAL,
                             "ls_gemm: in is %s, out is %s: expected F32, BF16 or F16",
                             ls_dtype_name(gemm->in), ls_dtype_name(gemm->out));
-    if (gemm->accumulate && (gemm->out != LS_F32 || gemm->bias))
+    if (gemm->onto != LS_ONTO_NOTHING && (gemm->out != LS_F32 || gemm->bias))
         return ls_error_set(error, LS_EINVAL,
-                            "ls_gemm: accumulate needs a float32 C and takes no bias");
+                            "ls_gemm: a sum onto C needs a float32 C and takes no bias");
+    if (gemm->onto == LS_ONTO_CHAIN && gemm->tiles > 1)
+        return ls_error_set(error, LS_EINVAL,
+                            "ls_gemm: tiles is %lld: expected 1, where C is a part of a chain",
+                            (long long)gemm->tiles);
     int64_t k = gemm_k(gemm);
     if (check_distance("lda", gemm->lda, gemm->a_transposed ? gemm->m : k, error) != LS_OK ||
         check_distance("ldb", gemm->ldb, gemm->b_transposed ? k : gemm->n, error) != LS_OK ||

@@ -12,6 +12,7 @@
 
 #include <omp.h>
 #include <stdatomic.h>
+#include <string.h>
 #if defined(__SSE2__)
 #include <xmmintrin.h>
 #endif
@@ -40,7 +41,7 @@ struct plan {
     int64_t part[LS_GEMM_SECTIONS_MAX];       /* a tile's length in each section */
     int64_t part_steps[LS_GEMM_SECTIONS_MAX]; /* the same in steps */
     int64_t tile_steps, steps;                /* of a tile; of all tiles */
-    int levels;                               /* subtrees that wait at one time */
+    int levels;                               /* sums that wait at one time */
     int64_t row_panels, column_panels;
     int64_t block_rows;    /* panels of A packed at one time by a thread */
     int64_t block_columns; /* panels of B packed at one time */
@@ -150,17 +151,34 @@ struct block {
     float *chain, *tree;
 };
 
-/* One block of C through steps of one tile: on with its chain and, where the tile ends, into the
- * tree. */
+/* C's block in [32, 32]; what is past its edges does not matter. */
+static void block_read(const struct ls_gemm *gemm, const struct block *block, float *to)
+{
+    int64_t row = block->row_panel * GEMM_EDGE, column = block->column_panel * GEMM_EDGE;
+    int64_t rows = ls_min(GEMM_EDGE, gemm->m - row), columns = ls_min(GEMM_EDGE, gemm->n - column);
+    memset(to, 0, GEMM_BLOCK_FLOATS * sizeof *to);
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(to + r * GEMM_EDGE, (const float *)gemm->c + (row + r) * gemm->ldc + column,
+               (size_t)columns * sizeof *to);
+}
+
+/* One block of C through steps of one tile: on with its chain and, where the tile ends, on to the
+ * stack. */
 static void block_steps(const struct plan *plan, const struct block *block, struct run steps,
                         const unsigned char *a, const unsigned char *b, struct gemm_ahead ahead)
 {
     int64_t tile = steps.step / plan->tile_steps;
     bool first = steps.step % plan->tile_steps == 0, last = steps.step_end % plan->tile_steps == 0;
-    float *top = block->tree + gemm_waiting(tile) * GEMM_BLOCK_FLOATS;
-    int merges = gemm_merges(tile, plan->gemm->tiles);
+    float *top = block->tree + gemm_waiting(plan->gemm, tile) * GEMM_BLOCK_FLOATS;
+    int merges = gemm_merges(plan->gemm, tile);
     bool ends = tile == plan->gemm->tiles - 1;
     int64_t rows = ls_min(GEMM_EDGE, plan->gemm->m - block->row_panel * GEMM_EDGE);
+    if (steps.step == 0 && gemm_starts_from_c(plan->gemm))
+        block_read(plan->gemm, block, block->tree);
+    if (steps.step == 0 && plan->gemm->onto == LS_ONTO_CHAIN) {
+        block_read(plan->gemm, block, block->chain);
+        first = false;
+    }
     plan->kernel->product(a, b, rows, steps.step_end - steps.step, first ? NULL : block->chain,
                           last && merges == 0 && !ends ? top : block->chain, ahead);
     if (last && ends)
@@ -382,12 +400,12 @@ static void plan_columns(struct plan *plan, int64_t rows, int64_t columns, int t
     plan->trees = trees_rest ? plan->slots * plan->block_columns : 1;
 }
 
-/* The most subtrees that wait at one time. */
-static int levels_of(int64_t tiles)
+/* The most sums that wait at one time. */
+static int levels_of(const struct ls_gemm *gemm)
 {
     int levels = 0;
-    for (int64_t tile = 0; tile < tiles; tile++)
-        levels = (int)ls_max(levels, gemm_waiting(tile));
+    for (int64_t tile = 0; tile < gemm->tiles; tile++)
+        levels = (int)ls_max(levels, gemm_waiting(gemm, tile));
     return levels;
 }
 
@@ -396,7 +414,7 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
     struct plan plan = {.gemm = gemm,
                         .kernel = &gemm_kernel_plain,
                         .finish = &gemm_finish_plain,
-                        .levels = levels_of(gemm->tiles),
+                        .levels = levels_of(gemm),
                         .row_panels = ls_ceil_div(gemm->m, GEMM_EDGE),
                         .column_panels = ls_ceil_div(gemm->n, GEMM_EDGE)};
 #if defined(__x86_64__)
@@ -416,8 +434,8 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
     }
     plan.steps = plan.tile_steps * gemm->tiles;
     int64_t row_bytes = gemm->ldc * (int64_t)ls_dtype_bytes(gemm->out);
-    plan.stream = !gemm->accumulate && gemm->m * row_bytes >= STREAM_BYTES && row_bytes % 64 == 0 &&
-                  (uintptr_t)gemm->c % 64 == 0;
+    plan.stream = gemm->onto == LS_ONTO_NOTHING && gemm->m * row_bytes >= STREAM_BYTES &&
+                  row_bytes % 64 == 0 && (uintptr_t)gemm->c % 64 == 0;
     return plan;
 }
 

@@ -50,7 +50,7 @@ struct gemm_kernel {
 };
 
 /* What happens to a block's sums; by vector width. chain [32, 32] is the latest tile's sum, and top
- * is past the latest of the subtrees that wait, [32, 32] each. */
+ * is past the latest of the sums that wait, [32, 32] each. */
 struct gemm_finish {
     /* The earliest of the latest `merges` (>= 1) becomes the sum of all of them and the chain. */
     void (*merge)(const float *chain, float *top, int merges);
@@ -71,19 +71,36 @@ extern const struct gemm_kernel gemm_kernel_bf16, gemm_kernel_amx;
 /* A valid product with m, n, k > 0. */
 void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm);
 
-/* Tiles are added as they come, by a binary counter: when tile r is complete, as many finished
- * subtrees as r has low one bits are merged with it, the latest first. That is the tree of
- * ls_tree_split. More tiles than this are refused: no model cuts a contraction so fine. */
-enum { GEMM_TILES_MAX = 1 << 16, GEMM_LEVELS_MAX = 16 };
-/* Subtrees waiting when tile r starts. */
-static inline int gemm_waiting(int64_t r)
+/* Tiles are added as they come, on a stack of partial sums. At its bottom is the sum of the leaves
+ * so far (of C's own first, where a chain of several leaves goes on from it); above it, while a
+ * leaf grows, a binary counter of its subtrees: when the leaf's tile i is complete, as many as i
+ * has low one bits are merged with it, the latest first, which is the tree of ls_tree_split. More
+ * tiles than this are refused: no model cuts a contraction so fine. */
+enum { GEMM_TILES_MAX = 1 << 16, GEMM_LEVELS_MAX = 18 };
+static inline int64_t gemm_leaf_tiles(const struct ls_gemm *gemm)
 {
-    return __builtin_popcountll((uint64_t)r);
+    return gemm->tiles / (gemm->leaves ? gemm->leaves : 1);
 }
-/* Subtrees that tile r merges with when it is complete; all that wait when it is the last. */
-static inline int gemm_merges(int64_t r, int64_t tiles)
+/* Whether C is the first thing on the stack; else it is added to (or not) when it is written. */
+static inline bool gemm_starts_from_c(const struct ls_gemm *gemm)
 {
-    return r == tiles - 1 ? gemm_waiting(r) : __builtin_ctzll(~(uint64_t)r);
+    return gemm->onto == LS_ONTO_SUM && gemm->leaves > 1;
+}
+static inline bool gemm_adds_to_c(const struct ls_gemm *gemm)
+{
+    return gemm->onto == LS_ONTO_SUM && gemm->leaves <= 1;
+}
+/* Sums on the stack when tile r starts. */
+static inline int gemm_waiting(const struct ls_gemm *gemm, int64_t r)
+{
+    int64_t leaf = gemm_leaf_tiles(gemm);
+    return (r >= leaf || gemm_starts_from_c(gemm)) + __builtin_popcountll((uint64_t)(r % leaf));
+}
+/* Those that tile r merges with when it is complete; all where it is the last of its leaf. */
+static inline int gemm_merges(const struct ls_gemm *gemm, int64_t r)
+{
+    int64_t leaf = gemm_leaf_tiles(gemm), i = r % leaf;
+    return i == leaf - 1 ? gemm_waiting(gemm, r) : __builtin_ctzll(~(uint64_t)i);
 }
 
 /* Sum of the sections' lengths. */

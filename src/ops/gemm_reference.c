@@ -39,10 +39,20 @@ static void add_product(const struct ls_gemm *gemm, struct part part, int64_t k0
         }
 }
 
+/* sum = the part of C. */
+static void read_c(const struct ls_gemm *gemm, struct part part, float sum[ROWS][COLUMNS])
+{
+    for (int64_t i = 0; i < part.rows; i++)
+        for (int64_t j = 0; j < part.columns; j++)
+            sum[i][j] = ((const float *)gemm->c)[(part.row + i) * gemm->ldc + part.column + j];
+}
+
 static void tile_product(const struct ls_gemm *gemm, struct part part, int64_t tile,
                          float sum[ROWS][COLUMNS])
 {
     memset(sum, 0, sizeof(float) * ROWS * COLUMNS);
+    if (gemm->onto == LS_ONTO_CHAIN)
+        read_c(gemm, part, sum);
     int64_t start = 0;
     for (int s = 0; s < gemm->sections; s++) {
         int64_t length = gemm->k[s] / gemm->tiles;
@@ -63,7 +73,7 @@ static void write_out(const struct ls_gemm *gemm, struct part part, float sum[RO
                 value += gemm->bias[column];
             if (gemm->out != LS_F32)
                 ((ls_half *)gemm->c)[index] = ls_f32_to_half(gemm->out, value);
-            else if (gemm->accumulate)
+            else if (gemm_adds_to_c(gemm))
                 ((float *)gemm->c)[index] += value;
             else
                 ((float *)gemm->c)[index] = value;
@@ -73,10 +83,12 @@ static void write_out(const struct ls_gemm *gemm, struct part part, float sum[RO
 static void block_product(const struct ls_gemm *gemm, struct part part)
 {
     float waiting[GEMM_LEVELS_MAX + 1][ROWS][COLUMNS];
+    if (gemm_starts_from_c(gemm))
+        read_c(gemm, part, waiting[0]);
     for (int64_t tile = 0; tile < gemm->tiles; tile++) {
-        int top = gemm_waiting(tile);
+        int top = gemm_waiting(gemm, tile);
         tile_product(gemm, part, tile, waiting[top]);
-        for (int merges = gemm_merges(tile, gemm->tiles); merges > 0; merges--, top--)
+        for (int merges = gemm_merges(gemm, tile); merges > 0; merges--, top--)
             for (int64_t i = 0; i < ROWS; i++)
                 for (int64_t j = 0; j < COLUMNS; j++)
                     waiting[top - 1][i][j] += waiting[top][i][j];
@@ -86,7 +98,7 @@ static void block_product(const struct ls_gemm *gemm, struct part part)
 
 void ls_gemm_reference(const struct ls_gemm *gemm)
 {
-    if (gemm_k(gemm) == 0 && gemm->accumulate)
+    if (gemm_k(gemm) == 0 && gemm->onto != LS_ONTO_NOTHING)
         return;
     for (int64_t row = 0; row < gemm->m; row += ROWS)
         for (int64_t column = 0; column < gemm->n; column += COLUMNS)

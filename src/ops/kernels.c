@@ -10,6 +10,7 @@
     extern const struct embedding_kernels embedding_kernels_##isa;                                 \
     extern const struct loss_kernels loss_kernels_##isa;                                           \
     extern const struct update_kernels update_kernels_##isa;                                       \
+    extern const struct muon_kernels muon_kernels_##isa;                                           \
     static const struct ls_kernels kernels_##isa = {                                               \
         .pointwise = &pointwise_kernels_##isa,                                                     \
         .norm = &norm_kernels_##isa,                                                               \
@@ -17,6 +18,7 @@
         .embedding = &embedding_kernels_##isa,                                                     \
         .loss = &loss_kernels_##isa,                                                               \
         .update = &update_kernels_##isa,                                                           \
+        .muon = &muon_kernels_##isa,                                                               \
     }
 
 TABLE(plain);

@@ -107,6 +107,17 @@ struct update_kernels {
                     struct ls_exact_sum *sum);
 };
 
+struct muon_kernels {
+    /* Elements [begin, end) of the update. */
+    void (*momentum)(const struct ls_update *update, const struct ls_muon_momentum *muon, void *m,
+                     float *direction, int64_t begin, int64_t end);
+    void (*step)(const struct ls_update *update, float scale, const float *orthogonal,
+                 int64_t begin, int64_t end);
+    void (*scale)(float factor, float *x, int64_t begin, int64_t end);
+    /* Rows [begin, end) of n: square = a I + b gram + c square, up to the diagonal. */
+    void (*polynomial)(int64_t n, const float *gram, float *square, int64_t begin, int64_t end);
+};
+
 struct ls_kernels {
     const struct pointwise_kernels *pointwise;
     const struct norm_kernels *norm;
@@ -114,6 +125,7 @@ struct ls_kernels {
     const struct embedding_kernels *embedding;
     const struct loss_kernels *loss;
     const struct update_kernels *update;
+    const struct muon_kernels *muon;
 };
 
 /* plain for LS_ISA_PLAIN, avx2 for LS_ISA_AVX2, avx512 for that and above; never NULL for an

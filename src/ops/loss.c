@@ -70,33 +70,19 @@ static float tokens_sum(const float *loss, int64_t tokens)
     return top ? stack[0] : 0.0f;
 }
 
-static float leaf_sum(const float *loss, const struct ls_token_sum *sum)
+void ls_loss_sum(struct ls_ops *ops, const float *loss, int64_t sequences, int64_t tiles,
+                 int64_t tokens, float *out)
 {
-    float stack[64];
-    int top = 0;
-    for (int64_t sequence = 0; sequence < sum->sequences; sequence++, loss += sum->tokens) {
-        stack[top++] = tokens_sum(loss, sum->tokens);
-        for (int merges = ops_tree_merges(sequence, sum->sequences); merges > 0; merges--, top--)
-            stack[top - 2] += stack[top - 1];
-    }
-    return top ? stack[0] : 0.0f;
-}
-
-void ls_loss_sum(struct ls_ops *ops, const float *loss, const struct ls_token_sum *sum,
-                 int64_t each, float *out)
-{
-    int64_t rows = sum->sequences * sum->tokens;
     if (ops->idle)
         return;
-    LS_ASSERT(each > 0 && sum->leaves % each == 0);
-    for (int64_t i = 0; i < sum->leaves / each; i++) {
-        float stack[64];
+    for (int64_t sequence = 0; sequence < sequences; sequence++) {
+        float stack[64] = {0};
         int top = 0;
-        for (int64_t leaf = 0; leaf < each; leaf++, loss += rows) {
-            stack[top++] = leaf_sum(loss, sum);
-            for (int merges = ops_tree_merges(leaf, each); merges > 0; merges--, top--)
+        for (int64_t tile = 0; tile < tiles; tile++, loss += tokens) {
+            stack[top++] = tokens_sum(loss, tokens);
+            for (int merges = ops_tree_merges(tile, tiles); merges > 0; merges--, top--)
                 stack[top - 2] += stack[top - 1];
         }
-        out[i] = stack[0];
+        out[sequence] = stack[0];
     }
 }

@@ -39,7 +39,7 @@ static void backward_weight(struct ls_ops *ops, const struct ls_norm *norm, cons
                             const void *dy, const struct ls_token_sum *sum, float *d_weight,
                             float *d_bias)
 {
-    LS_ASSERT(sum->leaves * sum->sequences * sum->tokens == norm->rows);
+    LS_ASSERT(ls_token_rows(sum) == norm->rows);
     OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->channels, 64)
         ops->kernels->sum->norm_weight(norm, h, dy, sum, d_weight, d_bias, begin, end);
 }

@@ -44,7 +44,7 @@ void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int
 void ls_bias_backward(struct ls_ops *ops, enum ls_dtype act, int64_t n, int64_t ld, const void *dy,
                       const struct ls_token_sum *sum, float *d_bias)
 {
-    OPS_EACH_SHARE (ops, sum->leaves * sum->sequences * sum->tokens * n, n, ALIGN)
+    OPS_EACH_SHARE (ops, ls_token_rows(sum) * n, n, ALIGN)
         ops->kernels->sum->bias(act, ld, dy, sum, d_bias, begin, end);
 }
 

@@ -1,45 +1,69 @@
 /* An optimizer: its states, the square of a gradient, clipping, one step over a rank's slices. */
-#include <lockstep/optim.h>
+#include "optim/muon_matrices.h"
+#include "optim/slices.h"
 
 #include <math.h>
 #include <stdio.h>
 
-int ls_optimizer_states(const struct ls_optim_config *config)
+/* What updates a parameter. */
+static enum ls_optimizer_kind rule_of(const struct ls_optim_config *config, bool hidden)
 {
-    switch (config->kind) {
+    return config->kind == LS_MUON && !hidden ? LS_ADAMW : config->kind;
+}
+
+int ls_optimizer_states(const struct ls_optim_config *config, bool hidden)
+{
+    switch (rule_of(config, hidden)) {
     case LS_ADAMW:
         return 2;
     case LS_SGD:
         return config->momentum != 0 ? 1 : 0;
     case LS_LION:
+    case LS_MUON:
         return 1;
     }
     return 0;
 }
 
-const char *ls_optimizer_state_name(const struct ls_optim_config *config, int state)
+int ls_optimizer_states_most(const struct ls_optim_config *config)
 {
-    if (config->kind == LS_SGD)
+    return ls_optimizer_states(config, false);
+}
+
+const char *ls_optimizer_state_name(const struct ls_optim_config *config, bool hidden, int state)
+{
+    enum ls_optimizer_kind rule = rule_of(config, hidden);
+    if (rule == LS_SGD || rule == LS_MUON)
         return "momentum_buffer";
     return state == 0 ? "exp_avg" : "exp_avg_sq";
 }
 
 struct ls_philox_key ls_optimizer_rounding_key(const struct ls_optim_config *config, int state,
-                                               uint64_t seed, const char *parameter)
+                                               uint64_t seed, const struct ls_param *param)
 {
     char purpose[256];
-    snprintf(purpose, sizeof purpose, "round:%s.%s", ls_optimizer_state_name(config, state),
-             parameter);
+    snprintf(purpose, sizeof purpose, "round:%s.%s",
+             ls_optimizer_state_name(config, param->hidden, state), param->name);
     return ls_philox_key_of(seed, purpose);
 }
 
-void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_config *config,
-                       int64_t elements, struct ls_arena *arena)
+float ls_muon_factor(enum ls_muon_scale scale, int64_t rows, int64_t cols)
 {
-    *optimizer = (struct ls_optimizer){.config = *config};
-    for (int i = 0; i < ls_optimizer_states(config); i++)
-        optimizer->state[i] =
-            ls_arena_take(arena, (size_t)elements * ls_dtype_bytes(config->moments));
+    if (scale == LS_MUON_MATCH_RMS)
+        return (float)(0.2 * sqrt((double)ls_max(rows, cols)));
+    return (float)sqrt(fmax(1, (double)rows / (double)cols));
+}
+
+int ls_optimizer_meet(struct ls_optimizer *optimizer, const struct ls_matrices *matrices,
+                      struct ls_arena *arena, struct ls_error *error)
+{
+    return muon_new(matrices, optimizer->config.ns_steps, arena, &optimizer->muon, error);
+}
+
+void ls_optimizer_release(struct ls_optimizer *optimizer)
+{
+    muon_free(optimizer->muon);
+    *optimizer = (struct ls_optimizer){0};
 }
 
 static const float *second_of(const struct ls_slice *slice, const float *gradient)
@@ -47,13 +71,31 @@ static const float *second_of(const struct ls_slice *slice, const float *gradien
     return slice->second < 0 ? NULL : gradient + slice->second;
 }
 
-void ls_gradient_square(const struct ls_slice *slices, int count, const float *gradient,
-                        struct ls_ops *ops, struct ls_exact_sum *sum)
+struct squaring {
+    const struct ls_slice *slices;
+    const float *gradient;
+    struct ls_ops *ops;
+    struct ls_exact_sum *sum;
+};
+
+static int piece_square(void *user, int i, int64_t from, int64_t count, const float *values,
+                        struct ls_error *error)
 {
-    for (int i = 0; i < count; i++)
-        if (slices[i].counted)
-            ls_squared_norm(ops, slices[i].count, gradient + slices[i].gradient,
-                            second_of(&slices[i], gradient), sum);
+    const struct squaring *s = user;
+    const float *second = second_of(&s->slices[i], s->gradient);
+    (void)error;
+    if (s->slices[i].counted)
+        ls_squared_norm(s->ops, count, values, second ? second + from : NULL, s->sum);
+    return LS_OK;
+}
+
+int ls_gradient_square(const struct ls_optimizer *optimizer, const struct ls_slice *slices,
+                       int count, const float *gradient, struct ls_ops *ops,
+                       struct ls_exact_sum *sum, struct ls_error *error)
+{
+    struct squaring squaring = {slices, gradient, ops, sum};
+    return ls_slices_visit_gradient(optimizer, slices, count, gradient, piece_square, &squaring,
+                                    error);
 }
 
 float ls_clip_factor(const struct ls_optim_config *config, double norm)
@@ -64,52 +106,212 @@ float ls_clip_factor(const struct ls_optim_config *config, double norm)
     return factor < 1 ? (float)factor : 1.0f;
 }
 
-static struct ls_update update_of(const struct ls_optim_config *config,
-                                  const struct ls_slice *slice, const struct ls_optim_step *step,
-                                  float *master)
+/* ---- the update ------------------------------------------------------------------------------ */
+
+/* A run of a slice's elements, its arrays on the device. */
+struct piece {
+    const struct ls_slice *slice;
+    int64_t from, count;
+    float *master;
+    void *state[2];
+    const float *gradient;
+    void *compute; /* of the slice's first element; NULL: none */
+};
+
+struct updating {
+    const struct ls_optimizer *optimizer;
+    const struct ls_optim_config *config;
+    struct ls_ops *ops;
+    const struct ls_optim_step *step;
+    const struct ls_slice *slices;
+};
+
+static struct ls_update update_of(const struct updating *u, const struct piece *piece)
 {
+    const struct ls_slice *slice = piece->slice;
+    const float *second = second_of(slice, u->step->gradient);
+    struct ls_places places = slice->places;
+    places.first += piece->from;
+    bool rounds = piece->compute && slice->compute_type != LS_F32;
     return (struct ls_update){
-        .count = slice->count,
-        .master = master + slice->first,
-        .compute = slice->compute,
+        .count = piece->count,
+        .master = piece->master,
+        .compute = rounds ? (ls_half *)piece->compute + piece->from : NULL,
         .compute_type = slice->compute_type,
-        .gradient = step->gradient + slice->gradient,
-        .second = second_of(slice, step->gradient),
-        .gradient_scale = step->gradient_scale,
-        .lr = step->lr,
-        .weight_decay = slice->decay ? config->weight_decay : 0.0f,
-        .moment_type = config->moments,
+        .gradient = piece->gradient,
+        .second = second ? second + piece->from : NULL,
+        .gradient_scale = u->step->gradient_scale,
+        .lr = u->step->lr,
+        .weight_decay = slice->decay ? u->config->weight_decay : 0.0f,
+        .moment_type = u->config->moments,
         .rounding = {.key = {slice->rounding_key[0], slice->rounding_key[1]},
-                     .step = step->step,
-                     .places = slice->places},
+                     .step = u->step->step,
+                     .places = places},
     };
 }
 
-/* The slice's part of a state; NULL where there is none. */
-static void *state_at(const struct ls_optimizer *optimizer, int state, int64_t first)
+/* A copy in float32 of the masters, where that is what is computed with. */
+static void compute_copy(const struct updating *u, const struct piece *piece)
 {
-    char *values = optimizer->state[state];
-    return values ? values + (size_t)first * ls_dtype_bytes(optimizer->config.moments) : NULL;
+    if (piece->compute && piece->slice->compute_type == LS_F32)
+        ls_copy(u->ops, (size_t)piece->count * sizeof(float), piece->master,
+                (float *)piece->compute + piece->from);
 }
 
-void ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                       const struct ls_slice *slices, int count, const struct ls_optim_step *step,
-                       float *master)
+/* With Muon, of a parameter that is no hidden matrix. */
+static float adamw_lr(const struct ls_optim_config *config, float lr)
 {
-    const struct ls_optim_config *c = &optimizer->config;
-    for (int i = 0; i < count; i++) {
-        const struct ls_slice *slice = &slices[i];
-        struct ls_update update = update_of(c, slice, step, master);
-        void *state0 = state_at(optimizer, 0, slice->first);
-        if (c->kind == LS_ADAMW) {
-            struct ls_adamw adamw = {c->beta1, c->beta2, c->epsilon, step->step};
-            ls_adamw_update(ops, &update, &adamw, state0, state_at(optimizer, 1, slice->first));
-        } else if (c->kind == LS_SGD) {
-            struct ls_sgd sgd = {c->momentum, c->nesterov, step->step};
-            ls_sgd_update(ops, &update, &sgd, state0);
-        } else {
-            struct ls_lion lion = {c->beta1, c->beta2};
-            ls_lion_update(ops, &update, &lion, state0);
-        }
+    bool own = config->kind == LS_MUON && config->adamw_lr > 0;
+    return own ? (float)((double)lr * (double)config->adamw_lr / (double)config->lr) : lr;
+}
+
+static void piece_update(const struct updating *u, const struct piece *piece)
+{
+    const struct ls_optim_config *c = u->config;
+    struct ls_update update = update_of(u, piece);
+    if (c->kind == LS_SGD) {
+        struct ls_sgd sgd = {c->momentum, c->nesterov, u->step->step};
+        ls_sgd_update(u->ops, &update, &sgd, piece->state[0]);
+    } else if (c->kind == LS_LION) {
+        struct ls_lion lion = {c->beta1, c->beta2};
+        ls_lion_update(u->ops, &update, &lion, piece->state[0]);
+    } else {
+        struct ls_adamw adamw = {c->beta1, c->beta2, c->epsilon, u->step->step};
+        update.lr = adamw_lr(c, update.lr);
+        ls_adamw_update(u->ops, &update, &adamw, piece->state[0], piece->state[1]);
     }
+    compute_copy(u, piece);
+}
+
+static int window_update(void *user, const struct ls_window *window, struct ls_error *error)
+{
+    const struct updating *u = user;
+    const struct ls_slice *slice = &u->slices[window->index];
+    struct piece piece = {.slice = slice, .from = window->from, .count = window->count};
+    int status = slices_compute(u->optimizer, slice, (int)window->index, &piece.compute, error);
+    if (status)
+        return status;
+    piece.master = slices_array(u->optimizer, slice, window, LS_OPTIM_MASTER);
+    for (int s = 0; s < ls_optimizer_states(u->config, slice->hidden); s++)
+        piece.state[s] = slices_array(u->optimizer, slice, window, LS_OPTIM_STATE + s);
+    piece.gradient = slices_gradient(slice, window, u->step->gradient);
+    piece_update(u, &piece);
+    return LS_OK;
+}
+
+/* ---- hidden matrices --------------------------------------------------------------------------
+ */
+
+/* One of them, while a piece of its momentum or its master is on the device. */
+struct hidden {
+    const struct updating *updating;
+    const struct ls_slice *slice;
+    const struct ls_param *param;
+    void *compute;
+    float *place; /* [slice->count] the gradient, the direction, this rank's part of the result */
+};
+
+static struct piece hidden_piece(const struct hidden *h, const struct ls_slice_piece *visited)
+{
+    return (struct piece){.slice = h->slice,
+                          .from = visited->from,
+                          .count = visited->count,
+                          .compute = h->compute,
+                          .gradient = h->place + visited->from};
+}
+
+static int piece_begin(void *user, const struct ls_slice_piece *visited, struct ls_error *error)
+{
+    const struct hidden *h = user;
+    const struct ls_optim_config *config = h->updating->config;
+    const struct ls_muon_momentum momentum = {config->momentum, config->nesterov};
+    struct piece piece = hidden_piece(h, visited);
+    struct ls_update update = update_of(h->updating, &piece);
+    (void)error;
+    ls_muon_momentum(h->updating->ops, &update, &momentum, visited->values,
+                     h->place + visited->from);
+    return LS_OK;
+}
+
+static int piece_end(void *user, const struct ls_slice_piece *visited, struct ls_error *error)
+{
+    const struct hidden *h = user;
+    struct piece piece = hidden_piece(h, visited);
+    piece.master = visited->values;
+    struct ls_update update = update_of(h->updating, &piece);
+    float factor = ls_muon_factor(h->updating->config->muon_scale, h->param->global_rows,
+                                  h->param->global_cols);
+    (void)error;
+    ls_muon_update(h->updating->ops, &update, factor, piece.gradient);
+    compute_copy(h->updating, &piece);
+    return LS_OK;
+}
+
+static int gradient_copy(void *user, int i, int64_t from, int64_t count, const float *values,
+                         struct ls_error *error)
+{
+    const struct hidden *h = user;
+    (void)i;
+    (void)error;
+    ls_copy(h->updating->ops, (size_t)count * sizeof *values, values, h->place + from);
+    return LS_OK;
+}
+
+static float *hidden_place(void *user, int i)
+{
+    const struct updating *u = user;
+    return u->step->gradient + u->slices[i].gradient;
+}
+
+/* Before the parts meet: its momentum, and the direction in the gradient's place. */
+static int hidden_begin(void *user, int i, float *place, const struct ls_param *param,
+                        struct ls_error *error)
+{
+    const struct updating *u = user;
+    struct hidden hidden = {u, &u->slices[i], param, NULL, place};
+    int status = LS_OK;
+    if (hidden.slice->gradient_away)
+        status = ls_slices_visit_gradient(u->optimizer, hidden.slice, 1, NULL, gradient_copy,
+                                          &hidden, error);
+    return status ? status
+                  : ls_slice_visit_array(u->optimizer, hidden.slice, LS_OPTIM_STATE,
+                                         LS_READS_WRITES, piece_begin, &hidden, error);
+}
+
+/* And after: this rank's part of the orthogonal matrix is in that place. */
+static int hidden_end(void *user, int i, float *place, const struct ls_param *param,
+                      struct ls_error *error)
+{
+    const struct updating *u = user;
+    struct hidden hidden = {u, &u->slices[i], param, NULL, place};
+    int status = slices_compute(u->optimizer, hidden.slice, i, &hidden.compute, error);
+    return status ? status
+                  : ls_slice_visit_array(u->optimizer, hidden.slice, LS_OPTIM_MASTER,
+                                         LS_READS_WRITES, piece_end, &hidden, error);
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+int ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
+                      const struct ls_slice *slices, int count, const struct ls_optim_step *step,
+                      struct ls_error *error)
+{
+    struct updating u = {optimizer, &optimizer->config, ops, step, slices};
+    struct muon_hooks hooks = {&u, hidden_place, hidden_begin, hidden_end};
+    struct ls_error ignored;
+    int status = optimizer->muon ? muon_begin(optimizer->muon, &hooks, error) : LS_OK;
+    if (status)
+        return status;
+    for (int i = 0; i < count && !status; i++) {
+        const struct ls_slice *s = &slices[i];
+        const struct ls_window whole = {.index = i, .count = s->count};
+        if (!slices_passes(s) && !(optimizer->muon && s->hidden))
+            status = window_update(&u, &whole, error);
+    }
+    if (!status)
+        status = slices_pass(optimizer, slices, count, window_update, &u, error);
+    /* The other ranks wait for this one's parts, also where its disk failed. */
+    int met = optimizer->muon ? muon_finish(optimizer->muon, ops, &hooks, status ? &ignored : error)
+                              : LS_OK;
+    return status ? status : met;
 }

@@ -14,8 +14,6 @@ int ls_seq_tiles_admit(int64_t seq_tiles, int64_t tokens, int64_t leaf_sequences
 {
     if (seq_tiles == 1)
         return LS_OK;
-    if (!ls_is_pow2(seq_tiles))
-        return ls_error_set(error, LS_ELAYOUT, "expected a power of two");
     if (tokens % (2 * seq_tiles * LS_ATTENTION_BLOCK))
         return ls_error_set(error, LS_ELAYOUT,
                             "data.sequence = %ld is not a multiple of 2 * %ld * %d: each tile is "
@@ -35,6 +33,12 @@ int ls_cp_admits(int64_t cp, int64_t seq_tiles, enum ls_cp_method method, struct
         return ls_error_set(error, LS_ELAYOUT, "it does not divide numerics.seq_tiles = %ld%s",
                             (long)seq_tiles,
                             seq_tiles == 1 ? " (a recipe key: set it before the first step)" : "");
+    if (cp > 1 && !ls_is_pow2(seq_tiles / cp))
+        return ls_error_set(
+            error, LS_ELAYOUT,
+            "each rank would have %ld of numerics.seq_tiles = %ld tiles: expected a "
+            "power of two of them",
+            (long)(seq_tiles / cp), (long)seq_tiles);
     if (method == LS_CP_RING && cp > LS_CP_RING_RANKS_MAX)
         return ls_error_set(error, LS_ELAYOUT,
                             "a ring has at most %d ranks: use parallel.cp_method = all_gather",

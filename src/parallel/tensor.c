@@ -43,17 +43,14 @@ void ls_tp_share(const struct ls_tp *tp, int64_t rows, int64_t *first, int64_t *
     *count = ls_min(share, rows - *first);
 }
 
-bool ls_tp_admits(int64_t tp, int64_t units, int64_t sequences, int64_t tokens)
+bool ls_tp_admits(int64_t tp, int64_t tiles, int64_t tokens)
 {
-    if (units % tp == 0)
+    if (tiles % tp == 0)
         return true;
-    if (units < 1 || tp % units || !ls_is_pow2(tp / units) || !ls_is_pow2(sequences))
+    if (tiles < 1 || tp % tiles || !ls_is_pow2(tp / tiles))
         return false;
-    int64_t parts = tp / units;
-    if (parts <= sequences)
-        return true;
-    parts /= sequences;
-    return tokens % (parts * LS_TOKEN_TILE) == 0 && ls_is_pow2(tokens / (parts * LS_TOKEN_TILE));
+    int64_t part = tp / tiles * LS_TOKEN_TILE;
+    return tokens % part == 0 && ls_is_pow2(tokens / part);
 }
 
 /* ---- moving -----------------------------------------------------------------------------------

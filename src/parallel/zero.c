@@ -69,20 +69,27 @@ static void slots_take(struct ls_zero *zero, struct ls_arena *arena)
     }
 }
 
-static void parameters_take(struct ls_zero *zero, struct ls_arena *arena)
+/* In stages 1 and 2 the whole copies hold this rank's part too. */
+static bool has_own_copies(const struct ls_zero *zero)
 {
-    bool rounds = zero->options.act != LS_F32;
-    size_t start = arena->used;
-    zero->master = ls_arena_take(arena, (size_t)zero->shard_end * sizeof(float));
+    return zero->copies && (!zero->cut || zero->options.stage == 3);
+}
+
+static int parameters_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error *error)
+{
+    size_t start = arena->used, bytes = act_bytes(zero, ZERO_MATRIX);
+    zero->master_begin = zero->options.masters_away ? zero->shard_begin[ZERO_VECTOR] : 0;
+    zero->master =
+        ls_arena_take(arena, (size_t)(zero->shard_end - zero->master_begin) * sizeof(float));
     zero->sizes.master = arena->used - start;
     start = arena->used;
     bool whole_copies = zero->cut && zero->keeps_whole;
-    /* The rounded copy of what this rank owns; in stages 1 and 2 most of it is in the whole one. */
-    if (rounds && (!zero->cut || zero->options.stage == 3))
-        zero->compute =
-            ls_arena_take(arena, (size_t)zero->shard_begin[ZERO_VECTOR] * sizeof(ls_half));
-    else if (rounds)
-        zero->send = ls_arena_take(arena, (size_t)zero->send_elements * sizeof(ls_half));
+    /* The copy of what this rank owns; in stages 1 and 2 most of it is in the whole one. */
+    int status = LS_OK;
+    if (has_own_copies(zero))
+        status = zero_copies_take(zero, arena, error);
+    else if (zero->copies)
+        zero->send = ls_arena_take(arena, (size_t)zero->send_elements * bytes);
     for (int kind = 0; kind < 2; kind++) {
         if (whole_copies)
             zero->working[kind] =
@@ -92,33 +99,24 @@ static void parameters_take(struct ls_zero *zero, struct ls_arena *arena)
                 arena, (size_t)(zero->kept[kind].packed * zero->ranks) * act_bytes(zero, kind));
     }
     zero->sizes.parameters = arena->used - start;
+    return status;
 }
 
-static void gradients_take(struct ls_zero *zero, struct ls_arena *arena)
+static int gradients_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error *error)
 {
     size_t start = arena->used;
-    bool shards = zero->cut && zero->each;
-    int64_t each = shards ? zero->region_shard_elements : zero->region_elements;
-    zero->buffers =
-        zero->options.fast ? 1 : ls_accumulation_buffers(zero->options.micro_batches_max);
-    for (int i = 0; i < zero->buffers; i++) {
-        bool final = i == 0 && (shards || !zero->cut);
-        int64_t elements = final ? zero->gradient_elements : each;
-        zero->buffer[i] = ls_arena_take(arena, (size_t)elements * sizeof(float));
-    }
-    zero->final = zero->buffer[0];
-    if (zero->cut && !zero->each)
-        zero->final = ls_arena_take(arena, (size_t)zero->gradient_elements * sizeof(float));
+    int status = zero_sums_take(zero, arena, error);
     zero->sizes.gradients = arena->used - start;
+    return status;
 }
 
 /* What a region needs of a place, in elements: whole, shard, staging. */
 static void region_needs(const struct ls_zero *zero, const struct zero_region *region,
                          int64_t needs[3])
 {
-    bool several = zero->options.micro_batches_max > 1;
-    needs[0] = zero->each && (zero->cut || several) ? region->elements : 0;
-    needs[1] = zero->each && zero->cut && several ? region->shard_elements : 0;
+    bool adds = zero->cut && zero->options.reduce == LS_BF16 && zero->options.leaves_max > 1;
+    needs[0] = zero->alone || zero->parts || zero->in_place ? 0 : region->elements;
+    needs[1] = adds ? region->shard_elements : 0;
     needs[2] = zero->cut ? region->scattered.packed * zero->ranks : 0;
 }
 
@@ -141,7 +139,7 @@ static void places_take(struct ls_zero *zero, struct ls_arena *arena)
                 most[small][i] = ls_max(most[small][i], needs[i]);
     }
     int64_t bytes = most[0][0] + most[0][1] + most[0][2];
-    zero->place_count = bytes == 0 ? 0 : zero->each ? 2 : ZERO_PLACES;
+    zero->place_count = bytes == 0 ? 0 : most[0][0] > 0 ? 2 : ZERO_PLACES;
     for (int i = 0; i < zero->place_count; i++) {
         bool small = i > 0;
         zero->places[i] = (struct zero_place){.small = small};
@@ -152,15 +150,17 @@ static void places_take(struct ls_zero *zero, struct ls_arena *arena)
     }
 }
 
-static void memory_take(struct ls_zero *zero, struct ls_arena *arena)
+static int memory_take(struct ls_zero *zero, struct ls_arena *arena, struct ls_error *error)
 {
-    parameters_take(zero, arena);
-    gradients_take(zero, arena);
+    int status = parameters_take(zero, arena, error);
+    if (!status)
+        status = gradients_take(zero, arena, error);
     size_t start = arena->used;
     if (zero->cut)
         slots_take(zero, arena);
     places_take(zero, arena);
     zero->sizes.buffers = arena->used - start;
+    return status;
 }
 
 /* ---- making --------------------------------------------------------------------------------- */
@@ -187,6 +187,9 @@ static bool tables_take(struct ls_zero *zero, const struct ls_zero_options *opti
     o->tensors = copied(options->tensors, tensors, sizeof *o->tensors);
     o->region_elements =
         copied(options->region_elements, options->region_count, sizeof *o->region_elements);
+    if (options->regions_away)
+        o->regions_away =
+            copied(options->regions_away, options->region_count, sizeof *o->regions_away);
     zero->units = zeros(units, sizeof *zero->units);
     zero->regions = zeros(options->region_count, sizeof *zero->regions);
     zero->slices = zeros(tensors, sizeof *zero->slices);
@@ -198,7 +201,11 @@ static bool tables_take(struct ls_zero *zero, const struct ls_zero_options *opti
     zero->used = zeros(units, sizeof *zero->used);
     for (int u = 0; u < units && zero->order; u++)
         zero->order[u] = u;
-    return o->units && o->tensors && o->region_elements && zero->units && zero->regions &&
+    if (options->units_away)
+        o->units_away = copied(options->units_away, options->unit_count, sizeof *o->units_away);
+    bool tables =
+        (!options->regions_away || o->regions_away) && (!options->units_away || o->units_away);
+    return tables && o->units && o->tensors && o->region_elements && zero->units && zero->regions &&
            zero->slices && zero->pieces && zero->jobs && zero->slots && zero->order && zero->used;
 }
 
@@ -216,10 +223,16 @@ int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, s
     zero->ranks = options->shard_ranks;
     zero->rank = options->shard_rank;
     zero->cut = options->stage > 0 && zero->ranks > 1;
-    zero->each = zero->ranks > 1 && (options->stage >= 2 || options->each_micro_batch);
+    zero->alone = zero->ranks == 1 && options->replicate_ranks == 1;
+    zero->ring = options->replicate_ranks > 1 && !options->fast;
+    bool one_leaf = options->fast ? options->stage < 2 : options->leaves_max == 1;
+    zero->parts = options->fast ? one_leaf && options->micro_batches_max > 1 : options->parts;
+    zero->in_place = !zero->cut && !zero->ring && one_leaf;
+    zero->grows = zero->parts && !zero->in_place;
     zero->keeps_whole = options->stage < 3 || !options->reshard_after_forward || !zero->cut;
     zero->ahead = zero->cut && options->stage < 3;
-    zero->open_place = -1;
+    zero->copies = options->act != LS_F32 || options->masters_away || options->units_away;
+    zero->open_place = zero->open_unit = -1;
     if (!tables_take(zero, options)) {
         ls_zero_free(zero);
         return ls_error_set(error, LS_ENOMEM, "no memory for the layout of %d tensors",
@@ -233,18 +246,25 @@ int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, s
         operations = (int)ls_max(operations, region->operations);
     }
     zero->gather_limit = LS_COMM_PENDING_MAX - operations - 2;
-    memory_take(zero, arena);
-    *out = zero;
-    return LS_OK;
+    status = memory_take(zero, arena, error);
+    if (status)
+        ls_zero_free(zero);
+    else
+        *out = zero;
+    return status;
 }
 
 void ls_zero_free(struct ls_zero *zero)
 {
     if (!zero)
         return;
+    zero_copies_release(zero);
+    zero_sums_release(zero);
     free((void *)zero->options.units);
     free((void *)zero->options.tensors);
     free((void *)zero->options.region_elements);
+    free((void *)zero->options.regions_away);
+    free((void *)zero->options.units_away);
     free(zero->units);
     free(zero->regions);
     free(zero->slices);
@@ -263,6 +283,11 @@ void ls_zero_get_sizes(const struct ls_zero *zero, struct ls_zero_sizes *sizes)
     *sizes = zero->sizes;
 }
 
+size_t ls_zero_passing_bytes(const struct ls_zero *zero)
+{
+    return zero->swap_bytes;
+}
+
 size_t ls_zero_unit_bytes(const struct ls_zero *zero, int u, bool first)
 {
     const struct zero_unit *unit = &zero->units[u];
@@ -275,23 +300,24 @@ size_t ls_zero_unit_bytes(const struct ls_zero *zero, int u, bool first)
     return bytes;
 }
 
-void ls_zero_region_bytes(const struct ls_zero *zero, int r, int64_t m, int64_t M,
+void ls_zero_region_bytes(const struct ls_zero *zero, int r, const struct ls_dp_micro *micro,
                           struct ls_zero_region_bytes *out)
 {
     const struct zero_region *region = &zero->regions[r];
-    bool shards = zero->cut && zero->each, last = m == M - 1;
-    int64_t elements = shards ? region->shard_elements : region->elements, needs[3];
-    *out = (struct ls_zero_region_bytes){.counter = zero_accumulation(zero, m, M),
-                                         .level = (size_t)elements * sizeof(float),
-                                         .large = !region->small};
+    struct zero_turn turn = zero_turn(zero, micro);
+    int64_t needs[3];
     region_needs(zero, region, needs);
-    bool adds = out->counter.accumulate;
-    int64_t transit = zero->cut && (zero->each || last) ? needs[2] : 0;
-    if (zero->each)
-        transit += (zero->cut || adds ? needs[0] : 0) + (adds ? needs[1] : 0);
-    out->transit = (size_t)transit * sizeof(float);
-    if (zero->cut && !zero->each && last)
-        out->final = (size_t)region->shard_elements * sizeof(float);
+    int64_t transit = needs[0] + (turn.ends ? needs[2] + (turn.first ? 0 : needs[1]) : 0);
+    int64_t sum = region->away ? 0 : zero_sum_elements(zero, region);
+    bool beside = zero->grows && !region->away &&
+                  (!zero->alone || (!turn.first && !(turn.begins && turn.ends)));
+    *out =
+        (struct ls_zero_region_bytes){.sum = (size_t)sum * sizeof(float),
+                                      .leaf = beside ? (size_t)region->elements * sizeof(float) : 0,
+                                      .begins = turn.begins,
+                                      .ends = turn.ends,
+                                      .transit = (size_t)transit * sizeof(float),
+                                      .large = !region->small};
 }
 
 const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero)
@@ -299,30 +325,33 @@ const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero)
     return zero->slices;
 }
 
-int64_t ls_zero_elements(const struct ls_zero *zero)
+bool ls_zero_has_master(const struct ls_zero *zero, int tensor)
 {
-    return zero->shard_end;
+    return !zero->options.masters_away ||
+           !zero_is_matrix(&zero->options, &zero->options.tensors[tensor]);
 }
 
-float *ls_zero_master(struct ls_zero *zero)
+float *ls_zero_master(struct ls_zero *zero, int tensor)
 {
-    return zero->master;
+    return ls_zero_has_master(zero, tensor) ? zero_master(zero, zero->slices[tensor].offset) : NULL;
 }
 
-ls_half *ls_zero_compute(struct ls_zero *zero, int tensor)
+void *ls_zero_compute(struct ls_zero *zero, int tensor)
 {
     const struct ls_zero_tensor *t = &zero->options.tensors[tensor];
     const struct zero_unit *unit = &zero->units[t->unit];
     const struct ls_zero_slice *slice = &zero->slices[tensor];
-    if (zero->options.act == LS_F32 || !zero_is_matrix(&zero->options, t))
+    size_t bytes = act_bytes(zero, ZERO_MATRIX);
+    if (!zero->copies || !zero_is_matrix(&zero->options, t) || ls_zero_compute_away(zero, tensor))
         return NULL;
-    if (zero->compute)
-        return zero->compute + slice->offset;
+    if (has_own_copies(zero))
+        return zero_copy_at(zero, unit, slice->offset);
     const struct zero_parcel *parcel = &unit->moved[ZERO_MATRIX];
     if (slice->offset >= parcel->packed_shard)
-        return zero->send + unit->send_base + (slice->offset - parcel->packed_shard);
-    return (ls_half *)zero->working[ZERO_MATRIX] + unit->base[ZERO_MATRIX] + t->offset +
-           slice->first;
+        return zero->send +
+               (size_t)(unit->send_base + (slice->offset - parcel->packed_shard)) * bytes;
+    return zero->working[ZERO_MATRIX] +
+           (size_t)(unit->base[ZERO_MATRIX] + t->offset + slice->first) * bytes;
 }
 
 int zero_wait(struct ls_zero *zero, struct ls_request *request, struct ls_error *error)

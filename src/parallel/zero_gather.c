@@ -20,18 +20,19 @@ static unsigned char *whole_of(struct ls_zero *zero, const struct zero_unit *uni
 }
 
 /* Where this rank's part of a gather is read: the shard at `shard`. */
-static const void *shard_of(const struct ls_zero *zero, int kind, int64_t shard)
+static const void *shard_of(const struct ls_zero *zero, const struct zero_unit *unit, int kind,
+                            int64_t shard)
 {
-    if (kind == ZERO_MATRIX && zero->compute)
-        return zero->compute + shard;
-    return zero->master + shard;
+    if (kind == ZERO_MATRIX && zero->copies)
+        return zero_copy_at(zero, unit, shard);
+    return zero_master(zero, shard);
 }
 
 static const void *packed_of(const struct ls_zero *zero, const struct zero_unit *unit, int kind)
 {
     if (kind == ZERO_MATRIX && zero->send)
-        return zero->send + unit->send_base;
-    return shard_of(zero, kind, unit->moved[kind].packed_shard);
+        return zero->send + (size_t)unit->send_base * kind_bytes(zero, kind);
+    return shard_of(zero, unit, kind, unit->moved[kind].packed_shard);
 }
 
 /* Spreads the ranks' parts of a packed piece, `offset` elements into each rank's block. */
@@ -60,10 +61,10 @@ static int kind_start(struct ls_zero *zero, struct zero_unit *unit, struct zero_
     for (int i = 0; i < parcel->direct && !status; i++) {
         const struct zero_piece *piece = &parcel->pieces[i];
         unsigned char *output = whole + (size_t)piece->whole * bytes;
-        /* Stages 1 and 2 in a half type keep the rounded part only there. */
+        /* Stages 1 and 2 keep the copy of the part only there. */
         const void *input = kind == ZERO_MATRIX && zero->send
                                 ? output + (size_t)(zero->rank * piece->chunk) * bytes
-                                : shard_of(zero, kind, piece->shard);
+                                : shard_of(zero, unit, kind, piece->shard);
         zero_label(zero, parcel, i);
         status = ls_all_gather_start(zero->options.shard, input, output, piece->chunk,
                                      kind_dtype(zero, kind), &slot->request[slot->pending++],
@@ -204,7 +205,9 @@ static int slot_get(struct ls_zero *zero, struct ls_ops *ops, int u, struct zero
 static int unit_start(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_error *error)
 {
     struct zero_slot *slot = NULL;
-    int status = room_make(zero, ops, u, error);
+    int status = zero_copies_need(zero, ops, u, error);
+    if (!status)
+        status = room_make(zero, ops, u, error);
     if (!status)
         status = slot_get(zero, ops, u, &slot, error);
     return status ? status : gather_start(zero, slot, u, error);
@@ -248,6 +251,13 @@ static void order_renew(struct ls_zero *zero)
         zero->units[u].used = false;
 }
 
+int zero_gather_end(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_error *error)
+{
+    const struct zero_unit *unit = &zero->units[u];
+    return unit->state == ZERO_COMING ? gather_finish(zero, ops, &zero->slots[unit->slot], error)
+                                      : LS_OK;
+}
+
 int zero_gathers_end(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error)
 {
     int status = kept_wait(zero, error);
@@ -265,10 +275,13 @@ int ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_z
     LS_ASSERT(u >= 0 && u < zero->options.unit_count);
     struct zero_unit *unit = &zero->units[u];
     if (!zero->cut) {
-        const float *master = zero->master;
-        out->matrices = zero->compute ? (const void *)(zero->compute + unit->base[ZERO_MATRIX])
-                                      : master + unit->base[ZERO_MATRIX];
-        out->vectors = master + zero->shard_begin[ZERO_VECTOR] + unit->base[ZERO_VECTOR];
+        int64_t vectors = zero->shard_begin[ZERO_VECTOR] + unit->base[ZERO_VECTOR];
+        int status = zero_copies_need(zero, ops, u, error);
+        if (status)
+            return status;
+        unit->pinned = unit->away;
+        out->matrices = shard_of(zero, unit, ZERO_MATRIX, unit->base[ZERO_MATRIX]);
+        out->vectors = zero_master(zero, vectors);
         return LS_OK;
     }
     int status = LS_OK;
@@ -290,10 +303,19 @@ int ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int u, struct ls_z
 int ls_zero_prefetch(struct ls_zero *zero, int u, struct ls_error *error)
 {
     LS_ASSERT(u >= 0 && u < zero->options.unit_count);
-    if (!zero->cut || zero->ahead || zero->units[u].state != ZERO_ABSENT || !has_room(zero, u))
-        return LS_OK;
+    bool came = false;
+    int status = LS_OK;
+    if (!zero->cut || zero->units[u].state == ZERO_ABSENT)
+        status = zero_copies_prefetch(zero, u, &came, error);
+    if (status || came || !zero->cut || zero->ahead || zero->units[u].state != ZERO_ABSENT ||
+        !has_room(zero, u))
+        return status;
     struct zero_slot *slot = slot_find_free(zero, zero->units[u].size_class);
-    return slot ? gather_start(zero, slot, u, error) : LS_OK;
+    if (!slot)
+        return LS_OK;
+    if (zero->units[u].away) /* it is there: nothing gives way */
+        status = zero_copies_need(zero, NULL, u, error);
+    return status ? status : gather_start(zero, slot, u, error);
 }
 
 void ls_zero_release(struct ls_zero *zero, int u)
@@ -309,36 +331,27 @@ void ls_zero_release(struct ls_zero *zero, int u)
     }
 }
 
-static void masters_round(struct ls_zero *zero, struct ls_ops *ops)
-{
-    for (int i = 0; i < zero->options.tensor_count; i++) {
-        const struct ls_zero_slice *slice = &zero->slices[i];
-        ls_half *compute = slice->count > 0 ? ls_zero_compute(zero, i) : NULL;
-        if (compute)
-            ls_cast_to_half(ops, zero->options.act, slice->count, zero->master + slice->offset,
-                            compute);
-    }
-}
-
 static int kept_start(struct ls_zero *zero, struct ls_error *error)
 {
     int status = LS_OK;
     for (int kind = 0; kind < 2 && !status; kind++) {
         const struct zero_parcel *kept = &zero->kept[kind];
         if (kept->packed > 0)
-            status =
-                ls_all_gather_start(zero->options.shard, shard_of(zero, kind, kept->packed_shard),
-                                    zero->kept_store[kind], kept->packed, kind_dtype(zero, kind),
-                                    &zero->kept_request[kind], LS_HERE, error);
+            status = ls_all_gather_start(
+                zero->options.shard, shard_of(zero, zero->units, kind, kept->packed_shard),
+                zero->kept_store[kind], kept->packed, kind_dtype(zero, kind),
+                &zero->kept_request[kind], LS_HERE, error);
     }
     return status;
 }
 
-int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct ls_error *error)
+int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error)
 {
     int status = zero_gathers_end(zero, ops, error);
-    if (!status && cast)
-        masters_round(zero, ops);
+    if (!status)
+        status = zero_copies_close(zero, error);
+    for (int u = 0; u < zero->options.unit_count; u++)
+        zero->units[u].written = zero->units[u].expected = false;
     if (!zero->cut || status)
         return status;
     for (int u = 0; u < zero->options.unit_count; u++) {

@@ -88,6 +88,16 @@ int zero_check(const struct ls_zero_options *o, struct ls_error *error)
         return ls_error_set(error, LS_EINVAL,
                             "gradients reduced in %s: F32, or, in fast mode only, BF16",
                             ls_dtype_name(o->reduce));
+    if (o->units_away && o->shard_ranks > 1 && (o->stage == 1 || o->stage == 2))
+        return ls_error_set(error, LS_EINVAL,
+                            "parameters in a memory tier, and stage %d over %d ranks: whole copies "
+                            "stay on the device there; stage 3 is expected",
+                            o->stage, o->shard_ranks);
+    if (o->regions_away && o->replicate_ranks > 1)
+        return ls_error_set(error, LS_EINVAL,
+                            "gradients in a memory tier, and %d replicas of shards: sums that go "
+                            "from replica to replica stay on the device",
+                            o->replicate_ranks);
     for (int i = 0; i < o->unit_count; i++)
         if (o->units[i].matrix_elements < 0 || o->units[i].elements < o->units[i].matrix_elements)
             return ls_error_set(error, LS_EINVAL, "unit %d has %ld elements, %ld of matrices", i,
@@ -248,7 +258,7 @@ static void slices_range(struct ls_zero *zero)
         int64_t first = zero->cut ? ls_min(zero->rank * t->slice, t->elements) : 0;
         int64_t room = zero->cut ? t->slice : t->elements;
         zero->slices[i] = (struct ls_zero_slice){
-            .first = first, .count = ls_min(room, t->elements - first), .second = -1};
+            .first = first, .count = ls_min(room, t->elements - first), .room = room, .second = -1};
     }
 }
 

@@ -21,14 +21,15 @@ static const struct {
     [LS_GROUP_TP] = {"tp", LS_ACCOUNT_TP, {TP, TP}},
     [LS_GROUP_SHARERS] = {"sharers", LS_ACCOUNT_TP, {SHARERS, SHARERS}},
     [LS_GROUP_CP] = {"cp", LS_ACCOUNT_CP, {CP, CP}},
-    [LS_GROUP_SHARD] = {"shard", LS_ACCOUNT_SHARD, {CP, SHARD | CP}},
-    [LS_GROUP_REPLICATE] = {"replicate", LS_ACCOUNT_REPLICATE, {DP, REPLICATE}},
+    [LS_GROUP_SHARD] = {"shard", LS_ACCOUNT_SHARD, {DP | CP, SHARD | CP}},
+    [LS_GROUP_REPLICATE] = {"replicate", LS_ACCOUNT_REPLICATE, {0, REPLICATE}},
     [LS_GROUP_PP] = {"pp", LS_ACCOUNT_PP, {PP, PP}},
     [LS_GROUP_DP] = {"dp", LS_ACCOUNT_OTHER, {DP, DP}},
     [LS_GROUP_DP_SHARD] = {"dp_shard", LS_ACCOUNT_OTHER, {SHARD, SHARD}},
     [LS_GROUP_DP_REPLICATE] = {"dp_replicate", LS_ACCOUNT_OTHER, {REPLICATE, REPLICATE}},
     [LS_GROUP_OWNERS] = {"owners", LS_ACCOUNT_OTHER, {PP | TP, PP | SHARD | CP | TP}},
     [LS_GROUP_COPIES] = {"copies", LS_ACCOUNT_OTHER, {DP | CP, REPLICATE}},
+    [LS_GROUP_MATRICES] = {"matrices", LS_ACCOUNT_OPTIMIZER, {DP | CP | TP, DP | CP | TP}},
     [LS_GROUP_WORLD] = {"world", LS_ACCOUNT_OTHER, {ALL, ALL}},
 };
 
@@ -39,7 +40,8 @@ const char *ls_group_name(enum ls_layout_group group)
 
 unsigned ls_group_axes(const struct ls_layout *layout, enum ls_layout_group group)
 {
-    return table[group].axes[layout->zero > 0];
+    bool unused = group == LS_GROUP_MATRICES && !layout->matrices_meet;
+    return unused ? 0 : table[group].axes[layout->zero > 0];
 }
 
 int64_t ls_group_size(const struct ls_layout *layout, enum ls_layout_group group)
@@ -60,8 +62,8 @@ int64_t ls_group_member(const struct ls_layout *layout, enum ls_layout_group gro
 
 const char *ls_account_name(enum ls_account account)
 {
-    static const char *const names[LS_ACCOUNTS] = {"tp",       "cp",           "pp",
-                                                   "dp_shard", "dp_replicate", "other"};
+    static const char *const names[LS_ACCOUNTS] = {"tp",           "cp",        "pp",   "dp_shard",
+                                                   "dp_replicate", "optimizer", "other"};
     return names[account];
 }
 

@@ -8,7 +8,7 @@
 
 /* What may be changed besides the axes, each alone or with others. */
 enum {
-    FIX_MICRO = 1,    /* a power of two of leaves next to what was asked, or 0 */
+    FIX_MICRO = 1,    /* a leaf, a power of two next to what was asked, or 0 */
     FIX_SCHEDULE = 2, /* 1f1b */
     FIX_SPLIT = 4,    /* balanced */
     FIX_SP = 8,       /* auto */
@@ -89,13 +89,13 @@ static bool admits_with(struct search *search, const int64_t size[LS_AXES], int 
 
 static bool admits(struct search *search, const int64_t size[LS_AXES], int fixes)
 {
-    int64_t leaf = search->request->numerics.leaf_sequences, below = leaf;
+    int64_t leaf = search->request->numerics.leaf_sequences, below = 1;
     if (!(fixes & FIX_MICRO))
         return admits_with(search, size, fixes);
     while (2 * below <= search->request->micro_sequences)
         below *= 2;
-    const int64_t near[] = {below, 2 * below, 0};
-    for (int i = 0; i < 3; i++) {
+    const int64_t near[] = {leaf, below, 2 * below, 0};
+    for (int i = 0; i < 4; i++) {
         search->micro = near[i];
         if (admits_with(search, size, fixes))
             return true;

@@ -16,7 +16,7 @@ bool plan_nearest(const struct ls_layout_request *request, const struct ls_sched
 /* The axes that keys ask for. LS_ELAYOUT where dp contradicts the other two. */
 int plan_axes(const struct ls_layout_keys *keys, int64_t size[LS_AXES], struct ls_error *error);
 
-/* Checks that each batch can be shared by whole subtrees, and chooses the micro-batch. */
+/* Checks that data-parallel ranks have equal shares of each batch, and chooses the micro-batch. */
 int plan_batch(const struct ls_layout_request *request, const struct ls_schedule *file,
                struct ls_layout *layout, struct ls_error *error);
 /* Behind what is said of a batch of the ramp-up, the keys that give it: " (the ramp-up's first

@@ -121,7 +121,9 @@ int64_t ls_move_proof_alike(const struct ls_move_proof *proof, int64_t rank)
     if (!proof->shard_alike)
         return rank;
     ls_layout_coordinates(proof->layout, rank, at);
-    at[LS_AXIS_TP] = at[LS_AXIS_DP_REPLICATE] = 0;
+    at[LS_AXIS_TP] = 0;
+    if (proof->layout->numerics.fast || proof->layout->zero == 0)
+        at[LS_AXIS_DP_REPLICATE] = 0; /* else the sum goes from one to the next */
     at[LS_AXIS_DP_SHARD] = proof->shard_alike[at[LS_AXIS_DP_SHARD]];
     return ls_layout_rank(proof->layout, at);
 }
@@ -139,7 +141,7 @@ int ls_move_proof_new(const struct ls_layout *layout, bool alike, struct ls_move
     proof->layout = layout;
     for (int group = 0; group < LS_GROUPS; group++)
         proof->group_size[group] = ls_group_size(layout, (enum ls_layout_group)group);
-    if (!alike)
+    if (!alike || layout->matrices_meet)
         return LS_OK;
     proof->shard_alike = calloc((size_t)layout->size[LS_AXIS_DP_SHARD], sizeof *proof->shard_alike);
     if (!proof->shard_alike) {

@@ -121,13 +121,27 @@ static int check_cp(struct ls_layout *layout, struct ls_error *error)
 /* ---- sequence parallel ------------------------------------------------------------------------
  */
 
-/* Whether each tp rank's rows of a micro-batch are a whole subtree of its token sums. */
-static bool rows_fit(const struct ls_layout *layout, int64_t micro_leaves)
+/* Whether each tp rank's rows of so many sequences are whole subtrees of their token sums. */
+static bool rows_fit(const struct ls_layout *layout, int64_t sequences)
 {
     const struct ls_numerics *n = &layout->numerics;
-    int64_t tp = layout->size[LS_AXIS_TP];
-    int64_t parts = micro_leaves * (n->seq_tiles / layout->size[LS_AXIS_CP]);
-    return n->fast || ls_tp_admits(tp, parts, n->leaf_sequences, layout->sequence / n->seq_tiles);
+    int64_t tiles = sequences * (n->seq_tiles / layout->size[LS_AXIS_CP]);
+    return n->fast ||
+           ls_tp_admits(layout->size[LS_AXIS_TP], tiles, layout->sequence / n->seq_tiles);
+}
+
+/* Sequences of a micro-batch of such a step whose rows do not fit; 0: there is none. */
+static int64_t rows_misfit(const struct ls_layout *layout, int64_t leaves)
+{
+    static const int64_t origin[LS_AXES];
+    struct ls_dp_share share;
+    ls_layout_share(layout, leaves, origin, &share);
+    for (int64_t m = 0; m < share.micro_batches; m++) {
+        struct ls_dp_micro micro = ls_dp_micro_batch(&share, m);
+        if (!rows_fit(layout, micro.count))
+            return micro.count;
+    }
+    return 0;
 }
 
 static int check_sp(const struct ls_layout_request *request, struct ls_layout *layout,
@@ -142,25 +156,22 @@ static int check_sp(const struct ls_layout_request *request, struct ls_layout *l
                             "parallel.tp is 1");
     if (!layout->sp)
         return LS_OK;
-    int64_t dp = layout->size[LS_AXIS_DP_REPLICATE] * layout->size[LS_AXIS_DP_SHARD];
     int64_t bad = 0, leaves = 0;
-    while (!bad && (leaves = ls_ramp_next(&layout->ramp, leaves))) {
-        int64_t share = leaves / dp, micro = ls_min(layout->micro_leaves, share);
-        int64_t last = share % micro;
-        bad = !rows_fit(layout, micro) ? micro : last && !rows_fit(layout, last) ? last : 0;
-    }
+    while (!bad && (leaves = ls_ramp_next(&layout->ramp, leaves)))
+        bad = rows_misfit(layout, leaves);
     if (bad == 0)
         return LS_OK;
     char why[360];
     snprintf(why, sizeof why,
              "%ld tp ranks cannot share the rows of a micro-batch of %s by whole subtrees of the "
              "token sums%s",
-             (long)tp, ls_counted(bad * layout->numerics.leaf_sequences, "sequence").text,
-             plan_rampup_text(layout, leaves).text);
+             (long)tp, ls_counted(bad, "sequence").text, plan_rampup_text(layout, leaves).text);
     layout->sp = false;
     if (asked == 1)
         return ls_error_set(error, LS_ELAYOUT, "parallel.sp = true: %s", why);
-    snprintf(layout->note, sizeof layout->note, "sequence parallel is off: %s", why);
+    size_t used = strlen(layout->note);
+    snprintf(layout->note + used, sizeof layout->note - used, "%ssequence parallel is off: %s",
+             used ? "; " : "", why);
     return LS_OK;
 }
 
@@ -208,9 +219,6 @@ static void groups_of(struct ls_layout *layout)
             (const int64_t[]){replicate, shard, tp, sharers});
     layout->shard_ranks = ls_group_size(layout, LS_GROUP_SHARD);
     layout->replicate_ranks = ls_group_size(layout, LS_GROUP_REPLICATE);
-    layout->each_micro_batch = layout->zero >= 2 || cp > 1;
-    layout->neighbouring =
-        !layout->numerics.fast && (layout->zero >= 2 || (layout->zero == 1 && cp > 1));
 }
 
 /* ---- all of it --------------------------------------------------------------------------------
@@ -226,6 +234,7 @@ int plan_admit(const struct ls_layout_request *request, const struct ls_schedule
     layout->cp_method = (enum ls_cp_method)keys->cp_method;
     layout->bucket_bytes = request->bucket_bytes;
     layout->reduce = request->reduce;
+    layout->matrices_meet = request->matrices_meet;
     layout->prefetch = keys->prefetch;
     layout->persist = keys->persist;
     layout->reshard_after_forward = keys->reshard_after_forward;

@@ -2,14 +2,16 @@
 #include "state_private.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-void state_prefix(const struct ls_state *state, int array, char prefix[STATE_PREFIX_BYTES])
+void state_prefix(const struct ls_state *state, const struct ls_param *param, int array,
+                  char prefix[STATE_PREFIX_BYTES])
 {
     prefix[0] = '\0';
     if (array >= 0)
         snprintf(prefix, STATE_PREFIX_BYTES, "%s.",
-                 ls_optimizer_state_name(&state->optimizer->config, array));
+                 ls_optimizer_state_name(&state->optimizer->config, param->hidden, array));
 }
 
 int64_t ls_state_largest(const struct ls_params *all)
@@ -43,6 +45,19 @@ static int part_send(const struct ls_state *state, const struct ls_dtensor *part
         status = ls_send(ls_state_world(state), data + (size_t)at * ls_dtype_bytes(dtype),
                          ls_min(LS_STATE_MESSAGE, part->local_count - at), dtype, 0, 0, error);
     return status;
+}
+
+/* What rank 0 waits for, where the part could not be read: zeros, which it will not keep. */
+static void nothing_send(const struct ls_state *state, const struct ls_dtensor_spec *spec,
+                         int64_t rank)
+{
+    void *zeros = calloc(LS_STATE_MESSAGE, ls_dtype_bytes(spec->dtype));
+    int64_t count = ls_dtensor_local_shape(spec, rank, NULL);
+    for (int64_t at = 0; at < count && zeros; at += LS_STATE_MESSAGE)
+        if (ls_send(ls_state_world(state), zeros, ls_min(LS_STATE_MESSAGE, count - at), spec->dtype,
+                    0, 0, NULL))
+            break;
+    free(zeros);
 }
 
 /* Rank 0's own part goes to its places in whole. */
@@ -98,19 +113,29 @@ int ls_state_collect(struct ls_state *state, const struct ls_params *all, int i,
     int stage = ls_layout_stage(state->layout, all->units[param->unit].layer);
     int64_t first = ls_layout_first_rank(state->layout, state->layout->stage_rank[stage]);
     int64_t rank = ls_comm_rank(ls_state_world(state)) - first, ranks = ls_mesh_ranks(&spec.mesh);
-    struct ls_dtensor part = {0};
+    struct ls_lent_slice part = {0};
     int status = LS_OK;
     bool holds = rank >= 0 && rank < ranks && sends(&spec, rank);
     if (holds)
-        status = ls_state_slice(state, (int)(mine - state->params->list), array, &part, error);
-    if (status || ls_comm_rank(ls_state_world(state)) > 0)
-        return status || !holds ? status : part_send(state, &part, error);
+        status =
+            ls_state_lend(state, (int)(mine - state->params->list), array, LS_READS, &part, error);
+    bool sender = holds && ls_comm_rank(ls_state_world(state)) > 0;
+    if (status && sender)
+        nothing_send(state, &spec, rank);
+    if (status)
+        return status;
+    if (ls_comm_rank(ls_state_world(state)) > 0) {
+        status = sender ? part_send(state, &part.tensor, error) : LS_OK;
+        ls_state_return(state, &part, NULL);
+        return status;
+    }
     char *message = (char *)values + (size_t)ls_dtensor_count(&spec) * ls_dtype_bytes(spec.dtype);
     for (int64_t from = 0; from < ranks && !status; from++) {
         if (first + from == 0)
-            part_place(&part, values);
+            part_place(&part.tensor, values);
         else if (sends(&spec, from))
             status = part_receive(state, &spec, from, first + from, message, values, error);
     }
+    ls_state_return(state, &part, NULL);
     return status;
 }

@@ -18,22 +18,49 @@ static bool alike_over(const struct ls_param *param, const char *axis)
     return !ls_placement_cuts(param->spec.placement[ls_mesh_axis(&param->spec.mesh, axis)]);
 }
 
-/* Of all arrays. */
-static void digest_held(struct ls_state *state, struct held *held)
+struct digesting {
+    struct ls_state *state;
+    int i, array;
+    char prefix[STATE_PREFIX_BYTES];
+    struct ls_digest digest;
+};
+
+static int piece_digest(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
-    const struct ls_zero_slice *slices = ls_zero_slices(state->zero);
+    struct digesting *d = user;
+    (void)error;
+    ls_param_digest(&d->state->params->list[d->i], d->state->ops, d->prefix,
+                    ls_zero_slices(d->state->zero)[d->i].first + piece->from, piece->count,
+                    ls_state_type(d->state, d->array), piece->values, &d->digest);
+    ls_progress();
+    return LS_OK;
+}
+
+static int slice_digest(struct ls_state *state, int i, int array, struct ls_digest *digest,
+                        struct ls_error *error)
+{
+    struct digesting digesting = {.state = state, .i = i, .array = array};
+    state_prefix(state, &state->params->list[i], array, digesting.prefix);
+    int status = ls_slice_visit_array(state->optimizer, &state->slices[i], array + 1, LS_READS,
+                                      piece_digest, &digesting, error);
+    *digest = digesting.digest;
+    return status;
+}
+
+/* Of all arrays. */
+static int digest_held(struct ls_state *state, struct held *held, struct ls_error *error)
+{
     *held = (struct held){0};
-    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states(&state->optimizer->config); s++) {
-        const char *values = ls_state_array(state, s);
-        enum ls_dtype dtype = ls_state_type(state, s);
-        char prefix[STATE_PREFIX_BYTES];
-        state_prefix(state, s, prefix);
+    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&state->optimizer->config);
+         s++) {
         for (int i = 0; i < state->params->count; i++) {
-            ls_progress();
             const struct ls_param *param = &state->params->list[i];
-            struct ls_digest digest = {0, 0};
-            ls_param_digest(param, state->ops, prefix, slices[i].first, slices[i].count, dtype,
-                            values + (size_t)slices[i].offset * ls_dtype_bytes(dtype), &digest);
+            struct ls_digest digest;
+            if (s >= ls_state_arrays(state, param))
+                continue;
+            int status = slice_digest(state, i, s, &digest, error);
+            if (status)
+                return status;
             ls_digest_merge(&held->all, &digest);
             if (param->owned)
                 ls_digest_merge(&held->owned, &digest);
@@ -57,6 +84,7 @@ static void digest_held(struct ls_state *state, struct held *held)
     ls_digest_merge(&held->all, &position);
     if (ls_comm_rank(state->groups[LS_GROUP_OWNERS]) == 0)
         ls_digest_merge(&held->owned, &position);
+    return LS_OK;
 }
 
 /* ---- ranks that must hold the same ----------------------------------------------------------- */
@@ -113,9 +141,10 @@ int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_er
     struct ls_comm *const *g = state->groups;
     struct held held;
     int ranks = ls_comm_size(ls_state_world(state));
-    digest_held(state, &held);
+    int status = digest_held(state, &held, error);
     struct claim *claims = calloc((size_t)ranks, sizeof *claims);
-    int status = claims ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d digests", ranks);
+    if (!claims && !status)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for %d digests", ranks);
     status = ls_comm_agree(ls_state_world(state), status, error);
     const struct comparison list[] = {
         {g[LS_GROUP_COPIES], &held.all, true},

@@ -63,21 +63,27 @@ static void fingerprint_check(const struct ls_state *state, const struct ls_chec
 static int array_load(struct ls_state *state, const struct ls_safetensors *file, int array,
                       struct ls_error *error)
 {
-    char prefix[STATE_PREFIX_BYTES];
-    state_prefix(state, array, prefix);
     int status = LS_OK;
     for (int i = 0; i < state->params->count && !status; i++) {
         ls_progress();
-        char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
+        const struct ls_param *param = &state->params->list[i];
+        char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES], prefix[STATE_PREFIX_BYTES];
         const struct ls_tensor_view *view;
-        struct ls_dtensor slice;
-        snprintf(name, sizeof name, "%s%s", prefix, state->params->list[i].name);
-        status = ls_state_slice(state, i, array, &slice, error);
+        struct ls_lent_slice lent;
+        const struct ls_dtensor_spec *spec = &lent.tensor.spec;
+        if (array >= ls_state_arrays(state, param))
+            continue;
+        state_prefix(state, param, array, prefix);
+        snprintf(name, sizeof name, "%s%s", prefix, param->name);
+        status = ls_state_lend(state, i, array, LS_WRITES, &lent, error);
+        if (status)
+            return status;
+        status =
+            ls_safetensors_require(file, name, spec->dtype, spec->dims, spec->shape, &view, error);
         if (!status)
-            status = ls_safetensors_require(file, name, slice.spec.dtype, slice.spec.dims,
-                                            slice.spec.shape, &view, error);
-        if (!status)
-            status = ls_distribute_replicated(&slice, view->data, error);
+            status = ls_distribute_replicated(&lent.tensor, view->data, error);
+        int failed = ls_state_return(state, &lent, status ? NULL : error);
+        status = status ? status : failed;
     }
     return status;
 }
@@ -89,8 +95,10 @@ static int checkpoint_apply(struct ls_state *state, const struct ls_checkpoint *
     if (status)
         return status;
     fingerprint_check(state, checkpoint);
-    status = array_load(state, checkpoint->model, LS_STATE_PARAMETERS, error);
-    for (int s = 0; s < ls_optimizer_states(&state->optimizer->config) && !status; s++)
+    status = ls_zero_settle(state->zero, state->ops, error);
+    if (!status)
+        status = array_load(state, checkpoint->model, LS_STATE_PARAMETERS, error);
+    for (int s = 0; s < ls_optimizer_states_most(&state->optimizer->config) && !status; s++)
         status = array_load(state, checkpoint->optimizer, s, error);
     state->step = checkpoint->state.step;
     state->samples = checkpoint->state.samples;
@@ -124,7 +132,7 @@ static int state_publish(struct ls_state *state, const struct ls_checkpoint *che
 {
     struct ls_digest digest;
     char hex[33];
-    int status = ls_zero_publish(state->zero, state->ops, true, error);
+    int status = ls_state_publish(state, error);
     if (!status)
         status = ls_state_hash(state, &digest, error);
     if (status)

@@ -8,6 +8,7 @@
 enum { STATE_PREFIX_BYTES = 32 };
 
 /* What is written before the parameter's name: "" or "exp_avg.". */
-void state_prefix(const struct ls_state *state, int array, char prefix[STATE_PREFIX_BYTES]);
+void state_prefix(const struct ls_state *state, const struct ls_param *param, int array,
+                  char prefix[STATE_PREFIX_BYTES]);
 
 #endif

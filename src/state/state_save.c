@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What rank 0 asks the others for: a tensor's index in the list of all (array by array), or the end
+/* What rank 0 asks the others for: array + 1 times all parameters, plus the parameter; or the end
  * of the save. */
 enum { ASK_END = -1 };
 
@@ -16,7 +16,9 @@ enum { ASK_END = -1 };
 struct saving {
     struct ls_state *state;
     struct ls_params all;            /* of every layer */
-    struct ls_tensor_entry *entries; /* [arrays * all.count], the parameters first */
+    struct ls_tensor_entry *entries; /* [count], the parameters first */
+    int64_t *asked;                  /* [count] what stands for each */
+    int count;
     char (*names)[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
     float *values; /* [elements of the largest tensor + LS_STATE_MESSAGE], of moments fewer bytes */
 };
@@ -25,17 +27,21 @@ static void saving_release(struct saving *s)
 {
     ls_params_release(&s->all);
     free(s->entries);
+    free(s->asked);
     free(s->names);
     free(s->values);
 }
 
 static void entries_fill(struct saving *s, int arrays)
 {
-    for (int e = 0; e < arrays * s->all.count; e++) {
-        const struct ls_param *param = &s->all.list[e % s->all.count];
+    for (int64_t asked = 0; asked < (int64_t)arrays * s->all.count; asked++) {
+        const struct ls_param *param = &s->all.list[asked % s->all.count];
         char prefix[STATE_PREFIX_BYTES];
-        int array = e / s->all.count - 1;
-        state_prefix(s->state, array, prefix);
+        int array = (int)(asked / s->all.count) - 1, e = s->count;
+        if (array >= ls_state_arrays(s->state, param))
+            continue;
+        s->asked[s->count++] = asked;
+        state_prefix(s->state, param, array, prefix);
         snprintf(s->names[e], sizeof s->names[e], "%s%s", prefix, param->name);
         s->entries[e] = (struct ls_tensor_entry){
             .name = s->names[e], .dtype = ls_state_type(s->state, array), .dims = param->spec.dims};
@@ -52,12 +58,13 @@ static int saving_init(struct saving *s, struct ls_state *state, struct ls_error
     if (status || ls_comm_rank(ls_state_world(state)) > 0)
         return status;
     int64_t largest = ls_state_largest(&s->all);
-    int arrays = 1 + ls_optimizer_states(&state->optimizer->config);
+    int arrays = 1 + ls_optimizer_states_most(&state->optimizer->config);
     size_t count = (size_t)arrays * (size_t)s->all.count;
     s->entries = calloc(count, sizeof *s->entries);
+    s->asked = calloc(count, sizeof *s->asked);
     s->names = calloc(count, sizeof *s->names);
     s->values = malloc((size_t)(largest + LS_STATE_MESSAGE) * sizeof *s->values);
-    if (!s->entries || !s->names || !s->values)
+    if (!s->entries || !s->asked || !s->names || !s->values)
         return ls_error_set(error, LS_ENOMEM,
                             "no memory for the largest tensor of a checkpoint (%ld elements)",
                             (long)largest);
@@ -74,16 +81,21 @@ static int collect(const struct saving *s, int64_t index, struct ls_error *error
                             s->values, error);
 }
 
-/* Sends what rank 0 asks for. A failure to collect is known to all owners, and rank 0 ends. */
+/* Sends what rank 0 asks for. A failure to collect is known to all owners before anything is
+ * committed. */
 static int serve(const struct saving *s, struct ls_error *error)
 {
     int failed = LS_OK;
     for (;;) {
         int64_t index;
+        struct ls_error unheard = {0};
         int status = ls_broadcast(s->state->groups[LS_GROUP_OWNERS], &index, 1, LS_I64, 0, error);
-        if (status || index == ASK_END)
-            return status ? status : failed;
-        failed = collect(s, index, error);
+        if (status)
+            return status;
+        if (index == ASK_END)
+            return ls_comm_agree(s->state->groups[LS_GROUP_OWNERS], failed, error);
+        status = collect(s, index, failed ? &unheard : error);
+        failed = failed ? failed : status;
     }
 }
 
@@ -92,7 +104,7 @@ static int serve(const struct saving *s, struct ls_error *error)
 static int tensor_write(const struct saving *s, struct ls_safetensors_writer *writer,
                         const struct ls_tensor_entry *entry, struct ls_error *error)
 {
-    int64_t index = entry - s->entries;
+    int64_t index = s->asked[entry - s->entries];
     int status = ls_broadcast(s->state->groups[LS_GROUP_OWNERS], &index, 1, LS_I64, 0, error);
     if (!status)
         status = collect(s, index, error);
@@ -107,7 +119,7 @@ static int part_write(const struct saving *s, struct ls_checkpoint_writer *check
                       enum ls_checkpoint_part part, struct ls_error *error)
 {
     int parameters = s->all.count;
-    int states = ls_optimizer_states(&s->state->optimizer->config) * parameters;
+    int states = s->count - parameters;
     bool model = part == LS_CKPT_MODEL;
     struct ls_safetensors_writer *writer;
     int status =
@@ -122,20 +134,32 @@ static int part_write(const struct saving *s, struct ls_checkpoint_writer *check
     return status;
 }
 
+/* The others are told of the end, also where writing failed; all learn whether one of them did. */
+static int end_agree(const struct saving *s, int status, struct ls_error *error)
+{
+    struct ls_comm *owners = s->state->groups[LS_GROUP_OWNERS];
+    struct ls_error unheard = {0};
+    int64_t end = ASK_END;
+    int told = ls_broadcast(owners, &end, 1, LS_I64, 0, status ? &unheard : error);
+    return told ? (status ? status : told) : ls_comm_agree(owners, status, error);
+}
+
 static int checkpoint_write(const struct saving *s, const struct ls_checkpoint_state *about,
                             struct ls_error *error)
 {
-    struct ls_checkpoint_writer *writer;
+    struct ls_checkpoint_writer *writer = NULL;
     int status =
         ls_checkpoint_writer_open(&writer, s->state->config->train.out, about, NULL, error);
-    if (status)
-        return status;
-    status = part_write(s, writer, LS_CKPT_MODEL, error);
+    bool open = status == LS_OK;
+    if (!status)
+        status = part_write(s, writer, LS_CKPT_MODEL, error);
     if (!status)
         status = part_write(s, writer, LS_CKPT_OPTIMIZER, error);
+    status = end_agree(s, status, error);
     if (!status)
         return ls_checkpoint_writer_commit(writer, error);
-    ls_checkpoint_writer_abort(writer);
+    if (open)
+        ls_checkpoint_writer_abort(writer);
     return status;
 }
 
@@ -152,7 +176,7 @@ static int write_all(const struct saving *s, const struct ls_digest *digest, str
     char *text;
     int status = ls_config_text(state->config, &text, error);
     if (status)
-        return status;
+        return end_agree(s, status, error);
     struct ls_checkpoint_state about = {.step = state->step,
                                         .samples = state->samples,
                                         .tokens = state->samples * state->config->data.sequence,
@@ -171,18 +195,6 @@ static int write_all(const struct saving *s, const struct ls_digest *digest, str
     return status;
 }
 
-/* The others are told of the end also where writing failed, unless they cannot be reached. */
-static int write_and_end(const struct saving *s, const struct ls_digest *digest,
-                         struct ls_error *error)
-{
-    struct ls_error unheard = {0};
-    int64_t end = ASK_END;
-    int status = write_all(s, digest, error);
-    int told = ls_broadcast(s->state->groups[LS_GROUP_OWNERS], &end, 1, LS_I64, 0,
-                            status ? &unheard : error);
-    return status ? status : told;
-}
-
 int ls_state_save(struct ls_state *state, struct ls_error *error)
 {
     struct ls_digest digest;
@@ -193,7 +205,7 @@ int ls_state_save(struct ls_state *state, struct ls_error *error)
     status = ls_comm_agree(ls_state_world(state), saving_init(&saving, state, error), error);
     bool first_copy = ls_comm_rank(state->groups[LS_GROUP_COPIES]) == 0;
     if (!status && ls_comm_rank(ls_state_world(state)) == 0)
-        status = write_and_end(&saving, &digest, error);
+        status = write_all(&saving, &digest, error);
     else if (!status && first_copy)
         status = serve(&saving, error);
     saving_release(&saving);

@@ -83,25 +83,39 @@ void digests_note_stream(struct ls_trainer *t, enum digest_kind kind, int layer,
     }
 }
 
-/* Gradients are equal on all copies: the first one counts. */
-static void gradients_note(struct ls_trainer *t, const float *gradient)
+struct noting {
+    struct ls_trainer *trainer;
+    const float *gradient;
+};
+
+static int piece_note(void *user, int i, int64_t from, int64_t count, const float *values,
+                      struct ls_error *error)
 {
+    const struct noting *noting = user;
+    struct ls_trainer *t = noting->trainer;
     struct tensor_digests *d = t->digests;
+    const struct ls_param *param = &t->params.list[i];
+    const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
+    (void)error;
+    if (!param->owned)
+        return LS_OK;
+    int index = (int)(ls_params_find(&d->whole, param->name) - d->whole.list);
+    struct ls_digest *digest = &d->list[2 * d->layers + index];
+    ls_param_digest(param, &t->ops, "", slice->first + from, count, LS_F32, values, digest);
+    if (slice->second >= 0)
+        ls_param_digest(param, &t->ops, "second ", slice->first + from, count, LS_F32,
+                        noting->gradient + slice->second + from, digest);
+    return LS_OK;
+}
+
+/* Gradients are equal on all copies: the first one counts. */
+static int gradients_note(struct ls_trainer *t, const float *gradient, struct ls_error *error)
+{
+    struct noting noting = {t, gradient};
     if (ls_comm_rank(t->groups[LS_GROUP_COPIES]) > 0)
-        return;
-    for (int i = 0; i < t->params.count; i++) {
-        const struct ls_param *param = &t->params.list[i];
-        const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
-        if (!param->owned)
-            continue;
-        int index = (int)(ls_params_find(&d->whole, param->name) - d->whole.list);
-        struct ls_digest *digest = &d->list[2 * d->layers + index];
-        ls_param_digest(param, &t->ops, "", slice->first, slice->count, LS_F32,
-                        gradient + slice->gradient, digest);
-        if (slice->second >= 0)
-            ls_param_digest(param, &t->ops, "second ", slice->first, slice->count, LS_F32,
-                            gradient + slice->second, digest);
-    }
+        return LS_OK;
+    return ls_slices_visit_gradient(&t->memory.optimizer, t->memory.slices, t->params.count,
+                                    gradient, piece_note, &noting, error);
 }
 
 int digests_finish(struct ls_trainer *t, const float *gradient, struct ls_error *error)
@@ -109,7 +123,10 @@ int digests_finish(struct ls_trainer *t, const float *gradient, struct ls_error 
     struct tensor_digests *d = t->digests;
     if (!d)
         return LS_OK;
-    gradients_note(t, gradient);
+    int status = gradients_note(t, gradient, error);
+    status = ls_comm_agree(t->world, status, error);
+    if (status)
+        return status;
     return ls_all_reduce_u64(t->world, (uint64_t *)d->list, 2 * d->count, error);
 }
 

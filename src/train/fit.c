@@ -32,7 +32,8 @@ int ls_memory_fit(const struct ls_config *config, const struct ls_layout *layout
         if (status)
             return status;
         fit->ranks += ranks;
-        fit->bytes += ranks * (int64_t)plan.total;
+        fit->bytes += ranks * (int64_t)(plan.total + plan.tiers[LS_TIER_HOST]);
+        fit->rank_bytes = ls_max(fit->rank_bytes, (int64_t)plan.total);
     }
     return LS_OK;
 }
@@ -42,6 +43,12 @@ enum ls_fit ls_memory_fits(const struct ls_memory_fit *fit)
     if (fit->machine.total > 0 && fit->bytes > fit->machine.total)
         return LS_FITS_NOT;
     return fit->machine.free > 0 && fit->bytes > fit->machine.free ? LS_FITS_NOT_NOW : LS_FITS;
+}
+
+bool ls_memory_keeps_budget(const struct ls_config *config, const struct ls_memory_fit *fit)
+{
+    int64_t budget = config->memory.device_budget;
+    return budget == 0 || fit->rank_bytes <= budget;
 }
 
 /* The lowest rank of a machine speaks for it. */
@@ -74,6 +81,24 @@ static int changes_name(const struct ls_config *config, const struct ls_layout *
     return status;
 }
 
+/* Says that ranks take more than their budget, and with what they would not. */
+static int budget_refuse(const struct ls_config *config, const struct ls_layout *layout,
+                         const struct ls_comm *world, const struct ls_memory_fit *fit,
+                         struct ls_error *error)
+{
+    struct changes_text changes;
+    int status = changes_name(config, layout, world, 0, &changes, error);
+    return status ? status
+                  : ls_config_reject(config, LS_ELAYOUT, "memory.device_budget", error,
+                                     "a rank would take %s of its device's memory: %s. `lockstep "
+                                     "plan memory` shows what takes it",
+                                     ls_bytes((double)fit->rank_bytes).text,
+                                     *changes.text ? changes.text
+                                                   : "no change of memory.recompute, "
+                                                     "memory.offload, parallel.zero and "
+                                                     "batch.micro is enough; use more ranks");
+}
+
 int fit_check(const struct ls_config *config, const struct ls_layout *layout,
               const struct ls_comm *world, const struct ls_log *log, struct ls_error *error)
 {
@@ -82,6 +107,8 @@ int fit_check(const struct ls_config *config, const struct ls_layout *layout,
     int status = ls_memory_fit(config, layout, world, &fit, error);
     if (status)
         return status;
+    if (!ls_memory_keeps_budget(config, &fit))
+        return budget_refuse(config, layout, world, &fit, error);
     enum ls_fit fits = ls_memory_fits(&fit);
     struct ls_counted ranks = ls_counted(fit.ranks, "rank"), needs = ls_bytes((double)fit.bytes),
                       has = ls_bytes((double)fit.machine.total);
@@ -95,8 +122,10 @@ int fit_check(const struct ls_config *config, const struct ls_layout *layout,
                                   "memory.overcommit=true starts all the same",
                                   ranks.text, needs.text, has.text,
                                   *changes.text ? changes.text
-                                                : "no change of memory.recompute, parallel.zero "
-                                                  "and batch.micro is enough; use more machines");
+                                                : "no change of memory.recompute, "
+                                                  "memory.offload, parallel.zero "
+                                                  "and batch.micro is enough; set memory.file to "
+                                                  "offload to a disk, or use more machines");
     }
     if (fits != LS_FITS && speaks(world))
         ls_log(log, LS_LOG_WARNING, "%s on this machine will take %s of memory, of %s %s free now",

@@ -7,16 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Assignments in the order of what they cost; "zero=1" stands for what gives that stage, and
- * "micro" for the largest smaller micro-batch that fits. Those with several words are tried where
- * none of a single one is enough. */
+/* Assignments in the order of what they cost; "zero=1" stands for what gives that stage, "micro"
+ * for the largest smaller micro-batch that fits, and "optimizer", "gradients", "activations" and
+ * "parameters" for their offload, to file where that has a folder. Those with several words are
+ * tried where none of a single one is enough. */
 static const char *const candidates[] = {
     "zero=1",                     /* the same traffic */
     "zero=2",                     /* gradients are reduced at every micro-batch */
     "memory.recompute=selective", /* norms, attention and activations again */
+    "optimizer",                  /* moves at each update, mostly while others are updated */
     "micro",                      /* smaller products, more passes over the weights */
     "memory.recompute=full",      /* a third more to compute */
     "zero=3",                     /* parameters travel twice a micro-batch */
+    "optimizer gradients",
+    "optimizer gradients activations",
+    "optimizer memory.recompute=selective",
+    "optimizer gradients memory.recompute=full",
+    "optimizer gradients activations memory.recompute=full",
+    "optimizer gradients activations parameters",
+    "optimizer gradients activations parameters memory.recompute=full",
+    "optimizer gradients micro",
+    "optimizer gradients activations memory.recompute=full micro",
+    "optimizer gradients activations parameters memory.recompute=full micro",
     "zero=2 memory.recompute=selective",
     "zero=2 memory.recompute=full",
     "zero=3 memory.recompute=selective",
@@ -77,10 +89,32 @@ static bool put_recompute(struct variants *v, const char *assignment, char *text
     return more && put(v, assignment, text, bytes);
 }
 
+static bool put_offload(struct variants *v, const char *what, char *text, size_t bytes)
+{
+    char word[96];
+    int i = 0;
+    while (strcmp(what, ls_offload_name((enum ls_offload)i)) != 0)
+        i++;
+    snprintf(word, sizeof word, "memory.offload.%s=%s", what,
+             *v->config->memory.file ? "file" : "host");
+    return ls_config_tier(v->config, (enum ls_offload)i) == LS_TIER_DEVICE &&
+           put(v, word, text, bytes);
+}
+
 static int variant_fit(struct variants *v, struct ls_memory_fit *fit, struct ls_error *error)
 {
     int status = ls_config_layout(v->changed, 0, v->other, error);
     return status ? status : ls_memory_fit(v->changed, v->other, v->world, fit, error);
+}
+
+static bool is_enough(const struct variants *v, const struct ls_memory_fit *fit)
+{
+    return (v->limit == 0 || fit->bytes <= v->limit) && ls_memory_keeps_budget(v->config, fit);
+}
+
+static int64_t taken_of(const struct variants *v, const struct ls_memory_fit *fit)
+{
+    return v->config->memory.device_budget > 0 ? fit->rank_bytes : fit->bytes;
 }
 
 /* The largest smaller micro-batch that fits; false where none does. */
@@ -92,8 +126,8 @@ static bool micro_fits(struct variants *v, char *text, size_t bytes, int64_t *ta
         char word[64];
         text[used] = '\0';
         snprintf(word, sizeof word, "batch.micro=%ld", (long)micro);
-        if (put(v, word, text, bytes) && !variant_fit(v, &fit, NULL) && fit.bytes <= v->limit) {
-            *taken = fit.bytes;
+        if (put(v, word, text, bytes) && !variant_fit(v, &fit, NULL) && is_enough(v, &fit)) {
+            *taken = taken_of(v, &fit);
             return true;
         }
     }
@@ -113,14 +147,16 @@ static bool candidate_fits(struct variants *v, const char *candidate,
             return micro_fits(v, change->keys, sizeof change->keys, &change->bytes);
         bool changes = !strncmp(word, "zero=", 5)
                            ? put_zero(v, word[5] - '0', change->keys, sizeof change->keys)
-                           : put_recompute(v, word, change->keys, sizeof change->keys);
+                       : !strncmp(word, "memory.", 7)
+                           ? put_recompute(v, word, change->keys, sizeof change->keys)
+                           : put_offload(v, word, change->keys, sizeof change->keys);
         if (!changes)
             return false;
     }
     struct ls_memory_fit fit;
-    if (variant_fit(v, &fit, NULL) || fit.bytes > v->limit)
+    if (variant_fit(v, &fit, NULL) || !is_enough(v, &fit))
         return false;
-    change->bytes = fit.bytes;
+    change->bytes = taken_of(v, &fit);
     return true;
 }
 

@@ -17,6 +17,7 @@ struct timeline {
     const struct measured_memory *measured;
     const struct ls_schedule *schedule;
     const struct ls_pipeline *pipeline;
+    struct ls_dp_share share;
     int64_t micro_batches;
     ls_memory_visit *visit;
     void *user;
@@ -25,10 +26,9 @@ struct timeline {
     struct ls_memory_moment now;
     int64_t *received; /* [actions + 1]: how many more boundary tensors are held from action i on */
     int64_t held, sent;
-    bool *gathered;   /* [units] */
-    uint64_t *levels; /* [regions]: which buffers of the binary counter are in use */
-    size_t transit;   /* of the region that was reduced last */
-    bool large;       /* it was a large one */
+    bool *gathered; /* [units] */
+    size_t transit; /* of the region that was reduced last */
+    bool large;     /* it was a large one */
 };
 
 /* ---- a moment ---------------------------------------------------------------------------------
@@ -75,34 +75,26 @@ static int moment(struct timeline *t, size_t work, size_t transit)
 /* ---- gradients --------------------------------------------------------------------------------
  */
 
-static void level_set(struct timeline *t, int region, int level, bool live, size_t bytes)
-{
-    uint64_t bit = (uint64_t)1 << level, *levels = &t->levels[region];
-    if (((*levels & bit) != 0) == live)
-        return;
-    *levels ^= bit;
-    size_t *gradients = &t->now.bytes[LS_MEMORY_GRADIENTS];
-    *gradients = live ? *gradients + bytes : *gradients - bytes;
-}
-
-/* A moment at which a micro-batch's gradient of the region is made; -1: of none. */
+/* A moment at which a micro-batch's gradient of the region is made; -1: of none. The sum is there
+ * from the first leaf on, a leaf that lasts several micro-batches from its first to its last. */
 static int gradient_moment(struct timeline *t, int region, size_t work, size_t transit)
 {
     if (region < 0)
         return moment(t, work, transit);
+    struct ls_dp_micro micro = ls_dp_micro_batch(&t->share, t->now.action.micro_batch);
     struct ls_zero_region_bytes bytes;
-    ls_zero_region_bytes(t->measured->memory.zero, region, t->now.action.micro_batch,
-                         t->micro_batches, &bytes);
-    level_set(t, region, bytes.counter.target, true, bytes.level);
-    t->now.bytes[LS_MEMORY_GRADIENTS] += bytes.final;
+    ls_zero_region_bytes(t->measured->memory.zero, region, &micro, &bytes);
+    size_t *gradients = &t->now.bytes[LS_MEMORY_GRADIENTS];
+    if (micro.m == 0)
+        *gradients += bytes.sum;
+    if (bytes.begins)
+        *gradients += bytes.leaf;
     size_t before = bytes.large && t->large ? 0 : t->transit;
     int status = moment(t, work, transit + before + bytes.transit);
     t->transit = bytes.transit;
     t->large = bytes.large;
-    for (int i = 0; i < bytes.counter.merges; i++)
-        level_set(t, region, bytes.counter.target - i, false, bytes.level);
-    if (bytes.final)
-        level_set(t, region, 0, false, bytes.level);
+    if (bytes.ends)
+        *gradients -= bytes.leaf;
     return status;
 }
 
@@ -247,7 +239,7 @@ static int update(struct timeline *t, int64_t count)
     if (shared >= 0)
         t->now.bytes[LS_MEMORY_GRADIENTS] +=
             (size_t)ls_zero_slices(t->measured->memory.zero)[shared].count * sizeof(float);
-    return moment(t, 0, 0);
+    return moment(t, t->measured->memory.optimizer_work, 0);
 }
 
 static int walk(struct timeline *t)
@@ -256,13 +248,13 @@ static int walk(struct timeline *t)
     int64_t count;
     const struct ls_action *actions =
         ls_schedule_actions(t->schedule, (int)measured->coordinates[LS_AXIS_PP], &count);
+    t->now.bytes[LS_MEMORY_ACTIVATIONS] = ls_model_passing_bytes(measured->memory.model);
     t->gathered = calloc((size_t)measured->params.unit_count + 1, sizeof *t->gathered);
-    t->levels = calloc((size_t)measured->params.region_count + 1, sizeof *t->levels);
-    int status = t->gathered && t->levels
-                     ? received_find(t, actions, count)
-                     : ls_error_set(t->error, LS_ENOMEM, "no memory for a rank's timeline");
+    int status = t->gathered ? received_find(t, actions, count)
+                             : ls_error_set(t->error, LS_ENOMEM, "no memory for a rank's timeline");
     for (int kind = LS_MEMORY_PARAMETERS; kind <= LS_MEMORY_OPTIMIZER; kind++)
-        t->now.bytes[kind] = kind == LS_MEMORY_GRADIENTS ? 0 : measured->plan.bytes[kind];
+        t->now.bytes[kind] = measured->plan.bytes[kind];
+    t->now.bytes[LS_MEMORY_GRADIENTS] = ls_zero_passing_bytes(measured->memory.zero);
     for (int64_t i = 0; i < count && !status; i++) {
         t->now.index = i;
         status = action(t, actions[i]);
@@ -270,7 +262,6 @@ static int walk(struct timeline *t)
     if (!status)
         status = update(t, count);
     free(t->gathered);
-    free(t->levels);
     free(t->received);
     return status;
 }
@@ -288,6 +279,7 @@ int ls_memory_timeline(const struct ls_config *config, const struct ls_layout *l
                          .visit = visit,
                          .user = user,
                          .error = error};
+    ls_layout_share(layout, layout->ramp.full, measured.coordinates, &t.share);
     t.pipeline = stage_pipeline_of(&measured.memory, layout->micro_batches, &t.schedule);
     status = walk(&t);
     memory_measure_release(&measured);

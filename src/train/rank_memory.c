@@ -2,6 +2,8 @@
  * arena, so what is printed is what is allocated. */
 #include "stage.h"
 
+#include <lockstep/base/words.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,6 +13,7 @@ struct zero_tables {
     struct ls_zero_unit *units;
     struct ls_zero_tensor *tensors;
     int64_t *regions;
+    bool *regions_away, *units_away;
 };
 
 static void tables_release(struct zero_tables *tables)
@@ -18,6 +21,8 @@ static void tables_release(struct zero_tables *tables)
     free(tables->units);
     free(tables->tensors);
     free(tables->regions);
+    free(tables->regions_away);
+    free(tables->units_away);
 }
 
 /* The second gradient of a tied table: computed here, on another stage, or nowhere. */
@@ -28,22 +33,45 @@ static struct ls_zero_place second_place(const struct ls_params *params, int i)
     return (struct ls_zero_place){i == params->shared_param ? LS_ZERO_OUTSIDE : LS_ZERO_NONE, 0};
 }
 
-static int tables_make(const struct ls_params *params, struct zero_tables *tables,
+/* Whether what is offloaded of that layer goes: of blocks, the first ones, until enough have. Of
+ * tables it is large and stays. */
+static bool block_goes(const struct memory_request *r, enum ls_offload what, int layer)
+{
+    int64_t blocks = r->layout->model.layers, before = 0, all = 0;
+    for (int64_t block = 1; block <= blocks; block++) {
+        all += r->part->held[block];
+        before += r->part->held[block] && block < layer;
+    }
+    double enough = r->config->memory.offload[what].ratio * (double)all;
+    return layer > 0 && layer <= blocks && (double)before < enough;
+}
+
+static int tables_make(const struct memory_request *r, struct zero_tables *tables,
                        struct ls_error *error)
 {
+    const struct ls_params *params = r->params;
     *tables = (struct zero_tables){
         .units = calloc((size_t)ls_max(params->unit_count, 1), sizeof *tables->units),
         .tensors = calloc((size_t)ls_max(params->count, 1), sizeof *tables->tensors),
-        .regions = calloc((size_t)ls_max(params->region_count, 1), sizeof *tables->regions)};
-    if (!tables->units || !tables->tensors || !tables->regions) {
+        .regions = calloc((size_t)ls_max(params->region_count, 1), sizeof *tables->regions),
+        .regions_away =
+            calloc((size_t)ls_max(params->region_count, 1), sizeof *tables->regions_away),
+        .units_away = calloc((size_t)ls_max(params->unit_count, 1), sizeof *tables->units_away)};
+    if (!tables->units || !tables->tensors || !tables->regions || !tables->regions_away ||
+        !tables->units_away) {
         tables_release(tables);
         return ls_error_set(error, LS_ENOMEM, "no memory for the list of parameters");
     }
-    for (int i = 0; i < params->unit_count; i++)
-        tables->units[i] =
-            (struct ls_zero_unit){params->units[i].elements, params->units[i].matrix_elements};
-    for (int i = 0; i < params->region_count; i++)
-        tables->regions[i] = params->regions[i].elements;
+    for (int i = 0; i < params->unit_count; i++) {
+        const struct ls_unit *unit = &params->units[i];
+        tables->units[i] = (struct ls_zero_unit){unit->elements, unit->matrix_elements};
+        tables->units_away[i] = block_goes(r, LS_OFFLOAD_PARAMETERS, unit->layer);
+    }
+    for (int i = 0; i < params->region_count; i++) {
+        const struct ls_region *region = &params->regions[i];
+        tables->regions[i] = region->elements;
+        tables->regions_away[i] = block_goes(r, LS_OFFLOAD_GRADIENTS, region->layer);
+    }
     for (int i = 0; i < params->count; i++) {
         const struct ls_param *param = &params->list[i];
         tables->tensors[i] =
@@ -58,18 +86,28 @@ static int tables_make(const struct ls_params *params, struct zero_tables *table
     return LS_OK;
 }
 
-static int zero_take(const struct memory_request *r, struct ls_arena *arena, struct ls_zero **out,
-                     struct ls_error *error)
+static int zero_take(const struct memory_request *r, struct ls_arena *arena,
+                     struct train_memory *memory, struct ls_error *error)
 {
     const struct ls_layout *layout = r->layout;
     const struct ls_params *params = r->params;
+    enum ls_tier_kind regions_to = ls_config_tier(r->config, LS_OFFLOAD_GRADIENTS),
+                      units_to = ls_config_tier(r->config, LS_OFFLOAD_PARAMETERS);
     struct zero_tables tables;
-    int status = tables_make(params, &tables, error);
+    int status = tables_make(r, &tables, error);
     if (status)
         return status;
     int64_t rank = ls_layout_rank(layout, r->coordinates);
+    struct ls_dp_share share;
+    ls_layout_share(layout, layout->ramp.full, r->coordinates, &share);
     struct ls_zero_options options = {
         .stage = layout->zero,
+        .units_away = units_to == LS_TIER_DEVICE ? NULL : tables.units_away,
+        .units_tier = memory->tiers[units_to],
+        .units_room = &memory->rooms[units_to],
+        .regions_away = regions_to == LS_TIER_DEVICE ? NULL : tables.regions_away,
+        .regions_tier = memory->tiers[regions_to],
+        .regions_room = &memory->rooms[regions_to],
         .units = tables.units,
         .tensors = tables.tensors,
         .region_elements = tables.regions,
@@ -81,18 +119,75 @@ static int zero_take(const struct memory_request *r, struct ls_arena *arena, str
         .replicate_ranks = (int)layout->replicate_ranks,
         .shard = r->groups ? r->groups[LS_GROUP_SHARD] : NULL,
         .replicate = r->groups ? r->groups[LS_GROUP_REPLICATE] : NULL,
-        .each_micro_batch = layout->each_micro_batch,
+        .replicate_rank = (int)ls_group_rank(layout, LS_GROUP_REPLICATE, rank),
+        .inner = (int)layout->size[LS_AXIS_CP],
+        .leaves_max = share.count,
+        .parts = share.micro < share.leaf,
         .micro_batches_max = layout->micro_batches,
         .fast = layout->numerics.fast,
         .reduce = r->config->numerics.reduce,
         .act = layout->numerics.act,
         .bucket_bytes = r->config->comm.bucket_mb << 20,
         .prefetch = (int)layout->prefetch,
+        .masters_away = ls_config_tier(r->config, LS_OFFLOAD_OPTIMIZER) != LS_TIER_DEVICE,
         .persistence_elements = layout->persist,
         .reshard_after_forward = layout->reshard_after_forward,
     };
-    status = ls_zero_new(&options, arena, out, error);
+    status = ls_zero_new(&options, arena, &memory->zero, error);
     tables_release(&tables);
+    return status;
+}
+
+/* ---- the optimizer -------------------------------------------------------------------------- */
+
+/* The slices, and where their masters and states lie. */
+static int optimizer_take(const struct memory_request *r, struct ls_arena *arena,
+                          struct train_memory *memory, struct ls_error *error)
+{
+    const struct ls_config_offload *offload = &r->config->memory.offload[LS_OFFLOAD_OPTIMIZER];
+    const struct ls_zero_slice *zero = ls_zero_slices(memory->zero);
+    struct ls_optim_config config = ls_config_optim(r->config);
+    int count = r->params->count;
+    int64_t *rooms = calloc((size_t)count + 1, sizeof *rooms);
+    memory->slices = calloc((size_t)count + 1, sizeof *memory->slices);
+    if (!rooms || !memory->slices) {
+        free(rooms);
+        return ls_error_set(error, LS_ENOMEM, "no memory for the tables of %d tensors", count);
+    }
+    for (int i = 0; i < count; i++) {
+        rooms[i] = zero[i].room;
+        memory->slices[i] = (struct ls_slice){.count = zero[i].count,
+                                              .hidden = r->params->list[i].hidden,
+                                              .lent = ls_zero_has_master(memory->zero, i),
+                                              .gradient_away = zero[i].gradient_away,
+                                              .gradient_place = zero[i].gradient_place};
+    }
+    const struct ls_optim_storage storage = {
+        .tier = memory->tiers[offload->to],
+        .room = offload->to == LS_TIER_DEVICE ? NULL : &memory->rooms[offload->to],
+        .ratio = offload->ratio,
+        .gradient_tier = memory->tiers[ls_config_tier(r->config, LS_OFFLOAD_GRADIENTS)]};
+    ls_optimizer_init(&memory->optimizer, &config, memory->slices, rooms, count, &storage, arena);
+    free(rooms);
+    return LS_OK;
+}
+
+/* With Muon, what its matrices meet in. */
+static int matrices_take(const struct memory_request *r, struct ls_arena *arena,
+                         struct train_memory *memory, struct ls_error *error)
+{
+    size_t start = arena->used;
+    const struct ls_matrices matrices = {
+        .params = r->params,
+        .slices = memory->slices,
+        .comm = r->groups ? r->groups[LS_GROUP_MATRICES] : NULL,
+        .rank = (int)ls_group_rank(r->layout, LS_GROUP_MATRICES,
+                                   ls_layout_rank(r->layout, r->coordinates)),
+    };
+    int status = r->layout->matrices_meet
+                     ? ls_optimizer_meet(&memory->optimizer, &matrices, arena, error)
+                     : LS_OK;
+    memory->optimizer_work = arena->used - start;
     return status;
 }
 
@@ -113,6 +208,7 @@ static int model_take(const struct memory_request *r, struct ls_arena *arena,
                       struct train_memory *memory, struct ls_error *error)
 {
     const struct ls_layout *layout = r->layout;
+    const struct ls_config_offload *offload = &r->config->memory.offload[LS_OFFLOAD_ACTIVATIONS];
     struct ls_model_options options = {
         .config = &layout->model,
         .numerics = &layout->numerics,
@@ -126,10 +222,13 @@ static int model_take(const struct memory_request *r, struct ls_arena *arena,
         .tokens = layout->sequence,
         .slots = memory->slots,
         .training = true,
-        .accumulating = layout->micro_batches > 1,
+        .adding = layout->micro_batches > 1,
         .split_backward = memory->split_backward,
         .recompute = layout->recompute,
         .partition_activations = layout->partition_activations,
+        .offload_tier = memory->tiers[offload->to],
+        .offload_room = offload->to == LS_TIER_DEVICE ? NULL : &memory->rooms[offload->to],
+        .offload_ratio = offload->ratio,
         .check = memory_checked(r->config),
     };
     return ls_model_new(&options, arena, &memory->model, error);
@@ -140,7 +239,7 @@ int memory_take(const struct memory_request *r, struct ls_arena *arena, struct t
 {
     const struct ls_params *params = r->params;
     size_t *bytes = plan->bytes, start = arena->used;
-    int status = zero_take(r, arena, &memory->zero, error);
+    int status = zero_take(r, arena, memory, error);
     if (status)
         return status;
     struct ls_zero_sizes sizes;
@@ -149,14 +248,17 @@ int memory_take(const struct memory_request *r, struct ls_arena *arena, struct t
     bytes[LS_MEMORY_GRADIENTS] = sizes.gradients;
     bytes[LS_MEMORY_COMMUNICATION] = sizes.buffers;
     start = arena->used;
-    struct ls_optim_config optim = ls_config_optim(r->config);
-    ls_optimizer_init(&memory->optimizer, &optim, ls_zero_elements(memory->zero), arena);
+    status = optimizer_take(r, arena, memory, error);
+    if (status)
+        return status;
     bytes[LS_MEMORY_OPTIMIZER] = arena->used - start;
+    status = matrices_take(r, arena, memory, error);
+    if (status)
+        return status;
     memory->weights = calloc((size_t)params->unit_count + 1, sizeof *memory->weights);
-    memory->slices = calloc((size_t)params->count + 1, sizeof *memory->slices);
-    if (!memory->weights || !memory->slices)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the tables of %d tensors",
-                            params->count);
+    if (!memory->weights)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the tables of %d layers",
+                            params->unit_count);
     start = arena->used;
     status = stage_take(r, arena, memory, error);
     bytes[LS_MEMORY_COMMUNICATION] += arena->used - start;
@@ -166,8 +268,11 @@ int memory_take(const struct memory_request *r, struct ls_arena *arena, struct t
     if (status)
         return status;
     bytes[LS_MEMORY_ACTIVATIONS] = ls_model_kept_bytes(memory->model);
-    bytes[LS_MEMORY_WORKSPACE] = arena->used - start - bytes[LS_MEMORY_ACTIVATIONS];
+    bytes[LS_MEMORY_WORKSPACE] =
+        memory->optimizer_work + arena->used - start - bytes[LS_MEMORY_ACTIVATIONS];
     plan->total = arena->used;
+    for (int kind = 0; kind < LS_TIER_KINDS; kind++)
+        plan->tiers[kind] = memory->rooms[kind].used;
     plan->micro_sequences = r->layout->micro_sequences;
     plan->micro_batches = r->layout->micro_batches;
     plan->batches = ls_layout_batches(r->layout);
@@ -181,8 +286,11 @@ void memory_release(struct train_memory *memory)
     ls_model_free(memory->model);
     free(memory->weights);
     free(memory->slices);
+    ls_optimizer_release(&memory->optimizer);
     ls_zero_free(memory->zero);
     stage_release(memory);
+    for (int kind = 0; kind < LS_TIER_KINDS; kind++)
+        ls_tier_free(memory->tiers[kind]);
     ls_arena_release(&memory->arena);
     *memory = (struct train_memory){0};
 }
@@ -194,6 +302,18 @@ const char *ls_memory_name(enum ls_memory_kind kind)
     static const char *const names[LS_MEMORY_KINDS] = {"parameters",  "gradients", "optimizer",
                                                        "activations", "workspace", "communication"};
     return names[kind];
+}
+
+struct ls_tiers_text ls_memory_tiers_text(const struct ls_memory_plan *plan)
+{
+    struct ls_tiers_text out = {""};
+    size_t used = 0;
+    for (int kind = LS_TIER_HOST; kind < LS_TIER_KINDS; kind++)
+        if (plan->tiers[kind] > 0)
+            used += (size_t)snprintf(out.text + used, sizeof out.text - used, "%s%s %s",
+                                     used ? ", " : "", ls_tier_name((enum ls_tier_kind)kind),
+                                     ls_bytes((double)plan->tiers[kind]).text);
+    return out;
 }
 
 int memory_measure(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,

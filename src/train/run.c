@@ -182,6 +182,11 @@ static int step_record(struct run *run, const struct ls_step_report *r,
     ls_jsonl_float(m, "data_wait_s", (float)r->data_wait_s);
     ls_jsonl_float(m, "comm_wait_s", (float)r->comm_wait_s);
     means_record(run, means);
+    if (r->offload_bytes > 0) {
+        ls_jsonl_double(m, "offload_bytes", r->offload_bytes);
+        ls_jsonl_float(m, "offload_busy_s", (float)r->offload_busy_s);
+        ls_jsonl_float(m, "offload_wait_s", (float)r->offload_wait_s);
+    }
     if (run->config->numerics.precision == LS_F16)
         ls_jsonl_double(m, "loss_scale", r->loss_scale);
     if (r->skipped)
@@ -515,6 +520,8 @@ static int run_open(struct run *run, struct ls_error *error)
         status = records_open(run, &run->events.log, resumed, error);
         if (!status)
             status = events_open(&run->events, run->records.metrics, run->trainer, resumed, error);
+        if (!status && *run->trainer->layout.note)
+            ls_log(&run->events.log, LS_LOG_INFO, "%s", run->trainer->layout.note);
         if (!status)
             status = best_open(run, error);
         struct ls_params whole;

@@ -7,20 +7,19 @@ static struct ls_micro_batch micro_batch_of(const struct ls_trainer *t,
                                             const struct ls_pipeline_task *task, int slot)
 {
     const struct ls_dp_share *share = &batch->share;
-    int64_t leaf = t->numerics.leaf_sequences, tokens = t->config.data.sequence, first, count;
-    int64_t m = task->action.micro_batch;
-    ls_dp_micro_batch(share, m, &first, &count);
-    int64_t offset = m * share->micro_leaves * leaf * (tokens / t->layout.size[LS_AXIS_CP]);
+    struct ls_dp_micro micro = ls_dp_micro_batch(share, task->action.micro_batch);
+    int64_t tokens = t->config.data.sequence;
+    int64_t offset = micro.offset * (tokens / t->layout.size[LS_AXIS_CP]);
+    double sequences = (double)(share->leaves * share->leaf);
     return (struct ls_micro_batch){
-        .sequences = count * leaf,
+        .sequences = micro.count,
         .tokens = tokens,
         .ids = batch->inputs + offset,
         .targets = batch->targets + offset,
-        .first_sequence = first * leaf,
+        .first_sequence = micro.first,
         .step = batch->step,
         .training = true,
-        .gradient_scale =
-            (float)(batch->loss_scale / ((double)(share->leaves * leaf) * (double)tokens)),
+        .gradient_scale = (float)(batch->loss_scale / (sequences * (double)tokens)),
         .slot = slot,
         .input = task->input,
         .d_output = task->output_gradient,
@@ -79,9 +78,9 @@ static int gradient_begin(struct ls_trainer *t, const struct train_batch *batch,
                           int64_t m, struct ls_gradient *gradient, struct ls_error *error)
 {
     struct ls_zero_gradient place;
-    int status = ls_zero_gradient(t->memory.zero, &t->ops, region, m, batch->share.micro_batches,
-                                  &place, error);
-    *gradient = (struct ls_gradient){.flat = place.flat, .accumulate = place.accumulate};
+    struct ls_dp_micro micro = ls_dp_micro_batch(&batch->share, m);
+    int status = ls_zero_gradient(t->memory.zero, &t->ops, region, &micro, &place, error);
+    *gradient = (struct ls_gradient){.flat = place.flat, .onto = place.onto};
     if (!status && region == t->params.tied_region)
         gradient->table = place.flat + t->params.tied_offset;
     return status;
@@ -90,8 +89,8 @@ static int gradient_begin(struct ls_trainer *t, const struct train_batch *batch,
 static int gradient_end(struct ls_trainer *t, const struct train_batch *batch, int region,
                         int64_t m, struct ls_error *error)
 {
-    return ls_zero_gradient_done(t->memory.zero, &t->ops, region, m, batch->share.micro_batches,
-                                 error);
+    struct ls_dp_micro micro = ls_dp_micro_batch(&batch->share, m);
+    return ls_zero_gradient_done(t->memory.zero, &t->ops, region, &micro, error);
 }
 
 /* ---- layers in the trace -------------------------------------------------------------------- */
@@ -127,9 +126,8 @@ static int layer_forward(struct ls_trainer *t, const struct train_batch *batch, 
         digests_note_stream(t, DIGEST_OUTPUT, layer, micro,
                             ls_model_output(t->memory.model, layer, micro->slot));
     if (!status && head)
-        ls_copy(&t->ops, (size_t)(micro->sequences / t->numerics.leaf_sequences) * sizeof(float),
-                ls_model_leaf_losses(t->memory.model),
-                t->leaf_loss + m * batch->share.micro_leaves);
+        ls_copy(&t->ops, (size_t)micro->sequences * sizeof(float), ls_model_losses(t->memory.model),
+                t->losses + ls_dp_micro_batch(&batch->share, m).offset);
     return status;
 }
 

@@ -9,12 +9,12 @@ struct train_batch {
     int64_t step;
     double loss_scale;
     struct ls_dp_share share;        /* of its leaves */
-    const int32_t *inputs, *targets; /* [share.count leaf_sequences, tokens held here] */
+    const int32_t *inputs, *targets; /* [share.count * share.leaf, tokens held here] */
 };
 
 /* Forward or backward (the input halves, the weight halves, or layer by layer both) of a chunk's
  * layers on a micro-batch, whose saved activations are in that slot. The forward of the head leaves
- * the losses in t->leaf_loss. */
+ * the losses in t->losses. */
 int stage_forward(struct ls_trainer *t, const struct train_batch *batch,
                   const struct ls_pipeline_task *task, int slot, struct ls_error *error);
 int stage_backward(struct ls_trainer *t, const struct train_batch *batch,

@@ -157,20 +157,17 @@ struct stage_run {
     const struct stage_table *table;
 };
 
-/* Elements of a boundary tensor of so many leaves. */
-static int64_t boundary_elements(const struct ls_trainer *t, int64_t leaves)
+/* Elements of a boundary tensor of so many sequences. */
+static int64_t boundary_elements(const struct ls_trainer *t, int64_t sequences)
 {
-    return ls_model_stream_rows(t->memory.model, leaves * t->numerics.leaf_sequences,
-                                t->config.data.sequence) *
+    return ls_model_stream_rows(t->memory.model, sequences, t->config.data.sequence) *
            t->config.model.channels;
 }
 
 static int64_t run_count(void *user, int64_t m)
 {
     const struct stage_run *run = user;
-    int64_t first, leaves;
-    ls_dp_micro_batch(&run->batch->share, m, &first, &leaves);
-    return boundary_elements(run->t, leaves);
+    return boundary_elements(run->t, ls_dp_micro_batch(&run->batch->share, m).count);
 }
 
 static int run_task(void *user, const struct ls_pipeline_task *task, const void **result,

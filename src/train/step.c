@@ -10,10 +10,10 @@
 
 /* The final gradient of a batch, and what is told of it. */
 struct gradient {
-    const float *values; /* at the places of t->memory.slices */
-    double scale;        /* the loss scale, by which the values are too large */
-    double norm;         /* without it */
-    float loss;          /* the batch's mean */
+    float *values; /* at the places of t->memory.slices */
+    double scale;  /* the loss scale, by which the values are too large */
+    double norm;   /* without it */
+    float loss;    /* the batch's mean */
 };
 
 /* ---- samples --------------------------------------------------------------------------------- */
@@ -30,11 +30,9 @@ static struct ls_dp_share share_of(const struct ls_trainer *t, int64_t samples)
 static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *error)
 {
     struct ls_dp_share share = share_of(t, samples);
-    int64_t leaf = t->numerics.leaf_sequences;
     for (int64_t m = 0; m < share.micro_batches; m++) {
-        int64_t first, count;
-        ls_dp_micro_batch(&share, m, &first, &count);
-        t->runs[m] = (struct ls_sample_run){samples + first * leaf, count * leaf};
+        struct ls_dp_micro micro = ls_dp_micro_batch(&share, m);
+        t->runs[m] = (struct ls_sample_run){samples + micro.first, micro.count};
     }
     int status = ls_loader_post_runs(t->loader, t->runs, share.micro_batches);
     return status ? ls_error_set(error, status,
@@ -43,9 +41,9 @@ static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *er
 }
 
 /* Sequences of the whole batch. */
-static int64_t sequences_of(const struct ls_trainer *t, const struct train_batch *batch)
+static int64_t sequences_of(const struct train_batch *batch)
 {
-    return batch->share.leaves * t->numerics.leaf_sequences;
+    return batch->share.leaves * batch->share.leaf;
 }
 
 static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *wait_s,
@@ -60,7 +58,7 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
     }
     int status = t->posted ? LS_OK : batch_post(t, t->state.samples, error);
     if (!status)
-        status = batch_post(t, t->state.samples + sequences_of(t, batch), error);
+        status = batch_post(t, t->state.samples + sequences_of(batch), error);
     t->posted = status == LS_OK;
     ls_trace_begin(t->trace, "wait for samples", "data");
     if (!status)
@@ -85,42 +83,39 @@ static void loss_label(struct ls_trainer *t, const char *label)
         ls_comm_label(t->groups[groups[i]], label);
 }
 
-/* The batch's mean loss: the tree over leaves. A leaf's parts meet over cp, its neighbours in a
- * micro-batch over dp_shard where micro-batches are shared, the rest over dp; the last stage then
- * tells the others. */
+/* Where this rank's sequence i lies in the batch. */
+static int64_t place_of(const struct ls_dp_share *share, const struct ls_dp_cut *cut, int64_t i)
+{
+    int64_t own = i / share->leaf;
+    int64_t leaf = cut->in_turn ? own * cut->ranks + cut->rank : cut->rank * share->count + own;
+    return leaf * share->leaf + i % share->leaf;
+}
+
+/* The batch's mean loss: the tree over its sequences. A sequence's parts meet over cp, sequences
+ * over dp; the last stage then tells the others. */
 static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, float *loss,
                        struct ls_error *error)
 {
     const struct ls_dp_share *share = &batch->share;
-    float sum = 0;
+    int64_t own = share->count * share->leaf, all = sequences_of(batch);
+    float sum = 0, *gathered = t->losses + all;
     int status = LS_OK;
     loss_label(t, "loss");
     if (t->part.head) {
-        status = ls_all_reduce(t->groups[LS_GROUP_CP], t->leaf_loss, share->count, error);
-        if (t->layout.neighbouring) {
-            for (int64_t m = 0; m < share->micro_batches; m++) {
-                int64_t first, count;
-                ls_dp_micro_batch(share, m, &first, &count);
-                t->leaf_loss[m] = ls_tree_sum(t->leaf_loss + m * share->micro_leaves, count);
-            }
-            if (!status)
-                status = ls_all_reduce(t->groups[LS_GROUP_DP_SHARD], t->leaf_loss,
-                                       share->micro_batches, error);
-            sum = ls_tree_sum(t->leaf_loss, share->micro_batches);
-            if (!status)
-                status = ls_all_reduce(t->groups[LS_GROUP_DP_REPLICATE], &sum, 1, error);
-        } else {
-            sum = ls_tree_sum(t->leaf_loss, share->count);
-            if (!status)
-                status = ls_all_reduce(t->groups[LS_GROUP_DP], &sum, 1, error);
+        status = ls_all_reduce(t->groups[LS_GROUP_CP], t->losses, own, error);
+        if (!status)
+            status = ls_all_gather(t->groups[LS_GROUP_DP], t->losses, gathered, own, LS_F32, error);
+        for (int64_t i = 0; i < all; i++) {
+            struct ls_dp_cut cut = {share->cut.ranks, i / own, share->cut.in_turn};
+            t->losses[place_of(share, &cut, i % own)] = gathered[i];
         }
+        sum = ls_tree_sum(t->losses, all);
     }
     if (!status)
         status = ls_broadcast(t->groups[LS_GROUP_PP], &sum, 1, LS_F32, (int)head_rank(&t->layout),
                               error);
     loss_label(t, NULL);
-    *loss =
-        (float)((double)sum / ((double)sequences_of(t, batch) * (double)t->config.data.sequence));
+    *loss = (float)((double)sum / ((double)all * (double)t->config.data.sequence));
     return status;
 }
 
@@ -144,13 +139,25 @@ static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error 
     return status ? status : ls_wait(&send, error);
 }
 
+/* A disk may fail one rank alone, where all go on to the next collective. */
+static bool has_tiers(const struct ls_trainer *t)
+{
+    return ls_config_tier(&t->config, LS_OFFLOAD_OPTIMIZER) != LS_TIER_DEVICE ||
+           ls_config_tier(&t->config, LS_OFFLOAD_GRADIENTS) != LS_TIER_DEVICE ||
+           ls_config_tier(&t->config, LS_OFFLOAD_PARAMETERS) != LS_TIER_DEVICE;
+}
+
 /* The global norm: squares are added exactly, so it does not matter who holds what. */
 static int norm_reduce(struct ls_trainer *t, struct gradient *gradient, struct ls_error *error)
 {
     struct ls_exact_sum sum;
     ls_exact_clear(&sum);
-    ls_gradient_square(t->memory.slices, t->params.count, gradient->values, &t->ops, &sum);
-    int status = ls_all_reduce_exact(t->groups[LS_GROUP_OWNERS], &sum, error);
+    int status = ls_gradient_square(&t->memory.optimizer, t->memory.slices, t->params.count,
+                                    gradient->values, &t->ops, &sum, error);
+    if (has_tiers(t))
+        status = ls_comm_agree(t->world, status, error);
+    if (!status)
+        status = ls_all_reduce_exact(t->groups[LS_GROUP_OWNERS], &sum, error);
     gradient->norm = sqrt(ls_exact_value(&sum)) / gradient->scale;
     return status;
 }
@@ -182,17 +189,32 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
 
 /* ---- the update ------------------------------------------------------------------------------ */
 
-/* The first parameter of this rank whose gradient is not finite, -1: none. */
+/* The first parameter of this rank whose gradient is not finite. */
+struct nonfinite {
+    const struct ls_slice *slices;
+    const float *gradient;
+    int first;
+};
+
+static int piece_finite(void *user, int i, int64_t from, int64_t count, const float *values,
+                        struct ls_error *error)
+{
+    struct nonfinite *n = user;
+    int64_t second = n->slices[i].second;
+    (void)error;
+    for (int64_t k = 0; k < count && i < n->first; k++)
+        if (!isfinite(values[k]) || (second >= 0 && !isfinite(n->gradient[second + from + k])))
+            n->first = i;
+    return LS_OK;
+}
+
+/* Its index, -1: there is none. */
 static int nonfinite_here(const struct ls_trainer *t, const float *gradient)
 {
-    for (int i = 0; i < t->params.count; i++) {
-        const struct ls_slice *slice = &t->memory.slices[i];
-        for (int64_t k = 0; k < slice->count; k++)
-            if (!isfinite(gradient[slice->gradient + k]) ||
-                (slice->second >= 0 && !isfinite(gradient[slice->second + k])))
-                return i;
-    }
-    return -1;
+    struct nonfinite n = {t->memory.slices, gradient, t->params.count};
+    ls_slices_visit_gradient(&t->memory.optimizer, t->memory.slices, t->params.count, gradient,
+                             piece_finite, &n, NULL);
+    return n.first < t->params.count ? n.first : -1;
 }
 
 /* Collective. The same of all ranks, by the order of layers; "" where there is none. */
@@ -239,6 +261,14 @@ static int nonfinite_refuse(struct ls_trainer *t, const struct gradient *gradien
         *name ? "; the first gradient that is not finite is that of " : "", name, good);
 }
 
+/* What this rank has waited for others' parts of matrices so far. */
+static double matrices_wait_s(const struct ls_trainer *t)
+{
+    struct ls_comm_stats stats;
+    ls_comm_get_stats(t->groups[LS_GROUP_MATRICES], &stats);
+    return stats.wait_s;
+}
+
 static int update(struct ls_trainer *t, const struct gradient *gradient,
                   struct ls_step_report *report, struct ls_error *error)
 {
@@ -253,12 +283,15 @@ static int update(struct ls_trainer *t, const struct gradient *gradient,
     double clip = (double)ls_clip_factor(&optimizer->config, gradient->norm);
     const struct ls_optim_step step = {report->step, report->lr, gradient->values,
                                        (float)(clip / gradient->scale)};
-    double start_s = ls_now_s();
+    double start_s = ls_now_s() - matrices_wait_s(t);
     ls_trace_begin(t->trace, "update", "compute");
-    ls_optimizer_step(optimizer, &t->ops, t->memory.slices, t->params.count, &step,
-                      ls_zero_master(t->memory.zero));
-    report->optimizer_s = ls_now_s() - start_s;
-    int status = ls_zero_publish(t->memory.zero, &t->ops, false, error);
+    int status =
+        ls_optimizer_step(optimizer, &t->ops, t->memory.slices, t->params.count, &step, error);
+    report->optimizer_s = ls_now_s() - matrices_wait_s(t) - start_s;
+    if (has_tiers(t))
+        status = ls_comm_agree(t->world, status, error);
+    if (!status)
+        status = ls_zero_publish(t->memory.zero, &t->ops, error);
     ls_trace_end(t->trace);
     return status;
 }
@@ -272,6 +305,19 @@ static void waits_add(const struct ls_trainer *t, double sign, double wait_s[LS_
     ls_trainer_stats(t, stats);
     for (int g = 0; g < LS_GROUPS; g++)
         wait_s[ls_account_of((enum ls_layout_group)g)] += sign * stats[g].wait_s;
+}
+
+/* Adds sign times what moved to and from this rank's tiers so far. */
+static void tiers_add(const struct ls_trainer *t, double sign, struct ls_step_report *report)
+{
+    for (int kind = LS_TIER_HOST; kind < LS_TIER_KINDS; kind++) {
+        if (!t->memory.tiers[kind])
+            continue;
+        struct ls_tier_counts counts = ls_tier_get_counts(t->memory.tiers[kind]);
+        report->offload_bytes += sign * (double)(counts.read_bytes + counts.written_bytes);
+        report->offload_busy_s += sign * counts.busy_s;
+        report->offload_wait_s += sign * counts.wait_s;
+    }
 }
 
 /* A product that was measured while others used the machine is no bound: a step that is faster than
@@ -288,13 +334,14 @@ static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
                           const struct gradient *gradient, double start_s,
                           struct ls_step_report *report)
 {
-    double tokens = (double)sequences_of(t, batch) * (double)t->config.data.sequence;
+    double tokens = (double)sequences_of(batch) * (double)t->config.data.sequence;
     report->loss = gradient->loss;
     report->grad_norm = gradient->norm;
     report->loss_scale = gradient->scale;
     report->samples = t->state.samples;
     report->tokens = t->state.samples * t->config.data.sequence;
     waits_add(t, 1, report->wait_s);
+    tiers_add(t, 1, report);
     for (int a = 0; a < LS_ACCOUNT_OTHER; a++)
         report->comm_wait_s += report->wait_s[a];
     report->step_s = ls_now_s() - start_s;
@@ -312,6 +359,7 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
     *report = (struct ls_step_report){.step = t->state.step + 1};
     report->lr = ls_learning_rate(&t->memory.optimizer.config, report->step);
     waits_add(t, -1, report->wait_s);
+    tiers_add(t, -1, report);
     digests_begin(t->digests);
 
     int status = batch_load(t, &batch, &report->data_wait_s, error);
@@ -323,7 +371,7 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
         return status;
     t->gradient = gradient.values;
     t->state.step = batch.step;
-    t->state.samples += sequences_of(t, &batch);
+    t->state.samples += sequences_of(&batch);
     report_finish(t, &batch, &gradient, start_s, report);
     return LS_OK;
 }

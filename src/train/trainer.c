@@ -93,12 +93,28 @@ static int data_open(struct ls_trainer *t, struct ls_error *error)
                                       .vocabulary = config->model.vocab,
                                       .seed = (uint64_t)config->data.seed,
                                       .shuffle = config->data.shuffle,
-                                      .sequences_max =
-                                          share.count * config->numerics.leaf_sequences,
+                                      .sequences_max = share.count * share.leaf,
                                       .segments = t->segments,
                                       .segment_count = t->segment_count,
                                       .depth = LOADER_DEPTH};
     return ls_loader_new(&loader, &t->loader, error);
+}
+
+/* Room for what the plan keeps elsewhere. */
+static int tiers_open(struct ls_trainer *t, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int kind = LS_TIER_HOST; kind < LS_TIER_KINDS && !status; kind++) {
+        const struct ls_tier_options options = {.kind = (enum ls_tier_kind)kind,
+                                                .bytes = t->plan.tiers[kind],
+                                                .folder = t->config.memory.file,
+                                                .rank = ls_comm_rank(t->world)};
+        if (options.bytes > 0)
+            status = ls_tier_new(&options, &t->memory.tiers[kind], error);
+        if (status && kind == LS_TIER_FILE)
+            ls_config_blame(&t->config, "memory.file", error);
+    }
+    return status;
 }
 
 /* The buffers of the plan, and what a batch is remembered in. Idle ops need addresses alone. */
@@ -117,17 +133,19 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     if (!status)
         status = t->ops.idle ? ls_arena_reserve(arena, t->plan.total, error)
                              : ls_arena_init(arena, t->plan.total, error);
+    if (!status && !t->ops.idle)
+        status = tiers_open(t, error);
     if (!status)
         status = memory_take(&request, arena, &t->memory, &t->plan, error);
     if (status)
         return status;
     t->state.zero = t->memory.zero;
+    t->state.slices = t->memory.slices;
     struct ls_dp_share share;
     ls_layout_share(&t->layout, t->layout.ramp.full, t->coordinates, &share);
-    int64_t leaves = ls_max(share.count, t->layout.micro_leaves);
-    t->leaf_loss = calloc((size_t)leaves, sizeof *t->leaf_loss);
+    t->losses = calloc((size_t)(2 * share.leaves * share.leaf), sizeof *t->losses);
     t->runs = calloc((size_t)share.micro_batches, sizeof *t->runs);
-    if (!t->leaf_loss || !t->runs)
+    if (!t->losses || !t->runs)
         return ls_error_set(error, LS_ENOMEM, "no memory for a batch's losses");
     return LS_OK;
 }
@@ -139,39 +157,65 @@ static void rounding_set(struct ls_trainer *t, int i)
     const struct ls_param *param = &t->params.list[i];
     struct ls_slice *slice = &t->memory.slices[i];
     slice->places = ls_param_places(param, ls_zero_slices(t->memory.zero)[i].first);
-    for (int s = 0; s < ls_optimizer_states(optim); s++)
-        slice->rounding_key[s] =
-            ls_optimizer_rounding_key(optim, s, t->config.model.seed, param->name);
+    for (int s = 0; s < ls_optimizer_states(optim, param->hidden); s++)
+        slice->rounding_key[s] = ls_optimizer_rounding_key(optim, s, t->config.model.seed, param);
+}
+
+static int compute_open(void *user, int i, void **place, struct ls_error *error)
+{
+    struct ls_trainer *t = user;
+    return ls_zero_compute_open(t->memory.zero, &t->ops, i, place, error);
 }
 
 /* What this rank owns of each parameter, as the optimizer walks over it. */
 static void slices_set(struct ls_trainer *t)
 {
+    t->memory.optimizer.places = (struct ls_compute_places){compute_open, t};
     for (int i = 0; i < t->params.count; i++) {
-        const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
-        t->memory.slices[i] = (struct ls_slice){.first = slice->offset,
-                                                .count = slice->count,
-                                                .compute = ls_zero_compute(t->memory.zero, i),
-                                                .compute_type = t->numerics.act,
-                                                .gradient = slice->gradient,
-                                                .second = slice->second,
-                                                .decay = t->params.list[i].decay,
-                                                .counted = t->params.list[i].owned};
+        const struct ls_zero_slice *place = &ls_zero_slices(t->memory.zero)[i];
+        struct ls_slice *slice = &t->memory.slices[i];
+        if (slice->lent)
+            slice->master = ls_zero_master(t->memory.zero, i);
+        slice->compute = ls_zero_compute(t->memory.zero, i);
+        slice->compute_away = ls_zero_compute_away(t->memory.zero, i);
+        slice->compute_type = t->numerics.act;
+        slice->gradient = place->gradient;
+        slice->second = place->second;
+        slice->decay = t->params.list[i].decay;
+        slice->counted = t->params.list[i].owned;
         rounding_set(t, i);
     }
+}
+
+struct filling {
+    struct ls_trainer *trainer;
+    int param;
+};
+
+static int piece_fill(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
+{
+    const struct filling *filling = user;
+    struct ls_trainer *t = filling->trainer;
+    int i = filling->param;
+    (void)error;
+    ls_param_fill(&t->params.list[i], t->config.model.seed, &t->ops,
+                  ls_zero_slices(t->memory.zero)[i].first + piece->from, piece->count,
+                  piece->values);
+    ls_progress();
+    return LS_OK;
 }
 
 /* Initial values of what this rank owns, and everything that is made of them. */
 static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
 {
-    struct ls_zero *zero = t->memory.zero;
-    for (int i = 0; i < t->params.count; i++) {
-        const struct ls_zero_slice *slice = &ls_zero_slices(zero)[i];
-        ls_param_fill(&t->params.list[i], t->config.model.seed, &t->ops, slice->first, slice->count,
-                      ls_zero_master(zero) + slice->offset);
-        ls_progress();
+    int status = LS_OK;
+    for (int i = 0; i < t->params.count && !status; i++) {
+        struct filling filling = {t, i};
+        status = ls_slice_visit_array(&t->memory.optimizer, &t->memory.slices[i], LS_OPTIM_MASTER,
+                                      LS_WRITES, piece_fill, &filling, error);
     }
-    return ls_zero_publish(zero, &t->ops, true, error);
+    status = ls_comm_agree(t->world, status, error);
+    return status ? status : ls_state_publish(&t->state, error);
 }
 
 static int layout_resolve(struct ls_trainer *t, struct ls_error *error)
@@ -299,7 +343,7 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
     for (int g = 0; g < LS_GROUPS; g++)
         ls_comm_set_recording(t->groups[g], recording, g);
     slices_set(t);
-    return ls_zero_publish(t->memory.zero, &t->ops, true, error);
+    return ls_zero_publish(t->memory.zero, &t->ops, error);
 }
 
 void ls_trainer_free(struct ls_trainer *t)
@@ -317,7 +361,7 @@ void ls_trainer_free(struct ls_trainer *t)
     ls_token_store_close(t->store);
     digests_release(t->digests);
     free(t->segments);
-    free(t->leaf_loss);
+    free(t->losses);
     free(t->runs);
     /* Transfers of a failed step may still use its memory: their groups go first. */
     if (t->failed)
@@ -359,10 +403,6 @@ int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, str
 int64_t ls_trainer_steps(const struct ls_trainer *t)
 {
     return t->state.step;
-}
-float *ls_trainer_master(struct ls_trainer *t)
-{
-    return ls_zero_master(t->memory.zero);
 }
 const struct ls_layout *ls_trainer_layout(const struct ls_trainer *t)
 {

@@ -34,13 +34,16 @@ struct train_memory {
     struct ls_arena arena;
     struct ls_zero *zero;
     struct ls_optimizer optimizer;
+    size_t optimizer_work; /* bytes in which it works, not kept from step to step */
     struct ls_model *model;
     struct stage_tables *tables; /* the pipeline's */
     int slots;           /* micro-batches of a chunk between forward and the end of backward */
     int live;            /* of all chunks */
     bool split_backward; /* weight halves come on their own */
-    struct ls_weights *weights; /* [units] as the model reads them */
-    struct ls_slice *slices;    /* [params.count] as the optimizer walks over them */
+    struct ls_weights *weights;               /* [units] as the model reads them */
+    struct ls_tier_room rooms[LS_TIER_KINDS]; /* what tiers hold */
+    struct ls_tier *tiers[LS_TIER_KINDS];     /* NULL: nothing lies there, or it is planned only */
+    struct ls_slice *slices;                  /* [params.count] as the optimizer walks over them */
 };
 /* What memory_take needs to know; groups NULL while planning. */
 struct memory_request {
@@ -53,7 +56,7 @@ struct memory_request {
     const struct ls_tp *tp;
     const struct ls_cp *cp;
 };
-/* Takes (or measures) all buffers in the order of the plan. */
+/* Takes (or measures) all buffers in the order of the plan; memory's tiers are there before. */
 int memory_take(const struct memory_request *request, struct ls_arena *arena,
                 struct train_memory *memory, struct ls_memory_plan *plan, struct ls_error *error);
 void memory_release(struct train_memory *memory);
@@ -99,7 +102,7 @@ struct ls_trainer {
     int segment_count;
     const float *gradient;      /* of the last step, at the slices' places, times its loss scale;
                                  * NULL before the first */
-    float *leaf_loss;           /* [leaves of this rank's share], on the last stage */
+    float *losses;              /* [2, sequences of the batch]: this rank's first, then all */
     struct ls_sample_run *runs; /* [micro-batches of a step]: what is asked of the loader */
     struct ls_runner *runner;   /* evaluations and samples */
     struct ls_trace *trace;

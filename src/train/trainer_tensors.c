@@ -2,11 +2,14 @@
 #include "trainer.h"
 
 /* The gradient that the head or the embedding makes of a table they share; of other parameters the
- * only one, and NULL. Where a tied table is held without the head, the embedding's comes first. */
+ * only one, and NULL; NULL too where the optimizer used it up. Where a tied table is held without
+ * the head, the embedding's comes first. */
 static const float *gradient_of(const struct ls_trainer *t, int i, bool table)
 {
     const struct ls_slice *slice = &t->memory.slices[i];
     bool swapped = i == t->params.shared_param && !t->part.head;
+    if (t->memory.optimizer.muon && slice->hidden)
+        return NULL;
     int64_t place = table == swapped ? slice->gradient : slice->second;
     return t->gradient && place >= 0 ? t->gradient + place : NULL;
 }
@@ -19,16 +22,25 @@ int ls_trainer_tensor_count(const struct ls_trainer *t)
 int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind kind,
                        struct ls_dtensor *out, struct ls_error *error)
 {
+    if (i < 0 || i >= t->params.count)
+        return ls_error_set(error, LS_EINVAL, "tensor %d: there are %d parameters", i,
+                            t->params.count);
     int state = (int)kind - LS_TENSOR_STATE,
-        states = ls_optimizer_states(&t->memory.optimizer.config);
-    if (i < 0 || i >= t->params.count || (int)kind < 0 || state >= states)
-        return ls_error_set(error, LS_EINVAL,
-                            "tensor %d of kind %d: there are %d parameters, and kinds below %d", i,
-                            (int)kind, t->params.count, LS_TENSOR_STATE + states);
-    if (kind == LS_TENSOR_PARAMETER)
-        return ls_state_slice(&t->state, i, LS_STATE_PARAMETERS, out, error);
-    if (state >= 0)
-        return ls_state_slice(&t->state, i, state, out, error);
+        states = ls_optimizer_states(&t->memory.optimizer.config, t->params.list[i].hidden);
+    if ((int)kind < 0 || state >= states)
+        return ls_error_set(error, LS_EINVAL, "tensor %d of kind %d: it has kinds below %d", i,
+                            (int)kind, LS_TENSOR_STATE + states);
+    const struct ls_slice *slice = &t->memory.slices[i];
+    bool held = kind == LS_TENSOR_PARAMETER || state >= 0;
+    if (held && slice->away)
+        return ls_error_set(error, LS_EINVAL, "%s lies in a memory tier (%s)",
+                            t->params.list[i].name, "memory.offload.optimizer");
+    if (held)
+        return ls_state_tensor(&t->state, i, state < 0 ? LS_F32 : ls_state_type(&t->state, state),
+                               state < 0 ? slice->master : slice->state[state], out, error);
+    if (slice->gradient_away)
+        return ls_error_set(error, LS_EINVAL, "the gradient of %s lies in a memory tier",
+                            t->params.list[i].name);
     const float *gradient = gradient_of(t, i, kind == LS_TENSOR_TABLE_GRADIENT);
     if (!gradient)
         return ls_error_set(error, LS_EINVAL, "%s has no such gradient, or no step made it yet",

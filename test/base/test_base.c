@@ -63,12 +63,6 @@ static void test_tree(void **state)
     assert_int_equal(ls_tree_split(3), 2);
     assert_int_equal(ls_tree_split(8), 4);
     assert_int_equal(ls_tree_split(9), 8);
-    assert_true(ls_tree_is_subtree(6, 4, 2));
-    assert_true(ls_tree_is_subtree(6, 0, 6));
-    assert_true(ls_tree_is_subtree(7, 6, 1));
-    assert_false(ls_tree_is_subtree(6, 0, 3));
-    assert_false(ls_tree_is_subtree(6, 3, 3));
-    assert_false(ls_tree_is_subtree(8, 2, 4));
     float values[6] = {1e8f, 1, -1e8f, 1, 1, 1};
     float expected = ((values[0] + values[1]) + (values[2] + values[3])) + (values[4] + values[5]);
     assert_true(ls_tree_sum(values, 6) == expected);

@@ -90,9 +90,11 @@ static void test_layout(void **state)
     int code = ls_exit_code(LS_ELAYOUT);
     expect(RUN "parallel.dp=3", code, "parallel.dp");
     expect(RUN "parallel.dp=64", code, "parallel.dp");
-    expect(RUN "batch.micro=3", code, "the nearest that works is batch.micro = 2");
+    expect(RUN "batch.micro=1 numerics.leaf_sequences=4 data.sequence=40", code,
+           "the nearest that works is batch.micro = 4");
     expect(RUN "batch.micro=64", code, "batch.micro = 64: expected at most");
-    expect(RUN "batch.global=8 batch.micro=3 numerics.leaf_sequences=2", code, "batch.micro = 3");
+    expect(RUN "parallel.dp=2 numerics.leaf_sequences=4", code,
+           "a smaller numerics.leaf_sequences");
     assert_false(exists("run"));
 }
 
@@ -112,7 +114,7 @@ static void test_parallel_keys(void **state)
         {"parallel.pp=2 parallel.schedule=interleaved parallel.chunks=4", "parallel.pp = 2",
          "8 stages (4 chunks a rank)", "parallel.chunks = 0"},
         {"parallel.pp=2 parallel.schedule=dualpipev batch.micro=2", "parallel.pp = 2",
-         "at least 4 micro-batches, and a step has 2", "batch.micro = 0"},
+         "at least 4 micro-batches, and a step has 2", "batch.micro = 1"},
         {"parallel.cp=2", "parallel.cp = 2", "numerics.seq_tiles = 1", "parallel.cp = 1"},
         {"parallel.zero=3 parallel.dp_shard=2 parallel.persist=1000000000",
          "parallel.persist = 1000000000", "would shard nothing", "parallel.persist = 0"},
@@ -245,7 +247,7 @@ static void test_what_errors_tell(void **state)
          io,
          {"command line: train.resume", "did you mean told/checkpoints/step-0000000"}},
         {RUN "train.out=text.txt", io, {"command line: train.out", "text.txt"}},
-        {RUN "optim.name=muon", 2, {"optim.name = muon", "adamw, sgd or lion"}},
+        {RUN "optim.name=adagrad", 2, {"optim.name = adagrad", "sgd, lion or muon"}},
         {RUN "optim.learning_rate=1", 2, {"command line", "did you mean optim.lr?"}},
         {RUN "optim.n_layer=1", 2, {"did you mean model.layers?"}},
         {"train hostile.yaml", 2, {"hostile.yaml:2:15: optim.name = \\x1b[31m\\x07"}},
@@ -316,9 +318,9 @@ static void test_layout_keys_as_given(void **state)
          layout,
          {"command line: parallel.dp_replicate = 2", "with parallel.dp_shard = 4"}},
         {RUN "parallel.dp=3 parallel.zero=1", layout, {"command line: parallel.dp = 3: it does"}},
-        {RUN "parallel.dp=4 parallel.dp_shard=2 batch.global=12 parallel.zero=2",
+        {RUN "parallel.dp=4 parallel.dp_shard=2 batch.global=6 parallel.zero=2",
          layout,
-         {"command line: parallel.dp = 4", "parallel.dp_replicate = 2"}},
+         {"command line: parallel.dp = 4: it does not divide a batch of 6 leaves"}},
         {RUN "parallel.pp=2 parallel.schedule=csv parallel.schedule_file=/dev/null",
          ls_exit_code(LS_EDATA),
          {"command line: parallel.schedule_file = /dev/null"}},

@@ -36,6 +36,8 @@ static void test_what_is_unknown_is_named_with_the_nearest(void **state)
     program_expect("''", 2, "unknown command");
     program_expect("bench", 2, "Usage: lockstep bench");
     program_expect("bench gem", 2, "did you mean bench gemm?");
+    program_expect("bench tier mib=1", 2, "mib=1: expected a number from 64");
+    program_expect("bench tier folder=/nowhere", ls_exit_code(LS_EIO), "/nowhere: cannot open");
     program_expect("--verison", 2, "unknown command --verison");
     program_expect("help trian", 2, "no page trian; did you mean train?");
     program_expect("help --mann train", 2, "unknown option --mann; did you mean --man?");
@@ -101,6 +103,7 @@ static void test_doctor(void **state)
     program_expect("doctor", 0, "Training can run here");
     program_expect("doctor", 0, "instruction sets");
     program_expect("doctor", 0, "oneDNN");
+    program_expect_under("LOCKSTEP_IO_URING=0", "doctor", 0, "not allowed: threads take its place");
 }
 
 static void test_doctor_sees_what_is_wrong(void **state)
@@ -109,6 +112,23 @@ static void test_doctor_sees_what_is_wrong(void **state)
     program_expect_under("ulimit -n 64;", "doctor", ls_exit_code(LS_ENOTSUP),
                          "to fix: ulimit -n 1024");
     program_expect_under("PATH=/nowhere", "doctor", 0, "to improve: sudo apt-get install");
+}
+
+/* What is offloaded is the part of the optimizer that belongs to matrices: master and two moments,
+ * out and back. */
+static void test_bench_step_counts_what_is_offloaded(void **state)
+{
+    (void)state;
+    enum { LAYERS = 2, CHANNELS = 64, VOCABULARY = 256, TOKENS = 64 };
+    int matrices = LAYERS * 12 * CHANNELS * CHANNELS + (VOCABULARY + TOKENS) * CHANNELS;
+    char arguments[512], words[64];
+    snprintf(arguments, sizeof arguments,
+             "bench step model.arch=gpt2 model.layers=%d model.heads=4 model.channels=%d "
+             "model.vocab=%d model.context=%d data.sequence=%d batch.global=2 parallel.threads=1 "
+             "numerics.precision=bf16 train.steps=3 memory.offload.optimizer=host",
+             LAYERS, CHANNELS, VOCABULARY, TOKENS, TOKENS);
+    snprintf(words, sizeof words, "\"offload_bytes\": %d,", 2 * 3 * (int)sizeof(float) * matrices);
+    program_expect(arguments, 0, words);
 }
 
 /* ---- the documents -------------------------------------------------------------------------- */
@@ -164,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_output_that_cannot_be_written),
         cmocka_unit_test(test_doctor),
         cmocka_unit_test(test_doctor_sees_what_is_wrong),
+        cmocka_unit_test(test_bench_step_counts_what_is_offloaded),
         cmocka_unit_test(test_configuration_document_is_up_to_date),
         cmocka_unit_test(test_exit_code_document_has_every_status),
     };

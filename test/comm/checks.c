@@ -119,6 +119,57 @@ static int check_reductions(struct bench *b, struct ls_error *error)
                       error);
 }
 
+/* What leaves on `inner` ranks each give, behind `prior` where there is one. */
+static float chain_value(int64_t salt, int n, int inner, const float *prior, int64_t i)
+{
+    float sum = prior ? *prior : 0;
+    for (int r = 0; r < n; r += inner) {
+        float parts[64];
+        for (int j = 0; j < inner; j++)
+            parts[j] = value(salt, r + j, i);
+        float leaf = ls_tree_sum(parts, inner);
+        sum = r || prior ? sum + leaf : leaf;
+    }
+    return sum;
+}
+
+/* One sum of leaves; *unlike_trees counts the elements that the tree over ranks has otherwise. */
+static int check_leaves(struct bench *b, struct ls_comm_leaves leaves, bool scatter, bool blocking,
+                        int *unlike_trees, struct ls_error *error)
+{
+    struct ls_request request = {0};
+    int64_t count = b->count, first = scatter ? b->rank * count : 0;
+    int owner = scatter ? b->rank : 0; /* of what was there before */
+    const char *what = scatter ? "reduce_scatter_leaves" : "all_reduce_leaves";
+    fill(b->input, 12, b->rank, scatter ? b->n * count : count);
+    fill(b->output, 13, owner, count);
+    TRY((scatter ? ls_reduce_scatter_leaves_start : ls_all_reduce_leaves_start)(
+        b->comm, b->input, b->output, count, leaves, blocking ? NULL : &request, LS_HERE, error));
+    TRY(ls_wait(&request, error));
+    for (int64_t i = 0; i < count;
+         i = i == count - 1 ? count : ls_min(i + stride(count), count - 1)) {
+        float prior = value(13, owner, i);
+        float expected =
+            chain_value(12, b->n, leaves.inner, leaves.onto ? &prior : NULL, first + i);
+        *unlike_trees += bits_of(expected) != bits_of(tree_value(12, b->n, first + i));
+        if (bits_of(b->output[i]) != bits_of(expected))
+            return differ(error, what, i, b->output[i], expected);
+    }
+    return expect_values(b->input, 12, b->rank, 0, scatter ? b->n * count : count, what, error);
+}
+
+static int check_sums_of_leaves(struct bench *b, struct ls_error *error)
+{
+    int unlike_trees = 0;
+    for (int inner = 1; inner <= b->n; inner++)
+        for (int form = 0; form < 8 && b->n % inner == 0; form++)
+            TRY(check_leaves(b, (struct ls_comm_leaves){inner, form & 1}, form & 2, form & 4,
+                             &unlike_trees, error));
+    if (unlike_trees == 0 && b->count >= 64)
+        return ls_error_set(error, LS_ENUMERIC, "chains over leaves are all as the tree's sums");
+    return LS_OK;
+}
+
 /* The maximum, with zeros of both signs and NaN among the values; sums of rounded values. */
 static int check_other_reductions(struct bench *b, struct ls_error *error)
 {
@@ -260,6 +311,8 @@ int check_operations(struct ls_comm *comm, int64_t count, struct ls_error *error
         status = check_reductions(&b, error);
     if (status == LS_OK)
         status = check_other_reductions(&b, error);
+    if (!status)
+        status = check_sums_of_leaves(&b, error);
     if (status == LS_OK)
         status = check_gathers(&b, error);
     if (status == LS_OK)
@@ -460,6 +513,15 @@ int check_mismatch(struct ls_comm *comm, struct ls_error *error)
     status = odd ? ls_barrier_at(comm, there, &got)
                  : ls_all_reduce_start(comm, input, 1, NULL, here, &got);
     TRY(expect_mismatch(status, &got, (const char *[]){"barrier (right.c:22)", odd_name, NULL},
+                        error));
+    /* Leaves that go onto a sum, and that do not. */
+    got = (struct ls_error){0};
+    status = ls_all_reduce_leaves_start(comm, input, output, 16, (struct ls_comm_leaves){1, odd},
+                                        NULL, odd ? there : here, &got);
+    TRY(expect_mismatch(status, &got,
+                        (const char *[]){"16 F32, a leaf on each 1 (left.c:11)",
+                                         "16 F32, a leaf on each 1, onto a sum (right.c:22)",
+                                         odd_name, NULL},
                         error));
     /* The group is still of use. */
     status = check_operations(comm, 100, error);

@@ -41,20 +41,23 @@ static void messages_pass(struct comm_rounds *ranks, int n, int64_t round, int p
 }
 
 /* All ranks' ranks of one call, played in step; rounds in order, or the last first. */
-static void play(enum comm_op op, int n, int64_t count, int root, bool backwards,
-                 const struct comm_limits *limits)
+static void play(enum comm_op op, struct ls_comm_leaves leaves, int n, int64_t count, int root,
+                 bool backwards, const struct comm_limits *limits)
 {
     static const char *const here = __FILE__;
-    bool in_place = comm_is_all_reduce(op) || op == COMM_BROADCAST;
+    bool in_place = (comm_is_all_reduce(op) && !leaves.inner) || op == COMM_BROADCAST;
     struct comm_rounds ranks[RANKS_MAX];
     float *scratch[RANKS_MAX];
     const void *pointers[RANKS_MAX];
     for (int r = 0; r < n; r++) {
         for (int64_t i = 0; i < n * count; i++)
-            inputs[r][i] = outputs[r][i] = value(r, i);
+            inputs[r][i] = outputs[r][i] = value(leaves.inner ? 0 : r, i);
+        for (int64_t i = 0; i < n * count && leaves.inner; i++)
+            inputs[r][i] = value(r, i);
         struct comm_call call = {.op = op, .dtype = LS_F32, .count = count, .peer = root};
         call.input = in_place ? outputs[r] : inputs[r];
         call.output = outputs[r];
+        call.leaves = leaves;
         call.site = (struct ls_call_site){here, __LINE__};
         comm_rounds_init(&ranks[r], &call, n, r, limits);
         scratch[r] = malloc(comm_rounds_scratch_bytes(n, limits));
@@ -100,15 +103,30 @@ static float tree_bf16(int n, int64_t i)
     return ls_tree_sum(leaves, n);
 }
 
-static float expected(enum comm_op op, int n, int64_t count, int root, int rank, int64_t i)
+/* Leaves, of which `inner` ranks hold parts each, onto what was in output[i] where leaves.onto. */
+static float chain(struct ls_comm_leaves leaves, int n, int64_t at, int64_t i)
+{
+    float sum = value(0, i);
+    for (int r = 0; r < n; r += leaves.inner) {
+        float parts[RANKS_MAX];
+        for (int j = 0; j < leaves.inner; j++)
+            parts[j] = value(r + j, at);
+        float leaf = ls_tree_sum(parts, leaves.inner);
+        sum = r || leaves.onto ? sum + leaf : leaf;
+    }
+    return sum;
+}
+
+static float expected(enum comm_op op, struct ls_comm_leaves leaves, int n, int64_t count, int root,
+                      int rank, int64_t i)
 {
     switch (op) {
     case COMM_ALL_REDUCE:
-        return tree(n, i);
+        return leaves.inner ? chain(leaves, n, i, i) : tree(n, i);
     case COMM_ALL_REDUCE_MAX:
         return greatest(n, i);
     case COMM_REDUCE_SCATTER:
-        return tree(n, rank * count + i);
+        return leaves.inner ? chain(leaves, n, rank * count + i, i) : tree(n, rank * count + i);
     case COMM_REDUCE_SCATTER_BF16:
         return tree_bf16(n, rank * count + i);
     case COMM_ALL_GATHER:
@@ -122,15 +140,16 @@ static float expected(enum comm_op op, int n, int64_t count, int root, int rank,
     }
 }
 
-static void check(enum comm_op op, int n, int64_t count, const struct comm_limits *limits)
+static void check(enum comm_op op, struct ls_comm_leaves leaves, int n, int64_t count,
+                  const struct comm_limits *limits)
 {
     for (int variant = 0; variant < 2; variant++) {
         int root = variant ? n - 1 : 0;
-        play(op, n, count, root, variant, limits);
+        play(op, leaves, n, count, root, variant, limits);
         bool blocks = op == COMM_ALL_GATHER || op == COMM_ALL_TO_ALL;
         for (int r = 0; r < n; r++) {
             for (int64_t i = 0; i < (blocks ? n * count : count); i++) {
-                float want = expected(op, n, count, root, r, i);
+                float want = expected(op, leaves, n, count, root, r, i);
                 if (memcmp(&outputs[r][i], &want, sizeof want) != 0)
                     fail_msg("operation %d, %d ranks, %lld elements: rank %d has %a at %lld, "
                              "expected %a",
@@ -155,7 +174,27 @@ static void test_every_cut_gives_the_whole(void **state)
         for (int n = 1; n <= RANKS_MAX; n++)
             for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
                 for (enum comm_op op = COMM_ALL_REDUCE; op <= COMM_BROADCAST; op++)
-                    check(op, n, counts[c], &limits[l]);
+                    check(op, (struct ls_comm_leaves){0, false}, n, counts[c], &limits[l]);
+}
+
+static void test_leaves_are_added_in_order(void **state)
+{
+    (void)state;
+    const struct comm_limits limits[] = {
+        {.sum_bytes = 64, .copy_bytes = 64, .direct_bytes = 0},
+        {.sum_bytes = 1000, .copy_bytes = 300, .direct_bytes = 40},
+        {.sum_bytes = 1 << 20, .copy_bytes = 1 << 20, .direct_bytes = 1 << 20},
+    };
+    const int64_t counts[] = {0, 1, 2, 3, 11, 12, 64, 399, 400};
+    for (size_t l = 0; l < sizeof limits / sizeof *limits; l++)
+        for (int n = 1; n <= RANKS_MAX; n++)
+            for (int inner = 1; inner <= n; inner++)
+                for (size_t c = 0; c < sizeof counts / sizeof *counts && n % inner == 0; c++)
+                    for (int onto = 0; onto < 2; onto++) {
+                        struct ls_comm_leaves leaves = {inner, onto};
+                        check(COMM_ALL_REDUCE, leaves, n, counts[c], &limits[l]);
+                        check(COMM_REDUCE_SCATTER, leaves, n, counts[c], &limits[l]);
+                    }
 }
 
 /* Pieces cover a buffer once, in order, and differ by one element at most; counts near 2^62 do not
@@ -228,6 +267,7 @@ int main(void)
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_every_cut_gives_the_whole),
+        cmocka_unit_test(test_leaves_are_added_in_order),
         cmocka_unit_test(test_a_count_past_two_to_the_31),
     };
     return cmocka_run_group_tests_name("comm: rounds", tests, NULL, NULL);

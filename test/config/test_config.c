@@ -199,7 +199,7 @@ static void test_what_was_meant(void **state)
     expect_refused("optm.lr: 1\n", "did you mean optim.lr?", NULL);
     expect_refused("parallel: {zreo: 1}\n", "did you mean parallel.zero?", NULL);
     expect_refused("optim: {wx: 1}\n", "unknown key optim.wx (lockstep train --help-config", NULL);
-    expect_refused("optim: {name: muon}\n", "expected adamw, sgd or lion", NULL);
+    expect_refused("optim: {name: adagrad}\n", "expected adamw, sgd, lion or muon", NULL);
     expect_refused("optim: {name: AdamW}\n", "did you mean adamw?", NULL);
     expect_refused("traning: {steps: 1}\n", "unknown group traning", "the groups are model, data",
                    NULL);
@@ -383,6 +383,7 @@ static void test_automatic_values(void **state)
     expect_good(&config, "model: {preset: llama-tiny}\n");
     assert_int_equal(config.numerics.tp_tiles, 4);
     expect_good(&config, "model: {preset: llama-tiny, context: 256}\nnumerics: {seq_tiles: 2}\n");
+    expect_good(&config, "model: {preset: llama-tiny, context: 384}\nnumerics: {seq_tiles: 3}\n");
     expect_good(&config, TINY "train: {steps: 7}\noptim: {warmup_steps: 9}\n");
     struct ls_config once = config;
     struct ls_error error = {0};
@@ -409,6 +410,11 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "optim: {name: sgd, beta2: 0.5}\n", "optim.name = sgd", NULL);
     expect_refused(TINY "optim: {name: sgd, momentum: 0, moments: bf16}\n", "optim.moments",
                    "no meaning with optim.momentum = 0", NULL);
+    expect_refused(TINY "optim.ns_steps: 6\n", "an optim.name other than muon", NULL);
+    expect_refused(TINY "optim: {name: lion, muon_scale: original}\n", "optim.muon_scale", NULL);
+    expect_refused(TINY "optim: {name: sgd, adamw_lr: 1e-3}\n", "optim.adamw_lr", NULL);
+    expect_refused(TINY "optim: {name: muon, momentum: 0, nesterov: true}\n",
+                   "needs optim.momentum above 0", NULL);
     expect_refused(TINY "optim: {schedule: constant, min_ratio: 0}\n", "constant", NULL);
     expect_refused(TINY "optim: {cooldown_steps: 5}\n", "wsd", NULL);
     expect_refused(TINY "optim: {warmup_steps: 101, decay_steps: 100}\n",
@@ -425,7 +431,8 @@ static void test_contradictions_are_refused(void **state)
     expect_refused("model: {preset: llama-8b, layers: 1, heads: 24, kv_heads: 6, head_dim: 8}\n"
                    "numerics: {tp_tiles: 4}\n",
                    "nor a multiple of the 6 key/value heads", "nearest that works is 2", NULL);
-    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 3}\n", "a power of two", NULL);
+    expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 3}\n",
+                   "not a multiple of 2 * 3 * 64", "nearest that works is 2", NULL);
     expect_refused(TINY "model.context: 512\nnumerics: {seq_tiles: 8}\n",
                    "not a multiple of 2 * 8 * 64", "nearest that works is 4", NULL);
     expect_refused(TINY "numerics: {seq_tiles: 2}\n", "data.sequence = 64",

@@ -28,6 +28,27 @@ static void test_arena_measures_what_it_gives(void **state)
     ls_arena_release(&arena);
 }
 
+static void test_aligned_pieces_are_measured_the_same(void **state)
+{
+    (void)state;
+    struct ls_arena arena;
+    struct ls_error error = {0};
+    ls_arena_measure(&arena);
+    ls_arena_take(&arena, 100);
+    ls_arena_take_aligned(&arena, 5000, 4096);
+    ls_arena_take(&arena, 1);
+    assert_int_equal(arena.peak, 4096 + 5056 + 64);
+    size_t need = arena.peak;
+    assert_int_equal(ls_arena_init(&arena, need, &error), LS_OK);
+    unsigned char *first = ls_arena_take(&arena, 100);
+    unsigned char *second = ls_arena_take_aligned(&arena, 5000, 4096);
+    assert_int_equal(second - first, 4096);
+    assert_int_equal((uintptr_t)second % 4096, 0);
+    ls_arena_take(&arena, 1);
+    assert_int_equal(arena.peak, need);
+    ls_arena_release(&arena);
+}
+
 static void test_arena_reset_frees_what_came_after(void **state)
 {
     (void)state;
@@ -89,6 +110,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arena_measures_what_it_gives),
+        cmocka_unit_test(test_aligned_pieces_are_measured_the_same),
         cmocka_unit_test(test_arena_reset_frees_what_came_after),
         cmocka_unit_test(test_memory_that_cannot_be_had_is_an_error),
         cmocka_unit_test(test_reserved_memory_cannot_be_touched),

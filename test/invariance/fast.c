@@ -61,7 +61,7 @@ struct course {
     struct ls_config config;
     int64_t steps;
     double loss[RECIPE_STEPS_MAX], norm;
-    struct ls_safetensors *moments; /* of the first step: (1 - beta1) x clipped gradient */
+    struct ls_safetensors *moments; /* of the first step: a number x clipped gradient */
 };
 
 static int course_body(struct ls_comm *world, void *user, struct ls_error *error)
@@ -138,7 +138,8 @@ static void distance_of(const struct course *a, const struct course *base, struc
     for (size_t i = 0; i < ls_safetensors_count(base->moments); i++) {
         const struct ls_tensor_view *want = ls_safetensors_at(base->moments, i);
         const struct ls_tensor_view *got = ls_safetensors_find(a->moments, want->name);
-        if (strncmp(want->name, "exp_avg.", strlen("exp_avg.")))
+        if (strncmp(want->name, "exp_avg.", strlen("exp_avg.")) != 0 &&
+            strncmp(want->name, "momentum_buffer.", strlen("momentum_buffer.")) != 0)
             continue;
         const float *x = got->data, *y = want->data;
         double square = 0, norm = 0;

@@ -8,10 +8,10 @@
 enum { TOKENS = 60000, VOCABULARY = 300 };
 
 /* Small, but with everything that layouts cut: heads shared by key/value groups, more layers than
- * stages, padding in the vocabulary, tied tables, clipping and weight decay; batches of 12 leaves,
- * which micro-batches do not divide, and batches that grow. The loss scale of fp16 begins too
- * large, so that some steps are skipped, and grows back. With bf16 moments tp cuts rows of 30
- * elements, within the 8 whose random bits come together. */
+ * stages, padding in the vocabulary, tied tables, clipping and weight decay; leaves of one sequence
+ * and of several, batches of 12 leaves, which micro-batches do not divide, and batches that grow.
+ * The loss scale of fp16 begins too large, so that some steps are skipped, and grows back. With
+ * bf16 moments tp cuts rows of 30 elements, within the 8 whose random bits come together. */
 static const char *const common_keys[] = {
     "train.steps=64",      "optim.decay_steps=64",   "optim.lr=2e-3",
     "optim.clip=0.5",      "optim.weight_decay=0.1", "optim.warmup_steps=2",
@@ -23,22 +23,26 @@ static const char *const recipe_keys[RECIPES][12] = {
     {"model.arch=gpt2", "numerics.precision=fp32", "model.dropout=0.1", "numerics.seq_tiles=2",
      "data.sequence=256", "model.context=256", "batch.global=8", "batch.rampup_start=4",
      "batch.rampup_increment=4", "batch.rampup_samples=8", NULL},
-    {"model.arch=gpt2", "numerics.precision=bf16", "numerics.leaf_sequences=2", "data.sequence=64",
+    {"model.arch=gpt2", "numerics.precision=bf16", "numerics.leaf_sequences=3", "data.sequence=64",
      "model.context=64", "batch.global=24", NULL},
-    {"model.arch=llama", "numerics.precision=fp32", "model.kv_heads=2", "numerics.seq_tiles=1",
+    {"model.arch=llama", "numerics.precision=fp32", "model.kv_heads=2", "numerics.leaf_sequences=2",
      "data.sequence=128", "model.context=128", "batch.global=12", "batch.rampup_start=4",
      "batch.rampup_increment=4", "batch.rampup_samples=12", NULL},
     {"model.arch=llama", "numerics.precision=bf16", "model.kv_heads=2", "model.tied=true",
      "numerics.seq_tiles=4", "data.sequence=512", "model.context=512", "batch.global=8", NULL},
-    {"model.arch=gpt2", "numerics.precision=fp16", "numerics.seq_tiles=2", "data.sequence=256",
-     "model.context=256", "batch.global=8", "numerics.initial_scale_power=26",
+    {"model.arch=gpt2", "numerics.precision=fp16", "numerics.seq_tiles=3", "data.sequence=384",
+     "model.context=384", "batch.global=8", "numerics.initial_scale_power=26",
      "numerics.loss_scale_window=2", "numerics.hysteresis=1", NULL},
     {"model.arch=llama", "numerics.precision=fp32", "model.kv_heads=2", "model.channels=48",
      "model.head_dim=16", "model.ffn=120", "numerics.seq_tiles=2", "data.sequence=256",
      "model.context=256", "batch.global=8", "optim.moments=bf16", NULL},
+    {"model.arch=llama", "numerics.precision=bf16", "model.kv_heads=2", "data.sequence=64",
+     "model.context=64", "batch.global=12", "optim.name=muon", "optim.moments=bf16",
+     "optim.adamw_lr=1e-3", NULL},
 };
 const char *const recipe_names[RECIPES] = {"gpt2 fp32",  "gpt2 bf16", "llama fp32",
-                                           "llama bf16", "gpt2 fp16", "llama bf16 moments"};
+                                           "llama bf16", "gpt2 fp16", "llama bf16 moments",
+                                           "llama muon"};
 
 static void set(struct ls_config *config, const char *assignment)
 {

@@ -13,8 +13,8 @@
  * What the resolver admits has to be proved (ls_layout_check), to run, and to repeat the loss and
  * the state's hash of one rank, bit for bit: one step, or with a ramp-up the steps in which the
  * batch grows. What it refuses has to be refused with a text, by the resolver and by the trainer,
- * before a step is made. Broken twins, one of them the micro-batches of unequal size taken for
- * equal ones, must be caught. */
+ * before a step is made. Broken twins, one of them ranks that take each other's leaves, must be
+ * caught. */
 #include "recipes.h"
 #include "twins.h"
 
@@ -26,7 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 7, FAILED_MAX = 20 };
+enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 10, FAILED_MAX = 20 };
 
 #define COMMON                                                                                     \
     "model.vocab=300", "model.vocab_multiple=16", "model.channels=32", "model.heads=4",            \
@@ -35,8 +35,8 @@ enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 7, FAILED_MAX = 20 };
 #define THREE "model.channels=48", "model.ffn=96", "model.vocab_multiple=48"
 #define SHORT COMMON, "model.layers=6", "model.context=16", "data.sequence=16"
 
-/* With 12 leaves micro-batches of 8, 4 and 2 leave a smaller one behind; with 8 most shares are
- * powers of two. Long sequences are for cp, and have fewer layers. */
+/* With 12 leaves micro-batches of 8 leave a smaller one behind; leaves of several sequences have
+ * parts, the last of which may be smaller. Long sequences are for cp, and have fewer layers. */
 static const struct small {
     const char *name;
     int64_t steps;
@@ -50,10 +50,10 @@ static const struct small {
     {"llama, 8 sequences",
      1,
      {SHORT, "model.arch=llama", "model.kv_heads=2", "numerics.precision=fp32", "batch.global=8"}},
-    {"gpt2, 2 parts of a sequence, 2 to 4 sequences",
+    {"gpt2, 3 parts of a sequence, 2 to 4 sequences",
      2,
-     {COMMON, "model.arch=gpt2", "model.layers=2", "model.context=256", "data.sequence=256",
-      "numerics.seq_tiles=2", "model.dropout=0.1", "batch.global=4", "batch.rampup_start=2",
+     {COMMON, "model.arch=gpt2", "model.layers=2", "model.context=384", "data.sequence=384",
+      "numerics.seq_tiles=3", "model.dropout=0.1", "batch.global=4", "batch.rampup_start=2",
       "batch.rampup_increment=2", "batch.rampup_samples=2"}},
     {"llama, 4 parts of a sequence, 2 sequences",
      1,
@@ -67,6 +67,19 @@ static const struct small {
      1,
      {SHORT, "model.arch=llama", "model.layers=3", THREE, "model.heads=6", "model.kv_heads=3",
       "numerics.tp_tiles=6", "batch.global=4"}},
+    {"llama, 4 leaves of 3 sequences",
+     1,
+     {SHORT, "model.arch=llama", "model.layers=3", "model.kv_heads=1", "batch.global=12",
+      "numerics.leaf_sequences=3", "data.sequence=32", "model.context=32"}},
+    {"gpt2, 1 to 3 leaves of 4 sequences",
+     3,
+     {SHORT, "model.arch=gpt2", "model.layers=3", "numerics.precision=fp32", "batch.global=12",
+      "numerics.leaf_sequences=4", "batch.rampup_start=4", "batch.rampup_increment=4",
+      "batch.rampup_samples=8"}},
+    {"llama with muon, 2 sequences",
+     1,
+     {COMMON, "model.arch=llama", "model.kv_heads=2", "model.layers=2", "model.context=16",
+      "data.sequence=16", "optim.name=muon", "batch.global=2"}},
 };
 
 struct session {
@@ -74,9 +87,9 @@ struct session {
     struct ls_config one[SMALL]; /* on one rank */
     struct ls_proof reference[SMALL][STEPS_MAX];
     struct ls_draw_cover cover;
-    uint32_t kept; /* rows that are enumerated */
+    uint64_t kept; /* rows that are enumerated */
     int64_t every; /* of how many admitted layouts one runs */
-    int64_t seen, admitted, ran, refused, failed;
+    int64_t seen, same, admitted, ran, refused, failed;
 };
 
 static void small_config(struct session *s, int recipe)
@@ -237,6 +250,8 @@ static bool layout_visit(struct session *s, int recipe, const struct ls_config *
     int status = ls_config_layout(config, 0, &layout, NULL);
     if (status) {
         refusal_check(s, recipe, config, status);
+    } else if (layout.micro_sequences < config->batch.micro) {
+        s->same++; /* a smaller batch.micro is the same layout */
     } else {
         if (s->admitted++ % s->every == 0)
             layout_run(s, recipe, ls_draw_layout(config, &draw, &drawn) ? &drawn : config);
@@ -246,14 +261,14 @@ static bool layout_visit(struct session *s, int recipe, const struct ls_config *
 
 static void recipe_check(struct session *s, int recipe)
 {
-    int64_t seen = s->seen, admitted = s->admitted, ran = s->ran;
+    int64_t seen = s->seen, admitted = s->admitted, ran = s->ran, refused = s->refused;
     double begin_s = ls_now_s();
     layouts_walk(s, recipe, layout_visit);
-    printf("%s: %ld layouts enumerated, %ld admitted, %ld of them ran, %ld refused; %ld steps "
+    printf("%s: %ld layouts enumerated, %ld refused, %ld admitted, %ld of them ran; %ld steps "
            "each, %.1f s\n",
-           smalls[recipe].name, (long)(s->seen - seen), (long)(s->admitted - admitted),
-           (long)(s->ran - ran), (long)(s->seen - seen - s->admitted + admitted),
-           (long)smalls[recipe].steps, ls_now_s() - begin_s);
+           smalls[recipe].name, (long)(s->seen - seen), (long)(s->refused - refused),
+           (long)(s->admitted - admitted), (long)(s->ran - ran), (long)smalls[recipe].steps,
+           ls_now_s() - begin_s);
     fflush(stdout);
 }
 
@@ -300,14 +315,16 @@ static bool twin_visit(struct session *s, int recipe, const struct ls_config *co
 
 static int twins_missed(struct session *s)
 {
-    static const int chosen[] = {TWIN_COUNTED_TWICE, TWIN_ALL_ALIKE};
+    static const struct {
+        int twin, recipe;
+    } chosen[] = {{TWIN_COUNTED_TWICE, 0}, {TWIN_ALL_ALIKE, 0}, {TWIN_CHAIN_ANEW, 7}};
     int missed = 0;
     for (size_t i = 0; i < sizeof chosen / sizeof chosen[0]; i++) {
         caught[0] = '\0';
-        twin_set(chosen[i]);
-        layouts_walk(s, 0, twin_visit);
+        twin_set(chosen[i].twin);
+        layouts_walk(s, chosen[i].recipe, twin_visit);
         twin_set(-1);
-        printf("broken twin (%s): %s\n", twins[chosen[i]].name, *caught ? caught : "MISSED");
+        printf("broken twin (%s): %s\n", twins[chosen[i].twin].name, *caught ? caught : "MISSED");
         missed += !*caught;
     }
     return missed;
@@ -315,19 +332,19 @@ static int twins_missed(struct session *s)
 
 /* ---- main ------------------------------------------------------------------------------------ */
 
-static uint32_t rows_kept(void)
+static uint64_t rows_kept(void)
 {
     static const char *const enumerated[] = {
         "parallel.pp",     "parallel.dp_replicate", "parallel.dp_shard", "parallel.cp",
         "parallel.tp",     "parallel.sp",           "parallel.zero",     "parallel.schedule",
         "parallel.chunks", "parallel.cp_method",    "batch.micro"};
     int count;
-    uint32_t kept = 0;
+    uint64_t kept = 0;
     const struct ls_draw_row *rows = ls_draw_rows(&count);
     for (int row = 0; row < count; row++)
         for (size_t i = 0; i < sizeof enumerated / sizeof enumerated[0]; i++)
             if (!strcmp(rows[row].name, enumerated[i]))
-                kept |= UINT32_C(1) << row;
+                kept |= UINT64_C(1) << row;
     return kept;
 }
 
@@ -358,8 +375,9 @@ int main(int argc, char **argv)
         ls_draw_cover_print(&s->cover, stdout);
     }
     int missed = twins_missed(s);
-    printf("%ld layouts enumerated, %ld admitted, %ld refused, %ld ran%s; %.0f s\n", (long)s->seen,
-           (long)s->admitted, (long)s->refused, (long)s->ran,
+    printf("%ld layouts enumerated, %ld refused, %ld the same as another one, %ld admitted, %ld "
+           "ran%s; %.0f s\n",
+           (long)s->seen, (long)s->refused, (long)s->same, (long)s->admitted, (long)s->ran,
            s->every > 1 ? " (EXHAUSTIVE_EVERY: NOT all)" : "", ls_now_s() - begin_s);
     printf("%ld passed, %ld failed\n", (long)(s->ran - s->failed), (long)(s->failed + missed));
     snprintf(command, sizeof command, "rm -rf '%s'", s->folder);

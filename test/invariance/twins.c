@@ -2,6 +2,7 @@
  * Makefile): library code knows nothing of them. */
 #include "twins.h"
 
+#include <lockstep/device/tier.h>
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>
 #include <lockstep/train.h>
@@ -21,9 +22,9 @@ const struct twin twins[TWINS] = {
                          0,
                          {"parallel.tp=2", "parallel.sp=true"}},
     [TWIN_ROUNDED_TWICE] = {"a boundary activation rounded twice", 0, {"parallel.pp=2"}},
-    [TWIN_ALL_ALIKE] = {"a smaller last micro-batch taken from where a whole one would lie",
+    [TWIN_ALL_ALIKE] = {"each rank takes the first leaf of a round",
                         1,
-                        {"parallel.dp_shard=2", "parallel.zero=2", "batch.micro=8"}},
+                        {"parallel.dp_shard=2", "parallel.zero=2"}},
     [TWIN_ROW_OFF] = {"a shard off by one row", 0, {"parallel.dp_shard=2", "parallel.zero=2"}},
     [TWIN_SCALED] = {"a gradient scaled by 1 + 2^-6", 0, {NULL}},
     [TWIN_LEAF_MISSING] = {"a micro-batch's gradient left out", 0, {"batch.micro=2"}},
@@ -34,10 +35,19 @@ const struct twin twins[TWINS] = {
     [TWIN_OWN_INDEX] = {"random bits of a moment's index in its shard, not in its tensor",
                         5,
                         {"parallel.dp_shard=2", "parallel.zero=1"}},
+    [TWIN_CHAIN_ANEW] = {"a leaf's chain begun anew in its middle", 1, {"batch.micro=1"}},
+    [TWIN_PART_ALONE] = {"a part of a matrix orthogonalised alone",
+                         6,
+                         {"parallel.dp_shard=2", "parallel.zero=1"}},
+    [TWIN_PARTS_BEHIND] = {"a matrix's columns by rank, not by index", 6, {"parallel.tp=2"}},
+    [TWIN_MOMENT_STALE] = {"a moment one step stale after offload",
+                           0,
+                           {"memory.offload.optimizer=host"}},
 };
 
 static int active = -1, turn;             /* turn: how often a fault was set */
 static __thread int calls, calls_in_turn; /* of the wrapped function, on this rank */
+static __thread bool updates;             /* this rank is in its optimizer's step */
 
 void twin_set(int which)
 {
@@ -104,8 +114,25 @@ int __wrap_ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t coun
     if (!request && active == TWIN_NORM_LOCAL && strstr(site.file, "/nn/") &&
         !strstr(site.file, "head"))
         return LS_OK;
+    return __real_ls_all_reduce_start(comm, buffer, count, request, site, error);
+}
+
+int __real_ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, float *output,
+                                      int64_t count, struct ls_comm_leaves leaves,
+                                      struct ls_request *request, struct ls_call_site site,
+                                      struct ls_error *error);
+int __wrap_ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, float *output,
+                                      int64_t count, struct ls_comm_leaves leaves,
+                                      struct ls_request *request, struct ls_call_site site,
+                                      struct ls_error *error);
+int __wrap_ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, float *output,
+                                      int64_t count, struct ls_comm_leaves leaves,
+                                      struct ls_request *request, struct ls_call_site site,
+                                      struct ls_error *error)
+{
     if (!request || active != TWIN_BUCKET_DROPPED || call_count() != 3)
-        return __real_ls_all_reduce_start(comm, buffer, count, request, site, error);
+        return __real_ls_all_reduce_leaves_start(comm, input, output, count, leaves, request, site,
+                                                 error);
     *request = (struct ls_request){0};
     return LS_OK;
 }
@@ -124,23 +151,28 @@ int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, 
 {
     if (active == TWIN_LEAF_MISSING && layer == 1 && batch->first_sequence == 2)
         return LS_OK;
+    struct ls_gradient anew = *gradient;
+    if (active == TWIN_CHAIN_ANEW && anew.onto == LS_ONTO_CHAIN) {
+        anew.onto = LS_ONTO_SUM;
+        gradient = &anew;
+    }
     int status = __real_ls_layer_backward_weight(model, ops, layer, batch, gradient, error);
     if (status || active != TWIN_COUNTED_TWICE || layer != 1 || batch->first_sequence > 0)
         return status;
     struct ls_gradient again = *gradient;
-    again.accumulate = true;
+    again.onto = LS_ONTO_SUM;
     return __real_ls_layer_backward_weight(model, ops, layer, batch, &again, error);
 }
 
-void __real_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                              const struct ls_slice *slices, int count,
-                              const struct ls_optim_step *step, float *master);
-void __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                              const struct ls_slice *slices, int count,
-                              const struct ls_optim_step *step, float *master);
-void __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                              const struct ls_slice *slices, int count,
-                              const struct ls_optim_step *step, float *master)
+int __real_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
+                             const struct ls_slice *slices, int count,
+                             const struct ls_optim_step *step, struct ls_error *error);
+int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
+                             const struct ls_slice *slices, int count,
+                             const struct ls_optim_step *step, struct ls_error *error);
+int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
+                             const struct ls_slice *slices, int count,
+                             const struct ls_optim_step *step, struct ls_error *error)
 {
     struct ls_slice *copy = calloc((size_t)count, sizeof *copy);
     if ((active == TWIN_TIED_ONCE || active == TWIN_OWN_INDEX) && copy) {
@@ -155,8 +187,73 @@ void __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops
     struct ls_optim_step scaled = *step;
     if (active == TWIN_SCALED)
         scaled.gradient_scale *= 1 + 0x1p-6f;
-    __real_ls_optimizer_step(optimizer, ops, slices, count, &scaled, master);
+    updates = true;
+    int status = __real_ls_optimizer_step(optimizer, ops, slices, count, &scaled, error);
+    updates = false;
     free(copy);
+    return status;
+}
+
+/* Both halves of a matrix's rows, as two ranks would that do not meet. */
+static int halves_apart(int (*real)(struct ls_ops *, const struct ls_newton_schulz *, float *,
+                                    float *, float **, struct ls_error *),
+                        struct ls_ops *ops, const struct ls_newton_schulz *op, float *x,
+                        float *work, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int half = 0; half < 2 && !status; half++) {
+        struct ls_newton_schulz part = {op->rows / 2, op->cols, op->steps};
+        float *own = x + half * part.rows * part.cols, *out;
+        status = real(ops, &part, own, work, &out, error);
+        if (!status && out != own)
+            memcpy(own, out, (size_t)(part.rows * part.cols) * sizeof *own);
+    }
+    return status;
+}
+
+/* Two blocks of columns: beside each other (into), or one behind the other. */
+static void columns_move(const struct ls_newton_schulz *op, float *x, float *room, bool into)
+{
+    int64_t width = op->cols / 2;
+    memcpy(room, x, (size_t)(op->rows * op->cols) * sizeof *x);
+    for (int64_t row = 0; row < op->rows; row++)
+        for (int64_t block = 0; block < 2; block++) {
+            int64_t beside = row * op->cols + block * width;
+            int64_t behind = (block * op->rows + row) * width;
+            memcpy(x + (into ? beside : behind), room + (into ? behind : beside),
+                   (size_t)width * sizeof *x);
+        }
+}
+
+int __real_ls_newton_schulz(struct ls_ops *ops, const struct ls_newton_schulz *op, float *x,
+                            float *work, float **out, struct ls_error *error);
+int __wrap_ls_newton_schulz(struct ls_ops *ops, const struct ls_newton_schulz *op, float *x,
+                            float *work, float **out, struct ls_error *error);
+int __wrap_ls_newton_schulz(struct ls_ops *ops, const struct ls_newton_schulz *op, float *x,
+                            float *work, float **out, struct ls_error *error)
+{
+    *out = x;
+    if (active == TWIN_PART_ALONE)
+        return halves_apart(__real_ls_newton_schulz, ops, op, x, work, error);
+    if (active == TWIN_PARTS_BEHIND)
+        columns_move(op, x, work, false);
+    int status = __real_ls_newton_schulz(ops, op, x, work, out, error);
+    if (active == TWIN_PARTS_BEHIND && !status)
+        columns_move(op, *out, *out == x ? work : x, true);
+    return status;
+}
+
+int __real_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
+                         struct ls_transfer *transfer, struct ls_error *error);
+int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
+                         struct ls_transfer *transfer, struct ls_error *error);
+int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
+                         struct ls_transfer *transfer, struct ls_error *error)
+{
+    /* A window's master, first moment, second moment: the first update's first one is forgotten. */
+    if (active == TWIN_MOMENT_STALE && updates && call_count() == 2)
+        return LS_OK;
+    return __real_ls_tier_write(tier, offset, device, bytes, transfer, error);
 }
 
 bool __real_ls_loss_scale_update(const struct ls_loss_scale_config *config, bool finite,
@@ -200,16 +297,14 @@ void __wrap_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls
     __real_ls_param_fill(param, seed, ops, first, count, values);
 }
 
-void __real_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first,
-                              int64_t *count);
-void __wrap_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first,
-                              int64_t *count);
-void __wrap_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m, int64_t *first,
-                              int64_t *count)
+struct ls_dp_micro __real_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m);
+struct ls_dp_micro __wrap_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m);
+struct ls_dp_micro __wrap_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m)
 {
-    __real_ls_dp_micro_batch(share, m, first, count);
-    if (active == TWIN_ALL_ALIKE && share->shards > 1)
-        *first = share->first + m * share->shards * share->micro_leaves;
+    struct ls_dp_micro micro = __real_ls_dp_micro_batch(share, m);
+    if (active == TWIN_ALL_ALIKE)
+        micro.first -= share->cut.rank * share->leaf;
+    return micro;
 }
 
 int __real_ls_layer_forward_again(struct ls_model *model, struct ls_ops *ops, int layer,

@@ -21,6 +21,10 @@ enum {
     TWIN_MASK_ANEW,
     TWIN_SCALE_KEPT,
     TWIN_OWN_INDEX,
+    TWIN_CHAIN_ANEW,
+    TWIN_PART_ALONE,
+    TWIN_PARTS_BEHIND,
+    TWIN_MOMENT_STALE,
     TWINS
 };
 extern const struct twin twins[TWINS];

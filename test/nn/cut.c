@@ -116,7 +116,7 @@ static int model_open(struct side *side, struct ls_error *error)
                                        .tokens = side->tokens,
                                        .slots = 1,
                                        .training = !side->cut->forward,
-                                       .accumulating = side->cut->accumulate,
+                                       .adding = side->cut->accumulate,
                                        .split_backward = side->cut->split,
                                        .logits_bytes = 20000};
     struct ls_arena measure;
@@ -130,14 +130,14 @@ static int model_open(struct side *side, struct ls_error *error)
     return status ? status : ls_model_new(&options, &side->arena, &side->model, error);
 }
 
-static int backward_split(struct side *side, const struct ls_micro_batch *batch, bool accumulate,
+static int backward_split(struct side *side, const struct ls_micro_batch *batch, enum ls_onto onto,
                           struct ls_error *error)
 {
     int status = LS_OK;
     for (int layer = LAYERS + 1; layer >= 0 && !status; layer--)
         status = ls_layer_backward_input(side->model, &side->ops, layer, batch, error);
     for (int layer = LAYERS + 1; layer >= 0 && !status; layer--) {
-        struct ls_gradient target = held_target(&side->held, layer, false, accumulate);
+        struct ls_gradient target = held_target(&side->held, layer, false, onto);
         status = ls_layer_backward_weight(side->model, &side->ops, layer, batch, &target, error);
     }
     return status;
@@ -164,7 +164,7 @@ static void own_norm(struct side *side, const struct ls_micro_batch *batch)
                          .act = side->numerics.act,
                          .mean = head_kept(side, "mean", false),
                          .rstd = head_kept(side, "rstd", false)};
-    struct ls_token_sum sum = {.leaves = 1, .sequences = 1, .tokens = rows.count};
+    struct ls_token_sum sum = {1, 1, 1, rows.count, LS_ONTO_NOTHING};
     ls_layernorm_backward_weight(
         &side->ops, &op, ls_model_output(side->model, LAYERS, 0), head_kept(side, "a", true), &sum,
         held_gradient(&side->held, ls_params_find(&side->held.params, "ln_f.weight")), NULL);
@@ -323,8 +323,8 @@ static int side_compare(const struct side *one, const struct side *mine, const f
 {
     int status = LS_OK;
     if (one->cut->fast)
-        status = near_compare("leaf losses", ls_model_leaf_losses(one->model), losses,
-                              mine->cut->sequences / mine->cut->leaf_sequences, error);
+        status = near_compare("losses", ls_model_losses(one->model), losses, mine->cut->sequences,
+                              error);
     if (one->cut->fast)
         return status ? status : gradients_compare(one, mine, error);
     for (int layer = 0; layer <= LAYERS && !status && !mine->cut->forward; layer++) {
@@ -334,8 +334,8 @@ static int side_compare(const struct side *one, const struct side *mine, const f
                                 ls_model_output(mine->model, layer, 0), error);
     }
     if (!status)
-        status = floats_compare("leaf losses", 0, ls_model_leaf_losses(one->model), losses,
-                                mine->cut->sequences / mine->cut->leaf_sequences, error);
+        status = floats_compare("losses", 0, ls_model_losses(one->model), losses,
+                                mine->cut->sequences, error);
     for (int layer = 2; layer >= 1 && !status && !mine->cut->forward; layer--)
         status =
             stream_compare(one, mine, "input gradient", ls_model_input_gradient(one->model, layer),
@@ -366,7 +366,8 @@ static int bytes_compare(const struct side *side, struct ls_comm *tp_comm, struc
     ls_comm_get_stats(cp_comm, &cp);
     struct ls_micro_batch batch = {.sequences = cut->sequences, .tokens = side->tokens};
     struct rows rows = rows_of(side->model, &batch);
-    int64_t e = (int64_t)ls_dtype_bytes(cut->act), norms = rows.units * (4 * LAYERS + 2) * CHANNELS;
+    int64_t e = (int64_t)ls_dtype_bytes(cut->act),
+            norms = rows.all / rows.tile_tokens * (4 * LAYERS + 2) * CHANNELS;
     int64_t stream = rows.all * CHANNELS * (cut->tp - 1) / cut->tp;
     int64_t keys = cut->sequences * side->tokens * 2 * size_held(side->model, SIZE_KV) * LAYERS *
                    (cut->cp - 1) / cut->cp;
@@ -401,9 +402,9 @@ struct ranks {
 static int cp_reduce(struct side *side, struct ls_comm *cp_comm, float *losses,
                      struct ls_error *error)
 {
-    int64_t leaves = side->cut->sequences / side->cut->leaf_sequences;
-    memcpy(losses, ls_model_leaf_losses(side->model), (size_t)leaves * sizeof *losses);
-    int status = ls_all_reduce(cp_comm, losses, leaves, error);
+    int64_t sequences = side->cut->sequences;
+    memcpy(losses, ls_model_losses(side->model), (size_t)sequences * sizeof *losses);
+    int status = ls_all_reduce(cp_comm, losses, sequences, error);
     if (!status && !side->cut->forward)
         status = ls_all_reduce(cp_comm, side->held.gradient, side->held.gradient_elements, error);
     return status;

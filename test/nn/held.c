@@ -89,32 +89,32 @@ void held_publish(struct held *held, struct ls_ops *ops)
         ls_cast_to_half(ops, held->act, held->params.elements, held->values, held->compute);
 }
 
-struct ls_gradient held_target(const struct held *held, int layer, bool forward, bool accumulate)
+struct ls_gradient held_target(const struct held *held, int layer, bool forward, enum ls_onto onto)
 {
     const struct ls_params *params = &held->params;
     int region = forward ? params->head_region : ls_params_region(params, layer);
     return (struct ls_gradient){.flat = region < 0 ? NULL
                                                    : held->gradient + region_place(params, region),
                                 .table = layer == 0 ? held_table(held) : NULL,
-                                .accumulate = accumulate};
+                                .onto = onto};
 }
 
 void held_forward(const struct held *held, struct ls_model *model, struct ls_ops *ops, int first,
-                  int end, const struct ls_micro_batch *batch, bool accumulate)
+                  int end, const struct ls_micro_batch *batch, enum ls_onto onto)
 {
     struct ls_error error = {0};
     for (int layer = first; layer < end; layer++) {
-        struct ls_gradient target = held_target(held, layer, true, accumulate);
+        struct ls_gradient target = held_target(held, layer, true, onto);
         check(ls_layer_forward(model, ops, layer, batch, &target, &error), &error);
     }
 }
 
 void held_backward(const struct held *held, struct ls_model *model, struct ls_ops *ops, int first,
-                   int end, const struct ls_micro_batch *batch, bool accumulate)
+                   int end, const struct ls_micro_batch *batch, enum ls_onto onto)
 {
     struct ls_error error = {0};
     for (int layer = end - 1; layer >= first; layer--) {
-        struct ls_gradient target = held_target(held, layer, false, accumulate);
+        struct ls_gradient target = held_target(held, layer, false, onto);
         check(ls_layer_backward_input(model, ops, layer, batch, &error), &error);
         check(ls_layer_backward_weight(model, ops, layer, batch, &target, &error), &error);
     }

@@ -30,12 +30,12 @@ float *held_table(const struct held *held);
 void held_publish(struct held *held, struct ls_ops *ops);
 
 /* Where layer's backward, or the head's forward, writes its gradient. */
-struct ls_gradient held_target(const struct held *held, int layer, bool forward, bool accumulate);
+struct ls_gradient held_target(const struct held *held, int layer, bool forward, enum ls_onto onto);
 /* Forward of layers [first, end), and their backward, both halves. Fails the test where one
  * fails. */
 void held_forward(const struct held *held, struct ls_model *model, struct ls_ops *ops, int first,
-                  int end, const struct ls_micro_batch *batch, bool accumulate);
+                  int end, const struct ls_micro_batch *batch, enum ls_onto onto);
 void held_backward(const struct held *held, struct ls_model *model, struct ls_ops *ops, int first,
-                   int end, const struct ls_micro_batch *batch, bool accumulate);
+                   int end, const struct ls_micro_batch *batch, enum ls_onto onto);
 
 #endif

@@ -57,6 +57,21 @@ static void test_ring(void **state)
     check_method(LS_CP_RING);
 }
 
+/* Three tiles, of which three ranks have one each; seven and six, which one has, or three. */
+static void test_any_number_of_tiles(void **state)
+{
+    (void)state;
+    static const int64_t cuts[][2] = {{3, 3}, {6, 3}, {6, 6}, {5, 5}, {7, 1}};
+    for (int method = LS_CP_ALL_GATHER; method <= LS_CP_RING; method++)
+        for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+            struct cut a = gpt2((int)cuts[i][1], 1, cuts[i][0], i % 2 ? LS_F32 : LS_BF16);
+            struct cut b = llama((int)cuts[i][1], 2, cuts[i][0], i % 2 ? LS_BF16 : LS_F32);
+            a.method = b.method = method;
+            cut_check(a);
+            cut_check(b);
+        }
+}
+
 /* Key/value heads that several ranks share, alone and with everything else. */
 static void test_shared_heads(void **state)
 {
@@ -126,6 +141,9 @@ static void test_what_cannot_be_cut_is_refused(void **state)
     struct cut cut = gpt2(4, 1, 2, LS_F32);
     assert_int_equal(cut_run(&cut, text, sizeof text), LS_ELAYOUT);
     assert_non_null(strstr(text, "4 context-parallel ranks"));
+    cut = gpt2(2, 1, 6, LS_F32);
+    assert_int_equal(cut_run(&cut, text, sizeof text), LS_ELAYOUT);
+    assert_non_null(strstr(text, "3 of numerics.seq_tiles = 6"));
     cut = gpt2(2, 1, 2, LS_F32);
     cut.tokens = 320;
     assert_int_equal(cut_run(&cut, text, sizeof text), LS_ELAYOUT);
@@ -137,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_gather),
         cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_any_number_of_tiles),
         cmocka_unit_test(test_shared_heads),
         cmocka_unit_test(test_with_tensor_parallel),
         cmocka_unit_test(test_bytes),

@@ -33,7 +33,7 @@ static void fixture_open(struct fixture *f, enum ls_arch arch, enum ls_dtype act
                                                    .sequences = sequences,
                                                    .tokens = TOKENS,
                                                    .training = true,
-                                                   .accumulating = true,
+                                                   .adding = true,
                                                    .logits_bytes = logits_bytes});
     for (int i = 0; i < LEAVES_MAX * TOKENS; i++)
         f->targets[i] = i % 7 == 3 ? -1 : (i * 5) % VOCAB; /* some tokens have no loss */
@@ -54,7 +54,7 @@ static void input_fill(struct fixture *f, int64_t first_row, int64_t rows)
 static const float scale = 1.0f / 64;
 
 /* Forward and both backward halves of the head over leaves [first, first + leaves). */
-static void head_run(struct fixture *f, int64_t first, int64_t leaves, bool accumulate)
+static void head_run(struct fixture *f, int64_t first, int64_t leaves, enum ls_onto onto)
 {
     struct ls_micro_batch batch = {.sequences = leaves,
                                    .tokens = TOKENS,
@@ -63,8 +63,8 @@ static void head_run(struct fixture *f, int64_t first, int64_t leaves, bool accu
                                    .training = true,
                                    .gradient_scale = scale};
     input_fill(f, first * TOKENS, leaves * TOKENS);
-    held_forward(&f->tiny.held, f->tiny.model, &f->tiny.ops, 2, 3, &batch, accumulate);
-    held_backward(&f->tiny.held, f->tiny.model, &f->tiny.ops, 2, 3, &batch, accumulate);
+    held_forward(&f->tiny.held, f->tiny.model, &f->tiny.ops, 2, 3, &batch, onto);
+    held_backward(&f->tiny.held, f->tiny.model, &f->tiny.ops, 2, 3, &batch, onto);
 }
 
 static const struct ls_param *param_of(const struct fixture *f, const char *name)
@@ -140,7 +140,7 @@ static void check_against_double(enum ls_arch arch, int64_t leaves)
 {
     struct fixture f;
     fixture_open(&f, arch, LS_F32, leaves, 0);
-    head_run(&f, 0, leaves, false);
+    head_run(&f, 0, leaves, LS_ONTO_NOTHING);
     struct reference r = {.layernorm = arch == LS_GPT2,
                           .rows = leaves * TOKENS,
                           .targets = f.targets,
@@ -158,7 +158,7 @@ static void check_against_double(enum ls_arch arch, int64_t leaves)
         r.norm_bias[i] = norm_bias ? held_values(&f.tiny.held, norm_bias)[i] : 0;
     }
     for (int64_t leaf = 0; leaf < leaves; leaf++) {
-        double want = 0, got = ls_model_leaf_losses(f.tiny.model)[leaf];
+        double want = 0, got = ls_model_losses(f.tiny.model)[leaf];
         for (int64_t t = 0; t < TOKENS; t++)
             want += row_loss(&r, leaf * TOKENS + t);
         if (!(fabs(got - want) < 2e-6 * want))
@@ -188,100 +188,85 @@ static void test_against_double(void **state)
 
 enum { WEIGHTS = PADDED * CHANNELS };
 
-/* The tree over leaves [first, first + count), node by node. */
-static void tree_by_hand(float leaf[][WEIGHTS], int64_t first, int64_t count, float *sum)
+/* The chain over leaves [0, count), onto a sum or not. */
+static void chain_by_hand(float leaf[][WEIGHTS], int64_t count, bool onto, float *sum)
 {
-    if (count == 1) {
-        memcpy(sum, leaf[first], sizeof leaf[first]);
-        return;
-    }
-    float right[WEIGHTS];
-    int64_t split = ls_tree_split(count);
-    tree_by_hand(leaf, first, split, sum);
-    tree_by_hand(leaf, first + split, count - split, right);
-    for (int i = 0; i < WEIGHTS; i++)
-        sum[i] += right[i];
+    for (int64_t i = 0; i < count; i++)
+        for (int j = 0; j < WEIGHTS; j++)
+            sum[j] = i || onto ? sum[j] + leaf[i][j] : leaf[i][j];
 }
 
 /* group: leaves whose logits fit at once. */
 static void check_order(enum ls_dtype act, int64_t leaves, int64_t group, int threads,
-                        const float *expected, const float *losses)
+                        float leaf[][WEIGHTS], const float *losses)
 {
     struct fixture f;
-    float got[WEIGHTS], before[WEIGHTS];
+    float expected[WEIGHTS];
     int64_t leaf_bytes = TOKENS * PADDED * (int64_t)ls_dtype_bytes(act);
     fixture_open(&f, LS_GPT2, act, leaves, group * leaf_bytes);
     f.tiny.ops.threads = threads;
-    int64_t most = 1;
-    while (most * 2 <= ls_min(group, leaves))
-        most *= 2;
+    int64_t most = ls_min(group, leaves);
     assert_int_equal(f.tiny.model->losses.group_units, most);
     float *weight = weight_gradient(&f);
-    head_run(&f, 0, leaves, false);
-    memcpy(got, weight, sizeof got);
-    if (memcmp(got, expected, sizeof got))
-        fail_msg("%s, %ld leaves in groups of %ld, %d threads: not the tree over leaves",
-                 ls_dtype_name(act), (long)leaves, (long)most, threads);
-    if (memcmp(ls_model_leaf_losses(f.tiny.model), losses, (size_t)leaves * sizeof *losses))
-        fail_msg("%ld leaves in groups of %ld: other losses than leaf by leaf", (long)leaves,
-                 (long)most);
-    /* Added to an earlier micro-batch's sum only when it is whole. */
-    ls_normal_fill(ls_philox_key_of(4, "before"), 0, WEIGHTS, 0, 1, before);
-    memcpy(weight, before, sizeof before);
-    head_run(&f, 0, leaves, true);
-    for (int i = 0; i < WEIGHTS; i++)
-        if (weight[i] != before[i] + expected[i])
-            fail_msg("%s, %ld leaves in groups of %ld: element %d accumulates to %a, expected %a",
-                     ls_dtype_name(act), (long)leaves, (long)most, i, (double)weight[i],
-                     (double)(before[i] + expected[i]));
+    for (int onto = LS_ONTO_NOTHING; onto <= LS_ONTO_SUM; onto++) {
+        ls_normal_fill(ls_philox_key_of(4, "before"), 0, WEIGHTS, 0, 1, expected);
+        memcpy(weight, expected, sizeof expected);
+        chain_by_hand(leaf, leaves, onto, expected);
+        head_run(&f, 0, leaves, (enum ls_onto)onto);
+        if (memcmp(weight, expected, sizeof expected))
+            fail_msg("%s, %ld leaves in groups of %ld, %d threads: not the chain over leaves",
+                     ls_dtype_name(act), (long)leaves, (long)most, threads);
+        if (memcmp(ls_model_losses(f.tiny.model), losses, (size_t)leaves * sizeof *losses))
+            fail_msg("%ld leaves in groups of %ld: other losses than leaf by leaf", (long)leaves,
+                     (long)most);
+    }
     tiny_close(&f.tiny);
 }
 
-static void test_weight_gradient_is_the_tree_over_leaves(void **state)
+static void test_weight_gradient_is_the_chain_over_leaves(void **state)
 {
     (void)state;
     static const int64_t counts[] = {1, 2, 3, 4, 6, 8, 12}, groups[] = {1, 2, 3, 4, 8, 16};
     for (int a = 0; a < 2; a++) {
         enum ls_dtype act = a ? LS_BF16 : LS_F32;
         static float leaf[LEAVES_MAX][WEIGHTS];
-        float losses[LEAVES_MAX], sum[WEIGHTS];
+        float losses[LEAVES_MAX];
         struct fixture f;
         fixture_open(&f, LS_GPT2, act, 1, 0);
         for (int64_t i = 0; i < LEAVES_MAX; i++) {
-            head_run(&f, i, 1, false);
+            head_run(&f, i, 1, LS_ONTO_NOTHING);
             memcpy(leaf[i], weight_gradient(&f), sizeof leaf[i]);
-            losses[i] = ls_model_leaf_losses(f.tiny.model)[0];
+            losses[i] = ls_model_losses(f.tiny.model)[0];
         }
         tiny_close(&f.tiny);
-        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
-            tree_by_hand(leaf, 0, counts[c], sum);
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
             for (size_t g = 0; g < sizeof groups / sizeof groups[0]; g++)
-                check_order(act, counts[c], groups[g], 1 + (int)(c + g) % 2, sum, losses);
-        }
+                check_order(act, counts[c], groups[g], 1 + (int)(c + g) % 2, leaf, losses);
     }
 }
 
-/* The broken twin: leaves added one after the other must not pass for the tree. */
+/* The broken twin: the tree over leaves must not pass for the chain. */
 static void test_another_order_is_seen(void **state)
 {
     (void)state;
     static float leaf[LEAVES_MAX][WEIGHTS];
-    float sum[WEIGHTS], chain[WEIGHTS];
+    float chain[WEIGHTS], tree[WEIGHTS], values[LEAVES_MAX];
     for (int64_t i = 0; i < LEAVES_MAX; i++)
         ls_normal_fill(ls_philox_key_of(6, "leaf"), i * WEIGHTS, WEIGHTS, 0, 1, leaf[i]);
-    tree_by_hand(leaf, 0, LEAVES_MAX, sum);
-    memcpy(chain, leaf[0], sizeof chain);
-    for (int64_t i = 1; i < LEAVES_MAX; i++)
-        for (int j = 0; j < WEIGHTS; j++)
-            chain[j] += leaf[i][j];
-    assert_memory_not_equal(sum, chain, sizeof sum);
+    chain_by_hand(leaf, LEAVES_MAX, false, chain);
+    for (int j = 0; j < WEIGHTS; j++) {
+        for (int64_t i = 0; i < LEAVES_MAX; i++)
+            values[i] = leaf[i][j];
+        tree[j] = ls_tree_sum(values, LEAVES_MAX);
+    }
+    assert_memory_not_equal(tree, chain, sizeof tree);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_double),
-        cmocka_unit_test(test_weight_gradient_is_the_tree_over_leaves),
+        cmocka_unit_test(test_weight_gradient_is_the_chain_over_leaves),
         cmocka_unit_test(test_another_order_is_seen),
     };
     return cmocka_run_group_tests_name("head", tests, NULL, NULL);

@@ -53,7 +53,7 @@ static void model_take(struct stage *stage, struct ls_model_options *options,
     options->chunk_first = stage->chunk_first;
     options->sequences = SEQUENCES;
     options->tokens = TOKENS;
-    options->accumulating = true;
+    options->adding = true;
     if (ls_model_new(options, arena, &stage->model, &error))
         fail_msg("%s", error.text);
 }
@@ -135,7 +135,7 @@ static void one_after_the_other(struct result *result, float dropout)
     for (int m = 0; m < MICRO; m++) {
         struct ls_micro_batch batch = micro_batch(m, 0);
         held_forward(&s->held, s->model, &s->ops, 0, LAYER_COUNT, &batch, m > 0);
-        memcpy(result->losses[m], ls_model_leaf_losses(s->model), sizeof result->losses[m]);
+        memcpy(result->losses[m], ls_model_losses(s->model), sizeof result->losses[m]);
         held_backward(&s->held, s->model, &s->ops, 0, LAYER_COUNT, &batch, m > 0);
     }
 }
@@ -183,7 +183,7 @@ static void check_stages(float dropout, bool split)
         memcpy(activations[m], ls_model_output(first.model, 2, m), STREAM_BYTES);
         batch.input = activations[m];
         held_forward(&last.held, last.model, &last.ops, 3, 6, &batch, m > 0);
-        compare_floats("losses", one.losses[m], ls_model_leaf_losses(last.model), SEQUENCES);
+        compare_floats("losses", one.losses[m], ls_model_losses(last.model), SEQUENCES);
     }
     for (int m = 0; m < MICRO; m++) {
         struct ls_micro_batch batch = micro_batch(m, m);

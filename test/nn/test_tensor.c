@@ -111,8 +111,11 @@ static void test_leaves_of_sequences(void **state)
     struct cut cut = llama(8, true, LS_F32);
     cut.leaf_sequences = 2;
     cut_check(cut);
-    cut.sequences = 6; /* three leaves, which two ranks cannot share */
+    cut.sequences = 6; /* three leaves, of which two ranks have one and a half each */
     cut.tp = 2;
+    cut_check(cut);
+    cut.sequences = 3; /* three sequences, which they cannot share */
+    cut.leaf_sequences = 1;
     char text[1024];
     assert_int_equal(cut_run(&cut, text, sizeof text), LS_EINVAL);
 }

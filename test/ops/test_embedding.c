@@ -127,54 +127,64 @@ struct data {
     void *dy;
 };
 
-/* Per leaf from zero in ascending order; leaves by the tree, absent ones zero. */
+/* A tile's tokens with the id v, on from `from`. */
+static float tile_reference(const struct data *data, const double *dy, int64_t tile, int64_t v,
+                            int64_t c, float from)
+{
+    int64_t rows = data->sum.sequences * data->sum.tokens;
+    for (int64_t m = tile * rows; m < (tile + 1) * rows; m++)
+        if (data->ids[m] == v)
+            from += (float)dy[m * data->channels + c];
+    return from;
+}
+
+/* Tiles of a leaf by the tree, leaves by the chain, absent ones zero. */
 static void table_reference(const struct data *data, float *d_table)
 {
-    int64_t leaf_rows = data->sum.sequences * data->sum.tokens;
-    double *dy =
-        values_in_double(data->act, data->dy, data->sum.leaves * leaf_rows * data->channels);
-    float *leaf_sum = values_new((size_t)data->sum.leaves * sizeof(float));
+    const struct ls_token_sum *sum = &data->sum;
+    double *dy = values_in_double(data->act, data->dy, ls_token_rows(sum) * data->channels);
     for (int64_t v = 0; v < data->vocabulary; v++)
         for (int64_t c = 0; c < data->channels; c++) {
-            for (int64_t leaf = 0; leaf < data->sum.leaves; leaf++) {
-                leaf_sum[leaf] = 0;
-                for (int64_t m = leaf * leaf_rows; m < (leaf + 1) * leaf_rows; m++)
-                    if (data->ids[m] == v)
-                        leaf_sum[leaf] += (float)dy[m * data->channels + c];
+            float *to = &d_table[v * data->channels + c], tiles[8];
+            if (sum->onto == LS_ONTO_CHAIN)
+                *to = tile_reference(data, dy, 0, v, c, *to);
+            for (int64_t leaf = 0; sum->onto != LS_ONTO_CHAIN && leaf < sum->leaves; leaf++) {
+                for (int64_t tile = 0; tile < sum->tiles; tile++)
+                    tiles[tile] = tile_reference(data, dy, leaf * sum->tiles + tile, v, c, 0);
+                float value = ls_tree_sum(tiles, sum->tiles);
+                *to = leaf || sum->onto == LS_ONTO_SUM ? *to + value : value;
             }
-            float total = ls_tree_sum(leaf_sum, data->sum.leaves);
-            float *to = &d_table[v * data->channels + c];
-            *to = data->sum.accumulate ? *to + total : total;
         }
-    free(dy), free(leaf_sum);
+    free(dy);
 }
 
 static void position_reference(const struct data *data, float *d_position)
 {
-    int64_t rows = data->sum.leaves * data->sum.sequences * data->sum.tokens;
-    double *dy = values_in_double(data->act, data->dy, rows * data->channels);
-    float *leaf_sum = values_new((size_t)data->sum.leaves * sizeof(float));
-    float *sequence = values_new((size_t)data->sum.sequences * sizeof(float));
-    for (int64_t t = 0; t < data->sum.tokens; t++)
+    const struct ls_token_sum *sum = &data->sum;
+    double *dy = values_in_double(data->act, data->dy, ls_token_rows(sum) * data->channels);
+    for (int64_t t = 0; t < sum->tokens; t++)
         for (int64_t c = 0; c < data->channels; c++) {
-            for (int64_t leaf = 0; leaf < data->sum.leaves; leaf++) {
-                for (int64_t s = 0; s < data->sum.sequences; s++) {
-                    int64_t m = (leaf * data->sum.sequences + s) * data->sum.tokens + t;
-                    sequence[s] = (float)dy[m * data->channels + c];
-                }
-                leaf_sum[leaf] = ls_tree_sum(sequence, data->sum.sequences);
-            }
-            float total = ls_tree_sum(leaf_sum, data->sum.leaves);
             float *to = &d_position[t * data->channels + c];
-            *to = data->sum.accumulate ? *to + total : total;
+            for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
+                float value = 0;
+                for (int64_t s = 0; s < sum->sequences; s++) {
+                    int64_t m = (leaf * sum->sequences + s) * sum->tokens + t;
+                    float next = (float)dy[m * data->channels + c];
+                    value = s ? value + next : next;
+                    if (sum->onto == LS_ONTO_CHAIN)
+                        *to += next;
+                }
+                if (sum->onto != LS_ONTO_CHAIN)
+                    *to = leaf || sum->onto == LS_ONTO_SUM ? *to + value : value;
+            }
         }
-    free(dy), free(leaf_sum), free(sequence);
+    free(dy);
 }
 
 static struct data data_new(enum ls_dtype act, int64_t vocabulary, int64_t channels,
                             struct ls_token_sum sum)
 {
-    int64_t rows = sum.leaves * sum.sequences * sum.tokens;
+    int64_t rows = ls_token_rows(&sum);
     return (struct data){act,
                          vocabulary,
                          channels,
@@ -187,7 +197,7 @@ static struct data data_new(enum ls_dtype act, int64_t vocabulary, int64_t chann
 static void run_backward_of(struct ls_ops *ops, const struct data *data, int64_t first,
                             int64_t count, float *d_table)
 {
-    int64_t rows = data->sum.leaves * data->sum.sequences * data->sum.tokens;
+    int64_t rows = ls_token_rows(&data->sum);
     struct ls_embedding_scratch scratch = {values_new((size_t)rows * 4),
                                            values_new((size_t)(count + 1) * 4)};
     struct ls_embedding part = {.act = data->act,
@@ -209,7 +219,10 @@ static void test_backward_is_the_ordered_sum(void **state)
 {
     (void)state;
     const struct ls_token_sum sums[] = {
-        {1, 1, 1, false}, {1, 2, 9, true}, {6, 1, 40, false}, {7, 3, 13, true}, {13, 2, 5, false}};
+        {1, 1, 1, 1, LS_ONTO_NOTHING},  {1, 2, 1, 9, LS_ONTO_SUM},
+        {6, 1, 1, 40, LS_ONTO_NOTHING}, {7, 3, 1, 13, LS_ONTO_SUM},
+        {13, 2, 1, 5, LS_ONTO_NOTHING}, {3, 1, 4, 17, LS_ONTO_SUM},
+        {2, 1, 8, 9, LS_ONTO_NOTHING},  {1, 3, 1, 20, LS_ONTO_CHAIN}};
     for (size_t s = 0; s < sizeof sums / sizeof *sums; s++)
         for (int a = 0; a < ACTS; a++) {
             struct data data = data_new(acts[a], 61, 17, sums[s]);
@@ -222,6 +235,8 @@ static void test_backward_is_the_ordered_sum(void **state)
             free(got), free(want);
             got = values_normal(9, LS_F32, data.sum.tokens * data.channels, 1);
             want = values_normal(9, LS_F32, data.sum.tokens * data.channels, 1);
+            data.sum.sequences *= data.sum.tiles;
+            data.sum.tiles = 1;
             ls_position_backward(&ops_best, acts[a], data.channels, data.dy, &data.sum, 0,
                                  data.sum.tokens, got);
             position_reference(&data, want);
@@ -234,8 +249,9 @@ static void test_backward_is_the_ordered_sum(void **state)
 static void test_backward_of_slices(void **state)
 {
     (void)state;
-    for (int accumulate = 0; accumulate < 2; accumulate++) {
-        struct data data = data_new(LS_BF16, 61, 17, (struct ls_token_sum){3, 2, 13, accumulate});
+    for (int i = 0; i < 2; i++) {
+        enum ls_onto onto = i ? LS_ONTO_SUM : LS_ONTO_NOTHING;
+        struct data data = data_new(LS_BF16, 61, 17, (struct ls_token_sum){3, 2, 1, 13, onto});
         const int64_t cut[4] = {0, 20, 21, 61}, row[4] = {0, 1, 8, 13};
         float *want = values_normal(8, LS_F32, 61 * 17, 1),
               *got = values_normal(8, LS_F32, 61 * 17, 1);
@@ -263,7 +279,7 @@ static void run_bits(struct ls_ops *ops, int pieces, void *context, void *out)
     ls_position_backward(ops, data->act, data->channels, data->dy, &data->sum, 0, data->sum.tokens,
                          to);
     to += data->sum.tokens * data->channels;
-    int64_t rows = data->sum.leaves * data->sum.sequences * data->sum.tokens;
+    int64_t rows = ls_token_rows(&data->sum);
     void *table = values_normal(1, data->act, data->vocabulary * data->channels, 1);
     struct ls_embedding whole = {.act = data->act,
                                  .rows = rows,
@@ -281,7 +297,8 @@ static void test_bits(void **state)
 {
     (void)state;
     for (int a = 0; a < ACTS; a++) {
-        struct data data = data_new(acts[a], 300, 601, (struct ls_token_sum){5, 1, 33, false});
+        struct data data =
+            data_new(acts[a], 300, 601, (struct ls_token_sum){5, 1, 1, 33, LS_ONTO_NOTHING});
         int64_t rows = 5 * 33;
         struct bits_case bits = {"embedding",
                                  (size_t)((300 + 33) * 601) * 4 +
@@ -295,7 +312,7 @@ static void test_bits(void **state)
 static void test_no_rows(void **state)
 {
     (void)state;
-    struct data data = {LS_F32, 3, 5, {0, 1, 4, false}, NULL, NULL};
+    struct data data = {LS_F32, 3, 5, {0, 1, 1, 4, LS_ONTO_NOTHING}, NULL, NULL};
     float table[15], position[20], guard = 7;
     run_backward(&ops_best, &data, table);
     ls_position_backward(&ops_best, LS_F32, 5, NULL, &data.sum, 0, 4, position);

@@ -95,12 +95,15 @@ static size_t c_bytes(const struct ls_gemm *gemm)
 
 static void describe(const struct ls_gemm *g, char text[200])
 {
-    snprintf(text, 200, "m %lld n %lld k %lld+%lld+%lld tiles %lld %s%s %s->%s%s%s",
+    snprintf(text, 200, "m %lld n %lld k %lld+%lld+%lld tiles %lld leaves %lld %s%s %s->%s%s%s",
              (long long)g->m, (long long)g->n, (long long)g->k[0],
              (long long)(g->sections > 1 ? g->k[1] : 0), (long long)(g->sections > 2 ? g->k[2] : 0),
-             (long long)g->tiles, g->a_transposed ? "At" : "A", g->b_transposed ? "Bt" : "B",
-             ls_dtype_name(g->in), ls_dtype_name(g->out), g->bias ? " bias" : "",
-             g->accumulate ? " +=" : "");
+             (long long)g->tiles, (long long)g->leaves, g->a_transposed ? "At" : "A",
+             g->b_transposed ? "Bt" : "B", ls_dtype_name(g->in), ls_dtype_name(g->out),
+             g->bias ? " bias" : "",
+             g->onto == LS_ONTO_SUM     ? " onto a sum"
+             : g->onto == LS_ONTO_CHAIN ? " onto a chain"
+                                        : "");
 }
 
 static void run(const struct ls_gemm *gemm, int threads)
@@ -139,7 +142,7 @@ static void assert_right(const struct ls_gemm *gemm, const void *before)
     for (int64_t i = 0; i < gemm->m; i++) {
         for (int64_t j = i % step; j < gemm->n; j += step) {
             double magnitude, wanted = exact(gemm, i, j, &magnitude);
-            if (gemm->accumulate)
+            if (gemm->onto != LS_ONTO_NOTHING)
                 wanted += value_at(before, gemm->out, i * gemm->ldc + j);
             double got = value_at(gemm->c, gemm->out, i * gemm->ldc + j);
             /* float32 sums of at most some hundred terms in a row; bf16 has 8 bits, fp16 11, and
@@ -206,7 +209,10 @@ static struct ls_gemm random_gemm(uint64_t *state)
     int64_t longest = random_below(state, 8) ? 70 : 700;
     for (int s = 0; s < gemm.sections; s++)
         gemm.k[s] = gemm.tiles * random_below(state, longest / gemm.tiles + 1);
-    gemm.accumulate = gemm.out == LS_F32 && random_below(state, 2);
+    for (gemm.leaves = 1 + random_below(state, gemm.tiles); gemm.tiles % gemm.leaves; gemm.leaves--)
+        ;
+    if (gemm.out == LS_F32)
+        gemm.onto = (enum ls_onto)random_below(state, gemm.tiles == 1 ? 3 : 2);
     return gemm;
 }
 
@@ -216,7 +222,7 @@ static void test_random_products_against_double(void **state)
     uint64_t seed = 20;
     for (int i = 0; i < CASES; i++) {
         struct ls_gemm gemm = random_gemm(&seed);
-        bool bias = !gemm.accumulate && random_below(&seed, 2);
+        bool bias = gemm.onto == LS_ONTO_NOTHING && random_below(&seed, 2);
         struct product p = product_make(gemm, random_below(&seed, 3) * 5, bias, seed);
         void *before = malloc(c_bytes(&p.gemm) + 1), *first = malloc(c_bytes(&p.gemm) + 1);
         memcpy(before, p.c, c_bytes(&p.gemm));
@@ -272,7 +278,7 @@ static void test_empty_products(void **state)
         assert_memory_equal((float *)p.c + i * p.gemm.ldc, p.bias, 4 * sizeof(float));
     float kept = ((float *)p.c)[0];
     p.gemm.bias = NULL;
-    p.gemm.accumulate = true;
+    p.gemm.onto = LS_ONTO_SUM;
     run(&p.gemm, 2);
     assert_true(((float *)p.c)[0] == kept);
     p.gemm.m = 0;
@@ -302,9 +308,16 @@ static void test_bad_arguments_are_named(void **state)
     assert_non_null(strstr(error.text, "ldc is 3"));
     gemm.ldc = 4;
     gemm.out = LS_BF16;
-    gemm.accumulate = true;
+    gemm.onto = LS_ONTO_SUM;
     assert_int_equal(ls_gemm_run(&ops_of[1], &gemm, &error), LS_EINVAL);
-    assert_non_null(strstr(error.text, "accumulate"));
+    assert_non_null(strstr(error.text, "onto C"));
+    gemm.out = LS_F32;
+    gemm.onto = LS_ONTO_CHAIN;
+    assert_int_equal(ls_gemm_run(&ops_of[1], &gemm, &error), LS_EINVAL);
+    assert_non_null(strstr(error.text, "tiles is 2"));
+    gemm.leaves = 3;
+    assert_int_equal(ls_gemm_run(&ops_of[1], &gemm, &error), LS_EINVAL);
+    assert_non_null(strstr(error.text, "leaves is 3"));
 }
 
 /* ---- the property -----------------------------------------------------------------------------
@@ -575,7 +588,7 @@ static void test_output_forms_agree(void **state)
             assert_memory_equal(got, wanted, (size_t)count * 2);
             other.out = LS_F32;
             other.bias = NULL;
-            other.accumulate = true;
+            other.onto = LS_ONTO_SUM;
             for (int64_t i = 0; i < count; i++)
                 got[i] = 0.1f * (float)(i % 77);
             memcpy(wanted, got, (size_t)count * 4);
@@ -586,6 +599,105 @@ static void test_output_forms_agree(void **state)
             free(wanted);
             product_free(&p);
         }
+}
+
+/* A weight gradient of `leaves` leaves of `rows` rows, of which each is a tree over `tiles` tiles:
+ * products of one leaf, added one after the other, are its bits; onto a sum too. */
+static void check_leaves(enum ls_dtype act, int64_t leaves, int64_t tiles, int64_t rows,
+                         enum ls_onto onto)
+{
+    struct ls_gemm shape = {.m = 70,
+                            .n = 100,
+                            .sections = 1,
+                            .k = {leaves * rows},
+                            .tiles = leaves * tiles,
+                            .leaves = leaves,
+                            .a_transposed = true,
+                            .in = act,
+                            .out = LS_F32,
+                            .onto = onto};
+    struct product p = product_make(shape, 0, false, 9);
+    const int64_t count = p.gemm.m * p.gemm.n;
+    float *wanted = malloc((size_t)count * 4), *leaf = malloc((size_t)count * 4);
+    memcpy(wanted, p.c, (size_t)count * 4);
+    for (int64_t l = 0; l < leaves; l++) {
+        struct ls_gemm part = p.gemm;
+        part.k[0] = rows;
+        part.tiles = tiles;
+        part.leaves = 1;
+        part.onto = LS_ONTO_NOTHING;
+        part.a = (const char *)part.a + (size_t)(l * rows * part.lda) * ls_dtype_bytes(act);
+        part.b = (const char *)part.b + (size_t)(l * rows * part.ldb) * ls_dtype_bytes(act);
+        part.c = leaf;
+        run(&part, 1);
+        if (l == 0 && onto == LS_ONTO_NOTHING)
+            memcpy(wanted, leaf, (size_t)count * 4);
+        else
+            add_into(wanted, leaf, count);
+    }
+    run(&p.gemm, 2);
+    if (memcmp(wanted, p.c, (size_t)count * 4) != 0)
+        fail_msg("%s, %ld leaves of %ld tiles, onto %d: not the chain over leaves",
+                 ls_dtype_name(act), (long)leaves, (long)tiles, onto);
+    free(wanted);
+    free(leaf);
+    product_free(&p);
+}
+
+static void test_leaves_are_a_chain(void **state)
+{
+    (void)state;
+    for (int a = 0; a < 3; a++)
+        for (int64_t leaves = 1; leaves <= 5; leaves++)
+            for (int64_t tiles = 1; tiles <= 4; tiles *= 2)
+                for (int onto = LS_ONTO_NOTHING; onto <= LS_ONTO_SUM; onto++) {
+                    check_leaves(acts[a], leaves, tiles, 96, (enum ls_onto)onto);
+                    check_leaves(acts[a], leaves, tiles, 2048, (enum ls_onto)onto);
+                }
+}
+
+/* A leaf in `parts` products, each from where the one before left its chain: the bits of one. The
+ * broken twin begins the middle one anew and adds it. */
+static bool chain_is_whole(enum ls_dtype act, int64_t parts, int64_t rows, bool broken)
+{
+    struct ls_gemm shape = {.m = 70,
+                            .n = 100,
+                            .sections = 1,
+                            .k = {parts * rows},
+                            .tiles = 1,
+                            .a_transposed = true,
+                            .in = act,
+                            .out = LS_F32};
+    struct product p = product_make(shape, 0, false, 11);
+    const int64_t count = p.gemm.m * p.gemm.n;
+    float *chain = malloc((size_t)count * 4);
+    for (int64_t i = 0; i < parts; i++) {
+        struct ls_gemm part = p.gemm;
+        part.k[0] = rows;
+        part.a = (const char *)part.a + (size_t)(i * rows * part.lda) * ls_dtype_bytes(act);
+        part.b = (const char *)part.b + (size_t)(i * rows * part.ldb) * ls_dtype_bytes(act);
+        part.c = chain;
+        part.onto = i == 0                     ? LS_ONTO_NOTHING
+                    : broken && i == parts / 2 ? LS_ONTO_SUM
+                                               : LS_ONTO_CHAIN;
+        run(&part, 1 + (int)(i % 3));
+    }
+    run(&p.gemm, 2);
+    bool same = memcmp(chain, p.c, (size_t)count * 4) == 0;
+    free(chain);
+    product_free(&p);
+    return same;
+}
+
+static void test_a_leaf_lasts_several_products(void **state)
+{
+    (void)state;
+    for (int a = 0; a < 3; a++)
+        for (int64_t parts = 2; parts <= 5; parts++)
+            for (int64_t rows = 32; rows <= 2048; rows *= 8) {
+                assert_true(chain_is_whole(acts[a], parts, rows, false));
+                assert_false(chain_is_whole(acts[a], parts, rows, true));
+            }
 }
 
 /* Two ranks with half of the tiles each: float32 sums added by the tree, then bias and rounding,
@@ -659,6 +771,8 @@ static int test_isa(enum ls_isa isa)
         cmocka_unit_test(test_tiles_of_ranks_add_up_to_the_whole_bf16),
         cmocka_unit_test(test_tiles_of_ranks_add_up_to_the_whole_fp16),
         cmocka_unit_test(test_output_forms_agree),
+        cmocka_unit_test(test_leaves_are_a_chain),
+        cmocka_unit_test(test_a_leaf_lasts_several_products),
         cmocka_unit_test(test_bias_round_ends_a_product_of_ranks),
     };
     int failed = cmocka_run_group_tests_name(ls_isa_name(isa), tests, NULL, NULL);

@@ -22,7 +22,7 @@
 enum { N = 64, BYTES = 1 << 20 };
 static void *at; /* BYTES that fault */
 
-static const struct ls_token_sum sum = {1, 1, N, false};
+static const struct ls_token_sum sum = {1, 1, 1, N, LS_ONTO_NOTHING};
 static const struct ls_cross_entropy loss = {N, N, N, 1, LS_F32, 1, 0};
 
 static struct ls_attention attention(void)
@@ -73,19 +73,24 @@ OP(ls_cross_entropy, (ops, &loss, at, at, at))
 OP(ls_cross_entropy_max, (ops, &loss, at, at))
 OP(ls_cross_entropy_sum, (ops, &loss, at, at, at, at, at))
 OP(ls_cross_entropy_finish, (ops, &loss, at, at, at, at, at, at))
-OP(ls_loss_sum, (ops, at, &sum, 1, at))
+OP(ls_loss_sum, (ops, at, 1, 1, N, at))
 OP(ls_layernorm_forward, (ops, NORM, at, at, at, at))
 OP(ls_rmsnorm_forward, (ops, NORM, at, at, at, at))
 OP(ls_layernorm_backward_input, (ops, NORM, at, at, at, at))
 OP(ls_rmsnorm_backward_input, (ops, NORM, at, at, at, at))
 OP(ls_layernorm_backward_weight,
-   (ops, NORM, at, at, &(struct ls_token_sum){1, 1, 1, false}, at, at))
-OP(ls_rmsnorm_backward_weight, (ops, NORM, at, at, &(struct ls_token_sum){1, 1, 1, false}, at))
+   (ops, NORM, at, at, &(struct ls_token_sum){1, 1, 1, 1, LS_ONTO_NOTHING}, at, at))
+OP(ls_rmsnorm_backward_weight,
+   (ops, NORM, at, at, &(struct ls_token_sum){1, 1, 1, 1, LS_ONTO_NOTHING}, at))
 OP(ls_rope_apply, (ops, LS_F32, &(struct ls_rope){1, 1, 1, 8, 8, 0, at, at}, at, false))
 OP(ls_adamw_update, (ops, UPDATE, &(struct ls_adamw){0.9f, 0.9f, 1e-8f, 1}, at, at))
 OP(ls_sgd_update, (ops, UPDATE, &(struct ls_sgd){0.9f, false, 1}, at))
 OP(ls_lion_update, (ops, UPDATE, &(struct ls_lion){0.9f, 0.9f}, at))
 OP(ls_squared_norm, (ops, N, at, at, at))
+OP(ls_muon_momentum, (ops, UPDATE, &(struct ls_muon_momentum){0.9f, true}, at, at))
+OP(ls_muon_update, (ops, UPDATE, 1, at))
+CHECKED_OP(ls_newton_schulz,
+           (ops, &(struct ls_newton_schulz){8, 8, 5}, at, at, &(float *){NULL}, NULL))
 OP(ls_attention_kv_finish, (ops, &(struct ls_kv_gradient){LS_F32, 1, 8, 8, 1, at, at, at, at}))
 CHECKED_OP(ls_attention_forward, (ops, &a, NULL))
 CHECKED_OP(ls_attention_forward_part, (ops, &a, 0, N, at, NULL))
@@ -155,6 +160,9 @@ static const struct {
     ENTRY(ls_sgd_update),
     ENTRY(ls_lion_update),
     ENTRY(ls_squared_norm),
+    ENTRY(ls_muon_momentum),
+    ENTRY(ls_muon_update),
+    ENTRY(ls_newton_schulz),
     ENTRY(ls_attention_kv_finish),
     ENTRY(ls_attention_forward),
     ENTRY(ls_attention_forward_part),

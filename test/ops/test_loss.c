@@ -113,39 +113,28 @@ static void test_large_and_non_finite_logits(void **state)
     }
 }
 
-/* One leaf's sum in the order of the law: tiles, sequences. */
-static float leaf_sum(const struct ls_token_sum *sum, const float *at)
-{
-    float sequence[5], tile[13];
-    for (int64_t q = 0; q < sum->sequences; q++, at += sum->tokens) {
-        memset(tile, 0, sizeof tile);
-        for (int64_t t = 0; t < sum->tokens; t++)
-            tile[t / LS_TOKEN_TILE] += at[t];
-        sequence[q] = ls_tree_sum(tile, ls_ceil_div(sum->tokens, LS_TOKEN_TILE));
-    }
-    return ls_tree_sum(sequence, sum->sequences);
-}
-
 static void test_loss_sum_is_the_ordered_sum(void **state)
 {
     (void)state;
     static const struct {
-        struct ls_token_sum sum;
-        int64_t each;
-    } cases[] = {{{1, 1, 1, 0}, 1},   {{3, 1, 16, 0}, 1}, {{2, 5, 57, 0}, 1},
-                 {{1, 3, 200, 0}, 1}, {{6, 2, 33, 0}, 3}, {{7, 1, 20, 0}, 7}};
+        int64_t sequences, tiles, tokens;
+    } cases[] = {{1, 1, 1}, {3, 1, 16}, {5, 2, 57}, {3, 1, 200}, {2, 8, 33}, {7, 4, 20}};
     for (size_t s = 0; s < sizeof cases / sizeof *cases; s++) {
-        const struct ls_token_sum *sum = &cases[s].sum;
-        int64_t rows = sum->sequences * sum->tokens, each = cases[s].each;
-        float *loss = values_normal(2, LS_F32, sum->leaves * rows, 1), got[7], leaves[7];
-        ls_loss_sum(&ops_best, loss, sum, each, got);
-        for (int64_t leaf = 0; leaf < sum->leaves; leaf++)
-            leaves[leaf] = leaf_sum(sum, loss + leaf * rows);
-        for (int64_t i = 0; i < sum->leaves / each; i++) {
-            float want = ls_tree_sum(leaves + i * each, each);
-            if (got[i] != want)
-                fail_msg("case %zu, sum %lld: %.9g, ordered %.9g", s, (long long)i, (double)got[i],
-                         (double)want);
+        int64_t tiles = cases[s].tiles, tokens = cases[s].tokens, sequences = cases[s].sequences;
+        float *loss = values_normal(2, LS_F32, sequences * tiles * tokens, 1), got[7];
+        const float *at = loss;
+        ls_loss_sum(&ops_best, loss, sequences, tiles, tokens, got);
+        for (int64_t i = 0; i < sequences; i++) {
+            float sums[8];
+            for (int64_t tile = 0; tile < tiles; tile++, at += tokens) {
+                float groups[13] = {0};
+                for (int64_t t = 0; t < tokens; t++)
+                    groups[t / LS_TOKEN_TILE] += at[t];
+                sums[tile] = ls_tree_sum(groups, ls_ceil_div(tokens, LS_TOKEN_TILE));
+            }
+            if (got[i] != ls_tree_sum(sums, tiles))
+                fail_msg("case %zu, sequence %lld: %.9g, ordered %.9g", s, (long long)i,
+                         (double)got[i], (double)ls_tree_sum(sums, tiles));
         }
         free(loss);
     }

@@ -191,7 +191,7 @@ static void check_backward(bool centered, bool with_bias, bool around, enum ls_d
     void *y = values_new((size_t)count * 4), *dh = values_new((size_t)count * 4);
     float *d_weight = values_new((size_t)channels * 4), *d_bias = values_new((size_t)channels * 4);
     double *want = values_new((size_t)count * sizeof *want);
-    struct ls_token_sum sum = {1, 1, rows, false};
+    struct ls_token_sum sum = {1, 1, 1, rows, LS_ONTO_NOTHING};
     const void *d_residual = around ? data.residual : NULL;
     if (centered) {
         ls_layernorm_forward(&ops_best, &norm, data.x, NULL, NULL, y);
@@ -284,9 +284,9 @@ static void test_broken_twin_is_seen(void **state)
 
 /* ---- order and bits -------------------------------------------------------------------------- */
 
-/* Leaves and tokens of any count: the sum of a whole equals the tree of its parts, so a rank or a
- * micro-batch may hold any subtree. */
-static void test_weight_sum_is_a_tree_of_leaves(void **state)
+/* Leaves and tokens of any count: the sum of a whole is the chain over its leaves, however
+ * micro-batches cut it. */
+static void test_weight_sum_is_a_chain_of_leaves(void **state)
 {
     (void)state;
     enum { LEAVES = 7, SEQUENCES = 3, TOKENS = 37, CHANNELS = 19 };
@@ -294,8 +294,8 @@ static void test_weight_sum_is_a_tree_of_leaves(void **state)
     struct data data = data_new(LS_F32, LEAVES * LEAF_ROWS, CHANNELS);
     struct ls_norm norm = norm_of(&data, true);
     float *y = values_new((size_t)data.rows * CHANNELS * 4), *x = data.x, *dy = data.dy;
-    float whole[2][CHANNELS], part[CHANNELS][LEAVES], part_bias[CHANNELS][LEAVES];
-    struct ls_token_sum sum = {LEAVES, SEQUENCES, TOKENS, false};
+    float whole[2][CHANNELS], chain[2][CHANNELS] = {{0}};
+    struct ls_token_sum sum = {LEAVES, SEQUENCES, 1, TOKENS, LS_ONTO_NOTHING};
     ls_layernorm_forward(&ops_best, &norm, x, NULL, NULL, y);
     ls_layernorm_backward_weight(&ops_best, &norm, x, dy, &sum, whole[0], whole[1]);
     sum.leaves = 1;
@@ -308,28 +308,35 @@ static void test_weight_sum_is_a_tree_of_leaves(void **state)
         ls_layernorm_backward_weight(&ops_best, &norm, x + at * CHANNELS, dy + at * CHANNELS, &sum,
                                      d_weight, d_bias);
         for (int c = 0; c < CHANNELS; c++) {
-            part[c][leaf] = d_weight[c];
-            part_bias[c][leaf] = d_bias[c];
+            chain[0][c] = leaf ? chain[0][c] + d_weight[c] : d_weight[c];
+            chain[1][c] = leaf ? chain[1][c] + d_bias[c] : d_bias[c];
         }
     }
-    for (int c = 0; c < CHANNELS; c++) {
-        if (whole[0][c] != ls_tree_sum(part[c], LEAVES) ||
-            whole[1][c] != ls_tree_sum(part_bias[c], LEAVES))
-            fail_msg("channel %d: %.9g, tree of leaves %.9g; bias %.9g, %.9g", c,
-                     (double)whole[0][c], (double)ls_tree_sum(part[c], LEAVES), (double)whole[1][c],
-                     (double)ls_tree_sum(part_bias[c], LEAVES));
-    }
-    /* += adds the finished sum. */
-    sum.accumulate = true;
+    assert_memory_equal(chain, whole, sizeof whole);
+    /* A leaf is added once it is whole. */
+    sum.onto = LS_ONTO_SUM;
     float more[CHANNELS], before[CHANNELS];
     for (int c = 0; c < CHANNELS; c++)
         more[c] = before[c] = 0.1f * (float)c;
     ls_rmsnorm_backward_weight(&ops_best, &norm, x, dy, &sum, more);
     float alone[CHANNELS];
-    sum.accumulate = false;
+    sum.onto = LS_ONTO_NOTHING;
     ls_rmsnorm_backward_weight(&ops_best, &norm, x, dy, &sum, alone);
     for (int c = 0; c < CHANNELS; c++)
         assert_true(more[c] == before[c] + alone[c]);
+    /* A leaf in two parts: sequences go on with its chain. */
+    float parts[CHANNELS];
+    sum.sequences = 1;
+    norm.rows = TOKENS;
+    ls_rmsnorm_backward_weight(&ops_best, &norm, x, dy, &sum, parts);
+    sum.sequences = SEQUENCES - 1;
+    sum.onto = LS_ONTO_CHAIN;
+    norm.rows = (SEQUENCES - 1) * TOKENS;
+    norm.mean += TOKENS;
+    norm.rstd += TOKENS;
+    ls_rmsnorm_backward_weight(&ops_best, &norm, x + TOKENS * CHANNELS, dy + TOKENS * CHANNELS,
+                               &sum, parts);
+    assert_memory_equal(parts, alone, sizeof alone);
     free(y);
     data_free(&data);
 }
@@ -370,7 +377,7 @@ static void run_weights(struct ls_ops *ops, int pieces, void *context, void *out
     struct data *data = context;
     struct ls_norm norm = norm_of(data, true);
     float *to = out;
-    struct ls_token_sum sum = {data->rows / 21, 1, 21, false};
+    struct ls_token_sum sum = {data->rows / 21, 1, 1, 21, LS_ONTO_NOTHING};
     (void)pieces;
     void *y = values_new((size_t)(data->rows * data->channels) * 4);
     ls_layernorm_forward(ops, &norm, data->x, NULL, NULL, y);
@@ -399,7 +406,7 @@ static void test_no_rows(void **state)
     (void)state;
     struct data data = data_new(LS_F32, 1, 20);
     struct ls_norm norm = norm_of(&data, true);
-    struct ls_token_sum sum = {0, 1, 16, false};
+    struct ls_token_sum sum = {0, 1, 1, 16, LS_ONTO_NOTHING};
     float d_weight[20], d_bias[20], guard = 7;
     norm.rows = 0;
     ls_layernorm_forward(&ops_best, &norm, data.x, data.residual, &guard, &guard);
@@ -418,7 +425,7 @@ int main(void)
         cmocka_unit_test(test_large_mean),
         cmocka_unit_test(test_backward_against_differences),
         cmocka_unit_test(test_broken_twin_is_seen),
-        cmocka_unit_test(test_weight_sum_is_a_tree_of_leaves),
+        cmocka_unit_test(test_weight_sum_is_a_chain_of_leaves),
         cmocka_unit_test(test_no_rows),
         cmocka_unit_test(test_bits),
     };

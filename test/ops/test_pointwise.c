@@ -120,46 +120,57 @@ static void test_swiglu(void **state)
 
 /* ---- bias ------------------------------------------------------------------------------------ */
 
-/* The order of ls_token_sum written down recursively, to the bit. */
+/* One sequence's sum of a column whose first value is at `at`: groups from zero, the tree over
+ * those of a tile, the tree over tiles. */
+static float sequence_reference(const double *at, int64_t ld, const struct ls_token_sum *sum)
+{
+    float tiles[8], groups[8];
+    for (int64_t tile = 0; tile < sum->tiles; tile++, at += sum->tokens * ld) {
+        memset(groups, 0, sizeof groups);
+        for (int64_t t = 0; t < sum->tokens; t++)
+            groups[t / LS_TOKEN_TILE] += (float)at[t * ld];
+        tiles[tile] = ls_tree_sum(groups, ls_ceil_div(sum->tokens, LS_TOKEN_TILE));
+    }
+    return ls_tree_sum(tiles, sum->tiles);
+}
+
+/* The order of ls_token_sum written down, to the bit. */
 static void token_sum_reference(enum ls_dtype act, const void *dy, int64_t n, int64_t ld,
                                 const struct ls_token_sum *sum, float *out)
 {
-    double *wide = values_in_double(act, dy, sum->leaves * sum->sequences * sum->tokens * ld);
-    int64_t tiles = ls_ceil_div(sum->tokens, LS_TOKEN_TILE);
-    float *leaf_sum = values_new((size_t)sum->leaves * sizeof(float));
-    float *sequence_sum = values_new((size_t)sum->sequences * sizeof(float));
-    float *tile_sum = values_new((size_t)tiles * sizeof(float));
+    double *wide = values_in_double(act, dy, ls_token_rows(sum) * ld);
     for (int64_t c = 0; c < n; c++) {
+        const double *at = wide + c;
         for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
-            for (int64_t sequence = 0; sequence < sum->sequences; sequence++) {
-                for (int64_t tile = 0; tile < tiles; tile++) {
-                    tile_sum[tile] = 0;
-                    for (int64_t t = tile * LS_TOKEN_TILE;
-                         t < ls_min(sum->tokens, (tile + 1) * LS_TOKEN_TILE); t++) {
-                        int64_t row = (leaf * sum->sequences + sequence) * sum->tokens + t;
-                        tile_sum[tile] += (float)wide[row * ld + c];
-                    }
-                }
-                sequence_sum[sequence] = ls_tree_sum(tile_sum, tiles);
+            float value = 0;
+            for (int64_t i = 0; i < sum->sequences; i++, at += sum->tiles * sum->tokens * ld) {
+                float sequence = sequence_reference(at, ld, sum);
+                if (sum->onto == LS_ONTO_CHAIN)
+                    out[c] += sequence;
+                else
+                    value = i ? value + sequence : sequence;
             }
-            leaf_sum[leaf] = ls_tree_sum(sequence_sum, sum->sequences);
+            if (sum->onto != LS_ONTO_CHAIN)
+                out[c] = leaf || sum->onto == LS_ONTO_SUM ? out[c] + value : value;
         }
-        float total = ls_tree_sum(leaf_sum, sum->leaves);
-        out[c] = sum->accumulate ? out[c] + total : total;
     }
-    free(wide), free(leaf_sum), free(sequence_sum), free(tile_sum);
+    free(wide);
 }
 
 static void test_bias_backward_is_the_ordered_sum(void **state)
 {
     (void)state;
-    const struct ls_token_sum sums[] = {{1, 1, 1, false},  {1, 1, 15, false}, {1, 1, 16, true},
-                                        {3, 2, 33, false}, {2, 3, 100, true}, {5, 1, 113, false}};
+    const struct ls_token_sum sums[] = {
+        {1, 1, 1, 1, LS_ONTO_NOTHING}, {1, 1, 1, 15, LS_ONTO_NOTHING},
+        {1, 1, 1, 16, LS_ONTO_SUM},    {3, 2, 1, 33, LS_ONTO_NOTHING},
+        {2, 3, 1, 100, LS_ONTO_SUM},   {5, 1, 1, 113, LS_ONTO_NOTHING},
+        {3, 1, 4, 32, LS_ONTO_SUM},    {2, 2, 2, 48, LS_ONTO_NOTHING},
+        {1, 3, 1, 40, LS_ONTO_CHAIN},  {1, 2, 4, 16, LS_ONTO_CHAIN}};
     enum { N = 75, LD = 80 };
     for (int a = 0; a < ACTS; a++)
         for (size_t s = 0; s < sizeof sums / sizeof *sums; s++) {
             const struct ls_token_sum *sum = &sums[s];
-            int64_t rows = sum->leaves * sum->sequences * sum->tokens;
+            int64_t rows = ls_token_rows(sum);
             void *dy = values_normal(5, acts[a], rows * LD, 1);
             float got[N], want[N];
             for (int c = 0; c < N; c++)
@@ -328,7 +339,7 @@ static void test_nothing_is_allowed(void **state)
     ls_copy(&ops_best, 0, NULL, &guard);
     ls_copy_rows(&ops_best, 0, 4, NULL, 8, &guard, 8);
     assert_true(guard == 7);
-    struct ls_token_sum no_rows = {0, 1, 16, false};
+    struct ls_token_sum no_rows = {0, 1, 1, 16, LS_ONTO_NOTHING};
     ls_bias_backward(&ops_best, LS_F32, 1, 1, &none, &no_rows, &guard);
     assert_true(guard == 0);
 }
@@ -375,7 +386,7 @@ static void run_bias(struct ls_ops *ops, int pieces, void *context, void *out)
     struct bits_values *v = context;
     /* Cut by columns. */
     int64_t cut = pieces == 1 ? v->channels : 29;
-    struct ls_token_sum sum = {3, 1, v->rows / 3, false};
+    struct ls_token_sum sum = {3, 1, 1, v->rows / 3, LS_ONTO_NOTHING};
     ls_bias_backward(ops, v->act, cut, v->channels, v->x, &sum, out);
     if (pieces == 2)
         ls_bias_backward(ops, v->act, v->channels - cut, v->channels,

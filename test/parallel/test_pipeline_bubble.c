@@ -53,9 +53,10 @@ static bool is_near(double measured, double theory)
 }
 
 /* How much longer than asked a sleep of one action takes, as a share of it: the machine's part of
- * what is measured. On an idle machine far below the limit. */
+ * what is measured. Ranks wait for each other, so their delays add up: from what is granted
+ * for waking up on the machine is too busy to say anything. */
 enum { PROBES = 40 };
-static const double late_max = 0.01;
+static const double late_max = 0.005;
 
 static double sleeps_late(void)
 {
@@ -68,14 +69,14 @@ static double sleeps_late(void)
 
 static void check(enum ls_schedule_kind kind, int chunks, bool of_rank, double theory)
 {
-    double best = INFINITY;
+    double best = INFINITY, late = sleeps_late();
     for (int i = 0; i < TRIES && !is_near(best, theory); i++) {
         struct ls_rehearsal result = measure(kind, chunks, NULL);
         best = fmin(best, of_rank ? result.bubble_rank : result.bubble);
     }
     if (is_near(best, theory))
         return;
-    double late = sleeps_late();
+    late = fmax(late, sleeps_late());
     if (late > late_max) {
         print_message("skipped: the machine is busy, sleeps take %.1f%% too long\n", 100 * late);
         skip();

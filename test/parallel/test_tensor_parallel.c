@@ -36,15 +36,15 @@ static void test_shares_cover_the_rows(void **state)
 static void test_what_shares_admit(void **state)
 {
     (void)state;
-    assert_true(ls_tp_admits(4, 8, 1, 100)); /* two units each */
-    assert_true(ls_tp_admits(1, 3, 1, 7));
-    assert_false(ls_tp_admits(4, 6, 1, 64));
-    assert_true(ls_tp_admits(4, 1, 1, 64)); /* one tile of 16 tokens each */
-    assert_false(ls_tp_admits(8, 1, 1, 64));
-    assert_false(ls_tp_admits(2, 1, 1, 96)); /* three tiles each: no subtree */
-    assert_true(ls_tp_admits(4, 2, 2, 40));  /* one sequence each */
-    assert_false(ls_tp_admits(8, 2, 2, 40));
-    assert_false(ls_tp_admits(4, 2, 3, 64));
+    assert_true(ls_tp_admits(4, 8, 100)); /* two units each */
+    assert_true(ls_tp_admits(1, 3, 7));
+    assert_false(ls_tp_admits(4, 6, 64));
+    assert_true(ls_tp_admits(4, 1, 64)); /* one tile of 16 tokens each */
+    assert_false(ls_tp_admits(8, 1, 64));
+    assert_false(ls_tp_admits(2, 1, 96)); /* three tiles each: no subtree */
+    assert_true(ls_tp_admits(4, 4, 40));  /* one sequence each */
+    assert_false(ls_tp_admits(8, 4, 40));
+    assert_false(ls_tp_admits(4, 6, 64));
     assert_int_equal(ls_tp_sharers(8, 2), 4);
     assert_int_equal(ls_tp_sharers(2, 8), 1);
 }

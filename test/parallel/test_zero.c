@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNITS = 5, TENSORS = 12, REGIONS = 6, STEPS = 2, LEAVES_MAX = 24, TIED = 9 };
+enum { UNITS = 5, TENSORS = 12, REGIONS = 6, STEPS = 2, TIED = 9 };
+enum { SEQUENCES_MAX = 64, INNER_MAX = 4 };
 
 /* Direct and packed, rows that 2, 3, 4 or 5 ranks divide and rows that they do not, fewer rows than
  * ranks, one element, padding between tensors, a tied table, a unit without matrices, one without
@@ -52,10 +53,16 @@ static const int region_order[REGIONS] = {5, 0, 1, 2, 3, 4};
 
 enum twin { HONEST, BUCKET_DROPPED, COUNTED_TWICE, OFF_BY_ONE_ROW, TIED_ONCE };
 
+/* The batch: leaves of `leaf` sequences, each of which `inner` ranks hold parts of. */
+struct batch {
+    int64_t leaves, leaf;
+    int inner;
+};
+
 struct layout {
-    int stage, replicas, shards;
-    int64_t leaves, micro;
-    bool each; /* neighbouring leaves, reduced at each micro-batch (as stages 2 and 3 always do) */
+    int stage, replicas, shards; /* shards: with inner ranks a leaf */
+    struct batch batch;
+    int64_t micro; /* sequences */
     enum ls_dtype act;
     int ahead; /* forwards that run before a backward does, as in a pipeline */
     int prefetch;
@@ -70,8 +77,8 @@ struct layout {
 /* ---- what one rank would compute ------------------------------------------------------------ */
 
 struct reference {
-    float *leaf[STEPS][LEAVES_MAX][REGIONS];
-    float *gradient[STEPS][REGIONS];      /* the tree over leaves */
+    struct batch batch;
+    float *gradient[STEPS][REGIONS];      /* the chain over leaves */
     float *parameter[STEPS + 1][TENSORS]; /* before each step and after the last */
 };
 
@@ -113,22 +120,38 @@ static float *floats(int64_t count)
     return values;
 }
 
-static void reference_step(struct reference *ref, int step, int64_t leaves)
+/* What a rank adds of one of its sequences. */
+static float part_of(int step, int64_t sequence, int inner, int r, int64_t i)
+{
+    uint64_t key = (uint64_t)(step * SEQUENCES_MAX + sequence);
+    return value_of(((key * INNER_MAX + (uint64_t)inner) * REGIONS + (uint64_t)r) << 20 |
+                    (uint64_t)i);
+}
+
+/* Sequences of a leaf by the chain, on each rank that holds a part; parts by the tree; leaves by
+ * the chain. */
+static float element_reference(const struct batch *batch, int step, int r, int64_t i)
+{
+    float sum = 0;
+    for (int64_t l = 0; l < batch->leaves; l++) {
+        float parts[INNER_MAX];
+        for (int c = 0; c < batch->inner; c++)
+            for (int64_t s = 0; s < batch->leaf; s++) {
+                float part = part_of(step, l * batch->leaf + s, c, r, i);
+                parts[c] = s ? parts[c] + part : part;
+            }
+        float leaf = ls_tree_sum(parts, batch->inner);
+        sum = l ? sum + leaf : leaf;
+    }
+    return sum;
+}
+
+static void reference_step(struct reference *ref, int step)
 {
     for (int r = 0; r < REGIONS; r++) {
         ref->gradient[step][r] = floats(region_elements[r]);
-        for (int64_t l = 0; l < leaves; l++) {
-            ref->leaf[step][l][r] = floats(region_elements[r]);
-            for (int64_t i = 0; i < region_elements[r]; i++)
-                ref->leaf[step][l][r][i] =
-                    value_of((uint64_t)((step * LEAVES_MAX + l) * REGIONS + r) << 20 | (uint64_t)i);
-        }
-        for (int64_t i = 0; i < region_elements[r]; i++) {
-            float parts[LEAVES_MAX];
-            for (int64_t l = 0; l < leaves; l++)
-                parts[l] = ref->leaf[step][l][r][i];
-            ref->gradient[step][r][i] = ls_tree_sum(parts, leaves);
-        }
+        for (int64_t i = 0; i < region_elements[r]; i++)
+            ref->gradient[step][r][i] = element_reference(&ref->batch, step, r, i);
     }
     for (int t = 0; t < TENSORS; t++) {
         const struct ls_zero_place *first = &tensors[t].gradient, *second = &tensors[t].second;
@@ -141,17 +164,18 @@ static void reference_step(struct reference *ref, int step, int64_t leaves)
     }
 }
 
-static struct reference *reference_new(int64_t leaves)
+static struct reference *reference_new(int64_t leaves, int64_t leaf, int inner)
 {
     struct reference *ref = calloc(1, sizeof *ref);
     assert_non_null(ref);
+    ref->batch = (struct batch){leaves, leaf, inner};
     for (int t = 0; t < TENSORS; t++) {
         ref->parameter[0][t] = floats(elements_of(t));
         for (int64_t i = 0; i < elements_of(t); i++)
             ref->parameter[0][t][i] = value_of((uint64_t)(7777 + t) << 20 | (uint64_t)i);
     }
     for (int step = 0; step < STEPS; step++)
-        reference_step(ref, step, leaves);
+        reference_step(ref, step);
     return ref;
 }
 
@@ -161,11 +185,8 @@ static void reference_free(struct reference *ref)
         for (int t = 0; t < TENSORS; t++)
             free(ref->parameter[step][t]);
     for (int step = 0; step < STEPS; step++)
-        for (int r = 0; r < REGIONS; r++) {
+        for (int r = 0; r < REGIONS; r++)
             free(ref->gradient[step][r]);
-            for (int l = 0; l < LEAVES_MAX; l++)
-                free(ref->leaf[step][l][r]);
-        }
     free(ref);
 }
 
@@ -175,9 +196,9 @@ struct job {
     const struct layout *layout;
     const struct reference *ref;
     /* Of rank 0. */
-    int64_t shard_bytes, replicate_bytes, micro_batches;
+    int64_t shard_bytes, replicate_bytes;
+    struct ls_dp_share share;
     struct ls_zero_sizes sizes;
-    int64_t elements;
 };
 
 struct rank {
@@ -249,23 +270,33 @@ static int pass(struct rank *rank, int step, bool forward, struct ls_error *erro
     return status;
 }
 
-/* Writes what a backward would: the tree over the micro-batch's leaves. */
-static void region_write(const struct rank *rank, int step, int r, int64_t m,
+/* Writes what a backward would: leaf after leaf, or on with the leaf that is there. */
+static void region_write(const struct rank *rank, int step, int r, const struct ls_dp_micro *micro,
                          struct ls_zero_gradient gradient)
 {
-    int64_t first, count, M = rank->share.micro_batches;
-    ls_dp_micro_batch(&rank->share, m, &first, &count);
+    int inner = rank->index % rank->layout->batch.inner;
+    int64_t leaf_sequences = rank->share.leaf;
     enum twin twin = rank->layout->twin;
     for (int64_t i = 0; i < region_elements[r]; i++) {
-        float parts[LEAVES_MAX];
-        for (int64_t l = 0; l < count; l++)
-            parts[l] = rank->job->ref->leaf[step][first + l][r][i];
-        float sum = ls_tree_sum(parts, count);
-        if (twin == COUNTED_TWICE && r == 2 && m == M - 1)
+        float sum = gradient.onto == LS_ONTO_NOTHING ? 0 : gradient.flat[i], leaf = 0;
+        bool empty = gradient.onto == LS_ONTO_NOTHING;
+        for (int64_t s = 0; s < micro->count; s++) {
+            float part = part_of(step, micro->first + s, inner, r, i);
+            if (twin == BUCKET_DROPPED && rank->index == 1 && r == 1 && i >= 64 && i < 128)
+                part = 0;
+            if (gradient.onto == LS_ONTO_CHAIN) {
+                sum += part;
+                continue;
+            }
+            leaf = s % leaf_sequences ? leaf + part : part;
+            if ((s + 1) % leaf_sequences && s + 1 < micro->count)
+                continue;
+            sum = empty ? leaf : sum + leaf;
+            empty = false;
+        }
+        if (twin == COUNTED_TWICE && r == 2 && micro->last)
             sum += sum;
-        if (twin == BUCKET_DROPPED && rank->index == 1 && r == 1 && i >= 64 && i < 128)
-            sum = 0;
-        gradient.flat[i] = gradient.accumulate ? gradient.flat[i] + sum : sum;
+        gradient.flat[i] = sum;
     }
 }
 
@@ -279,18 +310,18 @@ static int64_t region_begin(int r)
 
 static int region_backward(struct rank *rank, int step, int r, int64_t m, struct ls_error *error)
 {
-    int64_t M = rank->share.micro_batches;
+    struct ls_dp_micro micro = ls_dp_micro_batch(&rank->share, m);
     struct ls_zero_gradient gradient;
-    int status = ls_zero_gradient(rank->zero, &rank->ops, r, m, M, &gradient, error);
+    int status = ls_zero_gradient(rank->zero, &rank->ops, r, &micro, &gradient, error);
     if (status)
         return status;
     if (!rank->layout->one_region)
-        region_write(rank, step, r, m, gradient);
+        region_write(rank, step, r, &micro, gradient);
     for (int i = 0; i < REGIONS && rank->layout->one_region; i++) {
-        struct ls_zero_gradient part = {gradient.flat + region_begin(i), gradient.accumulate};
-        region_write(rank, step, i, m, part);
+        struct ls_zero_gradient part = {gradient.flat + region_begin(i), gradient.onto};
+        region_write(rank, step, i, &micro, part);
     }
-    return ls_zero_gradient_done(rank->zero, &rank->ops, r, m, M, error);
+    return ls_zero_gradient_done(rank->zero, &rank->ops, r, &micro, error);
 }
 
 static int backward(struct rank *rank, int step, int64_t m, struct ls_error *error)
@@ -311,7 +342,7 @@ static int update(struct rank *rank, int step, const float *gradient, struct ls_
         const struct ls_zero_slice *s = &slices[t];
         const struct ls_zero_place *place = &tensors[t].gradient, *second = &tensors[t].second;
         float *const *whole = rank->job->ref->gradient[step];
-        float *master = ls_zero_master(rank->zero) + s->offset;
+        float *master = ls_zero_master(rank->zero, t);
         ls_bf16 *compute = ls_zero_compute(rank->zero, t);
         /* The twin takes its rows one too early. */
         int64_t shift = rank->layout->twin == OFF_BY_ONE_ROW && s->first > 0 ? tensors[t].cols : 0;
@@ -351,19 +382,24 @@ static int step_run(struct rank *rank, int step, struct ls_error *error)
         status = ls_zero_gradient_finish(rank->zero, &rank->ops, &gradient, &wait_s, error);
     if (!status)
         status = update(rank, step, gradient, error);
-    return status ? status : ls_zero_publish(rank->zero, &rank->ops, false, error);
+    return status ? status : ls_zero_publish(rank->zero, &rank->ops, error);
 }
 
 static void masters_fill(struct rank *rank)
 {
     const struct ls_zero_slice *slices = ls_zero_slices(rank->zero);
-    for (int t = 0; t < TENSORS; t++)
-        memcpy(ls_zero_master(rank->zero) + slices[t].offset,
-               rank->job->ref->parameter[0][t] + slices[t].first,
+    for (int t = 0; t < TENSORS; t++) {
+        float *master = ls_zero_master(rank->zero, t);
+        ls_bf16 *compute = ls_zero_compute(rank->zero, t);
+        memcpy(master, rank->job->ref->parameter[0][t] + slices[t].first,
                (size_t)slices[t].count * sizeof(float));
+        for (int64_t i = 0; compute && i < slices[t].count; i++)
+            compute[i] = ls_f32_to_bf16(master[i]);
+    }
 }
 
-static struct ls_zero_options options_of(const struct layout *layout, int index, int64_t M)
+static struct ls_zero_options options_of(const struct layout *layout, int index,
+                                         const struct ls_dp_share *share)
 {
     return (struct ls_zero_options){.stage = layout->stage,
                                     .units = units,
@@ -374,8 +410,11 @@ static struct ls_zero_options options_of(const struct layout *layout, int index,
                                     .shard_ranks = layout->shards,
                                     .shard_rank = index % layout->shards,
                                     .replicate_ranks = layout->replicas,
-                                    .each_micro_batch = layout->each,
-                                    .micro_batches_max = M,
+                                    .replicate_rank = index / layout->shards,
+                                    .inner = layout->batch.inner,
+                                    .leaves_max = share->count,
+                                    .micro_batches_max = share->micro_batches,
+                                    .parts = share->micro < share->leaf,
                                     .fast = layout->fast,
                                     .act = layout->act,
                                     .reduce = layout->reduce,
@@ -388,7 +427,7 @@ static struct ls_zero_options options_of(const struct layout *layout, int index,
 static int steps_run(struct rank *rank, struct ls_error *error)
 {
     masters_fill(rank);
-    int status = ls_zero_publish(rank->zero, &rank->ops, true, error);
+    int status = ls_zero_publish(rank->zero, &rank->ops, error);
     for (int step = 0; step < STEPS && !status; step++)
         status = step_run(rank, step, error);
     return status ? status : pass(rank, STEPS, true, error);
@@ -397,13 +436,10 @@ static int steps_run(struct rank *rank, struct ls_error *error)
 static int share_of(struct rank *rank, struct ls_error *error)
 {
     const struct layout *layout = rank->layout;
-    struct ls_dp_cut cut = {.replicas = layout->replicas,
-                            .replica = rank->index / layout->shards,
-                            .shards = layout->shards,
-                            .shard = rank->index % layout->shards,
-                            .order = layout->each || layout->stage >= 2 ? LS_DP_NEIGHBOURS
-                                                                        : LS_DP_LEVELS};
-    return ls_dp_share_init(&rank->share, layout->leaves, &cut, layout->micro, error);
+    int inner = layout->batch.inner, ranks = layout->replicas * layout->shards / inner;
+    struct ls_dp_cut cut = {ranks, rank->index / inner, !layout->fast};
+    return ls_dp_share_init(&rank->share, &cut, layout->batch.leaves, layout->batch.leaf,
+                            layout->micro, error);
 }
 
 static void tensors_make(const struct layout *layout, struct ls_zero_tensor made[TENSORS])
@@ -439,7 +475,7 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
     if (!status)
         status =
             ls_comm_split(world, rank.index % layout->shards, rank.index, &rank.replicate, error);
-    struct ls_zero_options options = options_of(layout, rank.index, rank.share.micro_batches);
+    struct ls_zero_options options = options_of(layout, rank.index, &rank.share);
     struct ls_zero_tensor made[TENSORS];
     int64_t merged_elements = region_begin(REGIONS);
     tensors_make(layout, made);
@@ -469,8 +505,7 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
     if (rank.index == 0 && !status) {
         job->shard_bytes = after[0].sent_bytes - before[0].sent_bytes;
         job->replicate_bytes = after[1].sent_bytes - before[1].sent_bytes;
-        job->micro_batches = rank.share.micro_batches;
-        job->elements = ls_zero_elements(rank.zero);
+        job->share = rank.share;
         ls_zero_get_sizes(rank.zero, &job->sizes);
         if (arena.used != measure.used)
             status = ls_error_set(error, LS_EINVAL, "planned %zu bytes, took %zu", measure.used,
@@ -504,49 +539,68 @@ static int64_t all_reduce_bytes(int64_t count, int n)
     return 4 * (count - own + own * (n - 1));
 }
 
-/* One all-reduce over the replicas of each region (stage 0), or of its shard. */
-static int64_t replicate_bytes(const struct layout *l)
+/* The same of a region's count, in buckets. */
+static int64_t region_bytes(const struct layout *l, int64_t count, int n)
 {
-    int64_t sum = 0;
-    for (int r = 0; r < REGIONS; r++) {
-        int64_t count = 0;
-        for (int t = 0; t < TENSORS; t++)
-            for (int p = 0; p < 2; p++)
-                if ((p ? tensors[t].second.region : tensors[t].gradient.region) == r)
-                    count += slice_of(t, l->shards);
-        if (l->stage == 0 || l->shards == 1)
-            count = region_elements[r];
-        int64_t bucket = l->bucket_bytes ? l->bucket_bytes / 4 : count;
-        bucket = ls_round_up(ls_max(bucket, ls_ceil_div(count, 8)), 16);
-        for (int64_t at = 0; at < count; at += bucket)
-            sum += all_reduce_bytes(ls_min(bucket, count - at), l->replicas);
-    }
-    return l->replicas > 1 ? STEPS * sum : 0;
+    int64_t sum = 0, bucket = l->bucket_bytes ? l->bucket_bytes / 4 : count;
+    bucket = ls_round_up(ls_max(bucket, ls_ceil_div(count, 8)), 16);
+    for (int64_t at = 0; at < count; at += bucket)
+        sum += all_reduce_bytes(ls_min(bucket, count - at), n);
+    return sum;
 }
 
-static int64_t shard_bytes(const struct layout *l, int64_t M)
+/* Gradients of a region, or of this rank's shard of it, and the sum of all. */
+static int64_t gradient_elements(const struct layout *l, int r)
+{
+    int64_t count = 0;
+    for (int t = 0; t < TENSORS; t++)
+        for (int p = 0; p < 2; p++)
+            if ((p ? tensors[t].second.region : tensors[t].gradient.region) == r)
+                count += slice_of(t, l->shards);
+    return l->stage == 0 || l->shards == 1 ? region_elements[r] : count;
+}
+
+/* What each leaf's reduction is counted as: in fast mode, a micro-batch's or the step's. */
+static int64_t reductions(const struct layout *l, const struct ls_dp_share *share)
+{
+    return !l->fast ? share->count : l->stage >= 2 ? share->micro_batches : 1;
+}
+
+/* Rank 0 sends the sum so far to the next replica, and gets it from the last in the end; in fast
+ * mode one all-reduce of each region. */
+static int64_t replicate_bytes(const struct layout *l, const struct ls_dp_share *share)
+{
+    int64_t sum = 0;
+    for (int r = 0; r < REGIONS && l->replicas > 1; r++) {
+        int64_t count = gradient_elements(l, r);
+        sum += l->fast ? region_bytes(l, count, l->replicas) : 4 * count * share->count;
+    }
+    return STEPS * sum;
+}
+
+static int64_t shard_bytes(const struct layout *l, const struct ls_dp_share *share)
 {
     int d = l->shards;
     if (d == 1)
         return 0;
-    int64_t sum = 0, act = (int64_t)ls_dtype_bytes(l->act);
+    int64_t sum = 0, act = (int64_t)ls_dtype_bytes(l->act), times = reductions(l, share);
     if (l->stage == 0) {
-        for (int r = 0; r < REGIONS; r++)
-            sum += all_reduce_bytes(region_elements[r], d);
+        for (int r = 0; r < REGIONS && !l->one_region; r++)
+            sum += region_bytes(l, region_elements[r], d);
         if (l->one_region)
-            sum = all_reduce_bytes(region_begin(REGIONS), d);
-        return STEPS * M * sum;
+            sum = region_bytes(l, region_begin(REGIONS), d);
+        return STEPS * times * sum;
     }
     /* Reduce-scatter; the tied table travels twice. */
     int64_t scatter = (int64_t)ls_dtype_bytes(l->reduce) *
                       (kept_by_one(d, true, 0) + kept_by_one(d, false, 0) + slice_of(TIED, d));
     int64_t all = act * kept_by_one(d, true, 0) + 4 * kept_by_one(d, false, 0);
-    int64_t scatters = STEPS * (l->stage >= 2 || l->each ? M : 1);
+    int64_t scatters = STEPS * times;
     if (l->stage < 3 || l->keep) /* gathered once a step, and for the last comparison */
         return (d - 1) * (scatters * scatter + (STEPS + 1) * all);
     int64_t sharded =
         act * kept_by_one(d, true, l->persistence) + 4 * kept_by_one(d, false, l->persistence);
-    int64_t gathers = 2 * STEPS * M + 1;
+    int64_t gathers = 2 * STEPS * share->micro_batches + 1;
     return (d - 1) * (scatters * scatter + gathers * sharded + (STEPS + 1) * (all - sharded));
 }
 
@@ -561,18 +615,18 @@ static void check_near(const char *what, size_t bytes, int64_t formula)
 static void check_sizes(const struct layout *l, const struct job *job)
 {
     bool cut = l->stage > 0 && l->shards > 1, bf16 = l->act == LS_BF16;
-    bool each = l->shards > 1 && (l->each || l->stage >= 2);
     int64_t matrices = kept_by_one(1, true, 0), vectors = kept_by_one(1, false, 0);
     int64_t tied = elements_of(TIED), d = l->shards;
     int64_t own_matrices = cut ? kept_by_one(l->shards, true, 0) : matrices;
     int64_t own = own_matrices + (cut ? kept_by_one(l->shards, false, 0) : vectors);
     int64_t own_gradient = own + (cut ? slice_of(TIED, d) : tied);
     check_near("masters", job->sizes.master, 4 * own);
-    assert_int_equal(job->sizes.master, 4 * job->elements);
-    int64_t buffers = l->fast ? 1 : ls_accumulation_buffers(job->micro_batches);
-    int64_t gradients = 4 * buffers * (cut && each ? own_gradient : matrices + vectors + tied);
-    if (cut && !each)
-        gradients += 4 * own_gradient;
+    int64_t whole = matrices + vectors + tied;
+    bool once = l->fast ? l->stage < 2 : job->share.count == 1;
+    bool parts =
+        l->fast ? once && job->share.micro_batches > 1 : job->share.micro < job->share.leaf;
+    bool in_place = !cut && once && (l->fast || l->replicas == 1);
+    int64_t gradients = 4 * (cut ? own_gradient : whole) + (parts && !in_place ? 4 * whole : 0);
     check_near("gradients", job->sizes.gradients, gradients);
     if (!cut)
         check_near("parameters", job->sizes.parameters, bf16 ? 2 * matrices : 0);
@@ -587,29 +641,30 @@ static void check_sizes(const struct layout *l, const struct job *job)
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-static void text_of(const struct layout *l, char text[160])
+static void text_of(const struct layout *l, char text[200])
 {
-    snprintf(text, 160,
-             "stage %d, %d x %d ranks, %ld leaves, micro %ld%s, %s, ahead %d, prefetch %d, "
-             "persistence %ld, bucket %ld%s",
-             l->stage, l->replicas, l->shards, (long)l->leaves, (long)l->micro,
-             l->each ? ", each" : "", ls_dtype_name(l->act), l->ahead, l->prefetch,
-             (long)l->persistence, (long)l->bucket_bytes, l->keep ? ", keep" : "");
+    snprintf(text, 200,
+             "stage %d, %d x %d ranks, %ld leaves of %ld, of which %d ranks hold parts, micro %ld, "
+             "%s, ahead %d, prefetch %d, persistence %ld, bucket %ld%s%s",
+             l->stage, l->replicas, l->shards, (long)l->batch.leaves, (long)l->batch.leaf,
+             l->batch.inner, (long)l->micro, ls_dtype_name(l->act), l->ahead, l->prefetch,
+             (long)l->persistence, (long)l->bucket_bytes, l->keep ? ", keep" : "",
+             l->fast ? ", fast" : "");
 }
 
 static void check(const struct layout *l, const struct reference *ref)
 {
     struct job job = {.layout = l, .ref = ref};
     struct ls_error error = {0};
-    char text[160];
+    char text[200];
     text_of(l, text);
     if (ls_world_run(l->replicas * l->shards, rank_body, &job, &error))
         fail_msg("%s: %s", text, error.text);
-    int64_t expected = shard_bytes(l, job.micro_batches);
+    int64_t expected = shard_bytes(l, &job.share);
     if (job.shard_bytes != expected)
         fail_msg("%s: %ld bytes over shard, the formula says %ld", text, (long)job.shard_bytes,
                  (long)expected);
-    expected = replicate_bytes(l);
+    expected = replicate_bytes(l, &job.share);
     if (job.replicate_bytes != expected)
         fail_msg("%s: %ld bytes over replicate, the formula says %ld", text,
                  (long)job.replicate_bytes, (long)expected);
@@ -617,70 +672,73 @@ static void check(const struct layout *l, const struct reference *ref)
 }
 
 /* Every stage, micro-batching and type on one shape of ranks. */
-static void check_stages(int replicas, int shards, int64_t leaves)
+static void check_stages(int replicas, int shards, int inner, int64_t leaves, int64_t leaf)
 {
-    struct reference *ref = reference_new(leaves);
-    int64_t share = leaves / replicas / shards;
+    struct reference *ref = reference_new(leaves, leaf, inner);
+    int64_t ranks = replicas * shards / inner, share = leaves / ranks * leaf;
     for (int stage = 0; stage <= 3; stage++)
-        for (int64_t micro = 1; micro <= share; micro *= 2)
-            for (int each = 0; each <= (stage < 2); each++) {
-                struct layout l = {.stage = stage,
-                                   .replicas = replicas,
-                                   .shards = shards,
-                                   .leaves = leaves,
-                                   .micro = micro,
-                                   .each = each,
-                                   .act = (stage + micro + each) % 2 ? LS_BF16 : LS_F32,
-                                   .prefetch = (int)((stage + micro) % 3),
-                                   .persistence = stage == 3 && micro == 2 ? 64 : 0,
-                                   .bucket_bytes = each ? 0 : 4096};
-                bool whole = micro == share;
-                /* Micro-steps of a number of ranks that is no power of two are no subtrees. */
-                if ((each || stage >= 2) && !whole && !ls_is_pow2(shards))
-                    continue;
-                if (stage == 0 && !each) { /* all ranks are replicas */
-                    l.replicas = replicas * shards;
-                    l.shards = 1;
-                }
-                if (stage == 0 && each) /* the formula is for uncut sums */
-                    l.bucket_bytes = 0;
-                check(&l, ref);
+        for (int64_t micro = 1; micro <= (ranks > 1 || inner > 1 ? leaf : share); micro++) {
+            struct layout l = {.stage = stage,
+                               .replicas = replicas,
+                               .shards = shards,
+                               .batch = ref->batch,
+                               .micro = micro,
+                               .act = (stage + micro) % 2 ? LS_BF16 : LS_F32,
+                               .prefetch = (int)((stage + micro) % 3),
+                               .persistence = stage == 3 && micro == 2 ? 64 : 0,
+                               .bucket_bytes = micro % 2 ? 0 : 4096};
+            if (micro > leaf && micro % leaf)
+                continue;
+            if (stage == 0) { /* all ranks are shards */
+                l.shards = replicas * shards;
+                l.replicas = 1;
             }
+            check(&l, ref);
+        }
     reference_free(ref);
 }
 
 static void test_one_rank(void **state)
 {
     (void)state;
-    check_stages(1, 1, 8);
-    check_stages(1, 1, 5);
+    check_stages(1, 1, 1, 8, 1);
+    check_stages(1, 1, 1, 5, 3);
 }
 
 static void test_shards(void **state)
 {
     (void)state;
-    check_stages(1, 2, 8);
-    check_stages(1, 3, 12);
-    check_stages(1, 4, 16);
-    check_stages(1, 5, 20);
+    check_stages(1, 2, 1, 4, 3);
+    check_stages(1, 3, 1, 6, 2);
+    check_stages(1, 4, 1, 4, 4);
+    check_stages(1, 5, 1, 15, 1);
 }
 
 static void test_replicas_of_shards(void **state)
 {
     (void)state;
-    check_stages(2, 2, 16);
-    check_stages(2, 4, 16);
-    check_stages(4, 2, 8);
+    check_stages(2, 2, 1, 8, 2);
+    check_stages(3, 2, 1, 6, 1);
+    check_stages(4, 2, 1, 16, 1);
+    check_stages(2, 1, 1, 6, 2);
 }
 
-/* A last micro-batch that is smaller; forwards that run ahead; stage 3's ways to keep weights. */
+static void test_parts_of_leaves(void **state)
+{
+    (void)state;
+    check_stages(1, 2, 2, 3, 1);
+    check_stages(1, 4, 2, 6, 1);
+    check_stages(2, 4, 4, 4, 1);
+}
+
+/* A last part that is smaller; forwards that run ahead; stage 3's ways to keep weights. */
 static void test_ways_of_working(void **state)
 {
     (void)state;
-    struct reference *ref = reference_new(12);
+    struct reference *ref = reference_new(4, 5, 1);
     for (int stage = 0; stage <= 3; stage++) {
-        struct layout l = {.stage = stage, .replicas = 1, .shards = 2, .leaves = 12, .micro = 4};
-        l.each = true; /* 4 + 4 leaves, then 2 + 2 */
+        struct layout l = {.stage = stage, .replicas = 1, .shards = 2, .batch = ref->batch};
+        l.micro = 2; /* 2, 2 and 1 sequences of each leaf */
         l.prefetch = 3;
         check(&l, ref);
         l.micro = 1;
@@ -701,37 +759,33 @@ static void test_ways_of_working(void **state)
     reference_free(ref);
 }
 
-/* A region's next micro-batch comes while its last one is still on its way. */
+/* A region's next leaf comes while its last one is still on its way. */
 static void test_one_region(void **state)
 {
     (void)state;
-    struct reference *ref = reference_new(16);
+    struct reference *ref = reference_new(16, 1, 1);
     for (int stage = 0; stage <= 3; stage++) {
-        struct layout l = {.stage = stage, .replicas = 1, .shards = 2, .leaves = 16, .micro = 1};
-        l.each = true;
+        struct layout l = {
+            .stage = stage, .replicas = 1, .shards = 2, .batch = ref->batch, .micro = 1};
         l.one_region = true;
         check(&l, ref);
     }
     reference_free(ref);
 }
 
-/* One buffer for any number of micro-batches. */
 static void test_fast_is_near(void **state)
 {
     (void)state;
-    struct reference *ref = reference_new(16);
-    for (int stage = 0; stage <= 3; stage++) {
-        struct layout l = {.stage = stage, .shards = 2, .leaves = 16, .micro = 1, .fast = true};
-        l.replicas = 1;
-        l.each = true;
-        check(&l, ref);
-        l.each = false;
-        if (stage == 1)
+    struct reference *ref = reference_new(16, 1, 1);
+    for (int stage = 0; stage <= 3; stage++)
+        for (int replicas = 1; replicas <= (stage ? 2 : 1); replicas++) {
+            struct layout l = {.stage = stage, .shards = 2, .batch = ref->batch, .fast = true};
+            l.replicas = replicas;
+            l.micro = 2;
             check(&l, ref);
-        l.each = true;
-        l.reduce = LS_BF16;
-        check(&l, ref);
-    }
+            l.reduce = LS_BF16;
+            check(&l, ref);
+        }
     reference_free(ref);
 }
 
@@ -739,7 +793,6 @@ static void check_caught(struct layout l, const char *where, const struct refere
 {
     for (l.stage = 0; l.stage <= 3; l.stage++) {
         struct layout run = l;
-        run.each = true;
         struct job job = {.layout = &run, .ref = ref};
         struct ls_error error = {0};
         if (run.twin == OFF_BY_ONE_ROW && l.stage == 0)
@@ -755,8 +808,8 @@ static void check_caught(struct layout l, const char *where, const struct refere
 static void test_broken_twins(void **state)
 {
     (void)state;
-    struct reference *ref = reference_new(8);
-    struct layout l = {.replicas = 1, .shards = 2, .leaves = 8, .micro = 2};
+    struct reference *ref = reference_new(4, 2, 1);
+    struct layout l = {.replicas = 1, .shards = 2, .batch = ref->batch, .micro = 2};
     l.twin = BUCKET_DROPPED;
     check_caught(l, "gradient, tensor 7, element 0", ref);
     l.twin = COUNTED_TWICE;
@@ -772,9 +825,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_rank),           cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_replicas_of_shards), cmocka_unit_test(test_ways_of_working),
-        cmocka_unit_test(test_one_region),         cmocka_unit_test(test_fast_is_near),
-        cmocka_unit_test(test_broken_twins),
+        cmocka_unit_test(test_replicas_of_shards), cmocka_unit_test(test_parts_of_leaves),
+        cmocka_unit_test(test_ways_of_working),    cmocka_unit_test(test_one_region),
+        cmocka_unit_test(test_fast_is_near),       cmocka_unit_test(test_broken_twins),
     };
     return cmocka_run_group_tests_name("zero", tests, NULL, NULL);
 }

@@ -50,6 +50,8 @@ static void model_init(struct model *model, int stage, int ranks, int rank)
                                               .shard_ranks = ranks,
                                               .shard_rank = rank,
                                               .replicate_ranks = 1,
+                                              .inner = 1,
+                                              .leaves_max = 2,
                                               .micro_batches_max = 2,
                                               .act = LS_F32,
                                               .reshard_after_forward = true};
@@ -60,6 +62,17 @@ static int plan(const struct model *model, struct ls_zero **zero, struct ls_erro
     struct ls_arena arena;
     ls_arena_measure(&arena);
     return ls_zero_new(&model->options, &arena, zero, error);
+}
+
+/* Micro-batch m of count, each of which is a leaf. */
+static struct ls_dp_micro micro_of(int64_t m, int64_t count)
+{
+    return (struct ls_dp_micro){.m = m,
+                                .count = 1,
+                                .begins = true,
+                                .ends = true,
+                                .begins_sum = m == 0,
+                                .last = m == count - 1};
 }
 
 static void check_refused(const struct model *model, int expected, const char *text)
@@ -140,18 +153,20 @@ static void test_gradients_out_of_order(void **state)
     float *final;
     for (int u = 0; u < UNITS; u++)
         for (int m = 0; m < 2; m++) {
-            assert_int_equal(ls_zero_gradient(zero, &ops, u, m, 2, &gradient, &error), LS_OK);
-            assert_int_equal(gradient.accumulate, m == 1);
+            struct ls_dp_micro micro = micro_of(m, 2);
+            assert_int_equal(ls_zero_gradient(zero, &ops, u, &micro, &gradient, &error), LS_OK);
+            assert_int_equal(gradient.onto, m ? LS_ONTO_SUM : LS_ONTO_NOTHING);
             if (u < UNITS - 1 || m == 0)
-                assert_int_equal(ls_zero_gradient_done(zero, &ops, u, m, 2, &error), LS_OK);
+                assert_int_equal(ls_zero_gradient_done(zero, &ops, u, &micro, &error), LS_OK);
         }
-    int status = ls_zero_gradient_done(zero, &ops, 1, 1, 2, &error);
+    struct ls_dp_micro second = micro_of(1, 2);
+    int status = ls_zero_gradient_done(zero, &ops, 1, &second, &error);
     if (status != LS_EINVAL || !strstr(error.text, "region 1 comes for micro-batch 1, but 2 is"))
         fail_msg("counted twice: status %d, %s", status, error.text);
     status = ls_zero_gradient_finish(zero, &ops, &final, NULL, &error);
     if (status != LS_ECOMM || !strstr(error.text, "region 3 was never reduced: micro-batch 1 "))
         fail_msg("forgotten: status %d, %s", status, error.text);
-    status = ls_zero_gradient(zero, &ops, 0, 1, 2, &gradient, &error);
+    status = ls_zero_gradient(zero, &ops, 0, &second, &gradient, &error);
     if (status != LS_EINVAL || !strstr(error.text, "but 0 is next"))
         fail_msg("out of order: status %d, %s", status, error.text);
     ls_zero_free(zero);
@@ -177,7 +192,8 @@ static int holds(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *erro
     struct ls_zero_weights weights;
     struct ls_zero_gradient gradient;
     struct ls_error refused = {0};
-    int status = ls_zero_publish(zero, ops, true, error);
+    struct ls_dp_micro only = micro_of(0, 1);
+    int status = ls_zero_publish(zero, ops, error);
     if (!status)
         status = ls_zero_weights(zero, ops, 0, &weights, error);
     for (int u = 1; u < UNITS && !status; u++)
@@ -188,8 +204,8 @@ static int holds(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *erro
         status = expect(ls_zero_weights(zero, ops, 2, &weights, &refused), LS_EINVAL,
                         "unit 2 cannot be gathered", &refused, error);
     if (!status)
-        status = expect(ls_zero_publish(zero, ops, false, &refused), LS_EINVAL, "unit 0 is held",
-                        &refused, error);
+        status = expect(ls_zero_publish(zero, ops, &refused), LS_EINVAL, "unit 0 is held", &refused,
+                        error);
     ls_zero_release(zero, 0);
     ls_zero_release(zero, 0);
     if (!status)
@@ -197,13 +213,13 @@ static int holds(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *erro
     ls_zero_release(zero, 2);
     ls_zero_release(zero, 3);
     if (!status)
-        status = ls_zero_publish(zero, ops, false, error);
+        status = ls_zero_publish(zero, ops, error);
     if (!status)
-        status = ls_zero_gradient(zero, ops, 3, 0, 1, &gradient, error);
+        status = ls_zero_gradient(zero, ops, 3, &only, &gradient, error);
     if (!status)
-        status = expect(ls_zero_gradient(zero, ops, 2, 0, 1, &gradient, &refused), LS_EINVAL,
+        status = expect(ls_zero_gradient(zero, ops, 2, &only, &gradient, &refused), LS_EINVAL,
                         "region 2 is asked for before", &refused, error);
-    return status ? status : ls_zero_gradient_done(zero, ops, 3, 0, 1, error);
+    return status ? status : ls_zero_gradient_done(zero, ops, 3, &only, error);
 }
 
 /* A table that is tied to one of another pipeline stage: room for its other gradient. */
@@ -305,6 +321,8 @@ static void test_a_large_plan(void **state)
                                       .shard_ranks = SHARDS,
                                       .shard_rank = 1000,
                                       .replicate_ranks = 16,
+                                      .inner = 1,
+                                      .leaves_max = 1,
                                       .micro_batches_max = 1,
                                       .act = LS_BF16,
                                       .reshard_after_forward = true};

@@ -45,8 +45,7 @@ static void part_init(const struct ls_layout *layout, const int64_t at[LS_AXES],
 {
     bool held[LS_LAYOUT_LAYERS_MAX + 2];
     struct ls_error error = {0};
-    *part = (struct part){.cut = layout->zero > 0 && layout->shard_ranks > 1,
-                          .each = layout->shard_ranks > 1 && layout->each_micro_batch};
+    *part = (struct part){.cut = layout->zero > 0 && layout->shard_ranks > 1};
     ls_layout_layers(layout, at[LS_AXIS_PP], held, NULL);
     struct ls_part cut = {
         .tp = layout->size[LS_AXIS_TP], .tp_rank = at[LS_AXIS_TP], .layers = held};
@@ -93,17 +92,10 @@ static int64_t reduced(int64_t count, int64_t n, int64_t r)
     return 4 * (count - own + own * (n - 1));
 }
 
-static int64_t leaves_of(const struct step *step, int64_t m)
-{
-    int64_t first, count;
-    ls_dp_micro_batch(&step->share, m, &first, &count);
-    return count;
-}
-
-static int64_t rows_of(const struct step *step, int64_t leaves)
+static int64_t rows_of(const struct step *step, int64_t sequences)
 {
     const struct ls_layout *l = step->layout;
-    return leaves * l->numerics.leaf_sequences * l->sequence / l->size[LS_AXIS_CP];
+    return sequences * l->sequence / l->size[LS_AXIS_CP];
 }
 
 /* ---- tp
@@ -116,7 +108,7 @@ static int64_t kv_width(const struct ls_layout *l)
 
 /* Gradients of shared keys and values, one block and micro-batch. Of each query segment, the keys
  * up to its end have them. */
-static int64_t sharers_bytes(const struct step *step, int64_t leaves)
+static int64_t sharers_bytes(const struct step *step, int64_t sequences)
 {
     const struct ls_layout *l = step->layout;
     int64_t n = ls_group_size(l, LS_GROUP_SHARERS), tiles = l->numerics.seq_tiles;
@@ -124,7 +116,7 @@ static int64_t sharers_bytes(const struct step *step, int64_t leaves)
     if (n == 1)
         return 0;
     if (tiles == 1)
-        return reduced(2 * rows_of(step, leaves) * kv, n, r);
+        return reduced(2 * rows_of(step, sequences) * kv, n, r);
     int64_t length = l->sequence / (2 * tiles);
     bool ring = cp > 1 && l->cp_method == LS_CP_RING;
     for (int i = 0; i < ls_segments(tiles, cp); i++) {
@@ -133,44 +125,58 @@ static int64_t sharers_bytes(const struct step *step, int64_t leaves)
         sum += ring ? 2 * (first / length + 1) * reduced(length * kv, n, r)
                     : 2 * reduced((first + count) * kv, n, r);
     }
-    return leaves * l->numerics.leaf_sequences * sum;
+    return sequences * sum;
 }
 
-/* Maximum, sum and target's logit of each row, of as many units at once as have their logits in
- * LS_LOGITS_BYTES: who sends an uneven rest depends on the cut. */
-static int64_t softmax_bytes(const struct step *step, int64_t leaves)
+/* Units whose logits are there at once, of `leaf` units a leaf: whole leaves; or of a leaf
+ * sequences, where those have one tile; or a power of two of tiles. */
+static int64_t logits_units(const struct ls_layout *l, int64_t leaf, int64_t act)
+{
+    int64_t tiles = l->numerics.seq_tiles / l->size[LS_AXIS_CP], group = 1;
+    int64_t bytes =
+        l->sequence / l->numerics.seq_tiles * (l->model.vocab_padded / l->size[LS_AXIS_TP]) * act;
+    int64_t fit = ls_max(1, ls_min(LS_LOGITS_BYTES / bytes, l->micro_sequences * tiles));
+    while (2 * group <= fit)
+        group *= 2;
+    return fit >= leaf ? fit / leaf * leaf : tiles == 1 ? fit : group;
+}
+
+/* Maximum, sum and target's logit of each row, group by group: who sends an uneven rest depends on
+ * the cut. */
+static int64_t softmax_bytes(const struct step *step, int64_t sequences)
 {
     const struct ls_layout *l = step->layout;
     int64_t tp = l->size[LS_AXIS_TP], r = step->at[LS_AXIS_TP], bytes = 0;
-    int64_t units = leaves * (l->numerics.seq_tiles / l->size[LS_AXIS_CP]);
-    int64_t unit = l->numerics.leaf_sequences * l->sequence / l->numerics.seq_tiles, group = 1;
-    int64_t logits = unit * (l->model.vocab_padded / tp) * step->act;
-    while (2 * group <= units && 2 * group * logits <= LS_LOGITS_BYTES)
-        group *= 2;
-    for (int64_t first = 0; first < units; first += group) {
-        int64_t rows = ls_min(group, units - first) * unit;
+    int64_t tiles = l->numerics.seq_tiles / l->size[LS_AXIS_CP];
+    int64_t whole = ls_min(l->micro_sequences, l->numerics.leaf_sequences) * tiles;
+    int64_t leaf = ls_min(sequences, l->numerics.leaf_sequences) * tiles;
+    int64_t group = logits_units(l, whole, step->act), units = sequences * tiles;
+    for (int64_t first = 0, count; first < units; first += count) {
+        int64_t left = leaf - first % leaf; /* of this leaf */
+        count = group >= leaf ? ls_min(group / leaf * leaf, units - first) : ls_min(group, left);
+        int64_t rows = count * (l->sequence / l->numerics.seq_tiles);
         bytes += reduced(rows, tp, r) + reduced(2 * rows, tp, r);
     }
     return bytes;
 }
 
-static int64_t tp_bytes(const struct step *step, int64_t leaves)
+static int64_t tp_bytes(const struct step *step, int64_t sequences)
 {
     const struct ls_layout *l = step->layout;
     int64_t tp = l->size[LS_AXIS_TP], r = step->at[LS_AXIS_TP], c = l->model.channels;
     if (tp == 1)
         return 0;
-    int64_t rows = rows_of(step, leaves), m = ls_ceil_div(rows, tp) * c;
+    int64_t rows = rows_of(step, sequences), m = ls_ceil_div(rows, tp) * c;
     int64_t product = (tp - 1) * (4 + step->act) * m, gather = (tp - 1) * step->act * m;
     int64_t products = 4 * step->blocks + step->embedding + step->head;
-    int64_t bytes = products * product + step->blocks * sharers_bytes(step, leaves);
+    int64_t bytes = products * product + step->blocks * sharers_bytes(step, sequences);
     if (step->head)
-        bytes += softmax_bytes(step, leaves);
+        bytes += softmax_bytes(step, sequences);
     if (!l->sp)
         return bytes;
     int64_t vectors = l->model.arch == LS_GPT2 && l->model.bias ? 2 : 1;
-    int64_t units = l->numerics.fast ? 1 : leaves * (l->numerics.seq_tiles / l->size[LS_AXIS_CP]);
-    int64_t norms = units * vectors * c;
+    int64_t tiles = sequences * (l->numerics.seq_tiles / l->size[LS_AXIS_CP]);
+    int64_t norms = (l->numerics.fast ? 1 : tiles) * vectors * c;
     return bytes + step->blocks * (2 * gather + reduced(2 * norms, tp, r)) +
            step->head * reduced(norms, tp, r);
 }
@@ -187,10 +193,10 @@ static int64_t ring_bytes(const struct ls_layout *l, int64_t act)
     return others * block * (2 * act + 4);
 }
 
-static int64_t cp_bytes(const struct step *step, int64_t leaves)
+static int64_t cp_bytes(const struct step *step, int64_t sequences)
 {
     const struct ls_layout *l = step->layout;
-    int64_t cp = l->size[LS_AXIS_CP], sequences = leaves * l->numerics.leaf_sequences;
+    int64_t cp = l->size[LS_AXIS_CP];
     if (cp == 1)
         return 0;
     int64_t each = l->cp_method == LS_CP_RING
@@ -202,10 +208,10 @@ static int64_t cp_bytes(const struct step *step, int64_t leaves)
 /* ---- pp
  * ------------------------------------------------------------------------------------------ */
 
-static int64_t pp_bytes(const struct step *step, int64_t leaves)
+static int64_t pp_bytes(const struct step *step, int64_t sequences)
 {
     const struct ls_layout *l = step->layout;
-    int64_t rows = rows_of(step, leaves), messages = 0;
+    int64_t rows = rows_of(step, sequences), messages = 0;
     if (l->sp)
         rows = ls_ceil_div(rows, l->size[LS_AXIS_TP]);
     for (int64_t s = 0; s < l->stages; s++) {
@@ -230,21 +236,34 @@ static int64_t bucketed(const struct ls_layout *l, int64_t count, int64_t n, int
     return bytes;
 }
 
+/* What a replica sends of a region: its part of the sum, round after round, to the next; the last
+ * one the whole sum to all. In fast mode an all-reduce. */
+static int64_t replicate_bytes(const struct ls_layout *l, int64_t count, int64_t rounds,
+                               int64_t rank)
+{
+    int64_t n = l->replicate_ranks;
+    if (n == 1 || l->numerics.fast)
+        return bucketed(l, count, n, rank);
+    return 4 * count * (rank == n - 1 ? rounds - 1 + n - 1 : rounds);
+}
+
 static void regions_bytes(const struct step *step, const struct part *part, int64_t rank,
                           struct formula_bytes *bytes)
 {
     const struct ls_layout *l = step->layout;
-    int64_t reduce = (int64_t)ls_dtype_bytes(l->reduce);
-    int64_t d = l->shard_ranks, n = l->replicate_ranks, times = step->share.micro_batches;
+    int64_t reduce = (int64_t)ls_dtype_bytes(l->reduce), d = l->shard_ranks;
+    int64_t times = !l->numerics.fast ? step->share.count
+                    : l->zero >= 2    ? step->share.micro_batches
+                                      : 1;
     int64_t shard_rank = ls_group_rank(l, LS_GROUP_SHARD, rank);
     int64_t replicate_rank = ls_group_rank(l, LS_GROUP_REPLICATE, rank);
     for (int i = 0; i < step->params->region_count; i++) {
         int64_t whole = step->params->regions[i].elements, mine = part->scatter[i];
         if (part->cut)
-            bytes->shard += (part->each ? times : 1) * reduce * mine * (d - 1);
-        else if (part->each)
+            bytes->shard += times * reduce * mine * (d - 1);
+        else
             bytes->shard += times * bucketed(l, whole, d, shard_rank);
-        bytes->replicate += bucketed(l, part->cut ? mine : whole, n, replicate_rank);
+        bytes->replicate += replicate_bytes(l, part->cut ? mine : whole, times, replicate_rank);
     }
 }
 
@@ -287,7 +306,7 @@ struct formula_bytes formula_bytes(const struct ls_layout *layout, int64_t leave
     for (int64_t i = 1; i <= layout->model.layers; i++)
         step.blocks += step.held[i];
     for (int64_t m = 0; m < step.share.micro_batches; m++) {
-        int64_t count = leaves_of(&step, m);
+        int64_t count = ls_dp_micro_batch(&step.share, m).count;
         bytes.tp += tp_bytes(&step, count);
         bytes.cp += cp_bytes(&step, count);
         bytes.pp += pp_bytes(&step, count);

@@ -125,7 +125,7 @@ static int64_t bytes_of(const char *const *keys, int64_t rank, enum ls_account a
 static void test_figures_of_the_papers(void **state)
 {
     (void)state;
-#define FP32 "parallel.dp=4", "numerics.precision=fp32"
+#define FP32 "parallel.dp=4", "numerics.precision=fp32", "numerics.leaf_sequences=4"
     struct ls_layout layout = admitted(KEYS(GPT2, FP32));
     struct ls_params params;
     struct ls_error error = {0};
@@ -134,7 +134,7 @@ static void test_figures_of_the_papers(void **state)
     for (int i = 0; i < params.region_count; i++)
         gradients += 4 * params.regions[i].elements;
     /* Data parallel: 2 (d - 1) / d of the gradients. */
-    assert_int_equal(bytes_of(KEYS(GPT2, FP32), 0, LS_ACCOUNT_REPLICATE), gradients / 4 * 2 * 3);
+    assert_int_equal(bytes_of(KEYS(GPT2, FP32), 0, LS_ACCOUNT_SHARD), gradients / 4 * 2 * 3);
     /* ZeRO 1 and 2 (one micro-batch): the same of the parameters, which the tied table's second
      * gradient is none of; ZeRO 3: half as much again, but for the embedding, which its backward
      * does not read. */
@@ -162,6 +162,73 @@ static void test_figures_of_the_papers(void **state)
     int64_t activation = 2 * (2 * 256 * 96);
     assert_int_equal(bytes_of(pp, 0, LS_ACCOUNT_PP), 8 * activation);
     assert_int_equal(bytes_of(pp, 1, LS_ACCOUNT_PP), 8 * 2 * activation);
+}
+
+/* ---- matrices that meet in the optimizer --------------------------------------------------------
+ */
+
+static const char *const *const muon[] = {
+    KEYS(GPT2, "optim.name=muon", "parallel.dp=4"),
+    KEYS(GPT2, "optim.name=muon", "parallel.dp=4", "parallel.zero=1"),
+    KEYS(GPT2, "optim.name=muon", "parallel.dp_replicate=2", "parallel.dp_shard=2",
+         "parallel.zero=2", "parallel.pp=2"),
+    KEYS(GPT2, "optim.name=muon", "parallel.dp_shard=4", "parallel.zero=3", "parallel.tp=2"),
+    KEYS(LLAMA, "optim.name=muon", "parallel.tp=8"),
+    KEYS(LLAMA, "optim.name=muon", "parallel.tp=4", "parallel.cp=2", "numerics.seq_tiles=2",
+         "parallel.dp_shard=2", "parallel.zero=1"),
+};
+enum { MUON = sizeof muon / sizeof muon[0] };
+
+/* What the ranks of a stage send of its matrices, where all parts of one are equal: each rank but
+ * the owner sends its part once a copy, and gets its part of the result. */
+static int64_t muon_formula(const struct ls_layout *layout, int64_t pp_rank)
+{
+    bool held[LS_LAYOUT_LAYERS_MAX + 2];
+    struct ls_params params;
+    struct ls_error error = {0};
+    int64_t ranks = ls_mesh_ranks(&layout->stage_mesh), bytes = 0;
+    ls_layout_layers(layout, pp_rank, held, NULL);
+    assert_int_equal(ls_layout_params(layout, 0, held, &params, &error), LS_OK);
+    for (int i = 0; i < params.count; i++) {
+        const struct ls_param *param = &params.list[i];
+        int64_t part = ls_dtensor_local_shape(&param->spec, 0, NULL);
+        int64_t parts = param->global_rows * param->global_cols / part;
+        if (param->hidden)
+            bytes += 4 * part * (parts - 1 + ranks - 1);
+    }
+    ls_params_release(&params);
+    return bytes;
+}
+
+static void test_matrices_meet_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MUON; i++) {
+        struct ls_config config = config_of(muon[i]);
+        struct ls_layout layout = admitted(muon[i]);
+        struct ls_layout_proof proof;
+        struct ls_error error = {0};
+        int64_t each = layout.ranks / layout.size[LS_AXIS_PP], most = 0, all = 0;
+        for (int64_t rank = 0; rank < layout.ranks; rank++) {
+            int64_t sent[LS_ACCOUNTS];
+            sent_of(&config, &layout, rank, sent);
+            most = ls_max(most, sent[LS_ACCOUNT_OPTIMIZER]);
+            all += sent[LS_ACCOUNT_OPTIMIZER];
+            if ((rank + 1) % each)
+                continue;
+            int64_t formula = muon_formula(&layout, rank / each);
+            if (all != formula)
+                fail_msg("layout %d, stage of rank %ld: %ld bytes, the formula gives %ld", i,
+                         (long)rank, (long)all, (long)formula);
+            /* Matrices come in sizes, so no share is exact. */
+            if (most > formula / each * 2)
+                fail_msg("layout %d: a rank sends %ld of %ld bytes", i, (long)most, (long)all);
+            all = most = 0;
+        }
+        if (ls_layout_check(&config, &layout, &proof, &error))
+            fail_msg("layout %d: %s", i, error.text);
+        assert_int_equal(proof.recorded, layout.ranks);
+    }
 }
 
 /* ---- proof --------------------------------------------------------------------------------------
@@ -529,6 +596,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_record_follows_the_formulas),
         cmocka_unit_test(test_figures_of_the_papers),
+        cmocka_unit_test(test_matrices_meet_once),
         cmocka_unit_test(test_layouts_are_proved),
         cmocka_unit_test(test_random_layouts_are_proved),
         cmocka_unit_test(test_a_rank_that_strays_is_caught),

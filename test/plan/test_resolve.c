@@ -69,7 +69,7 @@ static void test_axes_and_coordinates(void **state)
     assert_int_equal(layout.ranks, 128);
     assert_int_equal(layout.shard_ranks, 8);
     assert_int_equal(layout.replicate_ranks, 2);
-    assert_true(layout.neighbouring && layout.each_micro_batch && layout.sp);
+    assert_true(layout.sp);
     for (int64_t rank = 0; rank < layout.ranks; rank++) {
         int64_t at[LS_AXES];
         ls_layout_coordinates(&layout, rank, at);
@@ -102,10 +102,10 @@ static void test_every_leaf_once(void **state)
 {
     (void)state;
     static const char *const keys[][5] = {
-        {"parallel.dp=4", "batch.micro=2"},
+        {"parallel.dp=4", "batch.micro=2", "numerics.leaf_sequences=4"},
         {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=1", "batch.micro=1"},
         {"parallel.dp_replicate=2", "parallel.dp_shard=4", "parallel.zero=2", "batch.micro=1"},
-        {"parallel.dp_shard=4", "parallel.zero=3", "batch.micro=2"},
+        {"parallel.dp_shard=4", "parallel.zero=3", "batch.micro=2", "numerics.leaf_sequences=2"},
         {"parallel.dp_shard=2", "parallel.zero=1", "parallel.cp=2", "numerics.seq_tiles=2"},
         {"numerics.mode=fast", "parallel.dp_shard=2", "parallel.zero=2", "batch.micro=3"},
     };
@@ -115,19 +115,15 @@ static void test_every_leaf_once(void **state)
                  keys[i][3] ? keys[i][3] : "data.seed=1", keys[i][4] ? keys[i][4] : "data.seed=1"));
         int seen[16] = {0};
         for (int64_t rank = 0; rank < layout.ranks; rank++) {
-            int64_t at[LS_AXES], first, count, total = 0;
+            int64_t at[LS_AXES];
             struct ls_dp_share share;
             ls_layout_coordinates(&layout, rank, at);
-            ls_layout_share(&layout, 16, at, &share);
+            ls_layout_share(&layout, layout.ramp.full, at, &share);
             for (int64_t m = 0; m < share.micro_batches; m++) {
-                ls_dp_micro_batch(&share, m, &first, &count);
-                if (layout.neighbouring && !ls_tree_is_subtree(16, first, count))
-                    fail_msg("[%ld, +%ld) is no subtree", (long)first, (long)count);
-                for (int64_t l = first; l < first + count; l++)
+                struct ls_dp_micro micro = ls_dp_micro_batch(&share, m);
+                for (int64_t l = micro.first; l < micro.first + micro.count; l++)
                     seen[l]++;
-                total += count;
             }
-            assert_int_equal(total, share.count);
         }
         for (int l = 0; l < 16; l++)
             if (seen[l] != layout.size[LS_AXIS_CP])
@@ -186,6 +182,40 @@ static void test_stages_are_balanced(void **state)
     assert_int_equal(layout.stage_first[3], 14);
 }
 
+/* A micro-batch is as large as asked, or as leaves allow, which is said. */
+static void test_micro_batches_end_with_leaves(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys[4];
+        int64_t micro, micro_batches;
+        const char *note;
+    } cases[] = {
+        {{"batch.micro=8"}, 8, 2, ""},
+        {{"batch.micro=5", "numerics.leaf_sequences=2"}, 4, 4, ""},
+        {{"batch.micro=16", "parallel.dp=2", "numerics.mode=fast"}, 8, 1, ""},
+        {{"batch.micro=8", "parallel.dp=2", "numerics.leaf_sequences=4"},
+         4,
+         2,
+         "a micro-batch has 4 sequences and not batch.micro = 8: ranks take leaves in turn, of "
+         "numerics.leaf_sequences = 4"},
+        {{"batch.micro=3", "parallel.dp=2", "numerics.leaf_sequences=4"}, 3, 4, ""},
+        {{"batch.micro=2", "parallel.cp=2", "numerics.seq_tiles=4"},
+         1,
+         16,
+         "a micro-batch has 1 sequence and not batch.micro = 2: ranks take leaves in turn, of "
+         "numerics.leaf_sequences = 1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const *k = cases[i].keys;
+        struct ls_layout layout =
+            admitted(KEYS(GPT2, k[0], k[1] ? k[1] : "data.seed=1", k[2] ? k[2] : "data.seed=1"));
+        assert_int_equal(layout.micro_sequences, cases[i].micro);
+        assert_int_equal(layout.micro_batches, cases[i].micro_batches);
+        assert_string_equal(layout.note, cases[i].note);
+    }
+}
+
 static void test_sequence_parallel_where_it_can_be(void **state)
 {
     (void)state;
@@ -235,8 +265,6 @@ static void test_refused_axes(void **state)
             "nearest that works is parallel.cp = 1", NULL);
     refused(KEYS(GPT2, "parallel.cp=3", "numerics.seq_tiles=4"), 0, "parallel.cp = 3",
             "numerics.seq_tiles = 4", NULL);
-    refused(KEYS(GPT2, "parallel.cp=2", "numerics.seq_tiles=4", "batch.micro=2"), 0,
-            "batch.micro = 2", "micro-batch is one leaf", NULL);
     refused(KEYS(GPT2, "parallel.cp=16", "numerics.mode=fast"), 0, "whole blocks of 64", NULL);
 }
 
@@ -244,21 +272,14 @@ static void test_refused_dp(void **state)
 {
     (void)state;
     refused(KEYS(GPT2, "parallel.dp=3"), 0, "parallel.dp = 3", "batch of 16 leaves", NULL);
-    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp=2"), 0, "each of the 2",
-            "get 6 of a batch of 12", NULL);
     refused(KEYS(GPT2, "parallel.dp=4", "parallel.dp_replicate=2", "parallel.dp_shard=4"), 0,
             "parallel.dp = 4", "is 8", NULL);
     refused(KEYS(GPT2, "parallel.dp=4", "parallel.dp_shard=3"), 0, "not a multiple of",
             "dp_shard = 3", NULL);
-    refused(KEYS("model.preset=gpt2-tiny", "batch.global=24", "parallel.dp_replicate=2",
-                 "parallel.dp_shard=3", "parallel.zero=1"),
-            0, "parallel.dp_shard = 3", "power of two", NULL);
-    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_shard=3",
-                 "parallel.zero=2", "batch.micro=1"),
-            0, "parallel.dp_shard = 3", "several micro-batches", NULL);
-    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_replicate=2",
-                 "parallel.dp_shard=2", "parallel.zero=2"),
-            0, "parallel.dp_replicate = 2", "get 6 of a batch of 12", NULL);
+    /* No powers of two. */
+    admitted(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp=6"));
+    admitted(KEYS("model.preset=gpt2-tiny", "batch.global=24", "parallel.dp_replicate=2",
+                  "parallel.dp_shard=3", "parallel.zero=2", "batch.micro=1"));
     /* Of two keys, the one that does not fit. */
     refused(KEYS(GPT2, "parallel.dp_replicate=2", "parallel.dp_shard=3", "parallel.zero=1"), 0,
             "command line: parallel.dp_shard = 3: it does not divide a batch of 16 leaves", NULL);
@@ -268,19 +289,17 @@ static void test_refused_dp(void **state)
             "command line: parallel.dp_shard = 3: it does not divide", NULL);
     refused(KEYS(GPT2, "parallel.dp=6", "parallel.dp_shard=2", "parallel.zero=1"), 0,
             "parallel.dp = 6: it leaves parallel.dp_replicate = 3: it does not divide", NULL);
-    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_replicate=1",
-                 "parallel.dp_shard=4", "parallel.zero=1"),
-            0, "command line: parallel.dp_shard = 4: each of the 4", NULL);
     refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_replicate=4",
                  "parallel.dp_shard=2", "parallel.zero=1"),
             0, "parallel.dp_replicate = 4: with parallel.dp_shard = 2", "8 ranks", NULL);
-    refused(KEYS(GPT2, "parallel.dp=2", "batch.micro=3"), 0, "batch.micro = 3", "not subtrees",
-            NULL);
-    refused(KEYS(GPT2, "numerics.leaf_sequences=2", "batch.micro=3"), 0, "batch.micro = 3",
-            "whole leaves", NULL);
-    refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "parallel.dp_shard=2",
-                 "parallel.zero=3", "batch.micro=3"),
-            0, "batch.micro = 3", "a rank's 6 leaves", NULL);
+    refused(KEYS(GPT2, "parallel.dp=8", "numerics.leaf_sequences=4"), 0,
+            "command line: parallel.dp = 8: it does not divide a batch of 4 leaves of 4 sequences",
+            "a smaller numerics.leaf_sequences makes more", NULL);
+    /* A part of a leaf. */
+    refused(KEYS(GPT2, "numerics.leaf_sequences=4", "data.sequence=24", "batch.micro=3"), 0,
+            "batch.micro = 3", "a multiple of 32 tokens", NULL);
+    admitted(KEYS(GPT2, "numerics.leaf_sequences=4", "parallel.dp=2", "batch.micro=3"));
+    admitted(KEYS("model.preset=gpt2-tiny", "batch.global=12", "batch.micro=5"));
 }
 
 static void test_refused_pipelines(void **state)
@@ -325,9 +344,13 @@ static void test_refused_rampup(void **state)
     admitted(KEYS(GPT2, "batch.rampup_start=4", "batch.rampup_increment=4",
                   "batch.rampup_samples=100", "parallel.dp=1"));
     refused(KEYS(GPT2, "batch.rampup_start=4", "batch.rampup_increment=4",
-                 "batch.rampup_samples=100", "parallel.dp=2"),
-            0, "get 6 of a batch of 12", "(the ramp-up's batch of 12 sequences: ",
-            "batch.rampup_start = 4, batch.rampup_increment = 4)", NULL);
+                 "batch.rampup_samples=100", "parallel.dp=8"),
+            0, "does not divide a batch of 4 leaves",
+            "(the ramp-up's first batch: ", "batch.rampup_start = 4)", NULL);
+    refused(KEYS(GPT2, "batch.rampup_start=8", "batch.rampup_increment=4",
+                 "batch.rampup_samples=100", "parallel.dp=8"),
+            0, "does not divide a batch of 12 leaves", "(the ramp-up's batch of 12 sequences: ",
+            "batch.rampup_start = 8, batch.rampup_increment = 4)", NULL);
     refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "batch.rampup_start=2",
                  "batch.rampup_increment=5", "batch.rampup_samples=9", "parallel.dp=3"),
             0, "parallel.dp = 3: it does not divide a batch of 2 leaves",
@@ -335,7 +358,7 @@ static void test_refused_rampup(void **state)
     refused(KEYS("model.preset=gpt2-tiny", "batch.global=12", "batch.rampup_start=4",
                  "batch.rampup_increment=4", "batch.rampup_samples=9", "parallel.dp=3",
                  "numerics.leaf_sequences=4"),
-            0, "a batch of 1 leaf (", "batch.rampup_start = 4)", NULL);
+            0, "a batch of 1 leaf of 4 sequences", "batch.rampup_start = 4)", NULL);
     /* The last batch, of four sequences, can be shared by token rows; one of one sequence cannot.
      */
     refused(KEYS(GPT2, "data.sequence=48", "batch.global=4", "batch.micro=4", "parallel.tp=4",
@@ -368,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_every_leaf_once),
         cmocka_unit_test(test_stages_cover_the_model),
         cmocka_unit_test(test_stages_are_balanced),
+        cmocka_unit_test(test_micro_batches_end_with_leaves),
         cmocka_unit_test(test_sequence_parallel_where_it_can_be),
         cmocka_unit_test(test_key_value_heads_are_shared),
         cmocka_unit_test(test_refused_axes),

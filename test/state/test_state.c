@@ -109,13 +109,20 @@ static float invented(const char *name, int state, int64_t index)
 
 static int state_invent(struct ls_trainer *t, struct ls_error *error)
 {
-    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states(&t->memory.optimizer.config); s++)
+    for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&t->memory.optimizer.config);
+         s++)
         for (int i = 0; i < t->params.count; i++) {
             const struct ls_param *p = &t->params.list[i];
             const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
             bool half = ls_state_type(&t->state, s) == LS_BF16;
-            float *values = (float *)ls_state_array(&t->state, s) + (half ? 0 : slice->offset);
-            ls_bf16 *halves = (ls_bf16 *)ls_state_array(&t->state, s) + slice->offset;
+            struct ls_lent_slice lent;
+            if (s >= ls_state_arrays(&t->state, p))
+                continue;
+            int status = ls_state_lend(&t->state, i, s, LS_WRITES, &lent, error);
+            if (status)
+                return status;
+            float *values = lent.tensor.data;
+            ls_bf16 *halves = lent.tensor.data;
             for (int64_t j = 0; j < slice->count; j++) {
                 int64_t row = p->first_row + (slice->first + j) / p->cols;
                 int64_t col = p->first_col + (slice->first + j) % p->cols;
@@ -125,10 +132,13 @@ static int state_invent(struct ls_trainer *t, struct ls_error *error)
                 else
                     values[j] = value;
             }
+            status = ls_state_return(&t->state, &lent, error);
+            if (status)
+                return status;
         }
     t->state.step = 7;
     t->state.samples = 56;
-    return ls_zero_publish(t->memory.zero, &t->ops, true, error);
+    return ls_state_publish(&t->state, error);
 }
 
 /* What the ranks of one layout do, and what comes out of rank 0. */
@@ -311,10 +321,16 @@ static int act_damage(struct ls_trainer *t, struct task *task, struct ls_error *
     if (!task->name) {
         t->state.samples++;
     } else if (p) {
-        const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[p - t->params.list];
-        float *value = ls_state_array(&t->state, task->state);
-        value += slice->offset + slice->count - 1;
+        struct ls_lent_slice lent;
+        status = ls_state_lend(&t->state, (int)(p - t->params.list), task->state, LS_READS_WRITES,
+                               &lent, error);
+        if (status)
+            return status;
+        float *value = (float *)lent.tensor.data + lent.tensor.local_count - 1;
         *value = -*value;
+        status = ls_state_return(&t->state, &lent, error);
+        if (status)
+            return status;
     }
     if (task->name && !p)
         return ls_error_set(error, LS_EINVAL, "rank %d does not hold %s", task->rank, task->name);

@@ -140,6 +140,34 @@ static void test_changes_that_would_fit(void **state)
     }
 }
 
+/* A budget for each rank's device is a limit of its own: what is offloaded does not count. */
+static void test_a_budget(void **state)
+{
+    static struct ls_layout layout;
+    struct ls_error error = {0};
+    struct ls_memory_fit fit;
+    struct ls_memory_change changes[LS_MEMORY_CHANGES_MAX];
+    int count;
+    struct ls_config config =
+        config_of(*state, "model.preset=gpt2-124m model.vocab=50257 data.sequence=1024 "
+                          "batch.global=32 batch.micro=1 memory.device_budget=2GiB");
+    assert_int_equal(ls_config_layout(&config, 0, &layout, &error), LS_OK);
+    assert_int_equal(ls_memory_fit(&config, &layout, NULL, &fit, &error), LS_OK);
+    assert_false(ls_memory_keeps_budget(&config, &fit));
+    assert_int_equal(fit.rank_bytes, fit.bytes);
+    assert_int_equal(ls_memory_changes(&config, &layout, NULL, 0, changes, &count, &error), LS_OK);
+    assert_in_range(count, 1, LS_MEMORY_CHANGES_MAX);
+    for (int i = 0; i < count; i++) {
+        assert_non_null(strstr(changes[i].keys, "memory.offload.optimizer=host"));
+        assert_true(changes[i].bytes <= INT64_C(2) << 30);
+    }
+    refused(*state,
+            "model.preset=gpt2-124m model.vocab=50257 data.sequence=1024 batch.global=32 "
+            "batch.micro=1 memory.device_budget=2GiB ",
+            LS_ELAYOUT, "enough would be memory.offload.optimizer=host");
+    refused(*state, TINY "memory.device_budget=64KiB ", LS_ELAYOUT, "use more ranks");
+}
+
 static void test_what_fits(void **state)
 {
     (void)state;
@@ -178,6 +206,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_sum_of_all_ranks, tokens_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_changes_that_would_fit, tokens_setup,
                                         scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_a_budget, tokens_setup, scratch_teardown),
         cmocka_unit_test(test_what_fits),
         cmocka_unit_test(test_the_memory_of_this_machine),
     };

@@ -51,7 +51,7 @@ static void test_state_is_that_of_the_zero_paper(void **state)
 {
     (void)state;
     static const char recipe[] = "model.preset=gpt2-124m model.vocab=50257 model.tied=false "
-                                 "batch.global=64 batch.micro=1";
+                                 "batch.global=64 numerics.leaf_sequences=1";
     const double n = 64;
     struct ls_config config = config_of(recipe, "");
     struct ls_numerics numerics = ls_config_numerics(&config);
@@ -66,7 +66,7 @@ static void test_state_is_that_of_the_zero_paper(void **state)
     } stages[] = {
         {"parallel.dp_shard=64", 6, 4, 8},
         {"parallel.dp_shard=64 numerics.precision=fp32", 4, 4, 8},
-        {"parallel.dp_shard=64 parallel.zero=1", 2 + 4 / n, 4 + 4 / n, 8 / n},
+        {"parallel.dp_shard=64 parallel.zero=1", 2 + 4 / n, 4 / n, 8 / n},
         {"parallel.dp_shard=64 parallel.zero=2", 2 + 4 / n, 4 / n, 8 / n},
         {"parallel.dp_shard=64 parallel.zero=3", 6 / n, 4 / n, 8 / n},
         {"parallel.dp_shard=64 parallel.zero=3 optim.moments=bf16", 6 / n, 4 / n, 4 / n},
@@ -79,6 +79,38 @@ static void test_state_is_that_of_the_zero_paper(void **state)
              0.02);
         near(stages[i].layout, (double)plan.bytes[LS_MEMORY_OPTIMIZER], stages[i].optimizer * p,
              0.02);
+    }
+}
+
+/* Muon: one state of a block's matrix, two of the rest, which is wherever AdamW's is; and beside
+ * its states what it works in, of the largest matrix alone: a copy that it orthogonalises, its next
+ * one, two of the smaller side squared, and where ranks meet the parts that come. */
+static void test_muon_has_one_state_of_a_matrix(void **state)
+{
+    (void)state;
+    static const char recipe[] = "model.preset=gpt2-124m model.vocab=50257 model.tied=false "
+                                 "batch.global=64 batch.micro=1 numerics.leaf_sequences=1";
+    static const struct {
+        const char *layout;
+        double ranks;
+    } layouts[] = {{"", 1},
+                   {"parallel.dp=64", 1},
+                   {"parallel.dp_shard=64 parallel.zero=1", 64},
+                   {"parallel.dp_shard=64 parallel.zero=3", 64},
+                   {"parallel.tp=4", 4}};
+    const double hidden = 12.0 * 12 * 768 * 768, largest = 4.0 * 768 * 3072, gram = 4.0 * 768 * 768;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        char words[200];
+        snprintf(words, sizeof words, "%s optim.name=muon", layouts[i].layout);
+        struct ls_memory_plan muon = plan_of(recipe, words);
+        struct ls_memory_plan adamw = plan_of(recipe, layouts[i].layout);
+        near(words, (double)(adamw.bytes[LS_MEMORY_OPTIMIZER] - muon.bytes[LS_MEMORY_OPTIMIZER]),
+             4 * hidden / layouts[i].ranks, 0.001);
+        near(words, (double)(muon.bytes[LS_MEMORY_WORKSPACE] - adamw.bytes[LS_MEMORY_WORKSPACE]),
+             (*layouts[i].layout ? 3 : 2) * largest + 2 * gram, 0.001);
+        strcat(words, " optim.moments=bf16");
+        near(words, (double)plan_of(recipe, words).bytes[LS_MEMORY_OPTIMIZER],
+             (double)muon.bytes[LS_MEMORY_OPTIMIZER] / 2, 0.001);
     }
 }
 
@@ -121,18 +153,68 @@ static void test_bf16_moments_have_two_bytes(void **state)
         }
 }
 
-/* Micro-batches are added in a binary counter: a buffer for each level of the tree, and in mode
- * fast one. */
-static void test_gradients_have_a_buffer_for_each_level(void **state)
+/* One gradient, however many leaves and micro-batches; a second one where a leaf that is not the
+ * first lasts several micro-batches. */
+static void test_gradients_are_one(void **state)
 {
     (void)state;
     static const char recipe[] = "model.preset=gpt2-tiny model.vocab=257 batch.global=16";
     double one = (double)plan_of(recipe, "batch.micro=16").bytes[LS_MEMORY_GRADIENTS];
-    near("16 micro-batches", (double)plan_of(recipe, "batch.micro=1").bytes[LS_MEMORY_GRADIENTS],
-         one * ls_accumulation_buffers(16), 0.001);
-    near("the same, fast",
-         (double)plan_of(recipe, "batch.micro=1 numerics.mode=fast").bytes[LS_MEMORY_GRADIENTS],
-         one, 0.001);
+    static const struct {
+        const char *keys;
+        double times;
+    } cases[] = {{"batch.micro=1", 1},
+                 {"batch.micro=1 numerics.mode=fast", 1},
+                 {"batch.micro=4 numerics.leaf_sequences=4", 1},
+                 {"batch.micro=2 numerics.leaf_sequences=4", 2},
+                 {"batch.micro=2 numerics.leaf_sequences=16", 1},
+                 {"batch.micro=2 numerics.leaf_sequences=4 parallel.dp=4", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        near(cases[i].keys, (double)plan_of(recipe, cases[i].keys).bytes[LS_MEMORY_GRADIENTS],
+             one * cases[i].times, 0.001);
+}
+
+/* What order costs beside mode fast: nothing on one rank, nor at the largest dp that a recipe
+ * admits by default. */
+static void test_order_costs_little(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *recipe;
+        int64_t leaves; /* at least: 16, and 64 from 8B parameters */
+    } recipes[] = {
+        {"model.preset=gpt2-tiny data.sequence=64 batch.global=16", 16},
+        {"model.preset=gpt2-124m data.sequence=1024 batch.global=512", 16},
+        {"model.preset=gpt2-350m data.sequence=1024 batch.global=512", 16},
+        {"model.preset=gpt2-774m data.sequence=1024 batch.global=512", 16},
+        {"model.preset=gpt2-1558m data.sequence=1024 batch.global=1024", 16},
+        {"model.preset=llama-tiny data.sequence=64 batch.global=16", 16},
+        {"model.preset=llama-1b data.sequence=8192 batch.global=256", 16},
+        {"model.preset=llama-3b data.sequence=8192 batch.global=256", 16},
+        {"model.preset=llama-8b data.sequence=8192 batch.global=512", 64},
+        {"model.preset=llama-70b data.sequence=8192 batch.global=1024", 64},
+        {"model.preset=llama-405b data.sequence=8192 batch.global=2048", 64},
+    };
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        char words[200];
+        const char *vocab =
+            strstr(recipes[i].recipe, "llama") ? "model.vocab=128256" : "model.vocab=50257";
+        struct ls_config config = config_of(recipes[i].recipe, vocab);
+        int64_t leaves = config.batch.global / config.numerics.leaf_sequences;
+        assert_true(leaves >= recipes[i].leaves);
+        for (int zero = -1; zero <= 3; zero++) {
+            snprintf(words, sizeof words, "%s parallel.dp=%ld parallel.zero=%d", vocab,
+                     zero < 0 ? 1L : (long)leaves, (int)ls_max(zero, 0));
+            double ordered = (double)plan_of(recipes[i].recipe, words).total;
+            strcat(words, " numerics.mode=fast");
+            double fast = (double)plan_of(recipes[i].recipe, words).total;
+            print_message("%-62s dp %4ld, zero %2d: %7.1f GiB, %.3f of fast\n", recipes[i].recipe,
+                          zero < 0 ? 1L : (long)leaves, zero, ordered / 0x1p30, ordered / fast);
+            if (ordered > fast * (zero < 0 ? 1.35 : 1.10))
+                fail_msg("%s %s: ordered takes %.3f of fast", recipes[i].recipe, words,
+                         ordered / fast);
+        }
+    }
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */
@@ -552,8 +634,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_state_is_that_of_the_zero_paper),
+        cmocka_unit_test(test_muon_has_one_state_of_a_matrix),
         cmocka_unit_test(test_bf16_moments_have_two_bytes),
-        cmocka_unit_test(test_gradients_have_a_buffer_for_each_level),
+        cmocka_unit_test(test_gradients_are_one),
+        cmocka_unit_test(test_order_costs_little),
         cmocka_unit_test(test_formulas_are_korthikantis_less_what_is_given_up),
         cmocka_unit_test(test_blocks_keep_what_the_formula_says),
         cmocka_unit_test(test_another_policy_is_seen),

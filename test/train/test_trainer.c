@@ -5,6 +5,8 @@
 #include "tokens.h"
 #include "train/trainer.h"
 
+#include <lockstep/train/recorded.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -215,6 +217,7 @@ static void test_nothing_is_allocated_after_the_first_step(void **state)
     static const char *const recipes[][4] = {
         {"model.dropout=0.1", "batch.micro=2", "log.trace=true", NULL},
         {"numerics.precision=bf16", "optim.name=lion", NULL},
+        {"parallel.zero=1", "optim.name=muon", NULL},
         {"model.arch=llama", "model.ffn=64", "batch.micro=1", NULL}};
     for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++)
         for (int ranks = 1; ranks <= 2; ranks++) {
@@ -277,6 +280,7 @@ static void test_the_plan_is_what_is_taken(void **state)
         {"numerics.precision=bf16", "batch.global=12", "batch.micro=4", NULL},
         {"model.arch=llama", "model.ffn=64", "optim.name=sgd", "batch.micro=8", NULL},
         {"optim.moments=bf16", "batch.micro=2", NULL},
+        {"optim.name=muon", "batch.micro=4", NULL},
         {"numerics.mode=fast", "batch.micro=3", NULL}};
     for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
         struct ls_error error = {0};
@@ -314,12 +318,12 @@ static void test_ramp_up_has_the_same_bits_on_two_ranks(void **state)
     for (int i = 0; i < 6; i++)
         assert_int_equal(one.samples[i], expected[i]);
     expect_same(&one, &two, 0, 6, "dp 2");
-    /* 4, 8 and 12 leaves: the last cannot be shared by two, and is refused before the first. */
+    /* 4, 8 and 12 leaves: three ranks can share the last one alone. */
     struct ls_memory_plan plan;
     struct ls_error error = {0};
     struct ls_config config = config_make(*state, KEYS("batch.global=12", "batch.rampup_start=4",
                                                        "batch.rampup_increment=4",
-                                                       "batch.rampup_samples=10", "parallel.dp=2"));
+                                                       "batch.rampup_samples=10", "parallel.dp=3"));
     assert_int_equal(ls_plan(&config, &plan, &error), LS_ELAYOUT);
 }
 
@@ -358,17 +362,18 @@ static int spoiled_body(struct ls_comm *world, void *user, struct ls_error *erro
         ls_trainer_free(t);
         return status;
     }
-    size_t count = (size_t)ls_zero_elements(t->memory.zero);
-    float *master = ls_trainer_master(t), kept = master[1000];
+    const struct ls_slice *slice = &t->memory.slices[0];
+    size_t count = (size_t)slice->count;
+    float *master = slice->master, kept = master[1000];
     float *before = malloc(count * sizeof *before), *moment = malloc(count * sizeof *moment);
     bool mine = ls_comm_rank(world) == ls_comm_size(world) - 1;
     if (mine)
         master[1000] = INFINITY;
     memcpy(before, master, count * sizeof *before);
-    memcpy(moment, t->memory.optimizer.state[0], count * sizeof *moment);
+    memcpy(moment, slice->state[0], count * sizeof *moment);
     status = ls_trainer_step(t, &report, error);
     if (memcmp(before, master, count * sizeof *before) ||
-        memcmp(moment, t->memory.optimizer.state[0], count * sizeof *moment))
+        memcmp(moment, slice->state[0], count * sizeof *moment))
         status = ls_error_set(error, LS_EINVAL, "a step that is not finite changed the state");
     free(before);
     free(moment);
@@ -559,15 +564,20 @@ static void test_layouts(void **state)
                   any, 4);
 }
 
-/* Where micro-batches are shared over dp_shard, a rank's lie apart from each other in the batch,
- * and the last one may have fewer sequences: of shares of 6 in 4s, 4 and 2. Each step of a ramp-up
- * has its own such cut: shares of 2, 4 and 6. */
+/* Ranks take leaves in turn, so a rank's micro-batches lie apart from each other in the batch, and
+ * the last one of a leaf may have fewer sequences: leaves of 3 in 2s, 2 and 1. Each step of a
+ * ramp-up has its own such cut: 1 and 2 leaves a rank. */
 static void test_an_uneven_last_micro_batch(void **state)
 {
-    static const char *const ramp[] = {"batch.global=12",          "batch.rampup_start=4",
-                                       "batch.rampup_increment=4", "batch.rampup_samples=10",
-                                       "eval.samples=13",          NULL};
-    const char *const *const recipes[] = {KEYS("batch.global=12"), ramp};
+    static const char *const ramp[] = {"batch.global=12",
+                                       "numerics.leaf_sequences=3",
+                                       "batch.rampup_start=6",
+                                       "batch.rampup_increment=6",
+                                       "batch.rampup_samples=10",
+                                       "eval.samples=13",
+                                       NULL};
+    const char *const *const recipes[] = {KEYS("batch.global=12", "numerics.leaf_sequences=3"),
+                                          ramp};
     enum { STEPS = 4 };
     for (int recipe = 0; recipe < 2; recipe++) {
         struct run one = {
@@ -575,23 +585,43 @@ static void test_an_uneven_last_micro_batch(void **state)
         run(&one);
         for (int zero = 0; zero <= 3; zero++) {
             struct run other = {.config = one.config, .steps = STEPS, .evaluate = true};
-            struct ls_layout layout;
-            struct ls_error error = {0};
             char what[64];
             other.config.parallel.dp = 2;
             other.config.parallel.zero = zero;
-            other.config.batch.micro = 4;
-            /* A share of 6 leaves is no subtree: only neighbours are admitted. */
-            int status = ls_config_layout(&other.config, 0, &layout, &error);
-            assert_int_equal(status, zero < 2 ? LS_ELAYOUT : LS_OK);
-            if (status)
-                continue;
+            other.config.batch.micro = 2;
             snprintf(what, sizeof what, "recipe %d, zero %d", recipe, zero);
             run(&other);
             expect_same(&one, &other, 0, STEPS, what);
             assert_memory_equal(&one.evaluation, &other.evaluation, sizeof one.evaluation);
         }
     }
+}
+
+/* Replicas of shards pass a sum around: of the first 32 regions at once, of the others when its
+ * next leaf is there. */
+static void test_replicas_of_a_deep_model(void **state)
+{
+    struct run one = {.config = config_make(*state, KEYS("model.layers=40", "model.channels=32",
+                                                         "model.ffn=64", "batch.global=8")),
+                      .steps = 2};
+    run(&one);
+    for (int replicas = 2; replicas <= 4; replicas += 2)
+        for (int zero = 1; zero <= 3; zero++) {
+            struct run other = {.config = one.config, .steps = 2};
+            struct ls_layout layout;
+            struct ls_layout_proof proof;
+            struct ls_error error = {0};
+            char what[64];
+            snprintf(what, sizeof what, "%d replicas, zero %d", replicas, zero);
+            other.config.parallel.dp_replicate = replicas;
+            other.config.parallel.dp_shard = 2;
+            other.config.parallel.zero = zero;
+            if (ls_config_layout(&other.config, 0, &layout, &error) ||
+                ls_layout_check(&other.config, &layout, &proof, &error))
+                fail_msg("%s: %s", what, error.text);
+            run(&other);
+            expect_same(&one, &other, 0, 2, what);
+        }
 }
 
 /* ---- shares of the machine's rate ------------------------------------------------------------ */
@@ -671,14 +701,16 @@ static void test_resume_under_another_layout(void **state)
 static void test_bf16_moments_are_the_same_when_resumed(void **state)
 {
     static const char *const optimizers[] = {"optim.name=adamw", "optim.name=lion",
-                                             "optim.name=sgd"};
-    static const char *const layouts[][3] = {{"parallel.dp=4", "batch.micro=1", NULL},
-                                             {"parallel.dp_shard=2", "parallel.zero=3", NULL},
-                                             {"parallel.pp=2", "parallel.tp=2", NULL},
-                                             {"parallel.tp=4", "parallel.dp=2", "parallel.zero=1"},
-                                             {"batch.micro=8", "parallel.threads=2", NULL}};
+                                             "optim.name=sgd", "optim.name=muon"};
+    static const char *const layouts[][3] = {
+        {"parallel.dp=4", "batch.micro=1", NULL},
+        {"parallel.dp_shard=2", "parallel.zero=3", NULL},
+        {"parallel.pp=2", "parallel.tp=2", NULL},
+        {"parallel.tp=4", "parallel.dp=2", "parallel.zero=1"},
+        {"batch.micro=8", "parallel.threads=2", NULL},
+        {"memory.offload.optimizer=host", "memory.offload.gradients=host", "parallel.dp_shard=2"}};
     enum { LAYOUTS = sizeof layouts / sizeof *layouts };
-    for (int o = 0; o < 3; o++) {
+    for (int o = 0; o < 4; o++) {
         struct run whole = {
             .config = config_make(*state, KEYS("optim.moments=bf16", optimizers[o])), .steps = 4};
         struct run wide = {.config = config_make(*state, KEYS(optimizers[o])), .steps = 4};
@@ -764,6 +796,7 @@ int main(void)
         TEST(test_a_scale_at_its_least_stops),
         TEST(test_layouts),
         TEST(test_a_share_of_the_peak_is_at_most_one),
+        TEST(test_replicas_of_a_deep_model),
         TEST(test_an_uneven_last_micro_batch),
         TEST(test_resume_under_another_layout),
         TEST(test_bf16_moments_are_the_same_when_resumed),

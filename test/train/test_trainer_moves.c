@@ -61,6 +61,10 @@ static const char *const layouts[] = {
     GPT2 "parallel.tp=2 memory.recompute=full memory.partition_activations=true parallel.sp=false",
     GPT2 "parallel.dp_replicate=2 parallel.dp_shard=2 parallel.zero=1 batch.global=16 "
          "batch.micro=1 comm.bucket_mb=1 parallel.prefetch=2",
+    GPT2 "optim.name=muon parallel.dp=3 batch.global=12",
+    GPT2 "optim.name=muon parallel.dp_replicate=2 parallel.dp_shard=2 parallel.zero=1",
+    LLAMA "optim.name=muon parallel.tp=4",
+    LLAMA "optim.name=muon parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.zero=3",
     GPT2 "parallel.dp=2 parallel.zero=2 parallel.pp=2 batch.micro=1 batch.rampup_start=4 "
          "batch.rampup_increment=4 batch.rampup_samples=12 batch.global=12",
 };

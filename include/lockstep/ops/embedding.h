@@ -30,11 +30,13 @@ void ls_embedding_gather(struct ls_ops *ops, const struct ls_embedding *embeddin
 void ls_embedding_finish(struct ls_ops *ops, const struct ls_embedding *embedding, const float *x,
                          void *y);
 
-/* d_table [vocabulary, C] = (or, with sum->accumulate, +=) for each row v: per leaf, the tokens
- * with its id in ascending order from zero, leaves by the tree (S3). Other ids take no part. With =
- * all of d_table is written. A leaf that does not hold the id counts as zero. dy [rows, C] act,
- * rows = leaves * sequences * tokens, at most 2^31 - 1. The tables' values are not read. scratch is
- * filled inside, by a counting sort of the ids. Local. */
+/* d_table [vocabulary, C], row v: the tokens with its id in ascending order from zero, a chain in
+ * each tile; tiles of a leaf by the tree, leaves by the chain (S3), which begins as sum->onto says;
+ * with LS_ONTO_CHAIN (one tile) the tokens go on with the chain that is there. A leaf has one tile
+ * or one sequence. Other ids take no part; with LS_ONTO_NOTHING all of d_table is written. A leaf
+ * that does not hold the id counts as zero. dy [rows, C] act, rows = ls_token_rows(sum), at most
+ * 2^31 - 1. The tables' values are not read. scratch is filled inside, by a counting sort of the
+ * ids. Local. */
 struct ls_embedding_scratch {
     int32_t *order; /* [rows] */
     int32_t *start; /* [vocabulary + 1] */
@@ -43,9 +45,10 @@ struct ls_token_sum;
 void ls_embedding_backward(struct ls_ops *ops, const struct ls_embedding *embedding, const void *dy,
                            const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
                            float *d_table);
-/* d_position [rows, C] = (or +=), for tokens row_first, row_first + 1, ... row_first + rows - 1 of
- * each sequence (0 and sum->tokens for all): per leaf the sum over its sequences by the tree,
- * leaves by the tree. dy as above, with all tokens of a sequence. Local. */
+/* d_position [rows, C], for tokens row_first, row_first + 1, ... row_first + rows - 1 of each
+ * sequence (0 and sum->tokens for all; sum->tiles is 1): the sequences of a leaf by the chain,
+ * leaves by the chain, which begins as sum->onto says. dy as above, with all tokens of a sequence.
+ * Local. */
 void ls_position_backward(struct ls_ops *ops, enum ls_dtype act, int64_t channels, const void *dy,
                           const struct ls_token_sum *sum, int64_t row_first, int64_t rows,
                           float *d_position);

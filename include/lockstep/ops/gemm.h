@@ -1,14 +1,18 @@
 /* lockstep/ops/gemm.h - the matrix product in ordered tiles. Included by lockstep/ops.h.
  *
- *   C = round( tree over r of  P_r  + bias )        accumulate == false
- *   C = C + (tree over r of P_r)                    accumulate == true (C is float32)
+ *   C = round( T_0 + bias )                              leaves == 1, LS_ONTO_NOTHING
+ *   C = (T_0 + T_1) + ... + T_(leaves - 1)               LS_ONTO_NOTHING
+ *   C = ((C + T_0) + T_1) + ... + T_(leaves - 1)         LS_ONTO_SUM
+ *   C = its own chain, on with P_0                       LS_ONTO_CHAIN (leaves == tiles == 1)
  *
- * with P_r the product over the r-th tile of the contraction, computed from zero in float32.
+ * with P_r the product over the r-th tile of the contraction, computed from zero in float32, and
+ * T_l the binary tree over the tiles of leaf l: tiles / leaves of them, side by side.
  * The contraction (k) is the concatenation of `sections` (at most 3: one for a plain product; q, k
  * and v rows, or gate and up rows, for a stacked weight). Each section is cut into `tiles` equal
- * parts; tile r is part r of section 0, then part r of section 1, ... Tiles are added by the binary
- * tree over r. So a tensor-parallel rank that holds whole tiles holds a whole subtree (S2), and
- * a weight gradient with tiles = leaves of the micro-batch is S3's tree.
+ * parts; tile r is part r of section 0, then part r of section 1, ... The tree makes a
+ * tensor-parallel rank that holds whole tiles hold a whole subtree (S2). The chain over leaves is
+ * S3's: with LS_ONTO_SUM it goes on from what earlier micro-batches left, so one C serves a batch
+ * of any number of leaves, and with LS_ONTO_CHAIN a leaf lasts several micro-batches.
  *
  * Inside a tile an element is one chain of fused multiply-adds, ascending in k; on AMX with bf16
  * operands (by Intel's manual) two chains, of even and of odd k, which are added after each 32. An
@@ -17,7 +21,7 @@
  * prove this on the shapes in use. bf16 operands are multiplied exactly; with them, subnormal
  * operands and partial sums count as zero, as the instructions of AVX512_BF16 and AMX have it.
  *
- * A large C is written past the caches where that is possible: without accumulate, C at a multiple
+ * A large C is written past the caches where that is possible: LS_ONTO_NOTHING, C at a multiple
  * of 64 bytes, ldc a multiple of a cache line.
  */
 #ifndef LOCKSTEP_OPS_GEMM_H
@@ -25,19 +29,27 @@
 
 enum { LS_GEMM_SECTIONS_MAX = 3 };
 
+/* What a sum is added to. */
+enum ls_onto {
+    LS_ONTO_NOTHING, /* it is written */
+    LS_ONTO_SUM,     /* leaves that are complete: the next ones are added, each once it is whole */
+    LS_ONTO_CHAIN    /* the first part of a leaf: this is its next part */
+};
+
 struct ls_gemm {
     int64_t m, n;
     int sections;                    /* >= 1 */
     int64_t k[LS_GEMM_SECTIONS_MAX]; /* length of each section; tiles divides each */
     int64_t tiles;                   /* >= 1 */
+    int64_t leaves;                  /* divides tiles; 0 means 1 */
     bool a_transposed;               /* false: A is [m, k], true: A is stored [k, m] */
     bool b_transposed;               /* false: B is [k, n], true: B is stored [n, k] */
     enum ls_dtype in, out;           /* of A and B; of C: any that ls_is_act admits */
     const void *a, *b;               /* k runs over all sections, one after the other */
     void *c;                         /* [m, n] */
     int64_t lda, ldb, ldc;           /* elements */
-    const float *bias;               /* [n] or NULL; not with accumulate */
-    bool accumulate;                 /* needs out == LS_F32 */
+    const float *bias;               /* [n] or NULL; only with LS_ONTO_NOTHING */
+    enum ls_onto onto;               /* any but LS_ONTO_NOTHING needs out == LS_F32 */
 };
 
 /* Local. Runs the product on ops->threads threads. k == 0 or m == 0 or n == 0 is allowed. */

@@ -40,11 +40,10 @@ void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op,
 void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
                              const int32_t *target, const float *max, const float *sum,
                              const float *target_logit, float *loss);
-/* Per leaf of sum: token tiles from zero, tiles of a sequence by the tree, sequences by the tree;
- * out[i], i < leaves / each, is the tree over `each` of these. loss [leaves * sequences * tokens].
- * Single-threaded: it is small. */
-struct ls_token_sum;
-void ls_loss_sum(struct ls_ops *ops, const float *loss, const struct ls_token_sum *sum,
-                 int64_t each, float *out);
+/* out[i], i < sequences: the sum of sequence i's losses. loss [sequences * tiles * tokens]: groups
+ * of LS_TOKEN_TILE tokens from zero; those of a tile, and tiles, by the tree. Single-threaded: it
+ * is small. Local. */
+void ls_loss_sum(struct ls_ops *ops, const float *loss, int64_t sequences, int64_t tiles,
+                 int64_t tokens, float *out);
 
 #endif

@@ -34,14 +34,20 @@ void ls_layernorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm,
 void ls_rmsnorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                const void *dy, const void *d_residual, void *dh);
 
-/* Weight gradients over `leaves` leaves, each of `sequences` sequences of `tokens` tokens: token
- * tiles of LS_TOKEN_TILE from zero, tiles of a sequence by the tree, sequences of a leaf by the
- * tree, leaves by the tree (S3, S4). d_weight [C] and d_bias [C] are = or, with accumulate, +=
- * after that sum. d_bias NULL where there is none. Needs the statistics that the forward saved. */
+/* Weight gradients over `leaves` leaves, each of `sequences` sequences of `tiles` tiles of `tokens`
+ * tokens: groups of LS_TOKEN_TILE tokens from zero; those of a tile, and tiles of a sequence, by
+ * the tree; sequences of a leaf, and leaves, by the chain (S3, S4). What d_weight [C] and d_bias
+ * [C] are before is the chain's begin, as `onto` says: the sum of leaves, or of this one leaf's
+ * sequences so far. d_bias NULL where there is none. Needs the statistics that the forward saved.
+ */
 struct ls_token_sum {
-    int64_t leaves, sequences, tokens; /* rows = leaves * sequences * tokens */
-    bool accumulate;
+    int64_t leaves, sequences, tiles, tokens; /* rows = leaves * sequences * tiles * tokens */
+    enum ls_onto onto;                        /* LS_ONTO_CHAIN: leaves is 1 */
 };
+static inline int64_t ls_token_rows(const struct ls_token_sum *sum)
+{
+    return sum->leaves * sum->sequences * sum->tiles * sum->tokens;
+}
 void ls_layernorm_backward_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                   const void *dy, const struct ls_token_sum *sum, float *d_weight,
                                   float *d_bias);

@@ -21,8 +21,8 @@ void ls_swiglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int6
 void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
                         const void *gate_up, const void *dy, void *d_gate_up);
 
-/* d_bias[n] = (or +=, sum->accumulate) the column sums of dy [rows, n] act with row distance ld, in
- * the order of ls_token_sum (norm.h); rows = leaves * sequences * tokens. */
+/* d_bias[n] = the column sums of dy [rows, n] act with row distance ld, in the order of
+ * ls_token_sum and onto what it says (norm.h); rows = ls_token_rows(sum). */
 struct ls_token_sum;
 void ls_bias_backward(struct ls_ops *ops, enum ls_dtype act, int64_t n, int64_t ld, const void *dy,
                       const struct ls_token_sum *sum, float *d_bias);

@@ -30,11 +30,12 @@ struct ls_cp {
     enum ls_cp_method method;
 };
 /* Local. What a recipe admits: sequences of that many tokens in that many tiles. LS_ELAYOUT with
- * the reason unless tiles is 1, or a power of two that cuts them in whole attention blocks, and a
- * leaf is one sequence. */
+ * the reason unless tiles is 1, or cuts them in whole attention blocks, and a leaf is one sequence.
+ */
 int ls_seq_tiles_admit(int64_t seq_tiles, int64_t tokens, int64_t leaf_sequences,
                        struct ls_error *error);
-/* Local. Whether cp ranks can share the tiles by that method. LS_ELAYOUT with the reason. */
+/* Local. Whether cp ranks can share the tiles by that method: each has a power of two of them, a
+ * subtree. LS_ELAYOUT with the reason. */
 int ls_cp_admits(int64_t cp, int64_t seq_tiles, enum ls_cp_method method, struct ls_error *error);
 
 /* Local. comm is borrowed; NULL is a group of one. */

@@ -18,8 +18,8 @@
  *   ls_schedule_release(&table)
  *
  * In every table the micro-batches of a stage come in ascending order: its F, its I and B, and its
- * W and B. The last is what fixes the order of the sum over micro-batches (ls_accumulation_of), so
- * a schedule chooses when something is computed and never what. Everything here is Local.
+ * W and B. The last is what keeps the order of the sum over leaves, so a schedule chooses when
+ * something is computed and never what. Everything here is Local.
  */
 #ifndef LOCKSTEP_PARALLEL_SCHEDULE_H
 #define LOCKSTEP_PARALLEL_SCHEDULE_H

@@ -44,10 +44,10 @@ int ls_tp_sharers(int64_t tp, int64_t kv_heads);
 int64_t ls_tp_room(const struct ls_tp *tp, int64_t rows);
 /* Local. This rank's share: rows [*first, *first + *count). */
 void ls_tp_share(const struct ls_tp *tp, int64_t rows, int64_t *first, int64_t *count);
-/* Local. Whether shares of rows are whole subtrees of token sums over `units` units (leaves, or
- * tiles of them) of `sequences` sequences of `tokens` tokens: tp divides units, or each unit is cut
- * into a power of two of whole LS_TOKEN_TILEs. */
-bool ls_tp_admits(int64_t tp, int64_t units, int64_t sequences, int64_t tokens);
+/* Local. Whether shares of rows are whole subtrees of token sums over `tiles` tiles of `tokens`
+ * tokens (sequences, or tiles of them): tp divides tiles, or each tile is cut into a power of two
+ * of powers of two of LS_TOKEN_TILEs. */
+bool ls_tp_admits(int64_t tp, int64_t tiles, int64_t tokens);
 
 /* Buffers for the operations below, for products of up to `rows` rows and `width` columns. */
 struct ls_tp_scratch {

@@ -4,8 +4,8 @@
  * Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
  * Models"; Zhao et al. 2023, "PyTorch FSDP". Stage 0 keeps everything on every rank, stage 1 cuts
  * the optimizer's part (float32 masters and states), stage 2 also the gradients, stage 3 also the
- * parameters. No stage changes a bit: gradients are added in the tree over leaves (law of sums,
- * S3).
+ * parameters. No stage changes a bit: gradients are added leaf after leaf, in the order of leaves
+ * (law of sums, S3).
  *
  * What is cut is described without layers:
  *
@@ -21,25 +21,29 @@
  *
  * Two groups of ranks take part:
  *
- *                 stage 0                        stages 1 to 3
- *   shard         cp                             dp_shard x cp: the d ranks that share one copy
- *   replicate     dp_replicate x dp_shard x ...  dp_replicate: ranks that hold equal shards
+ *                 stage 0                          stages 1 to 3
+ *   shard         dp_replicate x dp_shard x cp     dp_shard x cp: the d ranks that share one copy
+ *   replicate     -                                dp_replicate: ranks that hold equal shards
  *
- * each in the order of the leaves they hold (where cp is part of a group, it is the inner axis, and
- * a micro-batch is one leaf). Stages 1 to 3 over a shard group of one are stage 0. From a step's
- * first ls_zero_gradient_done to ls_zero_gradient_finish nobody else communicates over `replicate`.
+ * each in the order of the leaves they hold, which they take in turn (struct ls_dp_cut); cp is the
+ * inner axis, its ranks hold parts of one leaf. From a step's first ls_zero_gradient_done to
+ * ls_zero_gradient_finish nobody else communicates over `replicate`.
+ *
+ * A leaf is reduced as soon as a rank has it whole: the owner of a shard gets the raw pieces of all
+ * ranks and adds them in order to the sum so far. With several replicas the sum goes from one to
+ * the next, round after round, and in the end from the last to all.
  *
  * Order of calls, the same on all ranks of both groups:
  *
- *     ls_zero_new (first with a measuring arena, to learn the size); fill ls_zero_master slice by
- *     slice; ls_zero_publish(cast = true)
+ *     ls_zero_new (first with a measuring arena, to learn the size); fill ls_zero_master and
+ *     ls_zero_compute of each tensor; ls_zero_publish
  *     each step:
  *       each micro-batch:
  *         each unit, forward and again backward:
  *           ls_zero_prefetch of the units that come next; ls_zero_weights; compute; ls_zero_release
  *         each region, in the backward:
  *           ls_zero_gradient; compute; ls_zero_gradient_done
- *       ls_zero_gradient_finish; clip, optimizer over the slices; ls_zero_publish(cast = false)
+ *       ls_zero_gradient_finish; clip, optimizer over the slices; ls_zero_publish
  *     ls_zero_free
  *
  * Several micro-batches may be between their forward and backward (pipelines); those of one region
@@ -49,6 +53,7 @@
 #define LOCKSTEP_PARALLEL_ZERO_H
 
 #include <lockstep/comm.h>
+#include <lockstep/device/tier.h>
 #include <lockstep/ops.h>
 #include <lockstep/parallel.h>
 
@@ -90,32 +95,45 @@ struct ls_zero_tensor {
 
 struct ls_zero_options {
     int stage; /* 0 .. 3 */
+    /* Regions whose sum over leaves, and whose leaf that grows beside it, lie in a tier, but while
+     * something is added: [regions], NULL: none. They have no second gradients. Tiers are NULL
+     * while their rooms count, and where nothing moves. */
+    const bool *regions_away;
+    struct ls_tier *regions_tier;
+    struct ls_tier_room *regions_room;
+    /* Units whose matrices, as they are computed with, lie in a tier between their uses: [units],
+     * NULL: none. In stage 3 this rank's shard of them does, and otherwise only where nothing is
+     * cut. */
+    const bool *units_away;
+    struct ls_tier *units_tier;
+    struct ls_tier_room *units_room;
     const struct ls_zero_unit *units;
     const struct ls_zero_tensor *tensors; /* copied, as units and regions are */
     const int64_t *region_elements;       /* [regions]; in the order of the backward, where known */
     int unit_count, tensor_count, region_count;
 
-    int shard_ranks, shard_rank, replicate_ranks;
+    int shard_ranks, shard_rank, replicate_ranks, replicate_rank;
+    int inner;                         /* neighbours of `shard` that hold parts of one leaf: cp */
     struct ls_comm *shard, *replicate; /* borrowed; may be NULL for a group of one, and while the
                                         * arena is measuring */
-    /* Micro-batches are reduced over `shard` one by one, because neighbouring ranks hold
-     * neighbouring leaves or parts of one leaf: true where cp > 1, and (whatever is given) in
-     * stages 2 and 3. False: once a step. See ls_dp_share_init in lockstep/parallel.h. */
-    bool each_micro_batch;
-    int64_t micro_batches_max; /* of a step */
-    bool fast;                 /* numerics.mode fast: += over micro-batches, no binary counter */
-    enum ls_dtype act;         /* any that ls_is_act admits */
-    enum ls_dtype reduce;      /* what gradients travel in: LS_F32, or with fast LS_BF16: then the
-                                * reduce-scatters of stages 1 to 3 move half the bytes (all-reduces
-                                * stay in float32) */
+    int64_t leaves_max;                /* of this rank in a step */
+    int64_t micro_batches_max;         /* of a step */
+    bool parts;                        /* a leaf may last several micro-batches */
+    bool fast;            /* numerics.mode fast: any order; reduced at each micro-batch in
+                           * stages 2 and 3, else once a step */
+    enum ls_dtype act;    /* any that ls_is_act admits */
+    enum ls_dtype reduce; /* what gradients travel in: LS_F32, or with fast LS_BF16: then the
+                           * reduce-scatters of stages 1 to 3 move half the bytes (all-reduces
+                           * stay in float32) */
 
     int64_t bucket_bytes; /* larger all-reduces are cut in pieces of about this (up to 8); 0: never
                            */
     /* Stage 3 (prefetch also: how many units ls_zero_publish gathers ahead in stages 1 and 2). */
     int prefetch;                 /* units that may be gathered ahead */
     int64_t persistence_elements; /* tensors of up to this many elements stay whole */
-    bool reshard_after_forward;   /* false: a unit stays whole from its first use to
-                                   * ls_zero_publish, in memory of its own */
+    bool masters_away;          /* the caller keeps matrices' masters and writes ls_zero_compute */
+    bool reshard_after_forward; /* false: a unit stays whole from its first use to
+                                 * ls_zero_publish, in memory of its own */
 };
 
 /* Local. Takes all memory from arena, which may be measuring (then *out only answers sizes and
@@ -127,55 +145,68 @@ int ls_zero_new(const struct ls_zero_options *options, struct ls_arena *arena, s
 /* NULL is allowed. After a failure free the groups first: they may still move buffers. */
 void ls_zero_free(struct ls_zero *zero);
 
-/* Bytes taken from the arena, by what they are for. With P parameters, act of a bytes, d ranks, B =
- * ls_accumulation_buffers(micro_batches_max) and every tensor counted as ceil(rows/d) d rows where
- * it is cut (doc/parallel/zero.md); with moments in bf16 the optimizer's part is half:
+/* Bytes taken from the arena, by what they are for. With P parameters, act of a bytes, d ranks and
+ * every tensor counted as ceil(rows/d) d rows where it is cut (doc/parallel/zero.md); with moments
+ * in bf16 the optimizer's part is half:
  *
- *              master   parameters               gradients          optimizer (the caller's), AdamW
- *   stage 0    4 P      2 P (half), 0 (f32)      4 P B              8 P
- *   stage 1    4 P/d    a P                      4 P B + 4 P/d      8 P/d      each_micro_batch: as
- * 2 stage 2    4 P/d    a P                      4 P B/d            8 P/d stage 3    4 P/d    2 P/d
- * (half), 0 (f32)    4 P B/d            8 P/d
+ *              master   parameters               gradients       optimizer (the caller's), AdamW
+ *   stage 0    4 P      2 P (half), 0 (f32)      4 P             8 P
+ *   stage 1    4 P/d    a P                      4 P/d           8 P/d
+ *   stage 2    4 P/d    a P                      4 P/d           8 P/d
+ *   stage 3    4 P/d    2 P/d (half), 0 (f32)    4 P/d           8 P/d
  *
- * buffers: what is in transit. */
+ * and 4 P of gradients more where leaves last several micro-batches (in stage 0 only where a rank
+ * has several such leaves; fast: in stage 1 only, always). buffers: what is in transit. */
 struct ls_zero_sizes {
     size_t master, parameters, gradients, buffers;
 };
 void ls_zero_get_sizes(const struct ls_zero *zero, struct ls_zero_sizes *sizes);
 
+/* Of the gradients, the buffers through which sums in a tier pass. */
+size_t ls_zero_passing_bytes(const struct ls_zero *zero);
 /* Bytes that a gather of the unit goes through; first: the unit's first one of a step. 0 where
  * nothing is gathered then. */
 size_t ls_zero_unit_bytes(const struct ls_zero *zero, int unit, bool first);
-/* What micro-batch m of M makes of the sum of a region's gradient. */
+/* What a micro-batch's gradient of a region needs. */
 struct ls_zero_region_bytes {
-    struct ls_accumulation counter; /* in the binary counter */
-    size_t level;                   /* bytes of one of the counter's buffers */
-    size_t transit;                 /* what it goes through on its way there */
-    bool large;                     /* on its way no other large one is */
-    size_t final; /* where the whole sum gets to a place of its own; 0: the counter's buffer 0 */
+    size_t sum;  /* of the sum over leaves, from the first on; 0 in a tier */
+    size_t leaf; /* of a leaf that grows beside it, from where one begins to where it ends */
+    bool begins, ends;
+    size_t transit; /* what it goes through on its way there */
+    bool large;     /* on its way no other large one is */
 };
-void ls_zero_region_bytes(const struct ls_zero *zero, int region, int64_t m, int64_t M,
+void ls_zero_region_bytes(const struct ls_zero *zero, int region, const struct ls_dp_micro *micro,
                           struct ls_zero_region_bytes *out);
 
 /* ---- slices --------------------------------------------------------------------------------- */
 
 struct ls_zero_slice {
-    int64_t offset;   /* of its first element in the master, and in arrays laid out like it */
-    int64_t first;    /* element of the tensor: first row * cols */
-    int64_t count;    /* elements; 0 where this rank has no row of it */
-    int64_t gradient; /* of its first element in the final gradient */
-    int64_t second;   /* the same for the second gradient; -1 where there is none */
+    int64_t offset;        /* of its first element in the shard */
+    int64_t first;         /* element of the tensor: first row * cols */
+    int64_t count;         /* elements; 0 where this rank has no row of it */
+    int64_t room;          /* elements of the largest rank's slice: the same on all ranks */
+    int64_t gradient;      /* of its first element in the final gradient */
+    bool gradient_away;    /* that lies in the tier, */
+    size_t gradient_place; /* there; a multiple of 4 */
+    int64_t second;        /* the same for the second gradient; -1 where there is none */
 };
 /* [tensor_count], slice i of tensor i. */
 const struct ls_zero_slice *ls_zero_slices(const struct ls_zero *zero);
-/* Elements of the master, and so of each optimizer state: the same on all ranks. Elements between
- * slices are padding and stay zero. */
-int64_t ls_zero_elements(const struct ls_zero *zero);
-/* [ls_zero_elements] float32. */
-float *ls_zero_master(struct ls_zero *zero);
-/* Where the optimizer writes the rounded slice of a matrix (struct ls_update's compute); NULL for
- * vectors and where act is LS_F32. */
-ls_half *ls_zero_compute(struct ls_zero *zero, int tensor);
+/* Whether the tensor's float32 master is kept here: not that of a matrix with masters_away. */
+bool ls_zero_has_master(const struct ls_zero *zero, int tensor);
+/* The slice's master, or NULL where it is not kept here. */
+float *ls_zero_master(struct ls_zero *zero, int tensor);
+/* Whether ls_zero_compute's place is only there between this and the next one of another unit, or
+ * ls_zero_publish. Collective over nobody, but it waits for gathers that this rank started. What is
+ * there is undefined, until all slices of the unit were written once since the last
+ * ls_zero_publish. Errors of the tier's disk. */
+bool ls_zero_compute_away(const struct ls_zero *zero, int tensor);
+int ls_zero_compute_open(struct ls_zero *zero, struct ls_ops *ops, int tensor, void **compute,
+                         struct ls_error *error);
+/* Where the copy of a matrix's slice that is computed with goes (struct ls_slice's compute), in
+ * act; NULL for vectors, for matrices in float32 whose masters are here, and for those that are
+ * away. */
+void *ls_zero_compute(struct ls_zero *zero, int tensor);
 
 /* ---- parameters ----------------------------------------------------------------------------- */
 
@@ -194,11 +225,11 @@ int ls_zero_weights(struct ls_zero *zero, struct ls_ops *ops, int unit, struct l
 int ls_zero_prefetch(struct ls_zero *zero, int unit, struct ls_error *error);
 /* Local. The unit's weights are not read until the next ls_zero_weights. */
 void ls_zero_release(struct ls_zero *zero, int unit);
-/* Collective over `shard`. The masters of all slices (and, with cast false, ls_zero_compute's
- * copies) are new: working copies follow. cast: round the masters here. In stages 1 and 2 the
- * gathers go on while the next forward computes, in the order in which the last step first used the
- * units. */
-int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, bool cast, struct ls_error *error);
+/* Collective over `shard`. The masters and ls_zero_compute's copies of all slices are new: what is
+ * made of them on other ranks follows. Between this and the next ls_zero_settle or
+ * ls_zero_gradient_finish they are not to be written. In stages 1 and 2 the gathers go on while the
+ * next forward computes, in the order in which the last step first used the units. */
+int ls_zero_publish(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error);
 
 /* Collective over `shard`. Waits for the gathers that ls_zero_publish and ls_zero_prefetch left
  * under way: call it before memory or groups are given back. */
@@ -207,17 +238,18 @@ int ls_zero_settle(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *er
 /* ---- gradients ------------------------------------------------------------------------------ */
 
 struct ls_zero_gradient {
-    float *flat;     /* [elements of the region] */
-    bool accumulate; /* false: =, true: += after this micro-batch's own tree */
+    float *flat; /* [elements of the region] */
+    enum ls_onto onto;
 };
-/* Collective. Where micro-batch m of M writes the region's gradient. At most one region is between
- * this and ls_zero_gradient_done. */
-int ls_zero_gradient(struct ls_zero *zero, struct ls_ops *ops, int region, int64_t m, int64_t M,
-                     struct ls_zero_gradient *out, struct ls_error *error);
-/* Collective. The region is written: it joins the sum over micro-batches, and the reductions that
- * this completes start; they move while the caller goes on. */
-int ls_zero_gradient_done(struct ls_zero *zero, struct ls_ops *ops, int region, int64_t m,
-                          int64_t M, struct ls_error *error);
+/* Collective. Where a micro-batch writes the region's gradient. At most one region is between this
+ * and ls_zero_gradient_done. */
+int ls_zero_gradient(struct ls_zero *zero, struct ls_ops *ops, int region,
+                     const struct ls_dp_micro *micro, struct ls_zero_gradient *out,
+                     struct ls_error *error);
+/* Collective. The region is written: it joins the sum over leaves, and the reductions that this
+ * completes start; they move while the caller goes on. */
+int ls_zero_gradient_done(struct ls_zero *zero, struct ls_ops *ops, int region,
+                          const struct ls_dp_micro *micro, struct ls_error *error);
 /* Collective over both groups. Waits for all reductions. *gradient (at the slices' offsets) is the
  * batch's, until the next step's first ls_zero_gradient; the caller may write to it. *wait_s (may
  * be NULL) += seconds waited for transfers since the last call, gathers included. LS_ECOMM where a

@@ -25,21 +25,25 @@ enum ls_layout_group {
     LS_GROUP_DP,
     LS_GROUP_DP_SHARD,
     LS_GROUP_DP_REPLICATE,
-    LS_GROUP_OWNERS, /* ranks that together hold the state once: the gradient's norm, the hash */
-    LS_GROUP_COPIES, /* ranks that hold the same part of it: rank 0 of each such group forms the
-                      * first copy. Nothing moves here in a step */
-    LS_GROUP_WORLD,  /* agreement */
+    LS_GROUP_OWNERS,   /* ranks that together hold the state once: the gradient's norm, the hash */
+    LS_GROUP_COPIES,   /* ranks that hold the same part of it: rank 0 of each such group forms the
+                        * first copy. Nothing moves here in a step */
+    LS_GROUP_MATRICES, /* ranks of stage_mesh, in its order, where the optimizer's matrices meet
+                        * (layout.matrices_meet); else each rank alone */
+    LS_GROUP_WORLD,    /* agreement */
     LS_GROUPS
 };
 
 /* What a group's bytes and waits are accounted to: its axis. tp: sharers too; dp_shard and
- * dp_replicate: the two groups of ZeRO; other: the loss, the norm, agreement. */
+ * dp_replicate: the two groups of ZeRO; optimizer: matrices that meet; other: the loss, the norm,
+ * agreement. */
 enum ls_account {
     LS_ACCOUNT_TP,
     LS_ACCOUNT_CP,
     LS_ACCOUNT_PP,
     LS_ACCOUNT_SHARD,
     LS_ACCOUNT_REPLICATE,
+    LS_ACCOUNT_OPTIMIZER,
     LS_ACCOUNT_OTHER,
     LS_ACCOUNTS
 };
@@ -61,7 +65,7 @@ int ls_groups_open(const struct ls_layout *layout, struct ls_comm *world,
                    struct ls_comm *groups[LS_GROUPS], struct ls_error *error);
 void ls_groups_close(struct ls_comm *groups[LS_GROUPS]);
 
-/* "tp", "cp", "pp", "dp_shard", "dp_replicate", "other" */
+/* "tp", "cp", "pp", "dp_shard", "dp_replicate", "optimizer", "other" */
 const char *ls_account_name(enum ls_account account);
 enum ls_account ls_account_of(enum ls_layout_group group);
 /* Whether a rank of the layout has anybody to talk to on that account. */

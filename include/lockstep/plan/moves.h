@@ -28,7 +28,8 @@ int64_t ls_move_bytes(const struct ls_layout *layout, int64_t rank, const struct
 struct ls_move_proof;
 /* alike: ranks that differ in tp, dp_replicate or dp_shard alone do the same, at their own places
  * (but for a table tied across stages, where uneven shards of it differ), and one of them stands
- * for all: ls_move_proof_alike says which. Otherwise every rank stands for itself. */
+ * for all: ls_move_proof_alike says which. Otherwise, and where the optimizer's matrices meet
+ * (each has an owner), every rank stands for itself. */
 int ls_move_proof_new(const struct ls_layout *layout, bool alike, struct ls_move_proof **out,
                       struct ls_error *error);
 /* The rank whose list is rank's. */

@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-enum { LS_HTML_PARTS = 12 };
+enum { LS_HTML_PARTS = 13 };
 
 void ls_html_begin(FILE *file, const char *title);
 void ls_html_end(FILE *file);

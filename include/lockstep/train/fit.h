@@ -19,8 +19,9 @@ extern "C" {
 #endif
 
 struct ls_memory_fit {
-    int64_t ranks; /* on this machine */
-    int64_t bytes; /* of all their plans */
+    int64_t ranks;      /* on this machine */
+    int64_t bytes;      /* of all their plans, what goes to the host tier with them */
+    int64_t rank_bytes; /* that the rank takes of its device which takes most */
     struct ls_device_memory machine;
 };
 /* config is resolved, and layout its layout. Counted are the ranks of world that run on this
@@ -35,16 +36,19 @@ enum ls_fit {
 };
 /* What is not known of a machine is not held against a plan. */
 enum ls_fit ls_memory_fits(const struct ls_memory_fit *fit);
+/* Whether each rank keeps within memory.device_budget. */
+bool ls_memory_keeps_budget(const struct ls_config *config, const struct ls_memory_fit *fit);
 
 /* Keys of the layout, as one writes them on a command line, and what the ranks on this machine take
- * with them. */
+ * with them; under memory.device_budget, what a rank takes of its device. */
 struct ls_memory_change {
     char keys[192]; /* "parallel.zero=2 memory.recompute=full" */
     int64_t bytes;
 };
 enum { LS_MEMORY_CHANGES_MAX = 4 };
-/* Up to that many changes with which the ranks take at most limit bytes, the cheapest in time
- * first: memory.recompute, parallel.zero over the data-parallel ranks that there are, a smaller
+/* Up to that many changes with which the ranks take at most limit bytes (0: any) and keep within
+ * memory.device_budget, the cheapest in time first: memory.recompute, memory.offload (to file where
+ * memory.file is set), parallel.zero over the data-parallel ranks that there are, a smaller
  * batch.micro; several together only where no single one is enough. Each was planned: none changes
  * bits. world as above. LS_ENOMEM. */
 int ls_memory_changes(const struct ls_config *config, const struct ls_layout *layout,

@@ -14,6 +14,7 @@
 #define LOCKSTEP_TRAIN_MEMORY_H
 
 #include <lockstep/config.h>
+#include <lockstep/device/tier.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,13 +35,19 @@ const char *ls_memory_name(enum ls_memory_kind kind);
 
 struct ls_memory_plan {
     size_t bytes[LS_MEMORY_KINDS];
-    size_t total;                   /* their sum: all that a rank allocates for its steps */
+    size_t total;                   /* their sum: what a rank takes of its device for its steps */
+    size_t tiers[LS_TIER_KINDS];    /* what it takes besides, in each tier */
     int64_t micro_sequences;        /* of a micro-batch */
     int64_t micro_batches;          /* of a step on each rank, at the full batch */
     struct ls_batches_text batches; /* the same in words (ls_layout_batches) */
     int slots; /* micro-batches of a chunk whose activations exist at once, at most */
     int live;  /* the same, summed over the rank's chunks */
 };
+/* "host 1.2 GiB, file 3.0 GiB": what it takes in tiers; "" for nothing. */
+struct ls_tiers_text {
+    char text[64];
+};
+struct ls_tiers_text ls_memory_tiers_text(const struct ls_memory_plan *plan);
 /* config is resolved, and layout its layout (ls_config_layout). Ranks of one pipeline rank take the
  * same. Errors are those of making a trainer's tables: LS_ENOMEM, and of a schedule's file LS_EDATA
  * and LS_EIO. */

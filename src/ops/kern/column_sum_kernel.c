@@ -4,9 +4,9 @@
 #include "ops/kern/block.h"
 #include "ops/tree.h"
 
-/* Partial sums live on a stack of vectors, one entry per open node of the three nested trees (token
- * tiles of a sequence, sequences of a leaf, leaves). 48 open nodes are log2 of far more tokens than
- * memory holds. */
+/* Partial sums live on a stack of vectors: the sum of the leaves so far, that of the leaf's
+ * sequences so far, and one entry per open node of the two nested trees (groups of tokens of a
+ * tile, tiles of a sequence). 48 entries are enough for far more tokens than memory holds. */
 enum { DEPTH = 48 };
 struct partials {
     int top;
@@ -26,11 +26,10 @@ static void merge(struct partials *partials, int merges, int64_t width)
 
 /* What a tile of rows adds to its partial. */
 struct columns {
-    const struct ls_norm *norm; /* NULL: plain column sums */
+    const struct ls_norm *norm; /* NULL: plain column sums; else entry[width ... 2 width) sums dy */
     enum ls_dtype act;
     int64_t ld, begin, width; /* columns [begin, begin + width), width <= BLOCK */
     const void *h, *dy;
-    bool with_bias; /* norm only: entry[width ... 2 width) sums dy */
     int64_t rows;
 };
 
@@ -101,60 +100,77 @@ static void add_tile(const struct columns *columns, int64_t row, int64_t rows, f
         add_tile_of(LS_F16, columns, row, rows, partial);
 }
 
-/* The whole sum over rows for these columns; it is in partials->entry[0]. */
-static void sum_columns(const struct columns *columns, const struct ls_token_sum *sum,
-                        struct partials *partials)
+/* Pushes the next sequence's sum, whose first row is `row`. */
+static void push_sequence(const struct columns *columns, const struct ls_token_sum *sum,
+                          int64_t width, int64_t row, struct partials *partials)
 {
-    int64_t tiles = ls_ceil_div(sum->tokens, LS_TOKEN_TILE), row = 0;
-    int64_t width = columns->norm && columns->with_bias ? 2 * columns->width : columns->width;
-    partials->top = 0;
-    for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
-        for (int64_t sequence = 0; sequence < sum->sequences; sequence++) {
-            for (int64_t tile = 0; tile < tiles; tile++) {
-                int64_t rows = ls_min(LS_TOKEN_TILE, sum->tokens - tile * LS_TOKEN_TILE);
-                LS_ASSERT(partials->top < DEPTH);
-                add_tile(columns, row, rows, partials->entry[partials->top++]);
-                merge(partials, ops_tree_merges(tile, tiles), width);
-                row += rows;
-            }
-            merge(partials, ops_tree_merges(sequence, sum->sequences), width);
+    int64_t groups = ls_ceil_div(sum->tokens, LS_TOKEN_TILE);
+    for (int64_t tile = 0; tile < sum->tiles; tile++) {
+        for (int64_t group = 0; group < groups; group++) {
+            int64_t rows = ls_min(LS_TOKEN_TILE, sum->tokens - group * LS_TOKEN_TILE);
+            LS_ASSERT(partials->top < DEPTH);
+            add_tile(columns, row, rows, partials->entry[partials->top++]);
+            merge(partials, ops_tree_merges(group, groups), width);
+            row += rows;
         }
-        merge(partials, ops_tree_merges(leaf, sum->leaves), width);
+        merge(partials, ops_tree_merges(tile, sum->tiles), width);
     }
-    if (row == 0)
+}
+
+/* The whole sum over rows for these columns, onto what is there: partials->entry[0]. */
+static void sum_columns(const struct columns *columns, const struct ls_token_sum *sum,
+                        int64_t width, struct partials *partials)
+{
+    int64_t sequence_rows = sum->tiles * sum->tokens, row = 0;
+    bool onto = sum->onto != LS_ONTO_NOTHING;
+    partials->top = onto;
+    for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
+        for (int64_t i = 0; i < sum->sequences; i++, row += sequence_rows) {
+            push_sequence(columns, sum, width, row, partials);
+            merge(partials, i > 0 || sum->onto == LS_ONTO_CHAIN, width);
+        }
+        merge(partials, sum->onto != LS_ONTO_CHAIN && (leaf > 0 || onto), width);
+    }
+    if (partials->top == 0)
         memset(partials->entry[0], 0, (size_t)width * sizeof(float));
 }
 
-static void deliver(const float *restrict from, bool accumulate, int64_t width, float *restrict to)
+/* d_weight's and d_bias's (NULL: none) columns of `sum`. */
+static void sum_into(const struct columns *columns, const struct ls_token_sum *sum, float *d_weight,
+                     float *d_bias)
 {
-    for (int64_t i = 0; i < width; i++)
-        to[i] = accumulate ? to[i] + from[i] : from[i];
+    struct partials partials;
+    size_t bytes = (size_t)columns->width * sizeof(float);
+    float *second = partials.entry[0] + columns->width;
+    if (sum->onto != LS_ONTO_NOTHING) {
+        memcpy(partials.entry[0], d_weight, bytes);
+        if (d_bias)
+            memcpy(second, d_bias, bytes);
+    }
+    sum_columns(columns, sum, d_bias ? 2 * columns->width : columns->width, &partials);
+    memcpy(d_weight, partials.entry[0], bytes);
+    if (d_bias)
+        memcpy(d_bias, second, bytes);
 }
 
 static void norm_weight(const struct ls_norm *norm, const void *h, const void *dy,
                         const struct ls_token_sum *sum, float *d_weight, float *d_bias,
                         int64_t begin, int64_t end)
 {
-    struct partials partials;
     for (int64_t at = begin; at < end; at += BLOCK) {
-        struct columns columns = {norm, norm->act, norm->channels, at,        block_length(at, end),
-                                  h,    dy,        d_bias != NULL, norm->rows};
-        sum_columns(&columns, sum, &partials);
-        deliver(partials.entry[0], sum->accumulate, columns.width, d_weight + at);
-        if (d_bias)
-            deliver(partials.entry[0] + columns.width, sum->accumulate, columns.width, d_bias + at);
+        struct columns columns = {norm, norm->act, norm->channels, at, block_length(at, end),
+                                  h,    dy,        norm->rows};
+        sum_into(&columns, sum, d_weight + at, d_bias ? d_bias + at : NULL);
     }
 }
 
 static void bias(enum ls_dtype act, int64_t ld, const void *dy, const struct ls_token_sum *sum,
                  float *d_bias, int64_t begin, int64_t end)
 {
-    struct partials partials;
-    int64_t rows = sum->leaves * sum->sequences * sum->tokens;
+    int64_t rows = ls_token_rows(sum);
     for (int64_t at = begin; at < end; at += BLOCK) {
-        struct columns columns = {NULL, act, ld, at, block_length(at, end), NULL, dy, false, rows};
-        sum_columns(&columns, sum, &partials);
-        deliver(partials.entry[0], sum->accumulate, columns.width, d_bias + at);
+        struct columns columns = {NULL, act, ld, at, block_length(at, end), NULL, dy, rows};
+        sum_into(&columns, sum, d_bias + at, NULL);
     }
 }
 

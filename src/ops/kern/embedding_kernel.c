@@ -3,7 +3,6 @@
 #include "ops/kernels.h"
 
 #include "ops/kern/block.h"
-#include "ops/tree.h"
 
 /* The row's n values from `at` on in float32; +0 for -0, so that adding the zeros of ranks that do
  * not hold the row changes nothing. */
@@ -104,41 +103,71 @@ static void finish(const struct ls_embedding *e, const float *x, void *y, int64_
 /* The gradient rows of one vocabulary entry, and the columns under work. */
 struct entry {
     enum ls_dtype act;
-    int64_t channels, leaf_rows, at, width;
+    int64_t channels, tile_rows, at, width;
     const void *dy;
     const int32_t *order; /* rows, ascending */
 };
 
-/* out = the tree over leaves [leaf, leaf + leaves) of what rows order[begin..end) add to each. A
- * leaf without a row is +0, and so is every sum of such leaves; no partial is ever -0 (all start
- * from +0), so adding +0 changes nothing and empty subtrees are skipped. */
-static void leaf_tree(const struct entry *entry, int64_t leaf, int64_t leaves, int64_t begin,
+/* out += what rows order[begin..end) add, ascending. */
+static void chain_add(const struct entry *entry, int64_t begin, int64_t end, float *restrict out)
+{
+    float buffer[BLOCK];
+    for (int64_t k = begin; k < end; k++) {
+        const float *row =
+            block_read(entry->act, entry->dy, entry->order[k] * entry->channels + entry->at,
+                       entry->width, buffer);
+        for (int64_t i = 0; i < entry->width; i++)
+            out[i] += row[i];
+    }
+}
+
+/* The first of [begin, end) whose row is that one or later. */
+static int64_t find_row(const struct entry *entry, int64_t begin, int64_t end, int64_t row)
+{
+    while (begin < end && entry->order[begin] < row)
+        begin++;
+    return begin;
+}
+
+/* out = the tree over tiles [tile, tile + tiles) of what rows order[begin..end) add to each. A tile
+ * without a row is +0, and so is every sum of such tiles; no partial is ever -0 (all start from
+ * +0), so adding +0 changes nothing and empty subtrees are skipped. */
+static void tile_tree(const struct entry *entry, int64_t tile, int64_t tiles, int64_t begin,
                       int64_t end, float *restrict out)
 {
     float buffer[BLOCK];
-    if (entry->order[begin] / entry->leaf_rows == entry->order[end - 1] / entry->leaf_rows) {
+    if (entry->order[begin] / entry->tile_rows == entry->order[end - 1] / entry->tile_rows) {
         memset(out, 0, (size_t)entry->width * sizeof *out);
-        for (int64_t k = begin; k < end; k++) {
-            const float *row =
-                block_read(entry->act, entry->dy, entry->order[k] * entry->channels + entry->at,
-                           entry->width, buffer);
-            for (int64_t i = 0; i < entry->width; i++)
-                out[i] += row[i];
-        }
+        chain_add(entry, begin, end, out);
         return;
     }
-    int64_t split = ls_tree_split(leaves), middle = begin;
-    while (middle < end && entry->order[middle] < (leaf + split) * entry->leaf_rows)
-        middle++;
+    int64_t split = ls_tree_split(tiles);
+    int64_t middle = find_row(entry, begin, end, (tile + split) * entry->tile_rows);
     if (middle == begin) {
-        leaf_tree(entry, leaf + split, leaves - split, begin, end, out);
+        tile_tree(entry, tile + split, tiles - split, begin, end, out);
     } else if (middle == end) {
-        leaf_tree(entry, leaf, split, begin, end, out);
+        tile_tree(entry, tile, split, begin, end, out);
     } else {
-        leaf_tree(entry, leaf, split, begin, middle, out);
-        leaf_tree(entry, leaf + split, leaves - split, middle, end, buffer);
+        tile_tree(entry, tile, split, begin, middle, out);
+        tile_tree(entry, tile + split, tiles - split, middle, end, buffer);
         for (int64_t i = 0; i < entry->width; i++)
             out[i] += buffer[i];
+    }
+}
+
+/* total += each leaf that rows order[begin..end) belong to, ascending. */
+static void leaves_add(const struct entry *entry, const struct ls_token_sum *sum, int64_t begin,
+                       int64_t end, float *restrict total)
+{
+    float value[BLOCK];
+    int64_t leaf_rows = entry->tile_rows * sum->tiles;
+    while (begin < end) {
+        int64_t leaf = entry->order[begin] / leaf_rows;
+        int64_t next = find_row(entry, begin, end, (leaf + 1) * leaf_rows);
+        tile_tree(entry, leaf * sum->tiles, sum->tiles, begin, next, value);
+        for (int64_t i = 0; i < entry->width; i++)
+            total[i] += value[i];
+        begin = next;
     }
 }
 
@@ -147,59 +176,62 @@ static void backward(const struct ls_embedding *e, const void *dy, const struct 
                      int64_t end)
 {
     const int64_t channels = e->channels;
-    float total[BLOCK];
     for (int64_t v = begin; v < end; v++) {
         float *d_row = d_table + v * channels;
         int64_t from = scratch.start[v], to = scratch.start[v + 1];
-        if (from == to) {
-            if (!sum->accumulate)
-                memset(d_row, 0, (size_t)channels * sizeof *d_row);
-            continue;
-        }
-        for (int64_t at = 0; at < channels; at += BLOCK) {
+        if (sum->onto == LS_ONTO_NOTHING)
+            memset(d_row, 0, (size_t)channels * sizeof *d_row);
+        for (int64_t at = 0; from < to && at < channels; at += BLOCK) {
             struct entry entry = {
                 e->act, channels,     sum->sequences * sum->tokens, at, block_length(at, channels),
                 dy,     scratch.order};
-            leaf_tree(&entry, 0, sum->leaves, from, to, total);
-            for (int64_t i = 0; i < entry.width; i++)
-                d_row[at + i] = sum->accumulate ? d_row[at + i] + total[i] : total[i];
+            if (sum->onto == LS_ONTO_CHAIN)
+                chain_add(&entry, from, to, d_row + at);
+            else
+                leaves_add(&entry, sum, from, to, d_row + at);
         }
     }
 }
 
-/* Sequences of a leaf, then leaves, as two nested trees on one stack (see column_sum_kernel.c). */
-enum { DEPTH = 48 };
-static void merge(float (*entry)[BLOCK], int *top, int merges, int64_t width)
+static void row_add(enum ls_dtype act, const void *dy, int64_t at, int64_t n, float *restrict to)
 {
-    for (; merges > 0; merges--, (*top)--)
-        for (int64_t i = 0; i < width; i++)
-            entry[*top - 2][i] += entry[*top - 1][i];
+    float buffer[BLOCK];
+    const float *row = block_read(act, dy, at, n, buffer);
+    for (int64_t i = 0; i < n; i++)
+        to[i] += row[i];
+}
+
+/* The chain over sequences of a leaf begins with the first one, so it may be -0. */
+static void leaf_rows(enum ls_dtype act, const void *dy, const struct ls_token_sum *sum, int64_t at,
+                      int64_t stride, int64_t n, float *restrict leaf)
+{
+    float buffer[BLOCK];
+    memcpy(leaf, block_read(act, dy, at, n, buffer), (size_t)n * sizeof *leaf);
+    for (int64_t sequence = 1; sequence < sum->sequences; sequence++)
+        row_add(act, dy, at + sequence * stride, n, leaf);
 }
 
 static void position_backward(enum ls_dtype act, int64_t channels, const void *dy,
                               const struct ls_token_sum *sum, int64_t row_first, float *d_position,
                               int64_t begin, int64_t end)
 {
-    float entry[DEPTH][BLOCK], buffer[BLOCK];
+    float value[BLOCK];
+    int64_t stride = sum->tokens * channels;
     for (int64_t token = begin; token < end; token++)
         for (int64_t at = 0; at < channels; at += BLOCK) {
-            int64_t n = block_length(at, channels), row = row_first + token;
-            int top = 0;
-            for (int64_t leaf = 0; leaf < sum->leaves; leaf++) {
-                for (int64_t sequence = 0; sequence < sum->sequences; sequence++) {
-                    LS_ASSERT(top < DEPTH);
-                    const float *in = block_read(act, dy, row * channels + at, n, buffer);
-                    memcpy(entry[top++], in, (size_t)n * sizeof *in);
-                    merge(entry, &top, ops_tree_merges(sequence, sum->sequences), n);
-                    row += sum->tokens;
-                }
-                merge(entry, &top, ops_tree_merges(leaf, sum->leaves), n);
-            }
-            if (top == 0)
-                memset(entry[0], 0, (size_t)n * sizeof entry[0][0]);
+            int64_t n = block_length(at, channels), first = (row_first + token) * channels + at;
             float *to = d_position + token * channels + at;
-            for (int64_t i = 0; i < n; i++)
-                to[i] = sum->accumulate ? to[i] + entry[0][i] : entry[0][i];
+            if (sum->onto == LS_ONTO_NOTHING && sum->leaves == 0)
+                memset(to, 0, (size_t)n * sizeof *to);
+            for (int64_t i = 0; sum->onto == LS_ONTO_CHAIN && i < sum->sequences; i++)
+                row_add(act, dy, first + i * stride, n, to);
+            for (int64_t leaf = 0; sum->onto != LS_ONTO_CHAIN && leaf < sum->leaves; leaf++) {
+                leaf_rows(act, dy, sum, first + leaf * sum->sequences * stride, stride, n, value);
+                if (leaf == 0 && sum->onto == LS_ONTO_NOTHING)
+                    memcpy(to, value, (size_t)n * sizeof *to);
+                for (int64_t i = 0; (leaf || sum->onto == LS_ONTO_SUM) && i < n; i++)
+                    to[i] += value[i];
+            }
         }
 }
 

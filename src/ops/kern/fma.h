@@ -1,11 +1,13 @@
 /* ops/kern/fma.h - fused multiply-adds of four floats, rounded once, on machines with and without
- * an instruction for them: what makes plain C give the bits of AVX2. test/ops/test_fma.c holds it
- * to the library's fmaf. */
+ * an instruction for them: what makes plain C give the bits of AVX2. On AArch64 they are NEON's.
+ * test/ops/test_fma.c holds it to the library's fmaf. */
 #ifndef OPS_KERN_FMA_H
 #define OPS_KERN_FMA_H
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 #include <stdint.h>
 
@@ -13,6 +15,12 @@ enum { FMA_LANES = 4 };
 
 typedef float fma_vec __attribute__((vector_size(FMA_LANES * 4)));
 
+#if defined(__ARM_NEON) && defined(__aarch64__)
+static inline fma_vec fma_plain(fma_vec a, fma_vec b, fma_vec c)
+{
+    return (fma_vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+#else
 /* a b + c in each lane. */
 static __attribute__((cold)) fma_vec fma_each(fma_vec a, fma_vec b, fma_vec c)
 {
@@ -50,6 +58,7 @@ static inline fma_vec fma_plain(fma_vec a, fma_vec b, fma_vec c)
 {
     return fma_each(a, b, c);
 }
+#endif
 #endif
 
 #endif

@@ -21,7 +21,11 @@ enum { WIDTH = 16, ROWS = 12 };
 enum { WIDTH = 8, ROWS = 4 };
 #else
 #include "ops/kern/fma.h"
+#if defined(__aarch64__) /* 32 registers */
+enum { WIDTH = FMA_LANES, ROWS = 8 };
+#else
 enum { WIDTH = FMA_LANES, ROWS = 4 };
+#endif
 #endif
 enum { EDGE = GEMM_EDGE };
 
@@ -185,7 +189,7 @@ static void write_short_row(const struct ls_gemm *gemm, int64_t index, const flo
         float value = bias ? sum[j] + bias[j] : sum[j];
         if (gemm->out != LS_F32)
             ((ls_half *)gemm->c)[index + j] = ls_f32_to_half(gemm->out, value);
-        else if (gemm->accumulate)
+        else if (gemm_adds_to_c(gemm))
             ((float *)gemm->c)[index + j] += value;
         else
             ((float *)gemm->c)[index + j] = value;
@@ -245,7 +249,7 @@ static inline void write_row(const struct ls_gemm *gemm, int64_t index, const ve
     float *c = (float *)gemm->c + index;
     for (int v = 0; v < EDGE / WIDTH; v++) {
         vec value = sum[v];
-        if (gemm->accumulate)
+        if (gemm_adds_to_c(gemm))
             value = *(const vec_unaligned *)(c + v * WIDTH) + value;
         store(c + v * WIDTH, value, stream);
     }

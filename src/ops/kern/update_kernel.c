@@ -2,29 +2,11 @@
 #include "ops/kernels.h"
 
 #include "ops/kern/moments.h"
+#include "ops/kern/update_values.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
-
-/* (gradient + second) * gradient_scale */
-static void scaled_gradient(const struct ls_update *update, int64_t at, int64_t n,
-                            float *restrict out)
-{
-    const float *gradient = update->gradient + at, scale = update->gradient_scale;
-    if (update->second)
-        for (int64_t i = 0; i < n; i++)
-            out[i] = (gradient[i] + update->second[at + i]) * scale;
-    else
-        for (int64_t i = 0; i < n; i++)
-            out[i] = gradient[i] * scale;
-}
-
-static void write_compute(const struct ls_update *update, int64_t at, int64_t n)
-{
-    if (update->compute)
-        half_round(update->compute_type, update->master + at, n, update->compute + at);
-}
 
 static void adamw(const struct ls_update *update, const struct ls_adamw *adamw, float step_size,
                   float inverse_root, void *m, void *v, int64_t begin, int64_t end)

@@ -1,0 +1,236 @@
+/* lockstep bench tier: memory tiers beside plain copies and plain reads and writes of the disk; a
+ * table, and one JSON object on the last line. */
+#include "bench.h"
+
+#include <lockstep/device/tier.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    ROUNDS = 9,
+    BUFFERS = 4, /* transfers under way at a time */
+    TRANSFER_BYTES = 64 << 20,
+    MIB = 1 << 20,
+    DISK_BLOCK = 4 << 20,
+    DISK_THREADS = 16, /* each waits for its block: the depth of the disk's queue */
+};
+
+/* What moves the bytes: once all there, or all back. */
+struct way {
+    const char *name;
+    struct ls_tier *tier;   /* NULL: plain */
+    int fd;                 /* of plain I/O; -1 for plain copies */
+    double rate[2][ROUNDS]; /* of reads and of writes, bytes/s */
+};
+
+struct bench {
+    const char *folder;
+    int64_t mib;
+    struct ls_arena device, host; /* BUFFERS transfers; all of it, for plain copies */
+};
+
+static unsigned char *buffer_of(const struct bench *bench, int64_t transfer)
+{
+    return bench->device.base + (size_t)(transfer % BUFFERS) * TRANSFER_BYTES;
+}
+
+/* ---- plain ---------------------------------------------------------------------------------- */
+
+static void copy_all(const struct bench *bench, bool writes)
+{
+    int64_t transfers = bench->mib * MIB / TRANSFER_BYTES;
+    for (int64_t i = 0; i < transfers; i++) {
+        unsigned char *host = bench->host.base + i * TRANSFER_BYTES;
+        if (writes)
+            memcpy(host, buffer_of(bench, i), TRANSFER_BYTES);
+        else
+            memcpy(buffer_of(bench, i), host, TRANSFER_BYTES);
+    }
+}
+
+/* Blocks of the whole file, by threads that wait for each. Errors end the benchmark. */
+static int disk_all(const struct bench *bench, int fd, bool writes, struct ls_error *error)
+{
+    int failure = 0;
+#pragma omp parallel for schedule(dynamic) num_threads(DISK_THREADS) reduction(max : failure)
+    for (int64_t block = 0; block < bench->mib * MIB / DISK_BLOCK; block++) {
+        unsigned char *memory =
+            bench->device.base + block * DISK_BLOCK % (BUFFERS * (int64_t)TRANSFER_BYTES);
+        ssize_t moved = writes ? pwrite(fd, memory, DISK_BLOCK, block * DISK_BLOCK)
+                               : pread(fd, memory, DISK_BLOCK, block * DISK_BLOCK);
+        if (moved != DISK_BLOCK)
+            failure = moved < 0 ? errno : EIO;
+    }
+    return failure ? ls_error_errno(error, failure, "%s: plain reads and writes", bench->folder)
+                   : LS_OK;
+}
+
+/* A file without a name that O_DIRECT reads and writes. */
+static int disk_open(const struct bench *bench, int *fd, struct ls_error *error)
+{
+    *fd = open(bench->folder, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        return ls_error_errno(error, errno, "%s: cannot open a file with O_DIRECT", bench->folder);
+    if (fallocate(*fd, 0, 0, bench->mib * MIB))
+        return ls_error_errno(error, errno, "%s: no room for %lld MiB", bench->folder,
+                              (long long)bench->mib);
+    return LS_OK;
+}
+
+/* ---- tiers ---------------------------------------------------------------------------------- */
+
+static int tier_all(const struct bench *bench, struct ls_tier *tier, bool writes,
+                    struct ls_error *error)
+{
+    struct ls_transfer moves[BUFFERS] = {{0}};
+    int64_t transfers = bench->mib * MIB / TRANSFER_BYTES;
+    int status = LS_OK;
+    for (int64_t i = 0; i < transfers + BUFFERS; i++) {
+        struct ls_transfer *move = &moves[i % BUFFERS];
+        int ended = ls_transfer_wait(move, error);
+        status = status ? status : ended;
+        if (i >= transfers || status)
+            continue;
+        size_t offset = (size_t)i * TRANSFER_BYTES;
+        status = writes
+                     ? ls_tier_write(tier, offset, buffer_of(bench, i), TRANSFER_BYTES, move, error)
+                     : ls_tier_read(tier, offset, buffer_of(bench, i), TRANSFER_BYTES, move, error);
+    }
+    return status;
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+static int measure(const struct bench *bench, struct way *way, bool writes, int round,
+                   struct ls_error *error)
+{
+    int status = LS_OK;
+    double from = ls_now_s();
+    if (way->tier)
+        status = tier_all(bench, way->tier, writes, error);
+    else if (way->fd >= 0)
+        status = disk_all(bench, way->fd, writes, error);
+    else
+        copy_all(bench, writes);
+    way->rate[writes][round < 0 ? 0 : round] = (double)(bench->mib * MIB) / (ls_now_s() - from);
+    return status;
+}
+
+/* The first round takes what is taken once: pages, and blocks that were never written. */
+static int measure_all(const struct bench *bench, struct way *ways, int count,
+                       struct ls_error *error)
+{
+    for (int round = -1; round < ROUNDS; round++)
+        for (int writes = 1; writes >= 0; writes--)
+            for (int i = 0; i < count; i++) {
+                int status = measure(bench, &ways[i], writes, round, error);
+                if (status)
+                    return status;
+            }
+    return LS_OK;
+}
+
+/* The first way is the limit of the others. */
+static void print_ways(struct way *ways, int count)
+{
+    for (int i = 0; i < count; i++) {
+        printf("%-18s", ways[i].name);
+        for (int writes = 1; writes >= 0; writes--) {
+            double share[ROUNDS], rate[ROUNDS];
+            for (int round = 0; round < ROUNDS; round++) {
+                rate[round] = ways[i].rate[writes][round];
+                share[round] = rate[round] / ways[0].rate[writes][round];
+            }
+            printf("  %10.2f  %5.2f", bench_median(rate, ROUNDS) * 1e-9,
+                   bench_median(share, ROUNDS));
+        }
+        printf("\n");
+    }
+    fflush(stdout);
+}
+
+/* {"plain copy": {"out": 1.2e+10, "back": ...}, ...}: medians in bytes a second. */
+static void print_json(struct way *ways, int count)
+{
+    for (int i = 0; i < count; i++)
+        printf("%s\"%s\": {\"out\": %.4g, \"back\": %.4g}", i ? ", " : "{", ways[i].name,
+               bench_median(ways[i].rate[1], ROUNDS), bench_median(ways[i].rate[0], ROUNDS));
+    printf("}\n");
+}
+
+static int open_tier(const struct bench *bench, enum ls_tier_kind kind, bool threads,
+                     struct ls_tier **tier, struct ls_error *error)
+{
+    struct ls_tier_options options = {.kind = kind,
+                                      .bytes = (size_t)bench->mib * MIB,
+                                      .folder = bench->folder,
+                                      .rank = threads, /* each its own file */
+                                      .threads = threads};
+    int status = ls_tier_new(&options, tier, error);
+    if (status == LS_OK)
+        printf("%s\n", ls_tier_text(*tier));
+    return status;
+}
+
+static int bench_ways(const struct bench *bench, struct way ways[5], struct ls_error *error)
+{
+    int status = open_tier(bench, LS_TIER_HOST, false, &ways[1].tier, error);
+    if (!status)
+        status = disk_open(bench, &ways[2].fd, error);
+    if (!status)
+        status = open_tier(bench, LS_TIER_FILE, false, &ways[3].tier, error);
+    if (!status)
+        status = open_tier(bench, LS_TIER_FILE, true, &ways[4].tier, error);
+    if (status)
+        return status;
+    printf("%lld MiB in transfers of %d MiB, median of %d; share: of the plain way's rate in the "
+           "same round\n%-18s  %10s  %5s  %10s  %5s\n",
+           (long long)bench->mib, TRANSFER_BYTES / MIB, ROUNDS, "", "out, GB/s", "share",
+           "back, GB/s", "share");
+    status = measure_all(bench, ways, 2, error);
+    if (status)
+        return status;
+    print_ways(ways, 2);
+    status = measure_all(bench, ways + 2, 3, error);
+    if (status)
+        return status;
+    print_ways(ways + 2, 3);
+    print_json(ways, 5);
+    return LS_OK;
+}
+
+int cmd_bench_tier(int argc, char **argv)
+{
+    struct bench bench = {.folder = ".", .mib = 1024};
+    const struct bench_key keys[] = {{"folder", NULL, 0, 0, NULL, NULL, &bench.folder},
+                                     {"mib", &bench.mib, 64, 1 << 20, NULL, NULL, NULL},
+                                     {0}};
+    struct way ways[] = {{.name = "plain copy", .fd = -1},
+                         {.name = "host", .fd = -1},
+                         {.name = "plain O_DIRECT", .fd = -1},
+                         {.name = "file", .fd = -1},
+                         {.name = "file by threads", .fd = -1}};
+    struct ls_error error = {0};
+    int status = bench_args("bench tier", argc, argv, keys, &error);
+    bench.mib = ls_round_up(bench.mib, TRANSFER_BYTES / MIB);
+    if (!status)
+        status = ls_arena_init(&bench.device, (size_t)BUFFERS * TRANSFER_BYTES, &error);
+    if (!status)
+        status = ls_arena_init(&bench.host, (size_t)bench.mib * MIB, &error);
+    if (!status)
+        status = bench_ways(&bench, ways, &error);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        ls_tier_free(ways[i].tier);
+        if (ways[i].fd >= 0)
+            close(ways[i].fd);
+    }
+    ls_arena_release(&bench.host);
+    ls_arena_release(&bench.device);
+    return status == LS_OK ? 0 : cmd_fail("bench tier", status, &error);
+}

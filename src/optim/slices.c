@@ -1,0 +1,307 @@
+/* Where slices' masters and states lie, on the device or in a tier, and how one gets at them. */
+#include "optim/slices.h"
+
+enum {
+    WINDOW = 1 << 20, /* elements of a window; in bytes a multiple of LS_TIER_ALIGN */
+    SLICE_ALIGN = 16, /* elements */
+};
+
+static int arrays_most(const struct ls_optim_config *config)
+{
+    return LS_OPTIM_STATE + ls_optimizer_states_most(config);
+}
+
+static int arrays_of(const struct ls_optim_config *config, const struct ls_slice *slice)
+{
+    return LS_OPTIM_STATE + ls_optimizer_states(config, slice->hidden);
+}
+
+static size_t element_bytes(const struct ls_optim_config *config, int array)
+{
+    return array == LS_OPTIM_MASTER ? sizeof(float) : ls_dtype_bytes(config->moments);
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* Slices go to the tier in their order, until enough of the elements that may have gone. */
+static void slices_choose(struct ls_slice *slices, const int64_t *rooms, int count,
+                          const struct ls_optim_storage *storage)
+{
+    int64_t all = 0, gone = 0;
+    for (int i = 0; i < count; i++)
+        all += slices[i].lent ? 0 : rooms[i];
+    for (int i = 0; i < count; i++) {
+        slices[i].away = storage && storage->room && !slices[i].lent &&
+                         (double)gone < storage->ratio * (double)all;
+        gone += slices[i].away ? rooms[i] : 0;
+    }
+}
+
+/* The arrays of the slices that stay lie one behind the other. */
+static void array_take(const struct ls_optim_config *config, int array, struct ls_slice *slices,
+                       const int64_t *rooms, int count, struct ls_arena *arena)
+{
+    bool masters = array == LS_OPTIM_MASTER;
+    size_t bytes = element_bytes(config, array), used = 0;
+    unsigned char *base = NULL;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass)
+            base = ls_arena_take(arena, used);
+        used = 0;
+        for (int i = 0; i < count; i++) {
+            if (slices[i].away || (masters && slices[i].lent) ||
+                array >= arrays_of(config, &slices[i]))
+                continue;
+            void *place = base ? base + used : NULL;
+            if (masters)
+                slices[i].master = place;
+            else
+                slices[i].state[array - LS_OPTIM_STATE] = place;
+            used += (size_t)ls_round_up(rooms[i], SLICE_ALIGN) * bytes;
+        }
+    }
+}
+
+static void lane_widen(size_t *lane, size_t bytes)
+{
+    *lane = bytes > *lane ? bytes : *lane;
+}
+
+void ls_optimizer_init(struct ls_optimizer *optimizer, const struct ls_optim_config *config,
+                       struct ls_slice *slices, const int64_t *rooms, int count,
+                       const struct ls_optim_storage *storage, struct ls_arena *arena)
+{
+    *optimizer = (struct ls_optimizer){.config = *config,
+                                       .tier = storage ? storage->tier : NULL,
+                                       .gradient_tier = storage ? storage->gradient_tier : NULL};
+    int64_t window = 0;
+    slices_choose(slices, rooms, count, storage);
+    for (int a = 0; a < arrays_most(config); a++)
+        array_take(config, a, slices, rooms, count, arena);
+    size_t lanes[LS_PASS_LANES] = {0};
+    for (int i = 0; i < count; i++) {
+        window = ls_min(rooms[i], WINDOW);
+        for (int a = 0; a < arrays_of(config, &slices[i]) && slices[i].away; a++) {
+            size_t bytes = element_bytes(config, a);
+            slices[i].place[a] = ls_tier_room_take(storage->room, (size_t)rooms[i] * bytes);
+            lane_widen(&lanes[a], (size_t)window * bytes);
+        }
+        if (slices[i].gradient_away) /* which begins anywhere */
+            lane_widen(&lanes[LANE_GRADIENT], (size_t)window * sizeof(float) + LS_TIER_ALIGN);
+    }
+    ls_pass_init(&optimizer->pass, lanes, arena);
+}
+
+/* ---- windows ----------------------------------------------------------------------------------
+ */
+
+/* A walk over the windows of slices: arrays [first, end) of those that are away, gradients of those
+ * whose are. */
+struct walk {
+    const struct ls_optimizer *optimizer;
+    const struct ls_slice *slices;
+    int count, first, end;
+    bool gradients, but_hidden;
+    enum ls_access access;
+    int at; /* the next window: of slice at, from there */
+    int64_t from;
+    slices_work *work;
+    void *user;
+};
+
+static bool is_walked(const struct walk *walk, const struct ls_slice *slice)
+{
+    if (walk->but_hidden && slice->hidden)
+        return false;
+    return (walk->end > walk->first && slice->away) || (walk->gradients && slice->gradient_away);
+}
+
+static bool window_next(void *user, struct ls_window *window)
+{
+    struct walk *w = user;
+    while (w->at < w->count &&
+           (!is_walked(w, &w->slices[w->at]) || w->from == w->slices[w->at].count)) {
+        w->at++;
+        w->from = 0;
+    }
+    if (w->at == w->count)
+        return false;
+    const struct ls_slice *slice = &w->slices[w->at];
+    window->index = w->at;
+    window->from = w->from;
+    window->count = ls_min(WINDOW, slice->count - w->from);
+    int end = (int)ls_min(w->end, arrays_of(&w->optimizer->config, slice));
+    for (int a = w->first; a < end && slice->away; a++) {
+        size_t bytes = element_bytes(&w->optimizer->config, a);
+        window->lane[a] = (struct ls_lane){.tier = w->optimizer->tier,
+                                           .offset = slice->place[a] + (size_t)w->from * bytes,
+                                           .bytes = (size_t)window->count * bytes,
+                                           .access = w->access};
+    }
+    if (w->gradients && slice->gradient_away) {
+        size_t first = slice->gradient_place + (size_t)w->from * sizeof(float);
+        size_t offset = first & ~(size_t)(LS_TIER_ALIGN - 1);
+        window->lane[LANE_GRADIENT] =
+            (struct ls_lane){.tier = w->optimizer->gradient_tier,
+                             .offset = offset,
+                             .bytes = first - offset + (size_t)window->count * sizeof(float),
+                             .access = LS_READS};
+    }
+    w->from += window->count;
+    return true;
+}
+
+static int window_work(void *user, const struct ls_window *window, struct ls_error *error)
+{
+    struct walk *w = user;
+    return w->work(w->user, window, error);
+}
+
+static int walk_run(struct walk *walk, struct ls_error *error)
+{
+    const struct ls_pass_work work = {window_next, window_work, walk};
+    return ls_pass_run(&walk->optimizer->pass, &work, error);
+}
+
+int slices_pass(const struct ls_optimizer *optimizer, const struct ls_slice *slices, int count,
+                slices_work *work, void *user, struct ls_error *error)
+{
+    struct walk walk = {.optimizer = optimizer,
+                        .slices = slices,
+                        .count = count,
+                        .end = arrays_most(&optimizer->config),
+                        .gradients = true,
+                        .but_hidden = optimizer->muon != NULL,
+                        .access = LS_READS_WRITES,
+                        .work = work,
+                        .user = user};
+    return walk_run(&walk, error);
+}
+
+void *slices_array(const struct ls_optimizer *optimizer, const struct ls_slice *slice,
+                   const struct ls_window *window, int array)
+{
+    if (slice->away)
+        return window->lane[array].data;
+    size_t first = (size_t)window->from * element_bytes(&optimizer->config, array);
+    unsigned char *values =
+        array == LS_OPTIM_MASTER ? (void *)slice->master : slice->state[array - LS_OPTIM_STATE];
+    return values ? values + first : NULL;
+}
+
+const float *slices_gradient(const struct ls_slice *slice, const struct ls_window *window,
+                             const float *gradient)
+{
+    if (!slice->gradient_away)
+        return gradient + slice->gradient + window->from;
+    size_t first = slice->gradient_place + (size_t)window->from * sizeof(float);
+    const unsigned char *data = window->lane[LANE_GRADIENT].data;
+    return (const float *)(const void *)(data + first % LS_TIER_ALIGN);
+}
+
+/* ---- gradients ------------------------------------------------------------------------------- */
+
+struct gradient_visiting {
+    const struct ls_slice *slices;
+    ls_gradient_visit *visit;
+    void *user;
+};
+
+static int gradient_window(void *user, const struct ls_window *window, struct ls_error *error)
+{
+    const struct gradient_visiting *v = user;
+    const struct ls_slice *slice = &v->slices[window->index];
+    return v->visit(v->user, (int)window->index, window->from, window->count,
+                    slices_gradient(slice, window, NULL), error);
+}
+
+int ls_slices_visit_gradient(const struct ls_optimizer *optimizer, const struct ls_slice *slices,
+                             int count, const float *gradient, ls_gradient_visit *visit, void *user,
+                             struct ls_error *error)
+{
+    struct gradient_visiting visiting = {slices, visit, user};
+    struct walk walk = {.optimizer = optimizer,
+                        .slices = slices,
+                        .count = count,
+                        .gradients = true,
+                        .work = gradient_window,
+                        .user = &visiting};
+    int status = LS_OK;
+    for (int i = 0; i < count && !status; i++)
+        if (!slices[i].gradient_away)
+            status = visit(user, i, 0, slices[i].count, gradient + slices[i].gradient, error);
+    return status ? status : walk_run(&walk, error);
+}
+
+/* ---- one array ------------------------------------------------------------------------------- */
+
+struct visiting {
+    int array;
+    ls_slice_visit *visit;
+    void *user;
+};
+
+static int window_visit(void *user, const struct ls_window *window, struct ls_error *error)
+{
+    const struct visiting *v = user;
+    const struct ls_slice_piece piece = {window->from, window->count, window->lane[v->array].data};
+    return v->visit(v->user, &piece, error);
+}
+
+int ls_slice_visit_array(const struct ls_optimizer *optimizer, const struct ls_slice *slice,
+                         int array, enum ls_access access, ls_slice_visit *visit, void *user,
+                         struct ls_error *error)
+{
+    if (!slice->away) {
+        void *values =
+            array == LS_OPTIM_MASTER ? slice->master : slice->state[array - LS_OPTIM_STATE];
+        const struct ls_slice_piece whole = {0, slice->count, values};
+        return visit(user, &whole, error);
+    }
+    struct visiting visiting = {array, visit, user};
+    struct walk walk = {.optimizer = optimizer,
+                        .slices = slice,
+                        .count = 1,
+                        .first = array,
+                        .end = array + 1,
+                        .access = access,
+                        .work = window_visit,
+                        .user = &visiting};
+    return walk_run(&walk, error);
+}
+
+/* ---- rounding -------------------------------------------------------------------------------- */
+
+struct rounding {
+    struct ls_ops *ops;
+    const struct ls_slice *slice;
+    void *compute;
+};
+
+static int piece_round(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
+{
+    const struct rounding *r = user;
+    const struct ls_slice *slice = r->slice;
+    (void)error;
+    if (slice->compute_type == LS_F32)
+        ls_copy(r->ops, (size_t)piece->count * sizeof(float), piece->values,
+                (float *)r->compute + piece->from);
+    else
+        ls_cast_to_half(r->ops, slice->compute_type, piece->count, piece->values,
+                        (ls_half *)r->compute + piece->from);
+    return LS_OK;
+}
+
+int ls_slices_round(const struct ls_optimizer *optimizer, struct ls_ops *ops,
+                    const struct ls_slice *slices, int count, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int i = 0; i < count && !status; i++) {
+        struct rounding rounding = {ops, &slices[i], NULL};
+        status = slices_compute(optimizer, &slices[i], i, &rounding.compute, error);
+        if (!status && rounding.compute && slices[i].count > 0)
+            status = ls_slice_visit_array(optimizer, &slices[i], LS_OPTIM_MASTER, LS_READS,
+                                          piece_round, &rounding, error);
+    }
+    return status;
+}
