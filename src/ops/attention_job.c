@@ -20,14 +20,24 @@ const struct attention_kernel *attention_kernel_vector(enum ls_isa isa)
     return &attention_kernel_plain;
 }
 
-const struct attention_kernel *attention_kernel_of(const struct ls_ops *ops, enum ls_dtype act)
+static const struct attention_kernel *kernel_pairs(enum ls_isa isa)
 {
 #if defined(__x86_64__)
-    if (ops->isa >= LS_ISA_AMX && act == LS_BF16)
+    if (isa >= LS_ISA_AMX)
         return &attention_kernel_amx;
+    if (isa >= LS_ISA_AVX512)
+        return &attention_kernel_pairs_avx512;
+    if (isa == LS_ISA_AVX2)
+        return &attention_kernel_pairs_avx2;
 #endif
-    (void)act;
-    return attention_kernel_vector(ops->isa);
+    (void)isa;
+    return &attention_kernel_pairs_plain;
+}
+
+const struct attention_kernel *attention_kernel_of(const struct ls_ops *ops, enum ls_dtype act)
+{
+    bool pairs = act == LS_BF16 && ops->arithmetic == LS_ARITHMETIC_BF16_PAIRS;
+    return pairs ? kernel_pairs(ops->isa) : attention_kernel_vector(ops->isa);
 }
 
 int attention_check_heads(int64_t batch, int64_t tokens, int64_t heads, int64_t kv_heads,

@@ -121,9 +121,12 @@ struct attention_kernel {
 
 /* Portable vector kernel, float32 panels for either act; one per instruction set. */
 extern const struct attention_kernel attention_kernel_plain;
+/* The arithmetic bf16_pairs, bf16 panels, act bf16 only. */
+extern const struct attention_kernel attention_kernel_pairs_plain;
 #if defined(__x86_64__)
 extern const struct attention_kernel attention_kernel_avx2, attention_kernel_avx512;
-extern const struct attention_kernel attention_kernel_amx; /* act bf16 only */
+extern const struct attention_kernel attention_kernel_pairs_avx2, attention_kernel_pairs_avx512;
+extern const struct attention_kernel attention_kernel_amx;
 #endif
 
 #endif

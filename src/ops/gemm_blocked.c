@@ -9,13 +9,11 @@
  * B is packed once by all threads together and read from the shared cache.
  */
 #include "ops/gemm_kernel.h"
+#include "ops/kern/flush.h"
 
 #include <omp.h>
 #include <stdatomic.h>
 #include <string.h>
-#if defined(__SSE2__)
-#include <xmmintrin.h>
-#endif
 
 enum {
     A_BYTES = 12 << 16,        /* packed rows of A, in L2 */
@@ -409,24 +407,40 @@ static int levels_of(const struct ls_gemm *gemm)
     return levels;
 }
 
+static const struct gemm_kernel *kernel_of(const struct ls_ops *ops, enum ls_dtype in)
+{
+    bool pairs = in == LS_BF16 && ops->arithmetic == LS_ARITHMETIC_BF16_PAIRS;
+#if defined(__x86_64__)
+    if (pairs && ops->isa >= LS_ISA_AMX)
+        return &gemm_kernel_amx;
+    if (in == LS_BF16 && !pairs && ops->isa >= LS_ISA_AVX512_BF16)
+        return &gemm_kernel_bf16;
+    if (ops->isa >= LS_ISA_AVX512)
+        return pairs ? &gemm_kernel_pairs_avx512 : &gemm_kernel_avx512;
+    if (ops->isa == LS_ISA_AVX2)
+        return pairs ? &gemm_kernel_pairs_avx2 : &gemm_kernel_avx2;
+#endif
+    return pairs ? &gemm_kernel_pairs_plain : &gemm_kernel_plain;
+}
+
+static const struct gemm_finish *finish_of(const struct ls_ops *ops)
+{
+#if defined(__x86_64__)
+    if (ops->isa >= LS_ISA_AVX2)
+        return ops->isa == LS_ISA_AVX2 ? &gemm_finish_avx2 : &gemm_finish_avx512;
+#endif
+    (void)ops;
+    return &gemm_finish_plain;
+}
+
 static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
 {
     struct plan plan = {.gemm = gemm,
-                        .kernel = &gemm_kernel_plain,
-                        .finish = &gemm_finish_plain,
+                        .kernel = kernel_of(ops, gemm->in),
+                        .finish = finish_of(ops),
                         .levels = levels_of(gemm),
                         .row_panels = ls_ceil_div(gemm->m, GEMM_EDGE),
                         .column_panels = ls_ceil_div(gemm->n, GEMM_EDGE)};
-#if defined(__x86_64__)
-    if (ops->isa >= LS_ISA_AVX2) {
-        plan.kernel = ops->isa == LS_ISA_AVX2 ? &gemm_kernel_avx2 : &gemm_kernel_avx512;
-        plan.finish = ops->isa == LS_ISA_AVX2 ? &gemm_finish_avx2 : &gemm_finish_avx512;
-    }
-    if (gemm->in == LS_BF16 && ops->isa >= LS_ISA_AVX512_BF16)
-        plan.kernel = ops->isa == LS_ISA_AMX ? &gemm_kernel_amx : &gemm_kernel_bf16;
-#else
-    (void)ops;
-#endif
     for (int s = 0; s < gemm->sections; s++) {
         plan.part[s] = gemm->k[s] / gemm->tiles;
         plan.part_steps[s] = ls_ceil_div(plan.part[s], GEMM_EDGE);
@@ -438,35 +452,6 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
                   row_bytes % 64 == 0 && (uintptr_t)gemm->c % 64 == 0;
     return plan;
 }
-
-/* In products of bf16 subnormal numbers are zero, as operands and as sums, on every instruction set
- * of x86-64: AVX512_BF16 and AMX know no other way. Other processors keep them, so far. */
-#if defined(__SSE2__)
-static unsigned subnormals_off(enum ls_dtype in)
-{
-    enum { FLUSH_TO_ZERO = 1 << 15, DENORMALS_ARE_ZERO = 1 << 6 };
-    unsigned control = _mm_getcsr();
-    if (in == LS_BF16)
-        _mm_setcsr(control | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
-    return control;
-}
-
-static void subnormals_restore(unsigned control)
-{
-    _mm_setcsr(control);
-}
-#else
-static unsigned subnormals_off(enum ls_dtype in)
-{
-    (void)in;
-    return 0;
-}
-
-static void subnormals_restore(unsigned control)
-{
-    (void)control;
-}
-#endif
 
 void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
 {
@@ -504,13 +489,15 @@ void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
             worker.column = plan.column_panels * thread / team;
             worker.column_end = plan.column_panels * (thread + 1) / team;
         }
-        unsigned control = subnormals_off(gemm->in);
+        bool flush = gemm->in == LS_BF16;
+        unsigned control = flush ? subnormals_flush() : 0;
         if (plan.kernel->begin)
             plan.kernel->begin();
         work(&worker);
         if (plan.kernel->end)
             plan.kernel->end();
-        subnormals_restore(control);
+        if (flush)
+            subnormals_restore(control);
         /* Streamed stores are seen by no one else before a fence. */
         atomic_thread_fence(memory_order_seq_cst);
     }

@@ -1,9 +1,9 @@
 /* ops/gemm_kernel.h - what the files of the matrix product share.
  *
  * C is computed in blocks of 32 x 32, the contraction in steps of 32 (gemm_blocked.c has the
- * loops). A kernel multiplies one packed panel of A with one of B; there is one for float32 on each
- * vector width (kern/gemm_kernel.c), one for bf16 on AVX512_BF16 (gemm_bf16.c) and one on AMX
- * (gemm_amx.c).
+ * loops). A kernel multiplies one packed panel of A with one of B. For the arithmetic fma there is
+ * one on each vector width (kern/gemm_kernel.c) and one for bf16 on AVX512_BF16 (gemm_bf16.c); for
+ * bf16_pairs one on each vector width too, and one on AMX (gemm_amx.c).
  */
 #ifndef OPS_GEMM_KERNEL_H
 #define OPS_GEMM_KERNEL_H
@@ -60,10 +60,11 @@ struct gemm_finish {
                   const float *top, int merges, bool stream);
 };
 
-extern const struct gemm_kernel gemm_kernel_plain;
+extern const struct gemm_kernel gemm_kernel_plain, gemm_kernel_pairs_plain;
 extern const struct gemm_finish gemm_finish_plain;
 #if defined(__x86_64__)
 extern const struct gemm_kernel gemm_kernel_avx2, gemm_kernel_avx512;
+extern const struct gemm_kernel gemm_kernel_pairs_avx2, gemm_kernel_pairs_avx512;
 extern const struct gemm_finish gemm_finish_avx2, gemm_finish_avx512;
 extern const struct gemm_kernel gemm_kernel_bf16, gemm_kernel_amx;
 #endif

@@ -116,12 +116,48 @@ static void instance_free(struct instance *x)
     free(x->a.lse);
 }
 
-static struct ls_ops ops_new(int threads, enum ls_isa isa)
+/* Kernels are counted: each instruction set in each arithmetic. */
+static enum ls_isa isa_of(int kernel)
+{
+    return (enum ls_isa)(kernel / LS_ARITHMETIC_COUNT);
+}
+
+static enum ls_arithmetic arithmetic_of(int kernel)
+{
+    return (enum ls_arithmetic)(kernel % LS_ARITHMETIC_COUNT);
+}
+
+static int kernels_here(void)
+{
+    return ((int)ls_isa_best() + 1) * LS_ARITHMETIC_COUNT;
+}
+
+static int kernel_best_fma(void)
+{
+    return kernels_here() - LS_ARITHMETIC_COUNT;
+}
+
+static const char *kernel_name(int kernel)
+{
+    static char name[64];
+    snprintf(name, sizeof name, "%s, %s", ls_isa_name(isa_of(kernel)),
+             ls_arithmetic_name(arithmetic_of(kernel)));
+    return name;
+}
+
+/* Only bf16 tells the arithmetics apart. */
+static bool kernel_is_for(int kernel, enum ls_dtype act)
+{
+    return act == LS_BF16 || arithmetic_of(kernel) == LS_ARITHMETIC_FMA;
+}
+
+static struct ls_ops ops_new(int threads, int kernel)
 {
     struct ls_ops ops;
     struct ls_error error = {0};
-    if (ls_ops_init(&ops, threads, isa, &error) != LS_OK)
+    if (ls_ops_init(&ops, threads, isa_of(kernel), &error) != LS_OK)
         fail_msg("%s", error.text);
+    ops.arithmetic = arithmetic_of(kernel);
     return ops;
 }
 
@@ -133,9 +169,9 @@ static void run_with(struct ls_ops *ops, struct instance *x)
         fail_msg("%s", error.text);
 }
 
-static void run(struct instance *x, int threads, enum ls_isa isa)
+static void run(struct instance *x, int threads, int kernel)
 {
-    struct ls_ops ops = ops_new(threads, isa);
+    struct ls_ops ops = ops_new(threads, kernel);
     run_with(&ops, x);
     ls_ops_release(&ops);
 }
@@ -294,11 +330,13 @@ static void test_reference(void **state)
             p.act = acts[a];
             struct instance inputs = instance_new(p, n);
             struct reference r = reference_new(&inputs);
-            for (int isa = 0; isa <= (int)ls_isa_best(); isa++) {
+            for (int kernel = 0; kernel < kernels_here(); kernel++) {
+                if (!kernel_is_for(kernel, p.act))
+                    continue;
                 struct instance x = instance_new(p, n);
-                run(&x, 2, (enum ls_isa)isa);
-                char label[64];
-                snprintf(label, sizeof label, "%s problem %zu %s", ls_isa_name((enum ls_isa)isa), n,
+                run(&x, 2, kernel);
+                char label[128];
+                snprintf(label, sizeof label, "%s problem %zu %s", kernel_name(kernel), n,
                          ls_dtype_name(p.act));
                 compare_all(&x, &r, label);
                 instance_free(&x);
@@ -312,19 +350,19 @@ static void test_reference(void **state)
 static void test_large_scores(void **state)
 {
     (void)state;
-    for (int isa = 0; isa <= (int)ls_isa_best(); isa++) {
+    for (int kernel = 0; kernel <= kernel_best_fma(); kernel += LS_ARITHMETIC_COUNT) {
         struct instance x = instance_new((struct problem){1, 200, 2, 1, 64, LS_F32, 0, 0, 0}, 3);
         fill_matrix(&x, Q, 3, 15);
         fill_matrix(&x, K, 3, 15);
-        run(&x, 1, (enum ls_isa)isa);
+        run(&x, 1, kernel);
         struct reference r = reference_new(&x);
         for (int64_t i = 0; i < 200 * 2 * 64; i++) {
             double got = get(&x, O, i), want = r.matrix[O][i];
             /* A score's own rounding, 2^-24 of several hundred a few times over, is a relative
              * error of p. */
             if (!(fabs(got - want) <= 2e-3))
-                fail_msg("%s: o[%lld] is %g, want %g", ls_isa_name((enum ls_isa)isa), (long long)i,
-                         got, want);
+                fail_msg("%s: o[%lld] is %g, want %g", kernel_name(kernel), (long long)i, got,
+                         want);
         }
         reference_free(&r);
         instance_free(&x);
@@ -360,7 +398,7 @@ static void test_central_differences(void **state)
     (void)state;
     static const int pairs[][2] = {{Q, D_Q}, {K, D_K}, {V, D_V}};
     struct instance x = instance_new((struct problem){1, 66, 2, 1, 8, LS_F32, 0, 0, 0}, 11);
-    struct ls_ops ops = ops_new(1, ls_isa_best());
+    struct ls_ops ops = ops_new(1, kernel_best_fma());
     run_with(&ops, &x);
     for (int n = 0; n < 3; n++) {
         int m = pairs[n][0], d_m = pairs[n][1];
@@ -407,22 +445,22 @@ static void assert_same_outputs(const char *what, const struct instance *got,
 static const struct problem bits_problem = {2, 200, 3, 1, 40, LS_F32, 8, 0, 16};
 
 /* Threads, one pass or two, a workspace that holds all key blocks or only a few. */
-static void bits_for(struct problem p, enum ls_isa isa)
+static void bits_for(struct problem p, int kernel)
 {
     struct instance want = instance_new(p, 5);
-    run(&want, 1, isa);
+    run(&want, 1, kernel);
     static const int threads[] = {2, 3, 8, 1, 2, 1};
     static const size_t workspace[] = {0, 0, 0, 200 << 10, 330 << 10, 380 << 10};
     for (int n = 0; n < 6; n++) {
         struct instance got = instance_new(p, 5);
-        struct ls_ops ops = ops_new(threads[n], isa);
+        struct ls_ops ops = ops_new(threads[n], kernel);
         const size_t whole = ops.workspace_bytes;
         ops.workspace_bytes = workspace[n] ? workspace[n] : whole;
         run_with(&ops, &got);
         ops.workspace_bytes = whole;
         ls_ops_release(&ops);
-        char what[96];
-        snprintf(what, sizeof what, "%s %s, %d threads, workspace %zu", ls_isa_name(isa),
+        char what[160];
+        snprintf(what, sizeof what, "%s %s, %d threads, workspace %zu", kernel_name(kernel),
                  ls_dtype_name(p.act), threads[n], workspace[n]);
         assert_same_outputs(what, &got, &want);
         instance_free(&got);
@@ -430,12 +468,13 @@ static void bits_for(struct problem p, enum ls_isa isa)
     instance_free(&want);
 }
 
-static void for_each_kernel(struct problem p, void (*test)(struct problem, enum ls_isa))
+static void for_each_kernel(struct problem p, void (*test)(struct problem, int))
 {
-    for (int isa = 0; isa <= (int)ls_isa_best(); isa++)
+    for (int kernel = 0; kernel < kernels_here(); kernel++)
         for (int a = 0; a < ACTS; a++) {
             p.act = acts[a];
-            test(p, (enum ls_isa)isa);
+            if (kernel_is_for(kernel, p.act))
+                test(p, kernel);
         }
 }
 
@@ -447,11 +486,11 @@ static void test_bits_threads(void **state)
 
 /* Each sequence alone; and the heads of one key/value head alone, as a tensor-parallel rank has
  * them. */
-static void cuts_for(struct problem p, enum ls_isa isa)
+static void cuts_for(struct problem p, int kernel)
 {
     struct instance want = instance_new(p, 6), got = instance_new(p, 6);
-    run(&want, 2, isa);
-    struct ls_ops ops = ops_new(2, isa);
+    run(&want, 2, kernel);
+    struct ls_ops ops = ops_new(2, kernel);
     const size_t bytes = ls_dtype_bytes(p.act);
     const int64_t group = p.heads / p.kv_heads;
     for (int64_t b = 0; b < p.batch; b++)
@@ -489,13 +528,13 @@ static void test_bits_cuts(void **state)
 }
 
 /* Rows packed densely or far apart. */
-static void strides_for(struct problem p, enum ls_isa isa)
+static void strides_for(struct problem p, int kernel)
 {
     struct problem dense = p;
     dense.q_pad = dense.kv_pad = dense.o_pad = 0;
     struct instance want = instance_new(dense, 7), got = instance_new(p, 7);
-    run(&want, 2, isa);
-    run(&got, 2, isa);
+    run(&want, 2, kernel);
+    run(&got, 2, kernel);
     for (int m = O; m < MATRICES; m++)
         for (int64_t r = 0; r < p.batch * p.tokens; r++) {
             const size_t bytes = ls_dtype_bytes(p.act);
@@ -515,18 +554,18 @@ static void test_bits_strides(void **state)
 }
 
 /* A token's output depends on no later token: neither on its value nor on its being there. */
-static void causality_for(struct problem p, enum ls_isa isa)
+static void causality_for(struct problem p, int kernel)
 {
     struct problem shorter = p;
     shorter.tokens = 150;
     struct instance want = instance_new(p, 8), changed = instance_new(p, 8),
                     prefix = instance_new(shorter, 8);
-    run(&want, 2, isa);
+    run(&want, 2, kernel);
     for (int m = Q; m <= V; m++)
         for (int64_t e = 150 * ld_of(&p, m); e < changed.elements[m]; e++)
             set(&changed, m, e, get(&changed, m, e) * -3);
-    run(&changed, 2, isa);
-    run(&prefix, 2, isa);
+    run(&changed, 2, kernel);
+    run(&prefix, 2, kernel);
     const size_t bytes = (size_t)(150 * ld_of(&p, O)) * ls_dtype_bytes(p.act);
     assert_same_bits("later tokens changed", O, changed.matrix[O], want.matrix[O], bytes);
     assert_same_bits("later tokens absent", O, prefix.matrix[O], want.matrix[O], bytes);
@@ -558,7 +597,7 @@ static void test_head_tree(void **state)
         for (int threads = 1; threads <= 3; threads++) {
             struct instance x =
                 instance_new((struct problem){1, 70, group, 1, 16, LS_F32, 0, 0, 0}, 9);
-            struct ls_ops ops = ops_new(threads, ls_isa_best());
+            struct ls_ops ops = ops_new(threads, kernel_best_fma());
             run_with(&ops, &x);
             const int64_t count = x.elements[D_K];
             float *leaf = malloc((size_t)(2 * count * group) * sizeof *leaf);
@@ -666,11 +705,11 @@ static void test_block_order(void **state)
 /* ---- decode ---- */
 
 /* Each sequence alone, by one thread, has the bits of all of them together. */
-static void decode_alone(const struct ls_attention_decode *all, enum ls_isa isa)
+static void decode_alone(const struct ls_attention_decode *all, int kernel)
 {
     const size_t bytes = ls_dtype_bytes(all->act), row = (size_t)all->o_ld * bytes;
     const size_t cache = (size_t)(all->capacity * all->kv_heads * all->head_dim) * bytes;
-    struct ls_ops ops = ops_new(1, isa);
+    struct ls_ops ops = ops_new(1, kernel);
     struct ls_error error = {0};
     char *o = calloc(1, row);
     for (size_t b = 0; b < (size_t)all->batch; b++) {
@@ -688,7 +727,7 @@ static void decode_alone(const struct ls_attention_decode *all, enum ls_isa isa)
 }
 
 /* The last token of a sequence against a cache that holds all of it. */
-static void decode_for(struct problem p, enum ls_isa isa)
+static void decode_for(struct problem p, int kernel)
 {
     struct instance x = instance_new(p, 12);
     struct reference r = reference_new(&x);
@@ -710,14 +749,14 @@ static void decode_for(struct problem p, enum ls_isa isa)
     struct ls_attention_decode decode = {p.batch, p.tokens,  capacity, p.heads, p.kv_heads,
                                          p.dim,   x.a.scale, p.act,    q,       k_cache,
                                          v_cache, width,     width,    o};
-    struct ls_ops ops = ops_new(2, isa);
+    struct ls_ops ops = ops_new(2, kernel);
     struct ls_error error = {0};
     assert_int_equal(ls_attention_decode(&ops, &decode, &error), LS_OK);
     for (int64_t b = 0; b < p.batch; b++)
         assert_near("decode", p.act, o + (size_t)(b * width) * bytes,
                     r.matrix[O] + (b * p.tokens + p.tokens - 1) * width, width,
                     p.act == LS_F32 ? 1e-5 : 5e-3);
-    decode_alone(&decode, isa);
+    decode_alone(&decode, kernel);
     decode.length = capacity + 1;
     assert_int_equal(ls_attention_decode(&ops, &decode, &error), LS_EINVAL);
     ls_ops_release(&ops);

@@ -136,11 +136,12 @@ static void assert_rows_same(const char *what, const struct call *piece, const s
 static void for_each_kernel(void (*check)(struct ls_ops *ops, struct call *whole))
 {
     for (int isa = LS_ISA_PLAIN; isa <= (int)ls_isa_best(); isa++)
-        for (int a = 0; a < 3; a++) {
-            static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16};
+        for (int a = 0; a < 4; a++) {
+            static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16, LS_BF16};
             struct ls_ops ops;
             struct ls_error error = {0};
             must(ls_ops_init(&ops, 2, (enum ls_isa)isa, &error), &error);
+            ops.arithmetic = a == 3 ? LS_ARITHMETIC_BF16_PAIRS : LS_ARITHMETIC_FMA;
             struct call whole = whole_new(acts[a]);
             run(&ops, &whole.a);
             check(&ops, &whole);

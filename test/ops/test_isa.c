@@ -1,5 +1,5 @@
-/* The instruction set that is best here, the variable that makes it less, and that sets of one
- * arithmetic agree. */
+/* The instruction set that is best here, the variable that makes it less, and that all sets agree
+ * in each arithmetic. */
 #include <lockstep/base.h>
 #include <lockstep/ops.h>
 
@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,7 +73,8 @@ static void operand_fill(ls_bf16 *values, int count, uint32_t seed, int size)
     }
 }
 
-static void product_of(enum ls_isa isa, enum ls_dtype in, int size, float c[M * N])
+static void product_of(enum ls_isa isa, enum ls_arithmetic arithmetic, enum ls_dtype in, int size,
+                       float c[M * N])
 {
     static ls_half half[M * K + K * N];
     static float whole[M * K + K * N];
@@ -96,11 +98,14 @@ static void product_of(enum ls_isa isa, enum ls_dtype in, int size, float c[M * 
                            .ldb = N,
                            .ldc = N};
     assert_int_equal(ls_ops_init(&ops, 1, isa, &error), LS_OK);
+    ops.arithmetic = arithmetic;
     assert_int_equal(ls_gemm_run(&ops, &gemm, &error), LS_OK);
     ls_ops_release(&ops);
 }
 
-/* Sets of one arithmetic give the same bits, subnormal numbers included. */
+static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16};
+
+/* Every set gives the same bits in one arithmetic, subnormal numbers included. */
 static void test_products_of_one_arithmetic(void **state)
 {
     (void)state;
@@ -108,36 +113,149 @@ static void test_products_of_one_arithmetic(void **state)
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
     for (int isa = LS_ISA_PLAIN + 1; isa <= (int)ls_isa_best(); isa++)
         for (int in = 0; in < 3; in++)
-            for (int size = 0; size < SIZES; size++) {
-                static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16};
-                enum ls_dtype dtype = acts[in];
-                if (ls_arithmetic_of((enum ls_isa)isa, dtype) != LS_ARITHMETIC_FMA)
-                    continue;
-                product_of(LS_ISA_PLAIN, dtype, size, want);
-                product_of((enum ls_isa)isa, dtype, size, got);
+            for (int size = 0; size < SIZES * LS_ARITHMETIC_COUNT; size++) {
+                enum ls_arithmetic arithmetic = (enum ls_arithmetic)(size / SIZES);
+                product_of(LS_ISA_PLAIN, arithmetic, acts[in], size % SIZES, want);
+                product_of((enum ls_isa)isa, arithmetic, acts[in], size % SIZES, got);
                 if (memcmp(want, got, sizeof want) != 0)
-                    fail_msg("%s differs from plain in %s at size %d",
-                             ls_isa_name((enum ls_isa)isa), ls_dtype_name(dtype), size);
+                    fail_msg("%s differs from plain in %s, %s, at size %d",
+                             ls_isa_name((enum ls_isa)isa), ls_dtype_name(acts[in]),
+                             ls_arithmetic_name(arithmetic), size % SIZES);
             }
 }
 
-/* Only where the bits are the same, and never a much slower one. */
-static void test_the_fastest_has_the_same_arithmetic(void **state)
+/* Only products of bf16 tell arithmetics apart. */
+static void test_arithmetics_differ_in_bf16_alone(void **state)
 {
     (void)state;
-    static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16};
+    static float fma[M * N], pairs[M * N];
+    assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
+    for (int in = 0; in < 3; in++) {
+        product_of(ls_isa_best(), LS_ARITHMETIC_FMA, acts[in], 0, fma);
+        product_of(ls_isa_best(), LS_ARITHMETIC_BF16_PAIRS, acts[in], 0, pairs);
+        assert_int_equal(memcmp(fma, pairs, sizeof fma) != 0, acts[in] == LS_BF16);
+    }
+}
+
+/* What bf16_pairs means, by the definition in lockstep/ops.h: one element of a product. */
+static void test_pairs_are_what_they_are_said_to_be(void **state)
+{
+    (void)state;
+    static float c[M * N];
+    static ls_bf16 operand[M * K + K * N];
+    assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
+    product_of(ls_isa_best(), LS_ARITHMETIC_BF16_PAIRS, LS_BF16, 0, c);
+    operand_fill(operand, M * K + K * N, 0, 0);
+    for (int at = 0; at < M * N; at++) {
+        enum { TILES = 3, TILE = K / TILES, STEP = 32 };
+        float tile[TILES] = {0};
+        for (int t = 0; t < TILES; t++)
+            for (int k = 0; k < TILE; k += STEP) {
+                float sum[2] = {0, 0};
+                for (int i = 0; i < STEP && k + i < TILE; i++) {
+                    int place = t * TILE + k + i;
+                    float a = ls_bf16_to_f32(operand[at / N * K + place]);
+                    float b = ls_bf16_to_f32(operand[M * K + place * N + at % N]);
+                    sum[i % 2] = fmaf(a, b, sum[i % 2]);
+                }
+                tile[t] += sum[0] + sum[1];
+            }
+        float want = (tile[0] + tile[1]) + tile[2];
+        assert_memory_equal(&c[at], &want, sizeof want);
+    }
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+enum { TOKENS = 150, HEADS = 3, DIM_MAX = 72, WIDTH = HEADS * DIM_MAX };
+
+struct attention_bits {
+    ls_half o[TOKENS * WIDTH], d_q[TOKENS * WIDTH], d_k[TOKENS * WIDTH], d_v[TOKENS * WIDTH];
+    float lse[HEADS * TOKENS];
+};
+
+/* Scores of ordinary size, and, with wide, so far apart that most weights vanish. */
+static void attention_of(enum ls_isa isa, enum ls_arithmetic arithmetic, int dim, bool wide,
+                         struct attention_bits *bits)
+{
+    static ls_half given[4][TOKENS * WIDTH];
+    struct ls_ops ops;
+    struct ls_error error = {0};
+    for (uint32_t i = 0; i < 4; i++) {
+        operand_fill(given[i], TOKENS * WIDTH, i, 0);
+        for (int k = 0; k < TOKENS * WIDTH; k++)
+            given[i][k] = ls_f32_to_bf16(ls_bf16_to_f32(given[i][k]) * (wide ? 4.0f : 0.25f));
+    }
+    memset(bits, 0, sizeof *bits);
+    struct ls_attention a = {.batch = 1,
+                             .tokens = TOKENS,
+                             .heads = HEADS,
+                             .kv_heads = HEADS,
+                             .head_dim = dim,
+                             .scale = 0.125f,
+                             .act = LS_BF16,
+                             .q = given[0],
+                             .k = given[1],
+                             .v = given[2],
+                             .d_o = given[3],
+                             .q_ld = WIDTH,
+                             .kv_ld = WIDTH,
+                             .o_ld = WIDTH,
+                             .o = bits->o,
+                             .lse = bits->lse,
+                             .d_q = bits->d_q,
+                             .d_k = bits->d_k,
+                             .d_v = bits->d_v};
+    assert_int_equal(ls_ops_init(&ops, 1, isa, &error), LS_OK);
+    ops.arithmetic = arithmetic;
+    assert_int_equal(ls_attention_forward(&ops, &a, &error), LS_OK);
+    assert_int_equal(ls_attention_backward(&ops, &a, &error), LS_OK);
+    ls_ops_release(&ops);
+}
+
+/* bf16_pairs on every set. In fma too: AVX-512 and plain C take other ways to one result. */
+static void test_attention_of_one_arithmetic(void **state)
+{
+    (void)state;
+    static struct attention_bits want, got;
+    static const int dims[] = {8, 40, 64, DIM_MAX};
+    assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
+    for (int i = 0; i < 4 * 2 * LS_ARITHMETIC_COUNT; i++) {
+        enum ls_arithmetic arithmetic = (enum ls_arithmetic)(i / 8);
+        int dim = dims[i % 4];
+        bool wide = i / 4 % 2;
+        attention_of(LS_ISA_PLAIN, arithmetic, dim, wide, &want);
+        for (int isa = LS_ISA_PLAIN + 1; isa <= (int)ls_isa_best(); isa++) {
+            attention_of((enum ls_isa)isa, arithmetic, dim, wide, &got);
+            if (memcmp(&want, &got, sizeof want) != 0)
+                fail_msg("%s differs from plain in %s, head dim %d, %s scores",
+                         ls_isa_name((enum ls_isa)isa), ls_arithmetic_name(arithmetic), dim,
+                         wide ? "wide" : "ordinary");
+        }
+    }
+}
+
+/* Never a much slower one. */
+static void test_the_fastest_is_here(void **state)
+{
+    (void)state;
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
     for (int most = 0; most <= (int)ls_isa_best(); most++)
-        for (int a = 0; a < 3; a++) {
-            enum ls_isa fastest = ls_isa_fastest((enum ls_isa)most, acts[a]);
+        for (int i = 0; i < 3 * LS_ARITHMETIC_COUNT; i++) {
+            enum ls_arithmetic arithmetic = (enum ls_arithmetic)(i / 3);
+            enum ls_dtype act = acts[i % 3];
+            enum ls_isa fastest = ls_isa_fastest((enum ls_isa)most, arithmetic, act);
             assert_true((int)fastest <= most);
-            assert_int_equal(ls_arithmetic_of(fastest, acts[a]),
-                             ls_arithmetic_of((enum ls_isa)most, acts[a]));
-            if (most != LS_ISA_AVX512_BF16 || acts[a] != LS_BF16)
+            bool asked = most >= LS_ISA_AVX512_BF16 && act == LS_BF16;
+            if (!asked || arithmetic != LS_ARITHMETIC_FMA)
                 assert_int_equal((int)fastest, most);
+            if (!asked || most < LS_ISA_AMX)
+                assert_int_equal(ls_arithmetic_fastest((enum ls_isa)most, act), LS_ARITHMETIC_FMA);
         }
-    assert_int_equal(setenv(LS_ISA_VARIABLE, "avx512_bf16", 1), 0);
-    assert_int_equal(ls_isa_fastest(LS_ISA_AVX512_BF16, LS_BF16), LS_ISA_AVX512_BF16);
+    assert_int_equal(setenv(LS_ISA_VARIABLE, "amx", 1), 0);
+    assert_int_equal(ls_isa_fastest(LS_ISA_AVX512_BF16, LS_ARITHMETIC_FMA, LS_BF16),
+                     LS_ISA_AVX512_BF16);
+    assert_int_equal(ls_arithmetic_fastest(LS_ISA_AMX, LS_BF16), LS_ARITHMETIC_BF16_PAIRS);
     assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
 }
 
@@ -147,8 +265,11 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_the_variable_is_an_upper_bound),
         cmocka_unit_test(test_an_unknown_name_is_refused),
-        cmocka_unit_test(test_the_fastest_has_the_same_arithmetic),
         cmocka_unit_test(test_products_of_one_arithmetic),
+        cmocka_unit_test(test_arithmetics_differ_in_bf16_alone),
+        cmocka_unit_test(test_pairs_are_what_they_are_said_to_be),
+        cmocka_unit_test(test_attention_of_one_arithmetic),
+        cmocka_unit_test(test_the_fastest_is_here),
     };
     return cmocka_run_group_tests_name("isa", tests, NULL, NULL);
 }

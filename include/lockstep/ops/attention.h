@@ -18,9 +18,9 @@
  * a sequence and a head depends on threads, on the other sequences and heads of the call, on row
  * distances, nor on the size of the workspace; no bit of o and lse at token t on tokens after t.
  *
- * Arithmetic: sums, softmax and its gradient in float32. With act bf16 on LS_ISA_AMX, p and ds are
- * rounded to bf16 before they are multiplied (as q, k, v and d_o are); elsewhere bf16 and fp16
- * operands are widened and p and ds stay float32.
+ * Arithmetic: sums, softmax and its gradient in float32. With act bf16 in
+ * LS_ARITHMETIC_BF16_PAIRS, p and ds are rounded to bf16 before they are multiplied (as q, k, v and
+ * d_o are); else bf16 and fp16 operands are widened and p and ds stay float32.
  *
  * Workspace: at most 481 KiB + (1 + ceil(log2(H / G))) * 128 KiB per thread at D = 256 in float32,
  * less in proportion to D; LS_EINVAL with both numbers where there is less. More is used where it

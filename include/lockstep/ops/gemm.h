@@ -14,8 +14,9 @@
  * S3's: with LS_ONTO_SUM it goes on from what earlier micro-batches left, so one C serves a batch
  * of any number of leaves, and with LS_ONTO_CHAIN a leaf lasts several micro-batches.
  *
- * Inside a tile an element is one chain of fused multiply-adds, ascending in k; on AMX with bf16
- * operands (by Intel's manual) two chains, of even and of odd k, which are added after each 32. An
+ * Inside a tile an element is one chain of fused multiply-adds, ascending in k; with bf16 operands
+ * in LS_ARITHMETIC_BF16_PAIRS two chains, of even and of odd k, which are added after each 32 (so
+ * that with LS_ONTO_CHAIN the bits are those of one product where k is a multiple of 32). An
  * element's bits therefore depend on the arithmetic (enum ls_arithmetic), not on m, n, leading
  * dimensions, where a tile lies, nor on the number of threads. test/ops/test_gemm.c and test_isa.c
  * prove this on the shapes in use. bf16 operands are multiplied exactly; with them, subnormal

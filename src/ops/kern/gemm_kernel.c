@@ -1,5 +1,5 @@
-/* Matrix product, float32: one kernel per vector width, and what is done to finished sums. Half
- * operands are widened when they are packed.
+/* Matrix product, float32: one kernel per vector width and arithmetic, and what is done to finished
+ * sums. Half operands are widened when they are packed.
  *
  * A packed block is [32 of k][32 rows or columns] float32, the same for A and B. A product keeps
  * ROWS x (2 vectors) of C in registers and runs through k once: 32 k a step, fused multiply-adds
@@ -83,6 +83,50 @@ static void product(const unsigned char *a_block, const unsigned char *b_block, 
             rows_product(a + row, b + column, steps * EDGE, from, to, row * EDGE + column,
                          EDGE % ROWS);
     }
+}
+
+/* ---- the arithmetic bf16_pairs --------------------------------------------------------------- */
+
+enum { PAIR_ROWS = ROWS / 2 };
+
+/* One step of rows [row, row + rows) and two vectors of columns; rows is constant where this is
+ * inlined. */
+static inline __attribute__((always_inline)) void
+rows_pairs(const float *a, const float *b, const float *from, float *to, int at, int rows)
+{
+    vec even[PAIR_ROWS][2], odd[PAIR_ROWS][2];
+    for (int r = 0; r < rows; r++)
+        even[r][0] = even[r][1] = odd[r][0] = odd[r][1] = (vec){0};
+    for (int64_t k = 0; k < EDGE; k += 2) {
+        const vec *first = (const vec *)(b + k * EDGE), *second = (const vec *)(b + (k + 1) * EDGE);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < 2; v++) {
+                even[r][v] = multiply_add(a[k * EDGE + r], first[v], even[r][v]);
+                odd[r][v] = multiply_add(a[(k + 1) * EDGE + r], second[v], odd[r][v]);
+            }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 2; v++) {
+            int64_t place = at + r * EDGE + v * WIDTH;
+            vec before = from ? *(const vec *)(from + place) : (vec){0};
+            *(vec *)(to + place) = before + (even[r][v] + odd[r][v]);
+        }
+}
+
+static void product_pairs(const unsigned char *a_block, const unsigned char *b_block, int64_t rows,
+                          int64_t steps, const float *from, float *to, struct gemm_ahead ahead)
+{
+    const float *a = (const float *)a_block, *b = (const float *)b_block;
+    gemm_fetch(ahead, 1, 0);
+    for (int64_t step = 0; step < steps; step++, a += EDGE * EDGE, b += EDGE * EDGE, from = to)
+        for (int column = 0; column < EDGE; column += 2 * WIDTH) {
+            int row = 0;
+            for (; row < rows && row + PAIR_ROWS <= EDGE; row += PAIR_ROWS)
+                rows_pairs(a + row, b + column, from, to, row * EDGE + column, PAIR_ROWS);
+            if (row < rows && row < EDGE)
+                rows_pairs(a + row, b + column, from, to, row * EDGE + column, EDGE % PAIR_ROWS);
+        }
 }
 
 /* ---- packing -------------------------------------------------------------------------------- */
@@ -283,4 +327,9 @@ const struct gemm_kernel NAME(gemm_kernel_,
                                                 .chunk_bytes = 16 << 10,
                                                 .pack = pack,
                                                 .product = product};
+const struct gemm_kernel NAME(gemm_kernel_pairs_,
+                              LS_KERNEL_ISA) = {.block_bytes = EDGE * EDGE * sizeof(float),
+                                                .chunk_bytes = 16 << 10,
+                                                .pack = pack,
+                                                .product = product_pairs};
 const struct gemm_finish NAME(gemm_finish_, LS_KERNEL_ISA) = {.merge = merge, .write = write};
