@@ -52,27 +52,31 @@ const char *ls_isa_name(enum ls_isa isa);
 /* -1 where the name is none of them. */
 int ls_isa_of_name(const char *name);
 
-/* What the bits of a result depend on (never on anything else of the machine): instruction sets
- * that compute with the same arithmetic give the same bits. */
+/* What the bits of a result depend on, never on the machine: every instruction set computes each of
+ * them, with the same bits. Only products of bf16, and attention on bf16, tell them apart. */
 enum ls_arithmetic {
-    LS_ARITHMETIC_FMA, /* a chain of fused multiply-adds of float32, each rounded once */
-    LS_ARITHMETIC_AMX, /* bf16 products as AMX adds them */
+    LS_ARITHMETIC_FMA,        /* a chain of fused multiply-adds of float32, each rounded once */
+    LS_ARITHMETIC_BF16_PAIRS, /* steps of 32 products, as one TDPBF16PS of AMX adds them: the even
+                               * and the odd ones are a chain of fused multiply-adds from zero each,
+                               * the sum of both is added to what was before */
 };
 enum { LS_ARITHMETIC_COUNT = 2 };
-/* Local. That of activations of this type on this instruction set. */
-enum ls_arithmetic ls_arithmetic_of(enum ls_isa isa, enum ls_dtype act);
-/* "fma", "amx". */
+/* "fma", "bf16_pairs". */
 const char *ls_arithmetic_name(enum ls_arithmetic arithmetic);
+/* Local. The one whose products of this type are faster on this instruction set, which this machine
+ * has. BF16_PAIRS can only be so for bf16 on AMX, where both are measured, some milliseconds. Where
+ * LS_ISA_VARIABLE is set nothing is measured: AMX takes BF16_PAIRS for bf16. */
+enum ls_arithmetic ls_arithmetic_fastest(enum ls_isa isa, enum ls_dtype act);
 
 /* Token sums inside a sequence (norm weights, biases, losses) are cut in tiles of this many tokens,
  * each added from zero in ascending order, tiles by the tree (law of sums, S4). The last tile of a
  * sequence may be shorter. */
 enum { LS_TOKEN_TILE = 16 };
 
-/* Local. Of the sets up to `most`, which this machine has, the fastest of those that compute with
- * most's arithmetic, so with the same bits. Only for bf16 on AVX512_BF16 is that a question: its
- * products are measured beside AVX-512's, some milliseconds. Where LS_ISA_VARIABLE is set: most. */
-enum ls_isa ls_isa_fastest(enum ls_isa most, enum ls_dtype act);
+/* Local. Of the sets up to `most`, which this machine has, the fastest in this arithmetic. Only for
+ * bf16 in FMA, from AVX512_BF16 on, is that a question: its products are measured beside AVX-512's,
+ * some milliseconds. Where LS_ISA_VARIABLE is set: most. */
+enum ls_isa ls_isa_fastest(enum ls_isa most, enum ls_arithmetic arithmetic, enum ls_dtype act);
 
 /* Whether activations may be of this type. */
 static inline bool ls_is_act(enum ls_dtype dtype)
@@ -86,6 +90,7 @@ struct ls_kernels; /* private: table of functions for one instruction set */
 struct ls_ops {
     int threads;
     enum ls_isa isa;
+    enum ls_arithmetic arithmetic; /* FMA, until another is set */
     const struct ls_kernels *kernels;
     unsigned char *workspace; /* threads x workspace_bytes */
     size_t workspace_bytes;   /* per thread, a multiple of 64 */

@@ -1,4 +1,4 @@
-/* Which instruction sets this machine offers, and with which arithmetic they compute. */
+/* Which instruction sets this machine offers; names. */
 #include <lockstep/ops.h>
 
 #include <stdlib.h>
@@ -62,16 +62,11 @@ int ls_isa_of_name(const char *name)
     return -1;
 }
 
-static const char *const arithmetic_names[LS_ARITHMETIC_COUNT] = {"fma", "amx"};
+static const char *const arithmetic_names[LS_ARITHMETIC_COUNT] = {"fma", "bf16_pairs"};
 
 const char *ls_arithmetic_name(enum ls_arithmetic arithmetic)
 {
     return arithmetic_names[arithmetic];
-}
-
-enum ls_arithmetic ls_arithmetic_of(enum ls_isa isa, enum ls_dtype act)
-{
-    return act == LS_BF16 && isa == LS_ISA_AMX ? LS_ARITHMETIC_AMX : LS_ARITHMETIC_FMA;
 }
 
 int ls_isa_limit(enum ls_isa *limit)

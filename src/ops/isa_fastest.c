@@ -1,4 +1,4 @@
-/* Which of the instruction sets that give the same bits is the fastest here. */
+/* Which arithmetic, and which of the instruction sets that give its bits, is the fastest here. */
 #include <lockstep/ops.h>
 #include <lockstep/ops/gemm.h>
 
@@ -8,7 +8,7 @@
 enum { M = 128, N = 768, K = 768, RUNS = 3 };
 
 /* Seconds of the fastest of some runs on one thread; 0 where it could not be measured. */
-static double seconds_of(enum ls_isa isa, enum ls_dtype act)
+static double seconds_of(enum ls_isa isa, enum ls_arithmetic arithmetic, enum ls_dtype act)
 {
     struct ls_ops ops;
     struct ls_arena arena;
@@ -21,6 +21,7 @@ static double seconds_of(enum ls_isa isa, enum ls_dtype act)
         ls_arena_release(&arena);
         return 0;
     }
+    ops.arithmetic = arithmetic;
     unsigned char *a = ls_arena_take(&arena, operands);
     struct ls_gemm gemm = {.m = M,
                            .n = N,
@@ -50,10 +51,25 @@ static double seconds_of(enum ls_isa isa, enum ls_dtype act)
     return least;
 }
 
-enum ls_isa ls_isa_fastest(enum ls_isa most, enum ls_dtype act)
+enum ls_isa ls_isa_fastest(enum ls_isa most, enum ls_arithmetic arithmetic, enum ls_dtype act)
 {
-    if (most != LS_ISA_AVX512_BF16 || act != LS_BF16 || getenv(LS_ISA_VARIABLE))
+    if (most < LS_ISA_AVX512_BF16 || arithmetic != LS_ARITHMETIC_FMA || act != LS_BF16 ||
+        getenv(LS_ISA_VARIABLE))
         return most;
-    double with = seconds_of(LS_ISA_AVX512_BF16, act), without = seconds_of(LS_ISA_AVX512, act);
+    double with = seconds_of(most, arithmetic, act);
+    double without = seconds_of(LS_ISA_AVX512, arithmetic, act);
     return without > 0 && without < 0.95 * with ? LS_ISA_AVX512 : most;
+}
+
+enum ls_arithmetic ls_arithmetic_fastest(enum ls_isa isa, enum ls_dtype act)
+{
+    if (isa < LS_ISA_AMX || act != LS_BF16)
+        return LS_ARITHMETIC_FMA;
+    if (getenv(LS_ISA_VARIABLE))
+        return LS_ARITHMETIC_BF16_PAIRS;
+    double pairs = seconds_of(isa, LS_ARITHMETIC_BF16_PAIRS, act);
+    enum ls_isa fastest = ls_isa_fastest(isa, LS_ARITHMETIC_FMA, act);
+    return pairs > 0 && pairs < seconds_of(fastest, LS_ARITHMETIC_FMA, act)
+               ? LS_ARITHMETIC_BF16_PAIRS
+               : LS_ARITHMETIC_FMA;
 }
