@@ -23,7 +23,7 @@ const struct attention_kernel *attention_kernel_vector(enum ls_isa isa)
 const struct attention_kernel *attention_kernel_of(const struct ls_ops *ops, enum ls_dtype act)
 {
 #if defined(__x86_64__)
-    if (ops->isa >= LS_ISA_AMX && act == LS_BF16)
+    if (ops->isa >= LS_ISA_AMX && ops->arithmetic == LS_ARITHMETIC_BF16_PAIRS && act == LS_BF16)
         return &attention_kernel_amx;
 #endif
     (void)act;

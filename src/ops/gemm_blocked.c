@@ -423,7 +423,9 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
         plan.finish = ops->isa == LS_ISA_AVX2 ? &gemm_finish_avx2 : &gemm_finish_avx512;
     }
     if (gemm->in == LS_BF16 && ops->isa >= LS_ISA_AVX512_BF16)
-        plan.kernel = ops->isa == LS_ISA_AMX ? &gemm_kernel_amx : &gemm_kernel_bf16;
+        plan.kernel = ops->isa == LS_ISA_AMX && ops->arithmetic == LS_ARITHMETIC_BF16_PAIRS
+                          ? &gemm_kernel_amx
+                          : &gemm_kernel_bf16;
 #else
     (void)ops;
 #endif

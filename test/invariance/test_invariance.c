@@ -56,6 +56,7 @@ static int next_draw(struct session *s, uint64_t index, struct ls_config *drawn)
                            .index = index,
                            .ranks_max = mpi ? 8 : 16,
                            .mpi = mpi,
+                           .isas = true,
                            .folder = s->folder};
     int recipe = ls_compare_draw(s->recipe, RECIPES, &draw, &s->cover, drawn);
     if (recipe < 0) {
@@ -173,7 +174,7 @@ static int proof_halves(const struct session *s, const struct ls_config *first, 
     int status = ls_world_run((int)ls_config_ranks(&config), half_body, &half, error);
     if (status)
         return status;
-    struct ls_draw draw = {.seed = s->seed, .index = index + 100000, .ranks_max = 16};
+    struct ls_draw draw = {.seed = s->seed, .index = index + 100000, .ranks_max = 16, .isas = true};
     if (!ls_draw_layout(&config, &draw, &second))
         return ls_error_set(error, LS_ELAYOUT, "no second layout was found");
     half = (struct half){&second, s->steps, proof};
