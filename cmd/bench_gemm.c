@@ -161,9 +161,8 @@ int cmd_bench_gemm(int argc, char **argv)
            "of\none large product by %s or of its own; medians of %d\n%-18s %6s %6s %6s %6s  %9s  "
            "%6s\n",
            ls_dtype_name((enum ls_dtype)dtype), ls_arithmetic_name(ops.arithmetic),
-           ls_isa_name(ops.isa),
-           ls_counted(threads, "thread").text, ls_gemm_library(), REPEATS, "", "m", "n", "k",
-           "tiles", "GFLOP/s", "share");
+           ls_isa_name(ops.isa), ls_counted(threads, "thread").text, ls_gemm_library(), REPEATS, "",
+           "m", "n", "k", "tiles", "GFLOP/s", "share");
     for (int i = 0; i < SHAPES && !status; i++)
         status = bench_shape(&ops, &shapes[i], (enum ls_dtype)dtype, &error);
     ls_ops_release(&ops);

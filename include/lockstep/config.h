@@ -20,8 +20,8 @@
  * expected. A relative path is looked up from the current folder; in a file, ${here} in a path is
  * that file's folder, and A|B beside it is the first that exists.
  *
- * The struct is a plain value: copy it freely. Everything here but ls_config_settle and ls_config_ops
- * is Local.
+ * The struct is a plain value: copy it freely. Everything here but ls_config_settle and
+ * ls_config_ops is Local.
  */
 #ifndef LOCKSTEP_CONFIG_H
 #define LOCKSTEP_CONFIG_H
@@ -297,9 +297,9 @@ int ls_rank_threads(const struct ls_config *config, enum ls_transport transport,
 /* The same of a world. LS_ELAYOUT for more than make sense. */
 int ls_config_threads(const struct ls_config *config, const struct ls_comm *world, int *threads,
                       struct ls_error *error);
-/* Collective over world. Where numerics.arithmetic is auto, it becomes the one that is faster on the
- * best instruction set that all ranks have, as rank 0 measures it. numerics.isa has no say, since
- * no key of the layout may change bits. */
+/* Collective over world. Where numerics.arithmetic is auto, it becomes the one that is faster on
+ * the best instruction set that all ranks have, as rank 0 measures it. numerics.isa has no say,
+ * since no key of the layout may change bits. */
 int ls_config_settle(struct ls_config *config, struct ls_comm *world, struct ls_error *error);
 /* Collective over world. What a rank computes with: so many threads, the arithmetic, which is
  * settled, and the instruction set of all ranks: the configured one, or the fastest one in this

@@ -247,7 +247,7 @@ bool draw_offers(const struct ls_draw *draw, int row, int value)
 {
     const char *text = rows[row].values[value];
     if (row == ISA)
-        return value == 0 || (draw->isas && value <= 1 + (int)ls_isa_best());
+        return value <= draw->isas;
     return (draw->mpi || strcmp(text, "mpi") != 0) &&
            (draw->folder || (strcmp(text, "csv") != 0 && strcmp(text, "file") != 0 &&
                              ((row != SCHEDULE_FILE && row != TIER_FILE) || value == 0)));

@@ -59,8 +59,8 @@ static int isa_fastest(const struct ls_config *config, struct ls_comm *world, en
     int64_t fastest = 0;
     int status = isa_common(world, isa, error);
     if (!status && ls_comm_rank(world) == 0)
-        fastest = ls_isa_fastest(*isa, (enum ls_arithmetic)numerics->arithmetic,
-                                 numerics->precision);
+        fastest =
+            ls_isa_fastest(*isa, (enum ls_arithmetic)numerics->arithmetic, numerics->precision);
     if (!status)
         status = ls_all_reduce_max(world, &fastest, error);
     *isa = (enum ls_isa)fastest;

@@ -131,7 +131,8 @@ static int buffer_need(struct ls_model *model, int layer, int slot, struct ls_er
     int status = buffer_get(model, layer, slot, true, &buffer, error);
     if (status)
         return status;
-    return model->layers[layer].lives ? ls_swap_wait(buffer, error) : ls_swap_wait_read(buffer, error);
+    return model->layers[layer].lives ? ls_swap_wait(buffer, error)
+                                      : ls_swap_wait_read(buffer, error);
 }
 
 int slots_enter(struct ls_model *model, int layer, enum phase phase, int slot,

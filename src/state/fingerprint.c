@@ -10,7 +10,8 @@
 void ls_fingerprint(const struct ls_ops *ops, char *text, size_t bytes)
 {
     snprintf(text, bytes, "numerics.version %d; arithmetic %s; isa %s; compiler %s; lockstep %s %s",
-             LS_NUMERICS_VERSION, ls_arithmetic_name(ops->arithmetic), ls_isa_name(ops->isa), __VERSION__, ls_version(), ls_commit());
+             LS_NUMERICS_VERSION, ls_arithmetic_name(ops->arithmetic), ls_isa_name(ops->isa),
+             __VERSION__, ls_version(), ls_commit());
 }
 
 /* The field's value; *length 0 where there is none. */

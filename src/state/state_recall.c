@@ -9,7 +9,8 @@ int state_recipe_read(const char *directory, const struct ls_checkpoint_state *s
 {
     int *arithmetic = &recipe->numerics.arithmetic;
     ls_config_defaults(recipe);
-    int status = ls_config_load_text(recipe, directory, state->recipe, strlen(state->recipe), error);
+    int status =
+        ls_config_load_text(recipe, directory, state->recipe, strlen(state->recipe), error);
     if (!status)
         status = ls_config_resolve(recipe, vocabulary, error);
     /* Written before it was a key. */

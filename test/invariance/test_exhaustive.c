@@ -89,6 +89,7 @@ struct session {
     struct ls_proof reference[SMALL][STEPS_MAX];
     struct ls_draw_cover cover;
     uint64_t kept; /* rows that are enumerated */
+    int isas;      /* of this machine */
     int64_t every; /* of how many admitted layouts one runs */
     int64_t seen, same, admitted, ran, refused, failed;
 };
@@ -245,7 +246,7 @@ static bool layout_visit(struct session *s, int recipe, const struct ls_config *
     struct ls_draw draw = {.seed = 1,
                            .index = (uint64_t)s->seen++,
                            .ranks_max = RANKS_MAX,
-                           .isas = true,
+                           .isas = s->isas,
                            .folder = s->folder,
                            .kept = s->kept,
                            .attempts = 50};
@@ -278,7 +279,8 @@ static void recipe_check(struct session *s, int recipe)
 static void rest_check(struct session *s)
 {
     int64_t before = s->ran;
-    struct ls_draw draw = {.seed = 1, .ranks_max = RANKS_MAX, .isas = true, .folder = s->folder}, ask = draw;
+    struct ls_draw draw = {.seed = 1, .ranks_max = RANKS_MAX, .isas = s->isas, .folder = s->folder},
+                   ask = draw;
     while (ls_draw_cover_ask(&s->cover, &ask) && s->failed < FAILED_MAX) {
         struct ls_config drawn;
         struct ls_draw_cover *room = malloc(sizeof *room);
@@ -364,6 +366,7 @@ int main(int argc, char **argv)
     double begin_s = ls_now_s();
     snprintf(s->folder, sizeof s->folder, "%s", pattern);
     s->kept = rows_kept();
+    s->isas = ls_isa_best() + 1;
     const char *every = getenv("EXHAUSTIVE_EVERY");
     s->every = ls_max(every ? atoi(every) : 1, 1);
     recipe_tokens_write(s->folder);

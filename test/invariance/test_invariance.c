@@ -37,6 +37,7 @@ struct session {
     uint64_t seed;
     int64_t steps;
     bool mpi;
+    int isas;                         /* of this machine */
     struct ls_config recipe[RECIPES]; /* on one rank */
     struct ls_proof reference[RECIPES][RECIPE_STEPS_MAX];
     struct ls_draw_cover cover;
@@ -56,7 +57,7 @@ static int next_draw(struct session *s, uint64_t index, struct ls_config *drawn)
                            .index = index,
                            .ranks_max = mpi ? 8 : 16,
                            .mpi = mpi,
-                           .isas = true,
+                           .isas = s->isas,
                            .folder = s->folder};
     int recipe = ls_compare_draw(s->recipe, RECIPES, &draw, &s->cover, drawn);
     if (recipe < 0) {
@@ -174,7 +175,8 @@ static int proof_halves(const struct session *s, const struct ls_config *first, 
     int status = ls_world_run((int)ls_config_ranks(&config), half_body, &half, error);
     if (status)
         return status;
-    struct ls_draw draw = {.seed = s->seed, .index = index + 100000, .ranks_max = 16, .isas = true};
+    struct ls_draw draw = {
+        .seed = s->seed, .index = index + 100000, .ranks_max = 16, .isas = s->isas};
     if (!ls_draw_layout(&config, &draw, &second))
         return ls_error_set(error, LS_ELAYOUT, "no second layout was found");
     half = (struct half){&second, s->steps, proof};
@@ -322,6 +324,7 @@ int main(int argc, char **argv)
     if (s->steps < 2 || s->steps > RECIPE_STEPS_MAX)
         s->steps = DEFAULT_STEPS;
     s->mpi = mpi_available();
+    s->isas = ls_isa_best() + 1;
     snprintf(s->folder, sizeof s->folder, "%s", pattern);
     recipe_tokens_write(s->folder);
     references_make(s);
