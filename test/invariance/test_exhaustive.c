@@ -41,7 +41,7 @@ enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 10, FAILED_MAX = 20 };
 static const struct small {
     const char *name;
     int64_t steps;
-    const char *keys[24];
+    const char *keys[26];
 } smalls[SMALL] = {
     {"gpt2, 12 sequences", 1, {SHORT, PAIRS, "model.arch=gpt2", "batch.global=12"}},
     {"gpt2, 4 to 12 sequences",
