@@ -1,6 +1,8 @@
 /* What the benchmarks share: words such as threads=2, and medians. */
 #include "bench.h"
 
+#include <lockstep/ops.h>
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,14 @@ static int value_read(const struct bench_key *key, const char *text, struct ls_e
                             key->name, text, (long)key->min, (long)key->max);
     *key->value = value;
     return LS_OK;
+}
+
+int bench_arithmetic_of_name(const char *name)
+{
+    for (int i = 0; i < LS_ARITHMETIC_COUNT; i++)
+        if (!strcmp(name, ls_arithmetic_name((enum ls_arithmetic)i)))
+            return i;
+    return -1;
 }
 
 int bench_args(const char *page, int argc, char **argv, const struct bench_key *keys,

@@ -17,6 +17,11 @@ struct bench_key {
     {                                                                                              \
         "isa", value, 0, 0, "plain, avx2, avx512, avx512_bf16 or amx", ls_isa_of_name, NULL        \
     }
+#define BENCH_ARITHMETIC(value)                                                                    \
+    {                                                                                              \
+        "arithmetic", value, 0, 0, "fma or bf16_pairs", bench_arithmetic_of_name, NULL             \
+    }
+int bench_arithmetic_of_name(const char *name);
 /* Reads the words behind the page's name. LS_ECONFIG. */
 int bench_args(const char *page, int argc, char **argv, const struct bench_key *keys,
                struct ls_error *error);

@@ -141,10 +141,11 @@ static int dtype_of_name(const char *name)
 
 int cmd_bench_gemm(int argc, char **argv)
 {
-    int64_t threads = ls_device_cores(), isa = ls_isa_best(), dtype = LS_BF16;
+    int64_t threads = ls_device_cores(), isa = ls_isa_best(), dtype = LS_BF16, arithmetic = -1;
     const struct bench_key keys[] = {
         {"threads", &threads, 1, ls_device_threads_max(), NULL, NULL, NULL},
         BENCH_ISA(&isa),
+        BENCH_ARITHMETIC(&arithmetic),
         {"dtype", &dtype, 0, 0, "bf16, fp16 or fp32", dtype_of_name, NULL},
         {0}};
     struct ls_error error = {0};
@@ -154,12 +155,14 @@ int cmd_bench_gemm(int argc, char **argv)
         status = ls_ops_init(&ops, (int)threads, (enum ls_isa)isa, &error);
     if (status)
         return cmd_fail("bench gemm", status, &error);
-    printf("products of %s on %s, %s; GFLOP/s, and share of the best rate in the same run, "
+    ops.arithmetic = arithmetic < 0 ? ls_arithmetic_fastest(ops.isa, (enum ls_dtype)dtype)
+                                    : (enum ls_arithmetic)arithmetic;
+    printf("products of %s, %s on %s, %s; GFLOP/s, and share of the best rate in the same run, "
            "of\none large product by %s or of its own; medians of %d\n%-18s %6s %6s %6s %6s  %9s  "
            "%6s\n",
-           ls_dtype_name((enum ls_dtype)dtype), ls_isa_name((enum ls_isa)isa),
-           ls_counted(threads, "thread").text, ls_gemm_library(), REPEATS, "", "m", "n", "k",
-           "tiles", "GFLOP/s", "share");
+           ls_dtype_name((enum ls_dtype)dtype), ls_arithmetic_name(ops.arithmetic),
+           ls_isa_name(ops.isa), ls_counted(threads, "thread").text, ls_gemm_library(), REPEATS, "",
+           "m", "n", "k", "tiles", "GFLOP/s", "share");
     for (int i = 0; i < SHAPES && !status; i++)
         status = bench_shape(&ops, &shapes[i], (enum ls_dtype)dtype, &error);
     ls_ops_release(&ops);

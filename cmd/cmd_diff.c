@@ -151,7 +151,7 @@ static void verdict(const struct diff *d)
     print_repetition(d, &d->a, d->again_a, "A");
     print_repetition(d, &d->b, d->again_b, "B");
     if (machines)
-        cmd_print("  the runs were made by different builds or instruction sets, whose bits "
+        cmd_print("  the runs were made by different versions, whose bits "
                   "differ:\n  A  %s\n  B  %s\n",
                   one, other);
     else if (!step)

@@ -207,6 +207,20 @@ static int read_arguments(struct verify *v, struct cmd_args *args, int argc, cha
     return status;
 }
 
+/* Once for all layouts: each would measure by itself. */
+static int arithmetic_settle(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_comm *self;
+    int status = ls_comm_self_new(&self, error);
+    if (status)
+        return status;
+    status = ls_state_recall(config, self, error);
+    if (!status)
+        status = ls_config_settle(config, self, error);
+    ls_comm_free(self);
+    return status;
+}
+
 static int prepare(struct verify *v, const struct cmd_args *args, struct ls_error *error)
 {
     int status = launch_config(&v->config, NULL, args->word, args->words, error);
@@ -219,6 +233,8 @@ static int prepare(struct verify *v, const struct cmd_args *args, struct ls_erro
     struct ls_layout layout;
     if (!status)
         status = ls_config_layout(&v->config, 0, &layout, error);
+    if (!status)
+        status = arithmetic_settle(&v->config, error);
     if (status)
         return status;
     v->config.log.trace = false;

@@ -55,7 +55,7 @@ enum { PLAIN_IS_NEON = 1 };
 enum { PLAIN_IS_NEON = 0 };
 #endif
 
-static void print_isas(void)
+static void print_computing(void)
 {
     enum ls_isa best = ls_isa_best();
     char text[128] = "";
@@ -64,8 +64,10 @@ static void print_isas(void)
         snprintf(text + used, sizeof text - used, "%s%s", isa ? ", " : "",
                  ls_isa_name((enum ls_isa)isa));
     }
-    doctor_row("instruction sets", "%s (numerics.isa: auto takes %s)", text,
-               ls_isa_name(ls_isa_fastest(best, LS_BF16)));
+    doctor_row("instruction sets", "%s", text);
+    enum ls_arithmetic fastest = ls_arithmetic_fastest(best, LS_BF16);
+    doctor_row("bf16 here", "numerics.arithmetic: auto takes %s, numerics.isa: auto takes %s",
+               ls_arithmetic_name(fastest), ls_isa_name(ls_isa_fastest(best, fastest, LS_BF16)));
 }
 
 static void print_caches(hwloc_topology_t topology)
@@ -107,7 +109,7 @@ void doctor_processor(struct doctor *doctor)
     char model[256];
     if (file_field("/proc/cpuinfo", "model name", model, sizeof model))
         doctor_row("model", "%s", model);
-    print_isas();
+    print_computing();
     if (ls_isa_best() == LS_ISA_PLAIN && !PLAIN_IS_NEON)
         doctor_advice(doctor, "no AVX2: kernels run in portable C",
                       "use an x86-64 machine with AVX2 or better");

@@ -79,6 +79,7 @@ void doctor_speed(struct doctor *doctor)
     static const enum ls_dtype dtypes[] = {LS_F32, LS_BF16};
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
         double rate = 0;
+        ops.arithmetic = ls_arithmetic_fastest(ops.isa, dtypes[i]);
         status = ls_gemm_peak(&ops, dtypes[i], &rate, &error);
         if (status)
             doctor_problem(doctor, error.text, "unset ONEDNN_* variables; see the oneDNN manual");

@@ -199,7 +199,8 @@ static const struct cmd_page pages[] = {
      "to add leaves; `bench tier`: memory tiers. Each compares with the machine's own limit, "
      "measured in the same run.",
      none, NULL},
-    {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32] [isa=NAME]", "measure matrix products",
+    {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32] [isa=NAME] [arithmetic=NAME]",
+     "measure matrix products",
      "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one "
      "large oneDNN product measured in turns with them.",
      none, "lockstep bench gemm\nlockstep bench gemm threads=1 dtype=fp32 isa=avx512\n"},

@@ -35,7 +35,7 @@ done
 
 if [ -n "${ISA_TESTS:-}" ]; then
     # "plain avx2 avx512": the last is what the programs above ran on.
-    sets=$("$LOCKSTEP" doctor | sed -n 's/^ *instruction sets *\([a-z0-9_, ]*\) (.*/\1/p' | tr -d ,)
+    sets=$("$LOCKSTEP" doctor | sed -n 's/^ *instruction sets *\([a-z0-9_, ]*\)$/\1/p' | tr -d ,)
     best=${sets##* }
     [ -n "$sets" ] || { echo "FAIL  $LOCKSTEP doctor names no instruction set"; exit 1; }
     export LOCKSTEP_ISA INVARIANCE_N INVARIANCE_STEPS

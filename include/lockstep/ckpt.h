@@ -171,12 +171,15 @@ int ls_checkpoint_run(const char *path, char run[PATH_MAX], struct ls_error *err
  * step such as "300". LS_ECKPT lists the steps that are there. */
 int ls_checkpoint_choose(struct ls_checkpoint **out, const char *path, const char *which,
                          const struct ls_log *log, struct ls_error *error);
-/* Calls visit for each checkpoint of a run, newest first, of which state.json is whole and the
- * files have their sizes; the files are not read. What visit gets is borrowed until it returns. */
-int ls_checkpoint_list(const char *run_directory,
-                       void (*visit)(void *user, const char *directory,
-                                     const struct ls_checkpoint_state *state),
-                       void *user, struct ls_error *error);
+/* Looks at one checkpoint, named as for ls_checkpoint_open: state.json is whole and the files have
+ * their sizes; the files are not read. What visit gets is borrowed until it returns. */
+typedef void ls_checkpoint_visitor(void *user, const char *directory,
+                                   const struct ls_checkpoint_state *state);
+int ls_checkpoint_visit(const char *directory, ls_checkpoint_visitor *visit, void *user,
+                        struct ls_error *error);
+/* The same for each checkpoint of a run, newest first; those that are damaged are left out. */
+int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, void *user,
+                       struct ls_error *error);
 /* *count = the checkpoints of a run, also those that cannot be read; 0 where there is no run. */
 int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *error);
 /* The checkpoint with the lowest validation loss, as the file RUN/checkpoints/best names it. */

@@ -20,7 +20,8 @@
  * expected. A relative path is looked up from the current folder; in a file, ${here} in a path is
  * that file's folder, and A|B beside it is the first that exists.
  *
- * The struct is a plain value: copy it freely. Everything here but ls_config_isa is Local.
+ * The struct is a plain value: copy it freely. Everything here but ls_config_settle and
+ * ls_config_ops is Local.
  */
 #ifndef LOCKSTEP_CONFIG_H
 #define LOCKSTEP_CONFIG_H
@@ -104,7 +105,8 @@ struct ls_config_numerics {
     enum ls_config_mode mode;
     int64_t tp_tiles, seq_tiles, leaf_sequences;
     enum ls_dtype reduce; /* what gradients travel in; LS_BF16 only in mode fast */
-    int isa;              /* enum ls_isa or LS_CONFIG_AUTO, which ranks settle at start */
+    int arithmetic;       /* enum ls_arithmetic or LS_CONFIG_AUTO: see ls_config_settle */
+    int isa;              /* enum ls_isa or LS_CONFIG_AUTO */
     double loss_scale;    /* LS_F16 only, as what follows; 0: dynamic */
     int64_t initial_scale_power, loss_scale_window, hysteresis;
     bool consecutive_hysteresis;
@@ -295,11 +297,15 @@ int ls_rank_threads(const struct ls_config *config, enum ls_transport transport,
 /* The same of a world. LS_ELAYOUT for more than make sense. */
 int ls_config_threads(const struct ls_config *config, const struct ls_comm *world, int *threads,
                       struct ls_error *error);
-/* Collective over world. The instruction set of all ranks: the configured one, or of the least of
- * their best ones the one that is fastest with the same bits (ls_isa_fastest, on rank 0).
- * LS_ENOTSUP where a machine lacks it. */
-int ls_config_isa(const struct ls_config *config, struct ls_comm *world, enum ls_isa *isa,
-                  struct ls_error *error);
+/* Collective over world. Where numerics.arithmetic is auto, it becomes the one that is faster on
+ * the best instruction set that all ranks have, as rank 0 measures it. numerics.isa has no say,
+ * since no key of the layout may change bits. */
+int ls_config_settle(struct ls_config *config, struct ls_comm *world, struct ls_error *error);
+/* Collective over world. What a rank computes with: so many threads, the arithmetic, which is
+ * settled, and the instruction set of all ranks: the configured one, or the fastest one in this
+ * arithmetic that all have (ls_isa_fastest, on rank 0). LS_ENOTSUP where a machine lacks it. */
+int ls_config_ops(const struct ls_config *config, struct ls_comm *world, int threads,
+                  struct ls_ops *ops, struct ls_error *error);
 
 /* What the optimizer is told of a resolved configuration. */
 struct ls_optim_config ls_config_optim(const struct ls_config *config);

@@ -58,6 +58,10 @@ int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_er
 /* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep. Rank 0 writes, one
  * whole tensor at a time, gathered from the ranks that hold its parts. */
 int ls_state_save(struct ls_state *state, struct ls_error *error);
+/* Collective. Where numerics.arithmetic is auto and train.resume is not never, it becomes that of
+ * the checkpoint which ls_state_resume will load; without one, of train.out/config.yaml. It stays
+ * auto where neither says. Files of tensors are not read. */
+int ls_state_recall(struct ls_config *config, struct ls_comm *world, struct ls_error *error);
 /* Collective. Loads the newest whole checkpoint (train.resume auto) or the one named, whatever
  * layout wrote it; *resumed is false where there is none and train.resume is auto. LS_ECKPT where
  * it belongs to another recipe, with the keys that differ, or where ranks found different ones. */
@@ -117,10 +121,10 @@ int ls_state_collect(struct ls_state *state, const struct ls_params *all, int i,
 /* Local. What a checkpoint remembers of what gave its bits: numerics.version
  * (lockstep/base/version.h) and arithmetic; and for people instruction set, compiler, and the
  * version and commit of Lockstep. */
-void ls_fingerprint(enum ls_isa isa, enum ls_dtype precision, char *text, size_t bytes);
-/* Local. Whether the bits of two fingerprints may differ: numerics.version or arithmetic does.
- * Another instruction set, compiler or commit alone is no difference. text names what differs
- * ("arithmetic fma there, amx here"; there: a, here: b), "" where nothing does. */
+void ls_fingerprint(const struct ls_ops *ops, char *text, size_t bytes);
+/* Local. Whether the bits of two fingerprints of one recipe may differ: numerics.version does. The
+ * arithmetic is a key of the recipe, and nothing else changes bits. text says how
+ * ("numerics.version 3 there, 4 here"; there: a, here: b), "" where they agree. */
 bool ls_fingerprint_differs(const char *a, const char *b, char *text, size_t bytes);
 
 #ifdef __cplusplus

@@ -200,6 +200,19 @@ int ls_checkpoint_open(struct ls_checkpoint **out, const char *directory, struct
     return LS_OK;
 }
 
+int ls_checkpoint_visit(const char *directory, ls_checkpoint_visitor *visit, void *user,
+                        struct ls_error *error)
+{
+    struct opened *opened;
+    char named[PATH_MAX];
+    bool follow = ckpt_best_follow(directory, named);
+    int code = open_state(&opened, follow ? named : directory, error);
+    if (!code)
+        visit(user, opened->checkpoint.directory, &opened->checkpoint.state);
+    opened_free(opened);
+    return code;
+}
+
 void ls_checkpoint_close(struct ls_checkpoint *checkpoint)
 {
     opened_free((struct opened *)checkpoint);
@@ -311,21 +324,17 @@ int ls_checkpoint_find_latest(struct ls_checkpoint **out, const char *run_direct
     return code;
 }
 
-int ls_checkpoint_list(const char *run_directory,
-                       void (*visit)(void *user, const char *directory,
-                                     const struct ls_checkpoint_state *state),
-                       void *user, struct ls_error *error)
+int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, void *user,
+                       struct ls_error *error)
 {
     struct dirent **entries;
     char parent[PATH_MAX], directory[PATH_MAX];
     int count;
     int code = list(&entries, &count, parent, run_directory, is_checkpoint_entry, error);
     for (int i = 0; !code && i < count; i++) {
-        struct opened *opened = NULL;
         code = ckpt_path(directory, parent, entries[i]->d_name, error);
-        if (!code && open_state(&opened, directory, NULL) == LS_OK)
-            visit(user, directory, &opened->checkpoint.state);
-        opened_free(opened);
+        if (!code)
+            ls_checkpoint_visit(directory, visit, user, NULL);
     }
     list_free(entries, count);
     return code;

@@ -23,6 +23,7 @@ static const struct ls_draw_row rows[] = {
     {"parallel.reshard_after_forward", {"true", "false"}},
     {"parallel.tp_overlap", {"1", "2", "3"}},
     {"parallel.threads", {"0", "1", "2"}},
+    {"numerics.isa", {"auto", "plain", "avx2", "avx512", "avx512_bf16", "amx"}},
     {"batch.micro", {"0", "1", "2", "3", "4", "6", "8"}},
     {"memory.recompute", {"none", "full", "selective", "every:2", "sqrt", "0"}},
     {"memory.partition_activations", {"false", "true"}},
@@ -60,7 +61,7 @@ enum {
     PARTS,
     RAMP_UP
 };
-enum { SCHEDULE = LS_AXES + 2 };
+enum { SCHEDULE = LS_AXES + 2, ISA = LS_AXES + 10 };
 _Static_assert((int)ROWS <= (int)LS_DRAW_ROWS_MAX, "LS_DRAW_ROWS_MAX");
 
 const struct ls_draw_row *ls_draw_rows(int *count)
@@ -81,6 +82,7 @@ static void layout_clear(struct ls_config *config)
     config->parallel.threads = threads;
     config->memory = defaults->memory;
     config->batch.micro = 0;
+    config->numerics.isa = LS_CONFIG_AUTO;
 }
 
 void ls_compare_one_rank(const struct ls_config *config, struct ls_config *one)
@@ -244,6 +246,8 @@ static bool kept(const struct ls_draw *draw, int row)
 bool draw_offers(const struct ls_draw *draw, int row, int value)
 {
     const char *text = rows[row].values[value];
+    if (row == ISA)
+        return value <= draw->isas;
     return (draw->mpi || strcmp(text, "mpi") != 0) &&
            (draw->folder || (strcmp(text, "csv") != 0 && strcmp(text, "file") != 0 &&
                              ((row != SCHEDULE_FILE && row != TIER_FILE) || value == 0)));

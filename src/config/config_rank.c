@@ -1,4 +1,4 @@
-/* What a rank computes with: its threads, and the instruction set of all. */
+/* What a rank computes with: its threads, and the arithmetic and the instruction set of all. */
 #include <lockstep/base/words.h>
 #include <lockstep/config.h>
 #include <lockstep/device.h>
@@ -26,27 +26,61 @@ int ls_config_threads(const struct ls_config *config, const struct ls_comm *worl
                             ls_counted(ls_device_cores_online(), "core").text, most);
 }
 
-int ls_config_isa(const struct ls_config *config, struct ls_comm *world, enum ls_isa *isa,
-                  struct ls_error *error)
+/* The best instruction set that all ranks have. */
+static int isa_common(struct ls_comm *world, enum ls_isa *isa, struct ls_error *error)
 {
-    int64_t mine = config->numerics.isa, best = ls_isa_best();
-    int status = LS_OK;
-    if (mine == LS_CONFIG_AUTO)
-        mine = best;
-    else if (mine > best)
-        status = ls_config_reject(config, LS_ENOTSUP, "numerics.isa", error,
-                                  "this machine offers at most %s", ls_isa_name((int)best));
-    status = ls_comm_agree(world, status, error);
-    if (status)
-        return status;
-    int64_t least = -mine, fastest = 0;
-    status = ls_all_reduce_max(world, &least, error);
+    int64_t least = -(int64_t)ls_isa_best();
+    int status = ls_all_reduce_max(world, &least, error);
     *isa = (enum ls_isa) - least;
-    if (status || config->numerics.isa != LS_CONFIG_AUTO)
-        return status;
-    if (ls_comm_rank(world) == 0)
-        fastest = ls_isa_fastest(*isa, config->numerics.precision);
-    status = ls_all_reduce_max(world, &fastest, error);
+    return status;
+}
+
+int ls_config_settle(struct ls_config *config, struct ls_comm *world, struct ls_error *error)
+{
+    struct ls_config_numerics *numerics = &config->numerics;
+    int64_t chosen = 0;
+    enum ls_isa isa;
+    if (numerics->arithmetic != LS_CONFIG_AUTO)
+        return LS_OK;
+    int status = isa_common(world, &isa, error);
+    if (!status && ls_comm_rank(world) == 0)
+        chosen = ls_arithmetic_fastest(isa, numerics->precision);
+    if (!status)
+        status = ls_all_reduce_max(world, &chosen, error);
+    if (!status)
+        numerics->arithmetic = (int)chosen;
+    return status;
+}
+
+static int isa_fastest(const struct ls_config *config, struct ls_comm *world, enum ls_isa *isa,
+                       struct ls_error *error)
+{
+    const struct ls_config_numerics *numerics = &config->numerics;
+    int64_t fastest = 0;
+    int status = isa_common(world, isa, error);
+    if (!status && ls_comm_rank(world) == 0)
+        fastest =
+            ls_isa_fastest(*isa, (enum ls_arithmetic)numerics->arithmetic, numerics->precision);
+    if (!status)
+        status = ls_all_reduce_max(world, &fastest, error);
     *isa = (enum ls_isa)fastest;
     return status;
+}
+
+int ls_config_ops(const struct ls_config *config, struct ls_comm *world, int threads,
+                  struct ls_ops *ops, struct ls_error *error)
+{
+    int status = LS_OK, asked = config->numerics.isa;
+    enum ls_isa isa = (enum ls_isa)asked, best = ls_isa_best();
+    LS_ASSERT(config->numerics.arithmetic != LS_CONFIG_AUTO);
+    if (asked == LS_CONFIG_AUTO)
+        status = isa_fastest(config, world, &isa, error);
+    else if (isa > best)
+        status = ls_config_reject(config, LS_ENOTSUP, "numerics.isa", error,
+                                  "this machine offers at most %s", ls_isa_name(best));
+    if (!status)
+        status = ls_ops_init(ops, threads, isa, error);
+    if (!status)
+        ops->arithmetic = (enum ls_arithmetic)config->numerics.arithmetic;
+    return ls_comm_agree(world, status, error);
 }

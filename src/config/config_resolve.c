@@ -368,12 +368,29 @@ static int check_seq_tiles(const struct ls_config *config, struct ls_error *erro
                   (long long)nearest);
 }
 
+/* With bf16 a run decides at its start what auto is. */
+static int resolve_arithmetic(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_config_numerics *numerics = &config->numerics;
+    if (numerics->precision == LS_BF16)
+        return LS_OK;
+    if (numerics->arithmetic == LS_ARITHMETIC_BF16_PAIRS)
+        return REJECT("numerics.arithmetic",
+                      "it adds products of bf16, and numerics.precision is %s: expected fma or "
+                      "auto, or numerics.precision = bf16",
+                      ls_config_precision(config));
+    numerics->arithmetic = LS_ARITHMETIC_FMA;
+    return LS_OK;
+}
+
 static int resolve_numerics(struct ls_config *config, struct ls_error *error)
 {
     int status = resolve_tp_tiles(config, error);
     resolve_leaf(config);
     if (!status)
         status = check_seq_tiles(config, error);
+    if (!status)
+        status = resolve_arithmetic(config, error);
     struct ls_loss_scale_config scale = ls_config_loss_scale(config);
     if (!status && scale.dynamic && scale.least > scale.initial)
         status = REJECT("numerics.min_loss_scale",

@@ -63,6 +63,10 @@ WORDS(schedules) = {{"constant", LS_CONFIG_CONSTANT}, {"linear", LS_CONFIG_LINEA
 WORDS(precisions) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, {"fp16", LS_F16}, END};
 WORDS(fp32_or_bf16) = {{"fp32", LS_F32}, {"bf16", LS_BF16}, END};
 WORDS(modes) = {{"ordered", LS_CONFIG_ORDERED}, {"fast", LS_CONFIG_FAST}, END};
+WORDS(arithmetics) = {{"auto", LS_CONFIG_AUTO},
+                      {"fma", LS_ARITHMETIC_FMA},
+                      {"bf16_pairs", LS_ARITHMETIC_BF16_PAIRS},
+                      END};
 WORDS(isas) = {{"auto", LS_CONFIG_AUTO},
                {"plain", LS_ISA_PLAIN},
                {"avx2", LS_ISA_AVX2},
@@ -229,9 +233,13 @@ static const struct ls_config_key table[] = {
         "sequences of a leaf: a batch's gradient is summed leaf after leaf, and a leaf is computed "
         "by one data-parallel rank; 0 = chosen by the recipe, for at least 16 leaves (64 from 8B "
         "parameters) of up to 4,096 tokens"),
-    WORD("numerics.isa", RECIPE, "auto", isas, numerics.isa,
-         "instruction set; auto = the best one that every rank has, or one that gives the same "
-         "bits and is measured to be faster"),
+    WORD("numerics.arithmetic", RECIPE, "auto", arithmetics, numerics.arithmetic,
+         "how products are added, on every processor alike: fma, or bf16_pairs, which AMX is fast "
+         "at (bf16 only); auto = the faster one, measured when the run first starts and kept from "
+         "then on"),
+    WORD("numerics.isa", LAYOUT, "auto", isas, numerics.isa,
+         "instruction set, which changes speed and no bits; auto = the fastest one that every rank "
+         "has"),
 
     WORD("numerics.reduce", RECIPE, "fp32", fp32_or_bf16, numerics.reduce,
          "type in which gradients travel between ranks: bf16 halves the bytes, rounds each "

@@ -179,17 +179,15 @@ static int place_open(struct ls_finished *f, struct ls_comm *world, struct ls_er
                   : held_weights_init(&f->weights, &f->params, f->layout.numerics.act, error);
 }
 
-/* Where a machine lacks the instruction set that the run was trained with, its best one. */
+/* In the arithmetic of the run, on the fastest instruction set that there is. */
 static int ops_open(struct ls_finished *f, struct ls_comm *world, struct ls_error *error)
 {
     int threads = 1;
-    enum ls_isa isa;
-    if (f->config.numerics.isa > (int)ls_isa_best())
-        f->config.numerics.isa = LS_CONFIG_AUTO;
-    int status = ls_config_isa(&f->config, world, &isa, error);
+    int status = ls_config_threads(&f->config, world, &threads, error);
+    status = ls_comm_agree(world, status, error);
     if (!status)
-        status = ls_config_threads(&f->config, world, &threads, error);
-    return status ? status : ls_ops_init(&f->ops, threads, isa, error);
+        status = ls_config_settle(&f->config, world, error);
+    return status ? status : ls_config_ops(&f->config, world, threads, &f->ops, error);
 }
 
 static int runner_open(struct ls_finished *f, struct ls_error *error)

@@ -17,11 +17,8 @@ static int recipe_check(const struct ls_state *state, const struct ls_checkpoint
     if (!strcmp(hex, checkpoint->state.recipe_digest))
         return LS_OK;
     struct ls_config other;
-    ls_config_defaults(&other);
-    struct ls_error ignored = {0};
-    const char *text = checkpoint->state.recipe;
-    if (ls_config_load_text(&other, checkpoint->directory, text, strlen(text), &ignored) ||
-        ls_config_resolve(&other, state->config->model.vocab, &ignored))
+    if (state_recipe_read(checkpoint->directory, &checkpoint->state, state->config->model.vocab,
+                          &other, NULL))
         return ls_error_set(error, LS_ECKPT, "%.300s: it belongs to another recipe",
                             checkpoint->directory);
     /* The initial weights have seen no schedule. */
@@ -44,17 +41,16 @@ static int recipe_check(const struct ls_state *state, const struct ls_checkpoint
                         (long)other.train.steps);
 }
 
-/* Rank 0's log hears of a machine whose bits may differ. */
+/* Rank 0's log hears of a build whose bits may differ. */
 static void fingerprint_check(const struct ls_state *state, const struct ls_checkpoint *checkpoint)
 {
     char fingerprint[256], differences[512];
-    ls_fingerprint(state->ops->isa, state->config->numerics.precision, fingerprint,
-                   sizeof fingerprint);
+    ls_fingerprint(state->ops, fingerprint, sizeof fingerprint);
     if (ls_fingerprint_differs(checkpoint->state.fingerprint, fingerprint, differences,
                                sizeof differences) &&
         ls_comm_rank(ls_state_world(state)) == 0)
         ls_log(state->log, LS_LOG_WARNING,
-               "the checkpoint was written by another build or machine (%s): bits will differ from "
+               "the checkpoint was written by another version (%s): bits will differ from "
                "here on from a run that was not interrupted",
                differences);
 }

@@ -3,6 +3,7 @@
 #ifndef STATE_PRIVATE_H
 #define STATE_PRIVATE_H
 
+#include <lockstep/ckpt.h>
 #include <lockstep/state.h>
 
 enum { STATE_PREFIX_BYTES = 32 };
@@ -10,5 +11,8 @@ enum { STATE_PREFIX_BYTES = 32 };
 /* What is written before the parameter's name: "" or "exp_avg.". */
 void state_prefix(const struct ls_state *state, const struct ls_param *param, int array,
                   char prefix[STATE_PREFIX_BYTES]);
+/* The resolved recipe of a checkpoint in that directory; its arithmetic is never auto. */
+int state_recipe_read(const char *directory, const struct ls_checkpoint_state *state,
+                      int64_t vocabulary, struct ls_config *recipe, struct ls_error *error);
 
 #endif

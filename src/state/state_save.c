@@ -171,8 +171,7 @@ static int write_all(const struct saving *s, const struct ls_digest *digest, str
     ls_digest_hex(digest, hash);
     ls_config_recipe_digest(state->config, &recipe);
     ls_digest_hex(&recipe, recipe_digest);
-    ls_fingerprint(state->ops->isa, state->config->numerics.precision, fingerprint,
-                   sizeof fingerprint);
+    ls_fingerprint(state->ops, fingerprint, sizeof fingerprint);
     char *text;
     int status = ls_config_text(state->config, &text, error);
     if (status)

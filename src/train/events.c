@@ -63,8 +63,7 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     events->metrics = metrics;
     events->step = trainer->state.step;
     ls_config_layout_text(&trainer->config, NULL, text, sizeof text);
-    ls_fingerprint(trainer->ops.isa, trainer->config.numerics.precision, fingerprint,
-                   sizeof fingerprint);
+    ls_fingerprint(&trainer->ops, fingerprint, sizeof fingerprint);
     struct ls_jsonl *m = event_begin(events, resumed ? "resume" : "start");
     ls_jsonl_string(m, "layout", text);
     ls_jsonl_int(m, "ranks", trainer->layout.ranks);

@@ -44,6 +44,7 @@ int ls_trainer_measure_peak(struct ls_trainer *t, struct ls_error *error)
     bool mine = !together || ls_comm_rank(t->world) == 0;
     if (mine)
         status = ls_ops_init(&ops, (int)ls_max(threads, 1), t->ops.isa, error);
+    ops.arithmetic = t->ops.arithmetic;
     status = ls_comm_agree(t->world, status, error);
     if (!status && mine)
         status = ls_gemm_peak(&ops, t->numerics.act, &flops, error);
@@ -300,13 +301,14 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
     status = ls_comm_agree(world, status, error);
     if (status)
         goto failed;
-    enum ls_isa isa;
-    status = ls_config_isa(&t->config, world, &isa, error);
+    status = ls_state_recall(&t->config, world, error);
+    if (!status)
+        status = ls_config_settle(&t->config, world, error);
+    if (!status)
+        status = ls_config_ops(&t->config, world, threads, &t->ops, error);
     if (status)
         goto failed;
-    status = ls_ops_init(&t->ops, threads, isa, error);
-    if (!status)
-        status = memory_open(t, error);
+    status = memory_open(t, error);
     if (!status && config->log.trace)
         status = trace_open(t, error);
     if (!status)

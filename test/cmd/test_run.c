@@ -229,6 +229,7 @@ static void test_refusals_leave_nothing(void **state)
     refuse("batch.global=0", config, "batch.global = 0");
     refuse("train.steps=soon", config, "train.steps = soon");
     refuse("optim.lr=1e30", config, "optim.lr = 1e30");
+    refuse("numerics.arithmetic=bf16_pairs", config, "numerics.arithmetic = bf16_pairs");
     refuse("model.heads=8", config, "heads would be 4 wide: expected a multiple of 8");
     refuse("model.vocab=100", config, "at least the tokenizer's 257 tokens");
     refuse("parallel.dp=3", ls_exit_code(LS_ELAYOUT), "the nearest that works is parallel.dp = ");
@@ -271,34 +272,77 @@ static void test_damaged_checkpoints(void **state)
     expect("$L eval torn", ls_exit_code(LS_ECKPT), "step-00000006");
 }
 
-/* What gave a run's bits may change between two starts: that is told. LOCKSTEP_ISA=plain is a set
- * that every machine has, and of one arithmetic with all but amx; numerics.isa=plain is another
- * recipe. */
-static void test_another_arithmetic_is_a_warning(void **state)
+static void expect_arithmetic(const char *run, const char *want)
+{
+    char line[256], words[64];
+    snprintf(line, sizeof line, "grep 'arithmetic: ' %s/config.yaml", run);
+    snprintf(words, sizeof words, "arithmetic: %s\n", want);
+    expect(line, 0, words);
+}
+
+/* Goes on without a warning, to that step. */
+static void go_on(const char *run, const char *before, const char *keys, int step)
+{
+    char line[512];
+    snprintf(line, sizeof line,
+             "%s $L train $C $B train.out=%s train.resume=auto train.steps=%d %s", before, run,
+             step, keys);
+    expect(line, 0, "going on after step ");
+    if (strstr(output, "warning"))
+        fail_msg("%s\nprinted:\n%s", line, output);
+}
+
+/* LOCKSTEP_ISA is a machine that has no more: it chooses fma. Where there is more, and on whatever
+ * instruction set, the run goes on in that. */
+static void test_the_arithmetic_is_kept(void **state)
 {
     (void)state;
-    setenv("B", "numerics.precision=bf16 train.out=sets", 1);
-    static const char differs[] = "warning: the checkpoint was written by another build or machine";
-    expect("export LOCKSTEP_ISA=plain; $L train $C $B train.steps=2", 0, "hash");
-    expect("export LOCKSTEP_ISA=plain; $L train $C $B train.steps=3 train.resume=auto", 0,
-           "going on after step 2");
-    if (strstr(output, "warning"))
-        fail_msg("on the same set: %s", output);
-    expect("$L train $C $B train.steps=4 train.resume=auto numerics.isa=plain",
-           ls_exit_code(LS_ECKPT), "numerics.isa: plain here, auto there");
-    enum ls_arithmetic best = ls_arithmetic_of(ls_isa_best(), LS_BF16);
-    expect("$L train $C $B train.steps=4 train.resume=auto", 0, "going on after step 3");
-    const char *told = strstr(output, differs);
-    if (best == LS_ARITHMETIC_FMA) {
-        assert_null(told);
-        return;
-    }
-    char words[64];
-    snprintf(words, sizeof words, "arithmetic fma there, %s here", ls_arithmetic_name(best));
-    if (!told || !strstr(told, words) || !strstr(told, "bits will differ from here on"))
-        fail_msg("from fma to %s: %s", ls_arithmetic_name(best), output);
-    expect("$L train $C $B train.steps=5 train.resume=auto", 0, "going on after step 4");
-    assert_null(strstr(output, "warning"));
+    setenv("B", "numerics.precision=bf16", 1);
+    expect("export LOCKSTEP_ISA=plain; $L train $C $B train.out=begun train.steps=2", 0, "hash");
+    expect_arithmetic("begun", "fma");
+    go_on("begun", "", "", 3);
+    expect_arithmetic("begun", "fma");
+    go_on("begun", "", "numerics.isa=plain", 4);
+    go_on("begun", "", "numerics.arithmetic=fma parallel.dp=2 batch.micro=1", 5);
+    expect("$L train $C $B train.out=whole-fma train.steps=5 numerics.arithmetic=fma", 0, "hash");
+    expect_same_run("begun", "whole-fma");
+    expect("$L train $C $B train.out=begun train.steps=6 train.resume=auto "
+           "numerics.arithmetic=bf16_pairs",
+           ls_exit_code(LS_ECKPT), "numerics.arithmetic: bf16_pairs here, fma there");
+    expect("$L train $C $B train.out=other train.steps=6 "
+           "train.resume=begun/checkpoints/step-00000004",
+           0, "going on after step 4");
+    expect_arithmetic("other", "fma");
+}
+
+/* The same from a machine that chose pairs to one that would not. */
+static void test_pairs_are_kept(void **state)
+{
+    (void)state;
+    setenv("B", "numerics.precision=bf16", 1);
+    expect("$L train $C $B train.out=pairs train.steps=2 numerics.arithmetic=bf16_pairs", 0,
+           "hash");
+    go_on("pairs", "LOCKSTEP_ISA=plain", "", 4);
+    expect_arithmetic("pairs", "bf16_pairs");
+    expect("$L train $C $B train.out=whole-pairs train.steps=4 numerics.arithmetic=bf16_pairs", 0,
+           "hash");
+    expect_same_run("pairs", "whole-pairs");
+    expect("$L eval pairs", 0, "nats per token");
+    expect("$L verify pairs/config.yaml --layouts 2 --ranks 2 --steps 1", 0, "1 hash");
+}
+
+/* As a run leaves it that was killed before its first checkpoint. */
+static void test_a_start_without_a_checkpoint_keeps_its_arithmetic(void **state)
+{
+    (void)state;
+    setenv("B", "numerics.precision=bf16 train.out=killed train.steps=1", 1);
+    expect("$L train $C $B numerics.arithmetic=bf16_pairs", 0, "hash");
+    assert_int_equal(shell("rm -r killed/checkpoints"), 0);
+    expect("export LOCKSTEP_ISA=plain; $L train $C $B train.resume=auto", 0, "step 1/1");
+    expect_arithmetic("killed", "bf16_pairs");
+    assert_int_equal(shell("rm -r killed/checkpoints"), 0);
+    expect("export LOCKSTEP_ISA=plain; $L train $C $B", 0, "step 1/1");
+    expect_arithmetic("killed", "fma");
 }
 
 static void test_the_fall_back_is_a_warning(void **state)
@@ -371,7 +415,9 @@ int main(void)
         cmocka_unit_test(test_refusals_leave_nothing),
         cmocka_unit_test(test_an_older_run_is_not_overwritten),
         cmocka_unit_test(test_damaged_checkpoints),
-        cmocka_unit_test(test_another_arithmetic_is_a_warning),
+        cmocka_unit_test(test_the_arithmetic_is_kept),
+        cmocka_unit_test(test_pairs_are_kept),
+        cmocka_unit_test(test_a_start_without_a_checkpoint_keeps_its_arithmetic),
         cmocka_unit_test(test_the_fall_back_is_a_warning),
         cmocka_unit_test(test_a_place_that_cannot_be_written),
         cmocka_unit_test(test_a_full_disk),

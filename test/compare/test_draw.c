@@ -91,8 +91,12 @@ static void test_120_layouts_cover_all(void **state)
     struct ls_config drawn;
     for (uint64_t seed = 1; seed <= 4; seed++)
         for (uint64_t i = 0; i < 120; i++) {
-            struct ls_draw draw = {
-                .seed = seed, .index = i, .ranks_max = 16, .mpi = true, .folder = *state};
+            struct ls_draw draw = {.seed = seed,
+                                   .index = i,
+                                   .ranks_max = 16,
+                                   .mpi = true,
+                                   .isas = LS_ISA_COUNT,
+                                   .folder = *state};
             assert_in_range(ls_compare_draw(recipes, 3, &draw, &covers[seed - 1], &drawn), 0, 2);
         }
     for (int i = 0; i < 4; i++) {
@@ -110,6 +114,7 @@ static void test_120_layouts_cover_all(void **state)
                                    .index = 7,
                                    .ranks_max = 16,
                                    .mpi = true,
+                                   .isas = LS_ISA_COUNT,
                                    .folder = *state,
                                    .attempts = 1000,
                                    .asks = {{a, 0}, {b, 0}},

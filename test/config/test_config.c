@@ -379,6 +379,12 @@ static void test_automatic_values(void **state)
     /* A short run's decay covers its warm-up. */
     expect_good(&config, TINY "train: {steps: 7}\noptim: {warmup_steps: 9}\n");
     assert_int_equal(config.optim.decay_steps, 9);
+    /* With bf16 a run decides what auto is; elsewhere there is nothing to decide. */
+    assert_int_equal(config.numerics.arithmetic, LS_CONFIG_AUTO);
+    expect_good(&config, TINY "numerics: {precision: fp32}\n");
+    assert_int_equal(config.numerics.arithmetic, LS_ARITHMETIC_FMA);
+    expect_good(&config, TINY "numerics: {arithmetic: bf16_pairs}\n");
+    assert_int_equal(config.numerics.arithmetic, LS_ARITHMETIC_BF16_PAIRS);
     /* Tiles that tensor parallel may share key/value heads over. */
     expect_good(&config, "model: {preset: llama-tiny}\n");
     assert_int_equal(config.numerics.tp_tiles, 4);
@@ -442,6 +448,8 @@ static void test_contradictions_are_refused(void **state)
     expect_refused(TINY "numerics: {reduce: bf16}\n", "numerics.mode = fast", NULL);
     expect_refused(TINY "numerics: {precision: fp16, initial_scale_power: 3, min_loss_scale: 16}\n",
                    "numerics.min_loss_scale = 16", "numerics.initial_scale_power = 3", NULL);
+    expect_refused(TINY "numerics: {precision: fp16, arithmetic: bf16_pairs}\n",
+                   "numerics.arithmetic = bf16_pairs", "numerics.precision = bf16", NULL);
     expect_refused(TINY "parallel: {schedule: csv}\n", "parallel.schedule_file", NULL);
     expect_refused(TINY "parallel: {schedule_file: a.csv}\n", "parallel.schedule = csv", NULL);
     expect_refused(TINY "numerics: {leaf_sequences: 3}\n", "nearest is 9", NULL);
@@ -611,7 +619,8 @@ static void test_recipe_digest_sees_the_recipe_only(void **state)
     expect_good(&base, TINY "data: {train: here/corpus}\n");
     ls_config_recipe_digest(&base, &a);
     expect_good(&other, TINY "data: {train: there/corpus}\nparallel: {dp: 4, threads: 2}\n"
-                             "batch: {micro: 2}\ncomm: {bucket_mb: 1}\ntrain: {out: x}\n");
+                             "batch: {micro: 2}\ncomm: {bucket_mb: 1}\ntrain: {out: x}\n"
+                             "numerics: {isa: plain}\n");
     ls_config_recipe_digest(&other, &b);
     assert_memory_equal(&a, &b, sizeof a);
     assert_int_equal(ls_config_recipe_diff(&base, &other, text, sizeof text), 0);

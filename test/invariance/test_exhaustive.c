@@ -30,9 +30,10 @@ enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 10, FAILED_MAX = 20 };
 
 #define COMMON                                                                                     \
     "model.vocab=300", "model.vocab_multiple=16", "model.channels=32", "model.heads=4",            \
-        "model.ffn=64", "numerics.tp_tiles=4", "optim.lr=1e-2", "optim.clip=0.5",                  \
-        "train.steps=64", "log.tensorboard=false", "log.progress=off"
+        "model.ffn=64", "numerics.tp_tiles=4", "numerics.arithmetic=fma", "optim.lr=1e-2",         \
+        "optim.clip=0.5", "train.steps=64", "log.tensorboard=false", "log.progress=off"
 #define THREE "model.channels=48", "model.ffn=96", "model.vocab_multiple=48"
+#define PAIRS "numerics.arithmetic=bf16_pairs"
 #define SHORT COMMON, "model.layers=6", "model.context=16", "data.sequence=16"
 
 /* With 12 leaves micro-batches of 8 leave a smaller one behind; leaves of several sequences have
@@ -40,9 +41,9 @@ enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 10, FAILED_MAX = 20 };
 static const struct small {
     const char *name;
     int64_t steps;
-    const char *keys[24];
+    const char *keys[26];
 } smalls[SMALL] = {
-    {"gpt2, 12 sequences", 1, {SHORT, "model.arch=gpt2", "batch.global=12"}},
+    {"gpt2, 12 sequences", 1, {SHORT, PAIRS, "model.arch=gpt2", "batch.global=12"}},
     {"gpt2, 4 to 12 sequences",
      3,
      {SHORT, "model.arch=gpt2", "batch.global=12", "batch.rampup_start=4",
@@ -52,7 +53,7 @@ static const struct small {
      {SHORT, "model.arch=llama", "model.kv_heads=2", "numerics.precision=fp32", "batch.global=8"}},
     {"gpt2, 3 parts of a sequence, 2 to 4 sequences",
      2,
-     {COMMON, "model.arch=gpt2", "model.layers=2", "model.context=384", "data.sequence=384",
+     {COMMON, PAIRS, "model.arch=gpt2", "model.layers=2", "model.context=384", "data.sequence=384",
       "numerics.seq_tiles=3", "model.dropout=0.1", "batch.global=4", "batch.rampup_start=2",
       "batch.rampup_increment=2", "batch.rampup_samples=2"}},
     {"llama, 4 parts of a sequence, 2 sequences",
@@ -69,7 +70,7 @@ static const struct small {
       "numerics.tp_tiles=6", "batch.global=4"}},
     {"llama, 4 leaves of 3 sequences",
      1,
-     {SHORT, "model.arch=llama", "model.layers=3", "model.kv_heads=1", "batch.global=12",
+     {SHORT, PAIRS, "model.arch=llama", "model.layers=3", "model.kv_heads=1", "batch.global=12",
       "numerics.leaf_sequences=3", "data.sequence=32", "model.context=32"}},
     {"gpt2, 1 to 3 leaves of 4 sequences",
      3,
@@ -79,7 +80,7 @@ static const struct small {
     {"llama with muon, 2 sequences",
      1,
      {COMMON, "model.arch=llama", "model.kv_heads=2", "model.layers=2", "model.context=16",
-      "data.sequence=16", "optim.name=muon", "batch.global=2"}},
+      "data.sequence=16", PAIRS, "optim.name=muon", "batch.global=2"}},
 };
 
 struct session {
@@ -88,6 +89,7 @@ struct session {
     struct ls_proof reference[SMALL][STEPS_MAX];
     struct ls_draw_cover cover;
     uint64_t kept; /* rows that are enumerated */
+    int isas;      /* of this machine */
     int64_t every; /* of how many admitted layouts one runs */
     int64_t seen, same, admitted, ran, refused, failed;
 };
@@ -244,6 +246,7 @@ static bool layout_visit(struct session *s, int recipe, const struct ls_config *
     struct ls_draw draw = {.seed = 1,
                            .index = (uint64_t)s->seen++,
                            .ranks_max = RANKS_MAX,
+                           .isas = s->isas,
                            .folder = s->folder,
                            .kept = s->kept,
                            .attempts = 50};
@@ -276,7 +279,8 @@ static void recipe_check(struct session *s, int recipe)
 static void rest_check(struct session *s)
 {
     int64_t before = s->ran;
-    struct ls_draw draw = {.seed = 1, .ranks_max = RANKS_MAX, .folder = s->folder}, ask = draw;
+    struct ls_draw draw = {.seed = 1, .ranks_max = RANKS_MAX, .isas = s->isas, .folder = s->folder},
+                   ask = draw;
     while (ls_draw_cover_ask(&s->cover, &ask) && s->failed < FAILED_MAX) {
         struct ls_config drawn;
         struct ls_draw_cover *room = malloc(sizeof *room);
@@ -362,6 +366,7 @@ int main(int argc, char **argv)
     double begin_s = ls_now_s();
     snprintf(s->folder, sizeof s->folder, "%s", pattern);
     s->kept = rows_kept();
+    s->isas = ls_isa_best() + 1;
     const char *every = getenv("EXHAUSTIVE_EVERY");
     s->every = ls_max(every ? atoi(every) : 1, 1);
     recipe_tokens_write(s->folder);

@@ -1,10 +1,9 @@
 /* Losses and states of small recipes are, bit for bit, those that test/golden/bits.txt holds: with
- * any compiler, in any build, and on each instruction set those of its arithmetic.
+ * any compiler, in any build, and on each instruction set: in fma, and with bf16 in bf16_pairs too.
  *
  *     test_golden             compares, on every instruction set of this machine; with
  *                             GOLDEN_EVERY=8 every eighth recipe, for emulated machines
- *     test_golden --record    prints the file anew; lines of arithmetics that this machine has not
- *                             are kept if they are of this numerics.version
+ *     test_golden --record    prints the file anew, on any machine
  */
 #include "../support/scratch.h"
 #include "tokens.h"
@@ -24,7 +23,7 @@
 
 static const char bits_path[] = "test/golden/bits.txt";
 
-/* Sanitizers are slow: they see the fastest kernels of each arithmetic. */
+/* Sanitizers are slow: they see the fastest kernels. */
 #ifdef NDEBUG
 enum { FIRST_ISA = LS_ISA_PLAIN };
 #else
@@ -169,12 +168,19 @@ static int config_of(const char *directory, const struct golden *golden,
     return status ? status : ls_train_resolve(config, error);
 }
 
-/* bits[BITS_SIZE] = those of the configuration on isa. */
-static int bits_of(const struct golden *golden, struct ls_config *config, enum ls_isa isa,
-                   char *bits, struct ls_error *error)
+/* Arithmetics that a precision has, from FMA on. */
+static int arithmetics_of(enum ls_dtype precision)
+{
+    return precision == LS_BF16 ? LS_ARITHMETIC_COUNT : LS_ARITHMETIC_FMA + 1;
+}
+
+/* bits[BITS_SIZE] = those of the configuration in an arithmetic on isa. */
+static int bits_of(const struct golden *golden, struct ls_config *config, int arithmetic,
+                   enum ls_isa isa, char *bits, struct ls_error *error)
 {
     struct ls_proof proof[STEPS_MAX];
     char hash[33];
+    config->numerics.arithmetic = arithmetic;
     config->numerics.isa = (int)isa;
     int status = ls_proof_threads(config, golden->steps, proof, error);
     if (status)
@@ -200,37 +206,41 @@ static bool bits_differ(const char *a, const char *b, int steps, char *text, siz
     return true;
 }
 
-/* How many of the recipes have other bits on isa than recorded; prints which. */
+/* In how many arithmetics a recipe has other bits on isa than recorded; prints which. */
+static int recipe_changed(const char *directory, const struct golden *golden,
+                          const struct recipe *recipe, enum ls_isa isa)
+{
+    struct ls_config config;
+    char bits[BITS_SIZE], text[200];
+    struct ls_error error = {0};
+    int changed = 0;
+    if (config_of(directory, golden, recipe, &config, &error))
+        fail_msg("%s:%d: %s", bits_path, recipe->line, error.text);
+    for (int of = 0; of < arithmetics_of(config.numerics.precision); of++) {
+        if (!recipe->bits[of])
+            fail_msg("%s:%d: no bits in %s", bits_path, recipe->line,
+                     ls_arithmetic_name((enum ls_arithmetic)of));
+        if (bits_of(golden, &config, of, isa, bits, &error))
+            fail_msg("%s:%d: %s", bits_path, recipe->line, error.text);
+        if (!bits_differ(bits, recipe->bits[of], golden->steps, text, sizeof text))
+            continue;
+        printf("%s:%d: %s on %s: %s\n    %s\n", bits_path, recipe->line,
+               ls_arithmetic_name((enum ls_arithmetic)of), ls_isa_name(isa), text, recipe->words);
+        changed++;
+    }
+    return changed;
+}
+
+/* The same of all recipes. */
 static int count_changed(const char *directory, const struct golden *golden, enum ls_isa isa)
 {
     const char *given = getenv("GOLDEN_EVERY");
-    int changed = 0, without = 0, every = given ? (int)ls_max(atoi(given), 1) : 1;
+    int changed = 0, every = given ? (int)ls_max(atoi(given), 1) : 1;
     if (every > 1 && golden->count > 1)
         printf("GOLDEN_EVERY: %d of %d recipes\n", (golden->count + every - 1) / every,
                golden->count);
-    for (int i = 0; i < golden->count; i += every) {
-        const struct recipe *recipe = &golden->recipes[i];
-        struct ls_config config;
-        char bits[BITS_SIZE], text[200];
-        struct ls_error error = {0};
-        if (config_of(directory, golden, recipe, &config, &error))
-            fail_msg("%s:%d: %s", bits_path, recipe->line, error.text);
-        const char *want = recipe->bits[ls_arithmetic_of(isa, config.numerics.precision)];
-        if (!want) {
-            without++;
-            continue;
-        }
-        if (bits_of(golden, &config, isa, bits, &error))
-            fail_msg("%s:%d: %s", bits_path, recipe->line, error.text);
-        if (bits_differ(bits, want, golden->steps, text, sizeof text)) {
-            printf("%s:%d: %s: %s\n    %s\n", bits_path, recipe->line, ls_isa_name(isa), text,
-                   recipe->words);
-            changed++;
-        }
-    }
-    if (without)
-        printf("SKIPPED: %d of %d recipes have no bits on %s in %s\n", without, golden->count,
-               ls_isa_name(isa), bits_path);
+    for (int i = 0; i < golden->count; i += every)
+        changed += recipe_changed(directory, golden, &golden->recipes[i], isa);
     return changed;
 }
 
@@ -334,26 +344,23 @@ static void test_malformed_files_are_refused(void **state)
 /* ---- recording --------------------------------------------------------------------------------
  */
 
-static void record_recipe(const char *directory, const struct golden *golden, struct recipe *recipe)
+static void record_recipe(const char *directory, const struct golden *golden,
+                          const struct recipe *recipe)
 {
     struct ls_config config;
     struct ls_error error = {0};
-    char bits[LS_ARITHMETIC_COUNT][BITS_SIZE];
+    char bits[BITS_SIZE];
     int status = config_of(directory, golden, recipe, &config, &error);
-    if (golden->version != LS_NUMERICS_VERSION)
-        memset(recipe->bits, 0, sizeof recipe->bits);
-    for (int isa = 0; isa <= (int)ls_isa_best() && !status; isa++) {
-        int arithmetic = ls_arithmetic_of((enum ls_isa)isa, config.numerics.precision);
-        recipe->bits[arithmetic] = bits[arithmetic];
-        status = bits_of(golden, &config, (enum ls_isa)isa, bits[arithmetic], &error);
+    int count = status ? 0 : arithmetics_of(config.numerics.precision);
+    for (int of = 0; of < count && !status; of++) {
+        status = bits_of(golden, &config, of, ls_isa_best(), bits, &error);
+        if (!status)
+            printf("  %s %s\n", ls_arithmetic_name((enum ls_arithmetic)of), bits);
     }
     if (status) {
         fprintf(stderr, "%s:%d: %s\n", bits_path, recipe->line, error.text);
         exit(1);
     }
-    for (int i = 0; i < LS_ARITHMETIC_COUNT; i++)
-        if (recipe->bits[i])
-            printf("  %s %s\n", ls_arithmetic_name((enum ls_arithmetic)i), recipe->bits[i]);
 }
 
 /* The lines of the file, with other bits. Recipes may have none yet. */
