@@ -60,7 +60,7 @@ enum ls_arithmetic {
                                * and the odd ones are a chain of fused multiply-adds from zero each,
                                * the sum of both is added to what was before */
 };
-enum { LS_ARITHMETIC_COUNT = 2 };
+enum { LS_ARITHMETIC_COUNT = 2, LS_PAIRS_STEP = 32 };
 /* "fma", "bf16_pairs". */
 const char *ls_arithmetic_name(enum ls_arithmetic arithmetic);
 /* Local. The one whose products of this type are faster on this instruction set, which this machine

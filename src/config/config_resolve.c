@@ -368,17 +368,26 @@ static int check_seq_tiles(const struct ls_config *config, struct ls_error *erro
                   (long long)nearest);
 }
 
-/* With bf16 a run decides at its start what auto is. */
+/* With bf16 a run decides at its start what auto is, where it has a choice: a leaf's gradient goes
+ * on from any sequence to the next one, so each has to be whole steps. */
 static int resolve_arithmetic(struct ls_config *config, struct ls_error *error)
 {
     struct ls_config_numerics *numerics = &config->numerics;
-    if (numerics->precision == LS_BF16)
+    bool bf16 = numerics->precision == LS_BF16;
+    bool whole = numerics->leaf_sequences == 1 || config->data.sequence % LS_PAIRS_STEP == 0;
+    if (bf16 && whole)
         return LS_OK;
-    if (numerics->arithmetic == LS_ARITHMETIC_BF16_PAIRS)
+    if (numerics->arithmetic == LS_ARITHMETIC_BF16_PAIRS && !bf16)
         return REJECT("numerics.arithmetic",
                       "it adds products of bf16, and numerics.precision is %s: expected fma or "
                       "auto, or numerics.precision = bf16",
                       ls_config_precision(config));
+    if (numerics->arithmetic == LS_ARITHMETIC_BF16_PAIRS)
+        return REJECT("numerics.arithmetic",
+                      "it adds %d tokens at a time, and a leaf has %lld sequences of %lld: expected "
+                      "fma or auto, data.sequence a multiple of %d, or numerics.leaf_sequences = 1",
+                      LS_PAIRS_STEP, (long long)numerics->leaf_sequences,
+                      (long long)config->data.sequence, LS_PAIRS_STEP);
     numerics->arithmetic = LS_ARITHMETIC_FMA;
     return LS_OK;
 }

@@ -450,6 +450,10 @@ static void test_contradictions_are_refused(void **state)
                    "numerics.min_loss_scale = 16", "numerics.initial_scale_power = 3", NULL);
     expect_refused(TINY "numerics: {precision: fp16, arithmetic: bf16_pairs}\n",
                    "numerics.arithmetic = bf16_pairs", "numerics.precision = bf16", NULL);
+    expect_refused(TINY "numerics: {arithmetic: bf16_pairs, leaf_sequences: 2}\n"
+                        "data: {sequence: 48}\n",
+                   "numerics.arithmetic = bf16_pairs", "a leaf has 2 sequences of 48",
+                   "a multiple of 32", NULL);
     expect_refused(TINY "parallel: {schedule: csv}\n", "parallel.schedule_file", NULL);
     expect_refused(TINY "parallel: {schedule_file: a.csv}\n", "parallel.schedule = csv", NULL);
     expect_refused(TINY "numerics: {leaf_sequences: 3}\n", "nearest is 9", NULL);
