@@ -167,7 +167,7 @@ examples: $(EXAMPLES)
 
 # ---- what users call -------------------------------------------------------------------------------
 
-N        ?= 80
+N        ?= 100
 SEED     ?= 1
 STEPS    ?= 20
 SECONDS  ?= 60
@@ -287,7 +287,7 @@ help:
 	'make              build/lockstep and the libraries' \
 	'make check        install what is missing, build, run every test' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
-	'make invariance   N=80 SEED=1 STEPS=20: random layouts, one hash a recipe' \
+	'make invariance   N=100 SEED=1 STEPS=20: random layouts, one hash a recipe' \
 	'make what-fits    DEVICE=24: the largest model whose plan keeps within so many GiB' \
 	'make tidy         layers, headers, lengths, format' \
 	'make fuzz         SECONDS=60 for each parser, under ASan and UBSan' \

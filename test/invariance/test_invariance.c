@@ -11,7 +11,7 @@
  * every step, bit for bit. Some runs are stopped half way, and another layout goes on from the
  * checkpoint. A mismatch is traced to the first tensor that differs.
  *
- * Layouts are asked for what the ones before them did not have, and N = 80 covers every value of
+ * Layouts are asked for what the ones before them did not have, and N = 100 covers every value of
  * every key and every pair of keys that any of the recipes admits; what was covered is printed, and
  * a gap fails.
  *
@@ -28,7 +28,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEFAULT_STEPS = 5, DEFAULT_LAYOUTS = 80 };
+enum { DEFAULT_STEPS = 5, DEFAULT_LAYOUTS = 100 };
 
 static const char *program; /* argv[0] */
 
