@@ -383,11 +383,12 @@ static int resolve_arithmetic(struct ls_config *config, struct ls_error *error)
                       "auto, or numerics.precision = bf16",
                       ls_config_precision(config));
     if (numerics->arithmetic == LS_ARITHMETIC_BF16_PAIRS)
-        return REJECT("numerics.arithmetic",
-                      "it adds %d tokens at a time, and a leaf has %lld sequences of %lld: expected "
-                      "fma or auto, data.sequence a multiple of %d, or numerics.leaf_sequences = 1",
-                      LS_PAIRS_STEP, (long long)numerics->leaf_sequences,
-                      (long long)config->data.sequence, LS_PAIRS_STEP);
+        return REJECT(
+            "numerics.arithmetic",
+            "it adds %d tokens at a time, and a leaf has %lld sequences of %lld: expected "
+            "fma or auto, data.sequence a multiple of %d, or numerics.leaf_sequences = 1",
+            LS_PAIRS_STEP, (long long)numerics->leaf_sequences, (long long)config->data.sequence,
+            LS_PAIRS_STEP);
     numerics->arithmetic = LS_ARITHMETIC_FMA;
     return LS_OK;
 }
