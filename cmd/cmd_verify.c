@@ -119,8 +119,11 @@ static int layouts_check(struct verify *v, struct ls_error *error)
         status = layout_check(v, &v->config, error);
     }
     for (int64_t i = 0; count < v->layouts + 1 && !status && i - last_new < DRAWS_FOR_ONE; i++) {
-        struct ls_draw draw = {
-            .seed = (uint64_t)v->seed, .index = (uint64_t)i, .ranks_max = v->ranks};
+        const char *file = v->config.memory.file;
+        struct ls_draw draw = {.seed = (uint64_t)v->seed,
+                               .index = (uint64_t)i,
+                               .ranks_max = v->ranks,
+                               .file = *file ? file : NULL};
         if (ls_compare_draw(&v->config, 1, &draw, &v->cover, &drawn) < 0)
             break;
         if (!is_new(v, &drawn, count))

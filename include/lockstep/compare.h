@@ -69,6 +69,7 @@ struct ls_draw {
     bool mpi;           /* ranks may be processes: comm.transport=mpi is drawn too */
     int isas;           /* numerics.isa is drawn too, among the first so many sets; 0: it is not */
     const char *folder; /* where tables for parallel.schedule_file are written; NULL: none is */
+    const char *file;   /* memory.file of layouts that offload to it; NULL: in folder */
     uint64_t kept;      /* bit i: row i stays as it is in the configuration; 0: none does */
     struct ls_draw_ask asks[2]; /* what the layout has to have */
     int ask_count;

@@ -248,9 +248,10 @@ bool draw_offers(const struct ls_draw *draw, int row, int value)
     const char *text = rows[row].values[value];
     if (row == ISA)
         return value <= draw->isas;
-    return (draw->mpi || strcmp(text, "mpi") != 0) &&
-           (draw->folder || (strcmp(text, "csv") != 0 && strcmp(text, "file") != 0 &&
-                             ((row != SCHEDULE_FILE && row != TIER_FILE) || value == 0)));
+    bool table = strcmp(text, "csv") == 0 || (row == SCHEDULE_FILE && value > 0);
+    bool tier = strcmp(text, "file") == 0 || (row == TIER_FILE && value > 0);
+    return (draw->mpi || strcmp(text, "mpi") != 0) && (draw->folder || !table) &&
+           (draw->folder || draw->file || !tier);
 }
 
 /* The keys whose values are the table's. A schedule's file comes with its table, later. */
@@ -271,8 +272,11 @@ static void plain_draw(struct draws *d, const struct ls_draw *draw, struct ls_co
         snprintf(assignment, sizeof assignment, "%s=%s", rows[row].name, rows[row].values[value]);
         ls_config_set(config, assignment, NULL);
     }
-    if (ls_config_uses_tier(config, LS_TIER_FILE) && draw->folder)
-        snprintf(config->memory.file, sizeof config->memory.file, "%s/offload", draw->folder);
+    char *file = config->memory.file;
+    if (ls_config_uses_tier(config, LS_TIER_FILE) && draw->file)
+        snprintf(file, sizeof config->memory.file, "%s", draw->file);
+    else if (ls_config_uses_tier(config, LS_TIER_FILE) && draw->folder)
+        snprintf(file, sizeof config->memory.file, "%s/offload", draw->folder);
 }
 
 /* The same data-parallel ranks by their product, with the part left out that follows from it. */

@@ -61,6 +61,22 @@ static void test_layouts_have_one_hash(void **state)
     assert_int_equal(access(scratch_path(folder, "run"), F_OK), -1);
 }
 
+/* Where a folder is named for it; what was offloaded is gone again. */
+static void test_a_file_tier_is_drawn(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"verify run.yaml --layouts 24 --steps 1 --ranks 4",
+                                        "verify run.yaml --layouts 24 --steps 1 --ranks 4 "
+                                        "memory.file=tier"};
+    for (int tier = 0; tier < 2; tier++) {
+        int code = program_run(enter, lines[tier], output);
+        if (code || !strstr(output, "24 layouts, 1 hash: ") || !strstr(output, "=host") ||
+            !strstr(output, "=file") != !tier)
+            fail_msg("%s\nexited with %d and printed:\n%s", lines[tier], code, output);
+    }
+    assert_int_equal(scratch_count(scratch_path(folder, "tier")), 0);
+}
+
 static void test_a_recipe_that_admits_few(void **state)
 {
     (void)state;
@@ -218,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layouts_have_one_hash),
+        cmocka_unit_test(test_a_file_tier_is_drawn),
         cmocka_unit_test(test_a_recipe_that_admits_few),
         cmocka_unit_test(test_verify_refuses),
         cmocka_unit_test(test_drawing),

@@ -235,6 +235,31 @@ static void test_attention_of_one_arithmetic(void **state)
     }
 }
 
+/* The bits that every processor gives, in each arithmetic: of products, where numbers are ordinary,
+ * subnormal as sums, and subnormal as operands; and of attention. What overflows is left out, as
+ * processors differ in the sign of NaN. */
+static void test_bits_are_those_of_every_processor(void **state)
+{
+    (void)state;
+    static const char *const want[LS_ARITHMETIC_COUNT] = {"99dc14af9ed1a2e8b3de89051c6fc222",
+                                                          "6db4e5a282de6cb238d99e150fd07eb2"};
+    static float c[M * N];
+    static struct attention_bits bits;
+    assert_int_equal(unsetenv(LS_ISA_VARIABLE), 0);
+    for (int arithmetic = 0; arithmetic < LS_ARITHMETIC_COUNT; arithmetic++) {
+        struct ls_digest digest = {0, 0};
+        char hex[33];
+        for (int size = 0; size < SIZES - 1; size++) {
+            product_of(ls_isa_best(), (enum ls_arithmetic)arithmetic, LS_BF16, size, c);
+            ls_digest_piece(&digest, "product", size, 0, c, sizeof c);
+        }
+        attention_of(ls_isa_best(), (enum ls_arithmetic)arithmetic, 64, false, &bits);
+        ls_digest_piece(&digest, "attention", 0, 0, &bits, sizeof bits);
+        ls_digest_hex(&digest, hex);
+        assert_string_equal(hex, want[arithmetic]);
+    }
+}
+
 /* Never a much slower one. */
 static void test_the_fastest_is_here(void **state)
 {
@@ -269,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_arithmetics_differ_in_bf16_alone),
         cmocka_unit_test(test_pairs_are_what_they_are_said_to_be),
         cmocka_unit_test(test_attention_of_one_arithmetic),
+        cmocka_unit_test(test_bits_are_those_of_every_processor),
         cmocka_unit_test(test_the_fastest_is_here),
     };
     return cmocka_run_group_tests_name("isa", tests, NULL, NULL);
