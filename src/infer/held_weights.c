@@ -52,5 +52,5 @@ void held_weights_set(struct held_weights *held, struct ls_ops *ops, const struc
     }
     float *place = param->matrix ? (float *)weights->matrices + at
                                  : (float *)weights->vectors + at - unit->matrix_elements;
-    memcpy(place, values, (size_t)count * sizeof *values);
+    ls_copy(ops, (size_t)count * sizeof *values, values, place);
 }

@@ -227,21 +227,60 @@ static int result_turn(struct ls_muon *muon, int round, int s, struct ls_error *
 
 /* ---- a matrix that this rank owns ------------------------------------------------------------ */
 
+/* Runs of a part that are as long and lie at one distance: rows of both matrices. */
+struct rows {
+    struct ls_run first, last;
+    int64_t count, whole_distance, part_distance;
+};
+
+static bool rows_add(struct rows *rows, const struct ls_run *run)
+{
+    int64_t whole = run->global - rows->last.global, part = run->local - rows->last.local;
+    if (rows->count == 0)
+        rows->first = *run;
+    else if (run->count != rows->first.count)
+        return false;
+    else if (rows->count == 1)
+        rows->whole_distance = whole, rows->part_distance = part;
+    else if (whole != rows->whole_distance || part != rows->part_distance)
+        return false;
+    rows->last = *run;
+    rows->count++;
+    return true;
+}
+
+static void rows_copy(struct ls_ops *ops, const struct rows *rows, float *whole, float *part,
+                      bool into)
+{
+    enum { SIZE = sizeof(float) };
+    float *in_whole = whole + rows->first.global, *in_part = part + rows->first.local;
+    size_t bytes = (size_t)rows->first.count * SIZE;
+    size_t far = (size_t)rows->whole_distance * SIZE, near = (size_t)rows->part_distance * SIZE;
+    ls_copy_rows(ops, rows->count, bytes, into ? in_part : in_whole, into ? near : far,
+                 into ? in_whole : in_part, into ? far : near);
+}
+
 /* Between the whole matrix and its parts, by the index of each element: into it, or out of it. */
-static void parts_move(const struct ls_muon *muon, const struct muon_matrix *matrix, float *whole,
-                       float *parts, bool into)
+static void parts_move(const struct ls_muon *muon, struct ls_ops *ops,
+                       const struct muon_matrix *matrix, float *whole, float *parts, bool into)
 {
     float *own = muon->place[matrix - muon->owners.list];
     for (int rank = 0; rank < muon->owners.ranks; rank++) {
         struct ls_runs runs;
         struct ls_run run;
+        struct rows rows = {0};
         if (!is_source(matrix, rank))
             continue;
         float *part = rank == muon->rank ? own : parts + offsets_of(muon, matrix)[rank];
         ls_runs_init(&runs, &matrix->param->spec, rank);
-        while (ls_runs_next(&runs, &run))
-            memcpy(into ? whole + run.global : part + run.local,
-                   into ? part + run.local : whole + run.global, (size_t)run.count * sizeof(float));
+        while (ls_runs_next(&runs, &run)) {
+            if (rows_add(&rows, &run))
+                continue;
+            rows_copy(ops, &rows, whole, part, into);
+            rows = (struct rows){0};
+            rows_add(&rows, &run);
+        }
+        rows_copy(ops, &rows, whole, part, into);
     }
 }
 
@@ -252,8 +291,8 @@ static int orthogonalise(struct ls_muon *muon, struct ls_ops *ops, const struct 
     float *out;
     int status = ls_newton_schulz(ops, &op, muon->whole, muon->work, &out, error);
     muon->result = out == muon->whole ? muon->work : muon->whole;
-    if (!status && !ops->idle)
-        parts_move(muon, matrix, out, muon->result, false);
+    if (!status)
+        parts_move(muon, ops, matrix, out, muon->result, false);
     return status;
 }
 
@@ -309,8 +348,8 @@ static int rounds_run(struct ls_muon *muon, struct ls_ops *ops, const struct muo
         status = all_wait(muon, error);
         if (!status && round > 0)
             hook_call(muon, round - 1, hooks, hooks->end);
-        if (!status && mine && !ops->idle)
-            parts_move(muon, mine, muon->whole, muon->parts, true);
+        if (!status && mine)
+            parts_move(muon, ops, mine, muon->whole, muon->parts, true);
         ls_progress();
         if (!status && round + 1 < muon->owners.rounds)
             status = round_begin(muon, round + 1, hooks, error);

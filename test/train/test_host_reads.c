@@ -1,0 +1,99 @@
+/* Nothing above ops and comm touches a device's memory by a pointer of the host: a recorded step
+ * has addresses in its place, and who touches one faults. */
+#include "../support/config_words.h"
+
+#include <lockstep/nn.h>
+#include <lockstep/train/recorded.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TINY                                                                                       \
+    "model.arch=gpt2 model.vocab=50 model.vocab_multiple=16 model.layers=3 model.channels=64 "     \
+    "model.heads=4 model.context=64 batch.global=8 parallel.threads=1 "
+static const char *const layouts[] = {
+    TINY,
+    TINY "parallel.dp=2 parallel.zero=3 batch.micro=2",
+    TINY "parallel.tp=2 parallel.pp=2 memory.recompute=full",
+    TINY "parallel.tp=2 parallel.dp=2 parallel.zero=1 optim.name=muon optim.moments=bf16",
+    TINY "numerics.precision=fp16 optim.clip=1",
+};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+/* ---- a broken twin --------------------------------------------------------------------------- */
+
+static bool reads_what_a_layer_made;
+int __real_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
+                                    const struct ls_micro_batch *batch,
+                                    const struct ls_gradient *gradient, struct ls_error *error);
+int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
+                                    const struct ls_micro_batch *batch,
+                                    const struct ls_gradient *gradient, struct ls_error *error);
+int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
+                                    const struct ls_micro_batch *batch,
+                                    const struct ls_gradient *gradient, struct ls_error *error)
+{
+    if (reads_what_a_layer_made && layer == 2) {
+        const volatile char *output = ls_model_output(model, layer, batch->slot);
+        (void)output[0];
+    }
+    return __real_ls_layer_backward_weight(model, ops, layer, batch, gradient, error);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* Two steps of the last rank, in a process of its own: its exit status. */
+static int steps_run(const char *words)
+{
+    struct ls_config config = config_of_words("%s", words);
+    struct ls_layout layout;
+    struct ls_error error = {0};
+    if (ls_config_layout(&config, 0, &layout, &error))
+        fail_msg("%s: %s", words, error.text);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct ls_recording recording;
+        int64_t leaves[2] = {layout.ramp.full, layout.ramp.full}, begins[2];
+        ls_recording_init(&recording);
+        signal(SIGSEGV, SIG_DFL);
+        _exit(ls_record_steps(&config, &layout, layout.ranks - 1, 2, leaves, &recording, begins,
+                              &error));
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void test_steps_touch_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LAYOUTS; i++)
+        assert_int_equal(steps_run(layouts[i]), 0);
+}
+
+static void test_a_read_by_the_host_faults(void **state)
+{
+    (void)state;
+    reads_what_a_layer_made = true;
+    int status = steps_run(layouts[0]);
+    reads_what_a_layer_made = false;
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGSEGV);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps_touch_nothing),
+        cmocka_unit_test(test_a_read_by_the_host_faults),
+    };
+    return cmocka_run_group_tests_name("host reads", tests, NULL, NULL);
+}
