@@ -1,7 +1,7 @@
 #!/bin/sh
-# fp32, bf16 and fp16 on the demo's corpus and recipe: the validation losses of the halves end within
-# BOUND nats of fp32's. A fourth run shows that the bound can be missed: fp16 with a loss scale so
-# small that gradients vanish. Draws the three into PICTURE.
+# fp32, bf16 (in both arithmetics) and fp16 on the demo's corpus and recipe: the validation losses of
+# the halves end within BOUND nats of fp32's. A last run shows that the bound can be missed: fp16 with
+# a loss scale so small that gradients vanish. Draws fp32, bf16 and fp16 into PICTURE.
 #
 #   tools/precision.sh [PICTURE]
 set -eu
@@ -36,8 +36,10 @@ far() { awk -v a="$1" -v b="$2" -v most="$BOUND" 'BEGIN { d = a - b; exit !(d > 
 
 run fp32 numerics.precision=fp32
 fp32=$loss
-for half in bf16 fp16; do
-    run $half numerics.precision=$half
+for half in bf16 bf16_pairs fp16; do
+    arithmetic=fma
+    [ $half = bf16_pairs ] && arithmetic=bf16_pairs
+    run $half numerics.precision=${half%_pairs} numerics.arithmetic=$arithmetic
     if far "$loss" "$fp32"; then
         echo "precision: $half ends more than $BOUND nats from fp32" >&2
         exit 1

@@ -268,20 +268,8 @@ static inline void pairs_interleave(const ls_bf16 *a, const ls_bf16 *b, ls_bf16 
 }
 
 const struct attention_kernel attention_kernel_amx = {
-    .dim_step = 32,
-    .element_bytes = sizeof(ls_bf16),
-    .key_panels_backward = 3,
-    .scratch_bytes = PAIRS_SCRATCH_BYTES,
+    ATTENTION_PAIRS,
     .begin = tiles_begin,
     .end = tiles_end,
-    .pack_query_forward = pack_query_forward,
-    .pack_query_backward = pack_query_backward,
-    .pack_key_forward = pack_key_forward,
-    .pack_key_backward = pack_key_backward,
-    .forward_pair = forward_pair,
-    .forward_store = forward_store,
-    .backward_pair = backward_pair,
-    .store_rows = store_rows,
-    .store_columns = store_columns,
 };
 #endif

@@ -2,6 +2,7 @@
  * that is stuck is named within about that time. Over threads and over processes: under a launcher
  * this program is one rank. */
 #include "../support/scratch.h"
+#include "../support/wrapped.h"
 #include "run_program.h"
 
 #include <lockstep/train.h>
@@ -34,8 +35,7 @@ static _Atomic enum { DISK_GOOD, DISK_SLOW, DISK_STUCK } disk;
 static atomic_int writes;  /* of tensors, so far */
 static atomic_bool stands; /* one does not return */
 
-ssize_t __real_write(int file, const void *data, size_t bytes);
-ssize_t __wrap_write(int file, const void *data, size_t bytes);
+WRAPPED(write);
 
 static void sleep_ms(long ms)
 {

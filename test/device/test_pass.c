@@ -1,6 +1,7 @@
 /* A pass over arrays in a tier: each window is read before it is worked on and written after it,
  * the next one is on its way meanwhile, and an error ends it with nothing moving. */
 #include "../support/scratch.h"
+#include "../support/wrapped.h"
 #include "tiers.h"
 
 #include "device/tier_private.h"
@@ -51,10 +52,7 @@ static int when(enum event event, size_t offset)
 }
 
 /* The linker puts these in place of the tier's own (Makefile). */
-int __real_ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
-                        struct ls_transfer *transfer, struct ls_error *error);
-int __wrap_ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
-                        struct ls_transfer *transfer, struct ls_error *error);
+WRAPPED(ls_tier_read);
 int __wrap_ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
                         struct ls_transfer *transfer, struct ls_error *error)
 {
@@ -62,10 +60,7 @@ int __wrap_ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_
     return __real_ls_tier_read(tier, offset, device, bytes, transfer, error);
 }
 
-int __real_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
-                         struct ls_transfer *transfer, struct ls_error *error);
-int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
-                         struct ls_transfer *transfer, struct ls_error *error);
+WRAPPED(ls_tier_write);
 int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
                          struct ls_transfer *transfer, struct ls_error *error)
 {
@@ -73,8 +68,7 @@ int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device
     return __real_ls_tier_write(tier, offset, device, bytes, transfer, error);
 }
 
-int __real_ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error);
-int __wrap_ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error);
+WRAPPED(ls_transfer_wait);
 int __wrap_ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error)
 {
     if (waits_not && transfer->tier && !transfer->writes)
@@ -121,14 +115,6 @@ static void fixture_open(struct fixture *f, enum mover mover, const char *folder
     ls_pass_init(&f->pass, lanes, &f->arena);
     f->tier = mover_open(mover, folder, room.used, fault);
     event_count = 0;
-}
-
-static bool is_still(struct ls_tier *tier)
-{
-    pthread_mutex_lock(&tier->mutex);
-    bool still = !tier->first;
-    pthread_mutex_unlock(&tier->mutex);
-    return still;
 }
 
 static void fixture_close(struct fixture *f)
@@ -195,7 +181,7 @@ static int pass_run(struct fixture *f, struct ls_error *error)
     f->next = f->worked = 0;
     event_count = 0;
     int status = ls_pass_run(&f->pass, &work, error);
-    assert_true(waits_not || is_still(f->tier));
+    assert_true(waits_not || tier_is_still(f->tier));
     return status;
 }
 
@@ -450,7 +436,7 @@ static void test_work_on_what_has_not_come_is_seen(void **state)
     arrays_fill(&f);
     waits_not = true;
     assert_int_equal(pass_run(&f, &error), LS_OK);
-    while (!is_still(f.tier))
+    while (!tier_is_still(f.tier))
         ;
     waits_not = false;
     plain_run(&f);

@@ -1,5 +1,6 @@
 /* Blocks in a few buffers: who gives way, what comes back, against a plain model that keeps all. */
 #include "../support/scratch.h"
+#include "../support/wrapped.h"
 #include "tiers.h"
 
 #include "device/tier_private.h"
@@ -24,10 +25,7 @@ static bool forgets_writes, waits_not;
 static int writes;
 
 /* The linker puts these in place of the tier's own (Makefile). */
-int __real_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
-                         struct ls_transfer *transfer, struct ls_error *error);
-int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
-                         struct ls_transfer *transfer, struct ls_error *error);
+WRAPPED(ls_tier_write);
 int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
                          struct ls_transfer *transfer, struct ls_error *error)
 {
@@ -36,8 +34,7 @@ int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device
     return __real_ls_tier_write(tier, offset, device, bytes, transfer, error);
 }
 
-int __real_ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error);
-int __wrap_ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error);
+WRAPPED(ls_transfer_wait);
 int __wrap_ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error)
 {
     if (waits_not && transfer->tier && !transfer->writes)
@@ -68,19 +65,11 @@ static void fixture_open(struct fixture *f, enum mover mover, const char *folder
     ls_swap_init(&f->swap, f->tier, BUFFERS, BLOCK_BYTES, &f->arena);
 }
 
-static bool is_still(struct ls_tier *tier)
-{
-    pthread_mutex_lock(&tier->mutex);
-    bool still = !tier->first;
-    pthread_mutex_unlock(&tier->mutex);
-    return still;
-}
-
 static void fixture_close(struct fixture *f)
 {
     waits_not = false;
     ls_swap_settle(&f->swap, NULL);
-    assert_true(is_still(f->tier));
+    assert_true(tier_is_still(f->tier));
     ls_tier_free(f->tier);
     ls_arena_release(&f->arena);
 }
@@ -282,7 +271,7 @@ static bool fail_at(const char *folder, const char *call, int64_t n)
         assert_int_equal(status, LS_OK);
     }
     assert_int_equal(f.wrong, 0);
-    assert_true(is_still(f.tier));
+    assert_true(tier_is_still(f.tier));
     memset(f.seed, 0, sizeof f.seed);
     failing.first = -1;
     assert_int_equal(moves(&f, FEW, &error), LS_OK);

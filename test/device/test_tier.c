@@ -1,5 +1,6 @@
 /* Memory tiers give back what they took, in the order of the program, whoever moves the bytes. */
 #include "../support/scratch.h"
+#include "../support/wrapped.h"
 #include "tiers.h"
 
 #include "device/tier_private.h"
@@ -10,8 +11,7 @@
 #include <unistd.h>
 
 /* The linker puts this in place of the tier's own rule (Makefile). */
-bool __real_tier_may_begin(const struct ls_tier *tier, const struct ls_transfer *transfer);
-bool __wrap_tier_may_begin(const struct ls_tier *tier, const struct ls_transfer *transfer);
+WRAPPED(tier_may_begin);
 static bool order_is_broken;
 bool __wrap_tier_may_begin(const struct ls_tier *tier, const struct ls_transfer *transfer)
 {

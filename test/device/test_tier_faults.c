@@ -1,5 +1,6 @@
 /* Disks that fail: errors, full disks and short transfers at every piece of a small workload. */
 #include "../support/scratch.h"
+#include "../support/wrapped.h"
 #include "tiers.h"
 
 #include "device/tier_private.h"
@@ -32,8 +33,7 @@ static void spoil(const struct ls_tier *tier, const struct tier_piece *piece, si
 }
 
 /* The linker puts this in place of the tier's own (Makefile). */
-bool __real_tier_settle(struct ls_tier *tier, struct tier_piece *piece, int64_t result);
-bool __wrap_tier_settle(struct ls_tier *tier, struct tier_piece *piece, int64_t result);
+WRAPPED(tier_settle);
 bool __wrap_tier_settle(struct ls_tier *tier, struct tier_piece *piece, int64_t result)
 {
     int at = results_seen++;

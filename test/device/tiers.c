@@ -1,6 +1,8 @@
 /* What the tests of memory tiers share: every way to move bytes, memory, and faults. */
 #include "tiers.h"
 
+#include "device/tier_private.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +31,14 @@ struct ls_tier *mover_open(enum mover mover, const char *folder, size_t bytes,
     if (mover == MOVER_RING)
         assert_non_null(strstr(ls_tier_text(tier), "io_uring)"));
     return tier;
+}
+
+bool tier_is_still(struct ls_tier *tier)
+{
+    pthread_mutex_lock(&tier->mutex);
+    bool still = !tier->first;
+    pthread_mutex_unlock(&tier->mutex);
+    return still;
 }
 
 unsigned char *device_new(size_t bytes)

@@ -18,6 +18,9 @@ bool mover_allowed(enum mover mover);
 struct ls_tier *mover_open(enum mover mover, const char *folder, size_t bytes,
                            const struct ls_fault *fault);
 
+/* Nothing moves. */
+bool tier_is_still(struct ls_tier *tier);
+
 /* Device memory; to be freed. */
 unsigned char *device_new(size_t bytes);
 /* Bytes that follow from the seed, and how many are not so. */

@@ -1,6 +1,7 @@
 /* A trained model at work in every layout: one loss, the same logits and one text, bit for bit, of
  * a finished run and of the trainer itself. Logits that are gathered in another order are seen. */
 #include "../support/scratch.h"
+#include "../support/wrapped.h"
 
 #include <lockstep/train.h>
 
@@ -380,12 +381,7 @@ static void test_a_trainer_does_what_its_finished_run_does(void **state)
 /* Gathers the parts of the vocabulary in the wrong order. */
 static bool swaps;
 
-int __real_ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
-                               enum ls_dtype dtype, struct ls_request *request,
-                               struct ls_call_site site, struct ls_error *error);
-int __wrap_ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
-                               enum ls_dtype dtype, struct ls_request *request,
-                               struct ls_call_site site, struct ls_error *error);
+WRAPPED(ls_all_gather_start);
 int __wrap_ls_all_gather_start(struct ls_comm *comm, const void *input, void *output, int64_t count,
                                enum ls_dtype dtype, struct ls_request *request,
                                struct ls_call_site site, struct ls_error *error)

@@ -1,6 +1,7 @@
 /* The faults live in functions that the linker puts in place of the library's (--wrap, in the
  * Makefile): library code knows nothing of them. */
 #include "twins.h"
+#include "../support/wrapped.h"
 
 #include <lockstep/device/tier.h>
 #include <lockstep/nn.h>
@@ -83,12 +84,7 @@ static int rank_order(struct ls_comm *comm, const float *input, float *output, i
     return status;
 }
 
-int __real_ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output,
-                                   int64_t count, struct ls_request *request,
-                                   struct ls_call_site site, struct ls_error *error);
-int __wrap_ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output,
-                                   int64_t count, struct ls_request *request,
-                                   struct ls_call_site site, struct ls_error *error);
+WRAPPED(ls_reduce_scatter_start);
 int __wrap_ls_reduce_scatter_start(struct ls_comm *comm, const float *input, float *output,
                                    int64_t count, struct ls_request *request,
                                    struct ls_call_site site, struct ls_error *error)
@@ -100,12 +96,7 @@ int __wrap_ls_reduce_scatter_start(struct ls_comm *comm, const float *input, flo
     return rank_order(comm, input, output, count, error);
 }
 
-int __real_ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
-                               struct ls_request *request, struct ls_call_site site,
-                               struct ls_error *error);
-int __wrap_ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
-                               struct ls_request *request, struct ls_call_site site,
-                               struct ls_error *error);
+WRAPPED(ls_all_reduce_start);
 int __wrap_ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t count,
                                struct ls_request *request, struct ls_call_site site,
                                struct ls_error *error)
@@ -117,14 +108,7 @@ int __wrap_ls_all_reduce_start(struct ls_comm *comm, float *buffer, int64_t coun
     return __real_ls_all_reduce_start(comm, buffer, count, request, site, error);
 }
 
-int __real_ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, float *output,
-                                      int64_t count, struct ls_comm_leaves leaves,
-                                      struct ls_request *request, struct ls_call_site site,
-                                      struct ls_error *error);
-int __wrap_ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, float *output,
-                                      int64_t count, struct ls_comm_leaves leaves,
-                                      struct ls_request *request, struct ls_call_site site,
-                                      struct ls_error *error);
+WRAPPED(ls_all_reduce_leaves_start);
 int __wrap_ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, float *output,
                                       int64_t count, struct ls_comm_leaves leaves,
                                       struct ls_request *request, struct ls_call_site site,
@@ -139,12 +123,7 @@ int __wrap_ls_all_reduce_leaves_start(struct ls_comm *comm, const float *input, 
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-int __real_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
-                                    const struct ls_micro_batch *batch,
-                                    const struct ls_gradient *gradient, struct ls_error *error);
-int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
-                                    const struct ls_micro_batch *batch,
-                                    const struct ls_gradient *gradient, struct ls_error *error);
+WRAPPED(ls_layer_backward_weight);
 int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
                                     const struct ls_micro_batch *batch,
                                     const struct ls_gradient *gradient, struct ls_error *error)
@@ -164,12 +143,7 @@ int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, 
     return __real_ls_layer_backward_weight(model, ops, layer, batch, &again, error);
 }
 
-int __real_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                             const struct ls_slice *slices, int count,
-                             const struct ls_optim_step *step, struct ls_error *error);
-int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                             const struct ls_slice *slices, int count,
-                             const struct ls_optim_step *step, struct ls_error *error);
+WRAPPED(ls_optimizer_step);
 int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
                              const struct ls_slice *slices, int count,
                              const struct ls_optim_step *step, struct ls_error *error)
@@ -225,10 +199,7 @@ static void columns_move(const struct ls_newton_schulz *op, float *x, float *roo
         }
 }
 
-int __real_ls_newton_schulz(struct ls_ops *ops, const struct ls_newton_schulz *op, float *x,
-                            float *work, float **out, struct ls_error *error);
-int __wrap_ls_newton_schulz(struct ls_ops *ops, const struct ls_newton_schulz *op, float *x,
-                            float *work, float **out, struct ls_error *error);
+WRAPPED(ls_newton_schulz);
 int __wrap_ls_newton_schulz(struct ls_ops *ops, const struct ls_newton_schulz *op, float *x,
                             float *work, float **out, struct ls_error *error)
 {
@@ -243,10 +214,7 @@ int __wrap_ls_newton_schulz(struct ls_ops *ops, const struct ls_newton_schulz *o
     return status;
 }
 
-int __real_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
-                         struct ls_transfer *transfer, struct ls_error *error);
-int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
-                         struct ls_transfer *transfer, struct ls_error *error);
+WRAPPED(ls_tier_write);
 int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
                          struct ls_transfer *transfer, struct ls_error *error)
 {
@@ -256,10 +224,7 @@ int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device
     return __real_ls_tier_write(tier, offset, device, bytes, transfer, error);
 }
 
-bool __real_ls_loss_scale_update(const struct ls_loss_scale_config *config, bool finite,
-                                 struct ls_loss_scale *scale);
-bool __wrap_ls_loss_scale_update(const struct ls_loss_scale_config *config, bool finite,
-                                 struct ls_loss_scale *scale);
+WRAPPED(ls_loss_scale_update);
 bool __wrap_ls_loss_scale_update(const struct ls_loss_scale_config *config, bool finite,
                                  struct ls_loss_scale *scale)
 {
@@ -269,12 +234,7 @@ bool __wrap_ls_loss_scale_update(const struct ls_loss_scale_config *config, bool
     return __real_ls_loss_scale_update(config, finite, scale);
 }
 
-int __real_ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count,
-                         enum ls_dtype dtype, int peer, int tag, struct ls_request *request,
-                         struct ls_call_site site, struct ls_error *error);
-int __wrap_ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count,
-                         enum ls_dtype dtype, int peer, int tag, struct ls_request *request,
-                         struct ls_call_site site, struct ls_error *error);
+WRAPPED(ls_send_start);
 int __wrap_ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count,
                          enum ls_dtype dtype, int peer, int tag, struct ls_request *request,
                          struct ls_call_site site, struct ls_error *error)
@@ -285,10 +245,7 @@ int __wrap_ls_send_start(struct ls_comm *comm, const void *buffer, int64_t count
     return __real_ls_send_start(comm, buffer, count, dtype, peer, tag, request, site, error);
 }
 
-void __real_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops,
-                          int64_t first, int64_t count, float *values);
-void __wrap_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops,
-                          int64_t first, int64_t count, float *values);
+WRAPPED(ls_param_fill);
 void __wrap_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops,
                           int64_t first, int64_t count, float *values)
 {
@@ -297,8 +254,7 @@ void __wrap_ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls
     __real_ls_param_fill(param, seed, ops, first, count, values);
 }
 
-struct ls_dp_micro __real_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m);
-struct ls_dp_micro __wrap_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m);
+WRAPPED(ls_dp_micro_batch);
 struct ls_dp_micro __wrap_ls_dp_micro_batch(const struct ls_dp_share *share, int64_t m)
 {
     struct ls_dp_micro micro = __real_ls_dp_micro_batch(share, m);
@@ -307,10 +263,7 @@ struct ls_dp_micro __wrap_ls_dp_micro_batch(const struct ls_dp_share *share, int
     return micro;
 }
 
-int __real_ls_layer_forward_again(struct ls_model *model, struct ls_ops *ops, int layer,
-                                  const struct ls_micro_batch *batch, struct ls_error *error);
-int __wrap_ls_layer_forward_again(struct ls_model *model, struct ls_ops *ops, int layer,
-                                  const struct ls_micro_batch *batch, struct ls_error *error);
+WRAPPED(ls_layer_forward_again);
 int __wrap_ls_layer_forward_again(struct ls_model *model, struct ls_ops *ops, int layer,
                                   const struct ls_micro_batch *batch, struct ls_error *error)
 {

@@ -1,6 +1,7 @@
 /* Nothing above ops and comm touches a device's memory by a pointer of the host: a recorded step
  * has addresses in its place, and who touches one faults. */
 #include "../support/config_words.h"
+#include "../support/wrapped.h"
 
 #include <lockstep/nn.h>
 #include <lockstep/train/recorded.h>
@@ -30,12 +31,7 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 /* ---- a broken twin --------------------------------------------------------------------------- */
 
 static bool reads_what_a_layer_made;
-int __real_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
-                                    const struct ls_micro_batch *batch,
-                                    const struct ls_gradient *gradient, struct ls_error *error);
-int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
-                                    const struct ls_micro_batch *batch,
-                                    const struct ls_gradient *gradient, struct ls_error *error);
+WRAPPED(ls_layer_backward_weight);
 int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, int layer,
                                     const struct ls_micro_batch *batch,
                                     const struct ls_gradient *gradient, struct ls_error *error)

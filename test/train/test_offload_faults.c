@@ -2,6 +2,7 @@
  * hangs, no wrong number gets out, and the last checkpoint is whole. And broken twins of offload,
  * each of which shows in the hash. */
 #include "../support/scratch.h"
+#include "../support/wrapped.h"
 #include "offload.h"
 #include "tokens.h"
 
@@ -46,10 +47,7 @@ static int fail_before(void *user, const char *call)
 }
 
 /* The linker puts these in place of the library's (Makefile). */
-int __real_ls_tier_new(const struct ls_tier_options *options, struct ls_tier **out,
-                       struct ls_error *error);
-int __wrap_ls_tier_new(const struct ls_tier_options *options, struct ls_tier **out,
-                       struct ls_error *error);
+WRAPPED(ls_tier_new);
 int __wrap_ls_tier_new(const struct ls_tier_options *options, struct ls_tier **out,
                        struct ls_error *error)
 {
@@ -60,8 +58,7 @@ int __wrap_ls_tier_new(const struct ls_tier_options *options, struct ls_tier **o
     return __real_ls_tier_new(&faulty, out, error);
 }
 
-bool __real_tier_settle(struct ls_tier *tier, struct tier_piece *piece, int64_t result);
-bool __wrap_tier_settle(struct ls_tier *tier, struct tier_piece *piece, int64_t result);
+WRAPPED(tier_settle);
 bool __wrap_tier_settle(struct ls_tier *tier, struct tier_piece *piece, int64_t result)
 {
     if (failing.cut && result > LS_TIER_ALIGN) /* what moved may not be relied on */
@@ -86,10 +83,7 @@ static bool forgets(enum twin twin)
     return ++broken.calls == broken.from;
 }
 
-int __real_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
-                         struct ls_transfer *transfer, struct ls_error *error);
-int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
-                         struct ls_transfer *transfer, struct ls_error *error);
+WRAPPED(ls_tier_write);
 int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device, size_t bytes,
                          struct ls_transfer *transfer, struct ls_error *error)
 {
@@ -98,10 +92,7 @@ int __wrap_ls_tier_write(struct ls_tier *tier, size_t offset, const void *device
     return __real_ls_tier_write(tier, offset, device, bytes, transfer, error);
 }
 
-int __real_ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
-                        struct ls_transfer *transfer, struct ls_error *error);
-int __wrap_ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
-                        struct ls_transfer *transfer, struct ls_error *error);
+WRAPPED(ls_tier_read);
 int __wrap_ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes,
                         struct ls_transfer *transfer, struct ls_error *error)
 {
@@ -111,8 +102,7 @@ int __wrap_ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_
 }
 
 /* The second of each two pieces of one size lies where the first does. */
-size_t __real_ls_tier_room_take(struct ls_tier_room *room, size_t bytes);
-size_t __wrap_ls_tier_room_take(struct ls_tier_room *room, size_t bytes);
+WRAPPED(ls_tier_room_take);
 size_t __wrap_ls_tier_room_take(struct ls_tier_room *room, size_t bytes)
 {
     static __thread size_t last_bytes, last_offset;
@@ -126,12 +116,7 @@ size_t __wrap_ls_tier_room_take(struct ls_tier_room *room, size_t bytes)
     return offset;
 }
 
-int __real_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                             const struct ls_slice *slices, int count,
-                             const struct ls_optim_step *step, struct ls_error *error);
-int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                             const struct ls_slice *slices, int count,
-                             const struct ls_optim_step *step, struct ls_error *error);
+WRAPPED(ls_optimizer_step);
 int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
                              const struct ls_slice *slices, int count,
                              const struct ls_optim_step *step, struct ls_error *error)

@@ -1,6 +1,7 @@
 /* What the trainer does is what is recorded beforehand, rank by rank, operation by operation. */
 #include "../support/config_words.h"
 #include "../support/scratch.h"
+#include "../support/wrapped.h"
 #include "comm/internal.h"
 #include "tokens.h"
 #include "train/trainer.h"
@@ -87,8 +88,7 @@ static bool patient;
 static bool early;            /* a rank that is alone finds each transfer ended, as others may */
 static int64_t left_out = -1; /* number of the operation that is */
 
-bool __real_ls_test(struct ls_request *request);
-bool __wrap_ls_test(struct ls_request *request);
+WRAPPED(ls_test);
 bool __wrap_ls_test(struct ls_request *request)
 {
     struct ls_comm *comm = request->comm;
@@ -99,10 +99,7 @@ bool __wrap_ls_test(struct ls_request *request)
     return !patient && __real_ls_test(request);
 }
 
-int __real_comm_record(struct ls_comm *comm, const struct comm_call *call, int64_t *number,
-                       struct ls_error *error);
-int __wrap_comm_record(struct ls_comm *comm, const struct comm_call *call, int64_t *number,
-                       struct ls_error *error);
+WRAPPED(comm_record);
 int __wrap_comm_record(struct ls_comm *comm, const struct comm_call *call, int64_t *number,
                        struct ls_error *error)
 {

@@ -24,7 +24,6 @@ enum {
                        * after about half a microsecond without a product AMX's tile unit is slow
                        * to wake, and parts stay in the first cache */
     PARTS = HALF / LANES,
-    PAIRS_SCRATCH_BYTES = 2 * HALF * HALF * sizeof(float) + 3 * BLOCK * BLOCK * sizeof(ls_bf16),
 };
 
 /* A matrix operand: row r at at + r * ld. For a right operand, r counts pairs of rows of the
@@ -316,5 +315,14 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
         multiply(padded, part, diagonal ? i + HALF : BLOCK, left_of(key->k_turned, BLOCK, 0),
                  right_of(ds_paired, BLOCK, i), (struct result){dq + i, BLOCK, true}, ahead);
 }
+
+/* What a struct attention_kernel of this arithmetic has; begin and end are the including file's. */
+#define ATTENTION_PAIRS                                                                            \
+    .dim_step = 32, .element_bytes = sizeof(ls_bf16), .key_panels_backward = 3,                    \
+    .scratch_bytes = 2 * HALF * HALF * sizeof(float) + 3 * BLOCK * BLOCK * sizeof(ls_bf16),        \
+    .pack_query_forward = pack_query_forward, .pack_query_backward = pack_query_backward,          \
+    .pack_key_forward = pack_key_forward, .pack_key_backward = pack_key_backward,                  \
+    .forward_pair = forward_pair, .forward_store = forward_store, .backward_pair = backward_pair,  \
+    .store_rows = store_rows, .store_columns = store_columns
 
 #endif

@@ -212,18 +212,4 @@ static void columns_store(const struct attention_shape *shape, const float *sum,
 /* attention_kernel_pairs_avx2 and so on. */
 #define NAME_(stem, isa) stem##isa
 #define NAME(stem, isa)  NAME_(stem, isa)
-const struct attention_kernel NAME(attention_kernel_pairs_, LS_KERNEL_ISA) = {
-    .dim_step = 32,
-    .element_bytes = sizeof(ls_bf16),
-    .key_panels_backward = 3,
-    .scratch_bytes = PAIRS_SCRATCH_BYTES,
-    .pack_query_forward = pack_query_forward,
-    .pack_query_backward = pack_query_backward,
-    .pack_key_forward = pack_key_forward,
-    .pack_key_backward = pack_key_backward,
-    .forward_pair = forward_pair,
-    .forward_store = forward_store,
-    .backward_pair = backward_pair,
-    .store_rows = store_rows,
-    .store_columns = store_columns,
-};
+const struct attention_kernel NAME(attention_kernel_pairs_, LS_KERNEL_ISA) = {ATTENTION_PAIRS};
