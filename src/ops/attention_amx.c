@@ -5,6 +5,9 @@
 #include "ops/attention_kernel.h"
 
 #if defined(__x86_64__)
+#include <immintrin.h>
+
+typedef __m512i half_row;
 #include "ops/kern/attention_pairs.h"
 
 /* ---- products ---- */
@@ -257,14 +260,19 @@ static void columns_store(const struct attention_shape *shape, const float *sum,
 
 /* ---- rounding ---- */
 
-static inline void round_half(const vec values[PARTS], ls_bf16 *to)
+static inline half_row round_half(const vec values[PARTS])
 {
-    _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(values[1], values[0]));
+    return (__m512i)_mm512_cvtne2ps_pbh(values[1], values[0]);
 }
 
-static inline void pairs_interleave(const ls_bf16 *a, const ls_bf16 *b, ls_bf16 *to)
+static inline void half_store(half_row row, ls_bf16 *to)
 {
-    pairs_store(to, _mm512_loadu_si512(a), _mm512_loadu_si512(b));
+    _mm512_storeu_si512(to, row);
+}
+
+static inline void half_pairs(half_row a, half_row b, ls_bf16 *to)
+{
+    pairs_store(to, a, b);
 }
 
 const struct attention_kernel attention_kernel_amx = {

@@ -73,10 +73,12 @@ static void pack_right_rows(const struct attention_shape *shape, const struct at
  * lanes l and l + 8, l + 4, l + 2, l + 1. */
 static void pack_delta(const struct attention_shape *shape, const struct attention_rows *o,
                        const struct attention_rows *d_o, float *delta);
-/* HALF values to bf16, to nearest, ties to even; subnormal numbers to zero. */
-static inline void round_half(const vec values[PARTS], ls_bf16 *to);
-/* Rows of HALF become HALF pairs. */
-static inline void pairs_interleave(const ls_bf16 *a, const ls_bf16 *b, ls_bf16 *to);
+/* HALF values to bf16, to nearest, ties to even; subnormal numbers to zero. The type half_row,
+ * which holds them, is defined before this file is included. */
+static inline half_row round_half(const vec values[PARTS]);
+static inline void half_store(half_row row, ls_bf16 *to);
+/* Two rows become HALF pairs. */
+static inline void half_pairs(half_row a, half_row b, ls_bf16 *to);
 /* out[i][d] = sum[i][d] * factor, rounded as round_half does. */
 static void store_rows(const struct attention_shape *shape, const float *sum, float factor,
                        const struct attention_rows *out);
@@ -260,22 +262,29 @@ static void softmax_backward(const float *s, const float *dp, int64_t first, flo
                              ls_bf16 *ds_paired)
 {
     const vec scale = vec_set(scale_log2);
-    for (int64_t j = 0; j < HALF; j++) {
-        const float *s_row = s + j * HALF, *dp_row = dp + j * HALF;
-        const int64_t to = j * BLOCK + first;
-        vec weight[PARTS], change[PARTS];
+    vec lse[PARTS], delta[PARTS];
+    for (int part = 0; part < PARTS; part++) {
+        lse[part] = vec_load(query->lse + first + part * LANES);
+        delta[part] = vec_load(query->delta + first + part * LANES);
+    }
+    for (int64_t j = 0; j < HALF; j += 2) {
+        half_row rounded[2];
+#pragma GCC unroll 2
+        for (int64_t r = 0; r < 2; r++) {
+            const float *s_row = s + (j + r) * HALF, *dp_row = dp + (j + r) * HALF;
+            const int64_t to = (j + r) * BLOCK + first;
+            vec weight[PARTS], change[PARTS];
 #pragma GCC unroll 8
-        for (int part = 0; part < PARTS; part++) {
-            const int64_t i = part * LANES;
-            const vec lse = vec_load(query->lse + first + i);
-            weight[part] = exp2_short(vec_fma(vec_load(s_row + i), scale, -lse));
-            change[part] =
-                weight[part] * (vec_load(dp_row + i) - vec_load(query->delta + first + i));
+            for (int part = 0; part < PARTS; part++) {
+                weight[part] =
+                    exp2_short(vec_fma(vec_load(s_row + part * LANES), scale, -lse[part]));
+                change[part] = weight[part] * (vec_load(dp_row + part * LANES) - delta[part]);
+            }
+            half_store(round_half(weight), p + to);
+            rounded[r] = round_half(change);
+            half_store(rounded[r], ds + to);
         }
-        round_half(weight, p + to);
-        round_half(change, ds + to);
-        if (j % 2)
-            pairs_interleave(ds + to - BLOCK, ds + to, ds_paired + (j - 1) * BLOCK + 2 * first);
+        half_pairs(rounded[0], rounded[1], ds_paired + j * BLOCK + 2 * first);
     }
 }
 

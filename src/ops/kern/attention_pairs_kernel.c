@@ -1,6 +1,11 @@
 /* Attention in the arithmetic bf16_pairs without tiles, for bf16; see attention_pairs.h. Correct
  * before fast: products run at about the rate of the arithmetic fma, moving and rounding is plain.
  */
+#include <lockstep/ops.h>
+
+typedef struct half_row {
+    ls_bf16 at[LS_ATTENTION_BLOCK / 2];
+} half_row;
 #include "ops/kern/attention_pairs.h"
 #include "ops/kern/flush.h"
 
@@ -157,19 +162,26 @@ static inline vec_word rounded(vec value)
     return (nearest & ~tiny) | (high & 0x8000u & tiny);
 }
 
-static inline void round_half(const vec values[PARTS], ls_bf16 *to)
+static inline half_row round_half(const vec values[PARTS])
 {
+    half_row row;
     for (int part = 0; part < PARTS; part++) {
         vec_half halves = __builtin_convertvector(rounded(values[part]), vec_half);
-        memcpy(to + part * LANES, &halves, sizeof halves);
+        memcpy(row.at + part * LANES, &halves, sizeof halves);
     }
+    return row;
 }
 
-static inline void pairs_interleave(const ls_bf16 *a, const ls_bf16 *b, ls_bf16 *to)
+static inline void half_store(half_row row, ls_bf16 *to)
+{
+    memcpy(to, row.at, sizeof row.at);
+}
+
+static inline void half_pairs(half_row a, half_row b, ls_bf16 *to)
 {
     for (int i = 0; i < HALF; i++) {
-        to[2 * i] = a[i];
-        to[2 * i + 1] = b[i];
+        to[2 * i] = a.at[i];
+        to[2 * i + 1] = b.at[i];
     }
 }
 
@@ -179,11 +191,10 @@ static void row_store(const struct attention_shape *shape, const float *row,
 {
     for (int64_t d = 0; d < shape->dim; d += HALF) {
         vec values[PARTS];
-        ls_bf16 halves[HALF];
         memcpy(values, row + d, sizeof values);
-        round_half(values, halves);
-        memcpy((ls_bf16 *)out->at + i * out->ld + d, halves,
-               (size_t)ls_min(HALF, shape->dim - d) * sizeof *halves);
+        half_row rounded = round_half(values);
+        memcpy((ls_bf16 *)out->at + i * out->ld + d, rounded.at,
+               (size_t)ls_min(HALF, shape->dim - d) * sizeof *rounded.at);
     }
 }
 
