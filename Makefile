@@ -154,13 +154,13 @@ $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
-# What computes: `make check` runs these on every instruction set of the machine. Tests of ops that
-# go through the sets by themselves need no second run, and all small layouts (test_exhaustive) are
-# run on the best one: on the others, those that test_invariance draws.
+# What computes: `make check` runs these on every instruction set of the machine. Tests that go
+# through the sets by themselves need no second run: some of ops, test_golden, and those of
+# invariance, which draw numerics.isa.
 ISA_TESTS = $(filter $(addprefix $(BUILD)/test/,ops/test_embedding ops/test_norm ops/test_pointwise \
 	ops/test_position ops/test_loss ops/test_update ops/test_stochastic optim/% nn/% \
 	parallel/test_tensor_parallel parallel/test_zero% train/test_trainer_tensors state/test_state \
-	train/test_trainer infer/test_infer invariance/test_invariance cmd/test_run cmd/test_verify),$(TESTS))
+	train/test_trainer infer/test_infer cmd/test_run cmd/test_verify),$(TESTS))
 
 .PHONY: tests examples
 tests: $(TESTS)

@@ -43,10 +43,8 @@ if [ -n "${ISA_TESTS:-}" ]; then
     for isa in ${sets% *}; do
         [ "$isa" = "$best" ] || [ "$isa $best" = "avx512_bf16 amx" ] || lesser="$lesser $isa"
     done
-    export LOCKSTEP_ISA INVARIANCE_N INVARIANCE_STEPS
+    export LOCKSTEP_ISA
     for LOCKSTEP_ISA in $lesser; do
-        INVARIANCE_N=${ISA_INVARIANCE_N:-6}
-        INVARIANCE_STEPS=2
         for program in $ISA_TESTS; do
             run "$program" ", $LOCKSTEP_ISA"
         done

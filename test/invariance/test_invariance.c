@@ -313,15 +313,14 @@ int main(int argc, char **argv)
     if (argc > 4 && !strcmp(argv[1], "--child"))
         return child_main(argv + 2);
     bool only = argc > 2 && !strcmp(argv[1], "--only");
-    const char *preset = getenv("INVARIANCE_N"), *steps = getenv("INVARIANCE_STEPS");
-    int n = argc > 1 && !only ? atoi(argv[1]) : preset ? atoi(preset) : DEFAULT_LAYOUTS;
+    int n = argc > 1 && !only ? atoi(argv[1]) : DEFAULT_LAYOUTS;
     int rest = only ? 3 : 2;
     struct session *s = calloc(1, sizeof *s);
     char pattern[] = "/tmp/lockstep-invariance-XXXXXX", command[300];
     if (!s || !mkdtemp(pattern))
         return 1;
     s->seed = argc > rest ? strtoull(argv[rest], NULL, 10) : 1;
-    s->steps = argc > rest + 1 ? atoll(argv[rest + 1]) : steps ? atoll(steps) : DEFAULT_STEPS;
+    s->steps = argc > rest + 1 ? atoll(argv[rest + 1]) : DEFAULT_STEPS;
     if (s->steps < 2 || s->steps > RECIPE_STEPS_MAX)
         s->steps = DEFAULT_STEPS;
     s->mpi = mpi_available();
