@@ -158,7 +158,8 @@ static const struct cmd_page pages[] = {
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
      "prints its loss on DATA (a token store, or an llm.c token file), or on the run's own "
      "data.valid: in nats and bits per token, and in bits per byte of text.\n\nThe layout is that "
-     "of the keys (parallel.tp, pp, dp, cp, sp, cp_method, tp_overlap, split; comm.*), whatever "
+     "of the keys (parallel.tp, pp, dp, cp, sp, cp_method, tp_overlap, split; numerics.isa; "
+     "comm.*), whatever "
      "layout trained the run: one rank without. Each rank loads its part of the model. Ranks are "
      "threads of this process, or processes under mpirun or srun. The loss is the same, bit for "
      "bit.",

@@ -21,6 +21,7 @@ static const struct {
     {"parallel.threads", true}, {"comm.transport", true},      {"comm.timeout_s", true},
     {"comm.check", true},       {"parallel.dp", false},        {"parallel.cp", false},
     {"parallel.sp", false},     {"parallel.cp_method", false}, {"parallel.tp_overlap", false},
+    {"numerics.isa", true},
 };
 
 static int key_check(const char *word, enum ls_finished_use use, struct ls_error *error)

@@ -237,6 +237,7 @@ static const keys_t layouts[] = {
     {"parallel.cp=2"},
     {"parallel.cp=2", "parallel.cp_method=ring"},
     {"parallel.tp=2", "parallel.sp=true", "parallel.tp_overlap=2"},
+    {"numerics.isa=plain"},
     {"parallel.tp=2", "parallel.sp=false"},
     {"parallel.pp=2", "parallel.dp=2", "parallel.tp=2"},
     {"parallel.pp=2", "parallel.cp=2", "parallel.dp=2"},
