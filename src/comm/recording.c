@@ -21,6 +21,9 @@ void ls_recording_release(struct ls_recording *recording)
         free(recording->texts[i]);
     free(recording->texts);
     free(recording->list);
+    free(recording->done);
+    free(recording->works);
+    free(recording->works_table);
     *recording = (struct ls_recording){0};
 }
 
@@ -66,16 +69,18 @@ static const char *text_keep(struct ls_recording *recording, const char *text)
     return *place;
 }
 
-static bool list_grow(struct ls_recording *recording)
+/* Room for one more of *list's elements. */
+static bool list_grow(void *list, int64_t count, int64_t *room, size_t bytes)
 {
-    if (recording->count < recording->room)
+    void **at = list;
+    if (count < *room)
         return true;
-    int64_t room = ls_max(2 * recording->room, ROOM_MIN);
-    struct ls_recorded *list = realloc(recording->list, (size_t)room * sizeof *list);
-    if (!list)
+    int64_t wanted = ls_max(2 * *room, ROOM_MIN);
+    void *grown = realloc(*at, (size_t)wanted * bytes);
+    if (!grown)
         return false;
-    recording->list = list;
-    recording->room = room;
+    *at = grown;
+    *room = wanted;
     return true;
 }
 
@@ -86,7 +91,8 @@ int comm_record(struct ls_comm *comm, const struct comm_call *call, int64_t *num
     bool message = !comm_is_collective(call->op);
     const char *label = call->label ? text_keep(recording, call->label) : NULL;
     *number = recording->count;
-    if ((call->label && !label) || !list_grow(recording))
+    if ((call->label && !label) ||
+        !list_grow(&recording->list, recording->count, &recording->room, sizeof *recording->list))
         return ls_error_set(error, LS_ENOMEM, "no memory to record %s", comm_describe(call).text);
     recording->list[recording->count++] = (struct ls_recorded){
         .group = comm->recording_group,
@@ -100,7 +106,11 @@ int comm_record(struct ls_comm *comm, const struct comm_call *call, int64_t *num
         .label = label,
         .site = call->site,
         .until = call->blocking ? recording->count : LS_RECORDED_PENDING,
+        .started_at = recording->clock++,
+        .waited_at = LS_RECORDED_PENDING,
     };
+    if (call->blocking)
+        recording->list[*number].waited_at = recording->clock++;
     return LS_OK;
 }
 
@@ -108,7 +118,71 @@ void comm_record_wait(struct ls_comm *comm, int64_t number)
 {
     if (number < 0)
         return;
-    comm->recording->list[number].until = comm->recording->count;
+    struct ls_recorded *waited = &comm->recording->list[number];
+    waited->until = comm->recording->count;
+    waited->waited_at = comm->recording->clock++;
+}
+
+/* ---- works ----------------------------------------------------------------------------------- */
+
+static bool work_is(const struct ls_work *a, const struct ls_work *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->m == b->m && a->n == b->n &&
+           a->k == b->k && a->flops == b->flops && a->bytes == b->bytes;
+}
+
+static int32_t *work_place(const struct ls_recording *recording, const struct ls_work *work)
+{
+    const int64_t key[] = {work->kind, work->dtype, work->m,
+                           work->n,    work->k,     (int64_t)work->bytes};
+    uint64_t room = (uint64_t)recording->works_room, at = ls_hash64(key, sizeof key, 0);
+    for (;; at++) {
+        int32_t *place = &recording->works_table[at & (room - 1)];
+        if (*place == 0 || work_is(&recording->works[*place - 1], work))
+            return place;
+    }
+}
+
+static bool works_grow(struct ls_recording *recording)
+{
+    int32_t room = (int32_t)ls_max(2 * recording->works_room, ROOM_MIN);
+    struct ls_work *works = realloc(recording->works, (size_t)room * sizeof *works);
+    if (works)
+        recording->works = works;
+    int32_t *table = calloc((size_t)room, sizeof *table);
+    if (!works || !table) {
+        free(table);
+        return false;
+    }
+    free(recording->works_table);
+    recording->works_table = table;
+    recording->works_room = room;
+    for (int32_t i = 0; i < recording->works_count; i++)
+        *work_place(recording, &works[i]) = i + 1;
+    return true;
+}
+
+static void work_note(void *user, const struct ls_work *work)
+{
+    struct ls_recording *recording = user;
+    if ((2 * recording->works_count >= recording->works_room && !works_grow(recording)) ||
+        !list_grow(&recording->done, recording->done_count, &recording->done_room,
+                   sizeof *recording->done)) {
+        recording->incomplete = true;
+        return;
+    }
+    int32_t *place = work_place(recording, work);
+    if (*place == 0) {
+        recording->works[recording->works_count++] = *work;
+        *place = recording->works_count;
+    }
+    recording->done[recording->done_count++] =
+        (struct ls_recorded_work){.work = *place - 1, .at = recording->clock++};
+}
+
+struct ls_work_watch ls_recording_watch(struct ls_recording *recording)
+{
+    return (struct ls_work_watch){.begin = work_note, .user = recording};
 }
 
 /* ---- alone ----------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* Attention's forward, whole and in parts, and decoding: the order of pairs. The arithmetic of a
  * pair is the kernel's (attention_kernel.h); the derivation is in doc/ops/attention.md. */
 #include "ops/attention_job.h"
+#include "ops/share.h"
 
 #include <math.h>
 #include <string.h>
@@ -113,8 +114,11 @@ int ls_attention_forward(struct ls_ops *ops, const struct ls_attention *attentio
 {
     const struct attention_range keys = attention_whole(attention);
     int status = attention_check(attention, keys, false, error);
-    if (status != LS_OK || ops->idle)
+    if (status != LS_OK)
         return status;
+    OPS_TELL(ops, attention_work(attention, keys, false));
+    if (ops->idle)
+        return LS_OK;
     const struct attention_job job = attention_job_of(ops, attention, keys, NULL);
     return forward(ops, &job, error);
 }
@@ -135,8 +139,11 @@ int ls_attention_forward_part(struct ls_ops *ops, const struct ls_attention *att
 {
     const struct attention_range keys = {.first = key_first, .count = key_count};
     int status = attention_check(attention, keys, true, error);
-    if (status != LS_OK || ops->idle)
+    if (status != LS_OK)
         return status;
+    OPS_TELL(ops, attention_work(attention, keys, false));
+    if (ops->idle)
+        return LS_OK;
     const struct attention_job job = attention_job_of(ops, attention, keys, state);
     return forward(ops, &job, error);
 }
@@ -146,8 +153,12 @@ int ls_attention_forward_finish(struct ls_ops *ops, const struct ls_attention *a
 {
     const struct attention_range keys = {.first = 0, .count = BLOCK};
     int status = attention_check_shape(attention, error);
-    if (status != LS_OK || ops->idle)
+    if (status != LS_OK)
         return status;
+    OPS_TELL(ops, attention_store_work(attention->act, attention->batch * attention->tokens,
+                                       attention->heads * attention->head_dim));
+    if (ops->idle)
+        return LS_OK;
     const struct attention_job job = attention_job_of(ops, attention, keys, state);
     const int64_t blocks = attention->batch * attention->heads * job.blocks;
 #pragma omp parallel for num_threads(ops->threads)
@@ -168,6 +179,21 @@ static struct attention_rows rows_at(const void *matrix, size_t offset, int64_t 
         .at = (unsigned char *)(uintptr_t)matrix + offset, .ld = ld, .count = count};
 }
 
+static struct ls_work decode_work(const struct ls_attention_decode *d)
+{
+    double rows = (double)(d->batch * d->heads), length = (double)d->length;
+    return (struct ls_work){
+        .kind = LS_WORK_ATTENTION,
+        .dtype = d->act,
+        .m = d->batch * d->heads,
+        .n = d->length,
+        .k = d->head_dim,
+        .flops = 4 * rows * length * (double)d->head_dim,
+        .bytes = 2 * (double)(d->batch * d->kv_heads * d->head_dim) * length *
+                 (double)ls_dtype_bytes(d->act),
+    };
+}
+
 int ls_attention_decode(struct ls_ops *ops, const struct ls_attention_decode *decode,
                         struct ls_error *error)
 {
@@ -181,8 +207,11 @@ int ls_attention_decode(struct ls_ops *ops, const struct ls_attention_decode *de
     if (status == LS_OK && d->length > d->capacity)
         status = ls_error_set(error, LS_EINVAL, "attention: %lld cached tokens in a cache for %lld",
                               (long long)d->length, (long long)d->capacity);
-    if (status != LS_OK || ops->idle)
+    if (status != LS_OK)
         return status;
+    OPS_TELL(ops, decode_work(d));
+    if (ops->idle)
+        return LS_OK;
     const struct attention_kernel *kernel = attention_kernel_vector(ops->isa);
     const struct attention_shape shape = attention_shape_of(kernel, d->head_dim, d->scale, d->act);
     const size_t bytes = ls_dtype_bytes(d->act);

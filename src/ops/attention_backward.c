@@ -1,5 +1,6 @@
 /* Attention's backward, whole and in parts: the order of pairs and of heads. */
 #include "ops/attention_job.h"
+#include "ops/share.h"
 
 #include <string.h>
 
@@ -330,8 +331,11 @@ int ls_attention_backward(struct ls_ops *ops, const struct ls_attention *attenti
     int status = check_gradients(attention, error);
     if (status == LS_OK)
         status = attention_check(attention, keys, false, error);
-    if (status != LS_OK || ops->idle)
+    if (status != LS_OK)
         return status;
+    OPS_TELL(ops, attention_work(attention, keys, true));
+    if (ops->idle)
+        return LS_OK;
     const struct attention_job job = attention_job_of(ops, attention, keys, NULL);
     return backward(ops, &job, error);
 }
@@ -344,8 +348,11 @@ int ls_attention_backward_part(struct ls_ops *ops, const struct ls_attention *at
     int status = check_gradients(attention, error);
     if (status == LS_OK)
         status = attention_check(attention, keys, true, error);
-    if (status != LS_OK || ops->idle)
+    if (status != LS_OK)
         return status;
+    OPS_TELL(ops, attention_work(attention, keys, true));
+    if (ops->idle)
+        return LS_OK;
     const struct attention_job job = attention_job_of(ops, attention, keys, state);
     return backward(ops, &job, error);
 }
@@ -355,8 +362,12 @@ int ls_attention_backward_finish(struct ls_ops *ops, const struct ls_attention *
 {
     const struct attention_range keys = {.first = 0, .count = BLOCK};
     int status = attention_check_shape(attention, error);
-    if (status != LS_OK || ops->idle)
+    if (status != LS_OK)
         return status;
+    OPS_TELL(ops, attention_store_work(attention->act, attention->batch * attention->tokens,
+                                       attention->heads * attention->head_dim));
+    if (ops->idle)
+        return LS_OK;
     const struct attention_job job = attention_job_of(ops, attention, keys, state);
     const struct ls_attention *a = attention;
 #pragma omp parallel for num_threads(ops->threads)
@@ -388,6 +399,7 @@ static void finish_row(const struct attention_kernel *kernel, enum ls_dtype act,
 
 void ls_attention_kv_finish(struct ls_ops *ops, const struct ls_kv_gradient *kv)
 {
+    OPS_TELL(ops, attention_store_work(kv->act, kv->rows, 2 * kv->width));
     if (ops->idle)
         return;
     LS_ASSERT(kv->width % 8 == 0 && kv->ld >= kv->width);

@@ -1,5 +1,6 @@
 /* Attention: what is asked for, the blocks and the memory; see ops/attention_job.h. */
 #include "ops/attention_job.h"
+#include "ops/share.h"
 
 #include <math.h>
 #include <omp.h>
@@ -137,6 +138,43 @@ struct attention_shape attention_shape_of(const struct attention_kernel *kernel,
 {
     return (struct attention_shape){
         .dim = dim, .padded = ls_round_up(dim, kernel->dim_step), .act = act, .scale = scale};
+}
+
+/* ---- what is told ---- */
+
+/* Pairs of a query and a key that it sees, of one head of one sequence. */
+static double pairs_of(const struct ls_attention *a, struct attention_range keys)
+{
+    double pairs = 0, first = (double)(a->q_first + 1 - keys.first);
+    int64_t rising = ls_max(0, ls_min(a->tokens, keys.first + keys.count - a->q_first));
+    int64_t unseen = ls_max(0, ls_min(rising, keys.first - a->q_first));
+    double seen = (double)(rising - unseen);
+    /* Of query t the keys 0 to q_first + t of the range, and all of it from there on. */
+    pairs += seen * (first + (double)unseen) + seen * (seen - 1) / 2;
+    return pairs + (double)(a->tokens - rising) * (double)keys.count;
+}
+
+struct ls_work attention_work(const struct ls_attention *a, struct attention_range keys,
+                              bool backward)
+{
+    double heads = (double)a->batch * (double)a->heads, pairs = pairs_of(a, keys);
+    double queries = heads * (double)a->tokens * (double)a->head_dim;
+    double pieces = 2.0 * (double)(a->batch * a->kv_heads * keys.count * a->head_dim);
+    return (struct ls_work){
+        .kind = backward ? LS_WORK_ATTENTION_BACKWARD : LS_WORK_ATTENTION,
+        .dtype = a->act,
+        .m = a->batch * a->heads * a->tokens,
+        .n = (int64_t)ceil(pairs / (double)a->tokens),
+        .k = a->head_dim,
+        .flops = (backward ? 10 : 4) * heads * pairs * (double)a->head_dim,
+        .bytes = (backward ? 4 * queries + 2 * pieces : 2 * queries + pieces) *
+                 (double)ls_dtype_bytes(a->act),
+    };
+}
+
+struct ls_work attention_store_work(enum ls_dtype act, int64_t rows, int64_t width)
+{
+    return ops_pass(LS_WORK_CAST, LS_F32, rows, width, 1, act == LS_F32 ? 2 : 1.5);
 }
 
 /* ---- one head's blocks ---- */

@@ -90,6 +90,12 @@ void attention_ahead_add_next(const struct attention_job *job, struct attention_
 /* Pair `step` of `steps` begins: its share of the rows may be asked for. */
 void attention_ahead_allow(struct attention_ahead *ahead, int64_t step, int64_t steps);
 
+/* What a forward, or a backward, on these keys computes: causal pairs of a query and a key alone.
+ */
+struct ls_work attention_work(const struct ls_attention *a, struct attention_range keys,
+                              bool backward);
+/* What it computes where rows that were carried are stored: [rows, width]. */
+struct ls_work attention_store_work(enum ls_dtype act, int64_t rows, int64_t width);
 /* One thread's share of the workspace. */
 struct ls_arena attention_thread_arena(const struct ls_ops *ops);
 int attention_check_room(const struct ls_ops *ops, const struct ls_arena *need,

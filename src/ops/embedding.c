@@ -7,12 +7,15 @@
 
 void ls_embedding_forward(struct ls_ops *ops, const struct ls_embedding *embedding, void *y)
 {
+    OPS_TELL(ops, ops_pass(LS_WORK_EMBEDDING, embedding->act, embedding->rows, embedding->channels,
+                           1, embedding->position ? 3 : 2));
     OPS_EACH_SHARE (ops, embedding->rows * embedding->channels, embedding->rows, 1)
         ops->kernels->embedding->forward(embedding, y, begin, end);
 }
 
 void ls_embedding_gather(struct ls_ops *ops, const struct ls_embedding *embedding, float *y)
 {
+    OPS_TELL(ops, ops_pass(LS_WORK_EMBEDDING, LS_F32, embedding->rows, embedding->channels, 0, 2));
     OPS_EACH_SHARE (ops, embedding->rows * embedding->channels, embedding->rows, 1)
         ops->kernels->embedding->gather(embedding, y, begin, end);
 }
@@ -20,6 +23,8 @@ void ls_embedding_gather(struct ls_ops *ops, const struct ls_embedding *embeddin
 void ls_embedding_finish(struct ls_ops *ops, const struct ls_embedding *embedding, const float *x,
                          void *y)
 {
+    OPS_TELL(ops, ops_pass(LS_WORK_ADD, embedding->act, embedding->rows, embedding->channels, 1,
+                           embedding->position ? 3 : 2));
     OPS_EACH_SHARE (ops, embedding->rows * embedding->channels, embedding->rows, 1)
         ops->kernels->embedding->finish(embedding, x, y, begin, end);
 }
@@ -50,10 +55,22 @@ static void sort_by_id(const struct ls_embedding *embedding, int64_t rows,
     start[0] = 0;
 }
 
+/* The table is written as a whole, or read and written. */
+static struct ls_work backward_work(const struct ls_embedding *embedding,
+                                    const struct ls_token_sum *sum)
+{
+    int64_t rows = ls_token_rows(sum), channels = embedding->channels;
+    struct ls_work work =
+        ops_pass(LS_WORK_EMBEDDING_BACKWARD, embedding->act, rows, channels, 1, 1);
+    work.bytes += 4.0 * (double)(sum->onto ? 2 * rows : embedding->vocabulary) * (double)channels;
+    return work;
+}
+
 void ls_embedding_backward(struct ls_ops *ops, const struct ls_embedding *embedding, const void *dy,
                            const struct ls_token_sum *sum, struct ls_embedding_scratch scratch,
                            float *d_table)
 {
+    OPS_TELL(ops, backward_work(embedding, sum));
     if (ops->idle)
         return;
     int64_t rows = ls_token_rows(sum), vocabulary = embedding->vocabulary;
@@ -73,6 +90,8 @@ void ls_position_backward(struct ls_ops *ops, enum ls_dtype act, int64_t channel
                           float *d_position)
 {
     LS_ASSERT(row_first >= 0 && row_first + rows <= sum->tokens && sum->tiles == 1);
+    OPS_TELL(ops, ops_pass(LS_WORK_COLUMN_SUM, act, sum->leaves * sum->sequences * rows, channels,
+                           1, 1));
     OPS_EACH_SHARE (ops, sum->leaves * sum->sequences * rows * channels, rows, 1)
         ops->kernels->embedding->position_backward(act, channels, dy, sum, row_first, d_position,
                                                    begin, end);

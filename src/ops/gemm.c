@@ -1,5 +1,6 @@
 /* The matrix product: checks its arguments and runs it. */
 #include "ops/gemm_kernel.h"
+#include "ops/share.h"
 
 static int check_sizes(const struct ls_gemm *gemm, struct ls_error *error)
 {
@@ -57,11 +58,29 @@ static int check(const struct ls_gemm *gemm, struct ls_error *error)
     return LS_OK;
 }
 
+static struct ls_work work_of(const struct ls_gemm *gemm)
+{
+    double m = (double)gemm->m, n = (double)gemm->n, k = (double)gemm_k(gemm);
+    double in = (double)ls_dtype_bytes(gemm->in), out = (double)ls_dtype_bytes(gemm->out);
+    return (struct ls_work){.kind = gemm->a_transposed   ? LS_WORK_PRODUCT_AT
+                                    : gemm->b_transposed ? LS_WORK_PRODUCT_BT
+                                                         : LS_WORK_PRODUCT,
+                            .dtype = gemm->in,
+                            .m = gemm->m,
+                            .n = gemm->n,
+                            .k = gemm_k(gemm),
+                            .flops = 2 * m * n * k,
+                            .bytes = (m + n) * k * in + m * n * out * (gemm->onto ? 2 : 1)};
+}
+
 int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error)
 {
     int status = check(gemm, error);
-    if (status != LS_OK || ops->idle || gemm->m == 0 || gemm->n == 0)
+    if (status != LS_OK || gemm->m == 0 || gemm->n == 0)
         return status;
+    OPS_TELL(ops, work_of(gemm));
+    if (ops->idle)
+        return LS_OK;
     if (gemm_k(gemm) == 0)
         ls_gemm_reference(gemm);
     else

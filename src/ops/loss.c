@@ -10,9 +10,16 @@ static void check(const struct ls_cross_entropy *op, const int32_t *target)
         LS_ASSERT(target[row] >= -1 && target[row] < op->vocabulary);
 }
 
+/* passes: how often the logits are read or written. */
+static struct ls_work work_of(const struct ls_cross_entropy *op, double passes)
+{
+    return ops_pass(LS_WORK_LOSS, op->act, op->rows, op->padded, 4, passes);
+}
+
 void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
                       const int32_t *target, float *loss)
 {
+    OPS_TELL(ops, work_of(op, op->scale != 0 ? 3 : 1));
     if (ops->idle)
         return;
     check(op, target);
@@ -24,6 +31,7 @@ void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, voi
 void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
                           float *max)
 {
+    OPS_TELL(ops, work_of(op, 1));
     if (ops->idle)
         return;
     check(op, NULL);
@@ -34,6 +42,7 @@ void ls_cross_entropy_max(struct ls_ops *ops, const struct ls_cross_entropy *op,
 void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op, const void *logits,
                           const int32_t *target, const float *max, float *sum, float *target_logit)
 {
+    OPS_TELL(ops, work_of(op, 1));
     if (ops->idle)
         return;
     check(op, target);
@@ -45,6 +54,7 @@ void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *
                              const int32_t *target, const float *max, const float *sum,
                              const float *target_logit, float *loss)
 {
+    OPS_TELL(ops, work_of(op, op->scale != 0 ? 2 : 0));
     if (ops->idle)
         return;
     check(op, target);

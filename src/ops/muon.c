@@ -13,6 +13,7 @@ enum {
 void ls_muon_momentum(struct ls_ops *ops, const struct ls_update *update,
                       const struct ls_muon_momentum *muon, void *m, float *direction)
 {
+    OPS_TELL(ops, ops_pass(LS_WORK_UPDATE, LS_F32, update->count, 1, 6, 4));
     OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
         ops->kernels->muon->momentum(update, muon, m, direction, begin, end);
 }
@@ -20,6 +21,7 @@ void ls_muon_momentum(struct ls_ops *ops, const struct ls_update *update,
 void ls_muon_update(struct ls_ops *ops, const struct ls_update *update, float scale,
                     const float *orthogonal)
 {
+    OPS_TELL(ops, ops_pass(LS_WORK_UPDATE, LS_F32, update->count, 1, 4, 3.5));
     OPS_EACH_SHARE (ops, update->count, update->count, ALIGN)
         ops->kernels->muon->step(update, scale, orthogonal, begin, end);
 }
@@ -43,6 +45,7 @@ static void normalise(struct ls_ops *ops, int64_t count, float *x)
     ls_exact_clear(&sum);
     ls_squared_norm(ops, count, x, NULL, &sum);
     float factor = (float)(1 / fmax(sqrt(ls_exact_value(&sum)), 1e-7));
+    OPS_TELL(ops, ops_pass(LS_WORK_UPDATE, LS_F32, count, 1, 1, 2));
     OPS_EACH_SHARE (ops, count, count, ALIGN)
         ops->kernels->muon->scale(factor, x, begin, end);
 }
@@ -50,6 +53,7 @@ static void normalise(struct ls_ops *ops, int64_t count, float *x)
 /* What is above the diagonal, from below it. */
 static void mirror(struct ls_ops *ops, int64_t n, float *x)
 {
+    OPS_TELL(ops, ops_pass(LS_WORK_COPY, LS_F32, n, n, 0, 1));
     OPS_EACH_SHARE (ops, n * n, n, SQUARE)
         for (int64_t row = begin; row < end; row += SQUARE)
             for (int64_t col = row; col < n; col += SQUARE)
@@ -146,6 +150,13 @@ static int apply(struct ls_ops *ops, const struct ls_newton_schulz *op, const fl
     return ls_gemm_run(ops, &product, error);
 }
 
+static void polynomial(struct ls_ops *ops, int64_t n, const float *gram, float *square)
+{
+    OPS_TELL(ops, ops_pass(LS_WORK_ADD, LS_F32, n, n, 4, 3));
+    OPS_EACH_SHARE (ops, n * n, n, 1)
+        ops->kernels->muon->polynomial(n, gram, square, begin, end);
+}
+
 static int iterate(struct ls_ops *ops, const struct ls_newton_schulz *op, const float *x, float *to,
                    float *gram, struct ls_error *error)
 {
@@ -155,8 +166,8 @@ static int iterate(struct ls_ops *ops, const struct ls_newton_schulz *op, const 
     mirror(ops, n, gram);
     if (!status)
         status = square_of(ops, n, gram, square, error);
-    OPS_EACH_SHARE (ops, n * n, n, 1)
-        ops->kernels->muon->polynomial(n, gram, square, begin, end);
+    if (!status)
+        polynomial(ops, n, gram, square);
     mirror(ops, n, square);
     return status ? status : apply(ops, op, square, x, to, error);
 }

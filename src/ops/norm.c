@@ -7,6 +7,8 @@ void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const 
                           const void *residual, void *sum, void *y)
 {
     LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
+    OPS_TELL(ops,
+             ops_pass(LS_WORK_NORM, norm->act, norm->rows, norm->channels, 8, residual ? 4 : 2));
     OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->rows, 1)
         ops->kernels->norm->layernorm_forward(norm, x, residual, sum, y, begin, end);
 }
@@ -15,6 +17,8 @@ void ls_rmsnorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const vo
                         const void *residual, void *sum, void *y)
 {
     LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
+    OPS_TELL(ops,
+             ops_pass(LS_WORK_NORM, norm->act, norm->rows, norm->channels, 8, residual ? 4 : 2));
     OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->rows, 1)
         ops->kernels->norm->rmsnorm_forward(norm, x, residual, sum, y, begin, end);
 }
@@ -23,6 +27,8 @@ void ls_layernorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm,
                                  const void *dy, const void *d_residual, void *dh)
 {
     LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
+    OPS_TELL(ops, ops_pass(LS_WORK_NORM_BACKWARD, norm->act, norm->rows, norm->channels, 10,
+                           d_residual ? 4 : 3));
     OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->rows, 1)
         ops->kernels->norm->layernorm_backward_input(norm, h, dy, d_residual, dh, begin, end);
 }
@@ -31,6 +37,8 @@ void ls_rmsnorm_backward_input(struct ls_ops *ops, const struct ls_norm *norm, c
                                const void *dy, const void *d_residual, void *dh)
 {
     LS_ASSERT(norm->channels <= LS_NORM_CHANNELS_MAX);
+    OPS_TELL(ops, ops_pass(LS_WORK_NORM_BACKWARD, norm->act, norm->rows, norm->channels, 10,
+                           d_residual ? 4 : 3));
     OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->rows, 1)
         ops->kernels->norm->rmsnorm_backward_input(norm, h, dy, d_residual, dh, begin, end);
 }
@@ -40,6 +48,7 @@ static void backward_weight(struct ls_ops *ops, const struct ls_norm *norm, cons
                             float *d_bias)
 {
     LS_ASSERT(ls_token_rows(sum) == norm->rows);
+    OPS_TELL(ops, ops_pass(LS_WORK_COLUMN_SUM, norm->act, norm->rows, norm->channels, 4, 2));
     OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->channels, 64)
         ops->kernels->sum->norm_weight(norm, h, dy, sum, d_weight, d_bias, begin, end);
 }

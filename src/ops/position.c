@@ -95,6 +95,7 @@ void ls_rope_table(int64_t tokens, int64_t head_dim, double theta,
 void ls_rope_apply(struct ls_ops *ops, enum ls_dtype act, const struct ls_rope *rope, void *x,
                    bool backward)
 {
+    OPS_TELL(ops, ops_pass(LS_WORK_ROPE, act, rope->rows, rope->heads * rope->head_dim, 3, 2));
     OPS_EACH_SHARE (ops, rope->rows * rope->heads * rope->head_dim, rope->rows, 1)
         ops->kernels->pointwise->rope(act, rope, backward, begin, end, x);
 }

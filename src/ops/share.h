@@ -1,4 +1,5 @@
-/* ops/share.h - how a range is cut among threads. No bit depends on it. */
+/* ops/share.h - how a range is cut among threads, and what is told of an op. No bit depends on
+ * either. */
 #ifndef OPS_SHARE_H
 #define OPS_SHARE_H
 
@@ -29,6 +30,44 @@ static inline int64_t ops_cut(int64_t count, int64_t align, int part, int parts)
             for (int64_t begin = ops_cut(count, align, part, parts),                               \
                          end = ops_cut(count, align, part + 1, parts); begin < end; begin = end)
 /* clang-format on */
+
+/* ---- what is told of an op ---------------------------------------------------------------------
+ */
+
+struct ops_told {
+    const struct ls_work_watch *watch;
+    struct ls_work work;
+};
+static inline struct ops_told ops_tell(const struct ls_ops *ops, struct ls_work work)
+{
+    if (ops->watch && ops->watch->begin)
+        ops->watch->begin(ops->watch->user, &work);
+    return (struct ops_told){ops->watch, work};
+}
+static inline void ops_told_end(const struct ops_told *told)
+{
+    if (told->watch && told->watch->end)
+        told->watch->end(told->watch->user, &told->work);
+}
+/* From here to the end of the block the op works. */
+#define OPS_TELL(ops, work)                                                                        \
+    __attribute__((cleanup(ops_told_end))) const struct ops_told ops_told_ = ops_tell(ops, work);  \
+    (void)ops_told_
+
+/* An op on [rows, cols] elements of a type, each with so many operations; `moved` elements of that
+ * type are read and written for each of them. */
+static inline struct ls_work ops_pass(enum ls_work_kind kind, enum ls_dtype dtype, int64_t rows,
+                                      int64_t cols, int flops_each, double moved)
+{
+    double elements = (double)rows * (double)cols;
+    return (struct ls_work){.kind = kind,
+                            .dtype = dtype,
+                            .m = rows,
+                            .n = cols,
+                            .k = 1,
+                            .flops = elements * flops_each,
+                            .bytes = elements * moved * (double)ls_dtype_bytes(dtype)};
+}
 
 static inline const void *ops_at(enum ls_dtype act, const void *base, int64_t element)
 {

@@ -5,9 +5,10 @@
 
 #include <stdlib.h>
 
-int ls_record_steps(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
-                    int steps, const int64_t *leaves, struct ls_recording *recording,
-                    int64_t *begins, struct ls_error *error)
+/* begins: operations before each step; clocks: `at` of what comes first in it, or NULL. */
+static int record(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
+                  int steps, const int64_t *leaves, struct ls_recording *recording, int64_t *begins,
+                  int64_t *clocks, struct ls_error *error)
 {
     struct ls_comm *world;
     struct ls_trainer *t = NULL;
@@ -17,14 +18,38 @@ int ls_record_steps(const struct ls_config *config, const struct ls_layout *layo
     for (int i = 0; i < steps && !status; i++) {
         struct ls_step_report report;
         begins[i] = recording->count;
+        if (clocks)
+            clocks[i] = recording->clock;
         t->layout.ramp = (struct ls_ramp){.full = leaves[i]};
         status = ls_trainer_step(t, &report, error);
     }
     for (int g = 0; t && g < LS_GROUPS; g++)
         if (t->groups[g])
             ls_comm_set_recording(t->groups[g], NULL, 0);
+    if (t)
+        t->ops.watch = NULL;
     ls_trainer_free(t);
     ls_comm_free(world);
+    if (!status && recording->incomplete)
+        status = ls_error_set(error, LS_ENOMEM, "no memory to record what a rank computes");
+    return status;
+}
+
+int ls_record_steps(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
+                    int steps, const int64_t *leaves, struct ls_recording *recording,
+                    int64_t *begins, struct ls_error *error)
+{
+    return record(config, layout, rank, steps, leaves, recording, begins, NULL, error);
+}
+
+int ls_record_works(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
+                    struct ls_recording *recording, int64_t *second_at, struct ls_error *error)
+{
+    const int64_t leaves[] = {layout->ramp.full, layout->ramp.full};
+    int64_t begins[2] = {0}, clocks[2] = {0};
+    recording->wants_works = true;
+    int status = record(config, layout, rank, 2, leaves, recording, begins, clocks, error);
+    *second_at = clocks[1];
     return status;
 }
 

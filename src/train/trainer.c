@@ -344,6 +344,9 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
         return status;
     for (int g = 0; g < LS_GROUPS; g++)
         ls_comm_set_recording(t->groups[g], recording, g);
+    t->watch = ls_recording_watch(recording);
+    if (recording->wants_works)
+        t->ops.watch = &t->watch;
     slices_set(t);
     return ls_zero_publish(t->memory.zero, &t->ops, error);
 }

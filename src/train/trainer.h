@@ -107,6 +107,7 @@ struct ls_trainer {
     struct ls_runner *runner;   /* evaluations and samples */
     struct ls_trace *trace;
     struct tensor_digests *digests; /* NULL: not asked for */
+    struct ls_work_watch watch;     /* of ops, where a recording wants it */
     double peak_flops;              /* of all ranks of this machine, 0 where not measured */
     bool failed;                    /* a step did: transfers may be under way that never end */
     bool posted;                    /* the next step's samples are on their way */

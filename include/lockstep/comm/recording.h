@@ -7,6 +7,12 @@
  *   recording.list[0 .. recording.count)
  *   ls_recording_release(&recording)
  *
+ * What the rank computes in between is written down too, where its ops are watched:
+ *
+ *   struct ls_work_watch watch = ls_recording_watch(&recording);   ops->watch = &watch
+ *
+ * Starts, waits and works are numbered as they come: that number is their `at`.
+ *
  * Any transport can be written down. Over ls_comm_alone_new nothing moves: a rank of a world that
  * does not exist runs alone, and what it would do in that world is in its recording.
  */
@@ -14,6 +20,7 @@
 #define LOCKSTEP_COMM_RECORDING_H
 
 #include <lockstep/comm.h>
+#include <lockstep/ops.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,11 +42,26 @@ struct ls_recorded {
     /* How many operations were started before this one was waited for: its own number plus one
      * where the caller waited at once, LS_RECORDED_PENDING where it has not yet. */
     int64_t until;
+    int64_t started_at, waited_at; /* LS_RECORDED_PENDING: not yet */
+};
+
+/* An op that ran: what it computed is works[work]. */
+struct ls_recorded_work {
+    int32_t work;
+    int64_t at;
 };
 
 struct ls_recording {
     struct ls_recorded *list;
     int64_t count, room;
+    int64_t clock;    /* of what comes next: its `at` */
+    bool wants_works; /* whoever has ops lets them be watched; set before */
+    struct ls_recorded_work *done;
+    int64_t done_count, done_room;
+    struct ls_work *works; /* each once */
+    int32_t *works_table;  /* an open table of them, index + 1; its room is a power of two */
+    int32_t works_count, works_room;
+    bool incomplete; /* there was no memory to write down a work */
     char **texts; /* an open table of those that entries point to; texts_room is a power of two */
     int64_t texts_count, texts_room;
 };
@@ -47,6 +69,9 @@ struct ls_recording {
 /* Local. */
 void ls_recording_init(struct ls_recording *recording);
 void ls_recording_release(struct ls_recording *recording);
+/* Local. What appends to recording, which is borrowed, each op of a struct ls_ops that it watches.
+ * Where there is no memory for it, recording->incomplete is set. */
+struct ls_work_watch ls_recording_watch(struct ls_recording *recording);
 /* Local. Each operation that comm starts on this rank, but in a group of one, is appended to
  * recording, which is borrowed and may be that of several communicators, each with its number
  * `group`; NULL: no more, with nothing pending that was recorded. A split does not inherit it. An

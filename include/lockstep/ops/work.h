@@ -1,0 +1,59 @@
+/* lockstep/ops/work.h - what an op computes, told to whoever watches. Included by lockstep/ops.h.
+ *
+ * Each op that reads or writes buffers tells its kind, its shape, its operations and its bytes to
+ * ops->watch before and after it works, idle ops too. Ops made of others (Newton-Schulz) leave it
+ * to these. The planner records what a rank would compute; a profile measures what it did.
+ */
+#ifndef LOCKSTEP_OPS_WORK_H
+#define LOCKSTEP_OPS_WORK_H
+
+enum ls_work_kind {
+    LS_WORK_PRODUCT,    /* C [m, n] = A [m, k] B [k, n] */
+    LS_WORK_PRODUCT_BT, /* B is stored [n, k] */
+    LS_WORK_PRODUCT_AT, /* A is stored [k, m]: gradients of weights */
+    /* m query rows of all heads and sequences, n keys that such a row sees on average (rounded up),
+     * k head_dim */
+    LS_WORK_ATTENTION,
+    LS_WORK_ATTENTION_BACKWARD,
+    /* The others work on [m, n] elements, k is 1. */
+    LS_WORK_NORM,
+    LS_WORK_NORM_BACKWARD,
+    LS_WORK_COLUMN_SUM, /* gradients of biases, norms and positions */
+    LS_WORK_ACTIVATION, /* GELU, SwiGLU */
+    LS_WORK_ACTIVATION_BACKWARD,
+    LS_WORK_ADD, /* of rows, biases, partial sums */
+    LS_WORK_DROPOUT,
+    LS_WORK_ROPE,
+    LS_WORK_EMBEDDING,
+    LS_WORK_EMBEDDING_BACKWARD,
+    LS_WORK_LOSS,
+    LS_WORK_UPDATE,
+    LS_WORK_SQUARES, /* the exact norm */
+    LS_WORK_CAST,
+    LS_WORK_COPY,
+    LS_WORK_FILL,
+    LS_WORK_KINDS
+};
+/* "product", "product_bt", "attention_backward", ... */
+const char *ls_work_name(enum ls_work_kind kind);
+/* -1 where the name is none of them. */
+int ls_work_of_name(const char *name);
+
+struct ls_work {
+    enum ls_work_kind kind;
+    enum ls_dtype dtype; /* of what is multiplied, or of activations */
+    int64_t m, n, k;
+    /* Additions and multiplications, and bytes read and written at least once, as the formula of
+     * the op has them: exponentials count as one. */
+    double flops, bytes;
+};
+
+/* Told before and after each op; begin or end may be NULL. Called by the thread that calls the op,
+ * never inside another op. */
+struct ls_work_watch {
+    void (*begin)(void *user, const struct ls_work *work);
+    void (*end)(void *user, const struct ls_work *work);
+    void *user;
+};
+
+#endif

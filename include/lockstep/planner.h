@@ -1,0 +1,12 @@
+/* lockstep/planner.h - which layout, how long, how much memory, what it costs.
+ *
+ *   lockstep/planner/cluster.h    what is planned for
+ *   lockstep/planner/cost.h       how long one thing takes on it
+ */
+#ifndef LOCKSTEP_PLANNER_H
+#define LOCKSTEP_PLANNER_H
+
+#include <lockstep/planner/cluster.h>
+#include <lockstep/planner/cost.h>
+
+#endif
