@@ -3,6 +3,7 @@
 #include <lockstep/plan/moves.h>
 #include <lockstep/plan/simulate.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,10 +12,10 @@ enum { ROOM_MIN = 64 };
 /* ---- what is carried out ----------------------------------------------------------------------
  */
 
-enum event_kind { EVENT_START, EVENT_WAIT, EVENT_STEP };
+enum event_kind { EVENT_START, EVENT_WAIT, EVENT_TRANSFER, EVENT_TRANSFER_WAIT, EVENT_STEP };
 
-/* After so many seconds of computing, a rank starts its operation `number`, waits for it, or begins
- * its second step. */
+/* After so many seconds of computing, a rank starts its operation or transfer `number`, waits for
+ * it, or begins its second step. */
 struct event {
     double before_s;
     int32_t number;
@@ -30,10 +31,19 @@ struct operation {
     const char *name;   /* of the library: lives on */
 };
 
+struct transfer {
+    float seconds;
+    bool writes;
+    enum ls_tier_kind kind;
+    double from, to; /* once it was started */
+};
+
 struct player {
     int64_t rank;
     struct event *events;
     struct operation *operations;
+    struct transfer *transfers;
+    double tier_free[LS_TIER_KINDS];
     int64_t count, next;
     double after_s; /* computing behind the last event */
     double clock;
@@ -126,6 +136,7 @@ void ls_simulation_free(struct ls_simulation *s)
     for (int64_t i = 0; i < s->player_count; i++) {
         free(s->players[i].events);
         free(s->players[i].operations);
+        free(s->players[i].transfers);
     }
     for (int64_t i = 0; i < s->place_count; i++) {
         free(s->places[i].meetings);
@@ -238,17 +249,43 @@ static bool operation_add(struct ls_simulation *s, const struct ls_recorded *mov
     return true;
 }
 
-/* Starts and waits in the order of their `at`: an array over the clock, number + 1 of what starts
- * there, -(number + 1) of what is waited for, 0: a work. */
-static int32_t *timeline_of(const struct ls_recording *recording)
+/* What happens at each tick of the recording's clock. */
+struct tick {
+    int32_t kind; /* enum event_kind; EVENT_STEP: a work */
+    int32_t number;
+};
+
+static struct tick *timeline_of(const struct ls_recording *recording)
 {
-    int32_t *at = calloc((size_t)recording->clock + 1, sizeof *at);
+    struct tick *at = malloc(((size_t)recording->clock + 1) * sizeof *at);
+    for (int64_t i = 0; i < recording->clock && at; i++)
+        at[i] = (struct tick){EVENT_STEP, 0};
     for (int64_t i = 0; i < recording->count && at; i++) {
-        at[recording->list[i].started_at] = (int32_t)i + 1;
+        at[recording->list[i].started_at] = (struct tick){EVENT_START, (int32_t)i};
         if (recording->list[i].waited_at >= 0)
-            at[recording->list[i].waited_at] = -(int32_t)(i + 1);
+            at[recording->list[i].waited_at] = (struct tick){EVENT_WAIT, (int32_t)i};
+    }
+    for (int64_t i = 0; i < recording->transfers_count && at; i++) {
+        at[recording->transfers[i].started_at] = (struct tick){EVENT_TRANSFER, (int32_t)i};
+        if (recording->transfers[i].waited_at >= 0)
+            at[recording->transfers[i].waited_at] = (struct tick){EVENT_TRANSFER_WAIT, (int32_t)i};
     }
     return at;
+}
+
+static struct transfer *transfers_of(const struct ls_simulation *s,
+                                     const struct ls_recording *recording)
+{
+    struct transfer *list = malloc(((size_t)recording->transfers_count + 1) * sizeof *list);
+    for (int64_t i = 0; i < recording->transfers_count && list; i++) {
+        const struct ls_recorded_transfer *transfer = &recording->transfers[i];
+        list[i] = (struct transfer){
+            .seconds = (float)s->pace.transfer(s->pace.user, transfer),
+            .writes = transfer->writes,
+            .kind = transfer->kind,
+        };
+    }
+    return list;
 }
 
 /* seconds of each work of the recording. */
@@ -270,7 +307,7 @@ static void work_count(struct ls_simulated_rank *figures, const struct ls_work *
 }
 
 static void events_make(struct player *player, const struct ls_recording *recording,
-                        const int32_t *timeline, const double *seconds, int64_t second_at)
+                        const struct tick *timeline, const double *seconds, int64_t second_at)
 {
     double before = 0;
     int64_t done = 0;
@@ -281,16 +318,15 @@ static void events_make(struct player *player, const struct ls_recording *record
         }
         if (at == recording->clock)
             break;
-        if (timeline[at] == 0) {
+        if (timeline[at].kind == EVENT_STEP) {
             int32_t work = recording->done[done++].work;
             before += seconds[work];
             if (at >= second_at)
                 work_count(&player->figures, &recording->works[work], seconds[work]);
             continue;
         }
-        bool starts = timeline[at] > 0;
-        player->events[player->count++] = (struct event){
-            before, (starts ? timeline[at] : -timeline[at]) - 1, starts ? EVENT_START : EVENT_WAIT};
+        player->events[player->count++] =
+            (struct event){before, timeline[at].number, timeline[at].kind};
         before = 0;
     }
     player->after_s = before;
@@ -306,11 +342,13 @@ int ls_simulation_add(struct ls_simulation *s, int64_t rank, const struct ls_rec
     struct player *player = &s->players[s->player_count++];
     s->of_rank[rank] = (int)s->player_count;
     *player = (struct player){.rank = rank};
-    player->events = malloc(((size_t)recording->count * 2 + 1) * sizeof *player->events);
+    size_t waited = (size_t)(recording->count + recording->transfers_count);
+    player->events = malloc((waited * 2 + 1) * sizeof *player->events);
     player->operations = malloc(((size_t)recording->count + 1) * sizeof *player->operations);
-    int32_t *timeline = timeline_of(recording);
+    player->transfers = transfers_of(s, recording);
+    struct tick *timeline = timeline_of(recording);
     double *seconds = seconds_of(s, recording);
-    bool made = player->events && player->operations && timeline && seconds;
+    bool made = player->events && player->operations && player->transfers && timeline && seconds;
     for (int64_t i = 0; i < recording->count && made; i++)
         made = operation_add(s, &recording->list[i], &player->operations[i]);
     if (made)
@@ -459,6 +497,27 @@ static bool operation_wait(struct ls_simulation *s, struct player *player, int32
     return true;
 }
 
+static void transfer_start(struct player *player, struct transfer *transfer)
+{
+    double *is_free = &player->tier_free[transfer->kind];
+    transfer->from = player->clock > *is_free ? player->clock : *is_free;
+    transfer->to = *is_free = transfer->from + (double)transfer->seconds;
+}
+
+static void transfer_wait(const struct ls_simulation *s, struct player *player,
+                          const struct transfer *transfer)
+{
+    double waited = transfer->to > player->clock ? transfer->to - player->clock : 0;
+    double hidden = fmax((double)transfer->seconds - waited, 0);
+    span_tell(s, player, -1, transfer->writes ? "write" : "read", transfer->from, transfer->to);
+    waited += (1 - s->pace.overlap) * hidden;
+    player->clock += waited;
+    if (player->second) {
+        player->figures.offload_exposed_s += waited;
+        player->figures.offload_s += (double)transfer->seconds;
+    }
+}
+
 static void compute(const struct ls_simulation *s, struct player *player, double seconds)
 {
     span_tell(s, player, -1, NULL, player->clock, player->clock + seconds);
@@ -489,6 +548,10 @@ static bool player_step(struct ls_simulation *s)
         return false;
     if (event->kind == EVENT_WAIT)
         goes_on = operation_wait(s, player, event->number);
+    if (event->kind == EVENT_TRANSFER)
+        transfer_start(player, &player->transfers[event->number]);
+    if (event->kind == EVENT_TRANSFER_WAIT)
+        transfer_wait(s, player, &player->transfers[event->number]);
     if (event->kind == EVENT_STEP) {
         player->figures.begin_s = player->clock;
         player->second = true;

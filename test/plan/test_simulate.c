@@ -23,6 +23,7 @@ struct seconds {
     const struct ls_layout *layout;
     double product[3]; /* forward, input, weight */
     double move[LS_ACCOUNTS];
+    double transfer; /* of a tier */
     double overlap;
 };
 
@@ -44,6 +45,13 @@ static double move_s(void *user, int64_t rank, const struct ls_recorded *move, i
     (void)rank;
     *link = ls_account_of((enum ls_layout_group)move->group);
     return move->kind == LS_COMM_OTHER ? 0 : seconds->move[*link];
+}
+
+static double transfer_s(void *user, const struct ls_recorded_transfer *transfer)
+{
+    const struct seconds *seconds = user;
+    (void)transfer;
+    return seconds->transfer;
 }
 
 struct result {
@@ -79,7 +87,7 @@ static struct result simulate(const char *const *keys, struct seconds seconds)
     struct ls_error error = {0};
     struct ls_simulation *simulation;
     seconds.layout = &layout;
-    const struct ls_pace pace = {work_s, move_s, &seconds, seconds.overlap};
+    const struct ls_pace pace = {work_s, move_s, transfer_s, &seconds, seconds.overlap};
     if (ls_simulation_new(&layout, &pace, &simulation, &error))
         fail_msg("%s", error.text);
     for (int64_t rank = 0; rank < layout.ranks; rank++) {
@@ -248,6 +256,23 @@ static void test_gathers_are_prefetched(void **state)
                 without + 0.99 * hidden.rank.moving_s[LS_ACCOUNT_SHARD]);
 }
 
+/* What is offloaded moves while others compute, as far as there is something to compute. */
+static void test_transfers_hide(void **state)
+{
+    (void)state;
+    const char *const *keys =
+        KEYS(TINY, "batch.global=4", "memory.offload.activations=host", "memory.recompute=none");
+    struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1};
+    double without = simulate(keys, seconds).step_s;
+    seconds.transfer = 0.5;
+    struct result hidden = simulate(keys, seconds);
+    assert_true(hidden.rank.offload_s > 0);
+    assert_true(hidden.rank.offload_exposed_s < 0.5 * hidden.rank.offload_s);
+    seconds.transfer = 50;
+    struct result bound = simulate(keys, seconds);
+    assert_true(bound.rank.offload_exposed_s > 0.9 * (bound.step_s - without));
+}
+
 /* Whatever takes longer never makes a step shorter. */
 static void test_slower_is_never_faster(void **state)
 {
@@ -286,6 +311,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_that_does_not_wait_is_seen),
         cmocka_unit_test(test_tensor_parallel_is_exposed),
         cmocka_unit_test(test_gathers_are_prefetched),
+        cmocka_unit_test(test_transfers_hide),
         cmocka_unit_test(test_slower_is_never_faster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

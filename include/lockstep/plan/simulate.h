@@ -33,6 +33,9 @@ struct ls_pace {
     /* An operation of rank, once all have come; *link < LS_PACE_LINKS_MAX: which of its links it
      * occupies, each of which serves one operation at a time, each way. */
     double (*move)(void *user, int64_t rank, const struct ls_recorded *move, int *link);
+    /* A transfer; those of one tier go one after the other. May be NULL where nothing is offloaded.
+     */
+    double (*transfer)(void *user, const struct ls_recorded_transfer *transfer);
     void *user;
     /* The share of a move that costs its ranks no time where they compute meanwhile: 1 where others
      * move the bytes, 0 where the ranks' own cores do. */
@@ -51,9 +54,9 @@ int ls_simulation_add(struct ls_simulation *simulation, int64_t rank,
                       const struct ls_recording *recording, int64_t second_at,
                       struct ls_error *error);
 
-/* A stretch of a rank's second step: it computes (account -1, name NULL), or an operation on that
- * account is under way, in seconds from the beginning of the second step. hidden: the rank did not
- * wait for all of it. */
+/* A stretch of a rank's second step: it computes (account -1, operation NULL), or an operation on
+ * that account, or a transfer (-1, "write" or "read"), is under way, in seconds from the beginning
+ * of the second step. */
 struct ls_simulated_span {
     int64_t rank;
     int account; /* enum ls_account, -1 */
@@ -77,7 +80,8 @@ struct ls_simulated_rank {
     double work_s[LS_WORK_KINDS];
     double exposed_s[LS_ACCOUNTS]; /* that it waited, or moved bytes with its own cores */
     double moving_s[LS_ACCOUNTS];  /* of its operations, hidden or not, waits for others apart */
-    double flops;                  /* of products and attention */
+    double offload_exposed_s, offload_s; /* the same of transfers to and from memory tiers */
+    double flops;                        /* of products and attention */
 };
 /* Of the rank that rank is like. */
 const struct ls_simulated_rank *ls_simulation_rank(const struct ls_simulation *simulation,
