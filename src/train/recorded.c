@@ -47,6 +47,88 @@ int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layo
     return status;
 }
 
+/* ---- where matrices meet --------------------------------------------------------------------- */
+
+/* The parameters of a stage, as any of its ranks shares them with the others. */
+struct meeting {
+    struct train_part part;
+    struct ls_params params;
+    struct ls_arena arena;
+    struct ls_optimizer optimizer;
+    struct ls_ops ops;
+};
+
+static void meeting_release(struct meeting *meeting)
+{
+    ls_optimizer_release(&meeting->optimizer);
+    ls_arena_release(&meeting->arena);
+    ls_params_release(&meeting->params);
+    part_release(&meeting->part);
+    ls_ops_release(&meeting->ops);
+}
+
+static int optimizer_make(const struct ls_config *config, struct meeting *meeting,
+                          struct ls_arena *arena, struct ls_error *error)
+{
+    const struct ls_matrices matrices = {.params = &meeting->params};
+    ls_optimizer_release(&meeting->optimizer);
+    meeting->optimizer = (struct ls_optimizer){.config = ls_config_optim(config)};
+    return ls_optimizer_meet(&meeting->optimizer, &matrices, arena, error);
+}
+
+static int meeting_init(struct meeting *meeting, const struct ls_config *config,
+                        const struct ls_layout *layout, int64_t pp_rank, struct ls_error *error)
+{
+    struct ls_arena measure;
+    *meeting = (struct meeting){0};
+    ls_arena_measure(&measure);
+    ls_ops_init_idle(&meeting->ops, LS_ISA_PLAIN);
+    int status = part_init(&meeting->part, layout, pp_rank, error);
+    if (!status)
+        status = ls_layout_params(layout, 0, meeting->part.held, &meeting->params, error);
+    if (!status)
+        status = optimizer_make(config, meeting, &measure, error);
+    if (!status)
+        status = ls_arena_reserve(&meeting->arena, measure.used, error);
+    return status ? status : optimizer_make(config, meeting, &meeting->arena, error);
+}
+
+/* Rank `rank` of `size`. */
+static int rehearsal_record(struct meeting *meeting, int rank, int size,
+                            struct ls_recording *recording, struct ls_error *error)
+{
+    struct ls_comm *comm;
+    ls_recording_init(recording);
+    int status = ls_comm_alone_new(rank, size, &comm, error);
+    if (status)
+        return status;
+    ls_comm_set_recording(comm, recording, LS_GROUP_MATRICES);
+    status = ls_optimizer_rehearse(&meeting->optimizer, &meeting->ops, comm, error);
+    ls_comm_set_recording(comm, NULL, 0);
+    ls_comm_free(comm);
+    return status;
+}
+
+int ls_record_matrices(const struct ls_config *config, const struct ls_layout *layout,
+                       int64_t pp_rank, ls_record_visit *visit, void *user, struct ls_error *error)
+{
+    int64_t at[LS_AXES] = {0};
+    at[LS_AXIS_PP] = pp_rank;
+    int64_t first = ls_layout_rank(layout, at), size = ls_group_size(layout, LS_GROUP_MATRICES);
+    struct meeting meeting;
+    int status = meeting_init(&meeting, config, layout, pp_rank, error);
+    for (int i = 0; i < (int)size && !status; i++) {
+        struct ls_recording recording;
+        status = rehearsal_record(&meeting, i, (int)size, &recording, error);
+        if (!status)
+            status = visit(user, ls_group_member(layout, LS_GROUP_MATRICES, first, i), &recording,
+                           error);
+        ls_recording_release(&recording);
+    }
+    meeting_release(&meeting);
+    return status;
+}
+
 /* ---- the proof ------------------------------------------------------------------------------- */
 
 /* The steps that are proved: each batch of the ramp-up, and the full one again, because the first
@@ -99,19 +181,56 @@ static int ranks_add(const struct course *course, struct ls_move_proof *proof,
     return status;
 }
 
+/* What ranks do but where matrices meet. */
+static int lists_prove(const struct course *course, bool alike, struct ls_layout_proof *out,
+                       struct ls_error *error)
+{
+    struct ls_move_proof *proof;
+    int status = ls_move_proof_new(course->layout, alike, &proof, error);
+    if (!status)
+        status = ranks_add(course, proof, error);
+    if (!status)
+        status = ls_move_proof_finish(proof, out, error);
+    ls_move_proof_free(proof);
+    return status;
+}
+
+static int rank_add(void *proof, int64_t rank, const struct ls_recording *recording,
+                    struct ls_error *error)
+{
+    return ls_move_proof_add(proof, rank, recording, error);
+}
+
+/* What they do there, the same in each step. */
+static int matrices_prove(const struct course *course, struct ls_layout_proof *out,
+                          struct ls_error *error)
+{
+    const struct ls_layout *layout = course->layout;
+    struct ls_layout_proof step;
+    struct ls_move_proof *proof;
+    int status = ls_move_proof_new(layout, false, &proof, error);
+    for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP] && !status; pp++)
+        status = ls_record_matrices(course->config, layout, pp, rank_add, proof, error);
+    if (!status)
+        status = ls_move_proof_finish(proof, &step, error);
+    ls_move_proof_free(proof);
+    if (!status)
+        out->messages += course->steps * step.messages;
+    return status;
+}
+
 int ls_layout_check(const struct ls_config *config, const struct ls_layout *layout,
                     struct ls_layout_proof *out, struct ls_error *error)
 {
     struct course course;
-    struct ls_move_proof *proof = NULL;
+    bool meet = layout->matrices_meet && ls_group_size(layout, LS_GROUP_MATRICES) > 1;
     int status = course_init(&course, config, layout, error);
     if (!status)
-        status = ls_move_proof_new(layout, true, &proof, error);
-    if (!status)
-        status = ranks_add(&course, proof, error);
-    if (!status)
-        status = ls_move_proof_finish(proof, out, error);
-    ls_move_proof_free(proof);
+        status = lists_prove(&course, true, out, error);
+    if (!status && meet)
+        status = matrices_prove(&course, out, error);
+    if (status == LS_ELAYOUT && meet) /* a tiny matrix: alike ranks with and without a part of it */
+        status = lists_prove(&course, false, out, error);
     free(course.leaves);
     free(course.begins);
     return status;
