@@ -190,14 +190,29 @@ static bool table_grow(struct ls_simulation *s)
     return true;
 }
 
+/* Where matrices meet each rank does something else, as each matrix has an owner. Ranks that are
+ * alike but for that are one here, so nobody waits for others there: its own moves take their time.
+ */
+static bool is_of_matrices(const struct ls_recorded *move)
+{
+    return move->group == LS_GROUP_MATRICES;
+}
+
+static bool is_message(const struct ls_recorded *move)
+{
+    return move->kind == LS_COMM_SEND && !is_of_matrices(move);
+}
+
 /* Where rank does that; -1 where there is no memory. */
 static int32_t place_of(struct ls_simulation *s, int64_t rank, const struct ls_recorded *move)
 {
     enum ls_layout_group group = (enum ls_layout_group)move->group;
-    bool message = move->kind == LS_COMM_SEND;
+    bool message = is_message(move);
     struct place place = {.group = group, .tag = message ? move->tag : 0, .to = -1};
+    if (is_of_matrices(move))
+        place.tag = rank + 1;
     int64_t peer = ls_group_member(s->layout, group, rank, message ? move->peer : 0);
-    peer = ls_simulation_alike(s, peer);
+    peer = is_of_matrices(move) ? rank : ls_simulation_alike(s, peer);
     place.from = message && !move->receive ? rank : peer;
     if (message)
         place.to = move->receive ? rank : peer;
@@ -234,7 +249,7 @@ static bool operation_add(struct ls_simulation *s, const struct ls_recorded *mov
         place->visitor = (int)s->player_count;
         place->visits[0] = place->visits[1] = 0;
     }
-    bool message = move->kind == LS_COMM_SEND;
+    bool message = is_message(move);
     *operation = (struct operation){
         .place = index,
         .nth = place->visits[message && move->receive]++,

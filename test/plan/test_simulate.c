@@ -282,6 +282,7 @@ static void test_slower_is_never_faster(void **state)
         {"parallel.pp=4", "parallel.dp=1", "parallel.schedule=zb-h1", "parallel.tp=2"},
         {"parallel.cp=2", "parallel.dp_shard=2", "parallel.zero=1", "parallel.cp_method=ring"},
         {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=2", "parallel.pp=2"},
+        {"parallel.dp_shard=2", "optim.name=muon", "parallel.zero=1", "parallel.tp=2"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
