@@ -1,188 +1,163 @@
-/* lockstep plan memory: what each rank keeps in memory, and when. Runs nothing. */
+/* lockstep plan: the best layouts of a recipe on a cluster, and what they take. Runs nothing. */
 #include "cmd.h"
 #include "launch.h"
-#include "plan_shown.h"
+#include "planned.h"
 
-#include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- kinds of ranks ---------------------------------------------------------------------------
+enum { TOP = 10, MANY = 2048 };
+
+/* ---- keys that stay --------------------------------------------------------------------------
  */
 
-static bool same(const struct ls_memory_plan *a, const struct ls_memory_plan *b)
+static const struct ls_config *pinning; /* the search's callback has no user */
+
+/* Those of the command line; a file's are where the search begins. */
+static bool is_pinned(const char *name)
 {
-    return !memcmp(a->bytes, b->bytes, sizeof a->bytes) && a->live == b->live;
-}
-
-static int kind_read(const struct plan_shown *shown, int64_t rank, struct plan_ranks *kind,
-                     struct ls_error *error)
-{
-    kind->rank = rank;
-    int status = ls_plan_rank(shown->config, shown->layout, rank, &kind->plan, error);
-    return status ? status : ls_memory_peak(shown->config, shown->layout, rank, &kind->peak, error);
-}
-
-/* Neighbouring pipeline ranks that take the same are of one kind. */
-static int kinds_read(struct plan_shown *shown, int64_t rank, struct ls_error *error)
-{
-    const struct ls_layout *layout = shown->layout;
-    int64_t pp_ranks = layout->size[LS_AXIS_PP], each = layout->ranks / pp_ranks;
-    shown->kinds = calloc((size_t)pp_ranks, sizeof *shown->kinds);
-    if (!shown->kinds)
-        return ls_error_set(error, LS_ENOMEM, "no memory for %ld plans", (long)pp_ranks);
-    if (rank >= 0) {
-        shown->kinds[shown->count++] =
-            (struct plan_ranks){.pp = rank / each, .pp_last = rank / each};
-        return kind_read(shown, rank, &shown->kinds[0], error);
-    }
-    int status = LS_OK;
-    for (int64_t pp = 0; pp < pp_ranks && !status; pp++) {
-        struct plan_ranks *last = shown->count ? &shown->kinds[shown->count - 1] : NULL;
-        struct plan_ranks next = {.pp = pp, .pp_last = pp};
-        status = kind_read(shown, ls_layout_first_rank(layout, pp), &next, error);
-        if (last && same(&last->plan, &next.plan))
-            last->pp_last = pp;
-        else
-            shown->kinds[shown->count++] = next;
-    }
-    return status;
-}
-
-static const struct plan_ranks *most_of(const struct plan_shown *shown)
-{
-    const struct plan_ranks *most = &shown->kinds[0];
-    for (int64_t i = 1; i < shown->count; i++)
-        if (shown->kinds[i].plan.total > most->plan.total)
-            most = &shown->kinds[i];
-    return most;
-}
-
-/* ---- tables -----------------------------------------------------------------------------------
- */
-
-static void bytes_print(const size_t bytes[LS_MEMORY_KINDS], size_t all)
-{
-    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
-        printf(" %13s", cmd_size((int64_t)bytes[kind]).text);
-    printf(" %13s", cmd_size((int64_t)all).text);
-}
-
-static void tables_print(const struct plan_shown *shown, bool one)
-{
-    printf("%s of %s, each: %s\n\nmemory of a rank, as it is allocated\n  %9s",
-           ls_counted(shown->layout->ranks, "rank").text, ls_arch_name(shown->layout->model.arch),
-           ls_layout_batches(shown->layout).text, one ? "rank" : "pp ranks");
-    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
-        printf(" %13s", ls_memory_name((enum ls_memory_kind)kind));
-    printf(" %13s   live micro-batches\n", "in all");
-    for (int64_t i = 0; i < shown->count; i++) {
-        const struct plan_ranks *kind = &shown->kinds[i];
-        char name[48];
-        if (one || kind->pp == kind->pp_last)
-            snprintf(name, sizeof name, "%ld", (long)(one ? kind->rank : kind->pp));
-        else
-            snprintf(name, sizeof name, "%ld-%ld", (long)kind->pp, (long)kind->pp_last);
-        printf("  %9s", name);
-        bytes_print(kind->plan.bytes, kind->plan.total);
-        printf("   %d", kind->plan.live);
-        launch_tiers_print(&kind->plan);
-    }
-    printf("\nthe most in use at once\n");
-    for (int64_t i = 0; i < shown->count; i++) {
-        const struct plan_ranks *kind = &shown->kinds[i];
-        printf("  %9ld", (long)(one ? kind->rank : kind->pp));
-        bytes_print(kind->peak.bytes, kind->peak.all);
-        printf("   %s\n", ls_memory_moment_text(&kind->peak).text);
-    }
-}
-
-/* ---- JSON -------------------------------------------------------------------------------------
- */
-
-static void json_bytes(const size_t bytes[LS_MEMORY_KINDS], size_t all)
-{
-    for (int kind = 0; kind < LS_MEMORY_KINDS; kind++)
-        printf("\"%s\": %zu, ", ls_memory_name((enum ls_memory_kind)kind), bytes[kind]);
-    printf("\"all\": %zu}", all);
-}
-
-static void json_print(const struct plan_shown *shown)
-{
-    printf("{\"ranks\": %ld, \"kinds\": [", (long)shown->layout->ranks);
-    for (int64_t i = 0; i < shown->count; i++) {
-        const struct plan_ranks *kind = &shown->kinds[i];
-        const struct ls_memory_moment *peak = &kind->peak;
-        printf("%s{\"rank\": %ld, \"pp_first\": %ld, \"pp_last\": %ld, \"allocated\": {",
-               i ? ", " : "", (long)kind->rank, (long)kind->pp, (long)kind->pp_last);
-        json_bytes(kind->plan.bytes, kind->plan.total);
-        printf(", \"host\": %zu, \"file\": %zu", kind->plan.tiers[LS_TIER_HOST],
-               kind->plan.tiers[LS_TIER_FILE]);
-        printf(", \"live_micro_batches\": %d, \"peak\": {\"phase\": \"%s\", \"layer\": %d, "
-               "\"action\": %ld, \"stage\": %d, \"micro_batch\": %d, \"in_use\": {",
-               kind->plan.live, ls_memory_phase_name(peak->phase), peak->layer, (long)peak->index,
-               peak->action.stage, peak->action.micro_batch);
-        json_bytes(peak->bytes, peak->all);
-        printf("}}");
-    }
-    printf("]}\n");
-}
-
-/* ---- the picture ------------------------------------------------------------------------------
- */
-
-static int draw(const void *context, FILE *file, struct ls_error *error)
-{
-    const struct plan_shown *shown = context;
-    return ls_memory_draw(shown->config, shown->layout, most_of(shown)->rank, 0, file, error);
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(keys[i].name, name) == 0)
+            return pinning->origin[i].line == LS_CONFIG_FROM_OVERRIDE;
+    return false;
 }
 
 /* ---- the command ------------------------------------------------------------------------------
  */
 
-static int show(struct plan_shown *shown, const struct cmd_args *args, struct ls_error *error)
+struct asked {
+    struct ls_config config;
+    struct ls_cluster cluster;
+    struct ls_search_options search;
+    const char *explain, *what_if, *apply, *svg, *trace;
+};
+
+static int goal_read(const struct cmd_args *args, enum ls_goal *goal, struct ls_error *error)
 {
-    int64_t rank = -1;
-    int status = cmd_args_int(args, "--rank", 0, shown->layout->ranks - 1, &rank, error);
-    if (!status)
-        status = kinds_read(shown, rank, error);
-    if (!status && cmd_args_given(args, "--svg"))
-        status = ls_file_write(cmd_args_value(args, "--svg"), draw, shown, error);
-    if (status)
-        return status;
-    if (cmd_args_given(args, "--json")) {
-        json_print(shown);
-        return LS_OK;
+    const char *word = cmd_args_value(args, "--goal");
+    for (int g = 0; g < LS_GOALS; g++)
+        if (!word || strcmp(word, ls_goal_name((enum ls_goal)g)) == 0) {
+            *goal = (enum ls_goal)g;
+            return LS_OK;
+        }
+    return ls_error_set(error, LS_ECONFIG, "--goal %s: expected time, cost or memory", word);
+}
+
+/* "pp=8,tp=8": keys of the layout, "parallel." may be left out. */
+static int keys_set(struct ls_config *config, const char *text, struct ls_error *error)
+{
+    int status = LS_OK;
+    while (*text && !status) {
+        char word[LS_CONFIG_TEXT_BYTES];
+        int length = (int)strcspn(text, ", ");
+        bool bare = !memchr(text, '.', strcspn(text, "="));
+        snprintf(word, sizeof word, "%s%.*s", bare ? "parallel." : "", length, text);
+        if (length > 0)
+            status = ls_config_set(config, word, error);
+        text += length + (text[length] != '\0');
     }
-    tables_print(shown, rank >= 0);
-    if (rank < 0) {
-        printf("\n");
-        status = launch_fit_print("", shown->config, shown->layout, error);
-    }
-    if (!status && cmd_args_given(args, "--explain"))
-        status = plan_explain(shown, most_of(shown), error);
     return status;
 }
 
-int cmd_plan_memory(int argc, char **argv)
+static int asked_read(const struct cmd_args *args, struct asked *asked, struct ls_error *error)
 {
-    struct ls_error error = {0}, missing;
+    struct ls_error missing;
+    const char *cluster = cmd_args_value(args, "--cluster");
+    int64_t top = TOP;
+    asked->explain = cmd_args_value(args, "--explain");
+    asked->what_if = cmd_args_value(args, "--what-if");
+    asked->apply = cmd_args_value(args, "--apply");
+    asked->svg = cmd_args_value(args, "--svg");
+    asked->trace = cmd_args_value(args, "--trace");
+    asked->search = (struct ls_search_options){
+        .config = &asked->config, .cluster = &asked->cluster, .pinned = is_pinned};
+    int status = launch_plan_config(&asked->config, args->word, args->words, &missing, error);
+    if (!status)
+        status = goal_read(args, &asked->search.goal, error);
+    if (!status)
+        status = cmd_args_int(args, "--top", 1, LS_SEARCH_TOP_MAX, &top, error);
+    if (!status)
+        status = cmd_args_real(args, "--tokens", 1, 1e18, &asked->search.tokens, error);
+    if (!status)
+        status = cmd_args_int(args, "--accelerators", 1, INT32_MAX, &asked->search.accelerators,
+                              error);
+    asked->search.top = (int)top;
+    double seconds = 0;
+    if (!status && asked->explain)
+        status = keys_set(&asked->config, asked->explain, error);
+    if (!status)
+        status = planned_cluster(cluster, &asked->config, &asked->cluster, error);
+    if (!status) {
+        int64_t there = asked->cluster.hosts * asked->cluster.accelerators;
+        seconds = (asked->search.accelerators ? asked->search.accelerators : there) > MANY ? 50 : 8;
+        status = cmd_args_real(args, "--seconds", 0, 1e6, &seconds, error);
+        asked->search.seconds = seconds;
+    }
+    return status;
+}
+
+/* The plan's keys in the configuration as it was read. */
+static int plan_apply(const struct asked *asked, const struct ls_search_plan *plan,
+                      struct ls_config *config, struct ls_error *error)
+{
+    *config = asked->config;
+    ls_config_layout_reset(config);
+    return ls_search_apply(plan, config, error);
+}
+
+static int written(const struct asked *asked, const struct ls_search *search,
+                   struct ls_error *error)
+{
+    struct ls_config *config = malloc(sizeof *config);
+    int status = config ? plan_apply(asked, &search->plans[0], config, error)
+                        : ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    if (!status && asked->apply)
+        status = ls_config_save_portable(config, asked->apply, error);
+    if (!status && asked->apply)
+        cmd_print("\nwrote %s\n", asked->apply);
+    if (!status && (asked->svg || asked->trace))
+        status = planned_draw(config, &asked->cluster, asked->svg, asked->trace, error);
+    free(config);
+    return status;
+}
+
+static int show(struct asked *asked, struct ls_error *error)
+{
+    struct ls_search search;
+    double start_s = ls_now_s();
+    pinning = &asked->config;
+    int status = ls_search_run(&asked->search, &search, error);
+    if (!status) {
+        planned_head(&asked->search);
+        planned_list(&asked->search, &search);
+        planned_counts(&search, ls_now_s() - start_s);
+        planned_details(&asked->search, &search.plans[0]);
+        status = written(asked, &search, error);
+    }
+    if (!status && asked->what_if)
+        status = planned_what_if(&asked->search, asked->what_if, &search.plans[0], error);
+    ls_search_release(&search);
+    return status;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    struct ls_error error = {0};
     struct cmd_args args;
-    struct ls_config config;
-    struct ls_layout *layout = malloc(sizeof *layout);
-    int status = layout ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for a layout");
+    struct asked *asked = calloc(1, sizeof *asked);
+    int status = asked ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for a plan");
     if (!status)
-        status = cmd_args_read(&args, "plan memory", argc, argv, CMD_WORDS_MAX, &error);
+        status = cmd_args_read(&args, "plan", argc, argv, CMD_WORDS_MAX, &error);
     if (!status)
-        status = launch_plan_config(&config, args.word, args.words, &missing, &error);
+        status = asked_read(&args, asked, &error);
     if (!status)
-        status = ls_config_layout(&config, 0, layout, &error);
-    struct plan_shown shown = {.config = &config, .layout = layout};
-    if (!status)
-        status = show(&shown, &args, &error);
-    free(shown.kinds);
-    free(layout);
-    return status ? cmd_fail("plan memory", status, &error) : 0;
+        status = show(asked, &error);
+    if (asked)
+        ls_cluster_release(&asked->cluster);
+    free(asked);
+    return status ? cmd_fail("plan", status, &error) : 0;
 }

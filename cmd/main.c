@@ -27,6 +27,7 @@ static const struct {
     {"generate", cmd_generate},
     {"help", cmd_help},
     {"layout", cmd_layout},
+    {"plan", cmd_plan},
     {"plan memory", cmd_plan_memory},
     {"plot", cmd_plot},
     {"report", cmd_report},

@@ -52,6 +52,22 @@ OPTIONS(layout_options) = {
     {"--check", NULL, "prove that all ranks' collectives and messages match, and show only that"},
     {"--svg", "FILE", "draw the pipeline's schedule, ranks over time, as an SVG picture"},
     END};
+OPTIONS(plan_options) = {
+    {"--cluster", "FILE", "what to plan for (clusters/ holds some; default: this machine, measured)"},
+    {"--goal", "time|cost|memory", "what is to be small (default: time)"},
+    {"--tokens", "N", "tokens of the whole training (default: those of train.steps)"},
+    {"--top", "N", "show N layouts (default: 10)"},
+    {"--accelerators", "N", "use N of the cluster's accelerators (default: all)"},
+    {"--seconds", "S", "search for at most S seconds, 0: until the best is proven (default: 8; 50 for more than 2,048 "
+     "accelerators)"},
+    {"--explain", "KEYS",
+     "only layouts with these keys, such as pp=8,tp=8, and the textbook beside the best"},
+    {"--what-if", "FIGURE=VALUE",
+     "what another figure of the cluster would change, such as link.inter=100Gbps"},
+    {"--svg", "FILE", "draw a step of the best layout, ranks over time, as an SVG picture"},
+    {"--trace", "FILE", "write that step as a trace for Perfetto"},
+    {"--apply", "FILE", "write the configuration with the best layout's keys"},
+    END};
 OPTIONS(plan_memory_options) = {
     {"--rank", "N", "show rank N (default: one of each kind of ranks)"},
     {"--json", NULL, "print one JSON object instead of tables"},
@@ -118,8 +134,19 @@ static const struct cmd_page pages[] = {
      layout_options,
      "lockstep layout configs/gpt2-124m.yaml parallel.pp=2 parallel.tp=2 --svg schedule.svg\n"
      "lockstep layout --check configs/llama-405b-16k.yaml\n"},
-    {"plan", "memory ...", "plan a run before it starts",
-     "`lockstep plan memory`: what each rank keeps in memory, and when it keeps most.", none, NULL},
+    {"plan", "[CONFIG.yaml] [key=value]...", "find the best layouts of a recipe on a cluster",
+     "Runs nothing. Looks at every layout that the recipe admits on the cluster: stages, data, "
+     "context and tensor parallel, ZeRO, schedule, chunks, micro-batch, recomputation, offload. "
+     "Each is bounded, held against memory to the byte, and, if it may be among the best, "
+     "simulated: what every rank would compute and move is recorded from the trainer itself, and "
+     "carried out against a clock with the cluster's rates. Since no layout changes a bit of the "
+     "result, the fastest one may be taken.\n\nA key that the command line gives stays as it is; "
+     "the file's layout keys are forgotten. doc/planning.md explains the figures.\n\n`lockstep "
+     "plan memory` shows what each rank keeps in memory, and when it keeps most.",
+     plan_options,
+     "lockstep plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --tokens 15e12\n"
+     "lockstep plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators 64 "
+     "--explain tp=2\n"},
     {"plan memory", "[CONFIG.yaml] [key=value]...", "show what each rank keeps in memory, and when",
      "Runs nothing and allocates nothing of it. Prints, for each kind of ranks, the memory that a "
      "run allocates, to the byte: parameters, gradients, optimizer states, activations that are "

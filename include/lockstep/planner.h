@@ -1,12 +1,18 @@
 /* lockstep/planner.h - which layout, how long, how much memory, what it costs.
  *
- *   lockstep/planner/cluster.h    what is planned for
- *   lockstep/planner/cost.h       how long one thing takes on it
+ *   lockstep/planner/cluster.h        what is planned for
+ *   lockstep/planner/cost.h           how long one thing takes on it
+ *   lockstep/planner/closed_forms.h   the textbook's formulas
+ *   lockstep/planner/forecast.h       what a step of a layout takes
+ *   lockstep/planner/search.h         the best layouts of a recipe
  */
 #ifndef LOCKSTEP_PLANNER_H
 #define LOCKSTEP_PLANNER_H
 
+#include <lockstep/planner/closed_forms.h>
 #include <lockstep/planner/cluster.h>
 #include <lockstep/planner/cost.h>
+#include <lockstep/planner/forecast.h>
+#include <lockstep/planner/search.h>
 
 #endif

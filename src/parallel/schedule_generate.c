@@ -2,6 +2,7 @@
 #include "parallel/schedule_private.h"
 
 #include <lockstep/base/words.h>
+#include <lockstep/parallel/pipeline.h>
 
 #include <stdlib.h>
 
@@ -237,6 +238,14 @@ int ls_schedule_admits(enum ls_schedule_kind kind, int64_t ranks, int64_t chunks
         return ls_error_set(error, LS_ELAYOUT, "schedule %s puts %s on each rank, not %ld%s", name,
                             ls_counted(wanted, "chunk").text, (long)chunks,
                             wanted == 1 ? ": interleaved takes any number" : "");
+    if (ls_schedule_placement(kind) == LS_PLACEMENT_V && ranks > LS_PIPELINE_V_RANKS_MAX &&
+        micro_batches > LS_PIPELINE_SENDS)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "schedule %s takes at most %d ranks, or %d micro-batches, whose "
+                            "activations are all under way at once, not %ld and %ld: interleaved "
+                            "takes any number",
+                            name, LS_PIPELINE_V_RANKS_MAX, LS_PIPELINE_SENDS, (long)ranks,
+                            (long)micro_batches);
     if (kind == LS_SCHEDULE_DUALPIPEV && micro_batches < 2 * ranks)
         return ls_error_set(error, LS_ELAYOUT,
                             "schedule dualpipev takes at least %ld micro-batches, and a step has "

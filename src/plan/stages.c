@@ -53,12 +53,9 @@ int ls_layout_table(const struct ls_layout *layout, int64_t micro_batches,
 {
     int ranks = (int)layout->size[LS_AXIS_PP], chunks = (int)layout->chunks;
     int status;
-    if (layout->schedule == LS_LAYOUT_CSV)
-        status =
-            ls_schedule_read(schedule, layout->schedule_file, ranks, chunks, micro_batches, error);
-    else
-        status =
-            ls_schedule_generate(schedule, kind_of(layout), ranks, chunks, micro_batches, error);
+    if (layout->schedule != LS_LAYOUT_CSV) /* whatever is admitted is valid */
+        return ls_schedule_generate(schedule, kind_of(layout), ranks, chunks, micro_batches, error);
+    status = ls_schedule_read(schedule, layout->schedule_file, ranks, chunks, micro_batches, error);
     if (status)
         return status;
     status = ls_schedule_validate(schedule, error);

@@ -53,13 +53,32 @@ int ls_record_steps(const struct ls_config *config, const struct ls_layout *layo
     return record(&course, rank, recording, error);
 }
 
+/* Leaves of a first step that is shorter than the full one: whole turns of the pipeline. */
+static int64_t shorter(const struct ls_layout *layout)
+{
+    int64_t pp = layout->size[LS_AXIS_PP];
+    int64_t turn = layout->schedule == LS_SCHEDULE_DUALPIPEV ? 2 * pp : pp;
+    int64_t times = layout->micro_batches / turn;
+    bool whole = layout->schedule != LS_LAYOUT_CSV && turn * times == layout->micro_batches &&
+                 layout->micro_sequences % layout->numerics.leaf_sequences == 0 &&
+                 layout->ramp.increment == 0 && layout->ramp.full % ls_max(times, 1) == 0;
+    return whole ? layout->ramp.full / times : layout->ramp.full;
+}
+
 int ls_record_works(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                     struct ls_recording *recording, int64_t *second_at, struct ls_error *error)
 {
-    const int64_t leaves[] = {layout->ramp.full, layout->ramp.full};
+    const int64_t leaves[] = {shorter(layout), layout->ramp.full};
     int64_t begins[2] = {0}, clocks[2] = {0};
+    struct ls_layout *both = malloc(sizeof *both); /* with a ramp-up, so that both have their tables */
+    if (!both)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    *both = *layout;
+    if (leaves[0] < leaves[1])
+        both->ramp = (struct ls_ramp){
+            .full = leaves[1], .start = leaves[0], .increment = leaves[1] - leaves[0], .samples = 1};
     const struct course course = {.config = config,
-                                  .layout = layout,
+                                  .layout = both,
                                   .leaves = leaves,
                                   .begins = begins,
                                   .clocks = clocks,
@@ -67,6 +86,7 @@ int ls_record_works(const struct ls_config *config, const struct ls_layout *layo
     recording->wants_works = true;
     int status = record(&course, rank, recording, error);
     *second_at = clocks[1];
+    free(both);
     return status;
 }
 

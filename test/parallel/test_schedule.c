@@ -389,6 +389,32 @@ static void test_costs(void **state)
     ls_schedule_release(&schedule);
 }
 
+/* Send buffers are bounded: what is admitted still ends where there are more ranks than buffers. */
+static void test_more_ranks_than_send_buffers(void **state)
+{
+    static const int ranks[] = {32, 34, 48, 64, 96, 97, 98, 130};
+    static const int64_t times[] = {1, 2, 3};
+    int admitted = 0, refused = 0;
+    (void)state;
+    for (int kind = 0; kind < LS_SCHEDULE_KINDS; kind++)
+        for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+            for (size_t t = 0; t < sizeof times / sizeof *times; t++)
+                for (int v = 1; v <= 4; v++) {
+                    struct ls_schedule schedule;
+                    int64_t m = times[t] * ranks[i];
+                    if (ls_schedule_admits((enum ls_schedule_kind)kind, ranks[i], v, m, NULL)) {
+                        refused++;
+                        continue;
+                    }
+                    generate(&schedule, (enum ls_schedule_kind)kind, ranks[i], v, m);
+                    ls_schedule_release(&schedule);
+                    admitted++;
+                }
+    assert_true(admitted > 150 && refused > 0);
+    assert_int_equal(ls_schedule_admits(LS_SCHEDULE_ZBV, 98, 2, 97, NULL), LS_ELAYOUT);
+    assert_int_equal(ls_schedule_admits(LS_SCHEDULE_ZBV, 98, 2, 96, NULL), LS_OK);
+}
+
 /* A plan for 16,384 pipeline ranks is checked while one waits. */
 static void test_many_ranks(void **state)
 {
@@ -682,6 +708,7 @@ int main(void)
         cmocka_unit_test(test_bubbles_of_the_v),
         cmocka_unit_test(test_live_activations),
         cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_more_ranks_than_send_buffers),
         cmocka_unit_test(test_many_ranks),
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_drawing),

@@ -32,7 +32,8 @@
 extern "C" {
 #endif
 
-enum { LS_PIPELINE_SENDS = 32 };
+/* Of activations, on a rank. V schedules have as many under way as there are ranks but one. */
+enum { LS_PIPELINE_SENDS = 96, LS_PIPELINE_V_RANKS_MAX = LS_PIPELINE_SENDS + 1 };
 
 /* Send buffers for gradients on a rank: 2 with one chunk, 4 with more. */
 int ls_pipeline_gradient_sends(const struct ls_schedule *schedule);

@@ -90,8 +90,8 @@ const char *ls_schedule_name(enum ls_schedule_kind kind);
 
 /* Chunks that a schedule of that kind puts on each rank; 0: any number. */
 int ls_schedule_chunks(enum ls_schedule_kind kind);
-/* Whether there is a schedule of that kind for so many ranks, chunks and micro-batches. LS_ELAYOUT
- * with the reason and the nearest that works. */
+/* Whether there is a schedule of that kind for so many ranks, chunks and micro-batches: then what
+ * ls_schedule_generate makes is valid. LS_ELAYOUT with the reason and the nearest that works. */
 int ls_schedule_admits(enum ls_schedule_kind kind, int64_t ranks, int64_t chunks,
                        int64_t micro_batches, struct ls_error *error);
 /* Where it places stages: on which of the ranks each. */

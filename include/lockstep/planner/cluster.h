@@ -26,6 +26,7 @@
  *     tile: [128, 256]                         of a product that one unit computes at once
  *     units: 132                               that compute tiles side by side; 0: no quantisation
  *     launch: 3 us                             before each op
+ *     is_core: 0                               1: a rank has one for each of its threads
  *     power: 700 W
  *   memory: 2 TiB                              of a host
  *   host_link: 64 GB/s                         of an accelerator to its host's memory, each way
@@ -79,6 +80,7 @@ struct ls_cluster_accelerator {
     double product_share, attention_share, pass_share; /* in (0, 1] */
     int64_t tile_m, tile_n, units;
     double launch_s;
+    int64_t is_core; /* 1: ranks have as many as they have threads */
     double power_w;
 };
 

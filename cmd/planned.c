@@ -1,0 +1,255 @@
+/* What `lockstep plan` prints: lists of plans, and where the time of one goes. */
+#include "planned.h"
+
+#include "cmd.h"
+
+#include <lockstep/base/words.h>
+
+#include <math.h>
+#include <string.h>
+
+static double tokens_of(const struct ls_config *config)
+{
+    return (double)config->batch.global * (double)config->data.sequence;
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------
+ */
+
+struct shown {
+    char text[48];
+};
+
+/* "1.234 s", "56.7 ms". */
+static struct shown seconds(double s)
+{
+    struct shown out;
+    if (s >= 1)
+        snprintf(out.text, sizeof out.text, "%.4g s", s);
+    else if (s >= 1e-3)
+        snprintf(out.text, sizeof out.text, "%.4g ms", s * 1e3);
+    else
+        snprintf(out.text, sizeof out.text, "%.3g us", s * 1e6);
+    return out;
+}
+
+/* "12.3 k", "4.56 M". */
+static struct shown count(double n)
+{
+    static const char *const units[] = {"", " k", " M", " G", " T", " P", " E"};
+    struct shown out;
+    int unit = 0;
+    while (n >= 1000 && unit < 6) {
+        n /= 1000;
+        unit++;
+    }
+    snprintf(out.text, sizeof out.text, "%.3g%s", n, units[unit]);
+    return out;
+}
+
+/* ---- the list ---------------------------------------------------------------------------------
+ */
+
+void planned_head(const struct ls_search_options *options)
+{
+    const struct ls_config *config = options->config;
+    const struct ls_cluster *cluster = options->cluster;
+    printf("%s: %s parameters; a step of %s of %s, %s\n",
+           *config->model_keys.preset ? config->model_keys.preset
+                                      : ls_arch_name(config->model.arch),
+           count(ls_forecast_parameters(config)).text,
+           ls_counted(config->batch.global, "sequence").text,
+           ls_counted(config->data.sequence, "token").text, ls_config_precision(config));
+    cmd_print("on %s: %s of %ld x %s, %s each\n\n", cluster->name,
+              ls_counted(cluster->hosts, "host").text, (long)cluster->accelerators,
+              cluster->accelerator.name, ls_bytes(cluster->accelerator.memory_bytes).text);
+}
+
+static void line_print(int number, const struct ls_search_plan *plan)
+{
+    const struct ls_forecast *f = &plan->forecast;
+    printf("%3d  %10s %9s %5.1f%% %6.1f%% %6.1f%% %6.1f%% %6.1f%% %11s  ", number,
+           seconds(f->step_s).text, count(f->tokens_per_s).text, 100 * f->mfu, 100 * f->bubble,
+           100 * f->exposed_s[LS_ACCOUNT_TP] / f->step_s,
+           100 * f->exposed_s[LS_ACCOUNT_CP] / f->step_s,
+           100 * (f->exposed_s[LS_ACCOUNT_SHARD] + f->exposed_s[LS_ACCOUNT_REPLICATE]) / f->step_s,
+           ls_bytes(f->device_bytes).text);
+    cmd_print("%s\n", plan->keys);
+}
+
+void planned_list(const struct ls_search_options *options, const struct ls_search *search)
+{
+    printf("the best by %s\n  #      a step  tokens/s    MFU  bubble      tp      cp      dp    "
+           "  memory  layout\n",
+           ls_goal_name(options->goal));
+    for (int i = 0; i < search->count; i++)
+        line_print(i + 1, &search->plans[i]);
+    if (search->count > 1)
+        printf("\nthe second is %s\n",
+               ls_search_reason(&search->plans[0].forecast, &search->plans[1].forecast).text);
+}
+
+void planned_counts(const struct ls_search *search, double took_s)
+{
+    printf("\n%ld layouts: %ld that the recipe does not admit, %ld that do not fit into memory, "
+           "%ld simulated, the others bounded; %.1f s\n",
+           (long)search->candidates, (long)search->refused, (long)search->too_large,
+           (long)search->simulated, took_s);
+    if (search->unproven)
+        printf("time was up: %ld more could still be better (--seconds)\n",
+               (long)search->unproven);
+    else
+        printf("none of the others can be better: their bounds are above these\n");
+}
+
+/* ---- one plan ---------------------------------------------------------------------------------
+ */
+
+static void part(const char *name, double s, const struct ls_forecast *f)
+{
+    if (s > 0.0005 * f->step_s)
+        printf("  %-34s %12s %6.1f%%\n", name, seconds(s).text, 100 * s / f->step_s);
+}
+
+static void time_print(const struct ls_forecast *f)
+{
+    double products = f->work_s[LS_WORK_PRODUCT] + f->work_s[LS_WORK_PRODUCT_BT] +
+                      f->work_s[LS_WORK_PRODUCT_AT];
+    double attention = f->work_s[LS_WORK_ATTENTION] + f->work_s[LS_WORK_ATTENTION_BACKWARD];
+    double update = f->work_s[LS_WORK_UPDATE] + f->work_s[LS_WORK_SQUARES];
+    char name[64];
+    printf("\nwhere the time of a step goes, mean over ranks\n");
+    part("products", products, f);
+    part("attention", attention, f);
+    part("the optimizer", update, f);
+    part("other passes over memory", f->compute_s - products - attention - update, f);
+    for (int a = 0; a < LS_ACCOUNTS; a++) {
+        snprintf(name, sizeof name, a == LS_ACCOUNT_PP ? "waits for other stages (bubble)"
+                                                       : "waits for %s",
+                 ls_account_name((enum ls_account)a));
+        part(name, f->exposed_s[a], f);
+    }
+    part("waits for memory tiers", f->offload_exposed_s, f);
+    part("done before the slowest rank", f->idle_s, f);
+    part("in all", f->step_s, f);
+}
+
+static void training_print(const struct ls_search_options *options, const struct ls_forecast *f)
+{
+    printf("\nof %s tokens: %.3g days", count(f->run.tokens).text, f->run.days);
+    if (f->price_per_hour > 0)
+        printf(", $ %s", count(f->run.price).text);
+    if (options->cluster->accelerator.power_w > 0)
+        printf(", %s Wh", count(f->run.energy_wh).text);
+    if (f->run.save_every_s > 0)
+        printf("; %.3g failures, a checkpoint of %s every %s, %.1f %% goodput", f->run.failures,
+               seconds(f->run.save_s).text, seconds(f->run.save_every_s).text,
+               100 * f->run.goodput);
+    printf("\n");
+}
+
+/* The textbook's formulas beside the simulation. */
+static void textbook_print(const struct ls_search_options *options, const struct ls_config *planned,
+                           const struct ls_layout *layout, const struct ls_forecast *f)
+{
+    double pp = (double)layout->size[LS_AXIS_PP], m = (double)layout->micro_batches;
+    const struct ls_config *config = options->config;
+    printf("\nthe textbook beside it\n");
+    if (pp > 1 && layout->schedule < LS_SCHEDULE_KINDS) {
+        double share = ls_bubble_share((enum ls_schedule_kind)layout->schedule,
+                                       layout->size[LS_AXIS_PP], layout->chunks,
+                                       layout->micro_batches, (struct ls_pass_times){1, 1, 1});
+        if (isfinite(share))
+            printf("  bubble of %s, p = %g, m = %g, v = %ld: %.1f %%; here %.1f %% (stages are not "
+                   "equal, messages take time)\n",
+                   ls_schedule_name((enum ls_schedule_kind)layout->schedule), pp, m,
+                   (long)layout->chunks, 100 * share, 100 * f->bubble);
+    }
+    double flops = ls_model_flops_per_token(&config->model, config->data.sequence);
+    printf("  %s operations a token (6 N and attention), at %.0f %% of peak: %s a step; here %s\n",
+           count(flops).text, 100 * options->cluster->accelerator.product_share,
+           seconds(flops * tokens_of(config) /
+                   (ls_cluster_peak(options->cluster, config->numerics.precision) *
+                    options->cluster->accelerator.product_share * (double)f->ranks *
+                    f->accelerators))
+               .text,
+           seconds(f->step_s).text);
+    int64_t shard = layout->shard_ranks;
+    double held = ls_forecast_parameters(config) / pp / (double)layout->size[LS_AXIS_TP];
+    printf("  state by ZeRO %d over %ld: %s of a rank; with activations and buffers here %s\n",
+           layout->zero, (long)shard, ls_bytes(held * ls_zero_state_bytes(layout->zero, shard)).text,
+           ls_bytes(f->device_bytes).text);
+    (void)planned;
+}
+
+void planned_details(const struct ls_search_options *options, const struct ls_search_plan *plan)
+{
+    static struct ls_config config;
+    static struct ls_layout layout;
+    const struct ls_forecast *f = &plan->forecast;
+    time_print(f);
+    printf("  model flops %.1f %% of peak, all flops %.1f %%\n", 100 * f->mfu, 100 * f->hfu);
+    printf("\nmemory: %s of %s of a rank%s\n", ls_bytes(f->device_bytes).text,
+           ls_bytes(f->capacity_bytes).text, f->fits ? "" : ", which does not fit");
+    training_print(options, f);
+    config = *options->config;
+    ls_config_layout_reset(&config);
+    if (!ls_search_apply(plan, &config, NULL) && !ls_config_layout(&config, 0, &layout, NULL))
+        textbook_print(options, &config, &layout, f);
+}
+
+/* ---- what if ---------------------------------------------------------------------------------- */
+
+/* "link.inter=100Gbps" is of its bandwidth. */
+static int cluster_change(struct ls_cluster *cluster, const char *change, struct ls_error *error)
+{
+    char path[LS_CLUSTER_NAME_BYTES + 64];
+    const char *value = strchr(change, '=');
+    if (!value)
+        return ls_error_set(error, LS_ECONFIG,
+                            "--what-if %s: expected a figure and its value, such as "
+                            "link.inter=100Gbps",
+                            change);
+    snprintf(path, sizeof path, "%.*s", (int)(value - change), change);
+    bool link = !strncmp(path, "link.", 5) && !strchr(path + 5, '.');
+    if (link)
+        strncat(path, ".bandwidth", sizeof path - strlen(path) - 1);
+    return ls_cluster_set(cluster, path, value + 1, error);
+}
+
+int planned_what_if(const struct ls_search_options *options, const char *change,
+                    const struct ls_search_plan *plan, struct ls_error *error)
+{
+    static struct ls_config config;
+    static struct ls_layout layout;
+    struct ls_cluster other = *options->cluster; /* measured rows are borrowed */
+    struct ls_search_options changed = *options;
+    struct ls_search search = {0};
+    struct ls_forecast forecast;
+    changed.cluster = &other;
+    int status = cluster_change(&other, change, error);
+    config = *options->config;
+    ls_config_layout_reset(&config);
+    if (!status)
+        status = ls_search_apply(plan, &config, error);
+    if (!status)
+        status = ls_config_layout(&config, 0, &layout, error);
+    const struct ls_forecast_ask ask = {
+        .config = &config, .layout = &layout, .cluster = &other, .tokens = options->tokens};
+    if (!status)
+        status = ls_forecast_make(&ask, &forecast, error);
+    if (!status)
+        status = ls_search_run(&changed, &search, error);
+    if (!status) {
+        double before = plan->forecast.step_s;
+        cmd_print("\nwith %s\n", change);
+        printf("  the same layout: %s a step, %+.1f %%%s\n", seconds(forecast.step_s).text,
+               100 * (forecast.step_s / before - 1), forecast.fits ? "" : " (it does not fit)");
+        printf("  the best then:   %s a step, %+.1f %%: ",
+               seconds(search.plans[0].forecast.step_s).text,
+               100 * (search.plans[0].forecast.step_s / before - 1));
+        cmd_print("%s\n", search.plans[0].keys);
+    }
+    ls_search_release(&search);
+    return status;
+}

@@ -1,0 +1,76 @@
+/* lockstep/planner/forecast.h - what a step of a layout takes on a cluster: time, memory, power and
+ * money.
+ *
+ * A forecast records what each distinct rank of the layout would do (lockstep/train/recorded.h),
+ * gives each op, collective and message its time (lockstep/planner/cost.h), and carries all ranks
+ * out against a clock (lockstep/plan/simulate.h). Memory is the run's own plan, to the byte.
+ * Everything here is Local.
+ */
+#ifndef LOCKSTEP_PLANNER_FORECAST_H
+#define LOCKSTEP_PLANNER_FORECAST_H
+
+#include <lockstep/plan/simulate.h>
+#include <lockstep/planner/cost.h>
+#include <lockstep/train/memory.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_forecast_ask {
+    const struct ls_config *config; /* resolved */
+    const struct ls_layout *layout; /* its layout */
+    const struct ls_cluster *cluster;
+    double tokens; /* of the whole training; 0: as many as config's steps */
+    /* Simulates two shorter steps where a step has many micro-batches, and goes on in a line. */
+    bool extend;
+    bool first_misfit; /* ls_forecast_memory stops at the first rank that does not fit */
+    /* Sees the spans of the step, one rank of each kind; may be NULL. */
+    ls_simulated_visit *visit;
+    void *visit_user;
+};
+
+/* Times are of a step in the middle of training, in seconds; those of ranks are means over all. */
+struct ls_forecast {
+    int64_t ranks;
+    int accelerators; /* of each rank */
+    double step_s, tokens_per_s;
+    double compute_s, work_s[LS_WORK_KINDS];
+    double exposed_s[LS_ACCOUNTS]; /* waits for others and for links that nothing hides */
+    double moving_s[LS_ACCOUNTS];  /* operations under way, hidden or not */
+    double offload_exposed_s, offload_s; /* the same of memory tiers */
+    double idle_s;                 /* what is left of step_s */
+    double bubble;                 /* share of the step that ranks wait for other stages */
+    /* Model flops utilisation: flops that the model needs (ls_model_flops_per_token), and hardware
+     * flops utilisation: those that are computed, recomputation with them; of the peak. */
+    double mfu, hfu;
+    double device_bytes; /* of the rank that takes most */
+    double tier_bytes[LS_TIER_KINDS];
+    double capacity_bytes; /* of a rank's accelerators */
+    bool fits;
+    double power_w, price_per_hour; /* of all; 0: not known */
+    struct {
+        double tokens, days, price, energy_wh;
+        double failures;                       /* expected */
+        double save_s, save_every_s, goodput;  /* Daly 2006; goodput 1 where nothing fails */
+    } run;
+};
+
+/* Accelerators of a rank: parallel.threads on a machine whose accelerators are cores, or what there
+ * is by the number of ranks; else 1. */
+int ls_forecast_accelerators(const struct ls_cluster *cluster, const struct ls_config *config,
+                             const struct ls_layout *layout);
+/* LS_ELAYOUT where the cluster has fewer accelerators than the layout asks for. LS_ENOMEM. What
+ * does not fit into memory is forecast all the same (fits is false). */
+int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
+                     struct ls_error *error);
+/* Elements of all parameters. */
+double ls_forecast_parameters(const struct ls_config *config);
+/* The part that needs no recording: memory, and whether it fits. */
+int ls_forecast_memory(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
+                       struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

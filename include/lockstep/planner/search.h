@@ -1,0 +1,82 @@
+/* lockstep/planner/search.h - the layouts of a recipe on a cluster, from the best.
+ *
+ * Every combination of the keys below is a candidate. Its time is bounded from below by what one
+ * block of that cut takes (recorded once for each cut, so with its true products), and estimated by
+ * the schedule's formula. Candidates are taken in the order of their estimates: admitted by the
+ * recipe or not, held against memory to the byte, then simulated (lockstep/planner/forecast.h).
+ * Where no candidate that is left has a bound below the worst of the list, the list is proven the
+ * best of all candidates; a limit of time may end the search before, and the result says so. Then
+ * the best few are varied in what hides moves (prefetch, buckets, tp_overlap) and in the split of
+ * layers by their times.
+ *
+ * What is chosen: parallel.{pp, dp_replicate, dp_shard, cp, tp, zero, schedule, chunks, split,
+ * prefetch, tp_overlap}, batch.micro, memory.recompute, memory.offload.optimizer, comm.bucket_mb;
+ * of cores also parallel.threads. A key that is pinned stays as it is. Everything here is Local.
+ */
+#ifndef LOCKSTEP_PLANNER_SEARCH_H
+#define LOCKSTEP_PLANNER_SEARCH_H
+
+#include <lockstep/planner/forecast.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ls_goal {
+    LS_GOAL_TIME,   /* of a step */
+    LS_GOAL_COST,   /* accelerators times time: fewer ranks may be cheaper */
+    LS_GOAL_MEMORY, /* bytes of the rank that takes most */
+    LS_GOALS
+};
+/* "time", "cost", "memory" */
+const char *ls_goal_name(enum ls_goal goal);
+
+struct ls_search_options {
+    const struct ls_config *config; /* resolved */
+    const struct ls_cluster *cluster;
+    enum ls_goal goal;
+    int64_t accelerators;         /* to be used; 0: all of the cluster */
+    double tokens;                /* of the training, 0: config's steps */
+    int top;                      /* at most LS_SEARCH_TOP_MAX */
+    double seconds;               /* of search, 0: no limit */
+    bool (*pinned)(const char *key); /* keys that stay; NULL: none */
+    bool exhaustive;              /* simulate every candidate that is admitted and fits */
+};
+enum { LS_SEARCH_TOP_MAX = 64 };
+
+struct ls_search_plan {
+    char keys[LS_CONFIG_TEXT_BYTES]; /* as one writes them on a command line */
+    struct ls_forecast forecast;
+    double bound_s; /* of the step */
+};
+
+struct ls_search {
+    struct ls_search_plan *plans; /* [count], the best first */
+    int count;
+    int64_t candidates, refused, too_large, simulated;
+    int64_t unproven; /* candidates whose bound is below the best, that were not simulated */
+    /* Where nothing fits: the candidate that takes least, and what it takes. */
+    char least_keys[LS_CONFIG_TEXT_BYTES];
+    double least_bytes, capacity_bytes;
+    int64_t least_accelerators; /* a multiple of those asked for on which one would fit; 0: none */
+};
+
+/* LS_OK where at least one layout fits; LS_ELAYOUT where none does, with the least that is lacking,
+ * and search filled but for plans. LS_ENOMEM. Release it in each case. */
+int ls_search_run(const struct ls_search_options *options, struct ls_search *search,
+                  struct ls_error *error);
+void ls_search_release(struct ls_search *search);
+/* Writes the plan's keys into config, whose other layout keys stay as they are. LS_ECONFIG. */
+int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
+                    struct ls_error *error);
+
+/* Why `other` is slower than `best`: "12 % slower: 0.31 s more waits for tp, 0.10 s more bubble". */
+struct ls_reason {
+    char text[256];
+};
+struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct ls_forecast *other);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

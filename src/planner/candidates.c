@@ -1,0 +1,503 @@
+/* The layouts that a search looks at: every combination, and a bound of its time from one block. */
+#include "candidates.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NONE, SELECTIVE, FULL, RECOMPUTES };
+enum { MICROS = 5, CUTS_MAX = 4096 };
+
+static const char *const recomputes[RECOMPUTES] = {"none", "selective", "full"};
+
+const char *candidate_recompute(int recompute)
+{
+    return recomputes[recompute];
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static bool free_key(bool (*pinned)(const char *key), const char *key)
+{
+    return !pinned || !pinned(key);
+}
+
+void candidate_apply(const struct candidate *c, bool (*pinned)(const char *key),
+                     struct ls_config *config)
+{
+    struct ls_layout_keys *keys = &config->parallel;
+    keys->pp = c->pp;
+    keys->dp = 0;
+    keys->dp_replicate = c->replicate;
+    keys->dp_shard = c->shard;
+    keys->cp = c->cp;
+    keys->tp = c->tp;
+    keys->zero = c->zero;
+    keys->schedule = c->schedule;
+    keys->chunks = c->chunks;
+    keys->threads = c->threads;
+    if (free_key(pinned, "parallel.split"))
+        keys->split[0] = '\0';
+    if (c->schedule != LS_LAYOUT_CSV)
+        keys->schedule_file[0] = '\0';
+    config->batch.micro = c->micro;
+    if (free_key(pinned, "memory.recompute"))
+        snprintf(keys->recompute, sizeof keys->recompute, "%s", recomputes[c->recompute]);
+    if (free_key(pinned, "memory.offload.optimizer"))
+        config->memory.offload[LS_OFFLOAD_OPTIMIZER] = (struct ls_config_offload){
+            .to = c->offload ? LS_TIER_HOST : LS_TIER_DEVICE, .ratio = 1};
+}
+
+/* ---- one block of a cut -----------------------------------------------------------------------
+ */
+
+/* What a micro-batch costs by cut: of a block, and of embedding and head together. */
+struct cut {
+    int64_t tp, cp, micro, threads;
+    int recompute;
+    bool known, admitted;
+    double block_s, ends_s;         /* computing, and waiting for tp and cp */
+    double forward_s, input_s;      /* of block_s, at least: a forward, a backward's input half */
+    double block_bytes, ends_bytes; /* of activations */
+    double state_s;                 /* update of all parameters that a rank has with pp 1 */
+};
+
+struct cuts {
+    const struct ls_search_options *options;
+    struct cut *list;
+    int64_t count;
+    struct ls_config *config;
+    struct ls_layout *layout;
+};
+
+struct sample {
+    double micro_s, state_s, activations, forward_s, input_s;
+};
+
+/* A model of so many blocks on tp x cp ranks, one micro-batch. */
+static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
+                       struct sample *sample)
+{
+    const struct ls_search_options *options = cuts->options;
+    const struct candidate one = {.pp = 1,
+                                  .replicate = 1,
+                                  .shard = 1,
+                                  .cp = cut->cp,
+                                  .tp = cut->tp,
+                                  .micro = cut->micro,
+                                  .threads = cut->threads,
+                                  .schedule = LS_SCHEDULE_1F1B,
+                                  .recompute = cut->recompute};
+    *cuts->config = *options->config;
+    candidate_apply(&one, options->pinned, cuts->config);
+    cuts->config->model.layers = layers;
+    cuts->config->parallel.split[0] = '\0';
+    cuts->config->batch.global = ls_max(cut->micro, cuts->config->numerics.leaf_sequences);
+    cuts->config->batch.rampup_start = cuts->config->batch.rampup_samples = 0;
+    cuts->config->batch.rampup_increment = 0;
+    if (ls_config_layout(cuts->config, 0, cuts->layout, NULL))
+        return false;
+    struct ls_forecast forecast;
+    struct ls_memory_plan plan;
+    const struct ls_forecast_ask ask = {
+        .config = cuts->config, .layout = cuts->layout, .cluster = options->cluster};
+    if (ls_forecast_make(&ask, &forecast, NULL) ||
+        ls_plan_rank(cuts->config, cuts->layout, 0, &plan, NULL))
+        return false;
+    double state = forecast.work_s[LS_WORK_UPDATE] + forecast.work_s[LS_WORK_SQUARES] +
+                   forecast.work_s[LS_WORK_FILL] + forecast.work_s[LS_WORK_COPY] +
+                   forecast.work_s[LS_WORK_CAST];
+    double micros = (double)cuts->layout->micro_batches;
+    sample->state_s = state;
+    sample->micro_s = (forecast.compute_s - state + forecast.exposed_s[LS_ACCOUNT_TP] +
+                       forecast.exposed_s[LS_ACCOUNT_CP]) /
+                      micros;
+    /* Where a forward is run again its products count twice. */
+    double again = cut->recompute == FULL ? 2 : 1, attention = cut->recompute == NONE ? 1 : 2;
+    sample->forward_s = (forecast.work_s[LS_WORK_PRODUCT_BT] / again +
+                         forecast.work_s[LS_WORK_ATTENTION] / attention) /
+                        micros;
+    sample->input_s = (forecast.work_s[LS_WORK_PRODUCT] +
+                       forecast.work_s[LS_WORK_ATTENTION_BACKWARD]) /
+                      micros;
+    sample->activations = (double)plan.bytes[LS_MEMORY_ACTIVATIONS];
+    return true;
+}
+
+static const struct cut *cut_of(struct cuts *cuts, const struct candidate *c)
+{
+    struct cut *cut = NULL;
+    for (int64_t i = 0; i < cuts->count && !cut; i++) {
+        struct cut *known = &cuts->list[i];
+        if (known->tp == c->tp && known->cp == c->cp && known->micro == c->micro &&
+            known->threads == c->threads && known->recompute == c->recompute)
+            cut = known;
+    }
+    if (cut || cuts->count == CUTS_MAX)
+        return cut;
+    cut = &cuts->list[cuts->count++];
+    *cut = (struct cut){.tp = c->tp,
+                        .cp = c->cp,
+                        .micro = c->micro,
+                        .threads = c->threads,
+                        .recompute = c->recompute};
+    struct sample one, two;
+    cut->admitted = cut_sample(cuts, cut, 1, &one) && cut_sample(cuts, cut, 2, &two);
+    if (!cut->admitted)
+        return cut;
+    double layers = (double)cuts->options->config->model.layers;
+    cut->block_s = fmax(two.micro_s - one.micro_s, 0);
+    cut->forward_s = fmax(two.forward_s - one.forward_s, 0);
+    cut->input_s = fmax(two.input_s - one.input_s, 0);
+    cut->ends_s = fmax(one.micro_s - cut->block_s, 0);
+    cut->block_bytes = fmax(two.activations - one.activations, 0);
+    cut->ends_bytes = fmax(one.activations - cut->block_bytes, 0);
+    cut->state_s = one.state_s + (layers - 1) * fmax(two.state_s - one.state_s, 0);
+    return cut;
+}
+
+/* ---- bounds and estimates ---------------------------------------------------------------------
+ */
+
+/* Slots that a pipeline adds to m micro-batches, as a share of one micro-batch of a rank's stages.
+ */
+static double bubble_slots(const struct candidate *c, double micro_batches)
+{
+    double p = (double)c->pp - 1, v = c->chunks > 1 ? (double)c->chunks : 1;
+    switch (c->schedule) {
+    case LS_SCHEDULE_ZB_H1:
+        return p / 3;
+    case LS_SCHEDULE_ZBV:
+        return micro_batches >= 2 * p + 1 ? 0 : p / 6;
+    case LS_SCHEDULE_DUALPIPEV:
+        return p / 6;
+    default:
+        return p / v;
+    }
+}
+
+/* The least that a pipeline's beginning and end add: the first forward goes through all stages
+ * before the last one begins, and its last gradient comes back through all. */
+static double least_bubble_s(const struct candidate *c, const struct cut *cut, double blocks)
+{
+    double through = (double)(c->pp - 1) * blocks * (cut->forward_s + cut->input_s);
+    switch (c->schedule) {
+    case LS_SCHEDULE_GPIPE:
+    case LS_SCHEDULE_1F1B:
+        return through;
+    case LS_SCHEDULE_INTERLEAVED:
+        return through / (double)ls_max(c->chunks, 1);
+    default:
+        return 0; /* weight halves fill it */
+    }
+}
+
+/* How often gradients are reduced in a step: each leaf by itself, as order has it; in mode fast
+ * once, or where they are sharded at every micro-batch. */
+static double reductions(const struct ls_config *config, const struct candidate *c,
+                         double micro_batches)
+{
+    double dp = (double)(c->replicate * c->shard);
+    if (config->numerics.mode == LS_CONFIG_FAST)
+        return c->zero >= 2 ? micro_batches : 1;
+    return fmax((double)config->batch.global / dp / (double)config->numerics.leaf_sequences, 1);
+}
+
+/* Seconds in which sums of gradients go from one replica of the shards to the next, a leaf behind
+ * the other (mode ordered), or are reduced over them. */
+static double replicas_s(const struct ls_config *config, const struct ls_cluster *cluster,
+                         const struct candidate *c, double held, double micro_batches)
+{
+    if (c->zero == 0 || c->replicate < 2)
+        return 0;
+    int64_t stride = c->shard * c->cp * c->tp;
+    double piece = 4 * held / (double)(c->shard * c->cp);
+    const struct ls_cost_group group =
+        ls_cost_group_of(cluster, (int)ls_max(c->threads, 1), 0, c->replicate, stride);
+    bool fast = config->numerics.mode == LS_CONFIG_FAST;
+    double once = ls_cost_move(cluster, &group, fast ? LS_COMM_ALL_REDUCE : LS_COMM_SEND, piece);
+    return once * (fast ? 1 : reductions(config, c, micro_batches) * (double)c->replicate);
+}
+
+/* Seconds that the links of data parallel are busy: those between shards. */
+static double moves_s(const struct ls_config *config, const struct ls_cluster *cluster,
+                      const struct candidate *c, double held, double micro_batches)
+{
+    double n = (double)(c->zero ? c->shard * c->cp : c->replicate * c->shard * c->cp);
+    if (n < 2)
+        return 0;
+    const struct ls_cost_group group =
+        ls_cost_group_of(cluster, (int)ls_max(c->threads, 1), 0, (int64_t)n, c->tp);
+    double act = (double)ls_dtype_bytes(config->numerics.precision);
+    double gathers = c->zero == 0 ? 0 : c->zero >= 3 ? 2 * micro_batches : 1;
+    enum ls_comm_kind reduce = c->zero ? LS_COMM_REDUCE_SCATTER : LS_COMM_ALL_REDUCE;
+    return reductions(config, c, micro_batches) * ls_cost_move(cluster, &group, reduce, 4 * held) +
+           gathers * ls_cost_move(cluster, &group, LS_COMM_ALL_GATHER, act * held);
+}
+
+/* Bytes of state of one rank: masters, compute copies, gradients and moments, as ZeRO shares them.
+ */
+static double state_bytes(const struct ls_config *config, const struct candidate *c,
+                          double parameters)
+{
+    const struct ls_optim_config optim = ls_config_optim(config);
+    double act = config->numerics.precision == LS_F32
+                     ? 0
+                     : (double)ls_dtype_bytes(config->numerics.precision);
+    double states = (double)ls_dtype_bytes(config->optim.moments) * ls_optimizer_states(&optim, true);
+    double n = (double)(c->shard * c->cp);
+    double copies = c->zero >= 3 ? act / n : act;
+    double master = c->zero >= 1 ? 4 / n : 4;
+    double moments = c->offload ? 0 : c->zero >= 1 ? states / n : states;
+    double gradients = c->zero >= 1 ? 4 / n : 4;
+    return parameters * (copies + master + moments + gradients);
+}
+
+/* What a schedule keeps of its live micro-batches, of 1F1B's: where the backward is split also what
+ * weight halves wait for. */
+static double kept_share(int schedule)
+{
+    switch (schedule) {
+    case LS_SCHEDULE_ZB_H1:
+        return 1.5;
+    case LS_SCHEDULE_ZBV:
+    case LS_SCHEDULE_DUALPIPEV:
+        return 2.5;
+    default:
+        return 0.9;
+    }
+}
+
+static bool candidate_judge(struct cuts *cuts, double parameters, struct candidate *c)
+{
+    const struct ls_config *config = cuts->options->config;
+    const struct ls_cluster *cluster = cuts->options->cluster;
+    bool v = c->schedule < LS_SCHEDULE_KINDS &&
+             ls_schedule_chunks((enum ls_schedule_kind)c->schedule) == 2;
+    if (v && 2 * c->pp > config->model.layers + 2)
+        return false;
+    const struct cut *cut = cut_of(cuts, c);
+    if (!cut || !cut->admitted)
+        return false;
+    double layers = (double)config->model.layers, pp = (double)c->pp;
+    double dp = (double)(c->replicate * c->shard);
+    double micro_batches = ceil((double)config->batch.global / dp / (double)c->micro);
+    double whole = layers * cut->block_s + cut->ends_s;
+    double held = parameters / pp / (double)c->tp;
+    double moves = moves_s(config, cluster, c, held, micro_batches);
+    double computing = micro_batches * whole / pp;
+    c->bound_s = fmax(computing + least_bubble_s(c, cut, floor(layers / pp)),
+                      0.9 * moves + (1 - cluster->overlap) * computing);
+    double most = ceil(layers / pp) * cut->block_s + (c->pp == 1 ? cut->ends_s : 0);
+    most = fmax(most, whole / pp);
+    double shared = c->zero >= 1 ? (double)(c->shard * c->cp) : 1;
+    c->estimate_s = (micro_batches + bubble_slots(c, micro_batches)) * most +
+                    cut->state_s / pp / shared;
+    /* Not all that could hide does: the first and the last of them have nothing to hide behind. */
+    c->estimate_s += fmax(moves - 0.9 * cluster->overlap * computing, 0.4 * moves) +
+                     replicas_s(config, cluster, c, held, micro_batches);
+    double live = c->schedule == LS_SCHEDULE_GPIPE ? micro_batches : fmin(micro_batches, pp);
+    c->least_bytes = state_bytes(config, c, held) +
+                     live * floor(layers / pp) * cut->block_bytes * kept_share(c->schedule);
+    return true;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------
+ */
+
+static bool add(struct candidates *candidates, const struct candidate *candidate)
+{
+    if (candidates->count == candidates->room) {
+        int64_t room = ls_max(2 * candidates->room, 1024);
+        struct candidate *list = realloc(candidates->list, (size_t)room * sizeof *list);
+        if (!list)
+            return false;
+        candidates->list = list;
+        candidates->room = room;
+    }
+    candidates->list[candidates->count++] = *candidate;
+    return true;
+}
+
+/* Values of one key: all that are worth a look, or the one that is pinned. */
+struct values {
+    int64_t list[64];
+    int count;
+};
+
+static void value_add(struct values *values, int64_t value)
+{
+    if (values->count < (int)(sizeof values->list / sizeof *values->list))
+        values->list[values->count++] = value;
+}
+
+static bool is_pinned(const struct ls_search_options *options, const char *key,
+                      struct values *values, int64_t value)
+{
+    if (free_key(options->pinned, key))
+        return false;
+    *values = (struct values){.list = {value}, .count = 1};
+    return true;
+}
+
+/* Divisors of n, at most max. */
+static struct values divisors(int64_t n, int64_t max)
+{
+    struct values values = {.count = 0};
+    for (int64_t d = 1; d <= n && d <= max; d++)
+        if (n % d == 0)
+            value_add(&values, d);
+    return values;
+}
+
+static struct values schedules_of(const struct ls_search_options *options, int64_t pp)
+{
+    static const int all[] = {LS_SCHEDULE_1F1B, LS_SCHEDULE_INTERLEAVED, LS_SCHEDULE_ZB_H1,
+                              LS_SCHEDULE_ZBV, LS_SCHEDULE_DUALPIPEV};
+    struct values values = {.count = 0};
+    if (is_pinned(options, "parallel.schedule", &values, options->config->parallel.schedule))
+        return values;
+    for (size_t i = 0; i < (pp > 1 ? sizeof all / sizeof *all : 1); i++)
+        value_add(&values, all[i]);
+    return values;
+}
+
+static struct values chunks_of(const struct ls_search_options *options, int schedule, int64_t pp)
+{
+    struct values values = {.count = 0};
+    if (is_pinned(options, "parallel.chunks", &values, options->config->parallel.chunks))
+        return values;
+    if (schedule != LS_SCHEDULE_INTERLEAVED)
+        value_add(&values, 0);
+    for (int64_t v = 2; schedule == LS_SCHEDULE_INTERLEAVED && v <= 8; v *= 2)
+        if (v * pp <= options->config->model.layers + 2)
+            value_add(&values, v);
+    return values;
+}
+
+static struct values micros_of(const struct ls_search_options *options, int64_t dp)
+{
+    struct values values = {.count = 0};
+    int64_t each = options->config->batch.global / dp;
+    if (is_pinned(options, "batch.micro", &values, options->config->batch.micro))
+        return values;
+    for (int64_t micro = 1; micro <= each && values.count < MICROS; micro *= 2)
+        if (each % micro == 0)
+            value_add(&values, micro);
+    return values;
+}
+
+struct making {
+    const struct ls_search_options *options;
+    struct candidates *candidates;
+    struct cuts cuts;
+    double parameters;
+    bool full; /* no memory */
+};
+
+/* What remains to be chosen where the axes are. */
+static void add_details(struct making *making, struct candidate c)
+{
+    const struct ls_search_options *options = making->options;
+    struct values schedules = schedules_of(options, c.pp);
+    struct values micros = micros_of(options, c.replicate * c.shard), offloads = {{0, 1}, 2};
+    struct values recompute = {{0, 1, 2}, RECOMPUTES};
+    is_pinned(options, "memory.recompute", &recompute, 0);
+    is_pinned(options, "memory.offload.optimizer", &offloads, 0);
+    for (int s = 0; s < schedules.count; s++) {
+        c.schedule = (int)schedules.list[s];
+        struct values chunks = chunks_of(options, c.schedule, c.pp);
+        for (int v = 0; v < chunks.count; v++)
+            for (int m = 0; m < micros.count; m++)
+                for (int r = 0; r < recompute.count; r++)
+                    for (int o = 0; o < offloads.count; o++) {
+                        c.chunks = (int)chunks.list[v];
+                        c.micro = micros.list[m];
+                        c.recompute = (int)recompute.list[r];
+                        c.offload = offloads.list[o];
+                        if (candidate_judge(&making->cuts, making->parameters, &c) &&
+                            !add(making->candidates, &c))
+                            making->full = true;
+                    }
+    }
+}
+
+/* dp ranks as copies, as shards, and as shards inside each host with copies over hosts. */
+static void add_dp(struct making *making, struct candidate c, int64_t dp)
+{
+    const struct ls_search_options *options = making->options;
+    const struct ls_layout_keys *keys = &options->config->parallel;
+    int64_t near = options->cluster->accelerators / ls_max(c.tp * c.cp, 1);
+    struct values zeros = {{0, 1, 2, 3}, 4}, shards = {{1, dp, near}, 3};
+    is_pinned(options, "parallel.zero", &zeros, keys->zero);
+    is_pinned(options, "parallel.dp_shard", &shards, keys->dp_shard);
+    for (int s = 0; s < shards.count; s++) {
+        int64_t shard = shards.list[s];
+        bool again = (s > 0 && shard == shards.list[0]) || (s > 1 && shard == shards.list[1]);
+        if (shard < 1 || dp % shard || again)
+            continue;
+        for (int z = 0; z < zeros.count; z++) {
+            c.zero = (int)zeros.list[z];
+            c.shard = shard;
+            c.replicate = dp / shard;
+            if ((c.zero > 0) != (shard * c.cp > 1))
+                continue;
+            add_details(making, c);
+        }
+    }
+}
+
+static void add_axes(struct making *making, int64_t ranks, int64_t threads)
+{
+    const struct ls_search_options *options = making->options;
+    const struct ls_layout_keys *keys = &options->config->parallel;
+    const struct ls_numerics numerics = ls_config_numerics(options->config);
+    struct values pps = divisors(ranks, options->config->model.layers + 2);
+    is_pinned(options, "parallel.pp", &pps, keys->pp);
+    for (int i = 0; i < pps.count; i++) {
+        struct values tps = divisors(ranks / pps.list[i], ls_max(numerics.tp_tiles, 64));
+        is_pinned(options, "parallel.tp", &tps, keys->tp);
+        for (int j = 0; j < tps.count; j++) {
+            int64_t left = ranks / pps.list[i] / ls_max(tps.list[j], 1);
+            if (pps.list[i] * tps.list[j] * left != ranks ||
+                ls_model_admits_tp(&options->config->model, &numerics, tps.list[j], NULL))
+                continue;
+            struct values cps = divisors(left, 1024);
+            is_pinned(options, "parallel.cp", &cps, keys->cp);
+            for (int k = 0; k < cps.count; k++) {
+                int64_t cp = cps.list[k], dp = left / ls_max(cp, 1);
+                if (cp * dp != left || options->config->batch.global % dp ||
+                    ls_cp_admits(cp, numerics.seq_tiles, (enum ls_cp_method)keys->cp_method, NULL))
+                    continue;
+                const struct candidate c = {
+                    .pp = pps.list[i], .tp = tps.list[j], .cp = cp, .threads = threads};
+                add_dp(making, c, dp);
+            }
+        }
+    }
+}
+
+int candidates_make(const struct ls_search_options *options, int64_t accelerators,
+                    struct candidates *candidates, struct ls_error *error)
+{
+    struct making making = {.options = options,
+                            .candidates = candidates,
+                            .cuts = {.options = options,
+                                     .list = calloc(CUTS_MAX, sizeof(struct cut)),
+                                     .config = malloc(sizeof(struct ls_config)),
+                                     .layout = malloc(sizeof(struct ls_layout))},
+                            .parameters = ls_forecast_parameters(options->config)};
+    *candidates = (struct candidates){0};
+    making.full = !making.cuts.list || !making.cuts.config || !making.cuts.layout;
+    bool cores = options->cluster->accelerator.is_core;
+    struct values threads = cores ? divisors(options->cluster->accelerators, accelerators)
+                                  : (struct values){.list = {0}, .count = 1};
+    is_pinned(options, "parallel.threads", &threads, options->config->parallel.threads);
+    for (int i = 0; i < threads.count && !making.full; i++)
+        if (accelerators % ls_max(threads.list[i], 1) == 0)
+            add_axes(&making, accelerators / ls_max(threads.list[i], 1), threads.list[i]);
+    free(making.cuts.list);
+    free(making.cuts.config);
+    free(making.cuts.layout);
+    return making.full ? ls_error_set(error, LS_ENOMEM, "no memory for a search") : LS_OK;
+}

@@ -1,0 +1,30 @@
+/* planner/candidates.h - the layouts that a search looks at, and what is known of each before it is
+ * simulated. Private to src/planner. */
+#ifndef PLANNER_CANDIDATES_H
+#define PLANNER_CANDIDATES_H
+
+#include <lockstep/planner/search.h>
+
+struct candidate {
+    int64_t pp, replicate, shard, cp, tp, micro, threads;
+    int zero, schedule, chunks, recompute;
+    bool offload;
+    double bound_s, estimate_s; /* of a step; bound_s is never more than it takes */
+    double least_bytes;         /* that a rank takes at least, about */
+};
+
+struct candidates {
+    struct candidate *list;
+    int64_t count, room;
+};
+
+/* "none", "selective", "full" of a candidate. */
+const char *candidate_recompute(int recompute);
+/* Writes its keys into config. */
+void candidate_apply(const struct candidate *candidate, bool (*pinned)(const char *key),
+                     struct ls_config *config);
+/* All candidates for so many accelerators, with bounds and estimates. LS_ENOMEM. */
+int candidates_make(const struct ls_search_options *options, int64_t accelerators,
+                    struct candidates *candidates, struct ls_error *error);
+
+#endif

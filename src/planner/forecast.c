@@ -1,0 +1,314 @@
+/* A step's time: every distinct rank is recorded, given its times on the cluster, and carried out.
+ */
+#include <lockstep/planner/closed_forms.h>
+#include <lockstep/planner/forecast.h>
+#include <lockstep/train/recorded.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int ls_forecast_accelerators(const struct ls_cluster *cluster, const struct ls_config *config,
+                             const struct ls_layout *layout)
+{
+    int64_t there = cluster->hosts * cluster->accelerators;
+    if (!cluster->accelerator.is_core)
+        return 1;
+    if (config->parallel.threads > 0)
+        return (int)config->parallel.threads;
+    return (int)ls_max(there / layout->ranks, 1);
+}
+
+/* ---- the pace -------------------------------------------------------------------------------- */
+
+struct pace {
+    const struct ls_layout *layout;
+    const struct ls_cluster *cluster;
+    int accelerators;
+};
+
+static double work_s(void *user, const struct ls_work *work)
+{
+    const struct pace *pace = user;
+    return ls_cost_work(pace->cluster, pace->accelerators, work);
+}
+
+/* The ranks that take part, on the cluster. */
+static struct ls_cost_group group_of(const struct pace *pace, int64_t rank,
+                                     const struct ls_recorded *move)
+{
+    enum ls_layout_group group = (enum ls_layout_group)move->group;
+    bool message = move->kind == LS_COMM_SEND;
+    int64_t first = message ? rank : ls_group_member(pace->layout, group, rank, 0);
+    int64_t next = ls_group_member(pace->layout, group, rank, message ? move->peer : 1);
+    int64_t low = ls_min(first, next), stride = ls_max(first, next) - low;
+    int64_t ranks = message ? 2 : ls_group_size(pace->layout, group);
+    return ls_cost_group_of(pace->cluster, pace->accelerators, low, ranks, stride);
+}
+
+static double move_s(void *user, int64_t rank, const struct ls_recorded *move, int *link)
+{
+    const struct pace *pace = user;
+    const struct ls_cost_group group = group_of(pace, rank, move);
+    double bytes = (double)move->count * (double)ls_dtype_bytes(move->dtype);
+    bool pieces = move->kind == LS_COMM_ALL_GATHER || move->kind == LS_COMM_REDUCE_SCATTER ||
+                  move->kind == LS_COMM_ALL_TO_ALL;
+    *link = (int)ls_max(group.level, 0);
+    return ls_cost_move(pace->cluster, &group, move->kind,
+                        pieces ? bytes * (double)group.ranks : bytes);
+}
+
+static double transfer_s(void *user, const struct ls_recorded_transfer *transfer)
+{
+    const struct pace *pace = user;
+    return ls_cost_tier(pace->cluster, transfer->kind, transfer->writes,
+                        (double)transfer->bytes / pace->accelerators);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+int ls_forecast_memory(const struct ls_forecast_ask *ask, struct ls_forecast *f,
+                       struct ls_error *error)
+{
+    const struct ls_layout *layout = ask->layout;
+    const struct ls_cluster *cluster = ask->cluster;
+    int status = LS_OK;
+    f->ranks = layout->ranks;
+    f->accelerators = ls_forecast_accelerators(cluster, ask->config, layout);
+    f->capacity_bytes = cluster->accelerator.memory_bytes * f->accelerators;
+    f->device_bytes = 0;
+    for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP]; pp++) {
+        if (ask->first_misfit && f->device_bytes > f->capacity_bytes)
+            break;
+        struct ls_memory_plan plan;
+        status = ls_plan_rank(ask->config, layout, ls_layout_first_rank(layout, pp), &plan, error);
+        if (status)
+            return status;
+        f->device_bytes = fmax(f->device_bytes, (double)plan.total);
+        for (int tier = 0; tier < LS_TIER_KINDS; tier++)
+            f->tier_bytes[tier] = fmax(f->tier_bytes[tier], (double)plan.tiers[tier]);
+    }
+    double on_host = fmax(1, floor((double)cluster->accelerators / f->accelerators));
+    double host = on_host * f->tier_bytes[LS_TIER_HOST];
+    double disk = on_host * f->tier_bytes[LS_TIER_FILE];
+    f->fits = f->device_bytes <= f->capacity_bytes &&
+              (host == 0 || host <= cluster->host_memory_bytes) &&
+              (disk == 0 || cluster->disk_bytes == 0 || disk <= cluster->disk_bytes);
+    return status;
+}
+
+/* ---- the simulation -------------------------------------------------------------------------- */
+
+static int ranks_add(const struct ls_forecast_ask *ask, struct ls_simulation *simulation,
+                     struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int64_t rank = 0; rank < ask->layout->ranks && !status; rank++) {
+        struct ls_recording recording;
+        int64_t second_at;
+        if (ls_simulation_alike(simulation, rank) != rank)
+            continue;
+        ls_recording_init(&recording);
+        status = ls_record_works(ask->config, ask->layout, rank, &recording, &second_at, error);
+        if (!status)
+            status = ls_simulation_add(simulation, rank, &recording, second_at, error);
+        ls_recording_release(&recording);
+    }
+    return status;
+}
+
+/* Of a step: doubles alone, which all grow alike with the number of micro-batches. */
+struct step_times {
+    double step_s, compute_s, work_s[LS_WORK_KINDS], exposed_s[LS_ACCOUNTS], moving_s[LS_ACCOUNTS];
+    double offload_exposed_s, offload_s, flops;
+};
+enum { TIMES = sizeof(struct step_times) / sizeof(double) };
+
+/* Means over all ranks; the flops of all of them. */
+static void ranks_average(const struct ls_simulation *simulation, int64_t ranks,
+                          struct step_times *times)
+{
+    double all = (double)ranks;
+    *times = (struct step_times){.step_s = ls_simulation_step_s(simulation)};
+    for (int64_t rank = 0; rank < ranks; rank++) {
+        const struct ls_simulated_rank *one = ls_simulation_rank(simulation, rank);
+        times->compute_s += one->compute_s / all;
+        times->flops += one->flops;
+        times->offload_exposed_s += one->offload_exposed_s / all;
+        times->offload_s += one->offload_s / all;
+        for (int kind = 0; kind < LS_WORK_KINDS; kind++)
+            times->work_s[kind] += one->work_s[kind] / all;
+        for (int account = 0; account < LS_ACCOUNTS; account++) {
+            times->exposed_s[account] += one->exposed_s[account] / all;
+            times->moving_s[account] += one->moving_s[account] / all;
+        }
+    }
+}
+
+static int step_simulate(const struct ls_forecast_ask *ask, struct step_times *times,
+                         struct ls_error *error)
+{
+    const struct ls_cluster *cluster = ask->cluster;
+    struct ls_simulation *simulation = NULL;
+    struct pace user = {ask->layout, cluster,
+                        ls_forecast_accelerators(cluster, ask->config, ask->layout)};
+    const struct ls_pace pace = {work_s, move_s, transfer_s, &user, cluster->overlap};
+    int status = ls_simulation_new(ask->layout, &pace, &simulation, error);
+    if (!status && ask->visit)
+        ls_simulation_watch(simulation, ask->visit, ask->visit_user);
+    if (!status)
+        status = ranks_add(ask, simulation, error);
+    if (!status)
+        status = ls_simulation_run(simulation, error);
+    if (!status)
+        ranks_average(simulation, ask->layout->ranks, times);
+    ls_simulation_free(simulation);
+    return status;
+}
+
+/* The same layout with a step of fewer micro-batches; false where the recipe does not admit it. */
+static bool step_shorten(const struct ls_forecast_ask *ask, int64_t micro_batches,
+                         struct ls_config *config, struct ls_layout *layout)
+{
+    int64_t dp = ask->layout->size[LS_AXIS_DP_REPLICATE] * ask->layout->size[LS_AXIS_DP_SHARD];
+    *config = *ask->config;
+    config->batch.global = micro_batches * dp * ask->layout->micro_sequences;
+    config->batch.micro = ask->layout->micro_sequences;
+    config->batch.rampup_start = config->batch.rampup_increment = config->batch.rampup_samples = 0;
+    return config->batch.global % config->numerics.leaf_sequences == 0 &&
+           !ls_config_layout(config, 0, layout, NULL) && layout->micro_batches == micro_batches;
+}
+
+/* From steps of 2 and of 3 micro-batches for each stage: in between, each costs the same. */
+static int step_extend(const struct ls_forecast_ask *ask, struct step_times *times, bool *extended,
+                       struct ls_error *error)
+{
+    int64_t pp = ask->layout->size[LS_AXIS_PP], m = ask->layout->micro_batches;
+    struct ls_config *config = malloc(sizeof *config);
+    struct ls_layout *layout = malloc(sizeof *layout);
+    struct step_times few, more;
+    struct ls_forecast_ask part = *ask;
+    part.config = config;
+    part.layout = layout;
+    int status = config && layout ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a plan");
+    *extended = false;
+    if (!status && m > 4 * pp && step_shorten(ask, 2 * pp, config, layout)) {
+        status = step_simulate(&part, &few, error);
+        if (!status && step_shorten(ask, 3 * pp, config, layout)) {
+            status = step_simulate(&part, &more, error);
+            double further = (double)(m - 3 * pp) / (double)pp;
+            *times = more;
+            for (int i = 0; i < TIMES; i++)
+                ((double *)times)[i] += further * (((double *)&more)[i] - ((double *)&few)[i]);
+            *extended = !status;
+        }
+    }
+    free(config);
+    free(layout);
+    return status;
+}
+
+static void rates_set(const struct ls_forecast_ask *ask, const struct step_times *times,
+                      struct ls_forecast *f)
+{
+    const struct ls_layout *layout = ask->layout;
+    double sequences = (double)(layout->ramp.full * layout->numerics.leaf_sequences);
+    double tokens = sequences * (double)layout->sequence;
+    double peak = ls_cluster_peak(ask->cluster, layout->numerics.act) * (double)f->ranks *
+                  (double)f->accelerators;
+    double model = ls_model_flops_per_token(&layout->model, layout->sequence) * tokens;
+    double busy = times->compute_s + times->offload_exposed_s;
+    f->step_s = times->step_s;
+    f->compute_s = times->compute_s;
+    memcpy(f->work_s, times->work_s, sizeof f->work_s);
+    memcpy(f->exposed_s, times->exposed_s, sizeof f->exposed_s);
+    memcpy(f->moving_s, times->moving_s, sizeof f->moving_s);
+    f->offload_exposed_s = times->offload_exposed_s;
+    f->offload_s = times->offload_s;
+    for (int account = 0; account < LS_ACCOUNTS; account++)
+        busy += f->exposed_s[account];
+    f->idle_s = fmax(f->step_s - busy, 0);
+    f->tokens_per_s = tokens / f->step_s;
+    f->bubble = f->exposed_s[LS_ACCOUNT_PP] / f->step_s;
+    f->mfu = model / (f->step_s * peak);
+    f->hfu = times->flops / (f->step_s * peak);
+}
+
+/* ---- the whole run --------------------------------------------------------------------------- */
+
+double ls_forecast_parameters(const struct ls_config *config)
+{
+    struct ls_params params;
+    const struct ls_part all = {.tp = 1};
+    const struct ls_numerics numerics = ls_config_numerics(config);
+    double sum = 0;
+    if (ls_params_init(&params, &config->model, &numerics, &all, NULL))
+        return 0;
+    for (int i = 0; i < params.count; i++)
+        sum += (double)params.list[i].rows * (double)params.list[i].cols;
+    ls_params_release(&params);
+    return sum;
+}
+
+/* Bytes of a checkpoint: masters and the optimizer's states. */
+static double checkpoint_bytes(const struct ls_config *config)
+{
+    const struct ls_optim_config optim = ls_config_optim(config);
+    double parameters = ls_forecast_parameters(config);
+    double moment = (double)ls_dtype_bytes(config->optim.moments);
+    return parameters * (4 + moment * ls_optimizer_states(&optim, true));
+}
+
+static void run_set(const struct ls_forecast_ask *ask, struct ls_forecast *f)
+{
+    const struct ls_cluster *cluster = ask->cluster;
+    double used = (double)f->ranks * f->accelerators;
+    double hosts = ceil(used / (double)cluster->accelerators);
+    double per_step = f->tokens_per_s * f->step_s;
+    f->run.tokens =
+        ask->tokens > 0 ? ask->tokens : per_step * (double)ls_config_steps(ask->config);
+    f->power_w = (used * cluster->accelerator.power_w + hosts * cluster->host_power_w) *
+                 cluster->power_overhead;
+    f->price_per_hour = used * cluster->price_per_hour;
+    f->run.goodput = 1;
+    if (cluster->disk_write_bytes_per_s > 0)
+        f->run.save_s =
+            checkpoint_bytes(ask->config) / (hosts * cluster->disk_write_bytes_per_s);
+    if (cluster->failures_per_hour > 0) {
+        double mtbf_s = 3600 / (cluster->failures_per_hour * used);
+        f->run.save_every_s = ls_daly_interval(f->run.save_s, mtbf_s);
+        f->run.goodput =
+            ls_goodput(f->run.save_every_s, f->run.save_s, cluster->restart_s, mtbf_s);
+    }
+    double hours = f->run.tokens / f->tokens_per_s / f->run.goodput / 3600;
+    f->run.days = hours / 24;
+    f->run.price = hours * f->price_per_hour;
+    f->run.energy_wh = hours * f->power_w;
+    f->run.failures = hours * cluster->failures_per_hour * used;
+}
+
+int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *f,
+                     struct ls_error *error)
+{
+    const struct ls_layout *layout = ask->layout;
+    struct step_times times;
+    bool extended = false;
+    *f = (struct ls_forecast){0};
+    int accelerators = ls_forecast_accelerators(ask->cluster, ask->config, layout);
+    int64_t there = ask->cluster->hosts * ask->cluster->accelerators;
+    if (layout->ranks * accelerators > there)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "the layout has %ld ranks of %d each: the cluster has %ld "
+                            "accelerators; give it more hosts, or cut the model less",
+                            (long)layout->ranks, accelerators, (long)there);
+    int status = ls_forecast_memory(ask, f, error);
+    if (!status && ask->extend && !ask->visit)
+        status = step_extend(ask, &times, &extended, error);
+    if (!status && !extended)
+        status = step_simulate(ask, &times, error);
+    if (!status) {
+        rates_set(ask, &times, f);
+        run_set(ask, f);
+    }
+    return status;
+}

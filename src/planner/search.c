@@ -1,0 +1,401 @@
+/* The search: candidates in the order of their estimates, admitted, held against memory, simulated,
+ * until none that is left can be better; then the best are varied in details. */
+#include "candidates.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POLISHED = 3 };
+
+struct searching {
+    const struct ls_search_options *options;
+    struct ls_search *search;
+    struct ls_config *config;
+    struct ls_layout *layout;
+    double until_s; /* ls_now_s, 0: no limit */
+    int top;
+};
+
+const char *ls_goal_name(enum ls_goal goal)
+{
+    static const char *const names[LS_GOALS] = {"time", "cost", "memory"};
+    return names[goal];
+}
+
+/* What is to be small. */
+static double value_of(const struct ls_search_options *options, double step_s, double accelerators,
+                       double bytes)
+{
+    switch (options->goal) {
+    case LS_GOAL_COST:
+        return step_s * accelerators;
+    case LS_GOAL_MEMORY:
+        return bytes;
+    default:
+        return step_s;
+    }
+}
+
+static double plan_value(const struct ls_search_options *options, const struct ls_forecast *f)
+{
+    return value_of(options, f->step_s, (double)f->ranks * f->accelerators, f->device_bytes);
+}
+
+static double accelerators_of(const struct candidate *c)
+{
+    return (double)(c->pp * c->replicate * c->shard * c->cp * c->tp * ls_max(c->threads, 1));
+}
+
+/* ---- one candidate --------------------------------------------------------------------------- */
+
+enum judgement { REFUSED, TOO_LARGE, SIMULATED };
+
+/* config is the candidate's. */
+static int evaluate(struct searching *s, enum judgement *judgement, struct ls_forecast *forecast,
+                    struct ls_error *error)
+{
+    const struct ls_forecast_ask ask = {.config = s->config,
+                                        .layout = s->layout,
+                                        .cluster = s->options->cluster,
+                                        .tokens = s->options->tokens,
+                                        .extend = true,
+                                        .first_misfit = true};
+    *judgement = REFUSED;
+    if (ls_config_layout(s->config, 0, s->layout, NULL))
+        return LS_OK;
+    *forecast = (struct ls_forecast){0};
+    int status = ls_forecast_memory(&ask, forecast, error);
+    *judgement = TOO_LARGE;
+    if (status || !forecast->fits)
+        return status;
+    *judgement = SIMULATED;
+    return ls_forecast_make(&ask, forecast, error);
+}
+
+static void least_note(struct searching *s, const struct ls_forecast *forecast)
+{
+    struct ls_search *search = s->search;
+    if (search->least_bytes > 0 && search->least_bytes <= forecast->device_bytes)
+        return;
+    search->least_bytes = forecast->device_bytes;
+    search->capacity_bytes = forecast->capacity_bytes;
+    ls_config_layout_text(s->config, NULL, search->least_keys, sizeof search->least_keys);
+}
+
+/* Into the list, in order; what falls out at its end is forgotten. */
+static void plan_insert(struct searching *s, const struct ls_forecast *forecast, double bound_s)
+{
+    struct ls_search *search = s->search;
+    double value = plan_value(s->options, forecast);
+    int at = search->count;
+    while (at > 0 && plan_value(s->options, &search->plans[at - 1].forecast) > value)
+        at--;
+    if (at == s->top)
+        return;
+    search->count = (int)ls_min(search->count + 1, s->top);
+    memmove(&search->plans[at + 1], &search->plans[at],
+            (size_t)(search->count - 1 - at) * sizeof *search->plans);
+    struct ls_search_plan *plan = &search->plans[at];
+    *plan = (struct ls_search_plan){.forecast = *forecast, .bound_s = bound_s};
+    ls_config_layout_text(s->config, NULL, plan->keys, sizeof plan->keys);
+}
+
+static int candidate_try(struct searching *s, const struct candidate *c, struct ls_error *error)
+{
+    struct ls_forecast forecast;
+    enum judgement judgement;
+    *s->config = *s->options->config;
+    candidate_apply(c, s->options->pinned, s->config);
+    int status = evaluate(s, &judgement, &forecast, error);
+    if (status)
+        return status;
+    s->search->refused += judgement == REFUSED;
+    s->search->too_large += judgement == TOO_LARGE;
+    s->search->simulated += judgement == SIMULATED;
+    if (judgement == TOO_LARGE)
+        least_note(s, &forecast);
+    if (judgement == SIMULATED)
+        plan_insert(s, &forecast, c->bound_s);
+    return LS_OK;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static const struct ls_search_options *sorted_for; /* qsort has no user */
+
+static double estimate_of(const struct candidate *c)
+{
+    return value_of(sorted_for, c->estimate_s, accelerators_of(c), c->least_bytes);
+}
+
+static int by_estimate(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    double first = estimate_of(x), second = estimate_of(y);
+    if (first != second)
+        return first < second ? -1 : 1;
+    return x->recompute != y->recompute ? x->recompute - y->recompute : x->offload - y->offload;
+}
+
+/* Whether it may still come into the list. */
+static bool may_win(const struct searching *s, const struct candidate *c)
+{
+    if (s->search->count < s->top)
+        return true;
+    double worst = plan_value(s->options, &s->search->plans[s->top - 1].forecast);
+    return value_of(s->options, c->bound_s, accelerators_of(c), 0) < worst;
+}
+
+static bool is_too_large(const struct searching *s, const struct candidate *c)
+{
+    double capacity =
+        s->options->cluster->accelerator.memory_bytes * (double)ls_max(c->threads, 1);
+    return c->least_bytes > capacity;
+}
+
+static int candidates_try(struct searching *s, struct candidates *all, struct ls_error *error)
+{
+    int status = LS_OK;
+    sorted_for = s->options;
+    qsort(all->list, (size_t)all->count, sizeof *all->list, by_estimate);
+    int64_t fits = 0, i = 0;
+    for (; i < all->count && !status; i++) {
+        const struct candidate *c = &all->list[i];
+        if (is_too_large(s, c) && !s->options->exhaustive) {
+            s->search->too_large++;
+            continue;
+        }
+        fits++;
+        if (!s->options->exhaustive && !may_win(s, c))
+            continue;
+        if (s->until_s > 0 && s->search->count > 0 && ls_now_s() > s->until_s)
+            break;
+        status = candidate_try(s, c, error);
+    }
+    for (; i < all->count; i++)
+        s->search->unproven += !is_too_large(s, &all->list[i]) && may_win(s, &all->list[i]);
+    if (fits == 0 && !status && all->count > 0) { /* for what it lacks */
+        const struct candidate *least = &all->list[0];
+        for (int64_t k = 1; k < all->count; k++)
+            if (all->list[k].least_bytes < least->least_bytes)
+                least = &all->list[k];
+        status = candidate_try(s, least, error);
+    }
+    return status;
+}
+
+/* ---- details --------------------------------------------------------------------------------- */
+
+/* What hides moves, and costs memory or nothing. */
+static const char *const details[] = {
+    "parallel.prefetch=2", "parallel.prefetch=0",  "comm.bucket_mb=100", "comm.bucket_mb=400",
+    "parallel.tp_overlap=2", "parallel.tp_overlap=4",
+};
+
+/* Tries one change of the plan at place `at`; takes it where it is better. */
+static int detail_try(struct searching *s, const struct ls_config *base, int at,
+                      const char *assignment, struct ls_config *kept, struct ls_error *error)
+{
+    char name[64];
+    struct ls_forecast forecast;
+    enum judgement judgement;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(assignment, "="), assignment);
+    if (s->options->pinned && s->options->pinned(name))
+        return LS_OK;
+    *s->config = *base;
+    if (ls_config_set(s->config, assignment, NULL))
+        return LS_OK;
+    int status = evaluate(s, &judgement, &forecast, error);
+    struct ls_search_plan *plan = &s->search->plans[at];
+    if (status || judgement != SIMULATED ||
+        plan_value(s->options, &forecast) >= 0.999 * plan_value(s->options, &plan->forecast))
+        return status;
+    plan->forecast = forecast;
+    ls_config_layout_text(s->config, NULL, plan->keys, sizeof plan->keys);
+    if (!strncmp(assignment, "comm.", 5)) {
+        size_t used = strlen(plan->keys);
+        snprintf(plan->keys + used, sizeof plan->keys - used, " %s", assignment);
+    }
+    *kept = *s->config;
+    return LS_OK;
+}
+
+int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
+                    struct ls_error *error)
+{
+    char word[LS_CONFIG_TEXT_BYTES];
+    const char *at = plan->keys;
+    int status = LS_OK;
+    while (*at && !status && strcmp(plan->keys, "one rank") != 0) {
+        size_t length = strcspn(at, " ");
+        snprintf(word, sizeof word, "%.*s", (int)length, at);
+        status = ls_config_set(config, word, error);
+        at += length + (at[length] == ' ');
+    }
+    return status;
+}
+
+static int by_value(const struct ls_search_options *options, const struct ls_search_plan *a,
+                    const struct ls_search_plan *b)
+{
+    double x = plan_value(options, &a->forecast), y = plan_value(options, &b->forecast);
+    return x < y ? -1 : x > y;
+}
+
+static void plans_sort(const struct ls_search_options *options, struct ls_search *search)
+{
+    for (int i = 1; i < search->count; i++)
+        for (int k = i; k > 0 && by_value(options, &search->plans[k], &search->plans[k - 1]) < 0;
+             k--) {
+            struct ls_search_plan other = search->plans[k];
+            search->plans[k] = search->plans[k - 1];
+            search->plans[k - 1] = other;
+        }
+}
+
+static int plans_polish(struct searching *s, struct ls_error *error)
+{
+    struct ls_config *base = malloc(sizeof *base);
+    int status = base ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a search");
+    for (int at = 0; at < POLISHED && at < s->search->count && !status; at++) {
+        *base = *s->options->config;
+        ls_config_layout_reset(base);
+        status = ls_search_apply(&s->search->plans[at], base, error);
+        for (size_t d = 0; d < sizeof details / sizeof *details && !status; d++) {
+            if (s->until_s > 0 && ls_now_s() > s->until_s)
+                break;
+            status = detail_try(s, base, at, details[d], base, error);
+        }
+    }
+    plans_sort(s->options, s->search);
+    free(base);
+    return status;
+}
+
+/* ---- the search ------------------------------------------------------------------------------ */
+
+/* A multiple of the accelerators on which a candidate would fit, by its least. */
+static int64_t more_needed(struct searching *s, int64_t accelerators, struct ls_error *error)
+{
+    for (int64_t times = 2; times <= 1024; times *= 2) {
+        struct candidates all;
+        bool found = false;
+        if (candidates_make(s->options, times * accelerators, &all, error))
+            return 0;
+        for (int64_t i = 0; i < all.count && !found; i++)
+            found = !is_too_large(s, &all.list[i]);
+        free(all.list);
+        if (found)
+            return times * accelerators;
+    }
+    return 0;
+}
+
+static int refuse(struct searching *s, int64_t accelerators, struct ls_error *error)
+{
+    struct ls_search *search = s->search;
+    if (search->candidates == 0)
+        return ls_error_set(error, LS_ELAYOUT,
+                            "the recipe admits no layout for %ld accelerators: their number has to "
+                            "be a product of stages, leaves, numerics.seq_tiles and "
+                            "numerics.tp_tiles that divide the model and batch.global",
+                            (long)accelerators);
+    search->least_accelerators = more_needed(s, accelerators, NULL);
+    char more[96] = "";
+    if (search->least_accelerators)
+        snprintf(more, sizeof more, ", or use %ld accelerators", (long)search->least_accelerators);
+    return ls_error_set(error, LS_ELAYOUT,
+                        "no layout fits: the one that takes least needs %s of a rank, which has "
+                        "%s (%s); give accelerators more memory%s",
+                        ls_bytes(search->least_bytes).text, ls_bytes(search->capacity_bytes).text,
+                        search->least_keys, more);
+}
+
+static int counts_try(struct searching *s, int64_t accelerators, struct ls_error *error)
+{
+    int status = LS_OK;
+    int64_t least = s->options->goal == LS_GOAL_COST ? 1 : accelerators;
+    for (int64_t n = accelerators; n >= least && !status; n /= 2) {
+        struct candidates all;
+        status = candidates_make(s->options, n, &all, error);
+        s->search->candidates += all.count;
+        if (!status)
+            status = candidates_try(s, &all, error);
+        free(all.list);
+        if (n % 2)
+            break;
+    }
+    return status;
+}
+
+int ls_search_run(const struct ls_search_options *options, struct ls_search *search,
+                  struct ls_error *error)
+{
+    const struct ls_cluster *cluster = options->cluster;
+    int64_t there = cluster->hosts * cluster->accelerators;
+    int64_t accelerators = options->accelerators ? options->accelerators : there;
+    struct searching s = {.options = options,
+                          .search = search,
+                          .config = malloc(sizeof *s.config),
+                          .layout = malloc(sizeof *s.layout),
+                          .until_s = options->seconds > 0 ? ls_now_s() + options->seconds : 0,
+                          .top = (int)ls_max(1, ls_min(options->top, LS_SEARCH_TOP_MAX))};
+    *search = (struct ls_search){.plans = calloc((size_t)s.top + 1, sizeof *search->plans)};
+    int status = s.config && s.layout && search->plans
+                     ? LS_OK
+                     : ls_error_set(error, LS_ENOMEM, "no memory for a search");
+    if (!status && accelerators > there)
+        status = ls_error_set(error, LS_ELAYOUT,
+                              "%ld accelerators are asked for: the cluster has %ld",
+                              (long)accelerators, (long)there);
+    if (!status)
+        status = counts_try(&s, accelerators, error);
+    if (!status && search->count == 0)
+        status = refuse(&s, accelerators, error);
+    if (!status && !options->exhaustive)
+        status = plans_polish(&s, error);
+    free(s.config);
+    free(s.layout);
+    return status;
+}
+
+void ls_search_release(struct ls_search *search)
+{
+    free(search->plans);
+    *search = (struct ls_search){0};
+}
+
+/* ---- reasons --------------------------------------------------------------------------------- */
+
+struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct ls_forecast *other)
+{
+    struct ls_reason reason;
+    double slower = other->step_s / best->step_s - 1;
+    struct {
+        const char *what;
+        double s;
+    } parts[LS_ACCOUNTS + 2] = {{"computing", other->compute_s - best->compute_s},
+                                {"idle at the end", other->idle_s - best->idle_s}};
+    for (int a = 0; a < LS_ACCOUNTS; a++) {
+        parts[a + 2].what = a == LS_ACCOUNT_PP ? "other stages (bubble)"
+                                               : ls_account_name((enum ls_account)a);
+        parts[a + 2].s = other->exposed_s[a] - best->exposed_s[a];
+    }
+    size_t used = (size_t)snprintf(reason.text, sizeof reason.text, "%.1f %% slower",
+                                   100 * slower);
+    for (int shown = 0; shown < 2; shown++) {
+        int most = 0;
+        for (int i = 1; i < LS_ACCOUNTS + 2; i++)
+            if (parts[i].s > parts[most].s)
+                most = i;
+        if (parts[most].s < 0.1 * slower * best->step_s || parts[most].s <= 0)
+            break;
+        used += (size_t)snprintf(reason.text + used, sizeof reason.text - used, "%s %.3g s more %s%s",
+                                 shown ? "," : ":", parts[most].s, most < 2 ? "" : "waiting for ",
+                                 parts[most].what);
+        parts[most].s = 0;
+    }
+    return reason;
+}
