@@ -1,5 +1,5 @@
-/* Costs: exact where they were measured, as the formulas say elsewhere, and never better on a lesser
- * cluster. */
+/* Costs: exact where they were measured, as the formulas say elsewhere, and never better on a
+ * lesser cluster. */
 #include <lockstep/planner/cost.h>
 
 #include <setjmp.h>
@@ -235,9 +235,8 @@ static void test_groups(void **state)
     };
     struct ls_cluster cluster = cluster_of(small, "");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ls_cost_group group =
-            ls_cost_group_of(&cluster, cases[i].accelerators, cases[i].first, cases[i].ranks,
-                             cases[i].stride);
+        struct ls_cost_group group = ls_cost_group_of(
+            &cluster, cases[i].accelerators, cases[i].first, cases[i].ranks, cases[i].stride);
         if (group.level != cases[i].level || group.near[0] != cases[i].near0 ||
             group.near[1] != cases[i].near1)
             fail_msg("case %zu: level %d, near %g and %g", i, group.level, group.near[0],
