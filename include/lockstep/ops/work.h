@@ -2,7 +2,8 @@
  *
  * Each op that reads or writes buffers tells its kind, its shape, its operations and its bytes to
  * ops->watch before and after it works, idle ops too. Ops made of others (Newton-Schulz) leave it
- * to these. The planner records what a rank would compute; a profile measures what it did.
+ * to these; ls_loss_sum, which is small, and ls_filled, which checks, tell nothing. The planner
+ * records what a rank would compute; a profile measures what it did.
  */
 #ifndef LOCKSTEP_OPS_WORK_H
 #define LOCKSTEP_OPS_WORK_H

@@ -1,0 +1,158 @@
+/* Each op of the headers with arguments that it takes. */
+#include "every_op.h"
+
+void *(*every_op_at)(void);
+
+enum { N = EVERY_OP_N };
+#define AT every_op_at()
+
+static const struct ls_token_sum sum = {1, 1, 1, N, LS_ONTO_NOTHING};
+static const struct ls_token_sum one_row = {1, 1, 1, 1, LS_ONTO_NOTHING};
+static const struct ls_cross_entropy loss = {N, N, N, 1, LS_F32, 1, 0};
+
+static struct ls_attention attention(void)
+{
+    return (struct ls_attention){1, N,  1,  1,  8,  1,  LS_F32, AT, AT, AT, 8, 8,
+                                 8, AT, AT, AT, AT, AT, AT,     N,  0,  AT, AT};
+}
+
+#define OP(name, arguments)                                                                        \
+    static int run_##name(struct ls_ops *ops)                                                      \
+    {                                                                                              \
+        name arguments;                                                                            \
+        return LS_OK;                                                                              \
+    }
+#define CHECKED_OP(name, arguments)                                                                \
+    static int run_##name(struct ls_ops *ops)                                                      \
+    {                                                                                              \
+        const struct ls_attention a = attention();                                                 \
+        (void)a;                                                                                   \
+        return name arguments;                                                                     \
+    }
+#define NORM      (&(struct ls_norm){1, N, LS_F32, 1e-5f, AT, AT, AT, AT})
+#define EMBEDDING (&(struct ls_embedding){LS_F32, 1, N, AT, 0, N, AT, 0, 1, AT})
+#define UPDATE    (&(struct ls_update){N, AT, AT, LS_F16, AT, AT, 1, 1, 1, LS_F32, {.step = 1}})
+
+OP(ls_gelu_forward, (ops, LS_GELU_TANH, LS_F32, N, AT, AT))
+OP(ls_gelu_backward, (ops, LS_GELU_TANH, LS_F32, N, AT, AT, AT))
+OP(ls_swiglu_forward, (ops, LS_F32, 1, N, AT, AT))
+OP(ls_swiglu_backward, (ops, LS_F32, 1, N, AT, AT, AT))
+OP(ls_bias_backward, (ops, LS_F32, 1, 1, AT, &sum, AT))
+OP(ls_add, (ops, LS_F32, N, AT, AT, AT))
+OP(ls_bias_round, (ops, LS_F32, 1, N, AT, AT, AT))
+OP(ls_dropout, (ops, LS_F32, &(struct ls_dropout){{{1, 2}}, 0.5f, 1, N, 0}, AT, AT))
+OP(ls_cast_to_half, (ops, LS_F16, N, AT, AT))
+OP(ls_cast_from_half, (ops, LS_F16, N, AT, AT))
+OP(ls_tree_add, (ops, N, AT, AT))
+OP(ls_fill_zero, (ops, N, AT))
+OP(ls_fill, (ops, N, 7, AT))
+OP(ls_filled, (ops, N, 7, AT))
+OP(ls_copy, (ops, N, AT, AT))
+OP(ls_copy_rows, (ops, N, 4, AT, 8, AT, 8))
+OP(ls_embedding_forward, (ops, EMBEDDING, AT))
+OP(ls_embedding_gather, (ops, EMBEDDING, AT))
+OP(ls_embedding_finish, (ops, EMBEDDING, AT, AT))
+OP(ls_embedding_backward, (ops, EMBEDDING, AT, &one_row, (struct ls_embedding_scratch){AT, AT}, AT))
+OP(ls_position_backward, (ops, LS_F32, N, AT, &sum, 0, N, AT))
+OP(ls_cross_entropy, (ops, &loss, AT, AT, AT))
+OP(ls_cross_entropy_max, (ops, &loss, AT, AT))
+OP(ls_cross_entropy_sum, (ops, &loss, AT, AT, AT, AT, AT))
+OP(ls_cross_entropy_finish, (ops, &loss, AT, AT, AT, AT, AT, AT))
+OP(ls_loss_sum, (ops, AT, 1, 1, N, AT))
+OP(ls_layernorm_forward, (ops, NORM, AT, AT, AT, AT))
+OP(ls_rmsnorm_forward, (ops, NORM, AT, AT, AT, AT))
+OP(ls_layernorm_backward_input, (ops, NORM, AT, AT, AT, AT))
+OP(ls_rmsnorm_backward_input, (ops, NORM, AT, AT, AT, AT))
+OP(ls_layernorm_backward_weight,
+   (ops, NORM, AT, AT, &(struct ls_token_sum){1, 1, 1, 1, LS_ONTO_NOTHING}, AT, AT))
+OP(ls_rmsnorm_backward_weight,
+   (ops, NORM, AT, AT, &(struct ls_token_sum){1, 1, 1, 1, LS_ONTO_NOTHING}, AT))
+OP(ls_rope_apply, (ops, LS_F32, &(struct ls_rope){1, 1, 1, 8, 8, 0, AT, AT}, AT, false))
+OP(ls_adamw_update, (ops, UPDATE, &(struct ls_adamw){0.9f, 0.9f, 1e-8f, 1}, AT, AT))
+OP(ls_sgd_update, (ops, UPDATE, &(struct ls_sgd){0.9f, false, 1}, AT))
+OP(ls_lion_update, (ops, UPDATE, &(struct ls_lion){0.9f, 0.9f}, AT))
+OP(ls_squared_norm, (ops, N, AT, AT, AT))
+OP(ls_muon_momentum, (ops, UPDATE, &(struct ls_muon_momentum){0.9f, true}, AT, AT))
+OP(ls_muon_update, (ops, UPDATE, 1, AT))
+CHECKED_OP(ls_newton_schulz,
+           (ops, &(struct ls_newton_schulz){8, 8, 5}, AT, AT, &(float *){NULL}, NULL))
+OP(ls_attention_kv_finish, (ops, &(struct ls_kv_gradient){LS_F32, 1, 8, 8, 1, AT, AT, AT, AT}))
+CHECKED_OP(ls_attention_forward, (ops, &a, NULL))
+CHECKED_OP(ls_attention_forward_part, (ops, &a, 0, N, AT, NULL))
+CHECKED_OP(ls_attention_forward_finish, (ops, &a, AT, NULL))
+CHECKED_OP(ls_attention_backward, (ops, &a, NULL))
+CHECKED_OP(ls_attention_backward_part, (ops, &a, 0, N, AT, NULL))
+CHECKED_OP(ls_attention_backward_finish, (ops, &a, AT, NULL))
+CHECKED_OP(ls_attention_decode,
+           (ops, &(struct ls_attention_decode){1, N, N, 1, 1, 8, 1, LS_F32, AT, AT, AT, 8, 8, AT},
+            NULL))
+CHECKED_OP(ls_gemm_run, (ops,
+                         &(struct ls_gemm){.m = 8,
+                                           .n = 8,
+                                           .sections = 1,
+                                           .k = {8},
+                                           .tiles = 1,
+                                           .a = AT,
+                                           .b = AT,
+                                           .c = AT,
+                                           .lda = 8,
+                                           .ldb = 8,
+                                           .ldc = 8},
+                         NULL))
+
+#define ENTRY(name)                                                                                \
+    {                                                                                              \
+#name, run_##name                                                                          \
+    }
+const struct every_op every_op[] = {
+    ENTRY(ls_gelu_forward),
+    ENTRY(ls_gelu_backward),
+    ENTRY(ls_swiglu_forward),
+    ENTRY(ls_swiglu_backward),
+    ENTRY(ls_bias_backward),
+    ENTRY(ls_add),
+    ENTRY(ls_bias_round),
+    ENTRY(ls_dropout),
+    ENTRY(ls_cast_to_half),
+    ENTRY(ls_cast_from_half),
+    ENTRY(ls_tree_add),
+    ENTRY(ls_fill_zero),
+    ENTRY(ls_fill),
+    ENTRY(ls_filled),
+    ENTRY(ls_copy),
+    ENTRY(ls_copy_rows),
+    ENTRY(ls_embedding_forward),
+    ENTRY(ls_embedding_gather),
+    ENTRY(ls_embedding_finish),
+    ENTRY(ls_embedding_backward),
+    ENTRY(ls_position_backward),
+    ENTRY(ls_cross_entropy),
+    ENTRY(ls_cross_entropy_max),
+    ENTRY(ls_cross_entropy_sum),
+    ENTRY(ls_cross_entropy_finish),
+    ENTRY(ls_loss_sum),
+    ENTRY(ls_layernorm_forward),
+    ENTRY(ls_rmsnorm_forward),
+    ENTRY(ls_layernorm_backward_input),
+    ENTRY(ls_rmsnorm_backward_input),
+    ENTRY(ls_layernorm_backward_weight),
+    ENTRY(ls_rmsnorm_backward_weight),
+    ENTRY(ls_rope_apply),
+    ENTRY(ls_adamw_update),
+    ENTRY(ls_sgd_update),
+    ENTRY(ls_lion_update),
+    ENTRY(ls_squared_norm),
+    ENTRY(ls_muon_momentum),
+    ENTRY(ls_muon_update),
+    ENTRY(ls_newton_schulz),
+    ENTRY(ls_attention_kv_finish),
+    ENTRY(ls_attention_forward),
+    ENTRY(ls_attention_forward_part),
+    ENTRY(ls_attention_forward_finish),
+    ENTRY(ls_attention_backward),
+    ENTRY(ls_attention_backward_part),
+    ENTRY(ls_attention_backward_finish),
+    ENTRY(ls_attention_decode),
+    ENTRY(ls_gemm_run),
+};
+const int every_op_count = sizeof every_op / sizeof *every_op;
