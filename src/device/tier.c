@@ -224,10 +224,24 @@ int ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error)
     tier->counts.wait_s += from > 0 ? ls_now_s() - from : 0;
     pthread_mutex_unlock(&tier->mutex);
     int status = LS_OK;
-    if (transfer->failed)
+    if (transfer->failed && !tier->failed) {
+        tier->failed = transfer->error.code;
+        tier->why = transfer->error;
+    }
+    if (transfer->failed && !tier->held)
         status = ls_error_set(error, transfer->error.code, "%s", transfer->error.text);
     *transfer = (struct ls_transfer){0};
     return status;
+}
+
+void ls_tier_hold(struct ls_tier *tier, bool held)
+{
+    tier->held = held;
+}
+
+int ls_tier_failure(const struct ls_tier *tier, struct ls_error *error)
+{
+    return tier->failed ? ls_error_set(error, tier->failed, "%s", tier->why.text) : LS_OK;
 }
 
 struct ls_tier_counts ls_tier_get_counts(struct ls_tier *tier)

@@ -46,6 +46,9 @@ struct ls_tier {
     char text[PATH_MAX + 1400];
     struct ls_arena host;
     struct tier_file file;
+    bool held;
+    int failed; /* the first transfer that did, and why */
+    struct ls_error why;
 
     pthread_mutex_t mutex;             /* of what follows */
     pthread_cond_t work;               /* there may be a piece, or the end */

@@ -16,6 +16,39 @@ struct gradient {
     float loss;    /* the batch's mean */
 };
 
+/* ---- disks -----------------------------------------------------------------------------------
+ */
+
+/* A disk may fail one rank alone, while others wait for what it sends: it goes on, with whatever
+ * came, to where all agree on it (tiers_agree). Nothing is updated before. */
+static void tiers_hold(const struct ls_trainer *t, bool held)
+{
+    for (int kind = LS_TIER_HOST; kind < LS_TIER_KINDS; kind++)
+        if (t->memory.tiers[kind])
+            ls_tier_hold(t->memory.tiers[kind], held);
+}
+
+static bool has_tiers(const struct ls_trainer *t)
+{
+    bool has = false;
+    for (int what = 0; what < LS_OFFLOADS; what++)
+        has |= ls_config_tier(&t->config, (enum ls_offload)what) != LS_TIER_DEVICE;
+    return has;
+}
+
+/* Collective. What failed on any rank, with the rank and the file, on all; status: what else this
+ * one has. */
+static int tiers_agree(const struct ls_trainer *t, int status, struct ls_error *error)
+{
+    if (!has_tiers(t))
+        return status;
+    tiers_hold(t, false);
+    for (int kind = LS_TIER_HOST; kind < LS_TIER_KINDS && !status; kind++)
+        if (t->memory.tiers[kind])
+            status = ls_tier_failure(t->memory.tiers[kind], error);
+    return ls_comm_agree(t->world, status, error);
+}
+
 /* ---- samples --------------------------------------------------------------------------------- */
 
 static struct ls_dp_share share_of(const struct ls_trainer *t, int64_t samples)
@@ -139,14 +172,6 @@ static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error 
     return status ? status : ls_wait(&send, error);
 }
 
-/* A disk may fail one rank alone, where all go on to the next collective. */
-static bool has_tiers(const struct ls_trainer *t)
-{
-    return ls_config_tier(&t->config, LS_OFFLOAD_OPTIMIZER) != LS_TIER_DEVICE ||
-           ls_config_tier(&t->config, LS_OFFLOAD_GRADIENTS) != LS_TIER_DEVICE ||
-           ls_config_tier(&t->config, LS_OFFLOAD_PARAMETERS) != LS_TIER_DEVICE;
-}
-
 /* The global norm: squares are added exactly, so it does not matter who holds what. */
 static int norm_reduce(struct ls_trainer *t, struct gradient *gradient, struct ls_error *error)
 {
@@ -154,8 +179,7 @@ static int norm_reduce(struct ls_trainer *t, struct gradient *gradient, struct l
     ls_exact_clear(&sum);
     int status = ls_gradient_square(&t->memory.optimizer, t->memory.slices, t->params.count,
                                     gradient->values, &t->ops, &sum, error);
-    if (has_tiers(t))
-        status = ls_comm_agree(t->world, status, error);
+    status = tiers_agree(t, status, error);
     if (!status)
         status = ls_all_reduce_exact(t->groups[LS_GROUP_OWNERS], &sum, error);
     gradient->norm = sqrt(ls_exact_value(&sum)) / gradient->scale;
@@ -168,6 +192,7 @@ static int gradient_compute(struct ls_trainer *t, const struct train_batch *batc
                             struct gradient *gradient, struct ls_error *error)
 {
     float *values = NULL;
+    tiers_hold(t, true);
     int status = stage_pipeline_run(t, batch, error);
     if (status)
         return status;
@@ -288,10 +313,13 @@ static int update(struct ls_trainer *t, const struct gradient *gradient,
     int status =
         ls_optimizer_step(optimizer, &t->ops, t->memory.slices, t->params.count, &step, error);
     report->optimizer_s = ls_now_s() - matrices_wait_s(t) - start_s;
-    if (has_tiers(t))
-        status = ls_comm_agree(t->world, status, error);
-    if (!status)
+    status = tiers_agree(t, status, error);
+    if (!status) {
+        tiers_hold(t, true);
         status = ls_zero_publish(t->memory.zero, &t->ops, error);
+    }
+    if (!status)
+        status = tiers_agree(t, status, error);
     ls_trace_end(t->trace);
     return status;
 }

@@ -128,6 +128,12 @@ int ls_tier_read(struct ls_tier *tier, size_t offset, void *device, size_t bytes
  * undefined, and later transfers go on. */
 int ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error);
 
+/* While it is held, the wait for a transfer that failed returns LS_OK, and what was to be read is
+ * undefined. So a rank whose disk failed keeps up with others until all can agree on it. */
+void ls_tier_hold(struct ls_tier *tier, bool held);
+/* The first failure of a transfer that was waited for so far, held or not. LS_OK: none. */
+int ls_tier_failure(const struct ls_tier *tier, struct ls_error *error);
+
 /* What moved since the tier was made. */
 struct ls_tier_counts {
     int64_t reads, writes;             /* transfers that were started */
