@@ -11,7 +11,7 @@
  * The file, with every key (doc/planning.md explains them; * is required):
  *
  *   name*: H100 SXM x 2048                     for people
- *   source: where the figures are from         for people; may be a list
+ *   source: where the figures are from         for people; may be a list; not kept
  *   hosts*: 256
  *   accelerators*: 8                           of a host
  *   accelerator*:
@@ -43,8 +43,9 @@
  *     works: [[product_bt, fp32, 1 (threads), 4096, 768, 768, 0.0123 (seconds)], ...]
  *     moves: [[all_reduce, 2 (ranks), 1048576 (bytes), 0.0011 (seconds)], ...]
  *
- * Figures take units (k, M, G, T, P; Ki, Mi, Gi, Ti; B, B/s, FLOP/s, W, s, ms, us, min, h) or are
- * plain numbers in bytes, bytes/s, operations/s, watts, seconds.
+ * Figures take units (k, M, G, T, P; Ki, Mi, Gi, Ti; B, B/s, bit/s, bps, FLOP/s, W, kW, s, ms, us,
+ * ns, min, h) or are plain numbers in bytes, bytes/s, operations/s, watts, seconds. Of types there
+ * are fp32, bf16, fp16, and of copies and fills u8.
  */
 #ifndef LOCKSTEP_PLANNER_CLUSTER_H
 #define LOCKSTEP_PLANNER_CLUSTER_H
@@ -118,15 +119,22 @@ double ls_cluster_peak(const struct ls_cluster *cluster, enum ls_dtype dtype);
 /* Reads and checks a file of at most 16 MiB. Unknown keys, figures that are impossible (no
  * accelerator, a share above 1, a link that joins less than the one below, an outermost one that
  * does not join all): LS_ECONFIG, with file, line, what was expected, and the nearest key.
- * LS_EIO. After a failure there is nothing to release. */
+ * LS_EIO, LS_ENOMEM. After a failure there is nothing to release. */
 int ls_cluster_read(const char *path, struct ls_cluster *cluster, struct ls_error *error);
+/* The same from text[bytes], which errors call `name`. */
+int ls_cluster_read_text(const char *name, const char *text, size_t bytes,
+                         struct ls_cluster *cluster, struct ls_error *error);
 /* Sets one figure, as in the file, by its path: "hosts", "link.InfiniBand.bandwidth",
- * "link.inter.bandwidth" (the outermost), "link.intra.latency" (the innermost),
- * "accelerator.memory", ... `lockstep plan --what-if` uses it. LS_ECONFIG. */
+ * "link.inter.bandwidth" (the outermost), "link.intra.latency" (the innermost), "link.inter" (its
+ * bandwidth), "accelerator.memory", ... `lockstep plan --what-if` uses it. With hosts and
+ * accelerators the links grow that joined all of a host, or all. LS_ECONFIG; cluster is as it was
+ * then. */
 int ls_cluster_set(struct ls_cluster *cluster, const char *path, const char *value,
                    struct ls_error *error);
-/* Writes it as such a file. LS_EIO. */
+/* Writes it as such a file, without source: read again it is the same. LS_EIO. */
 int ls_cluster_write(const struct ls_cluster *cluster, FILE *file, struct ls_error *error);
+/* Writes a table of all keys in Markdown, but those of measured: value, default, what it is. */
+void ls_cluster_keys_write(FILE *file);
 void ls_cluster_release(struct ls_cluster *cluster);
 
 #ifdef __cplusplus

@@ -1,0 +1,152 @@
+/* A cluster: what its figures must be to fit together, and setting one of them. */
+#include "cluster_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+double ls_cluster_peak(const struct ls_cluster *cluster, enum ls_dtype dtype)
+{
+    return cluster->accelerator.peak[dtype == LS_BF16 ? 1 : dtype == LS_F16 ? 2 : 0];
+}
+
+void ls_cluster_release(struct ls_cluster *cluster)
+{
+    free(cluster->works);
+    free(cluster->moves);
+    cluster->works = NULL;
+    cluster->moves = NULL;
+    cluster->works_count = cluster->moves_count = 0;
+}
+
+static int check_link(const struct ls_cluster *cluster, int index, struct ls_error *error)
+{
+    const struct ls_cluster_link *link = &cluster->link[index];
+    if (strcmp(link->name, "inter") == 0 || strcmp(link->name, "intra") == 0)
+        return ls_error_set(error, LS_ECONFIG,
+                            "links.name = %s: this is what `--what-if` calls the outermost or the "
+                            "innermost link; expected another name",
+                            link->name);
+    for (int i = 0; i < index; i++)
+        if (strcmp(cluster->link[i].name, link->name) == 0)
+            return ls_error_set(error, LS_ECONFIG,
+                                "links.name = %s: link %d has this name too; expected another",
+                                link->name, i + 1);
+    int64_t below = index ? cluster->link[index - 1].joins : 1;
+    if (link->joins < below || link->joins % below || (index && link->joins == below))
+        return ls_error_set(error, LS_ECONFIG,
+                            "links.joins = %lld of %s: expected a multiple of the %lld that %s "
+                            "joins, and more than these",
+                            (long long)link->joins, link->name, (long long)below,
+                            index ? cluster->link[index - 1].name : "an accelerator");
+    if (link->oversubscription > 1 && link->topology != LS_LINK_FAT_TREE)
+        return ls_error_set(error, LS_ECONFIG,
+                            "links.oversubscription = %g of %s: only a fat tree is "
+                            "oversubscribed; expected topology: fat-tree, or 1",
+                            link->oversubscription, link->name);
+    return LS_OK;
+}
+
+int cluster_check(const struct ls_cluster *cluster, int *link, struct ls_error *error)
+{
+    int64_t all = cluster->hosts * cluster->accelerators;
+    *link = -1;
+    if (cluster->links == 0 && all > 1)
+        return ls_error_set(error, LS_ECONFIG,
+                            "links: there is none between %lld accelerators; expected at least one",
+                            (long long)all);
+    for (*link = 0; *link < cluster->links; ++*link) {
+        int status = check_link(cluster, *link, error);
+        if (status)
+            return status;
+    }
+    *link = cluster->links - 1;
+    if (cluster->links && cluster->link[*link].joins != all)
+        return ls_error_set(error, LS_ECONFIG,
+                            "links.joins = %lld of %s, the outermost: expected all %lld "
+                            "accelerators (hosts %lld x accelerators %lld)",
+                            (long long)cluster->link[*link].joins, cluster->link[*link].name,
+                            (long long)all, (long long)cluster->hosts,
+                            (long long)cluster->accelerators);
+    return LS_OK;
+}
+
+/* ---- setting one ------------------------------------------------------------------------------
+ */
+
+/* The link that text names, which ends there or at a dot: *rest is what follows. -1: none. */
+static int link_named(const struct ls_cluster *cluster, const char *text, const char **rest)
+{
+    for (int i = -2; i < cluster->links; i++) {
+        const char *name = i == -2 ? "inter" : i == -1 ? "intra" : cluster->link[i].name;
+        size_t length = strlen(name);
+        if (strncmp(text, name, length) != 0 || (text[length] && text[length] != '.'))
+            continue;
+        *rest = text + length + (text[length] == '.');
+        return i == -2 ? cluster->links - 1 : i == -1 ? 0 : i;
+    }
+    return -1;
+}
+
+/* Turns "link.NAME.KEY" into "links.KEY" and the index of the link. */
+static int resolve_link(const struct ls_cluster *cluster, const char *path, char *name,
+                        size_t bytes, int *link, struct ls_error *error)
+{
+    const char *rest, *text = strchr(path, '.') + 1;
+    *link = cluster->links ? link_named(cluster, text, &rest) : -1;
+    if (*link >= 0) {
+        snprintf(name, bytes, "links.%.40s", *rest ? rest : "bandwidth");
+        return LS_OK;
+    }
+    char names[LS_CLUSTER_LINKS_MAX * (LS_CLUSTER_NAME_BYTES + 2) + 1] = "";
+    size_t used = 0;
+    for (int i = 0; i < cluster->links; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, ", %s", cluster->link[i].name);
+    return ls_error_set(error, LS_ECONFIG,
+                        "%.80s: no such link: expected link.NAME.KEY with inter, "
+                        "intra%s",
+                        path, names);
+}
+
+/* Links that joined all, or all of a host, still do. */
+static void links_follow(struct ls_cluster *cluster, const struct ls_cluster *before)
+{
+    int64_t all = before->hosts * before->accelerators;
+    for (int i = 0; i < cluster->links; i++) {
+        if (before->link[i].joins == all)
+            cluster->link[i].joins = cluster->hosts * cluster->accelerators;
+        else if (before->link[i].joins == before->accelerators)
+            cluster->link[i].joins = cluster->accelerators;
+    }
+}
+
+int ls_cluster_set(struct ls_cluster *cluster, const char *path, const char *value,
+                   struct ls_error *error)
+{
+    char name[CLUSTER_NAME_BYTES], why[CLUSTER_VALUE_BYTES], what[512];
+    struct ls_cluster changed = *cluster;
+    size_t count;
+    int link = 0, status = LS_OK;
+    snprintf(name, sizeof name, "%s", path);
+    if (strncmp(path, "link.", 5) == 0 || strncmp(path, "links.", 6) == 0)
+        status = resolve_link(cluster, path, name, sizeof name, &link, error);
+    if (status)
+        return status;
+    int index = strlen(path) < sizeof name + LS_CLUSTER_NAME_BYTES ? cluster_key_index(name) : -1;
+    if (index < 0) {
+        if (cluster_is_group(name))
+            return ls_error_set(error, LS_ECONFIG, "%s is a group: expected a key of it", name);
+        cluster_unknown(name, what, sizeof what);
+        return ls_error_set(error, LS_ECONFIG, "%s", what);
+    }
+    const struct cluster_key *key = &cluster_keys(&count)[index];
+    if (!cluster_parse(key, value, cluster_slot(&changed, key, link), why, sizeof why))
+        return ls_error_set(error, LS_ECONFIG, "%.150s = %.80s: expected %s", path,
+                            *value ? value : "(nothing)", why);
+    if (changed.hosts != cluster->hosts || changed.accelerators != cluster->accelerators)
+        links_follow(&changed, cluster);
+    status = cluster_check(&changed, &link, error);
+    if (status)
+        return ls_error_prefix(error, "%.150s = %.80s", path, value);
+    *cluster = changed;
+    return LS_OK;
+}

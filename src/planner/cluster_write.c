@@ -1,0 +1,99 @@
+/* A cluster as a file: every key of the table, then what was measured. */
+#include "cluster_private.h"
+
+#include <string.h>
+
+/* Begins the groups of `name` that are not open; `open` is then its group, "" for none. */
+static void move_to_group(FILE *file, char *open, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    char group[CLUSTER_NAME_BYTES];
+    snprintf(group, sizeof group, "%.*s", dot ? (int)(dot - name) : 0, name);
+    const char *was = open, *is = group;
+    int depth = 0;
+    while (*is) {
+        size_t length = strcspn(is, ".");
+        if (strcspn(was, ".") != length || strncmp(was, is, length) != 0)
+            break;
+        was += length + (was[length] == '.');
+        is += length + (is[length] == '.');
+        depth++;
+    }
+    while (*is) {
+        int length = (int)strcspn(is, ".");
+        fprintf(file, "%*s%.*s:\n", 2 * depth++, "", length, is);
+        is += length + (is[length] == '.');
+    }
+    strcpy(open, group);
+}
+
+static void write_keys(const struct ls_cluster *cluster, FILE *file)
+{
+    size_t count;
+    const struct cluster_key *keys = cluster_keys(&count);
+    char open[CLUSTER_NAME_BYTES] = "", value[CLUSTER_VALUE_BYTES];
+    for (size_t i = 0; i < count; i++) {
+        if (cluster_key_is_link(&keys[i]))
+            continue;
+        move_to_group(file, open, keys[i].name);
+        int depth = 0;
+        for (const char *p = keys[i].name; (p = strchr(p, '.')); p++)
+            depth++;
+        const char *word = strrchr(keys[i].name, '.');
+        cluster_format(&keys[i], cluster_slot_const(cluster, &keys[i], 0), value, sizeof value);
+        fprintf(file, "%*s%s: %s\n", 2 * depth, "", word ? word + 1 : keys[i].name, value);
+    }
+}
+
+static void write_links(const struct ls_cluster *cluster, FILE *file)
+{
+    size_t count;
+    const struct cluster_key *keys = cluster_keys(&count);
+    char value[CLUSTER_VALUE_BYTES];
+    if (cluster->links)
+        fprintf(file, "links:\n");
+    for (int l = 0; l < cluster->links; l++) {
+        const char *before = "  - ";
+        for (size_t i = 0; i < count; i++) {
+            if (!cluster_key_is_link(&keys[i]))
+                continue;
+            cluster_format(&keys[i], cluster_slot_const(cluster, &keys[i], l), value, sizeof value);
+            fprintf(file, "%s%s: %s\n", before, strchr(keys[i].name, '.') + 1, value);
+            before = "    ";
+        }
+    }
+}
+
+static void write_measured(const struct ls_cluster *cluster, FILE *file)
+{
+    if (cluster->works_count || cluster->moves_count)
+        fprintf(file, "measured:\n");
+    if (cluster->works_count)
+        fprintf(file, "  works: # kind, type, threads, m, n, k, seconds\n");
+    char seconds[CLUSTER_VALUE_BYTES];
+    for (int64_t i = 0; i < cluster->works_count; i++) {
+        const struct ls_measured_work *work = &cluster->works[i];
+        cluster_shortest(work->seconds, seconds, sizeof seconds);
+        fprintf(file, "    - [%s, %s, %d, %lld, %lld, %lld, %s]\n", ls_work_name(work->kind),
+                cluster_dtype_word(work->dtype), work->threads, (long long)work->m,
+                (long long)work->n, (long long)work->k, seconds);
+    }
+    if (cluster->moves_count)
+        fprintf(file, "  moves: # kind, ranks, bytes, seconds\n");
+    for (int64_t i = 0; i < cluster->moves_count; i++) {
+        const struct ls_measured_move *move = &cluster->moves[i];
+        cluster_shortest(move->seconds, seconds, sizeof seconds);
+        fprintf(file, "    - [%s, %d, %lld, %s]\n", ls_comm_kind_name(move->kind), move->ranks,
+                (long long)move->bytes, seconds);
+    }
+}
+
+int ls_cluster_write(const struct ls_cluster *cluster, FILE *file, struct ls_error *error)
+{
+    write_keys(cluster, file);
+    write_links(cluster, file);
+    write_measured(cluster, file);
+    if (ferror(file))
+        return ls_error_set(error, LS_EIO, "the cluster %.60s cannot be written", cluster->name);
+    return LS_OK;
+}
