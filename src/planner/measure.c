@@ -15,13 +15,22 @@ enum { ROUNDS_MIN = 3, ROUNDS_MAX = 15, PLACES_MAX = 48 };
 struct ls_measure_effort ls_measure_effort_full(void)
 {
     return (struct ls_measure_effort){
-        .works_s = 4, .moves_s = 12, .bytes_max = 64 << 20, .ranks_max = 16};
+        .works_s = 4,
+                                      .once_s = 0.2,
+                                      .moves_s = 12,
+                                      .bytes_max = 64 << 20,
+                                      .ranks_max = 16};
 }
 
 struct ls_measure_effort ls_measure_effort_quick(void)
 {
     return (struct ls_measure_effort){
-        .works_s = 0.5, .moves_s = 2, .bytes_max = 1 << 20, .ranks_max = 4};
+        .works_s = 0.5,
+                                      .once_s = 0.02,
+                                      .moves_s = 2,
+                                      .bytes_max = 1 << 20,
+                                      .ranks_max = 4,
+                                      .coarse = true};
 }
 
 static int by_value(const void *a, const void *b)
@@ -167,12 +176,19 @@ static void course_release(struct course *course)
     free(course->seconds);
 }
 
+/* long_s[places]: what took longer than effort.once_s the last time keeps that; NULL: all run. */
 static int round_run(const struct course *course, struct ls_comm *comm, struct ls_replay *replay,
-                     double *seconds, struct ls_error *error)
+                     const double *long_s, double *seconds, struct ls_error *error)
 {
+    double once_s = course->measure->effort.once_s;
     int status = ls_barrier(comm, error);
-    for (int64_t i = 0; i < course->places && !status; i++)
-        status = ls_replay_run(replay, &course->list->works[course->place[i]], &seconds[i], error);
+    for (int64_t i = 0; i < course->places && !status; i++) {
+        if (long_s && once_s > 0 && course->list->options.alone && long_s[i] > once_s)
+            seconds[i] = long_s[i];
+        else
+            status =
+                ls_replay_run(replay, &course->list->works[course->place[i]], &seconds[i], error);
+    }
     return status;
 }
 
@@ -196,10 +212,10 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
                       error);
     status = ls_comm_agree(comm, status, error);
     if (!status) /* pages, caches, threads */
-        status = round_run(course, comm, replay, own, error);
+        status = round_run(course, comm, replay, NULL, own, error);
     double begin = ls_now_s();
     if (!status)
-        status = round_run(course, comm, replay, own, error);
+        status = round_run(course, comm, replay, own, own, error);
     if (!status)
         status = rounds_agree(course, comm, ls_now_s() - begin, &rounds, error);
     if (!status)
@@ -208,7 +224,7 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
         status = ls_error_set(error, LS_ENOMEM, "no memory for %lld rounds", (long long)rounds);
     status = ls_comm_agree(comm, status, error);
     for (int64_t round = 0; round < rounds && !status; round++)
-        status = round_run(course, comm, replay, all + round * places, error);
+        status = round_run(course, comm, replay, own, all + round * places, error);
     for (int64_t i = 0; i < places && !status; i++) {
         for (int64_t round = 0; round < rounds; round++)
             one[round] = all[round * places + i];

@@ -72,19 +72,17 @@ void ls_replay_free(struct ls_replay *replay);
 struct ls_measure_effort {
     int cores;      /* that are kept busy; 0: all of this process */
     double works_s; /* seconds for the works of one list, about */
+    double once_s;  /* works of a grid that take longer are run once */
     double moves_s; /* and for all moves */
     int64_t bytes_max; /* of a move */
     int ranks_max;     /* of a move over threads */
+    bool coarse;       /* a grid of few shapes */
 };
 struct ls_measure_effort ls_measure_effort_full(void);
 struct ls_measure_effort ls_measure_effort_quick(void);
 
-/* What the program is told while it goes on; NULL: nothing. */
-typedef void ls_measure_told(void *user, const char *what);
 struct ls_measure {
     struct ls_measure_effort effort;
-    ls_measure_told *told;
-    void *user;
     struct ls_cluster *cluster; /* what is measured is added to it */
 };
 
@@ -120,12 +118,26 @@ int ls_measure_grid(const struct ls_measure *measure, enum ls_dtype act, int thr
 int ls_measure_machine(const struct ls_measure *measure, const char *folder,
                        struct ls_error *error);
 
+/* Names the link that joins a host's cores, with what messages of two ranks take, and sets the
+ * shares of peak that products and attention reach, from the rows that are there. */
+void ls_measure_finish(struct ls_cluster *cluster, int hosts);
+
 /* Each kind of collective over 2, 4, ... effort.ranks_max thread ranks. */
 int ls_measure_moves(const struct ls_measure *measure, struct ls_error *error);
 /* The same over the ranks of a communicator, 2, 4, ... all of them. Collective; rows go to the
  * cluster of its rank 0. */
 int ls_measure_moves_of(const struct ls_measure *measure, struct ls_comm *world,
                         struct ls_error *error);
+
+/* What people should know of the hosts; "" for nothing. */
+struct ls_measure_note {
+    char text[1024];
+};
+/* Collective over one rank of each host, after each measured its own and ls_measure_finish: medians
+ * over hosts, those that are more than 10 % slower by name, and the link between hosts. LS_ECONFIG
+ * where hosts have other cores. The cluster of rank 0 is whole. */
+int ls_measure_hosts(const struct ls_measure *measure, struct ls_comm *hosts,
+                     struct ls_measure_note *note, struct ls_error *error);
 
 /* Adds rows, keeping lists sorted; a row that is there is replaced. LS_ENOMEM. */
 int ls_measure_add_work(struct ls_cluster *cluster, const struct ls_measured_work *row,
