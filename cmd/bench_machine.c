@@ -160,8 +160,7 @@ static int measure_grid(struct bench *bench, struct ls_error *error)
     int count = cmd_args_given(&bench->args, "--all") ? 3 : 2, status = LS_OK;
     for (int type = 0; type < count && !status; type++)
         for (int i = 0; i < bench->thread_counts && !status; i++)
-            status =
-                ls_measure_grid(&bench->measure, types[type], (int)bench->threads[i], error);
+            status = ls_measure_grid(&bench->measure, types[type], (int)bench->threads[i], error);
     return status;
 }
 
@@ -283,10 +282,11 @@ static int threads_read(struct bench *bench, struct ls_error *error)
         t = strtoll(text, &end, 10);
         if (end == text || (*end && *end != ',') || t < 1 || t > cores ||
             bench->thread_counts == MOST)
-            return ls_error_set(error, LS_ECONFIG,
-                                "--threads = %.80s: expected numbers from 1 to the %lld cores here, "
-                                "with commas between",
-                                cmd_args_value(&bench->args, "--threads"), (long long)cores);
+            return ls_error_set(
+                error, LS_ECONFIG,
+                "--threads = %.80s: expected numbers from 1 to %lld (the cores here), with commas "
+                "between",
+                cmd_args_value(&bench->args, "--threads"), (long long)cores);
         bench->threads[bench->thread_counts++] = t;
     }
     return LS_OK;

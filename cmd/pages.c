@@ -203,10 +203,11 @@ static const struct cmd_page pages[] = {
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
-    {"bench", "gemm|comm|ops|pipeline|step|sums|tier ...", "measure this machine",
+    {"bench", "gemm|comm|machine|ops|pipeline|step|sums|tier ...", "measure this machine",
      "`lockstep bench gemm`: matrix products; `bench comm`: collectives; `bench ops`: the other "
-     "kernels; `bench machine`: all of it, for the planner; `bench pipeline`: schedules; `bench step`: whole training steps; `bench sums`: ways "
-     "to add leaves; `bench tier`: memory tiers. Each compares with the machine's own limit, "
+     "kernels; `bench machine`: all of it, for the planner; `bench pipeline`: schedules; "
+     "`bench step`: whole training steps; `bench sums`: ways to add leaves; `bench tier`: memory "
+     "tiers. Each compares with the machine's own limit, "
      "measured in the same run.",
      none, NULL},
     {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32] [isa=NAME] [arithmetic=NAME]",

@@ -15,17 +15,12 @@ enum { ROUNDS_MIN = 3, ROUNDS_MAX = 15, PLACES_MAX = 48 };
 struct ls_measure_effort ls_measure_effort_full(void)
 {
     return (struct ls_measure_effort){
-        .works_s = 4,
-                                      .once_s = 0.2,
-                                      .moves_s = 12,
-                                      .bytes_max = 64 << 20,
-                                      .ranks_max = 16};
+        .works_s = 4, .once_s = 0.2, .moves_s = 12, .bytes_max = 64 << 20, .ranks_max = 16};
 }
 
 struct ls_measure_effort ls_measure_effort_quick(void)
 {
-    return (struct ls_measure_effort){
-        .works_s = 0.5,
+    return (struct ls_measure_effort){.works_s = 0.5,
                                       .once_s = 0.02,
                                       .moves_s = 2,
                                       .bytes_max = 1 << 20,
@@ -146,9 +141,9 @@ void ls_measure_list_release(struct ls_measure_list *list)
 struct course {
     const struct ls_measure *measure;
     const struct ls_measure_list *list;
-    int32_t *place;    /* [places]: works */
+    int32_t *place; /* [places]: works */
     int64_t places;
-    double *seconds;   /* [teams, places]: medians over rounds */
+    double *seconds; /* [teams, places]: medians over rounds */
     int teams;
 };
 
@@ -207,9 +202,8 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
     struct ls_replay *replay = NULL;
     int64_t rounds = 0, places = course->places;
     double *own = course->seconds + ls_comm_rank(comm) * places, *all = NULL, one[ROUNDS_MAX];
-    int status =
-        ls_replay_new(&course->list->options, course->list->works, course->list->count, &replay,
-                      error);
+    int status = ls_replay_new(&course->list->options, course->list->works, course->list->count,
+                               &replay, error);
     status = ls_comm_agree(comm, status, error);
     if (!status) /* pages, caches, threads */
         status = round_run(course, comm, replay, NULL, own, error);

@@ -12,8 +12,8 @@ struct check_run {
     const struct ls_config *config;
     const struct ls_measure_list *list;
     int turns, teams;
-    double *step_s, *replay_s;  /* [teams, turns] */
-    double *work_s;             /* [teams, steps of the list]: medians */
+    double *step_s, *replay_s; /* [teams, turns] */
+    double *work_s;            /* [teams, steps of the list]: medians */
 };
 
 static int step_time(struct ls_trainer *trainer, double *seconds, struct ls_error *error)
@@ -71,8 +71,8 @@ static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
     if (!status)
         status = ls_trainer_new(run->config, self, NULL, &trainer, error);
     if (!status)
-        status = ls_replay_new(&run->list->options, run->list->works, run->list->count, &replay,
-                               error);
+        status =
+            ls_replay_new(&run->list->options, run->list->works, run->list->count, &replay, error);
     status = ls_comm_agree(comm, status, error);
     if (!status)
         status = turns_run(run, comm, trainer, replay, works, error);
@@ -106,6 +106,8 @@ static void file_sum(const struct ls_cluster *cluster, const struct ls_measure_l
     for (int64_t i = 0; cluster && i < list->steps; i++) {
         const struct ls_work *work = &list->works[list->order[i]];
         const struct ls_measured_work *row = cluster->works, *end = row + cluster->works_count;
+        if (work->m == 0 || work->n == 0)
+            continue;
         while (row < end && !(row->kind == work->kind && row->dtype == work->dtype &&
                               row->threads == list->options.threads && row->m == work->m &&
                               row->n == work->n && row->k == work->k))

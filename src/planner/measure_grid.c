@@ -3,6 +3,7 @@
 
 #include "planner/measure_private.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Sides of products; m, n, k of all combinations. From small models' widths to large ones', and
@@ -15,7 +16,8 @@ static const int64_t dims[] = {64, 128};
 static const int64_t elements[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
 #define COUNT_OF(list) ((int)(sizeof(list) / sizeof *(list)))
 
-enum { WIDTH = 512, VOCABULARY = 4096, RING_BYTES = 128 << 20, WORKS_MAX = 512 };
+enum { WIDTH = 512, VOCABULARY = 4096, RING_BYTES = 128 << 20, WORKS_MAX = 512, AGAIN_MAX = 2 };
+static const double tolerance = 1.05;
 
 /* Passes: what each tells (lockstep/ops/work.h). type LS_BF16 here stands for that of activations;
  * width 1: counted elements. */
@@ -78,23 +80,24 @@ static void put_products(struct grid *grid, enum ls_dtype act)
 
 static void put_attention(struct grid *grid, enum ls_dtype act)
 {
-    int rows = grid->coarse ? 1 : COUNT_OF(rows_of), tokens = grid->coarse ? 2 : COUNT_OF(tokens_of);
+    int rows = grid->coarse ? 1 : COUNT_OF(rows_of);
+    int tokens = grid->coarse ? 2 : COUNT_OF(tokens_of);
     double each = (double)ls_dtype_bytes(act);
     for (int backward = 0; backward < 2; backward++)
         for (int i = 0; i < rows * tokens * COUNT_OF(dims); i++) {
             int64_t m = rows_of[i / (tokens * COUNT_OF(dims))];
             int64_t t = tokens_of[i / COUNT_OF(dims) % tokens], d = dims[i % COUNT_OF(dims)];
             double moved = (double)m * (double)d * each;
-            grid_put(grid, (struct ls_work){
-                               .kind = backward ? LS_WORK_ATTENTION_BACKWARD : LS_WORK_ATTENTION,
-                               .dtype = act,
-                               .m = m,
-                               .n = (t + 2) / 2,
-                               .k = d,
-                               .flops = (backward ? 5 : 2) * (double)m * (double)(t + 1) *
-                                        (double)d,
-                               .bytes = (backward ? 8 : 4) * moved,
-                           });
+            grid_put(grid,
+                     (struct ls_work){
+                         .kind = backward ? LS_WORK_ATTENTION_BACKWARD : LS_WORK_ATTENTION,
+                         .dtype = act,
+                         .m = m,
+                         .n = (t + 2) / 2,
+                         .k = d,
+                         .flops = (backward ? 5 : 2) * (double)m * (double)(t + 1) * (double)d,
+                         .bytes = (backward ? 8 : 4) * moved,
+                     });
         }
 }
 
@@ -119,6 +122,65 @@ static void put_passes(struct grid *grid, enum ls_dtype act)
         }
 }
 
+/* A shape that is nowhere larger took longer: one of both was disturbed. */
+static bool contradicts(const struct ls_work *a, double a_s, const struct ls_work *b, double b_s)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->m <= b->m && a->n <= b->n &&
+           a->k <= b->k && a_s > tolerance * b_s;
+}
+
+/* Indices of what contradicts something else. */
+static int64_t doubtful(const struct grid *grid, const double *seconds, int32_t *order)
+{
+    int64_t count = 0;
+    for (int i = 0; i < grid->count; i++) {
+        bool doubt = false;
+        for (int j = 0; j < grid->count && !doubt; j++) {
+            const struct ls_work *a = &grid->works[i], *b = &grid->works[j];
+            doubt = i != j && (contradicts(a, seconds[i], b, seconds[j]) ||
+                               contradicts(b, seconds[j], a, seconds[i]));
+        }
+        if (doubt)
+            order[count++] = i;
+    }
+    return count;
+}
+
+/* What is disturbed takes longer, never less: of several measurements the shortest counts. */
+static int measure_again(const struct ls_measure *measure, struct ls_measure_list *list,
+                         const struct grid *grid, double *seconds, struct ls_error *error)
+{
+    int32_t order[WORKS_MAX];
+    double again[WORKS_MAX];
+    int status = LS_OK;
+    for (int turn = 0; turn < AGAIN_MAX && !status; turn++) {
+        list->order = order;
+        list->steps = doubtful(grid, seconds, order);
+        if (list->steps == 0)
+            break;
+        status = ls_measure_works(measure, list, again, error);
+        for (int64_t i = 0; i < list->steps && !status; i++)
+            seconds[order[i]] = fmin(seconds[order[i]], again[order[i]]);
+    }
+    return status;
+}
+
+static int grid_measure(const struct ls_measure *measure, struct ls_measure_list *list,
+                        const struct grid *grid, struct ls_error *error)
+{
+    double seconds[WORKS_MAX];
+    int status = ls_measure_works(measure, list, seconds, error);
+    if (!status)
+        status = measure_again(measure, list, grid, seconds, error);
+    for (int i = 0; i < grid->count && !status; i++) {
+        const struct ls_work *w = &grid->works[i];
+        struct ls_measured_work row = {w->kind, w->dtype,  list->options.threads, w->m, w->n,
+                                       w->k,    seconds[i]};
+        status = ls_measure_add_work(measure->cluster, &row, error);
+    }
+    return status;
+}
+
 int ls_measure_grid(const struct ls_measure *measure, enum ls_dtype act, int threads,
                     struct ls_error *error)
 {
@@ -132,22 +194,20 @@ int ls_measure_grid(const struct ls_measure *measure, enum ls_dtype act, int thr
     enum ls_arithmetic arithmetic = ls_arithmetic_fastest(ls_isa_best(), act);
     size_t ring = grid->coarse ? RING_BYTES / 4 : RING_BYTES;
     struct ls_measure_list list = {
-        .options = {.threads = threads,
-                    .arithmetic = arithmetic,
-                    .isa = ls_isa_fastest(ls_isa_best(), arithmetic, act),
-                    .hints = {.sequence = 256,
-                              .vocabulary = VOCABULARY,
-                              .tile_tokens = 256,
-                              .act = act},
-                    .read_bytes = ring,
-                    .write_bytes = ring,
-                    .alone = true},
+        .options =
+            {.threads = threads,
+             .arithmetic = arithmetic,
+             .isa = ls_isa_fastest(ls_isa_best(), arithmetic, act),
+             .hints = {.sequence = 256, .vocabulary = VOCABULARY, .tile_tokens = 256, .act = act},
+             .read_bytes = ring,
+             .write_bytes = ring,
+             .alone = true},
         .works = grid->works,
         .order = grid->order,
         .count = grid->count,
         .steps = grid->count,
     };
-    int status = ls_measure_list_add(measure, &list, error);
+    int status = grid_measure(measure, &list, grid, error);
     free(grid);
     return status;
 }

@@ -59,8 +59,7 @@ static int call(const struct sample *s, struct ls_error *error)
     case LS_COMM_SEND:
         return messages(s, count, error);
     default:
-        return ls_all_reduce_u64(s->comm, (uint64_t *)(void *)s->a, ls_max(1, s->bytes / 8),
-                                 error);
+        return ls_all_reduce_u64(s->comm, (uint64_t *)(void *)s->a, ls_max(1, s->bytes / 8), error);
     }
 }
 
@@ -96,8 +95,8 @@ struct samples {
     int count;
 };
 
-static void samples_init(struct samples *samples, struct ls_comm *comm,
-                         const struct moves_run *run, float *a, float *b)
+static void samples_init(struct samples *samples, struct ls_comm *comm, const struct moves_run *run,
+                         float *a, float *b)
 {
     int64_t least = 8 * ls_comm_size(comm);
     int64_t most = ls_min(run->measure->effort.bytes_max, room_bytes / (2 * run->ranks));
@@ -132,8 +131,7 @@ static int samples_store(const struct samples *samples, struct ls_cluster *clust
 /* All kinds and sizes in turns, some rounds of them. */
 static int group_run(struct ls_comm *comm, const struct moves_run *run, struct ls_error *error)
 {
-    int64_t bytes =
-        ls_min(run->measure->effort.bytes_max, room_bytes / (2 * run->ranks)) + 64;
+    int64_t bytes = ls_min(run->measure->effort.bytes_max, room_bytes / (2 * run->ranks)) + 64;
     struct samples *samples = calloc(1, sizeof *samples);
     float *a = calloc(1, (size_t)bytes), *b = calloc(1, (size_t)bytes);
     int status = LS_OK;

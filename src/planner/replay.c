@@ -10,8 +10,7 @@ enum { ALIGN = 4096 };
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-static bool is_taken(const struct ls_replay *r, const unsigned char *at, size_t bytes,
-                     size_t *end)
+static bool is_taken(const struct ls_replay *r, const unsigned char *at, size_t bytes, size_t *end)
 {
     for (int i = 0; i < r->taken_count; i++) {
         const struct replay_span *span = &r->taken[i];
@@ -147,7 +146,8 @@ static void values_fill(struct ls_replay *r)
         else
             values[i] = x;
     }
-    memcpy(r->write.base, r->read.base, r->read.size < r->write.size ? r->read.size : r->write.size);
+    size_t both = r->read.size < r->write.size ? r->read.size : r->write.size;
+    memcpy(r->write.base, r->read.base, both);
 }
 
 static size_t size_max(size_t a, size_t b)

@@ -23,10 +23,9 @@ static int flops_each(const struct ls_work *w)
 
 static int no_such_op(const struct ls_work *w, struct ls_error *error)
 {
-    return ls_error_set(error, LS_ENOTSUP,
-                        "no op of kind %s has %.0f operations and %.0f bytes for [%lld, %lld]",
-                        ls_work_name(w->kind), w->flops, w->bytes, (long long)w->m,
-                        (long long)w->n);
+    return ls_error_set(
+        error, LS_ENOTSUP, "no op of kind %s has %.0f operations and %.0f bytes for [%lld, %lld]",
+        ls_work_name(w->kind), w->flops, w->bytes, (long long)w->m, (long long)w->n);
 }
 
 /* How rows make leaves, sequences and tiles. */
@@ -92,57 +91,49 @@ static int product(struct ls_replay *r, const struct ls_work *w, struct ls_error
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* A call that has that many pairs and keys, or not: then T tokens at q_first cannot be. */
-static bool attention_fits(const struct ls_replay *r, const struct ls_work *w, int64_t tokens,
-                           struct ls_attention *a)
+/* What a work tells, taken apart for queries of so many tokens. False: they cannot be so many. */
+static bool attention_shape(const struct ls_replay *r, const struct ls_work *w, int64_t tokens,
+                            struct ls_attention *a, double *pairs)
 {
     const struct ls_replay_hints *h = &r->hints;
     bool backward = w->kind == LS_WORK_ATTENTION_BACKWARD;
-    if (tokens < 1 || w->m % tokens)
+    if (tokens < 1 || w->m % tokens || (h->heads && w->m / tokens % h->heads))
         return false;
-    int64_t all = w->m / tokens, heads = ls_max(h->heads, 1), kv = ls_max(h->kv_heads, 1);
-    double e = (double)ls_dtype_bytes(w->dtype), d = (double)w->k, t = (double)tokens;
-    double pairs = w->flops / ((backward ? 10 : 4) * (double)all * d);
-    double queries = (double)w->m * d;
-    /* B G keys */
-    double pieces = (backward ? (w->bytes / e - 4 * queries) / 2 : w->bytes / e - 2 * queries) /
-                    (2 * d);
-    heads = all % heads ? all : heads;
-    kv = heads % kv ? heads : kv;
+    int64_t all = w->m / tokens, heads = h->heads ? h->heads : all;
+    double e = (double)ls_dtype_bytes(w->dtype), d = (double)w->k;
+    double queries = (backward ? 4 : 2) * (double)w->m * d;
+    double pieces = (w->bytes / e - queries) / ((backward ? 4 : 2) * d); /* B G keys */
     a->batch = all / heads;
     a->heads = heads;
-    /* Where heads are not known, as many as there must be if all keys are seen once. */
-    a->keys = llrint(pieces / (double)(a->batch * kv));
-    if (h->heads == 0) {
-        kv = (int64_t)ls_max(1, llrint(pieces / ((double)a->batch * t)));
-        kv = heads % kv ? heads : kv;
-        a->keys = llrint(pieces / (double)(a->batch * kv));
-    }
-    a->kv_heads = kv;
+    a->kv_heads = h->kv_heads && heads % h->kv_heads == 0 ? h->kv_heads : heads;
     a->tokens = tokens;
+    a->keys = llrint(pieces / (double)(a->batch * a->kv_heads));
+    *pairs = w->flops / ((backward ? 10 : 4) * (double)all * d);
+    return a->keys > 0 && (double)(a->batch * a->kv_heads) * (double)a->keys == pieces;
+}
+
+/* Queries that see themselves and what is before them. */
+static bool attention_fits(const struct ls_replay *r, const struct ls_work *w, int64_t tokens,
+                           struct ls_attention *a)
+{
+    double pairs, t = (double)tokens;
+    if (!attention_shape(r, w, tokens, a, &pairs))
+        return false;
     a->q_first = llrint((pairs - t * (t - 1) / 2) / t) - 1;
-    return fabs((double)(a->batch * kv) * (double)a->keys - pieces) < 0.5 && a->q_first >= 0 &&
-           fabs(t * (double)(a->q_first + 1) + t * (t - 1) / 2 - pairs) < 0.5 &&
-           a->q_first % LS_ATTENTION_BLOCK == 0 && a->keys >= a->q_first + tokens;
+    return a->q_first >= 0 && a->q_first % LS_ATTENTION_BLOCK == 0 &&
+           t * (double)(a->q_first + 1) + t * (t - 1) / 2 == pairs &&
+           a->keys >= a->q_first + tokens;
 }
 
 /* Queries that see a range of keys, each of them all of it. */
 static bool attention_sees_all(const struct ls_replay *r, const struct ls_work *w, int64_t tokens,
                                struct ls_attention *a)
 {
-    struct ls_work diagonal = *w;
-    int64_t keys = w->n;
-    double t = (double)tokens;
-    diagonal.flops *= (t * (t + 1) / 2) / (t * (double)keys);
-    double e = (double)ls_dtype_bytes(w->dtype), d = (double)w->k;
-    bool backward = w->kind == LS_WORK_ATTENTION_BACKWARD;
-    double queries = (backward ? 4 : 2) * (double)w->m * d * e;
-    diagonal.bytes = queries + (w->bytes - queries) * t / (double)keys;
-    if (!attention_fits(r, &diagonal, tokens, a))
+    double pairs;
+    if (!attention_shape(r, w, tokens, a, &pairs))
         return false;
-    a->q_first = ls_round_up(keys, LS_ATTENTION_BLOCK);
-    a->keys = keys;
-    return true;
+    a->q_first = ls_round_up(a->keys, LS_ATTENTION_BLOCK);
+    return pairs == (double)tokens * (double)a->keys;
 }
 
 enum attention_way { ATTENTION_WHOLE, ATTENTION_PART };
@@ -262,8 +253,8 @@ static int norm_backward(struct ls_replay *r, const struct ls_work *w, struct ls
     void *dh = replay_out(r, bytes);
     if (!replay_begins(r))
         return LS_OK;
-    (r->hints.rms_norm ? ls_rmsnorm_backward_input
-                       : ls_layernorm_backward_input)(&r->ops, &op, h, dy, z, dh);
+    (r->hints.rms_norm ? ls_rmsnorm_backward_input : ls_layernorm_backward_input)(&r->ops, &op, h,
+                                                                                  dy, z, dh);
     return LS_OK;
 }
 
@@ -431,15 +422,16 @@ static int copy(struct ls_replay *r, const struct ls_work *w, struct ls_error *e
     size_t bytes = bytes_of(w->dtype, w->m, w->n);
     bool mirror = w->dtype == LS_F32; /* of Newton-Schulz: a stand-in */
     (void)error;
+    bool rows = w->n != 1 && !mirror; /* which are not dense where they come from */
     bytes = mirror ? bytes / 2 : bytes;
-    const void *from = replay_read(r, bytes);
+    const void *from = replay_read(r, rows ? 2 * bytes : bytes);
     void *to = replay_out(r, bytes);
     if (!replay_begins(r))
         return LS_OK;
-    if (w->n == 1 || mirror)
+    if (rows)
+        ls_copy_rows(&r->ops, w->m, (size_t)w->n, from, 2 * (size_t)w->n, to, (size_t)w->n);
+    else
         ls_copy(&r->ops, bytes, from, to);
-    else /* rows that are not dense on one side */
-        ls_copy_rows(&r->ops, w->m, (size_t)w->n, from, (size_t)w->n, to, (size_t)w->n);
     return LS_OK;
 }
 
@@ -554,8 +546,8 @@ static int update_take(struct ls_replay *r, const struct ls_work *w, int states,
                                        .weight_decay = 0.1f,
                                        .moment_type = w->dtype};
     struct ls_update *u = &parts->update;
-    u->rounding = (struct ls_rounding){
-        .key = {{{1, 2}}, {{3, 4}}}, .step = 10, .places = {0, w->m, 0, w->m}};
+    u->rounding =
+        (struct ls_rounding){.key = {{{1, 2}}, {{3, 4}}}, .step = 10, .places = {0, w->m, 0, w->m}};
     u->master = replay_state(r, bytes_of(LS_F32, w->m, 1));
     u->compute = compute ? replay_state(r, bytes_of(half, w->m, 1)) : NULL;
     u->gradient = replay_state(r, bytes_of(LS_F32, w->m, 1));
@@ -574,8 +566,8 @@ static int update_muon(struct ls_replay *r, const struct ls_work *w, int flops)
     u.moment_type = LS_F32;
     u.compute_type = half;
     u.master = replay_state(r, bytes);
-    u.compute = r->hints.act == LS_F32 || flops != 4 ? NULL
-                                                     : replay_state(r, bytes_of(half, w->m, 1));
+    u.compute =
+        r->hints.act == LS_F32 || flops != 4 ? NULL : replay_state(r, bytes_of(half, w->m, 1));
     u.gradient = replay_state(r, bytes);
     float *state = replay_state(r, bytes);
     if (!replay_begins(r))

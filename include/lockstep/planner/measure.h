@@ -1,7 +1,7 @@
 /* lockstep/planner/measure.h - how fast this machine is: ops, collectives, copies, the disk.
  *
- * A work that was recorded (lockstep/ops/work.h) is run again by a replay: the same op on buffers of
- * its own, which tells the same as it told when it was recorded.
+ * A work that was recorded (lockstep/ops/work.h) is run again by a replay: the same op on buffers
+ * of its own, which tells the same as it told when it was recorded.
  *
  *   ls_replay_new(&options, works, count, &replay, error)   buffers for each of these works
  *   ls_replay_run(replay, &works[i], &seconds, error)       in the order of the step
@@ -30,12 +30,12 @@ extern "C" {
 /* What a work does not tell of the op that told it. Zeros: one head, one tile, LayerNorm, the tanh
  * form of GELU. */
 struct ls_replay_hints {
-    int64_t heads, kv_heads;            /* of a rank */
-    int64_t sequence;                   /* tokens */
-    int64_t vocabulary;                 /* rows of the table held */
-    int64_t tp_tiles;                   /* of a contraction that tp may cut, here */
+    int64_t heads, kv_heads;             /* of a rank */
+    int64_t sequence;                    /* tokens */
+    int64_t vocabulary;                  /* rows of the table held */
+    int64_t tp_tiles;                    /* of a contraction that tp may cut, here */
     int64_t leaf_sequences, tile_tokens; /* sequences of a leaf; tokens of a tile of one, here */
-    int64_t leaf_tiles;                 /* tiles of a sequence, here */
+    int64_t leaf_tiles;                  /* tiles of a sequence, here */
     enum ls_dtype act;
     bool rms_norm, gelu_erf, fast;
 };
@@ -59,7 +59,7 @@ int ls_replay_new(const struct ls_replay_options *options, const struct ls_work 
                   int64_t count, struct ls_replay **out, struct ls_error *error);
 /* Runs one of those works; *seconds is what its op took alone. Passes inside Newton-Schulz, which
  * are no ops of their own, have stand-ins that move as many bytes: they alone tell something else.
- */
+ * Works on nothing do not run. */
 int ls_replay_run(struct ls_replay *replay, const struct ls_work *work, double *seconds,
                   struct ls_error *error);
 /* What it computes with: to watch it. */
@@ -70,10 +70,10 @@ void ls_replay_free(struct ls_replay *replay);
 
 /* How thorough it is. */
 struct ls_measure_effort {
-    int cores;      /* that are kept busy; 0: all of this process */
-    double works_s; /* seconds for the works of one list, about */
-    double once_s;  /* works of a grid that take longer are run once */
-    double moves_s; /* and for all moves */
+    int cores;         /* that are kept busy; 0: all of this process */
+    double works_s;    /* seconds for the works of one list, about */
+    double once_s;     /* works of a grid that take longer are run once */
+    double moves_s;    /* and for all moves */
     int64_t bytes_max; /* of a move */
     int ranks_max;     /* of a move over threads */
     bool coarse;       /* a grid of few shapes */
@@ -148,14 +148,14 @@ int ls_measure_add_move(struct ls_cluster *cluster, const struct ls_measured_mov
 /* ---- the sum of works beside a real step ----------------------------------------------------- */
 
 struct ls_measure_check {
-    double step_s;                  /* of the real step, without waits for data; a median */
-    double replay_s;                /* of the works replayed in turns with these steps */
-    double ratio;                   /* the median of replay over step, turn by turn */
-    double kind_s[LS_WORK_KINDS];   /* of the replay, by kind */
+    double step_s;                /* of the real step, without waits for data; a median */
+    double replay_s;              /* of the works replayed in turns with these steps */
+    double ratio;                 /* the median of replay over step, turn by turn */
+    double kind_s[LS_WORK_KINDS]; /* of the replay, by kind */
     int64_t kind_count[LS_WORK_KINDS];
-    double file_s[LS_WORK_KINDS];   /* by the rows of the cluster */
-    double file_total_s;            /* 0: no cluster was given */
-    int64_t missing;                /* works of which it has no row */
+    double file_s[LS_WORK_KINDS]; /* by the rows of the cluster */
+    double file_total_s;          /* 0: no cluster was given */
+    int64_t missing;              /* works of which it has no row */
 };
 /* One rank (the layout keys are reset) on so many threads, on all cores at once: `turns` steps in
  * turns with replays of them. config has data. cluster may be NULL. */
