@@ -22,6 +22,7 @@ void ls_recording_release(struct ls_recording *recording)
     free(recording->texts);
     free(recording->list);
     free(recording->done);
+    free(recording->transfers);
     free(recording->works);
     free(recording->works_table);
     *recording = (struct ls_recording){0};
@@ -183,6 +184,31 @@ static void work_note(void *user, const struct ls_work *work)
 struct ls_work_watch ls_recording_watch(struct ls_recording *recording)
 {
     return (struct ls_work_watch){.begin = work_note, .user = recording};
+}
+
+static int64_t transfer_note(void *user, enum ls_tier_kind kind, bool writes, size_t bytes)
+{
+    struct ls_recording *recording = user;
+    if (!list_grow(&recording->transfers, recording->transfers_count, &recording->transfers_room,
+                   sizeof *recording->transfers)) {
+        recording->incomplete = true;
+        return -1;
+    }
+    recording->transfers[recording->transfers_count] =
+        (struct ls_recorded_transfer){kind, writes, bytes, recording->clock++, LS_RECORDED_PENDING};
+    return recording->transfers_count++;
+}
+
+static void transfer_wait_note(void *user, int64_t number)
+{
+    struct ls_recording *recording = user;
+    if (number >= 0)
+        recording->transfers[number].waited_at = recording->clock++;
+}
+
+struct ls_tier_watch ls_recording_tier_watch(struct ls_recording *recording)
+{
+    return (struct ls_tier_watch){transfer_note, transfer_wait_note, recording};
 }
 
 /* ---- alone ----------------------------------------------------------------------------------- */

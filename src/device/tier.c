@@ -177,6 +177,11 @@ static int start(struct ls_transfer what, size_t bytes, struct ls_transfer *tran
     if (status || bytes == 0)
         return status;
     *transfer = what;
+    if (tier->watch) {
+        const struct ls_tier_watch *watch = tier->watch;
+        transfer->number = watch->start(watch->user, tier->kind, what.writes, bytes);
+        return LS_OK;
+    }
     pthread_mutex_lock(&tier->mutex);
     enqueue(tier, transfer, bytes);
     pthread_cond_broadcast(&tier->work);
@@ -207,6 +212,11 @@ int ls_transfer_wait(struct ls_transfer *transfer, struct ls_error *error)
     struct ls_tier *tier = transfer->tier;
     if (!tier)
         return LS_OK;
+    if (tier->watch) {
+        tier->watch->wait(tier->watch->user, transfer->number);
+        *transfer = (struct ls_transfer){0};
+        return LS_OK;
+    }
     pthread_mutex_lock(&tier->mutex);
     double from = transfer->settled < transfer->bytes ? ls_now_s() : 0;
     while (transfer->settled < transfer->bytes)
@@ -257,6 +267,35 @@ static int start_file(struct ls_tier *tier, const struct ls_tier_options *option
     return status;
 }
 
+/* A tier without room and without those who move. */
+static struct ls_tier *tier_alloc(enum ls_tier_kind kind, size_t bytes, struct ls_error *error)
+{
+    struct ls_tier *tier = calloc(1, sizeof *tier);
+    if (!tier) {
+        ls_error_set(error, LS_ENOMEM, "no memory for a memory tier");
+        return NULL;
+    }
+    tier->kind = kind;
+    tier->file.fd = -1;
+    tier->last = &tier->first;
+    pthread_mutex_init(&tier->mutex, NULL);
+    pthread_cond_init(&tier->work, NULL);
+    pthread_cond_init(&tier->ended, NULL);
+    align_up(bytes, &tier->bytes);
+    return tier;
+}
+
+int ls_tier_idle_new(enum ls_tier_kind kind, size_t bytes, const struct ls_tier_watch *watch,
+                     struct ls_tier **out, struct ls_error *error)
+{
+    *out = tier_alloc(kind, bytes, error);
+    if (!*out)
+        return LS_ENOMEM;
+    (*out)->watch = watch;
+    snprintf((*out)->text, sizeof(*out)->text, "%s, which moves nothing", ls_tier_name(kind));
+    return LS_OK;
+}
+
 int ls_tier_new(const struct ls_tier_options *options, struct ls_tier **out, struct ls_error *error)
 {
     *out = NULL;
@@ -268,17 +307,10 @@ int ls_tier_new(const struct ls_tier_options *options, struct ls_tier **out, str
             error, LS_EINVAL,
             "a memory tier is of kind host or file, has a size, and if it is a file, a "
             "folder");
-    struct ls_tier *tier = calloc(1, sizeof *tier);
+    struct ls_tier *tier = tier_alloc(options->kind, options->bytes, error);
     if (!tier)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a memory tier");
-    tier->kind = options->kind;
+        return LS_ENOMEM;
     tier->fault = options->fault;
-    tier->file.fd = -1;
-    tier->last = &tier->first;
-    pthread_mutex_init(&tier->mutex, NULL);
-    pthread_cond_init(&tier->work, NULL);
-    pthread_cond_init(&tier->ended, NULL);
-    align_up(options->bytes, &tier->bytes);
     int status = file ? start_file(tier, options, error) : start_host(tier, error);
     if (status)
         ls_tier_free(tier);

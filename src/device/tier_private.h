@@ -42,6 +42,7 @@ struct ls_tier {
     enum ls_tier_kind kind;
     size_t bytes;
     const struct ls_fault *fault;
+    const struct ls_tier_watch *watch; /* NULL: it moves bytes */
     char text[PATH_MAX + 1400];
     struct ls_arena host;
     struct tier_file file;

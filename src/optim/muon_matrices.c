@@ -371,3 +371,31 @@ int muon_finish(struct ls_muon *muon, struct ls_ops *ops, const struct muon_hook
         hook_call(muon, muon->owners.rounds - 1, hooks, hooks->end);
     return muon->failed ? ls_error_set(error, muon->failed, "%s", muon->why.text) : LS_OK;
 }
+
+/* ---- rehearsal ------------------------------------------------------------------------------- */
+
+/* Nobody writes there. */
+static float *rehearsal_place(void *user, int index)
+{
+    const struct ls_muon *muon = user;
+    (void)index;
+    return muon->whole;
+}
+
+static int rehearsal_hook(void *user, int index, float *place, const struct ls_param *param,
+                          struct ls_error *error)
+{
+    (void)user, (void)index, (void)place, (void)param, (void)error;
+    return LS_OK;
+}
+
+int muon_rehearse(struct ls_muon *muon, struct ls_ops *idle, struct ls_comm *comm,
+                  struct ls_error *error)
+{
+    const struct muon_hooks hooks = {muon, rehearsal_place, rehearsal_hook, rehearsal_hook};
+    LS_ASSERT(idle->idle);
+    muon->comm = comm;
+    muon->rank = ls_comm_rank(comm);
+    int status = muon_begin(muon, &hooks, error);
+    return status ? status : muon_finish(muon, idle, &hooks, error);
+}

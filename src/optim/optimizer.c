@@ -60,6 +60,12 @@ int ls_optimizer_meet(struct ls_optimizer *optimizer, const struct ls_matrices *
     return muon_new(matrices, optimizer->config.ns_steps, arena, &optimizer->muon, error);
 }
 
+int ls_optimizer_rehearse(struct ls_optimizer *optimizer, struct ls_ops *ops, struct ls_comm *comm,
+                          struct ls_error *error)
+{
+    return muon_rehearse(optimizer->muon, ops, comm, error);
+}
+
 void ls_optimizer_release(struct ls_optimizer *optimizer)
 {
     muon_free(optimizer->muon);

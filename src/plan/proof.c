@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM_MIN = 64, LABEL_BYTES = 48 };
+static const char meeting[] = "the matrices' meeting";
+enum { ROOM_MIN = 64, MEETINGS_MIN = 2, LABEL_BYTES = 48 };
 
 /* ---- who meets where --------------------------------------------------------------------------
  */
@@ -60,11 +61,14 @@ struct place {
     int parties;
     struct meeting *meetings;
     int32_t count, room;
+    /* On each side: the last rank's list that comes here, from 1, and its visit. */
+    int32_t visitor[2], visit[2];
 };
 
 struct ls_move_proof {
     const struct ls_layout *layout;
     int64_t *shard_alike; /* [dp_shard] the first that does the same; NULL: every rank for itself */
+    bool folds;           /* what ranks do where matrices meet is one operation */
     int64_t group_size[LS_GROUPS];
     struct player *players;
     struct place *places;
@@ -72,19 +76,24 @@ struct ls_move_proof {
     int player_count, player_room, place_count, place_room, table_room;
 };
 
-/* Room for one more of *list's elements. */
-static bool grow(void *list, int count, int *room, size_t bytes)
+/* Room for one more of *list's elements, for `least` of them at first. */
+static bool grow_from(int least, void *list, int count, int *room, size_t bytes)
 {
     void **at = list;
     if (count < *room)
         return true;
-    int wanted = (int)ls_max(2 * *room, ROOM_MIN);
+    int wanted = (int)ls_max(2 * *room, least);
     void *grown = realloc(*at, (size_t)wanted * bytes);
     if (!grown)
         return false;
     *at = grown;
     *room = wanted;
     return true;
+}
+
+static bool grow(void *list, int count, int *room, size_t bytes)
+{
+    return grow_from(ROOM_MIN, list, count, room, bytes);
 }
 
 static int no_memory(struct ls_error *error)
@@ -141,8 +150,9 @@ int ls_move_proof_new(const struct ls_layout *layout, bool alike, struct ls_move
     proof->layout = layout;
     for (int group = 0; group < LS_GROUPS; group++)
         proof->group_size[group] = ls_group_size(layout, (enum ls_layout_group)group);
-    if (!alike || layout->matrices_meet)
+    if (!alike)
         return LS_OK;
+    proof->folds = layout->matrices_meet;
     proof->shard_alike = calloc((size_t)layout->size[LS_AXIS_DP_SHARD], sizeof *proof->shard_alike);
     if (!proof->shard_alike) {
         ls_move_proof_free(proof);
@@ -281,30 +291,35 @@ static bool deeds_grow(struct deed_table *table, const struct player *player)
     return true;
 }
 
-/* The rank's visits of that place, on that side; -1 where there is no memory. */
-static int visit_find(struct player *player, int place, bool receive)
+/* The last rank's visits of that place, on that side; -1 where there is no memory. */
+static int visit_find(struct ls_move_proof *proof, int place, bool receive)
 {
-    for (int i = 0; i < player->visit_count; i++)
-        if (player->visits[i].place == place && player->visits[i].receive == receive)
-            return i;
+    struct player *player = &proof->players[proof->player_count - 1];
+    struct place *where = &proof->places[place];
+    if (where->visitor[receive] == proof->player_count)
+        return where->visit[receive];
     if (!grow(&player->visits, player->visit_count, &player->visit_room, sizeof *player->visits))
         return -1;
     player->visits[player->visit_count] = (struct visit){.place = place, .receive = receive};
+    where->visitor[receive] = proof->player_count;
+    where->visit[receive] = player->visit_count;
     return player->visit_count++;
 }
 
-/* The deed that an operation is; -1 where there is no memory. */
-static int deed_find(struct ls_move_proof *proof, struct player *player, struct deed_table *table,
+/* The deed of the last rank that an operation is; -1 where there is no memory. */
+static int deed_find(struct ls_move_proof *proof, struct deed_table *table,
                      const struct ls_recorded *did)
 {
+    struct player *player = &proof->players[proof->player_count - 1];
     if (2 * player->deed_count >= table->room && !deeds_grow(table, player))
         return -1;
     int *entry = deed_entry(table, player->deeds, did);
     if (*entry)
         return *entry - 1;
     const struct place where = place_of(proof, player->rank, did);
-    int place = place_find(proof, &where), visit = visit_find(player, place, did->receive);
-    if (place < 0 || visit < 0 ||
+    int place = place_find(proof, &where);
+    int visit = place < 0 ? -1 : visit_find(proof, place, did->receive);
+    if (visit < 0 ||
         !grow(&player->deeds, player->deed_count, &player->deed_room, sizeof *player->deeds))
         return -1;
     struct deed *deed = &player->deeds[player->deed_count++];
@@ -336,11 +351,9 @@ static int waits_sort(struct player *player, struct ls_error *error)
     return LS_OK;
 }
 
-int ls_move_proof_add(struct ls_move_proof *proof, int64_t rank,
-                      const struct ls_recording *recording, struct ls_error *error)
+static int list_add(struct ls_move_proof *proof, int64_t rank, const struct ls_recording *recording,
+                    struct ls_error *error)
 {
-    LS_ASSERT(rank >= 0 && rank < proof->layout->ranks && recording->count < INT32_MAX);
-    LS_ASSERT(ls_move_proof_alike(proof, rank) == rank);
     if (!grow(&proof->players, proof->player_count, &proof->player_room, sizeof *proof->players))
         return no_memory(error);
     struct player *player = &proof->players[proof->player_count++];
@@ -352,7 +365,7 @@ int ls_move_proof_add(struct ls_move_proof *proof, int64_t rank,
     int status = LS_OK;
     for (int64_t i = 0; i < recording->count && !status; i++) {
         const struct ls_recorded *did = &recording->list[i];
-        int deed = deed_find(proof, player, &table, did);
+        int deed = deed_find(proof, &table, did);
         if (deed < 0)
             status = no_memory(error);
         else
@@ -361,6 +374,55 @@ int ls_move_proof_add(struct ls_move_proof *proof, int64_t rank,
     }
     free(table.entries);
     return status ? status : waits_sort(player, error);
+}
+
+static bool is_of_matrices(const struct ls_recording *recording, int64_t i)
+{
+    return i >= 0 && recording->list[i].group == LS_GROUP_MATRICES;
+}
+
+/* A copy in which each run of operations where matrices meet is one, in which all ranks of the
+ * group meet at once. Whatever is waited for within the run is waited for before it. So a rank
+ * waits for no less than it does, and what comes to its end here does so there. */
+static int meetings_fold(const struct ls_recording *recording, struct ls_recording *folded,
+                         struct ls_error *error)
+{
+    int64_t count = recording->count;
+    struct ls_recorded *list = malloc(((size_t)count + 1) * sizeof *list);
+    int64_t *until = calloc((size_t)count + 1, sizeof *until); /* of recording's, in the copy */
+    *folded = (struct ls_recording){.list = list};
+    for (int64_t i = 0; i < count && list && until; i++) {
+        bool matrices = is_of_matrices(recording, i);
+        if (!matrices || !is_of_matrices(recording, i - 1))
+            list[folded->count++] = recording->list[i];
+        until[i + 1] = folded->count - matrices;
+    }
+    for (int64_t i = 0; i < folded->count && until; i++)
+        if (is_of_matrices(folded, i))
+            list[i] = (struct ls_recorded){.group = LS_GROUP_MATRICES,
+                                           .operation = meeting,
+                                           .kind = LS_COMM_OTHER,
+                                           .peer = -1,
+                                           .site = list[i].site,
+                                           .until = i + 1};
+        else if (list[i].until >= 0)
+            list[i].until = until[list[i].until];
+    bool made = list && until;
+    free(until);
+    return made ? LS_OK : no_memory(error);
+}
+
+int ls_move_proof_add(struct ls_move_proof *proof, int64_t rank,
+                      const struct ls_recording *recording, struct ls_error *error)
+{
+    LS_ASSERT(rank >= 0 && rank < proof->layout->ranks && recording->count < INT32_MAX);
+    LS_ASSERT(ls_move_proof_alike(proof, rank) == rank);
+    struct ls_recording folded = {0};
+    int status = proof->folds ? meetings_fold(recording, &folded, error) : LS_OK;
+    if (!status)
+        status = list_add(proof, rank, proof->folds ? &folded : recording, error);
+    free(folded.list);
+    return status;
 }
 
 /* ---- texts ------------------------------------------------------------------------------------
@@ -470,7 +532,8 @@ static int act_start(struct ls_move_proof *proof, int who, struct ls_error *erro
     const struct deed *deed = &player->deeds[act->deed];
     struct place *place = &proof->places[deed->place];
     while (place->count <= act->number) {
-        if (!grow(&place->meetings, place->count, &place->room, sizeof *place->meetings))
+        if (!grow_from(MEETINGS_MIN, &place->meetings, place->count, &place->room,
+                       sizeof *place->meetings))
             return no_memory(error);
         place->meetings[place->count++] = (struct meeting){0};
     }
@@ -550,8 +613,10 @@ static void count_up(const struct ls_move_proof *proof, struct ls_layout_proof *
         const struct player *player = &proof->players[i];
         for (int v = 0; v < player->visit_count; v++) {
             int64_t all = player->alike * player->visits[v].count;
-            bool message = proof->places[player->visits[v].place].to >= 0;
-            out->collectives += message ? 0 : all;
+            const struct place *place = &proof->places[player->visits[v].place];
+            bool message = place->to >= 0;
+            bool folded = proof->folds && place->group == LS_GROUP_MATRICES;
+            out->collectives += message || folded ? 0 : all;
             out->messages += message && !player->visits[v].receive ? all : 0;
         }
     }

@@ -5,22 +5,31 @@
 
 #include <stdlib.h>
 
-/* begins: operations before each step; clocks: `at` of what comes first in it, or NULL. */
-static int record(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
-                  int steps, const int64_t *leaves, struct ls_recording *recording, int64_t *begins,
-                  int64_t *clocks, struct ls_error *error)
+/* Steps of so many leaves each. */
+struct course {
+    const struct ls_config *config;
+    const struct ls_layout *layout;
+    const int64_t *leaves; /* [steps] */
+    int64_t *begins;       /* [steps]: operations before each */
+    int64_t *clocks;       /* [steps]: `at` of what comes first in each; or NULL */
+    int steps;
+};
+
+static int record(const struct course *course, int64_t rank, struct ls_recording *recording,
+                  struct ls_error *error)
 {
+    const struct ls_layout *layout = course->layout;
     struct ls_comm *world;
     struct ls_trainer *t = NULL;
     int status = ls_comm_alone_new((int)rank, (int)layout->ranks, &world, error);
     if (!status)
-        status = trainer_idle(config, layout, world, recording, &t, error);
-    for (int i = 0; i < steps && !status; i++) {
+        status = trainer_idle(course->config, layout, world, recording, &t, error);
+    for (int i = 0; i < course->steps && !status; i++) {
         struct ls_step_report report;
-        begins[i] = recording->count;
-        if (clocks)
-            clocks[i] = recording->clock;
-        t->layout.ramp = (struct ls_ramp){.full = leaves[i]};
+        course->begins[i] = recording->count;
+        if (course->clocks)
+            course->clocks[i] = recording->clock;
+        t->layout.ramp = (struct ls_ramp){.full = course->leaves[i]};
         status = ls_trainer_step(t, &report, error);
     }
     for (int g = 0; t && g < LS_GROUPS; g++)
@@ -39,7 +48,9 @@ int ls_record_steps(const struct ls_config *config, const struct ls_layout *layo
                     int steps, const int64_t *leaves, struct ls_recording *recording,
                     int64_t *begins, struct ls_error *error)
 {
-    return record(config, layout, rank, steps, leaves, recording, begins, NULL, error);
+    const struct course course = {
+        .config = config, .layout = layout, .leaves = leaves, .begins = begins, .steps = steps};
+    return record(&course, rank, recording, error);
 }
 
 int ls_record_works(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
@@ -47,8 +58,14 @@ int ls_record_works(const struct ls_config *config, const struct ls_layout *layo
 {
     const int64_t leaves[] = {layout->ramp.full, layout->ramp.full};
     int64_t begins[2] = {0}, clocks[2] = {0};
+    const struct course course = {.config = config,
+                                  .layout = layout,
+                                  .leaves = leaves,
+                                  .begins = begins,
+                                  .clocks = clocks,
+                                  .steps = 2};
     recording->wants_works = true;
-    int status = record(config, layout, rank, 2, leaves, recording, begins, clocks, error);
+    int status = record(&course, rank, recording, error);
     *second_at = clocks[1];
     return status;
 }
@@ -72,40 +89,109 @@ int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layo
     return status;
 }
 
+/* ---- where matrices meet --------------------------------------------------------------------- */
+
+/* The parameters of a stage, as any of its ranks shares them with the others. */
+struct meeting {
+    struct train_part part;
+    struct ls_params params;
+    struct ls_arena arena;
+    struct ls_optimizer optimizer;
+    struct ls_ops ops;
+};
+
+static void meeting_release(struct meeting *meeting)
+{
+    ls_optimizer_release(&meeting->optimizer);
+    ls_arena_release(&meeting->arena);
+    ls_params_release(&meeting->params);
+    part_release(&meeting->part);
+    ls_ops_release(&meeting->ops);
+}
+
+static int optimizer_make(const struct ls_config *config, struct meeting *meeting,
+                          struct ls_arena *arena, struct ls_error *error)
+{
+    const struct ls_matrices matrices = {.params = &meeting->params};
+    ls_optimizer_release(&meeting->optimizer);
+    meeting->optimizer = (struct ls_optimizer){.config = ls_config_optim(config)};
+    return ls_optimizer_meet(&meeting->optimizer, &matrices, arena, error);
+}
+
+static int meeting_init(struct meeting *meeting, const struct ls_config *config,
+                        const struct ls_layout *layout, int64_t pp_rank, struct ls_error *error)
+{
+    struct ls_arena measure;
+    *meeting = (struct meeting){0};
+    ls_arena_measure(&measure);
+    ls_ops_init_idle(&meeting->ops, LS_ISA_PLAIN);
+    int status = part_init(&meeting->part, layout, pp_rank, error);
+    if (!status)
+        status = ls_layout_params(layout, 0, meeting->part.held, &meeting->params, error);
+    if (!status)
+        status = optimizer_make(config, meeting, &measure, error);
+    if (!status)
+        status = ls_arena_reserve(&meeting->arena, measure.used, error);
+    return status ? status : optimizer_make(config, meeting, &meeting->arena, error);
+}
+
+/* Rank `rank` of `size`. */
+static int rehearsal_record(struct meeting *meeting, int rank, int size,
+                            struct ls_recording *recording, struct ls_error *error)
+{
+    struct ls_comm *comm;
+    ls_recording_init(recording);
+    int status = ls_comm_alone_new(rank, size, &comm, error);
+    if (status)
+        return status;
+    ls_comm_set_recording(comm, recording, LS_GROUP_MATRICES);
+    status = ls_optimizer_rehearse(&meeting->optimizer, &meeting->ops, comm, error);
+    ls_comm_set_recording(comm, NULL, 0);
+    ls_comm_free(comm);
+    return status;
+}
+
+int ls_record_matrices(const struct ls_config *config, const struct ls_layout *layout,
+                       int64_t pp_rank, ls_record_visit *visit, void *user, struct ls_error *error)
+{
+    int64_t at[LS_AXES] = {0};
+    at[LS_AXIS_PP] = pp_rank;
+    int64_t first = ls_layout_rank(layout, at), size = ls_group_size(layout, LS_GROUP_MATRICES);
+    struct meeting meeting;
+    int status = meeting_init(&meeting, config, layout, pp_rank, error);
+    for (int i = 0; i < (int)size && !status; i++) {
+        struct ls_recording recording;
+        status = rehearsal_record(&meeting, i, (int)size, &recording, error);
+        if (!status)
+            status = visit(user, ls_group_member(layout, LS_GROUP_MATRICES, first, i), &recording,
+                           error);
+        ls_recording_release(&recording);
+    }
+    meeting_release(&meeting);
+    return status;
+}
+
 /* ---- the proof ------------------------------------------------------------------------------- */
 
 /* The steps that are proved: each batch of the ramp-up, and the full one again, because the first
- * step expects its parameters in another order than those that follow. */
-struct course {
-    const struct ls_config *config;
-    const struct ls_layout *layout;
-    int64_t *leaves, *begins; /* [steps] */
-    int steps;
-};
-
-static int course_init(struct course *course, const struct ls_config *config,
+ * step expects its parameters in another order than those that follow. *leaves and course->begins
+ * are to be freed. */
+static int course_init(struct course *course, int64_t **leaves, const struct ls_config *config,
                        const struct ls_layout *layout, struct ls_error *error)
 {
     *course = (struct course){.config = config, .layout = layout};
     int steps = 1;
     for (int64_t n = 0; (n = ls_ramp_next(&layout->ramp, n));)
         steps++;
-    course->leaves = calloc((size_t)steps, sizeof *course->leaves);
+    *leaves = calloc((size_t)steps, sizeof **leaves);
+    course->leaves = *leaves;
     course->begins = calloc((size_t)steps, sizeof *course->begins);
-    if (!course->leaves || !course->begins)
+    if (!*leaves || !course->begins)
         return ls_error_set(error, LS_ENOMEM, "no memory for a list of %d steps", steps);
     for (int64_t n = 0; (n = ls_ramp_next(&layout->ramp, n));)
-        course->leaves[course->steps++] = n;
-    course->leaves[course->steps++] = layout->ramp.full;
+        (*leaves)[course->steps++] = n;
+    (*leaves)[course->steps++] = layout->ramp.full;
     return LS_OK;
-}
-
-static int course_record(const struct course *course, int64_t rank, struct ls_recording *recording,
-                         struct ls_error *error)
-{
-    ls_recording_init(recording);
-    return ls_record_steps(course->config, course->layout, rank, course->steps, course->leaves,
-                           recording, course->begins, error);
 }
 
 static int ranks_add(const struct course *course, struct ls_move_proof *proof,
@@ -116,7 +202,8 @@ static int ranks_add(const struct course *course, struct ls_move_proof *proof,
         struct ls_recording recording;
         if (ls_move_proof_alike(proof, rank) != rank)
             continue;
-        status = course_record(course, rank, &recording, error);
+        ls_recording_init(&recording);
+        status = record(course, rank, &recording, error);
         if (!status)
             status = ls_move_proof_add(proof, rank, &recording, error);
         ls_recording_release(&recording);
@@ -124,20 +211,58 @@ static int ranks_add(const struct course *course, struct ls_move_proof *proof,
     return status;
 }
 
+/* What ranks do but where matrices meet. */
+static int lists_prove(const struct course *course, bool alike, struct ls_layout_proof *out,
+                       struct ls_error *error)
+{
+    struct ls_move_proof *proof;
+    int status = ls_move_proof_new(course->layout, alike, &proof, error);
+    if (!status)
+        status = ranks_add(course, proof, error);
+    if (!status)
+        status = ls_move_proof_finish(proof, out, error);
+    ls_move_proof_free(proof);
+    return status;
+}
+
+static int rank_add(void *proof, int64_t rank, const struct ls_recording *recording,
+                    struct ls_error *error)
+{
+    return ls_move_proof_add(proof, rank, recording, error);
+}
+
+/* What they do there, the same in each step. */
+static int matrices_prove(const struct course *course, struct ls_layout_proof *out,
+                          struct ls_error *error)
+{
+    const struct ls_layout *layout = course->layout;
+    struct ls_layout_proof step;
+    struct ls_move_proof *proof;
+    int status = ls_move_proof_new(layout, false, &proof, error);
+    for (int64_t pp = 0; pp < layout->size[LS_AXIS_PP] && !status; pp++)
+        status = ls_record_matrices(course->config, layout, pp, rank_add, proof, error);
+    if (!status)
+        status = ls_move_proof_finish(proof, &step, error);
+    ls_move_proof_free(proof);
+    if (!status)
+        out->messages += course->steps * step.messages;
+    return status;
+}
+
 int ls_layout_check(const struct ls_config *config, const struct ls_layout *layout,
                     struct ls_layout_proof *out, struct ls_error *error)
 {
     struct course course;
-    struct ls_move_proof *proof = NULL;
-    int status = course_init(&course, config, layout, error);
+    int64_t *leaves = NULL;
+    bool meet = layout->matrices_meet && ls_group_size(layout, LS_GROUP_MATRICES) > 1;
+    int status = course_init(&course, &leaves, config, layout, error);
     if (!status)
-        status = ls_move_proof_new(layout, true, &proof, error);
-    if (!status)
-        status = ranks_add(&course, proof, error);
-    if (!status)
-        status = ls_move_proof_finish(proof, out, error);
-    ls_move_proof_free(proof);
-    free(course.leaves);
+        status = lists_prove(&course, true, out, error);
+    if (!status && meet)
+        status = matrices_prove(&course, out, error);
+    if (status == LS_ELAYOUT && meet) /* a tiny matrix: alike ranks with and without a part of it */
+        status = lists_prove(&course, false, out, error);
+    free(leaves);
     free(course.begins);
     return status;
 }

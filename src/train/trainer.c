@@ -110,7 +110,10 @@ static int tiers_open(struct ls_trainer *t, struct ls_error *error)
                                                 .bytes = t->plan.tiers[kind],
                                                 .folder = t->config.memory.file,
                                                 .rank = ls_comm_rank(t->world)};
-        if (options.bytes > 0)
+        if (options.bytes > 0 && t->ops.idle)
+            status = ls_tier_idle_new(options.kind, options.bytes, &t->tier_watch,
+                                      &t->memory.tiers[kind], error);
+        else if (options.bytes > 0)
             status = ls_tier_new(&options, &t->memory.tiers[kind], error);
         if (status && kind == LS_TIER_FILE)
             ls_config_blame(&t->config, "memory.file", error);
@@ -134,7 +137,7 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     if (!status)
         status = t->ops.idle ? ls_arena_reserve(arena, t->plan.total, error)
                              : ls_arena_init(arena, t->plan.total, error);
-    if (!status && !t->ops.idle)
+    if (!status && (!t->ops.idle || t->tier_watch.user))
         status = tiers_open(t, error);
     if (!status)
         status = memory_take(&request, arena, &t->memory, &t->plan, error);
@@ -337,6 +340,8 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
         return ls_error_set(error, LS_ENOMEM, "no memory for a trainer");
     t->layout = *layout;
     ls_ops_init_idle(&t->ops, LS_ISA_PLAIN);
+    if (recording->wants_works)
+        t->tier_watch = ls_recording_tier_watch(recording);
     int status = place_open(t, error);
     if (!status)
         status = memory_open(t, error);

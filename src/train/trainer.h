@@ -106,11 +106,12 @@ struct ls_trainer {
     struct ls_sample_run *runs; /* [micro-batches of a step]: what is asked of the loader */
     struct ls_runner *runner;   /* evaluations and samples */
     struct ls_trace *trace;
-    struct tensor_digests *digests; /* NULL: not asked for */
-    struct ls_work_watch watch;     /* of ops, where a recording wants it */
-    double peak_flops;              /* of all ranks of this machine, 0 where not measured */
-    bool failed;                    /* a step did: transfers may be under way that never end */
-    bool posted;                    /* the next step's samples are on their way */
+    struct tensor_digests *digests;  /* NULL: not asked for */
+    struct ls_work_watch watch;      /* of ops, where a recording wants it */
+    struct ls_tier_watch tier_watch; /* and of tiers */
+    double peak_flops;               /* of all ranks of this machine, 0 where not measured */
+    bool failed;                     /* a step did: transfers may be under way that never end */
+    bool posted;                     /* the next step's samples are on their way */
 };
 
 /* Local. A trainer that goes through the motions of its world's rank, over a transport that moves

@@ -409,7 +409,26 @@ static void test_early_and_late_ranks_meet(void **state)
 /* ---- ranks that are alike ---------------------------------------------------------------------
  */
 
-/* Each rank does what is recorded of the one that stands for it in a proof. */
+/* Takes out what a rank does where matrices meet. */
+static void matrices_drop(struct ls_recording *recording)
+{
+    int64_t *before = calloc((size_t)recording->count + 1, sizeof *before), kept = 0;
+    assert_non_null(before);
+    for (int64_t i = 0; i < recording->count; i++) {
+        before[i] = kept;
+        if (recording->list[i].group != LS_GROUP_MATRICES)
+            recording->list[kept++] = recording->list[i];
+    }
+    before[recording->count] = kept;
+    for (int64_t i = 0; i < kept; i++)
+        if (recording->list[i].until != LS_RECORDED_PENDING)
+            recording->list[i].until = before[recording->list[i].until];
+    recording->count = kept;
+    free(before);
+}
+
+/* Each rank does what is recorded of the one that stands for it in a proof, but where matrices
+ * meet. */
 static void test_ranks_that_are_alike_do_the_same(void **state)
 {
     for (int i = 0; i < LAYOUTS; i++) {
@@ -426,14 +445,83 @@ static void test_ranks_that_are_alike_do_the_same(void **state)
             leaves_of(&layout, leaves);
             if (ls_record_steps(&config, &layout, rank, STEPS, leaves, &pair.ran, begins, &error) ||
                 ls_record_steps(&config, &layout, stands, STEPS, leaves, &pair.alone, begins,
-                                &error) ||
-                compare_all(&pair, &error))
+                                &error))
+                fail_msg("%s\n%s", layouts[i], error.text);
+            matrices_drop(&pair.ran);
+            matrices_drop(&pair.alone);
+            if (compare_all(&pair, &error))
                 fail_msg("%s\nranks %ld and %ld: %s", layouts[i], (long)rank, (long)stands,
                          error.text);
             pair_release(&pair);
         }
         ls_move_proof_free(proof);
     }
+}
+
+/* ---- where matrices meet -----------------------------------------------------------------------
+ */
+
+struct rehearsal {
+    const struct ls_config *config;
+    const struct ls_layout *layout;
+    int64_t ranks, moves;
+};
+
+/* The first operation from i on where matrices meet, or that is of something else. */
+static int64_t matrices_find(const struct ls_recording *list, int64_t i, bool matrices)
+{
+    while (i < list->count && (list->list[i].group == LS_GROUP_MATRICES) != matrices)
+        i++;
+    return i;
+}
+
+/* In each step a rank does in a row what was rehearsed. */
+static int rehearsal_compare(void *user, int64_t rank, const struct ls_recording *rehearsed,
+                             struct ls_error *error)
+{
+    struct rehearsal *r = user;
+    struct pair pair = {.ran = *rehearsed};
+    int64_t leaves[STEPS], begins[STEPS], meetings = 0;
+    leaves_of(r->layout, leaves);
+    ls_recording_init(&pair.alone);
+    int status =
+        ls_record_steps(r->config, r->layout, rank, STEPS, leaves, &pair.alone, begins, error);
+    int64_t all = pair.alone.count;
+    while (!status && (pair.first = matrices_find(&pair.alone, pair.first, true)) < all) {
+        pair.alone.count = matrices_find(&pair.alone, pair.first, false);
+        int64_t end = pair.alone.count;
+        status = compare_all(&pair, error);
+        pair.alone.count = all;
+        pair.first = end;
+        meetings++;
+    }
+    if (!status && meetings != (rehearsed->count ? STEPS : 0))
+        status = ls_error_set(error, LS_ECOMM, "matrices met %ld times", (long)meetings);
+    r->ranks++;
+    r->moves += rehearsed->count;
+    ls_recording_release(&pair.alone);
+    return status;
+}
+
+static void test_matrices_meet_as_was_rehearsed(void **state)
+{
+    int64_t moves = 0;
+    for (int i = 0; i < LAYOUTS; i++) {
+        struct ls_config config = config_of(*state, layouts[i]);
+        static struct ls_layout layout;
+        struct ls_error error = {0};
+        int status = ls_config_layout(&config, 0, &layout, &error);
+        if (!status && !layout.matrices_meet)
+            continue;
+        struct rehearsal r = {.config = &config, .layout = &layout};
+        for (int64_t pp = 0; pp < layout.size[LS_AXIS_PP] && !status; pp++)
+            status = ls_record_matrices(&config, &layout, pp, rehearsal_compare, &r, &error);
+        if (status)
+            fail_msg("%s\n%s", layouts[i], error.text);
+        assert_int_equal(r.ranks, layout.ranks);
+        moves += r.moves;
+    }
+    assert_true(moves > 0);
 }
 
 int main(void)
@@ -446,6 +534,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_early_and_late_ranks_meet, tokens_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_ranks_that_are_alike_do_the_same, tokens_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_matrices_meet_as_was_rehearsed, tokens_setup,
                                         scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

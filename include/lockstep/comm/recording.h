@@ -20,6 +20,7 @@
 #define LOCKSTEP_COMM_RECORDING_H
 
 #include <lockstep/comm.h>
+#include <lockstep/device/tier.h>
 #include <lockstep/ops.h>
 
 #ifdef __cplusplus
@@ -51,6 +52,14 @@ struct ls_recorded_work {
     int64_t at;
 };
 
+/* A transfer to or from a memory tier. */
+struct ls_recorded_transfer {
+    enum ls_tier_kind kind;
+    bool writes;
+    size_t bytes;
+    int64_t started_at, waited_at;
+};
+
 struct ls_recording {
     struct ls_recorded *list;
     int64_t count, room;
@@ -58,6 +67,8 @@ struct ls_recording {
     bool wants_works; /* whoever has ops lets them be watched; set before */
     struct ls_recorded_work *done;
     int64_t done_count, done_room;
+    struct ls_recorded_transfer *transfers;
+    int64_t transfers_count, transfers_room;
     struct ls_work *works; /* each once */
     int32_t *works_table;  /* an open table of them, index + 1; its room is a power of two */
     int32_t works_count, works_room;
@@ -72,6 +83,8 @@ void ls_recording_release(struct ls_recording *recording);
 /* Local. What appends to recording, which is borrowed, each op of a struct ls_ops that it watches.
  * Where there is no memory for it, recording->incomplete is set. */
 struct ls_work_watch ls_recording_watch(struct ls_recording *recording);
+/* Local. The same of tiers that go through the motions (ls_tier_idle_new). */
+struct ls_tier_watch ls_recording_tier_watch(struct ls_recording *recording);
 /* Local. Each operation that comm starts on this rank, but in a group of one, is appended to
  * recording, which is borrowed and may be that of several communicators, each with its number
  * `group`; NULL: no more, with nothing pending that was recorded. A split does not inherit it. An

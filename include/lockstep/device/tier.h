@@ -68,6 +68,18 @@ struct ls_tier_options {
     const struct ls_fault *fault;
 };
 
+/* Told of transfers in the place of a tier that moves them. start returns the transfer's number,
+ * which wait is given. */
+struct ls_tier_watch {
+    int64_t (*start)(void *user, enum ls_tier_kind kind, bool writes, size_t bytes);
+    void (*wait)(void *user, int64_t number);
+    void *user;
+};
+/* A tier that goes through the motions: takes no room and moves nothing; watch, which is borrowed,
+ * is told. Waits return at once. LS_ENOMEM. */
+int ls_tier_idle_new(enum ls_tier_kind kind, size_t bytes, const struct ls_tier_watch *watch,
+                     struct ls_tier **out, struct ls_error *error);
+
 /* Takes the room: host memory from the system, zeroed; a file's blocks from its file system, so
  * that a full disk is refused here. What was never written reads as zeros. LS_EBUSY: another
  * process, or another tier of this one, uses the file; the text names it. What a process that was
@@ -98,6 +110,7 @@ struct ls_transfer {
     size_t offset, bytes;   /* bytes: a multiple of LS_TIER_ALIGN */
     size_t handed, settled; /* bytes given to the system, and through with it */
     bool writes, failed;
+    int64_t number;        /* of a tier that goes through the motions */
     struct ls_error error; /* the first failure */
 };
 

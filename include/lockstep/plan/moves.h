@@ -28,8 +28,12 @@ int64_t ls_move_bytes(const struct ls_layout *layout, int64_t rank, const struct
 struct ls_move_proof;
 /* alike: ranks that differ in tp, dp_replicate or dp_shard alone do the same, at their own places
  * (but for a table tied across stages, where uneven shards of it differ), and one of them stands
- * for all: ls_move_proof_alike says which. Otherwise, and where the optimizer's matrices meet
- * (each has an owner), every rank stands for itself. */
+ * for all: ls_move_proof_alike says which. Otherwise every rank stands for itself.
+ *
+ * Where the optimizer's matrices meet (layout.matrices_meet) each rank does something else, as each
+ * matrix has an owner. So with alike, what a list does in a row in LS_GROUP_MATRICES counts as one
+ * operation of the whole group, at which its ranks wait for each other. That proves the rest; that
+ * these rows come to their end is for another proof, of them alone and without alike. */
 int ls_move_proof_new(const struct ls_layout *layout, bool alike, struct ls_move_proof **out,
                       struct ls_error *error);
 /* The rank whose list is rank's. */

@@ -27,13 +27,20 @@ int ls_record_steps(const struct ls_config *config, const struct ls_layout *layo
  * the second step has *second_at as its `at`. */
 int ls_record_works(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                     struct ls_recording *recording, int64_t *second_at, struct ls_error *error);
+/* What the ranks of a stage do where the optimizer's matrices meet (layout.matrices_meet), in any
+ * step: visit is called with each one's list, in LS_GROUP_MATRICES. Errors of visit, LS_ENOMEM. */
+typedef int ls_record_visit(void *user, int64_t rank, const struct ls_recording *recording,
+                            struct ls_error *error);
+int ls_record_matrices(const struct ls_config *config, const struct ls_layout *layout,
+                       int64_t pp_rank, ls_record_visit *visit, void *user, struct ls_error *error);
 
 /* Bytes that rank sends in a full step, between the first and the last, by account. */
 int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                     int64_t bytes[LS_ACCOUNTS], struct ls_error *error);
 
-/* Records every rank in a step of each batch of the ramp-up and two of the full batch, one after
- * the other, and proves that they agree. LS_ELAYOUT where they do not. */
+/* Records every rank, or one that it is alike, in a step of each batch of the ramp-up and two of
+ * the full batch, one after the other, and proves that they agree. Where matrices meet, each rank
+ * is recorded there. LS_ELAYOUT where they do not agree. */
 int ls_layout_check(const struct ls_config *config, const struct ls_layout *layout,
                     struct ls_layout_proof *proof, struct ls_error *error);
 

@@ -1,0 +1,620 @@
+/* Recordings carried out against a clock: each rank's events in the order of time, so that who
+ * comes first to a link has it first. */
+#include <lockstep/plan/moves.h>
+#include <lockstep/plan/simulate.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROOM_MIN = 64 };
+
+/* ---- what is carried out ----------------------------------------------------------------------
+ */
+
+enum event_kind { EVENT_START, EVENT_WAIT, EVENT_TRANSFER, EVENT_TRANSFER_WAIT, EVENT_STEP };
+
+/* After so many seconds of computing, a rank starts its operation or transfer `number`, waits for
+ * it, or begins its second step. */
+struct event {
+    double before_s;
+    int32_t number;
+    int32_t kind; /* enum event_kind */
+};
+
+/* One operation of a rank: where it meets the others, and how long it takes. */
+struct operation {
+    int32_t place, nth; /* the nth of that place */
+    float seconds;
+    int8_t link, account;
+    bool send, receive; /* of a message; else both links are used */
+    const char *name;   /* of the library: lives on */
+};
+
+struct transfer {
+    float seconds;
+    bool writes;
+    enum ls_tier_kind kind;
+    double from, to; /* once it was started */
+};
+
+struct player {
+    int64_t rank;
+    struct event *events;
+    struct operation *operations;
+    struct transfer *transfers;
+    double tier_free[LS_TIER_KINDS];
+    int64_t count, next;
+    double after_s; /* computing behind the last event */
+    double clock;
+    double out_free[LS_PACE_LINKS_MAX], in_free[LS_PACE_LINKS_MAX];
+    int waits_next; /* of those that wait for the same meeting: index + 1 */
+    bool computed;  /* what lies before the next event */
+    bool second;    /* step */
+    struct ls_simulated_rank figures;
+};
+
+/* The nth operation of a place. */
+struct meeting {
+    double from, to; /* from: the latest to come, then when it began */
+    int came;
+    int waiting; /* the first player that waits for it, index + 1 */
+};
+
+/* Where operations meet: a group of ranks, or the way from one to another for one tag. */
+struct place {
+    int64_t group, tag, from, to; /* to -1: a group, whose first rank is from */
+    struct meeting *meetings;
+    int64_t count, room;
+    int *parties; /* players that come here */
+    int64_t parties_count, parties_room;
+    int visitor;       /* the last player that was added here, index + 1 */
+    int32_t visits[2]; /* of it, as the sender of a message and as its receiver */
+};
+
+struct ls_simulation {
+    const struct ls_layout *layout;
+    struct ls_pace pace;
+    struct ls_move_proof *alike;
+    struct player *players;
+    struct place *places;
+    int *of_rank; /* [ranks] player, index + 1 */
+    int *heap;    /* of players that can go on, by clock */
+    int heap_count;
+    int64_t player_count, player_room, place_count, place_room;
+    int32_t *table; /* of places, open: index + 1 */
+    int64_t table_room;
+    ls_simulated_visit *visit;
+    void *visit_user;
+};
+
+static int no_memory(struct ls_error *error)
+{
+    return ls_error_set(error, LS_ENOMEM, "no memory to simulate a layout");
+}
+
+/* Room for one more of *list's elements. */
+static bool grow(void *list, int64_t count, int64_t *room, size_t bytes)
+{
+    void **at = list;
+    if (count < *room)
+        return true;
+    int64_t wanted = ls_max(2 * *room, ROOM_MIN);
+    void *grown = realloc(*at, (size_t)wanted * bytes);
+    if (!grown)
+        return false;
+    *at = grown;
+    *room = wanted;
+    return true;
+}
+
+int ls_simulation_new(const struct ls_layout *layout, const struct ls_pace *pace,
+                      struct ls_simulation **out, struct ls_error *error)
+{
+    struct ls_simulation *s = calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s)
+        return no_memory(error);
+    s->layout = layout;
+    s->pace = *pace;
+    s->of_rank = calloc((size_t)layout->ranks, sizeof *s->of_rank);
+    int status = ls_move_proof_new(layout, true, &s->alike, error);
+    if (!status && !s->of_rank)
+        status = no_memory(error);
+    if (status) {
+        ls_simulation_free(s);
+        return status;
+    }
+    *out = s;
+    return LS_OK;
+}
+
+void ls_simulation_free(struct ls_simulation *s)
+{
+    if (!s)
+        return;
+    for (int64_t i = 0; i < s->player_count; i++) {
+        free(s->players[i].events);
+        free(s->players[i].operations);
+        free(s->players[i].transfers);
+    }
+    for (int64_t i = 0; i < s->place_count; i++) {
+        free(s->places[i].meetings);
+        free(s->places[i].parties);
+    }
+    ls_move_proof_free(s->alike);
+    free(s->players);
+    free(s->places);
+    free(s->of_rank);
+    free(s->heap);
+    free(s->table);
+    free(s);
+}
+
+int64_t ls_simulation_alike(const struct ls_simulation *s, int64_t rank)
+{
+    return ls_move_proof_alike(s->alike, rank);
+}
+
+void ls_simulation_watch(struct ls_simulation *s, ls_simulated_visit *visit, void *user)
+{
+    s->visit = visit;
+    s->visit_user = user;
+}
+
+/* ---- places -----------------------------------------------------------------------------------
+ */
+
+static int32_t *table_at(const struct ls_simulation *s, const struct place *place)
+{
+    const int64_t key[] = {place->group, place->tag, place->from, place->to};
+    uint64_t at = ls_hash64(key, sizeof key, 0);
+    for (;; at++) {
+        int32_t *entry = &s->table[at & (uint64_t)(s->table_room - 1)];
+        if (*entry == 0 || memcmp(&s->places[*entry - 1], key, sizeof key) == 0)
+            return entry;
+    }
+}
+
+static bool table_grow(struct ls_simulation *s)
+{
+    int64_t room = ls_max(2 * s->table_room, ROOM_MIN);
+    int32_t *table = calloc((size_t)room, sizeof *table);
+    if (!table)
+        return false;
+    free(s->table);
+    s->table = table;
+    s->table_room = room;
+    for (int64_t i = 0; i < s->place_count; i++)
+        *table_at(s, &s->places[i]) = (int32_t)i + 1;
+    return true;
+}
+
+/* Where matrices meet each rank does something else, as each matrix has an owner. Ranks that are
+ * alike but for that are one here, so nobody waits for others there: its own moves take their time.
+ */
+static bool is_of_matrices(const struct ls_recorded *move)
+{
+    return move->group == LS_GROUP_MATRICES;
+}
+
+static bool is_message(const struct ls_recorded *move)
+{
+    return move->kind == LS_COMM_SEND && !is_of_matrices(move);
+}
+
+/* Where rank does that; -1 where there is no memory. */
+static int32_t place_of(struct ls_simulation *s, int64_t rank, const struct ls_recorded *move)
+{
+    enum ls_layout_group group = (enum ls_layout_group)move->group;
+    bool message = is_message(move);
+    struct place place = {.group = group, .tag = message ? move->tag : 0, .to = -1};
+    if (is_of_matrices(move))
+        place.tag = rank + 1;
+    int64_t peer = ls_group_member(s->layout, group, rank, message ? move->peer : 0);
+    peer = is_of_matrices(move) ? rank : ls_simulation_alike(s, peer);
+    place.from = message && !move->receive ? rank : peer;
+    if (message)
+        place.to = move->receive ? rank : peer;
+    if (2 * s->place_count >= s->table_room && !table_grow(s))
+        return -1;
+    int32_t *entry = table_at(s, &place);
+    if (*entry)
+        return *entry - 1;
+    if (!grow(&s->places, s->place_count, &s->place_room, sizeof *s->places))
+        return -1;
+    s->places[s->place_count++] = place;
+    *entry = (int32_t)s->place_count;
+    return *entry - 1;
+}
+
+/* ---- a rank's list ----------------------------------------------------------------------------
+ */
+
+/* The last player's operation: its place, and its number there. */
+static bool operation_add(struct ls_simulation *s, const struct ls_recorded *move,
+                          struct operation *operation)
+{
+    struct player *player = &s->players[s->player_count - 1];
+    int link = 0;
+    int32_t index = place_of(s, player->rank, move);
+    if (index < 0)
+        return false;
+    struct place *place = &s->places[index];
+    if (place->visitor != s->player_count) {
+        if (!grow(&place->parties, place->parties_count, &place->parties_room,
+                  sizeof *place->parties))
+            return false;
+        place->parties[place->parties_count++] = (int)s->player_count - 1;
+        place->visitor = (int)s->player_count;
+        place->visits[0] = place->visits[1] = 0;
+    }
+    bool message = is_message(move);
+    *operation = (struct operation){
+        .place = index,
+        .nth = place->visits[message && move->receive]++,
+        .seconds = (float)s->pace.move(s->pace.user, player->rank, move, &link),
+        .account = (int8_t)ls_account_of((enum ls_layout_group)move->group),
+        .send = message && !move->receive,
+        .receive = message && move->receive,
+        .name = move->operation,
+    };
+    LS_ASSERT(link >= 0 && link < LS_PACE_LINKS_MAX);
+    operation->link = (int8_t)link;
+    return true;
+}
+
+/* What happens at each tick of the recording's clock. */
+struct tick {
+    int32_t kind; /* enum event_kind; EVENT_STEP: a work */
+    int32_t number;
+};
+
+static struct tick *timeline_of(const struct ls_recording *recording)
+{
+    struct tick *at = malloc(((size_t)recording->clock + 1) * sizeof *at);
+    for (int64_t i = 0; i < recording->clock && at; i++)
+        at[i] = (struct tick){EVENT_STEP, 0};
+    for (int64_t i = 0; i < recording->count && at; i++) {
+        at[recording->list[i].started_at] = (struct tick){EVENT_START, (int32_t)i};
+        if (recording->list[i].waited_at >= 0)
+            at[recording->list[i].waited_at] = (struct tick){EVENT_WAIT, (int32_t)i};
+    }
+    for (int64_t i = 0; i < recording->transfers_count && at; i++) {
+        at[recording->transfers[i].started_at] = (struct tick){EVENT_TRANSFER, (int32_t)i};
+        if (recording->transfers[i].waited_at >= 0)
+            at[recording->transfers[i].waited_at] = (struct tick){EVENT_TRANSFER_WAIT, (int32_t)i};
+    }
+    return at;
+}
+
+static struct transfer *transfers_of(const struct ls_simulation *s,
+                                     const struct ls_recording *recording)
+{
+    struct transfer *list = malloc(((size_t)recording->transfers_count + 1) * sizeof *list);
+    for (int64_t i = 0; i < recording->transfers_count && list; i++) {
+        const struct ls_recorded_transfer *transfer = &recording->transfers[i];
+        list[i] = (struct transfer){
+            .seconds = (float)s->pace.transfer(s->pace.user, transfer),
+            .writes = transfer->writes,
+            .kind = transfer->kind,
+        };
+    }
+    return list;
+}
+
+/* seconds of each work of the recording. */
+static double *seconds_of(const struct ls_simulation *s, const struct ls_recording *recording)
+{
+    double *seconds = calloc((size_t)recording->works_count + 1, sizeof *seconds);
+    for (int32_t i = 0; i < recording->works_count && seconds; i++)
+        seconds[i] = s->pace.work(s->pace.user, &recording->works[i]);
+    return seconds;
+}
+
+static void work_count(struct ls_simulated_rank *figures, const struct ls_work *work,
+                       double seconds)
+{
+    figures->work_s[work->kind] += seconds;
+    figures->compute_s += seconds;
+    if (work->kind <= LS_WORK_ATTENTION_BACKWARD)
+        figures->flops += work->flops;
+}
+
+static void events_make(struct player *player, const struct ls_recording *recording,
+                        const struct tick *timeline, const double *seconds, int64_t second_at)
+{
+    double before = 0;
+    int64_t done = 0;
+    for (int64_t at = 0; at <= recording->clock; at++) {
+        if (at == second_at) {
+            player->events[player->count++] = (struct event){before, 0, EVENT_STEP};
+            before = 0;
+        }
+        if (at == recording->clock)
+            break;
+        if (timeline[at].kind == EVENT_STEP) {
+            int32_t work = recording->done[done++].work;
+            before += seconds[work];
+            if (at >= second_at)
+                work_count(&player->figures, &recording->works[work], seconds[work]);
+            continue;
+        }
+        player->events[player->count++] =
+            (struct event){before, timeline[at].number, timeline[at].kind};
+        before = 0;
+    }
+    player->after_s = before;
+}
+
+int ls_simulation_add(struct ls_simulation *s, int64_t rank, const struct ls_recording *recording,
+                      int64_t second_at, struct ls_error *error)
+{
+    LS_ASSERT(ls_simulation_alike(s, rank) == rank && !s->of_rank[rank]);
+    LS_ASSERT(recording->clock < INT32_MAX && second_at <= recording->clock);
+    if (!grow(&s->players, s->player_count, &s->player_room, sizeof *s->players))
+        return no_memory(error);
+    struct player *player = &s->players[s->player_count++];
+    s->of_rank[rank] = (int)s->player_count;
+    *player = (struct player){.rank = rank};
+    size_t waited = (size_t)(recording->count + recording->transfers_count);
+    player->events = malloc((waited * 2 + 1) * sizeof *player->events);
+    player->operations = malloc(((size_t)recording->count + 1) * sizeof *player->operations);
+    player->transfers = transfers_of(s, recording);
+    struct tick *timeline = timeline_of(recording);
+    double *seconds = seconds_of(s, recording);
+    bool made = player->events && player->operations && player->transfers && timeline && seconds;
+    for (int64_t i = 0; i < recording->count && made; i++)
+        made = operation_add(s, &recording->list[i], &player->operations[i]);
+    if (made)
+        events_make(player, recording, timeline, seconds, second_at);
+    free(timeline);
+    free(seconds);
+    return made ? LS_OK : no_memory(error);
+}
+
+/* ---- players by clock -------------------------------------------------------------------------
+ */
+
+static bool sooner(const struct ls_simulation *s, int a, int b)
+{
+    const struct player *x = &s->players[a], *y = &s->players[b];
+    return x->clock < y->clock || (x->clock == y->clock && a < b);
+}
+
+static void heap_push(struct ls_simulation *s, int player)
+{
+    int at = s->heap_count++;
+    while (at > 0 && sooner(s, player, s->heap[(at - 1) / 2])) {
+        s->heap[at] = s->heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    s->heap[at] = player;
+}
+
+static int heap_pop(struct ls_simulation *s)
+{
+    int first = s->heap[0], last = s->heap[--s->heap_count], at = 0;
+    for (;;) {
+        int child = 2 * at + 1;
+        if (child + 1 < s->heap_count && sooner(s, s->heap[child + 1], s->heap[child]))
+            child++;
+        if (child >= s->heap_count || !sooner(s, s->heap[child], last))
+            break;
+        s->heap[at] = s->heap[child];
+        at = child;
+    }
+    if (s->heap_count > 0)
+        s->heap[at] = last;
+    return first;
+}
+
+/* ---- carrying out -----------------------------------------------------------------------------
+ */
+
+static void span_tell(const struct ls_simulation *s, const struct player *player, int account,
+                      const char *operation, double from, double to)
+{
+    if (!s->visit || !player->second || to <= from)
+        return;
+    double begin = player->figures.begin_s;
+    const struct ls_simulated_span span = {player->rank, account, operation, from - begin,
+                                           to - begin};
+    s->visit(s->visit_user, &span);
+}
+
+static struct meeting *meeting_of(struct place *place, int32_t nth)
+{
+    while (place->count <= nth) {
+        if (!grow(&place->meetings, place->count, &place->room, sizeof *place->meetings))
+            return NULL;
+        place->meetings[place->count++] = (struct meeting){0};
+    }
+    return &place->meetings[nth];
+}
+
+static double *link_free(struct player *player, const struct place *place, int link, bool out)
+{
+    bool sends = place->to < 0 || player->rank == place->from;
+    bool receives = place->to < 0 || player->rank == place->to;
+    return out ? (sends ? &player->out_free[link] : NULL)
+               : (receives ? &player->in_free[link] : NULL);
+}
+
+/* All have come: the operation begins when its links are free, and whoever waits may go on. */
+static void meeting_hold(struct ls_simulation *s, const struct place *place,
+                         struct meeting *meeting, const struct operation *operation)
+{
+    double from = meeting->from;
+    for (int64_t i = 0; i < place->parties_count; i++)
+        for (int out = 0; out < 2; out++) {
+            const double *is_free =
+                link_free(&s->players[place->parties[i]], place, operation->link, out);
+            from = is_free && *is_free > from ? *is_free : from;
+        }
+    meeting->from = from;
+    meeting->to = from + (double)operation->seconds;
+    for (int64_t i = 0; i < place->parties_count; i++)
+        for (int out = 0; out < 2; out++) {
+            double *is_free =
+                link_free(&s->players[place->parties[i]], place, operation->link, out);
+            if (is_free)
+                *is_free = meeting->to;
+        }
+    for (int next, waiting = meeting->waiting; waiting; waiting = next) {
+        next = s->players[waiting - 1].waits_next;
+        heap_push(s, waiting - 1);
+    }
+    meeting->waiting = 0;
+}
+
+/* Of a message both ends come, of a group each of its players; where one that stands for several
+ * sends to one that is like itself, it comes twice. */
+static int64_t parties_of(const struct place *place)
+{
+    return place->to < 0 ? place->parties_count : 2;
+}
+
+static bool operation_start(struct ls_simulation *s, struct player *player, int32_t number)
+{
+    const struct operation *operation = &player->operations[number];
+    struct place *place = &s->places[operation->place];
+    struct meeting *meeting = meeting_of(place, operation->nth);
+    if (!meeting)
+        return false;
+    meeting->from = player->clock > meeting->from ? player->clock : meeting->from;
+    if (++meeting->came == parties_of(place))
+        meeting_hold(s, place, meeting, operation);
+    return true;
+}
+
+/* Whether the operation is over when the player goes on; else it will be woken. */
+static bool operation_wait(struct ls_simulation *s, struct player *player, int32_t number)
+{
+    const struct operation *operation = &player->operations[number];
+    struct place *place = &s->places[operation->place];
+    struct meeting *meeting = &place->meetings[operation->nth];
+    if (meeting->came < parties_of(place)) {
+        player->waits_next = meeting->waiting;
+        meeting->waiting = (int)(player - s->players) + 1;
+        return false;
+    }
+    double waited = meeting->to > player->clock ? meeting->to - player->clock : 0;
+    double seconds = meeting->to - meeting->from;
+    double hidden = seconds > waited ? seconds - waited : 0;
+    double own = (1 - s->pace.overlap) * hidden;
+    span_tell(s, player, operation->account, operation->name, meeting->from, meeting->to);
+    player->clock += waited + own;
+    if (player->second) {
+        player->figures.exposed_s[operation->account] += waited + own;
+        player->figures.moving_s[operation->account] += seconds;
+    }
+    return true;
+}
+
+static void transfer_start(struct player *player, struct transfer *transfer)
+{
+    double *is_free = &player->tier_free[transfer->kind];
+    transfer->from = player->clock > *is_free ? player->clock : *is_free;
+    transfer->to = *is_free = transfer->from + (double)transfer->seconds;
+}
+
+static void transfer_wait(const struct ls_simulation *s, struct player *player,
+                          const struct transfer *transfer)
+{
+    double waited = transfer->to > player->clock ? transfer->to - player->clock : 0;
+    double hidden = fmax((double)transfer->seconds - waited, 0);
+    span_tell(s, player, -1, transfer->writes ? "write" : "read", transfer->from, transfer->to);
+    waited += (1 - s->pace.overlap) * hidden;
+    player->clock += waited;
+    if (player->second) {
+        player->figures.offload_exposed_s += waited;
+        player->figures.offload_s += (double)transfer->seconds;
+    }
+}
+
+static void compute(const struct ls_simulation *s, struct player *player, double seconds)
+{
+    span_tell(s, player, -1, NULL, player->clock, player->clock + seconds);
+    player->clock += seconds;
+}
+
+/* Goes on with the player that comes first, by one event. false: no memory. */
+static bool player_step(struct ls_simulation *s)
+{
+    int who = heap_pop(s);
+    struct player *player = &s->players[who];
+    if (player->next == player->count) {
+        compute(s, player, player->after_s);
+        player->figures.end_s = player->clock;
+        return true;
+    }
+    const struct event *event = &player->events[player->next];
+    if (!player->computed) {
+        compute(s, player, event->before_s);
+        player->computed = true;
+        if (event->before_s > 0) { /* others may come first now */
+            heap_push(s, who);
+            return true;
+        }
+    }
+    bool goes_on = true;
+    if (event->kind == EVENT_START && !operation_start(s, player, event->number))
+        return false;
+    if (event->kind == EVENT_WAIT)
+        goes_on = operation_wait(s, player, event->number);
+    if (event->kind == EVENT_TRANSFER)
+        transfer_start(player, &player->transfers[event->number]);
+    if (event->kind == EVENT_TRANSFER_WAIT)
+        transfer_wait(s, player, &player->transfers[event->number]);
+    if (event->kind == EVENT_STEP) {
+        player->figures.begin_s = player->clock;
+        player->second = true;
+    }
+    if (!goes_on)
+        return true;
+    player->next++;
+    player->computed = false;
+    heap_push(s, who);
+    return true;
+}
+
+int ls_simulation_run(struct ls_simulation *s, struct ls_error *error)
+{
+    s->heap = calloc((size_t)s->player_count + 1, sizeof *s->heap);
+    if (!s->heap)
+        return no_memory(error);
+    for (int64_t i = 0; i < s->player_count; i++)
+        heap_push(s, (int)i);
+    while (s->heap_count > 0)
+        if (!player_step(s))
+            return no_memory(error);
+    for (int64_t i = 0; i < s->player_count; i++)
+        if (s->players[i].next < s->players[i].count)
+            return ls_error_set(
+                error, LS_ELAYOUT, "rank %ld waits for ever in its operation %d of %s",
+                (long)s->players[i].rank, s->players[i].events[s->players[i].next].number,
+                ls_account_name((enum ls_account)s->players[i]
+                                    .operations[s->players[i].events[s->players[i].next].number]
+                                    .account));
+    return LS_OK;
+}
+
+/* ---- figures ----------------------------------------------------------------------------------
+ */
+
+double ls_simulation_step_s(const struct ls_simulation *s)
+{
+    double begin = 0, end = 0;
+    for (int64_t i = 0; i < s->player_count; i++) {
+        const struct ls_simulated_rank *figures = &s->players[i].figures;
+        begin = figures->begin_s > begin ? figures->begin_s : begin;
+        end = figures->end_s > end ? figures->end_s : end;
+    }
+    return end - begin;
+}
+
+const struct ls_simulated_rank *ls_simulation_rank(const struct ls_simulation *s, int64_t rank)
+{
+    return &s->players[s->of_rank[ls_simulation_alike(s, rank)] - 1].figures;
+}

@@ -1,0 +1,319 @@
+/* Recordings against a clock: schedules take the time that their tables say, laws of more and less
+ * hold, and a clock that forgets to wait is seen. */
+#include "layouts.h"
+
+#include <lockstep/plan/simulate.h>
+#include <lockstep/train/recorded.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+
+/* ---- a pace of whole seconds ------------------------------------------------------------------
+ */
+
+/* Each product of a block takes as long as its kind says; all else takes no time, but moves of the
+ * accounts. */
+struct seconds {
+    const struct ls_layout *layout;
+    double product[3]; /* forward, input, weight */
+    double move[LS_ACCOUNTS];
+    double transfer; /* of a tier */
+    double overlap;
+};
+
+static double work_s(void *user, const struct ls_work *work)
+{
+    const struct seconds *seconds = user;
+    int64_t vocabulary = seconds->layout->model.vocab_padded;
+    if (work->m == vocabulary || work->n == vocabulary || work->k == vocabulary)
+        return 0;
+    return work->kind == LS_WORK_PRODUCT_BT   ? seconds->product[0]
+           : work->kind == LS_WORK_PRODUCT    ? seconds->product[1]
+           : work->kind == LS_WORK_PRODUCT_AT ? seconds->product[2]
+                                              : 0;
+}
+
+static double move_s(void *user, int64_t rank, const struct ls_recorded *move, int *link)
+{
+    const struct seconds *seconds = user;
+    (void)rank;
+    *link = ls_account_of((enum ls_layout_group)move->group);
+    return move->kind == LS_COMM_OTHER ? 0 : seconds->move[*link];
+}
+
+static double transfer_s(void *user, const struct ls_recorded_transfer *transfer)
+{
+    const struct seconds *seconds = user;
+    (void)transfer;
+    return seconds->transfer;
+}
+
+struct result {
+    double step_s;
+    struct ls_simulated_rank rank; /* the last */
+};
+
+/* As if nobody waited for messages: a twin. */
+static void forget_messages(struct ls_recording *recording)
+{
+    for (int64_t i = 0; i < recording->count; i++) {
+        struct ls_recorded *move = &recording->list[i];
+        if (move->kind != LS_COMM_SEND || !move->receive)
+            continue;
+        for (int64_t other = 0; other < recording->count; other++) {
+            struct ls_recorded *later = &recording->list[other];
+            later->started_at -= later->started_at > move->waited_at;
+            later->waited_at -= later->waited_at > move->waited_at;
+        }
+        for (int64_t work = 0; work < recording->done_count; work++)
+            recording->done[work].at -= recording->done[work].at > move->waited_at;
+        recording->clock--;
+        move->waited_at = LS_RECORDED_PENDING;
+    }
+}
+
+static bool forgets;
+
+static struct result simulate(const char *const *keys, struct seconds seconds)
+{
+    struct ls_config config = config_of(keys);
+    struct ls_layout layout = admitted(keys);
+    struct ls_error error = {0};
+    struct ls_simulation *simulation;
+    seconds.layout = &layout;
+    const struct ls_pace pace = {work_s, move_s, transfer_s, &seconds, seconds.overlap};
+    if (ls_simulation_new(&layout, &pace, &simulation, &error))
+        fail_msg("%s", error.text);
+    for (int64_t rank = 0; rank < layout.ranks; rank++) {
+        struct ls_recording recording;
+        int64_t second_at;
+        if (ls_simulation_alike(simulation, rank) != rank)
+            continue;
+        ls_recording_init(&recording);
+        if (ls_record_works(&config, &layout, rank, &recording, &second_at, &error))
+            fail_msg("%s", error.text);
+        if (forgets)
+            forget_messages(&recording);
+        second_at = forgets ? 0 : second_at;
+        if (ls_simulation_add(simulation, rank, &recording, second_at, &error))
+            fail_msg("%s", error.text);
+        ls_recording_release(&recording);
+    }
+    if (ls_simulation_run(simulation, &error))
+        fail_msg("%s", error.text);
+    struct result result = {ls_simulation_step_s(simulation),
+                            *ls_simulation_rank(simulation, layout.ranks - 1)};
+    ls_simulation_free(simulation);
+    return result;
+}
+
+/* ---- schedules --------------------------------------------------------------------------------
+ */
+
+/* GPT-2's block has four products in each third. */
+enum { PRODUCTS = 4 };
+
+/* What the table says of stages that cost what their blocks do. */
+static double makespan_of(const struct ls_layout *layout, const struct seconds *seconds)
+{
+    struct ls_stage_cost costs[64] = {{0}};
+    struct ls_schedule table;
+    struct ls_schedule_figures figures;
+    struct ls_error error = {0};
+    for (int64_t s = 0; s < layout->stages; s++) {
+        int64_t first = ls_max(layout->stage_first[s], 1);
+        int64_t end = ls_min(layout->stage_first[s + 1], layout->model.layers + 1);
+        double blocks = PRODUCTS * (double)ls_max(end - first, 0);
+        costs[s] =
+            (struct ls_stage_cost){blocks * seconds->product[0], blocks * seconds->product[1],
+                                   blocks * seconds->product[2]};
+    }
+    if (ls_layout_table(layout, layout->micro_batches, &table, &error) ||
+        ls_schedule_simulate(&table, &(struct ls_schedule_costs){.stage = costs}, &figures, &error))
+        fail_msg("%s", error.text);
+    double makespan = figures.makespan;
+    ls_schedule_figures_release(&figures);
+    ls_schedule_release(&table);
+    return makespan;
+}
+
+#define TINY                                                                                       \
+    "model.layers=8", "model.context=64", "model.channels=64", "model.heads=4",                    \
+        "data.sequence=64", "numerics.leaf_sequences=1", "batch.micro=1"
+
+static void test_schedules_take_what_their_tables_say(void **state)
+{
+    static const struct {
+        const char *pp, *schedule, *chunks, *batch;
+    } cases[] = {
+        {"parallel.pp=1", "parallel.schedule=1f1b", "parallel.chunks=1", "batch.global=4"},
+        {"parallel.pp=2", "parallel.schedule=gpipe", "parallel.chunks=1", "batch.global=4"},
+        {"parallel.pp=4", "parallel.schedule=gpipe", "parallel.chunks=1", "batch.global=8"},
+        {"parallel.pp=4", "parallel.schedule=1f1b", "parallel.chunks=1", "batch.global=8"},
+        {"parallel.pp=4", "parallel.schedule=1f1b", "parallel.chunks=1", "batch.global=3"},
+        {"parallel.pp=4", "parallel.schedule=interleaved", "parallel.chunks=2", "batch.global=8"},
+        {"parallel.pp=2", "parallel.schedule=interleaved", "parallel.chunks=4", "batch.global=8"},
+        {"parallel.pp=4", "parallel.schedule=zb-h1", "parallel.chunks=1", "batch.global=8"},
+        {"parallel.pp=4", "parallel.schedule=zbv", "parallel.chunks=2", "batch.global=8"},
+        {"parallel.pp=4", "parallel.schedule=dualpipev", "parallel.chunks=2", "batch.global=8"},
+    };
+    (void)state;
+    const struct seconds each[] = {{.product = {1, 1, 1}}, {.product = {2, 3, 1}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t c = 0; c < 2; c++) {
+            const char *const *keys =
+                KEYS(TINY, cases[i].pp, cases[i].schedule, cases[i].chunks, cases[i].batch);
+            struct ls_layout layout = admitted(keys);
+            double expected = makespan_of(&layout, &each[c]);
+            double simulated = simulate(keys, each[c]).step_s;
+            if (fabs(simulated - expected) > 1e-6 * expected)
+                fail_msg("%s %s: simulated %g, the table takes %g", cases[i].pp, cases[i].schedule,
+                         simulated, expected);
+        }
+}
+
+/* GPipe and 1F1B: (m + p - 1) (f + b) of a stage (Huang et al. 2019; Narayanan et al. 2021);
+ * interleaved: m v + p - 1 of its chunks. */
+static void test_closed_forms(void **state)
+{
+    (void)state;
+    const struct seconds seconds = {.product = {1, 1, 1}};
+    const char *const names[] = {"parallel.schedule=gpipe", "parallel.schedule=1f1b"};
+    for (int i = 0; i < 2; i++) {
+        double step = simulate(KEYS(TINY, "parallel.pp=4", names[i], "batch.global=8",
+                                    "parallel.split=0-2,3-4,5-6,7-9"),
+                               seconds)
+                          .step_s;
+        assert_true(fabs(step - (8 + 4 - 1) * 2 * 3 * PRODUCTS) < 1e-9);
+    }
+    double step =
+        simulate(KEYS(TINY, "parallel.pp=4", "parallel.schedule=interleaved", "parallel.chunks=2",
+                      "batch.global=8", "parallel.split=0-1,2,3,4,5,6,7,8-9"),
+                 seconds)
+            .step_s;
+    assert_true(fabs(step - (8 * 2 + 4 - 1) * 3 * PRODUCTS) < 1e-9);
+}
+
+/* A clock that does not wait for messages gives other times. */
+static void test_a_rank_that_does_not_wait_is_seen(void **state)
+{
+    (void)state;
+    const struct seconds seconds = {.product = {1, 1, 1}};
+    const char *const *keys = KEYS(TINY, "parallel.pp=4", "batch.global=8");
+    struct ls_layout layout = admitted(keys);
+    forgets = true;
+    double step = simulate(keys, seconds).step_s; /* both steps */
+    forgets = false;
+    assert_true(step < 2 * 0.9 * makespan_of(&layout, &seconds));
+}
+
+/* ---- moves ------------------------------------------------------------------------------------
+ */
+
+/* Two tensor-parallel all-reduces in a block's forward and two in its backward, that nothing hides.
+ */
+static void test_tensor_parallel_is_exposed(void **state)
+{
+    (void)state;
+    struct seconds seconds = {.product = {1, 1, 1}};
+    const char *const *keys = KEYS(TINY, "parallel.tp=2", "batch.global=4", "parallel.sp=false");
+    double without = simulate(keys, seconds).step_s;
+    seconds.move[LS_ACCOUNT_TP] = 0.25;
+    struct result with = simulate(keys, seconds);
+    assert_true(with.rank.exposed_s[LS_ACCOUNT_TP] > 0);
+    assert_true(fabs(with.step_s - without - with.rank.exposed_s[LS_ACCOUNT_TP]) < 1e-6);
+    assert_true(with.rank.moving_s[LS_ACCOUNT_TP] >= 4 * 8 * 4 * 0.25);
+}
+
+/* ZeRO 3: gathers that take no longer than a layer hide behind it, but for the first; those that
+ * take longer are what the step takes. */
+static void test_gathers_are_prefetched(void **state)
+{
+    (void)state;
+    struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1};
+    const char *const *ahead =
+        KEYS(TINY, "parallel.dp=2", "parallel.zero=3", "batch.global=4", "parallel.prefetch=1");
+    const char *const *none =
+        KEYS(TINY, "parallel.dp=2", "parallel.zero=3", "batch.global=4", "parallel.prefetch=0");
+    double without = simulate(ahead, seconds).step_s;
+    seconds.move[LS_ACCOUNT_SHARD] = 0.125;
+    struct result hidden = simulate(ahead, seconds), exposed = simulate(none, seconds);
+    assert_true(hidden.step_s < exposed.step_s);
+    assert_true(hidden.rank.exposed_s[LS_ACCOUNT_SHARD] <
+                0.2 * hidden.rank.moving_s[LS_ACCOUNT_SHARD]);
+    seconds.move[LS_ACCOUNT_SHARD] = 100;
+    struct result bound = simulate(ahead, seconds);
+    assert_true(bound.rank.exposed_s[LS_ACCOUNT_SHARD] > 0.9 * (bound.step_s - without));
+    seconds.move[LS_ACCOUNT_SHARD] = 0.125;
+    seconds.overlap = 0; /* the ranks' own cores move the bytes */
+    assert_true(simulate(ahead, seconds).step_s >=
+                without + 0.99 * hidden.rank.moving_s[LS_ACCOUNT_SHARD]);
+}
+
+/* What is offloaded moves while others compute, as far as there is something to compute. */
+static void test_transfers_hide(void **state)
+{
+    (void)state;
+    const char *const *keys =
+        KEYS(TINY, "batch.global=4", "memory.offload.activations=host", "memory.recompute=none");
+    struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1};
+    double without = simulate(keys, seconds).step_s;
+    seconds.transfer = 0.5;
+    struct result hidden = simulate(keys, seconds);
+    assert_true(hidden.rank.offload_s > 0);
+    assert_true(hidden.rank.offload_exposed_s < 0.5 * hidden.rank.offload_s);
+    seconds.transfer = 50;
+    struct result bound = simulate(keys, seconds);
+    assert_true(bound.rank.offload_exposed_s > 0.9 * (bound.step_s - without));
+}
+
+/* Whatever takes longer never makes a step shorter. */
+static void test_slower_is_never_faster(void **state)
+{
+    static const char *const layouts[][4] = {
+        {"parallel.pp=2", "parallel.dp=2", "parallel.zero=2", "parallel.schedule=1f1b"},
+        {"parallel.tp=2", "parallel.dp=2", "parallel.zero=3", "parallel.tp_overlap=2"},
+        {"parallel.pp=4", "parallel.dp=1", "parallel.schedule=zb-h1", "parallel.tp=2"},
+        {"parallel.cp=2", "parallel.dp_shard=2", "parallel.zero=1", "parallel.cp_method=ring"},
+        {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=2", "parallel.pp=2"},
+        {"parallel.dp_shard=2", "optim.name=muon", "parallel.zero=1", "parallel.tp=2"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        const char *const *keys =
+            KEYS(TINY, layouts[i][0], layouts[i][1], layouts[i][2], layouts[i][3], "batch.global=8",
+                 "numerics.seq_tiles=2", "numerics.tp_tiles=4", "data.sequence=256",
+                 "model.context=256");
+        struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1};
+        double before = simulate(keys, seconds).step_s;
+        for (int account = 0; account < LS_ACCOUNTS; account++)
+            for (int grow = 0; grow < 3; grow++) {
+                seconds.move[account] += 0.5;
+                double after = simulate(keys, seconds).step_s;
+                if (after < before - 1e-6)
+                    fail_msg("layout %zu: %s slower, the step faster: %g, %g before", i,
+                             ls_account_name((enum ls_account)account), after, before);
+                before = after;
+            }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_schedules_take_what_their_tables_say),
+        cmocka_unit_test(test_closed_forms),
+        cmocka_unit_test(test_a_rank_that_does_not_wait_is_seen),
+        cmocka_unit_test(test_tensor_parallel_is_exposed),
+        cmocka_unit_test(test_gathers_are_prefetched),
+        cmocka_unit_test(test_transfers_hide),
+        cmocka_unit_test(test_slower_is_never_faster),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
