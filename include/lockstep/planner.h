@@ -2,10 +2,12 @@
  *
  *   lockstep/planner/cluster.h    what is planned for
  *   lockstep/planner/cost.h       how long one thing takes on it
+ *   lockstep/planner/closed_forms.h    the textbook's formulas
  */
 #ifndef LOCKSTEP_PLANNER_H
 #define LOCKSTEP_PLANNER_H
 
+#include <lockstep/planner/closed_forms.h>
 #include <lockstep/planner/cluster.h>
 #include <lockstep/planner/cost.h>
 

@@ -32,12 +32,14 @@ static int check_link(const struct ls_cluster *cluster, int index, struct ls_err
                                 "links.name = %s: link %d has this name too; expected another",
                                 link->name, i + 1);
     int64_t below = index ? cluster->link[index - 1].joins : 1;
-    if (link->joins < below || link->joins % below || (index && link->joins == below))
+    bool outermost = index == cluster->links - 1; /* whose last domain may not be full */
+    if (link->joins < below || (index && link->joins == below) ||
+        (!outermost && link->joins % below))
         return ls_error_set(error, LS_ECONFIG,
-                            "links.joins = %lld of %s: expected a multiple of the %lld that %s "
-                            "joins, and more than these",
-                            (long long)link->joins, link->name, (long long)below,
-                            index ? cluster->link[index - 1].name : "an accelerator");
+                            "links.joins = %lld of %s: expected %s than the %lld that %s joins%s",
+                            (long long)link->joins, link->name, index ? "more" : "no less",
+                            (long long)below, index ? cluster->link[index - 1].name : "nothing",
+                            outermost ? "" : ", and a multiple of these");
     if (link->oversubscription > 1 && link->topology != LS_LINK_FAT_TREE)
         return ls_error_set(error, LS_ECONFIG,
                             "links.oversubscription = %g of %s: only a fat tree is "

@@ -150,7 +150,7 @@ static int read_figure(struct reader *reader, struct place key_at, int index)
 {
     size_t count;
     const struct cluster_key *key = &cluster_keys(&count)[index];
-    struct place at = position(reader);
+    struct place at = fy_event_start_mark(reader->event) ? position(reader) : key_at;
     char text[CLUSTER_VALUE_BYTES] = "", why[CLUSTER_VALUE_BYTES], what[900];
     int status = see_once(reader, &reader->seen[index], key_at, key->name);
     bool good = is_at(reader, FYET_SCALAR) && scalar_text(reader, text, sizeof text);
@@ -169,7 +169,10 @@ static int read_figure(struct reader *reader, struct place key_at, int index)
         return LS_OK;
     cluster_expected(key, why, sizeof why);
     snprintf(what, sizeof what, "%s = %.150s: expected %s", key->name,
-             *text ? text : "(not one value)", why);
+             *text                        ? text
+             : is_at(reader, FYET_SCALAR) ? "(nothing)"
+                                          : "(not one value)",
+             why);
     return fail(reader, at, what);
 }
 

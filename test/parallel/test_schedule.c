@@ -1,6 +1,7 @@
 /* Tables: every generator on awkward sizes, what the validator must catch, figures beside the
  * papers' formulas, slots, and the cut of layers into stages. */
 #include <lockstep/parallel/pipeline.h>
+#include <lockstep/planner/closed_forms.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -287,34 +288,24 @@ static void assert_near(double value, double expected, const char *what)
 static void test_bubbles_are_the_papers(void **state)
 {
     (void)state;
-    static const double f = 1, i = 1.25, w = 0.75;
-    for (int p = 1; p <= 8; p++) {
-        for (int64_t m = p; m <= 4 * p; m += p) {
-            double mid = (double)m, far = p - 1;
-            struct ls_schedule schedule;
-            for (int kind = LS_SCHEDULE_GPIPE; kind <= LS_SCHEDULE_1F1B; kind++) {
-                generate(&schedule, (enum ls_schedule_kind)kind, p, 1, m);
-                struct ls_schedule_figures figures = simulate(&schedule, f, i, w);
-                assert_near(figures.bubble, far / (mid + far), ls_schedule_name(kind));
-                ls_schedule_figures_release(&figures);
-                ls_schedule_release(&schedule);
-            }
-            for (int v = 2; v <= 4; v++) {
-                generate(&schedule, LS_SCHEDULE_INTERLEAVED, p, v, m);
-                struct ls_schedule_figures figures = simulate(&schedule, f, i, w);
-                assert_near(figures.bubble, far / v / (mid + far / v), "interleaved");
-                ls_schedule_figures_release(&figures);
-                ls_schedule_release(&schedule);
-            }
-            /* Qi et al.: (p - 1) (F + I - W), while W is the shortest. */
-            generate(&schedule, LS_SCHEDULE_ZB_H1, p, 1, m);
-            struct ls_schedule_figures figures = simulate(&schedule, f, i, w);
-            if (p > 1)
-                assert_near(figures.makespan, mid * (f + i + w) + far * (f + i - w), "zb-h1");
-            ls_schedule_figures_release(&figures);
-            ls_schedule_release(&schedule);
-        }
-    }
+    static const enum ls_schedule_kind kinds[] = {LS_SCHEDULE_GPIPE, LS_SCHEDULE_1F1B,
+                                                  LS_SCHEDULE_INTERLEAVED, LS_SCHEDULE_ZB_H1};
+    const double f = 1, i = 1.25, w = 0.75;
+    for (int p = 2; p <= 8; p++)
+        for (int64_t m = p; m <= 4 * p; m += p)
+            for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+                for (int v = 1; v <= (kinds[k] == LS_SCHEDULE_INTERLEAVED ? 4 : 1); v++) {
+                    struct ls_schedule schedule;
+                    struct ls_pass_times times = {f * v, i * v, w * v};
+                    generate(&schedule, kinds[k], p, v, m);
+                    struct ls_schedule_figures figures = simulate(&schedule, f, i, w);
+                    assert_near(figures.makespan, ls_pipeline_seconds(kinds[k], p, v, m, times),
+                                ls_schedule_name(kinds[k]));
+                    assert_near(figures.bubble, ls_bubble_share(kinds[k], p, v, m, times),
+                                ls_schedule_name(kinds[k]));
+                    ls_schedule_figures_release(&figures);
+                    ls_schedule_release(&schedule);
+                }
 }
 
 /* ZBV: with F = I = W no rank idles between its first and its last action. DualPipeV: at most what

@@ -62,7 +62,8 @@ enum { LS_CLUSTER_NAME_BYTES = 96, LS_CLUSTER_LINKS_MAX = 6 };
 enum ls_link_topology { LS_LINK_FULL, LS_LINK_RING, LS_LINK_FAT_TREE };
 
 /* One level of links. Domains of `joins` neighbouring accelerators are joined by it; joins of a
- * level is a multiple of the one below, and the outermost joins all. */
+ * level is a multiple of the one below, and the outermost joins all (of the domains below it the
+ * last one need not be full). */
 struct ls_cluster_link {
     char name[LS_CLUSTER_NAME_BYTES];
     int64_t joins;

@@ -1,30 +1,48 @@
 /* lockstep/planner/cost.h - how long one thing takes on a cluster: an op, a collective, a message,
  * a transfer. Pure arithmetic over a struct ls_cluster; everything here is Local.
  *
- * Works. Where the cluster has measured works of the kind, type and threads, the time is
- * interpolated between them: of products and attention the rate (operations a second), by the
- * logarithms of m, n, k; of passes the rate of bytes, by the logarithm of the elements. Otherwise
- * by the roofline (Williams, Waterman, Patterson 2009): the longer of operations at the reachable
+ * Works. Where the cluster has measured works of the kind, type and threads, the time is that of
+ * the shape that was measured, and else interpolated; without such rows it is the roofline's.
+ *
+ *   products and     where the rows are a grid (each of some m, with each of some n, of some k): by
+ *   attention        the logarithms of m, n, k and of time, linear in each. Other rows: the rate
+ *                    (m n k a second) of near ones, by distance. Beyond the rows: m n k at the
+ *                    rate of their edge.
+ *   the others       by the logarithms of the elements m n and of time; beyond: in proportion.
+ *
+ * A larger shape never takes less time, if no measured one does; of rows that are no grid this
+ * holds between an asked shape and the measured ones alone. So measure grids.
+ *
+ * The roofline (Williams, Waterman, Patterson 2009) is the longer of operations at the reachable
  * rate and bytes at the reachable bandwidth, after the launch. A product's reachable rate is
  * product_share of peak, less what is computed in vain where its tiles do not fill the units
- * ("wave quantization", NVIDIA, "Matrix Multiplication Background", 2023).
+ * ("wave quantization", NVIDIA, "Matrix Multiplication Background", 2023). Elementwise passes
+ * compute at the peak of float32.
  *
- * Moves. Where the cluster has measured moves they are interpolated. Otherwise Hockney's alpha-beta
- * model for the algorithm that is faster: with n ranks, S bytes in all, latency a and rate b
+ * Moves. Where the cluster has measured moves of the kind and so many ranks they are interpolated,
+ * by the logarithms of bytes and time, for groups that the innermost link joins. Otherwise
+ * Hockney's alpha-beta model for the algorithm that is faster: with n ranks, S bytes in all,
+ * latency a and rate b
  *
  *   ring    all-gather, reduce-scatter   (n - 1) (a + S / (n b))                Thakur et al. 2005
  *           all-reduce                    twice that
  *   tree    broadcast                     ceil(log2 n) a + S / b
  *           all-reduce                    2 ceil(log2 n) a + 2 S (n - 1) / (n b)   Sanders 2009
+ *   pairs   all-to-all                    (n - 1) a + S (n - 1) / (n b)
+ *   message                               a + S / b
  *
  * A group that spans domains of a level goes at the rate of that level: a rank's own share of the
  * link, times the ranks that the group has in each domain (each has its card), but not faster than
- * the level below; divided by the oversubscription of a fat tree.
+ * the level below; divided by the oversubscription of a fat tree. Only an all-to-all has its own
+ * share alone. The latency a is, of a ring through the domains, the mean of its hops; of a tree,
+ * level by level that of its steps; of a message, that of the slowest level between its ranks.
+ * Links to neighbours alone (topology: ring) have no trees. LS_COMM_OTHER is an all-reduce.
  */
 #ifndef LOCKSTEP_PLANNER_COST_H
 #define LOCKSTEP_PLANNER_COST_H
 
 #include <lockstep/device/tier.h>
+#include <lockstep/planner/closed_forms.h>
 #include <lockstep/planner/cluster.h>
 
 #ifdef __cplusplus
@@ -38,7 +56,8 @@ double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const st
  * near[0] = 1 or more ranks in a domain of link 0, ... */
 struct ls_cost_group {
     int64_t ranks;
-    int level; /* the lowest link that joins all of them; -1: one rank */
+    int accelerators; /* of each rank, which has the links of all of them; 0 is 1 */
+    int level;        /* the lowest link that joins all of them; -1: one rank */
     double near[LS_CLUSTER_LINKS_MAX];
 };
 /* Of ranks `stride` apart, from `first` on; each has `accelerators`. */
@@ -54,17 +73,10 @@ double ls_cost_move(const struct ls_cluster *cluster, const struct ls_cost_group
                     enum ls_comm_kind kind, double bytes);
 
 /* Seconds to move bytes to (or from) host memory or the disk: one accelerator, all of a host at
- * once. tier as enum ls_tier_kind. */
+ * once (of a rank with several, its bytes divided by them). Infinite where the cluster has no such
+ * tier (host_link or disk is 0). */
 double ls_cost_tier(const struct ls_cluster *cluster, enum ls_tier_kind tier, bool writes,
                     double bytes);
-
-/* ---- closed forms -----------------------------------------------------------------------------
- */
-
-double ls_ring_seconds(int64_t ranks, double bytes, double latency_s, double bytes_per_s,
-                       bool all_reduce);
-double ls_tree_seconds(int64_t ranks, double bytes, double latency_s, double bytes_per_s,
-                       bool all_reduce);
 
 #ifdef __cplusplus
 }

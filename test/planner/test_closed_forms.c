@@ -1,0 +1,182 @@
+/* The textbook's formulas, with the figures that their sources print. test/parallel/test_schedule.c
+ * has the bubbles beside those of the tables, simulated. */
+#include <lockstep/planner/closed_forms.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+static void near_to(const char *what, double value, double expected, double within)
+{
+    if (!(fabs(value - expected) <= within * fabs(expected) + 1e-300))
+        fail_msg("%s: %.12g, expected %.12g", what, value, expected);
+}
+static const double exact = 1e-12;
+
+/* ---- pipelines --------------------------------------------------------------------------------
+ */
+
+static const struct ls_pass_times equal = {1, 1, 1}, uneven = {1, 1.25, 0.75};
+
+static void test_bubbles(void **state)
+{
+    (void)state;
+    static const struct {
+        enum ls_schedule_kind kind;
+        int64_t ranks, chunks, micro_batches;
+        double share;
+    } cases[] = {
+        {LS_SCHEDULE_GPIPE, 4, 1, 16, 3.0 / 19},
+        {LS_SCHEDULE_1F1B, 4, 1, 16, 3.0 / 19},
+        {LS_SCHEDULE_1F1B, 32, 1, 8, 31.0 / 39},
+        {LS_SCHEDULE_INTERLEAVED, 4, 2, 16, 3.0 / 35},
+        {LS_SCHEDULE_INTERLEAVED, 8, 4, 8, 7.0 / 39},
+        {LS_SCHEDULE_ZB_H1, 4, 1, 16, 3.0 / 51},
+        {LS_SCHEDULE_1F1B, 1, 1, 3, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        near_to("share",
+                ls_bubble_share(cases[i].kind, cases[i].ranks, cases[i].chunks,
+                                cases[i].micro_batches, equal),
+                cases[i].share, exact);
+    near_to("zb-h1", ls_bubble_seconds(LS_SCHEDULE_ZB_H1, 4, 1, uneven), 3 * 1.5, exact);
+    near_to("a step", ls_pipeline_seconds(LS_SCHEDULE_1F1B, 4, 1, 10, uneven), 39, exact);
+    assert_true(isnan(ls_bubble_seconds(LS_SCHEDULE_ZBV, 4, 2, equal)));
+}
+
+/* 84.2 %, not 78.9 %: a step of m micro-batches lasts as long as m + p - 1 of them. */
+static void test_efficiency(void **state)
+{
+    (void)state;
+    near_to("4 stages, 16 micro-batches", ls_pipeline_efficiency(4, 16), 0.842, 0.001);
+    near_to("and the share", 1 - ls_bubble_share(LS_SCHEDULE_GPIPE, 4, 1, 16, equal),
+            ls_pipeline_efficiency(4, 16), exact);
+    assert_int_equal(ls_micro_batches_for(32, 0.9), 279);
+    assert_int_equal(ls_micro_batches_for(4, 0.75), 9);
+    assert_int_equal(ls_micro_batches_for(1, 0.99), 1);
+    for (int64_t p = 2; p < 40; p++)
+        for (double e = 0.05; e < 0.99; e += 0.013) {
+            int64_t m = ls_micro_batches_for(p, e);
+            assert_true(ls_pipeline_efficiency(p, m) >= e - 1e-12);
+            assert_true(m == 1 || ls_pipeline_efficiency(p, m - 1) < e);
+        }
+}
+
+/* ---- collectives, memory ----------------------------------------------------------------------
+ */
+
+static void test_collectives(void **state)
+{
+    (void)state;
+    near_to("ring", ls_ring_seconds(4, 8e9, 1e-3, 1e9, false), 3 * (1e-3 + 2), exact);
+    near_to("both ways", ls_ring_seconds(4, 8e9, 1e-3, 1e9, true), 6 * (1e-3 + 2), exact);
+    near_to("tree", ls_tree_seconds(5, 8e9, 1e-3, 1e9, false), 3e-3 + 8, exact);
+    near_to("two trees", ls_tree_seconds(5, 10e9, 1e-3, 1e9, true), 6e-3 + 16, exact);
+    near_to("one", ls_ring_seconds(1, 8e9, 1, 1, true) + ls_tree_seconds(1, 8e9, 1, 1, true), 0,
+            exact);
+    /* Gradients of 70B in bf16 over 256 ranks at 100 Gbit/s: 22.3 s. */
+    near_to("70B", ls_ring_seconds(256, 140e9, 0, 12.5e9, true), 22.3, 0.001);
+}
+
+static void test_zero(void **state)
+{
+    (void)state;
+    /* ZeRO figure 1: 7.5B parameters on 64 ranks take 120, 31.4, 16.6 and 1.88 GB. */
+    static const double gb[] = {120, 31.4, 16.6, 1.88};
+    for (int stage = 0; stage <= 3; stage++) {
+        near_to("figure 1", 7.5 * ls_zero_state_bytes(stage, 64), gb[stage], 0.005);
+        near_to("one rank", ls_zero_state_bytes(stage, 1), 16, exact);
+    }
+    near_to("sent", ls_zero_sent_elements(2, 4), 1.5, exact);
+    near_to("sent with 3", ls_zero_sent_elements(3, 4), 2.25, exact);
+}
+
+static void test_activations(void **state)
+{
+    (void)state;
+    /* GPT-3 175B in Korthikanti: s 2048, h 12288, a 96; section 4.2.3 has 5 a s / h = 80. */
+    struct ls_book_layer layer = {2048, 1, 12288, 96, 1, false, LS_BOOK_KEEP};
+    const double sbh = 2048.0 * 12288;
+    near_to("t = 1", ls_book_activation_bytes(&layer), sbh * (34 + 80), exact);
+    layer.tp = 8;
+    near_to("tensor parallel", ls_book_activation_bytes(&layer), sbh * (10 + 3 + 10), exact);
+    layer.recompute = LS_BOOK_SELECTIVE;
+    near_to("selective", ls_book_activation_bytes(&layer), sbh * 13, exact);
+    layer.sequence_parallel = true;
+    near_to("with sequence parallel", ls_book_activation_bytes(&layer), sbh * 34 / 8, exact);
+    layer.recompute = LS_BOOK_KEEP;
+    near_to("sequence parallel", ls_book_activation_bytes(&layer), sbh * 114 / 8, exact);
+    layer.recompute = LS_BOOK_FULL;
+    near_to("full", ls_book_activation_bytes(&layer), 2 * sbh, exact);
+}
+
+/* ---- operations, failures, scaling ------------------------------------------------------------
+ */
+
+static void test_operations(void **state)
+{
+    (void)state;
+    /* Narayanan equation 3, as it is printed. */
+    double b = 1536, s = 2048, l = 96, h = 12288, v = 51200;
+    near_to("with recomputation", ls_megatron_flops(b, s, l, h, v, true),
+            96 * b * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h)), exact);
+    near_to("without", ls_megatron_flops(b, s, l, h, v, false),
+            72 * b * s * l * h * h * (1 + s / (6 * h) + v / (12 * l * h)), exact);
+    /* Both count the same model: 12 l h^2 parameters of layers, h v of the head. */
+    near_to("PaLM's", ls_palm_flops_per_token(12 * l * h * h + h * v, l, 96, 128, s) * b * s,
+            ls_megatron_flops(b, s, l, h, v, false), exact);
+    /* PaLM 540B: 46.2 % on 6144 chips of 275 TFLOP/s at 238.3 K tokens/s; 118 layers, 48 heads of
+     * 256, 2048 tokens. */
+    near_to("MFU",
+            ls_flops_utilization(238.3e3, ls_palm_flops_per_token(540.35e9, 118, 48, 256, 2048),
+                                 6144, 275e12),
+            0.462, 0.005);
+}
+
+static void test_checkpoints(void **state)
+{
+    (void)state;
+    /* Daly's figures 3 to 5: with C 5 min, M of 24 h, 6 h and 15 min give 117, 57 and 9.1 min. */
+    static const struct {
+        double between, interval;
+    } figures[] = {{24 * 60, 117}, {6 * 60, 57}, {15, 9.1}};
+    for (size_t i = 0; i < 3; i++) {
+        double m = figures[i].between, best = ls_daly_interval(5, m),
+               most = ls_goodput(best, 5, 10, m);
+        near_to("Daly", best, figures[i].interval, 0.01);
+        assert_true(best < ls_young_interval(5, m));
+        /* It is nearly the best there is. */
+        for (double t = best / 3; t < best * 3; t *= 1.05)
+            assert_true(ls_goodput(t, 5, 10, m) < most * 1.001);
+        assert_true(ls_goodput(best / 2, 5, 10, m) < most && ls_goodput(best * 2, 5, 10, m) < most);
+    }
+    near_to("Young", ls_young_interval(50, 10000), 1000, exact);
+    near_to("a slow checkpoint", ls_daly_interval(100, 40), 40, exact);
+    assert_true(isinf(ls_daly_interval(5, INFINITY)));
+    near_to("nothing fails", ls_goodput(95, 5, 10, INFINITY), 0.95, exact);
+    near_to("at all", ls_goodput(INFINITY, 5, 10, INFINITY), 1, exact);
+    near_to("seldom", ls_goodput(95, 5, 10, 1e9), 0.95, 1e-6);
+}
+
+static void test_amdahl(void **state)
+{
+    (void)state;
+    near_to("all", ls_amdahl_speedup(1, 64), 64, exact);
+    near_to("nothing", ls_amdahl_speedup(0, 64), 1, exact);
+    near_to("95 % on 64", ls_amdahl_speedup(0.95, 64), 15.42, 0.001);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bubbles),     cmocka_unit_test(test_efficiency),
+        cmocka_unit_test(test_collectives), cmocka_unit_test(test_zero),
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_amdahl),
+    };
+    return cmocka_run_group_tests_name("closed_forms", tests, NULL, NULL);
+}
