@@ -3,6 +3,7 @@
 #include "launch.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/words.h>
 #include <lockstep/planner/measure.h>
 
 #include <stdlib.h>
@@ -21,8 +22,8 @@ struct bench {
 
 static void check_print(const struct ls_measure_check *check, int threads, const char *type)
 {
-    printf("%s, %d thread%s a rank\n%-20s %6s %11s %11s\n", type, threads, threads > 1 ? "s" : "",
-           "", "works", "replayed, s", "by file, s");
+    printf("%s, %s a rank\n%-20s %6s %11s %11s\n", type, ls_counted(threads, "thread").text, "",
+           "works", "replayed, s", "by file, s");
     double sum = 0;
     for (int kind = 0; kind < LS_WORK_KINDS; kind++) {
         if (!check->kind_count[kind])
@@ -35,7 +36,7 @@ static void check_print(const struct ls_measure_check *check, int threads, const
            "the step", "", check->step_s);
     printf("replay over step, turn by turn: %.3f", check->ratio);
     if (check->file_total_s > 0)
-        printf("; file over step: %.3f (%lld works without a row)",
+        printf("; file over step: %.3f (%lld works interpolated)",
                check->file_total_s / check->step_s, (long long)check->missing);
     printf("\n");
     fflush(stdout);
@@ -164,27 +165,32 @@ static int measure_grid(struct bench *bench, struct ls_error *error)
     return status;
 }
 
+/* The configuration of the words, to be freed; *out NULL: there are none. */
+static int config_read(const struct bench *bench, struct ls_config **out, struct ls_error *error)
+{
+    struct ls_error missing;
+    *out = bench->args.words ? malloc(sizeof **out) : NULL;
+    if (!bench->args.words)
+        return LS_OK;
+    if (!*out)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    return launch_plan_config(*out, bench->args.word, bench->args.words, &missing, error);
+}
+
 /* All of one host. */
 static int measure_host(struct bench *bench, struct ls_error *error)
 {
-    const char *folder = cmd_args_value(&bench->args, "--disk");
-    int status = ls_measure_machine(&bench->measure, folder, error);
-    if (!status && bench->args.words) {
-        struct ls_config *config = malloc(sizeof *config);
-        struct ls_error missing;
-        status = config ? launch_plan_config(config, bench->args.word, bench->args.words, &missing,
-                                             error)
-                        : ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-        if (!status)
-            status = measure_config(bench, config, error);
-        free(config);
-    } else if (!status) {
-        status = measure_grid(bench, error);
-    }
+    struct ls_config *config;
+    int status = config_read(bench, &config, error);
+    if (!status)
+        status = ls_measure_machine(&bench->measure, cmd_args_value(&bench->args, "--disk"), error);
+    if (!status)
+        status = config ? measure_config(bench, config, error) : measure_grid(bench, error);
     if (!status)
         status = ls_measure_moves(&bench->measure, error);
     if (!status)
         ls_measure_finish(&bench->cluster, 1);
+    free(config);
     return status;
 }
 
@@ -309,7 +315,12 @@ static int options_check(const struct bench *bench, struct ls_error *error)
         return ls_error_set(error, LS_ECONFIG,
                             "--all adds a type to the grid: expected no configuration, which has "
                             "its own");
-    return LS_OK;
+    const char *path = cmd_args_value(args, "--out"); /* known before a minute is spent */
+    struct ls_atomic_file file;
+    int status = path ? ls_atomic_file_open(&file, path, NULL, error) : LS_OK;
+    if (path && !status)
+        ls_atomic_file_abort(&file);
+    return status;
 }
 
 int cmd_bench_machine(int argc, char **argv)

@@ -3,6 +3,7 @@
  *   lockstep/planner/cluster.h    what is planned for
  *   lockstep/planner/cost.h       how long one thing takes on it
  *   lockstep/planner/closed_forms.h    the textbook's formulas
+ *   lockstep/planner/measure.h    how fast this machine is
  */
 #ifndef LOCKSTEP_PLANNER_H
 #define LOCKSTEP_PLANNER_H
@@ -10,5 +11,6 @@
 #include <lockstep/planner/closed_forms.h>
 #include <lockstep/planner/cluster.h>
 #include <lockstep/planner/cost.h>
+#include <lockstep/planner/measure.h>
 
 #endif

@@ -1,4 +1,5 @@
 /* Holds the sum of a step's works against the step itself, in turns. */
+#include <lockstep/planner/cost.h>
 #include <lockstep/planner/measure.h>
 #include <lockstep/train.h>
 
@@ -99,22 +100,27 @@ static void kinds_sum(const struct check_run *run, struct ls_measure_check *chec
     }
 }
 
-/* By the rows that are there exactly. */
+static bool has_row(const struct ls_cluster *cluster, const struct ls_work *work, int threads)
+{
+    for (int64_t i = 0; i < cluster->works_count; i++) {
+        const struct ls_measured_work *row = &cluster->works[i];
+        if (row->kind == work->kind && row->dtype == work->dtype && row->threads == threads &&
+            row->m == work->m && row->n == work->n && row->k == work->k)
+            return true;
+    }
+    return false;
+}
+
 static void file_sum(const struct ls_cluster *cluster, const struct ls_measure_list *list,
                      struct ls_measure_check *check)
 {
+    int threads = list->options.threads;
     for (int64_t i = 0; cluster && i < list->steps; i++) {
         const struct ls_work *work = &list->works[list->order[i]];
-        const struct ls_measured_work *row = cluster->works, *end = row + cluster->works_count;
-        if (work->m == 0 || work->n == 0)
-            continue;
-        while (row < end && !(row->kind == work->kind && row->dtype == work->dtype &&
-                              row->threads == list->options.threads && row->m == work->m &&
-                              row->n == work->n && row->k == work->k))
-            row++;
-        check->missing += row == end;
-        check->file_s[work->kind] += row < end ? row->seconds : 0;
-        check->file_total_s += row < end ? row->seconds : 0;
+        double seconds = ls_cost_work(cluster, threads, work);
+        check->missing += work->m > 0 && work->n > 0 && !has_row(cluster, work, threads);
+        check->file_s[work->kind] += seconds;
+        check->file_total_s += seconds;
     }
 }
 
@@ -135,7 +141,8 @@ static int check_run(const struct ls_measure *measure, struct check_run *run,
         for (int64_t i = 0; i < samples; i++)
             ratio[i] = run->replay_s[i] / run->step_s[i];
         kinds_sum(run, check);
-        file_sum(measure->cluster, run->list, check);
+        file_sum(measure->cluster && measure->cluster->accelerators ? measure->cluster : NULL,
+                 run->list, check);
         check->ratio = measure_median(ratio, samples);
         check->step_s = measure_median(run->step_s, samples);
         check->replay_s = measure_median(run->replay_s, samples);

@@ -269,6 +269,7 @@ static void test_a_configuration_is_measured(void **state)
     struct ls_measure_list list;
     struct ls_measure_check check;
     struct ls_error error = {0};
+    cluster.accelerators = 2;
     if (ls_config_layout(&config, 0, &layout, &error) ||
         ls_measure_list_record(&config, &layout, 0, 1, &list, &error) ||
         ls_measure_list_add(&measure, &list, &error) ||

@@ -155,7 +155,7 @@ struct ls_measure_check {
     int64_t kind_count[LS_WORK_KINDS];
     double file_s[LS_WORK_KINDS]; /* by the rows of the cluster */
     double file_total_s;          /* 0: no cluster was given */
-    int64_t missing;              /* works of which it has no row */
+    int64_t missing;              /* works that it interpolates */
 };
 /* One rank (the layout keys are reset) on so many threads, on all cores at once: `turns` steps in
  * turns with replays of them. config has data. cluster may be NULL. */
