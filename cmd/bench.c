@@ -4,6 +4,7 @@
 #include <lockstep/ops.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,4 +63,20 @@ double bench_median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, by_value);
     return count ? values[count / 2] : 0;
+}
+
+int bench_tokens(char *path, int64_t count, int64_t vocabulary, struct ls_error *error)
+{
+    int descriptor = mkstemp(path);
+    FILE *file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+    if (!file)
+        return ls_error_set(error, LS_EIO, "cannot make the token file %s", path);
+    struct ls_philox_key key = ls_philox_key_of(1, "bench");
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t counter[4] = {(uint32_t)i, 0, 0, 0}, bits[4];
+        ls_philox(key, counter, bits);
+        uint16_t token = (uint16_t)(bits[0] % (uint32_t)ls_min(vocabulary, 65536));
+        fwrite(&token, sizeof token, 1, file);
+    }
+    return fclose(file) ? ls_error_set(error, LS_ENOSPC, "cannot write %s", path) : LS_OK;
 }

@@ -29,4 +29,8 @@ int bench_args(const char *page, int argc, char **argv, const struct bench_key *
 /* Sorts values; 0 where there are none. */
 double bench_median(double *values, int count);
 
+/* Makes path, which ends with XXXXXX, a headerless uint16 file of count uniform tokens below
+ * vocabulary. LS_EIO, LS_ENOSPC. */
+int bench_tokens(char *path, int64_t count, int64_t vocabulary, struct ls_error *error);
+
 #endif

@@ -131,23 +131,6 @@ static int bench_body(struct ls_comm *world, void *user, struct ls_error *error)
     return status;
 }
 
-/* A headerless uint16 file of uniform tokens below vocabulary. */
-static int tokens_make(char *path, int64_t count, int64_t vocabulary, struct ls_error *error)
-{
-    int descriptor = mkstemp(path);
-    FILE *file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
-    if (!file)
-        return ls_error_set(error, LS_EIO, "cannot make the token file %s", path);
-    struct ls_philox_key key = ls_philox_key_of(1, "bench");
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t counter[4] = {(uint32_t)i, 0, 0, 0}, bits[4];
-        ls_philox(key, counter, bits);
-        uint16_t token = (uint16_t)(bits[0] % (uint32_t)ls_min(vocabulary, 65536));
-        fwrite(&token, sizeof token, 1, file);
-    }
-    return fclose(file) ? ls_error_set(error, LS_ENOSPC, "cannot write %s", path) : LS_OK;
-}
-
 /* "axes": bytes summed over ranks, waits as their mean and as the longest. */
 static void axes_print(const struct bench *bench)
 {
@@ -252,7 +235,7 @@ int cmd_bench_step(int argc, char **argv)
     bool made = false;
     if (!status && !config.data.train[0]) {
         int64_t samples = 4 * config.batch.global;
-        status = tokens_make(path, samples * config.data.sequence + 1, config.model.vocab, &error);
+        status = bench_tokens(path, samples * config.data.sequence + 1, config.model.vocab, &error);
         made = true;
         snprintf(config.data.train, sizeof config.data.train, "u16:%s", path);
     }

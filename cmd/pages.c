@@ -77,6 +77,15 @@ OPTIONS(plan_memory_options) = {
      "set the textbook's figures beside the plan, and say where and why it "
      "differs"},
     END};
+OPTIONS(machine_options) = {
+    {"--out", "FILE", "write what was measured as a cluster file"},
+    {"--quick", NULL, "a coarser grid, some seconds"},
+    {"--all", NULL, "measure fp16 too"},
+    {"--disk", "FOLDER", "measure the disk that holds this folder too (default: none)"},
+    {"--check", "CONFIG", "hold the sum of the works of a step against the step itself"},
+    {"--machine", "FILE", "with --check: the rows of this file too"},
+    {"--threads", "LIST", "only these numbers of threads of a rank, such as 1,2"},
+    END};
 OPTIONS(plot_options) = {
     {"--output", "FILE",
      "where to draw (default: loss.svg in the run's directory; here, for several runs)"},
@@ -221,10 +230,11 @@ static const struct cmd_page pages[] = {
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
-    {"bench", "gemm|comm|ops|pipeline|step|sums|tier ...", "measure this machine",
+    {"bench", "gemm|comm|machine|ops|pipeline|step|sums|tier ...", "measure this machine",
      "`lockstep bench gemm`: matrix products; `bench comm`: collectives; `bench ops`: the other "
-     "kernels; `bench pipeline`: schedules; `bench step`: whole training steps; `bench sums`: ways "
-     "to add leaves; `bench tier`: memory tiers. Each compares with the machine's own limit, "
+     "kernels; `bench machine`: all of it, for the planner; `bench pipeline`: schedules; "
+     "`bench step`: whole training steps; `bench sums`: ways to add leaves; `bench tier`: memory "
+     "tiers. Each compares with the machine's own limit, "
      "measured in the same run.",
      none, NULL},
     {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32] [isa=NAME] [arithmetic=NAME]",
@@ -236,6 +246,19 @@ static const struct cmd_page pages[] = {
      "Prints time and bandwidth of an all-reduce for a range of sizes, beside the bandwidth of a "
      "copy; under mpirun, beside MPI_Allreduce.",
      none, "lockstep bench comm ranks=2\nmpirun -n 2 lockstep bench comm\n"},
+    {"bench machine", "[CONFIG.yaml] [key=value]...", "measure this machine for the planner",
+     "Writes a cluster file for `lockstep plan`: how long each kind of op takes by shape, type and "
+     "threads, each kind of collective by ranks and bytes, copies and the disk; all cores compute "
+     "at once, as ranks do. With a configuration it measures exactly the works of its layout (and "
+     "of the same model cut over as many ranks as there are cores), so that a plan for it need not "
+     "interpolate; without one, a grid of shapes. Under mpirun it measures each host, takes "
+     "medians over hosts, and names those that are more than 10 % slower; start one process a "
+     "host, or as many as shall meet in collectives.\n\n--check trains some steps of a "
+     "configuration of one rank, in turns with the works of a step alone, and prints both.",
+     machine_options,
+     "lockstep bench machine --out machine.yaml\n"
+     "lockstep bench machine --out machine.yaml run.yaml\n"
+     "lockstep bench machine --check run.yaml --machine machine.yaml\n"},
     {"bench ops", "[threads=N] [isa=NAME]", "measure the other kernels",
      "Prints the bandwidth of each kernel and its share of the bandwidth of a copy.", none,
      "lockstep bench ops\n"},

@@ -3,6 +3,7 @@
  *   lockstep/planner/cluster.h        what is planned for
  *   lockstep/planner/cost.h           how long one thing takes on it
  *   lockstep/planner/closed_forms.h   the textbook's formulas
+ *   lockstep/planner/measure.h        what this machine is, measured
  *   lockstep/planner/forecast.h       what a step of a layout takes
  *   lockstep/planner/search.h         the best layouts of a recipe
  */
@@ -13,6 +14,7 @@
 #include <lockstep/planner/cluster.h>
 #include <lockstep/planner/cost.h>
 #include <lockstep/planner/forecast.h>
+#include <lockstep/planner/measure.h>
 #include <lockstep/planner/search.h>
 
 #endif

@@ -38,6 +38,18 @@ static void test_what_is_unknown_is_named_with_the_nearest(void **state)
     program_expect("bench gem", 2, "did you mean bench gemm?");
     program_expect("bench tier mib=1", 2, "mib=1: expected a number from 64");
     program_expect("bench tier folder=/nowhere", ls_exit_code(LS_EIO), "/nowhere: cannot open");
+    program_expect("bench machine --outt x", 2, "unknown option --outt; did you mean --out?");
+    program_expect("bench machine --threads 0", 2, "--threads = 0: expected numbers from 1");
+    program_expect("bench machine --threads 1,,2", 2, "--threads = 1,,2: expected numbers");
+    program_expect("bench machine --machine m.yaml", 2, "--machine: expected --check CONFIG");
+    program_expect("bench machine --check a.yaml --out b.yaml", 2, "--out measures, --check");
+    program_expect("bench machine --all configs/gpt2-tiny.yaml", 2, "--all adds a type");
+    program_expect("bench machine configs/gpt2-tiny.yaml model.layer=2", 2, "model.layers");
+    program_expect("bench machine --out /nowhere/m.yaml", ls_exit_code(LS_EIO), "/nowhere");
+    program_expect("bench machine --check configs/gpt2-tiny.yaml model.vocab=64 parallel.dp=2", 2,
+                   "a check takes one rank");
+    program_expect("bench machine --check configs/gpt2-tiny.yaml --machine /nowhere.yaml",
+                   ls_exit_code(LS_EIO), "/nowhere.yaml");
     program_expect("--verison", 2, "unknown command --verison");
     program_expect("help trian", 2, "no page trian; did you mean train?");
     program_expect("help --mann train", 2, "unknown option --mann; did you mean --man?");

@@ -1,0 +1,347 @@
+/* lockstep bench machine: measures this machine, or the hosts of a job, for the planner. */
+#include "bench.h"
+#include "launch.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/base/words.h>
+#include <lockstep/planner/measure.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct bench {
+    struct cmd_args args;
+    struct ls_measure measure;
+    struct ls_cluster cluster;
+    int64_t threads[16];
+    int thread_counts;
+};
+
+/* ---- the check ------------------------------------------------------------------------------- */
+
+static void check_print(const struct ls_measure_check *check, int threads, const char *type)
+{
+    printf("%s, %s a rank\n%-20s %6s %11s %11s\n", type, ls_counted(threads, "thread").text, "",
+           "works", "replayed, s", "by file, s");
+    double sum = 0;
+    for (int kind = 0; kind < LS_WORK_KINDS; kind++) {
+        if (!check->kind_count[kind])
+            continue;
+        sum += check->kind_s[kind];
+        printf("%-20s %6lld %11.5f %11.5f\n", ls_work_name((enum ls_work_kind)kind),
+               (long long)check->kind_count[kind], check->kind_s[kind], check->file_s[kind]);
+    }
+    printf("%-20s %6s %11.5f %11.5f\n%-20s %6s %11.5f\n", "sum", "", sum, check->file_total_s,
+           "the step", "", check->step_s);
+    printf("replay over step, turn by turn: %.3f", check->ratio);
+    if (check->file_total_s > 0)
+        printf("; file over step: %.3f (%lld works interpolated)",
+               check->file_total_s / check->step_s, (long long)check->missing);
+    printf("\n");
+    fflush(stdout);
+}
+
+static int check_config(struct bench *bench, struct ls_config *config, char *path, bool *made,
+                        struct ls_error *error)
+{
+    static const char *const defaults[] = {"log.progress=off", NULL};
+    const char *words[CMD_WORDS_MAX];
+    int count = 0;
+    words[count++] = cmd_args_value(&bench->args, "--check");
+    for (int i = 0; i < bench->args.words && count < CMD_WORDS_MAX; i++)
+        words[count++] = bench->args.word[i];
+    int status = launch_config(config, defaults, words, count, error);
+    if (status || config->data.train[0])
+        return status;
+    int64_t samples = 4 * config->batch.global;
+    status = bench_tokens(path, samples * config->data.sequence + 1, config->model.vocab, error);
+    *made = true;
+    snprintf(config->data.train, sizeof config->data.train, "u16:%s", path);
+    return status;
+}
+
+static int check_run(struct bench *bench, struct ls_error *error)
+{
+    char path[] = "/tmp/lockstep-bench-XXXXXX";
+    struct ls_config *config = malloc(sizeof *config);
+    bool made = false;
+    int status = config ? check_config(bench, config, path, &made, error) : LS_ENOMEM;
+    for (int i = 0; i < bench->thread_counts && !status; i++) {
+        struct ls_measure_check check;
+        int threads = (int)bench->threads[i];
+        status = ls_measure_check(&bench->measure, config, threads, 9, &check, error);
+        if (!status)
+            check_print(&check, threads, ls_config_precision(config));
+    }
+    if (made)
+        unlink(path);
+    free(config);
+    return status;
+}
+
+/* ---- what is measured ------------------------------------------------------------------------ */
+
+/* Whether some row of the list is not there yet. */
+static bool list_is_new(const struct ls_cluster *cluster, const struct ls_measure_list *list)
+{
+    for (int64_t i = 0; i < list->count; i++) {
+        const struct ls_work *w = &list->works[i];
+        bool found = false;
+        for (int64_t r = 0; r < cluster->works_count && !found; r++) {
+            const struct ls_measured_work *row = &cluster->works[r];
+            found = row->kind == w->kind && row->dtype == w->dtype && row->m == w->m &&
+                    row->n == w->n && row->k == w->k && row->threads == list->options.threads;
+        }
+        if (!found)
+            return true;
+    }
+    return false;
+}
+
+/* One rank of each pipeline rank: the others compute the same shapes. */
+static int measure_layout(struct bench *bench, const struct ls_config *config, int threads,
+                          struct ls_error *error)
+{
+    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_error refused;
+    int status = layout ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    if (!status && ls_config_layout(config, 0, layout, &refused)) { /* not of this recipe */
+        free(layout);
+        return LS_OK;
+    }
+    for (int64_t p = 0; !status && p < layout->size[LS_AXIS_PP] && !status; p++) {
+        struct ls_measure_list list;
+        int64_t rank = ls_layout_first_rank(layout, p);
+        status = ls_measure_list_record(config, layout, rank, threads, &list, error);
+        if (!status && list_is_new(&bench->cluster, &list))
+            status = ls_measure_list_add(&bench->measure, &list, error);
+        ls_measure_list_release(&list);
+    }
+    free(layout);
+    return status;
+}
+
+/* The layout as it is written, and where that is one rank, the model over as many ranks as the
+ * cores are enough for, along each axis. */
+static int measure_config(struct bench *bench, const struct ls_config *config,
+                          struct ls_error *error)
+{
+    static const char *const axes[] = {"dp", "tp", "pp", "cp"};
+    struct ls_config *own = malloc(sizeof *own);
+    struct ls_layout *layout = malloc(sizeof *layout);
+    int status = own && layout ? ls_config_layout(config, 0, layout, error) : LS_ENOMEM;
+    int64_t ranks = status ? 1 : layout->ranks, cores = ls_device_cores();
+    for (int i = 0; i < bench->thread_counts && !status; i++) {
+        int64_t threads = bench->threads[i], most = cores / threads;
+        if (ranks > 1 && ranks <= cores && threads > cores / ranks)
+            continue;
+        *own = *config;
+        own->parallel.threads = threads;
+        status = measure_layout(bench, own, (int)threads, error);
+        for (int64_t r = 2; ranks == 1 && r <= most && !status; r *= 2)
+            for (size_t a = 0; a < sizeof axes / sizeof *axes && !status; a++) {
+                char word[64];
+                *own = *config;
+                own->parallel.threads = threads;
+                snprintf(word, sizeof word, "parallel.%s=%lld", axes[a], (long long)r);
+                status = ls_config_set(own, word, error);
+                if (!status)
+                    status = measure_layout(bench, own, (int)threads, error);
+            }
+    }
+    free(layout);
+    free(own);
+    return status;
+}
+
+static int measure_grid(struct bench *bench, struct ls_error *error)
+{
+    static const enum ls_dtype types[] = {LS_F32, LS_BF16, LS_F16};
+    int count = cmd_args_given(&bench->args, "--all") ? 3 : 2, status = LS_OK;
+    for (int type = 0; type < count && !status; type++)
+        for (int i = 0; i < bench->thread_counts && !status; i++)
+            status = ls_measure_grid(&bench->measure, types[type], (int)bench->threads[i], error);
+    return status;
+}
+
+/* The configuration of the words, to be freed; *out NULL: there are none. */
+static int config_read(const struct bench *bench, struct ls_config **out, struct ls_error *error)
+{
+    struct ls_error missing;
+    *out = bench->args.words ? malloc(sizeof **out) : NULL;
+    if (!bench->args.words)
+        return LS_OK;
+    if (!*out)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    return launch_plan_config(*out, bench->args.word, bench->args.words, &missing, error);
+}
+
+/* All of one host. */
+static int measure_host(struct bench *bench, struct ls_error *error)
+{
+    struct ls_config *config;
+    int status = config_read(bench, &config, error);
+    if (!status)
+        status = ls_measure_machine(&bench->measure, cmd_args_value(&bench->args, "--disk"), error);
+    if (!status)
+        status = config ? measure_config(bench, config, error) : measure_grid(bench, error);
+    if (!status)
+        status = ls_measure_moves(&bench->measure, error);
+    if (!status)
+        ls_measure_finish(&bench->cluster, 1);
+    free(config);
+    return status;
+}
+
+/* One rank of each host measures it while the others wait; then all meet. */
+static int measure_job(struct bench *bench, struct ls_comm *world, struct ls_measure_note *note,
+                       struct ls_error *error)
+{
+    struct ls_comm *hosts = NULL;
+    int rank = ls_comm_rank(world), first = 0;
+    while (!ls_comm_on_machine(world, first))
+        first++;
+    bool measures = first == rank;
+    int status = measures ? measure_host(bench, error) : LS_OK;
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = ls_comm_split(world, measures, 0, &hosts, error);
+    int64_t several = !status && measures && ls_comm_size(hosts) > 1;
+    if (several)
+        status = ls_measure_hosts(&bench->measure, hosts, note, error);
+    ls_comm_free(hosts);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = ls_all_reduce_max(world, &several, error);
+    if (!status && !several) { /* processes, as they will meet in runs */
+        status = ls_measure_moves_of(&bench->measure, world, error);
+        if (rank == 0)
+            ls_measure_finish(&bench->cluster, 1);
+    }
+    return status;
+}
+
+static int write_cluster(const void *context, FILE *file, struct ls_error *error)
+{
+    return ls_cluster_write(context, file, error);
+}
+
+static int finish(const struct bench *bench, const struct ls_measure_note *note, double seconds,
+                  struct ls_error *error)
+{
+    const struct ls_cluster *cluster = &bench->cluster;
+    const struct ls_cluster_accelerator *core = &cluster->accelerator;
+    const char *path = cmd_args_value(&bench->args, "--out");
+    int status = path ? ls_file_write(path, write_cluster, cluster, error) : LS_OK;
+    if (status)
+        return status;
+    printf("%s\n%lld x %lld cores: fp32 %.1f, bf16 %.1f GFLOP/s, memory %.1f GB/s each\n"
+           "%lld works and %lld moves in %.0f s%s%s\n",
+           cluster->name, (long long)cluster->hosts, (long long)cluster->accelerators,
+           core->peak[0] * 1e-9, core->peak[1] * 1e-9, core->bytes_per_s * 1e-9,
+           (long long)cluster->works_count, (long long)cluster->moves_count, seconds,
+           path ? ": " : " (--out FILE writes them)", path ? path : "");
+    if (note->text[0])
+        printf("note: %s\n", note->text);
+    return LS_OK;
+}
+
+static int measure_all(struct bench *bench, struct ls_error *error)
+{
+    struct ls_measure_note note = {{0}};
+    struct ls_comm *world = NULL;
+    double begin = ls_now_s();
+    bool writes = true;
+    int status = LS_OK;
+    if (ls_mpi_launched()) {
+        status = ls_comm_mpi_new(&world, error);
+        if (!status)
+            status = measure_job(bench, world, &note, error);
+        writes = !status && ls_comm_rank(world) == 0;
+    } else {
+        status = measure_host(bench, error);
+    }
+    if (!status && writes)
+        status = finish(bench, &note, ls_now_s() - begin, error);
+    if (!status && world) { /* after a failure the launcher ends the others */
+        ls_comm_free(world);
+        ls_mpi_finish();
+    }
+    return status;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+/* "1,2,4"; by default 1, all cores, and powers of two between; of a quick one, the ends. */
+static int threads_read(struct bench *bench, struct ls_error *error)
+{
+    enum { MOST = sizeof bench->threads / sizeof *bench->threads };
+    const char *text = cmd_args_value(&bench->args, "--threads");
+    int64_t cores = ls_device_cores(), t = 1;
+    for (; !text && t < cores && bench->thread_counts < MOST - 1; t *= 2)
+        if (t == 1 || !cmd_args_given(&bench->args, "--quick"))
+            bench->threads[bench->thread_counts++] = t;
+    if (!text)
+        bench->threads[bench->thread_counts++] = cores;
+    for (char *end = NULL; text; text = *end ? end + 1 : NULL) {
+        t = strtoll(text, &end, 10);
+        if (end == text || (*end && *end != ',') || t < 1 || t > cores ||
+            bench->thread_counts == MOST)
+            return ls_error_set(
+                error, LS_ECONFIG,
+                "--threads = %.80s: expected numbers from 1 to %lld (the cores here), with commas "
+                "between",
+                cmd_args_value(&bench->args, "--threads"), (long long)cores);
+        bench->threads[bench->thread_counts++] = t;
+    }
+    return LS_OK;
+}
+
+/* Options that contradict each other, and what cannot be written. */
+static int options_check(const struct bench *bench, struct ls_error *error)
+{
+    const struct cmd_args *args = &bench->args;
+    bool check = cmd_args_given(args, "--check");
+    static const char *const measuring[] = {"--out", "--all", "--disk", "--quick"};
+    for (size_t i = 0; i < sizeof measuring / sizeof *measuring && check; i++)
+        if (cmd_args_given(args, measuring[i]))
+            return ls_error_set(error, LS_ECONFIG,
+                                "%s measures, --check compares: expected one of them",
+                                measuring[i]);
+    if (!check && cmd_args_given(args, "--machine"))
+        return ls_error_set(error, LS_ECONFIG, "--machine: expected --check CONFIG beside it");
+    if (cmd_args_given(args, "--all") && args->words)
+        return ls_error_set(error, LS_ECONFIG,
+                            "--all adds a type to the grid: expected no configuration, which has "
+                            "its own");
+    const char *path = cmd_args_value(args, "--out"); /* known before a minute is spent */
+    struct ls_atomic_file file;
+    int status = path ? ls_atomic_file_open(&file, path, NULL, error) : LS_OK;
+    if (path && !status)
+        ls_atomic_file_abort(&file);
+    return status;
+}
+
+int cmd_bench_machine(int argc, char **argv)
+{
+    static struct bench bench;
+    struct ls_error error = {0};
+    int status = cmd_args_read(&bench.args, "bench machine", argc, argv, CMD_WORDS_MAX, &error);
+    if (!status)
+        status = options_check(&bench, &error);
+    if (!status)
+        status = threads_read(&bench, &error);
+    bench.measure.effort = !status && cmd_args_given(&bench.args, "--quick")
+                               ? ls_measure_effort_quick()
+                               : ls_measure_effort_full();
+    bench.measure.cluster = &bench.cluster;
+    const char *file = status ? NULL : cmd_args_value(&bench.args, "--machine");
+    if (file)
+        status = ls_cluster_read(file, &bench.cluster, &error);
+    if (!status)
+        status = cmd_args_given(&bench.args, "--check") ? check_run(&bench, &error)
+                                                        : measure_all(&bench, &error);
+    ls_cluster_release(&bench.cluster);
+    return status ? cmd_fail("bench machine", status, &error) : 0;
+}

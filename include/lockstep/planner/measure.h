@@ -1,0 +1,168 @@
+/* lockstep/planner/measure.h - how fast this machine is: ops, collectives, copies, the disk.
+ *
+ * A work that was recorded (lockstep/ops/work.h) is run again by a replay: the same op on buffers
+ * of its own, which tells the same as it told when it was recorded.
+ *
+ *   ls_replay_new(&options, works, count, &replay, error)   buffers for each of these works
+ *   ls_replay_run(replay, &works[i], &seconds, error)       in the order of the step
+ *   ls_replay_free(replay)
+ *
+ * How long an op takes depends on where its operands are. In a step most of them come from memory:
+ * weights, saved activations, gradients and states were last touched a step ago. What the op before
+ * wrote is still in a cache. A replay does the same: what an op reads comes from a ring of the
+ * bytes that the rank has, and what flows from op to op is found among the last outputs.
+ *
+ * Measurements run on all cores: cores / threads teams at once, each of which does the same, as
+ * ranks of one machine do. They fill the lists of a struct ls_cluster.
+ */
+#ifndef LOCKSTEP_PLANNER_MEASURE_H
+#define LOCKSTEP_PLANNER_MEASURE_H
+
+#include <lockstep/config.h>
+#include <lockstep/planner/cluster.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- replays: Local -------------------------------------------------------------------------- */
+
+/* What a work does not tell of the op that told it. Zeros: one head, one tile, LayerNorm, the tanh
+ * form of GELU. */
+struct ls_replay_hints {
+    int64_t heads, kv_heads;             /* of a rank */
+    int64_t sequence;                    /* tokens */
+    int64_t vocabulary;                  /* rows of the table held */
+    int64_t tp_tiles;                    /* of a contraction that tp may cut, here */
+    int64_t leaf_sequences, tile_tokens; /* sequences of a leaf; tokens of a tile of one, here */
+    int64_t leaf_tiles;                  /* tiles of a sequence, here */
+    enum ls_dtype act;
+    bool rms_norm, gelu_erf, fast;
+};
+/* Of a rank of a layout; config is resolved. */
+struct ls_replay_hints ls_replay_hints_of(const struct ls_config *config,
+                                          const struct ls_layout *layout);
+
+struct ls_replay_options {
+    int threads;
+    enum ls_isa isa;
+    enum ls_arithmetic arithmetic;
+    struct ls_replay_hints hints;
+    /* Of the rings that operands come from and results go to; more where one work needs more. */
+    size_t read_bytes, write_bytes;
+    /* Works do not follow each other: what would flow into one is copied to a cache before. */
+    bool alone;
+};
+struct ls_replay;
+/* LS_ENOMEM; LS_ENOTSUP for an instruction set that is not here. */
+int ls_replay_new(const struct ls_replay_options *options, const struct ls_work *works,
+                  int64_t count, struct ls_replay **out, struct ls_error *error);
+/* Runs one of those works; *seconds is what its op took alone. Passes inside Newton-Schulz, which
+ * are no ops of their own, have stand-ins that move as many bytes: they alone tell something else.
+ * Works on nothing do not run. */
+int ls_replay_run(struct ls_replay *replay, const struct ls_work *work, double *seconds,
+                  struct ls_error *error);
+/* What it computes with: to watch it. */
+struct ls_ops *ls_replay_ops(struct ls_replay *replay);
+void ls_replay_free(struct ls_replay *replay);
+
+/* ---- measuring: Local, on all cores of this process ------------------------------------------ */
+
+/* How thorough it is. */
+struct ls_measure_effort {
+    int cores;         /* that are kept busy; 0: all of this process */
+    double works_s;    /* seconds for the works of one list, about */
+    double once_s;     /* works of a grid that take longer are run once */
+    double moves_s;    /* and for all moves */
+    int64_t bytes_max; /* of a move */
+    int ranks_max;     /* of a move over threads */
+    bool coarse;       /* a grid of few shapes */
+};
+struct ls_measure_effort ls_measure_effort_full(void);
+struct ls_measure_effort ls_measure_effort_quick(void);
+
+struct ls_measure {
+    struct ls_measure_effort effort;
+    struct ls_cluster *cluster; /* what is measured is added to it */
+};
+
+/* One list of works, in the order of a step. */
+struct ls_measure_list {
+    struct ls_replay_options options;
+    const struct ls_work *works; /* [count], each once */
+    const int32_t *order;        /* [steps], indices of works */
+    int64_t count, steps;
+};
+/* The second step of `rank`, as recorded: works and order are to be freed by
+ * ls_measure_list_release. threads of the rank; isa and arithmetic are those that the configuration
+ * has or, for auto, that are fastest here. */
+int ls_measure_list_record(const struct ls_config *config, const struct ls_layout *layout,
+                           int64_t rank, int threads, struct ls_measure_list *list,
+                           struct ls_error *error);
+void ls_measure_list_release(struct ls_measure_list *list);
+
+/* seconds[count]: of each work of the list, the mean over where it stands in the step of the median
+ * over several replays. */
+int ls_measure_works(const struct ls_measure *measure, const struct ls_measure_list *list,
+                     double *seconds, struct ls_error *error);
+/* The same into the cluster's works. Works that differ in bytes alone share a row: their mean, by
+ * how often they come. */
+int ls_measure_list_add(const struct ls_measure *measure, const struct ls_measure_list *list,
+                        struct ls_error *error);
+/* Every kind of work over a grid of shapes that models have, of type act on so many threads. */
+int ls_measure_grid(const struct ls_measure *measure, enum ls_dtype act, int threads,
+                    struct ls_error *error);
+
+/* Peaks (ls_gemm_peak on all cores, of one core), bandwidth of memory, memory, cores, the rate of
+ * copies to host memory and, with a folder, the disk's. */
+int ls_measure_machine(const struct ls_measure *measure, const char *folder,
+                       struct ls_error *error);
+
+/* Names the link that joins a host's cores, with what messages of two ranks take, and sets the
+ * shares of peak that products and attention reach, from the rows that are there. */
+void ls_measure_finish(struct ls_cluster *cluster, int hosts);
+
+/* Each kind of collective over 2, 4, ... effort.ranks_max thread ranks. */
+int ls_measure_moves(const struct ls_measure *measure, struct ls_error *error);
+/* The same over the ranks of a communicator, 2, 4, ... all of them. Collective; rows go to the
+ * cluster of its rank 0. */
+int ls_measure_moves_of(const struct ls_measure *measure, struct ls_comm *world,
+                        struct ls_error *error);
+
+/* What people should know of the hosts; "" for nothing. */
+struct ls_measure_note {
+    char text[1024];
+};
+/* Collective over one rank of each host, after each measured its own and ls_measure_finish: medians
+ * over hosts, those that are more than 10 % slower by name, and the link between hosts. LS_ECONFIG
+ * where hosts have other cores. The cluster of rank 0 is whole. */
+int ls_measure_hosts(const struct ls_measure *measure, struct ls_comm *hosts,
+                     struct ls_measure_note *note, struct ls_error *error);
+
+/* Adds rows, keeping lists sorted; a row that is there is replaced. LS_ENOMEM. */
+int ls_measure_add_work(struct ls_cluster *cluster, const struct ls_measured_work *row,
+                        struct ls_error *error);
+int ls_measure_add_move(struct ls_cluster *cluster, const struct ls_measured_move *row,
+                        struct ls_error *error);
+
+/* ---- the sum of works beside a real step ----------------------------------------------------- */
+
+struct ls_measure_check {
+    double step_s;                /* of the real step, without waits for data; a median */
+    double replay_s;              /* of the works replayed in turns with these steps */
+    double ratio;                 /* the median of replay over step, turn by turn */
+    double kind_s[LS_WORK_KINDS]; /* of the replay, by kind */
+    int64_t kind_count[LS_WORK_KINDS];
+    double file_s[LS_WORK_KINDS]; /* by the rows of the cluster */
+    double file_total_s;          /* 0: no cluster was given */
+    int64_t missing;              /* works that it interpolates */
+};
+/* One rank (the layout keys are reset) on so many threads, on all cores at once: `turns` steps in
+ * turns with replays of them. config has data. cluster may be NULL. */
+int ls_measure_check(const struct ls_measure *measure, const struct ls_config *config, int threads,
+                     int turns, struct ls_measure_check *check, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

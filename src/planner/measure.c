@@ -1,0 +1,354 @@
+/* Measures works: lists of them are replayed by teams of threads that keep all cores busy. */
+#include <lockstep/planner/measure.h>
+#include <lockstep/train/recorded.h>
+
+#include <lockstep/train/memory.h>
+
+#include "planner/measure_private.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS_MIN = 3, ROUNDS_MAX = 15, PLACES_MAX = 48 };
+
+struct ls_measure_effort ls_measure_effort_full(void)
+{
+    return (struct ls_measure_effort){
+        .works_s = 4, .once_s = 0.2, .moves_s = 12, .bytes_max = 64 << 20, .ranks_max = 16};
+}
+
+struct ls_measure_effort ls_measure_effort_quick(void)
+{
+    return (struct ls_measure_effort){.works_s = 0.5,
+                                      .once_s = 0.02,
+                                      .moves_s = 2,
+                                      .bytes_max = 1 << 20,
+                                      .ranks_max = 4,
+                                      .coarse = true};
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double measure_median(double *values, int64_t count)
+{
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    return count ? (values[count / 2] + values[(count - 1) / 2]) / 2 : 0;
+}
+
+int measure_cores(const struct ls_measure *measure)
+{
+    return measure->effort.cores > 0 ? measure->effort.cores : ls_device_cores();
+}
+
+int measure_teams(const struct ls_measure *measure, int threads)
+{
+    return (int)ls_max(1, measure_cores(measure) / threads);
+}
+
+/* ---- a list ---------------------------------------------------------------------------------- */
+
+struct ls_replay_hints ls_replay_hints_of(const struct ls_config *config,
+                                          const struct ls_layout *layout)
+{
+    const struct ls_model_config *model = &config->model;
+    const struct ls_numerics *numerics = &layout->numerics;
+    int64_t tp = layout->size[LS_AXIS_TP], cp = layout->size[LS_AXIS_CP];
+    return (struct ls_replay_hints){
+        .heads = ls_max(1, model->heads / tp),
+        .kv_heads = ls_max(1, model->kv_heads / tp),
+        .sequence = config->data.sequence,
+        .vocabulary = model->vocab_padded / tp,
+        .tp_tiles = ls_max(1, numerics->tp_tiles / tp),
+        .leaf_sequences = ls_max(1, numerics->leaf_sequences),
+        .tile_tokens = config->data.sequence / ls_max(1, numerics->seq_tiles),
+        .leaf_tiles = ls_max(1, numerics->seq_tiles / cp),
+        .act = numerics->act,
+        .rms_norm = model->act == LS_ACT_SWIGLU,
+        .gelu_erf = model->act == LS_ACT_GELU_ERF,
+        .fast = numerics->fast,
+    };
+}
+
+/* The bytes that a rank goes over: what it only reads in a step, and what it writes. */
+static int rings_set(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
+                     struct ls_replay_options *options, struct ls_error *error)
+{
+    struct ls_memory_plan plan;
+    int status = ls_plan_rank(config, layout, rank, &plan, error);
+    if (status)
+        return status;
+    size_t weights = plan.bytes[LS_MEMORY_PARAMETERS];
+    if (config->numerics.precision != LS_F32) /* masters are read by the update alone */
+        weights /= 3;
+    options->read_bytes = weights + plan.bytes[LS_MEMORY_ACTIVATIONS];
+    options->write_bytes = plan.total - weights;
+    return LS_OK;
+}
+
+int ls_measure_list_record(const struct ls_config *config, const struct ls_layout *layout,
+                           int64_t rank, int threads, struct ls_measure_list *list,
+                           struct ls_error *error)
+{
+    struct ls_recording recording;
+    enum ls_dtype act = config->numerics.precision;
+    int64_t second = 0, first = 0;
+    *list = (struct ls_measure_list){.count = 0};
+    ls_recording_init(&recording);
+    int status = ls_record_works(config, layout, rank, &recording, &second, error);
+    while (first < recording.done_count && recording.done[first].at < second)
+        first++;
+    int32_t *order = calloc((size_t)(recording.done_count - first + 1), sizeof *order);
+    if (!order && !status)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for the works of a step");
+    for (int64_t i = first; i < recording.done_count && !status; i++)
+        order[list->steps++] = recording.done[i].work;
+    list->order = order;
+    list->works = recording.works;
+    list->count = recording.works_count;
+    recording.works = NULL;
+    ls_recording_release(&recording);
+    struct ls_replay_options *options = &list->options;
+    options->threads = threads;
+    options->hints = ls_replay_hints_of(config, layout);
+    options->arithmetic = config->numerics.arithmetic == LS_CONFIG_AUTO
+                              ? ls_arithmetic_fastest(ls_isa_best(), act)
+                              : (enum ls_arithmetic)config->numerics.arithmetic;
+    options->isa = config->numerics.isa == LS_CONFIG_AUTO
+                       ? ls_isa_fastest(ls_isa_best(), options->arithmetic, act)
+                       : (enum ls_isa)config->numerics.isa;
+    if (!status)
+        status = rings_set(config, layout, rank, options, error);
+    if (status)
+        ls_measure_list_release(list);
+    return status;
+}
+
+void ls_measure_list_release(struct ls_measure_list *list)
+{
+    free((void *)(uintptr_t)list->order);
+    free((void *)(uintptr_t)list->works);
+    *list = (struct ls_measure_list){.count = 0};
+}
+
+/* ---- replays of a list ----------------------------------------------------------------------- */
+
+/* Where the list is measured: all places of it, or of each work the first ones. */
+struct course {
+    const struct ls_measure *measure;
+    const struct ls_measure_list *list;
+    int32_t *place; /* [places]: works */
+    int64_t places;
+    double *seconds; /* [teams, places]: medians over rounds */
+    int teams;
+};
+
+static int course_init(struct course *course, const struct ls_measure *measure,
+                       const struct ls_measure_list *list, struct ls_error *error)
+{
+    *course = (struct course){.measure = measure, .list = list};
+    course->teams = measure_teams(measure, list->options.threads);
+    int *seen = calloc((size_t)list->count + 1, sizeof *seen);
+    course->place = calloc((size_t)list->steps + 1, sizeof *course->place);
+    for (int64_t i = 0; i < list->steps && seen && course->place; i++)
+        if (seen[list->order[i]]++ < PLACES_MAX)
+            course->place[course->places++] = list->order[i];
+    course->seconds = calloc((size_t)(course->teams * course->places) + 1, sizeof(double));
+    bool fails = !seen || !course->place || !course->seconds;
+    free(seen);
+    return fails ? ls_error_set(error, LS_ENOMEM, "no memory to measure %lld works",
+                                (long long)list->steps)
+                 : LS_OK;
+}
+
+static void course_release(struct course *course)
+{
+    free(course->place);
+    free(course->seconds);
+}
+
+/* long_s[places]: what took longer than effort.once_s the last time keeps that; NULL: all run. */
+static int round_run(const struct course *course, struct ls_comm *comm, struct ls_replay *replay,
+                     const double *long_s, double *seconds, struct ls_error *error)
+{
+    double once_s = course->measure->effort.once_s;
+    int status = ls_barrier(comm, error);
+    for (int64_t i = 0; i < course->places && !status; i++) {
+        if (long_s && once_s > 0 && course->list->options.alone && long_s[i] > once_s)
+            seconds[i] = long_s[i];
+        else
+            status =
+                ls_replay_run(replay, &course->list->works[course->place[i]], &seconds[i], error);
+    }
+    return status;
+}
+
+/* How many rounds there is time for, the same for all teams. */
+static int rounds_agree(const struct course *course, struct ls_comm *comm, double round_s,
+                        int64_t *rounds, struct ls_error *error)
+{
+    double fit = course->measure->effort.works_s / fmax(round_s, 1e-6);
+    *rounds = ls_max(ROUNDS_MIN, (int64_t)fmin(fit, ROUNDS_MAX));
+    return ls_all_reduce_max(comm, rounds, error);
+}
+
+static int team_run(struct ls_comm *comm, void *user, struct ls_error *error)
+{
+    const struct course *course = user;
+    struct ls_replay *replay = NULL;
+    int64_t rounds = 0, places = course->places;
+    double *own = course->seconds + ls_comm_rank(comm) * places, *all = NULL, one[ROUNDS_MAX];
+    int status = ls_replay_new(&course->list->options, course->list->works, course->list->count,
+                               &replay, error);
+    status = ls_comm_agree(comm, status, error);
+    if (!status) /* pages, caches, threads */
+        status = round_run(course, comm, replay, NULL, own, error);
+    double begin = ls_now_s();
+    if (!status)
+        status = round_run(course, comm, replay, own, own, error);
+    if (!status)
+        status = rounds_agree(course, comm, ls_now_s() - begin, &rounds, error);
+    if (!status)
+        all = calloc((size_t)(rounds * places) + 1, sizeof *all);
+    if (!status && !all)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for %lld rounds", (long long)rounds);
+    status = ls_comm_agree(comm, status, error);
+    for (int64_t round = 0; round < rounds && !status; round++)
+        status = round_run(course, comm, replay, own, all + round * places, error);
+    for (int64_t i = 0; i < places && !status; i++) {
+        for (int64_t round = 0; round < rounds; round++)
+            one[round] = all[round * places + i];
+        own[i] = measure_median(one, rounds);
+    }
+    free(all);
+    ls_replay_free(replay);
+    return status;
+}
+
+int ls_measure_works(const struct ls_measure *measure, const struct ls_measure_list *list,
+                     double *seconds, struct ls_error *error)
+{
+    struct course course;
+    int status = course_init(&course, measure, list, error);
+    if (!status)
+        status = ls_world_run(course.teams, team_run, &course, error);
+    for (int64_t w = 0; w < list->count && !status; w++) {
+        double sum = 0;
+        int64_t times = 0;
+        for (int64_t i = 0; i < course.places; i++)
+            for (int team = 0; team < course.teams && course.place[i] == w; team++, times++)
+                sum += course.seconds[team * course.places + i];
+        seconds[w] = times ? sum / (double)times : 0;
+    }
+    course_release(&course);
+    return status;
+}
+
+int ls_measure_list_add(const struct ls_measure *measure, const struct ls_measure_list *list,
+                        struct ls_error *error)
+{
+    double *seconds = calloc((size_t)list->count + 1, sizeof *seconds);
+    int64_t *times = calloc((size_t)list->count + 1, sizeof *times);
+    int status = seconds && times ? ls_measure_works(measure, list, seconds, error)
+                                  : ls_error_set(error, LS_ENOMEM, "no memory for %lld works",
+                                                 (long long)list->count);
+    for (int64_t i = 0; i < list->steps && !status; i++)
+        times[list->order[i]]++;
+    for (int64_t w = 0; w < list->count && !status; w++) {
+        const struct ls_work *work = &list->works[w];
+        double sum = 0, count = 0;
+        for (int64_t v = 0; v < list->count; v++)
+            if (measure_same_row(work, &list->works[v])) {
+                sum += seconds[v] * (double)times[v];
+                count += (double)times[v];
+            }
+        if (times[w] == 0 || work->m == 0 || work->n == 0)
+            continue;
+        struct ls_measured_work row = {.kind = work->kind,
+                                       .dtype = work->dtype,
+                                       .threads = list->options.threads,
+                                       .m = work->m,
+                                       .n = work->n,
+                                       .k = work->k,
+                                       .seconds = sum / count};
+        status = ls_measure_add_work(measure->cluster, &row, error);
+    }
+    free(seconds);
+    free(times);
+    return status;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+bool measure_same_row(const struct ls_work *a, const struct ls_work *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->m == b->m && a->n == b->n &&
+           a->k == b->k;
+}
+
+static int compare(const int64_t *a, const int64_t *b, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (a[i] != b[i])
+            return a[i] < b[i] ? -1 : 1;
+    return 0;
+}
+
+static int work_compare(const struct ls_measured_work *a, const struct ls_measured_work *b)
+{
+    const int64_t x[] = {a->kind, a->dtype, a->threads, a->m, a->n, a->k};
+    const int64_t y[] = {b->kind, b->dtype, b->threads, b->m, b->n, b->k};
+    return compare(x, y, 6);
+}
+
+static int move_compare(const struct ls_measured_move *a, const struct ls_measured_move *b)
+{
+    const int64_t x[] = {a->kind, a->ranks, a->bytes}, y[] = {b->kind, b->ranks, b->bytes};
+    return compare(x, y, 3);
+}
+
+int ls_measure_add_work(struct ls_cluster *cluster, const struct ls_measured_work *row,
+                        struct ls_error *error)
+{
+    int64_t at = 0, count = cluster->works_count;
+    while (at < count && work_compare(&cluster->works[at], row) < 0)
+        at++;
+    if (at < count && work_compare(&cluster->works[at], row) == 0) {
+        cluster->works[at] = *row;
+        return LS_OK;
+    }
+    struct ls_measured_work *grown =
+        realloc(cluster->works, (size_t)(count + 1) * sizeof *cluster->works);
+    if (!grown)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %lld rows", (long long)count);
+    cluster->works = grown;
+    memmove(grown + at + 1, grown + at, (size_t)(count - at) * sizeof *grown);
+    grown[at] = *row;
+    cluster->works_count++;
+    return LS_OK;
+}
+
+int ls_measure_add_move(struct ls_cluster *cluster, const struct ls_measured_move *row,
+                        struct ls_error *error)
+{
+    int64_t at = 0, count = cluster->moves_count;
+    while (at < count && move_compare(&cluster->moves[at], row) < 0)
+        at++;
+    if (at < count && move_compare(&cluster->moves[at], row) == 0) {
+        cluster->moves[at] = *row;
+        return LS_OK;
+    }
+    struct ls_measured_move *grown =
+        realloc(cluster->moves, (size_t)(count + 1) * sizeof *cluster->moves);
+    if (!grown)
+        return ls_error_set(error, LS_ENOMEM, "no memory for %lld rows", (long long)count);
+    cluster->moves = grown;
+    memmove(grown + at + 1, grown + at, (size_t)(count - at) * sizeof *grown);
+    grown[at] = *row;
+    cluster->moves_count++;
+    return LS_OK;
+}

@@ -1,0 +1,315 @@
+/* Measuring a machine: what is replayed tells what was recorded, rows are sorted, and what was
+ * measured can be written and read. */
+#include "../support/config_words.h"
+#include "../support/scratch.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/planner/measure.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL                                                                                      \
+    "model.vocab=100 model.layers=3 model.channels=64 model.heads=4 model.context=256 "            \
+    "batch.global=8 parallel.threads=1 "
+#define LLAMA SMALL "model.arch=llama model.kv_heads=2 model.ffn=128 "
+
+/* ---- replays --------------------------------------------------------------------------------- */
+
+struct told {
+    struct ls_work work;
+    int count;
+};
+
+static void tell(void *user, const struct ls_work *work)
+{
+    struct told *told = user;
+    told->work = *work;
+    told->count++;
+}
+
+static void assert_tells(struct ls_replay *replay, const struct ls_work *work)
+{
+    struct told told = {.count = 0};
+    const struct ls_work_watch watch = {.begin = tell, .user = &told};
+    struct ls_error error = {0};
+    double seconds = -1;
+    ls_replay_ops(replay)->watch = &watch;
+    if (ls_replay_run(replay, work, &seconds, &error))
+        fail_msg("%s", error.text);
+    ls_replay_ops(replay)->watch = NULL;
+    const struct ls_work *got = &told.work;
+    if (told.count != 1 || got->kind != work->kind || got->dtype != work->dtype ||
+        got->m != work->m || got->n != work->n || got->k != work->k || got->flops != work->flops ||
+        got->bytes != work->bytes)
+        fail_msg("%s %s [%ld, %ld, %ld] %.0f operations %.0f bytes was told %d times as %s %s "
+                 "[%ld, %ld, %ld] %.0f operations %.0f bytes",
+                 ls_work_name(work->kind), ls_dtype_name(work->dtype), (long)work->m, (long)work->n,
+                 (long)work->k, work->flops, work->bytes, told.count, ls_work_name(got->kind),
+                 ls_dtype_name(got->dtype), (long)got->m, (long)got->n, (long)got->k, got->flops,
+                 got->bytes);
+    assert_true(seconds >= 0);
+}
+
+/* Every rank's works, each run again. Returns how many. */
+static int64_t replay_all(const char *words, bool kinds[LS_WORK_KINDS])
+{
+    struct ls_config config = config_of_words("%s", words);
+    static struct ls_layout layout;
+    struct ls_error error = {0};
+    int64_t count = 0;
+    if (ls_config_layout(&config, 0, &layout, &error))
+        fail_msg("%s: %s", words, error.text);
+    for (int64_t rank = 0; rank < layout.ranks; rank++) {
+        struct ls_measure_list list;
+        struct ls_replay *replay;
+        if (ls_measure_list_record(&config, &layout, rank, 1, &list, &error) ||
+            ls_replay_new(&list.options, list.works, list.count, &replay, &error))
+            fail_msg("%s: %s", words, error.text);
+        for (int64_t i = 0; i < list.count; i++) {
+            if (list.works[i].m == 0 || list.works[i].n == 0) /* nothing runs */
+                continue;
+            assert_tells(replay, &list.works[i]);
+            kinds[list.works[i].kind] = true;
+        }
+        count += list.count;
+        ls_replay_free(replay);
+        ls_measure_list_release(&list);
+    }
+    return count;
+}
+
+static void test_replays_tell_what_was_recorded(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        SMALL "numerics.precision=fp32",
+        SMALL "numerics.precision=bf16 model.dropout=0.1",
+        SMALL "numerics.precision=fp16 model.bias=false optim.name=sgd optim.momentum=0.9",
+        SMALL "numerics.precision=bf16 model.tied=false optim.name=lion batch.micro=2",
+        SMALL "numerics.precision=bf16 optim.moments=bf16 parallel.tp=2 parallel.dp=2",
+        SMALL "numerics.precision=fp32 parallel.tp=4 parallel.sp=false optim.name=sgd",
+        SMALL "numerics.precision=bf16 parallel.pp=3 parallel.schedule=zb-h1 batch.micro=1",
+        SMALL "numerics.precision=bf16 parallel.dp=2 parallel.zero=3 memory.recompute=full",
+        SMALL "numerics.precision=fp32 numerics.leaf_sequences=4 batch.micro=2",
+        SMALL "numerics.precision=bf16 numerics.seq_tiles=2 parallel.cp=2",
+        SMALL "numerics.precision=fp32 numerics.seq_tiles=2 parallel.cp=2 "
+              "parallel.cp_method=ring",
+        LLAMA "numerics.precision=bf16",
+        LLAMA "numerics.precision=fp32 parallel.tp=2",
+        LLAMA "numerics.precision=bf16 parallel.tp=4 parallel.pp=3",
+        LLAMA "numerics.precision=bf16 numerics.seq_tiles=2 parallel.cp=2 "
+              "parallel.cp_method=ring memory.recompute=selective",
+    };
+    bool kinds[LS_WORK_KINDS] = {false};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_true(replay_all(cases[i], kinds) > 10);
+    for (int kind = 0; kind < LS_WORK_KINDS; kind++)
+        if (!kinds[kind])
+            fail_msg("no case computes %s", ls_work_name((enum ls_work_kind)kind));
+}
+
+/* Muon's inner passes have stand-ins: they run, and what they take is there. */
+static void test_muon_has_stand_ins(void **state)
+{
+    (void)state;
+    struct ls_config config = config_of_words(SMALL "optim.name=muon");
+    static struct ls_layout layout;
+    struct ls_measure_list list;
+    struct ls_replay *replay;
+    struct ls_error error = {0};
+    assert_int_equal(ls_config_layout(&config, 0, &layout, &error), LS_OK);
+    assert_int_equal(ls_measure_list_record(&config, &layout, 0, 1, &list, &error), LS_OK);
+    assert_int_equal(ls_replay_new(&list.options, list.works, list.count, &replay, &error), LS_OK);
+    for (int64_t i = 0; i < list.count; i++) {
+        double seconds = -1;
+        if (ls_replay_run(replay, &list.works[i], &seconds, &error))
+            fail_msg("%s", error.text);
+        assert_true(seconds >= 0);
+    }
+    ls_replay_free(replay);
+    ls_measure_list_release(&list);
+}
+
+static void test_what_no_op_tells_is_refused(void **state)
+{
+    (void)state;
+    const struct ls_work works[] = {
+        {LS_WORK_NORM, LS_F32, 4, 64, 1, 8 * 4 * 64, 7 * 4 * 64 * 4},
+        {LS_WORK_PRODUCT, LS_F32, 4, 64, 8, 2 * 4 * 64 * 8, 1},
+        {LS_WORK_ATTENTION, LS_F32, 7, 3, 64, 12345, 1},
+        {LS_WORK_UPDATE, LS_F32, 64, 1, 1, 15 * 64, 5 * 64},
+    };
+    const struct ls_replay_options options = {.threads = 1, .isa = LS_ISA_PLAIN};
+    for (size_t i = 0; i < sizeof works / sizeof *works; i++) {
+        struct ls_replay *replay;
+        struct ls_error error = {0};
+        assert_int_equal(ls_replay_new(&options, &works[i], 1, &replay, &error), LS_ENOTSUP);
+        assert_non_null(strstr(error.text, ls_work_name(works[i].kind)));
+        assert_null(replay);
+    }
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static void test_rows_are_sorted_and_replaced(void **state)
+{
+    (void)state;
+    static const struct ls_measured_work works[] = {
+        {LS_WORK_ADD, LS_F32, 2, 8, 1, 1, 2}, {LS_WORK_NORM, LS_F32, 1, 8, 4, 1, 1},
+        {LS_WORK_ADD, LS_F32, 1, 8, 1, 1, 3}, {LS_WORK_ADD, LS_F32, 1, 4, 1, 1, 4},
+        {LS_WORK_ADD, LS_F32, 1, 8, 1, 1, 5},
+    };
+    static const struct ls_measured_move moves[] = {
+        {LS_COMM_SEND, 2, 8, 1},
+        {LS_COMM_ALL_REDUCE, 4, 8, 2},
+        {LS_COMM_ALL_REDUCE, 2, 64, 3},
+        {LS_COMM_ALL_REDUCE, 4, 8, 4},
+    };
+    struct ls_cluster cluster = {.hosts = 1};
+    struct ls_error error = {0};
+    for (size_t i = 0; i < sizeof works / sizeof *works; i++)
+        assert_int_equal(ls_measure_add_work(&cluster, &works[i], &error), LS_OK);
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++)
+        assert_int_equal(ls_measure_add_move(&cluster, &moves[i], &error), LS_OK);
+    const double work_s[] = {1, 4, 5, 2}, move_s[] = {3, 4, 1};
+    assert_int_equal(cluster.works_count, 4);
+    assert_int_equal(cluster.moves_count, 3);
+    for (int i = 0; i < 4; i++)
+        assert_true(cluster.works[i].seconds == work_s[i]);
+    for (int i = 0; i < 3; i++)
+        assert_true(cluster.moves[i].seconds == move_s[i]);
+    ls_cluster_release(&cluster);
+}
+
+/* ---- a machine ------------------------------------------------------------------------------- */
+
+static int write_cluster(const void *context, FILE *file, struct ls_error *error)
+{
+    return ls_cluster_write(context, file, error);
+}
+
+static struct ls_measure tiny_of(struct ls_cluster *cluster)
+{
+    struct ls_measure measure = {.effort = ls_measure_effort_quick(), .cluster = cluster};
+    measure.effort.cores = 2;
+    measure.effort.works_s = 0.01;
+    measure.effort.bytes_max = 4096;
+    return measure;
+}
+
+static void assert_reads_back(const struct ls_cluster *cluster, const char *path)
+{
+    struct ls_cluster read;
+    struct ls_error error = {0};
+    if (ls_file_write(path, write_cluster, cluster, &error) || ls_cluster_read(path, &read, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(read.accelerators, 2);
+    assert_int_equal(read.works_count, cluster->works_count);
+    assert_int_equal(read.moves_count, cluster->moves_count);
+    for (int64_t i = 0; i < read.works_count; i++) {
+        const struct ls_measured_work *a = &read.works[i], *b = &cluster->works[i];
+        assert_true(a->kind == b->kind && a->dtype == b->dtype && a->threads == b->threads);
+        assert_true(a->m == b->m && a->n == b->n && a->k == b->k);
+        assert_true(a->seconds == b->seconds && a->seconds > 0);
+    }
+    for (int64_t i = 0; i < read.moves_count; i++)
+        assert_true(read.moves[i].seconds == cluster->moves[i].seconds &&
+                    read.moves[i].seconds > 0);
+    ls_cluster_release(&read);
+}
+
+static void test_a_machine_is_measured(void **state)
+{
+    struct ls_cluster cluster = {.hosts = 1};
+    struct ls_measure measure = tiny_of(&cluster);
+    struct ls_error error = {0};
+    if (ls_measure_machine(&measure, *state, &error) ||
+        ls_measure_grid(&measure, LS_F32, 1, &error) || ls_measure_moves(&measure, &error))
+        fail_msg("%s", error.text);
+    ls_measure_finish(&cluster, 1);
+    bool works[LS_WORK_KINDS] = {false}, moves[LS_COMM_KINDS] = {false};
+    for (int64_t i = 0; i < cluster.works_count; i++)
+        works[cluster.works[i].kind] = true;
+    for (int64_t i = 0; i < cluster.moves_count; i++)
+        moves[cluster.moves[i].kind] = true;
+    for (int kind = 0; kind < LS_WORK_KINDS; kind++)
+        if (!works[kind])
+            fail_msg("the grid lacks %s", ls_work_name((enum ls_work_kind)kind));
+    for (int kind = 0; kind < LS_COMM_KINDS; kind++)
+        if (!moves[kind])
+            fail_msg("no %s was measured", ls_comm_kind_name((enum ls_comm_kind)kind));
+    assert_true(cluster.accelerator.peak[0] > 0 && cluster.accelerator.bytes_per_s > 0);
+    assert_true(cluster.disk_read_bytes_per_s > 0 && cluster.disk_bytes > 0);
+    assert_true(cluster.accelerator.product_share > 0 && cluster.accelerator.product_share <= 1);
+    assert_reads_back(&cluster, scratch_path(*state, "machine.yaml"));
+    ls_cluster_release(&cluster);
+}
+
+/* A configuration's rows are exactly those of its step; the check finds all of them. */
+static void test_a_configuration_is_measured(void **state)
+{
+    const char *tokens = scratch_path(*state, "tokens.bin");
+    static uint16_t values[4096];
+    for (int i = 0; i < 4096; i++)
+        values[i] = (uint16_t)(i * 7 % 100);
+    scratch_write(tokens, values, sizeof values);
+    struct ls_config config = config_of_words(SMALL "model.context=64 data.train=u16:%s", tokens);
+    static struct ls_layout layout;
+    struct ls_cluster cluster = {.hosts = 1};
+    struct ls_measure measure = tiny_of(&cluster);
+    struct ls_measure_list list;
+    struct ls_measure_check check;
+    struct ls_error error = {0};
+    cluster.accelerators = 2;
+    if (ls_config_layout(&config, 0, &layout, &error) ||
+        ls_measure_list_record(&config, &layout, 0, 1, &list, &error) ||
+        ls_measure_list_add(&measure, &list, &error) ||
+        ls_measure_check(&measure, &config, 1, 3, &check, &error))
+        fail_msg("%s", error.text);
+    assert_in_range(cluster.works_count, 10, list.count);
+    int64_t works = 0;
+    for (int kind = 0; kind < LS_WORK_KINDS; kind++)
+        works += check.kind_count[kind];
+    assert_int_equal(works, list.steps);
+    assert_int_equal(check.missing, 0);
+    assert_true(check.step_s > 0 && check.replay_s > 0 && check.ratio > 0);
+    assert_true(check.file_total_s > 0);
+    ls_measure_list_release(&list);
+    ls_cluster_release(&cluster);
+}
+
+static void test_a_check_takes_one_rank(void **state)
+{
+    (void)state;
+    struct ls_config config = config_of_words(SMALL "parallel.dp=2");
+    struct ls_measure measure = tiny_of(NULL);
+    struct ls_measure_check check;
+    struct ls_error error = {0};
+    assert_int_equal(ls_measure_check(&measure, &config, 1, 3, &check, &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "2 ranks"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_replays_tell_what_was_recorded),
+        cmocka_unit_test(test_muon_has_stand_ins),
+        cmocka_unit_test(test_what_no_op_tells_is_refused),
+        cmocka_unit_test(test_rows_are_sorted_and_replaced),
+        cmocka_unit_test_setup_teardown(test_a_machine_is_measured, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_a_configuration_is_measured, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test(test_a_check_takes_one_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
