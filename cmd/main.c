@@ -21,6 +21,7 @@ static const struct {
     {"bench step", cmd_bench_step},
     {"bench sums", cmd_bench_sums},
     {"bench tier", cmd_bench_tier},
+    {"convert", cmd_convert},
     {"data", cmd_data},
     {"diff", cmd_diff},
     {"doctor", cmd_doctor},

@@ -68,6 +68,14 @@ OPTIONS(plan_options) = {
     {"--trace", "FILE", "write that step as a trace for Perfetto"},
     {"--apply", "FILE", "write the configuration with the best layout's keys"},
     END};
+OPTIONS(convert_options) = {
+    {"--ranks", "N", "all ranks of the job, where the file does not say how many there are"},
+    {"--model", "PRESET", "take the model's shape from this preset, such as gpt2-124m"},
+    {"--allow-loss", NULL,
+     "leave out keys that change results and have no counterpart here, and name each"},
+    {"--out", "FILE", "write to FILE, complete or not at all (default: standard output)"},
+    {"--keys", NULL, "list every key that is known, with what becomes of it, as Markdown"},
+    END};
 OPTIONS(plan_memory_options) = {
     {"--rank", "N", "show rank N (default: one of each kind of ranks)"},
     {"--json", NULL, "print one JSON object instead of tables"},
@@ -212,6 +220,22 @@ static const struct cmd_page pages[] = {
      generate_options,
      "lockstep generate runs/demo --prompt \"In the beginning\" --tokens 200 --top-p 0.9\n"
      "lockstep generate runs/demo --prompt \"In the beginning\" parallel.tp=2 parallel.pp=2\n"},
+    {"convert", "deepspeed|megatron|torchtitan FILE|ARGUMENTS [key=value]...",
+     "translate another trainer's configuration",
+     "Reads DeepSpeed's JSON, Megatron-LM's arguments (as one text, behind --, or a shell script "
+     "that gives them) or torchtitan's TOML, and prints a configuration of Lockstep. Behind each "
+     "key stands where it comes from; then follows what was left out, and why. A default there "
+     "that is another one here is written out.\n\n"
+     "A key that changes results and has no counterpart is refused, as is a key that nobody knows; "
+     "each is named, with its line and the reason. --allow-loss leaves them out, and names them in "
+     "the result and on standard error.\n\n"
+     "key=value sets a key of Lockstep and wins over the file.",
+     convert_options,
+     "lockstep convert deepspeed ds_config.json --ranks 8 --model gpt2-124m --out run.yaml\n"
+     "lockstep convert megatron pretrain.sh --ranks 64 --out run.yaml\n"
+     "lockstep convert megatron -- --num-layers 12 --hidden-size 768 --num-attention-heads 12\n"
+     "lockstep convert torchtitan llama3_8b.toml --ranks 8 --allow-loss\n"
+     "lockstep convert deepspeed --keys\n"},
     {"data", "prepare|inspect ...", "turn text into tokens, and look at token files",
      "`lockstep data prepare` makes a token store from text; `lockstep data inspect` shows what a "
      "token file holds.",

@@ -1,0 +1,224 @@
+/* lockstep convert: another trainer's configuration as ours, with a fate for each of its keys. */
+#include "cmd.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/base/words.h>
+#include <lockstep/convert.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int project_of(const char *name, enum ls_convert_project *project, struct ls_error *error)
+{
+    const char *names[8], *one;
+    size_t count = 0;
+    while ((one = ls_convert_project_name((int)count))) {
+        if (strcmp(one, name) == 0) {
+            *project = (enum ls_convert_project)count;
+            return LS_OK;
+        }
+        names[count++] = one;
+    }
+    const char *near = ls_nearest(name, names, count);
+    return ls_error_set(error, LS_ECONFIG,
+                        "%.100s: expected deepspeed, megatron or torchtitan%s%s%s", name,
+                        near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+/* ---- the command line ----------------------------------------------------------------------- */
+
+/* Arguments of Megatron look like options of this command: one text that holds several, and all
+ * that stand behind "--", are words. A space before the first hyphen says so to the reader. */
+static void shield_arguments(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        size_t name = strcspn(argv[i], "= \t\n");
+        if (argv[i][0] != '-' || !argv[i][name] || argv[i][name] == '=')
+            continue;
+        char *shielded = malloc(strlen(argv[i]) + 2); /* lives as long as argv */
+        if (shielded) {
+            shielded[0] = ' ';
+            strcpy(shielded + 1, argv[i]);
+            argv[i] = shielded;
+        }
+    }
+}
+
+/* "optim.lr=1e-4": one of our keys. Arguments begin with a hyphen, and few files hold a '='. */
+static bool is_assignment(const char *word)
+{
+    size_t key = strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789_.");
+    return key > 0 && word[key] == '=' && memchr(word, '.', key);
+}
+
+/* "TP=8": a variable of a script. */
+static bool is_variable(const char *word)
+{
+    size_t name = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    return name > 0 && word[name] == '=';
+}
+
+/* The words that are not assignments, quoted as a shell would read them. */
+static int join(const struct cmd_args *args, char **text, struct ls_error *error)
+{
+    size_t bytes;
+    FILE *file = open_memstream(text, &bytes);
+    if (!file)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the arguments");
+    for (int i = 1; i < args->words; i++) {
+        const char *word = args->word[i];
+        bool several = strchr(word, ' ') && word[strspn(word, " ")] == '-';
+        if (is_assignment(word) || is_variable(word))
+            continue;
+        if (several) {
+            fprintf(file, "%s ", word);
+            continue;
+        }
+        fputc('\'', file);
+        for (; *word; word++)
+            fputs(*word == '\'' ? "'\\''" : (char[2]){*word, '\0'}, file);
+        fputs("' ", file);
+    }
+    fclose(file);
+    return LS_OK;
+}
+
+/* ---- the result ----------------------------------------------------------------------------- */
+
+static void print_losses(const struct ls_convert *result, const char *name)
+{
+    for (size_t i = 0; i < result->count; i++) {
+        const struct ls_convert_item *item = &result->items[i];
+        struct ls_error line = {0};
+        if (item->fate != LS_CONVERT_LOST && item->fate != LS_CONVERT_UNKNOWN)
+            continue;
+        if (item->line)
+            ls_error_set(&line, 0, "%.200s:%d: %.200s: %.500s", name, item->line, item->theirs,
+                         item->why);
+        else
+            ls_error_set(&line, 0, "%.200s: %.200s: %.500s", name, item->theirs, item->why);
+        fprintf(stderr, "%s\n", line.text);
+    }
+}
+
+static int write_text(const void *context, FILE *file, struct ls_error *error)
+{
+    (void)error;
+    fputs(context, file);
+    return LS_OK;
+}
+
+static int put_out(const struct ls_convert *result, const char *path, struct ls_error *error)
+{
+    if (path)
+        return ls_file_write(path, write_text, result->text, error);
+    fputs(result->text, stdout);
+    return fflush(stdout) == 0 ? LS_OK
+                               : ls_error_set(error, LS_EIO, "cannot write to standard output");
+}
+
+/* Words that `between` parts, each as code, with `joint` between. */
+static void print_words(const char *list, char between, const char *joint)
+{
+    for (const char *at = list; *at; at++) {
+        if (at == list)
+            putchar('`');
+        if (*at == between)
+            printf("`%s`", joint);
+        else
+            putchar(*at);
+        if (!at[1])
+            putchar('`');
+    }
+}
+
+/* One row for each key, as Markdown. */
+static void print_keys(enum ls_convert_project project)
+{
+    static const char *const kinds[] = {[LS_RULE_COPY] = "copied",
+                                        [LS_RULE_READ] = "translated",
+                                        [LS_RULE_DROP] = "left out",
+                                        [LS_RULE_LOSE] = "refused"};
+    size_t count;
+    const struct ls_convert_rule *rules = ls_convert_rules(project, &count);
+    printf("| %s | fate | Lockstep | |\n|---|---|---|---|\n", ls_convert_project_title(project));
+    for (size_t i = 0; i < count; i++) {
+        printf("| `%s` | %s | ", rules[i].theirs, kinds[rules[i].kind]);
+        print_words(rules[i].ours, ',', ", ");
+        printf(" | %s%s", rules[i].why, *rules[i].off ? "; fine with " : "");
+        print_words(rules[i].off, '|', " or ");
+        puts(" |");
+    }
+}
+
+/* A file, where there is one of that name; of Megatron else the arguments themselves. */
+static int convert(struct ls_convert *result, enum ls_convert_project project,
+                   const struct cmd_args *args, const char *source,
+                   const struct ls_convert_options *options, struct ls_error *error)
+{
+    struct stat file;
+    bool there = stat(source, &file) == 0;
+    if (project != LS_CONVERT_MEGATRON || there || source[strspn(source, " ")] != '-')
+        return ls_convert_file(result, project, source, options, error);
+    char *text = NULL;
+    int status = join(args, &text, error);
+    if (!status)
+        status = ls_convert_text(result, project, "arguments", text, strlen(text), options, error);
+    free(text);
+    return status;
+}
+
+static int run(const struct cmd_args *args, struct ls_error *error)
+{
+    const char *words[CMD_WORDS_MAX], *variables[CMD_WORDS_MAX], *source = NULL;
+    struct ls_convert_options options = {.words = words,
+                                         .variables = variables,
+                                         .allow_loss = cmd_args_given(args, "--allow-loss"),
+                                         .preset = cmd_args_value(args, "--model")};
+    enum ls_convert_project project = LS_CONVERT_DEEPSPEED;
+    struct ls_convert result = {0};
+    if (args->words == 0)
+        return ls_error_set(error, LS_ECONFIG, "expected %s", args->page->arguments);
+    int status = project_of(args->word[0], &project, error);
+    if (!status && cmd_args_given(args, "--keys")) {
+        print_keys(project);
+        return LS_OK;
+    }
+    if (!status)
+        status = cmd_args_int(args, "--ranks", 1, INT32_MAX, &options.ranks, error);
+    for (int i = 1; i < args->words && !status; i++) {
+        if (is_assignment(args->word[i]))
+            words[options.word_count++] = args->word[i];
+        else if (project == LS_CONVERT_MEGATRON && is_variable(args->word[i]))
+            variables[options.variable_count++] = args->word[i];
+        else if (!source)
+            source = args->word[i];
+        else if (project != LS_CONVERT_MEGATRON || source[strspn(source, " ")] != '-')
+            return ls_error_set(error, LS_ECONFIG,
+                                "%.200s: one file is expected, and %.200s is one", args->word[i],
+                                source);
+    }
+    if (!status && !source)
+        return ls_error_set(error, LS_ECONFIG, "expected %s", args->page->arguments);
+    if (!status)
+        status = convert(&result, project, args, source, &options, error);
+    if (!status)
+        status = put_out(&result, cmd_args_value(args, "--out"), error);
+    bool arguments = source && source[strspn(source, " ")] == '-';
+    if ((status && ls_convert_losses(&result) > 1) || (!status && options.allow_loss))
+        print_losses(&result, arguments ? "arguments" : source);
+    ls_convert_release(&result);
+    return status;
+}
+
+int cmd_convert(int argc, char **argv)
+{
+    struct ls_error error = {0};
+    struct cmd_args args;
+    shield_arguments(argc, argv);
+    int status = cmd_args_read(&args, "convert", argc, argv, CMD_WORDS_MAX, &error);
+    if (!status)
+        status = run(&args, &error);
+    return status ? cmd_fail("convert", status, &error) : 0;
+}

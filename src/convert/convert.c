@@ -1,0 +1,444 @@
+/* Conversion: reads a source, gives each of its keys a fate, and lets the project derive the rest.
+ */
+#include "convert_private.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/base/words.h>
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_BYTES_MAX = 1 << 20, TEXT_BYTES = 2048 };
+
+/* ---- items ---------------------------------------------------------------------------------- */
+
+static int line_of(const struct convert *c, const char *theirs)
+{
+    for (size_t i = 0; i < c->entries.count; i++)
+        if (strcmp(c->entries.at[i].key, theirs) == 0)
+            return c->entries.at[i].line;
+    return 0;
+}
+
+static void item_release(struct ls_convert_item *item)
+{
+    free(item->theirs);
+    free(item->key);
+    free(item->value);
+    free(item->why);
+}
+
+static void item_add(struct convert *c, const struct ls_convert_item *item)
+{
+    struct ls_convert *result = c->result;
+    if (c->status)
+        return;
+    if (result->count == result->capacity) {
+        size_t capacity = result->capacity ? 2 * result->capacity : 64;
+        struct ls_convert_item *items = realloc(result->items, capacity * sizeof *items);
+        if (!items)
+            goto out;
+        result->items = items;
+        result->capacity = capacity;
+    }
+    struct ls_convert_item *added = &result->items[result->count];
+    *added = (struct ls_convert_item){
+        .fate = item->fate,
+        .line = line_of(c, item->theirs),
+        .theirs = strdup(item->theirs),
+        .key = strdup(item->key ? item->key : ""),
+        .value = strdup(item->value ? item->value : ""),
+        .why = strdup(item->why ? item->why : ""),
+    };
+    if (added->theirs && added->key && added->value && added->why) {
+        result->count++;
+        return;
+    }
+    item_release(added);
+out:
+    c->status = ls_error_set(c->error, LS_ENOMEM, "no memory for a conversion");
+}
+
+/* text[TEXT_BYTES] = the format with what follows it. */
+#define FORMATTED(text, format)                                                                    \
+    char text[TEXT_BYTES];                                                                         \
+    va_list list;                                                                                  \
+    va_start(list, format);                                                                        \
+    vsnprintf(text, sizeof text, format, list);                                                    \
+    va_end(list)
+
+bool convert_has(const struct convert *c, const char *ours)
+{
+    for (size_t i = 0; i < c->result->count; i++)
+        if (strcmp(c->result->items[i].key, ours) == 0)
+            return true;
+    for (size_t i = 0; i < c->options->word_count; i++) {
+        size_t length = strcspn(c->options->words[i], "=");
+        if (strlen(ours) == length && strncmp(c->options->words[i], ours, length) == 0)
+            return true;
+    }
+    return c->options->preset && strcmp(ours, "model.preset") == 0;
+}
+
+bool convert_is_auto(const struct convert *c, const char *theirs)
+{
+    for (size_t i = 0; i < c->result->count; i++)
+        if (c->result->items[i].fate == LS_CONVERT_AUTO &&
+            strcmp(c->result->items[i].theirs, theirs) == 0)
+            return true;
+    return false;
+}
+
+void convert_keep(struct convert *c, const char *ours, const char *theirs, const char *format, ...)
+{
+    FORMATTED(value, format);
+    item_add(c, &(struct ls_convert_item){.fate = LS_CONVERT_KEPT,
+                                          .theirs = (char *)theirs,
+                                          .key = (char *)ours,
+                                          .value = value});
+}
+
+void convert_assume(struct convert *c, const char *ours, const char *theirs, const char *format,
+                    ...)
+{
+    FORMATTED(value, format);
+    if (!convert_has(c, ours) && !convert_is_auto(c, theirs))
+        item_add(c, &(struct ls_convert_item){.fate = LS_CONVERT_ASSUMED,
+                                              .theirs = (char *)theirs,
+                                              .key = (char *)ours,
+                                              .value = value});
+}
+
+void convert_drop(struct convert *c, const char *theirs, const char *format, ...)
+{
+    FORMATTED(why, format);
+    item_add(c, &(struct ls_convert_item){
+                    .fate = LS_CONVERT_DROPPED, .theirs = (char *)theirs, .why = why});
+}
+
+void convert_lose(struct convert *c, const char *theirs, const char *format, ...)
+{
+    FORMATTED(why, format);
+    item_add(c, &(struct ls_convert_item){
+                    .fate = LS_CONVERT_LOST, .theirs = (char *)theirs, .why = why});
+}
+
+void convert_advise(struct convert *c, const char *format, ...)
+{
+    FORMATTED(why, format);
+    item_add(
+        c, &(struct ls_convert_item){.fate = LS_CONVERT_ADVICE, .theirs = (char *)"", .why = why});
+}
+
+void convert_fail(struct convert *c, const char *theirs, const char *format, ...)
+{
+    FORMATTED(expected, format);
+    int line = line_of(c, theirs);
+    const struct convert_entry *entry = convert_find(c, theirs);
+    char place[32] = "";
+    if (c->status)
+        return;
+    if (line)
+        snprintf(place, sizeof place, ":%d", line);
+    c->status =
+        ls_error_set(c->error, LS_ECONFIG, "%.200s%s: %.200s%s%.200s: %s", c->name, place, theirs,
+                     entry && *entry->text ? " = " : "", entry ? entry->text : "", expected);
+}
+
+/* ---- what all projects have ----------------------------------------------------------------- */
+
+int64_t convert_dp(struct convert *c, int64_t model_ranks, const char *axes)
+{
+    int64_t ranks = c->options->ranks;
+    if (ranks == 0 || c->status)
+        return 0;
+    if (ranks % model_ranks) {
+        c->status = ls_error_set(c->error, LS_ECONFIG,
+                                 "%.200s: %lld ranks cannot be shared: expected a multiple of %s = "
+                                 "%lld",
+                                 c->name, (long long)ranks, axes, (long long)model_ranks);
+        return 0;
+    }
+    return ranks / model_ranks;
+}
+
+void convert_tp(struct convert *c, const char *theirs, int64_t ranks)
+{
+    enum { TILES = 8 }; /* what numerics.tp_tiles = 0 reaches */
+    convert_keep(c, "parallel.tp", theirs, "%lld", (long long)ranks);
+    if (ranks > TILES || !ls_is_pow2(ranks))
+        convert_keep(c, "numerics.tp_tiles", theirs, "%lld", (long long)ranks);
+}
+
+void convert_cp(struct convert *c, const char *theirs, int64_t ranks)
+{
+    convert_keep(c, "parallel.cp", theirs, "%lld", (long long)ranks);
+    if (ranks > 1)
+        convert_keep(c, "numerics.seq_tiles", theirs, "%lld", (long long)ranks);
+}
+
+void convert_bucket(struct convert *c, const char *theirs, double elements)
+{
+    double mib = elements * 4 / (1 << 20);
+    convert_keep(c, "comm.bucket_mb", theirs, "%.0f", mib < 1 ? 1 : mib > 65536 ? 65536 : mib);
+}
+
+/* ---- fates ---------------------------------------------------------------------------------- */
+
+/* Whether `switch` of the section is there and off. */
+static bool is_off(const struct convert *c, const char *section, size_t length, const char *name)
+{
+    for (size_t i = 0; i < c->entries.count; i++) {
+        const struct convert_entry *entry = &c->entries.at[i];
+        if (strncmp(entry->key, section, length) == 0 && strcmp(entry->key + length, name) == 0)
+            return convert_among(entry->text, "false|0");
+    }
+    return false;
+}
+
+/* The switch of a section that this key lies in, and that is off; NULL for none. */
+static const char *section_off(const struct convert *c, const char *key)
+{
+    static const char *const switches[] = {".enabled", ".enable", ".enable_checkpoint",
+                                           ".shared_parameters.enabled", ".enable_profiling"};
+    for (const char *dot = strchr(key, '.'); dot; dot = strchr(dot + 1, '.'))
+        for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+            if (strcmp(dot, switches[i]) != 0 && is_off(c, key, (size_t)(dot - key), switches[i]))
+                return switches[i] + 1;
+    return NULL;
+}
+
+/* Whether the value is one with which a key changes nothing; a switch that is off is. */
+static bool is_neutral(const struct convert_entry *entry, const char *off)
+{
+    double value, neutral;
+    char word[64];
+    const char *dot = strrchr(entry->key, '.');
+    if (dot && convert_among(dot, ".enabled|.enable") && convert_among(entry->text, "false|0"))
+        return true;
+    if (!*entry->text) /* "", [] or {} */
+        return true;
+    if (!*off)
+        return false;
+    if (convert_among(entry->text, off))
+        return true;
+    for (const char *at = off; *at; at += strcspn(at, "|"), at += *at == '|') {
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, "|"), at);
+        if (convert_number(entry->text, &value) && convert_number(word, &neutral) &&
+            value == neutral)
+            return true;
+    }
+    return false;
+}
+
+static void unknown(struct convert *c, const struct convert_project *project, const char *key)
+{
+    const char *near = convert_nearest(project, key);
+    char why[TEXT_BYTES];
+    snprintf(why, sizeof why, "no such key is known%s%s%s", near ? "; did you mean " : "",
+             near ? near : "", near ? "?" : "");
+    item_add(c, &(struct ls_convert_item){
+                    .fate = LS_CONVERT_UNKNOWN, .theirs = (char *)key, .why = why});
+}
+
+/* By its row alone; what is READ waits for the project. */
+static void give_fate(struct convert *c, struct convert_entry *entry)
+{
+    const struct ls_convert_rule *rule = entry->rule;
+    const char *why = rule && *rule->why ? rule->why : "nothing like it is needed here";
+    if (rule->kind == LS_RULE_COPY)
+        convert_keep(c, rule->ours, entry->key, "%s", entry->text);
+    else if (rule->kind == LS_RULE_DROP)
+        convert_drop(c, entry->key, "%s", why);
+    else if (rule->kind == LS_RULE_LOSE && is_neutral(entry, rule->off))
+        convert_drop(c, entry->key, "as it is here");
+    else if (rule->kind == LS_RULE_LOSE)
+        convert_lose(c, entry->key, "%s", why);
+}
+
+/* Whether rows lie in that section. */
+static bool is_section(const struct convert_project *project, const char *key)
+{
+    size_t count, length = strlen(key);
+    const struct ls_convert_rule *rules = project->rules(&count);
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(rules[i].theirs, key, length) == 0 && rules[i].theirs[length] == '.')
+            return true;
+    return false;
+}
+
+/* An argument with a variable that the script does not set: a path is left to the reader, and how
+ * many ranks there are too. */
+static void give_variable_fate(struct convert *c, const struct convert_entry *entry)
+{
+    char ours[128];
+    snprintf(ours, sizeof ours, "%.*s", (int)strcspn(entry->rule->ours, ","), entry->rule->ours);
+    bool path = convert_among(ours, "data.train|data.valid|data.tokenizer|train.out|train.resume");
+    if (!path && strcmp(ours, "parallel.dp") != 0)
+        convert_fail(c, entry->key,
+                     "%.200s is set elsewhere: give NAME=VALUE beside the file, or write it out",
+                     entry->text);
+    convert_drop(c, entry->key, "%.200s is not known", entry->text);
+    if (path && !convert_has(c, ours))
+        convert_advise(c, "%s: %s is %.200s there", ours, entry->key, entry->text);
+}
+
+/* Null, auto, and sections that are off have their fate before all else. */
+static void give_early_fate(struct convert *c, const struct convert_project *project,
+                            struct convert_entry *entry)
+{
+    entry->rule = convert_rule_of(project, entry->key);
+    const char *off = project->flags ? NULL : section_off(c, entry->key);
+    const char *ours = entry->rule ? entry->rule->ours : "";
+    bool automatic = !project->flags && strcmp(entry->text, "auto") == 0 && *ours;
+    bool variable =
+        project->flags && strchr(entry->text, '$') && *ours && strcmp(ours, "log.tensorboard") != 0;
+    bool empty = entry->kind == CONVERT_EMPTY && is_section(project, entry->key);
+    if (entry->rule && !off && entry->kind != CONVERT_NULL && !automatic && !variable && !empty)
+        return;
+    entry->hidden = true;
+    if (empty)
+        convert_drop(c, entry->key, "an empty section");
+    else if (!entry->rule)
+        unknown(c, project, entry->key);
+    else if (variable)
+        give_variable_fate(c, entry);
+    else if (off)
+        convert_drop(c, entry->key, "its section is off (%s)", off);
+    else if (entry->kind == CONVERT_NULL)
+        convert_drop(c, entry->key, "null: the default there");
+    else
+        item_add(c, &(struct ls_convert_item){
+                        .fate = LS_CONVERT_AUTO, .theirs = entry->key, .why = (char *)ours});
+}
+
+static bool is_mentioned(const struct convert *c, const char *theirs)
+{
+    for (size_t i = 0; i < c->result->count; i++)
+        if (strcmp(c->result->items[i].theirs, theirs) == 0)
+            return true;
+    return false;
+}
+
+static void translate(struct convert *c, const struct convert_project *project)
+{
+    for (size_t i = 0; i < c->entries.count; i++)
+        give_early_fate(c, project, &c->entries.at[i]);
+    for (size_t i = 0; i < c->entries.count; i++)
+        if (!c->entries.at[i].hidden)
+            give_fate(c, &c->entries.at[i]);
+    if (!c->status)
+        project->derive(c);
+    for (size_t i = 0; i < c->entries.count; i++) {
+        const struct convert_entry *entry = &c->entries.at[i];
+        if (!entry->hidden && !is_mentioned(c, entry->key))
+            convert_drop(c, entry->key, "%s",
+                         *entry->rule->why ? entry->rule->why : "follows from other keys");
+    }
+}
+
+static void check_preset(struct convert *c)
+{
+    const char *names[64], *name;
+    size_t count = 0;
+    while (count < 64 && (name = ls_config_preset_name((int)count))) {
+        if (strcmp(name, c->options->preset) == 0)
+            return;
+        names[count++] = name;
+    }
+    const char *near = ls_nearest(c->options->preset, names, count);
+    c->status = ls_error_set(c->error, LS_ECONFIG, "--model = %.100s: no such preset%s%s%s",
+                             c->options->preset, near ? "; did you mean " : "", near ? near : "",
+                             near ? "?" : " (lockstep train --help-config lists them)");
+}
+
+/* What the caller says wins over the source. */
+static void add_words(struct convert *c)
+{
+    const struct ls_convert_options *options = c->options;
+    if (options->preset)
+        check_preset(c);
+    if (options->preset)
+        convert_keep(c, "model.preset", "--model", "%s", options->preset);
+    for (size_t i = 0; i < options->word_count; i++) {
+        char key[128];
+        size_t length = strcspn(options->words[i], "=");
+        snprintf(key, sizeof key, "%.*s", (int)ls_min((int64_t)length, 120), options->words[i]);
+        convert_keep(c, key, "command line", "%s",
+                     options->words[i] + length + (options->words[i][length] == '='));
+    }
+}
+
+/* ---- results -------------------------------------------------------------------------------- */
+
+size_t ls_convert_losses(const struct ls_convert *result)
+{
+    size_t losses = 0;
+    for (size_t i = 0; i < result->count; i++)
+        losses +=
+            result->items[i].fate == LS_CONVERT_LOST || result->items[i].fate == LS_CONVERT_UNKNOWN;
+    return losses;
+}
+
+/* Says how many, and the first; the items have all. */
+static int refuse_losses(const struct convert *c, struct ls_error *error)
+{
+    const struct ls_convert *result = c->result;
+    size_t losses = ls_convert_losses(result), i = 0;
+    if (losses == 0 || c->options->allow_loss)
+        return LS_OK;
+    while (result->items[i].fate != LS_CONVERT_LOST && result->items[i].fate != LS_CONVERT_UNKNOWN)
+        i++;
+    const struct ls_convert_item *first = &result->items[i];
+    char place[32] = "";
+    if (first->line)
+        snprintf(place, sizeof place, ":%d", first->line);
+    return ls_error_set(error, LS_ECONFIG,
+                        "%.200s%s: %.200s: %.300s (%s cannot be kept: change the file, or give "
+                        "--allow-loss to leave out what is named)",
+                        c->name, place, first->theirs, first->why,
+                        ls_counted((int64_t)losses, "key").text);
+}
+
+int ls_convert_text(struct ls_convert *result, enum ls_convert_project project, const char *name,
+                    const char *text, size_t bytes, const struct ls_convert_options *options,
+                    struct ls_error *error)
+{
+    const struct convert_project *of = convert_project_of(project);
+    struct convert c = {.result = result, .options = options, .name = name, .error = error};
+    *result = (struct ls_convert){.project = project};
+    c.status = of->read(&c.entries, name, text, bytes, options, error);
+    if (!c.status)
+        translate(&c, of);
+    if (!c.status)
+        add_words(&c);
+    if (!c.status)
+        c.status = refuse_losses(&c, error);
+    if (!c.status)
+        c.status = convert_write(&c);
+    convert_entries_release(&c.entries);
+    return c.status;
+}
+
+int ls_convert_file(struct ls_convert *result, enum ls_convert_project project, const char *path,
+                    const struct ls_convert_options *options, struct ls_error *error)
+{
+    char *text;
+    size_t bytes;
+    *result = (struct ls_convert){.project = project};
+    int status = ls_file_read(path, FILE_BYTES_MAX, LS_ECONFIG, &text, &bytes, error);
+    if (!status)
+        status = ls_convert_text(result, project, path, text, bytes, options, error);
+    free(text);
+    return status;
+}
+
+void ls_convert_release(struct ls_convert *result)
+{
+    for (size_t i = 0; i < result->count; i++)
+        item_release(&result->items[i]);
+    free(result->items);
+    free(result->text);
+    *result = (struct ls_convert){0};
+}

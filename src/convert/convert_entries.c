@@ -1,0 +1,142 @@
+/* The flat list of keys and values that every source is read into. */
+#include "convert_private.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { ENTRIES_MAX = 2048 };
+
+int convert_entries_add(struct convert_entries *entries, const struct convert_entry *entry,
+                        struct ls_error *error)
+{
+    if (entries->count >= ENTRIES_MAX)
+        return ls_error_set(error, LS_ECONFIG, "more than %d keys: expected a configuration",
+                            ENTRIES_MAX);
+    if (entries->count == entries->capacity) {
+        size_t capacity = entries->capacity ? 2 * entries->capacity : 64;
+        struct convert_entry *at = realloc(entries->at, capacity * sizeof *at);
+        if (!at)
+            return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
+        entries->at = at;
+        entries->capacity = capacity;
+    }
+    struct convert_entry *added = &entries->at[entries->count];
+    *added = *entry;
+    added->key = strdup(entry->key);
+    added->text = strdup(entry->text ? entry->text : "");
+    if (!added->key || !added->text) {
+        free(added->key);
+        free(added->text);
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
+    }
+    entries->count++;
+    return LS_OK;
+}
+
+void convert_entries_release(struct convert_entries *entries)
+{
+    for (size_t i = 0; i < entries->count; i++) {
+        free(entries->at[i].key);
+        free(entries->at[i].text);
+    }
+    free(entries->at);
+    *entries = (struct convert_entries){0};
+}
+
+/* ---- asking --------------------------------------------------------------------------------- */
+
+const struct convert_entry *convert_find(const struct convert *c, const char *key)
+{
+    for (size_t i = 0; i < c->entries.count; i++)
+        if (strcmp(c->entries.at[i].key, key) == 0)
+            return c->entries.at[i].hidden ? NULL : &c->entries.at[i];
+    return NULL;
+}
+
+bool convert_is_there(const struct convert *c, const char *key)
+{
+    for (size_t i = 0; i < c->entries.count; i++)
+        if (strcmp(c->entries.at[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+bool convert_number(const char *text, double *out)
+{
+    char *end;
+    if (!*text || strspn(text, "+-.0123456789eE") != strlen(text))
+        return false;
+    *out = strtod(text, &end);
+    return !*end && isfinite(*out);
+}
+
+bool convert_int(struct convert *c, const char *key, int64_t min, int64_t *out)
+{
+    const struct convert_entry *entry = convert_find(c, key);
+    double value;
+    if (!entry)
+        return false;
+    if (!convert_number(entry->text, &value) || value != floor(value) || value < (double)min ||
+        value > 0x1p53) {
+        convert_fail(c, key, "expected a whole number of at least %lld", (long long)min);
+        return false;
+    }
+    *out = (int64_t)value;
+    return true;
+}
+
+bool convert_real(struct convert *c, const char *key, double *out)
+{
+    const struct convert_entry *entry = convert_find(c, key);
+    if (!entry)
+        return false;
+    if (convert_number(entry->text, out))
+        return true;
+    convert_fail(c, key, "expected a number");
+    return false;
+}
+
+bool convert_flag(struct convert *c, const char *key, bool initial)
+{
+    const struct convert_entry *entry = convert_find(c, key);
+    if (!entry)
+        return initial;
+    if (convert_among(entry->text, "true|1"))
+        return true;
+    if (!convert_among(entry->text, "false|0"))
+        convert_fail(c, key, "expected true or false");
+    return false;
+}
+
+const char *convert_word(const struct convert *c, const char *key, const char *initial)
+{
+    const struct convert_entry *entry = convert_find(c, key);
+    return entry ? entry->text : initial;
+}
+
+bool convert_element(const struct convert_entry *entry, int i, char *out, size_t bytes)
+{
+    const char *at = entry->text + strspn(entry->text, " ");
+    for (; i > 0 && *at; i--) {
+        at += strcspn(at, " ");
+        at += strspn(at, " ");
+    }
+    size_t length = strcspn(at, " ");
+    snprintf(out, bytes, "%.*s", (int)ls_min((int64_t)length, 4096), at);
+    return length > 0;
+}
+
+bool convert_among(const char *word, const char *words)
+{
+    size_t length = strlen(word);
+    for (const char *at = words; *at;) {
+        size_t one = strcspn(at, "|");
+        if (one == length && strncasecmp(at, word, length) == 0)
+            return true;
+        at += one;
+        at += *at == '|';
+    }
+    return false;
+}

@@ -1,0 +1,144 @@
+/* What the files of the converter share: the entries that a source was read into, and what the
+ * translation of a project asks and says. */
+#ifndef CONVERT_PRIVATE_H
+#define CONVERT_PRIVATE_H
+
+#include <lockstep/config.h>
+#include <lockstep/convert.h>
+
+/* ---- entries: a source as a flat list ------------------------------------------------------- */
+
+enum convert_kind {
+    CONVERT_TEXT,
+    CONVERT_NUMBER,
+    CONVERT_BOOL, /* "true" or "false" */
+    CONVERT_NULL,
+    CONVERT_LIST, /* elements with spaces between */
+    CONVERT_EMPTY /* a table without keys */
+};
+struct convert_entry {
+    char *key; /* "optimizer.params.lr", "--lr" */
+    char *text;
+    enum convert_kind kind;
+    int line;    /* from 1 */
+    bool hidden; /* null, auto, or of a section that is off: as if it were absent */
+    const struct ls_convert_rule *rule; /* NULL for an unknown key */
+};
+struct convert_entries {
+    struct convert_entry *at;
+    size_t count, capacity;
+};
+/* Takes copies. LS_ENOMEM; LS_ECONFIG where there are more than a configuration has. */
+int convert_entries_add(struct convert_entries *entries, const struct convert_entry *entry,
+                        struct ls_error *error);
+void convert_entries_release(struct convert_entries *entries);
+
+/* Readers: text[bytes], terminated, as entries. LS_ECONFIG names name:line. A TOML table that is
+ * given twice, and a JSON key, is an error; an argument that is given twice has its last value. */
+typedef int convert_reader(struct convert_entries *entries, const char *name, const char *text,
+                           size_t bytes, const struct ls_convert_options *options,
+                           struct ls_error *error);
+convert_reader convert_json_read, convert_toml_read, convert_shell_read;
+
+/* ---- a translation under way ---------------------------------------------------------------- */
+
+struct convert {
+    struct ls_convert *result;
+    const struct ls_convert_options *options;
+    const char *name; /* of the source */
+    struct convert_entries entries;
+    struct ls_error *error;
+    int status; /* the first failure; what follows does nothing */
+};
+
+struct convert_project {
+    const char *name, *title;
+    convert_reader *read;
+    const struct ls_convert_rule *(*rules)(size_t *count);
+    const char *remark;               /* what no key says, and differs all the same */
+    void (*derive)(struct convert *); /* what the rows that are READ become */
+    bool flags;                       /* keys are --arguments, and "auto" is a value like others */
+};
+extern const struct convert_project convert_deepspeed, convert_megatron, convert_torchtitan;
+const struct convert_project *convert_project_of(enum ls_convert_project project);
+
+const struct ls_convert_rule *convert_deepspeed_rules(size_t *count);
+const struct ls_convert_rule *convert_megatron_rules(size_t *count);
+const struct ls_convert_rule *convert_torchtitan_rules(size_t *count);
+
+/* The row of that key, exact before *, and the longest * before shorter ones; NULL for none. */
+const struct ls_convert_rule *convert_rule_of(const struct convert_project *project,
+                                              const char *key);
+/* The known key that was probably meant, NULL for none. */
+const char *convert_nearest(const struct convert_project *project, const char *key);
+
+/* The entry of that key, NULL where it is absent or hidden. */
+const struct convert_entry *convert_find(const struct convert *c, const char *key);
+/* Whether the source has the key, though it may be hidden. */
+bool convert_is_there(const struct convert *c, const char *key);
+/* Whether it is given; then *out is its value. A value of another kind, or out of bounds, is an
+ * error that names the key, and false. */
+bool convert_int(struct convert *c, const char *key, int64_t min, int64_t *out);
+bool convert_real(struct convert *c, const char *key, double *out);
+/* The value, or `initial` where it is absent. */
+bool convert_flag(struct convert *c, const char *key, bool initial);
+const char *convert_word(const struct convert *c, const char *key, const char *initial);
+/* Element i of a list, or of one value: false past the last. */
+bool convert_element(const struct convert_entry *entry, int i, char *out, size_t bytes);
+/* The number that text is, whole; false for anything else. */
+bool convert_number(const char *text, double *out);
+/* One of the words of `words` (with | between), whatever the case. */
+bool convert_among(const char *word, const char *words);
+
+/* Our key gets a value; theirs is the key that it comes from. */
+void convert_keep(struct convert *c, const char *ours, const char *theirs, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The same of a default there that is not ours; does nothing where our key has a value already. */
+void convert_assume(struct convert *c, const char *ours, const char *theirs, const char *format,
+                    ...) __attribute__((format(printf, 4, 5)));
+bool convert_has(const struct convert *c, const char *ours);
+/* Whether their key is "auto". */
+bool convert_is_auto(const struct convert *c, const char *theirs);
+/* A key goes, with a reason. */
+void convert_drop(struct convert *c, const char *theirs, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void convert_lose(struct convert *c, const char *theirs, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void convert_advise(struct convert *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* "ds.json:3: optimizer.params.lr = "x": <what was expected>"; theirs need not be there. */
+void convert_fail(struct convert *c, const char *theirs, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Data-parallel ranks: options.ranks over those of the model; 0 where ranks are not known. */
+int64_t convert_dp(struct convert *c, int64_t model_ranks, const char *axes);
+/* parallel.tp, and the tiles that admit more than 8; parallel.cp and its tiles. */
+void convert_tp(struct convert *c, const char *theirs, int64_t ranks);
+void convert_cp(struct convert *c, const char *theirs, int64_t ranks);
+/* comm.bucket_mb of so many fp32 elements. */
+void convert_bucket(struct convert *c, const char *theirs, double elements);
+
+/* Rows of a table. */
+#define COPY(theirs, ours, why)                                                                    \
+    {                                                                                              \
+        theirs, LS_RULE_COPY, ours, "", why                                                        \
+    }
+#define READ(theirs, ours, why)                                                                    \
+    {                                                                                              \
+        theirs, LS_RULE_READ, ours, "", why                                                        \
+    }
+#define DROP(theirs, why)                                                                          \
+    {                                                                                              \
+        theirs, LS_RULE_DROP, "", "", why                                                          \
+    }
+#define LOSE(theirs, off, why)                                                                     \
+    {                                                                                              \
+        theirs, LS_RULE_LOSE, "", off, why                                                         \
+    }
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/* The configuration of the items and its text; c->result->text on success. */
+int convert_write(struct convert *c);
+
+#endif

@@ -1,0 +1,395 @@
+/* Megatron-LM's arguments for training and data: what several say together, and its defaults. */
+#include "megatron.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The value of an argument for our key, or the default there. */
+static void argument(struct convert *c, const char *ours, const char *theirs, const char *initial)
+{
+    if (convert_find(c, theirs))
+        convert_keep(c, ours, theirs, "%s", convert_word(c, theirs, ""));
+    else if (initial)
+        convert_assume(c, ours, theirs, "%s", initial);
+}
+
+/* ---- the batch and the steps ---------------------------------------------------------------- */
+
+static void translate_rampup(struct convert *c, struct megatron *m)
+{
+    static const char *const ours[] = {"batch.rampup_start", "batch.rampup_increment",
+                                       "batch.rampup_samples"};
+    const struct convert_entry *entry = convert_find(c, "--rampup-batch-size");
+    char one[64];
+    if (!entry)
+        return;
+    m->rampup = true;
+    for (int i = 0; i < 3; i++)
+        if (convert_element(entry, i, one, sizeof one))
+            convert_keep(c, ours[i], "--rampup-batch-size", "%s", one);
+        else
+            convert_fail(c, "--rampup-batch-size", "expected a start, an increment and samples");
+}
+
+static void translate_batch(struct convert *c, struct megatron *m)
+{
+    static const char *const small[] = {"--batch-size", "--micro-batch-size"};
+    int64_t micro = 0;
+    for (int i = 0; i < 2; i++)
+        if (convert_int(c, small[i], 1, &micro))
+            convert_keep(c, "batch.micro", small[i], "%lld", (long long)micro);
+    if (convert_int(c, "--global-batch-size", 1, &m->batch)) {
+        convert_keep(c, "batch.global", "--global-batch-size", "%lld", (long long)m->batch);
+        if (m->dp && micro && m->batch % (micro * m->dp))
+            convert_fail(c, "--global-batch-size",
+                         "expected a multiple of --micro-batch-size x data-parallel ranks = %lld x "
+                         "%lld",
+                         (long long)micro, (long long)m->dp);
+    } else if (micro && m->dp) {
+        m->batch = micro * m->dp;
+        convert_assume(c, "batch.global", "--global-batch-size", "%lld", (long long)m->batch);
+    } else {
+        convert_advise(c, "batch.global: it is the micro-batch times the data-parallel ranks "
+                          "there; give --ranks N, or set it");
+    }
+    translate_rampup(c, m);
+}
+
+/* Steps that an argument in steps, or one in samples, says; 0 for neither. */
+static int64_t steps_of(struct convert *c, const struct megatron *m, const char *in_steps,
+                        const char *in_samples, const char **from)
+{
+    int64_t value = 0;
+    *from = in_steps;
+    if (convert_int(c, in_steps, 0, &value))
+        return value;
+    if (!convert_int(c, in_samples, 0, &value))
+        return 0;
+    *from = in_samples;
+    if (value && (m->rampup || !m->batch)) {
+        convert_lose(c, in_samples, "steps are counted here, and %s: give %s",
+                     m->rampup ? "the batch grows" : "the batch is not known", in_steps);
+        return 0;
+    }
+    return value ? value / m->batch : 0;
+}
+
+static void translate_steps(struct convert *c, struct megatron *m)
+{
+    const char *from;
+    m->steps = steps_of(c, m, "--train-iters", "--train-samples", &from);
+    if (m->steps)
+        convert_keep(c, "train.steps", from, "%lld", (long long)m->steps);
+}
+
+/* ---- the rate ------------------------------------------------------------------------------- */
+
+static void translate_warm_up(struct convert *c, const struct megatron *m, int64_t decay)
+{
+    const char *from;
+    double share, old;
+    int64_t steps = steps_of(c, m, "--lr-warmup-iters", "--lr-warmup-samples", &from);
+    if (!steps && convert_real(c, "--lr-warmup-fraction", &share)) {
+        from = "--lr-warmup-fraction";
+        steps = llround(share * (double)(decay ? decay : m->steps));
+    }
+    if (!steps && convert_real(c, "--warmup", &old)) { /* a share, before 2021 */
+        from = "--warmup";
+        steps = llround(old * (double)(decay ? decay : m->steps));
+    }
+    if (steps)
+        convert_keep(c, "optim.warmup_steps", from, "%lld", (long long)steps);
+}
+
+/* The end of the schedule: cosine and linear fall to the least rate there. */
+static void translate_end(struct convert *c, const char *style, double peak)
+{
+    double least = 0;
+    bool ends = !convert_among(style, "constant|inverse-square-root");
+    bool given = convert_real(c, "--min-lr", &least);
+    if (ends && given && peak > 0)
+        convert_keep(c, "optim.min_ratio", "--min-lr", "%.9g", least / peak);
+    else if (ends)
+        convert_assume(c, "optim.min_ratio", "--min-lr", "0");
+    else if (least != 0 && !convert_among(style, "constant"))
+        convert_lose(c, "--min-lr", "inverse_sqrt has no least rate");
+    else if (given)
+        convert_drop(c, "--min-lr", "a constant rate has no end");
+}
+
+static void translate_wsd(struct convert *c, const struct megatron *m)
+{
+    const char *from;
+    int64_t steps = steps_of(c, m, "--lr-wsd-decay-iters", "--lr-wsd-decay-samples", &from);
+    const char *style = convert_word(c, "--lr-wsd-decay-style", "exponential");
+    convert_keep(c, "optim.schedule", "--lr-decay-style", "wsd");
+    if (steps)
+        convert_keep(c, "optim.cooldown_steps", from, "%lld", (long long)steps);
+    if (strcmp(style, "linear") != 0)
+        convert_lose(c, "--lr-wsd-decay-style", "%s%s: the cool-down is linear here", style,
+                     convert_find(c, "--lr-wsd-decay-style") ? "" : " (the default there)");
+}
+
+static void translate_rate(struct convert *c, const struct megatron *m)
+{
+    static const char *const styles[][2] = {{"constant", "constant"},
+                                            {"linear", "linear"},
+                                            {"cosine", "cosine"},
+                                            {"inverse-square-root", "inverse_sqrt"}};
+    const char *style = convert_word(c, "--lr-decay-style", "linear"), *from;
+    int64_t decay = steps_of(c, m, "--lr-decay-iters", "--lr-decay-samples", &from);
+    double peak = 0;
+    bool known = convert_among(style, "WSD");
+    argument(c, "optim.lr", "--lr", NULL);
+    convert_real(c, "--lr", &peak);
+    for (int i = 0; i < 4; i++)
+        if (strcmp(style, styles[i][0]) == 0) {
+            known = true;
+            if (convert_find(c, "--lr-decay-style"))
+                convert_keep(c, "optim.schedule", "--lr-decay-style", "%s", styles[i][1]);
+            else
+                convert_assume(c, "optim.schedule", "--lr-decay-style", "%s", styles[i][1]);
+        }
+    if (convert_among(style, "WSD"))
+        translate_wsd(c, m);
+    if (!known)
+        convert_fail(c, "--lr-decay-style",
+                     "expected constant, linear, cosine, inverse-square-root or WSD");
+    if (decay && !convert_among(style, "constant|inverse-square-root"))
+        convert_keep(c, "optim.decay_steps", from, "%lld", (long long)decay);
+    translate_warm_up(c, m, decay);
+    translate_end(c, style, peak);
+}
+
+/* ---- the optimizer -------------------------------------------------------------------------- */
+
+static void translate_sgd(struct convert *c)
+{
+    double decay = 0.01;
+    convert_real(c, "--weight-decay", &decay);
+    argument(c, "optim.momentum", "--sgd-momentum", "0.9");
+    if (decay != 0)
+        convert_lose(c, "--weight-decay", "it is part of SGD's gradient there, decoupled here");
+    else
+        argument(c, "optim.weight_decay", "--weight-decay", NULL);
+}
+
+static void translate_muon(struct convert *c)
+{
+    const char *mode = convert_word(c, "--muon-scale-mode", "spectral");
+    double extra = 1;
+    convert_real(c, "--muon-extra-scale-factor", &extra);
+    argument(c, "optim.momentum", "--muon-momentum", "0.9");
+    if (convert_find(c, "--muon-nesterov"))
+        convert_keep(c, "optim.nesterov", "--muon-nesterov", "true");
+    else
+        convert_assume(c, "optim.nesterov", "--muon-nesterov", "false");
+    argument(c, "optim.ns_steps", "--muon-num-ns-steps", NULL);
+    argument(c, "optim.weight_decay", "--weight-decay", "0.01");
+    if (strcmp(mode, "spectral") == 0 && extra == 0.2)
+        convert_keep(c, "optim.muon_scale", "--muon-extra-scale-factor", "match_rms_adamw");
+    else if (strcmp(mode, "shape_scaling") == 0 && extra == 1)
+        convert_keep(c, "optim.muon_scale", "--muon-scale-mode", "original");
+    else
+        convert_lose(c, "--muon-scale-mode",
+                     "%s times %g is not here: spectral with --muon-extra-scale-factor 0.2 is "
+                     "match_rms_adamw, shape_scaling is original",
+                     mode, extra);
+}
+
+static void translate_optimizer(struct convert *c)
+{
+    const char *name = convert_word(c, "--optimizer", "adam");
+    bool muon = convert_among(name, "muon|dist_muon");
+    bool known = muon || convert_among(name, "adam|sgd|lion");
+    if (!known)
+        convert_lose(c, "--optimizer", "there is no %s; adamw, sgd, lion and muon are here", name);
+    if (known && convert_find(c, "--optimizer"))
+        convert_keep(c, "optim.name", "--optimizer", "%s",
+                     muon                          ? "muon"
+                     : convert_among(name, "adam") ? "adamw"
+                                                   : name);
+    if (convert_among(name, "sgd")) {
+        translate_sgd(c);
+        return;
+    }
+    if (convert_among(name, "lion")) {
+        argument(c, "optim.beta1", "--lion-beta1", "0.95");
+        argument(c, "optim.beta2", "--lion-beta2", "0.98");
+        argument(c, "optim.weight_decay", "--weight-decay", "0.01");
+        return;
+    }
+    if (muon)
+        translate_muon(c);
+    argument(c, "optim.beta1", "--adam-beta1", "0.9");
+    argument(c, "optim.beta2", "--adam-beta2", "0.999");
+    argument(c, "optim.epsilon", "--adam-eps", "1e-8");
+    argument(c, "optim.weight_decay", "--weight-decay", "0.01");
+}
+
+static void translate_moments(struct convert *c)
+{
+    static const char *const keys[] = {"--exp-avg-dtype", "--exp-avg-sq-dtype"};
+    bool both = convert_among(convert_word(c, keys[0], "fp32"), "bf16") &&
+                convert_among(convert_word(c, keys[1], "fp32"), "bf16");
+    if (both)
+        convert_keep(c, "optim.moments", keys[0], "bf16");
+    for (int i = 0; i < 2 && !both; i++)
+        if (!convert_among(convert_word(c, keys[i], "fp32"), "fp32"))
+            convert_lose(c, keys[i], "moments are fp32, or both bf16");
+}
+
+/* ---- precision ------------------------------------------------------------------------------ */
+
+static void translate_precision(struct convert *c)
+{
+    static const char *const scale[][2] = {{"--loss-scale-window", "numerics.loss_scale_window"},
+                                           {"--hysteresis", "numerics.hysteresis"},
+                                           {"--min-loss-scale", "numerics.min_loss_scale"},
+                                           {"--loss-scale", "numerics.loss_scale"}};
+    double initial = 0x1p32;
+    if (convert_find(c, "--fp16") && convert_find(c, "--bf16"))
+        convert_fail(c, "--fp16", "expected one precision, and --bf16 is there too");
+    if (convert_find(c, "--bf16"))
+        convert_keep(c, "numerics.precision", "--bf16", "bf16");
+    else if (!convert_find(c, "--fp16"))
+        convert_assume(c, "numerics.precision", "--bf16", "fp32");
+    if (!convert_find(c, "--fp16"))
+        return;
+    convert_keep(c, "numerics.precision", "--fp16", "fp16");
+    for (int i = 0; i < 4; i++)
+        argument(c, scale[i][1], scale[i][0], NULL);
+    if (convert_find(c, "--loss-scale"))
+        return;
+    if (!convert_real(c, "--initial-loss-scale", &initial))
+        convert_assume(c, "numerics.initial_scale_power", "--initial-loss-scale", "32");
+    else if (initial < 1 || log2(initial) != floor(log2(initial)))
+        convert_lose(c, "--initial-loss-scale", "the loss scale begins at a power of two");
+    else
+        convert_keep(c, "numerics.initial_scale_power", "--initial-loss-scale", "%.0f",
+                     log2(initial));
+}
+
+void megatron_training(struct convert *c, struct megatron *m)
+{
+    int64_t every;
+    translate_batch(c, m);
+    translate_steps(c, m);
+    translate_rate(c, m);
+    translate_optimizer(c);
+    translate_moments(c);
+    translate_precision(c);
+    if (convert_has(c, "model.seed"))
+        argument(c, "data.seed", "--seed", NULL);
+    if (convert_find(c, "--tensorboard-dir"))
+        convert_keep(c, "log.tensorboard", "--tensorboard-dir", "true");
+    if (convert_int(c, "--check-weight-hash-across-dp-replicas-interval", 1, &every))
+        convert_keep(c, "log.hash_every", "--check-weight-hash-across-dp-replicas-interval", "%lld",
+                     (long long)every);
+}
+
+/* ---- data, checkpoints, evaluation ---------------------------------------------------------- */
+
+/* One prefix. Several have weights there, which no list has here. */
+static void translate_corpus(struct convert *c, const char *theirs, const char *ours)
+{
+    const struct convert_entry *entry = convert_find(c, theirs);
+    char first[512], second[512];
+    double weight;
+    if (!entry)
+        return;
+    bool one = convert_element(entry, 0, first, sizeof first) &&
+               !convert_element(entry, 1, second, sizeof second);
+    bool weighed =
+        convert_number(first, &weight) && !one && !convert_element(entry, 2, (char[8]){0}, 8);
+    if (one || weighed)
+        convert_keep(c, ours, theirs, "%s", one ? first : second);
+    else
+        convert_lose(c, theirs,
+                     "a blend of corpora by weights is not here; a list with commas in %s takes "
+                     "each once in an epoch",
+                     ours);
+}
+
+/* The share of documents that is trained on there is cut off when tokens are made here. */
+static void translate_split(struct convert *c)
+{
+    const char *split = convert_word(c, "--split", NULL);
+    if (!split)
+        return;
+    size_t first = strcspn(split, ",/ ");
+    bool all = !split[first] || strspn(split + first, "0,./ ") == strlen(split + first);
+    if (all)
+        convert_drop(c, "--split", "all of it is trained on, as here");
+    else
+        convert_lose(c, "--split",
+                     "data.train is trained on as a whole: make two stores with `lockstep data "
+                     "prepare --validation`, and give --train-data-path and --valid-data-path");
+}
+
+static void translate_evaluation(struct convert *c, const struct megatron *m)
+{
+    int64_t batches = 100, batch = m->batch;
+    if (!convert_has(c, "data.valid")) {
+        if (convert_find(c, "--eval-interval"))
+            convert_drop(c, "--eval-interval", "no data.valid is known: set it with eval.every");
+        return;
+    }
+    argument(c, "eval.every", "--eval-interval", NULL);
+    convert_int(c, "--eval-global-batch-size", 1, &batch);
+    if (convert_int(c, "--eval-iters", 0, &batches) && batches > 0 && batch > 0)
+        convert_keep(c, "eval.samples", "--eval-iters", "%lld", (long long)(batches * batch));
+}
+
+static void translate_checkpoints(struct convert *c)
+{
+    const char *save = convert_word(c, "--save", NULL), *load = convert_word(c, "--load", NULL);
+    if (save)
+        convert_keep(c, "train.out", "--save", "%s", save);
+    else if (load)
+        convert_keep(c, "train.out", "--load", "%s", load);
+    if (load && (!save || strcmp(save, load) == 0))
+        convert_keep(c, "train.resume", "--load", "auto");
+    else if (load)
+        convert_lose(c, "--load",
+                     "another folder than --save: checkpoints of Megatron are not read");
+}
+
+void megatron_data(struct convert *c, const struct megatron *m)
+{
+    const char *vocab = convert_word(c, "--vocab-file", NULL);
+    const char *merges = convert_word(c, "--merge-file", NULL);
+    translate_corpus(c, "--data-path", "data.train");
+    translate_corpus(c, "--train-data-path", "data.train");
+    translate_corpus(c, "--valid-data-path", "data.valid");
+    translate_split(c);
+    if (vocab && merges) {
+        convert_keep(c, "data.tokenizer", "--vocab-file", "%s,%s", vocab, merges);
+        convert_drop(c, "--merge-file", "with --vocab-file in data.tokenizer");
+    } else if (!convert_has(c, "model.vocab")) {
+        convert_advise(c, "model.vocab: set it, or data.tokenizer, if none is recorded beside the "
+                          "data");
+    }
+    translate_evaluation(c, m);
+    translate_checkpoints(c);
+}
+
+static void derive(struct convert *c)
+{
+    struct megatron m = {0};
+    megatron_model(c);
+    megatron_layout(c, &m);
+    megatron_memory(c, &m);
+    megatron_training(c, &m);
+    megatron_data(c, &m);
+}
+
+const struct convert_project convert_megatron = {
+    .name = "megatron",
+    .title = "Megatron-LM",
+    .read = convert_shell_read,
+    .rules = convert_megatron_rules,
+    .remark = "Initial weights, the order of samples and rounding differ from there in any case.",
+    .derive = derive,
+    .flags = true,
+};

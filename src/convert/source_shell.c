@@ -1,0 +1,566 @@
+/* Arguments of a program, or a shell script that calls it, into entries. Quotes, comments, line
+ * ends with a backslash, and the variables and arrays that the script sets are understood; nothing
+ * is run, and what only a run would know stays as it is written. */
+#include "convert_private.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORD_BYTES = 1 << 16, WORDS_MAX = 4096, NAME_BYTES = 128 };
+#define BETWEEN '\1' /* the words of a variable */
+#define MARK    '\2' /* on both sides of a word's line, ahead of it */
+
+struct word {
+    char *text;
+    int line;
+};
+struct words {
+    struct word *at;
+    size_t count, capacity;
+};
+
+struct shell {
+    struct convert_entries variables; /* words with MARK and BETWEEN */
+    struct words command, best;       /* that is read, and with the most --arguments so far */
+    const char *name, *text;
+    size_t at, bytes;
+    int line;
+    char *word; /* [WORD_BYTES], under way */
+    size_t used;
+    bool any; /* a word is under way, though it may be empty */
+    int mark; /* its line in the variable that it comes from; 0 for none */
+    const struct ls_convert_options *options;
+    struct ls_error *error;
+    int status;
+};
+
+static void fail(struct shell *s, const char *what)
+{
+    if (!s->status)
+        s->status = ls_error_set(s->error, LS_ECONFIG, "%.200s:%d: %s", s->name, s->line, what);
+}
+
+static void words_clear(struct words *words)
+{
+    for (size_t i = 0; i < words->count; i++)
+        free(words->at[i].text);
+    words->count = 0;
+}
+
+static void words_add(struct shell *s, struct words *words, const char *text, int line)
+{
+    if (words->count >= WORDS_MAX)
+        fail(s, "more words than a command has");
+    if (s->status)
+        return;
+    if (words->count == words->capacity) {
+        size_t capacity = words->capacity ? 2 * words->capacity : 64;
+        struct word *at = realloc(words->at, capacity * sizeof *at);
+        if (!at)
+            goto out;
+        words->at = at;
+        words->capacity = capacity;
+    }
+    words->at[words->count] = (struct word){strdup(text), line};
+    if (words->at[words->count].text) {
+        words->count++;
+        return;
+    }
+out:
+    s->status = ls_error_set(s->error, LS_ENOMEM, "%.200s: no memory to read it", s->name);
+}
+
+static size_t options_of(const struct words *words)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < words->count; i++)
+        count += strncmp(words->at[i].text, "--", 2) == 0;
+    return count;
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+static char peek(const struct shell *s, size_t ahead)
+{
+    return s->at + ahead < s->bytes ? s->text[s->at + ahead] : '\0';
+}
+
+static char take(struct shell *s)
+{
+    char c = peek(s, 0);
+    s->at += s->at < s->bytes;
+    s->line += c == '\n';
+    return c;
+}
+
+static void put(struct shell *s, char c)
+{
+    s->any = true;
+    if (c == '\0' || c == BETWEEN || c == MARK)
+        fail(s, "expected text: a control character");
+    else if (s->used + 1 >= WORD_BYTES)
+        fail(s, "a word that is too long");
+    else
+        s->word[s->used++] = c;
+}
+
+/* The word under way ends. */
+static void flush(struct shell *s)
+{
+    if (!s->any)
+        return;
+    s->word[s->used] = '\0';
+    words_add(s, &s->command, s->word, s->mark ? s->mark : s->line);
+    s->used = 0;
+    s->any = false;
+}
+
+/* The value that the caller gives a variable, which wins; NULL for none. */
+static const char *variable_given(const struct shell *s, const char *name)
+{
+    for (size_t i = 0; i < s->options->variable_count; i++) {
+        const char *given = s->options->variables[i];
+        if (strncmp(given, name, strlen(name)) == 0 && given[strlen(name)] == '=')
+            return given + strlen(name) + 1;
+    }
+    return NULL;
+}
+
+static const char *variable(const struct shell *s, const char *name)
+{
+    const char *given = variable_given(s, name);
+    if (given)
+        return given;
+    for (size_t i = 0; i < s->variables.count; i++)
+        if (strcmp(s->variables.at[i].key, name) == 0)
+            return s->variables.at[i].text;
+    return NULL;
+}
+
+/* A variable's text into the word under way. Outside of quotes blanks end words, as do the ends of
+ * an array's words in either. */
+static void expand(struct shell *s, const char *text, bool quoted)
+{
+    for (; *text && !s->status; text++)
+        if (*text == MARK)
+            s->mark = (int)strtol(text + 1, (char **)&text, 10);
+        else if (*text == BETWEEN || (!quoted && isspace((unsigned char)*text)))
+            flush(s);
+        else
+            put(s, *text);
+}
+
+/* What no reader knows stays: $(command), `command`, $((sum)), up to its end. */
+static void put_verbatim(struct shell *s, char open, char close)
+{
+    int depth = 0;
+    do {
+        char c = take(s);
+        depth += c == open && (open != close || depth == 0) ? 1 : c == close ? -1 : 0;
+        put(s, c == '\n' ? ' ' : c);
+        if (s->at >= s->bytes && depth > 0)
+            fail(s, "a $(command) without its end");
+    } while (depth > 0 && !s->status);
+}
+
+/* Behind "${": NAME, NAME[@], NAME:-default, and others, which stay. */
+static void braces(struct shell *s, bool quoted)
+{
+    char inside[NAME_BYTES * 2], name[NAME_BYTES];
+    size_t used = 0;
+    for (; s->at < s->bytes && peek(s, 0) != '}' && used + 1 < sizeof inside;)
+        inside[used++] = take(s);
+    inside[used] = '\0';
+    if (take(s) != '}') {
+        fail(s, "a ${name} without its end");
+        return;
+    }
+    size_t length = 0;
+    while (isalnum((unsigned char)inside[length]) || inside[length] == '_')
+        length++;
+    snprintf(name, sizeof name, "%.*s", (int)ls_min((int64_t)length, NAME_BYTES - 1), inside);
+    const char *rest = inside + length, *value = variable(s, name);
+    bool all = !*rest || strcmp(rest, "[@]") == 0 || strcmp(rest, "[*]") == 0;
+    bool fallback = strncmp(rest, ":-", 2) == 0;
+    if (value && (all || (fallback && *value))) {
+        expand(s, value, quoted);
+    } else if (fallback && !strchr(rest, '$')) {
+        expand(s, rest + 2, quoted);
+    } else {
+        expand(s, "${", true);
+        expand(s, inside, true);
+        put(s, '}');
+    }
+}
+
+static void dollar(struct shell *s, bool quoted)
+{
+    char name[NAME_BYTES];
+    size_t used = 0;
+    take(s);
+    if (peek(s, 0) == '(') {
+        put(s, '$');
+        put_verbatim(s, '(', ')');
+        return;
+    }
+    if (peek(s, 0) == '{') {
+        take(s);
+        s->any |= quoted;
+        braces(s, quoted);
+        return;
+    }
+    while ((isalnum((unsigned char)peek(s, 0)) || peek(s, 0) == '_') && used + 1 < sizeof name)
+        name[used++] = take(s);
+    name[used] = '\0';
+    const char *value = used ? variable(s, name) : NULL;
+    if (value) {
+        expand(s, value, quoted);
+        return;
+    }
+    put(s, '$');
+    expand(s, name, true);
+}
+
+static void quoted(struct shell *s)
+{
+    char quote = take(s);
+    int line = s->line;
+    s->any = true;
+    while (s->at < s->bytes && peek(s, 0) != quote && !s->status) {
+        if (quote == '"' && peek(s, 0) == '$') {
+            dollar(s, true);
+        } else if (quote == '"' && peek(s, 0) == '\\' && peek(s, 1) &&
+                   strchr("$`\"\\\n", peek(s, 1))) {
+            take(s);
+            char c = take(s);
+            if (c != '\n')
+                put(s, c);
+        } else {
+            put(s, take(s));
+        }
+    }
+    if (s->at >= s->bytes) {
+        s->line = line;
+        fail(s, "a quote without its end");
+    }
+    take(s);
+}
+
+/* One character, or what it begins, of a word outside of quotes. */
+static void word_part(struct shell *s)
+{
+    char c = peek(s, 0);
+    if (!s->any)
+        s->mark = 0;
+    if (c == '"' || c == '\'') {
+        quoted(s);
+    } else if (c == '$') {
+        dollar(s, false);
+    } else if (c == '`') {
+        put_verbatim(s, '`', '`');
+    } else if (c == '\\') {
+        take(s);
+        if (s->at < s->bytes)
+            put(s, take(s));
+    } else {
+        put(s, take(s));
+    }
+}
+
+/* ---- commands ------------------------------------------------------------------------------- */
+
+/* NAME= or NAME+= at the start of a word: how long it is, 0 for none. */
+static size_t assignment(const struct shell *s)
+{
+    size_t i = 0;
+    if (s->any)
+        return 0;
+    for (size_t w = 0; w < s->command.count; w++)
+        if (!convert_among(s->command.at[w].text, "export|local|declare|readonly|-a|-x"))
+            return 0;
+    while (isalnum((unsigned char)peek(s, i)) || peek(s, i) == '_')
+        i++;
+    if (i == 0 || i >= NAME_BYTES || isdigit((unsigned char)peek(s, 0)))
+        return 0;
+    return peek(s, i) == '=' ? i + 1 : peek(s, i) == '+' && peek(s, i + 1) == '=' ? i + 2 : 0;
+}
+
+static bool is_blank(const struct shell *s)
+{
+    char c = peek(s, 0);
+    return c == ' ' || c == '\t' || c == '\r' || (c == '\\' && peek(s, 1) == '\n') ||
+           (c == '\\' && peek(s, 1) == '\r' && peek(s, 2) == '\n');
+}
+
+/* Of a command. */
+static bool is_end(const struct shell *s)
+{
+    return peek(s, 0) && strchr("\n;&|", peek(s, 0));
+}
+
+static void skip_blank(struct shell *s)
+{
+    if (take(s) == '\\')
+        while (take(s) != '\n')
+            ;
+}
+
+static void skip_comment(struct shell *s)
+{
+    while (s->at < s->bytes && peek(s, 0) != '\n')
+        take(s);
+}
+
+/* Words up to the ")" of an array. */
+static void array_words(struct shell *s)
+{
+    int line = s->line;
+    while (s->at < s->bytes && peek(s, 0) != ')' && !s->status) {
+        bool blank = is_blank(s);
+        if (blank || peek(s, 0) == '\n')
+            flush(s);
+        if (blank)
+            skip_blank(s);
+        else if (peek(s, 0) == '\n')
+            take(s);
+        else if (peek(s, 0) == '#' && !s->any)
+            skip_comment(s);
+        else
+            word_part(s);
+    }
+    flush(s);
+    if (s->at >= s->bytes) {
+        s->line = line;
+        fail(s, "an array without its )");
+    }
+    take(s);
+}
+
+static void set_variable(struct shell *s, const char *name, bool append, size_t from)
+{
+    const char *old = append ? variable(s, name) : NULL;
+    char *text = NULL;
+    size_t bytes;
+    FILE *file = s->status ? NULL : open_memstream(&text, &bytes);
+    if (!file)
+        return;
+    if (old && *old)
+        fputs(old, file);
+    for (size_t i = from; i < s->command.count; i++)
+        fprintf(file, "%s\2%d\2%s", i > from || (old && *old) ? "\1" : "", s->command.at[i].line,
+                s->command.at[i].text);
+    if (fclose(file) != 0 || bytes >= WORD_BYTES)
+        fail(s, "a variable that is too long");
+    for (size_t i = 0; i < s->variables.count && !s->status; i++)
+        if (strcmp(s->variables.at[i].key, name) == 0) {
+            free(s->variables.at[i].text);
+            s->variables.at[i].text = text;
+            return;
+        }
+    if (!s->status)
+        s->status = convert_entries_add(
+            &s->variables,
+            &(struct convert_entry){.key = (char *)name, .text = text, .line = s->line}, s->error);
+    free(text);
+}
+
+static void assign(struct shell *s, size_t length)
+{
+    char name[NAME_BYTES];
+    bool append = peek(s, length - 2) == '+';
+    size_t before = s->command.count;
+    snprintf(name, sizeof name, "%.*s", (int)length - (append ? 2 : 1), s->text + s->at);
+    s->at += length;
+    if (peek(s, 0) == '(') {
+        take(s);
+        array_words(s);
+    } else {
+        while (s->at < s->bytes && !is_blank(s) && !is_end(s) && !s->status)
+            word_part(s);
+        flush(s);
+    }
+    set_variable(s, name, append, before);
+    while (s->command.count > before)
+        free(s->command.at[--s->command.count].text);
+}
+
+/* A command ends; the one with the most --arguments is the one that is meant. */
+static void end_command(struct shell *s)
+{
+    flush(s);
+    if (options_of(&s->command) > options_of(&s->best)) {
+        struct words other = s->best;
+        s->best = s->command;
+        s->command = other;
+    }
+    words_clear(&s->command);
+}
+
+/* Whether the next line begins with an argument: a list of arguments needs no backslashes. */
+static bool goes_on(const struct shell *s)
+{
+    size_t next = 1;
+    while (peek(s, next) == ' ' || peek(s, next) == '\t' || peek(s, next) == '\r')
+        next++;
+    return peek(s, next) == '-' && peek(s, next + 1) == '-';
+}
+
+static void read_script(struct shell *s)
+{
+    while (s->at < s->bytes && !s->status) {
+        size_t assigned = assignment(s);
+        if (assigned) {
+            assign(s, assigned);
+        } else if (is_blank(s)) {
+            flush(s);
+            skip_blank(s);
+        } else if (peek(s, 0) == '\n' && goes_on(s)) {
+            flush(s);
+            take(s);
+        } else if (is_end(s)) {
+            end_command(s);
+            take(s);
+        } else if (peek(s, 0) == '#' && !s->any) {
+            skip_comment(s);
+        } else {
+            word_part(s);
+        }
+    }
+    end_command(s);
+}
+
+/* A file that sets variables and calls nothing: their words. */
+static void take_variables(struct shell *s)
+{
+    for (size_t i = 0; i < s->variables.count && !s->status; i++) {
+        if (!strstr(s->variables.at[i].text, "--"))
+            continue;
+        s->line = s->variables.at[i].line;
+        expand(s, s->variables.at[i].text, false);
+        flush(s);
+    }
+    end_command(s);
+}
+
+/* ---- entries -------------------------------------------------------------------------------- */
+
+static bool is_option(const char *word)
+{
+    return word[0] == '-' && (word[1] == '-' ? word[2] != '\0' : isalpha((unsigned char)word[1]));
+}
+
+/* Underscores are hyphens: launchers take both. */
+static void option_name(const char *word, char *name, size_t bytes)
+{
+    size_t i = 0;
+    for (; word[i] && word[i] != '=' && i + 1 < bytes; i++)
+        name[i] = word[i] == '_' ? '-' : word[i];
+    name[i] = '\0';
+}
+
+static int add_option(struct shell *s, struct convert_entries *entries, const char *name,
+                      const char *text, int count, int line)
+{
+    double ignored;
+    struct convert_entry entry = {.key = (char *)name, .text = (char *)text, .line = line};
+    entry.kind = count > 1                        ? CONVERT_LIST
+                 : convert_number(text, &ignored) ? CONVERT_NUMBER
+                                                  : CONVERT_TEXT;
+    if (count == 0) {
+        entry.kind = CONVERT_BOOL;
+        entry.text = (char *)"true";
+    }
+    for (size_t i = 0; i < entries->count; i++)
+        if (strcmp(entries->at[i].key, name) == 0) {
+            char *copy = strdup(entry.text);
+            if (!copy)
+                return ls_error_set(s->error, LS_ENOMEM, "no memory for arguments");
+            free(entries->at[i].text);
+            entry.key = entries->at[i].key;
+            entry.text = copy;
+            entries->at[i] = entry;
+            return LS_OK;
+        }
+    int status = convert_entries_add(entries, &entry, s->error);
+    return status == LS_ECONFIG ? ls_error_prefix(s->error, "%.200s", s->name) : status;
+}
+
+/* The program's name ends what belongs to its launcher. */
+static bool is_program(const char *word)
+{
+    size_t length = strlen(word);
+    return length > 3 && strcmp(word + length - 3, ".py") == 0;
+}
+
+/* Quotes that a script keeps for another shell go. */
+static void put_value(struct shell *s, const char *text)
+{
+    size_t length = strlen(text);
+    bool quotes = length > 1 && text[0] == '"' && text[length - 1] == '"';
+    for (size_t i = quotes; i < length - quotes; i++)
+        put(s, text[i]);
+}
+
+static int add_options(struct shell *s, struct convert_entries *entries)
+{
+    const struct words *words = &s->best;
+    bool program = false;
+    for (size_t i = 0; i < words->count && !s->status;) {
+        const char *word = words->at[i].text, *equals = strchr(word, '=');
+        char name[256];
+        int line = words->at[i].line, count = 0;
+        i++;
+        program |= is_program(word);
+        if (!is_option(word) || word[1] != '-')
+            continue;
+        option_name(word, name, sizeof name);
+        s->used = 0;
+        if (equals) {
+            put_value(s, equals + 1);
+            count++;
+        }
+        for (; !equals && i < words->count && !is_option(words->at[i].text); i++) {
+            if (!program && is_program(words->at[i].text)) {
+                program = true;
+                break;
+            }
+            if (count++)
+                put(s, ' ');
+            put_value(s, words->at[i].text);
+        }
+        s->word[s->used] = '\0';
+        s->any = false;
+        if (!s->status)
+            s->status = add_option(s, entries, name, s->word, count, line);
+    }
+    return s->status;
+}
+
+int convert_shell_read(struct convert_entries *entries, const char *name, const char *text,
+                       size_t bytes, const struct ls_convert_options *options,
+                       struct ls_error *error)
+{
+    struct shell s = {
+        .name = name, .text = text, .bytes = bytes, .line = 1, .options = options, .error = error};
+    s.word = malloc(WORD_BYTES);
+    if (!s.word)
+        return ls_error_set(error, LS_ENOMEM, "%.200s: no memory to read it", name);
+    read_script(&s);
+    if (!s.status && options_of(&s.best) == 0)
+        take_variables(&s);
+    if (!s.status && options_of(&s.best) == 0)
+        s.status = ls_error_set(error, LS_ECONFIG,
+                                "%.200s: expected arguments such as --num-layers 12, or a script "
+                                "that gives them to a program",
+                                name);
+    if (!s.status)
+        add_options(&s, entries);
+    words_clear(&s.command);
+    words_clear(&s.best);
+    free(s.command.at);
+    free(s.best.at);
+    free(s.word);
+    convert_entries_release(&s.variables);
+    return s.status;
+}

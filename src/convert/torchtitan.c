@@ -1,0 +1,519 @@
+/* torchtitan's configuration: what several of its keys say together, and its defaults. */
+#include "convert_private.h"
+
+#include <math.h>
+#include <string.h>
+
+struct titan {
+    int64_t tp, pp, cp, replicate, shard, dp; /* dp = replicate x shard; 0 = unknown */
+    int64_t sequence, layers;                 /* 0 = unknown */
+};
+
+/* The first of the keys that is given; NULL ends them. */
+static const char *given(const struct convert *c, const char *const *keys)
+{
+    for (; *keys; keys++)
+        if (convert_find(c, *keys))
+            return *keys;
+    return NULL;
+}
+#define GIVEN(...) given(c, (const char *const[]){__VA_ARGS__, NULL})
+
+static void copied(struct convert *c, const char *ours, const char *theirs, const char *initial)
+{
+    if (convert_find(c, theirs))
+        convert_keep(c, ours, theirs, "%s", convert_word(c, theirs, ""));
+    else if (initial)
+        convert_assume(c, ours, theirs, "%s", initial);
+}
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+static const struct flavor {
+    const char *names, *preset;
+    int64_t layers;
+} flavors[] = {{"1B", "llama-1b", 16},
+               {"3B", "llama-3b", 28},
+               {"8B", "llama-8b", 32},
+               {"70B", "llama-70b", 80},
+               {"405B", "llama-405b", 126}};
+
+static void debug_model(struct convert *c, struct titan *t)
+{
+    static const char *const keys[][2] = {
+        {"model.arch", "llama"},    {"model.layers", "6"},
+        {"model.channels", "256"},  {"model.heads", "16"},
+        {"model.ffn", "768"},       {"model.rope_theta", "500000"},
+        {"model.rope_factor", "8"}, {"model.rope_original_context", "8192"}};
+    t->layers = 6;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        convert_keep(c, keys[i][0], "model.flavor", "%s", keys[i][1]);
+    if (!convert_has(c, "model.vocab"))
+        convert_keep(c, "model.vocab", "model.flavor", "2048");
+}
+
+static void translate_model(struct convert *c, struct titan *t)
+{
+    const char *name = convert_word(c, "model.name", "llama3");
+    const char *flavor = convert_word(c, "model.flavor", "debugmodel");
+    const char *backend = convert_word(c, "hf_transformers.model", NULL);
+    bool llama = convert_among(name, "llama3|llama3_ft|llama3_simple_fsdp");
+    if (convert_has(c, "model.preset") || convert_has(c, "model.layers")) {
+        if (GIVEN("model.name"))
+            convert_drop(c, "model.name", "the command line describes the model");
+        if (GIVEN("model.flavor"))
+            convert_drop(c, "model.flavor", "the command line describes the model");
+        return;
+    }
+    if (backend || !llama) {
+        convert_lose(c, backend ? "hf_transformers.model" : "model.name",
+                     "there is no model %s; give --model PRESET if one is the same",
+                     backend ? backend : name);
+        return;
+    }
+    if (GIVEN("model.name"))
+        convert_drop(c, "model.name", "with model.flavor");
+    if (convert_among(flavor, "debugmodel|debugmodel_flex_attn|debug"))
+        debug_model(c, t);
+    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++)
+        if (convert_among(flavor, flavors[i].names)) {
+            t->layers = flavors[i].layers;
+            convert_keep(c, "model.preset", "model.flavor", "%s", flavors[i].preset);
+        }
+    if (!t->layers)
+        convert_lose(c, "model.flavor",
+                     "%s is no shape here; give --model PRESET, or model.layers, "
+                     "model.channels and the others",
+                     flavor);
+}
+
+static void translate_sequence(struct convert *c, struct titan *t)
+{
+    const char *from = GIVEN("training.max_context_length", "training.seq_len");
+    t->sequence = 2048;
+    if (from)
+        convert_int(c, from, 1, &t->sequence);
+    from = from ? from : "training.seq_len";
+    if (convert_find(c, from)) {
+        convert_keep(c, "model.context", from, "%lld", (long long)t->sequence);
+        convert_keep(c, "data.sequence", from, "%lld", (long long)t->sequence);
+    } else {
+        convert_assume(c, "model.context", from, "2048");
+        convert_assume(c, "data.sequence", from, "2048");
+    }
+}
+
+/* ---- the layout ----------------------------------------------------------------------------- */
+
+#define DEGREE(name) GIVEN("parallelism." name, "experimental." name, "training." name)
+
+/* Ranks on an axis, 1 where it is not given. */
+static int64_t degree(struct convert *c, const char *from, int64_t least)
+{
+    int64_t ranks = 1;
+    if (from)
+        convert_int(c, from, least, &ranks);
+    return ranks;
+}
+
+static void translate_data_ranks(struct convert *c, struct titan *t)
+{
+    const char *copies = DEGREE("data_parallel_replicate_degree");
+    const char *shards =
+        GIVEN("parallelism.data_parallel_shard_degree", "experimental.data_parallel_shard_degree",
+              "training.data_parallel_shard_degree", "training.data_parallel_degree");
+    int64_t rest = convert_dp(c, t->tp * t->pp * t->cp, "tensor x pipeline x context parallel");
+    t->replicate = degree(c, copies, 1);
+    t->shard = shards ? degree(c, shards, -1) : -1;
+    const char *from = shards ? shards : "parallelism.data_parallel_shard_degree";
+    if (t->shard == -1 && rest) { /* what is left */
+        if (rest % t->replicate)
+            convert_fail(c, copies, "expected a divisor of the %lld data-parallel ranks",
+                         (long long)rest);
+        t->shard = rest / t->replicate;
+    } else if (rest && t->shard != -1 && rest != t->replicate * t->shard) {
+        convert_fail(c, from,
+                     "copies x shards = %lld x %lld are not the %lld ranks that --ranks "
+                     "leaves",
+                     (long long)t->replicate, (long long)t->shard, (long long)rest);
+    }
+    if (t->shard == 0)
+        convert_fail(c, from, "expected -1, or at least 1");
+    if (copies)
+        convert_keep(c, "parallel.dp_replicate", copies, "%lld", (long long)t->replicate);
+    if (t->shard == -1) {
+        convert_advise(c, "parallel.dp_shard: it is what is left of the ranks there; give --ranks "
+                          "N, or set it");
+    } else {
+        convert_keep(c, "parallel.dp_shard", from, "%lld", (long long)t->shard);
+        t->dp = t->replicate * t->shard;
+    }
+    if (t->shard != 1)
+        convert_keep(c, "parallel.zero", from, "3");
+}
+
+static void translate_schedule(struct convert *c)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } words[] = {{"1F1B", "1f1b"},
+                 {"GPipe|gpipe", "gpipe"},
+                 {"Interleaved1F1B|interleaved_1f1b|LoopedBFS|InterleavedZeroBubble|"
+                  "flexible_interleaved_1f1b",
+                  "interleaved"},
+                 {"ZBVZeroBubble", "zbv"},
+                 {"zb|ZeroBubble", "zb-h1"},
+                 {"DualPipeV", "dualpipev"}};
+    const char *key =
+        GIVEN("parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule");
+    const char *file = GIVEN("parallelism.pipeline_parallel_schedule_csv",
+                             "experimental.pipeline_parallel_schedule_csv");
+    const char *path = file ? convert_word(c, file, "") : "";
+    if (*path) {
+        convert_keep(c, "parallel.schedule", file, "csv");
+        convert_keep(c, "parallel.schedule_file", file, "%s", path);
+        return;
+    }
+    if (!key)
+        return;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (convert_among(convert_word(c, key, ""), words[i].theirs)) {
+            convert_keep(c, "parallel.schedule", key, "%s", words[i].ours);
+            return;
+        }
+    convert_fail(c, key,
+                 "expected 1F1B, GPipe, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, "
+                 "ZBVZeroBubble or DualPipeV");
+}
+
+/* ["layers.4", "layers.8"]: the first block of each stage but the first. Here layer 0 is the
+ * embedding, so block 4 is layer 5. */
+static void translate_split(struct convert *c, const struct titan *t)
+{
+    const char *key = GIVEN("parallelism.pipeline_parallel_split_points",
+                            "experimental.pipeline_parallel_split_points");
+    char one[64], split[512] = "";
+    int64_t from = 0;
+    if (!key || !t->layers)
+        return;
+    for (int i = 0; convert_element(convert_find(c, key), i, one, sizeof one); i++) {
+        double block;
+        size_t used = strlen(split);
+        if (strncmp(one, "layers.", 7) != 0 || !convert_number(one + 7, &block) || block < from ||
+            block >= (double)t->layers || used > sizeof split - 64) {
+            convert_drop(c, key, "stages are balanced by cost; parallel.split says another cut");
+            return;
+        }
+        snprintf(split + used, sizeof split - used, "%lld-%.0f,", (long long)from, block);
+        from = (int64_t)block + 1;
+    }
+    if (*split)
+        convert_keep(c, "parallel.split", key, "%s%lld-%lld", split, (long long)from,
+                     (long long)t->layers + 1);
+}
+
+static void translate_exchange(struct convert *c, const struct titan *t)
+{
+    const char *rotate = GIVEN("parallelism.context_parallel_rotate_method",
+                               "experimental.context_parallel_rotate_method");
+    const char *reshard =
+        GIVEN("parallelism.fsdp_reshard_after_forward", "training.fsdp_reshard_after_forward");
+    const char *async = GIVEN("parallelism.enable_async_tensor_parallel",
+                              "experimental.enable_async_tensor_parallel");
+    const char *how = reshard ? convert_word(c, reshard, "") : "default";
+    if (rotate)
+        convert_keep(c, "parallel.cp_method", rotate, "%s",
+                     convert_among(convert_word(c, rotate, ""), "alltoall") ? "ring" : "allgather");
+    if (reshard && convert_among(how, "default"))
+        convert_drop(c, reshard, "parallel.reshard_after_forward is true");
+    else if (reshard)
+        convert_keep(c, "parallel.reshard_after_forward", reshard, "%s",
+                     convert_among(how, "never|false") ? "false" : "true");
+    if (async && convert_flag(c, async, false))
+        convert_keep(c, "parallel.tp_overlap", async, "4");
+    if (t->tp > 1)
+        copied(c, "parallel.sp", "parallelism.enable_sequence_parallel", NULL);
+}
+
+static void translate_layout(struct convert *c, struct titan *t)
+{
+    const char *tp = DEGREE("tensor_parallel_degree"), *pp = DEGREE("pipeline_parallel_degree");
+    const char *cp = DEGREE("context_parallel_degree");
+    t->tp = degree(c, tp, 1);
+    t->pp = degree(c, pp, 1);
+    t->cp = degree(c, cp, 1);
+    if (tp)
+        convert_tp(c, tp, t->tp);
+    if (pp)
+        convert_keep(c, "parallel.pp", pp, "%lld", (long long)t->pp);
+    if (cp)
+        convert_cp(c, cp, t->cp);
+    translate_data_ranks(c, t);
+    if (t->pp > 1) {
+        translate_schedule(c);
+        translate_split(c, t);
+    }
+    translate_exchange(c, t);
+}
+
+/* ---- the batch ------------------------------------------------------------------------------ */
+
+/* A key in tokens, as sequences; 0 where it is absent or -1. */
+static int64_t sequences(struct convert *c, const struct titan *t, const char *key)
+{
+    int64_t tokens = 0;
+    if (!convert_int(c, key, -1, &tokens) || tokens < 1)
+        return 0;
+    if (tokens % t->sequence)
+        convert_fail(c, key, "expected a multiple of the sequence's %lld tokens",
+                     (long long)t->sequence);
+    return tokens / t->sequence;
+}
+
+static void translate_batch(struct convert *c, const struct titan *t)
+{
+    static const char *const tokens = "training.num_tokens_per_microbatch_per_dp_rank";
+    static const char *const step = "training.num_tokens_per_train_step";
+    static const char *const pieces = "parallelism.pipeline_parallel_microbatch_size";
+    const char *from = GIVEN("training.local_batch_size", "training.batch_size", tokens);
+    int64_t local = 8, global = 0, micro = 0, times = 1;
+    bool counted = from == tokens;
+    if (from)
+        local = counted ? sequences(c, t, tokens) : degree(c, from, 1);
+    from = from ? from : "training.local_batch_size";
+    convert_int(c, "training.gradient_accumulation_steps", 1, &times);
+    if (counted && t->pp > 1)
+        convert_int(c, "parallelism.num_pp_microbatches", 1, &times);
+    if (t->pp > 1 && convert_int(c, pieces, 1, &micro))
+        convert_keep(c, "batch.micro", pieces, "%lld", (long long)micro);
+    else if (t->pp == 1 || counted)
+        convert_keep(c, "batch.micro", from, "%lld", (long long)local);
+    convert_int(c, "training.global_batch_size", -1, &global);
+    const char *whole = global > 0 ? "training.global_batch_size" : step;
+    if (global < 1)
+        global = sequences(c, t, step);
+    if (global > 0 && t->dp && global % (local * t->dp))
+        convert_fail(c, whole,
+                     "expected a multiple of %lld sequences on each of %lld data-parallel "
+                     "ranks",
+                     (long long)local, (long long)t->dp);
+    if (global > 0)
+        convert_keep(c, "batch.global", whole, "%lld", (long long)global);
+    else if (t->dp)
+        convert_keep(c, "batch.global", from, "%lld", (long long)(local * times * t->dp));
+    else
+        convert_advise(c,
+                       "batch.global: it is %lld sequences on each data-parallel rank there; "
+                       "give --ranks N, or set it",
+                       (long long)(local * times));
+}
+
+/* ---- the optimizer and its schedule --------------------------------------------------------- */
+
+static void translate_optimizer(struct convert *c)
+{
+    const char *name = convert_word(c, "optimizer.name", "AdamW");
+    double decay = 0.1;
+    convert_real(c, "optimizer.weight_decay", &decay);
+    if (!convert_among(name, "Adam|AdamW"))
+        convert_lose(c, "optimizer.name",
+                     "there is no %s as it is there; adamw, sgd, lion and muon "
+                     "are here",
+                     name);
+    else if (convert_find(c, "optimizer.name"))
+        convert_keep(c, "optim.name", "optimizer.name", "adamw");
+    if (convert_among(name, "Adam") && decay != 0)
+        convert_lose(c, "optimizer.weight_decay",
+                     "%g%s: it is part of Adam's gradient there, decoupled here", decay,
+                     convert_find(c, "optimizer.weight_decay") ? "" : " (the default there)");
+    copied(c, "optim.lr", "optimizer.lr", "8e-4");
+    copied(c, "optim.beta1", "optimizer.beta1", NULL);
+    copied(c, "optim.beta2", "optimizer.beta2", NULL);
+    copied(c, "optim.epsilon", "optimizer.eps", NULL);
+    copied(c, "optim.weight_decay", "optimizer.weight_decay", NULL);
+}
+
+static int64_t translate_warm_up(struct convert *c, int64_t steps)
+{
+    const char *from = GIVEN("lr_scheduler.warmup_steps", "training.warmup_steps");
+    int64_t warm = steps < 200 ? steps : 200;
+    double share;
+    if (from) {
+        convert_int(c, from, 0, &warm);
+    } else if (convert_real(c, "training.warmup_pct", &share)) {
+        from = "training.warmup_pct";
+        warm = llround(share * (double)steps);
+    }
+    warm = ls_min(warm, steps);
+    if (from)
+        convert_keep(c, "optim.warmup_steps", from, "%lld", (long long)warm);
+    else
+        convert_assume(c, "optim.warmup_steps", "lr_scheduler.warmup_steps", "%lld",
+                       (long long)warm);
+    return warm;
+}
+
+static void translate_rate(struct convert *c)
+{
+    static const char *const ratio = "lr_scheduler.decay_ratio";
+    static const char *const type = "lr_scheduler.decay_type";
+    const char *how = convert_word(c, type, "linear");
+    const char *least = GIVEN("lr_scheduler.min_lr_factor", "lr_scheduler.lr_min");
+    int64_t steps = 10000, total;
+    double share = 1;
+    if (!convert_int(c, "training.steps", 0, &steps))
+        convert_assume(c, "train.steps", "training.steps", "10000");
+    total = steps;
+    convert_int(c, "lr_scheduler.total_steps", 1, &total);
+    int64_t warm = translate_warm_up(c, total);
+    bool given_share = convert_real(c, ratio, &share);
+    int64_t decay = llround(share * (double)total);
+    bool stable = given_share && warm + decay < total;
+    if (stable && decay == 0) {
+        convert_keep(c, "optim.schedule", ratio, "constant");
+        return;
+    }
+    if (!convert_among(how, "linear|cosine") || (stable && !convert_among(how, "linear")))
+        convert_lose(c, type, "%s%s: the rate falls in a line%s", how,
+                     stable ? " behind a stable part" : "", stable ? "" : ", or by a cosine");
+    else if (!stable && convert_find(c, type))
+        convert_keep(c, "optim.schedule", type, "%s", how);
+    else if (!stable)
+        convert_assume(c, "optim.schedule", type, "linear");
+    if (stable) {
+        convert_keep(c, "optim.schedule", ratio, "wsd");
+        convert_keep(c, "optim.cooldown_steps", ratio, "%lld", (long long)decay);
+    }
+    copied(c, "optim.min_ratio", least ? least : "lr_scheduler.min_lr_factor", "0");
+}
+
+/* ---- precision, memory ---------------------------------------------------------------------- */
+
+static void translate_precision(struct convert *c)
+{
+    static const char *const mixed = "training.mixed_precision_param";
+    const char *word = convert_word(c, mixed, NULL);
+    const char *whole = convert_word(c, "training.dtype", "float32");
+    if (word && !convert_among(word, "bfloat16|float32"))
+        convert_fail(c, mixed, "expected bfloat16 or float32");
+    if (word)
+        convert_keep(c, "numerics.precision", mixed, "%s",
+                     convert_among(word, "float32") ? "fp32" : "bf16");
+    if (!convert_among(whole, "float32"))
+        convert_lose(c, "training.dtype", "%s: master weights, moments and gradients are fp32",
+                     whole);
+}
+
+static void translate_memory(struct convert *c)
+{
+    static const char *const offloaded[] = {"memory.offload.optimizer", "memory.offload.gradients",
+                                            "memory.offload.parameters"};
+    const char *mode = convert_word(c, "activation_checkpoint.mode", NULL);
+    const char *every = convert_word(c, "activation_checkpoint.selective_ac_option", "2");
+    if (mode && strcmp(mode, "selective") == 0 && strcmp(every, "1") == 0)
+        mode = "full";
+    if (mode)
+        convert_keep(c, "memory.recompute", "activation_checkpoint.mode", "%s",
+                     convert_among(mode, "none|full") ? mode : "selective");
+    else if (convert_flag(c, "training.enable_selective_ac", false))
+        convert_keep(c, "memory.recompute", "training.enable_selective_ac", "selective");
+    for (int i = 0; i < 3 && convert_flag(c, "training.enable_cpu_offload", false); i++)
+        convert_keep(c, offloaded[i], "training.enable_cpu_offload", "host");
+}
+
+/* ---- the run -------------------------------------------------------------------------------- */
+
+static void translate_checkpoints(struct convert *c)
+{
+    const char *from = GIVEN("checkpoint.enable", "checkpoint.enable_checkpoint");
+    const char *first =
+        GIVEN("checkpoint.enable_first_step_checkpoint", "checkpoint.create_seed_checkpoint");
+    int64_t keep = 10;
+    if (!from || !convert_flag(c, from, false)) {
+        if (from)
+            convert_drop(c, from, "off: only the end of a run is saved");
+        return;
+    }
+    convert_keep(c, "train.resume", from, "auto");
+    copied(c, "train.save_every", "checkpoint.interval", "500");
+    if (!convert_int(c, "checkpoint.keep_latest_k", 0, &keep))
+        convert_assume(c, "train.keep", "checkpoint.keep_latest_k", "10");
+    else /* 0 keeps all */
+        convert_keep(c, "train.keep", "checkpoint.keep_latest_k", "%lld",
+                     keep ? (long long)keep : 1000000LL);
+    if (first && convert_flag(c, first, false))
+        convert_keep(c, "train.save_first", first, "true");
+}
+
+static void translate_data(struct convert *c)
+{
+    const char *from = GIVEN("training.dataset_path", "training.dataset");
+    if (!convert_has(c, "data.train"))
+        convert_advise(c, "data.train: %s%s; `lockstep data prepare` makes tokens of a text",
+                       from ? "there it is " : "set it", from ? convert_word(c, from, "") : "");
+    if (GIVEN("training.dataset"))
+        convert_drop(c, "training.dataset", "nothing is downloaded: data.train names tokens");
+    if (GIVEN("training.dataset_path"))
+        convert_drop(c, "training.dataset_path", "data.train names tokens, not text");
+    if (GIVEN("model.tokenizer_path"))
+        convert_drop(c, "model.tokenizer_path", "data.tokenizer is the one of the tokens");
+    if (GIVEN("model.hf_assets_path"))
+        convert_drop(c, "model.hf_assets_path", "data.tokenizer is the one of the tokens");
+}
+
+static void translate_evaluation(struct convert *c, const struct titan *t)
+{
+    const char *on = GIVEN("validation.enable", "validation.enabled");
+    int64_t steps = -1, local = 8;
+    if (!on || !convert_flag(c, on, false))
+        return;
+    if (!convert_has(c, "data.valid")) {
+        convert_drop(c, on, "no data.valid is known: set it with eval.every");
+        return;
+    }
+    copied(c, "eval.every", "validation.freq", "10");
+    convert_int(c, "validation.local_batch_size", 1, &local);
+    if (convert_int(c, "validation.steps", -1, &steps) && steps > 0 && t->dp)
+        convert_keep(c, "eval.samples", "validation.steps", "%lld",
+                     (long long)(steps * local * t->dp));
+}
+
+static void translate_seed(struct convert *c)
+{
+    const char *from = GIVEN("debug.seed", "training.seed");
+    if (!from)
+        return;
+    copied(c, "model.seed", from, NULL);
+    copied(c, "data.seed", from, NULL);
+}
+
+static void derive(struct convert *c)
+{
+    struct titan t = {0};
+    const char *folder = GIVEN("job.dump_folder", "global.dump_folder");
+    translate_model(c, &t);
+    translate_sequence(c, &t);
+    translate_layout(c, &t);
+    translate_batch(c, &t);
+    translate_optimizer(c);
+    translate_rate(c);
+    translate_precision(c);
+    translate_memory(c);
+    translate_seed(c);
+    if (folder && *convert_word(c, folder, ""))
+        copied(c, "train.out", folder, NULL);
+    translate_checkpoints(c);
+    translate_data(c);
+    translate_evaluation(c, &t);
+}
+
+const struct convert_project convert_torchtitan = {
+    .name = "torchtitan",
+    .title = "torchtitan",
+    .read = convert_toml_read,
+    .rules = convert_torchtitan_rules,
+    .remark =
+        "Initial weights, the order of samples and rounding differ from there in any case; the "
+        "learning rate of a step is that of the step before here.",
+    .derive = derive,
+};

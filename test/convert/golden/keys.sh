@@ -1,0 +1,521 @@
+# Every argument that is known, once. The arguments are those of Megatron-LM; the values are ours.
+torchrun \
+    --nproc-per-node 8 \
+    --nnodes 4 \
+    --nproc \
+    --node-rank \
+    --master-addr \
+    --master-port \
+    --rdzv-other \
+    --standalone \
+    --tee \
+    --redirects \
+    --log-dir \
+    --max-restarts \
+    --local-rank \
+    --local-ranks-filter \
+    --num-layers 12 \
+    --encoder-num-layers 12 \
+    --decoder-num-layers \
+    --hidden-size 512 \
+    --ffn-hidden-size 1536 \
+    --num-attention-heads 8 \
+    --group-query-attention \
+    --num-query-groups 4 \
+    --kv-channels 64 \
+    --max-position-embeddings 2048 \
+    --seq-length 1024 \
+    --encoder-seq-length 1024 \
+    --decoder-seq-length \
+    --position-embedding-type rope \
+    --use-rotary-position-embeddings \
+    --rotary-base 500000 \
+    --rotary-percent \
+    --rotary-interleaved \
+    --rotary-seq-len-interpolation-factor \
+    --rotary-scaling-factor \
+    --use-rope-scaling \
+    --rope-scaling-factor 8 \
+    --rope-type \
+    --no-rope-freq \
+    --no-position-embedding \
+    --relative-attention-other \
+    --mrope-section \
+    --yarn-other \
+    --no-yarn-correction-range-round-to-int \
+    --normalization RMSNorm \
+    --norm-epsilon 1e-6 \
+    --layernorm-epsilon 1e-6 \
+    --apply-layernorm-1p \
+    --swiglu \
+    --squared-relu \
+    --quick-geglu \
+    --openai-gelu \
+    --onnx-safe \
+    --glu-linear-offset \
+    --activation-func-clamp-value \
+    --use-fused-weighted-squared-relu \
+    --disable-bias-linear \
+    --add-qkv-bias \
+    --untie-embeddings-and-output-weights \
+    --make-vocab-size-divisible-by 64 \
+    --vocab-size 50257 \
+    --padded-vocab-size 50304 \
+    --no-pad-vocab-size \
+    --hidden-dropout 0 \
+    --attention-dropout 0 \
+    --init-method-std 0.01 \
+    --embedding-init-method-std \
+    --init-method-xavier-uniform \
+    --no-initialization \
+    --perform-initialization \
+    --init-model-with-meta-device \
+    --use-cpu-initialization \
+    --apply-residual-connection-post-layernorm \
+    --apply-query-key-layer-scaling \
+    --qk-layernorm \
+    --qk-l2-norm \
+    --qk-clipother \
+    --attention-output-gate \
+    --softmax-type \
+    --window-size \
+    --window-attn-skip-freq \
+    --fp32-residual-connection \
+    --attention-softmax-in-fp32 \
+    --multi-latent-attention \
+    --q-lora-rank \
+    --kv-lora-rank \
+    --qk-head-dim \
+    --qk-pos-emb-head-dim \
+    --v-head-dim \
+    --mscaleother \
+    --cache-mla-latents \
+    --mla-down-proj-fusion \
+    --experimental-attention-variant \
+    --dsa-other \
+    --no-dsa-other \
+    --linear-attention-freq \
+    --linear-other \
+    --gdp-other \
+    --enable-mhc-connections \
+    --mhc-other \
+    --use-mup \
+    --mup-other \
+    --mtp-other \
+    --mamba-other \
+    --disable-mamba-mem-eff-path \
+    --use-mamba-mem-eff-path \
+    --hybrid-other \
+    --is-hybrid-model \
+    --heterogeneous-other \
+    --spec \
+    --model-provider \
+    --enable-gpt-oss \
+    --use-mcore-models \
+    --transformer-impl \
+    --use-te \
+    --use-te-activation-func \
+    --use-transformer-engine-op-fuser \
+    --attention-backend \
+    --flash-attention-version \
+    --use-flash-attn \
+    --use-kitchen-attention \
+    --fused-residual-rmsnorm \
+    --no-masked-softmax-fusion \
+    --no-bias-gelu-fusion \
+    --no-bias-other \
+    --no-rope-fusion \
+    --no-persist-layer-norm \
+    --no-gradient-accumulation-fusion \
+    --cross-entropy-other \
+    --disable-jit-fuser \
+    --fp16-lm-cross-entropy \
+    --output-logit-dtype \
+    --calculate-per-token-loss \
+    --num-experts \
+    --expert-model-parallel-size \
+    --expert-tensor-parallel-other \
+    --moe-other \
+    --overlap-moe-expert-parallel-comm \
+    --overlap-dispatch-backward-with-experts-wgrad \
+    --ep-overlap-early-attn-memory-release \
+    --use-grouped-gemm-other \
+    --high-priority-a2a-comm-stream \
+    --micro-batch-size 2 \
+    --batch-size 2 \
+    --global-batch-size 64 \
+    --rampup-batch-size 16 16 3000 \
+    --step-batch-size-schedule \
+    --decrease-batch-size-if-needed \
+    --phase-transition-iterations \
+    --train-iters 1000 \
+    --train-samples 64000 \
+    --iterations-to-skip \
+    --exit-interval \
+    --exit-duration-in-mins \
+    --exit-signalother \
+    --train-sync-interval \
+    --manual-gcother \
+    --no-manual-gc-eval \
+    --empty-unused-memory-level \
+    --freeze-other \
+    --finetune \
+    --sftother \
+    --optimizer adam \
+    --weight-decay 0.05 \
+    --start-weight-decay \
+    --end-weight-decay \
+    --weight-decay-incr-style \
+    --apply-wd-to-qk-layernorm \
+    --no-weight-decay-cond-type \
+    --adam-beta1 0.8 \
+    --adam-beta2 0.95 \
+    --adam-eps 1e-9 \
+    --sgd-momentum 0.9 \
+    --lion-beta1 0.9 \
+    --lion-beta2 0.98 \
+    --muon-momentum 0.9 \
+    --muon-nesterov \
+    --muon-num-ns-steps 5 \
+    --muon-scale-mode spectral \
+    --muon-extra-scale-factor 0.2 \
+    --muon-coefficient-type \
+    --muon-scalar-optimizer \
+    --muon-tp-mode \
+    --muon-fp32-matmul-prec \
+    --muon-no-split-qkv \
+    --muon-use-syrk \
+    --exp-avg-dtype bf16 \
+    --exp-avg-sq-dtype bf16 \
+    --main-params-dtype \
+    --main-grads-dtype \
+    --use-precision-aware-optimizer \
+    --no-use-layer-wise-param-layout \
+    --clip-grad 0.5 \
+    --decoupled-lr \
+    --decoupled-min-lr \
+    --head-lr-mult \
+    --optimizer-cpu-offload \
+    --optimizer-offload-fraction 0.5 \
+    --overlap-cpu-optimizer-d2h-h2d \
+    --use-torch-optimizer-for-cpu-offload \
+    --no-pin-cpu-other \
+    --optimizer-cuda-graph \
+    --param-to-param-group-map-json \
+    --dump-param-to-param-group-map \
+    --lr 3e-4 \
+    --min-lr 3e-5 \
+    --lr-decay-style cosine \
+    --lr-decay-iters 900 \
+    --lr-decay-samples 57600 \
+    --lr-warmup-iters 10 \
+    --lr-warmup-samples 640 \
+    --lr-warmup-fraction 0.01 \
+    --warmup 0.01 \
+    --lr-warmup-init \
+    --lr-wsd-decay-style linear \
+    --lr-wsd-decay-iters 100 \
+    --lr-wsd-decay-samples 6400 \
+    --override-opt-param-scheduler \
+    --use-checkpoint-opt-param-scheduler \
+    --bf16 \
+    --loss-scale 1024 \
+    --initial-loss-scale 65536 \
+    --min-loss-scale 1 \
+    --loss-scale-window 1000 \
+    --hysteresis 2 \
+    --use-loss-scaling \
+    --accumulate-allreduce-grads-in-fp32 \
+    --grad-reduce-in-bf16 \
+    --ddp-reduce-scatter-with-fp32-accumulation \
+    --ddp-param-name-patterns-for-fp32-local-accumulation \
+    --disable-bf16-reduced-precision-matmul \
+    --fp8-interval \
+    --fp8-margin \
+    --fp8-amax-other \
+    --fp8 \
+    --fp8-other \
+    --fp4 \
+    --fp4-other \
+    --no-fp8-wgrad \
+    --te-precision-config-file \
+    --keep-fp8-transpose-cache \
+    --reuse-grad-buf-for-mxfp8-param-ag \
+    --first-last-layers-bf16 \
+    --num-layers-at-start-in-bf16 \
+    --num-layers-at-end-in-bf16 \
+    --kitchen-other \
+    --modelopt-enabled \
+    --export-other \
+    --tensor-model-parallel-size 2 \
+    --model-parallel-size 2 \
+    --pipeline-model-parallel-size 2 \
+    --context-parallel-size 2 \
+    --cp-comm-type p2p \
+    --hierarchical-context-parallel-sizes \
+    --hybrid-context-parallel \
+    --max-seqlen-per-dp-cp-rank \
+    --sequence-parallel \
+    --num-layers-per-virtual-pipeline-stage 3 \
+    --num-virtual-stages-per-pipeline-rank 2 \
+    --microbatch-group-size-per-other \
+    --decoder-first-pipeline-num-layers 6 \
+    --decoder-last-pipeline-num-layers 6 \
+    --pipeline-model-parallel-layout \
+    --account-for-embedding-in-pipeline-split \
+    --account-for-loss-in-pipeline-split \
+    --use-distributed-optimizer \
+    --use-megatron-fsdp \
+    --use-torch-fsdp2 \
+    --data-parallel-sharding-strategy optim_grads \
+    --torch-fsdp2-no-reshard-after-forward \
+    --num-distributed-optimizer-instances 2 \
+    --outer-dp-sharding-strategy \
+    --enable-full-sharding-in-hsdp \
+    --tensor-parallel-num-weight-shards \
+    --gtp-other \
+    --megatron-fsdp-other \
+    --fsdp-other \
+    --no-data-sharding \
+    --ddp-bucket-size 40000000 \
+    --ddp-other \
+    --overlap-other \
+    --no-overlap-p2p-communication \
+    --no-align-other \
+    --no-gradient-reduce-div-fusion \
+    --tp-comm-overlap \
+    --tp-comm-other \
+    --no-tp-comm-other \
+    --delay-wgrad-compute \
+    --defer-embedding-wgrad-compute \
+    --wgrad-deferral-limit \
+    --distributed-backend gloo \
+    --distributed-timeout-minutes 10 \
+    --distributed-timeout-seconds-after-init 300 \
+    --use-gloo-process-groups \
+    --disable-gloo-process-groups \
+    --pipeline-model-parallel-comm-backend \
+    --use-ring-exchange-p2p \
+    --use-tp-pp-dp-mapping \
+    --create-all-gather-group \
+    --nccl-other \
+    --use-nccl-ub \
+    --use-sharp \
+    --sharp-enabled-group \
+    --disable-symmetric-registration \
+    --symmetric-ar-type \
+    --high-priority-stream-groups \
+    --DDP-impl \
+    --lazy-mpu-init \
+    --fake-process-group \
+    --distributed-config-file \
+    --no-clone-scatter-output-in-embedding \
+    --batch-invariant-other \
+    --deterministic-mode \
+    --cuda-other \
+    --enable-cuda-graph \
+    --external-cuda-graph \
+    --recompute-activations \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 2 \
+    --recompute-modules \
+    --checkpoint-activations \
+    --activations-checkpoint-method uniform \
+    --activations-checkpoint-num-layers 1 \
+    --distribute-saved-activations \
+    --cpu-offloading-num-layers 6 \
+    --cpu-offloading-retain-pinned-cpu-buffers \
+    --fine-grained-activation-offloading \
+    --fine-grained-offloading-max-inflight-offloads \
+    --offload-modules \
+    --activation-offload-fraction \
+    --delay-offload-until-cuda-graph \
+    --delta-offload-bytes-across-pp-ranks \
+    --min-offloaded-tensor-size \
+    --mlp-chunks-for-other \
+    --data-path data/web_text_document \
+    --train-data-path 1.0 data/web_train \
+    --valid-data-path data/web_valid \
+    --test-data-path \
+    --split 98,2,0 \
+    --data-args-path \
+    --per-split-data-args-path \
+    --mock-data \
+    --data-cache-path \
+    --mid-level-dataset-surplus \
+    --dataloader-type \
+    --dataloader-other \
+    --dataset-provider \
+    --num-workers \
+    --num-dataset-builder-threads \
+    --no-mmap-bin-files \
+    --no-create-attention-mask-in-dataloader \
+    --per-dataset-sequences-path \
+    --object-storage-cache-path \
+    --reset-position-ids \
+    --reset-attention-mask \
+    --eod-mask-loss \
+    --fim-other \
+    --data-parallel-random-init \
+    --sample-rate \
+    --seed 42 \
+    --te-rng-tracker \
+    --vocab-file gpt2/vocab.json \
+    --merge-file gpt2/merges.txt \
+    --tokenizer-type GPT2BPETokenizer \
+    --tokenizer-other \
+    --no-tokenizer-other \
+    --no-use-tokenizer-model-from-checkpoint-args \
+    --tiktoken-other \
+    --null-tokenizer-other \
+    --vocab-extra-ids \
+    --special-tokens \
+    --trust-remote-code \
+    --chat-template \
+    --metadata-path \
+    --allow-ambiguous-pad-tokens \
+    --use-gigatoken \
+    --save ckpt \
+    --load ckpt \
+    --save-interval 500 \
+    --persistent-save-interval 500 \
+    --save-retain-interval \
+    --most-recent-k 3 \
+    --pretrained-checkpoint \
+    --load-main-params-from-ckpt \
+    --no-load-optim \
+    --no-load-rng \
+    --no-save-optim \
+    --no-save-rng \
+    --ckpt-step \
+    --override-ckpt-iteration \
+    --exit-on-missing-checkpoint \
+    --use-checkpoint-args \
+    --use-mp-args-from-checkpoint-args \
+    --use-dist-ckpt \
+    --dist-ckpt-other \
+    --ckpt-other \
+    --no-ckpt-other \
+    --auto-detect-ckpt-format \
+    --async-other \
+    --use-persistent-ckpt-worker \
+    --non-persistent-other \
+    --distrib-optim-other \
+    --replicationother \
+    --verify-integrity \
+    --no-strict-fsdp-dtensor-load \
+    --no-save-tokenizer-assets \
+    --eval-interval 100 \
+    --eval-iters 10 \
+    --eval-global-batch-size 32 \
+    --eval-micro-batch-size \
+    --start-eval-at-iter \
+    --full-validation \
+    --multiple-validation-sets \
+    --validation-set-names \
+    --skip-train \
+    --test-mode \
+    --log-interval \
+    --log-other \
+    --no-log-loss-scale-to-tensorboard \
+    --tensorboard-dir tb \
+    --tensorboard-other \
+    --wandb-other \
+    --mlflow-other \
+    --otel-other \
+    --one-logger-other \
+    --no-one-logger \
+    --app-tag-run-other \
+    --timing-other \
+    --barrier-with-L1-time \
+    --no-barrier-with-level-1-timing \
+    --logging-level \
+    --no-filter-warnings \
+    --modules-to-filter \
+    --set-level-for-all-loggers \
+    --throughput-window-size \
+    --memory-keys \
+    --runtime-time-unit \
+    --save-config-filepath \
+    --config-logger-dir \
+    --save-other \
+    --profile \
+    --profile-other \
+    --use-pytorch-profiler \
+    --use-nsys-profiler \
+    --pytorch-profiler-other \
+    --nvtx-ranges \
+    --record-other \
+    --memory-snapshot-path \
+    --flight-recorder-other \
+    --no-flight-recorder-other \
+    --check-weight-hash-across-dp-replicas-interval 50 \
+    --no-check-for-nan-in-loss-and-grad \
+    --no-check-for-nan-in-loss \
+    --check-for-other \
+    --rerun-mode \
+    --error-injection-other \
+    --fault-injector-other \
+    --gpu-sniff-test-interval \
+    --straggler-other \
+    --disable-straggler-on-startup \
+    --enable-ft-package \
+    --calc-ft-timeouts \
+    --ft-other \
+    --inprocess-other \
+    --adlr-other \
+    --run-workload-inspector-server \
+    --enable-experimental \
+    --enable-msc \
+    --disable-msc \
+    --suggested-communication-unit-size \
+    --logits-load-other \
+    --logits-load-dir \
+    --logits-save-other \
+    --yaml-cfg \
+    --inference-other \
+    --flash-decode \
+    --enable-chunked-prefill \
+    --decode-only-cuda-graphs \
+    --use-legacy-static-engine \
+    --max-tokens-to-oom \
+    --num-speculative-tokens \
+    --perform-rl-step \
+    --rl-other \
+    --no-rl-other \
+    --grpo-other \
+    --langrl-env-config \
+    --refit-method \
+    --use-same-sampling-seed-across-dp-ranks \
+    --bert-other \
+    --mask-other \
+    --short-seq-prob \
+    --ict-other \
+    --biencoder-other \
+    --retriever-other \
+    --retro-other \
+    --indexer-other \
+    --embedding-path \
+    --block-data-path \
+    --titles-data-path \
+    --evidence-data-path \
+    --query-in-block-prob \
+    --use-one-sent-docs \
+    --output-bert-embeddings \
+    --result-rejected-tracker-filename \
+    --dino-other \
+    --vision-other \
+    --swin-other \
+    --patch-dim \
+    --img-other \
+    --num-channels \
+    --num-classes \
+    --classes-fraction \
+    --data-per-class-fraction \
+    --iter-per-epoch \
+    --language-model-type \
+    --pixel-shuffle \
+    --disable-vision-class-token \
+    --image-tag-type \
+    --use-tiling

@@ -1,0 +1,579 @@
+/* The converter: whole files against what they became when they were last looked at, every row of
+ * every table, what is refused and with which words, and files that are cut short. Runs from the
+ * root of the tree. `test_convert --record` writes what files become now. */
+#include "convert/convert_private.h"
+
+#include <lockstep/base/file.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../support/scratch.h"
+
+#define GOLDEN "test/convert/golden/"
+
+static const struct golden {
+    enum ls_convert_project project;
+    const char *name;
+    int64_t ranks;
+    const char *preset;
+} goldens[] = {
+    {LS_CONVERT_DEEPSPEED, "zero3.json", 8, NULL},
+    {LS_CONVERT_DEEPSPEED, "zero1.json", 0, "gpt2-124m"},
+    {LS_CONVERT_DEEPSPEED, "keys.json", 64, NULL},
+    {LS_CONVERT_MEGATRON, "pretrain.sh", 0, NULL},
+    {LS_CONVERT_MEGATRON, "llama.txt", 16, NULL},
+    {LS_CONVERT_MEGATRON, "keys.sh", 32, NULL},
+    {LS_CONVERT_TORCHTITAN, "older.toml", 16, NULL},
+    {LS_CONVERT_TORCHTITAN, "newer.toml", 0, NULL},
+    {LS_CONVERT_TORCHTITAN, "keys.toml", 32, NULL},
+};
+enum { GOLDENS = sizeof goldens / sizeof *goldens };
+
+static const char *const words[] = {"data.valid=data/valid"};
+
+static struct ls_convert_options options_of(const struct golden *golden)
+{
+    return (struct ls_convert_options){.ranks = golden->ranks,
+                                       .preset = golden->preset,
+                                       .allow_loss = true,
+                                       .words = words,
+                                       .word_count = 1};
+}
+
+static void convert_golden(struct ls_convert *result, const struct golden *golden)
+{
+    char path[256];
+    struct ls_error error = {0};
+    struct ls_convert_options options = options_of(golden);
+    snprintf(path, sizeof path, GOLDEN "%s", golden->name);
+    if (ls_convert_file(result, golden->project, path, &options, &error))
+        fail_msg("%s: %s", golden->name, error.text);
+}
+
+static int convert(struct ls_convert *result, enum ls_convert_project project, const char *text,
+                   const struct ls_convert_options *options, struct ls_error *error)
+{
+    *error = (struct ls_error){0};
+    return ls_convert_text(result, project, "file", text, strlen(text), options, error);
+}
+
+/* What the text becomes holds each of the words (ended by NULL). */
+static void expect(enum ls_convert_project project, const char *text,
+                   const struct ls_convert_options *options, ...)
+{
+    struct ls_convert result;
+    struct ls_error error;
+    va_list list;
+    if (convert(&result, project, text, options, &error))
+        fail_msg("%s\nwas refused: %s", text, error.text);
+    va_start(list, options);
+    for (const char *word; (word = va_arg(list, const char *));)
+        if (!strstr(result.text, word))
+            fail_msg("%s\nbecame:\n%s\nwhich lacks: %s", text, result.text, word);
+    va_end(list);
+    ls_convert_release(&result);
+}
+
+static void expect_refused(enum ls_convert_project project, const char *text,
+                           const struct ls_convert_options *options, ...)
+{
+    struct ls_convert result;
+    struct ls_error error;
+    va_list list;
+    int status = convert(&result, project, text, options, &error);
+    if (status != LS_ECONFIG)
+        fail_msg("%s\ngave %s: %s", text, ls_status_name(status), error.text);
+    assert_null(result.text);
+    va_start(list, options);
+    for (const char *word; (word = va_arg(list, const char *));)
+        if (!strstr(error.text, word))
+            fail_msg("%s\nwas refused with: %s\nwhich lacks: %s", text, error.text, word);
+    va_end(list);
+    ls_convert_release(&result);
+}
+
+static const struct ls_convert_options strict = {0}, lax = {.allow_loss = true};
+
+/* ---- whole files ---------------------------------------------------------------------------- */
+
+static void test_files_become_what_they_became(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < GOLDENS; i++) {
+        struct ls_convert result;
+        char path[256];
+        snprintf(path, sizeof path, GOLDEN "%s.yaml", goldens[i].name);
+        convert_golden(&result, &goldens[i]);
+        char *golden = scratch_read(path, NULL);
+        assert_string_equal(result.text, golden);
+        free(golden);
+        ls_convert_release(&result);
+    }
+}
+
+/* What is printed is a configuration of ours, and says of each key of the source what became of
+ * it. */
+static void test_no_key_is_passed_over(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < GOLDENS; i++) {
+        struct ls_convert result;
+        struct ls_config config;
+        struct ls_error error = {0};
+        struct convert_entries entries = {0};
+        struct ls_convert_options options = options_of(&goldens[i]);
+        char path[256];
+        size_t bytes;
+        snprintf(path, sizeof path, GOLDEN "%s", goldens[i].name);
+        char *source = scratch_read(path, &bytes);
+        convert_golden(&result, &goldens[i]);
+        ls_config_defaults(&config);
+        assert_int_equal(
+            ls_config_load_text(&config, "y", result.text, strlen(result.text), &error), LS_OK);
+        assert_int_equal(convert_project_of(goldens[i].project)
+                             ->read(&entries, path, source, bytes, &options, &error),
+                         LS_OK);
+        assert_true(entries.count > 10);
+        for (size_t e = 0; e < entries.count; e++)
+            if (!strstr(result.text, entries.at[e].key)) {
+                bool mentioned = false; /* another key gave ours its last value */
+                for (size_t k = 0; k < result.count; k++)
+                    mentioned |= strcmp(result.items[k].theirs, entries.at[e].key) == 0;
+                if (!mentioned)
+                    fail_msg("%s: nothing is said of %s", path, entries.at[e].key);
+            }
+        convert_entries_release(&entries);
+        ls_convert_release(&result);
+        free(source);
+    }
+}
+
+static void test_every_row_is_met(void **state)
+{
+    (void)state;
+    for (int project = 0; ls_convert_project_name(project); project++) {
+        const struct convert_project *of = convert_project_of((enum ls_convert_project)project);
+        size_t count, config_count;
+        const struct ls_convert_rule *rules = of->rules(&count);
+        ls_config_keys(&config_count);
+        bool *met = calloc(count, sizeof *met);
+        for (size_t i = 0; i < GOLDENS; i++) {
+            struct ls_convert result;
+            if ((int)goldens[i].project != project)
+                continue;
+            convert_golden(&result, &goldens[i]);
+            for (size_t k = 0; k < result.count; k++) {
+                const struct ls_convert_rule *rule = convert_rule_of(of, result.items[k].theirs);
+                if (rule && result.items[k].line)
+                    met[rule - rules] = true;
+            }
+            ls_convert_release(&result);
+        }
+        for (size_t i = 0; i < count; i++)
+            if (!met[i] && strcmp(rules[i].theirs, "zero_optimization") != 0)
+                fail_msg("%s: no file has %s", of->name, rules[i].theirs);
+        free(met);
+    }
+}
+
+/* Rows name keys that exist, once, and say why where a reader would ask. */
+static void test_rows_are_sound(void **state)
+{
+    (void)state;
+    for (int project = 0; ls_convert_project_name(project); project++) {
+        size_t count;
+        const struct ls_convert_rule *rules =
+            ls_convert_rules((enum ls_convert_project)project, &count);
+        for (size_t i = 0; i < count; i++) {
+            char ours[128];
+            for (const char *at = rules[i].ours; *at; at += strcspn(at, ","), at += *at == ',') {
+                snprintf(ours, sizeof ours, "%.*s", (int)strcspn(at, ","), at);
+                assert_string_equal(ls_config_key_of(ours)->name, ours);
+            }
+            if (rules[i].kind == LS_RULE_LOSE && !*rules[i].why)
+                fail_msg("%s: no reason", rules[i].theirs);
+            for (size_t j = 0; j < i; j++)
+                assert_string_not_equal(rules[i].theirs, rules[j].theirs);
+        }
+    }
+}
+
+/* ---- refusals ------------------------------------------------------------------------------- */
+
+static void test_unknown_keys_are_refused_with_the_nearest(void **state)
+{
+    (void)state;
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8,\n\"gradient_cliping\": 1}",
+                   &strict, "file:2: gradient_cliping", "did you mean gradient_clipping?",
+                   "1 key cannot be kept", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\"stage\": 2, \"train_batch_size\": 8}", &strict,
+                   "did you mean zero_optimization.stage?", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--num-layer 2", &strict, "did you mean --num-layers?",
+                   NULL);
+    expect_refused(LS_CONVERT_TORCHTITAN, "[trainig]\nsteps = 2", &strict, "file:2: trainig.steps",
+                   "did you mean training.steps?", NULL);
+    expect(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8, \"gradient_cliping\": 1}", &lax,
+           "LEFT OUT ALTHOUGH RESULTS CHANGE",
+           "gradient_cliping (line 1): no such key is known; did you mean gradient_clipping?",
+           NULL);
+}
+
+static void test_losses_are_refused_by_name(void **state)
+{
+    (void)state;
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Lamb\"}}", &strict,
+                   "optimizer.type", "there is no Lamb", "--allow-loss", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--num-experts 4 --attention-dropout 0", &strict,
+                   "--num-experts: there are no experts", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--hidden-dropout 0", &strict, "--attention-dropout",
+                   "0.1 (the default there)", NULL);
+    expect_refused(LS_CONVERT_TORCHTITAN, "[model]\nname = \"deepseek_v3\"", &strict,
+                   "there is no model deepseek_v3", NULL);
+    expect(LS_CONVERT_MEGATRON, "--num-experts 4 --attention-dropout 0", &lax,
+           "--num-experts (line 1): there are no experts", NULL);
+}
+
+/* A key that is off changes nothing, and a section that is off neither. */
+static void test_what_is_off_is_no_loss(void **state)
+{
+    (void)state;
+    expect(LS_CONVERT_DEEPSPEED,
+           "{\"train_batch_size\": 8, \"curriculum_learning\": {\"enabled\": false, \"seed\": 1},"
+           " \"zero_optimization\": {\"zero_quantized_weights\": false}}",
+           &strict, "curriculum_learning.seed (line 1): its section is off", "as it is here", NULL);
+    expect(LS_CONVERT_MEGATRON, "--attention-dropout 0 --rotary-percent 1.0 --moe-x 1", &lax,
+           "--rotary-percent (line 1): as it is here", NULL);
+    expect(LS_CONVERT_TORCHTITAN,
+           "[model]\nconverters = []\n[parallelism]\n"
+           "expert_parallel_degree = 1\ndata_parallel_shard_degree = 2\n",
+           &strict, "model.converters (line 2): as it is here", NULL);
+}
+
+static void test_batches_agree(void **state)
+{
+    (void)state;
+    struct ls_convert_options eight = {.ranks = 8};
+    expect(LS_CONVERT_DEEPSPEED,
+           "{\"train_micro_batch_size_per_gpu\": 2,"
+           " \"gradient_accumulation_steps\": 3}",
+           &eight, "global: 48 ", "micro: 2 ", "dp: 8 ", NULL);
+    expect(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 48, \"gradient_accumulation_steps\": 3}",
+           &eight, "global: 48 ", "micro: 2 ", NULL);
+    expect(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 48}", &eight, "micro: 6 ", NULL);
+    expect(LS_CONVERT_DEEPSPEED,
+           "{\"train_batch_size\": 48, \"train_micro_batch_size_per_gpu\": 4,"
+           " \"gradient_accumulation_steps\": 3}",
+           &strict, "dp: 4 ", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 48,\n\"train_micro_batch_size_per_gpu\": 4,"
+                   " \"gradient_accumulation_steps\": 3}",
+                   &eight, "file:1: train_batch_size = 48", "48 is not 4 x 3 x 8", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 50, \"train_micro_batch_size_per_gpu\": 4,"
+                   " \"gradient_accumulation_steps\": 3}",
+                   &strict, "expected a multiple of", "4 x 3", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_micro_batch_size_per_gpu\": 4}", &strict,
+                   "--ranks", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 0}", &strict,
+                   "a whole number of at least 1", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": \"many\"}", &strict,
+                   "train_batch_size = many", NULL);
+    expect_refused(LS_CONVERT_MEGATRON,
+                   "--attention-dropout 0 --micro-batch-size 3 --global-batch-size 32", &eight,
+                   "expected a multiple of --micro-batch-size", "3 x 8", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--attention-dropout 0 --tensor-model-parallel-size 3",
+                   &eight, "8 ranks cannot be shared", NULL);
+    expect_refused(LS_CONVERT_TORCHTITAN, "[parallelism]\ntensor_parallel_degree = 3", &eight,
+                   "8 ranks cannot be shared", NULL);
+    expect_refused(LS_CONVERT_TORCHTITAN, "[parallelism]\ndata_parallel_shard_degree = 4", &eight,
+                   "file:2", "1 x 4 are not the 8 ranks", NULL);
+}
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+static void test_bad_values_name_their_key(void **state)
+{
+    (void)state;
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 8,\n\"gradient_clipping\": \"much\"}", &strict,
+                   "file:2: gradient_clipping: optim.clip = much: expected a number", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 8, \"fp16\": {\"enabled\": true},"
+                   " \"bf16\": {\"enabled\": true}}",
+                   &strict, "bf16.enabled", "fp16.enabled is on too", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--lr", &lax, "--lr", "expected a number", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--seq-length $LENGTH", &lax, "$LENGTH is set elsewhere",
+                   "NAME=VALUE", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--lr-decay-style quadratic", &lax,
+                   "expected constant, linear, cosine", NULL);
+    expect_refused(LS_CONVERT_TORCHTITAN, "[training]\nsteps = \"all\"", &strict, "file:2",
+                   "training.steps", NULL);
+    struct ls_convert_options wrong = {.words = (const char *const[]){"optim.rate=1"},
+                                       .word_count = 1};
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8}", &wrong, "optim.rate", NULL);
+}
+
+static void test_words_win(void **state)
+{
+    (void)state;
+    const char *const all[] = {"optim.clip=0.25", "model.preset=gpt2-tiny", "train.out=here"};
+    struct ls_convert_options options = {.words = all, .word_count = 3};
+    expect(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8, \"gradient_clipping\": 1}", &options,
+           "clip: 0.25 ", "# command line", "preset: \"gpt2-tiny\"", NULL);
+}
+
+/* A scheduler of theirs as ours, and the optimizers. */
+static void test_optimizers_and_schedules(void **state)
+{
+    (void)state;
+    const char *head = "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"%s\", \"params\": {"
+                       "\"lr\": 0.02 %s}}}";
+    static const char *const cases[][4] = {
+        {"SGD", ", \"momentum\": 0.8, \"nesterov\": true", "name: sgd ", "momentum: 0.8 "},
+        {"Lion", "", "name: lion ", "beta2: 0.99 "},
+        {"Muon", ", \"adam_lr\": 0.001", "name: muon ", "adamw_lr: 0.001 "},
+        {"AdamW", ", \"betas\": [0.5, 0.6]", "name: adamw ", "beta2: 0.6 "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        snprintf(text, sizeof text, head, cases[i][0], cases[i][1]);
+        expect(LS_CONVERT_DEEPSPEED, text, &strict, cases[i][2], cases[i][3], "lr: 0.02 ",
+               "schedule: constant ", NULL);
+    }
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"SGD\","
+                   " \"params\": {\"weight_decay\": 0.1}}}",
+                   &strict, "part of SGD's gradient", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"AdamW\","
+                   " \"params\": {\"betas\": [0.9]}}}",
+                   &strict, "expected a list of two numbers", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 8, \"scheduler\": {\"type\": \"OneCycle\"}}", &strict,
+                   "there is no OneCycle", NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "--attention-dropout 0 --optimizer muon --muon-extra-scale-factor 0.2 --muon-nesterov",
+           &strict, "name: muon ", "muon_scale: match_rms_adamw", "nesterov: true", NULL);
+    expect(LS_CONVERT_MEGATRON, "--attention-dropout 0 --optimizer lion", &strict, "beta1: 0.95 ",
+           NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--attention-dropout 0 --optimizer sgd", &strict,
+                   "--weight-decay", NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "--attention-dropout 0 --lr-decay-style inverse-square-root --lr-warmup-iters 5",
+           &strict, "schedule: inverse_sqrt ", NULL);
+    expect(LS_CONVERT_TORCHTITAN,
+           "[training]\nsteps = 100\n[lr_scheduler]\nwarmup_steps = 10\ndecay_ratio = 0.0\n",
+           &strict, "schedule: constant ", NULL);
+    expect_refused(LS_CONVERT_TORCHTITAN, "[optimizer]\nname = \"Adam\"", &strict,
+                   "optimizer.weight_decay", "part of Adam's gradient", NULL);
+}
+
+/* ---- sources -------------------------------------------------------------------------------- */
+
+static void test_json(void **state)
+{
+    (void)state;
+    expect(LS_CONVERT_DEEPSPEED,
+           "# first\n{ // \"a\": 1\n/* {\n */ \"train_batch_size\": 8, # }\n"
+           "\"tensorboard\": {\"enabled\": true, \"job_name\": \"a // b # c /* d \\\" e\"}}",
+           &strict, "train_batch_size, line 4", "tensorboard.job_name (line 5)", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\"train_batch_size\": 8,}", &strict,
+                   "file:1:", "not JSON", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\n\n\"steps_per_print\": 8 9}", &strict,
+                   "file:3:", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED, "[1]", &strict, "expected an object", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\"bf16\": {}, \"bf16\": {}}", &strict, "duplicate",
+                   NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED, "{\"zero_optimization.stage\": 3, \"\": 1}", &strict,
+                   "\"zero_optimization.stage\"", "no such key", NULL);
+    expect_refused(LS_CONVERT_DEEPSPEED, "", &strict, "not JSON", NULL);
+}
+
+static void test_toml(void **state)
+{
+    (void)state;
+    struct ls_error error;
+    struct convert_entries entries = {0};
+    static const char text[] = "a = 1_000 # c\r\n"
+                               "b.\"c d\".e = 'raw \\n'\n"
+                               "[t]\nf = [1, 2.5, # x\n 'y z',]\n"
+                               "g = {h = true, i = {j = -0x10}}\n"
+                               "s = \"\"\"\nline\\\n   two\\u00e9\"\"\"\n"
+                               "l = '''it's'''\n"
+                               "[[m]]\nn = 1\n[[m]]\nn = 2e3\n";
+    static const char *const values[][2] = {
+        {"a", "1000"},     {"b.c d.e", "raw \\n"}, {"t.f", "1 2.5 y z"},
+        {"t.g.h", "true"}, {"t.g.i.j", ""},        {"t.s", "linetwo\xc3\xa9"},
+        {"t.l", "it's"},   {"m.0.n", "1"},         {"m.1.n", "2e3"},
+    };
+    assert_int_equal(convert_toml_read(&entries, "file", text, strlen(text), &strict, &error),
+                     LS_ECONFIG); /* no sign before 0x */
+    assert_non_null(strstr(error.text, "file:6"));
+    convert_entries_release(&entries);
+    char *good = strdup(text), *sign = strstr(good, "-0x10");
+    memcpy(sign, " 0x10", 5);
+    assert_int_equal(convert_toml_read(&entries, "file", good, strlen(good), &strict, &error),
+                     LS_OK);
+    assert_int_equal(entries.count, sizeof values / sizeof *values);
+    for (size_t i = 0; i < entries.count; i++) {
+        assert_string_equal(entries.at[i].key, values[i][0]);
+        assert_string_equal(entries.at[i].text, i == 4 ? "16" : values[i][1]);
+    }
+    assert_int_equal(entries.at[5].line, 7);
+    convert_entries_release(&entries);
+    free(good);
+}
+
+static void test_toml_is_refused_with_its_line(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"a = 1979-05-27", "dates"},
+        {"a = 07:32:00", "dates"},
+        {"a = 1\na = 2", "file:2: a key that is given twice"},
+        {"[a]\n[a]", "file:2: a table that is given twice"},
+        {"a", "expected ="},
+        {"a = ", "expected a text in quotes"},
+        {"a = maybe", "expected a text in quotes"},
+        {"a = \"x", "without its closing quote"},
+        {"a = \"\\q\"", "an unknown escape"},
+        {"a = \"\\ud800\"", "no character"},
+        {"a = [1 2]", "expected , or ]"},
+        {"a = {b = 1", "expected , or }"},
+        {"[a", "expected ]"},
+        {"a = 1 2", "expected the end of the line"},
+        {"= 1", "expected a key"},
+        {"a = 1__0", "expected a text in quotes"},
+        {"a = [[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]", "fewer levels"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_refused(LS_CONVERT_TORCHTITAN, cases[i][0], &lax, "file:", cases[i][1], NULL);
+}
+
+static void test_shell(void **state)
+{
+    (void)state;
+    const char *const variables[] = {"LR=3e-4"};
+    struct ls_convert_options options = {
+        .allow_loss = true, .variables = variables, .variable_count = 1};
+    expect(LS_CONVERT_MEGATRON, "LR=1\nrun --lr $LR --seed=${SEED:-7} # --bf16\n", &options,
+           "lr: 0.0003 ", "seed: 7 ", "precision: fp32 ", NULL);
+    expect(LS_CONVERT_MEGATRON, "A=\"--lr 2 --min-lr 1\"\ncd x; python a/b.py $A --train-iters '3'",
+           &lax, "lr: 2 ", "min_ratio: 0.5 ", "steps: 3 ", NULL);
+    expect(LS_CONVERT_MEGATRON, "ARGS=\"--lr 2\n --bf16\"\n", &lax, "lr: 2 ", "bf16 ", NULL);
+    expect(LS_CONVERT_MEGATRON,
+           "torchrun --nnodes 2 --nproc_per_node=4 x.py --tensor-model-parallel-size 2", &lax,
+           "dp: 4 ", "# --nproc-per-node, line 1", NULL);
+    expect(LS_CONVERT_MEGATRON, "p --data-path $1 --save $(date) --lr 1 --lr 2", &lax, "lr: 2 ",
+           "data.train: --data-path is $1 there", "$(date) is not known", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "run --lr 'x", &lax, "file:1: a quote without its end",
+                   NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "A=(--lr\n", &lax, "an array without its )", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "A=$(x\n --lr", &lax, "without its end", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "echo nothing", &lax, "expected arguments such as", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "--lr \001", &lax, "control character", NULL);
+}
+
+/* Doubled again and again, a variable stays within its bound. */
+static void test_hostile_variables(void **state)
+{
+    (void)state;
+    char text[4096] = "A=xxxxxxxx\n";
+    for (int i = 0; i < 40; i++)
+        strcat(text, "A=$A$A\n");
+    strcat(text, "run --lr $A");
+    expect_refused(LS_CONVERT_MEGATRON, text, &lax, "too long", NULL);
+}
+
+/* Cut at any byte, a file is converted or refused with a text. */
+static void test_truncated_files(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < GOLDENS; i++) {
+        char path[256];
+        size_t bytes;
+        struct ls_convert_options options = options_of(&goldens[i]);
+        snprintf(path, sizeof path, GOLDEN "%s", goldens[i].name);
+        char *text = scratch_read(path, &bytes);
+        size_t step = bytes > 4096 ? 53 : 3;
+        for (size_t cut = 0; cut < bytes; cut += step) {
+            struct ls_convert result;
+            struct ls_error error = {0};
+            char *part = malloc(cut + 1);
+            memcpy(part, text, cut);
+            part[cut] = '\0';
+            int status =
+                ls_convert_text(&result, goldens[i].project, "cut", part, cut, &options, &error);
+            if (status && (status != LS_ECONFIG || !*error.text))
+                fail_msg("%s cut at %zu: %s", goldens[i].name, cut, ls_status_name(status));
+            assert_true((status == LS_OK) == (result.text != NULL));
+            ls_convert_release(&result);
+            free(part);
+        }
+        free(text);
+    }
+}
+
+/* ---- recording ------------------------------------------------------------------------------ */
+
+static int write_text(const void *text, FILE *file, struct ls_error *error)
+{
+    (void)error;
+    fputs(text, file);
+    return LS_OK;
+}
+
+static int record(void)
+{
+    for (size_t i = 0; i < GOLDENS; i++) {
+        struct ls_convert result;
+        struct ls_error error = {0};
+        struct ls_convert_options options = options_of(&goldens[i]);
+        char path[256];
+        snprintf(path, sizeof path, GOLDEN "%s", goldens[i].name);
+        int status = ls_convert_file(&result, goldens[i].project, path, &options, &error);
+        strcat(path, ".yaml");
+        if (!status)
+            status = ls_file_write(path, write_text, result.text, &error);
+        if (status) {
+            fprintf(stderr, "%s: %s\n", goldens[i].name, error.text);
+            return 1;
+        }
+        ls_convert_release(&result);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_files_become_what_they_became),
+        cmocka_unit_test(test_no_key_is_passed_over),
+        cmocka_unit_test(test_every_row_is_met),
+        cmocka_unit_test(test_rows_are_sound),
+        cmocka_unit_test(test_unknown_keys_are_refused_with_the_nearest),
+        cmocka_unit_test(test_losses_are_refused_by_name),
+        cmocka_unit_test(test_what_is_off_is_no_loss),
+        cmocka_unit_test(test_batches_agree),
+        cmocka_unit_test(test_bad_values_name_their_key),
+        cmocka_unit_test(test_words_win),
+        cmocka_unit_test(test_optimizers_and_schedules),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_toml),
+        cmocka_unit_test(test_toml_is_refused_with_its_line),
+        cmocka_unit_test(test_shell),
+        cmocka_unit_test(test_hostile_variables),
+        cmocka_unit_test(test_truncated_files),
+    };
+    if (argc == 2 && strcmp(argv[1], "--record") == 0)
+        return record();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
