@@ -83,8 +83,8 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     if (!status)
         status = cmd_args_real(args, "--tokens", 1, 1e18, &asked->search.tokens, error);
     if (!status)
-        status = cmd_args_int(args, "--accelerators", 1, INT32_MAX, &asked->search.accelerators,
-                              error);
+        status =
+            cmd_args_int(args, "--accelerators", 1, INT32_MAX, &asked->search.accelerators, error);
     asked->search.top = (int)top;
     double seconds = 0;
     if (!status && asked->explain)

@@ -53,12 +53,15 @@ OPTIONS(layout_options) = {
     {"--svg", "FILE", "draw the pipeline's schedule, ranks over time, as an SVG picture"},
     END};
 OPTIONS(plan_options) = {
-    {"--cluster", "FILE", "what to plan for (clusters/ holds some; default: this machine, measured)"},
+    {"--cluster", "FILE",
+     "what to plan for (clusters/ holds some; default: this machine, measured)"},
     {"--goal", "time|cost|memory", "what is to be small (default: time)"},
     {"--tokens", "N", "tokens of the whole training (default: those of train.steps)"},
     {"--top", "N", "show N layouts (default: 10)"},
     {"--accelerators", "N", "use N of the cluster's accelerators (default: all)"},
-    {"--seconds", "S", "search for at most S seconds, 0: until the best is proven (default: 8; 50 for more than 2,048 "
+    {"--seconds", "S",
+     "search for at most S seconds, 0: until the best is proven (default: 8; 50 for more than "
+     "2,048 "
      "accelerators)"},
     {"--explain", "KEYS",
      "only layouts with these keys, such as pp=8,tp=8, and the textbook beside the best"},

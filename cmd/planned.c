@@ -96,8 +96,7 @@ void planned_counts(const struct ls_search *search, double took_s)
            (long)search->candidates, (long)search->refused, (long)search->too_large,
            (long)search->simulated, took_s);
     if (search->unproven)
-        printf("time was up: %ld more could still be better (--seconds)\n",
-               (long)search->unproven);
+        printf("time was up: %ld more could still be better (--seconds)\n", (long)search->unproven);
     else
         printf("none of the others can be better: their bounds are above these\n");
 }
@@ -113,8 +112,8 @@ static void part(const char *name, double s, const struct ls_forecast *f)
 
 static void time_print(const struct ls_forecast *f)
 {
-    double products = f->work_s[LS_WORK_PRODUCT] + f->work_s[LS_WORK_PRODUCT_BT] +
-                      f->work_s[LS_WORK_PRODUCT_AT];
+    double products =
+        f->work_s[LS_WORK_PRODUCT] + f->work_s[LS_WORK_PRODUCT_BT] + f->work_s[LS_WORK_PRODUCT_AT];
     double attention = f->work_s[LS_WORK_ATTENTION] + f->work_s[LS_WORK_ATTENTION_BACKWARD];
     double update = f->work_s[LS_WORK_UPDATE] + f->work_s[LS_WORK_SQUARES];
     char name[64];
@@ -124,8 +123,8 @@ static void time_print(const struct ls_forecast *f)
     part("the optimizer", update, f);
     part("other passes over memory", f->compute_s - products - attention - update, f);
     for (int a = 0; a < LS_ACCOUNTS; a++) {
-        snprintf(name, sizeof name, a == LS_ACCOUNT_PP ? "waits for other stages (bubble)"
-                                                       : "waits for %s",
+        snprintf(name, sizeof name,
+                 a == LS_ACCOUNT_PP ? "waits for other stages (bubble)" : "waits for %s",
                  ls_account_name((enum ls_account)a));
         part(name, f->exposed_s[a], f);
     }
@@ -156,9 +155,9 @@ static void textbook_print(const struct ls_search_options *options, const struct
     const struct ls_config *config = options->config;
     printf("\nthe textbook beside it\n");
     if (pp > 1 && layout->schedule < LS_SCHEDULE_KINDS) {
-        double share = ls_bubble_share((enum ls_schedule_kind)layout->schedule,
-                                       layout->size[LS_AXIS_PP], layout->chunks,
-                                       layout->micro_batches, (struct ls_pass_times){1, 1, 1});
+        double share =
+            ls_bubble_share((enum ls_schedule_kind)layout->schedule, layout->size[LS_AXIS_PP],
+                            layout->chunks, layout->micro_batches, (struct ls_pass_times){1, 1, 1});
         if (isfinite(share))
             printf("  bubble of %s, p = %g, m = %g, v = %ld: %.1f %%; here %.1f %% (stages are not "
                    "equal, messages take time)\n",
@@ -166,18 +165,19 @@ static void textbook_print(const struct ls_search_options *options, const struct
                    (long)layout->chunks, 100 * share, 100 * f->bubble);
     }
     double flops = ls_model_flops_per_token(&config->model, config->data.sequence);
-    printf("  %s operations a token (6 N and attention), at %.0f %% of peak: %s a step; here %s\n",
-           count(flops).text, 100 * options->cluster->accelerator.product_share,
-           seconds(flops * tokens_of(config) /
-                   (ls_cluster_peak(options->cluster, config->numerics.precision) *
-                    options->cluster->accelerator.product_share * (double)f->ranks *
-                    f->accelerators))
-               .text,
-           seconds(f->step_s).text);
+    printf(
+        "  %s operations a token (6 N and attention), at %.0f %% of peak: %s a step; here %s\n",
+        count(flops).text, 100 * options->cluster->accelerator.product_share,
+        seconds(flops * tokens_of(config) /
+                (ls_cluster_peak(options->cluster, config->numerics.precision) *
+                 options->cluster->accelerator.product_share * (double)f->ranks * f->accelerators))
+            .text,
+        seconds(f->step_s).text);
     int64_t shard = layout->shard_ranks;
     double held = ls_forecast_parameters(config) / pp / (double)layout->size[LS_AXIS_TP];
     printf("  state by ZeRO %d over %ld: %s of a rank; with activations and buffers here %s\n",
-           layout->zero, (long)shard, ls_bytes(held * ls_zero_state_bytes(layout->zero, shard)).text,
+           layout->zero, (long)shard,
+           ls_bytes(held * ls_zero_state_bytes(layout->zero, shard)).text,
            ls_bytes(f->device_bytes).text);
     (void)planned;
 }
@@ -198,7 +198,8 @@ void planned_details(const struct ls_search_options *options, const struct ls_se
         textbook_print(options, &config, &layout, f);
 }
 
-/* ---- what if ---------------------------------------------------------------------------------- */
+/* ---- what if ----------------------------------------------------------------------------------
+ */
 
 /* "link.inter=100Gbps" is of its bandwidth. */
 static int cluster_change(struct ls_cluster *cluster, const char *change, struct ls_error *error)

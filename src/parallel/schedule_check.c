@@ -46,17 +46,16 @@ static int check_range(const struct ls_schedule *schedule, int rank, int64_t i,
     if (action.kind < LS_ACTION_F || action.kind > LS_ACTION_B || action.stage < 0 ||
         action.stage >= schedule->stages || action.micro_batch < 0 ||
         action.micro_batch >= schedule->micro_batches)
-        return ls_error_set(
-            error, LS_ELAYOUT, "schedule: %s (%s) is outside of %d stages and %lld micro-batches",
-            ls_action_text(action).text, place_of(schedule, rank, i).text, schedule->stages,
-            (long long)schedule->micro_batches);
+        return ls_error_set(error, LS_ELAYOUT,
+                            "schedule: %s (%s) is outside of %d stages and %lld micro-batches",
+                            ls_action_text(action).text, place_of(schedule, rank, i).text,
+                            schedule->stages, (long long)schedule->micro_batches);
     if (schedule->stage_rank[action.stage] != rank)
         return ls_error_set(error, LS_ELAYOUT,
                             "schedule: %s is on %s, but stage %d belongs to rank %d: move the "
                             "action there",
                             ls_action_text(action).text, place_of(schedule, rank, i).text,
-                            action.stage,
-                            schedule->stage_rank[action.stage]);
+                            action.stage, schedule->stage_rank[action.stage]);
     return LS_OK;
 }
 

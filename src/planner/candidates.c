@@ -117,9 +117,8 @@ static bool cut_sample(struct cuts *cuts, const struct cut *cut, int64_t layers,
     sample->forward_s = (forecast.work_s[LS_WORK_PRODUCT_BT] / again +
                          forecast.work_s[LS_WORK_ATTENTION] / attention) /
                         micros;
-    sample->input_s = (forecast.work_s[LS_WORK_PRODUCT] +
-                       forecast.work_s[LS_WORK_ATTENTION_BACKWARD]) /
-                      micros;
+    sample->input_s =
+        (forecast.work_s[LS_WORK_PRODUCT] + forecast.work_s[LS_WORK_ATTENTION_BACKWARD]) / micros;
     sample->activations = (double)plan.bytes[LS_MEMORY_ACTIVATIONS];
     return true;
 }
@@ -244,7 +243,8 @@ static double state_bytes(const struct ls_config *config, const struct candidate
     double act = config->numerics.precision == LS_F32
                      ? 0
                      : (double)ls_dtype_bytes(config->numerics.precision);
-    double states = (double)ls_dtype_bytes(config->optim.moments) * ls_optimizer_states(&optim, true);
+    double states =
+        (double)ls_dtype_bytes(config->optim.moments) * ls_optimizer_states(&optim, true);
     double n = (double)(c->shard * c->cp);
     double copies = c->zero >= 3 ? act / n : act;
     double master = c->zero >= 1 ? 4 / n : 4;
@@ -291,8 +291,8 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     double most = ceil(layers / pp) * cut->block_s + (c->pp == 1 ? cut->ends_s : 0);
     most = fmax(most, whole / pp);
     double shared = c->zero >= 1 ? (double)(c->shard * c->cp) : 1;
-    c->estimate_s = (micro_batches + bubble_slots(c, micro_batches)) * most +
-                    cut->state_s / pp / shared;
+    c->estimate_s =
+        (micro_batches + bubble_slots(c, micro_batches)) * most + cut->state_s / pp / shared;
     /* Not all that could hide does: the first and the last of them have nothing to hide behind. */
     c->estimate_s += fmax(moves - 0.9 * cluster->overlap * computing, 0.4 * moves) +
                      replicas_s(config, cluster, c, held, micro_batches);

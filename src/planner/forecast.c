@@ -265,20 +265,17 @@ static void run_set(const struct ls_forecast_ask *ask, struct ls_forecast *f)
     double used = (double)f->ranks * f->accelerators;
     double hosts = ceil(used / (double)cluster->accelerators);
     double per_step = f->tokens_per_s * f->step_s;
-    f->run.tokens =
-        ask->tokens > 0 ? ask->tokens : per_step * (double)ls_config_steps(ask->config);
+    f->run.tokens = ask->tokens > 0 ? ask->tokens : per_step * (double)ls_config_steps(ask->config);
     f->power_w = (used * cluster->accelerator.power_w + hosts * cluster->host_power_w) *
                  cluster->power_overhead;
     f->price_per_hour = used * cluster->price_per_hour;
     f->run.goodput = 1;
     if (cluster->disk_write_bytes_per_s > 0)
-        f->run.save_s =
-            checkpoint_bytes(ask->config) / (hosts * cluster->disk_write_bytes_per_s);
+        f->run.save_s = checkpoint_bytes(ask->config) / (hosts * cluster->disk_write_bytes_per_s);
     if (cluster->failures_per_hour > 0) {
         double mtbf_s = 3600 / (cluster->failures_per_hour * used);
         f->run.save_every_s = ls_daly_interval(f->run.save_s, mtbf_s);
-        f->run.goodput =
-            ls_goodput(f->run.save_every_s, f->run.save_s, cluster->restart_s, mtbf_s);
+        f->run.goodput = ls_goodput(f->run.save_every_s, f->run.save_s, cluster->restart_s, mtbf_s);
     }
     double hours = f->run.tokens / f->tokens_per_s / f->run.goodput / 3600;
     f->run.days = hours / 24;

@@ -150,8 +150,7 @@ static bool may_win(const struct searching *s, const struct candidate *c)
 
 static bool is_too_large(const struct searching *s, const struct candidate *c)
 {
-    double capacity =
-        s->options->cluster->accelerator.memory_bytes * (double)ls_max(c->threads, 1);
+    double capacity = s->options->cluster->accelerator.memory_bytes * (double)ls_max(c->threads, 1);
     return c->least_bytes > capacity;
 }
 
@@ -190,8 +189,8 @@ static int candidates_try(struct searching *s, struct candidates *all, struct ls
 
 /* What hides moves, and costs memory or nothing. */
 static const char *const details[] = {
-    "parallel.prefetch=2", "parallel.prefetch=0",  "comm.bucket_mb=100", "comm.bucket_mb=400",
-    "parallel.tp_overlap=2", "parallel.tp_overlap=4",
+    "parallel.prefetch=2", "parallel.prefetch=0",   "comm.bucket_mb=100",
+    "comm.bucket_mb=400",  "parallel.tp_overlap=2", "parallel.tp_overlap=4",
 };
 
 /* Tries one change of the plan at place `at`; takes it where it is better. */
@@ -347,9 +346,9 @@ int ls_search_run(const struct ls_search_options *options, struct ls_search *sea
                      ? LS_OK
                      : ls_error_set(error, LS_ENOMEM, "no memory for a search");
     if (!status && accelerators > there)
-        status = ls_error_set(error, LS_ELAYOUT,
-                              "%ld accelerators are asked for: the cluster has %ld",
-                              (long)accelerators, (long)there);
+        status =
+            ls_error_set(error, LS_ELAYOUT, "%ld accelerators are asked for: the cluster has %ld",
+                         (long)accelerators, (long)there);
     if (!status)
         status = counts_try(&s, accelerators, error);
     if (!status && search->count == 0)
@@ -379,12 +378,11 @@ struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct l
     } parts[LS_ACCOUNTS + 2] = {{"computing", other->compute_s - best->compute_s},
                                 {"idle at the end", other->idle_s - best->idle_s}};
     for (int a = 0; a < LS_ACCOUNTS; a++) {
-        parts[a + 2].what = a == LS_ACCOUNT_PP ? "other stages (bubble)"
-                                               : ls_account_name((enum ls_account)a);
+        parts[a + 2].what =
+            a == LS_ACCOUNT_PP ? "other stages (bubble)" : ls_account_name((enum ls_account)a);
         parts[a + 2].s = other->exposed_s[a] - best->exposed_s[a];
     }
-    size_t used = (size_t)snprintf(reason.text, sizeof reason.text, "%.1f %% slower",
-                                   100 * slower);
+    size_t used = (size_t)snprintf(reason.text, sizeof reason.text, "%.1f %% slower", 100 * slower);
     for (int shown = 0; shown < 2; shown++) {
         int most = 0;
         for (int i = 1; i < LS_ACCOUNTS + 2; i++)
@@ -392,9 +390,9 @@ struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct l
                 most = i;
         if (parts[most].s < 0.1 * slower * best->step_s || parts[most].s <= 0)
             break;
-        used += (size_t)snprintf(reason.text + used, sizeof reason.text - used, "%s %.3g s more %s%s",
-                                 shown ? "," : ":", parts[most].s, most < 2 ? "" : "waiting for ",
-                                 parts[most].what);
+        used += (size_t)snprintf(reason.text + used, sizeof reason.text - used,
+                                 "%s %.3g s more %s%s", shown ? "," : ":", parts[most].s,
+                                 most < 2 ? "" : "waiting for ", parts[most].what);
         parts[most].s = 0;
     }
     return reason;

@@ -70,13 +70,16 @@ int ls_record_works(const struct ls_config *config, const struct ls_layout *layo
 {
     const int64_t leaves[] = {shorter(layout), layout->ramp.full};
     int64_t begins[2] = {0}, clocks[2] = {0};
-    struct ls_layout *both = malloc(sizeof *both); /* with a ramp-up, so that both have their tables */
+    struct ls_layout *both =
+        malloc(sizeof *both); /* with a ramp-up, so that both have their tables */
     if (!both)
         return ls_error_set(error, LS_ENOMEM, "no memory for a layout");
     *both = *layout;
     if (leaves[0] < leaves[1])
-        both->ramp = (struct ls_ramp){
-            .full = leaves[1], .start = leaves[0], .increment = leaves[1] - leaves[0], .samples = 1};
+        both->ramp = (struct ls_ramp){.full = leaves[1],
+                                      .start = leaves[0],
+                                      .increment = leaves[1] - leaves[0],
+                                      .samples = 1};
     const struct course course = {.config = config,
                                   .layout = both,
                                   .leaves = leaves,

@@ -36,11 +36,11 @@ struct ls_forecast {
     int accelerators; /* of each rank */
     double step_s, tokens_per_s;
     double compute_s, work_s[LS_WORK_KINDS];
-    double exposed_s[LS_ACCOUNTS]; /* waits for others and for links that nothing hides */
-    double moving_s[LS_ACCOUNTS];  /* operations under way, hidden or not */
+    double exposed_s[LS_ACCOUNTS];       /* waits for others and for links that nothing hides */
+    double moving_s[LS_ACCOUNTS];        /* operations under way, hidden or not */
     double offload_exposed_s, offload_s; /* the same of memory tiers */
-    double idle_s;                 /* what is left of step_s */
-    double bubble;                 /* share of the step that ranks wait for other stages */
+    double idle_s;                       /* what is left of step_s */
+    double bubble;                       /* share of the step that ranks wait for other stages */
     /* Model flops utilisation: flops that the model needs (ls_model_flops_per_token), and hardware
      * flops utilisation: those that are computed, recomputation with them; of the peak. */
     double mfu, hfu;
@@ -51,8 +51,8 @@ struct ls_forecast {
     double power_w, price_per_hour; /* of all; 0: not known */
     struct {
         double tokens, days, price, energy_wh;
-        double failures;                       /* expected */
-        double save_s, save_every_s, goodput;  /* Daly 2006; goodput 1 where nothing fails */
+        double failures;                      /* expected */
+        double save_s, save_every_s, goodput; /* Daly 2006; goodput 1 where nothing fails */
     } run;
 };
 

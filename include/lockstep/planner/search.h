@@ -35,12 +35,12 @@ struct ls_search_options {
     const struct ls_config *config; /* resolved */
     const struct ls_cluster *cluster;
     enum ls_goal goal;
-    int64_t accelerators;         /* to be used; 0: all of the cluster */
-    double tokens;                /* of the training, 0: config's steps */
-    int top;                      /* at most LS_SEARCH_TOP_MAX */
-    double seconds;               /* of search, 0: no limit */
+    int64_t accelerators;            /* to be used; 0: all of the cluster */
+    double tokens;                   /* of the training, 0: config's steps */
+    int top;                         /* at most LS_SEARCH_TOP_MAX */
+    double seconds;                  /* of search, 0: no limit */
     bool (*pinned)(const char *key); /* keys that stay; NULL: none */
-    bool exhaustive;              /* simulate every candidate that is admitted and fits */
+    bool exhaustive;                 /* simulate every candidate that is admitted and fits */
 };
 enum { LS_SEARCH_TOP_MAX = 64 };
 
@@ -70,7 +70,8 @@ void ls_search_release(struct ls_search *search);
 int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
                     struct ls_error *error);
 
-/* Why `other` is slower than `best`: "12 % slower: 0.31 s more waits for tp, 0.10 s more bubble". */
+/* Why `other` is slower than `best`: "12 % slower: 0.31 s more waits for tp, 0.10 s more bubble".
+ */
 struct ls_reason {
     char text[256];
 };

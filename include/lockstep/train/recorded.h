@@ -23,8 +23,9 @@ int ls_record_steps(const struct ls_config *config, const struct ls_layout *layo
                     int steps, const int64_t *leaves, struct ls_recording *recording,
                     int64_t *begins, struct ls_error *error);
 
-/* Two steps of rank, the first of which may be shorter and the second is full, with what it computes in between (recording->done). What comes first in
- * the second step has *second_at as its `at`. */
+/* Two steps of rank, the first of which may be shorter and the second is full, with what it
+ * computes in between (recording->done). What comes first in the second step has *second_at as its
+ * `at`. */
 int ls_record_works(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                     struct ls_recording *recording, int64_t *second_at, struct ls_error *error);
 /* What the ranks of a stage do where the optimizer's matrices meet (layout.matrices_meet), in any
