@@ -1,6 +1,7 @@
 /* lockstep plan: the best layouts of a recipe on a cluster, and what they take. Runs nothing. */
 #include "cmd.h"
 #include "launch.h"
+#include "plan_lesson.h"
 #include "planned.h"
 
 #include <lockstep/base/words.h>
@@ -152,9 +153,12 @@ int cmd_plan(int argc, char **argv)
     int status = asked ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for a plan");
     if (!status)
         status = cmd_args_read(&args, "plan", argc, argv, CMD_WORDS_MAX, &error);
-    if (!status)
+    bool lesson = !status && cmd_args_given(&args, "--lesson");
+    if (lesson)
+        status = plan_lesson(&args, &error);
+    if (!status && !lesson)
         status = asked_read(&args, asked, &error);
-    if (!status)
+    if (!status && !lesson)
         status = show(asked, &error);
     if (asked)
         ls_cluster_release(&asked->cluster);

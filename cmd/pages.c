@@ -70,6 +70,8 @@ OPTIONS(plan_options) = {
     {"--svg", "FILE", "draw a step of the best layout, ranks over time, as an SVG picture"},
     {"--trace", "FILE", "write that step as a trace for Perfetto"},
     {"--apply", "FILE", "write the configuration with the best layout's keys"},
+    {"--lesson", "memory|bubble|allreduce|3d|scaling",
+     "an exercise with formula, numbers and answer instead of a plan; takes --svg and --cluster"},
     END};
 OPTIONS(convert_options) = {
     {"--ranks", "N", "all ranks of the job, where the file does not say how many there are"},
@@ -166,7 +168,8 @@ static const struct cmd_page pages[] = {
      plan_options,
      "lockstep plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --tokens 15e12\n"
      "lockstep plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators 64 "
-     "--explain tp=2\n"},
+     "--explain tp=2\n"
+     "lockstep plan --lesson bubble --svg bubble.svg\n"},
     {"plan memory", "[CONFIG.yaml] [key=value]...", "show what each rank keeps in memory, and when",
      "Runs nothing and allocates nothing of it. Prints, for each kind of ranks, the memory that a "
      "run allocates, to the byte: parameters, gradients, optimizer states, activations that are "

@@ -6,6 +6,7 @@
  *   lockstep/planner/measure.h        what this machine is, measured
  *   lockstep/planner/forecast.h       what a step of a layout takes
  *   lockstep/planner/search.h         the best layouts of a recipe
+ *   lockstep/planner/lesson.h         exercises for people who learn
  */
 #ifndef LOCKSTEP_PLANNER_H
 #define LOCKSTEP_PLANNER_H
@@ -14,6 +15,7 @@
 #include <lockstep/planner/cluster.h>
 #include <lockstep/planner/cost.h>
 #include <lockstep/planner/forecast.h>
+#include <lockstep/planner/lesson.h>
 #include <lockstep/planner/measure.h>
 #include <lockstep/planner/search.h>
 
