@@ -177,7 +177,7 @@ struct lesson_number lesson_gb(double bytes)
 struct lesson_number lesson_seconds(double s)
 {
     struct lesson_number out;
-    if (s == 0)
+    if (fabs(s) < 1e-12) /* differences of equal sums too */
         snprintf(out.text, sizeof out.text, "0 s");
     else if (s >= 1)
         snprintf(out.text, sizeof out.text, s < 99.95 ? "%.3g s" : "%.0f s", s);

@@ -53,15 +53,20 @@ static int by_table(int k, int ranks, int64_t m, double *efficiency, struct ls_e
     return status;
 }
 
-/* The fewest micro-batches with which the formula has at least the goal. */
-static int64_t fewest(int k)
+/* The fewest micro-batches with which the table has at least the goal: more never make it less. */
+static int fewest_find(int k, int64_t *fewest, struct ls_error *error)
 {
-    if (kinds[k].kind == LS_SCHEDULE_1F1B)
-        return ls_micro_batches_for(STAGES, goal);
-    int64_t m = 1;
-    while (!(by_formula(k, STAGES, m) >= goal))
-        m++;
-    return m;
+    int64_t low = 0, high = CURVE; /* too few, enough */
+    while (high - low > 1) {
+        int64_t m = (low + high) / 2;
+        double efficiency;
+        int status = by_table(k, STAGES, m, &efficiency, error);
+        if (status)
+            return status;
+        *(efficiency >= goal - 1e-9 ? &high : &low) = m;
+    }
+    *fewest = high;
+    return LS_OK;
 }
 
 /* ---- the page --------------------------------------------------------------------------------
@@ -108,12 +113,13 @@ static int numbers_row(const struct ls_lesson_page *page, int64_t m, struct ls_e
     return LS_OK;
 }
 
-static int numbers_print(const struct ls_lesson_page *page, struct ls_error *error)
+static int numbers_print(const struct ls_lesson_page *page, const int64_t fewest[KINDS],
+                         struct ls_error *error)
 {
     lesson_part(page, "Numbers: the share of a step in which stages work, by formula and by table");
     fprintf(page->text, "  %6s", "");
     for (int k = 0; k < KINDS; k++)
-        fprintf(page->text, "   %-21s", kinds[k].name);
+        fprintf(page->text, "   %-*s", k < KINDS - 1 ? 21 : 0, kinds[k].name);
     fprintf(page->text, "\n  %6s", "m");
     for (int k = 0; k < KINDS; k++)
         fprintf(page->text, "   %10s %10s", "formula", "table");
@@ -122,7 +128,7 @@ static int numbers_print(const struct ls_lesson_page *page, struct ls_error *err
     for (int i = 0; i < ROWS && !status; i++)
         status = numbers_row(page, micro_batches[i], error);
     for (int k = KINDS - 1; k >= 0 && !status; k--)
-        status = numbers_row(page, fewest(k), error);
+        status = numbers_row(page, fewest[k], error);
     lesson_say(
         page,
         "\"table\" is the schedule as Lockstep runs it, action by action, carried out "
@@ -165,7 +171,7 @@ static int small_print(const struct ls_lesson_page *page, struct ls_error *error
     return status;
 }
 
-static void answer_print(const struct ls_lesson_page *page)
+static void answer_print(const struct ls_lesson_page *page, const int64_t fewest[KINDS])
 {
     double share[ROWS];
     for (int i = 0; i < ROWS; i++)
@@ -176,7 +182,7 @@ static void answer_print(const struct ls_lesson_page *page)
                "on, interleaved with %d chunks from %ld, ZB-H1 from %ld.",
                lesson_percent(share[0]).text, lesson_percent(share[1]).text,
                lesson_percent(share[2]).text, lesson_percent(share[3]).text, 100 * goal,
-               (long)fewest(0), CHUNKS, (long)fewest(1), (long)fewest(2));
+               (long)fewest[0], CHUNKS, (long)fewest[1], (long)fewest[2]);
     lesson_part(page, "Try it");
     lesson_say(page,
                "How many micro-batches do 8 stages need for 90 %% with 1F1B? Work it out, put "
@@ -216,6 +222,7 @@ static int curves_fill(struct curves *curves, struct ls_error *error)
             if (status)
                 return status;
             point_add(&curves->table[k], micro_batches[i], table);
+            point_add(&curves->table[k], micro_batches[i], (double)NAN); /* dots, no line */
         }
     }
     point_add(&curves->goal, 1, goal);
@@ -223,12 +230,10 @@ static int curves_fill(struct curves *curves, struct ls_error *error)
     return LS_OK;
 }
 
-static struct ls_curve shown(struct curve *curve, const char *legend, int colour, bool points)
+static struct ls_curve shown(struct curve *curve, const char *legend, int colour)
 {
-    return (struct ls_curve){.legend = legend,
-                             .series = {curve->x, curve->y, curve->count},
-                             .colour = colour,
-                             .points = points};
+    return (struct ls_curve){
+        .legend = legend, .series = {curve->x, curve->y, curve->count}, .colour = colour};
 }
 
 static int picture_draw(FILE *file, struct ls_error *error)
@@ -239,10 +244,10 @@ static int picture_draw(FILE *file, struct ls_error *error)
         return ls_error_set(error, LS_ENOMEM, "no memory for curves");
     int status = curves_fill(curves, error);
     for (int k = 0; k < KINDS; k++) {
-        all[k] = shown(&curves->formula[k], kinds[k].name, k, false);
-        all[KINDS + k] = shown(&curves->table[k], NULL, k, true);
+        all[k] = shown(&curves->formula[k], kinds[k].name, k);
+        all[KINDS + k] = shown(&curves->table[k], NULL, k);
     }
-    all[2 * KINDS] = shown(&curves->goal, "90 %", 5, false);
+    all[2 * KINDS] = shown(&curves->goal, "90 %", 5);
     const struct ls_panel panel = {
         .label = "working, % of a step", .curves = all, .count = 2 * KINDS + 1, .height = 320};
     const struct ls_chart chart = {.title =
@@ -259,12 +264,18 @@ static int picture_draw(FILE *file, struct ls_error *error)
 
 int lesson_bubble(const struct ls_lesson_page *page, struct ls_error *error)
 {
+    int64_t fewest[KINDS];
+    int status = LS_OK;
+    for (int k = 0; k < KINDS && !status; k++)
+        status = fewest_find(k, &fewest[k], error);
+    if (status)
+        return status;
     given_print(page);
-    int status = numbers_print(page, error);
+    status = numbers_print(page, fewest, error);
     if (!status)
         status = small_print(page, error);
     if (!status)
-        answer_print(page);
+        answer_print(page, fewest);
     if (!status && page->picture)
         status = picture_draw(page->picture, error);
     return status;

@@ -61,7 +61,8 @@ static double longer(const struct measured *m, int way, int i)
 }
 static double waits(const struct ls_forecast *f)
 {
-    return f->exposed_s[LS_ACCOUNT_SHARD] + f->exposed_s[LS_ACCOUNT_REPLICATE];
+    return f->exposed_s[LS_ACCOUNT_SHARD] + f->exposed_s[LS_ACCOUNT_REPLICATE] +
+           f->exposed_s[LS_ACCOUNT_OTHER];
 }
 
 /* ---- the page --------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ static void given_print(const struct ls_lesson_page *page, const struct measured
 static void numbers_print(const struct ls_lesson_page *page, const struct measured *m)
 {
     lesson_part(page, "Numbers: Amdahl's law, and forecasts of the step");
-    fprintf(page->text, "  %5s %8s   %-37s %-37s\n  %5s %8s", "", "", ways[0], ways[1], "ranks",
+    fprintf(page->text, "  %5s %8s   %-37s %s\n  %5s %8s", "", "", ways[0], ways[1], "ranks",
             "Amdahl");
     for (int way = 0; way < WAYS; way++)
         fprintf(page->text, "   %9s %8s %8s %6s", "a step", "speed-up", "of ideal", "waits");
@@ -103,8 +104,47 @@ static void numbers_print(const struct ls_lesson_page *page, const struct measur
         }
         fputc('\n', page->text);
     }
-    lesson_say(page, "\"waits\": the share of the step in which ranks wait for gradients (and for "
-                     "parameters with ZeRO 1) with nothing left to compute beside it.");
+    lesson_say(
+        page, "\"waits\": the share of the step in which ranks wait for gradients, with ZeRO 1 for "
+              "parameters, for the norm and the loss, with nothing left to compute beside it.");
+}
+
+/* Where the time of the last size goes. */
+enum { PARTS = 6 };
+static const char *const part_names[PARTS] = {
+    "a 64th of one rank's step",       "the update, beyond its 64th",
+    "copies, beyond their 64th",       "other computing, beyond its 64th",
+    "waits for gradients, parameters", "waits for the norm and the loss"};
+static void parts_of(const struct measured *m, int way, double parts[PARTS])
+{
+    const struct ls_forecast *f = &m->forecast[way][SIZES - 1], *one = &m->forecast[way][0];
+    double n = (double)ranks[SIZES - 1];
+    double update = f->work_s[LS_WORK_UPDATE] + f->work_s[LS_WORK_SQUARES] -
+                    (one->work_s[LS_WORK_UPDATE] + one->work_s[LS_WORK_SQUARES]) / n;
+    double copies = fmax(f->work_s[LS_WORK_COPY] - one->work_s[LS_WORK_COPY] / n, 0);
+    parts[0] = one->step_s / n;
+    parts[1] = update;
+    parts[2] = copies;
+    parts[4] = f->exposed_s[LS_ACCOUNT_SHARD] + f->exposed_s[LS_ACCOUNT_REPLICATE];
+    parts[5] = f->exposed_s[LS_ACCOUNT_OTHER];
+    parts[3] = f->step_s - parts[0] - update - copies - parts[4] - parts[5];
+}
+
+static void parts_print(const struct ls_lesson_page *page, const struct measured *m)
+{
+    double parts[WAYS][PARTS];
+    for (int way = 0; way < WAYS; way++)
+        parts_of(m, way, parts[way]);
+    lesson_part(page, "Numbers: where the step of 64 ranks goes");
+    fprintf(page->text, "  %-34s %10s %10s\n", "", ways[0], ways[1]);
+    for (int p = 0; p < PARTS; p++)
+        fprintf(page->text, "  %-34s %10s %10s\n", part_names[p], lesson_seconds(parts[0][p]).text,
+                lesson_seconds(parts[1][p]).text);
+    fprintf(page->text, "  %-34s %10s %10s\n", "in all",
+            lesson_seconds(m->forecast[0][SIZES - 1].step_s).text,
+            lesson_seconds(m->forecast[1][SIZES - 1].step_s).text);
+    lesson_say(page, "\"copies\" are into the buffers that ZeRO sends from, and out of them: more "
+                     "ranks do not divide them.");
 }
 
 static void answer_print(const struct ls_lesson_page *page, const struct measured *m)
@@ -175,6 +215,7 @@ int lesson_scaling(const struct ls_lesson_page *page, struct ls_error *error)
     if (!status) {
         given_print(page, m);
         numbers_print(page, m);
+        parts_print(page, m);
         answer_print(page, m);
     }
     if (!status && page->picture)

@@ -68,12 +68,35 @@ static void test_exercises_run(void **state)
     }
 }
 
+/* doc/planning.md shows the page of the bubble: each of its lines is printed. */
+static void test_documentation(void **state)
+{
+    (void)state;
+    static char output[PROGRAM_OUTPUT_BYTES];
+    assert_int_equal(program_run("", "plan --lesson bubble", output), 0);
+    char *doc = scratch_read("doc/planning.md", NULL);
+    char *line = strstr(doc, "    Lesson bubble: ");
+    int lines = 0;
+    assert_non_null(line);
+    while (*line == '\n' || !strncmp(line, "    ", 4)) {
+        char *end = line + strcspn(line, "\n"), *next = end + (*end == '\n');
+        *end = '\0';
+        if (end > line && !strstr(line, "...") && !strstr(output, line + 4))
+            fail_msg("doc/planning.md has \"%s\", which is not printed", line);
+        lines += end > line;
+        line = next;
+    }
+    assert_true(lines > 20);
+    free(doc);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_input),
         cmocka_unit_test_setup_teardown(test_picture, scratch_setup, scratch_teardown),
         cmocka_unit_test(test_exercises_run),
+        cmocka_unit_test(test_documentation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

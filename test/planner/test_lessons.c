@@ -121,7 +121,10 @@ static void test_bubble(void **state)
     ROW(&page, "   279", "90.0 %", "90.0 %");
     has(&page, "16 / 19 = 84.2 %, and by the table 84.2 %");
     has(&page, "78.9 %: that is 15 / 19");
+    /* 279 / 310; 280 / 311, where 278 / 309 is less; 279 / 310. */
     has(&page, "from 279 micro-batches");
+    has(&page, "interleaved with 2 chunks from 140, ZB-H1 from 93");
+    assert_int_equal(ls_micro_batches_for(32, 0.9), 279);
     page_release(&page);
 }
 
