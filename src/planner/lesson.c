@@ -111,6 +111,20 @@ void lesson_part(const struct ls_lesson_page *page, const char *title)
     fprintf(page->text, "\n%s\n", title);
 }
 
+/* Length of the word at text; a number and its unit are one. */
+static int word_length(const char *text)
+{
+    static const char *const units[] = {"%", "s", "ms", "us", "B", "kB", "MB", "GB", "TB"};
+    size_t length = strcspn(text, " "), next;
+    if (length == 0 || text[length] == '\0' || !strchr("0123456789", text[length - 1]))
+        return (int)length;
+    next = strcspn(text + length + 1, " ,.;:)");
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (next == strlen(units[i]) && !strncmp(text + length + 1, units[i], next))
+            return (int)(length + 1 + strcspn(text + length + 1, " "));
+    return (int)length;
+}
+
 void lesson_say(const struct ls_lesson_page *page, const char *format, ...)
 {
     char paragraph[PARAGRAPH];
@@ -120,7 +134,7 @@ void lesson_say(const struct ls_lesson_page *page, const char *format, ...)
     va_end(arguments);
     int column = 0;
     for (const char *word = paragraph; *word;) {
-        int length = (int)strcspn(word, " ");
+        int length = word_length(word);
         if (column > 0 && column + 1 + length > COLUMNS) {
             fputc('\n', page->text);
             column = 0;
@@ -211,6 +225,17 @@ int lesson_config(const char *keys, struct ls_config *config, struct ls_error *e
         keys += length + (keys[length] == ' ');
     }
     return status ? status : ls_config_resolve(config, 0, error);
+}
+
+int lesson_room(const struct ls_cluster *cluster, const char *lesson, int64_t ranks,
+                struct ls_error *error)
+{
+    int64_t there = cluster->hosts * cluster->accelerators;
+    if (there >= ranks)
+        return LS_OK;
+    return ls_error_set(error, LS_ELAYOUT,
+                        "lesson %s has %ld ranks, and %s has %s: give it more hosts", lesson,
+                        (long)ranks, cluster->name, ls_counted(there, "accelerator").text);
 }
 
 int lesson_forecast(const struct ls_cluster *cluster, const char *keys,

@@ -17,14 +17,10 @@ static const struct step {
     int64_t pp, shard, tp;
     int zero;
 } steps[] = {
-    {"dp alone", 1, 2048, 1, 3},
-    {"tp 2", 1, 1024, 2, 3},
-    {"tp 4", 1, 512, 4, 3},
-    {"tp 8, a host", 1, 256, 8, 3},
-    {"tp 16, two hosts", 1, 128, 16, 3},
-    {"tp 8, pp 4", 4, 64, 8, 3},
-    {"tp 8, pp 16", 16, 16, 8, 3},
-    {"tp 8, pp 16, ZeRO 1", 16, 16, 8, 1},
+    {"dp alone", 1, 2048, 1, 3},   {"tp 2", 1, 1024, 2, 3},
+    {"tp 4", 1, 512, 4, 3},        {"tp 8", 1, 256, 8, 3},
+    {"tp 16", 1, 128, 16, 3},      {"tp 8, pp 4", 4, 64, 8, 3},
+    {"tp 8, pp 16", 16, 16, 8, 3}, {"tp 8, pp 16, ZeRO 1", 16, 16, 8, 1},
 };
 /* BOOK: the cut of most publications. */
 enum { STEPS = sizeof steps / sizeof steps[0], BOOK = STEPS - 1 };
@@ -46,7 +42,7 @@ static void step_keys(const struct step *step, char *keys, size_t bytes)
 static int ladder_make(const struct ls_cluster *cluster, struct ladder *ladder,
                        struct ls_error *error)
 {
-    int status = LS_OK;
+    int status = lesson_room(cluster, "3d", RANKS, error);
     ladder->best = -1;
     for (int i = 0; i < STEPS && !status; i++) {
         char keys[512];
@@ -164,8 +160,10 @@ static void reasons_print(const struct ls_lesson_page *page, const struct ladder
         "It also leaves fewer copies, so each rank has more micro-batches, and ZeRO 3 "
         "gathers the parameters again for each.");
     reason_print(page, ladder, 3, 4,
-                 "Beyond a host the same bytes go over the slow link: tp ends where the fast link "
-                 "does.");
+                 page->cluster->link[0].joins < steps[4].tp
+                     ? "The fast link joins fewer than 16: the same bytes go over a slower one, so "
+                       "tp ends where the fast link does."
+                     : "Here one link joins all 16.");
     reason_print(page, ladder, 3, 6,
                  "Stages send each other one activation of a micro-batch. A rank has fewer layers, "
                  "so less to gather for each; but stages wait for each other.");

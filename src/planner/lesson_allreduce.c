@@ -1,6 +1,8 @@
 /* The lesson of the all-reduce: how long the gradients of 70B take over 256 ranks. */
 #include "lesson_private.h"
 
+#include <lockstep/base/words.h>
+
 #include <stdlib.h>
 
 enum { RANKS = 256, MESSAGES = 4 };
@@ -16,9 +18,10 @@ struct wires {
 static int wires_of(const struct ls_cluster *cluster, struct wires *wires, struct ls_error *error)
 {
     if (cluster->hosts < RANKS)
-        return ls_error_set(error, LS_ECONFIG,
-                            "lesson allreduce has %d ranks, one on each host; %s has %ld hosts",
-                            RANKS, cluster->name, (long)cluster->hosts);
+        return ls_error_set(error, LS_ELAYOUT,
+                            "lesson allreduce has %d ranks, each on a host of its own, and %s has "
+                            "%s: give it more hosts",
+                            RANKS, cluster->name, ls_counted(cluster->hosts, "host").text);
     wires->group = ls_cost_group_of(cluster, 1, 0, RANKS, cluster->accelerators);
     wires->ranks = RANKS;
     ls_cost_link(cluster, &wires->group, &wires->latency_s, &wires->bytes_per_s);

@@ -43,6 +43,9 @@ struct lesson_number lesson_percent(double part); /* "84.2 %"; "-" of NaN */
 
 /* From keys as one writes them on a command line; resolved. */
 int lesson_config(const char *keys, struct ls_config *config, struct ls_error *error);
+/* LS_ELAYOUT where the cluster has fewer accelerators than the lesson has ranks. */
+int lesson_room(const struct ls_cluster *cluster, const char *lesson, int64_t ranks,
+                struct ls_error *error);
 /* The forecast of such keys on the cluster. */
 int lesson_forecast(const struct ls_cluster *cluster, const char *keys,
                     struct ls_forecast *forecast, struct ls_error *error);

@@ -32,7 +32,7 @@ static void way_keys(int way, int64_t n, char *keys, size_t bytes)
 static int forecasts_make(const struct ls_cluster *cluster, struct measured *m,
                           struct ls_error *error)
 {
-    int status = LS_OK;
+    int status = lesson_room(cluster, "scaling", ranks[SIZES - 1], error);
     for (int way = 0; way < WAYS && !status; way++)
         for (int i = 0; i < SIZES && !status; i++) {
             char keys[512];

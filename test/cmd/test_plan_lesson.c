@@ -30,7 +30,7 @@ static void test_bad_input(void **state)
     program_expect("plan --lesson 3d --cluster clusters/missing.yaml", ls_exit_code(LS_EIO),
                    "clusters/missing.yaml");
     program_expect("plan --lesson 3d --cluster clusters/a100-80g-1024.yaml",
-                   ls_exit_code(LS_ELAYOUT), "the cluster has 1024 accelerators");
+                   ls_exit_code(LS_ELAYOUT), "A100 80GB SXM x 1024 has 1024 accelerators");
 }
 
 static void test_picture(void **state)

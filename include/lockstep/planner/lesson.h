@@ -34,8 +34,8 @@ struct ls_lesson {
 const struct ls_lesson *ls_lessons(size_t *count);
 /* LS_ECONFIG of another name, with the nearest one and all of them. */
 int ls_lesson_find(const char *name, const struct ls_lesson **lesson, struct ls_error *error);
-/* LS_ECONFIG for a cluster that the lesson has no use for, or that is too small for it. LS_ENOMEM.
- * Writing fails as FILEs do. */
+/* LS_ECONFIG for a cluster that the lesson has no use for, LS_ELAYOUT for one that is too small for
+ * it. LS_ENOMEM. Writing fails as FILEs do. */
 int ls_lesson_run(const struct ls_lesson *lesson, const struct ls_lesson_ask *ask,
                   struct ls_error *error);
 
