@@ -273,7 +273,10 @@ static bool is_section(const struct convert_project *project, const char *key)
 static void give_variable_fate(struct convert *c, const struct convert_entry *entry)
 {
     char ours[128];
-    snprintf(ours, sizeof ours, "%.*s", (int)strcspn(entry->rule->ours, ","), entry->rule->ours);
+    size_t length = strcspn(entry->rule->ours, ",");
+    LS_ASSERT(length < sizeof ours);
+    memcpy(ours, entry->rule->ours, length);
+    ours[length] = '\0';
     bool path = convert_among(ours, "data.train|data.valid|data.tokenizer|train.out|train.resume");
     if (!path && strcmp(ours, "parallel.dp") != 0)
         convert_fail(c, entry->key,

@@ -194,7 +194,9 @@ static void test_rows_are_sound(void **state)
         for (size_t i = 0; i < count; i++) {
             char ours[128];
             for (const char *at = rules[i].ours; *at; at += strcspn(at, ","), at += *at == ',') {
-                snprintf(ours, sizeof ours, "%.*s", (int)strcspn(at, ","), at);
+                size_t length = strcspn(at, ",");
+                memcpy(ours, at, length);
+                ours[length] = '\0';
                 assert_string_equal(ls_config_key_of(ours)->name, ours);
             }
             if (rules[i].kind == LS_RULE_LOSE && !*rules[i].why)
