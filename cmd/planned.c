@@ -201,7 +201,6 @@ void planned_details(const struct ls_search_options *options, const struct ls_se
 /* ---- what if ----------------------------------------------------------------------------------
  */
 
-/* "link.inter=100Gbps" is of its bandwidth. */
 static int cluster_change(struct ls_cluster *cluster, const char *change, struct ls_error *error)
 {
     char path[LS_CLUSTER_NAME_BYTES + 64];
@@ -212,9 +211,6 @@ static int cluster_change(struct ls_cluster *cluster, const char *change, struct
                             "link.inter=100Gbps",
                             change);
     snprintf(path, sizeof path, "%.*s", (int)(value - change), change);
-    bool link = !strncmp(path, "link.", 5) && !strchr(path + 5, '.');
-    if (link)
-        strncat(path, ".bandwidth", sizeof path - strlen(path) - 1);
     return ls_cluster_set(cluster, path, value + 1, error);
 }
 

@@ -375,10 +375,14 @@ static struct values chunks_of(const struct ls_search_options *options, int sche
     return values;
 }
 
-static struct values micros_of(const struct ls_search_options *options, int64_t dp)
+/* Where leaves are added in turn a micro-batch has at most one of them. */
+static struct values micros_of(const struct ls_search_options *options, int64_t dp, int64_t cp)
 {
     struct values values = {.count = 0};
-    int64_t each = options->config->batch.global / dp;
+    const struct ls_config *config = options->config;
+    int64_t each = config->batch.global / dp;
+    if (config->numerics.mode == LS_CONFIG_ORDERED && dp * cp > 1)
+        each = ls_min(each, config->numerics.leaf_sequences);
     if (is_pinned(options, "batch.micro", &values, options->config->batch.micro))
         return values;
     for (int64_t micro = 1; micro <= each && values.count < MICROS; micro *= 2)
@@ -400,7 +404,7 @@ static void add_details(struct making *making, struct candidate c)
 {
     const struct ls_search_options *options = making->options;
     struct values schedules = schedules_of(options, c.pp);
-    struct values micros = micros_of(options, c.replicate * c.shard), offloads = {{0, 1}, 2};
+    struct values micros = micros_of(options, c.replicate * c.shard, c.cp), offloads = {{0, 1}, 2};
     struct values recompute = {{0, 1, 2}, RECOMPUTES};
     is_pinned(options, "memory.recompute", &recompute, 0);
     is_pinned(options, "memory.offload.optimizer", &offloads, 0);
