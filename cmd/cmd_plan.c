@@ -152,9 +152,12 @@ int cmd_plan(int argc, char **argv)
     int status = asked ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for a plan");
     if (!status)
         status = cmd_args_read(&args, "plan", argc, argv, CMD_WORDS_MAX, &error);
-    if (!status)
+    bool fixed = !status && cmd_args_given(&args, "--layout");
+    if (fixed)
+        status = plan_layout(&args, &error);
+    if (!status && !fixed)
         status = asked_read(&args, asked, &error);
-    if (!status)
+    if (!status && !fixed)
         status = show(asked, &error);
     if (asked)
         ls_cluster_release(&asked->cluster);

@@ -70,6 +70,10 @@ OPTIONS(plan_options) = {
     {"--svg", "FILE", "draw a step of the best layout, ranks over time, as an SVG picture"},
     {"--trace", "FILE", "write that step as a trace for Perfetto"},
     {"--apply", "FILE", "write the configuration with the best layout's keys"},
+    {"--layout", NULL,
+     "no search: what the configuration's own layout takes; --what-if then takes several figures, "
+     "with commas between"},
+    {"--json", NULL, "with --layout: print one JSON object instead"},
     END};
 OPTIONS(convert_options) = {
     {"--ranks", "N", "all ranks of the job, where the file does not say how many there are"},
