@@ -153,6 +153,8 @@ int cmd_plan(int argc, char **argv)
     if (!status)
         status = cmd_args_read(&args, "plan", argc, argv, CMD_WORDS_MAX, &error);
     bool fixed = !status && cmd_args_given(&args, "--layout");
+    if (!status && !fixed && cmd_args_given(&args, "--json"))
+        status = ls_error_set(&error, LS_ECONFIG, "--json prints one layout: give --layout too");
     if (fixed)
         status = plan_layout(&args, &error);
     if (!status && !fixed)

@@ -14,8 +14,8 @@ enum { ROOM_MIN = 64 };
 
 /* Of a link. Sums and copies of parameters over data parallel are many and may wait: a whole
  * stage's are started at once when its backward ends. What the next work needs does not stand in
- * line behind them, since each group of ranks moves its bytes by itself (a communicator and a stream
- * of NCCL each): it takes the link's time from them. */
+ * line behind them, since each group of ranks moves its bytes by itself (a communicator and a
+ * stream of NCCL each): it takes the link's time from them. */
 enum lane { LANE_NEXT, LANE_BULK, LANES };
 
 static enum lane lane_of(enum ls_account account)
