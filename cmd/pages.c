@@ -83,6 +83,11 @@ OPTIONS(convert_options) = {
     {"--out", "FILE", "write to FILE, complete or not at all (default: standard output)"},
     {"--keys", NULL, "list every key that is known, with what becomes of it, as Markdown"},
     END};
+OPTIONS(bench_plan_options) = {
+    {"--cluster", "FILE", "the machine, as it was measured"},
+    {"--rehearse", "TIMES", "let ranks sleep, on cores so many times slower"},
+    {"--steps", "N", "run N steps after two to warm up; the median counts (default: 7)"},
+    END};
 OPTIONS(plan_memory_options) = {
     {"--rank", "N", "show rank N (default: one of each kind of ranks)"},
     {"--json", NULL, "print one JSON object instead of tables"},
@@ -297,6 +302,15 @@ static const struct cmd_page pages[] = {
      "Runs each schedule on thread ranks whose stages sleep, so that many ranks are concurrent on "
      "few cores, and prints the measured idle share beside the computed one.",
      none, "lockstep bench pipeline\nlockstep bench pipeline ranks=16 micro=32 ms=60\n"},
+    {"bench plan", "[CONFIG.yaml] [key=value]...", "hold a forecast against a step that runs",
+     "Forecasts a step of the layout on a measured machine (`lockstep bench machine --out`), runs "
+     "a few steps of it here on random tokens, and prints both as one JSON object. With --rehearse "
+     "ranks compute nothing: they sleep for as long as their ops would take on cores so many times "
+     "slower, and move their bytes as in a run. So layouts of more ranks than cores show what "
+     "schedules and overlaps take.",
+     bench_plan_options,
+     "lockstep bench plan run.yaml --cluster machine.yaml parallel.tp=2\n"
+     "lockstep bench plan run.yaml --cluster machine.yaml --rehearse 20 parallel.pp=8\n"},
     {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",
      "Trains a few steps on random tokens and prints one JSON object: tokens per second, time of "
      "a step and of its update, peak memory, the rate of matrix products and its share of the "
