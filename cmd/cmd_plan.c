@@ -154,11 +154,16 @@ int cmd_plan(int argc, char **argv)
     if (!status)
         status = cmd_args_read(&args, "plan", argc, argv, CMD_WORDS_MAX, &error);
     bool lesson = !status && cmd_args_given(&args, "--lesson");
-    if (lesson)
+    bool fixed = !status && cmd_args_given(&args, "--layout");
+    if (!status && !fixed && cmd_args_given(&args, "--json"))
+        status = ls_error_set(&error, LS_ECONFIG, "--json prints one layout: give --layout too");
+    if (lesson && !status)
         status = plan_lesson(&args, &error);
-    if (!status && !lesson)
+    else if (fixed && !status)
+        status = plan_layout(&args, &error);
+    if (!status && !lesson && !fixed)
         status = asked_read(&args, asked, &error);
-    if (!status && !lesson)
+    if (!status && !lesson && !fixed)
         status = show(asked, &error);
     if (asked)
         ls_cluster_release(&asked->cluster);

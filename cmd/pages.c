@@ -72,6 +72,10 @@ OPTIONS(plan_options) = {
     {"--apply", "FILE", "write the configuration with the best layout's keys"},
     {"--lesson", "memory|bubble|allreduce|3d|scaling",
      "an exercise with formula, numbers and answer instead of a plan; takes --svg and --cluster"},
+    {"--layout", NULL,
+     "no search: what the configuration's own layout takes; --what-if then takes several figures, "
+     "with commas between"},
+    {"--json", NULL, "with --layout: print one JSON object instead"},
     END};
 OPTIONS(convert_options) = {
     {"--ranks", "N", "all ranks of the job, where the file does not say how many there are"},

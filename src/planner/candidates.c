@@ -287,12 +287,14 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     double moves = moves_s(config, cluster, c, held, micro_batches);
     double computing = micro_batches * whole / pp;
     c->bound_s = fmax(computing + least_bubble_s(c, cut, floor(layers / pp)),
-                      0.9 * moves + (1 - cluster->overlap) * computing);
+                      layers * (cut->forward_s + cut->input_s)); /* one, there and back */
+    c->bound_s = fmax(c->bound_s, 0.9 * moves + (1 - cluster->overlap) * computing);
     double most = ceil(layers / pp) * cut->block_s + (c->pp == 1 ? cut->ends_s : 0);
     most = fmax(most, whole / pp);
     double shared = c->zero >= 1 ? (double)(c->shard * c->cp) : 1;
-    c->estimate_s =
-        (micro_batches + bubble_slots(c, micro_batches)) * most + cut->state_s / pp / shared;
+    /* Fewer micro-batches than stages leave most of them idle, whatever the chunks. */
+    double slots = fmax(bubble_slots(c, micro_batches), pp - micro_batches);
+    c->estimate_s = (micro_batches + slots) * most + cut->state_s / pp / shared;
     /* Not all that could hide does: the first and the last of them have nothing to hide behind. */
     c->estimate_s += fmax(moves - 0.9 * cluster->overlap * computing, 0.4 * moves) +
                      replicas_s(config, cluster, c, held, micro_batches);
