@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TOP = 10, MANY = 2048 };
 
@@ -145,14 +146,33 @@ static int show(struct asked *asked, struct ls_error *error)
     return status;
 }
 
+/* "memoir": neither a file nor a key, but nearly `plan memory`. */
+static int word_check(const struct cmd_args *args, struct ls_error *error)
+{
+    const char *names[] = {"memory"};
+    const char *word = args->words ? args->word[0] : "";
+    const char *near = *word && !strpbrk(word, "=./") && access(word, F_OK) != 0
+                           ? ls_nearest(word, names, 1)
+                           : NULL;
+    return near ? ls_error_set(error, LS_ECONFIG,
+                               "unknown command plan %.100s; did you mean plan %s?", word, near)
+                : LS_OK;
+}
+
 int cmd_plan(int argc, char **argv)
 {
+    if (argc < 2) {
+        cmd_print_page(stderr, cmd_page_of("plan"));
+        return ls_exit_code(LS_ECONFIG);
+    }
     struct ls_error error = {0};
     struct cmd_args args;
     struct asked *asked = calloc(1, sizeof *asked);
     int status = asked ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for a plan");
     if (!status)
         status = cmd_args_read(&args, "plan", argc, argv, CMD_WORDS_MAX, &error);
+    if (!status)
+        status = word_check(&args, &error);
     bool lesson = !status && cmd_args_given(&args, "--lesson");
     bool fixed = !status && cmd_args_given(&args, "--layout");
     if (!status && !fixed && cmd_args_given(&args, "--json"))

@@ -116,6 +116,12 @@ static bool is_used(const struct timeline *timeline, int kind)
     return false;
 }
 
+static int by_rank(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
 static int timeline_write(const void *context, FILE *file, struct ls_error *error)
 {
     const struct timeline *timeline = context;
@@ -214,6 +220,7 @@ int planned_draw(const struct ls_config *config, const struct ls_cluster *cluste
         asked.ask.visit_user = &timeline;
         if (!status)
             status = ls_forecast_make(&asked.ask, &forecast, error);
+        qsort(rows, (size_t)timeline.count, sizeof *rows, by_rank);
         if (!status)
             status = ls_file_write(svg, timeline_write, &timeline, error);
     }

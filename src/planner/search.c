@@ -241,7 +241,11 @@ int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
     int status = LS_OK;
     while (*at && !status && strcmp(plan->keys, "one rank") != 0) {
         size_t length = strcspn(at, " ");
-        snprintf(word, sizeof word, "%.*s", (int)length, at);
+        size_t used = 0;
+        for (size_t i = 0; i < length && used < sizeof word - 1; i++)
+            if (at[i] != '"') /* as a shell reads it */
+                word[used++] = at[i];
+        word[used] = '\0';
         status = ls_config_set(config, word, error);
         at += length + (at[length] == ' ');
     }

@@ -118,7 +118,7 @@ static void test_refuses(void **state)
     program_expect(TINY "parallel.tp=3", ls_exit_code(LS_ELAYOUT), "the nearest that works");
     program_expect("plan memory no-such.yaml", ls_exit_code(LS_EIO), "no-such.yaml");
     program_expect("plan memoir", ls_exit_code(LS_ECONFIG), "did you mean plan memory");
-    program_expect("plan", ls_exit_code(LS_ECONFIG), "Usage: lockstep plan memory ...");
+    program_expect("plan", ls_exit_code(LS_ECONFIG), "Usage: lockstep plan [option]...");
 }
 
 static void test_plans_16384_ranks(void **state)

@@ -1,0 +1,117 @@
+/* `lockstep plan`: what it finds, draws, writes and refuses, and how long it takes. Runs from the
+ * root of the tree, where configs/ and clusters/ are. */
+#include "../support/scratch.h"
+#include "../support/xml.h"
+#include "run_program.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL                                                                                      \
+    "plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators 16 "              \
+    "batch.global=32 --seconds 0 "
+
+static void test_shows_every_part(void **state)
+{
+    static const char *const words[] = {
+        "llama-8b: 8.03 G parameters",
+        "the best by time",
+        "the second is",
+        "none of the others can be better",
+        "where the time of a step goes",
+        "waits for other stages (bubble)",
+        "model flops",
+        "memory: ",
+        "a checkpoint of",
+        "the textbook beside it",
+        "bubble of",
+        "with link.inter=100Gbps",
+        "the best then:",
+    };
+    (void)state;
+    static char output[PROGRAM_OUTPUT_BYTES];
+    assert_int_equal(program_run("", SMALL "--explain pp=4 --what-if link.inter=100Gbps", output),
+                     0);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strstr(output, words[i]))
+            fail_msg("%s is missing in\n%s", words[i], output);
+    assert_null(strstr(output, "parallel.pp=2")); /* pinned */
+}
+
+static void test_goals(void **state)
+{
+    (void)state;
+    program_expect(SMALL "--goal memory --top 1", 0, "the best by memory");
+    program_expect(SMALL "--goal cost --top 1", 0, "the best by cost");
+}
+
+/* What is written is a configuration, and its layout is the one that was planned. */
+static void test_writes_and_draws(void **state)
+{
+    const char *svg = scratch_path(*state, "plan.svg"), *trace = scratch_path(*state, "plan.json");
+    const char *best = scratch_path(*state, "best.yaml");
+    char arguments[2048];
+    size_t bytes;
+    snprintf(arguments, sizeof arguments,
+             SMALL "parallel.pp=2 --svg '%s' --trace '%s' --apply '%s'", svg, trace, best);
+    program_expect(arguments, 0, "wrote ");
+    char *text = scratch_read(svg, &bytes);
+    assert_xml(text);
+    assert_non_null(strstr(text, "computes"));
+    free(text);
+    text = scratch_read(trace, &bytes);
+    assert_non_null(strstr(text, "\"traceEvents\""));
+    assert_non_null(strstr(text, "\"cat\": \"pp\""));
+    free(text);
+    snprintf(arguments, sizeof arguments, "layout '%s'", best);
+    program_expect(arguments, 0, "16 ranks = pp 2 x");
+}
+
+static void test_refuses(void **state)
+{
+    (void)state;
+    program_expect(SMALL "--goal speed", 2, "expected time, cost or memory");
+    program_expect(SMALL "--top 0", 2, "--top");
+    program_expect(SMALL "--explain pq=2", 2, "parallel.pq");
+    program_expect(SMALL "--what-if link.inter", 2, "expected a figure and its value");
+    program_expect(SMALL "--what-if link.outer=1", 2, "outer");
+    program_expect("plan configs/llama-8b.yaml --cluster nothing.yaml", 16, "nothing.yaml");
+    program_expect(SMALL "parallel.tp=3", 13, "admits no layout");
+    program_expect("plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml "
+                   "--accelerators 8 --seconds 0",
+                   13, "no layout fits: the one that takes least needs");
+    program_expect("plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators "
+                   "4096",
+                   13, "the cluster has 2048");
+}
+
+/* 2,048 accelerators in 10 s, 16,384 in 60 s and 1 GiB, on one core. */
+static void test_large_clusters_in_time(void **state)
+{
+    (void)state;
+    program_expect_within(
+        "plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --seconds 6 --top 2",
+        "the best by time", 14, (size_t)1 << 30);
+    program_expect_within("plan configs/llama-405b-16k.yaml --cluster clusters/h100-16384-roce.yaml "
+                          "--seconds 20 --top 2",
+                          "the best by time", 40, (size_t)1 << 30);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shows_every_part),
+        cmocka_unit_test(test_goals),
+        cmocka_unit_test_setup_teardown(test_writes_and_draws, scratch_setup, scratch_teardown),
+        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_large_clusters_in_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
