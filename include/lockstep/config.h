@@ -164,7 +164,7 @@ struct ls_config_sample {
 
 struct ls_config_log {
     int64_t hash_every; /* steps; 0 = only the last step */
-    bool tensorboard, trace;
+    bool tensorboard, trace, profile;
     int progress; /* enum ls_config_progress or LS_CONFIG_AUTO */
     enum ls_log_level level;
 };

@@ -63,6 +63,9 @@ struct ls_step_report {
     double data_wait_s, comm_wait_s;
     double wait_s[LS_ACCOUNTS]; /* for other ranks, pipeline bubbles included */
     double optimizer_s;         /* the update */
+    /* Of this rank, with log.profile: seconds in ops of each kind, and how many there were. */
+    double work_s[LS_WORK_KINDS];
+    int64_t works[LS_WORK_KINDS];
     /* Of this rank's memory tiers (memory.offload): bytes that moved, seconds in which some did,
      * and seconds that it waited for them, in whatever it did. So 1 - wait / busy was hidden. */
     double offload_bytes, offload_busy_s, offload_wait_s;

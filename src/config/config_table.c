@@ -402,6 +402,8 @@ static const struct ls_config_key table[] = {
     BOOL("log.tensorboard", RUN, "true", log.tensorboard, "write TensorBoard events"),
     BOOL("log.trace", RUN, "false", log.trace,
          "write a trace of every step that Perfetto and chrome://tracing show"),
+    BOOL("log.profile", RUN, "false", log.profile,
+         "measure the ops of every step, and record their seconds by kind in metrics.jsonl"),
     WORD("log.progress", RUN, "auto", progresses, log.progress,
          "live: one line that renews itself, on a terminal; plain: a line now and then; off: only "
          "hash and paths; auto = live on a terminal, else plain"),

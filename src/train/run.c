@@ -123,7 +123,23 @@ static int records_open(struct run *run, const struct ls_log *log, bool resumed,
 /* Seconds of a step, mean over the ranks. */
 struct step_means {
     float compute_s, data_s, optimizer_s, wait_s[LS_ACCOUNTS];
+    float work_s[LS_WORK_KINDS], works[LS_WORK_KINDS]; /* with log.profile */
 };
+
+/* Ops by kind; of a kind that the model does not have there is nothing. */
+static void works_record(struct ls_jsonl *m, const struct step_means *means)
+{
+    for (int i = 0; i < LS_WORK_KINDS; i++) {
+        char key[64];
+        const char *name = ls_work_name((enum ls_work_kind)i);
+        if (means->works[i] <= 0)
+            continue;
+        snprintf(key, sizeof key, "op_%s_s", name);
+        ls_jsonl_float(m, key, means->work_s[i]);
+        snprintf(key, sizeof key, "op_%s_count", name);
+        ls_jsonl_float(m, key, means->works[i]);
+    }
+}
 
 static void means_record(const struct run *run, const struct step_means *means)
 {
@@ -138,6 +154,7 @@ static void means_record(const struct run *run, const struct step_means *means)
         if (ls_account_used(&run->trainer->layout, account))
             ls_jsonl_float(m, key, means->wait_s[i]);
     }
+    works_record(m, means);
 }
 
 static int metrics_judge(struct run *run, int status, const struct ls_error *error)
@@ -351,7 +368,17 @@ static bool due(int64_t step, int64_t every)
 static int step_agree(struct run *run, const struct ls_step_report *r, bool *stop,
                       struct step_means *means, struct ls_error *error)
 {
-    enum { ASKED, MOVED, STEP, DATA, OPTIMIZER, WAIT, ALL = WAIT + LS_ACCOUNTS };
+    enum {
+        ASKED,
+        MOVED,
+        STEP,
+        DATA,
+        OPTIMIZER,
+        WAIT,
+        WORK = WAIT + LS_ACCOUNTS,
+        COUNT = WORK + LS_WORK_KINDS,
+        ALL = COUNT + LS_WORK_KINDS
+    };
     bool in_place = true;
     if (run->writer) /* where it cannot be found, saving fails */
         out_find(run, &in_place, NULL);
@@ -362,7 +389,12 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
                       [OPTIMIZER] = (float)r->optimizer_s};
     for (int i = 0; i < LS_ACCOUNTS; i++)
         sum[WAIT + i] = (float)r->wait_s[i];
-    int status = ls_all_reduce(run->world, sum, ALL, error);
+    for (int i = 0; i < LS_WORK_KINDS; i++) {
+        sum[WORK + i] = (float)r->work_s[i];
+        sum[COUNT + i] = (float)r->works[i];
+    }
+    int status =
+        ls_all_reduce(run->world, sum, run->config->log.profile ? ALL : (int64_t)WORK, error);
     float ranks = (float)ls_comm_size(run->world);
     run->moved = sum[MOVED] > 0;
     *stop = sum[ASKED] > 0 || run->moved;
@@ -374,6 +406,10 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
     for (int i = 0; i < LS_ACCOUNTS; i++) {
         means->wait_s[i] = sum[WAIT + i] / ranks;
         means->compute_s -= means->wait_s[i];
+    }
+    for (int i = 0; i < LS_WORK_KINDS; i++) {
+        means->work_s[i] = sum[WORK + i] / ranks;
+        means->works[i] = sum[COUNT + i] / ranks;
     }
     return status;
 }
