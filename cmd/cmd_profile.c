@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* In milliseconds. */
 static void row_print(const struct ls_profile *p, const char *name,
@@ -98,10 +99,13 @@ int cmd_profile(int argc, char **argv)
     if (!status && args.words == 0)
         status = ls_error_set(&error, LS_ECONFIG, "expected the directory of a run");
     const char *path = status ? NULL : cmd_args_value(&args, "--cluster");
-    if (path)
-        status = ls_cluster_read(path, &cluster, &error);
     if (!status)
         status = ls_profile_read(profile, args.word[0], &error);
+    if (!status && !path && profile->config.train.plan[0] &&
+        access(profile->config.train.plan, R_OK) == 0)
+        path = profile->config.train.plan;
+    if (!status && path)
+        status = ls_cluster_read(path, &cluster, &error);
     if (!status && path)
         status = ls_profile_plan(profile, &cluster, &error);
     if (!status)

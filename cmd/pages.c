@@ -105,7 +105,7 @@ OPTIONS(plot_options) = {
 OPTIONS(profile_options) = {
     {"--cluster", "FILE",
      "the plan's column: what the layout would take on this cluster, or on this machine as "
-     "`lockstep bench machine --out FILE` measured it"},
+     "`lockstep bench machine --out FILE` measured it (default: the run's train.plan)"},
     END};
 OPTIONS(report_options) = {
     {"--output", "FILE",

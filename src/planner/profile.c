@@ -74,6 +74,7 @@ struct reading {
     int64_t batch_tokens; /* of a whole step */
     double ended;         /* when the record before was made; NaN after a start */
     char layout[1024];
+    char drift_kind[32];
 };
 
 static double number(const struct ls_record *record, const char *key)
@@ -103,13 +104,26 @@ static void start_read(struct reading *r, const struct ls_record *record)
     r->ended = NAN;
 }
 
+/* What drifts no more is not told. */
+static void drift_read(struct reading *r, const struct ls_record *record, bool begins)
+{
+    const char *kind = ls_record_text(record, "kind"), *text = ls_record_text(record, "text");
+    struct ls_profile *p = r->profile;
+    if (begins && kind && text) {
+        snprintf(r->drift_kind, sizeof r->drift_kind, "%s", kind);
+        snprintf(p->drift, sizeof p->drift, "%s", text);
+        p->drift_step = (int64_t)number(record, "step");
+    } else if (kind && !strcmp(kind, r->drift_kind)) {
+        *p->drift = '\0';
+    }
+}
+
 static void event_read(struct reading *r, const struct ls_record *record, const char *event)
 {
-    const char *text = ls_record_text(record, "text");
     if (!strcmp(event, "start") || !strcmp(event, "resume"))
         start_read(r, record);
-    else if (!strcmp(event, "drift"))
-        snprintf(r->profile->drift, sizeof r->profile->drift, "%s", text ? text : "");
+    else if (!strcmp(event, "drift") || !strcmp(event, "drift_over"))
+        drift_read(r, record, !event[5]);
 }
 
 static void works_read(const struct ls_record *record, double *values)
@@ -428,6 +442,6 @@ struct ls_profile_verdict ls_profile_bottleneck(const struct ls_profile *p)
                1e3 * (p->part[above].median_s - p->part[above].planned_s));
     append(&verdict, ".");
     if (*p->drift)
-        append(&verdict, " The run itself named: %s.", p->drift);
+        append(&verdict, " Since step %ld the run names: %s.", (long)p->drift_step, p->drift);
     return verdict;
 }

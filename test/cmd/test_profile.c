@@ -67,7 +67,7 @@ static void test_parts_are_the_step(void **state)
     share_of("waits for dp_shard");
     assert_non_null(strstr(output, "The bottleneck is "));
     assert_non_null(strstr(output, "--cluster machine.yaml"));
-    assert_null(strstr(output, "products"));
+    assert_null(strstr(output, "by ops"));
 }
 
 static void test_ops_and_plan(void **state)
@@ -85,6 +85,32 @@ static void test_ops_and_plan(void **state)
     if (ops > both + 3)
         fail_msg("ops take %g %%, of %g %% of computing:\n%s", ops, both, output);
     assert_null(strstr(output, "--cluster machine.yaml"));
+}
+
+/* A run with a plan says so; its profile has the plan's column without being asked, and the records
+ * of what drifted are told until it is over. */
+static void test_a_run_with_a_plan(void **state)
+{
+    (void)state;
+    scratch_write(at("cluster.yaml"), CLUSTER, sizeof CLUSTER - 1);
+    expect("$L train $C train.out=planned train.steps=12 log.drift_every=5 train.plan=cluster.yaml "
+           "parallel.dp=2",
+           0, "by the plan of cluster.yaml a step takes");
+    expect("grep -c '\"event\": \"start\".*\"plan_step_s\": [0-9]' planned/metrics.jsonl", 0, "1");
+    expect("grep -c 'lockstep_plan_step_seconds{run=\"planned\"}' planned/metrics.prom", 0, "1");
+    expect("grep -c 'lockstep_drift{run=\"planned\",kind=' planned/metrics.prom", 0, "4");
+    expect("$L profile planned", 0, "difference");
+    expect("sed -i '/drift/d' planned/metrics.jsonl && echo '{\"step\": 12, \"event\": \"drift\", "
+           "\"kind\": \"slow_rank\", \"text\": \"rank 1 is slow\"}' >> planned/metrics.jsonl && "
+           "$L profile planned",
+           0, "Since step 12 the run names: rank 1 is slow.");
+    expect("echo '{\"step\": 12, \"event\": \"drift_over\", \"kind\": \"slow_rank\"}' >> "
+           "planned/metrics.jsonl && $L profile planned",
+           0, "The bottleneck is ");
+    assert_null(strstr(output, "the run names"));
+    expect("$L train $C train.out=none train.steps=2 train.plan=nothing.yaml", 16, "train.plan");
+    expect("$L train $C train.out=none train.steps=2 train.plan=cluster.yaml log.drift_every=0", 2,
+           "log.drift_every");
 }
 
 /* Ops that are watched are the same ones. */
@@ -132,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_are_the_step),
         cmocka_unit_test(test_ops_and_plan),
+        cmocka_unit_test(test_a_run_with_a_plan),
         cmocka_unit_test(test_watching_changes_no_bits),
         cmocka_unit_test(test_a_new_layout_counts_anew),
         cmocka_unit_test(test_refused),

@@ -60,7 +60,8 @@ struct ls_profile {
     struct ls_profile_row offload; /* waits for memory tiers of rank 0, which are in the parts */
     struct ls_profile_row between; /* seconds from the end of a step to the next one's begin */
     struct ls_forecast forecast;   /* where planned */
-    char drift[256];               /* the newest that the run named, "" where there is none */
+    char drift[320];    /* the newest that the run names and that is not over; "": none */
+    int64_t drift_step; /* after which it did */
 };
 
 /* path: a run's directory, or one of its checkpoints. LS_EIO, LS_ECONFIG and LS_EDATA (no step that
