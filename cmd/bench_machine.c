@@ -6,6 +6,7 @@
 #include <lockstep/base/words.h>
 #include <lockstep/planner/measure.h>
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,8 @@ struct bench {
     struct ls_cluster cluster;
     int64_t threads[16];
     int thread_counts;
+    bool widened; /* from what the launcher bound this process to */
+    cpu_set_t bound;
 };
 
 /* ---- the check ------------------------------------------------------------------------------- */
@@ -194,6 +197,18 @@ static int measure_host(struct bench *bench, struct ls_error *error)
     return status;
 }
 
+/* Launchers bind a process to some cores of its host: a host is measured on all that it may have.
+ * True: before has what it was bound to. */
+static bool bound_widen(cpu_set_t *before)
+{
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        CPU_SET(cpu, &all);
+    return ls_mpi_launched() && sched_getaffinity(0, sizeof *before, before) == 0 &&
+           sched_setaffinity(0, sizeof all, &all) == 0;
+}
+
 /* One rank of each host measures it while the others wait; then all meet. */
 static int measure_job(struct bench *bench, struct ls_comm *world, struct ls_measure_note *note,
                        struct ls_error *error)
@@ -204,6 +219,8 @@ static int measure_job(struct bench *bench, struct ls_comm *world, struct ls_mea
         first++;
     bool measures = first == rank;
     int status = measures ? measure_host(bench, error) : LS_OK;
+    if (bench->widened) /* collectives as runs have them */
+        sched_setaffinity(0, sizeof bench->bound, &bench->bound);
     status = ls_comm_agree(world, status, error);
     if (!status)
         status = ls_comm_split(world, measures, 0, &hosts, error);
@@ -330,6 +347,7 @@ int cmd_bench_machine(int argc, char **argv)
     int status = cmd_args_read(&bench.args, "bench machine", argc, argv, CMD_WORDS_MAX, &error);
     if (!status)
         status = options_check(&bench, &error);
+    bench.widened = bound_widen(&bench.bound);
     if (!status)
         status = threads_read(&bench, &error);
     bench.measure.effort = !status && cmd_args_given(&bench.args, "--quick")

@@ -15,6 +15,7 @@ int cmd_bench_gemm(int argc, char **argv);
 int cmd_bench_machine(int argc, char **argv);
 int cmd_bench_ops(int argc, char **argv);
 int cmd_bench_pipeline(int argc, char **argv);
+int cmd_bench_plan(int argc, char **argv);
 int cmd_bench_step(int argc, char **argv);
 int cmd_bench_sums(int argc, char **argv);
 int cmd_bench_tier(int argc, char **argv);

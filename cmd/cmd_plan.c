@@ -1,6 +1,7 @@
 /* lockstep plan: the best layouts of a recipe on a cluster, and what they take. Runs nothing. */
 #include "cmd.h"
 #include "launch.h"
+#include "plan_lesson.h"
 #include "planned.h"
 
 #include <lockstep/base/words.h>
@@ -152,9 +153,17 @@ int cmd_plan(int argc, char **argv)
     int status = asked ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for a plan");
     if (!status)
         status = cmd_args_read(&args, "plan", argc, argv, CMD_WORDS_MAX, &error);
-    if (!status)
+    bool lesson = !status && cmd_args_given(&args, "--lesson");
+    bool fixed = !status && cmd_args_given(&args, "--layout");
+    if (!status && !fixed && cmd_args_given(&args, "--json"))
+        status = ls_error_set(&error, LS_ECONFIG, "--json prints one layout: give --layout too");
+    if (lesson && !status)
+        status = plan_lesson(&args, &error);
+    else if (fixed && !status)
+        status = plan_layout(&args, &error);
+    if (!status && !lesson && !fixed)
         status = asked_read(&args, asked, &error);
-    if (!status)
+    if (!status && !lesson && !fixed)
         status = show(asked, &error);
     if (asked)
         ls_cluster_release(&asked->cluster);

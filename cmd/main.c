@@ -18,6 +18,7 @@ static const struct {
     {"bench machine", cmd_bench_machine},
     {"bench ops", cmd_bench_ops},
     {"bench pipeline", cmd_bench_pipeline},
+    {"bench plan", cmd_bench_plan},
     {"bench step", cmd_bench_step},
     {"bench sums", cmd_bench_sums},
     {"bench tier", cmd_bench_tier},

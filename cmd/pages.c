@@ -70,6 +70,12 @@ OPTIONS(plan_options) = {
     {"--svg", "FILE", "draw a step of the best layout, ranks over time, as an SVG picture"},
     {"--trace", "FILE", "write that step as a trace for Perfetto"},
     {"--apply", "FILE", "write the configuration with the best layout's keys"},
+    {"--lesson", "memory|bubble|allreduce|3d|scaling",
+     "an exercise with formula, numbers and answer instead of a plan; takes --svg and --cluster"},
+    {"--layout", NULL,
+     "no search: what the configuration's own layout takes; --what-if then takes several figures, "
+     "with commas between"},
+    {"--json", NULL, "with --layout: print one JSON object instead"},
     END};
 OPTIONS(convert_options) = {
     {"--ranks", "N", "all ranks of the job, where the file does not say how many there are"},
@@ -78,6 +84,11 @@ OPTIONS(convert_options) = {
      "leave out keys that change results and have no counterpart here, and name each"},
     {"--out", "FILE", "write to FILE, complete or not at all (default: standard output)"},
     {"--keys", NULL, "list every key that is known, with what becomes of it, as Markdown"},
+    END};
+OPTIONS(bench_plan_options) = {
+    {"--cluster", "FILE", "the machine, as it was measured"},
+    {"--rehearse", "TIMES", "let ranks sleep, on cores so many times slower"},
+    {"--steps", "N", "run N steps after two to warm up; the median counts (default: 7)"},
     END};
 OPTIONS(plan_memory_options) = {
     {"--rank", "N", "show rank N (default: one of each kind of ranks)"},
@@ -171,7 +182,8 @@ static const struct cmd_page pages[] = {
      plan_options,
      "lockstep plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --tokens 15e12\n"
      "lockstep plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators 64 "
-     "--explain tp=2\n"},
+     "--explain tp=2\n"
+     "lockstep plan --lesson bubble --svg bubble.svg\n"},
     {"plan memory", "[CONFIG.yaml] [key=value]...", "show what each rank keeps in memory, and when",
      "Runs nothing and allocates nothing of it. Prints, for each kind of ranks, the memory that a "
      "run allocates, to the byte: parameters, gradients, optimizer states, activations that are "
@@ -298,6 +310,15 @@ static const struct cmd_page pages[] = {
      "Runs each schedule on thread ranks whose stages sleep, so that many ranks are concurrent on "
      "few cores, and prints the measured idle share beside the computed one.",
      none, "lockstep bench pipeline\nlockstep bench pipeline ranks=16 micro=32 ms=60\n"},
+    {"bench plan", "[CONFIG.yaml] [key=value]...", "hold a forecast against a step that runs",
+     "Forecasts a step of the layout on a measured machine (`lockstep bench machine --out`), runs "
+     "a few steps of it here on random tokens, and prints both as one JSON object. With --rehearse "
+     "ranks compute nothing: they sleep for as long as their ops would take on cores so many times "
+     "slower, and move their bytes as in a run. So layouts of more ranks than cores show what "
+     "schedules and overlaps take.",
+     bench_plan_options,
+     "lockstep bench plan run.yaml --cluster machine.yaml parallel.tp=2\n"
+     "lockstep bench plan run.yaml --cluster machine.yaml --rehearse 20 parallel.pp=8\n"},
     {"bench step", "[CONFIG.yaml] [key=value]...", "measure training steps",
      "Trains a few steps on random tokens and prints one JSON object: tokens per second, time of "
      "a step and of its update, peak memory, the rate of matrix products and its share of the "

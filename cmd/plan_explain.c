@@ -2,6 +2,8 @@
 #include "cmd.h"
 #include "plan_shown.h"
 
+#include <lockstep/planner/lesson.h>
+
 #include <stdio.h>
 
 /* ---- state ------------------------------------------------------------------------------------
@@ -146,19 +148,8 @@ static void activations_print(const struct plan_shown *shown, const struct plan_
 static int seven_plan(int zero, struct ls_layout *layout, struct ls_memory_plan *plan,
                       struct ls_error *error)
 {
-    static const char *const keys[] = {
-        "model.arch=llama", "model.layers=32",   "model.channels=4096", "model.heads=32",
-        "model.ffn=11008",  "model.vocab=32000", "model.context=4096",  "data.sequence=4096",
-        "batch.global=4",   "batch.micro=1",     "parallel.dp_shard=4"};
     struct ls_config config;
-    char stage[32];
-    ls_config_defaults(&config);
-    snprintf(stage, sizeof stage, "parallel.zero=%d", zero);
-    int status = ls_config_set(&config, stage, error);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !status; i++)
-        status = ls_config_set(&config, keys[i], error);
-    if (!status)
-        status = ls_config_resolve(&config, 0, error);
+    int status = ls_lesson_seven(4, zero, &config, error);
     if (!status)
         status = ls_config_layout(&config, 0, layout, error);
     return status ? status : ls_plan_rank(&config, layout, 0, plan, error);

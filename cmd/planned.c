@@ -148,8 +148,8 @@ static void training_print(const struct ls_search_options *options, const struct
 }
 
 /* The textbook's formulas beside the simulation. */
-static void textbook_print(const struct ls_search_options *options, const struct ls_config *planned,
-                           const struct ls_layout *layout, const struct ls_forecast *f)
+static void textbook_print(const struct ls_search_options *options, const struct ls_layout *layout,
+                           const struct ls_forecast *f)
 {
     double pp = (double)layout->size[LS_AXIS_PP], m = (double)layout->micro_batches;
     const struct ls_config *config = options->config;
@@ -179,30 +179,35 @@ static void textbook_print(const struct ls_search_options *options, const struct
            layout->zero, (long)shard,
            ls_bytes(held * ls_zero_state_bytes(layout->zero, shard)).text,
            ls_bytes(f->device_bytes).text);
-    (void)planned;
+}
+
+void planned_forecast(const struct ls_search_options *options, const struct ls_layout *layout,
+                      const struct ls_forecast *f)
+{
+    time_print(f);
+    printf("  model flops %.1f %% of peak, all flops %.1f %%\n", 100 * f->mfu, 100 * f->hfu);
+    printf("\nmemory: %s of %s of a rank%s\n", ls_bytes(f->device_bytes).text,
+           ls_bytes(f->capacity_bytes).text, f->fits ? "" : ", which does not fit");
+    training_print(options, f);
+    if (layout)
+        textbook_print(options, layout, f);
 }
 
 void planned_details(const struct ls_search_options *options, const struct ls_search_plan *plan)
 {
     static struct ls_config config;
     static struct ls_layout layout;
-    const struct ls_forecast *f = &plan->forecast;
-    time_print(f);
-    printf("  model flops %.1f %% of peak, all flops %.1f %%\n", 100 * f->mfu, 100 * f->hfu);
-    printf("\nmemory: %s of %s of a rank%s\n", ls_bytes(f->device_bytes).text,
-           ls_bytes(f->capacity_bytes).text, f->fits ? "" : ", which does not fit");
-    training_print(options, f);
     config = *options->config;
     ls_config_layout_reset(&config);
-    if (!ls_search_apply(plan, &config, NULL) && !ls_config_layout(&config, 0, &layout, NULL))
-        textbook_print(options, &config, &layout, f);
+    bool applied =
+        !ls_search_apply(plan, &config, NULL) && !ls_config_layout(&config, 0, &layout, NULL);
+    planned_forecast(options, applied ? &layout : NULL, &plan->forecast);
 }
 
 /* ---- what if ----------------------------------------------------------------------------------
  */
 
-/* "link.inter=100Gbps" is of its bandwidth. */
-static int cluster_change(struct ls_cluster *cluster, const char *change, struct ls_error *error)
+int planned_change(struct ls_cluster *cluster, const char *change, struct ls_error *error)
 {
     char path[LS_CLUSTER_NAME_BYTES + 64];
     const char *value = strchr(change, '=');
@@ -212,9 +217,6 @@ static int cluster_change(struct ls_cluster *cluster, const char *change, struct
                             "link.inter=100Gbps",
                             change);
     snprintf(path, sizeof path, "%.*s", (int)(value - change), change);
-    bool link = !strncmp(path, "link.", 5) && !strchr(path + 5, '.');
-    if (link)
-        strncat(path, ".bandwidth", sizeof path - strlen(path) - 1);
     return ls_cluster_set(cluster, path, value + 1, error);
 }
 
@@ -228,7 +230,7 @@ int planned_what_if(const struct ls_search_options *options, const char *change,
     struct ls_search search = {0};
     struct ls_forecast forecast;
     changed.cluster = &other;
-    int status = cluster_change(&other, change, error);
+    int status = planned_change(&other, change, error);
     config = *options->config;
     ls_config_layout_reset(&config);
     if (!status)

@@ -4,6 +4,10 @@
 
 #include <lockstep/planner.h>
 
+struct cmd_args;
+/* `lockstep plan --layout`: no search; what the configuration's own layout takes. */
+int plan_layout(const struct cmd_args *args, struct ls_error *error);
+
 /* The cluster of a file; NULL: this machine, as bench machine would measure it, in short. */
 int planned_cluster(const char *path, const struct ls_config *config, struct ls_cluster *cluster,
                     struct ls_error *error);
@@ -15,6 +19,12 @@ void planned_counts(const struct ls_search *search, double seconds);
 /* Where the time of a plan goes, what it takes of memory, what the training costs, and the
  * textbook's formulas beside it. */
 void planned_details(const struct ls_search_options *options, const struct ls_search_plan *plan);
+/* The same of one layout of the options' configuration. */
+void planned_forecast(const struct ls_search_options *options, const struct ls_layout *layout,
+                      const struct ls_forecast *forecast);
+/* Sets a figure of the cluster, "link.inter=100Gbps" (of a link alone, its bandwidth). LS_ECONFIG.
+ */
+int planned_change(struct ls_cluster *cluster, const char *change, struct ls_error *error);
 /* The best plan, and the best one of a new search, with one figure of the cluster changed. */
 int planned_what_if(const struct ls_search_options *options, const char *change,
                     const struct ls_search_plan *plan, struct ls_error *error);

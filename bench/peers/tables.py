@@ -71,9 +71,9 @@ def zero(lockstep, root):
     lines += [
         "", "The paper counts 2 bytes a parameter in the compute type, 2 of gradient and 12 of "
         "optimizer: 16, and", "4 + 12/N, 2 + 14/N, 16/N by stage: 4x, 8x and Nx less for "
-        "many ranks. Here gradients are", "float32: 2 + 4 + 12 = 18, then 6 + 16/N (stage 1 also "
-        "holds the sum of its shard), 2 + 16/N, 18/N:", "3x, 9x and Nx for many ranks. A tied "
-        "table has two gradients, the head's and the embedding's, which", "are added last, so two "
+        "many ranks. Here gradients are", "float32, and from stage 1 on a rank keeps those of its "
+        "shard alone, as each leaf is reduced when", "it is whole: 2 + 4 + 12 = 18, then 2 + 16/N, "
+        "2 + 16/N, 18/N: 9x, 9x and Nx for many ranks. A tied", "table has two gradients, the head's and the embedding's, which", "are added last, so two "
         "ranks of a pipeline may hold them."]
     return figures, lines
 

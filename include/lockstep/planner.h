@@ -6,6 +6,7 @@
  *   lockstep/planner/measure.h        what this machine is, measured
  *   lockstep/planner/forecast.h       what a step of a layout takes
  *   lockstep/planner/search.h         the best layouts of a recipe
+ *   lockstep/planner/lesson.h         exercises for people who learn
  *   lockstep/planner/run_plan.h       what the steps of a run under way should take
  *   lockstep/planner/profile.h        where the time of a run went, beside the plan
  */
@@ -16,6 +17,7 @@
 #include <lockstep/planner/cluster.h>
 #include <lockstep/planner/cost.h>
 #include <lockstep/planner/forecast.h>
+#include <lockstep/planner/lesson.h>
 #include <lockstep/planner/measure.h>
 #include <lockstep/planner/profile.h>
 #include <lockstep/planner/run_plan.h>

@@ -212,21 +212,20 @@ static const char *section_off(const struct convert *c, const char *key)
 /* Whether the value is one with which a key changes nothing; a switch that is off is. */
 static bool is_neutral(const struct convert_entry *entry, const char *off)
 {
-    double value, neutral;
-    char word[64];
+    double value;
     const char *dot = strrchr(entry->key, '.');
     if (dot && convert_among(dot, ".enabled|.enable") && convert_among(entry->text, "false|0"))
         return true;
     if (!*entry->text) /* "", [] or {} */
         return true;
-    if (!*off)
-        return false;
     if (convert_among(entry->text, off))
         return true;
+    if (!convert_number(entry->text, &value))
+        return false;
     for (const char *at = off; *at; at += strcspn(at, "|"), at += *at == '|') {
-        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, "|"), at);
-        if (convert_number(entry->text, &value) && convert_number(word, &neutral) &&
-            value == neutral)
+        char *end;
+        double neutral = strtod(at, &end);
+        if (end != at && (*end == '|' || !*end) && value == neutral)
             return true;
     }
     return false;
@@ -273,7 +272,10 @@ static bool is_section(const struct convert_project *project, const char *key)
 static void give_variable_fate(struct convert *c, const struct convert_entry *entry)
 {
     char ours[128];
-    snprintf(ours, sizeof ours, "%.*s", (int)strcspn(entry->rule->ours, ","), entry->rule->ours);
+    size_t length = strcspn(entry->rule->ours, ",");
+    LS_ASSERT(length < sizeof ours);
+    memcpy(ours, entry->rule->ours, length);
+    ours[length] = '\0';
     bool path = convert_among(ours, "data.train|data.valid|data.tokenizer|train.out|train.resume");
     if (!path && strcmp(ours, "parallel.dp") != 0)
         convert_fail(c, entry->key,

@@ -128,6 +128,17 @@ bool convert_element(const struct convert_entry *entry, int i, char *out, size_t
     return length > 0;
 }
 
+int64_t convert_share(double share, int64_t of)
+{
+    double product = share * (double)of;
+    return product > 0x1p53 ? (int64_t)1 << 53 : product > 0 ? llround(product) : 0;
+}
+
+int64_t convert_times(int64_t a, int64_t b)
+{
+    return (double)a * (double)b > 0x1p53 ? (int64_t)1 << 53 : a * b;
+}
+
 bool convert_among(const char *word, const char *words)
 {
     size_t length = strlen(word);

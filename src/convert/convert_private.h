@@ -87,6 +87,9 @@ const char *convert_word(const struct convert *c, const char *key, const char *i
 bool convert_element(const struct convert_entry *entry, int i, char *out, size_t bytes);
 /* The number that text is, whole; false for anything else. */
 bool convert_number(const char *text, double *out);
+/* a * b, and a share of b rounded, at most 2^53: no product of what files say overflows. */
+int64_t convert_times(int64_t a, int64_t b);
+int64_t convert_share(double share, int64_t of);
 /* One of the words of `words` (with | between), whatever the case. */
 bool convert_among(const char *word, const char *words);
 

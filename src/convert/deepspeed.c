@@ -14,8 +14,9 @@ struct batch {
 /* Two of total = micro * steps * dp give the third; DeepSpeed's own rules for the rest. */
 static void complete_batch(struct convert *c, struct batch *b)
 {
-    if (b->total && b->micro && b->steps && !b->dp && b->total % (b->micro * b->steps) == 0)
-        b->dp = b->total / (b->micro * b->steps);
+    int64_t rank = convert_times(b->micro, b->steps);
+    if (b->total && rank && !b->dp && b->total % rank == 0)
+        b->dp = b->total / rank;
     if (!b->steps && !(b->total && b->micro))
         b->steps = 1;
     if (!b->dp)
@@ -24,9 +25,10 @@ static void complete_batch(struct convert *c, struct batch *b)
         b->micro = b->total / b->dp / b->steps;
     if (!b->steps)
         b->steps = b->total / b->micro / b->dp;
+    int64_t product = convert_times(convert_times(b->micro, b->steps), b->dp);
     if (!b->total)
-        b->total = b->micro * b->steps * b->dp;
-    if (b->total != b->micro * b->steps * b->dp || b->steps < 1 || b->micro < 1)
+        b->total = product;
+    if (b->total != product || b->steps < 1 || b->micro < 1)
         convert_fail(c, "train_batch_size",
                      "expected train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
                      "data-parallel ranks, and %lld is not %lld x %lld x %lld: change one of them, "
@@ -402,11 +404,11 @@ static int64_t translate_model_ranks(struct convert *c)
     for (int i = 0; i < 2; i++)
         if (convert_int(c, tensor[i], 0, &tp) && tp > 1) {
             convert_tp(c, tensor[i], tp);
-            ranks *= i == 0 || ranks == 1 ? tp : 1;
+            ranks = i == 0 || ranks == 1 ? tp : ranks;
         }
     if (convert_int(c, "sequence_parallel_size", 1, &sp)) {
         convert_cp(c, "sequence_parallel_size", sp);
-        ranks *= sp;
+        ranks = convert_times(ranks, sp);
     }
     return ranks;
 }

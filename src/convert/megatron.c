@@ -163,7 +163,7 @@ static void translate_stages(struct convert *c, struct megatron *m)
     int64_t layers = 0, chunks = 0;
     const char *from = convert_find(c, per_stage) ? per_stage : stages;
     if (convert_int(c, per_stage, 1, &layers)) {
-        if (!m->layers || m->layers % (m->pp * layers))
+        if (!m->layers || m->layers % convert_times(m->pp, layers))
             convert_fail(c, per_stage,
                          "expected a divisor of --num-layers over "
                          "--pipeline-model-parallel-size");
@@ -199,7 +199,7 @@ static int64_t launched(struct convert *c)
 static void translate_data_ranks(struct convert *c, struct megatron *m)
 {
     int64_t instances = 1, world = c->options->ranks ? c->options->ranks : launched(c);
-    int64_t model = m->tp * m->pp * m->cp;
+    int64_t model = convert_times(convert_times(m->tp, m->pp), m->cp);
     const char *from = c->options->ranks ? "--ranks" : "--nproc-per-node";
     if (!world || (!c->options->ranks && world % model)) {
         convert_advise(c, "parallel.dp: how many ranks there are is not among the arguments; give "

@@ -40,13 +40,13 @@ static void translate_batch(struct convert *c, struct megatron *m)
             convert_keep(c, "batch.micro", small[i], "%lld", (long long)micro);
     if (convert_int(c, "--global-batch-size", 1, &m->batch)) {
         convert_keep(c, "batch.global", "--global-batch-size", "%lld", (long long)m->batch);
-        if (m->dp && micro && m->batch % (micro * m->dp))
+        if (m->dp && micro && m->batch % convert_times(micro, m->dp))
             convert_fail(c, "--global-batch-size",
                          "expected a multiple of --micro-batch-size x data-parallel ranks = %lld x "
                          "%lld",
                          (long long)micro, (long long)m->dp);
     } else if (micro && m->dp) {
-        m->batch = micro * m->dp;
+        m->batch = convert_times(micro, m->dp);
         convert_assume(c, "batch.global", "--global-batch-size", "%lld", (long long)m->batch);
     } else {
         convert_advise(c, "batch.global: it is the micro-batch times the data-parallel ranks "
@@ -91,11 +91,11 @@ static void translate_warm_up(struct convert *c, const struct megatron *m, int64
     int64_t steps = steps_of(c, m, "--lr-warmup-iters", "--lr-warmup-samples", &from);
     if (!steps && convert_real(c, "--lr-warmup-fraction", &share)) {
         from = "--lr-warmup-fraction";
-        steps = llround(share * (double)(decay ? decay : m->steps));
+        steps = convert_share(share, decay ? decay : m->steps);
     }
     if (!steps && convert_real(c, "--warmup", &old)) { /* a share, before 2021 */
         from = "--warmup";
-        steps = llround(old * (double)(decay ? decay : m->steps));
+        steps = convert_share(old, decay ? decay : m->steps);
     }
     if (steps)
         convert_keep(c, "optim.warmup_steps", from, "%lld", (long long)steps);
@@ -338,7 +338,8 @@ static void translate_evaluation(struct convert *c, const struct megatron *m)
     argument(c, "eval.every", "--eval-interval", NULL);
     convert_int(c, "--eval-global-batch-size", 1, &batch);
     if (convert_int(c, "--eval-iters", 0, &batches) && batches > 0 && batch > 0)
-        convert_keep(c, "eval.samples", "--eval-iters", "%lld", (long long)(batches * batch));
+        convert_keep(c, "eval.samples", "--eval-iters", "%lld",
+                     (long long)convert_times(batches, batch));
 }
 
 static void translate_checkpoints(struct convert *c)

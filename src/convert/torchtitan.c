@@ -1,7 +1,6 @@
 /* torchtitan's configuration: what several of its keys say together, and its defaults. */
 #include "convert_private.h"
 
-#include <math.h>
 #include <string.h>
 
 struct titan {
@@ -122,7 +121,8 @@ static void translate_data_ranks(struct convert *c, struct titan *t)
     const char *shards =
         GIVEN("parallelism.data_parallel_shard_degree", "experimental.data_parallel_shard_degree",
               "training.data_parallel_shard_degree", "training.data_parallel_degree");
-    int64_t rest = convert_dp(c, t->tp * t->pp * t->cp, "tensor x pipeline x context parallel");
+    int64_t model = convert_times(convert_times(t->tp, t->pp), t->cp);
+    int64_t rest = convert_dp(c, model, "tensor x pipeline x context parallel");
     t->replicate = degree(c, copies, 1);
     t->shard = shards ? degree(c, shards, -1) : -1;
     const char *from = shards ? shards : "parallelism.data_parallel_shard_degree";
@@ -131,7 +131,7 @@ static void translate_data_ranks(struct convert *c, struct titan *t)
             convert_fail(c, copies, "expected a divisor of the %lld data-parallel ranks",
                          (long long)rest);
         t->shard = rest / t->replicate;
-    } else if (rest && t->shard != -1 && rest != t->replicate * t->shard) {
+    } else if (rest && t->shard != -1 && rest != convert_times(t->replicate, t->shard)) {
         convert_fail(c, from,
                      "copies x shards = %lld x %lld are not the %lld ranks that --ranks "
                      "leaves",
@@ -146,7 +146,7 @@ static void translate_data_ranks(struct convert *c, struct titan *t)
                           "N, or set it");
     } else {
         convert_keep(c, "parallel.dp_shard", from, "%lld", (long long)t->shard);
-        t->dp = t->replicate * t->shard;
+        t->dp = convert_times(t->replicate, t->shard);
     }
     if (t->shard != 1)
         convert_keep(c, "parallel.zero", from, "3");
@@ -279,7 +279,7 @@ static void translate_batch(struct convert *c, const struct titan *t)
     int64_t local = 8, global = 0, micro = 0, times = 1;
     bool counted = from == tokens;
     if (from)
-        local = counted ? sequences(c, t, tokens) : degree(c, from, 1);
+        local = counted ? ls_max(sequences(c, t, tokens), 1) : degree(c, from, 1);
     from = from ? from : "training.local_batch_size";
     convert_int(c, "training.gradient_accumulation_steps", 1, &times);
     if (counted && t->pp > 1)
@@ -292,7 +292,7 @@ static void translate_batch(struct convert *c, const struct titan *t)
     const char *whole = global > 0 ? "training.global_batch_size" : step;
     if (global < 1)
         global = sequences(c, t, step);
-    if (global > 0 && t->dp && global % (local * t->dp))
+    if (global > 0 && t->dp && global % convert_times(local, t->dp))
         convert_fail(c, whole,
                      "expected a multiple of %lld sequences on each of %lld data-parallel "
                      "ranks",
@@ -300,12 +300,13 @@ static void translate_batch(struct convert *c, const struct titan *t)
     if (global > 0)
         convert_keep(c, "batch.global", whole, "%lld", (long long)global);
     else if (t->dp)
-        convert_keep(c, "batch.global", from, "%lld", (long long)(local * times * t->dp));
+        convert_keep(c, "batch.global", from, "%lld",
+                     (long long)convert_times(convert_times(local, times), t->dp));
     else
         convert_advise(c,
                        "batch.global: it is %lld sequences on each data-parallel rank there; "
                        "give --ranks N, or set it",
-                       (long long)(local * times));
+                       (long long)convert_times(local, times));
 }
 
 /* ---- the optimizer and its schedule --------------------------------------------------------- */
@@ -342,7 +343,7 @@ static int64_t translate_warm_up(struct convert *c, int64_t steps)
         convert_int(c, from, 0, &warm);
     } else if (convert_real(c, "training.warmup_pct", &share)) {
         from = "training.warmup_pct";
-        warm = llround(share * (double)steps);
+        warm = convert_share(share, steps);
     }
     warm = ls_min(warm, steps);
     if (from)
@@ -367,7 +368,7 @@ static void translate_rate(struct convert *c)
     convert_int(c, "lr_scheduler.total_steps", 1, &total);
     int64_t warm = translate_warm_up(c, total);
     bool given_share = convert_real(c, ratio, &share);
-    int64_t decay = llround(share * (double)total);
+    int64_t decay = convert_share(share, total);
     bool stable = given_share && warm + decay < total;
     if (stable && decay == 0) {
         convert_keep(c, "optim.schedule", ratio, "constant");
@@ -475,7 +476,7 @@ static void translate_evaluation(struct convert *c, const struct titan *t)
     convert_int(c, "validation.local_batch_size", 1, &local);
     if (convert_int(c, "validation.steps", -1, &steps) && steps > 0 && t->dp)
         convert_keep(c, "eval.samples", "validation.steps", "%lld",
-                     (long long)(steps * local * t->dp));
+                     (long long)convert_times(convert_times(steps, local), t->dp));
 }
 
 static void translate_seed(struct convert *c)

@@ -31,7 +31,8 @@ static const struct ls_convert_rule rules[] = {
     /* the model */
     READ("model.name", "model.preset", ""),
     READ("model.flavor", "model.preset", ""),
-    LOSE("model.norm_type", "rmsnorm", "model.arch = llama has RMSNorm"),
+    LOSE("model.norm_type", "rmsnorm|fused_rmsnorm|compiled_rmsnorm",
+         "model.arch = llama has RMSNorm"),
     COPY("model.vocab_size", "model.vocab", ""),
     READ("model.tokenizer_path", "data.tokenizer", ""),
     READ("model.hf_assets_path", "data.tokenizer", ""),

@@ -12,6 +12,17 @@ enum { ROOM_MIN = 64 };
 /* ---- what is carried out ----------------------------------------------------------------------
  */
 
+/* Of a link. Sums and copies of parameters over data parallel are many and may wait: a whole
+ * stage's are started at once when its backward ends. What the next work needs does not stand in
+ * line behind them, since each group of ranks moves its bytes by itself (a communicator and a
+ * stream of NCCL each): it takes the link's time from them. */
+enum lane { LANE_NEXT, LANE_BULK, LANES };
+
+static enum lane lane_of(enum ls_account account)
+{
+    return account == LS_ACCOUNT_SHARD || account == LS_ACCOUNT_REPLICATE ? LANE_BULK : LANE_NEXT;
+}
+
 enum event_kind { EVENT_START, EVENT_WAIT, EVENT_TRANSFER, EVENT_TRANSFER_WAIT, EVENT_STEP };
 
 /* After so many seconds of computing, a rank starts its operation or transfer `number`, waits for
@@ -47,7 +58,7 @@ struct player {
     int64_t count, next;
     double after_s; /* computing behind the last event */
     double clock;
-    double out_free[LS_PACE_LINKS_MAX], in_free[LS_PACE_LINKS_MAX];
+    double out_free[LANES][LS_PACE_LINKS_MAX], in_free[LANES][LS_PACE_LINKS_MAX];
     int waits_next; /* of those that wait for the same meeting: index + 1 */
     bool computed;  /* what lies before the next event */
     bool second;    /* step */
@@ -433,33 +444,38 @@ static struct meeting *meeting_of(struct place *place, int32_t nth)
     return &place->meetings[nth];
 }
 
-static double *link_free(struct player *player, const struct place *place, int link, bool out)
+static double *link_free(struct player *player, const struct place *place, enum lane lane, int link,
+                         bool out)
 {
     bool sends = place->to < 0 || player->rank == place->from;
     bool receives = place->to < 0 || player->rank == place->to;
-    return out ? (sends ? &player->out_free[link] : NULL)
-               : (receives ? &player->in_free[link] : NULL);
+    return out ? (sends ? &player->out_free[lane][link] : NULL)
+               : (receives ? &player->in_free[lane][link] : NULL);
 }
 
 /* All have come: the operation begins when its links are free, and whoever waits may go on. */
 static void meeting_hold(struct ls_simulation *s, const struct place *place,
                          struct meeting *meeting, const struct operation *operation)
 {
-    double from = meeting->from;
+    const enum lane lane = lane_of((enum ls_account)operation->account);
+    double from = meeting->from, seconds = (double)operation->seconds;
     for (int64_t i = 0; i < place->parties_count; i++)
         for (int out = 0; out < 2; out++) {
             const double *is_free =
-                link_free(&s->players[place->parties[i]], place, operation->link, out);
+                link_free(&s->players[place->parties[i]], place, lane, operation->link, out);
             from = is_free && *is_free > from ? *is_free : from;
         }
     meeting->from = from;
-    meeting->to = from + (double)operation->seconds;
+    meeting->to = from + seconds;
     for (int64_t i = 0; i < place->parties_count; i++)
         for (int out = 0; out < 2; out++) {
-            double *is_free =
-                link_free(&s->players[place->parties[i]], place, operation->link, out);
+            struct player *party = &s->players[place->parties[i]];
+            double *is_free = link_free(party, place, lane, operation->link, out);
+            double *bulk = link_free(party, place, LANE_BULK, operation->link, out);
             if (is_free)
                 *is_free = meeting->to;
+            if (bulk && lane != LANE_BULK)
+                *bulk = fmax(*bulk, from) + seconds;
         }
     for (int next, waiting = meeting->waiting; waiting; waiting = next) {
         next = s->players[waiting - 1].waits_next;

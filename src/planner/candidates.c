@@ -287,12 +287,14 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     double moves = moves_s(config, cluster, c, held, micro_batches);
     double computing = micro_batches * whole / pp;
     c->bound_s = fmax(computing + least_bubble_s(c, cut, floor(layers / pp)),
-                      0.9 * moves + (1 - cluster->overlap) * computing);
+                      layers * (cut->forward_s + cut->input_s)); /* one, there and back */
+    c->bound_s = fmax(c->bound_s, 0.9 * moves + (1 - cluster->overlap) * computing);
     double most = ceil(layers / pp) * cut->block_s + (c->pp == 1 ? cut->ends_s : 0);
     most = fmax(most, whole / pp);
     double shared = c->zero >= 1 ? (double)(c->shard * c->cp) : 1;
-    c->estimate_s =
-        (micro_batches + bubble_slots(c, micro_batches)) * most + cut->state_s / pp / shared;
+    /* Fewer micro-batches than stages leave most of them idle, whatever the chunks. */
+    double slots = fmax(bubble_slots(c, micro_batches), pp - micro_batches);
+    c->estimate_s = (micro_batches + slots) * most + cut->state_s / pp / shared;
     /* Not all that could hide does: the first and the last of them have nothing to hide behind. */
     c->estimate_s += fmax(moves - 0.9 * cluster->overlap * computing, 0.4 * moves) +
                      replicas_s(config, cluster, c, held, micro_batches);
@@ -375,10 +377,14 @@ static struct values chunks_of(const struct ls_search_options *options, int sche
     return values;
 }
 
-static struct values micros_of(const struct ls_search_options *options, int64_t dp)
+/* Where leaves are added in turn a micro-batch has at most one of them. */
+static struct values micros_of(const struct ls_search_options *options, int64_t dp, int64_t cp)
 {
     struct values values = {.count = 0};
-    int64_t each = options->config->batch.global / dp;
+    const struct ls_config *config = options->config;
+    int64_t each = config->batch.global / dp;
+    if (config->numerics.mode == LS_CONFIG_ORDERED && dp * cp > 1)
+        each = ls_min(each, config->numerics.leaf_sequences);
     if (is_pinned(options, "batch.micro", &values, options->config->batch.micro))
         return values;
     for (int64_t micro = 1; micro <= each && values.count < MICROS; micro *= 2)
@@ -400,7 +406,7 @@ static void add_details(struct making *making, struct candidate c)
 {
     const struct ls_search_options *options = making->options;
     struct values schedules = schedules_of(options, c.pp);
-    struct values micros = micros_of(options, c.replicate * c.shard), offloads = {{0, 1}, 2};
+    struct values micros = micros_of(options, c.replicate * c.shard, c.cp), offloads = {{0, 1}, 2};
     struct values recompute = {{0, 1, 2}, RECOMPUTES};
     is_pinned(options, "memory.recompute", &recompute, 0);
     is_pinned(options, "memory.offload.optimizer", &offloads, 0);

@@ -255,9 +255,12 @@ struct ls_cost_group ls_cost_group_of(const struct ls_cluster *cluster, int acce
     return group;
 }
 
-static double link_rate(const struct ls_cluster_link *link)
+static double link_rate(const struct ls_cluster *cluster, const struct ls_cost_group *group, int l)
 {
-    return link->bytes_per_s / link->oversubscription;
+    const struct ls_cluster_link *link = &cluster->link[l];
+    double domain = l > 0 ? (double)cluster->link[l - 1].joins : 1;
+    double cross = group->shift > 0 ? fmin(group->shift / domain, 1) : 1;
+    return link->bytes_per_s / fmax(link->oversubscription * cross, 1);
 }
 
 /* Of domains of each level the group has so many ranks in one; all of them at its own level. */
@@ -280,7 +283,7 @@ void ls_cost_link(const struct ls_cluster *cluster, const struct ls_cost_group *
         if (near_of(group, l) <= inside)
             continue;
         *latency_s = fmax(*latency_s, cluster->link[l].latency_s);
-        *bytes_per_s = fmin(*bytes_per_s, own * inside * link_rate(&cluster->link[l]));
+        *bytes_per_s = fmin(*bytes_per_s, own * inside * link_rate(cluster, group, l));
     }
 }
 
@@ -343,7 +346,8 @@ static double all_to_all_seconds(const struct ls_cluster *cluster,
     double own = group->accelerators > 0 ? group->accelerators : 1;
     for (int l = 0; l <= group->level; l++) {
         const struct ls_cluster_link *link = &cluster->link[l];
-        double leaves = bytes * (1 - near_of(group, l - 1) / n) / (own * link_rate(link));
+        double leaves =
+            bytes * (1 - near_of(group, l - 1) / n) / (own * link_rate(cluster, group, l));
         /* Along a ring data pass a quarter of its members, both ways at once. */
         if (link->topology == LS_LINK_RING)
             leaves *= fmax(1, near_of(group, l) / near_of(group, l - 1) / 4);

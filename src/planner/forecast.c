@@ -43,7 +43,10 @@ static struct ls_cost_group group_of(const struct pace *pace, int64_t rank,
     int64_t next = ls_group_member(pace->layout, group, rank, message ? move->peer : 1);
     int64_t low = ls_min(first, next), stride = ls_max(first, next) - low;
     int64_t ranks = message ? 2 : ls_group_size(pace->layout, group);
-    return ls_cost_group_of(pace->cluster, pace->accelerators, low, ranks, stride);
+    struct ls_cost_group on =
+        ls_cost_group_of(pace->cluster, pace->accelerators, low, ranks, stride);
+    on.shift = message && group == LS_GROUP_PP ? (double)(stride * pace->accelerators) : 0;
+    return on;
 }
 
 static double move_s(void *user, int64_t rank, const struct ls_recorded *move, int *link)

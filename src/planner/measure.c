@@ -15,7 +15,7 @@ enum { ROUNDS_MIN = 3, ROUNDS_MAX = 15, PLACES_MAX = 48 };
 struct ls_measure_effort ls_measure_effort_full(void)
 {
     return (struct ls_measure_effort){
-        .works_s = 4, .once_s = 0.2, .moves_s = 12, .bytes_max = 64 << 20, .ranks_max = 16};
+        .works_s = 4, .once_s = 0.05, .moves_s = 12, .bytes_max = 64 << 20, .ranks_max = 16};
 }
 
 struct ls_measure_effort ls_measure_effort_quick(void)

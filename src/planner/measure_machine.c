@@ -179,6 +179,8 @@ int ls_measure_machine(const struct ls_measure *measure, const char *folder, str
     snprintf(cluster->accelerator.name, sizeof cluster->accelerator.name, "core of %s", processor);
     cluster->host_memory_bytes = (double)memory.total;
     cluster->accelerator.memory_bytes = (double)memory.total / (double)cluster->accelerators;
+    cluster->accelerator.is_core = 1;
+    cluster->overlap = 0; /* cores move their bytes themselves */
     int status = cores_measure(measure, error);
     return status ? status : tiers_measure(measure, folder, error);
 }

@@ -97,6 +97,22 @@ void *replay_flow(struct ls_replay *r, size_t bytes)
     return at;
 }
 
+void *replay_flow_part(struct ls_replay *r, size_t bytes)
+{
+    size_t end, room = room_of(bytes);
+    for (int i = 0; i < REPLAY_RECENT && !r->alone && !r->measuring; i++) {
+        size_t parts = r->recent[i].bytes / room;
+        if (parts < 2)
+            continue;
+        unsigned char *at = r->recent[i].at + r->turn++ % parts * room;
+        if (!is_taken(r, at, room, &end)) {
+            r->flow_need += room;
+            return note(r, at, room);
+        }
+    }
+    return replay_flow(r, bytes);
+}
+
 const int32_t *replay_ids(struct ls_replay *r, int64_t count, int64_t below)
 {
     r->ids_need = ls_max(r->ids_need, count);

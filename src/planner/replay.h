@@ -38,6 +38,8 @@ void *replay_state(struct ls_replay *r, size_t bytes);
 void *replay_out(struct ls_replay *r, size_t bytes);
 /* What an op before has left: the newest output of that size that this op does not use yet. */
 void *replay_flow(struct ls_replay *r, size_t bytes);
+/* The same of what may be a part of it, as a sequence is of a micro-batch: parts in turn. */
+void *replay_flow_part(struct ls_replay *r, size_t bytes);
 /* [count] numbers in [0, below). */
 const int32_t *replay_ids(struct ls_replay *r, int64_t count, int64_t below);
 /* Buffers are there: the op begins. False: it does not run. */

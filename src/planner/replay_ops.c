@@ -361,7 +361,7 @@ static int dropout(struct ls_replay *r, const struct ls_work *w, struct ls_error
 {
     struct ls_dropout op = {{{1, 2}}, 0.1f, w->m, w->n, 0};
     size_t bytes = bytes_of(w->dtype, w->m, w->n);
-    const void *x = replay_flow(r, bytes);
+    const void *x = replay_flow_part(r, bytes);
     void *y = replay_out(r, bytes);
     (void)error;
     if (replay_begins(r))
@@ -383,7 +383,7 @@ static int rope(struct ls_replay *r, const struct ls_work *w, struct ls_error *e
                          .head_dim = d,
                          .ld = queries || h->heads == h->kv_heads ? all * d : w->n};
     op.ld = ls_max(op.ld, w->n);
-    float *x = replay_flow(r, bytes_of(w->dtype, w->m, op.ld));
+    float *x = replay_flow_part(r, bytes_of(w->dtype, w->m, op.ld));
     op.cosine = replay_read(r, bytes_of(LS_F32, op.tokens, d / 2));
     op.sine = replay_read(r, bytes_of(LS_F32, op.tokens, d / 2));
     (void)error;

@@ -84,6 +84,18 @@ static void least_note(struct searching *s, const struct ls_forecast *forecast)
     ls_config_layout_text(s->config, NULL, search->least_keys, sizeof search->least_keys);
 }
 
+/* Layouts that differ in what makes no difference, ZeRO 1 and 2 say, are one: the first is kept. */
+static bool is_listed(const struct ls_search *search, const struct ls_forecast *forecast)
+{
+    for (int i = 0; i < search->count; i++) {
+        const struct ls_forecast *known = &search->plans[i].forecast;
+        if (known->step_s == forecast->step_s && known->device_bytes == forecast->device_bytes &&
+            known->ranks == forecast->ranks)
+            return true;
+    }
+    return false;
+}
+
 /* Into the list, in order; what falls out at its end is forgotten. */
 static void plan_insert(struct searching *s, const struct ls_forecast *forecast, double bound_s)
 {
@@ -92,7 +104,7 @@ static void plan_insert(struct searching *s, const struct ls_forecast *forecast,
     int at = search->count;
     while (at > 0 && plan_value(s->options, &search->plans[at - 1].forecast) > value)
         at--;
-    if (at == s->top)
+    if (at == s->top || is_listed(search, forecast))
         return;
     search->count = (int)ls_min(search->count + 1, s->top);
     memmove(&search->plans[at + 1], &search->plans[at],

@@ -93,6 +93,23 @@ int ls_record_works(const struct ls_config *config, const struct ls_layout *layo
     return status;
 }
 
+int ls_rehearse_steps(const struct ls_config *config, const struct ls_layout *layout,
+                      struct ls_comm *world, const struct ls_work_watch *watch, int steps,
+                      double *step_s, struct ls_error *error)
+{
+    struct ls_trainer *t = NULL;
+    int status = ls_comm_agree(world, trainer_idle(config, layout, world, NULL, &t, error), error);
+    if (t)
+        t->ops.watch = watch;
+    for (int i = 0; i < steps && !status; i++) {
+        struct ls_step_report report;
+        status = ls_trainer_step(t, &report, error);
+        step_s[i] = report.step_s;
+    }
+    ls_trainer_free(t);
+    return status;
+}
+
 int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                     int64_t bytes[LS_ACCOUNTS], struct ls_error *error)
 {

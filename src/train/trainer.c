@@ -133,9 +133,10 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
                                            .tp = &t->tp,
                                            .cp = &t->cp};
     struct ls_arena *arena = &t->memory.arena;
+    bool real = !t->ops.idle || t->rehearses;
     int status = ls_plan_rank(&t->config, &t->layout, ls_comm_rank(t->world), &t->plan, error);
     if (!status)
-        status = t->ops.idle ? ls_arena_reserve(arena, t->plan.total, error)
+        status = !real ? ls_arena_reserve(arena, t->plan.total, error)
                              : ls_arena_init(arena, t->plan.total, error);
     if (!status && (!t->ops.idle || t->tier_watch.user))
         status = tiers_open(t, error);
@@ -344,18 +345,20 @@ int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
         return ls_error_set(error, LS_ENOMEM, "no memory for a trainer");
     t->layout = *layout;
     ls_ops_init_idle(&t->ops, LS_ISA_PLAIN);
-    if (recording->wants_works)
+    t->rehearses = !recording;
+    if (recording && recording->wants_works)
         t->tier_watch = ls_recording_tier_watch(recording);
     int status = place_open(t, error);
     if (!status)
         status = memory_open(t, error);
     if (status)
         return status;
-    for (int g = 0; g < LS_GROUPS; g++)
+    for (int g = 0; g < LS_GROUPS && recording; g++)
         ls_comm_set_recording(t->groups[g], recording, g);
-    t->watch = ls_recording_watch(recording);
-    if (recording->wants_works)
+    if (recording && recording->wants_works) {
+        t->watch = ls_recording_watch(recording);
         t->ops.watch = &t->watch;
+    }
     slices_set(t);
     return ls_zero_publish(t->memory.zero, &t->ops, error);
 }

@@ -194,7 +194,9 @@ static void test_rows_are_sound(void **state)
         for (size_t i = 0; i < count; i++) {
             char ours[128];
             for (const char *at = rules[i].ours; *at; at += strcspn(at, ","), at += *at == ',') {
-                snprintf(ours, sizeof ours, "%.*s", (int)strcspn(at, ","), at);
+                size_t length = strcspn(at, ",");
+                memcpy(ours, at, length);
+                ours[length] = '\0';
                 assert_string_equal(ls_config_key_of(ours)->name, ours);
             }
             if (rules[i].kind == LS_RULE_LOSE && !*rules[i].why)
@@ -295,6 +297,30 @@ static void test_batches_agree(void **state)
                    "8 ranks cannot be shared", NULL);
     expect_refused(LS_CONVERT_TORCHTITAN, "[parallelism]\ndata_parallel_shard_degree = 4", &eight,
                    "file:2", "1 x 4 are not the 8 ranks", NULL);
+}
+
+/* Numbers too large for any product, and tokens that are no sequence. */
+static void test_large_numbers(void **state)
+{
+    (void)state;
+    struct ls_convert_options eight = {.ranks = 8};
+    expect_refused(LS_CONVERT_DEEPSPEED,
+                   "{\"train_batch_size\": 9e15, \"train_micro_batch_size_per_gpu\": 9e15,"
+                   " \"gradient_accumulation_steps\": 9e15}",
+                   &strict, "file:1", NULL);
+    expect_refused(LS_CONVERT_MEGATRON,
+                   "--attention-dropout 0 --tensor-model-parallel-size 9e15 "
+                   "--pipeline-model-parallel-size 9e15",
+                   &eight, "cannot be shared", NULL);
+    expect_refused(LS_CONVERT_TORCHTITAN,
+                   "[training]\nlocal_batch_size = 9_000_000_000_000_000\nsteps = 1\n"
+                   "[lr_scheduler]\ndecay_ratio = 1e300\n"
+                   "[parallelism]\ndata_parallel_shard_degree = 4_000_000_000_000\n",
+                   &strict, "file:", NULL);
+    expect_refused(LS_CONVERT_TORCHTITAN,
+                   "[training]\nnum_tokens_per_microbatch_per_dp_rank = 100\n"
+                   "num_tokens_per_train_step = 4096\n",
+                   &eight, "file:2", "a multiple of the sequence's 2048 tokens", NULL);
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
@@ -564,6 +590,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_is_off_is_no_loss),
         cmocka_unit_test(test_batches_agree),
         cmocka_unit_test(test_bad_values_name_their_key),
+        cmocka_unit_test(test_large_numbers),
         cmocka_unit_test(test_words_win),
         cmocka_unit_test(test_optimizers_and_schedules),
         cmocka_unit_test(test_json),

@@ -25,6 +25,7 @@ struct seconds {
     double move[LS_ACCOUNTS];
     double transfer; /* of a tier */
     double overlap;
+    bool one_link; /* of all accounts; else each has its own */
 };
 
 static double work_s(void *user, const struct ls_work *work)
@@ -43,8 +44,9 @@ static double move_s(void *user, int64_t rank, const struct ls_recorded *move, i
 {
     const struct seconds *seconds = user;
     (void)rank;
-    *link = ls_account_of((enum ls_layout_group)move->group);
-    return move->kind == LS_COMM_OTHER ? 0 : seconds->move[*link];
+    int account = ls_account_of((enum ls_layout_group)move->group);
+    *link = seconds->one_link ? 0 : account;
+    return move->kind == LS_COMM_OTHER ? 0 : seconds->move[account];
 }
 
 static double transfer_s(void *user, const struct ls_recorded_transfer *transfer)
@@ -231,6 +233,24 @@ static void test_tensor_parallel_is_exposed(void **state)
     assert_true(with.rank.moving_s[LS_ACCOUNT_TP] >= 4 * 8 * 4 * 0.25);
 }
 
+/* On one link sums of gradients do not hold messages up: behind the pipeline's end are at most
+ * those of one stage, not those of each stage after the other. */
+static void test_messages_pass_gradients(void **state)
+{
+    (void)state;
+    struct seconds seconds = {.product = {1, 1, 1}, .overlap = 1, .one_link = true};
+    const char *const *keys =
+        KEYS(TINY, "model.channels=256", "parallel.pp=4", "parallel.dp_replicate=2",
+             "batch.global=16", "numerics.mode=fast", "comm.bucket_mb=1");
+    double without = simulate(keys, seconds).step_s;
+    seconds.move[LS_ACCOUNT_REPLICATE] = seconds.move[LS_ACCOUNT_SHARD] = 3;
+    struct result with = simulate(keys, seconds);
+    double moved = with.rank.moving_s[LS_ACCOUNT_REPLICATE] + with.rank.moving_s[LS_ACCOUNT_SHARD];
+    assert_true(moved > 0);
+    if (with.step_s > without + 1.2 * moved)
+        fail_msg("%g: %g without sums, which take %g", with.step_s, without, moved);
+}
+
 /* ZeRO 3: gathers that take no longer than a layer hide behind it, but for the first; those that
  * take longer are what the step takes. */
 static void test_gathers_are_prefetched(void **state)
@@ -311,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_closed_forms),
         cmocka_unit_test(test_a_rank_that_does_not_wait_is_seen),
         cmocka_unit_test(test_tensor_parallel_is_exposed),
+        cmocka_unit_test(test_messages_pass_gradients),
         cmocka_unit_test(test_gathers_are_prefetched),
         cmocka_unit_test(test_transfers_hide),
         cmocka_unit_test(test_slower_is_never_faster),

@@ -286,6 +286,14 @@ static void test_moves_are_the_formulas(void **state)
     set(&c, "link.far.oversubscription", "4");
     near_to("where all talk", move_s(&c, 0, 4, 8, LS_COMM_ALL_GATHER, s),
             ls_ring_seconds(4, s, A, B / 4, 0));
+    /* Between stages of 4 only half of a host's 8 cross its edge: a rate of 2 in 4. */
+    struct ls_cost_group stages = ls_cost_group_of(&c, 1, 4, 2, 4);
+    stages.shift = 4;
+    near_to("some cross", ls_cost_move(&c, &stages, LS_COMM_SEND, s), A + s / (B / 2));
+    stages.shift = 1;
+    near_to("one crosses", ls_cost_move(&c, &stages, LS_COMM_SEND, s), A + s / B);
+    stages.shift = 16;
+    near_to("all cross", ls_cost_move(&c, &stages, LS_COMM_SEND, s), A + s / (B / 4));
     set(&c, "link.near.topology", "ring");
     near_to("neighbours", move_s(&c, 0, 8, 1, LS_COMM_ALL_REDUCE, few),
             ls_ring_seconds(8, few, a, b, 1));

@@ -33,10 +33,11 @@
  *
  * A group that spans domains of a level goes at the rate of that level: a rank's own share of the
  * link, times the ranks that the group has in each domain (each has its card), but not faster than
- * the level below; divided by the oversubscription of a fat tree. Only an all-to-all has its own
- * share alone. The latency a is, of a ring through the domains, the mean of its hops; of a tree,
- * level by level that of its steps; of a message, that of the slowest level between its ranks.
- * Links to neighbours alone (topology: ring) have no trees. LS_COMM_OTHER is an all-reduce.
+ * the level below; divided by the oversubscription of a fat tree (of messages between stages, by as
+ * much of it as those that cross a domain's edge make up of its ranks). Only an all-to-all has its
+ * own share alone. The latency a is, of a ring through the domains, the mean of its hops; of a
+ * tree, level by level that of its steps; of a message, that of the slowest level between its
+ * ranks. Links to neighbours alone (topology: ring) have no trees. LS_COMM_OTHER is an all-reduce.
  */
 #ifndef LOCKSTEP_PLANNER_COST_H
 #define LOCKSTEP_PLANNER_COST_H
@@ -59,6 +60,10 @@ struct ls_cost_group {
     int accelerators; /* of each rank, which has the links of all of them; 0 is 1 */
     int level;        /* the lowest link that joins all of them; -1: one rank */
     double near[LS_CLUSTER_LINKS_MAX];
+    /* Of a message from each rank to the one so many accelerators on, as between stages; 0: others.
+     * From a domain of J only that many of J cross its edge, so they share what an oversubscribed
+     * level has for all J. */
+    double shift;
 };
 /* Of ranks `stride` apart, from `first` on; each has `accelerators`. */
 struct ls_cost_group ls_cost_group_of(const struct ls_cluster *cluster, int accelerators,

@@ -35,6 +35,13 @@ typedef int ls_record_visit(void *user, int64_t rank, const struct ls_recording 
 int ls_record_matrices(const struct ls_config *config, const struct ls_layout *layout,
                        int64_t pp_rank, ls_record_visit *visit, void *user, struct ls_error *error);
 
+/* Collective over world. Steps as a run of this layout has them, but that ops compute nothing:
+ * watch, which is borrowed, is told of each and may sleep for as long as it would take. Memory is
+ * there, zeroed, and collectives move it. step_s[steps]: what each took on this rank. */
+int ls_rehearse_steps(const struct ls_config *config, const struct ls_layout *layout,
+                      struct ls_comm *world, const struct ls_work_watch *watch, int steps,
+                      double *step_s, struct ls_error *error);
+
 /* Bytes that rank sends in a full step, between the first and the last, by account. */
 int ls_record_bytes(const struct ls_config *config, const struct ls_layout *layout, int64_t rank,
                     int64_t bytes[LS_ACCOUNTS], struct ls_error *error);

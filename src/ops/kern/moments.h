@@ -17,30 +17,16 @@ static inline float *moment_read(const struct ls_update *update, void *moment, i
 }
 
 /* One Philox call has the random bits of 8 elements: of a block that begins within the first. */
-enum { MOMENT_GROUP = 8, MOMENT_GROUPS = BLOCK / MOMENT_GROUP + 1 };
+enum { MOMENT_GROUP = 8, MOMENT_HALVES = BLOCK + MOMENT_GROUP * (1 + PHILOX_LANES) };
 
 /* random[0 .. n) = ls_random_half of elements index, index + 1, ...; n <= BLOCK. Returns where it
  * begins in halves. */
 static inline const uint16_t *random_halves(struct ls_philox_key key, int64_t step, int64_t index,
-                                            int64_t n,
-                                            uint16_t halves[MOMENT_GROUPS * MOMENT_GROUP])
+                                            int64_t n, uint16_t halves[MOMENT_HALVES])
 {
-    uint32_t bits[4][PHILOX_GROUPS], words[4 * MOMENT_GROUPS];
     int64_t begin = index % MOMENT_GROUP;
     int64_t groups = (begin + n + MOMENT_GROUP - 1) / MOMENT_GROUP;
-    philox_groups(key, (uint64_t)(index / MOMENT_GROUP), (uint64_t)step, groups, bits);
-    for (int64_t j = 0; j < groups; j++) {
-        words[4 * j] = bits[0][j];
-        words[4 * j + 1] = bits[1][j];
-        words[4 * j + 2] = bits[2][j];
-        words[4 * j + 3] = bits[3][j];
-    }
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    memcpy(halves, words, (size_t)groups * 4 * sizeof *words);
-#else
-    for (int64_t i = 0; i < groups * MOMENT_GROUP; i++)
-        halves[i] = (uint16_t)(words[i / 2] >> 16 * (i % 2));
-#endif
+    philox_halves(key, (uint64_t)(index / MOMENT_GROUP), (uint64_t)step, groups, halves);
     return halves + begin;
 }
 
@@ -49,6 +35,17 @@ static inline void round_stochastic(const float *restrict from, const uint16_t *
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = ls_f32_to_bf16_stochastic(from[i], random[i]);
+}
+
+/* Fetches the block of an array that follows the one at `at`, where moments are rounded: that takes
+ * so long that the hardware does not read ahead by itself. */
+static inline void block_ahead(const struct ls_update *update, const void *array, size_t element,
+                               int64_t at, int64_t end)
+{
+    const char *next = (const char *)array + (size_t)(at + BLOCK) * element;
+    int64_t bytes = (ls_min(at + 2 * BLOCK, end) - at - BLOCK) * (int64_t)element;
+    for (int64_t i = 0; i < bytes && update->moment_type != LS_F32; i += 64)
+        __builtin_prefetch(next + i, 0, 2);
 }
 
 /* What moment_read gave, back to where it came from; which: 0 or 1, the first or second moment. Row
@@ -60,7 +57,7 @@ static inline void moment_write(const struct ls_update *update, int which, const
         return;
     const struct ls_rounding *rounding = &update->rounding;
     const struct ls_places *places = &rounding->places;
-    uint16_t halves[MOMENT_GROUPS * MOMENT_GROUP];
+    uint16_t halves[MOMENT_HALVES];
     int64_t count;
     for (int64_t i = 0; i < n; i += count) {
         int64_t col = (places->first + at + i) % places->cols;

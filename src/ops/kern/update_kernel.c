@@ -28,7 +28,11 @@ static void adamw(const struct ls_update *update, const struct ls_adamw *adamw, 
             float root = __builtin_sqrtf(v_at[i]) * inverse_root + epsilon;
             p[i] = kept - step_size * m_at[i] / root;
         }
+        block_ahead(update, update->gradient, sizeof(float), at, end);
         moment_write(update, 0, m_at, n, m, at);
+        block_ahead(update, update->master, sizeof(float), at, end);
+        block_ahead(update, m, sizeof(ls_bf16), at, end);
+        block_ahead(update, v, sizeof(ls_bf16), at, end);
         moment_write(update, 1, v_at, n, v, at);
         write_compute(update, at, n);
     }
@@ -77,6 +81,9 @@ static void lion(const struct ls_update *update, const struct ls_lion *lion, voi
             p[i] -= lr * (sign + decay * p[i]);
             m_at[i] = beta2 * m_at[i] + rest2 * g;
         }
+        block_ahead(update, update->gradient, sizeof(float), at, end);
+        block_ahead(update, update->master, sizeof(float), at, end);
+        block_ahead(update, m, sizeof(ls_bf16), at, end);
         moment_write(update, 0, m_at, n, m, at);
         write_compute(update, at, n);
     }

@@ -1,0 +1,131 @@
+/* `lockstep plan --layout`: what the configuration's own layout takes on a cluster. No search. */
+#include "cmd.h"
+#include "launch.h"
+#include "planned.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what is asked ----------------------------------------------------------------------------
+ */
+
+/* A search's options have nothing to choose from here. */
+static int goals_check(const struct cmd_args *args, struct ls_error *error)
+{
+    static const char *const searching[] = {"--goal",    "--accelerators", "--top",
+                                            "--seconds", "--apply",        "--explain"};
+    for (size_t i = 0; i < sizeof searching / sizeof searching[0]; i++)
+        if (cmd_args_given(args, searching[i]))
+            return ls_error_set(error, LS_ECONFIG,
+                                "--layout forecasts one layout, and %s chooses among many: leave "
+                                "one of them out",
+                                searching[i]);
+    return LS_OK;
+}
+
+/* "hosts=4,link.inter=100Gbps": each a figure of the cluster. */
+static int figures_change(struct ls_cluster *cluster, const char *text, struct ls_error *error)
+{
+    int status = LS_OK;
+    while (text && *text && !status) {
+        char change[2 * LS_CLUSTER_NAME_BYTES];
+        size_t length = strcspn(text, ",");
+        if (length >= sizeof change)
+            return ls_error_set(error, LS_ECONFIG, "--what-if %s: expected FIGURE=VALUE", text);
+        memcpy(change, text, length);
+        change[length] = '\0';
+        status = planned_change(cluster, change, error);
+        text += length + (text[length] == ',');
+    }
+    return status;
+}
+
+/* ---- what is shown ----------------------------------------------------------------------------
+ */
+
+static void json_print(const struct ls_layout *layout, const struct ls_forecast *f)
+{
+    const struct {
+        const char *name;
+        double value;
+    } figures[] = {{"step_s", f->step_s},
+                   {"tokens_per_s", f->tokens_per_s},
+                   {"mfu", f->mfu},
+                   {"hfu", f->hfu},
+                   {"bubble", f->bubble},
+                   {"compute_s", f->compute_s},
+                   {"offload_exposed_s", f->offload_exposed_s},
+                   {"idle_s", f->idle_s},
+                   {"device_bytes", f->device_bytes},
+                   {"host_bytes", f->tier_bytes[LS_TIER_HOST]},
+                   {"file_bytes", f->tier_bytes[LS_TIER_FILE]},
+                   {"capacity_bytes", f->capacity_bytes}};
+    printf("{\"ranks\": %ld, \"accelerators\": %ld, \"micro_batches\": %ld", (long)f->ranks,
+           (long)f->ranks * f->accelerators, (long)layout->micro_batches);
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
+        printf(", \"%s\": %.17g", figures[i].name, figures[i].value);
+    printf(", \"fits\": %s", f->fits ? "true" : "false");
+    for (int moving = 0; moving < 2; moving++) {
+        printf(", \"%s\": {", moving ? "moving_s" : "exposed_s");
+        for (int a = 0; a < LS_ACCOUNTS; a++)
+            printf("%s\"%s\": %.17g", a ? ", " : "", ls_account_name((enum ls_account)a),
+                   moving ? f->moving_s[a] : f->exposed_s[a]);
+        printf("}");
+    }
+    printf(", \"work_s\": {");
+    for (int kind = 0; kind < LS_WORK_KINDS; kind++)
+        printf("%s\"%s\": %.17g", kind ? ", " : "", ls_work_name((enum ls_work_kind)kind),
+               f->work_s[kind]);
+    printf("}}\n");
+}
+
+static int show(const struct cmd_args *args, const struct ls_forecast_ask *ask,
+                struct ls_error *error)
+{
+    const struct ls_search_options options = {
+        .config = ask->config, .cluster = ask->cluster, .tokens = ask->tokens};
+    struct ls_forecast forecast;
+    const char *svg = cmd_args_value(args, "--svg"), *trace = cmd_args_value(args, "--trace");
+    int status = ls_forecast_make(ask, &forecast, error);
+    if (!status && cmd_args_given(args, "--json")) {
+        json_print(ask->layout, &forecast);
+    } else if (!status) {
+        planned_head(&options);
+        planned_forecast(&options, ask->layout, &forecast);
+    }
+    if (!status && (svg || trace))
+        status = planned_draw(ask->config, ask->cluster, svg, trace, error);
+    return status;
+}
+
+/* ---- the command ------------------------------------------------------------------------------
+ */
+
+int plan_layout(const struct cmd_args *args, struct ls_error *error)
+{
+    struct ls_error missing;
+    struct ls_config *config = malloc(sizeof *config);
+    struct ls_layout *layout = malloc(sizeof *layout);
+    struct ls_cluster cluster = {0};
+    double tokens = 0;
+    int status = config && layout ? goals_check(args, error)
+                                  : ls_error_set(error, LS_ENOMEM, "no memory for a layout");
+    if (!status)
+        status = launch_plan_config(config, args->word, args->words, &missing, error);
+    if (!status)
+        status = cmd_args_real(args, "--tokens", 1, 1e18, &tokens, error);
+    if (!status)
+        status = planned_cluster(cmd_args_value(args, "--cluster"), config, &cluster, error);
+    if (!status)
+        status = figures_change(&cluster, cmd_args_value(args, "--what-if"), error);
+    if (!status)
+        status = ls_config_layout(config, 0, layout, error);
+    const struct ls_forecast_ask ask = {
+        .config = config, .layout = layout, .cluster = &cluster, .tokens = tokens, .extend = true};
+    if (!status)
+        status = show(args, &ask, error);
+    ls_cluster_release(&cluster);
+    free(layout);
+    free(config);
+    return status;
+}

@@ -1,0 +1,52 @@
+/* lockstep/planner/lesson.h - exercises for people who learn how training is cut over ranks.
+ *
+ *   ls_lesson_find("bubble", &lesson, error)
+ *   ls_lesson_run(lesson, &ask, error)          the page, and its picture
+ *
+ * A lesson prints a question, what is given, the formula with its source, the numbers as a table,
+ * the answer, and an exercise with the command that checks it. Every number comes from the code
+ * that plans: closed forms, schedule tables, memory plans, forecasts. What is given is written
+ * here. Everything here is Local.
+ */
+#ifndef LOCKSTEP_PLANNER_LESSON_H
+#define LOCKSTEP_PLANNER_LESSON_H
+
+#include <lockstep/planner/forecast.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_lesson_ask {
+    const struct ls_cluster *cluster; /* NULL: the lesson's own figures */
+    FILE *text;
+    FILE *picture; /* one <svg> element; NULL: none */
+};
+
+struct ls_lesson_page; /* private */
+struct ls_lesson {
+    const char *name, *title;
+    bool has_cluster; /* it computes with a cluster's figures */
+    int (*page)(const struct ls_lesson_page *page, struct ls_error *error);
+};
+
+/* All lessons, in the order in which to read them. */
+const struct ls_lesson *ls_lessons(size_t *count);
+/* LS_ECONFIG of another name, with the nearest one and all of them. */
+int ls_lesson_find(const char *name, const struct ls_lesson **lesson, struct ls_error *error);
+/* LS_ECONFIG for a cluster that the lesson has no use for, LS_ELAYOUT for one that is too small for
+ * it. LS_ENOMEM. Writing fails as FILEs do. */
+int ls_lesson_run(const struct ls_lesson *lesson, const struct ls_lesson_ask *ask,
+                  struct ls_error *error);
+
+/* The figures that lessons have without a cluster, as a cluster's file: those of
+ * clusters/h100-2048.yaml. */
+const char *ls_lesson_cluster(void);
+/* The model of 7 billion parameters that textbooks like (Llama 2 7B), on so many ranks at this
+ * stage of ZeRO: a configuration, resolved. */
+int ls_lesson_seven(int64_t ranks, int zero, struct ls_config *config, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,172 @@
+/* `lockstep plan --layout`: the forecast of the configuration's own layout, as the library makes
+ * it, what it refuses, and the published runs of bench/published.json. Runs from the root of the
+ * tree. */
+#include "run_program.h"
+
+#include <lockstep/planner.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define A100 "--cluster clusters/a100-80g-1024.yaml "
+static const char *const cut[] = {"model.preset=gpt2-124m", "model.vocab=50257",
+                                  "batch.global=32",        "batch.micro=1",
+                                  "numerics.mode=fast",     "parallel.pp=2",
+                                  "parallel.tp=2",          "parallel.dp=4",
+                                  "parallel.zero=1",        NULL};
+
+static const char *words(void)
+{
+    static char text[1024];
+    text[0] = '\0';
+    for (int i = 0; cut[i]; i++) {
+        strcat(text, cut[i]);
+        strcat(text, " ");
+    }
+    return text;
+}
+
+static json_t *planned(const char *options)
+{
+    static char output[PROGRAM_OUTPUT_BYTES];
+    char arguments[2048];
+    json_error_t why;
+    snprintf(arguments, sizeof arguments, "plan --layout --json %s%s", words(), options);
+    assert_int_equal(program_run("", arguments, output), 0);
+    json_t *json = json_loads(output, 0, &why);
+    if (!json)
+        fail_msg("%s\n%s", why.text, output);
+    return json;
+}
+
+static void same(json_t *json, const char *name, double expected)
+{
+    json_t *value = json_object_get(json, name);
+    if (!json_is_number(value) || json_number_value(value) != expected)
+        fail_msg("%s: %.17g, expected %.17g", name, json_number_value(value), expected);
+}
+
+/* What ls_forecast_make says of the same keys. */
+static struct ls_forecast made(void)
+{
+    struct ls_config *config = calloc(1, sizeof *config);
+    struct ls_layout *layout = calloc(1, sizeof *layout);
+    struct ls_cluster cluster;
+    struct ls_forecast forecast;
+    struct ls_error error = {0};
+    assert_true(config && layout);
+    ls_config_defaults(config);
+    int status = LS_OK;
+    for (int i = 0; cut[i] && !status; i++)
+        status = ls_config_set(config, cut[i], &error);
+    if (!status)
+        status = ls_config_resolve(config, 0, &error);
+    if (!status)
+        status = ls_config_layout(config, 0, layout, &error);
+    if (!status)
+        status = ls_cluster_read("clusters/a100-80g-1024.yaml", &cluster, &error);
+    if (status)
+        fail_msg("%s", error.text);
+    const struct ls_forecast_ask ask = {
+        .config = config, .layout = layout, .cluster = &cluster, .extend = true};
+    if (ls_forecast_make(&ask, &forecast, &error))
+        fail_msg("%s", error.text);
+    ls_cluster_release(&cluster);
+    free(layout);
+    free(config);
+    return forecast;
+}
+
+static void test_is_the_librarys(void **state)
+{
+    (void)state;
+    const struct ls_forecast f = made();
+    json_t *json = planned(A100);
+    json_t *exposed = json_object_get(json, "exposed_s"), *work = json_object_get(json, "work_s");
+    same(json, "ranks", 16);
+    same(json, "accelerators", 16);
+    same(json, "micro_batches", 8);
+    same(json, "step_s", f.step_s);
+    same(json, "tokens_per_s", f.tokens_per_s);
+    same(json, "mfu", f.mfu);
+    same(json, "hfu", f.hfu);
+    same(json, "bubble", f.bubble);
+    same(json, "device_bytes", f.device_bytes);
+    assert_true(json_is_true(json_object_get(json, "fits")) == f.fits);
+    for (int a = 0; a < LS_ACCOUNTS; a++)
+        same(exposed, ls_account_name((enum ls_account)a), f.exposed_s[a]);
+    for (int kind = 0; kind < LS_WORK_KINDS; kind++)
+        same(work, ls_work_name((enum ls_work_kind)kind), f.work_s[kind]);
+    assert_true(f.step_s > 0 && f.bubble > 0);
+    json_decref(json);
+}
+
+static void test_figures_change(void **state)
+{
+    (void)state;
+    json_t *as_is = planned(A100);
+    json_t *slow = planned(A100 "--what-if 'link.intra=1 GB/s,hosts=4'");
+    assert_true(json_number_value(json_object_get(slow, "step_s")) >
+                2 * json_number_value(json_object_get(as_is, "step_s")));
+    json_decref(as_is);
+    json_decref(slow);
+}
+
+static void refuses(const char *options, int status, const char *why)
+{
+    char arguments[2048];
+    snprintf(arguments, sizeof arguments, "plan %s%s", words(), options);
+    program_expect(arguments, ls_exit_code(status), why);
+}
+
+static void test_refuses(void **state)
+{
+    (void)state;
+    char arguments[2048];
+    refuses(A100 "--layout --goal memory", LS_ECONFIG, "--goal chooses among many");
+    refuses(A100 "--layout --apply x.yaml", LS_ECONFIG, "--apply chooses among many");
+    refuses(A100 "--json", LS_ECONFIG, "--layout");
+    refuses(A100 "--layout --what-if hosts", LS_ECONFIG, "expected a figure and its value");
+    refuses(A100 "--layout --what-if hosts=4,link.moon=1", LS_ECONFIG, "moon");
+    refuses(A100 "--layout parallel.tp=7", LS_ELAYOUT, "tp");
+    refuses("--layout --cluster clusters/cpu-2core.yaml", LS_ELAYOUT, "the cluster has 2");
+    refuses("--layout --cluster no-such.yaml", LS_EIO, "no-such.yaml");
+    snprintf(arguments, sizeof arguments, "plan --layout " A100 "%s", words());
+    program_expect(arguments, 0, "where the time of a step goes");
+}
+
+/* The first and the last row of each table are admitted, and have a forecast. */
+static void test_published_rows_are_admitted(void **state)
+{
+    (void)state;
+    char path[1024], command[2048], last[512] = "", line[512];
+    program_path(path, sizeof path);
+    snprintf(command, sizeof command, "python3 tools/bench-plan.py --check --lockstep '%s' 2>&1",
+             path);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    while (fgets(line, sizeof line, pipe))
+        memcpy(last, line, sizeof last);
+    int status = pclose(pipe);
+    if (status != 0 || !strstr(last, "median error"))
+        fail_msg("%s: %s", command, last);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_is_the_librarys),
+        cmocka_unit_test(test_figures_change),
+        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_published_rows_are_admitted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

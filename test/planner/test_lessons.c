@@ -1,0 +1,274 @@
+/* Lessons: their numbers by hand, their figures beside the cluster's file, and every page and
+ * picture. Runs from the root of the tree, where clusters/ is. */
+#include <lockstep/planner/lesson.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../support/xml.h"
+
+#define H100 "clusters/h100-2048.yaml"
+
+struct page {
+    char *text, *picture;
+    size_t text_bytes, picture_bytes;
+};
+
+static int run(const char *name, const struct ls_cluster *cluster, struct page *page,
+               struct ls_error *error)
+{
+    const struct ls_lesson *lesson;
+    int status = ls_lesson_find(name, &lesson, error);
+    if (status)
+        return status;
+    const struct ls_lesson_ask ask = {.cluster = cluster,
+                                      .text = open_memstream(&page->text, &page->text_bytes),
+                                      .picture =
+                                          open_memstream(&page->picture, &page->picture_bytes)};
+    status = ls_lesson_run(lesson, &ask, error);
+    fclose(ask.text);
+    fclose(ask.picture);
+    return status;
+}
+
+static void page_release(struct page *page)
+{
+    free(page->text);
+    free(page->picture);
+}
+
+static struct page page_of(const char *name)
+{
+    struct ls_error error = {0};
+    struct page page;
+    if (run(name, NULL, &page, &error))
+        fail_msg("%s: %s", name, error.text);
+    return page;
+}
+
+static void has(const struct page *page, const char *words)
+{
+    if (!strstr(page->text, words))
+        fail_msg("expected \"%s\" in\n%s", words, page->text);
+}
+
+/* The line that begins with these words. */
+static void has_row(const struct page *page, const char *begin, const char *const *words)
+{
+    char mark[64];
+    snprintf(mark, sizeof mark, "\n  %s", begin);
+    const char *row = strstr(page->text, mark);
+    if (!row)
+        fail_msg("no row %s in\n%s", begin, page->text);
+    size_t length = strcspn(row + 1, "\n") + 1;
+    const char *at = row + strlen(mark);
+    for (; *words; words++) {
+        at = strstr(at, *words);
+        if (!at || at > row + length)
+            fail_msg("expected %s in%.*s", *words, (int)length, row);
+        at += strlen(*words);
+    }
+}
+#define ROW(page, begin, ...) has_row(page, begin, (const char *const[]){__VA_ARGS__, NULL})
+
+/* ---- by hand ----------------------------------------------------------------------------------
+ */
+
+/* 7e9 x 16 = 112 GB; over 4: 4 + 12 / 4 = 7, 2 + 14 / 4 = 5.5 and 16 / 4 = 4 bytes each. */
+static void test_memory(void **state)
+{
+    (void)state;
+    struct page page = page_of("memory");
+    ROW(&page, "parameters, 16 bits", "2 bytes", "14.0 GB");
+    ROW(&page, "variance, 32 bits", "4 bytes", "28.0 GB");
+    ROW(&page, "in all", "16 bytes", "112 GB");
+    ROW(&page, "ZeRO 0", "14.0 GB", "14.0 GB", "84.0 GB", "112 GB", "21.0 GB", "no");
+    ROW(&page, "ZeRO 1", "14.0 GB", "14.0 GB", "21.0 GB", "49.0 GB", "21.0 GB", "yes");
+    ROW(&page, "ZeRO 2", "14.0 GB", "3.5 GB", "21.0 GB", "38.5 GB", "21.0 GB", "yes");
+    ROW(&page, "ZeRO 3", "3.5 GB", "3.5 GB", "21.0 GB", "28.0 GB", "31.5 GB", "yes");
+    /* Llama 2 7B has 6,738,415,616 parameters: masters and bf16 copies, fp32 gradients, moments. */
+    has(&page, "40.4 GB      27.0 GB      53.9 GB       121 GB       108 GB");
+    page_release(&page);
+}
+
+static void test_seven(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    struct ls_config *config = malloc(sizeof *config);
+    assert_int_equal(ls_lesson_seven(4, 3, config, &error), LS_OK);
+    assert_true(ls_forecast_parameters(config) == 6738415616.0);
+    assert_int_equal(ls_config_ranks(config), 4);
+    free(config);
+}
+
+/* 8 / 39, 16 / 47, 32 / 63, 64 / 95; 64 / (64 + 31 / 2) and 192 / (192 + 31). */
+static void test_bubble(void **state)
+{
+    (void)state;
+    struct page page = page_of("bubble");
+    ROW(&page, "     8", "20.5 %", "20.5 %", " - ", " - ");
+    ROW(&page, "    16", "34.0 %", "34.0 %", " - ", " - ");
+    ROW(&page, "    32", "50.8 %", "50.8 %", "67.4 %", "67.4 %", "75.6 %", "75.6 %");
+    ROW(&page, "    64", "67.4 %", "67.4 %", "80.5 %", "80.5 %", "86.1 %", "86.1 %");
+    ROW(&page, "   279", "90.0 %", "90.0 %");
+    has(&page, "16 / 19 = 84.2 %, and by the table 84.2 %");
+    has(&page, "78.9 %: that is 15 / 19");
+    /* 279 / 310; 280 / 311, where 278 / 309 is less; 279 / 310. */
+    has(&page, "from 279 micro-batches");
+    has(&page, "interleaved with 2 chunks from 140, ZB-H1 from 93");
+    assert_int_equal(ls_micro_batches_for(32, 0.9), 279);
+    page_release(&page);
+}
+
+/* 2 x 255 / 256 x 140 GB = 278.9 GB, at 12.5 GB/s 22.3 s; 510 and 16 messages of 8 us. */
+static void test_allreduce(void **state)
+{
+    (void)state;
+    struct page page = page_of("allreduce");
+    ROW(&page, "all gradients, fp32", "280 GB", "558 GB", "44.6 s", "44.6 s", "44.6 s");
+    ROW(&page, "all gradients, bf16", "140 GB", "279 GB", "22.3 s", "22.3 s", "22.3 s");
+    ROW(&page, "a norm, 8 bytes", "8 B", "4.08 ms", "128 us", "128 us");
+    has(&page, "1.12 TB");
+    page_release(&page);
+}
+
+/* 405.8 x 10^9 parameters x 16 bytes are 6.49 TB, 81.2 times 80 GB. */
+static void test_3d(void **state)
+{
+    (void)state;
+    struct page page = page_of("3d");
+    has(&page, "The state alone is 6.49 TB: it takes 82 accelerators of 80.0 GB");
+    ROW(&page, "dp alone", "1", "1", "2048", "does not fit");
+    ROW(&page, "tp 8, pp 16, ZeRO 1", "8", "16", "16", "1");
+    has(&page, "is the fastest that fits");
+    page_release(&page);
+}
+
+static void test_scaling(void **state)
+{
+    (void)state;
+    struct page page = page_of("scaling");
+    ROW(&page, "    1 ", "1.0", "1.0", "100.0 %", "0.0 %", "1.0", "100.0 %", "0.0 %");
+    const char *row = strstr(page.text, "\n     64 ");
+    double amdahl, step, speedup;
+    char unit[8];
+    assert_non_null(row);
+    assert_int_equal(sscanf(row, "%*d %lf %lf %7s %lf", &amdahl, &step, unit, &speedup), 4);
+    assert_true(speedup > 1 && speedup < amdahl && amdahl < 64);
+    page_release(&page);
+}
+
+/* ---- all of them ------------------------------------------------------------------------------
+ */
+
+static void test_every_lesson(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"\nQuestion\n", "\nGiven\n",  "\nFormula\n",    "\nNumbers",
+                                        "\nAnswer\n",   "\nTry it\n", "\n    lockstep "};
+    size_t count;
+    const struct ls_lesson *lessons = ls_lessons(&count);
+    assert_int_equal(count, 5);
+    for (size_t i = 0; i < count; i++) {
+        struct page page = page_of(lessons[i].name);
+        const char *at = page.text;
+        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+            at = strstr(at, parts[p]);
+            if (!at)
+                fail_msg("%s: no %s in its place", lessons[i].name, parts[p]);
+        }
+        assert_xml(page.picture);
+        assert_non_null(strstr(page.picture, "prefers-color-scheme:dark"));
+        const char *const wrong[] = {" nan", "-nan", " inf"};
+        for (size_t w = 0; w < 3; w++) {
+            assert_null(strstr(page.text, wrong[w]));
+            assert_null(strstr(page.picture, wrong[w]));
+        }
+        page_release(&page);
+    }
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    const struct ls_lesson *lesson;
+    assert_int_equal(ls_lesson_find("buble", &lesson, &error), LS_ECONFIG);
+    assert_string_equal(error.text, "no lesson buble; did you mean bubble? (there are memory, "
+                                    "bubble, allreduce, 3d, scaling)");
+    assert_int_equal(ls_lesson_find("", &lesson, &error), LS_ECONFIG);
+}
+
+/* ---- clusters ---------------------------------------------------------------------------------
+ */
+
+static char *written(const struct ls_cluster *cluster)
+{
+    char *text = NULL;
+    size_t bytes;
+    struct ls_error error = {0};
+    FILE *file = open_memstream(&text, &bytes);
+    assert_int_equal(ls_cluster_write(cluster, file, &error), LS_OK);
+    fclose(file);
+    return text;
+}
+
+/* The figures that lessons begin with are those of the file. */
+static void test_own_figures(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    struct ls_cluster file, own;
+    const char *text = ls_lesson_cluster();
+    assert_int_equal(ls_cluster_read(H100, &file, &error), LS_OK);
+    assert_int_equal(ls_cluster_read_text("own", text, strlen(text), &own, &error), LS_OK);
+    char *a = written(&file), *b = written(&own);
+    assert_string_equal(a, b);
+    free(a);
+    free(b);
+    ls_cluster_release(&file);
+    ls_cluster_release(&own);
+}
+
+static void test_other_clusters(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    struct ls_cluster cluster;
+    struct page page;
+    assert_int_equal(ls_cluster_read(H100, &cluster, &error), LS_OK);
+    assert_int_equal(run("allreduce", &cluster, &page, &error), LS_OK);
+    ROW(&page, "all gradients, bf16", "140 GB", "279 GB", "5.58 s"); /* 278.9 / 50 */
+    page_release(&page);
+    assert_int_equal(run("bubble", &cluster, &page, &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "lesson bubble computes with no cluster"));
+    page_release(&page);
+    assert_int_equal(ls_cluster_set(&cluster, "hosts", "100", &error), LS_OK);
+    assert_int_equal(run("allreduce", &cluster, &page, &error), LS_ELAYOUT);
+    assert_non_null(strstr(error.text, "has 100 hosts: give it more"));
+    page_release(&page);
+    assert_int_equal(run("3d", &cluster, &page, &error), LS_ELAYOUT);
+    assert_non_null(strstr(error.text, "has 800 accelerators: give it more hosts"));
+    page_release(&page);
+    ls_cluster_release(&cluster);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory),       cmocka_unit_test(test_seven),
+        cmocka_unit_test(test_bubble),       cmocka_unit_test(test_allreduce),
+        cmocka_unit_test(test_3d),           cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_every_lesson), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_own_figures),  cmocka_unit_test(test_other_clusters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

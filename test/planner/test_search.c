@@ -1,0 +1,274 @@
+/* The search against exhaustive simulation on drawn small cases, laws that plans keep, and what is
+ * refused. */
+#include <lockstep/planner.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- cases ------------------------------------------------------------------------------------
+ */
+
+static uint64_t drawn;
+
+static int64_t draw(int64_t below)
+{
+    drawn = drawn * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((drawn >> 33) % (uint64_t)below);
+}
+
+static int64_t one_of(const int64_t *values, int count)
+{
+    return values[draw(count)];
+}
+#define ONE_OF(...)                                                                                \
+    one_of((const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+
+/* Of accelerators whose figures are drawn, from a slow link to none that is felt. */
+static struct ls_cluster cluster_draw(void)
+{
+    struct ls_cluster cluster;
+    struct ls_error error = {0};
+    char text[1024];
+    int64_t hosts = 2, each = ONE_OF(1, 2);
+    snprintf(text, sizeof text,
+             "name: drawn\nhosts: %ld\naccelerators: %ld\n"
+             "accelerator: {name: x, peak: {bf16: %ld GFLOP/s}, memory: %ld MiB, bandwidth: 50 "
+             "GB/s, launch: %ld us}\n"
+             "memory: 1 GiB\nhost_link: 1 GB/s\noverlap: %s\n"
+             "links:\n  - {name: near, joins: %ld, latency: 2 us, bandwidth: %ld GB/s}\n"
+             "  - {name: far, joins: %ld, latency: 10 us, bandwidth: %ld MB/s}\n",
+             (long)hosts, (long)each, (long)ONE_OF(100, 1000), (long)ONE_OF(3, 8, 1000),
+             (long)ONE_OF(0, 5), draw(2) ? "1" : "0", (long)each, (long)ONE_OF(1, 20),
+             (long)(hosts * each), (long)ONE_OF(100, 2000));
+    if (ls_cluster_read_text("drawn", text, strlen(text), &cluster, &error))
+        fail_msg("%s\n%s", error.text, text);
+    return cluster;
+}
+
+static void set(struct ls_config *config, const char *format, ...)
+{
+    char word[256];
+    struct ls_error error = {0};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(word, sizeof word, format, arguments);
+    va_end(arguments);
+    if (ls_config_set(config, word, &error))
+        fail_msg("%s: %s", word, error.text);
+}
+
+static struct ls_config recipe_draw(void)
+{
+    struct ls_config config;
+    struct ls_error error = {0};
+    int64_t layers = ONE_OF(2, 3, 4);
+    ls_config_defaults(&config);
+    set(&config, "model.vocab=257");
+    set(&config, "model.layers=%ld", (long)layers);
+    set(&config, "model.channels=%ld", (long)ONE_OF(64, 128));
+    set(&config, "model.heads=4");
+    set(&config, "model.context=256");
+    set(&config, "data.sequence=256");
+    set(&config, "batch.global=%ld", (long)ONE_OF(4, 8));
+    set(&config, "numerics.leaf_sequences=1");
+    set(&config, "numerics.precision=%s", draw(2) ? "bf16" : "fp32");
+    set(&config, "numerics.seq_tiles=%ld", (long)ONE_OF(1, 2));
+    set(&config, "numerics.mode=%s", draw(4) ? "ordered" : "fast");
+    if (ls_config_resolve(&config, 257, &error))
+        fail_msg("%s", error.text);
+    return config;
+}
+
+/* ---- exhaustive ------------------------------------------------------------------------------- */
+
+static double value_of(enum ls_goal goal, const struct ls_forecast *f)
+{
+    return goal == LS_GOAL_TIME   ? f->step_s
+           : goal == LS_GOAL_COST ? f->step_s * (double)(f->ranks * f->accelerators)
+                                  : f->device_bytes;
+}
+
+/* Most cases leave out what triples the space. */
+static bool memory_pinned(const char *key)
+{
+    return strncmp(key, "memory.", 7) == 0;
+}
+
+/* No layout of the space is better than the search's best; and it looks at fewer. */
+static void test_the_best_is_the_best(void **state)
+{
+    (void)state;
+    int64_t looked = 0, all = 0, fitted = 0;
+    drawn = 1;
+    for (int i = 0; i < 200; i++) {
+        struct ls_cluster cluster = cluster_draw();
+        struct ls_config config = recipe_draw();
+        struct ls_search_options options = {.config = &config,
+                                            .cluster = &cluster,
+                                            .goal = i % 10 == 0   ? LS_GOAL_MEMORY
+                                                    : i % 10 == 1 ? LS_GOAL_COST
+                                                                  : LS_GOAL_TIME,
+                                            .top = 1,
+                                            .pinned = i % 8 ? memory_pinned : NULL};
+        struct ls_search search, exhaustive;
+        struct ls_error error = {0};
+        int status = ls_search_run(&options, &search, &error);
+        options.exhaustive = true;
+        int other = ls_search_run(&options, &exhaustive, &error);
+        if (status != other)
+            fail_msg("case %d: search %d, exhaustive %d: %s", i, status, other, error.text);
+        if (!status) {
+            double best = value_of(options.goal, &search.plans[0].forecast);
+            double least = value_of(options.goal, &exhaustive.plans[0].forecast);
+            if (best > least * (1 + 1e-9))
+                fail_msg("case %d, %s: the search has %g (%s), but %s takes %g", i,
+                         ls_goal_name(options.goal), best, search.plans[0].keys,
+                         exhaustive.plans[0].keys, least);
+            looked += search.simulated;
+            all += exhaustive.simulated;
+            fitted++;
+        }
+        ls_search_release(&search);
+        ls_search_release(&exhaustive);
+        ls_cluster_release(&cluster);
+    }
+    print_message("%ld cases fit; %ld layouts simulated of %ld\n", (long)fitted, (long)looked,
+                  (long)all);
+    assert_true(fitted > 100 && fitted < 200 && looked < all);
+}
+
+/* ---- laws -------------------------------------------------------------------------------------- */
+
+static double best_of(const struct ls_config *config, const struct ls_cluster *cluster)
+{
+    const struct ls_search_options options = {.config = config, .cluster = cluster, .top = 1};
+    struct ls_search search;
+    double best = ls_search_run(&options, &search, NULL) ? INFINITY
+                                                          : search.plans[0].forecast.step_s;
+    ls_search_release(&search);
+    return best;
+}
+
+/* A better cluster never makes the best plan slower, and more memory never makes one infeasible. */
+static void test_better_is_never_worse(void **state)
+{
+    static const char *const changes[][2] = {{"link.far.bandwidth", "1 TB/s"},
+                                             {"link.near.bandwidth", "1 TB/s"},
+                                             {"link.far.latency", "0 s"},
+                                             {"accelerator.memory", "64 GiB"},
+                                             {"accelerator.bandwidth", "1 TB/s"},
+                                             {"accelerator.peak.bf16", "1 PFLOP/s"}};
+    (void)state;
+    drawn = 7;
+    for (int i = 0; i < 12; i++) {
+        struct ls_cluster cluster = cluster_draw();
+        struct ls_config config = recipe_draw();
+        double before = best_of(&config, &cluster);
+        for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
+            struct ls_error error = {0};
+            if (ls_cluster_set(&cluster, changes[c][0], changes[c][1], &error))
+                fail_msg("%s", error.text);
+            double after = best_of(&config, &cluster);
+            if (after > before * (1 + 1e-6))
+                fail_msg("case %d: %s = %s: %g s, %g s before", i, changes[c][0], changes[c][1],
+                         after, before);
+            before = after;
+        }
+        ls_cluster_release(&cluster);
+    }
+}
+
+/* ---- forecasts --------------------------------------------------------------------------------- */
+
+/* Steps of many micro-batches are forecast from shorter ones: as good as the whole. */
+static void test_longer_steps_go_on_in_a_line(void **state)
+{
+    static const char *const layouts[][3] = {
+        {"parallel.pp=1", "parallel.dp_shard=2", "parallel.zero=2"},
+        {"parallel.pp=2", "parallel.dp_shard=1", "parallel.schedule=1f1b"},
+        {"parallel.pp=2", "parallel.tp=2", "parallel.schedule=zb-h1"},
+        {"parallel.pp=2", "parallel.chunks=2", "parallel.schedule=interleaved"},
+    };
+    (void)state;
+    drawn = 3;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct ls_cluster cluster = cluster_draw();
+        struct ls_config config = recipe_draw();
+        struct ls_error error = {0};
+        struct ls_layout layout;
+        assert_int_equal(ls_cluster_set(&cluster, "accelerators", "4", &error), LS_OK);
+        set(&config, "model.layers=6");
+        set(&config, "batch.global=48");
+        set(&config, "batch.micro=1");
+        for (int k = 0; k < 3; k++)
+            set(&config, "%s", layouts[i][k]);
+        if (ls_config_resolve(&config, 257, &error) || ls_config_layout(&config, 0, &layout, &error))
+            fail_msg("%s", error.text);
+        struct ls_forecast_ask ask = {.config = &config, .layout = &layout, .cluster = &cluster};
+        struct ls_forecast whole, line;
+        if (ls_forecast_make(&ask, &whole, &error))
+            fail_msg("%s", error.text);
+        ask.extend = true;
+        if (ls_forecast_make(&ask, &line, &error))
+            fail_msg("%s", error.text);
+        if (fabs(line.step_s / whole.step_s - 1) > 0.01 ||
+            fabs(line.compute_s / whole.compute_s - 1) > 0.01)
+            fail_msg("layout %zu: %g s in a line, %g s the whole; computing %g and %g", i,
+                     line.step_s, whole.step_s, line.compute_s, whole.compute_s);
+        ls_cluster_release(&cluster);
+    }
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------- */
+
+static bool all_pinned(const char *key)
+{
+    return strncmp(key, "parallel.", 9) == 0;
+}
+
+static void test_what_is_refused(void **state)
+{
+    (void)state;
+    drawn = 5;
+    struct ls_cluster cluster = cluster_draw();
+    struct ls_config config = recipe_draw();
+    struct ls_error error = {0};
+    struct ls_search search;
+    struct ls_search_options options = {.config = &config, .cluster = &cluster, .top = 3};
+    cluster.accelerator.memory_bytes = 1000; /* nothing fits */
+    assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
+    assert_non_null(strstr(error.text, "no layout fits: the one that takes least needs"));
+    assert_true(search.least_bytes > 1000 && search.capacity_bytes == 1000);
+    ls_search_release(&search);
+    cluster.accelerator.memory_bytes = 1e12;
+    options.accelerators = 1 + cluster.hosts * cluster.accelerators;
+    assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
+    assert_non_null(strstr(error.text, "the cluster has"));
+    ls_search_release(&search);
+    options.accelerators = 0;
+    options.pinned = all_pinned;
+    config.parallel.tp = 3;
+    assert_int_equal(ls_search_run(&options, &search, &error), LS_ELAYOUT);
+    assert_non_null(strstr(error.text, "admits no layout"));
+    ls_search_release(&search);
+    ls_cluster_release(&cluster);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_best_is_the_best),
+        cmocka_unit_test(test_better_is_never_worse),
+        cmocka_unit_test(test_longer_steps_go_on_in_a_line),
+        cmocka_unit_test(test_what_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

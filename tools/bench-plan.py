@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Forecasts every published run of bench/published.json, and prints it beside the source's figure.
+
+    tools/bench-plan.py [--only WORDS] [--lockstep build/lockstep] [--check] [--write]
+
+--only takes tables whose name has the words. --check runs the first and the last row of each table:
+whether the recipes are admitted. --write puts the tables into bench/RESULTS.md, between two marks,
+and the numbers into bench/results.json. Nothing is fitted to these runs: what a row changes of a
+cluster file is what its source says of the machine.
+"""
+import argparse
+import datetime
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
+LISTED = ROOT / "bench" / "published.json"
+
+
+# ---- what a row asks ----------------------------------------------------------------------------
+
+def split(keys):
+    """Blocks on stages as Megatron has them: alike, or with the embedding and the head as one."""
+    layers = keys.get("model.layers", 126)
+    stages = keys.get("parallel.pp", 1) * keys.get("parallel.chunks", 1)
+    if stages == 1:
+        return ""
+    if layers % stages == 0:
+        each, ends = layers // stages, [layers // stages + 1] * 2
+    elif (layers + 2) % stages == 0:
+        each = (layers + 2) // stages
+        ends = [each, each]
+    else:
+        raise SystemExit(f"bench-plan.py: {layers} blocks do not lie on {stages} stages")
+    sizes = [ends[0]] + [each] * (stages - 2) + [ends[1]]
+    at, parts = 0, []
+    for size in sizes:
+        parts.append(f"{at}-{at + size - 1}" if size > 1 else str(at))
+        at += size
+    return ",".join(parts)
+
+
+def unfused_share(figures, head_dim):
+    """The share of peak that attention reaches without a fused kernel: a roofline of its passes.
+
+    The whole T x T matrix of scores is computed (a causal kernel needs half of it) and lies in
+    memory in 16 bits. Bytes an element: forward 13 (scores written 2, scaled, masked and made
+    probabilities 4, dropped 4 and the mask 1, read for the values 2); backward 19 (probabilities
+    for dV 2, dP written 2, dropout 4 and the mask 1, softmax 6, read for dQ and dK 4). Operations:
+    4 d forward and 8 d backward in products; the flops that are counted are 4 d and 10 d of half
+    of the elements.
+    """
+    memory = (13 + 19) / (figures["bandwidth"] * figures["pass_share"])
+    products = 12 * head_dim / (figures["peak"] * figures["product_share"])
+    return 14 * head_dim / (2 * (memory + products)) / figures["peak"]
+
+
+# Of accelerators whose rows have such attention; as in the cluster's file.
+UNFUSED = {"clusters/a100-80g-1024.yaml": {"bandwidth": 2.039e12, "pass_share": 0.85,
+                                           "peak": 312e12, "product_share": 0.8}}
+
+
+def command(table, row, lockstep):
+    keys = {**table["keys"], **row["keys"]}
+    figures = {**table.get("figures", {}), "hosts": max(-(-row["gpus"] // 8), 2)}
+    if table.get("attention") == "unfused":
+        head_dim = keys["model.channels"] // keys["model.heads"]
+        share = unfused_share(UNFUSED[table["cluster"]], head_dim)
+        figures["accelerator.attention_share"] = f"{share:.4f}"
+    stages = split(keys)
+    if stages:
+        keys["parallel.split"] = stages
+    if "numerics.leaf_sequences" not in keys:
+        keys["numerics.leaf_sequences"] = keys["batch.micro"]
+    return [lockstep, "plan", "--layout", "--json", "--cluster", table["cluster"], "--what-if",
+            ",".join(f"{k}={v}" for k, v in figures.items()),
+            *(f"{k}={v}" for k, v in keys.items())]
+
+
+def forecast(table, row, lockstep):
+    words = command(table, row, lockstep)
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=600,
+                          check=False)
+    if done.returncode:
+        raise SystemExit(f"bench-plan.py: {table['name']}, {row['row']}: {done.stderr.strip()}\n"
+                         + " ".join(words))
+    return json.loads(done.stdout)
+
+
+# ---- figures as their sources count them --------------------------------------------------------
+
+def megatron_flops(keys, factor):
+    """Narayanan equation 3: 96 with full recomputation, 72 without."""
+    batch, layers, width = (keys[k] for k in ("batch.global", "model.layers", "model.channels"))
+    tokens = keys.get("data.sequence", keys["model.context"])
+    head = keys["model.vocab"] / ((factor / 6) * layers * width)
+    return factor * batch * tokens * layers * width**2 * (1 + tokens / (6 * width) + head)
+
+
+REPORTS = {
+    "tflops_with_recompute": ("TFLOP/s a GPU, recomputation counted (Narayanan, equation 3)",
+                              "{:.0f}"),
+    "tflops": ("TFLOP/s a GPU, of the model", "{:.0f}"),
+    "step_s": ("seconds a step", "{:.2f}"),
+    "mfu": ("MFU", "{:.1%}"),
+    "tokens_per_s_gpu": ("tokens/s a GPU", "{:.0f}"),
+    "samples_per_s_gpu": ("sequences/s a GPU", "{:.2f}"),
+}
+
+
+def predicted(table, row, f):
+    keys, gpus = {**table["keys"], **row["keys"]}, row["gpus"]
+    kind = table["reports"]
+    if kind == "tflops_with_recompute":
+        return megatron_flops(keys, 96) / f["step_s"] / gpus / 1e12
+    if kind == "tflops":
+        return megatron_flops(keys, 72) / f["step_s"] / gpus / 1e12
+    if kind == "tokens_per_s_gpu":
+        return f["tokens_per_s"] / gpus
+    if kind == "samples_per_s_gpu":
+        return keys["batch.global"] / f["step_s"] / gpus
+    return f[kind]
+
+
+def rows_of(table, lockstep, check):
+    rows = table["rows"][:1] + table["rows"][1:][-1:] if check else table["rows"]
+    for row in rows:
+        f = forecast(table, row, lockstep)
+        value = predicted(table, row, f)
+        spent = {name: f["exposed_s"][name] / f["step_s"] for name in f["exposed_s"]}
+        yield {"row": row["row"], "published": row["published"], "predicted": value,
+               "error": value / row["published"] - 1, "bubble": f["bubble"], "tp": spent["tp"],
+               "cp": spent["cp"], "dp": spent["dp_shard"] + spent["dp_replicate"],
+               "compute": f["compute_s"] / f["step_s"], "fits": f["fits"], "forecast": f}
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+def summary(rows):
+    errors = [abs(r["error"]) for r in rows]
+    worst = max(rows, key=lambda r: abs(r["error"]))
+    return (f"median error {statistics.median(errors):.1%}, "
+            f"worst {worst['error']:+.1%} ({worst['row']})")
+
+
+def section(table, rows):
+    what, form = REPORTS[table["reports"]]
+    lines = [f"### {table['name']}", "", f"{what}. {summary(rows)}.", "",
+             f"Source: {table['source']}. {table['checked'][:1].upper()}{table['checked'][1:]}.",
+             "", f"As forecast: {table['mapped']}.", "",
+             "| row | published | predicted | error | computing | bubble | waits for tp | for cp |"
+             " for dp |", "|---|---|---|---|---|---|---|---|---|"]
+    for r in rows:
+        lines.append(f"| {r['row']} | {form.format(r['published'])} | "
+                     f"{form.format(r['predicted'])} | {r['error']:+.1%} | {r['compute']:.0%} | "
+                     f"{r['bubble']:.0%} | {r['tp']:.0%} | {r['cp']:.0%} | {r['dp']:.0%} |"
+                     + ("" if r["fits"] else " (does not fit into memory here)"))
+    return lines + [""]
+
+
+def page(made, explained):
+    every = [{**r, "row": f"{table['name']}: {r['row']}"} for table, rows in made for r in rows]
+    small = sum(abs(r["error"]) <= 0.1 for r in every)
+    middle = statistics.median(statistics.median(abs(r["error"]) for r in rows)
+                               for _, rows in made)
+    lines = ["## Published runs, beside the planner", "",
+             f"{len(every)} runs of {len(made)} tables: {summary(every)}; {small} within 10 %; the "
+             f"median of the tables' medians is {middle:.1%}. Goal: a median of at most 10 %.", "",
+             "`make bench-plan` forecasts each with `lockstep plan --layout` from "
+             "[published.json](published.json) and the files of clusters/, and nothing there was "
+             "set by what these runs took. A share of time is of the step, mean over ranks. "
+             "\"Unfused\" attention is a roofline of the passes that Megatron-LM made before fused "
+             "kernels (tools/bench-plan.py has it).", "", *explained, ""]
+    for table, rows in made:
+        lines += section(table, rows)
+    return "\n".join(lines)
+
+
+def commit():
+    return subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True,
+                          capture_output=True, check=False).stdout.strip()
+
+
+def write(made, explained):
+    kept = ROOT / "bench" / "results.json"
+    store = json.loads(kept.read_text())
+    store["published"] = {
+        "setting": {"date": datetime.date.today().isoformat(), "lockstep": commit()},
+        "tables": [{"name": t["name"], "reports": t["reports"],
+                    "rows": [{k: r[k] for k in r if k != "forecast"} for r in rows]}
+                   for t, rows in made]}
+    kept.write_text(json.dumps(store, indent=1, ensure_ascii=False) + "\n")
+    path = ROOT / "bench" / "RESULTS.md"
+    text = path.read_text()
+    if BEGIN not in text:
+        text += f"\n{BEGIN}\n{END}\n"
+    before, rest = text.split(BEGIN, 1)
+    path.write_text(before + BEGIN + "\n\n" + page(made, explained) + END + rest.split(END, 1)[1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--only", default="", help="tables whose name has these words")
+    parser.add_argument("--lockstep", default="build/lockstep")
+    parser.add_argument("--check", action="store_true", help="two rows of each table")
+    parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
+    o = parser.parse_args()
+    listed = json.loads(LISTED.read_text())
+    tables = [t for t in listed["tables"] if o.only.lower() in t["name"].lower()]
+    if not tables:
+        sys.exit(f"bench-plan.py: no table has {o.only} in its name")
+    if o.write and (o.only or o.check):
+        sys.exit("bench-plan.py: --write needs all rows: leave --only and --check out")
+    made = [(table, list(rows_of(table, o.lockstep, o.check))) for table in tables]
+    for table, rows in made:
+        print("\n".join(section(table, rows)))
+    every = [{**r, "row": f"{t['name']}: {r['row']}"} for t, rows in made for r in rows]
+    print(f"in all {len(every)} runs: {summary(every)}")
+    if o.write:
+        write(made, listed["explained"])
+
+
+if __name__ == "__main__":
+    main()
