@@ -30,6 +30,7 @@ int cmd_layout(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_plan_memory(int argc, char **argv);
 int cmd_plot(int argc, char **argv);
+int cmd_profile(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_verify(int argc, char **argv);

@@ -1,6 +1,7 @@
 /* lockstep train: reads the configuration, starts the ranks, shows progress. */
 #include "cmd.h"
 #include "launch.h"
+#include "planned_run.h"
 
 #include <lockstep/base/words.h>
 
@@ -39,6 +40,7 @@ struct progress {
     int64_t first_step;
     bool saved;     /* a line tells where */
     bool open_line; /* a live line stands without its end */
+    struct planned_run planned;
 };
 
 static void line_end(struct progress *p)
@@ -184,6 +186,25 @@ static void on_idle(void *user, int64_t step, const char *hash)
     fflush(stdout);
 }
 
+static int on_plan(void *user, const struct ls_config *config, int threads,
+                   struct ls_run_plan *plan, struct ls_error *error)
+{
+    struct progress *p = user;
+    return planned_run_plan(&p->planned, config, threads, plan, error);
+}
+
+static void on_drifted(void *user, const struct ls_drift *drift)
+{
+    struct progress *p = user;
+    planned_run_drifted(&p->planned, drift);
+}
+
+static bool on_advice(void *user, char *text, size_t bytes)
+{
+    struct progress *p = user;
+    return planned_run_advice(&p->planned, text, bytes);
+}
+
 static void on_log(void *user, enum ls_log_level level, const char *line)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
@@ -209,6 +230,9 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
                                  .sampled = on_sampled,
                                  .saved = on_saved,
                                  .idle = on_idle,
+                                 .plan = on_plan,
+                                 .drifted = on_drifted,
+                                 .advice = on_advice,
                                  .stop = &stop_asked};
     return ls_run(job->config, world, &log, &hooks, error);
 }
@@ -301,6 +325,8 @@ int cmd_train(int argc, char **argv)
         signals_catch();
         status = launch_ranks(&config, rank_body, &job, &error);
         line_end(&job.progress);
+        if (status != LS_ECOMM) /* else the process ends at once */
+            planned_run_close(&job.progress.planned);
     }
     int code = status ? cmd_fail("train", status, &error) : 0;
     if (status == LS_ECOMM)

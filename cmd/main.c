@@ -33,6 +33,7 @@ static const struct {
     {"plan", cmd_plan},
     {"plan memory", cmd_plan_memory},
     {"plot", cmd_plot},
+    {"profile", cmd_profile},
     {"report", cmd_report},
     {"train", cmd_train},
     {"verify", cmd_verify},

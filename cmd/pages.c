@@ -113,6 +113,11 @@ OPTIONS(plot_options) = {
      "where to draw (default: loss.svg in the run's directory; here, for several runs)"},
     {"--log", NULL, "draw the loss on a logarithmic scale"},
     END};
+OPTIONS(profile_options) = {
+    {"--cluster", "FILE",
+     "the plan's column: what the layout would take on this cluster, or on this machine as "
+     "`lockstep bench machine --out FILE` measured it (default: the run's train.plan)"},
+    END};
 OPTIONS(report_options) = {
     {"--output", "FILE",
      "where to write (default: report.html in the run's directory; here, for two runs)"},
@@ -345,6 +350,17 @@ static const struct cmd_page pages[] = {
      "them, as an SVG picture: each step faint, and a line of means over them. Several runs come "
      "into one picture. A step without a finite loss is a gap with a mark.",
      plot_options, "lockstep plot runs/demo\nlockstep plot runs/a runs/b --output both.svg\n"},
+    {"profile", "RUN", "show where the time of a run went, against the plan",
+     "Reads only the run's directory. Prints the parts of a step: computing, the optimizer, waits "
+     "for samples and for other ranks by axis of the layout; medians over steps with what nine in "
+     "ten keep within, means over ranks. The first two steps after each start, skipped steps and "
+     "those of a ramp-up are left out. One sentence names the bottleneck.\n\nWith --cluster what "
+     "the same layout would take by the plan stands beside it, and the difference. A run with "
+     "log.profile=true has products, attention, passes over memory and the update measured.",
+     profile_options,
+     "lockstep profile runs/demo\n"
+     "lockstep bench machine --out machine.yaml runs/demo/config.yaml\n"
+     "lockstep profile runs/demo --cluster machine.yaml\n"},
     {"report", "RUN [RUN]", "show a run, or two side by side, as a page for a browser",
      "Writes one HTML file that holds everything it shows and loads nothing: losses, gradient "
      "norm and learning rate, throughput and its share of the machine's rate, where the time "

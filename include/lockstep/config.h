@@ -143,6 +143,7 @@ struct ls_config_train {
     int64_t steps, extend; /* extend: after those, at the rate that the schedule ends with */
     char out[LS_CONFIG_TEXT_BYTES];    /* the run's directory */
     char resume[LS_CONFIG_TEXT_BYTES]; /* "never", "auto" or the path of a checkpoint */
+    char plan[LS_CONFIG_TEXT_BYTES];   /* a cluster file; "": there is no plan */
     int64_t save_every, keep;
     bool save_first, keep_best;
     enum ls_config_nonfinite on_nonfinite;
@@ -163,8 +164,9 @@ struct ls_config_sample {
 };
 
 struct ls_config_log {
-    int64_t hash_every; /* steps; 0 = only the last step */
-    bool tensorboard, trace;
+    int64_t hash_every;  /* steps; 0 = only the last step */
+    int64_t drift_every; /* steps; 0 = never */
+    bool tensorboard, trace, profile;
     int progress; /* enum ls_config_progress or LS_CONFIG_AUTO */
     enum ls_log_level level;
 };

@@ -7,6 +7,8 @@
  *   lockstep/planner/forecast.h       what a step of a layout takes
  *   lockstep/planner/search.h         the best layouts of a recipe
  *   lockstep/planner/lesson.h         exercises for people who learn
+ *   lockstep/planner/run_plan.h       what the steps of a run under way should take
+ *   lockstep/planner/profile.h        where the time of a run went, beside the plan
  */
 #ifndef LOCKSTEP_PLANNER_H
 #define LOCKSTEP_PLANNER_H
@@ -17,6 +19,8 @@
 #include <lockstep/planner/forecast.h>
 #include <lockstep/planner/lesson.h>
 #include <lockstep/planner/measure.h>
+#include <lockstep/planner/profile.h>
+#include <lockstep/planner/run_plan.h>
 #include <lockstep/planner/search.h>
 
 #endif

@@ -27,6 +27,7 @@
 #include <lockstep/optim.h>
 #include <lockstep/plan/moves.h>
 #include <lockstep/state.h>
+#include <lockstep/train/drift.h>
 #include <lockstep/train/fit.h>
 #include <lockstep/train/memory.h>
 
@@ -63,6 +64,9 @@ struct ls_step_report {
     double data_wait_s, comm_wait_s;
     double wait_s[LS_ACCOUNTS]; /* for other ranks, pipeline bubbles included */
     double optimizer_s;         /* the update */
+    /* Of this rank, with log.profile: seconds in ops of each kind, and how many there were. */
+    double work_s[LS_WORK_KINDS];
+    int64_t works[LS_WORK_KINDS];
     /* Of this rank's memory tiers (memory.offload): bytes that moved, seconds in which some did,
      * and seconds that it waited for them, in whatever it did. So 1 - wait / busy was hidden. */
     double offload_bytes, offload_busy_s, offload_wait_s;
@@ -150,6 +154,14 @@ struct ls_run_hooks {
     void (*saved)(void *user, int64_t step);
     /* The run was at its last step (or beyond) when it began: no step follows. */
     void (*idle)(void *user, int64_t step, const char *hash);
+    /* Asked once, before the first step: what a step of config (settled; threads of a rank) should
+     * take. plan is zero and plan->stage_s is there. NULL: there is no plan. */
+    int (*plan)(void *user, const struct ls_config *config, int threads, struct ls_run_plan *plan,
+                struct ls_error *error);
+    /* Something began to drift (log.drift_every). What it starts may take its time elsewhere; its
+     * sentence is asked for after each step, and goes to log and records once it is there. */
+    void (*drifted)(void *user, const struct ls_drift *drift);
+    bool (*advice)(void *user, char *text, size_t bytes);
     /* Not zero: finish the step, save, return LS_ESTOPPED. Set by a signal handler; read on every
      * rank, agreed among them. */
     const volatile int *stop;

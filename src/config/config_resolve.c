@@ -442,6 +442,9 @@ static int resolve_data(struct ls_config *config, struct ls_error *error)
     if (config->train.keep_best && config->eval.every == 0)
         return REJECT("train.keep_best",
                       "the best checkpoint is found by evaluations: set eval.every");
+    if (*config->train.plan && config->log.drift_every == 0)
+        return REJECT("train.plan",
+                      "steps are compared with a plan every log.drift_every of them: set it");
     return LS_OK;
 }
 

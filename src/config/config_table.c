@@ -372,6 +372,9 @@ static const struct ls_config_key table[] = {
     PATH("train.resume", RUN, "never", train.resume,
          "never; auto = from the run's newest checkpoint if there is one; or the path of a "
          "checkpoint"),
+    PATH("train.plan", RUN, "", train.plan,
+         "cluster file (of lockstep bench machine, say) that the run's steps are compared with: a "
+         "forecast is made at the start; empty = ranks are compared with each other only"),
     COUNT("train.save_every", RUN, "0", 0, train.save_every,
           "steps between checkpoints; 0 = only at the end"),
     BOOL("train.save_first", RUN, "false", train.save_first,
@@ -399,9 +402,14 @@ static const struct ls_config_key table[] = {
 
     COUNT("log.hash_every", RUN, "0", 0, log.hash_every,
           "steps between hashes of the whole state in metrics.jsonl; 0 = only the last step"),
+    COUNT("log.drift_every", RUN, "20", 0, log.drift_every,
+          "steps of a window after which ranks compare what they took, and name a slow rank, an "
+          "unbalanced stage, a slow link or input wait; 0 = never"),
     BOOL("log.tensorboard", RUN, "true", log.tensorboard, "write TensorBoard events"),
     BOOL("log.trace", RUN, "false", log.trace,
          "write a trace of every step that Perfetto and chrome://tracing show"),
+    BOOL("log.profile", RUN, "false", log.profile,
+         "measure the ops of every step, and record their seconds by kind in metrics.jsonl"),
     WORD("log.progress", RUN, "auto", progresses, log.progress,
          "live: one line that renews itself, on a terminal; plain: a line now and then; off: only "
          "hash and paths; auto = live on a terminal, else plain"),

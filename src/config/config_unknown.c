@@ -226,7 +226,7 @@ static const struct alias {
     {"max_new_tokens", "sample.tokens", NULL},
     {"enable_tensorboard", "log.tensorboard", NULL},
     {"tensorboard_dir", "log.tensorboard", "true or false; they go to train.out"},
-    {"profile", "log.trace", NULL},
+    {"profiler", "log.trace", "log.profile measures ops by kind"},
     {"log_level", "log.level", NULL},
 };
 

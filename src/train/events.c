@@ -57,7 +57,7 @@ void events_init(struct events *events, const struct ls_log *caller)
 /* ---- the others ------------------------------------------------------------------------------ */
 
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
-                bool resumed, struct ls_error *error)
+                const struct ls_run_plan *plan, bool resumed, struct ls_error *error)
 {
     char text[1024], fingerprint[256];
     events->metrics = metrics;
@@ -72,6 +72,8 @@ int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls
     ls_jsonl_string(m, "fingerprint", fingerprint);
     if (trainer->peak_flops > 0)
         ls_jsonl_double(m, "peak_flops", trainer->peak_flops);
+    if (plan)
+        ls_jsonl_double(m, "plan_step_s", plan->step_s);
     int status = ls_jsonl_end(m, error);
     for (int i = 0; i < events->early_count && !status; i++)
         status = warning_record(events, events->early[i], error);
@@ -89,6 +91,56 @@ int events_signal(struct events *events, struct ls_error *error)
 {
     event_begin(events, "signal");
     return ls_jsonl_end(events->metrics, error);
+}
+
+/* To the caller's log alone: the event is the record. */
+static void show(const struct events *events, enum ls_log_level level, const char *line)
+{
+    const struct ls_log *caller = events->caller;
+    if (caller && caller->write && level <= caller->level_max)
+        caller->write(caller->user, level, line);
+}
+
+/* Which rank, stage or axis. */
+static void subject_record(struct ls_jsonl *m, const struct ls_drift *drift)
+{
+    if (drift->kind == LS_DRIFT_LINK)
+        ls_jsonl_string(m, "axis", ls_account_name((enum ls_account)drift->subject));
+    else
+        ls_jsonl_int(m, drift->kind == LS_DRIFT_STAGE ? "stage" : "rank", drift->subject);
+}
+
+int events_drift(struct events *events, const struct ls_drift *drift, double step_s,
+                 const struct ls_run_plan *plan, struct ls_error *error)
+{
+    struct ls_jsonl *m = event_begin(events, "drift");
+    ls_jsonl_string(m, "kind", ls_drift_name(drift->kind));
+    subject_record(m, drift);
+    ls_jsonl_float(m, "took_s", (float)drift->took_s);
+    if (drift->kind != LS_DRIFT_INPUT)
+        ls_jsonl_float(m, "expected_s", (float)drift->expected_s);
+    ls_jsonl_float(m, "step_s", (float)step_s);
+    if (plan)
+        ls_jsonl_float(m, "plan_step_s", (float)plan->step_s);
+    ls_jsonl_string(m, "text", drift->text);
+    show(events, LS_LOG_WARNING, drift->text);
+    return ls_jsonl_end(m, error);
+}
+
+int events_drift_over(struct events *events, enum ls_drift_kind kind, struct ls_error *error)
+{
+    struct ls_jsonl *m = event_begin(events, "drift_over");
+    ls_jsonl_string(m, "kind", ls_drift_name(kind));
+    ls_jsonl_string(m, "text", ls_drift_name(kind));
+    return ls_jsonl_end(m, error);
+}
+
+int events_advice(struct events *events, const char *text, struct ls_error *error)
+{
+    struct ls_jsonl *m = event_begin(events, "advice");
+    ls_jsonl_string(m, "text", text);
+    show(events, LS_LOG_INFO, text);
+    return ls_jsonl_end(m, error);
 }
 
 int events_end(struct events *events, int status, const struct ls_error *why,

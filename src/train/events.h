@@ -6,6 +6,8 @@
 
 #include "trainer.h"
 
+#include <lockstep/train/drift.h>
+
 struct events {
     struct ls_jsonl *metrics;    /* NULL until the file is open, and on ranks that do not write */
     const struct ls_log *caller; /* the log that was given to the run; may be NULL */
@@ -20,13 +22,19 @@ double events_time_s(void);
 /* Makes events->log. events stays where it is while the log is used. */
 void events_init(struct events *events, const struct ls_log *caller);
 /* The file is open and holds the steps up to `step`: "start" or "resume", with the
- * layout and the machine; then the warnings from before. */
+ * layout, the machine and the plan (NULL: there is none); then the warnings from before. */
 int events_open(struct events *events, struct ls_jsonl *metrics, const struct ls_trainer *trainer,
-                bool resumed, struct ls_error *error);
+                const struct ls_run_plan *plan, bool resumed, struct ls_error *error);
 /* "save", which took save_s. */
 int events_saved(struct events *events, double save_s, struct ls_error *error);
 /* "signal": the step that was under way is the last one. */
 int events_signal(struct events *events, struct ls_error *error);
+/* "drift": what was found, and what a step takes and should (plan NULL: there is none). It is shown
+ * as a warning too. "drift_over": it is no more so. "advice": a sentence for people. */
+int events_drift(struct events *events, const struct ls_drift *drift, double step_s,
+                 const struct ls_run_plan *plan, struct ls_error *error);
+int events_drift_over(struct events *events, enum ls_drift_kind kind, struct ls_error *error);
+int events_advice(struct events *events, const char *text, struct ls_error *error);
 /* "end" with how: done, stopped, or failed and why. */
 int events_end(struct events *events, int status, const struct ls_error *why,
                struct ls_error *error);

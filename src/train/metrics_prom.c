@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { METRICS_MAX = 24, SECONDS_BETWEEN_WRITES = 10 };
+enum { METRICS_MAX = 32, SECONDS_BETWEEN_WRITES = 10 };
 
 void metrics_prom_open(struct metrics_prom *prom, const struct ls_config *config, size_t memory)
 {
@@ -21,6 +21,33 @@ void metrics_prom_open(struct metrics_prom *prom, const struct ls_config *config
         if (*c == '/')
             begin = c + 1;
     snprintf(prom->run, sizeof prom->run, "%.*s", (int)(end - begin), begin);
+}
+
+/* What only some runs have, behind count others; returns how many there are then. */
+static size_t sometimes(const struct metrics_prom *prom, struct ls_metric list[METRICS_MAX],
+                        size_t count)
+{
+    if (prom->evaluated)
+        list[count++] = (struct ls_metric){.name = "lockstep_validation_loss",
+                                           .help = "Mean validation loss, nats per token.",
+                                           .value = prom->evaluation.loss};
+    if (prom->evaluated && prom->evaluation.bits_per_byte > 0)
+        list[count++] = (struct ls_metric){.name = "lockstep_validation_bits_per_byte",
+                                           .help = "Mean validation loss, bits per byte of text.",
+                                           .value = prom->evaluation.bits_per_byte};
+    if (prom->plan_step_s > 0)
+        list[count++] = (struct ls_metric){.name = "lockstep_plan_step_seconds",
+                                           .help = "What a step takes by the plan.",
+                                           .unit = "seconds",
+                                           .value = prom->plan_step_s};
+    for (int kind = 0; kind < LS_DRIFT_KINDS && prom->watched; kind++)
+        list[count++] = (struct ls_metric){
+            .name = "lockstep_drift",
+            .help = "How far above what is expected, 0.2 is 20 %; of slow_link and input_wait the "
+                    "share of a step that is lost. 0: it does not drift.",
+            .labels = {{0}, {"kind", ls_drift_name((enum ls_drift_kind)kind)}},
+            .value = prom->drift[kind]};
+    return count;
 }
 
 /* The list; returns how many. */
@@ -78,17 +105,17 @@ static size_t metrics_of(const struct metrics_prom *prom, struct ls_metric list[
         list[i] = always[i];
         list[i].type = i < counters ? LS_METRIC_COUNTER : LS_METRIC_GAUGE;
     }
-    if (prom->evaluated)
-        list[count++] = (struct ls_metric){.name = "lockstep_validation_loss",
-                                           .help = "Mean validation loss, nats per token.",
-                                           .value = prom->evaluation.loss};
-    if (prom->evaluated && prom->evaluation.bits_per_byte > 0)
-        list[count++] = (struct ls_metric){.name = "lockstep_validation_bits_per_byte",
-                                           .help = "Mean validation loss, bits per byte of text.",
-                                           .value = prom->evaluation.bits_per_byte};
+    count = sometimes(prom, list, count);
     for (size_t i = 0; i < count; i++)
         list[i].labels[0] = (struct ls_metric_label){"run", prom->run};
     return count;
+}
+
+void metrics_prom_drift(struct metrics_prom *prom, const struct ls_drift drifts[LS_DRIFT_KINDS])
+{
+    prom->watched = true;
+    for (int kind = 0; kind < LS_DRIFT_KINDS; kind++)
+        prom->drift[kind] = drifts[kind].found ? drifts[kind].above : 0;
 }
 
 static int write_metrics(const void *prom, FILE *file, struct ls_error *error)

@@ -1,4 +1,5 @@
 /* A whole run: steps, records, evaluation, samples, checkpoints, and ending early in good order. */
+#include "drift_watch.h"
 #include "events.h"
 #include "metrics_prom.h"
 #include "run_trace.h"
@@ -32,6 +33,7 @@ struct run {
     struct records records;
     struct events events;
     struct run_trace trace;
+    struct drift_watch drift;
     struct ls_lock lock;            /* on train.out, of rank 0 */
     struct ls_checkpoint_best best; /* of rank 0; step -1: none yet */
     bool writer;                    /* rank 0 */
@@ -123,7 +125,23 @@ static int records_open(struct run *run, const struct ls_log *log, bool resumed,
 /* Seconds of a step, mean over the ranks. */
 struct step_means {
     float compute_s, data_s, optimizer_s, wait_s[LS_ACCOUNTS];
+    float work_s[LS_WORK_KINDS], works[LS_WORK_KINDS]; /* with log.profile */
 };
+
+/* Ops by kind; of a kind that the model does not have there is nothing. */
+static void works_record(struct ls_jsonl *m, const struct step_means *means)
+{
+    for (int i = 0; i < LS_WORK_KINDS; i++) {
+        char key[64];
+        const char *name = ls_work_name((enum ls_work_kind)i);
+        if (means->works[i] <= 0)
+            continue;
+        snprintf(key, sizeof key, "op_%s_s", name);
+        ls_jsonl_float(m, key, means->work_s[i]);
+        snprintf(key, sizeof key, "op_%s_count", name);
+        ls_jsonl_float(m, key, means->works[i]);
+    }
+}
 
 static void means_record(const struct run *run, const struct step_means *means)
 {
@@ -138,6 +156,7 @@ static void means_record(const struct run *run, const struct step_means *means)
         if (ls_account_used(&run->trainer->layout, account))
             ls_jsonl_float(m, key, means->wait_s[i]);
     }
+    works_record(m, means);
 }
 
 static int metrics_judge(struct run *run, int status, const struct ls_error *error)
@@ -351,7 +370,17 @@ static bool due(int64_t step, int64_t every)
 static int step_agree(struct run *run, const struct ls_step_report *r, bool *stop,
                       struct step_means *means, struct ls_error *error)
 {
-    enum { ASKED, MOVED, STEP, DATA, OPTIMIZER, WAIT, ALL = WAIT + LS_ACCOUNTS };
+    enum {
+        ASKED,
+        MOVED,
+        STEP,
+        DATA,
+        OPTIMIZER,
+        WAIT,
+        WORK = WAIT + LS_ACCOUNTS,
+        COUNT = WORK + LS_WORK_KINDS,
+        ALL = COUNT + LS_WORK_KINDS
+    };
     bool in_place = true;
     if (run->writer) /* where it cannot be found, saving fails */
         out_find(run, &in_place, NULL);
@@ -362,7 +391,12 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
                       [OPTIMIZER] = (float)r->optimizer_s};
     for (int i = 0; i < LS_ACCOUNTS; i++)
         sum[WAIT + i] = (float)r->wait_s[i];
-    int status = ls_all_reduce(run->world, sum, ALL, error);
+    for (int i = 0; i < LS_WORK_KINDS; i++) {
+        sum[WORK + i] = (float)r->work_s[i];
+        sum[COUNT + i] = (float)r->works[i];
+    }
+    int status =
+        ls_all_reduce(run->world, sum, run->config->log.profile ? ALL : (int64_t)WORK, error);
     float ranks = (float)ls_comm_size(run->world);
     run->moved = sum[MOVED] > 0;
     *stop = sum[ASKED] > 0 || run->moved;
@@ -375,15 +409,57 @@ static int step_agree(struct run *run, const struct ls_step_report *r, bool *sto
         means->wait_s[i] = sum[WAIT + i] / ranks;
         means->compute_s -= means->wait_s[i];
     }
+    for (int i = 0; i < LS_WORK_KINDS; i++) {
+        means->work_s[i] = sum[WORK + i] / ranks;
+        means->works[i] = sum[COUNT + i] / ranks;
+    }
     return status;
+}
+
+/* Local, on rank 0: what a window showed goes to the records, and to who may know better. */
+static int drift_tell(struct run *run, double step_s, struct ls_error *error)
+{
+    struct drift_watch *watch = &run->drift;
+    bool changed[LS_DRIFT_KINDS];
+    int status = drift_watch_judge(watch, changed, error);
+    if (!status)
+        metrics_prom_drift(&run->records.prom, watch->now);
+    for (int kind = 0; kind < LS_DRIFT_KINDS && !status; kind++) {
+        const struct ls_drift *drift = &watch->now[kind];
+        if (!changed[kind])
+            continue;
+        if (drift->found)
+            status = events_drift(&run->events, drift, step_s, watch->planned ? &watch->plan : NULL,
+                                  error);
+        else
+            status = events_drift_over(&run->events, (enum ls_drift_kind)kind, error);
+        status = metrics_judge(run, status, error);
+        if (drift->found && run->hooks->drifted)
+            run->hooks->drifted(run->hooks->user, drift);
+    }
+    return status;
+}
+
+/* Local, on rank 0. */
+static int advice_tell(struct run *run, struct ls_error *error)
+{
+    char text[512];
+    if (!run->hooks->advice || !run->hooks->advice(run->hooks->user, text, sizeof text))
+        return LS_OK;
+    return metrics_judge(run, events_advice(&run->events, text, error), error);
 }
 
 /* Rank 0's part of what follows a step. */
 static int step_write(struct run *run, const struct ls_step_report *report,
-                      const struct step_means *means, bool stop, bool last, struct ls_error *error)
+                      const struct step_means *means, bool whole, bool stop, bool last,
+                      struct ls_error *error)
 {
     run->events.step = report->step;
     int status = step_record(run, report, means, error);
+    if (!status && whole)
+        status = drift_tell(run, report->step_s, error);
+    if (!status)
+        status = advice_tell(run, error);
     if (!status && stop && !run->moved)
         status = metrics_judge(run, events_signal(&run->events, error), error);
     if (!status)
@@ -416,7 +492,13 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     if (status)
         return status;
     run_trace_begin(&run->trace, "record");
-    int local = run->writer ? step_write(run, &report, &means, *stop, last, error) : LS_OK;
+    bool whole;
+    int local = LS_OK;
+    status = drift_watch_step(&run->drift, &report, &whole, error);
+    if (!status && run->writer)
+        local = step_write(run, &report, &means, whole, *stop, last, error);
+    if (status)
+        return status;
     status = ls_comm_agree(run->world, local, error);
     run_trace_write(&run->trace, false);
     run_trace_end(&run->trace);
@@ -498,6 +580,23 @@ static int first_save(struct run *run, struct ls_error *error)
     return status || !only || config->eval.every == 0 ? status : evaluate(run, error);
 }
 
+/* Local, on rank 0. */
+static int plan_open(struct run *run, struct ls_error *error)
+{
+    struct drift_watch *watch = &run->drift;
+    if (watch->every == 0 || !run->config->train.plan[0] || !run->hooks->plan)
+        return LS_OK;
+    int status = run->hooks->plan(run->hooks->user, run->config, run->trainer->ops.threads,
+                                  &watch->plan, error);
+    if (status)
+        return ls_config_blame(run->config, "train.plan", error), status;
+    watch->planned = true;
+    run->records.prom.plan_step_s = watch->plan.step_s;
+    ls_log(&run->events.log, LS_LOG_INFO, "by the plan of %s a step takes %.4g s",
+           run->config->train.plan, watch->plan.step_s);
+    return LS_OK;
+}
+
 static int run_open(struct run *run, struct ls_error *error)
 {
     bool resumed = false;
@@ -513,13 +612,18 @@ static int run_open(struct run *run, struct ls_error *error)
         status = ls_trainer_measure_peak(run->trainer, error);
     if (!status)
         status = ls_trainer_resume(run->trainer, &resumed, error);
+    if (!status)
+        status = drift_watch_open(&run->drift, run->trainer, error);
     if (status)
         return status;
     int64_t first = ls_trainer_steps(run->trainer);
     if (run->writer) {
         status = records_open(run, &run->events.log, resumed, error);
         if (!status)
-            status = events_open(&run->events, run->records.metrics, run->trainer, resumed, error);
+            status = plan_open(run, error);
+        if (!status)
+            status = events_open(&run->events, run->records.metrics, run->trainer,
+                                 run->drift.planned ? &run->drift.plan : NULL, resumed, error);
         if (!status && *run->trainer->layout.note)
             ls_log(&run->events.log, LS_LOG_INFO, "%s", run->trainer->layout.note);
         if (!status)
@@ -608,6 +712,7 @@ int ls_run(const struct ls_config *config, struct ls_comm *world, const struct l
     events_end(&run.events, status, error, NULL);
     ls_jsonl_close(run.records.metrics, NULL);
     ls_tensorboard_close(run.records.board, NULL);
+    drift_watch_close(&run.drift);
     ls_trainer_free(run.trainer);
     ls_lock_release(&run.lock);
     return status;

@@ -372,6 +372,8 @@ static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
     tiers_add(t, 1, report);
     for (int a = 0; a < LS_ACCOUNT_OTHER; a++)
         report->comm_wait_s += report->wait_s[a];
+    memcpy(report->work_s, t->times.work_s, sizeof report->work_s);
+    memcpy(report->works, t->times.works, sizeof report->works);
     report->step_s = ls_now_s() - start_s;
     report->tokens_per_s = tokens / report->step_s;
     double flops = ls_model_flops_per_token(&t->config.model, t->config.data.sequence);
@@ -389,6 +391,7 @@ static int step_run(struct ls_trainer *t, struct ls_step_report *report, struct 
     waits_add(t, -1, report->wait_s);
     tiers_add(t, -1, report);
     digests_begin(t->digests);
+    work_times_clear(&t->times);
 
     int status = batch_load(t, &batch, &report->data_wait_s, error);
     if (!status)

@@ -315,6 +315,10 @@ int ls_trainer_new(const struct ls_config *config, struct ls_comm *world, const 
     status = memory_open(t, error);
     if (!status && config->log.trace)
         status = trace_open(t, error);
+    if (config->log.profile) {
+        t->watch = work_times_watch(&t->times);
+        t->ops.watch = &t->watch;
+    }
     if (!status)
         status = stage_runner_new(t, &t->runner, error);
     status = ls_comm_agree(world, status, error);

@@ -1,0 +1,31 @@
+/* How long ops took, by kind. */
+#include "work_times.h"
+
+#include <lockstep/base.h>
+
+#include <string.h>
+
+static void on_begin(void *user, const struct ls_work *work)
+{
+    struct work_times *times = user;
+    (void)work;
+    times->begin_s = ls_now_s();
+}
+
+static void on_end(void *user, const struct ls_work *work)
+{
+    struct work_times *times = user;
+    times->work_s[work->kind] += ls_now_s() - times->begin_s;
+    times->works[work->kind]++;
+}
+
+struct ls_work_watch work_times_watch(struct work_times *times)
+{
+    work_times_clear(times);
+    return (struct ls_work_watch){on_begin, on_end, times};
+}
+
+void work_times_clear(struct work_times *times)
+{
+    memset(times, 0, sizeof *times);
+}

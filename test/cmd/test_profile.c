@@ -1,0 +1,167 @@
+/* `lockstep profile`: the parts of a run's steps add up to them, the plan stands beside, the
+ * bottleneck is named, and what is no run or too old a one is refused.
+ */
+#include "../support/scratch.h"
+#include "runs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CLUSTER                                                                                    \
+    "name: test\nhosts: 1\naccelerators: 64\naccelerator: {name: core, peak: {bf16: 1 TFLOP/s}, "  \
+    "memory: 1 GB, bandwidth: 10 GB/s}\nlinks: [{name: bus, joins: 64, latency: 1 us, "            \
+    "bandwidth: 10 GB/s}]\n"
+
+/* The share that stands in the line beginning with name, in percent; fails without such a line. */
+static double share_of(const char *name)
+{
+    char begin[64];
+    snprintf(begin, sizeof begin, "\n  %s", name);
+    const char *line = strstr(output, begin);
+    if (!line)
+        fail_msg("no line of %s in\n%s", name, output);
+    const char *percent = strchr(line, '%');
+    while (percent[-1] != ' ')
+        percent--;
+    return atof(percent);
+}
+
+/* The shares above "a step". */
+static double sum_of_shares(void)
+{
+    double sum = 0;
+    char *line = strstr(output, "  computing"), *end = strstr(output, "  a step");
+    if (!line || !end)
+        fail_msg("no table in\n%s", output);
+    while (line < end) {
+        char *percent = strchr(line, '%');
+        while (percent[-1] != ' ')
+            percent--;
+        sum += atof(percent);
+        line = strchr(line, '\n') + 1;
+    }
+    return sum;
+}
+
+static void test_parts_are_the_step(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=cut train.steps=40 parallel.dp=2 parallel.zero=2 "
+           "parallel.pp=2 batch.micro=1",
+           0, "hash");
+    expect("$L profile cut", 0, "steps 3 to 40; 2 others left out");
+    double sum = sum_of_shares();
+    if (sum < 99.5 || sum > 100.5)
+        fail_msg("the shares add up to %g %%:\n%s", sum, output);
+    double rest = share_of("rest"); /* what medians leave: never much */
+    assert_true(rest > -50 && rest < 50);
+    assert_true(share_of("computing") > 0);
+    share_of("waits for stages (pp)");
+    share_of("waits for dp_shard");
+    assert_non_null(strstr(output, "The bottleneck is "));
+    assert_non_null(strstr(output, "--cluster machine.yaml"));
+    assert_null(strstr(output, "by ops"));
+}
+
+static void test_ops_and_plan(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=ops train.steps=12 log.profile=true parallel.dp=2", 0, "hash");
+    scratch_write(at("cluster.yaml"), CLUSTER, sizeof CLUSTER - 1);
+    expect("$L profile ops/checkpoints/step-00000012 --cluster cluster.yaml", 0, "difference");
+    double sum = sum_of_shares();
+    assert_true(sum > 99.5 && sum < 100.5);
+    double ops = share_of("products") + share_of("attention") + share_of("passes over memory") +
+                 share_of("update");
+    double both = share_of("computing") + share_of("the optimizer");
+    assert_true(share_of("products") > 0 && ops > 0);
+    if (ops > both + 3)
+        fail_msg("ops take %g %%, of %g %% of computing:\n%s", ops, both, output);
+    assert_null(strstr(output, "--cluster machine.yaml"));
+}
+
+/* A run with a plan says so; its profile has the plan's column without being asked, and the records
+ * of what drifted are told until it is over. */
+static void test_a_run_with_a_plan(void **state)
+{
+    (void)state;
+    scratch_write(at("cluster.yaml"), CLUSTER, sizeof CLUSTER - 1);
+    expect("$L train $C train.out=planned train.steps=12 log.drift_every=5 train.plan=cluster.yaml "
+           "parallel.dp=2",
+           0, "by the plan of cluster.yaml a step takes");
+    expect("grep -c '\"event\": \"start\".*\"plan_step_s\": [0-9]' planned/metrics.jsonl", 0, "1");
+    expect("grep -c 'lockstep_plan_step_seconds{run=\"planned\"}' planned/metrics.prom", 0, "1");
+    expect("grep -c 'lockstep_drift{run=\"planned\",kind=' planned/metrics.prom", 0, "4");
+    expect("$L profile planned", 0, "difference");
+    expect("sed -i '/drift/d' planned/metrics.jsonl && echo '{\"step\": 12, \"event\": \"drift\", "
+           "\"kind\": \"slow_rank\", \"text\": \"rank 1 is slow\"}' >> planned/metrics.jsonl && "
+           "$L profile planned",
+           0, "Since step 12 the run names: rank 1 is slow.");
+    expect("echo '{\"step\": 12, \"event\": \"drift_over\", \"kind\": \"slow_rank\"}' >> "
+           "planned/metrics.jsonl && $L profile planned",
+           0, "The bottleneck is ");
+    assert_null(strstr(output, "the run names"));
+    expect("$L train $C train.out=none train.steps=2 train.plan=nothing.yaml", 16, "train.plan");
+    expect("$L train $C train.out=none train.steps=2 train.plan=cluster.yaml log.drift_every=0", 2,
+           "log.drift_every");
+}
+
+/* Ops that are watched are the same ones. */
+static void test_watching_changes_no_bits(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=watched train.steps=3 log.profile=true", 0, "hash");
+    expect("$L train $C train.out=alone train.steps=3", 0, "hash");
+    expect_same_run("watched", "alone");
+}
+
+static void test_a_new_layout_counts_anew(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=moved train.steps=12 train.save_every=6 train.keep=9", 0, "hash");
+    expect("$L train $C train.out=moved train.steps=20 train.resume=auto parallel.dp=2", 0, "hash");
+    expect("$L profile moved", 0, "steps 15 to 20; 14 others left out");
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    expect("$L profile", 2, "expected the directory of a run");
+    expect("$L profile nothing", 16, "nothing");
+    expect("$L profile cut ops", 2, "one argument too many");
+    expect("$L profile cut --cluster nothing.yaml", 16, "nothing.yaml");
+    expect("$L train $C train.out=short train.steps=2", 0, "hash");
+    expect("$L profile short", 14, "of 2 steps none counts");
+    expect("cp -r ops old && sed -i 's/\"compute_s\"/\"other_s\"/' old/metrics.jsonl && "
+           "$L profile old",
+           14, "older versions did not record it");
+    expect("cp -r ops empty && rm empty/metrics.jsonl && $L profile empty", 16, "metrics.jsonl");
+    expect("cp -r ops torn && echo '{\"step\": 1' > torn/metrics.jsonl && echo x >> "
+           "torn/metrics.jsonl && $L profile torn",
+           14, "torn/metrics.jsonl");
+    static const char tiny[] = "s/accelerators: 64/accelerators: 1/; s/joins: 64/joins: 1/";
+    char line[512];
+    snprintf(line, sizeof line,
+             "sed '%s' cluster.yaml > one.yaml; $L profile ops --cluster one.yaml", tiny);
+    expect(line, 13, "the cluster has 1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts_are_the_step),
+        cmocka_unit_test(test_ops_and_plan),
+        cmocka_unit_test(test_a_run_with_a_plan),
+        cmocka_unit_test(test_watching_changes_no_bits),
+        cmocka_unit_test(test_a_new_layout_counts_anew),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, corpus_setup, scratch_teardown);
+}

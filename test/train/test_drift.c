@@ -1,0 +1,356 @@
+/* A run names what drifts: a slow rank, an unbalanced stage, a slow link, input wait; and names
+ * nothing where nothing does. Ranks are slowed by what the linker puts in the place of the update
+ * and of the loader: they sleep there.
+ */
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../support/config_words.h"
+#include "../support/prom.h"
+#include "../support/scratch.h"
+#include "../support/wrapped.h"
+#include "tokens.h"
+
+/* ---- ranks that sleep ------------------------------------------------------------------------ */
+
+enum { BASE_MS = 60, RANKS_MAX = 4, FAIL = -1 };
+
+static int update_ms[RANKS_MAX], input_ms[RANKS_MAX]; /* of each rank */
+static _Thread_local int here;
+
+static void sleep_ms(int ms)
+{
+    const struct timespec pause = {ms / 1000, 1000000L * (ms % 1000)};
+    nanosleep(&pause, NULL);
+}
+
+WRAPPED(ls_optimizer_step);
+int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
+                             const struct ls_slice *slices, int count,
+                             const struct ls_optim_step *step, struct ls_error *error)
+{
+    if (update_ms[here] == FAIL && step->step == 4)
+        return ls_error_set(error, LS_EIO, "rank %d fails", here);
+    sleep_ms(update_ms[here] > 0 ? update_ms[here] : 0);
+    return __real_ls_optimizer_step(optimizer, ops, slices, count, step, error);
+}
+
+WRAPPED(ls_loader_take);
+int __wrap_ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
+                          double *wait_s, struct ls_error *error)
+{
+    int status = __real_ls_loader_take(loader, inputs, targets, wait_s, error);
+    sleep_ms(input_ms[here]);
+    *wait_s += 1e-3 * input_ms[here];
+    return status;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+struct told {
+    const struct ls_config *config;
+    bool plans;
+    int drifted;
+    struct ls_drift drift;
+    bool advised;
+};
+
+static int on_plan(void *user, const struct ls_config *config, int threads,
+                   struct ls_run_plan *plan, struct ls_error *error)
+{
+    (void)user, (void)config, (void)error;
+    assert_true(threads > 0);
+    plan->step_s = 0.07;
+    plan->stage_s[0] = 0.06;
+    return LS_OK;
+}
+
+static void on_drifted(void *user, const struct ls_drift *drift)
+{
+    struct told *told = user;
+    told->drifted++;
+    told->drift = *drift;
+}
+
+static bool on_advice(void *user, char *text, size_t bytes)
+{
+    struct told *told = user;
+    bool first = told->drifted > 0 && !told->advised;
+    told->advised |= first;
+    snprintf(text, bytes, "take another machine");
+    return first;
+}
+
+static int body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct told *told = user;
+    const struct ls_run_hooks hooks = {.user = told,
+                                       .plan = told->plans ? on_plan : NULL,
+                                       .drifted = on_drifted,
+                                       .advice = on_advice};
+    here = ls_comm_rank(world);
+    return ls_run(told->config, world, NULL, &hooks, error);
+}
+
+static struct ls_config config_of(const char *directory, const char *layout)
+{
+    return config_of_words("model.layers=2 model.channels=32 model.heads=2 model.vocab=50 "
+                           "model.context=16 batch.global=4 batch.micro=1 train.steps=10 "
+                           "log.drift_every=8 log.tensorboard=false data.train=u16:%s/tokens.bin "
+                           "train.out=%s/run %s",
+                           directory, directory, layout);
+}
+
+/* A file of the run, to be freed. */
+static char *file_of(const struct ls_config *config, const char *name)
+{
+    char path[1200];
+    snprintf(path, sizeof path, "%s/%s", config->train.out, name);
+    return scratch_read(path, NULL);
+}
+
+static char *metrics_of(const struct ls_config *config)
+{
+    return file_of(config, "metrics.jsonl");
+}
+
+static void run(const struct ls_config *config, struct told *told)
+{
+    struct ls_error error = {0};
+    told->config = config;
+    if (ls_world_run((int)ls_config_ranks(config), body, told, &error))
+        fail_msg("%s", error.text);
+}
+
+static void has(const char *text, const char *words)
+{
+    if (!strstr(text, words))
+        fail_msg("%s is not in\n%s", words, text);
+}
+
+static void slow(int base_ms, int rank, int ms)
+{
+    for (int i = 0; i < RANKS_MAX; i++) {
+        update_ms[i] = i == rank ? ms : base_ms;
+        input_ms[i] = 0;
+    }
+}
+
+static void test_nothing_slowed_nothing_named(void **state)
+{
+    struct ls_config config = config_of(*state, "parallel.dp=2 train.plan=none");
+    struct told told = {.plans = true};
+    slow(BASE_MS, 0, BASE_MS);
+    run(&config, &told);
+    char *metrics = metrics_of(&config);
+    if (told.drifted)
+        fail_msg("%s", told.drift.text);
+    assert_null(strstr(metrics, "\"drift\""));
+    has(metrics, "\"plan_step_s\": 0.07");
+    free(metrics);
+}
+
+static void test_slow_rank(void **state)
+{
+    struct ls_config config = config_of(*state, "parallel.dp=2");
+    struct told told = {0};
+    slow(BASE_MS, 1, 3 * BASE_MS);
+    run(&config, &told);
+    assert_int_equal(told.drifted, 1);
+    assert_int_equal(told.drift.kind, LS_DRIFT_SLOW_RANK);
+    assert_int_equal(told.drift.subject, 1);
+    assert_true(told.advised && told.drift.above > 1 && told.drift.above < 4);
+    char *metrics = metrics_of(&config), *prom = file_of(&config, "metrics.prom");
+    has(metrics, "\"event\": \"drift\"");
+    has(metrics, "\"kind\": \"slow_rank\", \"rank\": 1");
+    has(metrics, "\"text\": \"rank 1 on host ");
+    has(metrics, "\"text\": \"take another machine\"");
+    assert_prom(prom);
+    assert_true(prom_value(prom, "lockstep_drift{run=\"run\",kind=\"slow_rank\"}") > 1);
+    assert_true(prom_value(prom, "lockstep_drift{run=\"run\",kind=\"input_wait\"}") == 0);
+    free(metrics);
+    free(prom);
+}
+
+static void test_unbalanced_stage(void **state)
+{
+    struct ls_config config = config_of(*state, "parallel.pp=2");
+    struct told told = {0};
+    slow(BASE_MS, 1, 4 * BASE_MS);
+    run(&config, &told);
+    assert_int_equal(told.drifted, 1);
+    assert_int_equal(told.drift.kind, LS_DRIFT_STAGE);
+    assert_int_equal(told.drift.subject, 1);
+    has(told.drift.text, "stage 1 (rank 1 on host ");
+}
+
+static void test_input_wait(void **state)
+{
+    struct ls_config config = config_of(*state, "parallel.dp=2");
+    struct told told = {0};
+    slow(BASE_MS, 0, BASE_MS);
+    input_ms[1] = 30;
+    run(&config, &told);
+    input_ms[1] = 0;
+    assert_int_equal(told.drifted, 1);
+    assert_int_equal(told.drift.kind, LS_DRIFT_INPUT);
+    assert_int_equal(told.drift.subject, 1);
+}
+
+/* It ends, and the error is the one of the rank that failed. */
+static void test_a_rank_that_fails(void **state)
+{
+    struct ls_config config = config_of(*state, "parallel.dp=2 log.drift_every=2");
+    struct ls_error error = {0};
+    struct told told = {.config = &config};
+    slow(0, 1, FAIL);
+    assert_int_equal(ls_world_run(2, body, &told, &error), LS_EIO);
+    has(error.text, "rank 1 fails");
+}
+
+static void hash_read(void **state, const char *words, char hash[33])
+{
+    char layout[128];
+    struct told told = {0};
+    snprintf(layout, sizeof layout, "parallel.dp=2 train.resume=auto train.steps=4 %s", words);
+    struct ls_config config = config_of(*state, layout);
+    snprintf(config.train.out + strlen(config.train.out), 8, "%c", words[strlen(words) - 1]);
+    run(&config, &told);
+    char *metrics = metrics_of(&config), *found = strstr(metrics, "\"hash\": \"");
+    assert_non_null(found);
+    snprintf(hash, 33, "%s", found + 9);
+    free(metrics);
+}
+
+static void test_watching_changes_no_bits(void **state)
+{
+    char watched[33], alone[33];
+    slow(0, 0, 0);
+    hash_read(state, "log.drift_every=1", watched);
+    hash_read(state, "log.drift_every=0", alone);
+    assert_string_equal(watched, alone);
+}
+
+/* ---- the judgement --------------------------------------------------------------------------- */
+
+static struct ls_layout layout_of(const char *words)
+{
+    struct ls_layout layout;
+    struct ls_error error = {0};
+    struct ls_config config = config_of_words(
+        "model.layers=6 model.channels=32 model.heads=2 model.vocab=50 model.context=16 "
+        "batch.global=8 batch.micro=1 %s",
+        words);
+    if (ls_config_layout(&config, 0, &layout, &error))
+        fail_msg("%s", error.text);
+    return layout;
+}
+
+static void judge(const struct ls_layout *layout, const struct ls_drift_sample *samples,
+                  const struct ls_run_plan *plan, struct ls_drift drifts[LS_DRIFT_KINDS])
+{
+    struct ls_error error = {0};
+    if (ls_drift_judge(layout, samples, NULL, plan, drifts, &error))
+        fail_msg("%s", error.text);
+}
+
+/* Samples of ranks that compute 0.8 s of a step of 1 s. */
+static void samples_fill(struct ls_drift_sample *samples, int count)
+{
+    for (int i = 0; i < count; i++)
+        samples[i] = (struct ls_drift_sample){1, 0.8F, 0.79F, 0.001F, {0}};
+}
+
+static void expect_only(const struct ls_drift *drifts, int kind)
+{
+    for (int k = 0; k < LS_DRIFT_KINDS; k++)
+        if (drifts[k].found != (k == kind))
+            fail_msg("%s: %s", ls_drift_name((enum ls_drift_kind)k), drifts[k].text);
+}
+
+static void test_thresholds_of_ranks(void **state)
+{
+    (void)state;
+    struct ls_layout layout = layout_of("parallel.dp=4");
+    struct ls_drift_sample samples[4];
+    struct ls_drift drifts[LS_DRIFT_KINDS];
+    samples_fill(samples, 4);
+    judge(&layout, samples, NULL, drifts);
+    expect_only(drifts, -1);
+    samples[2].own_s = 1;
+    samples[2].own_low_s = 0.91F; /* 14 % above 0.8 */
+    judge(&layout, samples, NULL, drifts);
+    expect_only(drifts, -1);
+    samples[2].own_low_s = 0.93F; /* 16 % */
+    judge(&layout, samples, NULL, drifts);
+    expect_only(drifts, LS_DRIFT_SLOW_RANK);
+    assert_int_equal(drifts[LS_DRIFT_SLOW_RANK].subject, 2);
+    samples[1].own_s = samples[1].own_low_s = 1.2F; /* the worst is named */
+    judge(&layout, samples, NULL, drifts);
+    assert_int_equal(drifts[LS_DRIFT_SLOW_RANK].subject, 1);
+    samples_fill(samples, 4);
+    samples[3].data_s = 0.051F;
+    judge(&layout, samples, NULL, drifts);
+    expect_only(drifts, LS_DRIFT_INPUT);
+    assert_int_equal(drifts[LS_DRIFT_INPUT].subject, 3);
+}
+
+static void test_thresholds_of_a_plan(void **state)
+{
+    (void)state;
+    struct ls_layout layout = layout_of("parallel.dp=2 parallel.pp=2 parallel.zero=1");
+    struct ls_drift_sample samples[4];
+    struct ls_drift drifts[LS_DRIFT_KINDS];
+    double stages[2] = {0.8, 0.8};
+    struct ls_run_plan plan = {.step_s = 1, .stage_s = stages};
+    samples_fill(samples, 4);
+    samples[2].own_s = samples[3].own_s = 1.2F; /* mean 1.0: 20 % above */
+    samples[2].own_low_s = samples[3].own_low_s = 1.19F;
+    judge(&layout, samples, &plan, drifts);
+    expect_only(drifts, LS_DRIFT_STAGE);
+    assert_int_equal(drifts[LS_DRIFT_STAGE].subject, 1);
+    has(drifts[LS_DRIFT_STAGE].text, "stage 1 (ranks 2 to 3)");
+    stages[1] = 1.15; /* as the plan has it: nothing drifts */
+    judge(&layout, samples, &plan, drifts);
+    expect_only(drifts, -1);
+    samples_fill(samples, 4);
+    stages[1] = 0.8;
+    for (int i = 0; i < 4; i++)
+        samples[i].wait_s[LS_ACCOUNT_SHARD] = 0.11F;
+    plan.exposed_s[LS_ACCOUNT_SHARD] = 0.05;
+    judge(&layout, samples, &plan, drifts);
+    expect_only(drifts, LS_DRIFT_LINK);
+    assert_int_equal(drifts[LS_DRIFT_LINK].subject, LS_ACCOUNT_SHARD);
+    judge(&layout, samples, NULL, drifts); /* nobody knows */
+    expect_only(drifts, -1);
+    samples[1].wait_s[LS_ACCOUNT_SHARD] = 0.01F; /* the one that the others wait for */
+    judge(&layout, samples, &plan, drifts);
+    expect_only(drifts, -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_thresholds_of_ranks),
+        cmocka_unit_test(test_thresholds_of_a_plan),
+        cmocka_unit_test_setup_teardown(test_nothing_slowed_nothing_named, tokens_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_slow_rank, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_unbalanced_stage, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_input_wait, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_a_rank_that_fails, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_watching_changes_no_bits, tokens_setup,
+                                        scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
