@@ -1,5 +1,5 @@
-/* lockstep bench plan: a layout's step as it is forecast beside the step as it runs here, or as ranks
- * rehearse it that sleep for as long as their ops would take. */
+/* lockstep bench plan: a layout's step as it is forecast beside the step as it runs here, or as
+ * ranks rehearse it that sleep for as long as their ops would take. */
 #include "bench.h"
 #include "launch.h"
 
@@ -24,7 +24,8 @@ struct bench {
     int steps;
 };
 
-/* ---- rehearsals ------------------------------------------------------------------------------- */
+/* ---- rehearsals -------------------------------------------------------------------------------
+ */
 
 /* A rank that sleeps: what it owes of time, so that many short ops are slept for at once. */
 struct sleeper {
@@ -77,7 +78,8 @@ static int cluster_slow(struct ls_cluster *cluster, double times, int64_t ranks,
     return status;
 }
 
-/* ---- real steps ------------------------------------------------------------------------------- */
+/* ---- real steps -------------------------------------------------------------------------------
+ */
 
 static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
@@ -99,7 +101,8 @@ static int run_real(struct bench *bench, struct ls_error *error)
     char path[] = "/tmp/lockstep-bench-XXXXXX";
     struct ls_config *config = &bench->config;
     int64_t samples = 4 * config->batch.global;
-    int status = bench_tokens(path, samples * config->data.sequence + 1, config->model.vocab, error);
+    int status =
+        bench_tokens(path, samples * config->data.sequence + 1, config->model.vocab, error);
     snprintf(config->data.train, sizeof config->data.train, "u16:%s", path);
     if (!status)
         status = launch_ranks(config, run_body, bench, error);
@@ -107,7 +110,8 @@ static int run_real(struct bench *bench, struct ls_error *error)
     return status;
 }
 
-/* ---- the command ------------------------------------------------------------------------------ */
+/* ---- the command ------------------------------------------------------------------------------
+ */
 
 static int asked_read(const struct cmd_args *args, struct bench *bench, struct ls_error *error)
 {

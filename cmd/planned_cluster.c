@@ -12,7 +12,8 @@ static int works_measure(const struct ls_config *config, struct ls_measure *meas
     int cores = (int)measure->cluster->accelerators, status = LS_OK;
     one = *config;
     ls_config_layout_reset(&one);
-    for (int threads = 1; threads <= cores && !status; threads = threads < cores ? cores : cores + 1) {
+    for (int threads = 1; threads <= cores && !status;
+         threads = threads < cores ? cores : cores + 1) {
         struct ls_measure_list list;
         one.parallel.threads = threads;
         status = ls_config_layout(&one, 0, &layout, error);

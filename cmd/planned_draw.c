@@ -79,12 +79,15 @@ static int shown(const struct row *row, bool moves, int column, double width)
 
 static const char *kind_class(int kind)
 {
-    static const char *const classes[KINDS] = {
-        [LS_ACCOUNT_TP] = "ls-f1",        [LS_ACCOUNT_CP] = "ls-f2",
-        [LS_ACCOUNT_PP] = "ls-f3",        [LS_ACCOUNT_SHARD] = "ls-f4",
-        [LS_ACCOUNT_REPLICATE] = "ls-f5", [LS_ACCOUNT_OPTIMIZER] = "ls-f5",
-        [LS_ACCOUNT_OTHER] = "ls-f5",     [COMPUTES] = "ls-f0",
-        [TIERS] = "ls-f2"};
+    static const char *const classes[KINDS] = {[LS_ACCOUNT_TP] = "ls-f1",
+                                               [LS_ACCOUNT_CP] = "ls-f2",
+                                               [LS_ACCOUNT_PP] = "ls-f3",
+                                               [LS_ACCOUNT_SHARD] = "ls-f4",
+                                               [LS_ACCOUNT_REPLICATE] = "ls-f5",
+                                               [LS_ACCOUNT_OPTIMIZER] = "ls-f5",
+                                               [LS_ACCOUNT_OTHER] = "ls-f5",
+                                               [COMPUTES] = "ls-f0",
+                                               [TIERS] = "ls-f2"};
     return classes[kind];
 }
 

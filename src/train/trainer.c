@@ -137,7 +137,7 @@ static int memory_open(struct ls_trainer *t, struct ls_error *error)
     int status = ls_plan_rank(&t->config, &t->layout, ls_comm_rank(t->world), &t->plan, error);
     if (!status)
         status = !real ? ls_arena_reserve(arena, t->plan.total, error)
-                             : ls_arena_init(arena, t->plan.total, error);
+                       : ls_arena_init(arena, t->plan.total, error);
     if (!status && (!t->ops.idle || t->tier_watch.user))
         status = tiers_open(t, error);
     if (!status)

@@ -113,15 +113,15 @@ struct ls_trainer {
     struct work_times times;         /* of the step under way, with log.profile */
     struct ls_tier_watch tier_watch; /* and of tiers */
     double peak_flops;               /* of all ranks of this machine, 0 where not measured */
-    bool rehearses; /* idle ops on real memory */
+    bool rehearses;                  /* idle ops on real memory */
     bool failed;                     /* a step did: transfers may be under way that never end */
     bool posted;                     /* the next step's samples are on their way */
 };
 
 /* Local. A trainer that goes through the motions of its world's rank, over a transport that moves
  * nothing: idle ops, memory that is not there, no data, no values. From its first ls_zero_publish
- * on, what it does is recorded. With recording NULL world is a real one and memory is there, zeroed,
- * for collectives to move. *out is to be freed, also after a failure. */
+ * on, what it does is recorded. With recording NULL world is a real one and memory is there,
+ * zeroed, for collectives to move. *out is to be freed, also after a failure. */
 int trainer_idle(const struct ls_config *config, const struct ls_layout *layout,
                  struct ls_comm *world, struct ls_recording *recording, struct ls_trainer **out,
                  struct ls_error *error);

@@ -37,8 +37,9 @@ static void test_shows_every_part(void **state)
     };
     (void)state;
     static char output[PROGRAM_OUTPUT_BYTES];
-    assert_int_equal(program_run("", SMALL "--explain pp=4 --what-if link.inter=100Gbps", output),
-                     0);
+    assert_int_equal(
+        program_run("", SMALL "--explain pp=4,schedule=1f1b --what-if link.inter=100Gbps", output),
+        0);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strstr(output, words[i]))
             fail_msg("%s is missing in\n%s", words[i], output);
@@ -99,9 +100,10 @@ static void test_large_clusters_in_time(void **state)
     program_expect_within(
         "plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --seconds 6 --top 2",
         "the best by time", 14, (size_t)1 << 30);
-    program_expect_within("plan configs/llama-405b-16k.yaml --cluster clusters/h100-16384-roce.yaml "
-                          "--seconds 20 --top 2",
-                          "the best by time", 40, (size_t)1 << 30);
+    program_expect_within(
+        "plan configs/llama-405b-16k.yaml --cluster clusters/h100-16384-roce.yaml "
+        "--seconds 20 --top 2",
+        "the best by time", 40, (size_t)1 << 30);
 }
 
 int main(void)

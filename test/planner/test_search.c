@@ -87,7 +87,8 @@ static struct ls_config recipe_draw(void)
     return config;
 }
 
-/* ---- exhaustive ------------------------------------------------------------------------------- */
+/* ---- exhaustive -------------------------------------------------------------------------------
+ */
 
 static double value_of(enum ls_goal goal, const struct ls_forecast *f)
 {
@@ -145,14 +146,15 @@ static void test_the_best_is_the_best(void **state)
     assert_true(fitted > 100 && fitted < 200 && looked < all);
 }
 
-/* ---- laws -------------------------------------------------------------------------------------- */
+/* ---- laws --------------------------------------------------------------------------------------
+ */
 
 static double best_of(const struct ls_config *config, const struct ls_cluster *cluster)
 {
     const struct ls_search_options options = {.config = config, .cluster = cluster, .top = 1};
     struct ls_search search;
-    double best = ls_search_run(&options, &search, NULL) ? INFINITY
-                                                          : search.plans[0].forecast.step_s;
+    double best =
+        ls_search_run(&options, &search, NULL) ? INFINITY : search.plans[0].forecast.step_s;
     ls_search_release(&search);
     return best;
 }
@@ -160,12 +162,10 @@ static double best_of(const struct ls_config *config, const struct ls_cluster *c
 /* A better cluster never makes the best plan slower, and more memory never makes one infeasible. */
 static void test_better_is_never_worse(void **state)
 {
-    static const char *const changes[][2] = {{"link.far.bandwidth", "1 TB/s"},
-                                             {"link.near.bandwidth", "1 TB/s"},
-                                             {"link.far.latency", "0 s"},
-                                             {"accelerator.memory", "64 GiB"},
-                                             {"accelerator.bandwidth", "1 TB/s"},
-                                             {"accelerator.peak.bf16", "1 PFLOP/s"}};
+    static const char *const changes[][2] = {
+        {"link.far.bandwidth", "1 TB/s"},    {"link.near.bandwidth", "1 TB/s"},
+        {"link.far.latency", "0 s"},         {"accelerator.memory", "64 GiB"},
+        {"accelerator.bandwidth", "1 TB/s"}, {"accelerator.peak.bf16", "1 PFLOP/s"}};
     (void)state;
     drawn = 7;
     for (int i = 0; i < 12; i++) {
@@ -186,7 +186,8 @@ static void test_better_is_never_worse(void **state)
     }
 }
 
-/* ---- forecasts --------------------------------------------------------------------------------- */
+/* ---- forecasts ---------------------------------------------------------------------------------
+ */
 
 /* Steps of many micro-batches are forecast from shorter ones: as good as the whole. */
 static void test_longer_steps_go_on_in_a_line(void **state)
@@ -210,7 +211,8 @@ static void test_longer_steps_go_on_in_a_line(void **state)
         set(&config, "batch.micro=1");
         for (int k = 0; k < 3; k++)
             set(&config, "%s", layouts[i][k]);
-        if (ls_config_resolve(&config, 257, &error) || ls_config_layout(&config, 0, &layout, &error))
+        if (ls_config_resolve(&config, 257, &error) ||
+            ls_config_layout(&config, 0, &layout, &error))
             fail_msg("%s", error.text);
         struct ls_forecast_ask ask = {.config = &config, .layout = &layout, .cluster = &cluster};
         struct ls_forecast whole, line;
@@ -227,7 +229,8 @@ static void test_longer_steps_go_on_in_a_line(void **state)
     }
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------- */
+/* ---- refusals ----------------------------------------------------------------------------------
+ */
 
 static bool all_pinned(const char *key)
 {
