@@ -1,6 +1,7 @@
 /* lockstep train: reads the configuration, starts the ranks, shows progress. */
 #include "cmd.h"
 #include "launch.h"
+#include "planned.h"
 #include "planned_run.h"
 
 #include <lockstep/base/words.h>
@@ -314,6 +315,8 @@ int cmd_train(int argc, char **argv)
     status = launch_config(&config, NULL, args.word, args.words, &error);
     if (!status)
         status = ls_config_require(&config, "data.train", &error);
+    if (!status)
+        status = planned_auto(&config, config.log.progress != LS_CONFIG_OFF, &error);
     if (!status) {
         struct job job = {.config = &config, .progress = {.config = &config}};
         int shown = config.log.progress;

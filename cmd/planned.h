@@ -11,6 +11,9 @@ int plan_layout(const struct cmd_args *args, struct ls_error *error);
 /* The cluster of a file; NULL: this machine, as bench machine would measure it, in short. */
 int planned_cluster(const char *path, const struct ls_config *config, struct ls_cluster *cluster,
                     struct ls_error *error);
+/* Where parallel.auto is set, config gets the layout that the planner finds; tells: says so. Called
+ * before ranks are started. LS_ECONFIG under a launcher; errors of the search. */
+int planned_auto(struct ls_config *config, bool tells, struct ls_error *error);
 /* Recipe and cluster. */
 void planned_head(const struct ls_search_options *options);
 /* One line a plan, and why the second is slower than the first. */

@@ -34,8 +34,8 @@ int planned_cluster(const char *path, const struct ls_config *config, struct ls_
         return ls_cluster_read(path, cluster, error);
     struct ls_measure measure = {.effort = ls_measure_effort_quick(), .cluster = cluster};
     *cluster = (struct ls_cluster){.hosts = 1};
-    printf("measuring this machine (lockstep bench machine --out FILE keeps that for --cluster)\n");
-    fflush(stdout);
+    fprintf(stderr, "measuring this machine (lockstep bench machine --out FILE keeps that for "
+                    "--cluster)\n");
     int status = ls_measure_machine(&measure, NULL, error);
     if (!status)
         status = works_measure(config, &measure, error);

@@ -144,6 +144,7 @@ struct ls_config_train {
     char out[LS_CONFIG_TEXT_BYTES];    /* the run's directory */
     char resume[LS_CONFIG_TEXT_BYTES]; /* "never", "auto" or the path of a checkpoint */
     char plan[LS_CONFIG_TEXT_BYTES];   /* a cluster file; "": there is no plan */
+    bool auto_layout;                  /* parallel.auto: the program plans the layout */
     int64_t save_every, keep;
     bool save_first, keep_best;
     enum ls_config_nonfinite on_nonfinite;

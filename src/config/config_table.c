@@ -305,6 +305,9 @@ static const struct ls_config_key table[] = {
     INT("parallel.tp_overlap", LAYOUT, "1", 1, 64, parallel.tp_overlap,
         "parts into which a tensor-parallel product is cut, so that one part moves while the "
         "next is computed"),
+    BOOL("parallel.auto", RUN, "false", train.auto_layout,
+         "let `lockstep train` search the fastest layout, for train.plan or this machine as it is "
+         "measured; keys of the layout on the command line stay"),
     INT("parallel.threads", LAYOUT, "0", 0, 4096, parallel.threads,
         "threads of each rank; 0 = cores / ranks on this machine, at least 1"),
 

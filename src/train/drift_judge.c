@@ -134,11 +134,13 @@ static void stages_judge(struct judging *j)
 static void links_judge(struct judging *j)
 {
     for (int a = 0; a < LS_ACCOUNT_OTHER && j->plan; a++) {
-        double least = INFINITY, planned = j->plan->exposed_s[a];
+        double least = (double)j->samples[0].wait_s[a], planned = j->plan->exposed_s[a];
         if (!ls_account_used(j->layout, (enum ls_account)a))
             continue;
-        for (int64_t rank = 0; rank < j->layout->ranks; rank++)
-            least = fmin(least, (double)j->samples[rank].wait_s[a]);
+        for (int64_t rank = 1; rank < j->layout->ranks; rank++) {
+            double waits = (double)j->samples[rank].wait_s[a];
+            least = waits < least ? waits : least;
+        }
         if (least <= LINK_FACTOR * planned || least - planned <= LINK_LEAST * j->step_s)
             continue;
         const struct ls_drift drift = {.kind = LS_DRIFT_LINK,

@@ -75,6 +75,34 @@ static void test_writes_and_draws(void **state)
     program_expect(arguments, 0, "16 ranks = pp 2 x");
 }
 
+/* A run takes the layout that is planned, and ends with the bits of one rank. */
+static void test_a_run_plans_itself(void **state)
+{
+    static char output[PROGRAM_OUTPUT_BYTES];
+    const char *folder = *state;
+    char arguments[2048], hash[64] = "";
+    program_corpus(folder);
+    static const char *const layouts[] = {"parallel.auto=true train.plan=clusters/cpu-2core.yaml",
+                                          "parallel.auto=true parallel.tp=2 "
+                                          "train.plan=clusters/cpu-2core.yaml",
+                                          "parallel.dp=1"};
+    static const char *const says[] = {"parallel.auto: ", "parallel.tp=2", "1 rank"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(arguments, sizeof arguments,
+                 "train configs/gpt2-tiny.yaml data.train='%s/corpus_train' train.steps=3 "
+                 "train.out='%s/run%d' log.progress=plain numerics.arithmetic=fma %s",
+                 folder, folder, i, layouts[i]);
+        assert_int_equal(program_run("", arguments, output), 0);
+        if (!strstr(output, says[i]))
+            fail_msg("%s is missing in\n%s", says[i], output);
+        const char *at = strstr(output, "hash ");
+        assert_non_null(at);
+        if (!*hash)
+            snprintf(hash, sizeof hash, "%.37s", at);
+        assert_int_equal(strncmp(hash, at, 37), 0);
+    }
+}
+
 static void test_refuses(void **state)
 {
     (void)state;
@@ -112,6 +140,7 @@ int main(void)
         cmocka_unit_test(test_shows_every_part),
         cmocka_unit_test(test_goals),
         cmocka_unit_test_setup_teardown(test_writes_and_draws, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_a_run_plans_itself, scratch_setup, scratch_teardown),
         cmocka_unit_test(test_refuses),
         cmocka_unit_test(test_large_clusters_in_time),
     };
