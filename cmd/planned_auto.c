@@ -34,8 +34,7 @@ static int layout_take(const struct ls_search_plan *plan, struct ls_config *conf
     int status = LS_OK;
     for (size_t i = 0; i < count && !status; i++) {
         char word[5 * LS_CONFIG_TEXT_BYTES];
-        if (keys[i].part != LS_CONFIG_LAYOUT ||
-            before->origin[i].line != LS_CONFIG_FROM_OVERRIDE)
+        if (keys[i].part != LS_CONFIG_LAYOUT || before->origin[i].line != LS_CONFIG_FROM_OVERRIDE)
             continue;
         int used = snprintf(word, sizeof word, "%s=", keys[i].name);
         ls_config_value(before, &keys[i], word + used, sizeof word - (size_t)used);
@@ -58,11 +57,8 @@ int planned_auto(struct ls_config *config, bool tells, struct ls_error *error)
     config->train.auto_layout = false; /* what the run keeps is the layout */
     const char *path = *config->train.plan ? config->train.plan : NULL;
     int status = planned_cluster(path, config, &cluster, error);
-    const struct ls_search_options options = {.config = config,
-                                              .cluster = &cluster,
-                                              .top = 1,
-                                              .seconds = SECONDS,
-                                              .pinned = is_given};
+    const struct ls_search_options options = {
+        .config = config, .cluster = &cluster, .top = 1, .seconds = SECONDS, .pinned = is_given};
     given = config;
     if (!status)
         status = ls_search_run(&options, &search, error);
