@@ -12,22 +12,6 @@
 
 enum { TOP = 10, MANY = 2048 };
 
-/* ---- keys that stay --------------------------------------------------------------------------
- */
-
-static const struct ls_config *pinning; /* the search's callback has no user */
-
-/* Those of the command line; a file's are where the search begins. */
-static bool is_pinned(const char *name)
-{
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(keys[i].name, name) == 0)
-            return pinning->origin[i].line == LS_CONFIG_FROM_OVERRIDE;
-    return false;
-}
-
 /* ---- the command ------------------------------------------------------------------------------
  */
 
@@ -75,8 +59,9 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     asked->apply = cmd_args_value(args, "--apply");
     asked->svg = cmd_args_value(args, "--svg");
     asked->trace = cmd_args_value(args, "--trace");
-    asked->search = (struct ls_search_options){
-        .config = &asked->config, .cluster = &asked->cluster, .pinned = is_pinned};
+    asked->search = (struct ls_search_options){.config = &asked->config,
+                                               .cluster = &asked->cluster,
+                                               .pinned = planned_given(&asked->config)};
     int status = launch_plan_config(&asked->config, args->word, args->words, &missing, error);
     if (!status)
         status = goal_read(args, &asked->search.goal, error);
@@ -131,7 +116,6 @@ static int show(struct asked *asked, struct ls_error *error)
 {
     struct ls_search search;
     double start_s = ls_now_s();
-    pinning = &asked->config;
     int status = ls_search_run(&asked->search, &search, error);
     if (!status) {
         planned_head(&asked->search);

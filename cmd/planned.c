@@ -13,6 +13,27 @@ static double tokens_of(const struct ls_config *config)
     return (double)config->batch.global * (double)config->data.sequence;
 }
 
+/* ---- keys that stay ---------------------------------------------------------------------------
+ */
+
+static const struct ls_config *given; /* the search's callback has no user */
+
+static bool is_given(const char *name)
+{
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(keys[i].name, name) == 0)
+            return given->origin[i].line == LS_CONFIG_FROM_OVERRIDE;
+    return false;
+}
+
+bool (*planned_given(const struct ls_config *config))(const char *key)
+{
+    given = config;
+    return is_given;
+}
+
 /* ---- numbers ----------------------------------------------------------------------------------
  */
 

@@ -14,6 +14,9 @@ int planned_cluster(const char *path, const struct ls_config *config, struct ls_
 /* Where parallel.auto is set, config gets the layout that the planner finds; tells: says so. Called
  * before ranks are started. LS_ECONFIG under a launcher; errors of the search. */
 int planned_auto(struct ls_config *config, bool tells, struct ls_error *error);
+/* Whether the command line of config, which is borrowed until the next call, gave a key: such keys
+ * stay; a file's are where a search begins. */
+bool (*planned_given(const struct ls_config *config))(const char *key);
 /* Recipe and cluster. */
 void planned_head(const struct ls_search_options *options);
 /* One line a plan, and why the second is slower than the first. */

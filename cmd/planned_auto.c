@@ -8,18 +8,6 @@
 
 enum { SECONDS = 8 };
 
-static const struct ls_config *given; /* the search's callback has no user */
-
-static bool is_given(const char *name)
-{
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(keys[i].name, name) == 0)
-            return given->origin[i].line == LS_CONFIG_FROM_OVERRIDE;
-    return false;
-}
-
 /* The plan's layout; keys of the layout that the command line gave stay. */
 static int layout_take(const struct ls_search_plan *plan, struct ls_config *config,
                        struct ls_error *error)
@@ -57,9 +45,11 @@ int planned_auto(struct ls_config *config, bool tells, struct ls_error *error)
     config->train.auto_layout = false; /* what the run keeps is the layout */
     const char *path = *config->train.plan ? config->train.plan : NULL;
     int status = planned_cluster(path, config, &cluster, error);
-    const struct ls_search_options options = {
-        .config = config, .cluster = &cluster, .top = 1, .seconds = SECONDS, .pinned = is_given};
-    given = config;
+    const struct ls_search_options options = {.config = config,
+                                              .cluster = &cluster,
+                                              .top = 1,
+                                              .seconds = SECONDS,
+                                              .pinned = planned_given(config)};
     if (!status)
         status = ls_search_run(&options, &search, error);
     if (!status)

@@ -199,6 +199,9 @@ static inline ls_half ls_f32_to_half(enum ls_dtype dtype, float x)
 /* *out = a * b or a + b; false on overflow (then *out is unspecified). */
 bool ls_size_mul(size_t a, size_t b, size_t *out);
 bool ls_size_add(size_t a, size_t b, size_t *out);
+/* Room for one more element behind count in *list (of any pointer type, NULL at first), which has
+ * room for *room of `bytes` each; it doubles. False, and as before, where there is no memory. */
+bool ls_list_grow(void *list, int64_t count, int64_t *room, size_t bytes);
 static inline int64_t ls_min(int64_t a, int64_t b)
 {
     return a < b ? a : b;

@@ -70,21 +70,6 @@ static const char *text_keep(struct ls_recording *recording, const char *text)
     return *place;
 }
 
-/* Room for one more of *list's elements. */
-static bool list_grow(void *list, int64_t count, int64_t *room, size_t bytes)
-{
-    void **at = list;
-    if (count < *room)
-        return true;
-    int64_t wanted = ls_max(2 * *room, ROOM_MIN);
-    void *grown = realloc(*at, (size_t)wanted * bytes);
-    if (!grown)
-        return false;
-    *at = grown;
-    *room = wanted;
-    return true;
-}
-
 int comm_record(struct ls_comm *comm, const struct comm_call *call, int64_t *number,
                 struct ls_error *error)
 {
@@ -92,8 +77,8 @@ int comm_record(struct ls_comm *comm, const struct comm_call *call, int64_t *num
     bool message = !comm_is_collective(call->op);
     const char *label = call->label ? text_keep(recording, call->label) : NULL;
     *number = recording->count;
-    if ((call->label && !label) ||
-        !list_grow(&recording->list, recording->count, &recording->room, sizeof *recording->list))
+    if ((call->label && !label) || !ls_list_grow(&recording->list, recording->count,
+                                                 &recording->room, sizeof *recording->list))
         return ls_error_set(error, LS_ENOMEM, "no memory to record %s", comm_describe(call).text);
     recording->list[recording->count++] = (struct ls_recorded){
         .group = comm->recording_group,
@@ -167,8 +152,8 @@ static void work_note(void *user, const struct ls_work *work)
 {
     struct ls_recording *recording = user;
     if ((2 * recording->works_count >= recording->works_room && !works_grow(recording)) ||
-        !list_grow(&recording->done, recording->done_count, &recording->done_room,
-                   sizeof *recording->done)) {
+        !ls_list_grow(&recording->done, recording->done_count, &recording->done_room,
+                      sizeof *recording->done)) {
         recording->incomplete = true;
         return;
     }
@@ -189,8 +174,8 @@ struct ls_work_watch ls_recording_watch(struct ls_recording *recording)
 static int64_t transfer_note(void *user, enum ls_tier_kind kind, bool writes, size_t bytes)
 {
     struct ls_recording *recording = user;
-    if (!list_grow(&recording->transfers, recording->transfers_count, &recording->transfers_room,
-                   sizeof *recording->transfers)) {
+    if (!ls_list_grow(&recording->transfers, recording->transfers_count, &recording->transfers_room,
+                      sizeof *recording->transfers)) {
         recording->incomplete = true;
         return -1;
     }

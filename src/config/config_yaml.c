@@ -3,6 +3,7 @@
 #include "config_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/yaml.h>
 
 #include <libfyaml.h>
 #include <stdlib.h>
@@ -11,11 +12,11 @@
 /* All keys with the longest texts take less than 100 KiB. */
 enum { FILE_BYTES_MAX = 1 << 20, NAME_BYTES = 64 };
 
+#define WANTED "expected `group:` and indented `key: value` lines"
+
 struct reader {
     struct ls_config *config;
-    struct fy_parser *parser;
-    struct fy_diag *diag;
-    struct fy_event *event; /* the current one; NULL at the end or after an error */
+    struct ls_yaml yaml;
     struct ls_config_origin seen[LS_CONFIG_KEYS_MAX];
     struct ls_config_origin seen_group[LS_CONFIG_KEYS_MAX]; /* at its first key's index */
     struct ls_error *error;
@@ -23,58 +24,18 @@ struct reader {
 
 static int fail(struct reader *reader, struct ls_config_origin at, const char *what)
 {
-    return ls_error_set(reader->error, LS_ECONFIG, "%.200s:%d:%d: %s", reader->config->path,
-                        at.line, at.column, what);
+    return ls_yaml_fail(&reader->yaml, (struct ls_yaml_place){at.line, at.column}, what);
 }
 
-static struct ls_config_origin position(struct reader *reader)
+static struct ls_config_origin position(const struct reader *reader)
 {
-    const struct fy_mark *mark = fy_event_start_mark(reader->event);
-    if (!mark)
-        return (struct ls_config_origin){1, 1};
-    /* The mark of a scalar in quotes stands behind the opening one. */
-    bool quoted = false;
-    if (reader->event->type == FYET_SCALAR && reader->event->scalar.value) {
-        enum fy_scalar_style style = fy_token_scalar_style(reader->event->scalar.value);
-        quoted = style == FYSS_SINGLE_QUOTED || style == FYSS_DOUBLE_QUOTED;
-    }
-    return (struct ls_config_origin){mark->line + 1, mark->column + 1 - (quoted && mark->column)};
+    struct ls_yaml_place at = ls_yaml_at(&reader->yaml);
+    return (struct ls_config_origin){at.line, at.column};
 }
 
-/* What libfyaml has to say about text that is not YAML. */
-static int fail_syntax(struct reader *reader)
-{
-    void *iterator = NULL;
-    struct fy_diag_error *first = fy_diag_errors_iterate(reader->diag, &iterator);
-    char what[300];
-    snprintf(what, sizeof what, "not YAML: %.250s",
-             first && first->msg ? first->msg
-                                 : "expected `group:` and indented `key: value` lines");
-    struct ls_config_origin at = {1, 1};
-    if (first && first->line > 0)
-        at = (struct ls_config_origin){first->line, first->column > 0 ? first->column : 1};
-    return fail(reader, at, what);
-}
-
-/* Moves to the next event; there must be one. */
 static int next(struct reader *reader)
 {
-    fy_parser_event_free(reader->parser, reader->event);
-    reader->event = fy_parser_parse(reader->parser);
-    return reader->event ? LS_OK : fail_syntax(reader);
-}
-
-/* The current scalar as a terminated string in text; false where it is longer or holds a zero. */
-static bool scalar_text(struct reader *reader, char *text, size_t bytes)
-{
-    size_t length = 0;
-    struct fy_token *token = reader->event->scalar.value;
-    const char *value = token ? fy_token_get_text(token, &length) : "";
-    if (!value || length >= bytes || memchr(value, '\0', length))
-        return false;
-    memcpy(text, value, length);
-    text[length] = '\0';
-    return true;
+    return ls_yaml_next(&reader->yaml);
 }
 
 static int unknown_key(struct reader *reader, struct ls_config_origin at, const char *name)
@@ -150,10 +111,10 @@ static int read_scalar(struct reader *reader, struct ls_config_origin key_at, co
         return status;
     size_t count;
     const struct ls_config_key *key = &ls_config_keys(&count)[index];
-    bool plain = !reader->event->scalar.value ||
-                 fy_token_scalar_style(reader->event->scalar.value) == FYSS_PLAIN;
+    bool plain = !reader->yaml.event->scalar.value ||
+                 fy_token_scalar_style(reader->yaml.event->scalar.value) == FYSS_PLAIN;
     char text[LS_CONFIG_TEXT_BYTES], why[256];
-    if (!scalar_text(reader, text, sizeof text)) {
+    if (!ls_yaml_text(&reader->yaml, text, sizeof text)) {
         config_expected(key, why, sizeof why);
         snprintf(what, sizeof what, "%s: the value is too long or holds a zero byte: expected %s",
                  name, why);
@@ -181,7 +142,7 @@ static int read_scalar(struct reader *reader, struct ls_config_origin key_at, co
 /* Tags would change what a value means and aliases where it comes from: neither is honoured. */
 static int refuse_decoration(struct reader *reader)
 {
-    struct fy_event *event = reader->event;
+    struct fy_event *event = reader->yaml.event;
     if (event->type == FYET_ALIAS)
         return fail(reader, position(reader), "aliases are not supported: write the value");
     bool tagged = (event->type == FYET_SCALAR && event->scalar.tag) ||
@@ -193,15 +154,15 @@ static int refuse_decoration(struct reader *reader)
 static int read_map(struct reader *reader, const char *prefix)
 {
     int status;
-    while ((status = next(reader)) == LS_OK && reader->event->type != FYET_MAPPING_END) {
+    while ((status = next(reader)) == LS_OK && reader->yaml.event->type != FYET_MAPPING_END) {
         struct ls_config_origin at = position(reader);
         char word[NAME_BYTES], name[2 * NAME_BYTES];
         status = refuse_decoration(reader);
         if (status)
             return status;
-        if (reader->event->type != FYET_SCALAR)
+        if (reader->yaml.event->type != FYET_SCALAR)
             return fail(reader, at, "expected a key");
-        if (!scalar_text(reader, word, sizeof word))
+        if (!ls_yaml_text(&reader->yaml, word, sizeof word))
             return fail(reader, at, "unknown key (too long)");
         snprintf(name, sizeof name, "%s%s", prefix, word);
         status = next(reader);
@@ -209,9 +170,9 @@ static int read_map(struct reader *reader, const char *prefix)
             status = refuse_decoration(reader);
         if (status)
             return status;
-        if (reader->event->type == FYET_SCALAR) {
+        if (reader->yaml.event->type == FYET_SCALAR) {
             status = read_scalar(reader, at, name);
-        } else if (reader->event->type == FYET_MAPPING_START && group_index(name) >= 0) {
+        } else if (reader->yaml.event->type == FYET_MAPPING_START && group_index(name) >= 0) {
             status = see_once(reader, &reader->seen_group[group_index(name)], at, name);
             strcat(name, "."); /* a group's name is short */
             status = status ? status : read_map(reader, name);
@@ -228,28 +189,17 @@ static int read_map(struct reader *reader, const char *prefix)
 
 static int read_document(struct reader *reader)
 {
-    int status = next(reader);
-    if (!status && reader->event->type == FYET_STREAM_START)
-        status = next(reader);
-    if (status || reader->event->type == FYET_STREAM_END)
+    int status = ls_yaml_begin(&reader->yaml);
+    if (status || reader->yaml.event->type == FYET_STREAM_END)
         return status; /* nothing but comments: all defaults */
-    if (reader->event->type == FYET_DOCUMENT_START)
-        status = next(reader);
-    if (!status)
-        status = refuse_decoration(reader);
+    status = refuse_decoration(reader);
     if (status)
         return status;
-    if (reader->event->type == FYET_MAPPING_START)
+    if (reader->yaml.event->type == FYET_MAPPING_START)
         status = read_map(reader, "");
-    else if (reader->event->type != FYET_SCALAR || reader->event->scalar.value)
-        return fail(reader, position(reader), "expected `group:` and indented `key: value` lines");
-    if (!status)
-        status = next(reader); /* the document's end */
-    if (!status)
-        status = next(reader);
-    if (!status && reader->event->type != FYET_STREAM_END)
-        status = fail(reader, position(reader), "a second document: expected one");
-    return status;
+    else if (reader->yaml.event->type != FYET_SCALAR || reader->yaml.event->scalar.value)
+        return fail(reader, position(reader), WANTED);
+    return status ? status : ls_yaml_end(&reader->yaml);
 }
 
 /* YAML may also be UTF-16; configurations are UTF-8, so that a value's bytes are what the file
@@ -270,36 +220,14 @@ static int check_bytes(struct reader *reader, const char *text, size_t bytes)
 int ls_config_load_text(struct ls_config *config, const char *name, const char *text, size_t bytes,
                         struct ls_error *error)
 {
-    struct fy_diag_cfg diag_config;
-    fy_diag_cfg_default(&diag_config);
-    diag_config.fp = NULL;
     struct reader reader = {.config = config, .error = error};
     snprintf(config->path, sizeof config->path, "%s", name);
-    int status = check_bytes(&reader, text, bytes);
-    if (status)
-        return status;
-    status = LS_ENOMEM;
-    reader.diag = fy_diag_create(&diag_config);
-    if (!reader.diag)
-        goto out;
-    fy_diag_set_collect_errors(reader.diag, true);
-    struct fy_parse_cfg parse_config = {
-        .flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG | FYPCF_DEFAULT_VERSION_1_2 | FYPCF_JSON_NONE,
-        .diag = reader.diag,
-    };
-    reader.parser = fy_parser_create(&parse_config);
-    if (!reader.parser || fy_parser_set_string(reader.parser, text, bytes) != 0)
-        goto out;
-    status = read_document(&reader);
-out:
-    if (status == LS_ENOMEM)
-        ls_error_set(error, LS_ENOMEM, "%.200s: no memory for the YAML parser", name);
-    if (reader.parser) {
-        fy_parser_event_free(reader.parser, reader.event);
-        fy_parser_destroy(reader.parser);
-    }
-    if (reader.diag)
-        fy_diag_destroy(reader.diag);
+    int status = ls_yaml_open(&reader.yaml, config->path, text, bytes, WANTED, error);
+    if (!status)
+        status = check_bytes(&reader, text, bytes);
+    if (!status)
+        status = read_document(&reader);
+    ls_yaml_close(&reader.yaml);
     return status;
 }
 

@@ -104,21 +104,6 @@ static int no_memory(struct ls_error *error)
     return ls_error_set(error, LS_ENOMEM, "no memory to simulate a layout");
 }
 
-/* Room for one more of *list's elements. */
-static bool grow(void *list, int64_t count, int64_t *room, size_t bytes)
-{
-    void **at = list;
-    if (count < *room)
-        return true;
-    int64_t wanted = ls_max(2 * *room, ROOM_MIN);
-    void *grown = realloc(*at, (size_t)wanted * bytes);
-    if (!grown)
-        return false;
-    *at = grown;
-    *room = wanted;
-    return true;
-}
-
 int ls_simulation_new(const struct ls_layout *layout, const struct ls_pace *pace,
                       struct ls_simulation **out, struct ls_error *error)
 {
@@ -232,7 +217,7 @@ static int32_t place_of(struct ls_simulation *s, int64_t rank, const struct ls_r
     int32_t *entry = table_at(s, &place);
     if (*entry)
         return *entry - 1;
-    if (!grow(&s->places, s->place_count, &s->place_room, sizeof *s->places))
+    if (!ls_list_grow(&s->places, s->place_count, &s->place_room, sizeof *s->places))
         return -1;
     s->places[s->place_count++] = place;
     *entry = (int32_t)s->place_count;
@@ -253,8 +238,8 @@ static bool operation_add(struct ls_simulation *s, const struct ls_recorded *mov
         return false;
     struct place *place = &s->places[index];
     if (place->visitor != s->player_count) {
-        if (!grow(&place->parties, place->parties_count, &place->parties_room,
-                  sizeof *place->parties))
+        if (!ls_list_grow(&place->parties, place->parties_count, &place->parties_room,
+                          sizeof *place->parties))
             return false;
         place->parties[place->parties_count++] = (int)s->player_count - 1;
         place->visitor = (int)s->player_count;
@@ -363,7 +348,7 @@ int ls_simulation_add(struct ls_simulation *s, int64_t rank, const struct ls_rec
 {
     LS_ASSERT(ls_simulation_alike(s, rank) == rank && !s->of_rank[rank]);
     LS_ASSERT(recording->clock < INT32_MAX && second_at <= recording->clock);
-    if (!grow(&s->players, s->player_count, &s->player_room, sizeof *s->players))
+    if (!ls_list_grow(&s->players, s->player_count, &s->player_room, sizeof *s->players))
         return no_memory(error);
     struct player *player = &s->players[s->player_count++];
     s->of_rank[rank] = (int)s->player_count;
@@ -437,7 +422,7 @@ static void span_tell(const struct ls_simulation *s, const struct player *player
 static struct meeting *meeting_of(struct place *place, int32_t nth)
 {
     while (place->count <= nth) {
-        if (!grow(&place->meetings, place->count, &place->room, sizeof *place->meetings))
+        if (!ls_list_grow(&place->meetings, place->count, &place->room, sizeof *place->meetings))
             return NULL;
         place->meetings[place->count++] = (struct meeting){0};
     }

@@ -309,14 +309,9 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
 
 static bool add(struct candidates *candidates, const struct candidate *candidate)
 {
-    if (candidates->count == candidates->room) {
-        int64_t room = ls_max(2 * candidates->room, 1024);
-        struct candidate *list = realloc(candidates->list, (size_t)room * sizeof *list);
-        if (!list)
-            return false;
-        candidates->list = list;
-        candidates->room = room;
-    }
+    if (!ls_list_grow(&candidates->list, candidates->count, &candidates->room,
+                      sizeof *candidates->list))
+        return false;
     candidates->list[candidates->count++] = *candidate;
     return true;
 }

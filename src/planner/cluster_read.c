@@ -3,46 +3,40 @@
 #include "cluster_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/yaml.h>
 
 #include <libfyaml.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define WANTED "expected `key: value` lines"
 enum { FILE_BYTES_MAX = 16 << 20, ROWS_MAX = 1 << 18, CELLS_MAX = 8, SOURCES_MAX = 256 };
-
-struct place {
-    int line, column;
-};
 
 /* Rows of measured.works or measured.moves, with where they stand. */
 struct work_row {
     struct ls_measured_work work;
-    struct place at;
+    struct ls_yaml_place at;
 };
 struct move_row {
     struct ls_measured_move move;
-    struct place at;
+    struct ls_yaml_place at;
 };
 
 struct reader {
-    const char *name; /* of the file */
+    struct ls_yaml yaml;
     struct ls_cluster *cluster;
-    struct fy_parser *parser;
-    struct fy_diag *diag;
-    struct fy_event *event; /* the current one; NULL at the end or after an error */
     /* At a key's index; those of links are of the link that is read. */
-    struct place seen[CLUSTER_KEYS_MAX];
-    struct place links_at, link_at[LS_CLUSTER_LINKS_MAX];
+    struct ls_yaml_place seen[CLUSTER_KEYS_MAX];
+    struct ls_yaml_place links_at, link_at[LS_CLUSTER_LINKS_MAX];
     struct work_row *works;
     struct move_row *moves;
     int64_t works_count, works_room, moves_count, moves_room;
     struct ls_error *error;
 };
 
-static int fail(struct reader *reader, struct place at, const char *what)
+static int fail(struct reader *reader, struct ls_yaml_place at, const char *what)
 {
-    return ls_error_set(reader->error, LS_ECONFIG, "%.200s:%d:%d: %s", reader->name, at.line,
-                        at.column, what);
+    return ls_yaml_fail(&reader->yaml, at, what);
 }
 
 /* ---- events -----------------------------------------------------------------------------------
@@ -50,45 +44,18 @@ static int fail(struct reader *reader, struct place at, const char *what)
 
 static bool is_at(const struct reader *reader, enum fy_event_type type)
 {
-    return reader->event->type == type;
+    return reader->yaml.event->type == type;
 }
 
-static struct place position(const struct reader *reader)
+static struct ls_yaml_place position(const struct reader *reader)
 {
-    const struct fy_mark *mark = fy_event_start_mark(reader->event);
-    if (!mark)
-        return (struct place){1, 1};
-    /* The mark of a scalar in quotes stands behind the opening one. */
-    bool quoted = false;
-    if (is_at(reader, FYET_SCALAR) && reader->event->scalar.value) {
-        enum fy_scalar_style style = fy_token_scalar_style(reader->event->scalar.value);
-        quoted = style == FYSS_SINGLE_QUOTED || style == FYSS_DOUBLE_QUOTED;
-    }
-    return (struct place){mark->line + 1, mark->column + 1 - (quoted && mark->column)};
+    return ls_yaml_at(&reader->yaml);
 }
 
-/* What libfyaml has to say about text that is not YAML. */
-static int fail_syntax(struct reader *reader)
+/* The current event is none that changes what a value means. */
+static int check_plain(struct reader *reader)
 {
-    void *iterator = NULL;
-    struct fy_diag_error *first = fy_diag_errors_iterate(reader->diag, &iterator);
-    char what[300];
-    struct place at = {1, 1};
-    snprintf(what, sizeof what, "not YAML: %.250s",
-             first && first->msg ? first->msg : "expected `key: value` lines");
-    if (first && first->line > 0)
-        at = (struct place){first->line, first->column > 0 ? first->column : 1};
-    return fail(reader, at, what);
-}
-
-/* Moves to the next event, which is none that changes what a value means. */
-static int next(struct reader *reader)
-{
-    fy_parser_event_free(reader->parser, reader->event);
-    reader->event = fy_parser_parse(reader->parser);
-    const struct fy_event *event = reader->event;
-    if (!event)
-        return fail_syntax(reader);
+    const struct fy_event *event = reader->yaml.event;
     bool scalar = event->type == FYET_SCALAR, map = event->type == FYET_MAPPING_START;
     bool list = event->type == FYET_SEQUENCE_START;
     if (event->type == FYET_ALIAS)
@@ -99,17 +66,10 @@ static int next(struct reader *reader)
     return LS_OK;
 }
 
-/* The current scalar as a terminated string in text; false where it is longer or holds a zero. */
-static bool scalar_text(struct reader *reader, char *text, size_t bytes)
+static int next(struct reader *reader)
 {
-    size_t length = 0;
-    struct fy_token *token = reader->event->scalar.value;
-    const char *value = token ? fy_token_get_text(token, &length) : "";
-    if (!value || length >= bytes || memchr(value, '\0', length))
-        return false;
-    memcpy(text, value, length);
-    text[length] = '\0';
-    return true;
+    int status = ls_yaml_next(&reader->yaml);
+    return status ? status : check_plain(reader);
 }
 
 /* The scalars of the list whose start is the current event; on success, its end. */
@@ -119,7 +79,7 @@ static int read_cells(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], i
     *count = 0;
     while ((status = next(reader)) == LS_OK && !is_at(reader, FYET_SEQUENCE_END)) {
         if (!is_at(reader, FYET_SCALAR) || *count == most ||
-            !scalar_text(reader, cells[*count], CLUSTER_NAME_BYTES)) {
+            !ls_yaml_text(&reader->yaml, cells[*count], CLUSTER_NAME_BYTES)) {
             char what[80];
             snprintf(what, sizeof what, "expected a list of at most %d plain values", most);
             return fail(reader, position(reader), what);
@@ -133,7 +93,8 @@ static int read_cells(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], i
  */
 
 /* YAML 1.2 has each name once in a map. */
-static int see_once(struct reader *reader, struct place *seen, struct place at, const char *name)
+static int see_once(struct reader *reader, struct ls_yaml_place *seen, struct ls_yaml_place at,
+                    const char *name)
 {
     char what[CLUSTER_NAME_BYTES + 80];
     if (seen->line) {
@@ -146,14 +107,14 @@ static int see_once(struct reader *reader, struct place *seen, struct place at, 
 }
 
 /* The value of keys[index] is the current event; on success, its end. */
-static int read_figure(struct reader *reader, struct place key_at, int index)
+static int read_figure(struct reader *reader, struct ls_yaml_place key_at, int index)
 {
     size_t count;
     const struct cluster_key *key = &cluster_keys(&count)[index];
-    struct place at = fy_event_start_mark(reader->event) ? position(reader) : key_at;
+    struct ls_yaml_place at = fy_event_start_mark(reader->yaml.event) ? position(reader) : key_at;
     char text[CLUSTER_VALUE_BYTES] = "", why[CLUSTER_VALUE_BYTES], what[900];
     int status = see_once(reader, &reader->seen[index], key_at, key->name);
-    bool good = is_at(reader, FYET_SCALAR) && scalar_text(reader, text, sizeof text);
+    bool good = is_at(reader, FYET_SCALAR) && ls_yaml_text(&reader->yaml, text, sizeof text);
     if (!status && is_at(reader, FYET_SEQUENCE_START) && key->kind == CLUSTER_PAIR) {
         char cells[2][CLUSTER_NAME_BYTES];
         int cells_count;
@@ -177,7 +138,7 @@ static int read_figure(struct reader *reader, struct place key_at, int index)
 }
 
 /* Every required key of the cluster, or of the link that was read, was seen. */
-static int check_required(struct reader *reader, bool of_link, struct place at)
+static int check_required(struct reader *reader, bool of_link, struct ls_yaml_place at)
 {
     size_t count;
     const struct cluster_key *keys = cluster_keys(&count);
@@ -206,7 +167,7 @@ static int grow(struct reader *reader, void **rows, size_t size, int64_t count, 
     void *grown = realloc(*rows, (size_t)more * size);
     if (!grown)
         return ls_error_set(reader->error, LS_ENOMEM, "%.200s: no memory for the measured rows",
-                            reader->name);
+                            reader->yaml.name);
     *rows = grown;
     *room = more;
     return LS_OK;
@@ -218,7 +179,7 @@ static bool parse_positive(const char *text, int64_t most, int64_t *out)
 }
 
 static int read_work(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], int count,
-                     struct place at)
+                     struct ls_yaml_place at)
 {
     struct ls_measured_work work = {0};
     int64_t threads = 0, most = (int64_t)1 << 50;
@@ -242,7 +203,7 @@ static int read_work(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], in
 }
 
 static int read_move(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], int count,
-                     struct place at)
+                     struct ls_yaml_place at)
 {
     struct ls_measured_move move = {0};
     int64_t ranks = 0;
@@ -291,10 +252,11 @@ static int compare_moves(const void *left, const void *right)
     return by ? by : compare(a->bytes, b->bytes);
 }
 
-static int fail_twice(struct reader *reader, struct place a, struct place b, const char *what)
+static int fail_twice(struct reader *reader, struct ls_yaml_place a, struct ls_yaml_place b,
+                      const char *what)
 {
     char text[100];
-    struct place first = a.line <= b.line ? a : b, second = a.line <= b.line ? b : a;
+    struct ls_yaml_place first = a.line <= b.line ? a : b, second = a.line <= b.line ? b : a;
     snprintf(text, sizeof text, "%s: the same is measured on line %d: remove one", what,
              first.line);
     return fail(reader, second, text);
@@ -320,7 +282,7 @@ static int finish_rows(struct reader *reader)
     cluster->moves = calloc((size_t)reader->moves_count + 1, sizeof *cluster->moves);
     if (!cluster->works || !cluster->moves)
         return ls_error_set(reader->error, LS_ENOMEM, "%.200s: no memory for the measured rows",
-                            reader->name);
+                            reader->yaml.name);
     for (; cluster->works_count < reader->works_count; cluster->works_count++)
         cluster->works[cluster->works_count] = reader->works[cluster->works_count].work;
     for (; cluster->moves_count < reader->moves_count; cluster->moves_count++)
@@ -339,7 +301,7 @@ static int read_rows(struct reader *reader, bool works)
         return fail(reader, position(reader), "expected a list of measured rows");
     while (!status && (status = next(reader)) == LS_OK && !is_at(reader, FYET_SEQUENCE_END)) {
         char cells[CELLS_MAX][CLUSTER_NAME_BYTES];
-        struct place at = position(reader);
+        struct ls_yaml_place at = position(reader);
         int count = 0;
         if (!is_at(reader, FYET_SEQUENCE_START))
             return fail(reader, at, "expected a measured row in brackets");
@@ -377,7 +339,7 @@ static int read_links(struct reader *reader)
     if (!is_at(reader, FYET_SEQUENCE_START))
         return fail(reader, position(reader), "links: expected a list, from the innermost link");
     while (!status && (status = next(reader)) == LS_OK && !is_at(reader, FYET_SEQUENCE_END)) {
-        struct place at = position(reader);
+        struct ls_yaml_place at = position(reader);
         char what[80];
         snprintf(what, sizeof what, "links: expected at most %d of them, a map each",
                  (int)LS_CLUSTER_LINKS_MAX);
@@ -385,7 +347,7 @@ static int read_links(struct reader *reader)
             return fail(reader, at, what);
         for (size_t i = 0; i < keys; i++)
             if (cluster_key_is_link(&key[i]))
-                reader->seen[i] = (struct place){0, 0};
+                reader->seen[i] = (struct ls_yaml_place){0, 0};
         cluster_link_defaults(&cluster->link[cluster->links]);
         reader->link_at[cluster->links++] = at;
         status = read_map(reader, "links.");
@@ -396,7 +358,7 @@ static int read_links(struct reader *reader)
 }
 
 /* The value of `name` is the current event; on success, its end. */
-static int read_value(struct reader *reader, struct place at, const char *name)
+static int read_value(struct reader *reader, struct ls_yaml_place at, const char *name)
 {
     char what[512], prefix[CLUSTER_NAME_BYTES + 2];
     int index = cluster_key_index(name);
@@ -427,11 +389,11 @@ static int read_map(struct reader *reader, const char *prefix)
 {
     int status;
     while ((status = next(reader)) == LS_OK && !is_at(reader, FYET_MAPPING_END)) {
-        struct place at = position(reader);
+        struct ls_yaml_place at = position(reader);
         char word[CLUSTER_NAME_BYTES / 2], name[CLUSTER_NAME_BYTES];
         if (!is_at(reader, FYET_SCALAR))
             return fail(reader, at, "expected a key");
-        if (!scalar_text(reader, word, sizeof word) || strlen(prefix) > sizeof name / 2 - 1)
+        if (!ls_yaml_text(&reader->yaml, word, sizeof word) || strlen(prefix) > sizeof name / 2 - 1)
             return fail(reader, at, "unknown key (too long)");
         snprintf(name, sizeof name, "%s%s", prefix, word);
         /* A dot in a key would say twice which group it is in. */
@@ -449,24 +411,18 @@ static int read_map(struct reader *reader, const char *prefix)
 static int read_document(struct reader *reader)
 {
     struct ls_cluster *cluster = reader->cluster;
-    int status = next(reader), link;
-    if (!status && is_at(reader, FYET_STREAM_START))
-        status = next(reader);
-    if (!status && is_at(reader, FYET_DOCUMENT_START))
-        status = next(reader);
+    int link, status = ls_yaml_begin(&reader->yaml);
+    if (!status)
+        status = check_plain(reader);
     if (status)
         return status;
     if (!is_at(reader, FYET_MAPPING_START))
-        return fail(reader, position(reader), "expected `key: value` lines");
+        return fail(reader, position(reader), WANTED);
     status = read_map(reader, "");
     if (!status)
-        status = next(reader); /* the document's end */
+        status = ls_yaml_end(&reader->yaml);
     if (!status)
-        status = next(reader);
-    if (!status && !is_at(reader, FYET_STREAM_END))
-        status = fail(reader, position(reader), "a second document: expected one");
-    if (!status)
-        status = check_required(reader, false, (struct place){1, 1});
+        status = check_required(reader, false, (struct ls_yaml_place){1, 1});
     if (status)
         return status;
     double *peak = cluster->accelerator.peak;
@@ -474,10 +430,11 @@ static int read_document(struct reader *reader)
         peak[i] = peak[i] > 0 ? peak[i] : peak[1];
     status = cluster_check(cluster, &link, reader->error);
     if (status) {
-        struct place at = link >= 0               ? reader->link_at[link]
-                          : reader->links_at.line ? reader->links_at
-                                                  : (struct place){1, 1};
-        return ls_error_prefix(reader->error, "%.200s:%d:%d", reader->name, at.line, at.column);
+        struct ls_yaml_place at = link >= 0               ? reader->link_at[link]
+                                  : reader->links_at.line ? reader->links_at
+                                                          : (struct ls_yaml_place){1, 1};
+        return ls_error_prefix(reader->error, "%.200s:%d:%d", reader->yaml.name, at.line,
+                               at.column);
     }
     return finish_rows(reader);
 }
@@ -485,33 +442,12 @@ static int read_document(struct reader *reader)
 int ls_cluster_read_text(const char *name, const char *text, size_t bytes,
                          struct ls_cluster *cluster, struct ls_error *error)
 {
-    struct fy_diag_cfg diag_config;
-    fy_diag_cfg_default(&diag_config);
-    diag_config.fp = NULL;
-    struct reader reader = {.name = name, .cluster = cluster, .error = error};
+    struct reader reader = {.cluster = cluster, .error = error};
     cluster_defaults(cluster);
-    int status = LS_ENOMEM;
-    reader.diag = fy_diag_create(&diag_config);
-    if (!reader.diag)
-        goto out;
-    fy_diag_set_collect_errors(reader.diag, true);
-    struct fy_parse_cfg parse_config = {
-        .flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG | FYPCF_DEFAULT_VERSION_1_2 | FYPCF_JSON_NONE,
-        .diag = reader.diag,
-    };
-    reader.parser = fy_parser_create(&parse_config);
-    if (!reader.parser || fy_parser_set_string(reader.parser, text, bytes) != 0)
-        goto out;
-    status = read_document(&reader);
-out:
-    if (status == LS_ENOMEM && (!reader.diag || !reader.parser || !reader.event))
-        ls_error_set(error, LS_ENOMEM, "%.200s: no memory for the YAML parser", name);
-    if (reader.parser) {
-        fy_parser_event_free(reader.parser, reader.event);
-        fy_parser_destroy(reader.parser);
-    }
-    if (reader.diag)
-        fy_diag_destroy(reader.diag);
+    int status = ls_yaml_open(&reader.yaml, name, text, bytes, WANTED, error);
+    if (!status)
+        status = read_document(&reader);
+    ls_yaml_close(&reader.yaml);
     free(reader.works);
     free(reader.moves);
     if (status)
