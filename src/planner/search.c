@@ -2,6 +2,8 @@
  * until none that is left can be better; then the best are varied in details. */
 #include "candidates.h"
 
+#include <lockstep/planner/run_plan.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,6 +254,58 @@ int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
     return status;
 }
 
+/* Seconds of a micro-batch in a stage of so many blocks behind the embedding, and in the head. */
+static int ends_forecast(struct searching *s, const struct ls_config *base, int64_t blocks,
+                         double stage_s[2], struct ls_error *error)
+{
+    struct ls_run_plan plan = {.stage_s = stage_s};
+    struct ls_config *config = s->config;
+    *config = *base;
+    config->model.layers = blocks;
+    config->parallel.pp = 2;
+    config->parallel.dp = config->parallel.zero = 0;
+    config->parallel.dp_replicate = config->parallel.dp_shard = 1;
+    config->parallel.schedule = LS_SCHEDULE_1F1B;
+    config->parallel.chunks = 0;
+    config->batch.global = ls_max(config->batch.micro, config->numerics.leaf_sequences);
+    config->batch.rampup_start = config->batch.rampup_increment = config->batch.rampup_samples = 0;
+    snprintf(config->parallel.split, sizeof config->parallel.split, "0-%ld,%ld", (long)blocks,
+             (long)(blocks + 1));
+    return ls_run_plan_make(config, (int)base->parallel.threads, s->options->cluster, &plan, error);
+}
+
+/* The stages by the times of their layers on this cluster, in place of their operations: taken
+ * where the step becomes shorter. */
+static int split_try(struct searching *s, struct ls_config *base, int at, struct ls_error *error)
+{
+    double one[2] = {0}, two[2] = {0};
+    int64_t layers = base->model.layers;
+    if (base->parallel.pp == 1 || *base->parallel.split || layers < 2)
+        return LS_OK;
+    if (ends_forecast(s, base, 1, one, NULL) || ends_forecast(s, base, 2, two, NULL))
+        return LS_OK; /* cut so the recipe is not admitted */
+    double cost[LS_LAYOUT_LAYERS_MAX + 2], block = fmax(two[0] - one[0], 0);
+    int64_t begins[LS_LAYOUT_LAYERS_MAX + 3];
+    for (int64_t l = 1; l <= layers; l++)
+        cost[l] = block;
+    cost[0] = fmax(one[0] - block, 0);
+    cost[layers + 1] = one[1];
+    *s->config = *base;
+    if (ls_config_layout(s->config, 0, s->layout, NULL) ||
+        ls_stage_split(cost, layers + 2, s->layout->stages, begins, NULL))
+        return LS_OK;
+    char word[LS_CONFIG_TEXT_BYTES];
+    int used = snprintf(word, sizeof word, "parallel.split=");
+    for (int64_t stage = 0; stage < s->layout->stages; stage++) {
+        long from = (long)begins[stage], to = (long)begins[stage + 1] - 1;
+        used += snprintf(word + used, sizeof word - (size_t)used,
+                         from == to ? "%s%ld" : "%s%ld-%ld", stage ? "," : "", from, to);
+        if ((size_t)used >= sizeof word)
+            return LS_OK; /* too many stages to write down */
+    }
+    return detail_try(s, base, at, word, base, error);
+}
+
 static int by_value(const struct ls_search_options *options, const struct ls_search_plan *a,
                     const struct ls_search_plan *b)
 {
@@ -283,6 +337,8 @@ static int plans_polish(struct searching *s, struct ls_error *error)
                 break;
             status = detail_try(s, base, at, details[d], base, error);
         }
+        if (!status && (s->until_s == 0 || ls_now_s() < s->until_s))
+            status = split_try(s, base, at, error);
     }
     plans_sort(s->options, s->search);
     free(base);
