@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLISHED = 3 };
+enum { POLISHED = 3, OWN = 3 /* reasons that are no account */ };
 
 struct searching {
     const struct ls_search_options *options;
@@ -447,24 +447,26 @@ struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct l
     struct {
         const char *what;
         double s;
-    } parts[LS_ACCOUNTS + 2] = {{"computing", other->compute_s - best->compute_s},
-                                {"idle at the end", other->idle_s - best->idle_s}};
+    } parts[LS_ACCOUNTS + OWN] = {
+        {"computing", other->compute_s - best->compute_s},
+        {"idle at the end", other->idle_s - best->idle_s},
+        {"memory tiers", other->offload_exposed_s - best->offload_exposed_s}};
     for (int a = 0; a < LS_ACCOUNTS; a++) {
-        parts[a + 2].what =
+        parts[a + OWN].what =
             a == LS_ACCOUNT_PP ? "other stages (bubble)" : ls_account_name((enum ls_account)a);
-        parts[a + 2].s = other->exposed_s[a] - best->exposed_s[a];
+        parts[a + OWN].s = other->exposed_s[a] - best->exposed_s[a];
     }
     size_t used = (size_t)snprintf(reason.text, sizeof reason.text, "%.1f %% slower", 100 * slower);
     for (int shown = 0; shown < 2; shown++) {
         int most = 0;
-        for (int i = 1; i < LS_ACCOUNTS + 2; i++)
+        for (int i = 1; i < LS_ACCOUNTS + OWN; i++)
             if (parts[i].s > parts[most].s)
                 most = i;
         if (parts[most].s < 0.1 * slower * best->step_s || parts[most].s <= 0)
             break;
         used += (size_t)snprintf(reason.text + used, sizeof reason.text - used,
                                  "%s %.3g s more %s%s", shown ? "," : ":", parts[most].s,
-                                 most < 2 ? "" : "waiting for ", parts[most].what);
+                                 most < OWN - 1 ? "" : "waiting for ", parts[most].what);
         parts[most].s = 0;
     }
     return reason;

@@ -16,7 +16,8 @@
 
 #define SMALL                                                                                      \
     "plan configs/llama-8b.yaml --cluster clusters/h100-2048.yaml --accelerators 16 "              \
-    "batch.global=32 --seconds 0 "
+    "batch.global=32 memory.recompute=none memory.offload.optimizer=none parallel.cp=1 --seconds " \
+    "0 "
 
 static void test_shows_every_part(void **state)
 {
