@@ -179,7 +179,7 @@ DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-built demo invariance what-fits tidy fuzz bench bench-peers bench-plan coverage install \
+.PHONY: deps check check-built demo invariance what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
@@ -236,6 +236,9 @@ bench-peers: all
 
 bench-plan: all
 	python3 tools/bench-plan.py --write
+
+bench-layouts: all
+	python3 bench/layouts.py --lockstep $(BUILD)/lockstep --write
 
 coverage:
 	+$(MAKE) --no-print-directory BUILD=$(BUILD)-coverage CFLAGS=--coverage LDFLAGS=--coverage \
@@ -300,6 +303,7 @@ help:
 	'make bench        products, kernels, collectives, pipelines, a training step, memory tiers' \
 	'make bench-peers  beside PyTorch and llm.c: see bench/README.md' \
 	'make bench-plan   published runs beside the planner: bench/RESULTS.md' \
+	'make bench-layouts  layouts that run here beside the planner: bench/RESULTS.md' \
 	'make coverage     lines that the tests reach' \
 	'make install      PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=' \
 	'Settings: CC=gcc|clang BUILD=build DEBUG=1 SANITIZE=address,undefined|thread WERROR=1 MPI=0 V=1'
