@@ -172,7 +172,8 @@ static int candidates_try(struct searching *s, struct candidates *all, struct ls
 {
     int status = LS_OK;
     sorted_for = s->options;
-    qsort(all->list, (size_t)all->count, sizeof *all->list, by_estimate);
+    if (all->count > 0)
+        qsort(all->list, (size_t)all->count, sizeof *all->list, by_estimate);
     int64_t fits = 0, i = 0;
     for (; i < all->count && !status; i++) {
         const struct candidate *c = &all->list[i];

