@@ -19,6 +19,8 @@
     "batch.global=32 memory.recompute=none memory.offload.optimizer=none parallel.cp=1 --seconds " \
     "0 "
 
+#define CPU "clusters/cpu-2core.yaml"
+
 static void test_shows_every_part(void **state)
 {
     static const char *const words[] = {
@@ -83,9 +85,8 @@ static void test_a_run_plans_itself(void **state)
     const char *folder = *state;
     char arguments[2048], hash[64] = "";
     program_corpus(folder);
-    static const char *const layouts[] = {"parallel.auto=true train.plan=clusters/cpu-2core.yaml",
-                                          "parallel.auto=true parallel.tp=2 "
-                                          "train.plan=clusters/cpu-2core.yaml",
+    static const char *const layouts[] = {"parallel.auto=true train.plan=" CPU,
+                                          "parallel.tp=2 parallel.auto=true train.plan=" CPU,
                                           "parallel.dp=1"};
     static const char *const says[] = {"parallel.auto: ", "parallel.tp=2", "1 rank"};
     for (int i = 0; i < 3; i++) {
