@@ -6,7 +6,7 @@
 An indented line that begins with "$ " is a command, with the lines after a backslash; what follows
 it is what it prints: each line must appear, in this order, among the command's own. "..." stands
 for anything. A ```yaml block after "Say this is `NAME`" is written to NAME. `make` alone is left
-out: it has run. All of it happens in a new folder, in which build, configs and runs are those that
+out: it has run. All of it happens in a new folder, in which build, configs, clusters and runs are those that
 a clone would have.
 
 Without AVX2, or without MPI for a command that begins with mpirun, nothing is run and a line says
@@ -144,6 +144,7 @@ def main():
         folder = pathlib.Path(name)
         (folder / "build").symlink_to((ROOT / os.environ.get("BUILD", "build")).resolve())
         (folder / "configs").symlink_to(ROOT / "configs")
+        (folder / "clusters").symlink_to(ROOT / "clusters")
         findings, hashes, count = run_all(readme.read_text(encoding="utf-8"), folder)
     findings += other_bits(hashes)
     print("\n".join(findings))
