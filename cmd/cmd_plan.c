@@ -92,7 +92,6 @@ static int plan_apply(const struct asked *asked, const struct ls_search_plan *pl
                       struct ls_config *config, struct ls_error *error)
 {
     *config = asked->config;
-    ls_config_layout_reset(config);
     return ls_search_apply(plan, config, error);
 }
 

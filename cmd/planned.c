@@ -219,7 +219,6 @@ void planned_details(const struct ls_search_options *options, const struct ls_se
     static struct ls_config config;
     static struct ls_layout layout;
     config = *options->config;
-    ls_config_layout_reset(&config);
     bool applied =
         !ls_search_apply(plan, &config, NULL) && !ls_config_layout(&config, 0, &layout, NULL);
     planned_forecast(options, applied ? &layout : NULL, &plan->forecast);
@@ -253,7 +252,6 @@ int planned_what_if(const struct ls_search_options *options, const char *change,
     changed.cluster = &other;
     int status = planned_change(&other, change, error);
     config = *options->config;
-    ls_config_layout_reset(&config);
     if (!status)
         status = ls_search_apply(plan, &config, error);
     if (!status)

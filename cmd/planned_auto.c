@@ -3,34 +3,7 @@
 
 #include "cmd.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { SECONDS = 8 };
-
-/* The plan's layout; keys of the layout that the command line gave stay. */
-static int layout_take(const struct ls_search_plan *plan, struct ls_config *config,
-                       struct ls_error *error)
-{
-    size_t count;
-    const struct ls_config_key *keys = ls_config_keys(&count);
-    struct ls_config *before = malloc(sizeof *before);
-    if (!before)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
-    *before = *config;
-    ls_config_layout_reset(config);
-    int status = LS_OK;
-    for (size_t i = 0; i < count && !status; i++) {
-        char word[5 * LS_CONFIG_TEXT_BYTES];
-        if (keys[i].part != LS_CONFIG_LAYOUT || before->origin[i].line != LS_CONFIG_FROM_OVERRIDE)
-            continue;
-        int used = snprintf(word, sizeof word, "%s=", keys[i].name);
-        ls_config_value(before, &keys[i], word + used, sizeof word - (size_t)used);
-        status = ls_config_set(config, word, error);
-    }
-    free(before);
-    return status ? status : ls_search_apply(plan, config, error);
-}
 
 int planned_auto(struct ls_config *config, bool tells, struct ls_error *error)
 {
@@ -53,7 +26,7 @@ int planned_auto(struct ls_config *config, bool tells, struct ls_error *error)
     if (!status)
         status = ls_search_run(&options, &search, error);
     if (!status)
-        status = layout_take(&search.plans[0], config, error);
+        status = ls_search_apply(&search.plans[0], config, error);
     if (!status && tells)
         cmd_print("parallel.auto: %s, %.4g s a step by forecast\n", search.plans[0].keys,
                   search.plans[0].forecast.step_s);

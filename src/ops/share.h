@@ -40,7 +40,7 @@ struct ops_told {
 };
 static inline struct ops_told ops_tell(const struct ls_ops *ops, struct ls_work work)
 {
-    if (ops->watch && ops->watch->begin)
+    if (ops->watch->begin)
         ops->watch->begin(ops->watch->user, &work);
     return (struct ops_told){ops->watch, work};
 }
@@ -49,9 +49,10 @@ static inline void ops_told_end(const struct ops_told *told)
     if (told->watch && told->watch->end)
         told->watch->end(told->watch->user, &told->work);
 }
-/* From here to the end of the block the op works. */
+/* From here to the end of the block the op works. Nothing is computed where nobody watches. */
 #define OPS_TELL(ops, work)                                                                        \
-    __attribute__((cleanup(ops_told_end))) const struct ops_told ops_told_ = ops_tell(ops, work);  \
+    __attribute__((cleanup(ops_told_end))) const struct ops_told ops_told_ =                       \
+        (ops)->watch ? ops_tell(ops, work) : (struct ops_told){0};                                 \
     (void)ops_told_
 
 /* An op on [rows, cols] elements of a type, each with so many operations; `moved` elements of that

@@ -55,11 +55,11 @@ void candidate_apply(const struct candidate *c, bool (*pinned)(const char *key),
 struct cut {
     int64_t tp, cp, micro, threads;
     int recompute;
-    bool known, admitted;
-    double block_s, ends_s;         /* computing, and waiting for tp and cp */
-    double forward_s, input_s;      /* of block_s, at least: a forward, a backward's input half */
-    double block_bytes, ends_bytes; /* of activations */
-    double state_s;                 /* update of all parameters that a rank has with pp 1 */
+    bool admitted;
+    double block_s, ends_s;    /* computing, and waiting for tp and cp */
+    double forward_s, input_s; /* of block_s, at least: a forward, a backward's input half */
+    double block_bytes;        /* of activations */
+    double state_s;            /* update of all parameters that a rank has with pp 1 */
 };
 
 struct cuts {
@@ -150,7 +150,6 @@ static const struct cut *cut_of(struct cuts *cuts, const struct candidate *c)
     cut->input_s = fmax(two.input_s - one.input_s, 0);
     cut->ends_s = fmax(one.micro_s - cut->block_s, 0);
     cut->block_bytes = fmax(two.activations - one.activations, 0);
-    cut->ends_bytes = fmax(one.activations - cut->block_bytes, 0);
     cut->state_s = one.state_s + (layers - 1) * fmax(two.state_s - one.state_s, 0);
     return cut;
 }

@@ -159,18 +159,12 @@ static int check_required(struct reader *reader, bool of_link, struct ls_yaml_pl
 /* Room for one more row of `size` bytes. */
 static int grow(struct reader *reader, void **rows, size_t size, int64_t count, int64_t *room)
 {
-    if (count < *room)
-        return LS_OK;
     if (count >= ROWS_MAX)
         return fail(reader, position(reader), "too many measured rows: remove some");
-    int64_t more = *room ? 2 * *room : 64;
-    void *grown = realloc(*rows, (size_t)more * size);
-    if (!grown)
-        return ls_error_set(reader->error, LS_ENOMEM, "%.200s: no memory for the measured rows",
-                            reader->yaml.name);
-    *rows = grown;
-    *room = more;
-    return LS_OK;
+    if (ls_list_grow(rows, count, room, size))
+        return LS_OK;
+    return ls_error_set(reader->error, LS_ENOMEM, "%.200s: no memory for the measured rows",
+                        reader->yaml.name);
 }
 
 static bool parse_positive(const char *text, int64_t most, int64_t *out)

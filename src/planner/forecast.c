@@ -302,7 +302,9 @@ int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *f,
                             "accelerators; give it more hosts, or cut the model less",
                             (long)layout->ranks, accelerators, (long)there);
     int status = ls_forecast_memory(ask, f, error);
-    if (!status && ask->extend && !ask->visit)
+    if (status || (ask->first_misfit && !f->fits))
+        return status;
+    if (ask->extend && !ask->visit)
         status = step_extend(ask, &times, &extended, error);
     if (!status && !extended)
         status = step_simulate(ask, &times, error);

@@ -67,13 +67,9 @@ static int evaluate(struct searching *s, enum judgement *judgement, struct ls_fo
     *judgement = REFUSED;
     if (ls_config_layout(s->config, 0, s->layout, NULL))
         return LS_OK;
-    *forecast = (struct ls_forecast){0};
-    int status = ls_forecast_memory(&ask, forecast, error);
-    *judgement = TOO_LARGE;
-    if (status || !forecast->fits)
-        return status;
-    *judgement = SIMULATED;
-    return ls_forecast_make(&ask, forecast, error);
+    int status = ls_forecast_make(&ask, forecast, error);
+    *judgement = status || !forecast->fits ? TOO_LARGE : SIMULATED;
+    return status;
 }
 
 static void least_note(struct searching *s, const struct ls_forecast *forecast)
@@ -98,6 +94,20 @@ static bool is_listed(const struct ls_search *search, const struct ls_forecast *
     return false;
 }
 
+/* As one writes the searched layout on a command line. */
+static void keys_write(const struct ls_config *config, char keys[LS_CONFIG_TEXT_BYTES])
+{
+    const struct ls_config_key *bucket = ls_config_key_of("comm.bucket_mb");
+    char value[4 * LS_CONFIG_TEXT_BYTES];
+    ls_config_layout_text(config, NULL, keys, LS_CONFIG_TEXT_BYTES);
+    ls_config_value(config, bucket, value, sizeof value);
+    if (!strcmp(value, bucket->initial))
+        return;
+    size_t used = strcmp(keys, "one rank") ? strlen(keys) : 0;
+    snprintf(keys + used, LS_CONFIG_TEXT_BYTES - used, "%s%s=%.20s", used ? " " : "", bucket->name,
+             value);
+}
+
 /* Into the list, in order; what falls out at its end is forgotten. */
 static void plan_insert(struct searching *s, const struct ls_forecast *forecast, double bound_s)
 {
@@ -113,7 +123,7 @@ static void plan_insert(struct searching *s, const struct ls_forecast *forecast,
             (size_t)(search->count - 1 - at) * sizeof *search->plans);
     struct ls_search_plan *plan = &search->plans[at];
     *plan = (struct ls_search_plan){.forecast = *forecast, .bound_s = bound_s};
-    ls_config_layout_text(s->config, NULL, plan->keys, sizeof plan->keys);
+    keys_write(s->config, plan->keys);
 }
 
 static int candidate_try(struct searching *s, const struct candidate *c, struct ls_error *error)
@@ -227,29 +237,55 @@ static int detail_try(struct searching *s, const struct ls_config *base, int at,
         plan_value(s->options, &forecast) >= 0.999 * plan_value(s->options, &plan->forecast))
         return status;
     plan->forecast = forecast;
-    ls_config_layout_text(s->config, NULL, plan->keys, sizeof plan->keys);
-    if (!strncmp(assignment, "comm.", 5)) {
-        size_t used = strlen(plan->keys);
-        snprintf(plan->keys + used, sizeof plan->keys - used, " %s", assignment);
-    }
+    keys_write(s->config, plan->keys);
     *kept = *s->config;
     return LS_OK;
+}
+
+/* A word as a shell reads it: without its quotes. */
+static int word_set(struct ls_config *config, const char *text, size_t length,
+                    struct ls_error *error)
+{
+    char word[5 * LS_CONFIG_TEXT_BYTES];
+    size_t used = 0;
+    for (size_t i = 0; i < length && used < sizeof word - 1; i++)
+        if (text[i] != '"')
+            word[used++] = text[i];
+    word[used] = '\0';
+    return ls_config_set(config, word, error);
+}
+
+/* Keys of the layout become their defaults, but those of the command line. */
+static int layout_forget(struct ls_config *config, struct ls_error *error)
+{
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    struct ls_config *before = malloc(sizeof *before);
+    if (!before)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    *before = *config;
+    ls_config_layout_reset(config);
+    int status = LS_OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        char word[5 * LS_CONFIG_TEXT_BYTES];
+        if (keys[i].part != LS_CONFIG_LAYOUT || before->origin[i].line != LS_CONFIG_FROM_OVERRIDE)
+            continue;
+        int used = snprintf(word, sizeof word, "%s=", keys[i].name);
+        ls_config_value(before, &keys[i], word + used, sizeof word - (size_t)used);
+        status = word_set(config, word, strlen(word), error);
+    }
+    free(before);
+    return status;
 }
 
 int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
                     struct ls_error *error)
 {
-    char word[LS_CONFIG_TEXT_BYTES];
     const char *at = plan->keys;
-    int status = LS_OK;
+    int status = layout_forget(config, error);
     while (*at && !status && strcmp(plan->keys, "one rank") != 0) {
         size_t length = strcspn(at, " ");
-        size_t used = 0;
-        for (size_t i = 0; i < length && used < sizeof word - 1; i++)
-            if (at[i] != '"') /* as a shell reads it */
-                word[used++] = at[i];
-        word[used] = '\0';
-        status = ls_config_set(config, word, error);
+        status = word_set(config, at, length, error);
         at += length + (at[length] == ' ');
     }
     return status;
@@ -331,7 +367,6 @@ static int plans_polish(struct searching *s, struct ls_error *error)
     int status = base ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a search");
     for (int at = 0; at < POLISHED && at < s->search->count && !status; at++) {
         *base = *s->options->config;
-        ls_config_layout_reset(base);
         status = ls_search_apply(&s->search->plans[at], base, error);
         for (size_t d = 0; d < sizeof details / sizeof *details && !status; d++) {
             if (s->until_s > 0 && ls_now_s() > s->until_s)

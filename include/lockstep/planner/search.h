@@ -66,7 +66,8 @@ struct ls_search {
 int ls_search_run(const struct ls_search_options *options, struct ls_search *search,
                   struct ls_error *error);
 void ls_search_release(struct ls_search *search);
-/* Writes the plan's keys into config, whose other layout keys stay as they are. LS_ECONFIG. */
+/* The plan's layout in config: its keys, those that the command line gave, and the defaults.
+ * LS_ECONFIG, LS_ENOMEM. */
 int ls_search_apply(const struct ls_search_plan *plan, struct ls_config *config,
                     struct ls_error *error);
 
