@@ -79,6 +79,39 @@ struct ls_preset {
     const char *keys; /* of the configuration's group `model`: "layers=12 channels=768" */
 };
 
+/* A key of a family's config.json (Hugging Face), beside those that all families have
+ * (src/interop/hf_keys.c: sizes of Llama's names, positions, types, tokens). */
+struct ls_hf_key {
+    const char *name; /* "n_embd" */
+    const char *key;  /* of the configuration's group `model`, "channels"; NULL: none */
+    /* What a file means that does not have it (or null), as JSON. NULL: it must be there. "": what
+     * our key is by itself. With key NULL it is the only value that a model may have, or with ""
+     * any: then the key has no effect. A list stands for one value a layer, again and again. */
+    const char *absent;
+    const char *words; /* "gelu_new=gelu_tanh gelu=gelu_erf": values there and here; NULL: equal */
+};
+/* What Hugging Face's folders call a family. */
+struct ls_family_hf {
+    const char *model_type;   /* "gpt2" */
+    const char *architecture; /* "GPT2LMHeadModel" */
+    const char *prefix;       /* that may stand before tensors' names: "transformer."; or NULL */
+    const struct ls_hf_key *keys; /* to a NULL name; they go before those of all families */
+};
+
+/* What a tensor's name in Hugging Face's files, between the layer's prefix and ".weight" or
+ * ".bias", is in GGUF files. */
+struct ls_gguf_name {
+    const char *elsewhere, *name;
+};
+/* What GGUF files (ggml, llama.cpp) call a family. */
+struct ls_family_gguf {
+    const char *architecture; /* "llama"; NULL: they know none */
+    bool interleaved;   /* a head's rows of q and k are there in the order of interleaved RoPE */
+    bool norm_plus_one; /* norm weights are there as 1 + w */
+    const struct ls_gguf_name *names; /* to a NULL name, before those of all families
+                                       * (src/interop/gguf_names.c); NULL: none */
+};
+
 /* What a family says to those who configure a model of it. */
 struct ls_family {
     bool tied;              /* the head is the embedding table, unless said otherwise */
@@ -89,6 +122,8 @@ struct ls_family {
         int64_t times, over, multiple;
     } ffn; /* unless said: channels * times / over, rounded up to a multiple */
     const struct ls_preset *presets; /* to a NULL name */
+    struct ls_family_hf hf;
+    struct ls_family_gguf gguf;
 };
 /* Local. Valid for good. */
 const struct ls_family *ls_family_of(enum ls_arch arch);

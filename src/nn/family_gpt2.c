@@ -69,13 +69,47 @@ static const struct ls_preset presets[] = {
     {0},
 };
 
+static const struct ls_hf_key hf_keys[] = {
+    {"n_layer", "layers", NULL, NULL},
+    {"n_embd", "channels", NULL, NULL},
+    {"n_head", "heads", NULL, NULL},
+    {"n_inner", "ffn", "", NULL},
+    {"n_positions", "context", NULL, NULL},
+    {"n_ctx", NULL, "", NULL}, /* n_positions, by its old name */
+    {"activation_function", "activation", "\"gelu_new\"",
+     "gelu_new=gelu_tanh gelu_pytorch_tanh=gelu_tanh gelu=gelu_erf"},
+    {"layer_norm_epsilon", "norm_epsilon", "1e-5", NULL},
+    {"scale_attn_weights", NULL, "true", NULL},
+    {"scale_attn_by_inverse_layer_idx", NULL, "false", NULL},
+    {"reorder_and_upcast_attn", NULL, "false", NULL},
+    {"add_cross_attention", NULL, "false", NULL},
+    {"attn_pdrop", NULL, "", NULL}, /* dropout is chosen where a model is trained */
+    {"embd_pdrop", NULL, "", NULL},
+    {"resid_pdrop", NULL, "", NULL},
+    {"summary_activation", NULL, "", NULL}, /* of other heads */
+    {"summary_first_dropout", NULL, "", NULL},
+    {"summary_proj_to_labels", NULL, "", NULL},
+    {"summary_type", NULL, "", NULL},
+    {"summary_use_proj", NULL, "", NULL},
+    {0},
+};
+static const struct ls_gguf_name gguf_names[] = {
+    {"wpe", "position_embd"},       {"ln_1", "attn_norm"},
+    {"attn.c_attn", "attn_qkv"},    {"ln_2", "ffn_norm"},
+    {"attn.c_proj", "attn_output"}, {"mlp.c_fc", "ffn_up"},
+    {"ln_f", "output_norm"},        {"mlp.c_proj", "ffn_down"},
+    {"wte", "token_embd"},          {0},
+};
+
 const struct family family_gpt2 = {
     .about = {.tied = true,
               .bias = true,
               .act = LS_ACT_GELU_TANH,
               .acts = 1u << LS_ACT_GELU_TANH | 1u << LS_ACT_GELU_ERF,
               .ffn = {.times = 4, .over = 1, .multiple = 1},
-              .presets = presets},
+              .presets = presets,
+              .hf = {"gpt2", "GPT2LMHeadModel", "transformer.", hf_keys},
+              .gguf = {.architecture = "gpt2", .names = gguf_names}},
     .embedding = {.prefix = "",
                   .elsewhere_prefix = "",
                   .values = {[EMBEDDING_IDS] = {"ids", ROWS_ALL, SIZE_ONE, AGAIN_FULL, false},

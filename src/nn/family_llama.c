@@ -72,11 +72,22 @@ static const struct ls_preset presets[] = {
     {0},
 };
 
+static const struct ls_hf_key hf_keys[] = {
+    {"hidden_act", "activation", "\"silu\"", "silu=swiglu"},
+    {"rms_norm_eps", "norm_epsilon", "1e-6", NULL},
+    {"attention_bias", NULL, "false", NULL},
+    {"mlp_bias", NULL, "false", NULL},
+    {"pretraining_tp", NULL, "", NULL}, /* another way to the same products */
+    {0},
+};
+
 const struct family family_llama = {
     .about = {.act = LS_ACT_SWIGLU,
               .acts = 1u << LS_ACT_SWIGLU,
               .ffn = {.times = 8, .over = 3, .multiple = 256},
-              .presets = presets},
+              .presets = presets,
+              .hf = {"llama", "LlamaForCausalLM", "model.", hf_keys},
+              .gguf = {.architecture = "llama", .interleaved = true}},
     .embedding =
         {.prefix = "",
          .elsewhere_prefix = "",
