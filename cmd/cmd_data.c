@@ -25,8 +25,11 @@ static void request_stop(int signal_number)
 
 static void print_split(const char *output, const char *name, const struct ls_prepare_split *split)
 {
-    cmd_print("%s_%s  %s, %s\n", output, name, ls_counted(split->documents, "document").text,
+    cmd_print("%s_%s  %s, %s", output, name, ls_counted(split->documents, "document").text,
               ls_counted(split->tokens, "token").text);
+    if (split->counted < split->tokens)
+        cmd_print(", %" PRId64 " of them count", split->counted);
+    cmd_print("\n");
 }
 
 /* --input PATH... may come several times. The inputs are the words of the line, so dropping every
@@ -76,17 +79,23 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
                        struct ls_error *error)
 {
     int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
-    *config = (struct ls_prepare_config){.inputs = args->word,
-                                         .inputs_count = args->words,
-                                         .output = cmd_args_value(args, "--output"),
-                                         .tokenizer = cmd_args_value(args, "--tokenizer"),
-                                         .validation = 0.1,
-                                         .json_key = cmd_args_value(args, "--json-keys"),
-                                         .append_eod = !cmd_args_given(args, "--no-append-eod"),
-                                         .stop = &stop_requested};
+    *config = (struct ls_prepare_config){
+        .inputs = args->word,
+        .inputs_count = args->words,
+        .output = cmd_args_value(args, "--output"),
+        .tokenizer = cmd_args_value(args, "--tokenizer"),
+        .validation = 0.1,
+        .json_key = cmd_args_value(args, "--json-keys"),
+        .records = cmd_args_given(args, "--pairs") ? LS_RECORDS_PAIRS : LS_RECORDS_TEXT,
+        .append_eod = !cmd_args_given(args, "--no-append-eod"),
+        .stop = &stop_requested};
     if (!config->append_eod && cmd_args_given(args, "--append-eod"))
         return ls_error_set(error, LS_ECONFIG,
                             "--append-eod and --no-append-eod contradict each other");
+    if (config->records != LS_RECORDS_TEXT && config->json_key)
+        return ls_error_set(error, LS_ECONFIG,
+                            "--pairs reads \"prompt\" and \"completion\"; --json-keys names the "
+                            "key of a text");
     if (!config->inputs_count || !config->output || !config->tokenizer)
         return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",
                             !config->inputs_count ? "--input PATH..."
@@ -226,6 +235,8 @@ static int inspect_store(const char *spec, int64_t tokens, const char *decode,
             printf("  sequences   %" PRId64 "\n", file.sequences);
         }
         printf("  tokens      %" PRId64 "\n", file.tokens);
+        if (file.masked)
+            printf("  that count  %" PRId64 "\n", file.counted);
     }
     int32_t largest = -1;
     if (!rc)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the commands of README.md as they stand there, and compares what they print.
+"""Runs the commands of README.md and of doc/fine-tuning.md as they stand there, and compares what
+they print.
 
-    tools/check-readme.py [--self-test] [README]
+    tools/check-readme.py [--self-test] [PAGE...]
 
 An indented line that begins with "$ " is a command, with the lines after a backslash; what follows
 it is what it prints: each line must appear, in this order, among the command's own. "..." stands
 for anything. A ```yaml block after "Say this is `NAME`" is written to NAME. `make` alone is left
-out: it has run. All of it happens in a new folder, in which build, configs, clusters and runs are those that
+out: it has run. All of a page happens in a new folder, in which build, configs, clusters and runs are those that
 a clone would have.
 
 Without AVX2, or without MPI for a command that begins with mpirun, nothing is run and a line says
@@ -24,6 +25,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 HASH = re.compile(r"\b[0-9a-f]{32}\b")
 TIMEOUT_S = 300
+PAGES = ["README.md", "doc/fine-tuning.md"]
 
 
 def parse(text):
@@ -139,16 +141,20 @@ def main():
     if " avx2 " not in flags:
         print("SKIPPED: README.md: its numbers are those of AVX2, which this machine lacks")
         return 0
-    readme = pathlib.Path(words[0]) if words else ROOT / "README.md"
+    pages = map(pathlib.Path, words) if words else [ROOT / page for page in PAGES]
+    return max([check(page) for page in pages])
+
+
+def check(page):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "build").symlink_to((ROOT / os.environ.get("BUILD", "build")).resolve())
         (folder / "configs").symlink_to(ROOT / "configs")
         (folder / "clusters").symlink_to(ROOT / "clusters")
-        findings, hashes, count = run_all(readme.read_text(encoding="utf-8"), folder)
+        findings, hashes, count = run_all(page.read_text(encoding="utf-8"), folder)
     findings += other_bits(hashes)
     print("\n".join(findings))
-    print(f"check-readme: {count} commands, {len(findings)} finding(s)")
+    print(f"check-readme: {page.name}: {count} commands, {len(findings)} finding(s)")
     return 1 if findings else 0
 
 

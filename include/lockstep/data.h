@@ -100,6 +100,11 @@ int ls_decode(const struct ls_tokenizer *tokenizer, const int32_t *ids, int64_t 
 
 /* ---- corpora to stores ---------------------------------------------------------------------- */
 
+/* What a record of JSONL is. */
+enum ls_prepare_records {
+    LS_RECORDS_TEXT,  /* a text, under json_key */
+    LS_RECORDS_PAIRS, /* an example: {"prompt": ..., "completion": ...} */
+};
 struct ls_prepare_config {
     /* Files and folders. A folder is read recursively: its regular files in the byte order of
      * their names, without those whose name begins with a dot. NAME.jsonl holds one JSON object a
@@ -114,6 +119,10 @@ struct ls_prepare_config {
      * the last end of a line before that place within its document, if there is one. */
     double validation;
     const char *json_key; /* member of a JSONL object that holds the text; NULL: "text" */
+    /* Of examples, all inputs are JSONL, and the stores have a mask: the completion counts, and the
+     * end of the document behind it. Each part is encoded by itself, as it is when a model answers.
+     * Examples are held out whole. */
+    enum ls_prepare_records records;
     /* A JSONL record that is malformed or has no text ends the preparation, or, with skip_bad, is
      * passed over: counted, and written with file, line and reason to PREFIX.skipped.txt. skipped
      * (may be NULL) is called for each on the calling thread. An archive that is cut off or damaged
@@ -129,6 +138,7 @@ struct ls_prepare_config {
 };
 struct ls_prepare_split {
     int64_t documents, tokens;
+    int64_t counted; /* tokens that count as targets */
 };
 struct ls_prepare_report {
     struct ls_prepare_split train, validation;
@@ -137,11 +147,12 @@ struct ls_prepare_report {
     double seconds;
 };
 /* Writes PREFIX_train.bin/.idx and, when validation > 0, PREFIX_valid.bin/.idx (Megatron's indexed
- * dataset, uint16 below 65500 ids and int32 from there), one sequence a document, and
- * PREFIX.tokenizer, a line with the tokenizer's spec. Streams: memory does not grow with the
- * corpus but for 12 bytes a document. Everything is written under temporary names, synced, and only
- * then renamed, .bin before .idx; on failure (LS_ENOSPC where the disk is full) nothing is left and
- * nothing that was there is touched. Empty documents are left out; LS_EDATA where no text is left.
+ * dataset, uint16 below 65500 ids and int32 from there), one sequence a document, of examples
+ * PREFIX_train.mask and PREFIX_valid.mask, and PREFIX.tokenizer, a line with the tokenizer's spec.
+ * Streams: memory does not grow with the corpus but for 12 bytes a document. Everything is written
+ * under temporary names, synced, and only then renamed, .bin before .idx; on failure (LS_ENOSPC
+ * where the disk is full) nothing is left and nothing that was there is touched. Empty documents
+ * are left out; LS_EDATA where no text is left.
  */
 int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_report *report,
                     struct ls_error *error);
@@ -158,6 +169,8 @@ struct ls_token_file {
     enum ls_dtype dtype;
     int64_t tokens;
     int64_t sequences, documents; /* Megatron; 0 where the format does not say */
+    bool masked;                  /* PREFIX.mask is there */
+    int64_t counted;              /* tokens that count as targets: all, without a mask */
 };
 
 /* spec is a comma-separated list, read as one stream in that order, of
@@ -180,6 +193,12 @@ const char *ls_token_file_kind_name(enum ls_token_file_kind kind);
  * not in [0, vocabulary) is LS_EDATA with file, index, id and vocabulary. */
 int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64_t count,
                         int64_t vocabulary, int32_t *ids, struct ls_error *error);
+/* A store may have a mask (PREFIX.mask, see doc/data.md) that says which of its tokens count as
+ * targets; without one all do. Of tokens [first, first + count), which must lie inside: how many
+ * count, and targets[count] = -1 where a token does not. */
+int64_t ls_token_store_counted(const struct ls_token_store *store, int64_t first, int64_t count);
+void ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
+                         int32_t *targets);
 /* Sample i is tokens [i * T, i * T + T], T inputs and the T targets that follow them by one. *out
  * becomes the number of samples, (tokens - 1) / T; fewer than one is LS_EDATA with the numbers. */
 int ls_token_store_samples(const struct ls_token_store *store, int64_t sequence_tokens,
@@ -209,10 +228,15 @@ int64_t ls_sample_at(const struct ls_sample_order *order, int64_t number);
 struct ls_sample_run {
     int64_t first, count;
 };
-/* inputs[count, T] and targets[count, T] of a run's samples, now, on the calling thread. */
+/* inputs[count, T] and targets[count, T] of a run's samples, now, on the calling thread. A target
+ * that does not count (ls_token_store_mask) is -1. */
 int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_order *order,
                     struct ls_sample_run run, int64_t sequence_tokens, int64_t vocabulary,
                     int32_t *inputs, int32_t *targets, struct ls_error *error);
+
+/* How many targets of a run's samples count. */
+int64_t ls_samples_counted(const struct ls_token_store *store, const struct ls_sample_order *order,
+                           struct ls_sample_run run, int64_t sequence_tokens);
 
 /* A part of a sequence: tokens [first, first + count). */
 struct ls_token_segment {
@@ -243,14 +267,19 @@ void ls_loader_free(struct ls_loader *loader);
  * LS_EINVAL where depth requests were posted and not yet taken, or an argument is out of range. */
 int ls_loader_post(struct ls_loader *loader, int64_t first, int64_t count);
 /* The same for `count` runs, one behind the other: at most sequences_max of them, with at most as
- * many samples in all. They are copied. */
-int ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *runs, int64_t count);
+ * many samples in all. They are copied. batch is the batch that they are of, which other ranks read
+ * too: ls_loader_counted tells how many of its targets count. */
+int ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *runs, int64_t count,
+                        struct ls_sample_run batch);
 /* The oldest request not yet taken: inputs[count, T] and targets[count, T], T the tokens of the
  * segments, valid until the next take
  * or free. *wait_s (may be NULL) = seconds this call waited. LS_EINVAL where nothing was posted;
  * what reading the request reported, otherwise. */
 int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
                    double *wait_s, struct ls_error *error);
+/* Of the request that was taken last: how many targets of its whole batch count. Every rank counts
+ * for itself, in the store's mask, so that none has to ask the others. */
+int64_t ls_loader_counted(const struct ls_loader *loader);
 /* Samples of one epoch. */
 int64_t ls_loader_samples(const struct ls_loader *loader);
 

@@ -48,7 +48,8 @@ int ls_train_resolve(struct ls_config *config, struct ls_error *error);
 struct ls_step_report {
     int64_t step;            /* counted from 1 */
     int64_t samples, tokens; /* consumed since the start of the run */
-    float loss;              /* mean over the batch's tokens, nats */
+    float loss;              /* mean over the batch's tokens that count, nats */
+    int64_t counted;         /* how many those are, where not all do; else 0 */
     uint32_t loss_bits;      /* the same, as stored */
     double grad_norm;        /* before clipping, without the loss scale */
     double loss_scale;       /* that the gradient was computed with; 1 where none is used */

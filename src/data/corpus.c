@@ -25,7 +25,8 @@ struct data_corpus {
     bool is_jsonl;
     struct ls_text lines; /* JSONL: bytes read; [lines_at, count) not yet used */
     size_t lines_at;
-    bool lines_end; /* the source has no more */
+    bool lines_end;          /* the source has no more */
+    struct data_spans spans; /* of the record */
     long long line_number;
 };
 
@@ -143,6 +144,7 @@ void data_corpus_close(struct data_corpus *corpus)
         free(corpus->paths[i]);
     free(corpus->paths);
     ls_text_release(&corpus->lines);
+    free(corpus->spans.list);
     free(corpus);
 }
 
@@ -251,13 +253,22 @@ static bool blank(const char *line, size_t length)
     return true;
 }
 
+static int read_record(struct data_corpus *corpus, char *line, size_t length, struct ls_text *out,
+                       struct ls_error *error)
+{
+    const struct data_corpus_config *config = &corpus->config;
+    return config->records == LS_RECORDS_PAIRS
+               ? data_record_pair(line, length, out, &corpus->spans, error)
+               : data_record_text(line, length, config->json_key, out, error);
+}
+
 /* The record of a line; a bad one that is passed over leaves *taken false. */
 static int take_record(struct data_corpus *corpus, char *line, size_t length, bool *taken,
                        struct ls_text *out, struct ls_error *error)
 {
     const struct data_corpus_config *config = &corpus->config;
     struct ls_error why = {0};
-    int rc = line ? data_record_text(line, length, config->json_key, out, &why)
+    int rc = line ? read_record(corpus, line, length, out, &why)
                   : ls_error_set(&why, LS_EDATA,
                                  "a line of more than %d MiB: expected one JSON object a line",
                                  LINE_BYTES_MAX >> 20);
@@ -325,6 +336,11 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
             if (rc)
                 return rc;
             corpus->is_jsonl = named_jsonl(corpus->paths[corpus->at]);
+            if (!corpus->is_jsonl && corpus->config.records != LS_RECORDS_TEXT)
+                return ls_error_set(error, LS_EDATA,
+                                    "%.300s: expected examples, one JSON object a line, in a file "
+                                    "NAME.jsonl",
+                                    corpus->paths[corpus->at]);
             corpus->lines.count = corpus->lines_at = 0;
             corpus->lines_end = false;
             corpus->line_number = 0;
@@ -344,4 +360,9 @@ int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *ou
     }
     *part = DATA_CORPUS_END;
     return LS_OK;
+}
+
+const struct data_spans *data_corpus_spans(const struct data_corpus *corpus)
+{
+    return &corpus->spans;
 }

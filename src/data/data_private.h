@@ -105,15 +105,34 @@ struct data_tokens {
     enum ls_dtype dtype;
     int64_t tokens, sequences, documents;
 };
+/* And of an index, within its file. */
+struct data_idx {
+    struct data_tokens tokens;
+    const unsigned char *lengths;   /* int32 [sequences], not aligned */
+    const unsigned char *documents; /* int64 [documents + 1]: sequences before each */
+};
 /* Megatron's number of an integer type, 0 for others. */
 int data_idx_dtype_code(enum ls_dtype dtype);
 /* Checks idx[bytes] as the index of a .bin file of bin_bytes. */
 int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, const char *bin_name,
-                   int64_t bin_bytes, struct data_tokens *out, struct ls_error *error);
+                   int64_t bin_bytes, struct data_idx *out, struct ls_error *error);
 /* Checks file[bytes], of which at least the header is readable, as llm.c tokens of file_bytes.
  * *is_llmc is false where the magic is of no llm.c token file (then LS_OK). */
 int data_llmc_parse(const char *name, const unsigned char *file, int64_t file_bytes, bool *is_llmc,
                     struct data_tokens *out, struct ls_error *error);
+
+/* ---- which tokens count (mask.c) ------------------------------------------------------------ */
+
+enum { DATA_MASK_HEADER_BYTES = 32 };
+void data_mask_header(unsigned char header[DATA_MASK_HEADER_BYTES], int64_t tokens, int64_t counted,
+                      const int32_t *lengths, int64_t sequences);
+/* Checks mask[bytes] as that of the store with this index; the bits lie behind the header. */
+int data_mask_parse(const char *name, const unsigned char *mask, size_t bytes,
+                    const struct data_idx *idx, struct ls_error *error);
+/* How many of the tokens [first, first + count) count. */
+int64_t data_mask_counted(const unsigned char *bits, int64_t first, int64_t count);
+/* targets[count] = -1 where the token does not count. */
+void data_mask_apply(const unsigned char *bits, int64_t first, int64_t count, int32_t *targets);
 
 /* ---- reading corpora (source.c, corpus.c) --------------------------------------------------- */
 
@@ -129,6 +148,18 @@ int data_source_read(struct data_source *source, void *buffer, size_t bytes, siz
  * json.loads takes it; half a surrogate pair becomes U+FFFD. LS_EDATA where the record is bad. */
 int data_record_text(char *line, size_t length, const char *key, struct ls_text *out,
                      struct ls_error *error);
+/* The parts of an example: text [previous end, end) of it counts as targets or does not. */
+struct data_spans {
+    struct data_span {
+        size_t end;
+        bool counts;
+    } * list;
+    int64_t count, room;
+};
+/* The same of {"prompt": ..., "completion": ...}: appends both to *out; *spans becomes what counts,
+ * which is the completion. One that is empty is LS_EDATA. */
+int data_record_pair(char *line, size_t length, struct ls_text *out, struct data_spans *spans,
+                     struct ls_error *error);
 
 enum data_part { DATA_MORE, DATA_DOCUMENT_END, DATA_CORPUS_END };
 /* The documents of all inputs, one after the other. */
@@ -137,6 +168,7 @@ struct data_corpus_config {
     const char *const *inputs;
     int count;
     const char *json_key;
+    enum ls_prepare_records records;
     /* What becomes of a bad JSONL record: why holds its file, line and reason. LS_OK passes it
      * over. NULL: it ends the reading. */
     int (*bad)(void *user, const struct ls_error *why, struct ls_error *error);
@@ -151,13 +183,15 @@ int data_corpus_spare(const struct data_corpus *corpus, const char *path, struct
  * after. DATA_CORPUS_END appends nothing. */
 int data_corpus_read(struct data_corpus *corpus, size_t want, struct ls_text *out,
                      enum data_part *part, struct ls_error *error);
+/* The parts of the document that was read last, where the records are examples. Borrowed. */
+const struct data_spans *data_corpus_spans(const struct data_corpus *corpus);
 
 /* ---- writing Megatron stores (writer.c) ----------------------------------------------------- */
 
 /* Files under temporary names until data_writer_publish. ls_atomic_file would rename one file as
  * soon as it is on disk; here several must be on disk before the first gets its name. */
 struct data_writer {
-    char *bin, *idx, *bin_temporary, *idx_temporary;
+    char *bin, *idx, *mask, *bin_temporary, *idx_temporary, *mask_temporary;
     const char *current; /* the temporary file being written */
     int fd;              /* of it; -1: none */
     enum ls_dtype dtype;
@@ -167,6 +201,9 @@ struct data_writer {
     struct ls_token_list lengths;   /* of sequences */
     int64_t *documents;             /* sequences before each document's end */
     int64_t documents_count, documents_capacity;
+    bool masked;    /* a mask is written */
+    int64_t *flips; /* tokens from which on tokens count, do not, count, ... */
+    int64_t flips_count, flips_room;
 };
 /* Names only. Call data_writer_release whatever this returns; it also takes {.fd = -1}. */
 int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dtype dtype,
@@ -177,6 +214,13 @@ int data_writer_begin(struct data_writer *writer, struct ls_error *error);
 void data_writer_release(struct data_writer *writer);
 int data_writer_append(struct data_writer *writer, const int32_t *ids, int64_t count,
                        struct ls_error *error);
+/* Tokens from here on count as targets, or do not: the store has a mask. At first none does. */
+int data_writer_mark(struct data_writer *writer, bool counts, struct ls_error *error);
+/* Moves the marks of the tokens from `first` on to those of `to`, which has none yet. */
+int data_writer_move_marks(struct data_writer *writer, int64_t first, struct data_writer *to,
+                           struct ls_error *error);
+/* Tokens that count; all, where there is no mask. */
+int64_t data_writer_counted(const struct data_writer *writer);
 /* The tokens since the last end are a document; none: nothing happens. */
 int data_writer_end_document(struct data_writer *writer, struct ls_error *error);
 /* ids[count] = tokens [first, first + count) written so far. */
@@ -187,9 +231,9 @@ int64_t data_writer_document_first(const struct data_writer *writer, int64_t doc
 /* Back to the first `tokens` tokens, of which the first `documents` documents remain ended. */
 int data_writer_truncate(struct data_writer *writer, int64_t tokens, int64_t documents,
                          struct ls_error *error);
-/* Writes the index and brings both files to disk. */
+/* Writes the index, and the mask if there is one, and brings all to disk. */
 int data_writer_finish(struct data_writer *writer, struct ls_error *error);
-/* Renames both to their final names, .bin first. An older index of that name must be gone. */
+/* Renames them to their final names, .idx last. An older index of that name must be gone. */
 int data_writer_publish(struct data_writer *writer, struct ls_error *error);
 
 int data_rename(const char *from, const char *to, struct ls_error *error);

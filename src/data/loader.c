@@ -17,8 +17,21 @@ static int read_sample(const struct ls_token_store *store, int64_t sample, int64
     if (rc)
         return rc;
     memcpy(targets, inputs + 1, (size_t)(sequence_tokens - 1) * sizeof *targets);
-    return ls_token_store_read(store, first + sequence_tokens, 1, vocabulary,
-                               targets + sequence_tokens - 1, error);
+    rc = ls_token_store_read(store, first + sequence_tokens, 1, vocabulary,
+                             targets + sequence_tokens - 1, error);
+    if (!rc)
+        ls_token_store_mask(store, first + 1, sequence_tokens, targets);
+    return rc;
+}
+
+int64_t ls_samples_counted(const struct ls_token_store *store, const struct ls_sample_order *order,
+                           struct ls_sample_run run, int64_t sequence_tokens)
+{
+    int64_t counted = 0;
+    for (int64_t i = 0; i < run.count; i++)
+        counted += ls_token_store_counted(
+            store, ls_sample_at(order, run.first + i) * sequence_tokens + 1, sequence_tokens);
+    return counted;
 }
 
 int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_order *order,
@@ -42,6 +55,8 @@ int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_o
 struct slot {
     struct ls_sample_run *runs; /* [sequences_max], of which run_count are asked for */
     int64_t run_count;
+    struct ls_sample_run batch; /* that they are of */
+    int64_t counted;            /* of its targets */
     int32_t *inputs, *targets;
     int rc;
     struct ls_error error;
@@ -111,6 +126,8 @@ static void fill(struct ls_loader *loader, struct slot *slot)
             fill_run(loader, slot->runs[i], slot->inputs + at, slot->targets + at, &slot->error);
         at += slot->runs[i].count * loader->row;
     }
+    slot->counted = ls_samples_counted(loader->config.store, &loader->order, slot->batch,
+                                       loader->config.sequence_tokens);
 }
 
 static void *prefetch(void *user)
@@ -229,7 +246,7 @@ void ls_loader_free(struct ls_loader *loader)
 int ls_loader_post(struct ls_loader *loader, int64_t first, int64_t count)
 {
     struct ls_sample_run run = {first, count};
-    return ls_loader_post_runs(loader, &run, 1);
+    return ls_loader_post_runs(loader, &run, 1, run);
 }
 
 /* Whether the runs are of samples that exist, and not of more than a request may have. */
@@ -244,9 +261,11 @@ static bool runs_admitted(const struct ls_sample_run *runs, int64_t count, int64
     return fit;
 }
 
-int ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *runs, int64_t count)
+int ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *runs, int64_t count,
+                        struct ls_sample_run batch)
 {
-    if (!runs_admitted(runs, count, loader->config.sequences_max))
+    if (!runs_admitted(runs, count, loader->config.sequences_max) ||
+        !runs_admitted(&batch, 1, INT64_MAX))
         return LS_EINVAL;
     pthread_mutex_lock(&loader->mutex);
     int rc = loader->posted - loader->taken < loader->config.depth ? LS_OK : LS_EINVAL;
@@ -254,6 +273,7 @@ int ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *ru
         struct slot *slot = &loader->slots[loader->posted % loader->slots_count];
         memcpy(slot->runs, runs, (size_t)count * sizeof *runs);
         slot->run_count = count;
+        slot->batch = batch;
         loader->posted++;
         pthread_cond_broadcast(&loader->changed);
     }
@@ -292,4 +312,10 @@ int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32
 int64_t ls_loader_samples(const struct ls_loader *loader)
 {
     return loader->order.samples;
+}
+
+int64_t ls_loader_counted(const struct ls_loader *loader)
+{
+    LS_ASSERT(loader->taken > 0);
+    return loader->slots[(loader->taken - 1) % loader->slots_count].counted;
 }

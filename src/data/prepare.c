@@ -29,7 +29,7 @@ enum {
 struct segment {
     size_t end;
     int64_t ids_end;
-    bool ends_document;
+    bool ends_document, counts;
 };
 struct job {
     struct ls_text text;
@@ -74,7 +74,7 @@ struct prepare {
 
 /* ---- filling and encoding jobs -------------------------------------------------------------- */
 
-static int add_segment(struct job *job, size_t end, bool ends_document, struct ls_error *error)
+static int add_segment(struct job *job, const struct segment *segment, struct ls_error *error)
 {
     if (job->segments_count == job->segments_capacity) {
         size_t capacity = job->segments_capacity ? 2 * job->segments_capacity : 64;
@@ -84,8 +84,26 @@ static int add_segment(struct job *job, size_t end, bool ends_document, struct l
         job->segments = segments;
         job->segments_capacity = capacity;
     }
-    job->segments[job->segments_count++] = (struct segment){end, 0, ends_document};
+    job->segments[job->segments_count++] = *segment;
     return LS_OK;
+}
+
+/* A document's text since begin is whole. */
+static int add_document(struct pipeline *pipeline, struct job *job, size_t begin,
+                        struct ls_error *error)
+{
+    const struct data_spans *spans = data_corpus_spans(pipeline->corpus);
+    struct segment last = {.end = job->text.count, .ends_document = true, .counts = true};
+    int rc = LS_OK;
+    for (int64_t i = 0; i < spans->count && !rc; i++) {
+        const struct data_span *span = &spans->list[i];
+        last = (struct segment){.end = begin + span->end,
+                                .ends_document = i + 1 == spans->count,
+                                .counts = span->counts};
+        if (!last.ends_document)
+            rc = add_segment(job, &last, error);
+    }
+    return rc ? rc : add_segment(job, &last, error);
 }
 
 static int append_text(struct ls_text *to, const char *bytes, size_t count, struct ls_error *error)
@@ -111,7 +129,7 @@ static int cut_document(struct pipeline *pipeline, struct job *job, size_t begin
         return LS_OK;
     int rc = append_text(&pipeline->carry, job->text.bytes + begin + keep, bytes - keep, error);
     job->text.count = begin + keep;
-    return rc ? rc : add_segment(job, job->text.count, false, error);
+    return rc ? rc : add_segment(job, &(struct segment){.end = job->text.count}, error);
 }
 
 static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error *error)
@@ -136,8 +154,8 @@ static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error 
                               &job->text, &part, error);
         pipeline->corpus_end = !rc && part == DATA_CORPUS_END;
         if (!rc && part == DATA_DOCUMENT_END) {
+            rc = add_document(pipeline, job, begin, error);
             begin = job->text.count;
-            rc = add_segment(job, begin, true, error);
         }
     }
     return rc;
@@ -296,7 +314,10 @@ static int write_job(struct prepare *prepare, const struct job *job, struct ls_e
     for (size_t i = 0; i < job->segments_count && !rc; i++) {
         const struct segment *segment = &job->segments[i];
         struct data_writer *writer = writer_of(prepare, prepare->documents);
-        rc = data_writer_append(writer, job->ids.ids + begin, segment->ids_end - begin, error);
+        if (prepare->config->records != LS_RECORDS_TEXT)
+            rc = data_writer_mark(writer, segment->counts, error);
+        if (!rc)
+            rc = data_writer_append(writer, job->ids.ids + begin, segment->ids_end - begin, error);
         begin = segment->ids_end;
         if (!rc && segment->ends_document && writer->tokens > writer->document_first) {
             rc = end_document(prepare, writer, error);
@@ -371,7 +392,36 @@ static int move_document(struct prepare *prepare, int64_t first, int64_t end, in
     return rc ? rc : data_writer_end_document(&prepare->validation, error);
 }
 
-static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
+/* Documents [first, ...) become the validation's, from token cut on in the first of them. */
+static int move_tail(struct prepare *prepare, int64_t first, int64_t cut, int32_t *block,
+                     struct ls_error *error)
+{
+    struct data_writer *train = &prepare->train;
+    int64_t documents = train->documents_count;
+    int rc = LS_OK;
+    if (train->masked)
+        rc = data_writer_move_marks(train, cut, &prepare->validation, error);
+    for (int64_t i = first; i < documents && !rc; i++)
+        rc = move_document(prepare, ls_max(cut, data_writer_document_first(train, i)),
+                           data_writer_document_first(train, i + 1), block, error);
+    if (!rc)
+        rc = data_writer_truncate(train, cut, first, error);
+    return rc ? rc : end_document(prepare, train, error);
+}
+
+/* Examples are whole: the last one. */
+static int hold_out_example(struct prepare *prepare, int32_t *block, struct ls_error *error)
+{
+    struct data_writer *train = &prepare->train;
+    int64_t last = train->documents_count - 1;
+    if (last < 1)
+        return ls_error_set(error, LS_EDATA,
+                            "one example: none can be held out for validation; add more, or hold "
+                            "out 0");
+    return move_tail(prepare, last, data_writer_document_first(train, last), block, error);
+}
+
+static int hold_out_part(struct prepare *prepare, int32_t *block, struct ls_error *error)
 {
     struct data_writer *train = &prepare->train;
     int64_t tokens = train->tokens, documents = train->documents_count;
@@ -389,17 +439,17 @@ static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
         document--;
     if (document + 1 < documents && data_writer_document_first(train, document + 1) - cut <= eod)
         cut = data_writer_document_first(train, ++document);
+    int rc = cut_at_line(prepare, data_writer_document_first(train, document), &cut, block, error);
+    return rc ? rc : move_tail(prepare, document, cut, block, error);
+}
+
+static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
+{
     int32_t *block = malloc(COPY_TOKENS * sizeof *block);
     if (!block)
         return ls_error_set(error, LS_ENOMEM, "no memory to hold out a share for validation");
-    int rc = cut_at_line(prepare, data_writer_document_first(train, document), &cut, block, error);
-    for (int64_t i = document; i < documents && !rc; i++)
-        rc = move_document(prepare, ls_max(cut, data_writer_document_first(train, i)),
-                           data_writer_document_first(train, i + 1), block, error);
-    if (!rc)
-        rc = data_writer_truncate(train, cut, document, error);
-    if (!rc)
-        rc = end_document(prepare, train, error);
+    int rc = prepare->config->records == LS_RECORDS_TEXT ? hold_out_part(prepare, block, error)
+                                                         : hold_out_example(prepare, block, error);
     free(block);
     return rc;
 }
@@ -442,6 +492,8 @@ static int publish(struct prepare *prepare, struct ls_error *error)
 {
     unlink(prepare->train.idx);
     unlink(prepare->validation.idx);
+    unlink(prepare->train.mask);
+    unlink(prepare->validation.mask);
     if (prepare->share == 0)
         unlink(prepare->validation.bin);
     int rc = publish_skipped(prepare, error);
@@ -497,6 +549,7 @@ static int spare_inputs(const struct prepare *prepare, const struct data_corpus 
     int rc = skipped_path(prepare, skipped, error);
     const char *const outputs[] = {prepare->train.bin,      prepare->train.idx,
                                    prepare->validation.bin, prepare->validation.idx,
+                                   prepare->train.mask,     prepare->validation.mask,
                                    prepare->tokenizer_path, skipped};
     for (size_t i = 0; i < sizeof outputs / sizeof *outputs && !rc; i++)
         rc = data_corpus_spare(corpus, outputs[i], error);
@@ -538,7 +591,8 @@ static int open_outputs(struct prepare *prepare, const struct data_corpus *corpu
 
 static void report_split(const struct data_writer *writer, struct ls_prepare_split *split)
 {
-    *split = (struct ls_prepare_split){writer->documents_count, writer->tokens};
+    *split = (struct ls_prepare_split){writer->documents_count, writer->tokens,
+                                       data_writer_counted(writer)};
 }
 
 int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_report *report,
@@ -554,6 +608,7 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
     struct data_corpus_config reading = {.inputs = config->inputs,
                                          .count = config->inputs_count,
                                          .json_key = config->json_key ? config->json_key : "text",
+                                         .records = config->records,
                                          .bad = config->skip_bad ? skip_record : NULL,
                                          .user = &prepare};
     prepare.share = (int64_t)(config->validation * SHARE_UNIT + 0.5);

@@ -135,44 +135,98 @@ static void list_keys(json_t *record, char *text, size_t bytes)
         snprintf(text, bytes, "none");
 }
 
-static int take_text(json_t *record, const char *key, struct ls_text *out, struct ls_error *error)
+/* The string under key; "" where it is empty. */
+static int find_text(json_t *record, const char *key, const char *hint, const char **text,
+                     size_t *length, struct ls_error *error)
 {
-    if (!json_is_object(record))
-        return ls_error_set(error, LS_EDATA, "%s: expected one JSON object a line",
-                            type_name(record));
-    const json_t *text = json_object_get(record, key);
-    if (!text) {
+    const json_t *value = json_object_get(record, key);
+    if (!value) {
         char keys[400];
         list_keys(record, keys, sizeof keys);
-        return ls_error_set(error, LS_EDATA,
-                            "no key \"%.100s\", the record has %s: expected the text under that "
-                            "key; --json-keys names another",
-                            key, keys);
+        return ls_error_set(error, LS_EDATA, "no key \"%.100s\", the record has %s: expected %s",
+                            key, keys, hint);
     }
-    if (!json_is_string(text))
+    if (!json_is_string(value))
         return ls_error_set(error, LS_EDATA, "\"%.100s\" is %s: expected a string", key,
-                            type_name(text));
-    size_t length = json_string_length(text);
+                            type_name(value));
+    *text = json_string_value(value);
+    *length = json_string_length(value);
+    return LS_OK;
+}
+
+static int append(struct ls_text *out, const char *text, size_t length, struct ls_error *error)
+{
     int rc = data_text_reserve(out, length, error);
     if (!rc && length > 0) {
-        memcpy(out->bytes + out->count, json_string_value(text), length);
+        memcpy(out->bytes + out->count, text, length);
         out->count += length;
     }
     return rc;
 }
 
-int data_record_text(char *line, size_t length, const char *key, struct ls_text *out,
-                     struct ls_error *error)
+/* The object of a line, to be released. */
+static int parse(char *line, size_t length, json_t **record, struct ls_error *error)
 {
     json_error_t where;
     soften(line, line + length);
-    json_t *record = json_loadb(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
-    if (!record && json_error_code(&where) == json_error_out_of_memory)
+    *record = json_loadb(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
+    if (!*record && json_error_code(&where) == json_error_out_of_memory)
         return ls_error_set(error, LS_ENOMEM, "no memory for a record");
-    if (!record)
+    if (!*record)
         return ls_error_set(error, LS_EDATA, "column %d: %s: expected one JSON object a line",
                             where.column, where.text);
-    int rc = take_text(record, key, out, error);
+    if (json_is_object(*record))
+        return LS_OK;
+    const char *type = type_name(*record);
+    json_decref(*record);
+    *record = NULL;
+    return ls_error_set(error, LS_EDATA, "%s: expected one JSON object a line", type);
+}
+
+int data_record_text(char *line, size_t length, const char *key, struct ls_text *out,
+                     struct ls_error *error)
+{
+    const char *text = NULL;
+    size_t bytes = 0;
+    json_t *record;
+    int rc = parse(line, length, &record, error);
+    if (!rc)
+        rc = find_text(record, key, "the text under that key; --json-keys names another", &text,
+                       &bytes, error);
+    if (!rc)
+        rc = append(out, text, bytes, error);
+    json_decref(record);
+    return rc;
+}
+
+static int add_span(struct data_spans *spans, size_t end, bool counts, struct ls_error *error)
+{
+    if (!ls_list_grow(&spans->list, spans->count, &spans->room, sizeof *spans->list))
+        return ls_error_set(error, LS_ENOMEM, "no memory for a record");
+    spans->list[spans->count++] = (struct data_span){end, counts};
+    return LS_OK;
+}
+
+int data_record_pair(char *line, size_t length, struct ls_text *out, struct data_spans *spans,
+                     struct ls_error *error)
+{
+    static const char *const keys[] = {"prompt", "completion"};
+    static const char hint[] = "{\"prompt\": ..., \"completion\": ...}";
+    const char *text[2] = {NULL, NULL};
+    size_t bytes[2] = {0, 0}, begin = out->count;
+    json_t *record;
+    spans->count = 0;
+    int rc = parse(line, length, &record, error);
+    for (int i = 0; i < 2 && !rc; i++)
+        rc = find_text(record, keys[i], hint, &text[i], &bytes[i], error);
+    if (!rc && bytes[1] == 0)
+        rc = ls_error_set(error, LS_EDATA,
+                          "the completion is empty: nothing of this example would count");
+    for (int i = 0; i < 2 && !rc; i++) {
+        rc = append(out, text[i], bytes[i], error);
+        if (!rc)
+            rc = add_span(spans, out->count - begin, i == 1, error);
+    }
     json_decref(record);
     return rc;
 }

@@ -21,6 +21,7 @@ struct file {
     struct data_tokens what;
     struct mapping map;
     const unsigned char *tokens; /* inside the mapping */
+    struct mapping mask;         /* empty: all tokens count */
     int64_t first;               /* of the stream */
 };
 struct ls_token_store {
@@ -57,9 +58,29 @@ static void unmap(struct mapping *map)
     *map = (struct mapping){0};
 }
 
+static bool exists(const char *prefix, const char *suffix)
+{
+    char path[PATH_MAX + 8];
+    snprintf(path, sizeof path, "%s%s", prefix, suffix);
+    return access(path, F_OK) == 0;
+}
+
+/* Which tokens count, if a file says so. */
+static int open_mask(struct file *file, const char *prefix, const struct data_idx *idx,
+                     struct ls_error *error)
+{
+    char path[PATH_MAX + 8];
+    snprintf(path, sizeof path, "%s.mask", prefix);
+    if (!exists(prefix, ".mask"))
+        return LS_OK;
+    int rc = map_file(path, &file->mask, error);
+    return rc ? rc : data_mask_parse(path, file->mask.bytes, file->mask.count, idx, error);
+}
+
 static int open_megatron(struct file *file, const char *prefix, struct ls_error *error)
 {
     char idx_path[PATH_MAX + 8];
+    struct data_idx what = {0};
     snprintf(idx_path, sizeof idx_path, "%s.idx", prefix);
     file->kind = LS_TOKENS_MEGATRON;
     if (asprintf(&file->path, "%s.bin", prefix) < 0) {
@@ -72,8 +93,11 @@ static int open_megatron(struct file *file, const char *prefix, struct ls_error 
         rc = map_file(idx_path, &idx, error);
     if (!rc)
         rc = data_idx_parse(idx_path, idx.bytes, idx.count, file->path, (int64_t)file->map.count,
-                            &file->what, error);
+                            &what, error);
+    if (!rc)
+        rc = open_mask(file, prefix, &what, error);
     unmap(&idx);
+    file->what = what.tokens;
     file->tokens = file->map.bytes;
     return rc;
 }
@@ -115,13 +139,6 @@ static int open_llmc(struct file *file, const char *path, struct ls_error *error
     if (!rc)
         file->tokens = file->map.bytes + DATA_LLMC_HEADER_BYTES;
     return rc;
-}
-
-static bool exists(const char *prefix, const char *suffix)
-{
-    char path[PATH_MAX + 8];
-    snprintf(path, sizeof path, "%s%s", prefix, suffix);
-    return access(path, F_OK) == 0;
 }
 
 /* Neither a pair of that prefix nor a file of that name. */
@@ -202,6 +219,7 @@ void ls_token_store_close(struct ls_token_store *store)
         return;
     for (int i = 0; i < store->count; i++) {
         unmap(&store->files[i].map);
+        unmap(&store->files[i].mask);
         free(store->files[i].path);
     }
     free(store->files);
@@ -220,12 +238,25 @@ int ls_token_store_files(const struct ls_token_store *store)
     return store->count;
 }
 
+/* How many of tokens [at, at + count) of one file count. */
+static int64_t counted_in(const struct file *file, int64_t at, int64_t count)
+{
+    const unsigned char *mask = file->mask.bytes;
+    return mask ? data_mask_counted(mask + DATA_MASK_HEADER_BYTES, at, count) : count;
+}
+
 struct ls_token_file ls_token_store_file(const struct ls_token_store *store, int index)
 {
     LS_ASSERT(index >= 0 && index < store->count);
     const struct file *file = &store->files[index];
-    return (struct ls_token_file){file->path,        file->kind,           file->what.dtype,
-                                  file->what.tokens, file->what.sequences, file->what.documents};
+    return (struct ls_token_file){.path = file->path,
+                                  .kind = file->kind,
+                                  .dtype = file->what.dtype,
+                                  .tokens = file->what.tokens,
+                                  .sequences = file->what.sequences,
+                                  .documents = file->what.documents,
+                                  .masked = file->mask.bytes != NULL,
+                                  .counted = counted_in(file, 0, file->what.tokens)};
 }
 
 const char *ls_token_file_kind_name(enum ls_token_file_kind kind)
@@ -340,4 +371,39 @@ int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64
         ids += here;
     }
     return LS_OK;
+}
+
+/* ---- which tokens count --------------------------------------------------------------------- */
+
+/* What of tokens [first, first + count) of the stream lies in a file: the first there and how many,
+ * 0 or less where nothing does. */
+static int64_t part_in(const struct file *file, int64_t first, int64_t count, int64_t *at)
+{
+    *at = ls_max(first - file->first, 0);
+    return ls_min(first + count - file->first, file->what.tokens) - *at;
+}
+
+int64_t ls_token_store_counted(const struct ls_token_store *store, int64_t first, int64_t count)
+{
+    int64_t counted = 0, at;
+    LS_ASSERT(first >= 0 && count >= 0 && first <= store->tokens - count);
+    for (int f = 0; f < store->count; f++) {
+        int64_t here = part_in(&store->files[f], first, count, &at);
+        counted += here > 0 ? counted_in(&store->files[f], at, here) : 0;
+    }
+    return counted;
+}
+
+void ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
+                         int32_t *targets)
+{
+    int64_t at;
+    LS_ASSERT(first >= 0 && count >= 0 && first <= store->tokens - count);
+    for (int f = 0; f < store->count; f++) {
+        const struct file *file = &store->files[f];
+        int64_t here = part_in(file, first, count, &at);
+        if (here > 0 && file->mask.bytes)
+            data_mask_apply(file->mask.bytes + DATA_MASK_HEADER_BYTES, at, here,
+                            targets + file->first + at - first);
+    }
 }

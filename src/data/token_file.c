@@ -97,7 +97,7 @@ static int check_documents(const char *name, const unsigned char *documents, int
 }
 
 int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, const char *bin_name,
-                   int64_t bin_bytes, struct data_tokens *out, struct ls_error *error)
+                   int64_t bin_bytes, struct data_idx *out, struct ls_error *error)
 {
     if (bytes < DATA_IDX_HEADER_BYTES)
         return ls_error_set(error, LS_EDATA,
@@ -126,13 +126,14 @@ int data_idx_parse(const char *name, const unsigned char *idx, size_t bytes, con
             error, LS_EDATA, "%s: %zu bytes do not fit %llu sequences and %llu document marks: %s",
             name, bytes, (unsigned long long)sequences, (unsigned long long)documents,
             fits ? "there is more than they need" : "truncated");
-    *out = (struct data_tokens){idx_dtypes[code].dtype, 0, (int64_t)sequences,
-                                documents > 0 ? (int64_t)documents - 1 : 0};
     const unsigned char *lengths = idx + DATA_IDX_HEADER_BYTES, *pointers = lengths + 4 * sequences;
-    int rc = check_sequences(name, lengths, pointers, bin_name, bin_bytes, out, error);
+    *out = (struct data_idx){.tokens = {idx_dtypes[code].dtype, 0, (int64_t)sequences,
+                                        documents > 0 ? (int64_t)documents - 1 : 0},
+                             .lengths = lengths,
+                             .documents = pointers + 8 * sequences};
+    int rc = check_sequences(name, lengths, pointers, bin_name, bin_bytes, &out->tokens, error);
     if (!rc)
-        rc = check_documents(name, pointers + 8 * sequences, (int64_t)documents, (int64_t)sequences,
-                             error);
+        rc = check_documents(name, out->documents, (int64_t)documents, (int64_t)sequences, error);
     return rc;
 }
 

@@ -93,9 +93,11 @@ int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dty
     writer->idx = name_of(prefix, ".idx", false);
     writer->bin_temporary = name_of(prefix, ".bin", true);
     writer->idx_temporary = name_of(prefix, ".idx", true);
+    writer->mask = name_of(prefix, ".mask", false);
+    writer->mask_temporary = name_of(prefix, ".mask", true);
     writer->buffer = malloc(BUFFER_BYTES);
-    if (!writer->bin || !writer->idx || !writer->bin_temporary || !writer->idx_temporary ||
-        !writer->buffer)
+    if (!writer->bin || !writer->idx || !writer->mask || !writer->bin_temporary ||
+        !writer->idx_temporary || !writer->mask_temporary || !writer->buffer)
         return ls_error_set(error, LS_ENOMEM, "no memory to write %s.bin", prefix);
     return LS_OK;
 }
@@ -113,11 +115,16 @@ void data_writer_release(struct data_writer *writer)
         unlink(writer->bin_temporary);
     if (writer->idx_temporary)
         unlink(writer->idx_temporary);
+    if (writer->mask_temporary)
+        unlink(writer->mask_temporary);
     free(writer->bin);
     free(writer->idx);
+    free(writer->mask);
     free(writer->bin_temporary);
     free(writer->idx_temporary);
+    free(writer->mask_temporary);
     free(writer->buffer);
+    free(writer->flips);
     ls_token_list_release(&writer->lengths);
     free(writer->documents);
     *writer = (struct data_writer){.fd = -1};
@@ -169,6 +176,72 @@ int data_writer_read(struct data_writer *writer, int64_t first, int64_t count, i
             ids[i] = id;
         }
     return LS_OK;
+}
+
+/* ---- which tokens count --------------------------------------------------------------------- */
+
+int data_writer_mark(struct data_writer *writer, bool counts, struct ls_error *error)
+{
+    writer->masked = true;
+    if (writer->flips_count % 2 == (counts ? 1 : 0))
+        return LS_OK;
+    if (writer->flips_count > 0 && writer->flips[writer->flips_count - 1] == writer->tokens) {
+        writer->flips_count--; /* no token since */
+        return LS_OK;
+    }
+    if (!ls_list_grow(&writer->flips, writer->flips_count, &writer->flips_room,
+                      sizeof *writer->flips))
+        return ls_error_set(error, LS_ENOMEM, "no memory for the mask of %s", writer->bin);
+    writer->flips[writer->flips_count++] = writer->tokens;
+    return LS_OK;
+}
+
+int data_writer_move_marks(struct data_writer *writer, int64_t first, struct data_writer *to,
+                           struct ls_error *error)
+{
+    int64_t kept = 0;
+    while (kept < writer->flips_count && writer->flips[kept] <= first)
+        kept++;
+    int64_t tokens = to->tokens;
+    to->tokens = 0; /* as if its tokens came now */
+    int rc = data_writer_mark(to, kept % 2 == 1, error);
+    for (int64_t i = kept; i < writer->flips_count && !rc; i++) {
+        to->tokens = writer->flips[i] - first;
+        rc = data_writer_mark(to, i % 2 == 0, error);
+    }
+    to->tokens = tokens;
+    writer->flips_count = kept;
+    return rc;
+}
+
+int64_t data_writer_counted(const struct data_writer *writer)
+{
+    int64_t counted = 0;
+    if (!writer->masked)
+        return writer->tokens;
+    for (int64_t i = 0; i < writer->flips_count; i += 2)
+        counted += (i + 1 < writer->flips_count ? writer->flips[i + 1] : writer->tokens) -
+                   writer->flips[i];
+    return counted;
+}
+
+static int put_mask(struct data_writer *writer, struct ls_error *error)
+{
+    unsigned char header[DATA_MASK_HEADER_BYTES];
+    data_mask_header(header, writer->tokens, data_writer_counted(writer), writer->lengths.ids,
+                     writer->lengths.count);
+    int rc = put(writer, header, sizeof header, error);
+    int64_t flip = 0;
+    for (int64_t first = 0; first < writer->tokens && !rc; first += 8) {
+        unsigned char byte = 0;
+        for (int64_t i = first; i < ls_min(first + 8, writer->tokens); i++) {
+            while (flip < writer->flips_count && writer->flips[flip] <= i)
+                flip++;
+            byte |= (unsigned char)(flip % 2 << (i - first));
+        }
+        rc = put(writer, &byte, 1, error);
+    }
+    return rc;
 }
 
 /* ---- documents ------------------------------------------------------------------------------ */
@@ -263,6 +336,13 @@ int data_writer_finish(struct data_writer *writer, struct ls_error *error)
         rc = begin_file(writer, writer->idx_temporary, error);
     if (!rc)
         rc = put_index(writer, error);
+    if (!rc)
+        rc = end_file(writer, error);
+    if (rc || !writer->masked)
+        return rc;
+    rc = begin_file(writer, writer->mask_temporary, error);
+    if (!rc)
+        rc = put_mask(writer, error);
     return rc ? rc : end_file(writer, error);
 }
 
@@ -276,5 +356,7 @@ int data_rename(const char *from, const char *to, struct ls_error *error)
 int data_writer_publish(struct data_writer *writer, struct ls_error *error)
 {
     int rc = data_rename(writer->bin_temporary, writer->bin, error);
+    if (!rc && writer->masked)
+        rc = data_rename(writer->mask_temporary, writer->mask, error);
     return rc ? rc : data_rename(writer->idx_temporary, writer->idx, error);
 }

@@ -56,14 +56,21 @@ static int buffers_open(struct ls_runner *r, struct ls_error *error)
 
 /* ---- one micro-batch ------------------------------------------------------------------------- */
 
-/* Bytes of text that the ids stand for. */
-static int bytes_add(struct evaluation *e, const int32_t *ids, int64_t count,
+/* Bytes of text that the targets stand for, of those that count. */
+static int bytes_add(struct evaluation *e, const int32_t *targets, int64_t count,
                      struct ls_error *error)
 {
     struct ls_text text = {0};
+    int status = LS_OK;
     if (!e->r->parts.tokenizer)
         return LS_OK;
-    int status = ls_decode(e->r->parts.tokenizer, ids, count, &text, error);
+    for (int64_t i = 0; i < count && !status;) {
+        int64_t first = i;
+        while (i < count && targets[i] >= 0)
+            i++;
+        status = ls_decode(e->r->parts.tokenizer, targets + first, i - first, &text, error);
+        i += i < count; /* one that does not count */
+    }
     e->bytes += text.count;
     ls_text_release(&text);
     return status;
@@ -87,7 +94,8 @@ static int samples_read(struct evaluation *e, int64_t first, int64_t count, int6
     for (int64_t i = count * tokens; i < padded * tokens; i++)
         e->targets[i] = -1;
     e->sequences += (uint64_t)count;
-    e->tokens += (uint64_t)(count * tokens);
+    e->tokens += (uint64_t)ls_samples_counted(e->store, &order,
+                                              (struct ls_sample_run){first, count}, tokens);
     return bytes_add(e, e->targets, count * tokens, error);
 }
 
@@ -154,7 +162,7 @@ static int report_sum(struct evaluation *e, struct ls_eval_report *report, struc
         status = ls_all_reduce_u64(groups[LS_GROUP_WORLD], sums, 3, error);
     double total = ls_exact_value(&e->loss);
     *report = (struct ls_eval_report){
-        .loss = sums[1] ? total / (double)sums[1] : NAN,
+        .loss = total / (double)ls_max((int64_t)sums[1], 1),
         .bits_per_byte = sums[2] ? total / 0.69314718055994530942 / (double)sums[2] : 0,
         .sequences = (int64_t)sums[0],
         .tokens = (int64_t)sums[1],
@@ -196,5 +204,12 @@ int ls_runner_evaluate(struct ls_runner *r, const struct ls_token_store *store, 
         status = round_run(&e, round, error);
     }
     ls_trace_set(r->parts.trace, LS_TRACE_MICRO_BATCH, -1);
-    return status ? status : report_sum(&e, report, error);
+    if (!status)
+        status = report_sum(&e, report, error);
+    if (!status && report->tokens == 0)
+        status = ls_error_set(error, LS_EDATA,
+                              "%s: no token of %lld sequences counts as a target, so there is no "
+                              "loss. Evaluate more of them, or other data",
+                              ls_token_store_file(store, 0).path, (long long)report->sequences);
+    return status;
 }

@@ -206,6 +206,8 @@ static int step_record(struct run *run, const struct ls_step_report *r,
         ls_jsonl_float(m, "offload_busy_s", (float)r->offload_busy_s);
         ls_jsonl_float(m, "offload_wait_s", (float)r->offload_wait_s);
     }
+    if (r->counted > 0)
+        ls_jsonl_int(m, "counted", r->counted);
     if (run->config->numerics.precision == LS_F16)
         ls_jsonl_double(m, "loss_scale", r->loss_scale);
     if (r->skipped)

@@ -10,7 +10,6 @@ static struct ls_micro_batch micro_batch_of(const struct ls_trainer *t,
     struct ls_dp_micro micro = ls_dp_micro_batch(share, task->action.micro_batch);
     int64_t tokens = t->config.data.sequence;
     int64_t offset = micro.offset * (tokens / t->layout.size[LS_AXIS_CP]);
-    double sequences = (double)(share->leaves * share->leaf);
     return (struct ls_micro_batch){
         .sequences = micro.count,
         .tokens = tokens,
@@ -19,7 +18,7 @@ static struct ls_micro_batch micro_batch_of(const struct ls_trainer *t,
         .first_sequence = micro.first,
         .step = batch->step,
         .training = true,
-        .gradient_scale = (float)(batch->loss_scale / (sequences * (double)tokens)),
+        .gradient_scale = (float)(batch->loss_scale / (double)batch->counted),
         .slot = slot,
         .input = task->input,
         .d_output = task->output_gradient,

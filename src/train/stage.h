@@ -9,6 +9,7 @@ struct train_batch {
     int64_t step;
     double loss_scale;
     struct ls_dp_share share;        /* of its leaves */
+    int64_t counted;                 /* targets of the whole batch that count */
     const int32_t *inputs, *targets; /* [share.count * share.leaf, tokens held here] */
 };
 

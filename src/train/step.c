@@ -67,7 +67,8 @@ static int batch_post(struct ls_trainer *t, int64_t samples, struct ls_error *er
         struct ls_dp_micro micro = ls_dp_micro_batch(&share, m);
         t->runs[m] = (struct ls_sample_run){samples + micro.first, micro.count};
     }
-    int status = ls_loader_post_runs(t->loader, t->runs, share.micro_batches);
+    const struct ls_sample_run all = {samples, share.leaves * share.leaf};
+    int status = ls_loader_post_runs(t->loader, t->runs, share.micro_batches, all);
     return status ? ls_error_set(error, status,
                                  "the loader refused the request for this step's samples")
                   : LS_OK;
@@ -79,12 +80,29 @@ static int64_t sequences_of(const struct train_batch *batch)
     return batch->share.leaves * batch->share.leaf;
 }
 
+/* The mean loss of no target is none. */
+static int batch_admit(const struct ls_trainer *t, const struct train_batch *batch,
+                       struct ls_error *error)
+{
+    if (batch->counted > 0)
+        return LS_OK;
+    int status = ls_error_set(error, LS_EDATA,
+                              "step %lld: no token of the batch counts: samples %lld to %lld of "
+                              "the run hold prompts alone. Use a larger batch.global or "
+                              "data.sequence, or shorter prompts",
+                              (long long)batch->step, (long long)t->state.samples,
+                              (long long)(t->state.samples + sequences_of(batch) - 1));
+    ls_config_blame(&t->config, "data.train", error);
+    return status;
+}
+
 static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *wait_s,
                       struct ls_error *error)
 {
     batch->step = t->state.step + 1;
     batch->loss_scale = t->state.loss_scale.scale;
     batch->share = share_of(t, t->state.samples);
+    batch->counted = sequences_of(batch) * t->config.data.sequence;
     if (t->ops.idle) { /* nobody reads them */
         batch->inputs = batch->targets = (const int32_t *)t->memory.arena.base;
         return ls_comm_agree(t->world, LS_OK, error);
@@ -97,6 +115,10 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
     if (!status)
         status = ls_loader_take(t->loader, &batch->inputs, &batch->targets, wait_s, error);
     ls_trace_end(t->trace);
+    if (!status) {
+        batch->counted = ls_loader_counted(t->loader);
+        status = batch_admit(t, batch, error);
+    }
     return ls_comm_agree(t->world, status, error);
 }
 
@@ -148,7 +170,7 @@ static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, fl
         status = ls_broadcast(t->groups[LS_GROUP_PP], &sum, 1, LS_F32, (int)head_rank(&t->layout),
                               error);
     loss_label(t, NULL);
-    *loss = (float)((double)sum / ((double)all * (double)t->config.data.sequence));
+    *loss = (float)((double)sum / (double)batch->counted);
     return status;
 }
 
@@ -367,6 +389,7 @@ static void report_finish(struct ls_trainer *t, const struct train_batch *batch,
     report->grad_norm = gradient->norm;
     report->loss_scale = gradient->scale;
     report->samples = t->state.samples;
+    report->counted = batch->counted < (int64_t)tokens ? batch->counted : 0;
     report->tokens = t->state.samples * t->config.data.sequence;
     waits_add(t, 1, report->wait_s);
     tiers_add(t, 1, report);

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static const unsigned char good[17] = DATA_IDX_MAGIC "\0\1"; /* the version: 8 bytes, 1 */
     struct ls_error error = {0};
-    struct data_tokens tokens;
+    struct data_idx index;
     uint16_t bin_bytes;
     if (bytes < 3)
         return 0;
@@ -22,10 +22,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     size_t head = data[0] % 2 ? sizeof good : 0;
     memcpy(idx, good, head);
     memcpy(idx + head, data + 3, bytes - 3);
-    int rc = data_idx_parse("x.idx", idx, head + bytes - 3, "x.bin", bin_bytes, &tokens, &error);
+    int rc = data_idx_parse("x.idx", idx, head + bytes - 3, "x.bin", bin_bytes, &index, &error);
     LS_ASSERT(rc == LS_OK || (rc == LS_EDATA && error.text[0]));
-    LS_ASSERT(rc != LS_OK ||
-              tokens.tokens * (int64_t)ls_dtype_bytes(tokens.dtype) == (int64_t)bin_bytes);
+    LS_ASSERT(rc != LS_OK || index.tokens.tokens * (int64_t)ls_dtype_bytes(index.tokens.dtype) ==
+                                 (int64_t)bin_bytes);
     free(idx);
     return 0;
 }

@@ -107,13 +107,13 @@ static void test_runs_and_segments(void **state)
     struct ls_error error = {0};
     struct ls_loader *loader;
     assert_ok(ls_loader_new(&config, &loader, &error), error);
+    struct ls_sample_run runs[] = {{3, 2}, {10, 1}, {7, 1}};
     struct ls_sample_run too_many[] = {{3, 2}, {10, 3}}, none[5] = {{0, 0}};
     struct ls_sample_run past_the_end[] = {{3, 2}, {INT64_MAX, 1}};
-    assert_int_equal(ls_loader_post_runs(loader, too_many, 2), LS_EINVAL);
-    assert_int_equal(ls_loader_post_runs(loader, none, 5), LS_EINVAL);
-    assert_int_equal(ls_loader_post_runs(loader, past_the_end, 2), LS_EINVAL);
-    struct ls_sample_run runs[] = {{3, 2}, {10, 1}, {7, 1}};
-    assert_int_equal(ls_loader_post_runs(loader, runs, 3), LS_OK);
+    assert_int_equal(ls_loader_post_runs(loader, too_many, 2, runs[0]), LS_EINVAL);
+    assert_int_equal(ls_loader_post_runs(loader, none, 5, runs[0]), LS_EINVAL);
+    assert_int_equal(ls_loader_post_runs(loader, past_the_end, 2, runs[0]), LS_EINVAL);
+    assert_int_equal(ls_loader_post_runs(loader, runs, 3, runs[0]), LS_OK);
     const int32_t *inputs, *targets;
     assert_ok(ls_loader_take(loader, &inputs, &targets, NULL, &error), error);
     struct ls_sample_order order = {ls_loader_samples(loader), 0, false};

@@ -466,24 +466,34 @@ static void test_lines_without_end(void **state)
     assert_text_contains(skips.last, "long.jsonl.gz:2: a line");
 }
 
+/* What has its index is whole, with its mask. */
+static void stores_whole(bool masked)
+{
+    static const char *const stores[] = {"out/c_train", "out/c_valid"};
+    struct ls_error error = {0};
+    for (int s = 0; s < 2; s++) {
+        char index[64];
+        snprintf(index, sizeof index, "%s.idx", stores[s]);
+        struct ls_token_store *store;
+        if (access(path_of(index), F_OK) != 0)
+            continue;
+        assert_ok(ls_token_store_open(path_of(stores[s]), &store, &error), error);
+        assert_int_equal(ls_token_store_file(store, 0).masked, masked);
+        ls_token_store_close(store);
+    }
+}
+
 /* Fails the n-th of all writes, syncs and renames, for every n. Until the first rename nothing
  * appears; at any time, what has its index is whole, and no temporary is left. */
-static void test_full_disk(void **state)
+static void disk_fills(const struct ls_prepare_config *config)
 {
-    (void)state;
-    char *text = malloc(1 << 20);
-    memset(text, 'x', 1 << 20);
-    text[(1 << 20) - 1] = 0;
-    const char *inputs[] = {input("a.txt", text), input("b.txt", "b")};
-    struct ls_prepare_config config = config_of(inputs, 2);
-    config.validation = 0.5;
     struct ls_error error = {0};
     struct ls_prepare_report report;
     char names[2048];
     int rc = LS_ENOSPC, failures = 0, before_names = 0;
     for (; rc; failures++) {
         support_fail_output(failures, ENOSPC);
-        rc = ls_data_prepare(&config, &report, &error);
+        rc = ls_data_prepare(config, &report, &error);
         support_fail_output(-1, 0);
         if (rc) {
             if (rc != LS_ENOSPC)
@@ -494,21 +504,30 @@ static void test_full_disk(void **state)
         if (strstr(names, "tmp"))
             fail_msg("left after failure %d: %s", failures, names);
         before_names += !*names;
-        static const char *const stores[] = {"out/c_train", "out/c_valid"};
-        for (int s = 0; s < 2; s++) {
-            char index[64];
-            snprintf(index, sizeof index, "%s.idx", stores[s]);
-            struct ls_token_store *store;
-            if (access(path_of(index), F_OK) != 0)
-                continue;
-            assert_ok(ls_token_store_open(path_of(stores[s]), &store, &error), error);
-            ls_token_store_close(store);
-        }
+        stores_whole(config->records != LS_RECORDS_TEXT);
         support_remove(path_of("out"));
         mkdir(path_of("out"), 0777);
     }
     assert_true(failures > 15);
     assert_true(before_names > 10);
+}
+
+static void test_full_disk(void **state)
+{
+    (void)state;
+    char *text = malloc(1 << 20);
+    memset(text, 'x', 1 << 20);
+    text[(1 << 20) - 1] = 0;
+    const char *inputs[] = {input("a.txt", text), input("b.txt", "b")};
+    struct ls_prepare_config config = config_of(inputs, 2);
+    config.validation = 0.5;
+    disk_fills(&config);
+    const char *examples[] = {input("e.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n"
+                                               "{\"prompt\": \"c\", \"completion\": \"d\"}\n")};
+    config.inputs = examples;
+    config.inputs_count = 1;
+    config.records = LS_RECORDS_PAIRS;
+    disk_fills(&config);
     free(text);
 }
 

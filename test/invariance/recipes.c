@@ -1,11 +1,13 @@
 /* The recipes that layouts are compared on, and their tokens. */
 #include "recipes.h"
 
+#include <lockstep/data.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 60000, VOCABULARY = 300 };
+enum { TOKENS = 60000, VOCABULARY = 300, EXAMPLES = 250 };
 
 /* Small, but with everything that layouts cut: heads shared by key/value groups, more layers than
  * stages, padding in the vocabulary, tied tables, clipping and weight decay; leaves of one sequence
@@ -45,11 +47,43 @@ const char *const recipe_names[RECIPES] = {"gpt2 fp32",  "gpt2 bf16", "llama fp3
                                            "llama bf16", "gpt2 fp16", "llama bf16 moments",
                                            "llama muon"};
 
+/* Those of which some tokens count. */
+static const bool on_examples[RECIPES] = {[2] = true, [3] = true, [4] = true};
+
 static void set(struct ls_config *config, const char *assignment)
 {
     struct ls_error error = {0};
     if (ls_config_set(config, assignment, &error)) {
         fprintf(stderr, "recipe: %s\n", error.text);
+        exit(1);
+    }
+}
+
+/* Examples of prompts and completions of any length. */
+static void examples_write(const char *folder)
+{
+    char path[512], output[512];
+    struct ls_error error = {0};
+    snprintf(path, sizeof path, "%s/examples.jsonl", folder);
+    snprintf(output, sizeof output, "%s/examples", folder);
+    FILE *file = fopen(path, "w");
+    for (uint32_t i = 0; i < EXAMPLES && file; i++) {
+        uint32_t counter[4] = {i, 0, 0, 0}, bits[4];
+        ls_philox(ls_philox_key_of(5, "examples"), counter, bits);
+        fprintf(file, "{\"prompt\": \"%0*x\", \"completion\": \"%0*x\"}\n",
+                (int)(bits[0] % 400) + 1, bits[2], (int)(bits[1] % 100) + 1, bits[3]);
+    }
+    const char *inputs[] = {path};
+    const struct ls_prepare_config config = {.inputs = inputs,
+                                             .inputs_count = 1,
+                                             .output = output,
+                                             .tokenizer = "byte",
+                                             .records = LS_RECORDS_PAIRS,
+                                             .append_eod = true,
+                                             .workers = 1};
+    struct ls_prepare_report report;
+    if (!file || fclose(file) || ls_data_prepare(&config, &report, &error)) {
+        fprintf(stderr, "%s cannot be prepared: %s\n", path, error.text);
         exit(1);
     }
 }
@@ -71,6 +105,7 @@ void recipe_tokens_write(const char *folder)
         fprintf(stderr, "%s: cannot be written\n", path);
         exit(1);
     }
+    examples_write(folder);
 }
 
 void recipe_config(int recipe, const char *folder, struct ls_config *config)
@@ -82,7 +117,9 @@ void recipe_config(int recipe, const char *folder, struct ls_config *config)
         set(config, common_keys[i]);
     for (int i = 0; recipe_keys[recipe][i]; i++)
         set(config, recipe_keys[recipe][i]);
-    snprintf(key, sizeof key, "data.train=u16:%s/tokens.bin", folder);
+    snprintf(key, sizeof key,
+             on_examples[recipe] ? "data.train=%s/examples_train" : "data.train=u16:%s/tokens.bin",
+             folder);
     set(config, key);
     snprintf(key, sizeof key, "train.out=%s/none", folder);
     set(config, key);

@@ -6,7 +6,8 @@
  *   test_invariance --child ...          one layout under mpirun, started by the above
  *
  * Seven recipes (a small GPT-2 and a small Llama with grouped queries, each in fp32 and bf16, a
- * GPT-2 in fp16, a Llama whose moments are bf16, one with Muon) are trained on one rank; then every
+ * GPT-2 in fp16, a Llama whose moments are bf16, one with Muon; some of them on examples, of which
+ * the completions count) are trained on one rank; then every
  * drawn layout (all keys of ls_draw_rows) must repeat the loss and the hash of the state after
  * every step, bit for bit. Some runs are stopped half way, and another layout goes on from the
  * checkpoint. A mismatch is traced to the first tensor that differs.

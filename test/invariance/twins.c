@@ -3,6 +3,7 @@
 #include "twins.h"
 #include "../support/wrapped.h"
 
+#include <lockstep/data.h>
 #include <lockstep/device/tier.h>
 #include <lockstep/nn.h>
 #include <lockstep/optim.h>
@@ -44,6 +45,9 @@ const struct twin twins[TWINS] = {
     [TWIN_MOMENT_STALE] = {"a moment one step stale after offload",
                            0,
                            {"memory.offload.optimizer=host"}},
+    [TWIN_COUNTED_ALONE] = {"the mean over the tokens that count on a rank, not in the batch",
+                            2,
+                            {"parallel.dp_replicate=2"}},
 };
 
 static int active = -1, turn;             /* turn: how often a fault was set */
@@ -270,4 +274,17 @@ int __wrap_ls_layer_forward_again(struct ls_model *model, struct ls_ops *ops, in
     struct ls_micro_batch other = *batch;
     other.step += active == TWIN_MASK_ANEW;
     return __real_ls_layer_forward_again(model, ops, layer, &other, error);
+}
+
+WRAPPED(ls_loader_post_runs);
+int __wrap_ls_loader_post_runs(struct ls_loader *loader, const struct ls_sample_run *runs,
+                               int64_t count, struct ls_sample_run batch)
+{
+    if (active == TWIN_COUNTED_ALONE && count > 0) {
+        batch = runs[0];
+        batch.count = 0;
+        for (int64_t i = 0; i < count; i++)
+            batch.count += runs[i].count;
+    }
+    return __real_ls_loader_post_runs(loader, runs, count, batch);
 }

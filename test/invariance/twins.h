@@ -25,6 +25,7 @@ enum {
     TWIN_PART_ALONE,
     TWIN_PARTS_BEHIND,
     TWIN_MOMENT_STALE,
+    TWIN_COUNTED_ALONE,
     TWINS
 };
 extern const struct twin twins[TWINS];

@@ -1,0 +1,346 @@
+/* Which tokens count: from examples to a mask, from a mask to targets, and masks that are refused.
+ */
+#include "support.h"
+
+#include "data/data_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[256];
+
+static const char *path_of(const char *name)
+{
+    return support_path(folder, name);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    support_folder(folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    support_remove(folder);
+    return 0;
+}
+
+static int prepare(const char *name, const char *text, struct ls_prepare_config config,
+                   struct ls_prepare_report *report, struct ls_error *error)
+{
+    static char input[300], output[300];
+    const char *inputs[] = {input};
+    snprintf(input, sizeof input, "%s/%s", folder, name);
+    snprintf(output, sizeof output, "%s/c", folder);
+    support_write(input, text, strlen(text));
+    config.inputs = inputs;
+    config.inputs_count = 1;
+    config.output = output;
+    config.tokenizer = "byte";
+    config.workers = 2;
+    return ls_data_prepare(&config, report, error);
+}
+
+static const struct ls_prepare_config pairs = {.records = LS_RECORDS_PAIRS, .append_eod = true};
+
+/* The store's text; a token that does not count is '.', one that ends a document '|'. */
+static void counted_text(const char *store_path, char *text, size_t size)
+{
+    struct ls_error error = {0};
+    struct ls_token_store *store;
+    assert_ok(ls_token_store_open(store_path, &store, &error), error);
+    int64_t tokens = ls_token_store_tokens(store), counted = 0;
+    int32_t ids[200];
+    assert_true(tokens < 200 && (size_t)tokens < size);
+    assert_ok(ls_token_store_read(store, 0, tokens, 257, ids, &error), error);
+    ls_token_store_mask(store, 0, tokens, ids);
+    for (int64_t i = 0; i < tokens; i++) {
+        text[i] = ids[i] < 0 ? '.' : ids[i] == 256 ? '|' : (char)ids[i];
+        counted += ids[i] >= 0;
+    }
+    text[tokens] = 0;
+    for (int64_t first = 0; first <= tokens; first++) { /* every range, against its tokens */
+        int64_t expected = 0;
+        for (int64_t count = 0; first + count <= tokens; count++) {
+            assert_int_equal(ls_token_store_counted(store, first, count), expected);
+            if (first + count < tokens)
+                expected += ids[first + count] >= 0;
+        }
+    }
+    assert_int_equal(ls_token_store_file(store, 0).counted, counted);
+    ls_token_store_close(store);
+}
+
+static const char examples[] =
+    "{\"prompt\": \"2+2=\", \"completion\": \"4\"}\n"
+    "{\"completion\": \"Paris.\", \"prompt\": \"The capital of France? \"}\n"
+    "\n"
+    "{\"prompt\": \"\", \"completion\": \"nothing asked\", \"id\": 7}\n"
+    "{\"prompt\": \"Say \\u00e9 and 20 more: \", \"completion\": \"\\u00e9\"}\n";
+
+static void test_completions_count(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    char text[200];
+    assert_ok(prepare("x.jsonl", examples, pairs, &report, &error), error);
+    counted_text(path_of("c_train"), text, sizeof text);
+    assert_string_equal(text, "....4|"
+                              ".......................Paris.|"
+                              "nothing asked|"
+                              "....................\xc3\xa9|");
+    assert_int_equal(report.train.counted, 2 + 7 + 14 + 3);
+    assert_int_equal(report.train.documents, 4);
+    /* The end of a document is not always asked for. */
+    struct ls_prepare_config config = pairs;
+    config.append_eod = false;
+    assert_ok(prepare("x.jsonl", examples, config, &report, &error), error);
+    assert_int_equal(report.train.counted, 1 + 6 + 13 + 2);
+    /* What is prepared as text afterwards has no mask, and all of it counts. */
+    config = (struct ls_prepare_config){.json_key = "prompt"};
+    assert_ok(prepare("x.jsonl", examples, config, &report, &error), error);
+    assert_int_not_equal(access(path_of("c_train.mask"), F_OK), 0);
+    assert_int_equal(report.train.counted, report.train.tokens);
+}
+
+/* Examples are held out whole, wherever their completions end. */
+static void test_examples_are_held_out_whole(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    struct ls_prepare_config config = pairs;
+    char text[200];
+    config.validation = 0.1; /* of four: none by number, so the last */
+    assert_ok(prepare("x.jsonl", examples, config, &report, &error), error);
+    counted_text(path_of("c_train"), text, sizeof text);
+    assert_string_equal(text, "....4|.......................Paris.|nothing asked|");
+    counted_text(path_of("c_valid"), text, sizeof text);
+    assert_string_equal(text, "....................\xc3\xa9|");
+    /* One that has no prompt goes on counting where the one before ended. */
+    assert_ok(prepare("x.jsonl",
+                      "{\"prompt\": \"a\", \"completion\": \"b\"}\n"
+                      "{\"prompt\": \"\", \"completion\": \"cd\"}\n",
+                      config, &report, &error),
+              error);
+    counted_text(path_of("c_train"), text, sizeof text);
+    assert_string_equal(text, ".b|");
+    counted_text(path_of("c_valid"), text, sizeof text);
+    assert_string_equal(text, "cd|");
+    config.validation = 0.5;
+    assert_ok(prepare("x.jsonl", examples, config, &report, &error), error);
+    counted_text(path_of("c_train"), text, sizeof text);
+    assert_string_equal(text, "....4|nothing asked|");
+    counted_text(path_of("c_valid"), text, sizeof text);
+    assert_string_equal(text, ".......................Paris.|....................\xc3\xa9|");
+    config.validation = 0.1;
+    assert_int_equal(
+        prepare("x.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}", config, &report, &error),
+        LS_EDATA);
+    assert_text_contains(error.text, "one example");
+}
+
+/* Many examples, of more text than a job holds: the mask is that of the texts' lengths. */
+static void test_mask_does_not_depend_on_jobs(void **state)
+{
+    (void)state;
+    enum { EXAMPLES = 3000, LINE = 1300 };
+    char *text = malloc((size_t)EXAMPLES * LINE), *at = text;
+    char *expected = malloc((size_t)EXAMPLES * LINE);
+    int64_t tokens = 0;
+    assert_true(text && expected);
+    for (uint32_t i = 0; i < EXAMPLES; i++) {
+        uint32_t bits[4];
+        ls_philox(ls_philox_key_of(3, "lengths"), (uint32_t[4]){i, 0, 0, 0}, bits);
+        int prompt = (int)(bits[0] % 1000), completion = 1 + (int)(bits[1] % 200);
+        at += sprintf(at, "{\"prompt\": \"%0*d\", \"completion\": \"%0*d\"}\n", prompt + 1, 0,
+                      completion, 1);
+        memset(expected + tokens, 0, (size_t)prompt + 1);
+        memset(expected + tokens + prompt + 1, 1, (size_t)completion + 1);
+        tokens += prompt + 1 + completion + 1;
+    }
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    assert_ok(prepare("x.jsonl", text, pairs, &report, &error), error);
+    assert_int_equal(report.train.tokens, tokens);
+    struct ls_token_store *store;
+    assert_ok(ls_token_store_open(path_of("c_train"), &store, &error), error);
+    int32_t *ids = calloc((size_t)tokens, sizeof *ids);
+    assert_non_null(ids);
+    ls_token_store_mask(store, 0, tokens, ids);
+    for (int64_t i = 0; i < tokens; i++)
+        if ((ids[i] >= 0) != expected[i])
+            fail_msg("token %ld counts: %d", (long)i, ids[i] >= 0);
+    free(ids);
+    free(expected);
+    free(text);
+    ls_token_store_close(store);
+}
+
+static void test_bad_examples(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *part;
+    } bad[] = {
+        {"{\"prompt\": \"a\"}", "x.jsonl:1: no key \"completion\", the record has \"prompt\": "
+                                "expected {\"prompt\": ..., \"completion\": ...}"},
+        {"{\"completion\": \"a\"}", "no key \"prompt\""},
+        {"{\"prompt\": \"a\", \"completion\": \"\"}", "the completion is empty"},
+        {"{\"prompt\": [1], \"completion\": \"b\"}", "\"prompt\" is a list: expected a string"},
+        {"[1]", "a list: expected one JSON object a line"},
+        {"{\"prompt\": ", "expected one JSON object a line"},
+    };
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(prepare("x.jsonl", bad[i].line, pairs, &report, &error), LS_EDATA);
+        assert_text_contains(error.text, bad[i].part);
+    }
+    struct ls_prepare_config config = pairs;
+    config.skip_bad = true;
+    char lines[1000], text[200];
+    snprintf(lines, sizeof lines, "%s\n{\"prompt\": \"a\", \"completion\": \"b\"}\n%s\n",
+             bad[2].line, bad[0].line);
+    assert_ok(prepare("x.jsonl", lines, config, &report, &error), error);
+    assert_int_equal(report.skipped, 2);
+    counted_text(path_of("c_train"), text, sizeof text);
+    assert_string_equal(text, ".b|");
+    assert_int_equal(prepare("x.txt", "text", pairs, &report, &error), LS_EDATA);
+    assert_text_contains(error.text, "expected examples, one JSON object a line, in a file");
+}
+
+static int open_store(struct ls_error *error)
+{
+    struct ls_token_store *store = NULL;
+    int rc = ls_token_store_open(path_of("c_train"), &store, error);
+    ls_token_store_close(store);
+    return rc;
+}
+
+static void refused(const struct ls_text *mask, const char *part)
+{
+    struct ls_error error = {0};
+    support_write(path_of("c_train.mask"), mask->bytes, mask->count);
+    assert_int_equal(open_store(&error), LS_EDATA);
+    assert_text_contains(error.text, "c_train.mask: ");
+    assert_text_contains(error.text, part);
+}
+
+static void test_bad_masks(void **state)
+{
+    (void)state;
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    assert_ok(prepare("x.jsonl", examples, pairs, &report, &error), error);
+    struct ls_text mask = support_read(path_of("c_train.mask"));
+    struct ls_text bad = {malloc(mask.count + 1), mask.count, mask.count + 1};
+    assert_non_null(bad.bytes);
+#define BAD(change, part)                                                                          \
+    memcpy(bad.bytes, mask.bytes, mask.count);                                                     \
+    bad.count = mask.count;                                                                        \
+    change;                                                                                        \
+    refused(&bad, part)
+    BAD(bad.count = 31, "not a mask of tokens");
+    BAD(bad.bytes[0] = 'X', "not a mask of tokens");
+    BAD(bad.bytes[7] = 2, "version 2 of the mask; expected 1");
+    BAD(bad.bytes[8]++, "a mask of another store: it is of 74 tokens and the store has 73");
+    BAD(bad.bytes[16]++, "damaged");
+    BAD(bad.bytes[24]++, "in sequences of other lengths");
+    BAD(bad.count--, "a mask of 73 tokens has");
+    BAD(bad.count++; bad.bytes[mask.count] = 0, "a mask of 73 tokens has");
+    BAD(bad.bytes[40] ^= 1, "damaged");
+    BAD(bad.bytes[mask.count - 1] |= (char)0x80, "damaged");
+    /* The store prepared anew elsewhere, with as many tokens, and moved here without its mask. */
+    support_write(path_of("c_train.mask"), mask.bytes, mask.count);
+    assert_ok(open_store(&error), error);
+    struct ls_text idx = support_read(path_of("c_train.idx"));
+    int32_t lengths[2];
+    memcpy(lengths, idx.bytes + DATA_IDX_HEADER_BYTES, sizeof lengths);
+    lengths[0]++;
+    lengths[1]--;
+    memcpy(idx.bytes + DATA_IDX_HEADER_BYTES, lengths, sizeof lengths);
+    int64_t pointer = 2 * lengths[0];
+    memcpy(idx.bytes + DATA_IDX_HEADER_BYTES + 4 * 4 + 8, &pointer, sizeof pointer);
+    support_write(path_of("c_train.idx"), idx.bytes, idx.count);
+    assert_int_equal(open_store(&error), LS_EDATA);
+    assert_text_contains(error.text, "in sequences of other lengths");
+    ls_text_release(&idx);
+    ls_text_release(&bad);
+    ls_text_release(&mask);
+}
+
+/* Target p of a sample is its token p + 1, and that token's bit decides; a list of stores, of which
+ * one has no mask, is one stream. */
+static void test_targets_of_samples(void **state)
+{
+    (void)state;
+    enum { T = 10, STREAM = 73 + 30 };
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    uint16_t plain[30];
+    char spec[700];
+    assert_ok(prepare("x.jsonl", examples, pairs, &report, &error), error);
+    for (int i = 0; i < 30; i++)
+        plain[i] = (uint16_t)i;
+    support_write(path_of("plain.bin"), plain, sizeof plain);
+    snprintf(spec, sizeof spec, "%s,u16:%s", path_of("c_train"), path_of("plain.bin"));
+    struct ls_token_store *store;
+    assert_ok(ls_token_store_open(spec, &store, &error), error);
+    int32_t all[STREAM], masked[STREAM], inputs[2 * T], targets[2 * T];
+    assert_ok(ls_token_store_read(store, 0, STREAM, 257, all, &error), error);
+    memcpy(masked, all, sizeof masked);
+    ls_token_store_mask(store, 0, STREAM, masked);
+    assert_int_equal(ls_token_store_counted(store, 0, STREAM), report.train.counted + 30);
+    struct ls_sample_order order = {.samples = (STREAM - 1) / T, .seed = 4, .shuffle = true};
+    for (int64_t number = 0; number < 2 * order.samples; number++) {
+        int64_t first = ls_sample_at(&order, number) * T, counted = 0;
+        struct ls_sample_run run = {number, 1};
+        assert_ok(ls_samples_read(store, &order, run, T, 257, inputs, targets, &error), error);
+        for (int i = 0; i < T; i++) {
+            assert_int_equal(inputs[i], all[first + i]);
+            assert_int_equal(targets[i], masked[first + i + 1]);
+            counted += targets[i] >= 0;
+        }
+        assert_int_equal(ls_samples_counted(store, &order, run, T), counted);
+    }
+    /* The loader counts the batch, not what this rank reads of it. */
+    struct ls_loader *loader;
+    const int32_t *got, *got_targets;
+    assert_ok(ls_loader_new(&(struct ls_loader_config){.store = store,
+                                                       .sequence_tokens = T,
+                                                       .vocabulary = 257,
+                                                       .sequences_max = 2,
+                                                       .depth = 1},
+                            &loader, &error),
+              error);
+    struct ls_sample_run own = {1, 2}, batch = {0, 6};
+    assert_int_equal(ls_loader_post_runs(loader, &own, 1, (struct ls_sample_run){-1, 6}),
+                     LS_EINVAL);
+    assert_int_equal(ls_loader_post_runs(loader, &own, 1, batch), LS_OK);
+    assert_ok(ls_loader_take(loader, &got, &got_targets, NULL, &error), error);
+    assert_memory_equal(got_targets, masked + T + 1, 2 * T * sizeof *masked);
+    assert_int_equal(ls_loader_counted(loader), ls_token_store_counted(store, 1, 6 * T));
+    ls_loader_free(loader);
+    ls_token_store_close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_completions_count, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_examples_are_held_out_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_mask_does_not_depend_on_jobs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_examples, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_masks, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_targets_of_samples, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,225 @@
+/* Training on tokens of which some count: the loss and the gradient are means over those, with the
+ * same bits in every layout. */
+#include "../support/config_words.h"
+#include "../support/scratch.h"
+
+#include <lockstep/compare.h>
+#include <lockstep/data.h>
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STEPS = 3, EXAMPLES = 150 };
+
+/* Examples of prompts and completions of many lengths; `all` gives them no prompts. */
+static void examples_write(const char *directory, const char *name, bool all)
+{
+    char path[300], output[300];
+    snprintf(path, sizeof path, "%s/%s.jsonl", directory, name);
+    snprintf(output, sizeof output, "%s/%s", directory, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (uint32_t i = 0; i < EXAMPLES; i++) {
+        uint32_t bits[4];
+        ls_philox(ls_philox_key_of(3, "examples"), (uint32_t[4]){i, 0, 0, 0}, bits);
+        int prompt = (int)(bits[0] % 90), completion = 1 + (int)(bits[1] % 30);
+        fprintf(file, "{\"prompt\": \"%.*s\", \"completion\": \"%s%0*x\"}\n", all ? 0 : prompt + 1,
+                "Which of these numbers is the one that the machine under the table shall say, and "
+                "not another one? ",
+                all ? "what is there counts: " : "", completion, bits[2]);
+    }
+    assert_int_equal(fclose(file), 0);
+    const char *inputs[] = {path};
+    struct ls_prepare_config config = {.inputs = inputs,
+                                       .inputs_count = 1,
+                                       .output = output,
+                                       .tokenizer = "byte",
+                                       .records = LS_RECORDS_PAIRS,
+                                       .append_eod = true,
+                                       .workers = 1};
+    struct ls_prepare_report report;
+    struct ls_error error = {0};
+    if (ls_data_prepare(&config, &report, &error))
+        fail_msg("%s", error.text);
+}
+
+static int setup(void **state)
+{
+    if (scratch_setup(state))
+        return -1;
+    examples_write(*state, "some", false);
+    examples_write(*state, "all", true);
+    return 0;
+}
+
+#define GPT2                                                                                       \
+    "model.arch=gpt2 model.vocab=260 model.layers=4 model.channels=32 model.heads=4 "              \
+    "model.context=64 model.dropout=0.1 batch.global=8 parallel.threads=1 "
+#define LLAMA                                                                                      \
+    "model.arch=llama model.vocab=260 model.layers=4 model.channels=32 model.heads=4 "             \
+    "model.kv_heads=2 model.ffn=64 model.context=256 batch.global=4 numerics.seq_tiles=2 "         \
+    "parallel.threads=1 "
+
+static struct ls_config config_of(const char *directory, const char *store, const char *recipe,
+                                  const char *layout)
+{
+    return config_of_words("data.train=%s/%s_train train.out=%s/run %s %s", directory, store,
+                           directory, recipe, layout);
+}
+
+static void prove(const char *directory, const char *store, const char *recipe, const char *layout,
+                  struct ls_proof proof[STEPS])
+{
+    struct ls_config config = config_of(directory, store, recipe, layout);
+    struct ls_error error = {0};
+    if (ls_proof_threads(&config, STEPS, proof, &error))
+        fail_msg("%s: %s", layout, error.text);
+}
+
+static void test_layouts_agree(void **state)
+{
+    static const char *const layouts[][2] = {
+        {GPT2, "batch.micro=1"},
+        {GPT2, "batch.micro=3 parallel.dp=2 parallel.zero=2"},
+        {GPT2, "batch.micro=1 parallel.pp=2 parallel.schedule=zbv parallel.dp=4"},
+        {GPT2, "parallel.tp=2"},
+        {GPT2, "parallel.dp_shard=2 parallel.dp_replicate=2 parallel.zero=3 memory.recompute=full"},
+        {LLAMA, "parallel.cp=2"},
+        {LLAMA, "parallel.cp=2 parallel.cp_method=ring parallel.tp=2 parallel.dp=2"},
+        {LLAMA, "parallel.cp=2 parallel.pp=2 batch.micro=1"},
+    };
+    struct ls_proof one[STEPS], cut[STEPS];
+    const char *recipe = NULL;
+    for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
+        if (recipe != layouts[l][0])
+            prove(*state, "some", layouts[l][0], "", one);
+        recipe = layouts[l][0];
+        prove(*state, "some", recipe, layouts[l][1], cut);
+        int64_t step = ls_proof_differs(one, cut, STEPS);
+        if (step)
+            fail_msg("%s: step %ld has other bits than one rank", layouts[l][1], (long)step);
+    }
+}
+
+/* A mask of ones is none. */
+static void test_all_counted_is_no_mask(void **state)
+{
+    struct ls_proof masked[STEPS], plain[STEPS];
+    assert_int_equal(access(scratch_path(*state, "all_train.mask"), F_OK), 0);
+    prove(*state, "all", GPT2, "", masked);
+    assert_int_equal(unlink(scratch_path(*state, "all_train.mask")), 0);
+    prove(*state, "all", GPT2, "", plain);
+    assert_int_equal(ls_proof_differs(masked, plain, STEPS), 0);
+    prove(*state, "some", GPT2, "", masked);
+    assert_int_equal(unlink(scratch_path(*state, "some_train.mask")), 0);
+    prove(*state, "some", GPT2, "", plain);
+    assert_int_equal(ls_proof_differs(masked, plain, STEPS), 1); /* and this can fail */
+}
+
+static struct ls_trainer *trainer_of(const struct ls_config *config, struct ls_comm **world)
+{
+    struct ls_error error = {0};
+    struct ls_trainer *trainer = NULL;
+    if (ls_comm_self_new(world, &error) || ls_trainer_new(config, *world, NULL, &trainer, &error))
+        fail_msg("%s", error.text);
+    return trainer;
+}
+
+/* The loss of a step is that of an evaluation of its samples, which adds in another way, and the
+ * sum over the batch's sequences of each one's own, over the tokens that count in all. */
+static void test_loss_is_the_mean_of_what_counts(void **state)
+{
+    char valid[400];
+    snprintf(valid, sizeof valid, "data.valid=%s/some_train data.shuffle=false",
+             (const char *)*state);
+    struct ls_config config =
+        config_of(*state, "some", GPT2 "model.dropout=0 numerics.precision=fp32", valid);
+    config.eval.samples = 8;
+    struct ls_comm *world;
+    struct ls_trainer *trainer = trainer_of(&config, &world);
+    struct ls_error error = {0};
+    struct ls_step_report step;
+    struct ls_eval_report eval;
+    if (ls_trainer_evaluate(trainer, &eval, &error) || ls_trainer_step(trainer, &step, &error))
+        fail_msg("%s", error.text);
+    struct ls_token_store *store;
+    assert_int_equal(ls_token_store_open(config.data.train, &store, &error), LS_OK);
+    int64_t counted = ls_token_store_counted(store, 1, 8 * 64);
+    ls_token_store_close(store);
+    assert_in_range(counted, 20, 8 * 64 - 200);
+    assert_int_equal(eval.tokens, counted);
+    assert_int_equal(eval.sequences, 8);
+    assert_int_equal(step.counted, counted);
+    assert_int_equal(step.tokens, 8 * 64);
+    if (!(fabs((double)step.loss - eval.loss) < 1e-5))
+        fail_msg("the step's loss is %.9g, the evaluation's %.9g", (double)step.loss, eval.loss);
+    /* Bits per byte are of the bytes that count. */
+    double bits = eval.loss * (double)eval.tokens / log(2.0);
+    assert_in_range((int64_t)(bits / eval.bits_per_byte + 0.5), counted, counted + 8 * 13);
+    ls_trainer_free(trainer);
+    ls_comm_free(world);
+}
+
+/* A batch of prompts alone has no loss. */
+static void test_nothing_counts(void **state)
+{
+    char text[4000] = "{\"prompt\": \"", path[300], output[300];
+    memset(text + strlen(text), 'x', 3000);
+    strcat(text, "\", \"completion\": \"yes\"}\n");
+    snprintf(path, sizeof path, "%s/long.jsonl", (const char *)*state);
+    snprintf(output, sizeof output, "%s/long", (const char *)*state);
+    scratch_write(path, text, strlen(text));
+    const char *inputs[] = {path};
+    struct ls_prepare_config prepare = {.inputs = inputs,
+                                        .inputs_count = 1,
+                                        .output = output,
+                                        .tokenizer = "byte",
+                                        .records = LS_RECORDS_PAIRS,
+                                        .append_eod = true,
+                                        .workers = 1};
+    struct ls_prepare_report prepared;
+    struct ls_error error = {0};
+    assert_int_equal(ls_data_prepare(&prepare, &prepared, &error), LS_OK);
+    struct ls_config config = config_of(*state, "long", GPT2, "data.shuffle=false");
+    struct ls_proof proof[STEPS];
+    assert_int_equal(ls_proof_threads(&config, STEPS, proof, &error), LS_EDATA);
+    if (!strstr(error.text, "step 1: no token of the batch counts: samples 0 to 7") ||
+        !strstr(error.text, "data.train"))
+        fail_msg("%s", error.text);
+    config = config_of(*state, "long", GPT2, "data.shuffle=false parallel.dp=2");
+    assert_int_equal(ls_proof_threads(&config, STEPS, proof, &error), LS_EDATA);
+    /* The same for an evaluation. */
+    config = config_of(*state, "some", GPT2, "");
+    snprintf(config.data.valid, sizeof config.data.valid, "%s/long_train", (const char *)*state);
+    config.eval.samples = 8;
+    struct ls_comm *world;
+    struct ls_trainer *trainer = trainer_of(&config, &world);
+    struct ls_eval_report eval;
+    assert_int_equal(ls_trainer_evaluate(trainer, &eval, &error), LS_EDATA);
+    if (!strstr(error.text, "long_train.bin: no token of 8 sequences counts"))
+        fail_msg("%s", error.text);
+    ls_trainer_free(trainer);
+    ls_comm_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_layouts_agree, setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_all_counted_is_no_mask, setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_loss_is_the_mean_of_what_counts, setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_nothing_counts, setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
