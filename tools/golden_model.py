@@ -355,6 +355,7 @@ FILES = {
                     "rope_original_context=128"),
     "gpt2_block": (make_gpt2_block, GPT2_KEYS + " layers=1"),
     "llama_block": (make_llama_block, LLAMA_KEYS + " layers=1 ffn=48"),
+    "qwen2_tiny": (lambda: make_descendant("Qwen2", 501), f"arch=qwen2 {DESCENDANT_KEYS}"),
 }
 
 

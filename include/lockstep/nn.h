@@ -39,7 +39,8 @@ extern "C" {
 /* clang-format off */
 #define LS_FAMILIES(family)                                                                        \
     family(LS_GPT2, gpt2)                                                                          \
-    family(LS_LLAMA, llama)
+    family(LS_LLAMA, llama)                                                                        \
+    family(LS_QWEN2, qwen2)
 /* clang-format on */
 #define LS_FAMILY_ARCH(arch, name) arch,
 enum ls_arch { LS_FAMILIES(LS_FAMILY_ARCH) LS_ARCHES /* their number */ };
