@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Makes the golden files of the model parity tests: test/golden/*.safetensors.
 
-    python3 tools/golden_model.py [--out test/golden] [--check]
+    python3 tools/golden_model.py [--out test/golden] [--check] [NAME ...]
 
 Needs torch, transformers, numpy and safetensors; the tests that read the files need none of them.
-The models are Hugging Face's own GPT2LMHeadModel and LlamaForCausalLM in float32 on one CPU thread.
+The models are Hugging Face's own (GPT2LMHeadModel, LlamaForCausalLM, ...) in float32 on one thread.
 Beside them runs a plain float64 version, written here straight from the formulas. It has two uses:
 it proves that the golden values mean what we think (both must agree), and it tells how far float32
 alone takes PyTorch from the true value. That distance is stored in the metadata under "noise", so
@@ -36,7 +36,7 @@ depends on them.
 A block file holds one Transformer block on its own: x [2, 16, 32], y = block(x), dy, dx, and
 param.<q>, grad.<q> for its weights, with <q> the name inside the block.
 
-Metadata: "config" (Hugging Face config.json text), "noise" (JSON: the worst relative L2 distance
+Metadata: "config" (Hugging Face config.json text), "keys" (the same model in ours), "noise" (JSON: the worst relative L2 distance
 between float32 and float64 by kind of value), "versions", "recipe".
 """
 import argparse
@@ -167,15 +167,25 @@ def gpt2_logits(w, ids, config):
 
 
 def llama_block(w, prefix, x, config):
-    p = lambda name: w[prefix + name + ".weight"]
+    """Of Llama and its descendants: what a block has besides, its weights tell."""
+    p = lambda name: w.get(prefix + name)
+    norm = lambda t, name: rms_norm(t, p(name + ".weight"), config.rms_norm_eps)
     heads = lambda t: t.unflatten(-1, (-1, config.head_dim))
     angles = rope_angles(config, x.shape[1])
-    h = rms_norm(x, p("input_layernorm"), config.rms_norm_eps)
-    q, k, v = (heads(h @ p(f"self_attn.{n}_proj").T) for n in "qkv")
-    x = x + causal_attention(rotate(q, angles), rotate(k, angles), v) @ p("self_attn.o_proj").T
-    h = rms_norm(x, p("post_attention_layernorm"), config.rms_norm_eps)
-    gate, up = h @ p("mlp.gate_proj").T, h @ p("mlp.up_proj").T
-    return x + (gate * torch.sigmoid(gate) * up) @ p("mlp.down_proj").T
+
+    def projected(h, name):
+        y = h @ p(f"self_attn.{name}_proj.weight").T
+        y = y if p(f"self_attn.{name}_proj.bias") is None else y + p(f"self_attn.{name}_proj.bias")
+        y = heads(y)
+        return y if p(f"self_attn.{name}_norm.weight") is None else norm(y, f"self_attn.{name}_norm")
+
+    h = norm(x, "input_layernorm")
+    q, k, v = (projected(h, name) for name in "qkv")
+    o = causal_attention(rotate(q, angles), rotate(k, angles), v) @ p("self_attn.o_proj.weight").T
+    x = x + o
+    h = norm(x, "post_attention_layernorm")
+    gate, up = h @ p("mlp.gate_proj.weight").T, h @ p("mlp.up_proj.weight").T
+    return x + (gate * torch.sigmoid(gate) * up) @ p("mlp.down_proj.weight").T
 
 
 def llama_logits(w, ids, config):
@@ -316,13 +326,36 @@ def make_llama(tied, ffn, rope, seed):
     return golden_model(model, llama_logits, seed)
 
 
+def make_descendant(family, seed, **more):
+    """A model of a family that descends from Llama, by the name of its classes."""
+    options = dict(
+        vocab_size=64, hidden_size=CHANNELS, intermediate_size=48, num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=CHANNELS // HEADS,
+        rms_norm_eps=1e-6, max_position_embeddings=1024, tie_word_embeddings=False,
+        rope_parameters=ROPE_PLAIN, bos_token_id=None, eos_token_id=None, pad_token_id=None,
+        attn_implementation="sdpa")
+    config = getattr(transformers, family + "Config")(**options | more)
+    model = getattr(transformers, family + "ForCausalLM")(config).eval()
+    return golden_model(model, llama_logits, seed)
+
+
+# Each file's maker, and the model in our keys (of the configuration's group `model`), which the
+# metadata holds as "keys".
+GPT2_KEYS = "arch=gpt2 vocab=61 vocab_multiple=64 channels=32 heads=4 ffn=128 context=16"
+SHAPE_KEYS = "vocab=64 vocab_multiple=64 channels=32 heads=4 kv_heads=2 context=1024"
+LLAMA_KEYS = f"arch=llama {SHAPE_KEYS}"
+DESCENDANT_KEYS = f"{SHAPE_KEYS} ffn=48 layers=2 norm_epsilon=1e-6"
+
 FILES = {
-    "gpt2_tiny": lambda: golden_model(transformers.GPT2LMHeadModel(gpt2_config()).eval(),
-                                      gpt2_logits, 101, generate=True),
-    "llama_tiny": lambda: make_llama(False, 48, ROPE_PLAIN, 201),
-    "llama3_tiny": lambda: make_llama(True, 64, ROPE_LLAMA3, 251),
-    "gpt2_block": make_gpt2_block,
-    "llama_block": make_llama_block,
+    "gpt2_tiny": (lambda: golden_model(transformers.GPT2LMHeadModel(gpt2_config()).eval(),
+                                       gpt2_logits, 101, generate=True), GPT2_KEYS + " layers=2"),
+    "llama_tiny": (lambda: make_llama(False, 48, ROPE_PLAIN, 201), LLAMA_KEYS + " layers=2 ffn=48"),
+    "llama3_tiny": (lambda: make_llama(True, 64, ROPE_LLAMA3, 251),
+                    LLAMA_KEYS + " layers=2 ffn=64 tied=true rope_factor=8 "
+                    "rope_original_context=128"),
+    "gpt2_block": (make_gpt2_block, GPT2_KEYS + " layers=1"),
+    "llama_block": (make_llama_block, LLAMA_KEYS + " layers=1 ffn=48"),
+    "qwen2_tiny": (lambda: make_descendant("Qwen2", 501), f"arch=qwen2 {DESCENDANT_KEYS}"),
 }
 
 
@@ -332,13 +365,14 @@ def to_file_types(tensors):
             for n, t in tensors.items()}
 
 
-def write(path, tensors, config, distance):
+def write(path, tensors, config, distance, keys):
     versions = {"torch": torch.__version__, "transformers": transformers.__version__,
                 "numpy": numpy.__version__, "safetensors": safetensors.__version__}
     recipe = {"steps": STEPS, "lr": LR, "betas": BETAS, "eps": EPS, "weight_decay": DECAY,
               "clip_grad_norm": CLIP}
     text = lambda value: json.dumps(value, sort_keys=True)
-    metadata = {"format": "pt", "made_by": "tools/golden_model.py", "versions": text(versions),
+    metadata = {"format": "pt", "made_by": "tools/golden_model.py", "keys": keys,
+                "versions": text(versions),
                 "recipe": text(recipe), "noise": text(distance),
                 "config": config.to_json_string(use_diff=False)}
     blob = safetensors.numpy.save(tensors, metadata)
@@ -370,17 +404,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("test/golden"))
     parser.add_argument("--check", action="store_true", help="compare only, write nothing")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these files only")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for name, make in FILES.items():
+    for name in arguments.names or FILES:
+        make, keys = FILES[name]
         path = arguments.out / f"{name}.safetensors"
         tensors, config, distance = make()
         tensors = to_file_types(tensors)
         if arguments.check:
             compare(path, tensors)
         else:
-            write(path, tensors, config, distance)
+            write(path, tensors, config, distance, keys)
         print(path, path.stat().st_size, "bytes, noise", distance)
         if "losses" in tensors:
             print("    losses", tensors["losses"], "norms", tensors["grad_norms"])

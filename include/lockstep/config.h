@@ -236,16 +236,21 @@ struct ls_config_key {
     double min, max;     /* of numbers: bounds, inclusive unless open */
     bool min_open, max_open;
     const struct ls_config_word *words; /* LS_CONFIG_WORD */
-    const char *help;
-    size_t offset; /* in struct ls_config */
+    const char *help;                   /* as ls_config_key_help reads it */
+    size_t offset;                      /* in struct ls_config */
 };
 
 /* The table, in the order of the groups. */
 const struct ls_config_key *ls_config_keys(size_t *count);
 /* The key of that name, which the table has. */
 const struct ls_config_key *ls_config_key_of(const char *name);
+/* What the key means, with what families of models say of it and the presets by name. */
+enum { LS_CONFIG_HELP_BYTES = 2048 };
+void ls_config_key_help(const struct ls_config_key *key, char text[LS_CONFIG_HELP_BYTES]);
 /* Names of the presets, index 0, 1, ...; NULL past the last. */
 const char *ls_config_preset_name(int index);
+/* LS_ECONFIG, with the nearest name, where there is no such preset. */
+int ls_config_preset_check(const char *name, struct ls_error *error);
 
 /* ---- reading -------------------------------------------------------------------------------- */
 

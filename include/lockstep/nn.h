@@ -1,7 +1,7 @@
 /* lockstep/nn.h - the Transformer: its parameters, and its layers forward and backward.
  *
- * There are families of models: GPT-2 (learned positions, LayerNorm, GELU, biases) and Llama
- * (rotary positions, RMSNorm, SwiGLU, grouped-query attention). A model is a list of layers:
+ * There are families of models (LS_FAMILIES), such as GPT-2 (learned positions, LayerNorm, GELU,
+ * biases) and Llama (rotary positions, RMSNorm, SwiGLU). A model is a list of layers:
  *
  *     layer 0            token (and position) embedding
  *     layers 1 .. L      blocks
@@ -36,10 +36,20 @@ extern "C" {
 
 /* The families, each with its name, which is the word for it in model.arch. What a family is, only
  * src/nn/family_<name>.c knows: no other code asks which one it has before it. */
-#define LS_FAMILIES(family)        family(LS_GPT2, gpt2) family(LS_LLAMA, llama)
+/* clang-format off */
+#define LS_FAMILIES(family)                                                                        \
+    family(LS_GPT2, gpt2)                                                                          \
+    family(LS_LLAMA, llama)                                                                        \
+    family(LS_QWEN2, qwen2)
+/* clang-format on */
 #define LS_FAMILY_ARCH(arch, name) arch,
 enum ls_arch { LS_FAMILIES(LS_FAMILY_ARCH) LS_ARCHES /* their number */ };
-enum ls_activation { LS_ACT_GELU_TANH, LS_ACT_GELU_ERF, LS_ACT_SWIGLU };
+enum ls_activation {
+    LS_ACT_GELU_TANH,
+    LS_ACT_GELU_ERF,
+    LS_ACT_SWIGLU,
+    LS_ACTIVATIONS /* their number */
+};
 
 struct ls_model_config {
     enum ls_arch arch;
@@ -114,6 +124,7 @@ struct ls_family_gguf {
 
 /* What a family says to those who configure a model of it. */
 struct ls_family {
+    const char *what;       /* what tells it from others, in a few words, for help texts */
     bool tied;              /* the head is the embedding table, unless said otherwise */
     bool bias;              /* there are biases, unless said otherwise; false: there cannot be */
     enum ls_activation act; /* unless said otherwise */

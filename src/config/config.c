@@ -62,8 +62,10 @@ int ls_config_require(const struct ls_config *config, const char *name, struct l
     const char *text = config_slot_const(config, key);
     if (*text)
         return LS_OK;
+    char help[LS_CONFIG_HELP_BYTES];
+    ls_config_key_help(key, help);
     return ls_error_set(error, LS_ECONFIG, "%s: %s is not set: expected %s",
-                        config->path[0] ? config->path : "command line", name, key->help);
+                        config->path[0] ? config->path : "command line", name, help);
 }
 
 int ls_config_set(struct ls_config *config, const char *assignment, struct ls_error *error)

@@ -17,13 +17,8 @@ static int apply_preset(struct ls_config *config, struct ls_error *error)
     enum ls_arch arch;
     const char *assignments = config_preset(model->preset, &arch);
     if (!assignments) {
-        const char *names[32], *name;
-        int count = 0;
-        while ((name = ls_config_preset_name(count)))
-            names[count++] = name;
-        const char *near = ls_nearest(model->preset, names, (size_t)count);
-        return REJECT("model.preset", "no such preset%s%s%s", near ? "; did you mean " : "",
-                      near ? near : "", near ? "?" : " (lockstep train --help-config lists them)");
+        ls_config_preset_check(model->preset, error);
+        return ls_config_blame(config, "model.preset", error);
     }
     char text[512], *save = NULL;
     snprintf(text, sizeof text, "arch=%s %s", ls_arch_name(arch), assignments);

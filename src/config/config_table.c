@@ -100,11 +100,8 @@ WORDS(levels) = {{"error", LS_LOG_ERROR},
 
 static const struct ls_config_key table[] = {
     TEXT("model.preset", RUN, "", model_keys.preset,
-         "a published shape to start from: gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m, "
-         "llama-1b, llama-3b, llama-8b, llama-70b, llama-405b, gpt2-tiny or llama-tiny; keys "
-         "that you give beside it win"),
-    WORD("model.arch", RECIPE, "gpt2", arches, model_keys.arch,
-         "gpt2: learned positions, LayerNorm, GELU; llama: RoPE, RMSNorm, SwiGLU"),
+         "a published shape to start from: {presets}; keys that you give beside it win"),
+    WORD("model.arch", RECIPE, "gpt2", arches, model_keys.arch, "{families}"),
     INT("model.vocab", RECIPE, "0", 0, 0x1p30, model_keys.vocab,
         "vocabulary in tokens; 0 = the tokenizer's"),
     INT("model.vocab_multiple", RECIPE, "128", 1, 65536, model_keys.vocab_multiple,
@@ -118,30 +115,27 @@ static const struct ls_config_key table[] = {
     INT("model.head_dim", RECIPE, "0", 0, 256, model_keys.head_dim,
         "width of a head; 0 = channels / heads"),
     INT("model.ffn", RECIPE, "0", 0, 4194304, model_keys.ffn,
-        "hidden width of the feed-forward part; 0 = 4 channels (gpt2), or 8/3 channels rounded up "
-        "to "
-        "a multiple of 256 (llama)"),
+        "hidden width of the feed-forward part; 0 = {ffn}"),
     INT("model.context", RECIPE, "0", 0, 0x1p30, model_keys.context,
         "longest sequence that the model takes, in tokens"),
     WORD("model.tied", RECIPE, "auto", auto_or_bool, model_keys.tied,
-         "the output head shares the token embedding's weight; auto = true for gpt2, false for "
-         "llama"),
+         "the output head shares the token embedding's weight; auto = {tied}"),
     WORD("model.bias", RECIPE, "auto", auto_or_bool, model_keys.bias,
-         "linear layers have biases; auto = true for gpt2, false for llama (which has none)"),
+         "linear layers have biases; auto = {bias}"),
     WORD("model.activation", RECIPE, "auto", activations, model_keys.activation,
-         "auto = gelu_tanh for gpt2, swiglu for llama"),
+         "of the feed-forward part; auto = {activation}"),
     REAL_ABOVE("model.norm_epsilon", RECIPE, "1e-5", 0, 1, model_keys.norm_epsilon,
                "added to the variance (LayerNorm) or the mean square (RMSNorm)"),
     REAL_ABOVE("model.rope_theta", RECIPE, "10000", 1, 1e12, model_keys.rope_theta,
-               "base of the rotary frequencies (llama)"),
+               "base of the rotary frequencies ({readers})"),
     REAL("model.rope_factor", RECIPE, "0", 0, 1e6, model_keys.rope_factor,
-         "Llama-3 frequency scaling by this factor; 0 or 1 = none (llama)"),
+         "Llama-3 frequency scaling by this factor; 0 or 1 = none ({readers})"),
     REAL("model.rope_low_freq_factor", RECIPE, "1", 0, 1e6, model_keys.rope_low_freq_factor,
-         "wavelengths above rope_original_context / this are scaled in full (llama)"),
+         "wavelengths above rope_original_context / this are scaled in full ({readers})"),
     REAL("model.rope_high_freq_factor", RECIPE, "4", 0, 1e6, model_keys.rope_high_freq_factor,
-         "wavelengths below rope_original_context / this are not scaled (llama)"),
+         "wavelengths below rope_original_context / this are not scaled ({readers})"),
     INT("model.rope_original_context", RECIPE, "0", 0, 0x1p30, model_keys.rope_original_context,
-        "context before the scaling, in tokens (llama)"),
+        "context before the scaling, in tokens ({readers})"),
     REAL_BELOW("model.dropout", RECIPE, "0", 0, 1, model_keys.dropout,
                "probability that an activation is dropped while training"),
     REAL_ABOVE("model.init_std", RECIPE, "0.02", 0, 10, model_keys.init_std,
@@ -470,4 +464,20 @@ const char *ls_config_preset_name(int index)
     enum ls_arch arch;
     const struct ls_preset *preset = preset_at(index, &arch);
     return preset ? preset->name : NULL;
+}
+
+int ls_config_preset_check(const char *name, struct ls_error *error)
+{
+    enum { PRESETS_MAX = 256 };
+    const char *names[PRESETS_MAX];
+    size_t count = 0;
+    enum ls_arch arch;
+    if (config_preset(name, &arch))
+        return LS_OK;
+    while ((names[count] = ls_config_preset_name((int)count)))
+        LS_ASSERT(++count < PRESETS_MAX);
+    const char *near = ls_nearest(name, names, count);
+    return ls_error_set(error, LS_ECONFIG, "no such preset%s%s%s", near ? "; did you mean " : "",
+                        near ? near : "",
+                        near ? "?" : " (lockstep train --help-config lists them)");
 }

@@ -89,11 +89,12 @@ void ls_config_help(FILE *file)
           "recipe: may change the bits of the result; layout: may not; run: how long, where to.\n",
           file);
     for (size_t i = 0; i < count; i++) {
-        char expected[256], line[320];
+        char expected[256], line[320], help[LS_CONFIG_HELP_BYTES];
         if (begins_group(keys, i))
             fprintf(file, "\n%.*s:\n", (int)group_length(&keys[i]), keys[i].name);
         fprintf(file, "  %s = %s\n", keys[i].name, initial_text(&keys[i]));
-        print_wrapped(file, keys[i].help, 6);
+        ls_config_key_help(&keys[i], help);
+        print_wrapped(file, help, 6);
         config_expected(&keys[i], expected, sizeof expected);
         snprintf(line, sizeof line, "(%s; %s)", part_name(keys[i].part), expected);
         print_wrapped(file, line, 6);
@@ -120,7 +121,7 @@ void ls_config_man(FILE *file)
     size_t count;
     const struct ls_config_key *keys = ls_config_keys(&count);
     for (size_t i = 0; i < count; i++) {
-        char expected[256];
+        char expected[256], help[LS_CONFIG_HELP_BYTES];
         if (begins_group(keys, i))
             fprintf(file, ".SS %.*s\n", (int)group_length(&keys[i]), keys[i].name);
         fputs(".TP\n\\fB", file);
@@ -128,7 +129,8 @@ void ls_config_man(FILE *file)
         fputs("\\fR = ", file);
         print_troff(file, initial_text(&keys[i]));
         fputc('\n', file);
-        print_troff(file, keys[i].help);
+        ls_config_key_help(&keys[i], help);
+        print_troff(file, help);
         config_expected(&keys[i], expected, sizeof expected);
         fprintf(file, " (%s; ", part_name(keys[i].part));
         print_troff(file, expected);
@@ -158,7 +160,7 @@ void ls_config_markdown(FILE *file)
           "(how the work is cut: may not) or to the *run* (how long, where to, what to show).\n",
           file);
     for (size_t i = 0; i < count; i++) {
-        char expected[256];
+        char expected[256], help[LS_CONFIG_HELP_BYTES];
         if (begins_group(keys, i))
             fprintf(file,
                     "\n## %.*s\n\n| key | default | part | takes | meaning |\n"
@@ -169,7 +171,8 @@ void ls_config_markdown(FILE *file)
         config_expected(&keys[i], expected, sizeof expected);
         print_cell(file, expected);
         fputs(" | ", file);
-        print_cell(file, keys[i].help);
+        ls_config_key_help(&keys[i], help);
+        print_cell(file, help);
         fputs(" |\n", file);
     }
 }

@@ -342,17 +342,9 @@ static void translate(struct convert *c, const struct convert_project *project)
 
 static void check_preset(struct convert *c)
 {
-    const char *names[64], *name;
-    size_t count = 0;
-    while (count < 64 && (name = ls_config_preset_name((int)count))) {
-        if (strcmp(name, c->options->preset) == 0)
-            return;
-        names[count++] = name;
-    }
-    const char *near = ls_nearest(c->options->preset, names, count);
-    c->status = ls_error_set(c->error, LS_ECONFIG, "--model = %.100s: no such preset%s%s%s",
-                             c->options->preset, near ? "; did you mean " : "", near ? near : "",
-                             near ? "?" : " (lockstep train --help-config lists them)");
+    c->status = ls_config_preset_check(c->options->preset, c->error);
+    if (c->status)
+        ls_error_prefix(c->error, "--model = %.100s", c->options->preset);
 }
 
 /* What the caller says wins over the source. */

@@ -24,8 +24,8 @@ const struct program *program_of(const struct ls_model_config *config, int64_t l
 {
     const struct family *family = families[config->arch].family;
     if (layer == 0)
-        return &family->embedding;
-    return layer <= config->layers ? &family->block : &family->head;
+        return family->embedding;
+    return layer <= config->layers ? family->block : family->head;
 }
 
 int program_steps(const struct program *program)
@@ -61,8 +61,8 @@ static bool program_reads(const struct program *program, const char *key)
 static bool steps_read(enum ls_arch arch, const char *key)
 {
     const struct family *family = families[arch].family;
-    return program_reads(&family->embedding, key) || program_reads(&family->block, key) ||
-           program_reads(&family->head, key);
+    return program_reads(family->embedding, key) || program_reads(family->block, key) ||
+           program_reads(family->head, key);
 }
 
 bool ls_family_reads(enum ls_arch arch, const char *key)
@@ -78,9 +78,7 @@ bool ls_family_reads(enum ls_arch arch, const char *key)
 
 bool parameter_present(const struct parameter *parameter, const struct ls_model_config *config)
 {
-    bool gate = config->act == LS_ACT_SWIGLU;
-    return (!(parameter->when & WHEN_BIAS) || config->bias) &&
-           (!(parameter->when & WHEN_GATE) || gate);
+    return parameter->when != WHEN_BIAS || config->bias;
 }
 
 /* What the whole model or a rank's part of it holds. */

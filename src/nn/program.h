@@ -10,7 +10,8 @@
  *
  * To add a kind: its file, its name at the end of this page, and a family's table that uses it;
  * test/nn/test_steps.c and test_steps_decode.c then take it alone, and hold it to what is said
- * here. To add a family: its file, and its line in LS_FAMILIES (lockstep/nn.h).
+ * here. To add a family: its file, and its word in LS_FAMILIES (lockstep/nn.h); what Llama's
+ * descendants share is in family_llama.h.
  *
  * Sizes: M is all rows of a micro-batch on this context-parallel rank, N the rows of the residual
  * stream: M, or this rank's share of them under sequence parallel. */
@@ -61,8 +62,7 @@ enum tp_cut {
     CUT_KV /* rows, or a vector's elements, by heads */
 };
 enum start { START_NORMAL, START_RESIDUAL /* normal, / sqrt(2 L) */, START_ONE, START_ZERO };
-/* Conditions, all of which must hold. */
-enum when { WHEN_ALWAYS = 0, WHEN_BIAS = 1, WHEN_GATE = 2 };
+enum when { WHEN_ALWAYS, WHEN_BIAS /* where the model has biases */ };
 /* A parameter. Those of one role follow each other and are stacked; steps know the role. A matrix
  * is [rows, columns]; a vector has SIZE_ONE rows. */
 struct parameter {
@@ -70,7 +70,7 @@ struct parameter {
     enum size rows, columns;
     enum tp_cut cut;
     enum start start;
-    unsigned when;
+    enum when when;
     /* The name in Hugging Face's files, without the layer's prefix. Those that name one tensor
      * are its rows, in the order of the table. NULL: the files have none. */
     const char *elsewhere;
@@ -95,7 +95,7 @@ struct program {
 };
 struct family {
     struct ls_family about;
-    struct program embedding, block, head;
+    const struct program *embedding, *block, *head;
 };
 #define FAMILY_DECLARED(arch, name) extern const struct family family_##name;
 LS_FAMILIES(FAMILY_DECLARED)

@@ -44,7 +44,7 @@ static int64_t tokens_of(const struct cut *cut)
 static void recipe_set(struct side *side)
 {
     const struct cut *cut = side->cut;
-    bool gpt2 = cut->arch == LS_GPT2;
+    const struct ls_family *family = ls_family_of(cut->arch);
     side->tokens = tokens_of(cut);
     side->config = (struct ls_model_config){.arch = cut->arch,
                                             .vocab = VOCAB,
@@ -57,8 +57,8 @@ static void recipe_set(struct side *side)
                                             .ffn = FFN,
                                             .context = side->tokens + 5,
                                             .tied = cut->tied,
-                                            .bias = gpt2,
-                                            .act = gpt2 ? LS_ACT_GELU_TANH : LS_ACT_SWIGLU,
+                                            .bias = family->bias,
+                                            .act = family->act,
                                             .norm_epsilon = 1e-5f,
                                             .rope_theta = 100,
                                             .dropout = cut->dropout,
@@ -458,7 +458,7 @@ void cut_check(struct cut cut)
     char text[1024];
     if (cut_run(&cut, text, sizeof text))
         fail_msg("%s %s, %ld kv heads, seq_tiles %ld, %ld sequences; tp %d%s, cp %d, chunks %d: %s",
-                 cut.arch == LS_GPT2 ? "GPT-2" : "Llama", ls_dtype_name(cut.act),
-                 (long)cut.kv_heads, (long)cut.seq_tiles, (long)cut.sequences, cut.tp,
+                 ls_arch_name(cut.arch), ls_dtype_name(cut.act), (long)cut.kv_heads,
+                 (long)cut.seq_tiles, (long)cut.sequences, cut.tp,
                  cut.sequence ? " with sequence parallel" : "", cut.cp, cut.chunks, text);
 }

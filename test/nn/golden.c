@@ -2,57 +2,12 @@
 #include "golden.h"
 #include "held.h"
 
+#include <lockstep/config.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct ls_model_config golden_gpt2_config(void)
-{
-    return (struct ls_model_config){.arch = LS_GPT2,
-                                    .vocab = 61,
-                                    .vocab_padded = 64,
-                                    .layers = 2,
-                                    .channels = 32,
-                                    .heads = 4,
-                                    .kv_heads = 4,
-                                    .head_dim = 8,
-                                    .ffn = 128,
-                                    .context = 16,
-                                    .tied = true,
-                                    .bias = true,
-                                    .act = LS_ACT_GELU_TANH,
-                                    .norm_epsilon = 1e-5f,
-                                    .init_std = 0.02f};
-}
-
-struct ls_model_config golden_llama_config(void)
-{
-    return (struct ls_model_config){.arch = LS_LLAMA,
-                                    .vocab = 64,
-                                    .vocab_padded = 64,
-                                    .layers = 2,
-                                    .channels = 32,
-                                    .heads = 4,
-                                    .kv_heads = 2,
-                                    .head_dim = 8,
-                                    .ffn = 48,
-                                    .context = 1024,
-                                    .act = LS_ACT_SWIGLU,
-                                    .norm_epsilon = 1e-5f,
-                                    .rope_theta = 10000,
-                                    .init_std = 0.02f};
-}
-
-struct ls_model_config golden_llama3_config(void)
-{
-    struct ls_model_config config = golden_llama_config();
-    config.ffn = 64;
-    config.tied = true;
-    config.rope_scaling = (struct ls_rope_scaling){
-        .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 128};
-    return config;
-}
 
 struct ls_safetensors *golden_open(const char *name)
 {
@@ -66,6 +21,27 @@ struct ls_safetensors *golden_open(const char *name)
         exit(1);
     }
     return file;
+}
+
+struct ls_model_config golden_config(const struct ls_safetensors *file)
+{
+    const char *keys = ls_safetensors_metadata(file, "keys");
+    static struct ls_config config;
+    struct ls_error error = {0};
+    char text[1024], *save = NULL;
+    ls_config_defaults(&config);
+    snprintf(text, sizeof text, "%s", keys ? keys : "");
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        char assignment[128];
+        snprintf(assignment, sizeof assignment, "model.%s", word);
+        if (ls_config_set(&config, assignment, &error))
+            break;
+    }
+    if (error.code || ls_config_resolve(&config, 0, &error)) {
+        fprintf(stderr, "the golden file's keys: %s\n", error.text);
+        exit(1);
+    }
+    return config.model;
 }
 
 const void *golden_data(const struct ls_safetensors *file, const char *name)

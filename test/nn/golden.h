@@ -5,13 +5,10 @@
 #include <lockstep/ckpt.h>
 #include <lockstep/nn.h>
 
-/* Shapes that the golden models share; the rest by family. */
-struct ls_model_config golden_gpt2_config(void);
-struct ls_model_config golden_llama_config(void);  /* untied, plain RoPE */
-struct ls_model_config golden_llama3_config(void); /* tied, Llama-3 RoPE scaling */
-
 /* The file under test/golden, found from the repository's root or from $LS_TEST_DIR. */
 struct ls_safetensors *golden_open(const char *name);
+/* The model of which the file's "keys" speak, such as "arch=llama layers=2". */
+struct ls_model_config golden_config(const struct ls_safetensors *file);
 const void *golden_data(const struct ls_safetensors *file, const char *name);
 /* values (laid out as held_place says) = the file's "<prefix><HF name>" tensors, in our names and
  * layouts. block_only: the file holds one block's tensors without "h.0." */

@@ -357,7 +357,7 @@ static void check_restart(struct alone *a)
 static void for_each_step(void (*visit)(struct alone *a))
 {
     for (int arch = 0; arch < LS_ARCHES; arch++)
-        for (int act = LS_ACT_GELU_TANH; act <= LS_ACT_SWIGLU; act++) {
+        for (int act = 0; act < LS_ACTIVATIONS; act++) {
             if (!(ls_family_of((enum ls_arch)arch)->acts & 1u << act))
                 continue;
             struct alone *a = alone_open((enum ls_arch)arch, (enum ls_activation)act);

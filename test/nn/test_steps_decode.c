@@ -47,7 +47,7 @@ static struct pair *pair_open(enum ls_arch arch, enum ls_activation activation, 
     p->tiny = tiny_of(arch);
     p->tiny.config.act = activation;
     p->tiny.config.heads = HEADS;
-    p->tiny.config.kv_heads = arch == LS_LLAMA ? HEADS / 2 : HEADS;
+    p->tiny.config.kv_heads = arch == LS_GPT2 ? HEADS : HEADS / 2;
     p->tiny.config.head_dim = HEAD_DIM;
     p->tiny.config.context = TOKENS + 1;
     p->tiny.numerics.act = act;
@@ -338,7 +338,7 @@ static void step_visit(struct pair *p, int layer, int index, void (*visit)(struc
 
 static void for_each_step(void (*visit)(struct pair *p))
 {
-    for (int i = 0; i < 2 * LS_ARCHES * (LS_ACT_SWIGLU + 1); i++) {
+    for (int i = 0; i < 2 * LS_ARCHES * LS_ACTIVATIONS; i++) {
         enum ls_arch arch = (enum ls_arch)(i / 2 % LS_ARCHES);
         enum ls_activation activation = (enum ls_activation)(i / 2 / LS_ARCHES);
         if (!(ls_family_of(arch)->acts & 1u << activation))

@@ -16,7 +16,7 @@ static void check(int status, const struct ls_error *error)
 
 struct tiny tiny_of(enum ls_arch arch)
 {
-    bool gpt2 = arch == LS_GPT2;
+    const struct ls_family *family = ls_family_of(arch);
     return (struct tiny){
         .config = {.arch = arch,
                    .vocab = TINY_VOCAB,
@@ -24,12 +24,12 @@ struct tiny tiny_of(enum ls_arch arch)
                    .layers = 1,
                    .channels = TINY_CHANNELS,
                    .heads = 2,
-                   .kv_heads = gpt2 ? 2 : 1,
+                   .kv_heads = arch == LS_GPT2 ? 2 : 1,
                    .head_dim = 8,
                    .ffn = 12,
                    .context = 16,
-                   .bias = gpt2,
-                   .act = gpt2 ? LS_ACT_GELU_TANH : LS_ACT_SWIGLU,
+                   .bias = family->bias,
+                   .act = family->act,
                    .norm_epsilon = 1e-5f,
                    .rope_theta = 100,
                    .seed = 3},

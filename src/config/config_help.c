@@ -1,0 +1,157 @@
+/* What a key means, where families of models have a say in it: {word} in a key's text stands for
+ * what they say, so that a new family or preset is named everywhere at once. */
+#include "config_private.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+struct help {
+    const struct ls_config_key *key;
+    char *text;
+    size_t used;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(struct help *help, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length =
+        vsnprintf(help->text + help->used, LS_CONFIG_HELP_BYTES - help->used, format, arguments);
+    va_end(arguments);
+    LS_ASSERT(length >= 0 && help->used + (size_t)length < LS_CONFIG_HELP_BYTES);
+    help->used += (size_t)length;
+}
+
+/* ---- what one family says ---------------------------------------------------------------------
+ */
+
+enum { SAID_BYTES = 96 };
+
+static void say_bool(bool value, char said[SAID_BYTES])
+{
+    snprintf(said, SAID_BYTES, "%s", value ? "true" : "false");
+}
+
+static void say_tied(const struct ls_family *family, char said[SAID_BYTES])
+{
+    say_bool(family->tied, said);
+}
+
+static void say_bias(const struct ls_family *family, char said[SAID_BYTES])
+{
+    say_bool(family->bias, said);
+}
+
+static void say_activation(const struct ls_family *family, char said[SAID_BYTES])
+{
+    const struct ls_config_word *word = ls_config_key_of("model.activation")->words;
+    while (word->value != (int)family->act)
+        word++;
+    snprintf(said, SAID_BYTES, "%s", word->word);
+}
+
+static void say_ffn(const struct ls_family *family, char said[SAID_BYTES])
+{
+    int used = snprintf(said, SAID_BYTES, "%ld", (long)family->ffn.times);
+    if (family->ffn.over > 1)
+        used += snprintf(said + used, SAID_BYTES - (size_t)used, "/%ld", (long)family->ffn.over);
+    used += snprintf(said + used, SAID_BYTES - (size_t)used, " channels");
+    if (family->ffn.multiple > 1)
+        snprintf(said + used, SAID_BYTES - (size_t)used, " rounded up to a multiple of %ld",
+                 (long)family->ffn.multiple);
+}
+
+/* ---- what all say -----------------------------------------------------------------------------
+ */
+
+/* "true for gpt2; false for llama, mistral": each thing that is said, with those who say it. */
+static void put_said(struct help *help,
+                     void (*say)(const struct ls_family *family, char said[SAID_BYTES]))
+{
+    char said[LS_ARCHES][SAID_BYTES];
+    for (int a = 0; a < LS_ARCHES; a++)
+        say(ls_family_of((enum ls_arch)a), said[a]);
+    for (int a = 0; a < LS_ARCHES; a++) {
+        int first = 0;
+        while (strcmp(said[first], said[a]) != 0)
+            first++;
+        if (first < a)
+            continue;
+        put(help, "%s%s for ", a ? "; " : "", said[a]);
+        for (int b = a; b < LS_ARCHES; b++)
+            if (strcmp(said[b], said[a]) == 0)
+                put(help, "%s%s", b > a ? ", " : "", ls_arch_name((enum ls_arch)b));
+    }
+}
+
+static void put_tied(struct help *help)
+{
+    put_said(help, say_tied);
+}
+
+static void put_bias(struct help *help)
+{
+    put_said(help, say_bias);
+}
+
+static void put_activation(struct help *help)
+{
+    put_said(help, say_activation);
+}
+
+static void put_ffn(struct help *help)
+{
+    put_said(help, say_ffn);
+}
+
+static void put_families(struct help *help)
+{
+    for (int a = 0; a < LS_ARCHES; a++)
+        put(help, "%s%s: %s", a ? "; " : "", ls_arch_name((enum ls_arch)a),
+            ls_family_of((enum ls_arch)a)->what);
+}
+
+static void put_readers(struct help *help)
+{
+    const char *between = "";
+    for (int a = 0; a < LS_ARCHES; a++)
+        if (ls_family_reads((enum ls_arch)a, help->key->name + strlen("model."))) {
+            put(help, "%s%s", between, ls_arch_name((enum ls_arch)a));
+            between = ", ";
+        }
+}
+
+static void put_presets(struct help *help)
+{
+    const char *name;
+    for (int i = 0; (name = ls_config_preset_name(i)); i++)
+        put(help, "%s%s", i ? ", " : "", name);
+}
+
+static const struct {
+    const char *word;
+    void (*put)(struct help *help);
+} words[] = {
+    {"{tied}", put_tied},      {"{bias}", put_bias},         {"{activation}", put_activation},
+    {"{ffn}", put_ffn},        {"{families}", put_families}, {"{readers}", put_readers},
+    {"{presets}", put_presets}};
+
+void ls_config_key_help(const struct ls_config_key *key, char text[LS_CONFIG_HELP_BYTES])
+{
+    struct help help = {.key = key, .text = text};
+    *text = '\0';
+    for (const char *at = key->help, *open; *at;) {
+        open = strchr(at, '{');
+        size_t plain = open ? (size_t)(open - at) : strlen(at), w = 0;
+        put(&help, "%.*s", (int)plain, at);
+        at += plain;
+        if (!open)
+            return;
+        while (w < sizeof words / sizeof words[0] &&
+               strncmp(open, words[w].word, strlen(words[w].word)) != 0)
+            w++;
+        LS_ASSERT(w < sizeof words / sizeof words[0]);
+        words[w].put(&help);
+        at += strlen(words[w].word);
+    }
+}

@@ -1,0 +1,106 @@
+/* Private to nn: what Llama's layers share with those of the families that descend from it. A
+ * family takes whole programs, or writes its own from these rows. */
+#ifndef NN_FAMILY_LLAMA_H
+#define NN_FAMILY_LLAMA_H
+
+#include "program.h"
+
+/* The whole programs. Blocks have biases of q, k and v where the model has biases. */
+extern const struct program llama_embedding, llama_block, llama_head;
+
+/* How parameters of a block and of the rest are named, here and in Hugging Face's files. */
+#define LLAMA_BLOCK_NAMES .prefix = "h.%ld.", .elsewhere_prefix = "model.layers.%ld."
+#define LLAMA_NAMES       .prefix = "", .elsewhere_prefix = ""
+
+/* ---- rows of parameters ---------------------------------------------------------------------- */
+
+#define LLAMA_MATRIX(role, name, rows, columns, cut, elsewhere)                                    \
+    {                                                                                              \
+        role, name, rows, columns, cut, START_NORMAL, WHEN_ALWAYS, elsewhere                       \
+    }
+/* The weight of an RMSNorm over that many values, which begins at one. */
+#define LLAMA_NORM(role, name, size, cut, elsewhere)                                               \
+    {                                                                                              \
+        role, name, SIZE_ONE, size, cut, START_ONE, WHEN_ALWAYS, elsewhere                         \
+    }
+
+/* clang-format off */
+/* A block's matrices, which come first. */
+#define LLAMA_MATRICES                                                                             \
+    LLAMA_MATRIX("qkv", "attn.q.weight", SIZE_QUERY, SIZE_CHANNELS, CUT_ROWS,                      \
+                 "self_attn.q_proj.weight"),                                                       \
+    LLAMA_MATRIX("qkv", "attn.k.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV,                           \
+                 "self_attn.k_proj.weight"),                                                       \
+    LLAMA_MATRIX("qkv", "attn.v.weight", SIZE_KV, SIZE_CHANNELS, CUT_KV,                           \
+                 "self_attn.v_proj.weight"),                                                       \
+    LLAMA_MATRIX("proj", "attn.proj.weight", SIZE_CHANNELS, SIZE_QUERY, CUT_COLUMNS,               \
+                 "self_attn.o_proj.weight"),                                                       \
+    LLAMA_MATRIX("up", "mlp.gate.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS,                       \
+                 "mlp.gate_proj.weight"),                                                          \
+    LLAMA_MATRIX("up", "mlp.up.weight", SIZE_FFN, SIZE_CHANNELS, CUT_ROWS, "mlp.up_proj.weight"),  \
+    LLAMA_MATRIX("down", "mlp.down.weight", SIZE_CHANNELS, SIZE_FFN, CUT_COLUMNS,                  \
+                 "mlp.down_proj.weight")
+/* clang-format on */
+
+/* ---- rows of values ----------------------------------------------------------------------------
+ */
+
+/* By what they are: of the stream, of all rows, and the statistics of a norm of the stream. */
+#define LLAMA_STREAM(name, again)                                                                  \
+    {                                                                                              \
+        name, ROWS_STREAM, SIZE_CHANNELS, again, false                                             \
+    }
+#define LLAMA_ALL(name, size, again)                                                               \
+    {                                                                                              \
+        name, ROWS_ALL, size, again, false                                                         \
+    }
+#define LLAMA_RSTD(name)                                                                           \
+    {                                                                                              \
+        name, ROWS_STREAM, SIZE_ONE, AGAIN_FULL, true                                              \
+    }
+
+/* clang-format off */
+/* Those of every block, by its own enumerators, of which OUT is the last. */
+#define LLAMA_VALUES                                                                               \
+    [X] = LLAMA_STREAM("x", AGAIN_FULL),                                                           \
+    [QKV] = LLAMA_ALL("qkv", SIZE_QKV, AGAIN_FULL),                                                \
+    [O] = LLAMA_ALL("o", SIZE_QUERY, AGAIN_SELECTIVE),                                             \
+    [LSE] = {"lse", ROWS_ALL, SIZE_HEADS, AGAIN_SELECTIVE, true},                                  \
+    [Y1] = LLAMA_STREAM("y1", AGAIN_FULL),                                                         \
+    [H1] = LLAMA_STREAM("h1", AGAIN_FULL),                                                         \
+    [F] = LLAMA_ALL("f", SIZE_UP, AGAIN_FULL),                                                     \
+    [G] = LLAMA_ALL("g", SIZE_FFN, AGAIN_SELECTIVE),                                               \
+    [Y2] = LLAMA_STREAM("y2", AGAIN_FULL),                                                         \
+    [OUT] = LLAMA_STREAM("out", AGAIN_FULL)
+/* Those of the norms in front of attention and mlp. */
+#define LLAMA_PRENORM_VALUES                                                                       \
+    [A1] = LLAMA_STREAM("a1", AGAIN_SELECTIVE),                                                    \
+    [RSTD1] = LLAMA_RSTD("rstd1"),                                                                 \
+    [A2] = LLAMA_STREAM("a2", AGAIN_SELECTIVE),                                                    \
+    [RSTD2] = LLAMA_RSTD("rstd2")
+/* clang-format on */
+
+/* ---- rows of steps -----------------------------------------------------------------------------
+ */
+
+/* A norm of a kind, of x, or of x + y into h. */
+#define LLAMA_RMSNORM(kind, x, y, a, rstd, h, role)                                                \
+    {                                                                                              \
+        &kind, {x, y}, {a, rstd, rstd, h}, role, NULL, NULL                                        \
+    }
+/* clang-format off */
+/* From what attention reads to what it adds to the stream. */
+#define LLAMA_PROJECT(a) {&step_column, {a}, {QKV}, "qkv", "qkv bias", NULL}
+#define LLAMA_ATTEND(qkv)                                                                          \
+    {&step_rope, {qkv}, {qkv}, NULL, NULL, NULL},                                                  \
+    {&step_attention, {qkv}, {O, LSE}, "qkv", NULL, NULL},                                         \
+    {&step_row, {O}, {Y1}, "proj", NULL, "attention"}
+/* The same of the mlp. */
+#define LLAMA_FEED(a)                                                                              \
+    {&step_column, {a}, {F}, "up", NULL, NULL},                                                    \
+    {&step_activation, {F}, {G}, NULL, NULL, NULL},                                                \
+    {&step_row, {G}, {Y2}, "down", NULL, "mlp"}
+#define LLAMA_ADD(x, y, sum) {&step_add, {x, y}, {sum}, NULL, NULL, NULL}
+/* clang-format on */
+
+#endif
