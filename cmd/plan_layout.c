@@ -55,11 +55,23 @@ static void json_print(const struct ls_layout *layout, const struct ls_forecast 
                    {"bubble", f->bubble},
                    {"compute_s", f->compute_s},
                    {"offload_exposed_s", f->offload_exposed_s},
+                   {"samples_s", f->samples.seconds},
+                   {"samples_exposed_s", f->samples_exposed_s},
+                   {"samples_bytes", f->samples.bytes},
                    {"idle_s", f->idle_s},
                    {"device_bytes", f->device_bytes},
                    {"host_bytes", f->tier_bytes[LS_TIER_HOST]},
                    {"file_bytes", f->tier_bytes[LS_TIER_FILE]},
-                   {"capacity_bytes", f->capacity_bytes}};
+                   {"capacity_bytes", f->capacity_bytes},
+                   {"checkpoint_bytes", f->run.save.bytes},
+                   {"checkpoint_s", f->run.save.seconds},
+                   {"checkpoint_hash_s", f->run.save.hash_s},
+                   {"checkpoint_gather_s", f->run.save.gather_s},
+                   {"checkpoint_write_s", f->run.save.write_s},
+                   {"checkpoint_every_s", f->run.save_every_s},
+                   {"checkpoint_best_every_s", f->run.best_every_s},
+                   {"goodput", f->run.goodput},
+                   {"days", f->run.days}};
     printf("{\"ranks\": %ld, \"accelerators\": %ld, \"micro_batches\": %ld", (long)f->ranks,
            (long)f->ranks * f->accelerators, (long)layout->micro_batches);
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
@@ -87,6 +99,8 @@ static int show(const struct cmd_args *args, const struct ls_forecast_ask *ask,
     struct ls_forecast forecast;
     const char *svg = cmd_args_value(args, "--svg"), *trace = cmd_args_value(args, "--trace");
     int status = ls_forecast_make(ask, &forecast, error);
+    if (!status)
+        status = ls_forecast_run(ask, &forecast, error);
     if (!status && cmd_args_given(args, "--json")) {
         json_print(ask->layout, &forecast);
     } else if (!status) {

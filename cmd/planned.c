@@ -150,21 +150,58 @@ static void time_print(const struct ls_forecast *f)
         part(name, f->exposed_s[a], f);
     }
     part("waits for memory tiers", f->offload_exposed_s, f);
+    part("waits for samples", f->samples_exposed_s, f);
     part("done before the slowest rank", f->idle_s, f);
     part("in all", f->step_s, f);
 }
 
+static void samples_print(const struct ls_search_options *options, const struct ls_forecast *f)
+{
+    printf("\nsamples of a step: %s of a host", ls_bytes(f->samples.bytes).text);
+    if (options->cluster->disk_read_bytes_per_s == 0)
+        printf("; the cluster names no disk (disk.read) to read them from\n");
+    else if (f->samples_exposed_s > 0)
+        printf(", %s: the step before hides all but %s\n", seconds(f->samples.seconds).text,
+               seconds(f->samples_exposed_s).text);
+    else
+        printf(", %s, hidden behind the step before\n", seconds(f->samples.seconds).text);
+}
+
+static void save_print(const struct ls_search_options *options, const struct ls_forecast *f)
+{
+    const struct ls_save_cost *save = &f->run.save;
+    bool disk = options->cluster->disk_write_bytes_per_s > 0;
+    printf("a checkpoint: %s, written by rank 0 in %s: the state's hash %s, then ",
+           ls_bytes(save->bytes).text, seconds(save->seconds).text, seconds(save->hash_s).text);
+    if (disk)
+        printf("the longer of %s to gather it and %s of a host's disks\n",
+               seconds(save->gather_s).text, seconds(save->write_s).text);
+    else
+        printf("%s to gather it; the cluster names no disk (disk.write)\n",
+               seconds(save->gather_s).text);
+    if (f->run.save_every_s == 0) {
+        printf("  at the end alone: train.save_every is 0, and no failures are known\n");
+        return;
+    }
+    int64_t every = options->config->train.save_every;
+    printf("  every %s (%s)", seconds(f->run.save_every_s).text,
+           every > 0 ? "train.save_every" : "the best: Daly 2006");
+    if (every > 0 && f->run.best_every_s > 0)
+        printf("; best would be every %s (Daly 2006)", seconds(f->run.best_every_s).text);
+    printf("; goodput %.1f %%\n", 100 * f->run.goodput);
+}
+
 static void training_print(const struct ls_search_options *options, const struct ls_forecast *f)
 {
+    samples_print(options, f);
+    save_print(options, f);
     printf("\nof %s tokens: %.3g days", count(f->run.tokens).text, f->run.days);
     if (f->price_per_hour > 0)
         printf(", $ %s", count(f->run.price).text);
     if (options->cluster->accelerator.power_w > 0)
         printf(", %s Wh", count(f->run.energy_wh).text);
-    if (f->run.save_every_s > 0)
-        printf("; %.3g failures, a checkpoint of %s every %s, %.1f %% goodput", f->run.failures,
-               seconds(f->run.save_s).text, seconds(f->run.save_every_s).text,
-               100 * f->run.goodput);
+    if (options->cluster->failures_per_hour > 0)
+        printf("; %.3g failures", f->run.failures);
     printf("\n");
 }
 

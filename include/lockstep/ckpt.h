@@ -95,6 +95,11 @@ int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, uint64_t 
 /* Removes what was written and frees the writer, which may be NULL. */
 void ls_safetensors_writer_abort(struct ls_safetensors_writer *writer);
 
+/* *bytes: of the file that the writer makes of such entries. Nothing is written. */
+int ls_safetensors_bytes(const struct ls_tensor_entry *entries, size_t count,
+                         const struct ls_metadata *metadata, size_t metadata_count, uint64_t *bytes,
+                         struct ls_error *error);
+
 /* Writes a whole file from entries whose data is in memory. */
 int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries, size_t count,
                         const struct ls_metadata *metadata, size_t metadata_count,

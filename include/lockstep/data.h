@@ -156,6 +156,8 @@ struct ls_prepare_report {
  */
 int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_report *report,
                     struct ls_error *error);
+/* Of the tokens that it writes for a vocabulary of so many ids. */
+enum ls_dtype ls_token_dtype(int64_t vocabulary);
 
 /* ---- token stores --------------------------------------------------------------------------- */
 

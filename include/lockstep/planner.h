@@ -2,6 +2,7 @@
  *
  *   lockstep/planner/cluster.h        what is planned for
  *   lockstep/planner/cost.h           how long one thing takes on it
+ *   lockstep/planner/storage.h        how long samples and checkpoints take
  *   lockstep/planner/closed_forms.h   the textbook's formulas
  *   lockstep/planner/measure.h        what this machine is, measured
  *   lockstep/planner/forecast.h       what a step of a layout takes
@@ -22,5 +23,6 @@
 #include <lockstep/planner/profile.h>
 #include <lockstep/planner/run_plan.h>
 #include <lockstep/planner/search.h>
+#include <lockstep/planner/storage.h>
 
 #endif

@@ -58,6 +58,14 @@ int ls_state_hash(struct ls_state *state, struct ls_digest *digest, struct ls_er
 /* Collective. Writes train.out/checkpoints/step-%08d and prunes to train.keep. Rank 0 writes, one
  * whole tensor at a time, gathered from the ranks that hold its parts. */
 int ls_state_save(struct ls_state *state, struct ls_error *error);
+/* Local. Bytes of what ls_state_save writes, in any layout of the recipe: both files of tensors
+ * with their headers, to the byte. state.json, some KB, is beside them. LS_ENOMEM. */
+struct ls_state_files {
+    int64_t model, optimizer; /* bytes */
+    int64_t tensors;          /* in both */
+};
+int ls_state_file_bytes(const struct ls_config *config, const struct ls_layout *layout,
+                        struct ls_state_files *files, struct ls_error *error);
 /* Collective. Where numerics.arithmetic is auto and train.resume is not never, it becomes that of
  * the checkpoint which ls_state_resume will load; without one, of train.out/config.yaml. It stays
  * auto where neither says. Files of tensors are not read. */
@@ -76,9 +84,14 @@ int ls_state_publish(struct ls_state *state, struct ls_error *error);
  * below ls_state_arrays. */
 enum { LS_STATE_PARAMETERS = -1 };
 /* Local. LS_F32, or for moments what optim.moments says. */
+static inline enum ls_dtype ls_state_type_of(const struct ls_optim_config *optim, int array)
+{
+    return array < 0 ? LS_F32 : optim->moments;
+}
+/* Local. The same of a state. */
 static inline enum ls_dtype ls_state_type(const struct ls_state *state, int array)
 {
-    return array < 0 ? LS_F32 : state->optimizer->config.moments;
+    return ls_state_type_of(&state->optimizer->config, array);
 }
 /* Local. How many states a parameter has. */
 static inline int ls_state_arrays(const struct ls_state *state, const struct ls_param *param)

@@ -1,6 +1,7 @@
 /* Writes safetensors: the header first, then each tensor as it comes, its size checked. */
 #include "format.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -92,30 +93,50 @@ static int writer_put(struct ls_safetensors_writer *writer, const void *data, si
     return LS_OK;
 }
 
-/* Writes the length and the JSON, padded to 8 bytes with spaces. */
-static int put_header(struct ls_safetensors_writer *writer, const json_t *header, const char *path,
-                      struct ls_error *error)
+/* JSON, padded to 8 bytes with spaces; and the bytes of all tensors behind it. */
+struct header {
+    char *text; /* to be freed */
+    size_t length, data;
+};
+
+/* order[count]: in the order of their data. */
+static int header_make(const struct ls_tensor_entry *const *order, size_t count,
+                       const struct ls_metadata *metadata, size_t metadata_count,
+                       struct header *out, struct ls_error *error)
 {
-    char *text = json_dumps(header, JSON_COMPACT);
-    size_t length = text ? strlen(text) : 0;
-    if (!text)
-        return ls_error_set(error, LS_ENOMEM, "%s: no memory for the header", path);
-    if (length > CKPT_HEADER_BYTES_MAX - CKPT_ALIGNMENT) {
-        free(text);
+    json_t *header = json_object();
+    *out = (struct header){0};
+    int code = header ? metadata_add(header, metadata, metadata_count, error)
+                      : ls_error_set(error, LS_ENOMEM, "no memory for the header");
+    for (size_t i = 0; !code && i < count; i++)
+        code = header_add(header, order[i], &out->data, error);
+    char *bare = code ? NULL : json_dumps(header, JSON_COMPACT);
+    json_decref(header);
+    if (code)
+        return code;
+    size_t used = bare ? strlen(bare) : 0;
+    out->length = (size_t)ls_round_up((int64_t)used, CKPT_ALIGNMENT);
+    bool admitted = out->length <= CKPT_HEADER_BYTES_MAX;
+    out->text = bare && admitted ? malloc(out->length + 1) : NULL;
+    if (out->text)
+        snprintf(out->text, out->length + 1, "%-*s", (int)out->length, bare);
+    free(bare);
+    if (!admitted)
         return ls_error_set(error, LS_EINVAL,
-                            "%s: the header takes %zu bytes, the format allows %d; write the "
-                            "tensors to several files",
-                            path, length, CKPT_HEADER_BYTES_MAX);
-    }
-    size_t padded = (size_t)ls_round_up((int64_t)length, CKPT_ALIGNMENT);
+                            "the header takes %zu bytes, the format allows %d; write the tensors "
+                            "to several files",
+                            used, CKPT_HEADER_BYTES_MAX);
+    return out->text ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for the header");
+}
+
+/* The file keeps a failed write until commit. */
+static void put_header(struct ls_safetensors_writer *writer, const struct header *header)
+{
     unsigned char length_bytes[CKPT_LENGTH_BYTES];
     for (int i = 0; i < CKPT_LENGTH_BYTES; i++)
-        length_bytes[i] = (unsigned char)((uint64_t)padded >> (8 * i));
+        length_bytes[i] = (unsigned char)((uint64_t)header->length >> (8 * i));
     writer_put(writer, length_bytes, sizeof length_bytes);
-    writer_put(writer, text, length);
-    writer_put(writer, "       ", padded - length);
-    free(text);
-    return LS_OK; /* the file keeps a failed write until commit */
+    writer_put(writer, header->text, header->length);
 }
 
 /* Steps over tensors that are complete, so that next has room or is count. */
@@ -129,6 +150,31 @@ static void settle(struct ls_safetensors_writer *writer)
     }
 }
 
+/* The entries in the order of their data. */
+static void entries_order(const struct ls_tensor_entry *entries, size_t count,
+                          const struct ls_tensor_entry **order)
+{
+    for (size_t i = 0; i < count; i++)
+        order[i] = &entries[i];
+    qsort(order, count, sizeof *order, compare_entries);
+}
+
+int ls_safetensors_bytes(const struct ls_tensor_entry *entries, size_t count,
+                         const struct ls_metadata *metadata, size_t metadata_count, uint64_t *bytes,
+                         struct ls_error *error)
+{
+    struct header header;
+    const struct ls_tensor_entry **order = calloc(count + 1, sizeof *order);
+    if (!order)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the order of %zu tensors", count);
+    entries_order(entries, count, order);
+    int code = header_make(order, count, metadata, metadata_count, &header, error);
+    *bytes = code ? 0 : (uint64_t)CKPT_LENGTH_BYTES + header.length + header.data;
+    free(header.text);
+    free(order);
+    return code;
+}
+
 int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *path,
                                const struct ls_tensor_entry *entries, size_t count,
                                const struct ls_metadata *metadata, size_t metadata_count,
@@ -138,22 +184,17 @@ int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *p
     struct ls_safetensors_writer *writer =
         calloc(1, sizeof *writer + count * sizeof writer->order[0]);
     XXH3_state_t *digest = XXH3_createState();
-    json_t *header = json_object();
+    struct header header = {0};
     int code = LS_OK;
-    if (!writer || !digest || !header) {
+    if (!writer || !digest) {
         code = ls_error_set(error, LS_ENOMEM, "%s: no memory for its header", path);
         goto fail;
     }
     writer->digest = digest;
     writer->count = count;
     XXH3_128bits_reset(digest);
-    for (size_t i = 0; i < count; i++)
-        writer->order[i] = &entries[i];
-    qsort(writer->order, count, sizeof writer->order[0], compare_entries);
-    code = metadata_add(header, metadata, metadata_count, error);
-    size_t offset = 0;
-    for (size_t i = 0; !code && i < count; i++)
-        code = header_add(header, writer->order[i], &offset, error);
+    entries_order(entries, count, writer->order);
+    code = header_make(writer->order, count, metadata, metadata_count, &header, error);
     if (code) {
         ls_error_prefix(error, "%s", path);
         goto fail;
@@ -161,17 +202,13 @@ int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *p
     code = ls_atomic_file_open(&writer->file, path, fault, error);
     if (code)
         goto fail;
-    code = put_header(writer, header, path, error);
-    if (code) {
-        ls_atomic_file_abort(&writer->file);
-        goto fail;
-    }
-    json_decref(header);
+    put_header(writer, &header);
+    free(header.text);
     settle(writer);
     *out = writer;
     return LS_OK;
 fail:
-    json_decref(header);
+    free(header.text);
     XXH3_freeState(digest);
     free(writer);
     return code;

@@ -572,8 +572,7 @@ static int open_outputs(struct prepare *prepare, const struct data_corpus *corpu
     int rc = LS_OK;
     if (!train || !validation || !prepare->tokenizer_path || !prepare->tokenizer_temporary)
         rc = ls_error_set(error, LS_ENOMEM, "no memory to write %s", prefix);
-    bool narrow = ls_tokenizer_vocabulary(prepare->tokenizer) < DATA_VOCABULARY_U16_MAX;
-    enum ls_dtype dtype = narrow ? LS_U16 : LS_I32;
+    enum ls_dtype dtype = ls_token_dtype(ls_tokenizer_vocabulary(prepare->tokenizer));
     if (!rc)
         rc = data_writer_init(&prepare->train, train, dtype, error);
     if (!rc)

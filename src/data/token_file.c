@@ -35,6 +35,11 @@ static const struct {
                   {true, LS_U16}};
 enum { IDX_DTYPES = sizeof idx_dtypes / sizeof idx_dtypes[0] };
 
+enum ls_dtype ls_token_dtype(int64_t vocabulary)
+{
+    return vocabulary < DATA_VOCABULARY_U16_MAX ? LS_U16 : LS_I32;
+}
+
 int data_idx_dtype_code(enum ls_dtype dtype)
 {
     for (int code = 1; code < IDX_DTYPES; code++)

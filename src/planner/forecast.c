@@ -221,7 +221,9 @@ static void rates_set(const struct ls_forecast_ask *ask, const struct step_times
                   (double)f->accelerators;
     double model = ls_model_flops_per_token(&layout->model, layout->sequence) * tokens;
     double busy = times->compute_s + times->offload_exposed_s;
-    f->step_s = times->step_s;
+    f->samples = ls_cost_samples(ask->cluster, ask->config, layout, f->accelerators);
+    f->samples_exposed_s = fmax(f->samples.seconds - times->step_s, 0);
+    f->step_s = times->step_s + f->samples_exposed_s;
     f->compute_s = times->compute_s;
     memcpy(f->work_s, times->work_s, sizeof f->work_s);
     memcpy(f->exposed_s, times->exposed_s, sizeof f->exposed_s);
@@ -230,7 +232,7 @@ static void rates_set(const struct ls_forecast_ask *ask, const struct step_times
     f->offload_s = times->offload_s;
     for (int account = 0; account < LS_ACCOUNTS; account++)
         busy += f->exposed_s[account];
-    f->idle_s = fmax(f->step_s - busy, 0);
+    f->idle_s = fmax(times->step_s - busy, 0);
     f->tokens_per_s = tokens / f->step_s;
     f->bubble = f->exposed_s[LS_ACCOUNT_PP] / f->step_s;
     f->mfu = model / (f->step_s * peak);
@@ -253,38 +255,45 @@ double ls_forecast_parameters(const struct ls_config *config)
     return sum;
 }
 
-/* Bytes of a checkpoint: masters and the optimizer's states. */
-static double checkpoint_bytes(const struct ls_config *config)
+/* Checkpoints, failures and restarts. */
+static void goodput_set(const struct ls_forecast_ask *ask, double failures_per_hour,
+                        struct ls_forecast *f)
 {
-    const struct ls_optim_config optim = ls_config_optim(config);
-    double parameters = ls_forecast_parameters(config);
-    double moment = (double)ls_dtype_bytes(config->optim.moments);
-    return parameters * (4 + moment * ls_optimizer_states(&optim, true));
+    double mtbf_s = failures_per_hour > 0 ? 3600 / failures_per_hour : INFINITY;
+    double save_s = f->run.save.seconds;
+    /* Between steps alone. */
+    if (failures_per_hour > 0)
+        f->run.best_every_s = fmax(ls_daly_interval(save_s, mtbf_s), f->step_s);
+    f->run.save_every_s = ask->config->train.save_every > 0
+                              ? (double)ask->config->train.save_every * f->step_s
+                              : f->run.best_every_s;
+    f->run.goodput = ls_goodput(f->run.save_every_s > 0 ? f->run.save_every_s : INFINITY, save_s,
+                                ask->cluster->restart_s, mtbf_s);
 }
 
-static void run_set(const struct ls_forecast_ask *ask, struct ls_forecast *f)
+int ls_forecast_run(const struct ls_forecast_ask *ask, struct ls_forecast *f,
+                    struct ls_error *error)
 {
     const struct ls_cluster *cluster = ask->cluster;
     double used = (double)f->ranks * f->accelerators;
     double hosts = ceil(used / (double)cluster->accelerators);
     double per_step = f->tokens_per_s * f->step_s;
+    double failures_per_hour = cluster->failures_per_hour * used;
+    int status =
+        ls_cost_save(cluster, ask->config, ask->layout, f->accelerators, &f->run.save, error);
+    if (status)
+        return status;
+    goodput_set(ask, failures_per_hour, f);
     f->run.tokens = ask->tokens > 0 ? ask->tokens : per_step * (double)ls_config_steps(ask->config);
     f->power_w = (used * cluster->accelerator.power_w + hosts * cluster->host_power_w) *
                  cluster->power_overhead;
     f->price_per_hour = used * cluster->price_per_hour;
-    f->run.goodput = 1;
-    if (cluster->disk_write_bytes_per_s > 0)
-        f->run.save_s = checkpoint_bytes(ask->config) / (hosts * cluster->disk_write_bytes_per_s);
-    if (cluster->failures_per_hour > 0) {
-        double mtbf_s = 3600 / (cluster->failures_per_hour * used);
-        f->run.save_every_s = ls_daly_interval(f->run.save_s, mtbf_s);
-        f->run.goodput = ls_goodput(f->run.save_every_s, f->run.save_s, cluster->restart_s, mtbf_s);
-    }
     double hours = f->run.tokens / f->tokens_per_s / f->run.goodput / 3600;
     f->run.days = hours / 24;
     f->run.price = hours * f->price_per_hour;
     f->run.energy_wh = hours * f->power_w;
-    f->run.failures = hours * cluster->failures_per_hour * used;
+    f->run.failures = hours * failures_per_hour;
+    return LS_OK;
 }
 
 int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *f,
@@ -308,9 +317,7 @@ int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *f,
         status = step_extend(ask, &times, &extended, error);
     if (!status && !extended)
         status = step_simulate(ask, &times, error);
-    if (!status) {
+    if (!status)
         rates_set(ask, &times, f);
-        run_set(ask, f);
-    }
     return status;
 }

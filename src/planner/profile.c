@@ -314,6 +314,7 @@ static void plan_set(struct ls_profile *p)
     p->part[LS_PROFILE_OPTIMIZER].planned_s = update + (at_update ? f->offload_exposed_s : 0);
     p->part[LS_PROFILE_COMPUTE].planned_s =
         f->compute_s - update + (at_update ? 0 : f->offload_exposed_s);
+    p->part[LS_PROFILE_DATA].planned_s = f->samples_exposed_s;
     p->offload.planned_s = f->offload_exposed_s;
     for (int a = 0; a < LS_ACCOUNTS; a++)
         p->part[LS_PROFILE_WAIT + a].planned_s = f->exposed_s[a];

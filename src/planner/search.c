@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLISHED = 3, OWN = 3 /* reasons that are no account */ };
+enum { POLISHED = 3, OWN = 4 /* reasons that are no account */ };
 
 struct searching {
     const struct ls_search_options *options;
@@ -381,6 +381,26 @@ static int plans_polish(struct searching *s, struct ls_error *error)
     return status;
 }
 
+/* What the whole training takes with each plan of the list. */
+static int plans_run(struct searching *s, struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int at = 0; at < s->search->count && !status; at++) {
+        struct ls_search_plan *plan = &s->search->plans[at];
+        const struct ls_forecast_ask ask = {.config = s->config,
+                                            .layout = s->layout,
+                                            .cluster = s->options->cluster,
+                                            .tokens = s->options->tokens};
+        *s->config = *s->options->config;
+        status = ls_search_apply(plan, s->config, error);
+        if (!status)
+            status = ls_config_layout(s->config, 0, s->layout, error);
+        if (!status)
+            status = ls_forecast_run(&ask, &plan->forecast, error);
+    }
+    return status;
+}
+
 /* ---- the search ------------------------------------------------------------------------------ */
 
 /* A multiple of the accelerators on which a candidate would fit, by its least. */
@@ -463,6 +483,8 @@ int ls_search_run(const struct ls_search_options *options, struct ls_search *sea
         status = refuse(&s, accelerators, error);
     if (!status && !options->exhaustive)
         status = plans_polish(&s, error);
+    if (!status)
+        status = plans_run(&s, error);
     free(s.config);
     free(s.layout);
     return status;
@@ -486,7 +508,8 @@ struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct l
     } parts[LS_ACCOUNTS + OWN] = {
         {"computing", other->compute_s - best->compute_s},
         {"idle at the end", other->idle_s - best->idle_s},
-        {"memory tiers", other->offload_exposed_s - best->offload_exposed_s}};
+        {"memory tiers", other->offload_exposed_s - best->offload_exposed_s},
+        {"samples", other->samples_exposed_s - best->samples_exposed_s}};
     for (int a = 0; a < LS_ACCOUNTS; a++) {
         parts[a + OWN].what =
             a == LS_ACCOUNT_PP ? "other stages (bubble)" : ls_account_name((enum ls_account)a);
@@ -502,7 +525,7 @@ struct ls_reason ls_search_reason(const struct ls_forecast *best, const struct l
             break;
         used += (size_t)snprintf(reason.text + used, sizeof reason.text - used,
                                  "%s %.3g s more %s%s", shown ? "," : ":", parts[most].s,
-                                 most < OWN - 1 ? "" : "waiting for ", parts[most].what);
+                                 most < OWN - 2 ? "" : "waiting for ", parts[most].what);
         parts[most].s = 0;
     }
     return reason;

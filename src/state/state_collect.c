@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-void state_prefix(const struct ls_state *state, const struct ls_param *param, int array,
+void state_prefix(const struct ls_optim_config *optim, const struct ls_param *param, int array,
                   char prefix[STATE_PREFIX_BYTES])
 {
     prefix[0] = '\0';
     if (array >= 0)
         snprintf(prefix, STATE_PREFIX_BYTES, "%s.",
-                 ls_optimizer_state_name(&state->optimizer->config, param->hidden, array));
+                 ls_optimizer_state_name(optim, param->hidden, array));
 }
 
 int64_t ls_state_largest(const struct ls_params *all)

@@ -40,7 +40,7 @@ static int slice_digest(struct ls_state *state, int i, int array, struct ls_dige
                         struct ls_error *error)
 {
     struct digesting digesting = {.state = state, .i = i, .array = array};
-    state_prefix(state, &state->params->list[i], array, digesting.prefix);
+    state_prefix(&state->optimizer->config, &state->params->list[i], array, digesting.prefix);
     int status = ls_slice_visit_array(state->optimizer, &state->slices[i], array + 1, LS_READS,
                                       piece_digest, &digesting, error);
     *digest = digesting.digest;

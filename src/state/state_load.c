@@ -69,7 +69,7 @@ static int array_load(struct ls_state *state, const struct ls_safetensors *file,
         const struct ls_dtensor_spec *spec = &lent.tensor.spec;
         if (array >= ls_state_arrays(state, param))
             continue;
-        state_prefix(state, param, array, prefix);
+        state_prefix(&state->optimizer->config, param, array, prefix);
         snprintf(name, sizeof name, "%s%s", prefix, param->name);
         status = ls_state_lend(state, i, array, LS_WRITES, &lent, error);
         if (status)

@@ -9,7 +9,7 @@
 enum { STATE_PREFIX_BYTES = 32 };
 
 /* What is written before the parameter's name: "" or "exp_avg.". */
-void state_prefix(const struct ls_state *state, const struct ls_param *param, int array,
+void state_prefix(const struct ls_optim_config *optim, const struct ls_param *param, int array,
                   char prefix[STATE_PREFIX_BYTES]);
 /* The resolved recipe of a checkpoint in that directory; its arithmetic is never auto. */
 int state_recipe_read(const char *directory, const struct ls_checkpoint_state *state,

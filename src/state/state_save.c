@@ -12,72 +12,128 @@
  * of the save. */
 enum { ASK_END = -1 };
 
-/* A save as every rank of the first copy sees it; the entries are rank 0's. */
-struct saving {
-    struct ls_state *state;
+/* What the files hold. */
+struct listing {
     struct ls_params all;            /* of every layer */
     struct ls_tensor_entry *entries; /* [count], the parameters first */
     int64_t *asked;                  /* [count] what stands for each */
     int count;
     char (*names)[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES];
+};
+
+/* A save as every rank of the first copy sees it; the entries are rank 0's. */
+struct saving {
+    struct ls_state *state;
+    struct listing list;
     float *values; /* [elements of the largest tensor + LS_STATE_MESSAGE], of moments fewer bytes */
 };
 
+static void listing_release(struct listing *list)
+{
+    ls_params_release(&list->all);
+    free(list->entries);
+    free(list->asked);
+    free(list->names);
+}
+
 static void saving_release(struct saving *s)
 {
-    ls_params_release(&s->all);
-    free(s->entries);
-    free(s->asked);
-    free(s->names);
+    listing_release(&s->list);
     free(s->values);
 }
 
-static void entries_fill(struct saving *s, int arrays)
+static void entries_fill(struct listing *list, const struct ls_optim_config *optim, int arrays)
 {
-    for (int64_t asked = 0; asked < (int64_t)arrays * s->all.count; asked++) {
-        const struct ls_param *param = &s->all.list[asked % s->all.count];
+    for (int64_t asked = 0; asked < (int64_t)arrays * list->all.count; asked++) {
+        const struct ls_param *param = &list->all.list[asked % list->all.count];
         char prefix[STATE_PREFIX_BYTES];
-        int array = (int)(asked / s->all.count) - 1, e = s->count;
-        if (array >= ls_state_arrays(s->state, param))
+        int array = (int)(asked / list->all.count) - 1, e = list->count;
+        if (array >= ls_optimizer_states(optim, param->hidden))
             continue;
-        s->asked[s->count++] = asked;
-        state_prefix(s->state, param, array, prefix);
-        snprintf(s->names[e], sizeof s->names[e], "%s%s", prefix, param->name);
-        s->entries[e] = (struct ls_tensor_entry){
-            .name = s->names[e], .dtype = ls_state_type(s->state, array), .dims = param->spec.dims};
+        list->asked[list->count++] = asked;
+        state_prefix(optim, param, array, prefix);
+        snprintf(list->names[e], sizeof list->names[e], "%s%s", prefix, param->name);
+        list->entries[e] = (struct ls_tensor_entry){.name = list->names[e],
+                                                    .dtype = ls_state_type_of(optim, array),
+                                                    .dims = param->spec.dims};
         for (int dim = 0; dim < param->spec.dims; dim++)
-            s->entries[e].shape[dim] = param->spec.shape[dim];
+            list->entries[e].shape[dim] = param->spec.shape[dim];
     }
+}
+
+/* Local. The parameters, and with `entries` all else. */
+static int listing_init(struct listing *list, const struct ls_layout *layout,
+                        const struct ls_optim_config *optim, bool entries, struct ls_error *error)
+{
+    *list = (struct listing){.count = 0};
+    int status = ls_layout_params(layout, 0, NULL, &list->all, error);
+    if (status || !entries)
+        return status;
+    int arrays = 1 + ls_optimizer_states_most(optim);
+    size_t count = (size_t)arrays * (size_t)list->all.count;
+    list->entries = calloc(count, sizeof *list->entries);
+    list->asked = calloc(count, sizeof *list->asked);
+    list->names = calloc(count, sizeof *list->names);
+    if (!list->entries || !list->asked || !list->names)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the %zu tensors of a checkpoint",
+                            count);
+    entries_fill(list, optim, arrays);
+    return LS_OK;
+}
+
+/* The entries of one of the two files. */
+static const struct ls_tensor_entry *listing_part(const struct listing *list,
+                                                  enum ls_checkpoint_part part, size_t *count)
+{
+    int parameters = list->all.count;
+    bool model = part == LS_CKPT_MODEL;
+    *count = (size_t)(model ? parameters : list->count - parameters);
+    return model ? list->entries : list->entries + parameters;
+}
+
+int ls_state_file_bytes(const struct ls_config *config, const struct ls_layout *layout,
+                        struct ls_state_files *files, struct ls_error *error)
+{
+    const struct ls_optim_config optim = ls_config_optim(config);
+    struct listing list;
+    *files = (struct ls_state_files){0};
+    int status = listing_init(&list, layout, &optim, true, error);
+    for (int part = LS_CKPT_MODEL; part <= LS_CKPT_OPTIMIZER && !status; part++) {
+        size_t count;
+        uint64_t bytes;
+        const struct ls_tensor_entry *entries =
+            listing_part(&list, (enum ls_checkpoint_part)part, &count);
+        status = ls_safetensors_bytes(entries, count, NULL, 0, &bytes, error);
+        *(part == LS_CKPT_MODEL ? &files->model : &files->optimizer) = (int64_t)bytes;
+    }
+    files->tensors = list.count;
+    listing_release(&list);
+    return status;
 }
 
 /* Local. */
 static int saving_init(struct saving *s, struct ls_state *state, struct ls_error *error)
 {
+    bool writes = ls_comm_rank(ls_state_world(state)) == 0;
     *s = (struct saving){.state = state};
-    int status = ls_layout_params(state->layout, 0, NULL, &s->all, error);
-    if (status || ls_comm_rank(ls_state_world(state)) > 0)
+    int status = listing_init(&s->list, state->layout, &state->optimizer->config, writes, error);
+    if (status || !writes)
         return status;
-    int64_t largest = ls_state_largest(&s->all);
-    int arrays = 1 + ls_optimizer_states_most(&state->optimizer->config);
-    size_t count = (size_t)arrays * (size_t)s->all.count;
-    s->entries = calloc(count, sizeof *s->entries);
-    s->asked = calloc(count, sizeof *s->asked);
-    s->names = calloc(count, sizeof *s->names);
+    int64_t largest = ls_state_largest(&s->list.all);
     s->values = malloc((size_t)(largest + LS_STATE_MESSAGE) * sizeof *s->values);
-    if (!s->entries || !s->asked || !s->names || !s->values)
-        return ls_error_set(error, LS_ENOMEM,
-                            "no memory for the largest tensor of a checkpoint (%ld elements)",
-                            (long)largest);
-    entries_fill(s, arrays);
-    return LS_OK;
+    return s->values ? LS_OK
+                     : ls_error_set(error, LS_ENOMEM,
+                                    "no memory for the largest tensor of a checkpoint (%ld "
+                                    "elements)",
+                                    (long)largest);
 }
 
 /* ---- the other ranks ------------------------------------------------------------------------- */
 
 static int collect(const struct saving *s, int64_t index, struct ls_error *error)
 {
-    int count = s->all.count;
-    return ls_state_collect(s->state, &s->all, (int)(index % count), (int)(index / count) - 1,
+    int count = s->list.all.count;
+    return ls_state_collect(s->state, &s->list.all, (int)(index % count), (int)(index / count) - 1,
                             s->values, error);
 }
 
@@ -104,13 +160,14 @@ static int serve(const struct saving *s, struct ls_error *error)
 static int tensor_write(const struct saving *s, struct ls_safetensors_writer *writer,
                         const struct ls_tensor_entry *entry, struct ls_error *error)
 {
-    int64_t index = s->asked[entry - s->entries];
+    const struct listing *list = &s->list;
+    int64_t index = list->asked[entry - list->entries];
     int status = ls_broadcast(s->state->groups[LS_GROUP_OWNERS], &index, 1, LS_I64, 0, error);
     if (!status)
         status = collect(s, index, error);
     if (status)
         return status;
-    int64_t elements = ls_dtensor_count(&s->all.list[index % s->all.count].spec);
+    int64_t elements = ls_dtensor_count(&list->all.list[index % list->all.count].spec);
     return ls_safetensors_writer_append(writer, s->values,
                                         (size_t)elements * ls_dtype_bytes(entry->dtype), error);
 }
@@ -118,13 +175,10 @@ static int tensor_write(const struct saving *s, struct ls_safetensors_writer *wr
 static int part_write(const struct saving *s, struct ls_checkpoint_writer *checkpoint,
                       enum ls_checkpoint_part part, struct ls_error *error)
 {
-    int parameters = s->all.count;
-    int states = s->count - parameters;
-    bool model = part == LS_CKPT_MODEL;
+    size_t count;
     struct ls_safetensors_writer *writer;
-    int status =
-        ls_checkpoint_writer_begin(checkpoint, part, model ? s->entries : s->entries + parameters,
-                                   (size_t)(model ? parameters : states), &writer, error);
+    const struct ls_tensor_entry *entries = listing_part(&s->list, part, &count);
+    int status = ls_checkpoint_writer_begin(checkpoint, part, entries, count, &writer, error);
     while (!status) {
         const struct ls_tensor_entry *next = ls_safetensors_writer_next(writer);
         if (!next)

@@ -3,14 +3,14 @@
  *
  * A forecast records what each distinct rank of the layout would do (lockstep/train/recorded.h),
  * gives each op, collective and message its time (lockstep/planner/cost.h), and carries all ranks
- * out against a clock (lockstep/plan/simulate.h). Memory is the run's own plan, to the byte.
- * Everything here is Local.
+ * out against a clock (lockstep/plan/simulate.h). Memory is the run's own plan, to the byte. What
+ * is read and written beside the steps is in lockstep/planner/storage.h. Everything here is Local.
  */
 #ifndef LOCKSTEP_PLANNER_FORECAST_H
 #define LOCKSTEP_PLANNER_FORECAST_H
 
 #include <lockstep/plan/simulate.h>
-#include <lockstep/planner/cost.h>
+#include <lockstep/planner/storage.h>
 #include <lockstep/train/memory.h>
 
 #ifdef __cplusplus
@@ -39,6 +39,8 @@ struct ls_forecast {
     double exposed_s[LS_ACCOUNTS];       /* waits for others and for links that nothing hides */
     double moving_s[LS_ACCOUNTS];        /* operations under way, hidden or not */
     double offload_exposed_s, offload_s; /* the same of memory tiers */
+    struct ls_samples_cost samples;      /* of a step; read while the one before computes */
+    double samples_exposed_s;            /* what is longer than a step, for which it waits */
     double idle_s;                       /* what is left of step_s */
     double bubble;                       /* share of the step that ranks wait for other stages */
     /* Model flops utilisation: flops that the model needs (ls_model_flops_per_token), and hardware
@@ -48,11 +50,15 @@ struct ls_forecast {
     double tier_bytes[LS_TIER_KINDS];
     double capacity_bytes; /* of a rank's accelerators */
     bool fits;
-    double power_w, price_per_hour; /* of all; 0: not known */
+    /* Of all; 0: not known. By ls_forecast_run, as what follows. */
+    double power_w, price_per_hour;
     struct {
         double tokens, days, price, energy_wh;
-        double failures;                      /* expected */
-        double save_s, save_every_s, goodput; /* Daly 2006; goodput 1 where nothing fails */
+        double failures; /* expected */
+        struct ls_save_cost save;
+        double save_every_s; /* of train.save_every, else best_every_s; 0: at the end alone */
+        double best_every_s; /* Daly 2006; 0 where nothing fails */
+        double goodput; /* work done, a second of time: of checkpoints, failures and restarts */
     } run;
 };
 
@@ -64,6 +70,9 @@ int ls_forecast_accelerators(const struct ls_cluster *cluster, const struct ls_c
  * does not fit into memory is forecast all the same (fits is false). */
 int ls_forecast_make(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
                      struct ls_error *error);
+/* What the whole training takes, of a forecast that ls_forecast_make made for the same. */
+int ls_forecast_run(const struct ls_forecast_ask *ask, struct ls_forecast *forecast,
+                    struct ls_error *error);
 /* Elements of all parameters. */
 double ls_forecast_parameters(const struct ls_config *config);
 /* The part that needs no recording: memory, and whether it fits. */

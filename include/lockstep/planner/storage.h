@@ -1,0 +1,49 @@
+/* lockstep/planner/storage.h - what a run reads and writes beside its steps, and how long that
+ * takes on a cluster: samples from the disk, checkpoints to it. Everything here is Local.
+ *
+ * Samples. Each rank's loader reads the samples of the next step on a thread of its own while a
+ * step computes (lockstep/data.h), so a step waits only for what is longer than itself. Ranks of a
+ * host that share sequences read them once: the others find them in memory. Counted is what the
+ * host with most reads for one step, at the rate of its disks: one pass over a corpus that no
+ * memory keeps.
+ *
+ * Checkpoints. They hold the job up, as ls_state_save takes them: every rank reads its part of the
+ * state for the state's hash, as long as the exact norm takes over as many elements; then rank 0
+ * gets the parts of all others, message by message, puts each in its place and hands whole tensors
+ * to the disks of its host, which write them while the next ones come.
+ */
+#ifndef LOCKSTEP_PLANNER_STORAGE_H
+#define LOCKSTEP_PLANNER_STORAGE_H
+
+#include <lockstep/planner/cost.h>
+#include <lockstep/state.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_samples_cost {
+    double bytes;   /* that the host with most reads for a step */
+    double seconds; /* 0 where the cluster names no disk */
+};
+/* config is resolved, layout its own; each rank has so many accelerators. */
+struct ls_samples_cost ls_cost_samples(const struct ls_cluster *cluster,
+                                       const struct ls_config *config,
+                                       const struct ls_layout *layout, int accelerators);
+
+struct ls_save_cost {
+    double bytes;    /* of both files of tensors */
+    double hash_s;   /* of the state */
+    double gather_s; /* on rank 0: messages, and copies into their places */
+    double write_s;  /* by one host's disks; 0 where the cluster names none */
+    double seconds;  /* hash_s, and the longer of the other two */
+};
+/* LS_ENOMEM. */
+int ls_cost_save(const struct ls_cluster *cluster, const struct ls_config *config,
+                 const struct ls_layout *layout, int accelerators, struct ls_save_cost *save,
+                 struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

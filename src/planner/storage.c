@@ -1,0 +1,105 @@
+/* How long samples take to be read, and checkpoints to be written. */
+#include <lockstep/planner/storage.h>
+
+#include <lockstep/data.h>
+
+#include <math.h>
+
+static int64_t ranks_of_host(const struct ls_cluster *cluster, const struct ls_layout *layout,
+                             int accelerators)
+{
+    return ls_min(ls_max(cluster->accelerators / accelerators, 1), layout->ranks);
+}
+
+/* ---- samples ----------------------------------------------------------------------------------
+ */
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Ranks lie in rows of `alike` that read the same samples. The most rows of which a host has a
+ * rank: hosts begin at multiples of the common divisor in them. */
+static int64_t rows_of_host(int64_t ranks, int64_t alike)
+{
+    int64_t latest = alike - common_divisor(ranks, alike);
+    return (latest + ranks + alike - 1) / alike;
+}
+
+struct ls_samples_cost ls_cost_samples(const struct ls_cluster *cluster,
+                                       const struct ls_config *config,
+                                       const struct ls_layout *layout, int accelerators)
+{
+    int64_t ranks = ranks_of_host(cluster, layout, accelerators);
+    int64_t alike = layout->size[LS_AXIS_CP] * layout->size[LS_AXIS_TP];
+    int64_t dp = layout->size[LS_AXIS_DP_REPLICATE] * layout->size[LS_AXIS_DP_SHARD];
+    double read = (double)ls_min(rows_of_host(ranks, alike), dp);
+    double sequences = (double)(layout->ramp.full * layout->numerics.leaf_sequences) / (double)dp;
+    double each = (double)(layout->sequence + 1) *
+                  (double)ls_dtype_bytes(ls_token_dtype(config->model.vocab));
+    struct ls_samples_cost cost = {.bytes = read * sequences * each};
+    if (cluster->disk_read_bytes_per_s > 0)
+        cost.seconds = cost.bytes / cluster->disk_read_bytes_per_s;
+    return cost;
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------
+ */
+
+static double pass_s(const struct ls_cluster *cluster, int accelerators, enum ls_work_kind kind,
+                     enum ls_dtype dtype, double elements, double bytes)
+{
+    const struct ls_work work = {.kind = kind,
+                                 .dtype = dtype,
+                                 .m = (int64_t)elements,
+                                 .n = 1,
+                                 .k = 1,
+                                 .flops = 2 * elements,
+                                 .bytes = bytes};
+    return ls_cost_work(cluster, accelerators, &work);
+}
+
+/* The parts that others send to rank 0, which takes one after the other. */
+static double messages_s(const struct ls_cluster *cluster, const struct ls_layout *layout,
+                         int accelerators, const struct ls_state_files *files, double bytes)
+{
+    int64_t owners = ls_group_size(layout, LS_GROUP_OWNERS);
+    double part = bytes / (double)owners, sum = 0;
+    double largest = (double)LS_STATE_MESSAGE * (double)ls_dtype_bytes(LS_F32);
+    double messages =
+        fmax((double)files->tensors / (double)layout->size[LS_AXIS_PP], ceil(part / largest));
+    for (int64_t i = 1; i < owners; i++) {
+        int64_t rank = ls_group_member(layout, LS_GROUP_OWNERS, 0, i);
+        const struct ls_cost_group pair = ls_cost_group_of(cluster, accelerators, 0, 2, rank);
+        sum += messages * ls_cost_move(cluster, &pair, LS_COMM_SEND, part / messages);
+    }
+    return sum;
+}
+
+int ls_cost_save(const struct ls_cluster *cluster, const struct ls_config *config,
+                 const struct ls_layout *layout, int accelerators, struct ls_save_cost *save,
+                 struct ls_error *error)
+{
+    struct ls_state_files files;
+    *save = (struct ls_save_cost){0};
+    int status = ls_state_file_bytes(config, layout, &files, error);
+    if (status)
+        return status;
+    save->bytes = (double)(files.model + files.optimizer);
+    double own = save->bytes / (double)ls_group_size(layout, LS_GROUP_OWNERS);
+    double elements = own / (double)ls_dtype_bytes(LS_F32);
+    save->hash_s = pass_s(cluster, accelerators, LS_WORK_SQUARES, LS_F32, elements, own);
+    /* Into the whole tensor, and from there to the system: one thread does both. */
+    save->gather_s = messages_s(cluster, layout, accelerators, &files, save->bytes) +
+                     2 * pass_s(cluster, 1, LS_WORK_COPY, LS_U8, save->bytes, 2 * save->bytes);
+    if (cluster->disk_write_bytes_per_s > 0)
+        save->write_s = save->bytes / cluster->disk_write_bytes_per_s;
+    save->seconds = save->hash_s + fmax(save->gather_s, save->write_s);
+    return LS_OK;
+}
