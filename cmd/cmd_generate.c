@@ -6,9 +6,10 @@ static void on_piece(void *user, const char *bytes, size_t count)
     cmd_text_put(user, bytes, count);
 }
 
-static int generate_run(struct finished_job *job, struct ls_finished *finished, bool first,
-                        struct ls_error *error)
+static int generate_run(struct finished_job *job, struct ls_finished *finished,
+                        struct ls_comm *world, struct ls_error *error)
 {
+    bool first = ls_comm_rank(world) == 0;
     struct cmd_text text;
     struct ls_generate generate = *(const struct ls_generate *)job->user;
     if (first) {
@@ -41,6 +42,8 @@ int cmd_generate(int argc, char **argv)
         status = cmd_args_real(&job.args, "--temperature", 0, 100, &temperature, &error);
     if (!status)
         status = cmd_args_real(&job.args, "--top-p", 0, 1, &top_p, &error);
+    if (!status)
+        status = finished_words(&job, &error);
     if (!status) {
         struct ls_generate generate = {
             .prompt = cmd_args_value(&job.args, "--prompt"),

@@ -22,7 +22,7 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
         ls_finished_new(&job->config, job->args.word[0], cmd_args_value(&job->args, "--step"),
                         world, &log, &finished, error);
     if (!status)
-        status = job->act(job, finished, ls_comm_rank(world) == 0, error);
+        status = job->act(job, finished, world, error);
     ls_finished_free(finished);
     return status;
 }
@@ -34,32 +34,36 @@ static bool is_key(const char *word)
     return name > 0 && word[name] == '=';
 }
 
-int finished_run(struct finished_job *job, struct ls_error *error)
+int finished_words(struct finished_job *job, struct ls_error *error)
 {
-    const char *keys[CMD_WORDS_MAX + 1];
-    char threads[64];
-    int64_t given = 0;
-    int count = 0;
-    log_command = job->command;
     if (job->args.words < 1)
         return ls_error_set(error, LS_ECONFIG, "the run's directory is missing");
     for (int i = 1; i < job->args.words; i++) {
         const char *word = job->args.word[i];
         if (is_key(word))
-            keys[count++] = word;
+            job->keys[job->key_count++] = word;
         else if (job->data || job->use == LS_TO_GENERATE)
             return ls_error_set(error, LS_ECONFIG, "%.200s is one argument too many: expected %s",
                                 word, job->args.page->arguments);
         else
             job->data = word;
     }
+    return LS_OK;
+}
+
+int finished_run(struct finished_job *job, struct ls_error *error)
+{
+    char threads[64];
+    int64_t given = 0;
+    int count = job->key_count;
+    log_command = job->command;
     int status = cmd_args_int(&job->args, "--threads", 1, ls_device_threads_max(), &given, error);
     snprintf(threads, sizeof threads, "parallel.threads=%ld", (long)given);
     if (given > 0)
-        keys[count++] = threads;
+        job->keys[count++] = threads;
     if (!status)
-        status =
-            ls_finished_configure(job->args.word[0], job->use, keys, count, &job->config, error);
+        status = ls_finished_configure(job->args.word[0], job->use, job->keys, count, &job->config,
+                                       error);
     return status ? status : launch_ranks(&job->config, rank_body, job, error);
 }
 

@@ -12,13 +12,17 @@ struct finished_job {
     enum ls_finished_use use;
     struct cmd_args args;
     const char *data; /* the word that is no key: NULL where there is none */
+    const char *keys[CMD_WORDS_MAX + 1];
+    int key_count;
     struct ls_config config;
-    int (*act)(struct finished_job *job, struct ls_finished *finished, bool first,
+    int (*act)(struct finished_job *job, struct ls_finished *finished, struct ls_comm *world,
                struct ls_error *error);
     void *user;
 };
-/* After cmd_args_read: opens the run that the first word names, in the layout of the words with
- * keys and of --threads, and acts on every rank; first is true on rank 0. */
+/* After cmd_args_read: the words are a run, keys and, of an evaluation, data. */
+int finished_words(struct finished_job *job, struct ls_error *error);
+/* After that: opens the run that the first word names, in the layout of the words with keys and of
+ * --threads, and acts on every rank of the world. */
 int finished_run(struct finished_job *job, struct ls_error *error);
 /* The exit code, after the words for a failure. */
 int finished_end(const struct finished_job *job, int status, const struct ls_error *error);

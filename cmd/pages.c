@@ -18,10 +18,24 @@ OPTIONS(train_options) = {
     {                                                                                              \
         "--step", "STEP", "take the checkpoint of this step, `best` or `latest` (the default)"     \
     }
-OPTIONS(eval_options) = {STEP,
-                         {"--samples", "N", "evaluate on at most N sequences (default: all)"},
-                         {"--threads", "N", "threads of each rank (default: cores / ranks)"},
-                         END};
+OPTIONS(eval_options) = {
+    STEP,
+    {"--samples", "N", "evaluate on at most N sequences, or examples (default: all)"},
+    {"--text", "FILE", "evaluate on the text of a file"},
+    {"--ids", "FILE",
+     "evaluate on the tokens of a file's JSON lines, each with `id`: what "
+     "--logprobs writes"},
+    {"--logprobs", "FILE",
+     "write each token's log-probability as a JSON line, in decimal and as "
+     "the bits of the float"},
+    {"--requests", "FILE",
+     "score the texts of a file's JSON lines: {\"context\", "
+     "\"continuation\"}, {\"text\"} or {\"tokens\", \"prompt_tokens\"}"},
+    {"--output", "FILE", "where --requests' results go (default: printed)"},
+    {"--truncate", NULL, "leave out the first tokens of a request that is too long"},
+    {"--choices", "FILE", "answer multiple choices in llm.c's format of HellaSwag"},
+    {"--threads", "N", "threads of each rank (default: cores / ranks)"},
+    END};
 OPTIONS(generate_options) = {
     STEP,
     {"--prompt", "TEXT", "what to continue (default: a new line)"},
@@ -224,7 +238,8 @@ static const struct cmd_page pages[] = {
     {"eval", "RUN [DATA] [key=value...]", "evaluate a trained model",
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
      "prints its loss on DATA (a token store, or an llm.c token file), or on the run's own "
-     "data.valid: in nats and bits per token, and in bits per byte of text.\n\nThe layout is that "
+     "data.valid: in nats and bits per token, and in bits per byte of text. --text, --ids, "
+     "--requests and --choices evaluate on something else.\n\nThe layout is that "
      "of the keys (parallel.tp, pp, dp, cp, sp, cp_method, tp_overlap, split; numerics.isa; "
      "comm.*), whatever "
      "layout trained the run: one rank without. Each rank loads its part of the model. Ranks are "
@@ -233,6 +248,8 @@ static const struct cmd_page pages[] = {
      eval_options,
      "lockstep eval runs/demo\nlockstep eval runs/demo corpus_valid --samples 256\n"
      "lockstep eval runs/demo --step 300\n"
+     "lockstep eval runs/demo --text letter.txt --logprobs letter.jsonl\n"
+     "lockstep eval runs/demo --requests questions.jsonl --output answers.jsonl\n"
      "lockstep eval runs/demo parallel.tp=2 parallel.pp=2\n"
      "lockstep eval runs/demo/checkpoints/step-00000300\n"},
     {"generate", "RUN [key=value...]", "continue a text with a trained model",

@@ -33,6 +33,7 @@
 #define LOCKSTEP_DATA_H
 
 #include <lockstep/base.h>
+#include <lockstep/data/choices.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -19,6 +19,7 @@
 #include <lockstep/config.h>
 #include <lockstep/data.h>
 #include <lockstep/device.h>
+#include <lockstep/infer/requests.h>
 #include <lockstep/nn.h>
 #include <lockstep/ops.h>
 #include <lockstep/plan.h>
@@ -69,9 +70,55 @@ struct ls_eval_report {
     int64_t sequences, tokens;
 };
 /* Collective over the world. Of the store's first so many sequences, in order; 0: of all. The sum
- * over leaves is exact, so it does not matter which data-parallel rank takes which. */
+ * over leaves is exact, so it does not matter which data-parallel rank takes which. *logprobs
+ * [report->sequences, T] = each target's log-probability, minus its loss, to be freed on every
+ * rank; NULL: they are not asked for. */
 int ls_runner_evaluate(struct ls_runner *runner, const struct ls_token_store *store,
-                       int64_t sequences, struct ls_eval_report *report, struct ls_error *error);
+                       int64_t sequences, struct ls_eval_report *report, float **logprobs,
+                       struct ls_error *error);
+
+/* A text whose tokens are scored. */
+struct ls_scored {
+    const int32_t *ids; /* [count]; borrowed */
+    int64_t count;
+    int64_t first; /* tokens [first, count) are; never the first one, which nothing stands before */
+    float *logprobs; /* [count]: the scored tokens' are filled in; the caller's */
+    bool likeliest;  /* each scored token is the likeliest (the lowest one of several) */
+};
+/* Collective over the world, each rank with the same texts. The log-probability of a token is minus
+ * its loss in training, bit for bit, whatever the layout, and whichever texts stand beside it.
+ * LS_EDATA for a text of more than ls_runner_score_room tokens, or a token that is not in the
+ * vocabulary. */
+int ls_runner_score(struct ls_runner *runner, struct ls_scored *texts, int64_t count,
+                    struct ls_error *error);
+/* Local. The model's context and one more, which is scored alone; under context parallel the
+ * context counts in whole blocks of all ranks. */
+int64_t ls_runner_score_room(const struct ls_runner *runner);
+
+/* What ls_runner_score makes of a request. */
+struct ls_request_score {
+    float *logprobs;      /* [tokens.count]: the scored tokens' are filled in; the caller's */
+    double loglikelihood; /* their sum, nats */
+    int64_t tokens;       /* how many */
+    bool likeliest;       /* what greedy generation would have written */
+};
+/* Collective over the world. scores [requests->count]. A whole text that is longer than the context
+ * is scored in windows: each token once, with as many before it as its window has, which follow
+ * each other but for the last, which is full. LS_EDATA names the line of another request that is
+ * too long, unless truncate leaves out its first tokens, as far as they are not scored. */
+int ls_runner_score_requests(struct ls_runner *runner, const struct ls_text_requests *requests,
+                             bool truncate, struct ls_request_score *scores,
+                             struct ls_error *error);
+
+struct ls_choice_report {
+    int64_t examples;
+    int64_t right;        /* whose label's ending has the largest mean log-probability of a token */
+    int64_t right_by_sum; /* the largest log-probability */
+};
+/* Collective over the world. Of the first so many examples; 0: of all. */
+int ls_runner_score_choices(struct ls_runner *runner, const struct ls_choices *choices,
+                            int64_t examples, struct ls_choice_report *report,
+                            struct ls_error *error);
 
 /* ---- text ------------------------------------------------------------------------------------
  */
@@ -122,6 +169,9 @@ int ls_finished_new(const struct ls_config *config, const char *path, const char
                     struct ls_error *error);
 void ls_finished_free(struct ls_finished *finished);
 struct ls_runner *ls_finished_runner(struct ls_finished *finished);
+const struct ls_model_config *ls_finished_model(const struct ls_finished *finished);
+/* NULL where none is known. */
+const struct ls_tokenizer *ls_finished_tokenizer(const struct ls_finished *finished);
 int64_t ls_finished_step(const struct ls_finished *finished);
 
 #ifdef __cplusplus

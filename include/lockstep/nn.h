@@ -299,6 +299,7 @@ struct ls_micro_batch {
     int64_t first_sequence; /* of the global batch: which one row 0 belongs to (dropout) */
     int64_t step;           /* dropout */
     bool training;          /* dropout on, gradients of the head made */
+    bool likeliest;         /* not training: the head makes ls_model_likeliest */
     float gradient_scale;   /* of every token's loss: 1 / tokens of the global batch */
     int slot;               /* which set of saved activations, below options.slots */
     /* Where a layer's neighbour is held elsewhere: the first layer of a chunk reads input in its
@@ -416,6 +417,11 @@ const void *ls_model_output(const struct ls_model *model, int layer, int slot);
 /* After the head's forward: loss summed over each sequence's tokens held here, [sequences]; the
  * same on all tp ranks. */
 const float *ls_model_losses(const struct ls_model *model);
+/* The same of each row: minus the log-probability of its target, 0 where that is -1, [M]. */
+const float *ls_model_row_losses(const struct ls_model *model);
+/* And with batch->likeliest the token of the largest logit, the lowest of equal ones, [M]; -1 where
+ * no logit is a number. */
+const int32_t *ls_model_likeliest(const struct ls_model *model);
 /* The gradient of layer's input after its backward_input (layer >= 1), [N, C] act, until the next
  * layer's but one. */
 const void *ls_model_input_gradient(const struct ls_model *model, int layer);

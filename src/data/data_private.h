@@ -4,6 +4,8 @@
 
 #include <lockstep/data.h>
 
+#include <string.h>
+
 /* ---- growing buffers (buffer.c) ------------------------------------------------------------- */
 
 /* Room for more elements behind count; contents stay. LS_ENOMEM. */
@@ -100,6 +102,13 @@ enum {
 };
 #define DATA_IDX_MAGIC "MMIDIDX\0" /* and the terminator: 9 bytes */
 
+/* A little-endian word, aligned or not. */
+static inline uint32_t data_load_u32(const unsigned char *at)
+{
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
 /* What is known of a file of tokens. */
 struct data_tokens {
     enum ls_dtype dtype;

@@ -11,13 +11,6 @@ static uint64_t load_u64(const unsigned char *at)
     return value;
 }
 
-static uint32_t load_u32(const unsigned char *at)
-{
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
 /* ---- Megatron ------------------------------------------------------------------------------- */
 
 /* Position = Megatron's number (indexed_dataset.py, class DType). */
@@ -55,7 +48,7 @@ static int check_sequences(const char *name, const unsigned char *lengths,
 {
     int64_t token_bytes = (int64_t)ls_dtype_bytes(out->dtype), at = 0;
     for (int64_t i = 0; i < out->sequences; i++) {
-        int32_t length = (int32_t)load_u32(lengths + 4 * i);
+        int32_t length = (int32_t)data_load_u32(lengths + 4 * i);
         int64_t pointer = (int64_t)load_u64(pointers + 8 * i);
         if (length < 0 || pointer != at)
             return ls_error_set(error, LS_EDATA,
@@ -155,7 +148,7 @@ int data_llmc_parse(const char *name, const unsigned char *file, int64_t file_by
     *is_llmc = false;
     if (file_bytes < 4)
         return LS_OK;
-    uint32_t magic = load_u32(file);
+    uint32_t magic = data_load_u32(file);
     int kind = 0;
     while (kind < KINDS && kinds[kind].magic != magic)
         kind++;
@@ -166,7 +159,7 @@ int data_llmc_parse(const char *name, const unsigned char *file, int64_t file_by
         return ls_error_set(error, LS_EDATA,
                             "%s: truncated: %lld bytes, the header of an llm.c file has %d", name,
                             (long long)file_bytes, DATA_LLMC_HEADER_BYTES);
-    uint32_t version = load_u32(file + 4), tokens = load_u32(file + 8);
+    uint32_t version = data_load_u32(file + 4), tokens = data_load_u32(file + 8);
     if (version != kinds[kind].version)
         return ls_error_set(error, LS_EDATA, "%s: version %u of llm.c's magic %u; expected %u",
                             name, version, magic, kinds[kind].version);

@@ -16,6 +16,7 @@ struct evaluation {
     int32_t *ids_held, *targets_held; /* the tokens of this rank */
     struct ls_exact_sum loss;
     uint64_t sequences, tokens, bytes;
+    uint64_t *found; /* [sequences of all ranks, T]; NULL: nobody asks */
 };
 
 /* ---- buffers --------------------------------------------------------------------------------- */
@@ -24,18 +25,10 @@ static int model_make(struct ls_runner *r, struct ls_error *error)
 {
     const struct ls_layout *layout = r->parts.layout;
     struct ls_model_options options = r->parts.part;
-    struct ls_arena measure;
-    struct ls_model *model;
     options.sequences = layout->micro_sequences;
     options.tokens = layout->sequence;
     options.slots = 1;
-    ls_arena_measure(&measure);
-    int status = ls_model_new(&options, &measure, &model, error);
-    if (status)
-        return status;
-    ls_model_free(model);
-    status = ls_arena_init(&r->arena, measure.peak, error);
-    return status ? status : ls_model_new(&options, &r->arena, &r->model, error);
+    return runner_model_make(&options, &r->arena, &r->model, error);
 }
 
 static int buffers_open(struct ls_runner *r, struct ls_error *error)
@@ -120,6 +113,17 @@ static int round_read(struct evaluation *e, int64_t round, struct ls_error *erro
     return status;
 }
 
+static void found_keep(const struct evaluation *e, int64_t round,
+                       const struct ls_micro_batch *batch)
+{
+    const struct ls_runner *r = e->r;
+    int64_t first = e->first + round * batch->sequences;
+    int64_t count = ls_min(batch->sequences, e->end - first);
+    struct found_rows rows = {r->model, r->segments, r->segment_count};
+    for (int64_t i = 0; i < count && e->found && runner_answers(r); i++)
+        found_take(&rows, batch, i, e->found + (first + i) * batch->tokens);
+}
+
 /* A local failure is agreed before the stages talk to each other. */
 static int round_run(struct evaluation *e, int64_t round, struct ls_error *error)
 {
@@ -141,6 +145,8 @@ static int round_run(struct evaluation *e, int64_t round, struct ls_error *error
     status = ls_all_reduce(r->parts.groups[LS_GROUP_CP], r->losses, micro, error);
     for (int64_t i = 0; i < micro; i++)
         ls_exact_add(&e->loss, r->losses[i]);
+    if (!status)
+        found_keep(e, round, &batch);
     return status;
 }
 
@@ -187,29 +193,64 @@ static void shares_set(struct evaluation *e, int64_t count)
     e->targets_held = e->ids_held + buffer;
 }
 
-int ls_runner_evaluate(struct ls_runner *r, const struct ls_token_store *store, int64_t sequences,
-                       struct ls_eval_report *report, struct ls_error *error)
+static int rounds_run(struct evaluation *e, int64_t sequences, struct ls_eval_report *report,
+                      struct ls_error *error)
 {
-    int64_t samples = 0;
-    int status = ls_token_store_samples(store, r->parts.layout->sequence, &samples, error);
-    if (!status)
-        status = buffers_open(r, error);
-    status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
-    if (status)
-        return status;
-    struct evaluation e = {.r = r, .store = store};
-    shares_set(&e, sequences > 0 ? ls_min(sequences, samples) : samples);
-    for (int64_t round = 0; round < e.rounds && !status; round++) {
-        ls_trace_set(r->parts.trace, LS_TRACE_MICRO_BATCH, round);
-        status = round_run(&e, round, error);
+    struct ls_trace *trace = e->r->parts.trace;
+    int status = LS_OK;
+    shares_set(e, sequences);
+    for (int64_t round = 0; round < e->rounds && !status; round++) {
+        ls_trace_set(trace, LS_TRACE_MICRO_BATCH, round);
+        status = round_run(e, round, error);
     }
-    ls_trace_set(r->parts.trace, LS_TRACE_MICRO_BATCH, -1);
+    ls_trace_set(trace, LS_TRACE_MICRO_BATCH, -1);
     if (!status)
-        status = report_sum(&e, report, error);
+        status = report_sum(e, report, error);
     if (!status && report->tokens == 0)
         status = ls_error_set(error, LS_EDATA,
                               "%s: no token of %lld sequences counts as a target, so there is no "
                               "loss. Evaluate more of them, or other data",
-                              ls_token_store_file(store, 0).path, (long long)report->sequences);
+                              ls_token_store_file(e->store, 0).path, (long long)report->sequences);
+    return status;
+}
+
+/* The sum over ranks, as values. */
+static int logprobs_give(struct evaluation *e, int64_t count, float *logprobs,
+                         struct ls_error *error)
+{
+    int status = ls_all_reduce_u64(e->r->parts.groups[LS_GROUP_WORLD], e->found, count, error);
+    for (int64_t i = 0; i < count && !status; i++)
+        logprobs[i] = e->found[i] ? found_logprob(e->found[i]) : NAN;
+    return status;
+}
+
+int ls_runner_evaluate(struct ls_runner *r, const struct ls_token_store *store, int64_t sequences,
+                       struct ls_eval_report *report, float **logprobs, struct ls_error *error)
+{
+    struct evaluation e = {.r = r, .store = store};
+    int64_t samples = 0, tokens = r->parts.layout->sequence;
+    int status = ls_token_store_samples(store, tokens, &samples, error);
+    samples = sequences > 0 ? ls_min(sequences, samples) : samples;
+    if (!status)
+        status = buffers_open(r, error);
+    if (logprobs) {
+        *logprobs = calloc((size_t)(samples * tokens) + 1, sizeof **logprobs);
+        e.found = calloc((size_t)(samples * tokens) + 1, sizeof *e.found);
+        if (!status && (!*logprobs || !e.found))
+            status = ls_error_set(error, LS_ENOMEM,
+                                  "no memory for the log-probabilities of %ld "
+                                  "tokens",
+                                  (long)(samples * tokens));
+    }
+    status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
+    if (!status)
+        status = rounds_run(&e, samples, report, error);
+    if (!status && logprobs)
+        status = logprobs_give(&e, samples * tokens, *logprobs, error);
+    free(e.found);
+    if (status && logprobs) {
+        free(*logprobs);
+        *logprobs = NULL;
+    }
     return status;
 }

@@ -260,6 +260,16 @@ struct ls_runner *ls_finished_runner(struct ls_finished *f)
     return f->runner;
 }
 
+const struct ls_model_config *ls_finished_model(const struct ls_finished *f)
+{
+    return &f->layout.model;
+}
+
+const struct ls_tokenizer *ls_finished_tokenizer(const struct ls_finished *f)
+{
+    return f->tokenizer;
+}
+
 int64_t ls_finished_step(const struct ls_finished *f)
 {
     return f->step;

@@ -20,10 +20,37 @@ struct ls_runner {
 
 /* Whether this rank holds the head. */
 bool runner_ends(const struct ls_runner *runner);
+/* And answers for it among those of tp, who all know the same. */
+bool runner_answers(const struct ls_runner *runner);
+/* A model over memory of its own. */
+int runner_model_make(const struct ls_model_options *options, struct ls_arena *arena,
+                      struct ls_model **out, struct ls_error *error);
 /* Collective over pp (and what layers are collective over). The layers of all stages over one
  * micro-batch, whose input is set here. */
 int runner_forward(struct ls_runner *runner, struct ls_model *model, struct ls_micro_batch *batch,
                    struct ls_error *error);
+
+/* ---- what the head found of each token -------------------------------------------------------
+ */
+
+/* The bits of a token's log-probability, that it counts, and whether it is the likeliest. Zero
+ * where this rank knows nothing of it, so that the sum over ranks is what one of them found. */
+#define FOUND           ((uint64_t)1 << 32)
+#define FOUND_LIKELIEST ((uint64_t)1 << 33)
+uint64_t found_of(float loss, bool likeliest);
+float found_logprob(uint64_t found);
+/* Rows of the model's last micro-batch, whose tokens here are these segments of each sequence. */
+struct found_rows {
+    const struct ls_model *model;
+    const struct ls_token_segment *segments;
+    int segment_count;
+};
+/* found[t] of token t of a sequence of batch, if it is here and its target counts. */
+void found_take(const struct found_rows *rows, const struct ls_micro_batch *batch, int64_t sequence,
+                uint64_t *found);
+
+/* ---- weights ---------------------------------------------------------------------------------
+ */
 
 /* The weights of this rank's layers as a model reads them, where nothing trains them. */
 struct held_weights {

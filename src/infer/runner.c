@@ -45,6 +45,59 @@ bool runner_ends(const struct ls_runner *r)
     return layout->stage_rank[layout->stages - 1] == r->pp_rank;
 }
 
+bool runner_answers(const struct ls_runner *r)
+{
+    return runner_ends(r) && ls_comm_rank(r->parts.groups[LS_GROUP_TP]) == 0;
+}
+
+int runner_model_make(const struct ls_model_options *options, struct ls_arena *arena,
+                      struct ls_model **out, struct ls_error *error)
+{
+    struct ls_arena measure;
+    struct ls_model *model;
+    *out = NULL;
+    ls_arena_measure(&measure);
+    int status = ls_model_new(options, &measure, &model, error);
+    if (status)
+        return status;
+    ls_model_free(model);
+    status = ls_arena_init(arena, measure.peak, error);
+    return status ? status : ls_model_new(options, arena, out, error);
+}
+
+/* ---- what the head found ---------------------------------------------------------------------
+ */
+
+union float_bits {
+    float value;
+    uint32_t bits;
+};
+
+uint64_t found_of(float loss, bool likeliest)
+{
+    return (union float_bits){.value = 0 - loss}.bits | FOUND | (likeliest ? FOUND_LIKELIEST : 0);
+}
+
+float found_logprob(uint64_t found)
+{
+    return (union float_bits){.bits = (uint32_t)found}.value;
+}
+
+void found_take(const struct found_rows *rows, const struct ls_micro_batch *batch, int64_t sequence,
+                uint64_t *found)
+{
+    const float *loss = ls_model_row_losses(rows->model);
+    const int32_t *likeliest = batch->likeliest ? ls_model_likeliest(rows->model) : NULL;
+    int64_t row = 0;
+    for (int i = 0; i < rows->segment_count; i++)
+        row += sequence * rows->segments[i].count;
+    for (int i = 0; i < rows->segment_count; i++)
+        for (int64_t k = 0; k < rows->segments[i].count; k++, row++)
+            if (batch->targets[row] >= 0)
+                found[rows->segments[i].first + k] =
+                    found_of(loss[row], likeliest && likeliest[row] == batch->targets[row]);
+}
+
 /* ---- layers ---------------------------------------------------------------------------------- */
 
 static int layer_run(struct ls_runner *r, struct ls_model *model, int layer, int last,

@@ -321,6 +321,16 @@ const float *ls_model_losses(const struct ls_model *model)
     return model->losses.sequences;
 }
 
+const float *ls_model_row_losses(const struct ls_model *model)
+{
+    return model->losses.rows;
+}
+
+const int32_t *ls_model_likeliest(const struct ls_model *model)
+{
+    return model->losses.likeliest;
+}
+
 const void *ls_model_input_gradient(const struct ls_model *model, int layer)
 {
     return model->d_stream[layer & 1];

@@ -5,6 +5,8 @@
  * cut over tp: nobody has whole rows of logits. in: the final norm's output. */
 #include "model.h"
 
+#include <math.h>
+
 /* ---- buffers ----------------------------------------------------------------------------------
  */
 
@@ -13,6 +15,7 @@ struct head_buffers {
     struct exchange gather, reduce;
     void *logits;                 /* [group_units * unit rows, V] */
     float *max, *sums;            /* [group rows], [2, group rows] where the vocabulary is split */
+    float *place;                 /* [group rows] of the largest logit; not in training */
     float *partial[PARTIALS_MAX]; /* [V, C] each: subtrees of the weight gradient */
     int partials;
 };
@@ -74,12 +77,14 @@ static struct head_buffers buffers_take(const struct ls_model *model, const stru
     int64_t rows = group_of(model, s->weight) * unit_rows(model);
     struct head_buffers b = {.gather = exchange_gather(model, arena),
                              .logits = model_take(model, arena, rows, s->weight->rows)};
-    if (model->tp.size > 1) {
+    if (model->tp.size > 1 || !model->options.training)
         b.max = ls_arena_take(arena, (size_t)rows * sizeof(float));
+    if (model->tp.size > 1)
         b.sums = ls_arena_take(arena, (size_t)(2 * rows) * sizeof(float));
-    }
-    if (!model->options.training)
+    if (!model->options.training) {
+        b.place = ls_arena_take(arena, (size_t)rows * sizeof(float));
         return b;
+    }
     b.reduce = exchange_reduce(model, arena);
     partials_take(model, s->weight, arena, &b);
     return b;
@@ -100,6 +105,8 @@ static void head_constants(struct ls_model *model, struct ls_arena *arena,
     losses->rows = ls_arena_take(arena, (size_t)model->rows_max * sizeof(float));
     losses->sequences = ls_arena_take(arena, (size_t)model->options.sequences * sizeof(float));
     losses->group_units = group_of(model, s->weight);
+    if (!model->options.training)
+        losses->likeliest = ls_arena_take(arena, (size_t)model->rows_max * sizeof(int32_t));
 }
 
 /* ---- groups of units --------------------------------------------------------------------------
@@ -115,6 +122,41 @@ struct walk {
     bool partial_sums, training;
 };
 
+static struct ls_cross_entropy loss_of(const struct walk *walk, int64_t rows)
+{
+    const struct ls_model *model = walk->run->model;
+    return (struct ls_cross_entropy){.rows = rows,
+                                     .vocabulary = model->config.vocab,
+                                     .padded = walk->weight->rows,
+                                     .tiles = model->tiles,
+                                     .act = model->numerics.act,
+                                     .scale = walk->training ? walk->run->batch->gradient_scale : 0,
+                                     .first = walk->weight->first_row};
+}
+
+/* The largest logit of each row, over all ranks' parts of the vocabulary, and the first token that
+ * has it: a smaller number is a larger negative one. */
+static int group_likeliest(struct walk *walk, int64_t first_row, int64_t rows)
+{
+    const struct layer_run *run = walk->run;
+    const struct ls_model *model = run->model;
+    struct head_buffers *b = &walk->buffers;
+    struct ls_cross_entropy op = loss_of(walk, rows);
+    int32_t *likeliest = model->losses.likeliest + first_row;
+    int status = LS_OK;
+    LS_ASSERT(likeliest && model->config.vocab < 1 << 24);
+    ls_cross_entropy_max(run->ops, &op, b->logits, b->max);
+    if (model->tp.size > 1)
+        status = ls_all_reduce_max_f32(model->tp.comm, b->max, rows, run->error);
+    if (!status)
+        ls_cross_entropy_place(run->ops, &op, b->logits, b->max, b->place);
+    if (!status && model->tp.size > 1)
+        status = ls_all_reduce_max_f32(model->tp.comm, b->place, rows, run->error);
+    for (int64_t i = 0; i < rows && !status && !run->ops->idle; i++)
+        likeliest[i] = b->place[i] > -INFINITY ? (int32_t)-b->place[i] : -1;
+    return status;
+}
+
 /* Loss of a group's rows, and their logits' gradient in place. */
 static int group_loss(struct walk *walk, int64_t first_row, int64_t rows)
 {
@@ -123,13 +165,7 @@ static int group_loss(struct walk *walk, int64_t first_row, int64_t rows)
     struct head_buffers *b = &walk->buffers;
     const int32_t *target = run->batch->targets + first_row;
     float *loss = model->losses.rows + first_row;
-    struct ls_cross_entropy op = {.rows = rows,
-                                  .vocabulary = model->config.vocab,
-                                  .padded = walk->weight->rows,
-                                  .tiles = model->tiles,
-                                  .act = model->numerics.act,
-                                  .scale = walk->training ? run->batch->gradient_scale : 0,
-                                  .first = walk->weight->first_row};
+    struct ls_cross_entropy op = loss_of(walk, rows);
     if (model->tp.size == 1) {
         ls_cross_entropy(run->ops, &op, b->logits, target, loss);
         return LS_OK;
@@ -161,6 +197,8 @@ static int group_run(struct walk *walk, int64_t first_row, const struct ls_token
     struct ls_gemm product =
         model_linear(model, rows, vocabulary, 1, walk->weight, NULL, a, logits);
     int status = ls_gemm_run(run->ops, &product, run->error);
+    if (!status && run->batch->likeliest)
+        status = group_likeliest(walk, first_row, rows);
     if (!status)
         status = group_loss(walk, first_row, rows);
     if (status || !walk->training)

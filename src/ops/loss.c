@@ -63,6 +63,31 @@ void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *
         ops->kernels->loss->finish(op, logits, target, &rows, loss, begin, end);
 }
 
+/* Columns are looked through once, and none is added: no kernel is needed. */
+static float place_of(const struct ls_cross_entropy *op, const void *logits, int64_t row, float max)
+{
+    int64_t columns = ls_max(0, ls_min(op->padded, op->vocabulary - op->first));
+    for (int64_t i = row * op->padded; i < row * op->padded + columns; i++) {
+        float z = op->act == LS_F32 ? ((const float *)logits)[i]
+                                    : ls_half_to_f32(op->act, ((const ls_half *)logits)[i]);
+        if (z == max)
+            return -(float)(op->first + i - row * op->padded);
+    }
+    return -__builtin_inff();
+}
+
+void ls_cross_entropy_place(struct ls_ops *ops, const struct ls_cross_entropy *op,
+                            const void *logits, const float *max, float *place)
+{
+    OPS_TELL(ops, work_of(op, 1));
+    if (ops->idle)
+        return;
+    check(op, NULL);
+    OPS_EACH_SHARE (ops, op->rows * op->padded, op->rows, 1)
+        for (int64_t row = begin; row < end; row++)
+            place[row] = place_of(op, logits, row, max[row]);
+}
+
 static float tokens_sum(const float *loss, int64_t tokens)
 {
     float stack[64];

@@ -410,7 +410,7 @@ int ls_trainer_evaluate(struct ls_trainer *t, struct ls_eval_report *report, str
     int status = t->valid_store ? LS_OK : ls_config_require(&t->config, "data.valid", error);
     return status ? status
                   : ls_runner_evaluate(t->runner, t->valid_store, t->config.eval.samples, report,
-                                       error);
+                                       NULL, error);
 }
 int ls_trainer_sample(struct ls_trainer *t, const char *prompt, char **text, struct ls_error *error)
 {

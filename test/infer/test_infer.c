@@ -2,8 +2,7 @@
  * a finished run and of the trainer itself. Logits that are gathered in another order are seen. */
 #include "../support/scratch.h"
 #include "../support/wrapped.h"
-
-#include <lockstep/train.h>
+#include "small_runs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,107 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 3000, KEYS_MAX = 6, ROOM = 600, RANKS_MAX = 8, VOCABULARY = 260, FED = 70 };
+enum { RANKS_MAX = 8, VOCABULARY = 260, FED = 70 };
 enum { SEQUENCES = 9 }; /* of an evaluation: no multiple of any number of ranks */
-
-typedef const char *keys_t[KEYS_MAX];
-
-/* ---- the runs -------------------------------------------------------------------------------- */
-
-/* The Llama has fewer key/value heads than the widest cut has ranks. */
-static const char *const families[][8] = {
-    {"model.arch=gpt2", "model.heads=4", "model.tied=true", "model.layers=3", "model.ffn=96"},
-    {"model.arch=llama", "model.heads=4", "model.kv_heads=2", "model.layers=2", "model.ffn=56",
-     "model.rope_factor=4", "model.rope_original_context=64"},
-};
-static const char *const precisions[] = {"numerics.precision=fp32", "numerics.precision=bf16"};
-enum { FAMILIES = 2, RUNS = 2 * FAMILIES };
-
-static const char *const recipe[] = {"model.vocab_multiple=8",
-                                     "model.channels=32",
-                                     "model.context=256",
-                                     "data.sequence=256",
-                                     "data.tokenizer=byte",
-                                     "numerics.tp_tiles=4",
-                                     "numerics.seq_tiles=2",
-                                     "model.init_std=0.3",
-                                     "batch.global=8",
-                                     "train.steps=1",
-                                     "parallel.threads=1",
-                                     "log.tensorboard=false",
-                                     "log.progress=off",
-                                     "sample.tokens=40",
-                                     "sample.temperature=1",
-                                     "train.save_first=true",
-                                     NULL};
-
-static void set(struct ls_config *config, const char *key)
-{
-    struct ls_error error = {0};
-    if (ls_config_set(config, key, &error))
-        fail_msg("%s: %s", key, error.text);
-}
-
-static void set_all(struct ls_config *config, const char *const *keys, int count)
-{
-    for (int i = 0; i < count && keys[i]; i++)
-        set(config, keys[i]);
-}
-
-static struct ls_config config_make(const char *directory, int run, const keys_t keys)
-{
-    struct ls_config config;
-    struct ls_error error = {0};
-    char text[3][ROOM];
-    snprintf(text[0], ROOM, "data.train=u16:%s/tokens.bin", directory);
-    snprintf(text[1], ROOM, "data.valid=u16:%s/tokens.bin", directory);
-    snprintf(text[2], ROOM, "train.out=%s/run%d", directory, run);
-    ls_config_defaults(&config);
-    for (int i = 0; i < 3; i++)
-        set(&config, text[i]);
-    set_all(&config, recipe, (int)(sizeof recipe / sizeof recipe[0]));
-    set_all(&config, families[run % FAMILIES], 8);
-    set(&config, precisions[run / FAMILIES]);
-    set_all(&config, keys, KEYS_MAX);
-    if (ls_train_resolve(&config, &error))
-        fail_msg("%s", error.text);
-    return config;
-}
-
-static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
-{
-    return ls_run(user, world, NULL, NULL, error);
-}
-
-/* The runs, trained for a step on one rank. */
-static int runs_setup(void **state)
-{
-    if (scratch_setup(state))
-        return -1;
-    uint16_t tokens[TOKENS];
-    for (uint32_t i = 0; i < TOKENS; i++)
-        tokens[i] = (uint16_t)(i * i % 251);
-    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
-    for (int run = 0; run < RUNS; run++) {
-        struct ls_error error = {0};
-        struct ls_config config = config_make(*state, run, (keys_t){NULL});
-        if (ls_world_run(1, train_body, &config, &error)) {
-            print_error("run %d: %s\n", run, error.text);
-            return -1;
-        }
-    }
-    return 0;
-}
-
-/* "pp=2 tp=2", for texts. */
-static const char *layout_text(const keys_t keys)
-{
-    static char text[ROOM];
-    snprintf(text, sizeof text, "one rank");
-    for (int i = 0, at = 0; i < KEYS_MAX && keys[i]; i++)
-        at += snprintf(text + at, sizeof text - (size_t)at, "%s ", keys[i] + strlen("parallel."));
-    return text;
-}
 
 /* ---- what a layout makes of a run ------------------------------------------------------------ */
 
@@ -150,7 +50,8 @@ static int evaluate_body(struct ls_comm *world, void *user, struct ls_error *err
     if (!status)
         status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
     for (int turn = 0; turn < 2 && !status; turn++) /* the second uses the first's buffers */
-        status = ls_runner_evaluate(ls_finished_runner(finished), store, SEQUENCES, &report, error);
+        status = ls_runner_evaluate(ls_finished_runner(finished), store, SEQUENCES, &report, NULL,
+                                    error);
     if (!status && ls_finished_step(finished) != 1)
         status = ls_error_set(error, LS_EINVAL, "step %ld", (long)ls_finished_step(finished));
     if (!status && ls_comm_rank(world) == 0)
@@ -355,8 +256,8 @@ static void test_a_trainer_does_what_its_finished_run_does(void **state)
         for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
             struct ls_error error = {0};
             struct outcome *out = calloc(1, sizeof *out);
-            struct job job = {.config = config_make(*state, run, cuts[i]), .out = out};
-            set(&job.config, "train.resume=auto");
+            struct job job = {.config = run_config(*state, run, cuts[i]), .out = out};
+            run_key(&job.config, "train.resume=auto");
             job.config.eval.samples = SEQUENCES;
             if (ls_world_run((int)ls_config_ranks(&job.config), trainer_body, &job, &error))
                 fail_msg("run %d, %s: %s", run, layout_text(cuts[i]), error.text);

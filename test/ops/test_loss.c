@@ -302,6 +302,42 @@ static void test_bits(void **state)
     }
 }
 
+/* The whole vocabulary at once, and two halves of it. */
+static void test_place_of_the_largest_logit(void **state)
+{
+    enum { ROWS = 5, VOCABULARY = 300, PADDED = 320 };
+    (void)state;
+    for (int a = 0; a < ACTS; a++) {
+        float *z = values_normal(5, LS_F32, ROWS * PADDED, 3), max[ROWS], place[ROWS], half[ROWS];
+        ls_half *act = values_new(ROWS * PADDED * sizeof *act);
+        static const int64_t wanted[ROWS] = {0, 299, 150, 163, -1};
+        for (int r = 0; r < ROWS - 1; r++)
+            for (int64_t v = wanted[r]; v < VOCABULARY; v += 37)
+                z[r * PADDED + v] = 90; /* several equal ones: the first counts */
+        z[PADDED + 310] = 95;           /* padding */
+        for (int64_t v = 0; v < VOCABULARY; v++)
+            z[4 * PADDED + v] = NAN;
+        if (acts[a] != LS_F32)
+            ls_cast_to_half(&ops_best, acts[a], ROWS * PADDED, z, act);
+        const void *logits = acts[a] == LS_F32 ? (const void *)z : act;
+        struct ls_cross_entropy op = {ROWS, VOCABULARY, PADDED, 4, acts[a], 0, 0};
+        ls_cross_entropy_max(&ops_best, &op, logits, max);
+        ls_cross_entropy_place(&ops_best, &op, logits, max, place);
+        for (int r = 0; r < ROWS - 1; r++)
+            assert_true(place[r] == -(float)wanted[r]);
+        assert_true(place[4] == -INFINITY);
+        for (int r = 0; r < ROWS; r++) { /* a part that begins at column 160 */
+            const char *row =
+                (const char *)logits + (size_t)(r * PADDED + 160) * ls_dtype_bytes(acts[a]);
+            struct ls_cross_entropy part = {1, VOCABULARY, 160, 2, acts[a], 0, 160};
+            ls_cross_entropy_place(&ops_best, &part, row, &max[r], &half[r]);
+        }
+        assert_true(half[1] == -299 && half[3] == -163 && half[4] == -INFINITY);
+        assert_true(half[0] == -185); /* 5 * 37: the first in this part */
+        free(z), free(act);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_large_and_non_finite_logits),
         cmocka_unit_test(test_loss_sum_is_the_ordered_sum),
         cmocka_unit_test(test_split_vocabulary_gives_the_same_bits),
+        cmocka_unit_test(test_place_of_the_largest_logit),
         cmocka_unit_test(test_bits),
     };
     return cmocka_run_group_tests_name("loss", tests, ops_best_setup, ops_best_teardown);

@@ -40,6 +40,10 @@ void ls_cross_entropy_sum(struct ls_ops *ops, const struct ls_cross_entropy *op,
 void ls_cross_entropy_finish(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,
                              const int32_t *target, const float *max, const float *sum,
                              const float *target_logit, float *loss);
+/* place[r] = minus the lowest vocabulary entry here whose logit is max[r], -inf for none: the
+ * maximum over ranks is that of the whole vocabulary. place [rows]. Local. */
+void ls_cross_entropy_place(struct ls_ops *ops, const struct ls_cross_entropy *op,
+                            const void *logits, const float *max, float *place);
 /* out[i], i < sequences: the sum of sequence i's losses. loss [sequences * tiles * tokens]: groups
  * of LS_TOKEN_TILE tokens from zero; those of a tile, and tiles, by the tree. Single-threaded: it
  * is small. Local. */

@@ -1,0 +1,170 @@
+/* JSON lines, member by member. */
+#include "lines.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cmd_lines_open(struct cmd_lines *lines, const char *path, struct ls_error *error)
+{
+    *lines = (struct cmd_lines){.named = path != NULL};
+    int status = path ? ls_atomic_file_open(&lines->file, path, NULL, error) : LS_OK;
+    lines->open = !status;
+    return status;
+}
+
+int cmd_lines_begin(struct cmd_lines *lines, struct ls_error *error)
+{
+    lines->line = open_memstream(&lines->text, &lines->bytes);
+    if (!lines->line)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a line");
+    fputc('{', lines->line);
+    return LS_OK;
+}
+
+int cmd_lines_end(struct cmd_lines *lines, struct ls_error *error)
+{
+    int status = LS_OK;
+    fputs("}\n", lines->line);
+    bool whole = !ferror(lines->line) & !fclose(lines->line);
+    if (!whole)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for a line");
+    else if (lines->named)
+        status = ls_atomic_file_write(&lines->file, lines->text, lines->bytes);
+    else if (fwrite(lines->text, 1, lines->bytes, stdout) != lines->bytes || fflush(stdout))
+        status = ls_error_errno(error, errno, "standard output cannot be written");
+    if (whole && status && lines->named)
+        *error = lines->file.error;
+    free(lines->text);
+    lines->line = NULL;
+    lines->text = NULL;
+    return status;
+}
+
+int cmd_lines_close(struct cmd_lines *lines, struct ls_error *error)
+{
+    ls_text_release(&lines->piece);
+    lines->open = false;
+    return lines->named ? ls_atomic_file_commit(&lines->file, error) : LS_OK;
+}
+
+void cmd_lines_abort(struct cmd_lines *lines)
+{
+    if (lines->line)
+        fclose(lines->line);
+    free(lines->text);
+    ls_text_release(&lines->piece);
+    if (lines->open && lines->named)
+        ls_atomic_file_abort(&lines->file);
+    *lines = (struct cmd_lines){0};
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+static void string_put(FILE *line, const char *bytes, size_t count)
+{
+    fputc('"', line);
+    for (size_t i = 0, length; i < count; i += length) {
+        unsigned char c = (unsigned char)bytes[i];
+        length = ls_utf8_character(bytes + i, count - i);
+        if (length == 0)
+            fputs("\xef\xbf\xbd", line); /* U+FFFD */
+        else if (c == '"' || c == '\\')
+            fprintf(line, "\\%c", c);
+        else if (c == '\n')
+            fputs("\\n", line);
+        else if (c < 0x20)
+            fprintf(line, "\\u%04x", c);
+        else
+            fwrite(bytes + i, 1, length, line);
+        length = length ? length : 1;
+    }
+    fputc('"', line);
+}
+
+static FILE *member(struct cmd_lines *lines, const char *key)
+{
+    if (ftell(lines->line) > 1)
+        fputc(',', lines->line);
+    fprintf(lines->line, "\"%s\":", key);
+    return lines->line;
+}
+
+void cmd_lines_int(struct cmd_lines *lines, const char *key, int64_t value)
+{
+    fprintf(member(lines, key), "%ld", (long)value);
+}
+
+void cmd_lines_bool(struct cmd_lines *lines, const char *key, bool value)
+{
+    fputs(value ? "true" : "false", member(lines, key));
+}
+
+static void number_put(FILE *line, double value, int digits)
+{
+    if (isfinite(value))
+        fprintf(line, "%.*g", digits, value);
+    else
+        fputs("null", line);
+}
+
+void cmd_lines_double(struct cmd_lines *lines, const char *key, double value)
+{
+    number_put(member(lines, key), value, 17);
+}
+
+void cmd_lines_text(struct cmd_lines *lines, const char *key, const char *bytes, size_t count)
+{
+    string_put(member(lines, key), bytes, count);
+}
+
+void cmd_lines_ids(struct cmd_lines *lines, const char *key, const int32_t *ids, int64_t count)
+{
+    FILE *line = member(lines, key);
+    for (int64_t i = 0; i < count; i++)
+        fprintf(line, "%c%d", i ? ',' : '[', ids[i]);
+    fputs(count ? "]" : "[]", line);
+}
+
+static void bits_put(FILE *line, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    fprintf(line, "\"%08x\"", bits);
+}
+
+void cmd_lines_logprobs(struct cmd_lines *lines, const float *logprobs, int64_t first,
+                        int64_t count)
+{
+    for (int part = 0; part < 2; part++) {
+        FILE *line = member(lines, part ? "bits" : "logprobs");
+        for (int64_t i = 0; i < count; i++) {
+            fputc(i ? ',' : '[', line);
+            if (i < first)
+                fputs("null", line);
+            else if (part)
+                bits_put(line, logprobs[i]);
+            else
+                number_put(line, (double)logprobs[i], 9);
+        }
+        fputs(count ? "]" : "[]", line);
+    }
+}
+
+void cmd_lines_token(struct cmd_lines *lines, const struct ls_tokenizer *tokenizer, int32_t id,
+                     bool known, float logprob)
+{
+    struct ls_error ignored = {0};
+    lines->piece.count = 0;
+    cmd_lines_int(lines, "id", id);
+    /* A model may have more rows than its tokenizer has tokens. */
+    if (tokenizer && !ls_decode(tokenizer, &id, 1, &lines->piece, &ignored))
+        cmd_lines_text(lines, "text", lines->piece.bytes, lines->piece.count);
+    FILE *line = member(lines, "logprob");
+    number_put(line, known ? (double)logprob : NAN, 9);
+    if (known)
+        bits_put(member(lines, "bits"), logprob);
+    else
+        fputs("null", member(lines, "bits"));
+}

@@ -1,0 +1,68 @@
+/* lockstep/infer/requests.h - files of prompts, and of texts to score. Included by
+ * lockstep/infer.h.
+ *
+ * Prompts are lines of text, or, in a file whose name ends in .jsonl, one JSON object a line:
+ *
+ *     {"prompt": TEXT, "max_tokens": 20, "stop": ["\n"]}      the last two may be left out
+ *
+ * Texts to score are one JSON object a line:
+ *
+ *     {"context": TEXT, "continuation": TEXT}     the continuation is scored
+ *     {"text": TEXT}                              all of it is, however long it is
+ *     {"tokens": [5, 17, 9], "prompt_tokens": 1}  the tokens behind the first so many are scored
+ *                                                 (left out: 1), as generation writes them
+ *
+ * TEXT is a string, or a list of token ids where no tokenizer is to touch it. Other keys are passed
+ * over. Blank lines count as lines and hold nothing.
+ *
+ * Context and continuation are encoded as one text, with white space at the context's end moved to
+ * the continuation, so that no token ends within it. Before an empty context, and before a text,
+ * stands the token that ends a document. That is what lm-evaluation-harness asks of a model.
+ */
+#ifndef LOCKSTEP_INFER_REQUESTS_H
+#define LOCKSTEP_INFER_REQUESTS_H
+
+#include <lockstep/data.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_text_request {
+    int64_t line;                /* in its file, from 1 */
+    struct ls_token_list tokens; /* the prompt; or the whole text */
+    int64_t first;               /* tokens from here on are scored; of a prompt: all its tokens */
+    bool whole;                  /* {"text": ...}: it may be longer than the model's context */
+    int64_t tokens_max;          /* "max_tokens"; 0: not given */
+    char **stops;                /* [stop_count] */
+    int stop_count;
+};
+
+struct ls_text_requests {
+    struct ls_text_request *list; /* in the file's order */
+    int64_t count, room;
+};
+
+enum ls_request_kind { LS_PROMPTS, LS_SCORES };
+/* Local. tokenizer NULL: only ids are taken (LS_ECONFIG for text). Ids must be below vocabulary.
+ * LS_EDATA names file and line; an empty file, too. On failure there is nothing to release. */
+int ls_requests_read(const char *path, enum ls_request_kind kind,
+                     const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+                     struct ls_text_requests *out, struct ls_error *error);
+/* The same of text[bytes]; name is its file's. */
+int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_request_kind kind,
+                      const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+                      struct ls_text_requests *out, struct ls_error *error);
+void ls_requests_release(struct ls_text_requests *requests);
+/* The tokens of a file's text, all of it. Errors as above. */
+int ls_token_text_read(const char *path, const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+                       struct ls_token_list *out, struct ls_error *error);
+/* The tokens of a file that has one a line, {"id": 5}, as generation and evaluation write
+ * log-probabilities. Errors as above. */
+int ls_token_lines_read(const char *path, int64_t vocabulary, struct ls_token_list *out,
+                        struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

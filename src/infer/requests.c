@@ -1,0 +1,479 @@
+/* Files of prompts and of texts to score: lines of text, or JSON lines. */
+#include <lockstep/infer.h>
+
+#include <lockstep/base/file.h>
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    FILE_BYTES_MAX = 1 << 30, /* requests are held whole */
+    STOPS_MAX = 64,
+};
+
+/* A file under work. */
+struct reading {
+    const char *name;
+    int64_t line;
+    enum ls_request_kind kind;
+    const struct ls_tokenizer *tokenizer;
+    struct ls_encoder *encoder; /* NULL without a tokenizer */
+    int64_t vocabulary;
+    struct ls_token_list scratch;
+    struct ls_text_requests *out;
+    struct ls_error *error;
+};
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+static int tokens_append(struct reading *r, struct ls_token_list *list, const int32_t *ids,
+                         int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (!ls_list_grow(&list->ids, list->count, &list->capacity, sizeof *list->ids))
+            return ls_error_set(r->error, LS_ENOMEM, "no memory for %ld tokens", (long)count);
+        list->ids[list->count++] = ids[i];
+    }
+    return LS_OK;
+}
+
+/* A tokenizer that knows more than the model gives ids that the model has no row for. */
+static int text_append(struct reading *r, struct ls_token_list *list, const char *text,
+                       size_t bytes)
+{
+    if (!r->encoder)
+        return ls_error_set(r->error, LS_ECONFIG,
+                            "text needs the tokenizer that made the run's data, and none is known: "
+                            "give lists of token ids");
+    r->scratch.count = 0;
+    int status = ls_encode(r->encoder, text, bytes, &r->scratch, r->error);
+    for (int64_t i = 0; i < r->scratch.count && !status; i++)
+        if (r->scratch.ids[i] >= r->vocabulary)
+            status = ls_error_set(r->error, LS_EDATA,
+                                  "the text has token %d, which is not in the model's vocabulary "
+                                  "of %ld",
+                                  r->scratch.ids[i], (long)r->vocabulary);
+    return status ? status : tokens_append(r, list, r->scratch.ids, r->scratch.count);
+}
+
+static int ids_append(struct reading *r, struct ls_token_list *list, const json_t *ids,
+                      const char *key)
+{
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const json_t *value = json_array_get(ids, i);
+        json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+        if (id < 0 || id >= r->vocabulary)
+            return ls_error_set(r->error, LS_EDATA,
+                                "\"%s\", value %zu: expected token ids from 0 to %ld", key, i + 1,
+                                (long)r->vocabulary - 1);
+    }
+    int status = LS_OK;
+    for (size_t i = 0; i < json_array_size(ids) && !status; i++) {
+        int32_t id = (int32_t)json_integer_value(json_array_get(ids, i));
+        status = tokens_append(r, list, &id, 1);
+    }
+    return status;
+}
+
+static int end_of_document_append(struct reading *r, struct ls_token_list *list)
+{
+    if (!r->tokenizer)
+        return ls_error_set(r->error, LS_ECONFIG,
+                            "nothing stands before it, and no tokenizer is known that says which "
+                            "token ends a document: put that token there");
+    int32_t id = ls_tokenizer_eod(r->tokenizer);
+    return tokens_append(r, list, &id, 1);
+}
+
+/* ---- members of an object -------------------------------------------------------------------- */
+
+/* The text or ids under key. */
+static int value_of(struct reading *r, const json_t *record, const char *key, const json_t **out)
+{
+    *out = json_object_get(record, key);
+    if (!*out)
+        return ls_error_set(r->error, LS_EDATA, "no key \"%s\"", key);
+    if (!json_is_string(*out) && !json_is_array(*out))
+        return ls_error_set(r->error, LS_EDATA, "\"%s\": expected a string or a list of token ids",
+                            key);
+    return LS_OK;
+}
+
+static int value_append(struct reading *r, struct ls_token_list *list, const json_t *value,
+                        const char *key)
+{
+    return json_is_string(value)
+               ? text_append(r, list, json_string_value(value), json_string_length(value))
+               : ids_append(r, list, value, key);
+}
+
+static int count_of(struct reading *r, const json_t *record, const char *key, int64_t *out)
+{
+    const json_t *value = json_object_get(record, key);
+    if (!value)
+        return LS_OK;
+    if (!json_is_integer(value) || json_integer_value(value) < 1 ||
+        json_integer_value(value) > 1 << 30)
+        return ls_error_set(r->error, LS_EDATA, "\"%s\": expected a whole number of at least 1",
+                            key);
+    *out = json_integer_value(value);
+    return LS_OK;
+}
+
+static int stop_add(struct reading *r, struct ls_text_request *request, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    if (!text || !text[0] || strlen(text) != json_string_length(value))
+        return ls_error_set(r->error, LS_EDATA,
+                            "\"stop\": expected a string that is not empty and has no zero, or a "
+                            "list of such");
+    char *copy = strdup(text);
+    if (!copy)
+        return ls_error_set(r->error, LS_ENOMEM, "no memory for a text to stop at");
+    request->stops[request->stop_count++] = copy;
+    return LS_OK;
+}
+
+static int stops_take(struct reading *r, struct ls_text_request *request, const json_t *record)
+{
+    const json_t *value = json_object_get(record, "stop");
+    size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    int status = LS_OK;
+    if (!value)
+        return LS_OK;
+    if (count > STOPS_MAX)
+        return ls_error_set(r->error, LS_EDATA, "\"stop\": %zu texts, at most %d are taken", count,
+                            STOPS_MAX);
+    request->stops = calloc(count + 1, sizeof *request->stops);
+    if (!request->stops)
+        return ls_error_set(r->error, LS_ENOMEM, "no memory for texts to stop at");
+    for (size_t i = 0; i < count && !status; i++)
+        status = stop_add(r, request, json_is_array(value) ? json_array_get(value, i) : value);
+    return status;
+}
+
+/* ---- one request ----------------------------------------------------------------------------- */
+
+/* An empty prompt begins with a new line. */
+static int prompt_text(struct reading *r, struct ls_text_request *request, const char *text,
+                       size_t bytes)
+{
+    int status = text_append(r, &request->tokens, bytes ? text : "\n", bytes ? bytes : 1);
+    request->first = request->tokens.count;
+    return status;
+}
+
+static int prompt_take(struct reading *r, struct ls_text_request *request, const json_t *record)
+{
+    const json_t *prompt;
+    int status = value_of(r, record, "prompt", &prompt);
+    if (!status && json_is_string(prompt))
+        status = prompt_text(r, request, json_string_value(prompt), json_string_length(prompt));
+    else if (!status)
+        status = ids_append(r, &request->tokens, prompt, "prompt");
+    request->first = request->tokens.count;
+    if (!status && request->tokens.count == 0)
+        status = ls_error_set(r->error, LS_EDATA, "\"prompt\": expected at least one token");
+    if (!status)
+        status = count_of(r, record, "max_tokens", &request->tokens_max);
+    return status ? status : stops_take(r, request, record);
+}
+
+/* Both as text: encoded as one, of which the context's tokens are those that it has alone, as far
+ * as they leave one to be scored. Where one token is all, the end of a document stands before it.
+ */
+static int pair_encode(struct reading *r, struct ls_text_request *request, const json_t *context,
+                       const json_t *continuation)
+{
+    size_t a = json_string_length(context), b = json_string_length(continuation), kept = a;
+    const char *before = json_string_value(context);
+    struct ls_token_list alone = {0};
+    char *whole = malloc(a + b + 1);
+    if (!whole)
+        return ls_error_set(r->error, LS_ENOMEM, "no memory for a text of %zu bytes", a + b);
+    memcpy(whole, before, a);
+    memcpy(whole + a, json_string_value(continuation), b);
+    while (kept > 0 && before[kept - 1] && strchr(" \t\n\r\v\f", before[kept - 1]))
+        kept--;
+    int status = text_append(r, &alone, before, kept);
+    if (!status && kept)
+        status = text_append(r, &request->tokens, whole, a + b);
+    if (!status && request->tokens.count < 2) {
+        request->tokens.count = 0;
+        status = end_of_document_append(r, &request->tokens);
+        if (!status)
+            status = text_append(r, &request->tokens, whole, a + b);
+    }
+    request->first = ls_max(ls_min(alone.count, request->tokens.count - 1), 1);
+    ls_token_list_release(&alone);
+    free(whole);
+    return status;
+}
+
+static int pair_take(struct reading *r, struct ls_text_request *request, const json_t *record)
+{
+    const json_t *context, *continuation;
+    int status = value_of(r, record, "context", &context);
+    if (!status)
+        status = value_of(r, record, "continuation", &continuation);
+    if (status)
+        return status;
+    if (!json_array_size(continuation) && !json_string_length(continuation))
+        return ls_error_set(r->error, LS_EDATA, "\"continuation\" holds nothing to score");
+    if (json_is_string(context) && json_is_string(continuation)) {
+        status = pair_encode(r, request, context, continuation);
+    } else {
+        status = value_append(r, &request->tokens, context, "context");
+        if (!status && request->tokens.count == 0)
+            status = end_of_document_append(r, &request->tokens);
+        request->first = request->tokens.count;
+        if (!status)
+            status = value_append(r, &request->tokens, continuation, "continuation");
+    }
+    return status;
+}
+
+static int text_take(struct reading *r, struct ls_text_request *request, const json_t *record)
+{
+    const json_t *text;
+    int status = value_of(r, record, "text", &text);
+    request->first = 1;
+    request->whole = true;
+    if (!status)
+        status = end_of_document_append(r, &request->tokens);
+    return status ? status : value_append(r, &request->tokens, text, "text");
+}
+
+static int tokens_take(struct reading *r, struct ls_text_request *request, const json_t *record)
+{
+    const json_t *tokens = json_object_get(record, "tokens");
+    request->first = 1;
+    if (!json_is_array(tokens))
+        return ls_error_set(r->error, LS_EDATA, "\"tokens\": expected a list of token ids");
+    int status = ids_append(r, &request->tokens, tokens, "tokens");
+    if (!status)
+        status = count_of(r, record, "prompt_tokens", &request->first);
+    if (!status && request->first > request->tokens.count)
+        status = ls_error_set(r->error, LS_EDATA, "\"prompt_tokens\" is %ld, of %ld tokens in all",
+                              (long)request->first, (long)request->tokens.count);
+    return status;
+}
+
+static int score_take(struct reading *r, struct ls_text_request *request, const json_t *record)
+{
+    if (json_object_get(record, "continuation"))
+        return pair_take(r, request, record);
+    if (json_object_get(record, "tokens"))
+        return tokens_take(r, request, record);
+    if (json_object_get(record, "text"))
+        return text_take(r, request, record);
+    return ls_error_set(r->error, LS_EDATA,
+                        "expected \"context\" and \"continuation\", \"text\", or \"tokens\"");
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+static int object_of(struct reading *r, const char *line, size_t bytes, json_t **out)
+{
+    json_error_t where;
+    *out = json_loadb(line, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &where);
+    if (!*out && json_error_code(&where) == json_error_out_of_memory)
+        return ls_error_set(r->error, LS_ENOMEM, "no memory for a record");
+    if (*out && json_is_object(*out))
+        return LS_OK;
+    int status =
+        *out ? ls_error_set(r->error, LS_EDATA, "expected one JSON object a line")
+             : ls_error_set(r->error, LS_EDATA, "column %d: %s: expected one JSON object a line",
+                            where.column, where.text);
+    json_decref(*out);
+    *out = NULL;
+    return status;
+}
+
+static bool ends_with(const char *text, const char *suffix)
+{
+    size_t length = strlen(text), tail = strlen(suffix);
+    return length >= tail && !strcmp(text + length - tail, suffix);
+}
+
+static int request_read(struct reading *r, struct ls_text_request *request, const char *line,
+                        size_t bytes)
+{
+    json_t *record;
+    if (r->kind == LS_PROMPTS && !ends_with(r->name, ".jsonl"))
+        return prompt_text(r, request, line, bytes);
+    int status = object_of(r, line, bytes, &record);
+    if (!status)
+        status = r->kind == LS_PROMPTS ? prompt_take(r, request, record)
+                                       : score_take(r, request, record);
+    json_decref(record);
+    return status;
+}
+
+static int line_take(void *user, const char *line, size_t bytes)
+{
+    struct reading *r = user;
+    struct ls_text_requests *out = r->out;
+    if (!ls_list_grow(&out->list, out->count, &out->room, sizeof *out->list))
+        return ls_error_set(r->error, LS_ENOMEM, "no memory for %ld requests", (long)out->count);
+    struct ls_text_request *request = &out->list[out->count++];
+    *request = (struct ls_text_request){.line = r->line};
+    return request_read(r, request, line, bytes);
+}
+
+/* Calls take for each line that is not blank, without its end. */
+static int lines_each(struct reading *r, const char *text, size_t bytes,
+                      int (*take)(void *user, const char *line, size_t bytes), void *user)
+{
+    int status = LS_OK;
+    for (size_t at = 0; at < bytes && !status;) {
+        const char *line = text + at, *end = memchr(line, '\n', bytes - at);
+        size_t length = end ? (size_t)(end - line) : bytes - at, blank = 0;
+        at += length + 1;
+        r->line++;
+        if (length > 0 && line[length - 1] == '\r')
+            length--;
+        while (blank < length && (line[blank] == ' ' || line[blank] == '\t'))
+            blank++;
+        if (blank < length)
+            status = take(user, line, length);
+        ls_progress();
+    }
+    if (status == LS_EDATA || status == LS_ECONFIG)
+        ls_error_prefix(r->error, "%.300s:%ld", r->name, (long)r->line);
+    return status;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_request_kind kind,
+                      const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+                      struct ls_text_requests *out, struct ls_error *error)
+{
+    struct reading r = {.name = name,
+                        .kind = kind,
+                        .tokenizer = tokenizer,
+                        .vocabulary = vocabulary,
+                        .out = out,
+                        .error = error};
+    *out = (struct ls_text_requests){0};
+    int status = tokenizer ? ls_encoder_new(tokenizer, &r.encoder, error) : LS_OK;
+    if (!status)
+        status = lines_each(&r, text, bytes, line_take, &r);
+    if (!status && out->count == 0)
+        status = ls_error_set(error, LS_EDATA, "%.300s holds no %s: expected one a line", name,
+                              kind == LS_PROMPTS ? "prompts" : "requests");
+    ls_token_list_release(&r.scratch);
+    ls_encoder_free(r.encoder);
+    if (status)
+        ls_requests_release(out);
+    return status;
+}
+
+int ls_requests_read(const char *path, enum ls_request_kind kind,
+                     const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+                     struct ls_text_requests *out, struct ls_error *error)
+{
+    char *text;
+    size_t bytes;
+    *out = (struct ls_text_requests){0};
+    int status = ls_file_read(path, FILE_BYTES_MAX, LS_EDATA, &text, &bytes, error);
+    if (status)
+        return status;
+    status = ls_requests_parse(path, text, bytes, kind, tokenizer, vocabulary, out, error);
+    free(text);
+    return status;
+}
+
+void ls_requests_release(struct ls_text_requests *requests)
+{
+    for (int64_t i = 0; i < requests->count; i++) {
+        struct ls_text_request *request = &requests->list[i];
+        ls_token_list_release(&request->tokens);
+        for (int s = 0; s < request->stop_count; s++)
+            free(request->stops[s]);
+        free(request->stops);
+    }
+    free(requests->list);
+    *requests = (struct ls_text_requests){0};
+}
+
+/* ---- one text --------------------------------------------------------------------------------
+ */
+
+int ls_token_text_read(const char *path, const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+                       struct ls_token_list *out, struct ls_error *error)
+{
+    struct reading r = {
+        .name = path, .tokenizer = tokenizer, .vocabulary = vocabulary, .error = error};
+    char *text = NULL;
+    size_t bytes;
+    *out = (struct ls_token_list){0};
+    int status = tokenizer ? ls_encoder_new(tokenizer, &r.encoder, error) : LS_OK;
+    if (!status)
+        status = ls_file_read(path, FILE_BYTES_MAX, LS_EDATA, &text, &bytes, error);
+    if (!status) {
+        status = text_append(&r, out, text, bytes);
+        if (!status && out->count < 2)
+            status = ls_error_set(error, LS_EDATA,
+                                  "at least two tokens are expected, one before "
+                                  "another");
+        if (status == LS_EDATA || status == LS_ECONFIG)
+            ls_error_prefix(error, "%.300s", path);
+    }
+    ls_token_list_release(&r.scratch);
+    ls_encoder_free(r.encoder);
+    free(text);
+    if (status)
+        ls_token_list_release(out);
+    return status;
+}
+
+/* ---- tokens, one a line ---------------------------------------------------------------------- */
+
+struct token_lines {
+    struct reading reading;
+    struct ls_token_list *out;
+};
+
+static int token_take(void *user, const char *line, size_t bytes)
+{
+    struct token_lines *lines = user;
+    struct reading *r = &lines->reading;
+    json_t *record, *id = NULL;
+    int status = object_of(r, line, bytes, &record);
+    if (!status)
+        id = json_object_get(record, "id");
+    if (!status && (!json_is_integer(id) || json_integer_value(id) < 0 ||
+                    json_integer_value(id) >= r->vocabulary))
+        status = ls_error_set(r->error, LS_EDATA, "\"id\": expected a token id from 0 to %ld",
+                              (long)r->vocabulary - 1);
+    if (!status) {
+        int32_t token = (int32_t)json_integer_value(id);
+        status = tokens_append(r, lines->out, &token, 1);
+    }
+    json_decref(record);
+    return status;
+}
+
+int ls_token_lines_read(const char *path, int64_t vocabulary, struct ls_token_list *out,
+                        struct ls_error *error)
+{
+    struct token_lines lines = {.reading = {.name = path, .vocabulary = vocabulary, .error = error},
+                                .out = out};
+    char *text;
+    size_t bytes;
+    *out = (struct ls_token_list){0};
+    int status = ls_file_read(path, FILE_BYTES_MAX, LS_EDATA, &text, &bytes, error);
+    if (status)
+        return status;
+    status = lines_each(&lines.reading, text, bytes, token_take, &lines);
+    if (!status && out->count < 2)
+        status = ls_error_set(error, LS_EDATA, "%.300s holds %s: expected two at least, one a line",
+                              path, out->count ? "one token" : "no tokens");
+    if (status)
+        ls_token_list_release(out);
+    free(text);
+    return status;
+}

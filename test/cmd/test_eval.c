@@ -1,0 +1,126 @@
+/* `lockstep eval` on texts, tokens, requests and multiple choices, in any layout: the same bytes
+ * come out, and what is wrong is named. */
+#include "../support/scratch.h"
+#include "runs.h"
+
+#include <lockstep/base.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int run_setup(void **state)
+{
+    if (corpus_setup(state))
+        return -1;
+    return shell("$L train $C train.steps=2 train.out=run numerics.tp_tiles=4 && "
+                 "printf 'in the beginning' > text && printf '%s\\n' "
+                 "'{\"context\": \"in the\", \"continuation\": \" end\"}' "
+                 "'{\"context\": \"\", \"continuation\": \"so\"}' "
+                 "'{\"text\": \"a text that is longer than the context of the model\"}' "
+                 "'{\"tokens\": [97, 98, 99], \"prompt_tokens\": 2}' > requests.jsonl");
+}
+
+/* A file of one example: behind "ab", one of "c" and "de"; the second is right. */
+static void choices_write(int count)
+{
+    uint32_t header[256] = {20240522, 1, (uint32_t)count, 26};
+    uint16_t words[] = {65535, 26, 0, 1, 2, 2, 'a', 'b', 1, 'c', 2, 'd', 'e'};
+    char file[sizeof header + sizeof words];
+    memcpy(file, header, sizeof header);
+    memcpy(file + sizeof header, words, sizeof words);
+    scratch_write(at("choices.bin"), file, sizeof file);
+}
+
+static void test_the_same_lines_in_every_layout(void **state)
+{
+    static const char *const layouts[] = {"parallel.tp=2", "parallel.pp=3 parallel.dp=2",
+                                          "parallel.tp=4 parallel.sp=true", "numerics.isa=plain"};
+    char line[600];
+    (void)state;
+    expect("$L eval run --text text --logprobs a.jsonl && $L eval run --ids a.jsonl --logprobs b "
+           "&& cmp a.jsonl b && $L eval run --samples 3 --logprobs s.jsonl && "
+           "$L eval run --requests requests.jsonl --output r.jsonl && wc -l a.jsonl s.jsonl",
+           0, "16 a.jsonl\n  96 s.jsonl");
+    assert_non_null(strstr(output, "1 text  15 tokens  loss "));
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        snprintf(line, sizeof line,
+                 "$L eval run --text text --logprobs x %s && cmp a.jsonl x && "
+                 "$L eval run --samples 3 --logprobs x %s && cmp s.jsonl x && "
+                 "$L eval run --requests requests.jsonl %s > x && cmp r.jsonl x",
+                 layouts[i], layouts[i], layouts[i]);
+        expect(line, 0, "");
+    }
+    expect("head -n 2 a.jsonl", 0,
+           "{\"position\":0,\"id\":105,\"text\":\"i\",\"logprob\":null,\"bits\":null}\n"
+           "{\"position\":1,\"id\":110,\"text\":\"n\",\"logprob\":-");
+    expect("cat r.jsonl", 0, ",\"tokens\":4}\n{\"index\":1,\"loglikelihood\":-");
+    assert_non_null(strstr(output, "\"is_greedy\":false,\"tokens\":51}"));
+    expect("$L eval run --requests requests.jsonl --logprobs x --output y && wc -l x", 0,
+           "68 x"); /* 10 + 3 + 52 + 3 tokens */
+}
+
+static void test_multiple_choice(void **state)
+{
+    (void)state;
+    choices_write(1);
+    expect("$L eval run --choices choices.bin > a && $L eval run --choices choices.bin "
+           "parallel.tp=2 parallel.dp=2 > b && cmp a b && cat a",
+           0, "step 2  1 example  accuracy ");
+    choices_write(2);
+    expect("$L eval run --choices choices.bin", ls_exit_code(LS_EDATA),
+           "choices.bin: truncated: it ends in example 1 of the 2");
+}
+
+static void test_what_is_wrong_is_named(void **state)
+{
+    int data = ls_exit_code(LS_EDATA), io = ls_exit_code(LS_EIO);
+    (void)state;
+    expect("printf '\\n{\"text\": 1}\\n' > bad.jsonl; $L eval run --requests bad.jsonl", data,
+           "bad.jsonl:2: \"text\": expected a string or a list of token ids");
+    expect("printf '{\"context\": \"%040d\", \"continuation\": \"x\"}\\n' 7 > long.jsonl; "
+           "$L eval run --requests long.jsonl",
+           data, "long.jsonl: line 1 has 41 tokens, 1 of them to be scored: at most 33 fit");
+    expect("$L eval run --requests long.jsonl --truncate", 0, "\"tokens\":1}");
+    expect("$L eval run --requests long.jsonl --truncate parallel.dp=2", 0, "\"tokens\":1}");
+    expect("printf '{\"id\": 300}\\n' > ids.jsonl; $L eval run --ids ids.jsonl", data,
+           "ids.jsonl:1: \"id\": expected a token id from 0 to 256");
+    expect("$L eval run --text /dev/null", data, "at least two tokens");
+    expect("$L eval run --text txet", io, "did you mean text?");
+    expect("$L eval run --text text --ids ids.jsonl", 2, "--text and --ids: expected one of them");
+    expect("$L eval run corpus_valid --text text", 2, "--text and DATA (corpus_valid)");
+    expect("$L eval run --text text --samples 2", 2, "--samples is of DATA and of --choices");
+    expect("$L eval run --text text --output x", 2, "--output is of --requests");
+    expect("$L eval run --text text --truncate", 2, "--truncate is of --requests");
+    expect("$L eval run --choices x --logprobs y", 2, "--choices has no --logprobs");
+    expect("$L eval run --text text --logprobs none/x", io, "none/x");
+    expect("$L eval run --requests requests.jsonl --output none/x", io, "none/x");
+    expect("$L eval run --requests requests.jsonl > /dev/full", ls_exit_code(LS_ENOSPC),
+           "standard output cannot be written");
+}
+
+/* The file of log-probabilities is there when all of it is. */
+static void test_nothing_half_written(void **state)
+{
+    (void)state;
+    expect("rm -f half*; $L eval run --requests bad.jsonl --logprobs half --output half2",
+           ls_exit_code(LS_EDATA), "bad.jsonl:2");
+    assert_int_equal(matches("half*"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_same_lines_in_every_layout),
+        cmocka_unit_test(test_multiple_choice),
+        cmocka_unit_test(test_what_is_wrong_is_named),
+        cmocka_unit_test(test_nothing_half_written),
+    };
+    return cmocka_run_group_tests_name("eval", tests, run_setup, scratch_teardown);
+}

@@ -1,0 +1,108 @@
+/* Small runs of every family, trained for a step, and their layouts. */
+#include "small_runs.h"
+
+#include "../support/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The Llama has fewer key/value heads than the widest cut has ranks. */
+static const char *const families[][8] = {
+    {"model.arch=gpt2", "model.heads=4", "model.tied=true", "model.layers=3", "model.ffn=96"},
+    {"model.arch=llama", "model.heads=4", "model.kv_heads=2", "model.layers=2", "model.ffn=56",
+     "model.rope_factor=4", "model.rope_original_context=64"},
+};
+static const char *const precisions[] = {"numerics.precision=fp32", "numerics.precision=bf16"};
+
+static const char *const recipe[] = {"model.vocab_multiple=8",
+                                     "model.channels=32",
+                                     "model.context=256",
+                                     "data.sequence=256",
+                                     "data.tokenizer=byte",
+                                     "numerics.tp_tiles=4",
+                                     "numerics.seq_tiles=2",
+                                     "model.init_std=0.3",
+                                     "batch.global=8",
+                                     "train.steps=1",
+                                     "parallel.threads=1",
+                                     "log.tensorboard=false",
+                                     "log.progress=off",
+                                     "sample.tokens=40",
+                                     "sample.temperature=1",
+                                     "train.save_first=true",
+                                     NULL};
+
+void run_key(struct ls_config *config, const char *key)
+{
+    struct ls_error error = {0};
+    if (ls_config_set(config, key, &error))
+        fail_msg("%s: %s", key, error.text);
+}
+
+static void set_all(struct ls_config *config, const char *const *keys, int count)
+{
+    for (int i = 0; i < count && keys[i]; i++)
+        run_key(config, keys[i]);
+}
+
+struct ls_config run_config(const char *directory, int run, const keys_t keys)
+{
+    struct ls_config config;
+    struct ls_error error = {0};
+    char text[3][ROOM];
+    snprintf(text[0], ROOM, "data.train=u16:%s/tokens.bin", directory);
+    snprintf(text[1], ROOM, "data.valid=u16:%s/tokens.bin", directory);
+    snprintf(text[2], ROOM, "train.out=%s/run%d", directory, run);
+    ls_config_defaults(&config);
+    for (int i = 0; i < 3; i++)
+        run_key(&config, text[i]);
+    set_all(&config, recipe, (int)(sizeof recipe / sizeof recipe[0]));
+    set_all(&config, families[run % FAMILIES], 8);
+    run_key(&config, precisions[run / FAMILIES]);
+    set_all(&config, keys, KEYS_MAX);
+    if (ls_train_resolve(&config, &error))
+        fail_msg("%s", error.text);
+    return config;
+}
+
+static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    return ls_run(user, world, NULL, NULL, error);
+}
+
+/* The runs, trained for a step on one rank. */
+int runs_setup(void **state)
+{
+    if (scratch_setup(state))
+        return -1;
+    uint16_t tokens[TOKENS];
+    for (uint32_t i = 0; i < TOKENS; i++)
+        tokens[i] = (uint16_t)(i * i % 251);
+    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
+    for (int run = 0; run < RUNS; run++) {
+        struct ls_error error = {0};
+        struct ls_config config = run_config(*state, run, (keys_t){NULL});
+        if (ls_world_run(1, train_body, &config, &error)) {
+            print_error("run %d: %s\n", run, error.text);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* "pp=2 tp=2", for texts. */
+const char *layout_text(const keys_t keys)
+{
+    static char text[ROOM];
+    snprintf(text, sizeof text, "one rank");
+    for (int i = 0, at = 0; i < KEYS_MAX && keys[i]; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s ", keys[i] + strlen("parallel."));
+    return text;
+}

@@ -1,0 +1,23 @@
+/* Small runs of every family, trained for a step, and their layouts: with a byte tokenizer and a
+ * context of 256. */
+#ifndef TEST_SMALL_RUNS_H
+#define TEST_SMALL_RUNS_H
+
+#include <lockstep/train.h>
+
+enum { TOKENS = 3000, KEYS_MAX = 6, ROOM = 600, FAMILIES = 2, RUNS = 2 * FAMILIES };
+
+/* Keys of a layout, to a NULL. */
+typedef const char *keys_t[KEYS_MAX];
+
+/* cmocka set-up: *state is a directory with tokens.bin and the runs run0, run1, ..., trained on one
+ * rank. */
+int runs_setup(void **state);
+/* A key that must be good. */
+void run_key(struct ls_config *config, const char *key);
+/* The configuration of a run in a layout. */
+struct ls_config run_config(const char *directory, int run, const keys_t keys);
+/* "pp=2 tp=2", for texts. */
+const char *layout_text(const keys_t keys);
+
+#endif

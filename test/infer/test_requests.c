@@ -1,0 +1,202 @@
+/* Files of prompts and of texts to score: what is read, and what is refused, by file and line. */
+#include "../support/scratch.h"
+
+#include <lockstep/infer.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { VOCABULARY = 257, END = 256 };
+
+static struct ls_tokenizer *tokenizer;
+
+static struct ls_text_requests read_good(const char *name, const char *text,
+                                         enum ls_request_kind kind)
+{
+    struct ls_error error = {0};
+    struct ls_text_requests out;
+    if (ls_requests_parse(name, text, strlen(text), kind, tokenizer, VOCABULARY, &out, &error))
+        fail_msg("%s: %s", text, error.text);
+    return out;
+}
+
+static void check_tokens(const struct ls_text_request *request, const char *text, int64_t first)
+{
+    assert_int_equal(request->tokens.count, strlen(text));
+    for (size_t i = 0; i < strlen(text); i++) /* \1 stands for the end of a document */
+        assert_int_equal(request->tokens.ids[i], text[i] == 1 ? END : text[i]);
+    assert_int_equal(request->first, first);
+}
+
+static void test_prompts(void **state)
+{
+    (void)state;
+    struct ls_text_requests lines = read_good("p.txt", "one\r\n\n  \ntwo {\nlast", LS_PROMPTS);
+    assert_int_equal(lines.count, 3);
+    check_tokens(&lines.list[0], "one", 3);
+    check_tokens(&lines.list[1], "two {", 5);
+    check_tokens(&lines.list[2], "last", 4);
+    assert_int_equal(lines.list[2].line, 5);
+    ls_requests_release(&lines);
+    struct ls_text_requests objects =
+        read_good("p.jsonl",
+                  "{\"prompt\": \"a\\nb\", \"stop\": \"x\", \"other\": 1}\n"
+                  "{\"prompt\": [104, 105], \"max_tokens\": 7, \"stop\": [\"y\", \"zz\"]}\n"
+                  "{\"prompt\": \"\"}\n",
+                  LS_PROMPTS);
+    assert_int_equal(objects.count, 3);
+    check_tokens(&objects.list[0], "a\nb", 3);
+    assert_string_equal(objects.list[0].stops[0], "x");
+    check_tokens(&objects.list[1], "hi", 2);
+    assert_int_equal(objects.list[1].tokens_max, 7);
+    assert_int_equal(objects.list[1].stop_count, 2);
+    assert_string_equal(objects.list[1].stops[1], "zz");
+    check_tokens(&objects.list[2], "\n", 1);
+    ls_requests_release(&objects);
+}
+
+static void test_texts_to_score(void **state)
+{
+    (void)state;
+    struct ls_text_requests out =
+        read_good("s.jsonl",
+                  "{\"context\": \"ab \\t\", \"continuation\": \"cd\"}\n"
+                  "{\"context\": \"\", \"continuation\": \"cd\"}\n"
+                  "{\"context\": [], \"continuation\": [99]}\n"
+                  "{\"context\": [97, 98], \"continuation\": \"c\"}\n"
+                  "{\"text\": \"abc\"}\n"
+                  "{\"tokens\": [97, 98, 99]}\n"
+                  "{\"tokens\": [97, 98, 99], \"prompt_tokens\": 2, \"text\": \"abc\"}\n",
+                  LS_SCORES);
+    assert_int_equal(out.count, 7);
+    check_tokens(&out.list[0], "ab \tcd", 2); /* the white space is the continuation's */
+    check_tokens(&out.list[1], "\1cd", 1);
+    check_tokens(&out.list[2], "\1c", 1);
+    check_tokens(&out.list[3], "abc", 2);
+    check_tokens(&out.list[4], "\1abc", 1);
+    assert_true(out.list[4].whole && !out.list[0].whole);
+    check_tokens(&out.list[5], "abc", 1);
+    check_tokens(&out.list[6], "abc", 2);
+    ls_requests_release(&out);
+}
+
+static void test_bad_lines_are_named(void **state)
+{
+    static const struct {
+        const char *name, *text, *words;
+        enum ls_request_kind kind;
+    } cases[] = {
+        {"p.txt", "", "p.txt holds no prompts", LS_PROMPTS},
+        {"p.jsonl", "\n \n", "p.jsonl holds no prompts", LS_PROMPTS},
+        {"p.jsonl", "{\"prompt\": \"a\"}\nb\n", "p.jsonl:2: column 1", LS_PROMPTS},
+        {"p.jsonl", "[1]", "p.jsonl:1: expected one JSON object a line", LS_PROMPTS},
+        {"p.jsonl", "{\"promt\": 1}", "p.jsonl:1: no key \"prompt\"", LS_PROMPTS},
+        {"p.jsonl", "{\"prompt\": 1}", "\"prompt\": expected a string or a list", LS_PROMPTS},
+        {"p.jsonl", "{\"prompt\": []}", "expected at least one token", LS_PROMPTS},
+        {"p.jsonl", "{\"prompt\": [1, 257]}",
+         "\"prompt\", value 2: expected token ids from 0 to 256", LS_PROMPTS},
+        {"p.jsonl", "{\"prompt\": [1, -1]}", "value 2", LS_PROMPTS},
+        {"p.jsonl", "{\"prompt\": [1.5]}", "value 1", LS_PROMPTS},
+        {"p.jsonl", "{\"prompt\": \"a\", \"max_tokens\": 0}", "\"max_tokens\": expected a whole",
+         LS_PROMPTS},
+        {"p.jsonl", "{\"prompt\": \"a\", \"stop\": \"\"}", "\"stop\": expected a string",
+         LS_PROMPTS},
+        {"p.jsonl", "{\"prompt\": \"a\", \"stop\": [1]}", "\"stop\": expected a string",
+         LS_PROMPTS},
+        {"p.jsonl", "{\"prompt\": \"a\", \"stop\": \"\\u0000\"}", "\"stop\": expected a string",
+         LS_PROMPTS},
+        {"p.jsonl", "{\"prompt\": \"a\", \"prompt\": \"b\"}", "p.jsonl:1: column", LS_PROMPTS},
+        {"s.jsonl", "{\"context\": \"a\"}", "s.jsonl:1: expected \"context\" and", LS_SCORES},
+        {"s.jsonl", "{\"continuation\": \"a\"}", "no key \"context\"", LS_SCORES},
+        {"s.jsonl", "{\"context\": \"a\", \"continuation\": \"\"}", "holds nothing to score",
+         LS_SCORES},
+        {"s.jsonl", "{\"tokens\": []}", "s.jsonl:1: \"prompt_tokens\" is 1, of 0", LS_SCORES},
+        {"s.jsonl", "{\"tokens\": [1], \"prompt_tokens\": 3}", "\"prompt_tokens\" is 3, of 1",
+         LS_SCORES},
+        {"s.jsonl", "{\"tokens\": \"a\"}", "\"tokens\": expected a list", LS_SCORES},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ls_error error = {0};
+        struct ls_text_requests out;
+        int status = ls_requests_parse(cases[i].name, cases[i].text, strlen(cases[i].text),
+                                       cases[i].kind, tokenizer, VOCABULARY, &out, &error);
+        if (status != LS_EDATA || !strstr(error.text, cases[i].words))
+            fail_msg("%s: %d \"%s\", expected \"%s\"", cases[i].text, status, error.text,
+                     cases[i].words);
+        assert_null(out.list);
+    }
+}
+
+static void test_ids_need_no_tokenizer(void **state)
+{
+    static const char good[] = "{\"context\": [97], \"continuation\": [98]}";
+    static const char *const bad[] = {"{\"context\": [97], \"continuation\": \"b\"}",
+                                      "{\"context\": [], \"continuation\": [98]}"};
+    struct ls_error error = {0};
+    struct ls_text_requests out;
+    (void)state;
+    assert_int_equal(
+        ls_requests_parse("s.jsonl", good, strlen(good), LS_SCORES, NULL, VOCABULARY, &out, &error),
+        LS_OK);
+    check_tokens(&out.list[0], "ab", 1);
+    ls_requests_release(&out);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ls_requests_parse("s.jsonl", bad[i], strlen(bad[i]), LS_SCORES, NULL,
+                                           VOCABULARY, &out, &error),
+                         LS_ECONFIG);
+}
+
+static void test_files_of_one_text(void **state)
+{
+    struct ls_error error = {0};
+    struct ls_token_list ids;
+    char text[600];
+    snprintf(text, sizeof text, "%s", scratch_path(*state, "lines.jsonl"));
+    static const char lines[] = "{\"position\": 0, \"id\": 5}\n\n{\"id\": 256, \"text\": \"x\"}\n";
+    scratch_write(text, lines, strlen(lines));
+    assert_int_equal(ls_token_lines_read(text, VOCABULARY, &ids, &error), LS_OK);
+    assert_int_equal(ids.count, 2);
+    assert_int_equal(ids.ids[1], 256);
+    ls_token_list_release(&ids);
+    assert_int_equal(ls_token_lines_read(text, 256, &ids, &error), LS_EDATA);
+    assert_non_null(strstr(error.text, "lines.jsonl:3: \"id\": expected a token id from 0 to 255"));
+    assert_int_equal(ls_token_text_read(text, tokenizer, VOCABULARY, &ids, &error), LS_OK);
+    assert_int_equal(ids.count, strlen(lines));
+    ls_token_list_release(&ids);
+    scratch_write(text, "", 0);
+    assert_int_equal(ls_token_lines_read(text, VOCABULARY, &ids, &error), LS_EDATA);
+    assert_int_equal(ls_token_text_read(text, tokenizer, VOCABULARY, &ids, &error), LS_EDATA);
+    assert_int_equal(ls_token_lines_read(scratch_path(*state, "none"), VOCABULARY, &ids, &error),
+                     LS_EIO);
+}
+
+static int setup(void **state)
+{
+    struct ls_error error = {0};
+    return scratch_setup(state) || ls_tokenizer_new("byte", &tokenizer, &error);
+}
+
+static int teardown(void **state)
+{
+    ls_tokenizer_free(tokenizer);
+    return scratch_teardown(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_texts_to_score),
+        cmocka_unit_test(test_bad_lines_are_named),
+        cmocka_unit_test(test_ids_need_no_tokenizer),
+        cmocka_unit_test(test_files_of_one_text),
+    };
+    return cmocka_run_group_tests_name("requests", tests, setup, teardown);
+}
