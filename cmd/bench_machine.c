@@ -19,6 +19,8 @@ struct bench {
     int thread_counts;
     bool widened; /* from what the launcher bound this process to */
     cpu_set_t bound;
+    struct ls_measured_hosts hosts;
+    double begin_s, seconds;
 };
 
 /* ---- the check ------------------------------------------------------------------------------- */
@@ -197,8 +199,8 @@ static int measure_host(struct bench *bench, struct ls_error *error)
     return status;
 }
 
-/* Launchers bind a process to some cores of its host: a host is measured on all that it may have.
- * True: before has what it was bound to. */
+/* Launchers bind a process to some cores of its host: a host is measured on all that it may have,
+ * but for --bound. True: before has what it was bound to. */
 static bool bound_widen(cpu_set_t *before)
 {
     cpu_set_t all;
@@ -210,77 +212,94 @@ static bool bound_widen(cpu_set_t *before)
 }
 
 /* One rank of each host measures it while the others wait; then all meet. */
-static int measure_job(struct bench *bench, struct ls_comm *world, struct ls_measure_note *note,
-                       struct ls_error *error)
+static int measure_job(struct bench *bench, struct ls_comm *world, struct ls_error *error)
 {
-    struct ls_comm *hosts = NULL;
     int rank = ls_comm_rank(world), first = 0;
     while (!ls_comm_on_machine(world, first))
         first++;
-    bool measures = first == rank;
-    int status = measures ? measure_host(bench, error) : LS_OK;
+    int status = first == rank ? measure_host(bench, error) : LS_OK;
     if (bench->widened) /* collectives as runs have them */
         sched_setaffinity(0, sizeof bench->bound, &bench->bound);
     status = ls_comm_agree(world, status, error);
     if (!status)
-        status = ls_comm_split(world, measures, 0, &hosts, error);
-    int64_t several = !status && measures && ls_comm_size(hosts) > 1;
-    if (several)
-        status = ls_measure_hosts(&bench->measure, hosts, note, error);
-    ls_comm_free(hosts);
-    status = ls_comm_agree(world, status, error);
-    if (!status)
-        status = ls_all_reduce_max(world, &several, error);
-    if (!status && !several) { /* processes, as they will meet in runs */
-        status = ls_measure_moves_of(&bench->measure, world, error);
-        if (rank == 0)
-            ls_measure_finish(&bench->cluster, 1);
-    }
+        status = ls_measure_hosts(&bench->measure, world, &bench->hosts, error);
     return status;
 }
 
 static int write_cluster(const void *context, FILE *file, struct ls_error *error)
 {
-    return ls_cluster_write(context, file, error);
+    const struct bench *bench = context;
+    fprintf(file, "source:\n  - \"lockstep bench machine, %.0f s\"\n", bench->seconds);
+    for (int i = 0; i < bench->hosts.count; i++) {
+        const struct ls_measured_host *host = &bench->hosts.host[i];
+        fprintf(file,
+                "  - \"%s: %lld cores, fp32 %.1f, bf16 %.1f GFLOP/s and memory %.1f GB/s each; its "
+                "works take %.2f of the median\"\n",
+                host->name, (long long)host->cores, host->flops[0] * 1e-9, host->flops[1] * 1e-9,
+                host->bytes_per_s * 1e-9, host->slower);
+    }
+    return ls_cluster_write(&bench->cluster, file, error);
 }
 
-static int finish(const struct bench *bench, const struct ls_measure_note *note, double seconds,
-                  struct ls_error *error)
+static void print_hosts(const struct bench *bench)
+{
+    const struct ls_cluster *cluster = &bench->cluster;
+    const struct ls_measured_hosts *hosts = &bench->hosts;
+    for (int i = 0; i < hosts->count && hosts->count > 1; i++) {
+        const struct ls_measured_host *host = &hosts->host[i];
+        printf("%-20s fp32 %.1f, bf16 %.1f GFLOP/s, memory %.1f GB/s each, %s\n", host->name,
+               host->flops[0] * 1e-9, host->flops[1] * 1e-9, host->bytes_per_s * 1e-9,
+               ls_counted(host->processes, "process").text);
+    }
+    for (int l = 0; l < cluster->links; l++)
+        printf("link %-15s joins %lld, latency %.1f us, %.4g MB/s of a core\n",
+               cluster->link[l].name, (long long)cluster->link[l].joins,
+               cluster->link[l].latency_s * 1e6, cluster->link[l].bytes_per_s * 1e-6);
+    for (int i = 0; i < hosts->count; i++)
+        if (ls_measured_host_slow(&hosts->host[i]))
+            printf("note: %s takes %.0f %% longer than the median of the hosts: a job over all of "
+                   "them goes at its pace\n",
+                   hosts->host[i].name, (hosts->host[i].slower - 1) * 100);
+}
+
+static int finish(const struct bench *bench, struct ls_error *error)
 {
     const struct ls_cluster *cluster = &bench->cluster;
     const struct ls_cluster_accelerator *core = &cluster->accelerator;
     const char *path = cmd_args_value(&bench->args, "--out");
-    int status = path ? ls_file_write(path, write_cluster, cluster, error) : LS_OK;
+    int status = path ? ls_file_write(path, write_cluster, bench, error) : LS_OK;
     if (status)
         return status;
-    printf("%s\n%lld x %lld cores: fp32 %.1f, bf16 %.1f GFLOP/s, memory %.1f GB/s each\n"
-           "%lld works and %lld moves in %.0f s%s%s\n",
+    printf("%s\n%lld x %lld cores: fp32 %.1f, bf16 %.1f GFLOP/s, memory %.1f GB/s each\n",
            cluster->name, (long long)cluster->hosts, (long long)cluster->accelerators,
-           core->peak[0] * 1e-9, core->peak[1] * 1e-9, core->bytes_per_s * 1e-9,
-           (long long)cluster->works_count, (long long)cluster->moves_count, seconds,
+           core->peak[0] * 1e-9, core->peak[1] * 1e-9, core->bytes_per_s * 1e-9);
+    print_hosts(bench);
+    printf("%lld works and %lld moves in %.0f s%s%s\n", (long long)cluster->works_count,
+           (long long)cluster->moves_count, bench->seconds,
            path ? ": " : " (--out FILE writes them)", path ? path : "");
-    if (note->text[0])
-        printf("note: %s\n", note->text);
     return LS_OK;
 }
 
 static int measure_all(struct bench *bench, struct ls_error *error)
 {
-    struct ls_measure_note note = {{0}};
     struct ls_comm *world = NULL;
-    double begin = ls_now_s();
     bool writes = true;
     int status = LS_OK;
+    bench->begin_s = ls_now_s();
     if (ls_mpi_launched()) {
         status = ls_comm_mpi_new(&world, error);
         if (!status)
-            status = measure_job(bench, world, &note, error);
+            status = measure_job(bench, world, error);
         writes = !status && ls_comm_rank(world) == 0;
     } else {
         status = measure_host(bench, error);
+        if (!status)
+            status = ls_measure_host(&bench->measure, &bench->hosts, error);
     }
+    bench->seconds = ls_now_s() - bench->begin_s;
     if (!status && writes)
-        status = finish(bench, &note, ls_now_s() - begin, error);
+        status = finish(bench, error);
+    ls_measured_hosts_release(&bench->hosts);
     if (!status && world) { /* after a failure the launcher ends the others */
         ls_comm_free(world);
         ls_mpi_finish();
@@ -347,7 +366,7 @@ int cmd_bench_machine(int argc, char **argv)
     int status = cmd_args_read(&bench.args, "bench machine", argc, argv, CMD_WORDS_MAX, &error);
     if (!status)
         status = options_check(&bench, &error);
-    bench.widened = bound_widen(&bench.bound);
+    bench.widened = !cmd_args_given(&bench.args, "--bound") && bound_widen(&bench.bound);
     if (!status)
         status = threads_read(&bench, &error);
     bench.measure.effort = !status && cmd_args_given(&bench.args, "--quick")

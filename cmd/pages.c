@@ -120,6 +120,9 @@ OPTIONS(machine_options) = {
     {"--out", "FILE", "write what was measured as a cluster file"},
     {"--quick", NULL, "a coarser grid, some seconds"},
     {"--all", NULL, "measure fp16 too"},
+    {"--bound", NULL,
+     "only the cores that this process is bound to, by taskset or mpirun (default: all of the "
+     "host)"},
     {"--disk", "FOLDER", "measure the disk that holds this folder too (default: none)"},
     {"--check", "CONFIG", "hold the sum of the works of a step against the step itself"},
     {"--machine", "FILE", "with --check: the rows of this file too"},
@@ -320,8 +323,9 @@ static const struct cmd_page pages[] = {
      "at once, as ranks do. With a configuration it measures exactly the works of its layout (and "
      "of the same model cut over as many ranks as there are cores), so that a plan for it need not "
      "interpolate; without one, a grid of shapes. Under mpirun it measures each host, takes "
-     "medians over hosts, and names those that are more than 10 % slower; start one process a "
-     "host, or as many as shall meet in collectives.\n\n--check trains some steps of a "
+     "medians over hosts, names those that are more than 10 % slower, and measures the network "
+     "between them; start one process a host, or as many as shall meet in collectives.\n\n--check "
+     "trains some steps of a "
      "configuration of one rank, in turns with the works of a step alone, and prints both.",
      machine_options,
      "lockstep bench machine --out machine.yaml\n"

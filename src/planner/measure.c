@@ -22,7 +22,7 @@ struct ls_measure_effort ls_measure_effort_quick(void)
 {
     return (struct ls_measure_effort){.works_s = 0.5,
                                       .once_s = 0.02,
-                                      .moves_s = 2,
+                                      .moves_s = 4,
                                       .bytes_max = 1 << 20,
                                       .ranks_max = 4,
                                       .coarse = true};

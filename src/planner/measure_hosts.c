@@ -10,8 +10,52 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FIGURES = 7, HOST_BYTES = 64 };
+enum { FIGURES = 7 };
 static const double slow_ratio = 1.1;
+
+bool ls_measured_host_slow(const struct ls_measured_host *host)
+{
+    return host->slower > slow_ratio;
+}
+
+void ls_measured_hosts_release(struct ls_measured_hosts *hosts)
+{
+    free(hosts->host);
+    *hosts = (struct ls_measured_hosts){.count = 0};
+}
+
+static struct ls_measured_host this_host(const struct ls_cluster *cluster, int processes)
+{
+    const struct ls_cluster_accelerator *core = &cluster->accelerator;
+    struct ls_measured_host host = {.cores = cluster->accelerators,
+                                    .processes = processes,
+                                    .flops = {core->peak[0], core->peak[1]},
+                                    .bytes_per_s = core->bytes_per_s,
+                                    .slower = 1};
+    gethostname(host.name, sizeof host.name - 1);
+    return host;
+}
+
+int ls_measure_host(const struct ls_measure *measure, struct ls_measured_hosts *hosts,
+                    struct ls_error *error)
+{
+    hosts->host = malloc(sizeof *hosts->host);
+    hosts->count = hosts->host ? 1 : 0;
+    if (!hosts->host)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the figures of a host");
+    *hosts->host = this_host(measure->cluster, 1);
+    return LS_OK;
+}
+
+/* ---- figures of all hosts -------------------------------------------------------------------- */
+
+/* What each host has measured: values[count] of it, host by host. */
+struct table {
+    struct ls_comm *hosts; /* the ranks that measured one */
+    int count;
+    int64_t values;
+    double *own, *all;
+};
 
 static void figures_of(struct ls_cluster *cluster, double *figure[FIGURES])
 {
@@ -24,6 +68,17 @@ static void figures_of(struct ls_cluster *cluster, double *figure[FIGURES])
                                   &cluster->disk_read_bytes_per_s,
                                   &cluster->disk_write_bytes_per_s};
     memcpy(figure, all, sizeof all);
+}
+
+/* Where value i of a host is kept. */
+static double *value_at(struct ls_cluster *cluster, int64_t i)
+{
+    double *figure[FIGURES];
+    int64_t move = i - cluster->works_count, f = move - cluster->moves_count;
+    figures_of(cluster, figure);
+    return move < 0 ? &cluster->works[i].seconds
+           : f < 0  ? &cluster->moves[move].seconds
+                    : figure[f];
 }
 
 /* All hosts measured the same rows: their number, and a digest of what they are of. */
@@ -47,116 +102,173 @@ static int rows_agree(const struct ls_cluster *cluster, struct ls_comm *hosts,
         status = ls_all_reduce_max(hosts, &least, error);
     if (!status && most != -least)
         status = ls_error_set(error, LS_ECONFIG,
-                              "the hosts have other numbers of cores, or measured other things: "
-                              "measure each kind of hosts by itself");
+                              "the hosts have other numbers of cores or of processes, or measured "
+                              "other things: expected the same on each; measure each kind of "
+                              "hosts by itself");
     return status;
 }
 
-/* values[count] of each host, host by host. */
-static void medians_set(struct ls_cluster *cluster, const double *all, int64_t count, int hosts)
+static int table_gather(struct table *table, struct ls_cluster *cluster,
+                        struct ls_measured_hosts *hosts, int processes, struct ls_error *error)
 {
-    double *figure[FIGURES], *one = calloc((size_t)hosts, sizeof *one);
-    figures_of(cluster, figure);
-    for (int64_t i = 0; i < count && one; i++) {
-        for (int h = 0; h < hosts; h++)
-            one[h] = all[h * count + i];
-        double median = measure_median(one, hosts);
-        int64_t move = i - cluster->works_count, f = move - cluster->moves_count;
-        if (move < 0)
-            cluster->works[i].seconds = median;
-        else if (f < 0)
-            cluster->moves[move].seconds = median;
-        else
-            *figure[f] = median;
-    }
-    free(one);
+    struct ls_measured_host own = this_host(cluster, processes);
+    table->values = cluster->works_count + cluster->moves_count + FIGURES;
+    table->own = calloc((size_t)table->values, sizeof(double));
+    table->all = calloc((size_t)(table->values * table->count), sizeof(double));
+    hosts->host = calloc((size_t)table->count, sizeof *hosts->host);
+    hosts->count = table->count;
+    int status = rows_agree(cluster, table->hosts, error);
+    if (!status && (!table->own || !table->all || !hosts->host))
+        status =
+            ls_error_set(error, LS_ENOMEM, "no memory for the figures of %d hosts", table->count);
+    status = ls_comm_agree(table->hosts, status, error);
+    for (int64_t i = 0; i < table->values && !status; i++)
+        table->own[i] = *value_at(cluster, i);
+    if (!status)
+        status = ls_all_gather(table->hosts, table->own, table->all, table->values, LS_U64, error);
+    if (!status)
+        status = ls_all_gather(table->hosts, &own, hosts->host, sizeof own, LS_U8, error);
+    return status;
 }
 
-/* By how much the works of a host take longer than the medians do, in the middle of all works. */
-static double slowness(const struct ls_cluster *cluster, const double *own)
+/* By how much the works of each host take longer, in the middle of all works; and medians in
+ * place of what this host measured. */
+static int table_use(const struct table *table, struct ls_cluster *cluster,
+                     struct ls_measured_hosts *hosts, struct ls_error *error)
 {
-    int64_t count = cluster->works_count;
-    double *ratio = calloc((size_t)count + 1, sizeof *ratio);
-    for (int64_t i = 0; i < count && ratio; i++)
-        ratio[i] = own[i] / cluster->works[i].seconds;
-    double median = ratio ? measure_median(ratio, count) : 1;
+    int64_t works = cluster->works_count;
+    double *one = calloc((size_t)table->count, sizeof *one);
+    double *ratio = calloc((size_t)(works * table->count) + 1, sizeof *ratio);
+    int status = LS_OK;
+    if (!one || !ratio)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for medians of %d hosts", table->count);
+    for (int64_t i = 0; i < table->values && !status; i++) {
+        for (int h = 0; h < table->count; h++)
+            one[h] = table->all[h * table->values + i];
+        *value_at(cluster, i) = measure_median(one, table->count); /* sorts them */
+        for (int h = 0; h < table->count && i < works; h++)
+            ratio[h * works + i] = table->all[h * table->values + i] / one[(table->count - 1) / 2];
+    }
+    for (int h = 0; h < table->count && works > 0 && !status; h++)
+        hosts->host[h].slower = measure_median(ratio + h * works, works);
     free(ratio);
-    return median;
+    free(one);
+    return status;
 }
 
-static void slow_note(const struct ls_cluster *cluster, const double *all, int64_t count, int hosts,
-                      const char *names, struct ls_measure_note *note)
+/* ---- the network ----------------------------------------------------------------------------- */
+
+/* host[size]: the first rank on the machine of each rank of the world. */
+static int first_there(struct ls_comm *world, int64_t *host, struct ls_error *error)
 {
-    size_t used = 0;
-    for (int h = 0; h < hosts; h++) {
-        double slow = slowness(cluster, all + h * count);
-        if (slow > slow_ratio && used < sizeof note->text)
-            used += (size_t)snprintf(note->text + used, sizeof note->text - used,
-                                     "%s%s takes %.0f %% longer than the median of the hosts",
-                                     used ? "; " : "", names + (size_t)h * HOST_BYTES,
-                                     (slow - 1) * 100);
-    }
+    int64_t first = 0;
+    while (!ls_comm_on_machine(world, (int)first))
+        first++;
+    return ls_all_gather(world, &first, host, 1, LS_U64, error);
 }
 
-/* Two hosts' messages are what the network gives. */
-static int network_measure(const struct ls_measure *measure, struct ls_comm *hosts,
-                           struct ls_error *error)
+/* The process of the neighbouring host that is there what this one is here; -1: it has none. Hosts
+ * are neighbours in pairs. */
+static int peer_of(const int64_t *host, int size, int rank)
+{
+    int hosts = 0, own = 0, place = 0, peer = -1;
+    for (int r = 0; r < size; r++) {
+        own = r == host[rank] ? hosts : own;
+        hosts += host[r] == r;
+        place += r < rank && host[r] == host[rank];
+    }
+    for (int r = 0, at = 0; r < size; r++) {
+        if (host[r] != r)
+            continue;
+        for (int p = r, there = 0; p < size && at == (own ^ 1); p++)
+            if (host[p] == r && there++ == place)
+                peer = p;
+        at++;
+    }
+    return peer;
+}
+
+/* What the messages of all processes to the neighbouring host come to is what the network gives. */
+static int network_measure(const struct ls_measure *measure, struct ls_comm *world,
+                           const int64_t *host, struct ls_error *error)
 {
     struct ls_cluster *cluster = measure->cluster, between = {.hosts = 1};
     struct ls_measure alone = *measure;
+    int size = ls_comm_size(world), rank = ls_comm_rank(world);
     alone.cluster = &between;
-    int status = ls_measure_moves_of(&alone, hosts, error);
-    if (!status && ls_comm_rank(hosts) == 0) {
-        between.accelerators = 1;
-        ls_measure_finish(&between, 1);
-        cluster->link[1] = between.link[0];
+    int status = measure_messages(&alone, world, peer_of(host, size, rank), error);
+    if (!status && rank == 0) {
         struct ls_cluster_link *link = &cluster->link[1];
+        cluster_link_defaults(link);
+        measure_link(&between, size, link);
         snprintf(link->name, sizeof link->name, "network");
         link->joins = cluster->accelerators * cluster->hosts;
-        link->bytes_per_s /= (double)cluster->accelerators; /* of a core: its share of the card */
+        /* Of a core: its share of the card that its processes have. */
+        link->bytes_per_s *= ls_comm_machine_ranks(world) / (double)cluster->accelerators;
         cluster->links = 2;
     }
     ls_cluster_release(&between);
     return status;
 }
 
-int ls_measure_hosts(const struct ls_measure *measure, struct ls_comm *hosts,
-                     struct ls_measure_note *note, struct ls_error *error)
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* Collectives of the processes of this host, while the other hosts measure theirs. */
+static int processes_measure(const struct ls_measure *measure, struct ls_comm *world, int first,
+                             struct ls_error *error)
+{
+    struct ls_comm *local = NULL;
+    int status = ls_comm_split(world, first, 0, &local, error);
+    if (!status)
+        status = ls_measure_moves_of(measure, local, error);
+    if (!status && ls_comm_rank(local) == 0)
+        ls_measure_finish(measure->cluster, 1);
+    ls_comm_free(local);
+    return ls_comm_agree(world, status, error);
+}
+
+/* Over those that measured a host. */
+static int hosts_compare(const struct ls_measure *measure, struct ls_comm *measured, int processes,
+                         struct ls_measured_hosts *hosts, struct ls_error *error)
 {
     struct ls_cluster *cluster = measure->cluster;
-    int count = ls_comm_size(hosts);
-    int64_t values = cluster->works_count + cluster->moves_count + FIGURES;
-    char name[HOST_BYTES] = "";
-    double *figure[FIGURES];
-    *note = (struct ls_measure_note){{0}};
-    gethostname(name, sizeof name - 1);
-    int status = rows_agree(cluster, hosts, error);
-    double *own = calloc((size_t)values, sizeof *own);
-    double *all = calloc((size_t)(values * count), sizeof *all);
-    char *names = calloc((size_t)count, HOST_BYTES);
-    if (!status && (!own || !all || !names))
-        status = ls_error_set(error, LS_ENOMEM, "no memory for the figures of %d hosts", count);
-    status = ls_comm_agree(hosts, status, error);
-    if (!status) {
-        figures_of(cluster, figure);
-        for (int64_t i = 0; i < cluster->works_count; i++)
-            own[i] = cluster->works[i].seconds;
-        for (int64_t i = 0; i < cluster->moves_count; i++)
-            own[cluster->works_count + i] = cluster->moves[i].seconds;
-        for (int i = 0; i < FIGURES; i++)
-            own[values - FIGURES + i] = *figure[i];
-        status = ls_all_gather(hosts, own, all, values, LS_U64, error);
-    }
+    struct table table = {.hosts = measured, .count = ls_comm_size(measured)};
+    int status = table_gather(&table, cluster, hosts, processes, error);
     if (!status)
-        status = ls_all_gather(hosts, name, names, HOST_BYTES, LS_U8, error);
-    if (!status) {
-        medians_set(cluster, all, values, count);
-        slow_note(cluster, all, values, count, names, note);
-        cluster->hosts = count;
-        status = network_measure(measure, hosts, error);
-    }
-    free(names);
-    free(all);
-    free(own);
+        status = table_use(&table, cluster, hosts, error);
+    cluster->hosts = table.count;
+    free(table.own);
+    free(table.all);
+    return status;
+}
+
+int ls_measure_hosts(const struct ls_measure *measure, struct ls_comm *world,
+                     struct ls_measured_hosts *hosts, struct ls_error *error)
+{
+    int size = ls_comm_size(world), rank = ls_comm_rank(world);
+    struct ls_comm *group = NULL;
+    int64_t *host = calloc((size_t)size, sizeof *host);
+    *hosts = (struct ls_measured_hosts){.count = 0};
+    int status = host ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d ranks", size);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = first_there(world, host, error);
+    if (!status)
+        status = processes_measure(measure, world, (int)host[rank], error);
+    bool measured = !status && host[rank] == rank;
+    if (!status)
+        status = ls_comm_split(world, measured, 0, &group, error);
+    if (!status && measured)
+        status = hosts_compare(measure, group, ls_comm_machine_ranks(world), hosts, error);
+    ls_comm_free(group);
+    status = ls_comm_agree(world, status, error);
+    bool several = false;
+    for (int r = 0; r < size && !status; r++)
+        several |= host[r] != host[0];
+    if (several)
+        status = network_measure(measure, world, host, error);
+    free(host);
+    if (status || rank)
+        ls_measured_hosts_release(hosts);
     return status;
 }

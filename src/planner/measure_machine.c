@@ -185,18 +185,34 @@ int ls_measure_machine(const struct ls_measure *measure, const char *folder, str
     return status ? status : tiers_measure(measure, folder, error);
 }
 
-/* The row of two ranks with the most bytes, or the fewest. */
-static const struct ls_measured_move *message_row(const struct ls_cluster *cluster, bool most)
+/* The row of messages among so many ranks with the most bytes, or the fewest. */
+static const struct ls_measured_move *message_row(const struct ls_cluster *cluster, int ranks,
+                                                  bool most)
 {
     const struct ls_measured_move *found = NULL;
     for (int64_t i = 0; i < cluster->moves_count; i++) {
         const struct ls_measured_move *move = &cluster->moves[i];
-        if (move->kind != LS_COMM_SEND || move->ranks != 2)
+        if (move->kind != LS_COMM_SEND || move->ranks != ranks)
             continue;
         if (!found || (most ? move->bytes > found->bytes : move->bytes < found->bytes))
             found = move;
     }
     return found;
+}
+
+/* The rate is what more bytes take more. */
+bool measure_link(const struct ls_cluster *cluster, int ranks, struct ls_cluster_link *link)
+{
+    const struct ls_measured_move *small = message_row(cluster, ranks, false);
+    const struct ls_measured_move *large = message_row(cluster, ranks, true);
+    if (!small)
+        return false;
+    double seconds = large->seconds - small->seconds;
+    link->latency_s = small->seconds;
+    link->bytes_per_s = seconds > large->seconds / 2
+                            ? (double)(large->bytes - small->bytes) / seconds
+                            : (double)large->bytes / large->seconds;
+    return true;
 }
 
 /* The best share of peak among rows of these kinds that are large enough to be limited by it. */
@@ -216,15 +232,14 @@ static double best_share(const struct ls_cluster *cluster, enum ls_work_kind fir
 
 void ls_measure_finish(struct ls_cluster *cluster, int hosts)
 {
-    const struct ls_measured_move *small = message_row(cluster, false);
-    const struct ls_measured_move *large = message_row(cluster, true);
     struct ls_cluster_link *link = &cluster->link[0];
     cluster_link_defaults(link);
     snprintf(link->name, sizeof link->name, "memory");
     link->joins = cluster->accelerators;
-    link->latency_s = small ? small->seconds : 1e-6;
-    link->bytes_per_s =
-        large ? (double)large->bytes / large->seconds : cluster->accelerator.bytes_per_s;
+    if (!measure_link(cluster, 2, link)) {
+        link->latency_s = 1e-6;
+        link->bytes_per_s = cluster->accelerator.bytes_per_s;
+    }
     cluster->links = 1;
     cluster->hosts = hosts;
     double products = best_share(cluster, LS_WORK_PRODUCT, LS_WORK_PRODUCT_AT, 2);

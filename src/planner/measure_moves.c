@@ -7,14 +7,18 @@
 #include <stdlib.h>
 
 enum { ROUNDS = 5, SIZES_MAX = 12, WORDS_BYTES_MAX = 4096 };
-/* Buffers of all ranks of a process together. */
-static const int64_t room_bytes = 256 << 20;
+/* Buffers of all ranks of a process together; the largest message between hosts, and the largest
+ * that is measured in any case. */
+static const int64_t room_bytes = 256 << 20, message_bytes_max = 64 << 20;
+static const int64_t message_bytes_least = 2 << 20;
 static const double call_s = 1e-3; /* as many calls are timed at once */
 
 struct moves_run {
     const struct ls_measure *measure;
     int ranks; /* that bring a buffer, in this process */
-    double budget_s;
+    /* Messages alone, with this rank; -1: with none. NULL: all kinds, and messages with the
+     * neighbour. Sizes end where they would take more than effort.moves_s. */
+    const int *peer;
 };
 
 /* One rank's part in measuring one kind and size. */
@@ -22,22 +26,24 @@ struct sample {
     struct ls_comm *comm;
     enum ls_comm_kind kind;
     int64_t bytes;
+    int peer; /* of messages; -1: none */
     float *a, *b;
     int64_t calls; /* timed at once */
     double seconds[ROUNDS];
 };
 
-/* A message to the neighbour and one back: two in turn, all pairs at once. */
+/* A message to the peer and one back: two in turn, all pairs at once. */
 static int messages(const struct sample *s, int64_t count, struct ls_error *error)
 {
-    int rank = ls_comm_rank(s->comm), peer = rank ^ 1;
-    if (peer >= ls_comm_size(s->comm))
+    int peer = s->peer;
+    bool second = ls_comm_rank(s->comm) > peer;
+    if (peer < 0)
         return LS_OK;
-    int status = rank & 1 ? ls_recv(s->comm, s->b, count, LS_F32, peer, 1, error)
-                          : ls_send(s->comm, s->a, count, LS_F32, peer, 1, error);
+    int status = second ? ls_recv(s->comm, s->b, count, LS_F32, peer, 1, error)
+                        : ls_send(s->comm, s->a, count, LS_F32, peer, 1, error);
     if (!status)
-        status = rank & 1 ? ls_send(s->comm, s->a, count, LS_F32, peer, 2, error)
-                          : ls_recv(s->comm, s->b, count, LS_F32, peer, 2, error);
+        status = second ? ls_send(s->comm, s->a, count, LS_F32, peer, 2, error)
+                        : ls_recv(s->comm, s->b, count, LS_F32, peer, 2, error);
     return status;
 }
 
@@ -79,15 +85,21 @@ static int timed(const struct sample *s, int64_t calls, double *seconds, struct 
     return status;
 }
 
-/* The calls that make a measurement long enough to be measured. */
-static int calls_settle(struct sample *s, struct ls_error *error)
+/* The calls that make a measurement long enough to be measured. *seconds: of one call, the same on
+ * all ranks. */
+static int calls_settle(struct sample *s, double *seconds, struct ls_error *error)
 {
-    double seconds = 0;
-    int status = timed(s, 1, &seconds, error);
+    int status = timed(s, 1, seconds, error);
     if (!status)
-        status = timed(s, 1, &seconds, error);
-    s->calls = (int64_t)fmin(200, fmax(1, call_s / fmax(seconds, 1e-7)));
-    return status ? status : ls_all_reduce_max(s->comm, &s->calls, error);
+        status = timed(s, 1, seconds, error);
+    s->calls = (int64_t)fmin(200, fmax(1, call_s / fmax(*seconds, 1e-7)));
+    return status;
+}
+
+static int64_t bytes_most(const struct moves_run *run)
+{
+    int64_t most = run->peer ? message_bytes_max : run->measure->effort.bytes_max;
+    return ls_min(most, room_bytes / (2 * run->ranks));
 }
 
 struct samples {
@@ -98,32 +110,64 @@ struct samples {
 static void samples_init(struct samples *samples, struct ls_comm *comm, const struct moves_run *run,
                          float *a, float *b)
 {
-    int64_t least = 8 * ls_comm_size(comm);
-    int64_t most = ls_min(run->measure->effort.bytes_max, room_bytes / (2 * run->ranks));
+    int64_t least = 8 * ls_comm_size(comm), most = bytes_most(run);
+    int neighbour = ls_comm_rank(comm) ^ 1;
     samples->count = 0;
     for (int kind = 0; kind < LS_COMM_KINDS; kind++)
         for (int64_t bytes = 8; bytes <= most; bytes *= 8) {
             struct sample s = {.comm = comm, .kind = (enum ls_comm_kind)kind, .bytes = bytes};
+            s.peer = run->peer ? *run->peer : neighbour < ls_comm_size(comm) ? neighbour : -1;
             s.a = a;
             s.b = b;
-            if ((kind == LS_COMM_OTHER && bytes > WORDS_BYTES_MAX) ||
+            if ((run->peer && kind != LS_COMM_SEND) ||
+                (kind == LS_COMM_OTHER && bytes > WORDS_BYTES_MAX) ||
                 (kind != LS_COMM_OTHER && kind != LS_COMM_SEND && bytes < least))
                 continue;
             samples->list[samples->count++] = s;
         }
 }
 
-static int samples_store(const struct samples *samples, struct ls_cluster *cluster,
+/* How long the next size takes, from what the last two took. */
+static double next_seconds(const struct sample *next, double last_s, double before_s)
+{
+    return last_s + fmax(0, last_s - before_s) * ((double)next->bytes / (double)next[-1].bytes);
+}
+
+/* Once each. Over a slow link the largest are left out. */
+static int samples_settle(struct samples *samples, const struct moves_run *run,
+                          struct ls_error *error)
+{
+    const double calls = 2 * (2 + ROUNDS); /* there and back, with those that settle */
+    double spent_s = 0, seconds = 0, before_s = 0;
+    int status = LS_OK;
+    for (int i = 0; i < samples->count && !status; i++) {
+        struct sample *s = &samples->list[i];
+        if (run->peer && s->bytes > message_bytes_least &&
+            spent_s + calls * next_seconds(s, seconds, before_s) > run->measure->effort.moves_s) {
+            samples->count = i;
+            break;
+        }
+        before_s = seconds;
+        status = calls_settle(s, &seconds, error);
+        spent_s += calls * seconds;
+    }
+    return status;
+}
+
+/* What memory gives while all use it, in the middle; a network is a limit: there the best counts.
+ */
+static int samples_store(const struct samples *samples, const struct moves_run *run,
                          struct ls_error *error)
 {
     int status = LS_OK;
     for (int i = 0; i < samples->count && !status; i++) {
         struct sample s = samples->list[i];
+        double median = measure_median(s.seconds, ROUNDS); /* sorts them */
         struct ls_measured_move row = {.kind = s.kind,
                                        .ranks = ls_comm_size(s.comm),
                                        .bytes = s.bytes,
-                                       .seconds = measure_median(s.seconds, ROUNDS)};
-        status = ls_measure_add_move(cluster, &row, error);
+                                       .seconds = run->peer ? s.seconds[0] : median};
+        status = ls_measure_add_move(run->measure->cluster, &row, error);
     }
     return status;
 }
@@ -131,7 +175,7 @@ static int samples_store(const struct samples *samples, struct ls_cluster *clust
 /* All kinds and sizes in turns, some rounds of them. */
 static int group_run(struct ls_comm *comm, const struct moves_run *run, struct ls_error *error)
 {
-    int64_t bytes = ls_min(run->measure->effort.bytes_max, room_bytes / (2 * run->ranks)) + 64;
+    int64_t bytes = bytes_most(run) + 64;
     struct samples *samples = calloc(1, sizeof *samples);
     float *a = calloc(1, (size_t)bytes), *b = calloc(1, (size_t)bytes);
     int status = LS_OK;
@@ -141,15 +185,15 @@ static int group_run(struct ls_comm *comm, const struct moves_run *run, struct l
     status = ls_comm_agree(comm, status, error);
     if (!status)
         samples_init(samples, comm, run, a, b);
-    for (int i = 0; !status && i < samples->count && !status; i++)
-        status = calls_settle(&samples->list[i], error);
+    if (!status)
+        status = samples_settle(samples, run, error);
     for (int round = 0; round < ROUNDS && !status; round++)
         for (int i = 0; i < samples->count && !status; i++) {
             struct sample *s = &samples->list[i];
             status = timed(s, s->calls, &s->seconds[round], error);
         }
     if (!status && ls_comm_rank(comm) == 0)
-        status = samples_store(samples, run->measure->cluster, error);
+        status = samples_store(samples, run, error);
     status = ls_comm_agree(comm, status, error);
     free(b);
     free(a);
@@ -184,6 +228,14 @@ static int first_run(const struct ls_measure *measure, struct ls_comm *world, in
         status = group_run(group, &run, error);
     ls_comm_free(group);
     return ls_comm_agree(world, status, error);
+}
+
+int measure_messages(const struct ls_measure *measure, struct ls_comm *world, int peer,
+                     struct ls_error *error)
+{
+    struct moves_run run = {
+        .measure = measure, .ranks = ls_comm_machine_ranks(world), .peer = &peer};
+    return group_run(world, &run, error);
 }
 
 int ls_measure_moves_of(const struct ls_measure *measure, struct ls_comm *world,

@@ -11,5 +11,13 @@ int measure_cores(const struct ls_measure *measure);
 int measure_teams(const struct ls_measure *measure, int threads);
 /* Whether two works are one row of a cluster. */
 bool measure_same_row(const struct ls_work *a, const struct ls_work *b);
+/* Latency and rate of the link, from the cluster's messages among so many ranks; false: it has
+ * none. */
+bool measure_link(const struct ls_cluster *cluster, int ranks, struct ls_cluster_link *link);
+/* Collective. Messages to and from peer (-1: of none), all pairs of the world at once: rows of as
+ * many ranks as the world has go to the cluster of rank 0. Over a slow link the largest are left
+ * out. */
+int measure_messages(const struct ls_measure *measure, struct ls_comm *world, int peer,
+                     struct ls_error *error);
 
 #endif

@@ -164,6 +164,19 @@ void hosts_link(bool up)
         fail_msg("the cable is in and carries nothing");
 }
 
+bool hosts_shape(int mbit_per_s)
+{
+    char line[128];
+    for (int i = 0; i < HOSTS; i++) {
+        snprintf(line, sizeof line,
+                 "tc qdisc replace dev cable root tbf rate %dmbit burst 16kb latency 100ms",
+                 mbit_per_s);
+        if (run_on(i, line) != 0)
+            return false;
+    }
+    return true;
+}
+
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
 /* The ranks of the job that trains into directory/out; 0 for those that are not there. */

@@ -20,6 +20,9 @@ int hosts_teardown(void **state);
 void hosts_or_skip(void);
 /* Puts the cable in or out. */
 void hosts_link(bool up);
+/* Lets the cable carry so many Mbit/s each way. False: this system cannot (Linux with
+ * CONFIG_NET_SCH_TBF; Debian: iproute2). */
+bool hosts_shape(int mbit_per_s);
 
 /* Starts a command on `each` ranks of both hosts, in the directory; what it prints goes to
  * <out>.log. Returns the launcher. */

@@ -73,7 +73,7 @@ struct ls_measure_effort {
     int cores;         /* that are kept busy; 0: all of this process */
     double works_s;    /* seconds for the works of one list, about */
     double once_s;     /* works of a grid that take longer are run once */
-    double moves_s;    /* and for all moves */
+    double moves_s;    /* and for messages between hosts */
     int64_t bytes_max; /* of a move */
     int ranks_max;     /* of a move over threads */
     bool coarse;       /* a grid of few shapes */
@@ -129,15 +129,32 @@ int ls_measure_moves(const struct ls_measure *measure, struct ls_error *error);
 int ls_measure_moves_of(const struct ls_measure *measure, struct ls_comm *world,
                         struct ls_error *error);
 
-/* What people should know of the hosts; "" for nothing. */
-struct ls_measure_note {
-    char text[1024];
+/* What a host of a job was found to be; figures of one core while all work. */
+struct ls_measured_host {
+    char name[64];
+    int64_t cores, processes;
+    double flops[2]; /* a second: fp32, bf16 */
+    double bytes_per_s;
+    double slower; /* what its works take, to what they take on the hosts' median; 1 alone */
 };
-/* Collective over one rank of each host, after each measured its own and ls_measure_finish: medians
- * over hosts, those that are more than 10 % slower by name, and the link between hosts. LS_ECONFIG
- * where hosts have other cores. The cluster of rank 0 is whole. */
-int ls_measure_hosts(const struct ls_measure *measure, struct ls_comm *hosts,
-                     struct ls_measure_note *note, struct ls_error *error);
+struct ls_measured_hosts {
+    struct ls_measured_host *host; /* [count], in the order of ranks; NULL but on rank 0 */
+    int count;
+};
+/* More than 10 % slower than the median: of an even number of hosts the faster one in the middle,
+ * so that of two hosts one can be slow. */
+bool ls_measured_host_slow(const struct ls_measured_host *host);
+/* Collective over the world, after one rank of each host (the first there) has filled its cluster.
+ * Adds collectives of the processes of each host, all hosts at once; then, where there are several
+ * hosts, the medians over them and the link between them: messages of all processes to those of
+ * another host, at once. The cluster of rank 0 is whole then. LS_ECONFIG where hosts have other
+ * cores or other numbers of processes. hosts is to be released. */
+int ls_measure_hosts(const struct ls_measure *measure, struct ls_comm *world,
+                     struct ls_measured_hosts *hosts, struct ls_error *error);
+/* The same without a job: this host alone. */
+int ls_measure_host(const struct ls_measure *measure, struct ls_measured_hosts *hosts,
+                    struct ls_error *error);
+void ls_measured_hosts_release(struct ls_measured_hosts *hosts);
 
 /* Adds rows, keeping lists sorted; a row that is there is replaced. LS_ENOMEM. */
 int ls_measure_add_work(struct ls_cluster *cluster, const struct ls_measured_work *row,

@@ -1,0 +1,153 @@
+/* lockstep bench machine over two hosts: what it says of the cable between them is what the cable
+ * was made to carry, and a host that is slow is named. */
+#include "../cmd/run_program.h"
+#include "../support/scratch.h"
+#include "hosts.h"
+
+#include <lockstep/ops.h>
+#include <lockstep/planner/cluster.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRIES = 3 };
+/* Of a shaped rate, what messages reach: a frame of 1514 bytes carries 1448 of theirs. Other
+ * programs take time from both ends. */
+static const double share_least = 0.75, share_most = 1.0;
+
+static char *directory;
+
+/* The two cores that are the hosts'; skips where there is but one. */
+static void cores_or_skip(int core[HOSTS])
+{
+    cpu_set_t may;
+    int found = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof may, &may), 0);
+    for (int cpu = 0; cpu < CPU_SETSIZE && found < HOSTS; cpu++)
+        if (CPU_ISSET(cpu, &may))
+            core[found++] = cpu;
+    if (found == HOSTS)
+        return;
+    print_message("SKIPPED: two hosts need two cores\n");
+    skip();
+}
+
+static void shape_or_skip(int mbit_per_s)
+{
+    if (hosts_shape(mbit_per_s))
+        return;
+    print_message("SKIPPED: a cable cannot be shaped here: no tc with tbf (Debian: iproute2)\n");
+    skip();
+}
+
+/* Each host on its own core, `each` processes there; the other one's have `set` in their
+ * environment. The file is to be released. */
+static void measure(int each, const char *out, const char *set, struct ls_cluster *cluster)
+{
+    char program[PATH_MAX], command[2 * PATH_MAX];
+    struct ls_error error = {0};
+    int core[HOSTS];
+    cores_or_skip(core);
+    program_path(program, sizeof program);
+    snprintf(command, sizeof command,
+             "--bind-to none sh -c 'core=%d; if test $OMPI_COMM_WORLD_RANK -ge %d; then core=%d; "
+             "export UNUSED= %s; fi; exec taskset -c $core \"$0\" \"$@\"' '%s' bench machine "
+             "--bound --quick --out %s.yaml model.preset=gpt2-tiny model.vocab=256 model.layers=1",
+             core[0], each, core[1], set, program, out);
+    int code = hosts_end(hosts_start(directory, each, out, command), directory, out, 90);
+    if (code)
+        fail_msg("exited with %d:\n%s", code, hosts_said(directory, out));
+    char name[64];
+    snprintf(name, sizeof name, "%s.yaml", out);
+    if (ls_cluster_read(scratch_path(directory, name), cluster, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(cluster->hosts, 2);
+    assert_int_equal(cluster->accelerators, 1);
+    assert_int_equal(cluster->links, 2);
+    assert_int_equal(cluster->link[0].joins, 1);
+    assert_int_equal(cluster->link[1].joins, 2);
+    assert_true(cluster->works_count > 10 && cluster->moves_count > 10);
+    char *file = scratch_read(scratch_path(directory, name), NULL);
+    for (int i = 0; i < HOSTS; i++)
+        if (!strstr(file, hosts_name[i]))
+            fail_msg("%s does not tell of %s:\n%s", name, hosts_name[i], file);
+    free(file);
+}
+
+/* Other programs disturb the ends: of some measurements one has to be right. */
+static void expect_rate(int mbit_per_s)
+{
+    double share = 0;
+    shape_or_skip(mbit_per_s);
+    for (int tries = 0; tries < TRIES; tries++) {
+        struct ls_cluster cluster;
+        measure(1, "rate", "", &cluster);
+        const struct ls_cluster_link *inside = &cluster.link[0], *between = &cluster.link[1];
+        share = between->bytes_per_s / (mbit_per_s * 1e6 / 8);
+        assert_true(between->latency_s > 0 && between->latency_s < 1);
+        assert_true(inside->bytes_per_s > 10 * between->bytes_per_s);
+        ls_cluster_release(&cluster);
+        print_message("a cable of %d Mbit/s: %.3f of that was measured\n", mbit_per_s, share);
+        if (share >= share_least && share <= share_most)
+            return;
+    }
+    fail_msg("a cable of %d Mbit/s: %.3f of that was measured, expected %.2f to %.2f", mbit_per_s,
+             share, share_least, share_most);
+}
+
+static void test_the_cable_is_measured(void **state)
+{
+    (void)state;
+    hosts_or_skip();
+    expect_rate(200);
+    expect_rate(50);
+}
+
+/* Two processes a host: they meet in collectives there, and all of them over the cable. The other
+ * host has to do without its vector instructions. */
+static void test_a_slow_host_is_named(void **state)
+{
+    struct ls_cluster cluster;
+    char words[64];
+    (void)state;
+    hosts_or_skip();
+    if (ls_isa_best() == LS_ISA_PLAIN) {
+        print_message("SKIPPED: no instruction set here is slower than another\n");
+        skip();
+    }
+    measure(2, "slow", "LOCKSTEP_ISA=plain", &cluster);
+    ls_cluster_release(&cluster);
+    char *said = hosts_said(directory, "slow");
+    snprintf(words, sizeof words, "note: %s takes ", hosts_name[1]);
+    if (!strstr(said, words) || strstr(strstr(said, words) + 1, "note: "))
+        fail_msg("expected one note, of %s:\n%s", hosts_name[1], said);
+    snprintf(words, sizeof words, "%s ", hosts_name[0]);
+    if (!strstr(said, words) || !strstr(said, "2 processes"))
+        fail_msg("expected both hosts with 2 processes each:\n%s", said);
+    free(said);
+}
+
+static int setup(void **state)
+{
+    int status = hosts_setup(state);
+    directory = *state;
+    return status;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_cable_is_measured),
+        cmocka_unit_test(test_a_slow_host_is_named),
+    };
+    return cmocka_run_group_tests_name("measure_hosts", tests, setup, hosts_teardown);
+}
