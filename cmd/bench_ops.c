@@ -37,8 +37,14 @@ static void *at(struct bench *b, int i)
 
 static struct ls_norm norm_of(struct bench *b)
 {
-    return (struct ls_norm){ROWS,     CHANNELS, LS_BF16, 1e-5f,
-                            at(b, 5), at(b, 5), b->row,  b->row + ROWS};
+    return (struct ls_norm){.rows = ROWS,
+                            .channels = CHANNELS,
+                            .act = LS_BF16,
+                            .epsilon = 1e-5f,
+                            .weight = at(b, 5),
+                            .bias = at(b, 5),
+                            .mean = b->row,
+                            .rstd = b->row + ROWS};
 }
 
 static const struct ls_token_sum token_sum = {SEQUENCES, 1, 1, TOKENS, LS_ONTO_NOTHING};

@@ -356,6 +356,8 @@ FILES = {
     "gpt2_block": (make_gpt2_block, GPT2_KEYS + " layers=1"),
     "llama_block": (make_llama_block, LLAMA_KEYS + " layers=1 ffn=48"),
     "qwen2_tiny": (lambda: make_descendant("Qwen2", 501), f"arch=qwen2 {DESCENDANT_KEYS}"),
+    "qwen3_tiny": (lambda: make_descendant("Qwen3", 551, head_dim=16),
+                   f"arch=qwen3 {DESCENDANT_KEYS} head_dim=16"),
 }
 
 

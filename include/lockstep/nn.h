@@ -40,7 +40,8 @@ extern "C" {
 #define LS_FAMILIES(family)                                                                        \
     family(LS_GPT2, gpt2)                                                                          \
     family(LS_LLAMA, llama)                                                                        \
-    family(LS_QWEN2, qwen2)
+    family(LS_QWEN2, qwen2)                                                                        \
+    family(LS_QWEN3, qwen3)
 /* clang-format on */
 #define LS_FAMILY_ARCH(arch, name) arch,
 enum ls_arch { LS_FAMILIES(LS_FAMILY_ARCH) LS_ARCHES /* their number */ };

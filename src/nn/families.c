@@ -95,6 +95,10 @@ static int64_t size_of(const struct ls_model_config *c, const struct held *held,
         return c->channels;
     case SIZE_HEADS:
         return held->heads;
+    case SIZE_QK_HEADS:
+        return held->heads + held->kv_heads;
+    case SIZE_HEAD:
+        return c->head_dim;
     case SIZE_QUERY:
         return held->heads * c->head_dim;
     case SIZE_KV:

@@ -73,8 +73,7 @@ static const struct ls_preset presets[] = {
 };
 
 static const struct ls_hf_key hf_keys[] = {
-    {"hidden_act", "activation", "\"silu\"", "silu=swiglu"},
-    {"rms_norm_eps", "norm_epsilon", "1e-6", NULL},
+    LLAMA_HF_KEYS,
     {"attention_bias", NULL, "false", NULL},
     {"mlp_bias", NULL, "false", NULL},
     {"pretraining_tp", NULL, "", NULL}, /* another way to the same products */

@@ -12,6 +12,13 @@ extern const struct program llama_embedding, llama_block, llama_head;
 #define LLAMA_BLOCK_NAMES .prefix = "h.%ld.", .elsewhere_prefix = "model.layers.%ld."
 #define LLAMA_NAMES       .prefix = "", .elsewhere_prefix = ""
 
+/* Keys of config.json. */
+#define LLAMA_HF_KEYS                                                                              \
+    {"hidden_act", "activation", "\"silu\"", "silu=swiglu"},                                       \
+    {                                                                                              \
+        "rms_norm_eps", "norm_epsilon", "1e-6", NULL                                               \
+    }
+
 /* ---- rows of parameters ---------------------------------------------------------------------- */
 
 #define LLAMA_MATRIX(role, name, rows, columns, cut, elsewhere)                                    \

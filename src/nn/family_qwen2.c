@@ -17,13 +17,23 @@ static const struct ls_preset presets[] = {
     {0},
 };
 
+static const struct ls_hf_key hf_keys[] = {
+    LLAMA_HF_KEYS,
+    {"sliding_window", NULL, "", NULL}, /* none without use_sliding_window */
+    {"max_window_layers", NULL, "", NULL},
+    {"use_mrope", NULL, "false", NULL},
+    {0},
+};
+
 const struct family family_qwen2 = {
     .about = {.what = "Llama with biases of q, k and v",
               .bias = true,
               .act = LS_ACT_SWIGLU,
               .acts = 1u << LS_ACT_SWIGLU,
               .ffn = {.times = 8, .over = 3, .multiple = 256},
-              .presets = presets},
+              .presets = presets,
+              .hf = {"qwen2", "Qwen2ForCausalLM", "model.", hf_keys},
+              .gguf = {.architecture = "qwen2"}},
     .embedding = &llama_embedding,
     .block = &llama_block,
     .head = &llama_head,

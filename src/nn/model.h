@@ -69,6 +69,20 @@ struct run {
 bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t first, int64_t count,
                struct run *run);
 
+/* ---- vectors.c: gradients of vectors, of which ranks hold parts --------------------------------
+ */
+
+/* Units of tokens of which a rank makes parts: tiles of sequences, in the order of rows. */
+int64_t vectors_units(const struct ls_model *model, const struct rows *rows);
+/* Of the whole vectors [units, width], in place: tiles by the tree, into the first of each
+ * sequence; sequences of a leaf by the chain, into the first of each leaf, unless they go on with a
+ * leaf that is there. Returns how many are to be delivered one by one, and *stride, how far apart
+ * they lie. */
+int64_t vectors_add(const struct layer_run *run, float *vectors, int64_t width, int64_t *stride);
+/* What lies at from, `count` times every `stride`, goes to the parameter's gradient. */
+void vector_deliver(const struct layer_run *run, const struct ls_param *param, const float *from,
+                    int64_t count, int64_t stride);
+
 bool model_held(const struct ls_model *model, int64_t layer);
 /* Whether layer's input is the caller's, and whether its output's gradient is. */
 bool model_chunk_first(const struct ls_model *model, int64_t layer);

@@ -31,9 +31,11 @@ enum size {
     SIZE_ONE,
     SIZE_CHANNELS,
     SIZE_HEADS,
-    SIZE_QUERY, /* heads x head_dim */
-    SIZE_KV,    /* kv_heads x head_dim */
-    SIZE_QKV,   /* query and two times kv */
+    SIZE_QK_HEADS, /* heads and kv_heads */
+    SIZE_HEAD,     /* head_dim */
+    SIZE_QUERY,    /* heads x head_dim */
+    SIZE_KV,       /* kv_heads x head_dim */
+    SIZE_QKV,      /* query and two times kv */
     SIZE_FFN,
     SIZE_UP, /* what the activation reads: ffn, or two times with a gate */
     SIZE_VOCABULARY,
@@ -272,7 +274,7 @@ struct step_kind {
      * the step's role. */
     double (*flops)(const struct ls_model_config *config, double weight_elements, int64_t tokens);
 };
-extern const struct step_kind step_embedding, step_layernorm, step_rmsnorm, step_column, step_row,
-    step_rope, step_attention, step_activation, step_add, step_head;
+extern const struct step_kind step_embedding, step_layernorm, step_rmsnorm, step_headnorm,
+    step_column, step_row, step_rope, step_attention, step_activation, step_add, step_head;
 
 #endif

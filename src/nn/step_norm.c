@@ -87,46 +87,6 @@ static struct ls_token_sum tile_part(const struct ls_model *model, const struct 
     return (struct ls_token_sum){1, 1, 1, ls_max(*end - *begin, 0), LS_ONTO_NOTHING};
 }
 
-/* What lies at from, [.., width] every `stride`, goes to the parameter's gradient. */
-static void deliver(const struct layer_run *run, const struct ls_param *param, const float *from,
-                    int64_t count, int64_t stride)
-{
-    float *to = run_gradient(run, param);
-    bool onto = run->gradient->onto != LS_ONTO_NOTHING;
-    if (!onto)
-        ls_copy(run->ops, (size_t)param->cols * sizeof *to, from, to);
-    for (int64_t i = !onto; i < count; i++)
-        ls_tree_add(run->ops, param->cols, to, from + i * stride);
-}
-
-static int64_t vectors_tiles(const struct ls_model *model, const struct rows *rows)
-{
-    return model->numerics.fast ? 1 : rows->leaves * rows->sequences * rows->tiles;
-}
-
-/* Tiles by the tree, into the first of each sequence; sequences of a leaf by the chain, into the
- * first of each leaf, unless they go on with a leaf that is there. Returns how many are to be
- * delivered one by one, and *stride, how far apart they lie. */
-static int64_t vectors_add(const struct layer_run *run, float *vectors, int64_t width,
-                           int64_t *stride)
-{
-    const struct rows *rows = run->rows;
-    int64_t sequence = rows->tiles * width, sequences = rows->leaves * rows->sequences;
-    *stride = sequence;
-    if (run->model->numerics.fast)
-        return 1;
-    for (int64_t i = 0; i < sequences; i++)
-        parts_tree(run->ops, vectors + i * sequence, rows->tiles, width);
-    if (run->gradient->onto == LS_ONTO_CHAIN)
-        return sequences;
-    for (int64_t i = 0; i < sequences; i++)
-        if (i % rows->sequences)
-            ls_tree_add(run->ops, width, vectors + i / rows->sequences * rows->sequences * sequence,
-                        vectors + i * sequence);
-    *stride = rows->sequences * sequence;
-    return rows->leaves;
-}
-
 /* Each tile's vectors, zero where another rank holds its rows, are added over ranks; then the rest
  * of the sum is made by all. No sum that starts from zero is ever -0, so adding another rank's
  * zeros changes nothing. */
@@ -134,7 +94,7 @@ static int cut_weights(const struct layer_run *run, const struct bound_step *con
                        int count)
 {
     struct ls_model *model = run->model;
-    int64_t c = model->config.channels, tiles = vectors_tiles(model, run->rows), stride;
+    int64_t c = model->config.channels, tiles = vectors_units(model, run->rows), stride;
     int64_t parts = steps[0]->bias ? 2 : 1, width = count * parts * c;
     struct ls_arena work = run_work(run, steps[0]);
     float *vectors = ls_arena_take(&work, (size_t)(tiles * width) * sizeof *vectors);
@@ -154,9 +114,9 @@ static int cut_weights(const struct layer_run *run, const struct bound_step *con
     int64_t sums = vectors_add(run, vectors, width, &stride);
     for (int i = 0; i < count; i++) {
         const float *from = vectors + i * parts * c;
-        deliver(run, steps[i]->weight, from, sums, stride);
+        vector_deliver(run, steps[i]->weight, from, sums, stride);
         if (steps[i]->bias)
-            deliver(run, steps[i]->bias, from + c, sums, stride);
+            vector_deliver(run, steps[i]->bias, from + c, sums, stride);
     }
     return LS_OK;
 }
@@ -183,7 +143,7 @@ static void norm_work(const struct ls_model *model, const struct bound_step *s, 
         norms += s->program->steps[i].kind == s->step->kind;
     if (phase == PHASE_WEIGHT && model->tp.sequence)
         ls_arena_take(
-            arena, (size_t)(vectors_tiles(model, &rows) * norms * parts * model->config.channels) *
+            arena, (size_t)(vectors_units(model, &rows) * norms * parts * model->config.channels) *
                        sizeof(float));
 }
 

@@ -67,3 +67,32 @@ void ls_rmsnorm_backward_weight(struct ls_ops *ops, const struct ls_norm *norm, 
     uncentered.mean = NULL;
     backward_weight(ops, &uncentered, h, dy, sum, d_weight, NULL);
 }
+
+/* Part i of units times tiles. */
+static void heads_part(const struct ls_ops *ops, const struct ls_norm *norm, const void *h,
+                       const void *dy, const struct ls_norm_parts *out, int64_t i)
+{
+    const struct ls_token_sum sum = {1, 1, 1, out->tokens, LS_ONTO_NOTHING};
+    int64_t unit = i / out->tiles, tile = i % out->tiles, heads = norm->heads / out->tiles;
+    int64_t token = unit * out->tokens, head = tile * heads;
+    int64_t at = token * norm->ld + head * norm->channels;
+    float *to = out->sums + unit * out->sums_ld + tile * norm->channels;
+    struct ls_norm part = *norm;
+    part.rows = out->tokens;
+    part.heads = heads;
+    part.mean = NULL;
+    part.rstd = norm->rstd + token * norm->statistics_ld + head;
+    ops->kernels->sum->norm_weight(&part, ops_at(norm->act, h, at), ops_at(norm->act, dy, at), &sum,
+                                   to, NULL, 0, norm->channels);
+}
+
+void ls_rmsnorm_heads_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
+                             const void *dy, const struct ls_norm_parts *out)
+{
+    LS_ASSERT(norm->heads % out->tiles == 0);
+    LS_ASSERT(out->units * out->tokens * norm->heads == norm->rows);
+    OPS_TELL(ops, ops_pass(LS_WORK_COLUMN_SUM, norm->act, norm->rows, norm->channels, 4, 2));
+    OPS_EACH_SHARE (ops, norm->rows * norm->channels, out->units * out->tiles, 1)
+        for (int64_t i = begin; i < end; i++)
+            heads_part(ops, norm, h, dy, out, i);
+}

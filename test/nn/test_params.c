@@ -603,7 +603,7 @@ static void check_distribution(const struct ls_param *p, const struct ls_model_c
     double std = (double)config->init_std;
     double residual = config->arch == LS_GPT2 ? std / sqrt(2.0 * (double)config->layers) : std;
     int64_t live = p->live_rows * p->cols;
-    bool norm = strstr(p->name, "ln_") || strstr(p->name, "norm_");
+    bool norm = strstr(p->name, "ln_") || strstr(p->name, "norm");
     bool branch = strstr(p->name, "proj.weight") || strstr(p->name, "down.weight");
     bool table = !strcmp(p->name, "wte.weight") || !strcmp(p->name, "head.weight");
     assert_int_equal(p->live_rows, table ? config->vocab : p->rows);

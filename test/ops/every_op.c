@@ -29,7 +29,8 @@ static struct ls_attention attention(void)
         (void)a;                                                                                   \
         return name arguments;                                                                     \
     }
-#define NORM      (&(struct ls_norm){1, N, LS_F32, 1e-5f, AT, AT, AT, AT})
+#define NORM      (&(struct ls_norm){1, N, LS_F32, 1e-5f, AT, AT, AT, AT, 0, 0, 0})
+#define HEAD_NORM (&(struct ls_norm){1, N, LS_F32, 1e-5f, AT, NULL, NULL, AT, 1, N, 1})
 #define EMBEDDING (&(struct ls_embedding){LS_F32, 1, N, AT, 0, N, AT, 0, 1, AT})
 #define UPDATE    (&(struct ls_update){N, AT, AT, LS_F16, AT, AT, 1, 1, 1, LS_F32, {.step = 1}})
 
@@ -67,6 +68,7 @@ OP(ls_layernorm_backward_weight,
    (ops, NORM, AT, AT, &(struct ls_token_sum){1, 1, 1, 1, LS_ONTO_NOTHING}, AT, AT))
 OP(ls_rmsnorm_backward_weight,
    (ops, NORM, AT, AT, &(struct ls_token_sum){1, 1, 1, 1, LS_ONTO_NOTHING}, AT))
+OP(ls_rmsnorm_heads_weight, (ops, HEAD_NORM, AT, AT, &(struct ls_norm_parts){1, 1, 1, N, AT}))
 OP(ls_rope_apply, (ops, LS_F32, &(struct ls_rope){1, 1, 1, 8, 8, 0, AT, AT}, AT, false))
 OP(ls_adamw_update, (ops, UPDATE, &(struct ls_adamw){0.9f, 0.9f, 1e-8f, 1}, AT, AT))
 OP(ls_sgd_update, (ops, UPDATE, &(struct ls_sgd){0.9f, false, 1}, AT))
@@ -137,6 +139,7 @@ const struct every_op every_op[] = {
     ENTRY(ls_rmsnorm_backward_input),
     ENTRY(ls_layernorm_backward_weight),
     ENTRY(ls_rmsnorm_backward_weight),
+    ENTRY(ls_rmsnorm_heads_weight),
     ENTRY(ls_rope_apply),
     ENTRY(ls_adamw_update),
     ENTRY(ls_sgd_update),

@@ -89,9 +89,14 @@ static void data_free(struct data *data)
 
 static struct ls_norm norm_of(const struct data *data, bool centered)
 {
-    return (struct ls_norm){data->rows, data->channels, data->act,
-                            EPSILON,    data->weight,   centered ? data->bias : NULL,
-                            data->mean, data->rstd};
+    return (struct ls_norm){.rows = data->rows,
+                            .channels = data->channels,
+                            .act = data->act,
+                            .epsilon = EPSILON,
+                            .weight = data->weight,
+                            .bias = centered ? data->bias : NULL,
+                            .mean = data->mean,
+                            .rstd = data->rstd};
 }
 
 static const int64_t shapes[][2] = {{1, 1}, {1, 15}, {3, 16}, {2, 100}, {4, 513}, {3, 1040}};
@@ -401,6 +406,171 @@ static void test_bits(void **state)
     }
 }
 
+/* ---- heads ------------------------------------------------------------------------------------
+ */
+
+/* RMSNorm over heads side by side, in a row that holds more; and the same heads one behind the
+ * other. */
+enum { HEADS = 6, HEAD_DIM = 40, HEAD_TOKENS = 42, HEAD_LD = (HEADS + 2) * HEAD_DIM };
+enum { HEAD_ROWS = HEAD_TOKENS * HEADS, WIDE = HEAD_TOKENS * HEAD_LD };
+
+static void gather_heads(enum ls_dtype act, const void *wide, void *dense)
+{
+    size_t bytes = ls_dtype_bytes(act), head = HEAD_DIM * bytes;
+    for (size_t row = 0; row < HEAD_ROWS; row++)
+        memcpy((char *)dense + row * head,
+               (const char *)wide + row / HEADS * HEAD_LD * bytes + row % HEADS * head, head);
+}
+
+struct heads {
+    enum ls_dtype act;
+    void *x, *dy;
+    float *weight;
+};
+
+static struct heads heads_new(enum ls_dtype act)
+{
+    return (struct heads){act, values_normal(1, act, WIDE, 1), values_normal(3, act, WIDE, 1),
+                          values_normal(4, LS_F32, HEAD_DIM, 1)};
+}
+
+static void heads_free(struct heads *heads)
+{
+    free(heads->x), free(heads->dy), free(heads->weight);
+}
+
+static struct ls_norm norm_of_heads(const struct heads *heads, float *rstd)
+{
+    return (struct ls_norm){.rows = HEAD_ROWS,
+                            .channels = HEAD_DIM,
+                            .act = heads->act,
+                            .epsilon = EPSILON,
+                            .weight = heads->weight,
+                            .rstd = rstd,
+                            .heads = HEADS,
+                            .ld = HEAD_LD,
+                            .statistics_ld = HEADS + 1};
+}
+
+static void check_heads(enum ls_dtype act)
+{
+    size_t bytes = ls_dtype_bytes(act);
+    struct heads heads = heads_new(act);
+    static float y[WIDE], dh[WIDE], dense[3][WIDE], got[WIDE], rstd[HEAD_TOKENS * (HEADS + 1)];
+    static float rstd_dense[HEAD_ROWS];
+    struct ls_norm wide = norm_of_heads(&heads, rstd), narrow = norm_of_heads(&heads, rstd_dense);
+    narrow.heads = 0;
+    gather_heads(act, heads.x, dense[0]);
+    gather_heads(act, heads.dy, dense[1]);
+    memcpy(y, heads.x, WIDE * bytes);
+    ls_rmsnorm_forward(&ops_best, &wide, heads.x, NULL, NULL, y);
+    ls_rmsnorm_forward(&ops_best, &narrow, dense[0], NULL, NULL, dense[2]);
+    gather_heads(act, y, got);
+    assert_memory_equal(got, dense[2], (size_t)HEAD_ROWS * HEAD_DIM * bytes);
+    for (int row = 0; row < HEAD_ROWS; row++)
+        assert_true(rstd[row / HEADS * (HEADS + 1) + row % HEADS] == rstd_dense[row]);
+    /* What lies beside the heads stays. */
+    for (size_t token = 0; token < HEAD_TOKENS; token++) {
+        size_t at = (token * HEAD_LD + HEADS * HEAD_DIM) * bytes;
+        assert_memory_equal((char *)y + at, (char *)heads.x + at, 2 * HEAD_DIM * bytes);
+    }
+    memcpy(dh, heads.dy, WIDE * bytes); /* in place */
+    ls_rmsnorm_backward_input(&ops_best, &wide, heads.x, dh, NULL, dh);
+    ls_rmsnorm_backward_input(&ops_best, &narrow, dense[0], dense[1], NULL, dense[2]);
+    gather_heads(act, dh, got);
+    assert_memory_equal(got, dense[2], (size_t)HEAD_ROWS * HEAD_DIM * bytes);
+    heads_free(&heads);
+}
+
+/* Parts are those of the rows that they are said to be of, and all parts are the whole. */
+static void check_head_weights(enum ls_dtype act)
+{
+    enum { UNITS = 2, TOKENS = HEAD_TOKENS / UNITS, LD = HEADS * HEAD_DIM + 3 };
+    struct heads heads = heads_new(act);
+    static float y[WIDE], rstd[HEAD_TOKENS * (HEADS + 1)], dense[2][WIDE], d_weight[HEAD_DIM];
+    static float rstd_dense[HEAD_ROWS], sums[UNITS * LD];
+    double whole[HEAD_DIM], got[HEAD_DIM];
+    struct ls_norm wide = norm_of_heads(&heads, rstd), narrow = norm_of_heads(&heads, rstd_dense);
+    narrow.heads = 0;
+    gather_heads(act, heads.x, dense[0]);
+    gather_heads(act, heads.dy, dense[1]);
+    ls_rmsnorm_forward(&ops_best, &wide, heads.x, NULL, NULL, y);
+    ls_rmsnorm_forward(&ops_best, &narrow, dense[0], NULL, NULL, y);
+    struct ls_token_sum sum = {1, 1, 1, HEAD_ROWS, LS_ONTO_NOTHING};
+    ls_rmsnorm_backward_weight(&ops_best, &narrow, dense[0], dense[1], &sum, d_weight);
+    for (int c = 0; c < HEAD_DIM; c++)
+        whole[c] = (double)d_weight[c];
+    for (int tiles = 1; tiles <= HEADS; tiles++) {
+        if (HEADS % tiles)
+            continue;
+        struct ls_norm_parts parts = {UNITS, TOKENS, tiles, LD, sums};
+        ls_rmsnorm_heads_weight(&ops_best, &wide, heads.x, heads.dy, &parts);
+        memset(got, 0, sizeof got);
+        for (int i = 0; i < UNITS * tiles; i++)
+            for (int c = 0; c < HEAD_DIM; c++)
+                got[c] += (double)sums[i / tiles * LD + i % tiles * HEAD_DIM + c];
+        for (int c = 0; c < HEAD_DIM; c++)
+            assert_true(fabs(got[c] - whole[c]) < 1e-4);
+        /* A tile of all heads is rows one behind the other, in groups of as many tokens. */
+        if (tiles > 1)
+            continue;
+        sum.tokens = LS_TOKEN_TILE * HEADS;
+        narrow.rows = sum.tokens;
+        parts.units = 1;
+        parts.tokens = LS_TOKEN_TILE;
+        wide.rows = LS_TOKEN_TILE * HEADS;
+        ls_rmsnorm_heads_weight(&ops_best, &wide, heads.x, heads.dy, &parts);
+        float chain[HEAD_DIM] = {0};
+        for (int64_t row = 0; row < narrow.rows; row++)
+            for (int c = 0; c < HEAD_DIM; c++) {
+                int64_t i = row * HEAD_DIM + c;
+                double h = act == LS_F32 ? (double)dense[0][i]
+                                         : (double)ls_half_to_f32(act, ((ls_half *)dense[0])[i]);
+                double dy = act == LS_F32 ? (double)dense[1][i]
+                                          : (double)ls_half_to_f32(act, ((ls_half *)dense[1])[i]);
+                chain[c] += (float)dy * ((float)h * rstd_dense[row]);
+            }
+        assert_memory_equal(chain, sums, sizeof chain);
+        wide.rows = HEAD_ROWS;
+    }
+    heads_free(&heads);
+}
+
+static void test_heads(void **state)
+{
+    (void)state;
+    for (int a = 0; a < ACTS; a++) {
+        check_heads(acts[a]);
+        check_head_weights(acts[a]);
+    }
+}
+
+static void run_heads(struct ls_ops *ops, int pieces, void *context, void *out)
+{
+    const struct heads *heads = context;
+    enum { UNITS = 2, LD = HEADS * HEAD_DIM };
+    struct ls_norm norm = norm_of_heads(heads, (float *)out + 2 * WIDE);
+    float *sums = norm.rstd + HEAD_TOKENS * (HEADS + 1);
+    (void)pieces;
+    memset(out, 0, (2 * WIDE + HEAD_TOKENS * (HEADS + 1) + UNITS * LD) * sizeof(float));
+    ls_rmsnorm_forward(ops, &norm, heads->x, NULL, NULL, out);
+    ls_rmsnorm_backward_input(ops, &norm, heads->x, heads->dy, NULL, (float *)out + WIDE);
+    struct ls_norm_parts parts = {UNITS, HEAD_TOKENS / UNITS, 2, LD, sums};
+    ls_rmsnorm_heads_weight(ops, &norm, heads->x, heads->dy, &parts);
+}
+
+static void test_bits_of_heads(void **state)
+{
+    (void)state;
+    for (int a = 0; a < ACTS; a++) {
+        struct heads heads = heads_new(acts[a]);
+        size_t bytes = (2 * WIDE + HEAD_TOKENS * (HEADS + 1) + 2 * HEADS * HEAD_DIM) * 4;
+        struct bits_case heads_case = {"norm of heads", bytes, false, run_heads, &heads};
+        assert_bits_same(&heads_case);
+        heads_free(&heads);
+    }
+}
+
 static void test_no_rows(void **state)
 {
     (void)state;
@@ -428,6 +598,8 @@ int main(void)
         cmocka_unit_test(test_weight_sum_is_a_chain_of_leaves),
         cmocka_unit_test(test_no_rows),
         cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_bits_of_heads),
     };
     return cmocka_run_group_tests_name("norm", tests, ops_best_setup, ops_best_teardown);
 }

@@ -136,6 +136,7 @@ static const struct {
     {"ls_rmsnorm_backward_input", LS_WORK_NORM_BACKWARD, LS_F32, 1, N, 1, CONVENTION, N * 4 * F},
     {"ls_layernorm_backward_weight", LS_WORK_COLUMN_SUM, LS_F32, 1, N, 1, CONVENTION, N * 2 * F},
     {"ls_rmsnorm_backward_weight", LS_WORK_COLUMN_SUM, LS_F32, 1, N, 1, CONVENTION, N * 2 * F},
+    {"ls_rmsnorm_heads_weight", LS_WORK_COLUMN_SUM, LS_F32, 1, N, 1, CONVENTION, N * 2 * F},
     {"ls_rope_apply", LS_WORK_ROPE, LS_F32, 1, D, 1, 3 * D, D * 2 * F},
     /* Master and its half, gradient and a second one; and moments. */
     {"ls_adamw_update", LS_WORK_UPDATE, LS_F32, N, 1, 1, CONVENTION,

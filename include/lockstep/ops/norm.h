@@ -14,13 +14,18 @@
  * the variance from differences to the mean; row sums in 64 interleaved lanes (channel c in lane
  * c % 64), lanes by a fixed tree. Saved: mean [M] (LayerNorm), rstd [M]. */
 enum { LS_NORM_CHANNELS_MAX = 32768 };
+/* Rows lie one behind the other, or as heads do (heads > 0): the heads of a token side by side, and
+ * tokens ld elements apart; rows are then M times heads, head by head, token by token, and so are
+ * their statistics, which of a token are statistics_ld behind those of the token before. All
+ * buffers of a call lie alike. */
 struct ls_norm {
     int64_t rows, channels; /* M, C; C at most LS_NORM_CHANNELS_MAX */
     enum ls_dtype act;
     float epsilon;
-    const float *weight; /* [C] */
-    const float *bias;   /* [C], LayerNorm with bias; NULL otherwise */
-    float *mean, *rstd;  /* [M] saved statistics; mean unused by RMSNorm */
+    const float *weight;              /* [C] */
+    const float *bias;                /* [C], LayerNorm with bias; NULL otherwise */
+    float *mean, *rstd;               /* [M] saved statistics; mean unused by RMSNorm */
+    int64_t heads, ld, statistics_ld; /* 0: dense rows */
 };
 void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
                           const void *residual, void *sum, void *y);
@@ -53,5 +58,17 @@ void ls_layernorm_backward_weight(struct ls_ops *ops, const struct ls_norm *norm
                                   float *d_bias);
 void ls_rmsnorm_backward_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                                 const void *dy, const struct ls_token_sum *sum, float *d_weight);
+
+/* The weight gradient of RMSNorm over heads (which share the weight), in parts: for each of `units`
+ * units of `tokens` tokens, and for each of `tiles` tiles of the heads, the sum over the tile's
+ * heads and the unit's tokens: token by token, head by head, groups of LS_TOKEN_TILE tokens from
+ * zero, those by the tree. norm.heads is a multiple of tiles; norm.rows = units * tokens *
+ * norm.heads. Part (u, t) goes to sums + u * sums_ld + t * C. */
+struct ls_norm_parts {
+    int64_t units, tokens, tiles, sums_ld;
+    float *sums;
+};
+void ls_rmsnorm_heads_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
+                             const void *dy, const struct ls_norm_parts *out);
 
 #endif

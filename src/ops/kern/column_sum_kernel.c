@@ -31,6 +31,8 @@ struct columns {
     int64_t ld, begin, width; /* columns [begin, begin + width), width <= BLOCK */
     const void *h, *dy;
     int64_t rows;
+    /* Of a row: so many heads, each head_width from the one before. */
+    int64_t heads, head_width, statistics_ld;
 };
 
 static inline float element(enum ls_dtype act, const void *x, int64_t i)
@@ -38,34 +40,36 @@ static inline float element(enum ls_dtype act, const void *x, int64_t i)
     return act == LS_F32 ? ((const float *)x)[i] : ls_half_to_f32(act, ((const ls_half *)x)[i]);
 }
 
-/* n columns from columns->begin + at on, summed over a tile of rows from zero, in registers;
- * inlined for each act and for n == CHUNK. Rows are too far apart for the hardware to foresee the
- * next tile's, so they are fetched here. */
+/* n columns from columns->begin + at on, summed over a tile of rows (and each row's heads) from
+ * zero, in registers; inlined for each act and for n == CHUNK. Rows are too far apart for the
+ * hardware to foresee the next tile's, so they are fetched here. */
 enum { CHUNK = 64 };
 HALF_INLINE void add_chunk(enum ls_dtype act, bool normed, const struct columns *columns,
                            int64_t row, int64_t rows, int64_t at, int64_t n,
                            float *restrict partial)
 {
     float weight[CHUNK] = {0}, bias[CHUNK] = {0};
-    for (int64_t end = row + rows; row < end; row++) {
-        int64_t from = row * columns->ld + columns->begin + at;
-        const char *h = (const char *)columns->h + from * (act == LS_F32 ? 4 : 2);
-        const char *dy = (const char *)columns->dy + from * (act == LS_F32 ? 4 : 2);
-        float mean = normed && columns->norm->mean ? columns->norm->mean[row] : 0.0f;
-        float rstd = normed ? columns->norm->rstd[row] : 0.0f;
-        if (row + LS_TOKEN_TILE < columns->rows) {
-            int64_t ahead = LS_TOKEN_TILE * columns->ld;
-            block_prefetch(act, dy, ahead, n);
-            if (normed)
-                block_prefetch(act, h, ahead, n);
+    for (int64_t end = row + rows; row < end; row++)
+        for (int64_t head = 0; head < columns->heads; head++) {
+            int64_t from = row * columns->ld + head * columns->head_width + columns->begin + at;
+            int64_t statistics = row * columns->statistics_ld + head;
+            const char *h = (const char *)columns->h + from * (act == LS_F32 ? 4 : 2);
+            const char *dy = (const char *)columns->dy + from * (act == LS_F32 ? 4 : 2);
+            float mean = normed && columns->norm->mean ? columns->norm->mean[statistics] : 0.0f;
+            float rstd = normed ? columns->norm->rstd[statistics] : 0.0f;
+            if (row + LS_TOKEN_TILE < columns->rows) {
+                int64_t ahead = LS_TOKEN_TILE * columns->ld;
+                block_prefetch(act, dy, ahead, n);
+                if (normed)
+                    block_prefetch(act, h, ahead, n);
+            }
+            for (int64_t j = 0; j < n; j++) {
+                float grad = element(act, dy, j);
+                if (normed)
+                    weight[j] += grad * ((element(act, h, j) - mean) * rstd);
+                bias[j] += grad;
+            }
         }
-        for (int64_t j = 0; j < n; j++) {
-            float grad = element(act, dy, j);
-            if (normed)
-                weight[j] += grad * ((element(act, h, j) - mean) * rstd);
-            bias[j] += grad;
-        }
-    }
     if (normed)
         memcpy(partial + at, weight, (size_t)n * sizeof *weight);
     memcpy(partial + at + (normed ? columns->width : 0), bias, (size_t)n * sizeof *bias);
@@ -158,8 +162,17 @@ static void norm_weight(const struct ls_norm *norm, const void *h, const void *d
                         int64_t begin, int64_t end)
 {
     for (int64_t at = begin; at < end; at += BLOCK) {
-        struct columns columns = {norm, norm->act, norm->channels, at, block_length(at, end),
-                                  h,    dy,        norm->rows};
+        struct columns columns = {.norm = norm,
+                                  .act = norm->act,
+                                  .ld = norm->heads ? norm->ld : norm->channels,
+                                  .begin = at,
+                                  .width = block_length(at, end),
+                                  .h = h,
+                                  .dy = dy,
+                                  .rows = norm->rows,
+                                  .heads = norm->heads ? norm->heads : 1,
+                                  .head_width = norm->channels,
+                                  .statistics_ld = norm->heads ? norm->statistics_ld : 1};
         sum_into(&columns, sum, d_weight + at, d_bias ? d_bias + at : NULL);
     }
 }
@@ -169,7 +182,13 @@ static void bias(enum ls_dtype act, int64_t ld, const void *dy, const struct ls_
 {
     int64_t rows = ls_token_rows(sum);
     for (int64_t at = begin; at < end; at += BLOCK) {
-        struct columns columns = {NULL, act, ld, at, block_length(at, end), NULL, dy, rows};
+        struct columns columns = {.act = act,
+                                  .ld = ld,
+                                  .begin = at,
+                                  .width = block_length(at, end),
+                                  .dy = dy,
+                                  .rows = rows,
+                                  .heads = 1};
         sum_into(&columns, sum, d_bias + at, NULL);
     }
 }

@@ -3,6 +3,19 @@
 
 #include "ops/kern/block.h"
 
+/* Where row r and its statistics lie. */
+static inline int64_t place_of(const struct ls_norm *norm, int64_t r)
+{
+    if (!norm->heads)
+        return r * norm->channels;
+    return r / norm->heads * norm->ld + r % norm->heads * norm->channels;
+}
+
+static inline int64_t statistics_of(const struct ls_norm *norm, int64_t r)
+{
+    return norm->heads ? r / norm->heads * norm->statistics_ld + r % norm->heads : r;
+}
+
 /* A row is worked on as float32 on the stack, whatever act is: it stays in the nearest cache. */
 
 HALF_INLINE void load_sum_half(enum ls_dtype act, int64_t n, const ls_half *a, const ls_half *b,
@@ -76,14 +89,15 @@ static void layernorm_forward(const struct ls_norm *norm, const void *x, const v
     float row[LS_NORM_CHANNELS_MAX];
     int64_t n = norm->channels;
     for (int64_t r = begin; r < end; r++) {
-        load_sum(norm, x, residual, sum, r * n, row);
+        int64_t from = place_of(norm, r), at = statistics_of(norm, r);
+        load_sum(norm, x, residual, sum, from, row);
         float mean = row_mean(row, n);
         for (int64_t i = 0; i < n; i++)
             row[i] -= mean;
         float rstd = 1.0f / __builtin_sqrtf(row_mean_square(row, n) + norm->epsilon);
-        store_scaled(norm, row, rstd, y, r * n);
-        norm->mean[r] = mean;
-        norm->rstd[r] = rstd;
+        store_scaled(norm, row, rstd, y, from);
+        norm->mean[at] = mean;
+        norm->rstd[at] = rstd;
     }
 }
 
@@ -93,10 +107,11 @@ static void rmsnorm_forward(const struct ls_norm *norm, const void *x, const voi
     float row[LS_NORM_CHANNELS_MAX];
     int64_t n = norm->channels;
     for (int64_t r = begin; r < end; r++) {
-        load_sum(norm, x, residual, sum, r * n, row);
+        int64_t from = place_of(norm, r);
+        load_sum(norm, x, residual, sum, from, row);
         float rstd = 1.0f / __builtin_sqrtf(row_mean_square(row, n) + norm->epsilon);
-        store_scaled(norm, row, rstd, y, r * n);
-        norm->rstd[r] = rstd;
+        store_scaled(norm, row, rstd, y, from);
+        norm->rstd[statistics_of(norm, r)] = rstd;
     }
 }
 
@@ -140,9 +155,10 @@ static void backward_input(const struct ls_norm *norm, bool centered, const void
 {
     float normal[LS_NORM_CHANNELS_MAX], grad[LS_NORM_CHANNELS_MAX], buffer[BLOCK], out[BLOCK];
     for (int64_t r = begin; r < end; r++) {
-        int64_t from = r * norm->channels;
-        float rstd = norm->rstd[r], g_lane[LANES] = {0}, gn_lane[LANES] = {0};
-        load_gradient(norm, centered ? norm->mean[r] : 0.0f, rstd, h, dy, from, normal, grad);
+        int64_t from = place_of(norm, r), statistics = statistics_of(norm, r);
+        float rstd = norm->rstd[statistics], g_lane[LANES] = {0}, gn_lane[LANES] = {0};
+        load_gradient(norm, centered ? norm->mean[statistics] : 0.0f, rstd, h, dy, from, normal,
+                      grad);
         if (centered)
             lanes_add(g_lane, grad, norm->channels);
         lanes_add_product(gn_lane, grad, normal, norm->channels);
