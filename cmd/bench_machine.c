@@ -7,6 +7,7 @@
 #include <lockstep/planner/measure.h>
 
 #include <sched.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,7 +22,22 @@ struct bench {
     cpu_set_t bound;
     struct ls_measured_hosts hosts;
     double begin_s, seconds;
+    bool silent; /* another rank tells how far it is */
 };
+
+/* How far it is. */
+__attribute__((format(printf, 2, 3))) static void tell(const struct bench *bench,
+                                                       const char *format, ...)
+{
+    va_list values;
+    if (bench->silent)
+        return;
+    fprintf(stderr, "%5.0f s  measuring ", ls_now_s() - bench->begin_s);
+    va_start(values, format);
+    vfprintf(stderr, format, values);
+    va_end(values);
+    fputc('\n', stderr);
+}
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
@@ -119,8 +135,12 @@ static int measure_layout(struct bench *bench, const struct ls_config *config, i
         struct ls_measure_list list;
         int64_t rank = ls_layout_first_rank(layout, p);
         status = ls_measure_list_record(config, layout, rank, threads, &list, error);
-        if (!status && list_is_new(&bench->cluster, &list))
+        if (!status && list_is_new(&bench->cluster, &list)) {
+            char keys[LS_CONFIG_TEXT_BYTES];
+            ls_config_layout_text(config, NULL, keys, sizeof keys);
+            tell(bench, "the ops of rank %lld: %s", (long long)rank, keys);
             status = ls_measure_list_add(&bench->measure, &list, error);
+        }
         ls_measure_list_release(&list);
     }
     free(layout);
@@ -163,10 +183,15 @@ static int measure_config(struct bench *bench, const struct ls_config *config,
 static int measure_grid(struct bench *bench, struct ls_error *error)
 {
     static const enum ls_dtype types[] = {LS_F32, LS_BF16, LS_F16};
+    static const char *const words[] = {"fp32", "bf16", "fp16"};
     int count = cmd_args_given(&bench->args, "--all") ? 3 : 2, status = LS_OK;
     for (int type = 0; type < count && !status; type++)
-        for (int i = 0; i < bench->thread_counts && !status; i++)
+        for (int i = 0; i < bench->thread_counts && !status; i++) {
+            tell(bench, "ops in %s, %s a rank (%d of %d)", words[type],
+                 ls_counted(bench->threads[i], "thread").text, type * bench->thread_counts + i + 1,
+                 count * bench->thread_counts);
             status = ls_measure_grid(&bench->measure, types[type], (int)bench->threads[i], error);
+        }
     return status;
 }
 
@@ -186,13 +211,18 @@ static int config_read(const struct bench *bench, struct ls_config **out, struct
 static int measure_host(struct bench *bench, struct ls_error *error)
 {
     struct ls_config *config;
+    const char *disk = cmd_args_value(&bench->args, "--disk");
     int status = config_read(bench, &config, error);
-    if (!status)
-        status = ls_measure_machine(&bench->measure, cmd_args_value(&bench->args, "--disk"), error);
+    if (!status) {
+        tell(bench, "peaks, memory and copies%s", disk ? ", and the disk" : "");
+        status = ls_measure_machine(&bench->measure, disk, error);
+    }
     if (!status)
         status = config ? measure_config(bench, config, error) : measure_grid(bench, error);
-    if (!status)
+    if (!status) {
+        tell(bench, "collectives of threads");
         status = ls_measure_moves(&bench->measure, error);
+    }
     if (!status)
         ls_measure_finish(&bench->cluster, 1);
     free(config);
@@ -217,10 +247,13 @@ static int measure_job(struct bench *bench, struct ls_comm *world, struct ls_err
     int rank = ls_comm_rank(world), first = 0;
     while (!ls_comm_on_machine(world, first))
         first++;
+    bench->silent = rank > 0;
     int status = first == rank ? measure_host(bench, error) : LS_OK;
     if (bench->widened) /* collectives as runs have them */
         sched_setaffinity(0, sizeof bench->bound, &bench->bound);
     status = ls_comm_agree(world, status, error);
+    if (!status && ls_comm_size(world) > 1)
+        tell(bench, "collectives of processes, and links between hosts");
     if (!status)
         status = ls_measure_hosts(&bench->measure, world, &bench->hosts, error);
     return status;
