@@ -200,16 +200,37 @@ static double measured_work(const struct ls_cluster *cluster, int threads,
 /* ---- the roofline -----------------------------------------------------------------------------
  */
 
-/* What a product's operations become where its last tiles do not fill the units. */
-static double in_vain(const struct ls_cluster_accelerator *accelerator, int accelerators,
-                      const struct ls_work *work)
+enum { TILE_LEAST = 64 }; /* sides that libraries still cut products into */
+
+/* A product's operations with such tiles on so many units: what is computed, also where the last
+ * tiles are not full and the last wave does not fill the units, at the rate of full tiles. A tile's
+ * operands come no faster than those of a full one: with fewer products for each of them, they
+ * limit it. */
+static double tiled_flops(const struct ls_cluster_accelerator *accelerator, double units,
+                          const struct ls_work *work, double side_m, double side_n)
 {
-    if (accelerator->units == 0)
-        return 1;
-    double side_m = (double)accelerator->tile_m, side_n = (double)accelerator->tile_n;
-    double units = (double)accelerator->units * accelerators;
+    double full_m = (double)accelerator->tile_m, full_n = (double)accelerator->tile_n;
+    double reuse = side_m * side_n / (side_m + side_n);
+    double share = fmin(reuse * (full_m + full_n) / (full_m * full_n), 1);
     double tiles = ceil((double)work->m / side_m) * ceil((double)work->n / side_n);
-    return ceil(tiles / units) * units * side_m * side_n / ((double)work->m * (double)work->n);
+    return 2 * (double)work->k * ceil(tiles / units) * units * side_m * side_n / share;
+}
+
+/* The least of what full tiles take and of what those take whose sides are halves of theirs, either
+ * way round. */
+static double product_flops(const struct ls_cluster_accelerator *accelerator, int accelerators,
+                            const struct ls_work *work)
+{
+    double units = (double)accelerator->units * accelerators, least = INFINITY;
+    if (accelerator->units == 0)
+        return work->flops;
+    for (int64_t m = accelerator->tile_m; m > 0; m = m >= 2 * TILE_LEAST ? m / 2 : 0)
+        for (int64_t n = accelerator->tile_n; n > 0; n = n >= 2 * TILE_LEAST ? n / 2 : 0) {
+            double one = tiled_flops(accelerator, units, work, (double)m, (double)n);
+            double other = tiled_flops(accelerator, units, work, (double)n, (double)m);
+            least = fmin(least, fmin(one, other));
+        }
+    return least;
 }
 
 double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const struct ls_work *work)
@@ -223,7 +244,7 @@ double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const st
     double rate = ls_cluster_peak(cluster, work->dtype) * accelerators, flops = work->flops;
     if (is_product(work->kind)) {
         rate *= accelerator->product_share;
-        flops *= in_vain(accelerator, accelerators, work);
+        flops = product_flops(accelerator, accelerators, work);
     } else if (is_attention(work->kind)) {
         rate *= accelerator->attention_share;
     } else {

@@ -23,7 +23,7 @@
  *     product_share: 0.75                      of peak that large products reach
  *     attention_share: 0.5                     of peak that attention reaches
  *     pass_share: 0.85                         of the bandwidth that elementwise passes reach
- *     tile: [128, 256]                         of a product that one unit computes at once
+ *     tile: [128, 256]                         of a large product, that one unit computes at once
  *     units: 132                               that compute tiles side by side; 0: no quantisation
  *     launch: 3 us                             before each op
  *     is_core: 0                               1: a rank has one for each of its threads

@@ -16,8 +16,12 @@
  * The roofline (Williams, Waterman, Patterson 2009) is the longer of operations at the reachable
  * rate and bytes at the reachable bandwidth, after the launch. A product's reachable rate is
  * product_share of peak, less what is computed in vain where its tiles do not fill the units
- * ("wave quantization", NVIDIA, "Matrix Multiplication Background", 2023). Elementwise passes
- * compute at the peak of float32.
+ * ("wave quantization", NVIDIA, "Matrix Multiplication Background", 2023). Libraries choose the
+ * tile by the shape, from 256 x 128, "most efficient", to 64 x 64, "least" (the same, section 2.3):
+ * here the fastest of accelerator.tile and of those whose sides are halves, quarters, ... of its
+ * sides, down to 64, either way round. Smaller tiles are less efficient because they use each
+ * operand for fewer products: operands come to a tile at most as fast as to a whole one, so the
+ * rate falls with m n / (m + n). Elementwise passes compute at the peak of float32.
  *
  * Moves. Where the cluster has measured moves of the kind and so many ranks they are interpolated,
  * by the logarithms of bytes and time, for groups that the innermost link joins. Otherwise
