@@ -218,6 +218,41 @@ static void test_measured_is_interpolated(void **state)
     ls_cluster_release(&cluster);
 }
 
+/* Ops of one shape that move other bytes have rows of their own. */
+static void test_rows_are_held_apart_by_bytes(void **state)
+{
+    (void)state;
+    struct ls_cluster cluster =
+        cluster_of(small, "measured:\n"
+                          "  works:\n"
+                          "    - [update, fp32, 1, 1000, 1, 1, 28000, 3e-6]\n"
+                          "    - [update, fp32, 1, 1000, 1, 1, 20000, 2e-6]\n"
+                          "    - [update, fp32, 1, 9000, 1, 1, 252000, 27e-6]\n"
+                          "    - [fill, u8, 1, 1000, 1, 1, 1e-6]\n");
+    const struct {
+        int64_t elements;
+        double bytes, seconds;
+        bool exact;
+    } cases[] = {{1000, 28000, 3e-6, true},    {1000, 20000, 2e-6, true},
+                 {1000, 21000, 2e-6, false},   {1000, 40000, 3e-6, false},
+                 {3000, 84000, 9e-6, false},   {3000, 60000, 6e-6, false},
+                 {18000, 504000, 54e-6, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_work work = {.kind = LS_WORK_UPDATE,
+                               .dtype = LS_F32,
+                               .m = cases[i].elements,
+                               .n = 1,
+                               .k = 1,
+                               .bytes = cases[i].bytes};
+        near_to("an update", ls_cost_work(&cluster, 1, &work), cases[i].seconds);
+        assert_int_equal(ls_cost_row(&cluster, 1, &work) != NULL, cases[i].exact);
+    }
+    struct ls_work fill = {LS_WORK_FILL, LS_U8, 1000, 1, 1, 0, 1000};
+    assert_non_null(ls_cost_row(&cluster, 1, &fill));
+    assert_null(ls_cost_row(&cluster, 2, &fill));
+    ls_cluster_release(&cluster);
+}
+
 /* ---- drawn ------------------------------------------------------------------------------------
  */
 
@@ -513,6 +548,7 @@ int main(void)
         cmocka_unit_test(test_pieces_never_take_less),
         cmocka_unit_test(test_measured_is_exact),
         cmocka_unit_test(test_measured_is_interpolated),
+        cmocka_unit_test(test_rows_are_held_apart_by_bytes),
         cmocka_unit_test(test_larger_never_takes_less),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_moves_are_the_formulas),
