@@ -4,6 +4,7 @@
 
 #include <lockstep/base/file.h>
 #include <lockstep/base/words.h>
+#include <lockstep/planner/cost.h>
 #include <lockstep/planner/measure.h>
 
 #include <sched.h>
@@ -106,17 +107,9 @@ static int check_run(struct bench *bench, struct ls_error *error)
 /* Whether some row of the list is not there yet. */
 static bool list_is_new(const struct ls_cluster *cluster, const struct ls_measure_list *list)
 {
-    for (int64_t i = 0; i < list->count; i++) {
-        const struct ls_work *w = &list->works[i];
-        bool found = false;
-        for (int64_t r = 0; r < cluster->works_count && !found; r++) {
-            const struct ls_measured_work *row = &cluster->works[r];
-            found = row->kind == w->kind && row->dtype == w->dtype && row->m == w->m &&
-                    row->n == w->n && row->k == w->k && row->threads == list->options.threads;
-        }
-        if (!found)
+    for (int64_t i = 0; i < list->count; i++)
+        if (!ls_cost_row(cluster, list->options.threads, &list->works[i]))
             return true;
-    }
     return false;
 }
 

@@ -38,7 +38,7 @@ static const struct cluster_key keys[] = {
     {"accelerator.pass_share", CLUSTER_NUMBER, false, ACCELERATOR(pass_share), 0.85, SHARE,
      "of the bandwidth that elementwise passes reach"},
     {"accelerator.tile", CLUSTER_PAIR, false, ACCELERATOR(tile_m), 128, 1, 65536,
-     "rows and columns of a product that one unit computes at once"},
+     "rows and columns of a large product that one unit computes at once; small ones take smaller"},
     {"accelerator.units", CLUSTER_COUNT, false, ACCELERATOR(units), 0, 0, 1e6,
      "that compute tiles side by side; 0: a product loses nothing at its last tiles"},
     {"accelerator.launch", CLUSTER_SECONDS, false, ACCELERATOR(launch_s), 0, 0, 1,

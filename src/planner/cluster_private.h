@@ -67,6 +67,9 @@ const char *cluster_dtype_word(enum ls_dtype dtype);
 /* ---- what fits together: cluster.c ------------------------------------------------------------
  */
 
+/* The order of measured rows; 0: both are of the same thing. */
+int cluster_compare_works(const struct ls_measured_work *a, const struct ls_measured_work *b);
+int cluster_compare_moves(const struct ls_measured_move *a, const struct ls_measured_move *b);
 /* Checks what several keys make. On failure *link is the link that is wrong, -1: none. */
 int cluster_check(const struct ls_cluster *cluster, int *link, struct ls_error *error);
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define WANTED "expected `key: value` lines"
-enum { FILE_BYTES_MAX = 16 << 20, ROWS_MAX = 1 << 18, CELLS_MAX = 8, SOURCES_MAX = 256 };
+enum { FILE_BYTES_MAX = 16 << 20, ROWS_MAX = 1 << 18, CELLS_MAX = 9, SOURCES_MAX = 256 };
 
 /* Rows of measured.works or measured.moves, with where they stand. */
 struct work_row {
@@ -177,15 +177,19 @@ static int read_work(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], in
 {
     struct ls_measured_work work = {0};
     int64_t threads = 0, most = (int64_t)1 << 50;
-    int kind = count == 7 ? ls_work_of_name(cells[0]) : -1;
-    int dtype = count == 7 ? cluster_dtype_of(cells[1]) : -1;
+    bool has_bytes = count == 8, whole = count == 7 || has_bytes;
+    int kind = whole ? ls_work_of_name(cells[0]) : -1;
+    int dtype = whole ? cluster_dtype_of(cells[1]) : -1;
     if (kind < 0 || dtype < 0 || !parse_positive(cells[2], 1 << 20, &threads) ||
         !parse_positive(cells[3], most, &work.m) || !parse_positive(cells[4], most, &work.n) ||
-        !parse_positive(cells[5], most, &work.k) || !cluster_parse_seconds(cells[6], &work.seconds))
+        !parse_positive(cells[5], most, &work.k) ||
+        (has_bytes && !parse_positive(cells[6], (int64_t)1 << 50, &work.bytes)) ||
+        !cluster_parse_seconds(cells[count - 1], &work.seconds))
         return fail(reader, at,
-                    "measured.works: expected rows [kind, type, threads, m, n, k, seconds], such "
-                    "as [product_bt, fp32, 1, 4096, 768, 768, 0.0123]; types are fp32, bf16, fp16 "
-                    "and u8, whole numbers from 1, and the time more than 0");
+                    "measured.works: expected rows [kind, type, threads, m, n, k, bytes, seconds], "
+                    "such as [product_bt, fp32, 1, 4096, 768, 768, 17301504, 0.0123]; bytes may be "
+                    "left out, types are fp32, bf16, fp16 and u8, whole numbers from 1, and the "
+                    "time more than 0");
     work.kind = (enum ls_work_kind)kind;
     work.dtype = (enum ls_dtype)dtype;
     work.threads = (int)threads;
@@ -220,30 +224,16 @@ static int read_move(struct reader *reader, char cells[][CLUSTER_NAME_BYTES], in
     return status;
 }
 
-static int compare(int64_t a, int64_t b)
-{
-    return (a > b) - (a < b);
-}
-
 static int compare_works(const void *left, const void *right)
 {
-    const struct ls_measured_work *a = &((const struct work_row *)left)->work;
-    const struct ls_measured_work *b = &((const struct work_row *)right)->work;
-    int by = compare(a->kind, b->kind);
-    by = by ? by : compare(a->dtype, b->dtype);
-    by = by ? by : compare(a->threads, b->threads);
-    by = by ? by : compare(a->m, b->m);
-    by = by ? by : compare(a->n, b->n);
-    return by ? by : compare(a->k, b->k);
+    return cluster_compare_works(&((const struct work_row *)left)->work,
+                                 &((const struct work_row *)right)->work);
 }
 
 static int compare_moves(const void *left, const void *right)
 {
-    const struct ls_measured_move *a = &((const struct move_row *)left)->move;
-    const struct ls_measured_move *b = &((const struct move_row *)right)->move;
-    int by = compare(a->kind, b->kind);
-    by = by ? by : compare(a->ranks, b->ranks);
-    return by ? by : compare(a->bytes, b->bytes);
+    return cluster_compare_moves(&((const struct move_row *)left)->move,
+                                 &((const struct move_row *)right)->move);
 }
 
 static int fail_twice(struct reader *reader, struct ls_yaml_place a, struct ls_yaml_place b,

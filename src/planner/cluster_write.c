@@ -69,14 +69,17 @@ static void write_measured(const struct ls_cluster *cluster, FILE *file)
     if (cluster->works_count || cluster->moves_count)
         fprintf(file, "measured:\n");
     if (cluster->works_count)
-        fprintf(file, "  works: # kind, type, threads, m, n, k, seconds\n");
+        fprintf(file, "  works: # kind, type, threads, m, n, k, bytes, seconds\n");
     char seconds[CLUSTER_VALUE_BYTES];
     for (int64_t i = 0; i < cluster->works_count; i++) {
         const struct ls_measured_work *work = &cluster->works[i];
         cluster_shortest(work->seconds, seconds, sizeof seconds);
-        fprintf(file, "    - [%s, %s, %d, %lld, %lld, %lld, %s]\n", ls_work_name(work->kind),
+        fprintf(file, "    - [%s, %s, %d, %lld, %lld, %lld, ", ls_work_name(work->kind),
                 cluster_dtype_word(work->dtype), work->threads, (long long)work->m,
-                (long long)work->n, (long long)work->k, seconds);
+                (long long)work->n, (long long)work->k);
+        if (work->bytes)
+            fprintf(file, "%lld, ", (long long)work->bytes);
+        fprintf(file, "%s]\n", seconds);
     }
     if (cluster->moves_count)
         fprintf(file, "  moves: # kind, ranks, bytes, seconds\n");

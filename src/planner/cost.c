@@ -60,13 +60,25 @@ static double log_between(double x, double x0, double y0, double x1, double y1)
     return x == x1 ? y1 : y0 * pow(y1 / y0, log(x / x0) / log(x1 / x0));
 }
 
-/* By size alone: what reads and writes elements. Of rows of the same size the slowest counts. */
-static double rows_by_size(const struct rows *rows, double size)
+/* Whether a row has as many bytes an element as the work. */
+static bool row_has_each(const struct ls_measured_work *row, double each)
+{
+    return row->bytes > 0 && fabs((double)row->bytes / row_size(row) / each - 1) < 1e-3;
+}
+
+/* By size alone: what reads and writes elements. Of rows of the same size the slowest counts; with
+ * some of as many bytes an element (each) these alone. */
+static double rows_by_size(const struct rows *rows, double size, double each)
 {
     double below = 0, below_s = 0, above = INFINITY, above_s = 0;
+    bool some = false;
+    for (int64_t i = 0; i < rows->count && !some; i++)
+        some = row_has_each(&rows->row[i], each);
     for (int64_t i = 0; i < rows->count; i++) {
         const struct ls_measured_work *row = &rows->row[i];
         double at = row_size(row);
+        if (some && !row_has_each(row, each))
+            continue;
         if (at <= size && (at > below || (at == below && row->seconds > below_s))) {
             below = at;
             below_s = row->seconds;
@@ -143,14 +155,15 @@ static double rows_by_grid(const struct rows *rows, const int64_t side[3], const
 
 /* Rows anywhere: the rate as that of the near ones (Shepard 1968: weights fall with the fourth
  * power of the distance); but no less time than a measured shape that is nowhere larger, and no
- * more than one that is nowhere smaller. */
-static double rows_by_distance(const struct rows *rows, const int64_t x[3])
+ * more than one that is nowhere smaller, in bytes neither. */
+static double rows_by_distance(const struct rows *rows, const int64_t x[3], double bytes)
 {
     double weights = 0, sum = 0, least = 0, most = INFINITY;
     for (int64_t i = 0; i < rows->count; i++) {
         const struct ls_measured_work *row = &rows->row[i];
         double distance = 0;
-        bool smaller = true, larger = true;
+        bool smaller = (double)row->bytes <= bytes;
+        bool larger = row->bytes == 0 || (double)row->bytes >= bytes;
         for (int axis = 0; axis < 3; axis++) {
             double away = log((double)x[axis] / (double)row_side(row, axis));
             distance += away * away;
@@ -179,37 +192,94 @@ static bool is_attention(enum ls_work_kind kind)
     return kind == LS_WORK_ATTENTION || kind == LS_WORK_ATTENTION_BACKWARD;
 }
 
+static struct rows rows_of(const struct ls_cluster *cluster, int threads,
+                           const struct ls_work *work)
+{
+    int64_t first = rows_bound(cluster, work, threads, false);
+    return (struct rows){cluster->works + first, rows_bound(cluster, work, threads, true) - first};
+}
+
+/* Of the work's shape the row whose bytes are nearest to its own, one of all bytes behind those
+ * that have some; NULL: none. */
+static const struct ls_measured_work *row_nearest(const struct rows *rows,
+                                                  const struct ls_work *work)
+{
+    const struct ls_measured_work *nearest = NULL;
+    double least = INFINITY;
+    for (int64_t i = 0; i < rows->count; i++) {
+        const struct ls_measured_work *row = &rows->row[i];
+        if (row->m != work->m || row->n != work->n || row->k != work->k)
+            continue;
+        double away = row->bytes > 0 ? fabs(log((double)row->bytes / fmax(work->bytes, 1))) : 1e300;
+        if (away < least) {
+            least = away;
+            nearest = row;
+        }
+    }
+    return nearest;
+}
+
+const struct ls_measured_work *ls_cost_row(const struct ls_cluster *cluster, int threads,
+                                           const struct ls_work *work)
+{
+    const struct rows rows = rows_of(cluster, threads, work);
+    const struct ls_measured_work *row = row_nearest(&rows, work);
+    return row && (row->bytes == 0 || row->bytes == (int64_t)work->bytes) ? row : NULL;
+}
+
 /* Negative: nothing like it was measured. */
 static double measured_work(const struct ls_cluster *cluster, int threads,
                             const struct ls_work *work)
 {
-    int64_t first = rows_bound(cluster, work, threads, false);
-    struct rows rows = {cluster->works + first, rows_bound(cluster, work, threads, true) - first};
+    const struct rows rows = rows_of(cluster, threads, work);
     const int64_t x[3] = {work->m, work->n, work->k};
     int64_t side[3];
     if (rows.count == 0)
         return -1;
-    for (int64_t i = 0; i < rows.count; i++)
-        if (rows.row[i].m == x[0] && rows.row[i].n == x[1] && rows.row[i].k == x[2])
-            return rows.row[i].seconds;
+    const struct ls_measured_work *row = row_nearest(&rows, work);
+    if (row)
+        return row->seconds;
+    double size = size_of(x[0], x[1], x[2]);
     if (!is_product(work->kind) && !is_attention(work->kind))
-        return rows_by_size(&rows, size_of(x[0], x[1], x[2]));
-    return rows_are_grid(&rows, side) ? rows_by_grid(&rows, side, x) : rows_by_distance(&rows, x);
+        return rows_by_size(&rows, size, work->bytes / size);
+    return rows_are_grid(&rows, side) ? rows_by_grid(&rows, side, x)
+                                      : rows_by_distance(&rows, x, work->bytes);
 }
 
 /* ---- the roofline -----------------------------------------------------------------------------
  */
 
-/* What a product's operations become where its last tiles do not fill the units. */
-static double in_vain(const struct ls_cluster_accelerator *accelerator, int accelerators,
-                      const struct ls_work *work)
+enum { TILE_LEAST = 64 }; /* sides that libraries still cut products into */
+
+/* A product's operations with such tiles on so many units: what is computed, also where the last
+ * tiles are not full and the last wave does not fill the units, at the rate of full tiles. A tile's
+ * operands come no faster than those of a full one: with fewer products for each of them, they
+ * limit it. */
+static double tiled_flops(const struct ls_cluster_accelerator *accelerator, double units,
+                          const struct ls_work *work, double side_m, double side_n)
 {
-    if (accelerator->units == 0)
-        return 1;
-    double side_m = (double)accelerator->tile_m, side_n = (double)accelerator->tile_n;
-    double units = (double)accelerator->units * accelerators;
+    double full_m = (double)accelerator->tile_m, full_n = (double)accelerator->tile_n;
+    double reuse = side_m * side_n / (side_m + side_n);
+    double share = fmin(reuse * (full_m + full_n) / (full_m * full_n), 1);
     double tiles = ceil((double)work->m / side_m) * ceil((double)work->n / side_n);
-    return ceil(tiles / units) * units * side_m * side_n / ((double)work->m * (double)work->n);
+    return 2 * (double)work->k * ceil(tiles / units) * units * side_m * side_n / share;
+}
+
+/* The least of what full tiles take and of what those take whose sides are halves of theirs, either
+ * way round. */
+static double product_flops(const struct ls_cluster_accelerator *accelerator, int accelerators,
+                            const struct ls_work *work)
+{
+    double units = (double)accelerator->units * accelerators, least = INFINITY;
+    if (accelerator->units == 0)
+        return work->flops;
+    for (int64_t m = accelerator->tile_m; m > 0; m = m >= 2 * TILE_LEAST ? m / 2 : 0)
+        for (int64_t n = accelerator->tile_n; n > 0; n = n >= 2 * TILE_LEAST ? n / 2 : 0) {
+            double one = tiled_flops(accelerator, units, work, (double)m, (double)n);
+            double other = tiled_flops(accelerator, units, work, (double)n, (double)m);
+            least = fmin(least, fmin(one, other));
+        }
+    return least;
 }
 
 double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const struct ls_work *work)
@@ -223,7 +293,7 @@ double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const st
     double rate = ls_cluster_peak(cluster, work->dtype) * accelerators, flops = work->flops;
     if (is_product(work->kind)) {
         rate *= accelerator->product_share;
-        flops *= in_vain(accelerator, accelerators, work);
+        flops = product_flops(accelerator, accelerators, work);
     } else if (is_attention(work->kind)) {
         rate *= accelerator->attention_share;
     } else {

@@ -4,6 +4,7 @@
 
 #include <lockstep/train/memory.h>
 
+#include "planner/cluster_private.h"
 #include "planner/measure_private.h"
 
 #include <math.h>
@@ -274,6 +275,7 @@ int ls_measure_list_add(const struct ls_measure *measure, const struct ls_measur
                                        .m = work->m,
                                        .n = work->n,
                                        .k = work->k,
+                                       .bytes = (int64_t)work->bytes,
                                        .seconds = sum / count};
         status = ls_measure_add_work(measure->cluster, &row, error);
     }
@@ -287,37 +289,16 @@ int ls_measure_list_add(const struct ls_measure *measure, const struct ls_measur
 bool measure_same_row(const struct ls_work *a, const struct ls_work *b)
 {
     return a->kind == b->kind && a->dtype == b->dtype && a->m == b->m && a->n == b->n &&
-           a->k == b->k;
-}
-
-static int compare(const int64_t *a, const int64_t *b, int count)
-{
-    for (int i = 0; i < count; i++)
-        if (a[i] != b[i])
-            return a[i] < b[i] ? -1 : 1;
-    return 0;
-}
-
-static int work_compare(const struct ls_measured_work *a, const struct ls_measured_work *b)
-{
-    const int64_t x[] = {a->kind, a->dtype, a->threads, a->m, a->n, a->k};
-    const int64_t y[] = {b->kind, b->dtype, b->threads, b->m, b->n, b->k};
-    return compare(x, y, 6);
-}
-
-static int move_compare(const struct ls_measured_move *a, const struct ls_measured_move *b)
-{
-    const int64_t x[] = {a->kind, a->ranks, a->bytes}, y[] = {b->kind, b->ranks, b->bytes};
-    return compare(x, y, 3);
+           a->k == b->k && a->bytes == b->bytes;
 }
 
 int ls_measure_add_work(struct ls_cluster *cluster, const struct ls_measured_work *row,
                         struct ls_error *error)
 {
     int64_t at = 0, count = cluster->works_count;
-    while (at < count && work_compare(&cluster->works[at], row) < 0)
+    while (at < count && cluster_compare_works(&cluster->works[at], row) < 0)
         at++;
-    if (at < count && work_compare(&cluster->works[at], row) == 0) {
+    if (at < count && cluster_compare_works(&cluster->works[at], row) == 0) {
         cluster->works[at] = *row;
         return LS_OK;
     }
@@ -336,9 +317,9 @@ int ls_measure_add_move(struct ls_cluster *cluster, const struct ls_measured_mov
                         struct ls_error *error)
 {
     int64_t at = 0, count = cluster->moves_count;
-    while (at < count && move_compare(&cluster->moves[at], row) < 0)
+    while (at < count && cluster_compare_moves(&cluster->moves[at], row) < 0)
         at++;
-    if (at < count && move_compare(&cluster->moves[at], row) == 0) {
+    if (at < count && cluster_compare_moves(&cluster->moves[at], row) == 0) {
         cluster->moves[at] = *row;
         return LS_OK;
     }

@@ -100,17 +100,6 @@ static void kinds_sum(const struct check_run *run, struct ls_measure_check *chec
     }
 }
 
-static bool has_row(const struct ls_cluster *cluster, const struct ls_work *work, int threads)
-{
-    for (int64_t i = 0; i < cluster->works_count; i++) {
-        const struct ls_measured_work *row = &cluster->works[i];
-        if (row->kind == work->kind && row->dtype == work->dtype && row->threads == threads &&
-            row->m == work->m && row->n == work->n && row->k == work->k)
-            return true;
-    }
-    return false;
-}
-
 static void file_sum(const struct ls_cluster *cluster, const struct ls_measure_list *list,
                      struct ls_measure_check *check)
 {
@@ -118,7 +107,7 @@ static void file_sum(const struct ls_cluster *cluster, const struct ls_measure_l
     for (int64_t i = 0; cluster && i < list->steps; i++) {
         const struct ls_work *work = &list->works[list->order[i]];
         double seconds = ls_cost_work(cluster, threads, work);
-        check->missing += work->m > 0 && work->n > 0 && !has_row(cluster, work, threads);
+        check->missing += work->m > 0 && work->n > 0 && !ls_cost_row(cluster, threads, work);
         check->file_s[work->kind] += seconds;
         check->file_total_s += seconds;
     }

@@ -174,8 +174,13 @@ static int grid_measure(const struct ls_measure *measure, struct ls_measure_list
         status = measure_again(measure, list, grid, seconds, error);
     for (int i = 0; i < grid->count && !status; i++) {
         const struct ls_work *w = &grid->works[i];
-        struct ls_measured_work row = {w->kind, w->dtype,  list->options.threads, w->m, w->n,
-                                       w->k,    seconds[i]};
+        struct ls_measured_work row = {.kind = w->kind,
+                                       .dtype = w->dtype,
+                                       .threads = list->options.threads,
+                                       .m = w->m,
+                                       .n = w->n,
+                                       .k = w->k,
+                                       .seconds = seconds[i]};
         status = ls_measure_add_work(measure->cluster, &row, error);
     }
     return status;

@@ -88,7 +88,7 @@ static int rows_agree(const struct ls_cluster *cluster, struct ls_comm *hosts,
     uint64_t digest = ls_hash64(&cluster->accelerators, sizeof cluster->accelerators, 0);
     for (int64_t i = 0; i < cluster->works_count; i++) {
         const struct ls_measured_work *w = &cluster->works[i];
-        const int64_t key[] = {w->kind, w->dtype, w->threads, w->m, w->n, w->k};
+        const int64_t key[] = {w->kind, w->dtype, w->threads, w->m, w->n, w->k, w->bytes};
         digest = ls_hash64(key, sizeof key, digest);
     }
     for (int64_t i = 0; i < cluster->moves_count; i++) {

@@ -259,7 +259,8 @@ static void assert_same(const struct ls_cluster *a, const struct ls_cluster *b)
     for (int64_t i = 0; i < a->works_count; i++) {
         const struct ls_measured_work *x = &a->works[i], *y = &b->works[i];
         assert_true(x->kind == y->kind && x->dtype == y->dtype && x->threads == y->threads);
-        assert_true(x->m == y->m && x->n == y->n && x->k == y->k && x->seconds == y->seconds);
+        assert_true(x->m == y->m && x->n == y->n && x->k == y->k && x->bytes == y->bytes);
+        assert_true(x->seconds == y->seconds);
     }
     for (int64_t i = 0; i < a->moves_count; i++) {
         const struct ls_measured_move *x = &a->moves[i], *y = &b->moves[i];
@@ -278,6 +279,43 @@ static void assert_reads_back(const struct ls_cluster *cluster)
     assert_same(cluster, &again);
     ls_cluster_release(&again);
     free(text);
+}
+
+/* Rows that differ in bytes alone are rows each; the same bytes twice are an error. */
+static void test_rows_with_other_bytes(void **state)
+{
+    (void)state;
+    static const char rows[] = "measured:\n"
+                               "  works:\n"
+                               "    - [product, fp32, 1, 10, 20, 30, 9600, 0.5]\n"
+                               "    - [product, fp32, 1, 10, 20, 30, 0.25]\n"
+                               "    - [product, fp32, 1, 10, 20, 30, 4800, 0.125]\n";
+    static const struct {
+        const char *row, *says;
+    } wrong[] = {{"4800, 0.1", "the same is measured on line"},
+                 {"0, 0.1", "expected rows [kind, type, threads, m, n, k, bytes, seconds]"},
+                 {"x, 0.1", "expected rows [kind, type, threads, m, n, k, bytes, seconds]"},
+                 {"4801, 1, 0.1", "expected rows [kind, type, threads, m, n, k, bytes, seconds]"},
+                 {"4801, 1, 1, 0.1", "at most 9 plain values"}};
+    char text[2048], more[2560];
+    struct ls_cluster c;
+    struct ls_error error;
+    snprintf(text, sizeof text, "%.*s%s", (int)(strstr(good, "measured:") - good), good, rows);
+    if (read_text(text, &c, &error))
+        fail_msg("%s", error.text);
+    assert_int_equal(c.works_count, 3);
+    assert_true(c.works[0].bytes == 0 && c.works[0].seconds == 0.25);
+    assert_true(c.works[1].bytes == 4800 && c.works[1].seconds == 0.125);
+    assert_true(c.works[2].bytes == 9600 && c.works[2].seconds == 0.5);
+    assert_reads_back(&c);
+    ls_cluster_release(&c);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(more, sizeof more, "%s    - [product, fp32, 1, 10, 20, 30, %s]\n", text,
+                 wrong[i].row);
+        assert_int_equal(read_text(more, &c, &error), LS_ECONFIG);
+        if (!strstr(error.text, wrong[i].says))
+            fail_msg("%s: %s", wrong[i].row, error.text);
+    }
 }
 
 static void test_every_shipped_file(void **state)
@@ -430,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_broken_figures_are_named),
         cmocka_unit_test(test_links_fit_together),
         cmocka_unit_test(test_other_texts_are_refused),
+        cmocka_unit_test(test_rows_with_other_bytes),
         cmocka_unit_test(test_every_shipped_file),
         cmocka_unit_test(test_drawn_figures_read_back),
         cmocka_unit_test(test_figures_are_set),

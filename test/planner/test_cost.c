@@ -97,17 +97,60 @@ static void test_roofline(void **state)
     ls_cluster_release(&cluster);
 }
 
-/* 128 x 256 tiles on 100 units: 100 tiles are a wave, 101 are two. */
+/* 64 x 64 tiles, of which there are no smaller ones, on 100 units: 100 tiles are a wave, 101 are
+ * two. */
 static void test_tiles_quantise(void **state)
 {
     (void)state;
     struct ls_cluster cluster = cluster_of(small, "");
     set(&cluster, "accelerator.units", "100");
-    struct ls_work wave = product(128 * 10, 256 * 10, 8192);
-    struct ls_work more = product(128 * 10 + 1, 256 * 10, 8192);
+    set(&cluster, "accelerator.tile", "64x64");
+    set(&cluster, "accelerator.bandwidth", "1000 TB/s");
+    struct ls_work wave = product(64 * 10, 64 * 10, 8192);
+    struct ls_work more = product(64 * 10 + 1, 64 * 10, 8192);
     double one = ls_cost_work(&cluster, 1, &wave) - 2e-6;
     near_to("a wave", one, wave.flops / 500e12);
     near_to("and a row", ls_cost_work(&cluster, 1, &more) - 2e-6, 2 * one);
+    ls_cluster_release(&cluster);
+}
+
+/* Sides of tiles that [128, 256] becomes, and their rate: m n / (m + n) of theirs to its. */
+static const struct {
+    double m, n, rate;
+} tiles[] = {{128, 256, 1},  {256, 128, 1},  {128, 128, 0.75}, {64, 256, 0.6},
+             {256, 64, 0.6}, {128, 64, 0.5}, {64, 128, 0.5},   {64, 64, 0.375}};
+
+static double tile_s(size_t i, const struct ls_work *work)
+{
+    double count = ceil((double)work->m / tiles[i].m) * ceil((double)work->n / tiles[i].n);
+    double wave = 2 * tiles[i].m * tiles[i].n * (double)work->k / (500e12 / 100) / tiles[i].rate;
+    return 2e-6 + ceil(count / 100) * wave;
+}
+
+/* The fastest of all tiles counts, and every size is the fastest of some shape. */
+static void test_the_best_tile_counts(void **state)
+{
+    (void)state;
+    enum { TILES = sizeof tiles / sizeof *tiles };
+    static const int64_t shapes[][2] = {{1280, 2560}, {2560, 1280}, {1280, 1280}, {64, 25600},
+                                        {25600, 64},  {64, 12800},  {12800, 64},  {512, 512},
+                                        {1281, 2560}, {25600, 128}, {300, 300},   {8192, 8192}};
+    bool best_of[TILES] = {false};
+    struct ls_cluster cluster = cluster_of(small, "");
+    set(&cluster, "accelerator.units", "100");
+    set(&cluster, "accelerator.tile", "128x256");
+    set(&cluster, "accelerator.bandwidth", "1000 TB/s");
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        struct ls_work work = product(shapes[s][0], shapes[s][1], 8192);
+        size_t best = 0;
+        for (size_t i = 1; i < TILES; i++)
+            best = tile_s(i, &work) < tile_s(best, &work) ? i : best;
+        best_of[best] = true;
+        near_to("the best tile", ls_cost_work(&cluster, 1, &work), tile_s(best, &work));
+    }
+    for (size_t i = 0; i < TILES; i++)
+        if (!best_of[i])
+            fail_msg("no shape takes %g x %g", tiles[i].m, tiles[i].n);
     ls_cluster_release(&cluster);
 }
 
@@ -175,6 +218,41 @@ static void test_measured_is_interpolated(void **state)
     ls_cluster_release(&cluster);
 }
 
+/* Ops of one shape that move other bytes have rows of their own. */
+static void test_rows_are_held_apart_by_bytes(void **state)
+{
+    (void)state;
+    struct ls_cluster cluster =
+        cluster_of(small, "measured:\n"
+                          "  works:\n"
+                          "    - [update, fp32, 1, 1000, 1, 1, 28000, 3e-6]\n"
+                          "    - [update, fp32, 1, 1000, 1, 1, 20000, 2e-6]\n"
+                          "    - [update, fp32, 1, 9000, 1, 1, 252000, 27e-6]\n"
+                          "    - [fill, u8, 1, 1000, 1, 1, 1e-6]\n");
+    const struct {
+        int64_t elements;
+        double bytes, seconds;
+        bool exact;
+    } cases[] = {{1000, 28000, 3e-6, true},    {1000, 20000, 2e-6, true},
+                 {1000, 21000, 2e-6, false},   {1000, 40000, 3e-6, false},
+                 {3000, 84000, 9e-6, false},   {3000, 60000, 6e-6, false},
+                 {18000, 504000, 54e-6, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_work work = {.kind = LS_WORK_UPDATE,
+                               .dtype = LS_F32,
+                               .m = cases[i].elements,
+                               .n = 1,
+                               .k = 1,
+                               .bytes = cases[i].bytes};
+        near_to("an update", ls_cost_work(&cluster, 1, &work), cases[i].seconds);
+        assert_int_equal(ls_cost_row(&cluster, 1, &work) != NULL, cases[i].exact);
+    }
+    struct ls_work fill = {LS_WORK_FILL, LS_U8, 1000, 1, 1, 0, 1000};
+    assert_non_null(ls_cost_row(&cluster, 1, &fill));
+    assert_null(ls_cost_row(&cluster, 2, &fill));
+    ls_cluster_release(&cluster);
+}
+
 /* ---- drawn ------------------------------------------------------------------------------------
  */
 
@@ -193,9 +271,11 @@ static int64_t draw_int(int64_t low, int64_t high)
 static void test_larger_never_takes_less(void **state)
 {
     (void)state;
-    const char *const tables[] = {grid, scattered, ""};
-    for (int t = 0; t < 3; t++) {
+    const char *const tables[] = {grid, scattered, "", ""};
+    for (int t = 0; t < 4; t++) {
         struct ls_cluster cluster = cluster_of(small, tables[t]);
+        if (t == 3)
+            set(&cluster, "accelerator.units", "108");
         for (int i = 0; i < 3000; i++) {
             int64_t x[3] = {draw_int(1, 4096), draw_int(1, 8192), draw_int(1, 8192)};
             struct ls_work one = product(x[0], x[1], x[2]);
@@ -214,6 +294,33 @@ static void test_larger_never_takes_less(void **state)
         }
         ls_cluster_release(&cluster);
     }
+}
+
+/* Products cut into pieces take no less than whole ones, tiles or not; a tile more to choose from
+ * takes no longer. */
+static void test_pieces_never_take_less(void **state)
+{
+    (void)state;
+    struct ls_cluster cluster = cluster_of(small, "");
+    set(&cluster, "accelerator.units", "108");
+    int dearer = 0;
+    for (int i = 0; i < 3000; i++) {
+        int64_t pieces = draw_int(2, 16), m = draw_int(1, 512);
+        struct ls_work piece = product(m, draw_int(1, 8192), draw_int(1, 8192));
+        struct ls_work whole = product(m * pieces, piece.n, piece.k);
+        set(&cluster, "accelerator.tile", "128x256");
+        double one = ls_cost_work(&cluster, 1, &piece), all = ls_cost_work(&cluster, 1, &whole);
+        if (all > (double)pieces * one * (1 + 1e-12))
+            fail_msg("%lld pieces of %lld x %lld x %lld take %.9g, all at once %.9g",
+                     (long long)pieces, (long long)m, (long long)piece.n, (long long)piece.k,
+                     (double)pieces * one, all);
+        dearer += (double)pieces * one > 1.1 * all;
+        set(&cluster, "accelerator.tile", "128x128");
+        double fewer = ls_cost_work(&cluster, 1, &piece);
+        assert_true(fewer <= one * (1 + 1e-12)); /* full at half the side: the others are faster */
+    }
+    assert_true(dearer > 1000);
+    ls_cluster_release(&cluster);
 }
 
 /* ---- groups and moves -------------------------------------------------------------------------
@@ -437,8 +544,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_roofline),
         cmocka_unit_test(test_tiles_quantise),
+        cmocka_unit_test(test_the_best_tile_counts),
+        cmocka_unit_test(test_pieces_never_take_less),
         cmocka_unit_test(test_measured_is_exact),
         cmocka_unit_test(test_measured_is_interpolated),
+        cmocka_unit_test(test_rows_are_held_apart_by_bytes),
         cmocka_unit_test(test_larger_never_takes_less),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_moves_are_the_formulas),

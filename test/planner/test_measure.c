@@ -4,6 +4,7 @@
 #include "../support/scratch.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/planner/cost.h>
 #include <lockstep/planner/measure.h>
 
 #include <setjmp.h>
@@ -164,9 +165,9 @@ static void test_rows_are_sorted_and_replaced(void **state)
 {
     (void)state;
     static const struct ls_measured_work works[] = {
-        {LS_WORK_ADD, LS_F32, 2, 8, 1, 1, 2}, {LS_WORK_NORM, LS_F32, 1, 8, 4, 1, 1},
-        {LS_WORK_ADD, LS_F32, 1, 8, 1, 1, 3}, {LS_WORK_ADD, LS_F32, 1, 4, 1, 1, 4},
-        {LS_WORK_ADD, LS_F32, 1, 8, 1, 1, 5},
+        {LS_WORK_ADD, LS_F32, 2, 8, 1, 1, 0, 2},  {LS_WORK_NORM, LS_F32, 1, 8, 4, 1, 0, 1},
+        {LS_WORK_ADD, LS_F32, 1, 8, 1, 1, 96, 3}, {LS_WORK_ADD, LS_F32, 1, 4, 1, 1, 0, 4},
+        {LS_WORK_ADD, LS_F32, 1, 8, 1, 1, 96, 5}, {LS_WORK_ADD, LS_F32, 1, 8, 1, 1, 64, 6},
     };
     static const struct ls_measured_move moves[] = {
         {LS_COMM_SEND, 2, 8, 1},
@@ -180,10 +181,10 @@ static void test_rows_are_sorted_and_replaced(void **state)
         assert_int_equal(ls_measure_add_work(&cluster, &works[i], &error), LS_OK);
     for (size_t i = 0; i < sizeof moves / sizeof *moves; i++)
         assert_int_equal(ls_measure_add_move(&cluster, &moves[i], &error), LS_OK);
-    const double work_s[] = {1, 4, 5, 2}, move_s[] = {3, 4, 1};
-    assert_int_equal(cluster.works_count, 4);
+    const double work_s[] = {1, 4, 6, 5, 2}, move_s[] = {3, 4, 1};
+    assert_int_equal(cluster.works_count, 5);
     assert_int_equal(cluster.moves_count, 3);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         assert_true(cluster.works[i].seconds == work_s[i]);
     for (int i = 0; i < 3; i++)
         assert_true(cluster.moves[i].seconds == move_s[i]);
@@ -218,7 +219,7 @@ static void assert_reads_back(const struct ls_cluster *cluster, const char *path
     for (int64_t i = 0; i < read.works_count; i++) {
         const struct ls_measured_work *a = &read.works[i], *b = &cluster->works[i];
         assert_true(a->kind == b->kind && a->dtype == b->dtype && a->threads == b->threads);
-        assert_true(a->m == b->m && a->n == b->n && a->k == b->k);
+        assert_true(a->m == b->m && a->n == b->n && a->k == b->k && a->bytes == b->bytes);
         assert_true(a->seconds == b->seconds && a->seconds > 0);
     }
     for (int64_t i = 0; i < read.moves_count; i++)
@@ -254,6 +255,28 @@ static void test_a_machine_is_measured(void **state)
     ls_cluster_release(&cluster);
 }
 
+static bool same_shape(const struct ls_work *a, const struct ls_work *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->m == b->m && a->n == b->n &&
+           a->k == b->k;
+}
+
+/* Each work has a row of its own bytes. Returns how many have another of their shape. */
+static int64_t rows_apart(const struct ls_cluster *cluster, const struct ls_measure_list *list)
+{
+    int64_t apart = 0;
+    for (int64_t i = 0; i < list->count; i++) {
+        const struct ls_work *work = &list->works[i];
+        if (work->m == 0 || work->n == 0)
+            continue;
+        const struct ls_measured_work *row = ls_cost_row(cluster, list->options.threads, work);
+        assert_true(row && row->bytes == (int64_t)work->bytes);
+        for (int64_t j = 0; j < i; j++)
+            apart += same_shape(work, &list->works[j]) && work->bytes != list->works[j].bytes;
+    }
+    return apart;
+}
+
 /* A configuration's rows are exactly those of its step; the check finds all of them. */
 static void test_a_configuration_is_measured(void **state)
 {
@@ -276,6 +299,7 @@ static void test_a_configuration_is_measured(void **state)
         ls_measure_check(&measure, &config, 1, 3, &check, &error))
         fail_msg("%s", error.text);
     assert_in_range(cluster.works_count, 10, list.count);
+    assert_true(rows_apart(&cluster, &list) > 0);
     int64_t works = 0;
     for (int kind = 0; kind < LS_WORK_KINDS; kind++)
         works += check.kind_count[kind];

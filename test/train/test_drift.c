@@ -13,47 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "../support/config_words.h"
 #include "../support/prom.h"
 #include "../support/scratch.h"
-#include "../support/wrapped.h"
+#include "sleepers.h"
 #include "tokens.h"
-
-/* ---- ranks that sleep ------------------------------------------------------------------------ */
-
-enum { BASE_MS = 60, RANKS_MAX = 4, FAIL = -1 };
-
-static int update_ms[RANKS_MAX], input_ms[RANKS_MAX]; /* of each rank */
-static _Thread_local int here;
-
-static void sleep_ms(int ms)
-{
-    const struct timespec pause = {ms / 1000, 1000000L * (ms % 1000)};
-    nanosleep(&pause, NULL);
-}
-
-WRAPPED(ls_optimizer_step);
-int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
-                             const struct ls_slice *slices, int count,
-                             const struct ls_optim_step *step, struct ls_error *error)
-{
-    if (update_ms[here] == FAIL && step->step == 4)
-        return ls_error_set(error, LS_EIO, "rank %d fails", here);
-    sleep_ms(update_ms[here] > 0 ? update_ms[here] : 0);
-    return __real_ls_optimizer_step(optimizer, ops, slices, count, step, error);
-}
-
-WRAPPED(ls_loader_take);
-int __wrap_ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
-                          double *wait_s, struct ls_error *error)
-{
-    int status = __real_ls_loader_take(loader, inputs, targets, wait_s, error);
-    sleep_ms(input_ms[here]);
-    *wait_s += 1e-3 * input_ms[here];
-    return status;
-}
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
@@ -104,11 +69,7 @@ static int body(struct ls_comm *world, void *user, struct ls_error *error)
 
 static struct ls_config config_of(const char *directory, const char *layout)
 {
-    return config_of_words("model.layers=2 model.channels=32 model.heads=2 model.vocab=50 "
-                           "model.context=16 batch.global=4 batch.micro=1 train.steps=10 "
-                           "log.drift_every=8 log.tensorboard=false data.train=u16:%s/tokens.bin "
-                           "train.out=%s/run %s",
-                           directory, directory, layout);
+    return config_of_words(SLEEPERS_RUN "%s", directory, directory, layout);
 }
 
 /* A file of the run, to be freed. */
@@ -136,14 +97,6 @@ static void has(const char *text, const char *words)
 {
     if (!strstr(text, words))
         fail_msg("%s is not in\n%s", words, text);
-}
-
-static void slow(int base_ms, int rank, int ms)
-{
-    for (int i = 0; i < RANKS_MAX; i++) {
-        update_ms[i] = i == rank ? ms : base_ms;
-        input_ms[i] = 0;
-    }
 }
 
 static void test_nothing_slowed_nothing_named(void **state)

@@ -23,7 +23,7 @@
  *     product_share: 0.75                      of peak that large products reach
  *     attention_share: 0.5                     of peak that attention reaches
  *     pass_share: 0.85                         of the bandwidth that elementwise passes reach
- *     tile: [128, 256]                         of a product that one unit computes at once
+ *     tile: [128, 256]                         of a large product, that one unit computes at once
  *     units: 132                               that compute tiles side by side; 0: no quantisation
  *     launch: 3 us                             before each op
  *     is_core: 0                               1: a rank has one for each of its threads
@@ -41,7 +41,8 @@
  *   failures: 0.00003                          of an accelerator and what it stands in, an hour
  *   restart: 5 min                             from a failure to the next step, without lost work
  *   measured:                                  `lockstep bench machine` writes these
- *     works: [[product_bt, fp32, 1 (threads), 4096, 768, 768, 0.0123 (seconds)], ...]
+ *     works: [[product_bt, fp32, 1 (threads), 4096, 768, 768, 17301504 (bytes, may be left out),
+ *              0.0123 (seconds)], ...]
  *     moves: [[all_reduce, 2 (ranks), 1048576 (bytes), 0.0011 (seconds)], ...]
  *
  * Figures take units (k, M, G, T, P; Ki, Mi, Gi, Ti; B, B/s, bit/s, bps, FLOP/s, W, kW, s, ms, us,
@@ -90,6 +91,7 @@ struct ls_measured_work {
     enum ls_dtype dtype;
     int threads; /* of each rank, while the other cores did the same */
     int64_t m, n, k;
+    int64_t bytes; /* that the op reads and writes; 0: a row of all ops of that shape */
     double seconds;
 };
 struct ls_measured_move {
@@ -110,7 +112,7 @@ struct ls_cluster {
     double overlap;
     double host_power_w, power_overhead;
     double price_per_hour, failures_per_hour, restart_s;
-    struct ls_measured_work *works; /* sorted by kind, type, threads, m, n, k */
+    struct ls_measured_work *works; /* sorted by kind, type, threads, m, n, k, bytes */
     int64_t works_count;
     struct ls_measured_move *moves; /* sorted by kind, ranks, bytes */
     int64_t moves_count;

@@ -2,13 +2,16 @@
  * a transfer. Pure arithmetic over a struct ls_cluster; everything here is Local.
  *
  * Works. Where the cluster has measured works of the kind, type and threads, the time is that of
- * the shape that was measured, and else interpolated; without such rows it is the roofline's.
+ * the shape that was measured, and else interpolated; without such rows it is the roofline's. Ops
+ * of one shape that read and write other bytes (onto a sum, say, or of other types) have rows of
+ * their own; where none has the op's bytes, the nearest of its shape counts.
  *
  *   products and     where the rows are a grid (each of some m, with each of some n, of some k): by
  *   attention        the logarithms of m, n, k and of time, linear in each. Other rows: the rate
  *                    (m n k a second) of near ones, by distance. Beyond the rows: m n k at the
  *                    rate of their edge.
- *   the others       by the logarithms of the elements m n and of time; beyond: in proportion.
+ *   the others       by the logarithms of the elements m n and of time; beyond: in proportion. Of
+ *                    rows with as many bytes an element, where there are such.
  *
  * A larger shape never takes less time, if no measured one does; of rows that are no grid this
  * holds between an asked shape and the measured ones alone. So measure grids.
@@ -16,8 +19,12 @@
  * The roofline (Williams, Waterman, Patterson 2009) is the longer of operations at the reachable
  * rate and bytes at the reachable bandwidth, after the launch. A product's reachable rate is
  * product_share of peak, less what is computed in vain where its tiles do not fill the units
- * ("wave quantization", NVIDIA, "Matrix Multiplication Background", 2023). Elementwise passes
- * compute at the peak of float32.
+ * ("wave quantization", NVIDIA, "Matrix Multiplication Background", 2023). Libraries choose the
+ * tile by the shape, from 256 x 128, "most efficient", to 64 x 64, "least" (the same, section 2.3):
+ * here the fastest of accelerator.tile and of those whose sides are halves, quarters, ... of its
+ * sides, down to 64, either way round. Smaller tiles are less efficient because they use each
+ * operand for fewer products: operands come to a tile at most as fast as to a whole one, so the
+ * rate falls with m n / (m + n). Elementwise passes compute at the peak of float32.
  *
  * Moves. Where the cluster has measured moves of the kind and so many ranks they are interpolated,
  * by the logarithms of bytes and time, for groups that the innermost link joins. Otherwise
@@ -50,6 +57,9 @@
 extern "C" {
 #endif
 
+/* The row of that very work on so many threads, or the one of all ops of its shape; NULL: none. */
+const struct ls_measured_work *ls_cost_row(const struct ls_cluster *cluster, int threads,
+                                           const struct ls_work *work);
 /* Seconds of one op on a rank that has so many accelerators (a GPU: 1; CPU: its threads). */
 double ls_cost_work(const struct ls_cluster *cluster, int accelerators, const struct ls_work *work);
 

@@ -105,11 +105,12 @@ void ls_measure_list_release(struct ls_measure_list *list);
  * over several replays. */
 int ls_measure_works(const struct ls_measure *measure, const struct ls_measure_list *list,
                      double *seconds, struct ls_error *error);
-/* The same into the cluster's works. Works that differ in bytes alone share a row: their mean, by
- * how often they come. */
+/* The same into the cluster's works, a row each. Works that differ in operations alone share one:
+ * their mean, by how often they come. */
 int ls_measure_list_add(const struct ls_measure *measure, const struct ls_measure_list *list,
                         struct ls_error *error);
-/* Every kind of work over a grid of shapes that models have, of type act on so many threads. */
+/* Every kind of work over a grid of shapes that models have, of type act on so many threads: rows
+ * of all bytes. */
 int ls_measure_grid(const struct ls_measure *measure, enum ls_dtype act, int threads,
                     struct ls_error *error);
 

@@ -1,0 +1,60 @@
+/* Ranks that sleep, in runs that watch for drift: what the linker puts in the place of the update
+ * and of the loader (Makefile, "wrap"). Included by the one file of such a test; each rank sets
+ * `here` to its number.
+ */
+#ifndef TEST_TRAIN_SLEEPERS_H
+#define TEST_TRAIN_SLEEPERS_H
+
+#include "../support/wrapped.h"
+
+#include <lockstep/train.h>
+
+#include <time.h>
+
+/* Of config_of_words, with the directory of tokens_setup twice behind it: ten steps in RUN/run. */
+#define SLEEPERS_RUN                                                                               \
+    "model.layers=2 model.channels=32 model.heads=2 model.vocab=50 model.context=16 "              \
+    "batch.global=4 batch.micro=1 train.steps=10 log.drift_every=8 log.tensorboard=false "         \
+    "data.train=u16:%s/tokens.bin train.out=%s/run "
+
+enum { BASE_MS = 60, RANKS_MAX = 4, FAIL = -1 };
+
+static int update_ms[RANKS_MAX], input_ms[RANKS_MAX]; /* of each rank */
+static _Thread_local int here;
+
+static void sleep_ms(int ms)
+{
+    const struct timespec pause = {ms / 1000, 1000000L * (ms % 1000)};
+    nanosleep(&pause, NULL);
+}
+
+WRAPPED(ls_optimizer_step);
+int __wrap_ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
+                             const struct ls_slice *slices, int count,
+                             const struct ls_optim_step *step, struct ls_error *error)
+{
+    if (update_ms[here] == FAIL && step->step == 4)
+        return ls_error_set(error, LS_EIO, "rank %d fails", here);
+    sleep_ms(update_ms[here] > 0 ? update_ms[here] : 0);
+    return __real_ls_optimizer_step(optimizer, ops, slices, count, step, error);
+}
+
+WRAPPED(ls_loader_take);
+int __wrap_ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32_t **targets,
+                          double *wait_s, struct ls_error *error)
+{
+    int status = __real_ls_loader_take(loader, inputs, targets, wait_s, error);
+    sleep_ms(input_ms[here]);
+    *wait_s += 1e-3 * input_ms[here];
+    return status;
+}
+
+static void slow(int base_ms, int rank, int ms)
+{
+    for (int i = 0; i < RANKS_MAX; i++) {
+        update_ms[i] = i == rank ? ms : base_ms;
+        input_ms[i] = 0;
+    }
+}
+
+#endif
