@@ -176,12 +176,15 @@ SEED     ?= 1
 STEPS    ?= 20
 SECONDS  ?= 60
 PEERS    ?=
+# Of `make interop`: models of each family; a Python that has its packages.
+COUNT    ?= 3
+PYTHON   ?=
 # GiB of a rank's device, of `make what-fits`.
 DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-built demo invariance what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
+.PHONY: deps check check-built demo interop invariance what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
@@ -223,6 +226,10 @@ $(BUILD)/test/%: $(BUILD)/test/%.o $(BUILD)/liblockstep.a
 
 report-shots: all
 	test/cmd/report_shots.py $(BUILD)/lockstep $(BUILD)/report-shots
+
+interop: all
+	@PYTHON="$(PYTHON)" tools/interop.sh --lockstep $(BUILD)/lockstep \
+		--library $(BUILD)/liblockstep.so --seed $(SEED) --count $(COUNT)
 
 bench: all
 	$(BUILD)/lockstep bench gemm
@@ -298,6 +305,7 @@ help:
 	'make check        install what is missing, build, run every test' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
 	'make invariance   N=100 SEED=1 STEPS=20: random layouts, one hash a recipe' \
+	'make interop      COUNT=3 SEED=1 PYTHON=: random models, beside transformers' \
 	'make what-fits    DEVICE=24: the largest model whose plan keeps within so many GiB' \
 	'make tidy         layers, headers, lengths, format' \
 	'make fuzz         SECONDS=60 for each parser, under ASan and UBSan' \

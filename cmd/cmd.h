@@ -26,6 +26,7 @@ int cmd_doctor(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_help(int argc, char **argv);
+int cmd_import(int argc, char **argv);
 int cmd_layout(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_plan_memory(int argc, char **argv);

@@ -29,6 +29,7 @@ static const struct {
     {"eval", cmd_eval},
     {"generate", cmd_generate},
     {"help", cmd_help},
+    {"import", cmd_import},
     {"layout", cmd_layout},
     {"plan", cmd_plan},
     {"plan memory", cmd_plan_memory},

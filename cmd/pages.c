@@ -94,6 +94,7 @@ OPTIONS(plan_options) = {
      "with commas between"},
     {"--json", NULL, "with --layout: print one JSON object instead"},
     END};
+OPTIONS(import_options) = {{"--out", "RUN", "the directory of the run; it must not exist"}, END};
 OPTIONS(convert_options) = {
     {"--ranks", "N", "all ranks of the job, where the file does not say how many there are"},
     {"--model", "PRESET", "take the model's shape from this preset, such as gpt2-124m"},
@@ -279,6 +280,20 @@ static const struct cmd_page pages[] = {
      "lockstep convert megatron -- --num-layers 12 --hidden-size 768 --num-attention-heads 12\n"
      "lockstep convert torchtitan llama3_8b.toml --ranks 8 --allow-loss\n"
      "lockstep convert deepspeed --keys\n"},
+    {"import", "DIR --out RUN [key=value]...", "make a run of another program's model",
+     "DIR is a folder of Hugging Face's: config.json, and weights as safetensors, in one file or "
+     "in "
+     "shards with their index; or llm.c's model_*.bin; or a run. RUN becomes a directory with "
+     "config.yaml, a checkpoint of step 0, and in hf/ the tokenizer's and other files that go with "
+     "the model: `lockstep train RUN/config.yaml data.train=...` goes on from it, and `eval`, "
+     "`generate` and `export` take it. It appears complete or not at all.\n\n"
+     "A family, a feature or a tensor that is not known is refused by name. A key of config.json "
+     "that is not known, and changes no result, is a warning.\n\n"
+     "To train without a copy, set model.from in a configuration: each rank then reads its part "
+     "from DIR. key=value sets a key of RUN/config.yaml.",
+     import_options,
+     "lockstep import ~/models/Qwen3-0.6B --out runs/qwen\n"
+     "lockstep import gpt2_124M.bin --out runs/gpt2 numerics.precision=bf16\n"},
     {"data", "prepare|inspect ...", "turn text into tokens, and look at token files",
      "`lockstep data prepare` makes a token store from text; `lockstep data inspect` shows what a "
      "token file holds.",

@@ -114,6 +114,8 @@ int ls_safetensors_save(const char *path, const struct ls_tensor_entry *entries,
  * It is written as step-%08d.tmp/, made durable, and renamed: a directory of the final name is
  * complete. */
 struct ls_checkpoint_state {
+    bool fresh; /* weights that come from elsewhere, of step 0: there is no optimizer state, and of
+                 * the recipe only the model counts */
     int64_t step, samples, tokens;  /* done; consumed */
     double loss_scale;              /* 1 where none is used */
     int64_t good_steps, hysteresis; /* of a dynamic one (lockstep/optim/loss_scale.h); 0 where

@@ -40,7 +40,7 @@ extern "C" {
 
 enum {
     LS_CONFIG_TEXT_BYTES = LS_LAYOUT_TEXT_BYTES, /* a text value with its terminator */
-    LS_CONFIG_KEYS_MAX = 128,
+    LS_CONFIG_KEYS_MAX = 192,
     LS_CONFIG_AUTO = -1, /* "auto" of an enumerated key */
 };
 
@@ -61,12 +61,16 @@ enum ls_config_progress { LS_CONFIG_LIVE, LS_CONFIG_PLAIN, LS_CONFIG_OFF }; /* o
  * in, here and in struct ls_config's `model`. */
 struct ls_config_model {
     char preset[LS_CONFIG_TEXT_BYTES];
-    int arch; /* enum ls_arch */
+    char from[LS_CONFIG_TEXT_BYTES]; /* where keys and initial weights come from
+                                      * (lockstep/interop.h); "": nowhere */
+    int arch;                        /* enum ls_arch */
     int64_t vocab, vocab_multiple, layers, channels, heads, kv_heads, head_dim, ffn, context;
     int tied, bias; /* 0, 1 or LS_CONFIG_AUTO */
     int activation; /* enum ls_activation or LS_CONFIG_AUTO */
     double norm_epsilon, rope_theta, rope_factor, rope_low_freq_factor, rope_high_freq_factor;
     int64_t rope_original_context;
+    int rope_scaling; /* enum ls_rope_kind */
+    double rope_beta_fast, rope_beta_slow, rope_attention_factor;
     double dropout, init_std;
     int64_t seed;
 };
@@ -172,12 +176,13 @@ struct ls_config_log {
     enum ls_log_level level;
 };
 
-/* Where a key's value was given: line > 0 a file, LS_CONFIG_FROM_OVERRIDE an override, 0 nowhere
- * (it is the default, a preset's, or was filled in). */
+/* Where a key's value was given: line > 0 a file, LS_CONFIG_FROM_OVERRIDE an override,
+ * LS_CONFIG_FROM_MODEL what model.from names, 0 nowhere (it is the default, a preset's, or was
+ * filled in). */
 struct ls_config_origin {
     int line, column; /* from 1 */
 };
-enum { LS_CONFIG_FROM_OVERRIDE = -1 };
+enum { LS_CONFIG_FROM_OVERRIDE = -1, LS_CONFIG_FROM_MODEL = -2 };
 
 struct ls_config {
     struct ls_model_config model; /* valid after ls_config_resolve */
@@ -268,6 +273,8 @@ int ls_config_set(struct ls_config *config, const char *assignment, struct ls_er
  * Fills config->model; resolving twice changes nothing. data.train may be empty: the trainer asks
  * for it with ls_config_require. */
 int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error);
+/* train.out, where it is empty, as ls_config_resolve names it: runs/demo for configs/demo.yaml. */
+void ls_config_name_out(struct ls_config *config);
 /* LS_ECONFIG where the text key of that name is empty. */
 int ls_config_require(const struct ls_config *config, const char *name, struct ls_error *error);
 /* "run.yaml:3:7", "command line" or "default": where the key of that name got its value. */

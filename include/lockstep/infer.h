@@ -154,8 +154,8 @@ int ls_runner_next(struct ls_runner *runner, int32_t token, const float **logits
 
 enum ls_finished_use { LS_TO_EVALUATE, LS_TO_GENERATE };
 /* Local. The configuration that the run of a path (ls_checkpoint_run) kept, with the layout of
- * words ("parallel.tp=2"), whatever layout trained it; one rank without. LS_ECONFIG for a key that
- * has no meaning here. */
+ * words ("parallel.tp=2"), whatever layout trained it; one rank without. path may be another
+ * program's model too (ls_model_is_foreign). LS_ECONFIG for a key that has no meaning here. */
 int ls_finished_configure(const char *path, enum ls_finished_use use, const char *const *words,
                           int count, struct ls_config *config, struct ls_error *error);
 

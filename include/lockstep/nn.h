@@ -93,7 +93,7 @@ struct ls_preset {
 /* A key of a family's config.json (Hugging Face), beside those that all families have
  * (src/interop/hf_keys.c: sizes of Llama's names, positions, types, tokens). */
 struct ls_hf_key {
-    const char *name; /* "n_embd" */
+    const char *name; /* "n_embd"; "": a model there has what our key is by itself */
     const char *key;  /* of the configuration's group `model`, "channels"; NULL: none */
     /* What a file means that does not have it (or null), as JSON. NULL: it must be there. "": what
      * our key is by itself. With key NULL it is the only value that a model may have, or with ""
@@ -103,9 +103,9 @@ struct ls_hf_key {
 };
 /* What Hugging Face's folders call a family. */
 struct ls_family_hf {
-    const char *model_type;   /* "gpt2" */
-    const char *architecture; /* "GPT2LMHeadModel" */
-    const char *prefix;       /* that may stand before tensors' names: "transformer."; or NULL */
+    const char *model_type;       /* "gpt2" */
+    const char *architecture;     /* "GPT2LMHeadModel" */
+    const char *prefix;           /* of tensors' names, which files have or leave out */
     const struct ls_hf_key *keys; /* to a NULL name; they go before those of all families */
 };
 

@@ -84,6 +84,7 @@ static int read_fields(struct opened *opened, const char *path, struct ls_error 
     state->loss_scale = json_number_value(scale);
     if (!code && !json_is_number(scale))
         code = ls_error_set(error, LS_ECKPT, "%s: expected a number under \"loss_scale\"", path);
+    state->fresh = json_is_true(json_object_get(object, "fresh"));
     state->good_steps = json_integer_value(json_object_get(object, "loss_scale_good_steps"));
     state->hysteresis = json_integer_value(json_object_get(object, "loss_scale_hysteresis"));
     const json_t *files = json_object_get(object, "files");

@@ -86,11 +86,11 @@ static json_t *state_object(const struct ls_checkpoint_writer *writer)
         json_object_set_new(files, ckpt_part_files[i],
                             json_pack("{s:I, s:s}", "size", (json_int_t)writer->parts[i].size,
                                       "xxh3_128", writer->parts[i].digest));
-    return json_pack("{s:s, s:i, s:I, s:I, s:I, s:f, s:I, s:I, s:s, s:s, s:s, s:o, s:s}", "format",
-                     CKPT_FORMAT_NAME, "version", CKPT_STATE_VERSION, "step",
+    return json_pack("{s:s, s:i, s:I, s:I, s:I, s:b, s:f, s:I, s:I, s:s, s:s, s:s, s:o, s:s}",
+                     "format", CKPT_FORMAT_NAME, "version", CKPT_STATE_VERSION, "step",
                      (json_int_t)state->step, "samples", (json_int_t)state->samples, "tokens",
-                     (json_int_t)state->tokens, "loss_scale", state->loss_scale,
-                     "loss_scale_good_steps", (json_int_t)state->good_steps,
+                     (json_int_t)state->tokens, "fresh", state->fresh, "loss_scale",
+                     state->loss_scale, "loss_scale_good_steps", (json_int_t)state->good_steps,
                      "loss_scale_hysteresis", (json_int_t)state->hysteresis, "hash", state->hash,
                      "fingerprint", state->fingerprint, "recipe_digest", state->recipe_digest,
                      "files", files, "recipe", state->recipe);

@@ -14,6 +14,8 @@ static int apply_preset(struct ls_config *config, struct ls_error *error)
     struct ls_config_model *model = &config->model_keys;
     if (!*model->preset)
         return LS_OK;
+    if (*model->from)
+        return REJECT("model.preset", "model.from says what the model is: remove one of the two");
     enum ls_arch arch;
     const char *assignments = config_preset(model->preset, &arch);
     if (!assignments) {
@@ -143,11 +145,16 @@ static int check_rope(const struct ls_config *config, struct ls_error *error)
     const struct ls_config_model *model = &config->model_keys;
     if (model->rope_factor > 0 && model->rope_factor < 1)
         return REJECT("model.rope_factor", "expected 0 (no scaling), or at least 1");
-    if (model->rope_factor <= 1)
+    if (model->rope_factor <= 1 || model->rope_scaling == LS_ROPE_LINEAR)
         return LS_OK;
     if (model->rope_original_context == 0)
         return REJECT("model.rope_original_context",
                       "model.rope_factor needs the context before the scaling, such as 8192");
+    if (model->rope_scaling == LS_ROPE_YARN)
+        return model->rope_beta_slow < model->rope_beta_fast
+                   ? LS_OK
+                   : REJECT("model.rope_beta_slow", "expected below model.rope_beta_fast = %g",
+                            model->rope_beta_fast);
     if (!(model->rope_low_freq_factor > 0 &&
           model->rope_low_freq_factor < model->rope_high_freq_factor))
         return REJECT("model.rope_low_freq_factor",
@@ -178,7 +185,11 @@ static void fill_model(struct ls_config *config)
         .rope_scaling = {.factor = (float)keys->rope_factor,
                          .low_freq_factor = (float)keys->rope_low_freq_factor,
                          .high_freq_factor = (float)keys->rope_high_freq_factor,
-                         .original_context = keys->rope_original_context},
+                         .original_context = keys->rope_original_context,
+                         .kind = (enum ls_rope_kind)keys->rope_scaling,
+                         .beta_fast = (float)keys->rope_beta_fast,
+                         .beta_slow = (float)keys->rope_beta_slow,
+                         .attention_factor = (float)keys->rope_attention_factor},
         .dropout = (float)keys->dropout,
         .init_std = (float)keys->init_std,
         .seed = (uint64_t)keys->seed,
@@ -485,8 +496,7 @@ static int check_batch(const struct ls_config *config, struct ls_error *error)
     return check_rampup(config, error);
 }
 
-/* runs/demo for configs/demo.yaml. */
-static void resolve_out(struct ls_config *config)
+void ls_config_name_out(struct ls_config *config)
 {
     char *out = config->train.out;
     if (*out)
@@ -531,6 +541,6 @@ int ls_config_resolve(struct ls_config *config, int64_t tokenizer_vocab, struct 
     if (!status)
         status = resolve_optim(config, error);
     if (!status)
-        resolve_out(config);
+        ls_config_name_out(config);
     return status;
 }

@@ -85,6 +85,8 @@ WORDS(pipelines) = {{"gpipe", LS_SCHEDULE_GPIPE},
 WORDS(cp_methods) = {{"allgather", LS_CP_ALL_GATHER}, {"ring", LS_CP_RING}, END};
 WORDS(transports) = {
     {"auto", LS_CONFIG_AUTO}, {"thread", LS_TRANSPORT_THREAD}, {"mpi", LS_TRANSPORT_MPI}, END};
+WORDS(rope_kinds) = {
+    {"llama3", LS_ROPE_LLAMA3}, {"linear", LS_ROPE_LINEAR}, {"yarn", LS_ROPE_YARN}, END};
 WORDS(tiers) = {{"none", LS_TIER_DEVICE}, {"host", LS_TIER_HOST}, {"file", LS_TIER_FILE}, END};
 WORDS(nonfinites) = {{"stop", LS_CONFIG_STOP}, {"skip", LS_CONFIG_SKIP}, END};
 WORDS(progresses) = {{"auto", LS_CONFIG_AUTO},
@@ -101,6 +103,9 @@ WORDS(levels) = {{"error", LS_LOG_ERROR},
 static const struct ls_config_key table[] = {
     TEXT("model.preset", RUN, "", model_keys.preset,
          "a published shape to start from: {presets}; keys that you give beside it win"),
+    PATH("model.from", RUN, "", model_keys.from,
+         "what the model is, and its first weights: a folder of Hugging Face's (config.json and "
+         "safetensors), llm.c's model_*.bin, or a run; empty = the keys below, and random weights"),
     WORD("model.arch", RECIPE, "gpt2", arches, model_keys.arch, "{families}"),
     INT("model.vocab", RECIPE, "0", 0, 0x1p30, model_keys.vocab,
         "vocabulary in tokens; 0 = the tokenizer's"),
@@ -129,13 +134,22 @@ static const struct ls_config_key table[] = {
     REAL_ABOVE("model.rope_theta", RECIPE, "10000", 1, 1e12, model_keys.rope_theta,
                "base of the rotary frequencies ({readers})"),
     REAL("model.rope_factor", RECIPE, "0", 0, 1e6, model_keys.rope_factor,
-         "Llama-3 frequency scaling by this factor; 0 or 1 = none ({readers})"),
+         "rotary frequencies are scaled by this factor; 0 or 1 = none ({readers})"),
+    WORD("model.rope_scaling", RECIPE, "llama3", rope_kinds, model_keys.rope_scaling,
+         "how they are scaled: llama3 (by wavelength), linear (all of them) or yarn ({readers})"),
     REAL("model.rope_low_freq_factor", RECIPE, "1", 0, 1e6, model_keys.rope_low_freq_factor,
          "wavelengths above rope_original_context / this are scaled in full ({readers})"),
     REAL("model.rope_high_freq_factor", RECIPE, "4", 0, 1e6, model_keys.rope_high_freq_factor,
          "wavelengths below rope_original_context / this are not scaled ({readers})"),
     INT("model.rope_original_context", RECIPE, "0", 0, 0x1p30, model_keys.rope_original_context,
         "context before the scaling, in tokens ({readers})"),
+    REAL_ABOVE(
+        "model.rope_beta_fast", RECIPE, "32", 0, 1e6, model_keys.rope_beta_fast,
+        "yarn does not scale pairs that turn more often than this in that context ({readers})"),
+    REAL_ABOVE("model.rope_beta_slow", RECIPE, "1", 0, 1e6, model_keys.rope_beta_slow,
+               "and scales in full those that turn less often than this ({readers})"),
+    REAL("model.rope_attention_factor", RECIPE, "0", 0, 1e6, model_keys.rope_attention_factor,
+         "what yarn multiplies queries and keys by; 0 = 0.1 ln(rope_factor) + 1 ({readers})"),
     REAL_BELOW("model.dropout", RECIPE, "0", 0, 1, model_keys.dropout,
                "probability that an activation is dropped while training"),
     REAL_ABOVE("model.init_std", RECIPE, "0.02", 0, 10, model_keys.init_std,

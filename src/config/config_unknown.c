@@ -55,7 +55,6 @@ static const struct alias {
     {"layer_norm_epsilon", "model.norm_epsilon", NULL},
     {"rope_base", "model.rope_theta", NULL},
     {"rotary_base", "model.rope_theta", NULL},
-    {"rope_scaling", "model.rope_factor", NULL},
     {"hidden_dropout", "model.dropout", NULL},
     {"attention_dropout", "model.dropout", NULL},
     {"attn_pdrop", "model.dropout", NULL},

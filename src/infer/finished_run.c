@@ -4,6 +4,7 @@
 #include <lockstep/ckpt.h>
 #include <lockstep/config/inputs.h>
 #include <lockstep/dtensor.h>
+#include <lockstep/interop.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -56,14 +57,35 @@ static void batch_set(struct ls_config *config)
     batch->rampup_start = batch->rampup_increment = batch->rampup_samples = 0;
 }
 
+/* The resolved configuration of a run, and its tokenizer: NULL where there is none. */
+static int run_read(const char *path, struct ls_config *config, struct ls_tokenizer **tokenizer,
+                    struct ls_error *error)
+{
+    char run[PATH_MAX];
+    *tokenizer = NULL;
+    int status = ls_checkpoint_run(path, run, error);
+    return status ? status : ls_kept_read(run, config, tokenizer, error);
+}
+
+/* The same of another program's model. */
+static int foreign_read(const char *path, const struct ls_log *log, struct ls_config *config,
+                        struct ls_tokenizer **tokenizer, struct ls_error *error)
+{
+    struct ls_model_source *source;
+    *tokenizer = NULL;
+    int status = ls_model_source_open(&source, path, log, error);
+    if (!status)
+        status = ls_model_source_alone(source, NULL, 0, log, config, error);
+    ls_model_source_close(source);
+    return status ? status : ls_config_tokenizer(config, tokenizer, error);
+}
+
 int ls_finished_configure(const char *path, enum ls_finished_use use, const char *const *words,
                           int count, struct ls_config *config, struct ls_error *error)
 {
-    char run[PATH_MAX];
-    struct ls_tokenizer *tokenizer = NULL;
-    int status = ls_checkpoint_run(path, run, error);
-    if (!status)
-        status = ls_kept_read(run, config, &tokenizer, error);
+    struct ls_tokenizer *tokenizer;
+    int status = ls_model_is_foreign(path) ? foreign_read(path, NULL, config, &tokenizer, error)
+                                           : run_read(path, config, &tokenizer, error);
     ls_tokenizer_free(tokenizer);
     if (!status)
         ls_config_layout_reset(config);
@@ -118,6 +140,45 @@ static int parameters_load(struct ls_finished *f, const struct ls_safetensors *f
     return LS_OK;
 }
 
+/* The same of another program's files. */
+static int source_load(struct ls_finished *f, struct ls_model_source *source,
+                       struct ls_error *error)
+{
+    enum { PIECE = 1 << 20 };
+    float *piece = malloc(PIECE * sizeof *piece);
+    int status = piece ? ls_model_source_check(source, &f->layout.model, &f->layout.numerics, error)
+                       : ls_error_set(error, LS_ENOMEM, "no memory to read a model");
+    for (int i = 0; i < f->params.count && !status; i++) {
+        const struct ls_param *param = &f->params.list[i];
+        int64_t elements = param->rows * param->cols;
+        for (int64_t at = 0; at < elements; at += PIECE) {
+            int64_t count = ls_min(PIECE, elements - at);
+            ls_model_source_fill(source, param, &f->ops, at, count, piece);
+            held_weights_set(&f->weights, &f->ops, param, at, count, piece);
+        }
+        ls_progress();
+    }
+    free(piece);
+    return status;
+}
+
+static int foreign_load(struct ls_finished *f, const char *path, const struct ls_log *log,
+                        struct ls_error *error)
+{
+    struct ls_comm *world = f->groups[LS_GROUP_WORLD];
+    struct ls_model_source *source = NULL;
+    struct ls_config alone;
+    const struct ls_log *mine = ls_comm_rank(world) == 0 ? log : NULL;
+    int status = foreign_read(path, mine, &alone, &f->tokenizer, error);
+    if (!status)
+        status = ls_model_source_open(&source, path, NULL, error);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = source_load(f, source, error);
+    ls_model_source_close(source);
+    return status;
+}
+
 /* Ranks that read through different file systems may have found different checkpoints. */
 static int step_agree(struct ls_finished *f, const char *path, struct ls_error *error)
 {
@@ -136,13 +197,14 @@ static int step_agree(struct ls_finished *f, const char *path, struct ls_error *
 static int checkpoint_load(struct ls_finished *f, const char *path, const char *which,
                            const struct ls_log *log, struct ls_error *error)
 {
-    char run[PATH_MAX];
     struct ls_config kept;
     struct ls_checkpoint *checkpoint = NULL;
     struct ls_comm *world = f->groups[LS_GROUP_WORLD];
-    int status = ls_checkpoint_run(path, run, error);
-    if (!status)
-        status = ls_kept_read(run, &kept, &f->tokenizer, error);
+    if (ls_model_is_foreign(path) && which)
+        return ls_error_set(error, LS_ECONFIG, "%.300s: has no steps to choose from", path);
+    if (ls_model_is_foreign(path))
+        return foreign_load(f, path, log, error);
+    int status = run_read(path, &kept, &f->tokenizer, error);
     if (!status)
         status = ls_checkpoint_choose(&checkpoint, path, which,
                                       ls_comm_rank(world) == 0 ? log : NULL, error);

@@ -134,6 +134,8 @@ static const struct ls_hf_key hf_keys[] = {
     {"n_head", "heads", NULL, NULL},
     {"n_inner", "ffn", "", NULL},
     {"n_positions", "context", NULL, NULL},
+    {"", "kv_heads", "", NULL},
+    {"", "head_dim", "", NULL},
     {"n_ctx", NULL, "", NULL}, /* n_positions, by its old name */
     {"activation_function", "activation", "\"gelu_new\"",
      "gelu_new=gelu_tanh gelu_pytorch_tanh=gelu_tanh gelu=gelu_erf"},

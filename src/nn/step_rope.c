@@ -55,7 +55,11 @@ static void rope_constants(struct ls_model *model, struct ls_arena *arena,
 }
 
 static const char *const rope_keys[] = {"rope_theta",
+                                        "rope_scaling",
                                         "rope_factor",
+                                        "rope_beta_fast",
+                                        "rope_beta_slow",
+                                        "rope_attention_factor",
                                         "rope_low_freq_factor",
                                         "rope_high_freq_factor",
                                         "rope_original_context",

@@ -61,10 +61,33 @@ static void cos_sin_fixed(double x, double *cosine, double *sine)
     }
 }
 
-static double scaled_frequency(double frequency, const struct ls_rope_scaling *scaling)
+/* Of all frequencies: theta^(-2i/D), i < D/2. */
+struct frequencies {
+    double head_dim, log_theta;
+    const struct ls_rope_scaling *scaling; /* NULL: none */
+};
+
+/* The pair that turns so many times in the original context, among all of them and past them. */
+static double yarn_pair(const struct frequencies *f, double turns)
 {
-    if (!scaling || scaling->factor == 0 || scaling->factor == 1)
-        return frequency;
+    double context = (double)f->scaling->original_context;
+    return f->head_dim * log_fixed(context / (turns * 6.28318530717958647693)) / (2 * f->log_theta);
+}
+
+static double yarn_frequency(const struct frequencies *f, int64_t i, double frequency)
+{
+    const struct ls_rope_scaling *scaling = f->scaling;
+    double first = floor(yarn_pair(f, scaling->beta_fast));
+    double last = ceil(yarn_pair(f, scaling->beta_slow));
+    first = first > 0 ? first : 0;
+    last = last < f->head_dim - 1 ? last : f->head_dim - 1;
+    double ramp = ((double)i - first) / (first == last ? 0.001 : last - first);
+    ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    return ramp * frequency / scaling->factor + (1 - ramp) * frequency;
+}
+
+static double llama3_frequency(const struct ls_rope_scaling *scaling, double frequency)
+{
     double low = scaling->low_freq_factor, high = scaling->high_freq_factor;
     double turns = (double)scaling->original_context * frequency / 6.28318530717958647693;
     if (turns < low) /* wavelength > context / low */
@@ -75,19 +98,47 @@ static double scaled_frequency(double frequency, const struct ls_rope_scaling *s
     return (1 - smooth) * frequency / scaling->factor + smooth * frequency;
 }
 
+static double scaled_frequency(const struct frequencies *f, int64_t i)
+{
+    const struct ls_rope_scaling *scaling = f->scaling;
+    double frequency = exp_fixed(-2.0 * (double)i / f->head_dim * f->log_theta);
+    if (!scaling)
+        return frequency;
+    switch (scaling->kind) {
+    case LS_ROPE_LINEAR:
+        return frequency / scaling->factor;
+    case LS_ROPE_YARN:
+        return yarn_frequency(f, i, frequency);
+    case LS_ROPE_LLAMA3:
+        break;
+    }
+    return llama3_frequency(scaling, frequency);
+}
+
+/* What cosines and sines are multiplied by. */
+static double scaled_length(const struct ls_rope_scaling *scaling)
+{
+    if (!scaling || scaling->kind != LS_ROPE_YARN)
+        return 1;
+    double given = scaling->attention_factor;
+    return given > 0 ? given : 0.1 * log_fixed(scaling->factor) + 1;
+}
+
 void ls_rope_table(int64_t tokens, int64_t head_dim, double theta,
                    const struct ls_rope_scaling *scaling, float *cosine, float *sine)
 {
     int64_t half = head_dim / 2;
-    double log_theta = log_fixed(theta);
+    bool scaled = scaling && scaling->factor != 0 && scaling->factor != 1;
+    const struct frequencies frequencies = {(double)head_dim, log_fixed(theta),
+                                            scaled ? scaling : NULL};
+    double length = scaled_length(frequencies.scaling);
     for (int64_t i = 0; i < half; i++) {
-        double frequency = exp_fixed(-2.0 * (double)i / (double)head_dim * log_theta);
-        frequency = scaled_frequency(frequency, scaling);
+        double frequency = scaled_frequency(&frequencies, i);
         for (int64_t t = 0; t < tokens; t++) {
             double c, s;
             cos_sin_fixed((double)t * frequency, &c, &s);
-            cosine[t * half + i] = (float)c;
-            sine[t * half + i] = (float)s;
+            cosine[t * half + i] = (float)(c * length);
+            sine[t * half + i] = (float)(s * length);
         }
     }
 }

@@ -7,6 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What does not say which weights fit is no matter: other has it from mine. */
+static void model_alone(const struct ls_config *mine, struct ls_config *other)
+{
+    const struct ls_config_model model = other->model_keys;
+    *other = *mine;
+    other->model_keys = model;
+    other->model_keys.seed = mine->model_keys.seed;
+    other->model_keys.dropout = mine->model_keys.dropout;
+    other->model_keys.init_std = mine->model_keys.init_std;
+}
+
 static int recipe_check(const struct ls_state *state, const struct ls_checkpoint *checkpoint,
                         struct ls_error *error)
 {
@@ -21,6 +32,8 @@ static int recipe_check(const struct ls_state *state, const struct ls_checkpoint
                           &other, NULL))
         return ls_error_set(error, LS_ECKPT, "%.300s: it belongs to another recipe",
                             checkpoint->directory);
+    if (checkpoint->state.fresh)
+        model_alone(state->config, &other);
     /* The initial weights have seen no schedule. */
     int64_t planned = other.optim.decay_steps;
     if (checkpoint->state.step == 0)
@@ -94,14 +107,16 @@ static int checkpoint_apply(struct ls_state *state, const struct ls_checkpoint *
     status = ls_zero_settle(state->zero, state->ops, error);
     if (!status)
         status = array_load(state, checkpoint->model, LS_STATE_PARAMETERS, error);
-    for (int s = 0; s < ls_optimizer_states_most(&state->optimizer->config) && !status; s++)
+    int arrays = ls_optimizer_states_most(&state->optimizer->config);
+    for (int s = 0; s < arrays && !status && !checkpoint->state.fresh; s++)
         status = array_load(state, checkpoint->optimizer, s, error);
-    state->step = checkpoint->state.step;
+    state->saved_step = state->step = checkpoint->state.step;
+    if (checkpoint->state.fresh) /* all but the weights is as it began */
+        return status;
     state->samples = checkpoint->state.samples;
     state->loss_scale = (struct ls_loss_scale){.scale = checkpoint->state.loss_scale,
                                                .good_steps = checkpoint->state.good_steps,
                                                .hysteresis = checkpoint->state.hysteresis};
-    state->saved_step = state->step;
     return status;
 }
 
@@ -134,7 +149,7 @@ static int state_publish(struct ls_state *state, const struct ls_checkpoint *che
     if (status)
         return status;
     ls_digest_hex(&digest, hex);
-    if (strcmp(hex, checkpoint->state.hash))
+    if (!checkpoint->state.fresh && strcmp(hex, checkpoint->state.hash))
         return ls_error_set(error, LS_ECKPT,
                             "%.300s: the state's hash is %s, but %s was saved; the files are "
                             "damaged or were written by another version",

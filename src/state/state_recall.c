@@ -29,7 +29,7 @@ static void recall_state(void *user, const char *directory, const struct ls_chec
 {
     struct recall *recall = user;
     struct ls_config recipe;
-    if (recall->arithmetic == LS_CONFIG_AUTO &&
+    if (recall->arithmetic == LS_CONFIG_AUTO && !state->fresh &&
         !state_recipe_read(directory, state, recall->vocabulary, &recipe, NULL))
         recall->arithmetic = recipe.numerics.arithmetic;
 }

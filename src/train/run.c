@@ -8,6 +8,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/lock.h>
 #include <lockstep/ckpt.h>
+#include <lockstep/interop.h>
 
 #include <errno.h>
 #include <math.h>
@@ -96,6 +97,19 @@ static int records_set_aside(const char *metrics, const struct ls_log *log, stru
     return LS_OK;
 }
 
+/* What goes with the model that the run begins from, and is no weight, lies with the run too. */
+static int source_keep(const struct ls_config *config, struct ls_error *error)
+{
+    struct ls_model_source *source;
+    if (!config->model_keys.from[0])
+        return LS_OK;
+    int status = ls_model_source_open(&source, config->model_keys.from, NULL, error);
+    if (!status)
+        status = ls_model_source_keep(source, config->train.out, NULL, error);
+    ls_model_source_close(source);
+    return status;
+}
+
 static int records_open(struct run *run, const struct ls_log *log, bool resumed,
                         struct ls_error *error)
 {
@@ -108,6 +122,8 @@ static int records_open(struct run *run, const struct ls_log *log, bool resumed,
         ls_config_blame(run->config, "train.out", error);
     if (!status)
         status = ls_kept_write(run->config, run->trainer->tokenizer, resumed, error);
+    if (!status && !resumed)
+        status = source_keep(run->config, error);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out);
     if (!status && !resumed)
         status = records_set_aside(path, log, error);

@@ -1,6 +1,9 @@
 /* Making and ending a trainer: everything that a step needs is here before the first one. */
 #include "stage.h"
 
+#include <lockstep/ckpt.h>
+#include <lockstep/interop.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +12,9 @@ enum { LOADER_DEPTH = 2, TRACE_EVENTS = 1 << 16 };
 int ls_train_resolve(struct ls_config *config, struct ls_error *error)
 {
     struct ls_tokenizer *tokenizer;
-    int status = ls_config_tokenizer(config, &tokenizer, error);
+    int status = ls_model_from(config, NULL, error);
+    if (!status)
+        status = ls_config_tokenizer(config, &tokenizer, error);
     if (status)
         return status;
     bool known = tokenizer != NULL;
@@ -195,30 +200,60 @@ static void slices_set(struct ls_trainer *t)
 struct filling {
     struct ls_trainer *trainer;
     int param;
+    struct ls_model_source *source; /* NULL: random values */
 };
 
 static int piece_fill(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
     const struct filling *filling = user;
     struct ls_trainer *t = filling->trainer;
-    int i = filling->param;
+    const struct ls_param *param = &t->params.list[filling->param];
+    int64_t first = ls_zero_slices(t->memory.zero)[filling->param].first + piece->from;
     (void)error;
-    ls_param_fill(&t->params.list[i], t->config.model.seed, &t->ops,
-                  ls_zero_slices(t->memory.zero)[i].first + piece->from, piece->count,
-                  piece->values);
+    if (filling->source)
+        ls_model_source_fill(filling->source, param, &t->ops, first, piece->count, piece->values);
+    else
+        ls_param_fill(param, t->config.model.seed, &t->ops, first, piece->count, piece->values);
     ls_progress();
     return LS_OK;
+}
+
+/* Collective. Where the first weights come from: model.from, but not for a run that goes on, which
+ * has its own. *source is NULL where they are random. */
+static int source_open(struct ls_trainer *t, struct ls_model_source **source,
+                       struct ls_error *error)
+{
+    const struct ls_config_train *train = &t->config.train;
+    int count = 0;
+    int64_t resumes = strcmp(train->resume, "never") && strcmp(train->resume, "auto");
+    *source = NULL;
+    if (!t->config.model_keys.from[0] || t->ops.idle)
+        return LS_OK;
+    if (!strcmp(train->resume, "auto") && ls_comm_rank(t->world) == 0)
+        resumes = ls_checkpoint_count(train->out, &count, NULL) == LS_OK && count > 0;
+    int status = ls_all_reduce_max(t->world, &resumes, error);
+    if (status || resumes)
+        return status;
+    status = ls_model_source_open(source, t->config.model_keys.from,
+                                  ls_comm_rank(t->world) == 0 ? t->log : NULL, error);
+    if (!status)
+        status = ls_model_source_check(*source, &t->config.model, &t->numerics, error);
+    if (status)
+        ls_config_blame(&t->config, "model.from", error);
+    return ls_comm_agree(t->world, status, error);
 }
 
 /* Initial values of what this rank owns, and everything that is made of them. */
 static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
 {
-    int status = LS_OK;
+    struct ls_model_source *source;
+    int status = source_open(t, &source, error);
     for (int i = 0; i < t->params.count && !status; i++) {
-        struct filling filling = {t, i};
+        struct filling filling = {t, i, source};
         status = ls_slice_visit_array(&t->memory.optimizer, &t->memory.slices[i], LS_OPTIM_MASTER,
                                       LS_WRITES, piece_fill, &filling, error);
     }
+    ls_model_source_close(source);
     status = ls_comm_agree(t->world, status, error);
     return status ? status : ls_state_publish(&t->state, error);
 }

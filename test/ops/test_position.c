@@ -1,4 +1,4 @@
-/* RoPE: table against the library's functions in double, Llama-3 scaling against its formula,
+/* RoPE: table against the library's functions in double, scalings against their formulas,
  * rotation and its inverse, bits. */
 #include "gradient.h"
 
@@ -25,6 +25,37 @@ static double llama3_frequency(double frequency, const struct ls_rope_scaling *s
     return (1 - smooth) * frequency / scaling->factor + smooth * frequency;
 }
 
+/* As transformers' _compute_yarn_parameters has it: weights of both frequencies, pair by pair. */
+static double yarn_frequency(double theta, int64_t head_dim, int64_t i,
+                             const struct ls_rope_scaling *scaling)
+{
+    double turns[2] = {scaling->beta_fast, scaling->beta_slow}, at[2];
+    for (int side = 0; side < 2; side++)
+        at[side] = (double)head_dim *
+                   log((double)scaling->original_context / (turns[side] * 2 * acos(-1))) /
+                   (2 * log(theta));
+    double low = fmax(floor(at[0]), 0), high = fmin(ceil(at[1]), (double)head_dim - 1);
+    double ramp = fmin(fmax(((double)i - low) / (high > low ? high - low : 0.001), 0), 1);
+    double extrapolated = pow(theta, -2.0 * (double)i / (double)head_dim);
+    return extrapolated / scaling->factor * ramp + extrapolated * (1 - ramp);
+}
+
+static double scaled_frequency(double theta, int64_t head_dim, int64_t i,
+                               const struct ls_rope_scaling *scaling, double *length)
+{
+    double frequency = pow(theta, -2.0 * (double)i / (double)head_dim);
+    *length = 1;
+    if (!scaling)
+        return frequency;
+    if (scaling->kind == LS_ROPE_LINEAR)
+        return frequency / scaling->factor;
+    if (scaling->kind == LS_ROPE_LLAMA3)
+        return llama3_frequency(frequency, scaling);
+    *length =
+        scaling->attention_factor > 0 ? scaling->attention_factor : 0.1 * log(scaling->factor) + 1;
+    return yarn_frequency(theta, head_dim, i, scaling);
+}
+
 static void check_table(int64_t tokens, int64_t head_dim, double theta,
                         const struct ls_rope_scaling *scaling)
 {
@@ -34,10 +65,8 @@ static void check_table(int64_t tokens, int64_t head_dim, double theta,
     ls_rope_table(tokens, head_dim, theta, scaling, cosine, sine);
     for (int64_t t = 0; t < tokens; t += 1 + t / 50)
         for (int64_t i = 0; i < half; i++) {
-            double frequency = pow(theta, -2.0 * (double)i / (double)head_dim);
-            if (scaling)
-                frequency = llama3_frequency(frequency, scaling);
-            double c = cos((double)t * frequency), s = sin((double)t * frequency);
+            double length, frequency = scaled_frequency(theta, head_dim, i, scaling, &length);
+            double c = length * cos((double)t * frequency), s = length * sin((double)t * frequency);
             if (!(fabs(cosine[t * half + i] - c) < 7e-8 && fabs(sine[t * half + i] - s) < 7e-8))
                 fail_msg("theta %g, t %lld, i %lld: cos %.9g sin %.9g, reference %.9g %.9g", theta,
                          (long long)t, (long long)i, (double)cosine[t * half + i],
@@ -52,10 +81,23 @@ static void test_table(void **state)
     check_table(1, 2, 10000, NULL);
     check_table(2000, 64, 10000, NULL);
     check_table(131072, 8, 500000, NULL);
-    const struct ls_rope_scaling llama_3_1 = {8, 1, 4, 8192}, llama_3_2 = {32, 1, 4, 8192};
+    const struct ls_rope_scaling llama_3_1 = {8, 1, 4, 8192, .kind = LS_ROPE_LLAMA3},
+                                 llama_3_2 = {32, 1, 4, 8192, .kind = LS_ROPE_LLAMA3};
     check_table(3000, 128, 500000, &llama_3_1);
     check_table(3000, 64, 500000, &llama_3_2);
-    const struct ls_rope_scaling none = {1, 1, 4, 8192};
+    const struct ls_rope_scaling linear = {.factor = 4, .kind = LS_ROPE_LINEAR};
+    check_table(3000, 64, 10000, &linear);
+    struct ls_rope_scaling yarn = {.factor = 4,
+                                   .original_context = 32768,
+                                   .kind = LS_ROPE_YARN,
+                                   .beta_fast = 32,
+                                   .beta_slow = 1};
+    check_table(3000, 128, 1e6, &yarn);
+    yarn.original_context = 64; /* the slow end is past the last pair */
+    check_table(300, 16, 10000, &yarn);
+    yarn.attention_factor = 0.75f;
+    check_table(300, 16, 10000, &yarn);
+    const struct ls_rope_scaling none = {1, 1, 4, 8192, .kind = LS_ROPE_YARN};
     float cosine[2][4 * 100], sine[2][4 * 100];
     ls_rope_table(100, 8, 10000, NULL, cosine[0], sine[0]);
     ls_rope_table(100, 8, 10000, &none, cosine[1], sine[1]);

@@ -6,11 +6,18 @@
  *   y[i]       = x[i] cos(t f_i) - x[i + D/2] sin(t f_i)
  *   y[i + D/2] = x[i + D/2] cos(t f_i) + x[i] sin(t f_i),      f_i = theta^(-2i/D)
  * Llama-3 scaling (llama-models, `apply_scaling`): with wavelength w = 2 pi / f and context L0,
- * f/factor where w > L0/low_freq_factor, f where w < L0/high_freq_factor, interpolated between. */
+ * f/factor where w > L0/low_freq_factor, f where w < L0/high_freq_factor, interpolated between.
+ * Linear scaling (Chen et al. 2023): f/factor. YaRN (Peng et al. 2023): pair i turns L0 / w times
+ * in that context; i(n) is the pair, as a real number, that turns n times. f up to
+ * floor(i(beta_fast)), f/factor from ceil(i(beta_slow)) on, linear in i between; cosine and sine
+ * times attention_factor. */
+enum ls_rope_kind { LS_ROPE_LLAMA3, LS_ROPE_LINEAR, LS_ROPE_YARN };
 struct ls_rope_scaling {
     float factor; /* 0 or 1: no scaling */
     float low_freq_factor, high_freq_factor;
     int64_t original_context;
+    enum ls_rope_kind kind;
+    float beta_fast, beta_slow, attention_factor; /* 0: 0.1 ln(factor) + 1 */
 };
 /* Fills cosine and sine, each [tokens, D/2], in double then rounded: the same on every machine.
  * head_dim is even; tokens at most 1.6 million. scaling NULL: none. */

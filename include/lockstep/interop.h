@@ -1,0 +1,94 @@
+/* lockstep/interop.h - models of other programs: in and out.
+ *
+ *   struct ls_model_source   a model that lies in files: its configuration and its weights
+ *   ls_model_from            model.from: the configuration takes them from there
+ *   ls_import                a run's directory of them
+ *   ls_export                a run's model as files of others
+ *
+ * A source is a folder of Hugging Face's (config.json and safetensors, in one file or in shards
+ * with an index), llm.c's model_*.bin (versions 3 and 5), or a run of Lockstep (its newest
+ * checkpoint; the directory of a checkpoint names that one). What is read is checked first: names,
+ * shapes and types, whether all is there, and whether anything is there that the model has no place
+ * for. Errors are LS_ECONFIG for a model that cannot be had here (family, feature, contradiction)
+ * and LS_ECKPT for files that are missing or damaged; both name file, key or tensor and what was
+ * expected.
+ *
+ * Weights pass through bounded buffers: files are mapped, and no tensor is ever whole in memory.
+ * Everything here is Local.
+ */
+#ifndef LOCKSTEP_INTEROP_H
+#define LOCKSTEP_INTEROP_H
+
+#include <lockstep/base.h>
+#include <lockstep/base/file.h>
+#include <lockstep/config.h>
+#include <lockstep/nn.h>
+#include <lockstep/ops.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+struct ls_model_source;
+
+/* Whether path is what another program wrote: a folder with config.json and without config.yaml, or
+ * an llm.c model. */
+bool ls_model_is_foreign(const char *path);
+/* Reads the description and maps the weights; headers of all files are checked. Keys that are not
+ * known and change no result are warnings in log (NULL: none). */
+int ls_model_source_open(struct ls_model_source **out, const char *path, const struct ls_log *log,
+                         struct ls_error *error);
+void ls_model_source_close(struct ls_model_source *source); /* NULL is allowed */
+/* What numerics.precision is nearest to the weights' type. */
+enum ls_dtype ls_model_source_dtype(const struct ls_model_source *source);
+/* The keys of group model become those of the source, with origin LS_CONFIG_FROM_MODEL. LS_ECONFIG
+ * where one was given that says something else. Before ls_config_resolve. */
+int ls_model_source_configure(const struct ls_model_source *source, struct ls_config *config,
+                              struct ls_error *error);
+/* Whether the files hold each parameter of the model, in its shape, and no other tensor. A head's
+ * matrix beside a table that it is tied to must be equal to it. */
+int ls_model_source_check(struct ls_model_source *source, const struct ls_model_config *model,
+                          const struct ls_numerics *numerics, struct ls_error *error);
+/* ls_param_fill with the source's values, once it was checked: elements [first, first + count) of
+ * the part of the parameter that is held. values [count]. */
+void ls_model_source_fill(const struct ls_model_source *source, const struct ls_param *param,
+                          struct ls_ops *ops, int64_t first, int64_t count, float *values);
+/* Copies what belongs to the model but is no weight (tokenizer, generation_config.json,
+ * config.json) to RUN/hf; nothing where the source has none of it. */
+int ls_model_source_keep(const struct ls_model_source *source, const char *run,
+                         const struct ls_fault *fault, struct ls_error *error);
+
+/* Where model.from is set: its keys go into config, as ls_model_source_configure does. The source
+ * is not opened where train.resume lets the run of train.out go on that began from it: then the
+ * keys are those that the run kept. Before ls_config_resolve. */
+int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error);
+/* A resolved configuration that runs the source's model without training: with defaults, the
+ * precision of the weights, sequences of at most 1024 tokens, and the source's tokenizer, if it has
+ * one that is known here; otherwise log says why. words ("batch.global=4") win. */
+int ls_model_source_alone(const struct ls_model_source *source, const char *const *words, int count,
+                          const struct ls_log *log, struct ls_config *config,
+                          struct ls_error *error);
+
+/* A run of the source's model: RUN/config.yaml, a checkpoint of step 0 without optimizer state
+ * (ls_checkpoint_state.fresh), and RUN/hf. RUN must not exist, or be empty; it appears complete or
+ * not at all. words: as above. */
+struct ls_import {
+    const char *from, *run;
+    const char *const *words;
+    int count;
+    const struct ls_log *log;     /* may be NULL */
+    const struct ls_fault *fault; /* may be NULL */
+};
+struct ls_import_report {
+    struct ls_model_config model;
+    int64_t parameters;
+};
+int ls_import(const struct ls_import *import, struct ls_import_report *report,
+              struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,330 @@
+/* A folder of Hugging Face's as a source: config.json, and the safetensors that hold the weights,
+ * in one file or in shards that an index lists. */
+#include "interop_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SINGLE "model.safetensors"
+#define INDEX  "model.safetensors.index.json"
+
+struct shard {
+    char name[NAME_MAX + 1];
+    struct ls_safetensors *file;
+};
+
+struct folder {
+    char config_path[PATH_MAX];
+    json_t *config;
+    json_t *index; /* NULL: a single file */
+    enum ls_arch arch;
+    struct shard *shards;
+    int64_t count, room;
+};
+
+/* Values that models of old keep in their files and nobody needs. */
+static const char *const buffers[] = {"attn.bias", "attn.masked_bias", "rotary_emb.inv_freq", NULL};
+
+static bool is_buffer(const char *name)
+{
+    for (const char *const *end = buffers; *end; end++) {
+        size_t length = strlen(name), tail = strlen(*end);
+        const char *at = name + length - tail;
+        if (length >= tail && !strcmp(at, *end) && (at == name || at[-1] == '.'))
+            return true;
+    }
+    return false;
+}
+
+/* ---- the files ------------------------------------------------------------------------------- */
+
+static void folder_close(struct ls_model_source *source)
+{
+    struct folder *f = source->data;
+    if (!f)
+        return;
+    for (int64_t i = 0; i < f->count; i++)
+        ls_safetensors_close(f->shards[i].file);
+    json_decref(f->config);
+    json_decref(f->index);
+    free(f->shards);
+    free(f);
+}
+
+static int shard_open(struct ls_model_source *source, const char *name, struct ls_error *error)
+{
+    struct folder *f = source->data;
+    char path[PATH_MAX];
+    int status = interop_path(path, source->path, name, error);
+    if (status)
+        return status;
+    if (!ls_list_grow(&f->shards, f->count, &f->room, sizeof *f->shards))
+        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", path);
+    struct shard *shard = &f->shards[f->count];
+    snprintf(shard->name, sizeof shard->name, "%s", name);
+    status = ls_safetensors_open(&shard->file, path, error);
+    f->count += status == LS_OK;
+    return status;
+}
+
+static const struct shard *shard_named(const struct folder *f, const char *name)
+{
+    for (int64_t i = 0; i < f->count; i++)
+        if (!strcmp(f->shards[i].name, name))
+            return &f->shards[i];
+    return NULL;
+}
+
+/* A file of the folder itself. */
+static bool name_is_plain(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && length <= NAME_MAX && !strchr(name, '/') && name[0] != '.';
+}
+
+static int shards_open(struct ls_model_source *source, struct ls_error *error)
+{
+    struct folder *f = source->data;
+    const json_t *map = json_object_get(f->index, "weight_map");
+    const char *tensor;
+    const json_t *value;
+    int status = LS_OK;
+    if (!json_is_object(map))
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s/%s: weight_map = %s: expected {tensor: file, ...}",
+                            source->path, INDEX, interop_json_text(map).text);
+    json_object_foreach((json_t *)map, tensor, value)
+    {
+        const char *name = json_string_value(value);
+        if (!name || !name_is_plain(name))
+            return ls_error_set(error, LS_ECKPT,
+                                "%.300s/%s: tensor %.100s is in %s: expected the name of a file in "
+                                "this folder",
+                                source->path, INDEX, tensor, interop_json_text(value).text);
+        if (!shard_named(f, name))
+            status = shard_open(source, name, error);
+        if (status) {
+            ls_error_prefix(error, "%.200s/%s lists it", source->path, INDEX);
+            return status;
+        }
+        if (!ls_safetensors_find(shard_named(f, name)->file, tensor))
+            return ls_error_set(error, LS_ECKPT,
+                                "%.300s/%s: tensor %.100s is not in %.100s, where it should be",
+                                source->path, INDEX, tensor, name);
+    }
+    return LS_OK;
+}
+
+static int weights_open(struct ls_model_source *source, struct ls_error *error)
+{
+    struct folder *f = source->data;
+    char path[PATH_MAX];
+    if (interop_exists(source->path, SINGLE))
+        return shard_open(source, SINGLE, error);
+    int status = interop_path(path, source->path, INDEX, error);
+    if (!status && interop_exists(source->path, INDEX)) {
+        status = interop_json_read(&f->index, path, LS_ECKPT, error);
+        return status ? status : shards_open(source, error);
+    }
+    bool pickled = interop_exists(source->path, "pytorch_model.bin") ||
+                   interop_exists(source->path, "pytorch_model.bin.index.json");
+    return ls_error_set(error, LS_ECKPT, "%.300s: holds neither %s nor %s%s", source->path, SINGLE,
+                        INDEX,
+                        pickled ? ", and pytorch_model.bin can hold programs and is not read: load "
+                                  "it with transformers and write it with save_pretrained"
+                                : "");
+}
+
+static int folder_open(struct ls_model_source *source, struct ls_error *error)
+{
+    struct folder *f = calloc(1, sizeof *f);
+    if (!f)
+        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", source->path);
+    source->data = f;
+    int status = interop_path(f->config_path, source->path, "config.json", error);
+    if (!status)
+        status = interop_json_read(&f->config, f->config_path, LS_ECONFIG, error);
+    if (!status)
+        status = interop_family(f->config, f->config_path, &f->arch, error);
+    if (status)
+        return status;
+    interop_keys_unknown(f->config, f->arch, f->config_path, source->log);
+    return weights_open(source, error);
+}
+
+static int folder_configure(const struct ls_model_source *source, struct interop_keys *keys)
+{
+    const struct folder *f = source->data;
+    keys->name = f->config_path;
+    keys->description = f->config;
+    keys->arch = f->arch;
+    return interop_keys_import(keys);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* Where a tensor is; NULL where no file has it. Names may have the family's prefix or lack it. */
+static const struct ls_tensor_view *tensor_find(const struct folder *f, const char *name,
+                                                const char **shard)
+{
+    const char *prefix = ls_family_of(f->arch)->hf.prefix;
+    size_t length = prefix ? strlen(prefix) : 0;
+    char longer[LS_PARAM_NAME_MAX + 64] = "";
+    if (prefix)
+        snprintf(longer, sizeof longer, "%s%s", prefix, name);
+    bool shorter = length > 0 && !strncmp(name, prefix, length);
+    const char *const spellings[] = {name, longer, shorter ? name + length : ""};
+    for (int s = 0; s < 3; s++)
+        for (int64_t i = 0; i < f->count && *spellings[s]; i++) {
+            const struct ls_tensor_view *view =
+                ls_safetensors_find(f->shards[i].file, spellings[s]);
+            *shard = f->shards[i].name;
+            if (view)
+                return view;
+        }
+    return NULL;
+}
+
+static int dtype_check(const struct ls_model_source *source, const char *shard,
+                       const struct ls_tensor_view *view, struct ls_error *error)
+{
+    bool good = view->dtype_known &&
+                (view->dtype == LS_F32 || view->dtype == LS_BF16 || view->dtype == LS_F16);
+    return good ? LS_OK
+                : ls_error_set(error, LS_ECKPT,
+                               "%.300s/%s: tensor %.100s is %s: expected F32, BF16 or F16",
+                               source->path, shard, view->name, view->dtype_name);
+}
+
+/* The tensor of a name in the shape that config.json makes it. */
+static int tensor_require(const struct ls_model_source *source, const char *name, int dims,
+                          const int64_t shape[2], const struct ls_tensor_view **out,
+                          struct ls_error *error)
+{
+    const char *shard;
+    const struct ls_tensor_view *view = tensor_find(source->data, name, &shard);
+    *out = view;
+    if (!view)
+        return ls_error_set(error, LS_ECKPT, "%.300s: tensor %.100s %s is missing", source->path,
+                            name, interop_shape_text(dims, shape).text);
+    bool good = view->dims == dims;
+    for (int i = 0; i < dims && good; i++)
+        good = view->shape[i] == shape[i];
+    if (!good)
+        return ls_error_set(
+            error, LS_ECKPT, "%.300s/%s: tensor %.100s is %s, and config.json makes it %s",
+            source->path, shard, view->name, interop_shape_text(view->dims, view->shape).text,
+            interop_shape_text(dims, shape).text);
+    return dtype_check(source, shard, view, error);
+}
+
+static int folder_locate(const struct ls_model_source *source, const struct ls_param *param,
+                         struct source_view *out, struct ls_error *error)
+{
+    struct ls_elsewhere there;
+    const struct ls_tensor_view *view;
+    if (!ls_param_elsewhere(&source->params, &source->model, param, &there))
+        return ls_error_set(error, LS_ECONFIG, "%s: the files of %s have no such parameter",
+                            param->name, ls_family_of(source->model.arch)->hf.model_type);
+    bool matrix = param->matrix;
+    const int64_t shape[2] = {there.transposed ? there.cols : there.rows,
+                              there.transposed ? there.rows : there.cols};
+    int status = tensor_require(source, there.name, matrix ? 2 : 1, shape, &view, error);
+    if (status)
+        return status;
+    *out = (struct source_view){.data = view->data,
+                                .dtype = view->dtype,
+                                .rows = there.rows,
+                                .cols = there.cols,
+                                .first = there.first,
+                                .transposed = there.transposed};
+    return LS_OK;
+}
+
+/* ---- the check ------------------------------------------------------------------------------- */
+
+/* The head's matrix may lie beside the table that it is tied to. */
+#define HEAD "lm_head.weight"
+static int head_check(const struct ls_model_source *source, const char *table,
+                      struct ls_error *error)
+{
+    const char *head_shard, *table_shard;
+    const struct ls_tensor_view *head = tensor_find(source->data, HEAD, &head_shard);
+    const struct ls_tensor_view *rows = tensor_find(source->data, table, &table_shard);
+    if (!head || !rows ||
+        (head->bytes == rows->bytes && !strcmp(head->dtype_name, rows->dtype_name) &&
+         !memcmp(head->data, rows->data, rows->bytes)))
+        return LS_OK;
+    return ls_error_set(error, LS_ECKPT,
+                        "%.300s: %s is not %.100s, and config.json ties the two: "
+                        "tie_word_embeddings should be false, or the file is another model's",
+                        source->path, head->name, rows->name);
+}
+
+/* Every tensor of the files is one that the model has, or that nobody needs. */
+static int strangers_check(const struct ls_model_source *source, const json_t *expected,
+                           struct ls_error *error)
+{
+    const struct folder *f = source->data;
+    for (int64_t s = 0; s < f->count; s++)
+        for (size_t i = 0; i < ls_safetensors_count(f->shards[s].file); i++) {
+            const char *name = ls_safetensors_at(f->shards[s].file, i)->name;
+            if (!json_object_get(expected, name) && !is_buffer(name))
+                return ls_error_set(error, LS_ECKPT,
+                                    "%.300s/%s: tensor %.100s has no place in a model of the "
+                                    "family %s",
+                                    source->path, f->shards[s].name, name, ls_arch_name(f->arch));
+        }
+    return LS_OK;
+}
+
+static int folder_check(const struct ls_model_source *source, struct ls_error *error)
+{
+    const struct ls_params *params = &source->params;
+    json_t *expected = json_object();
+    const char *shard;
+    struct ls_elsewhere there;
+    int status = LS_OK;
+    for (int i = 0; i < params->count; i++) {
+        ls_param_elsewhere(params, &source->model, &params->list[i], &there);
+        const struct ls_tensor_view *found = tensor_find(source->data, there.name, &shard);
+        json_object_set_new(expected, found->name, json_true());
+    }
+    if (params->tied_param >= 0) {
+        const struct ls_param *table = &params->list[params->tied_param];
+        const struct ls_tensor_view *head = tensor_find(source->data, HEAD, &shard);
+        if (head)
+            json_object_set_new(expected, head->name, json_true());
+        ls_param_elsewhere(params, &source->model, table, &there);
+        status = head_check(source, there.name, error);
+    }
+    if (!status)
+        status = strangers_check(source, expected, error);
+    json_decref(expected);
+    return status;
+}
+
+static enum ls_dtype folder_dtype(const struct ls_model_source *source)
+{
+    const struct folder *f = source->data;
+    for (int64_t s = 0; s < f->count; s++)
+        for (size_t i = 0; i < ls_safetensors_count(f->shards[s].file); i++) {
+            const struct ls_tensor_view *view = ls_safetensors_at(f->shards[s].file, i);
+            if (view->dims == 2 && view->dtype_known)
+                return view->dtype == LS_BF16 || view->dtype == LS_F16 ? view->dtype : LS_F32;
+        }
+    return LS_F32;
+}
+
+static const char *folder_folder(const struct ls_model_source *source)
+{
+    return source->path;
+}
+
+const struct source_kind source_hf = {.open = folder_open,
+                                      .close = folder_close,
+                                      .configure = folder_configure,
+                                      .check = folder_check,
+                                      .locate = folder_locate,
+                                      .dtype = folder_dtype,
+                                      .folder = folder_folder};

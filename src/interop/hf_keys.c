@@ -1,0 +1,453 @@
+/* config.json and the configuration's group `model`: one table of the keys that all families have,
+ * before which a family's own goes (struct ls_hf_key in lockstep/nn.h), read in both directions. */
+#include "interop_private.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NO_EFFECT(name)                                                                            \
+    {                                                                                              \
+        name, NULL, "", NULL                                                                       \
+    }
+/* Changes results unless it has this value. */
+#define ONLY(name, value)                                                                          \
+    {                                                                                              \
+        name, NULL, value, NULL                                                                    \
+    }
+
+static const struct ls_hf_key common[] = {
+    {"num_hidden_layers", "layers", NULL, NULL},
+    {"hidden_size", "channels", NULL, NULL},
+    {"num_attention_heads", "heads", NULL, NULL},
+    {"num_key_value_heads", "kv_heads", "", NULL},
+    {"head_dim", "head_dim", "", NULL},
+    {"intermediate_size", "ffn", NULL, NULL},
+    {"max_position_embeddings", "context", NULL, NULL},
+    {"vocab_size", "vocab", NULL, NULL},
+    {"tie_word_embeddings", "tied", "", NULL},
+    {"initializer_range", "init_std", "", NULL},
+    ONLY("quantization_config", "null"),
+    ONLY("compression_config", "null"),
+    ONLY("auto_map", "null"), /* code of its own */
+    ONLY("is_encoder_decoder", "false"),
+    ONLY("is_decoder", "false"),
+    ONLY("add_cross_attention", "false"),
+    ONLY("partial_rotary_factor", "1"),
+    ONLY("attention_bias", "false"),
+    ONLY("attn_logit_softcapping", "null"),
+    ONLY("final_logit_softcapping", "null"),
+    ONLY("logit_scale", "1"),
+    ONLY("logits_scaling", "1"),
+    ONLY("embedding_multiplier", "1"),
+    ONLY("residual_multiplier", "1"),
+    ONLY("attention_multiplier", "null"),
+    ONLY("clip_qkv", "null"),
+    ONLY("use_qk_norm", "false"),
+    ONLY("no_rope_layers", "null"),
+    ONLY("num_local_experts", "null"),
+    ONLY("num_experts", "null"),
+    ONLY("use_sliding_window", "false"),
+    ONLY("use_bidirectional_attention", "null"),
+    ONLY("layer_types", "[\"full_attention\"]"),
+    NO_EFFECT("model_type"), /* read first */
+    NO_EFFECT("architectures"),
+    NO_EFFECT("dtype"),
+    NO_EFFECT("torch_dtype"),
+    NO_EFFECT("transformers_version"),
+    NO_EFFECT("_name_or_path"),
+    NO_EFFECT("name_or_path"),
+    NO_EFFECT("_commit_hash"),
+    NO_EFFECT("attn_implementation"),
+    NO_EFFECT("_attn_implementation"),
+    NO_EFFECT("_attn_implementation_autoset"),
+    NO_EFFECT("use_cache"),
+    NO_EFFECT("cache_implementation"),
+    NO_EFFECT("bos_token_id"), /* of text, with generation_config.json */
+    NO_EFFECT("eos_token_id"),
+    NO_EFFECT("pad_token_id"),
+    NO_EFFECT("sep_token_id"),
+    NO_EFFECT("decoder_start_token_id"),
+    NO_EFFECT("attention_dropout"), /* dropout is chosen where a model is trained */
+    NO_EFFECT("hidden_dropout"),
+    NO_EFFECT("classifier_dropout"),
+    NO_EFFECT("output_attentions"), /* what transformers' functions return */
+    NO_EFFECT("output_hidden_states"),
+    NO_EFFECT("return_dict"),
+    NO_EFFECT("chunk_size_feed_forward"),
+    NO_EFFECT("torchscript"),
+    NO_EFFECT("id2label"), /* of classifiers */
+    NO_EFFECT("label2id"),
+    NO_EFFECT("problem_type"),
+    NO_EFFECT("finetuning_task"),
+    NO_EFFECT("task_specific_params"),
+    NO_EFFECT("temperature"), /* of generation, in files of old */
+    NO_EFFECT("top_k"),
+    NO_EFFECT("top_p"),
+    NO_EFFECT("do_sample"),
+    NO_EFFECT("max_length"),
+    NO_EFFECT("max_new_tokens"),
+    NO_EFFECT("repetition_penalty"),
+    {0},
+};
+
+/* ---- the tables ------------------------------------------------------------------------------ */
+
+/* The rows that count for a family, one after the other: its own, then those of all whose name or
+ * key none of its own has. Begin with {0}. */
+struct rows {
+    const struct ls_hf_key *own, *next;
+    bool all;
+};
+
+static bool own_has(const struct ls_hf_key *own, const struct ls_hf_key *row)
+{
+    for (; own->name; own++)
+        if (!strcmp(own->name, row->name) || (own->key && row->key && !strcmp(own->key, row->key)))
+            return true;
+    return false;
+}
+
+static const struct ls_hf_key *rows_next(struct rows *rows, enum ls_arch arch)
+{
+    if (!rows->own)
+        rows->own = rows->next = ls_family_of(arch)->hf.keys;
+    if (!rows->all && !rows->next->name) {
+        rows->all = true;
+        rows->next = common;
+    }
+    while (rows->all && rows->next->name && own_has(rows->own, rows->next))
+        rows->next++;
+    return rows->next->name ? rows->next++ : NULL;
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+int interop_family(const json_t *description, const char *name, enum ls_arch *arch,
+                   struct ls_error *error)
+{
+    const json_t *type = json_object_get(description, "model_type");
+    const char *word = json_string_value(type);
+    char list[256] = "";
+    for (int i = 0; i < LS_ARCHES; i++) {
+        const struct ls_family_hf *hf = &ls_family_of((enum ls_arch)i)->hf;
+        size_t used = strlen(list);
+        if (!hf->model_type)
+            continue;
+        if (word && !strcmp(word, hf->model_type)) {
+            *arch = (enum ls_arch)i;
+            return LS_OK;
+        }
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", hf->model_type);
+    }
+    return ls_error_set(error, LS_ECONFIG, "%.300s: model_type = %s: expected a family of: %s",
+                        name, interop_json_text(type).text, list);
+}
+
+static int architecture_check(const struct interop_keys *keys)
+{
+    const json_t *list = json_object_get(keys->description, "architectures");
+    const char *wanted = ls_family_of(keys->arch)->hf.architecture;
+    size_t i;
+    const json_t *item;
+    if (!list || json_is_null(list))
+        return LS_OK;
+    json_array_foreach(list, i, item)
+    {
+        const char *word = json_string_value(item);
+        if (word && !strcmp(word, wanted))
+            return LS_OK;
+    }
+    return ls_error_set(keys->error, LS_ECONFIG, "%.300s: architectures = %s: expected %s",
+                        keys->name, interop_json_text(list).text, wanted);
+}
+
+/* The words that may stand there, or here, for an error. */
+static void words_list(const char *words, char *list, size_t bytes)
+{
+    size_t used = 0;
+    list[0] = '\0';
+    while (*words && used < bytes) {
+        size_t length = strcspn(words, " "), theirs = strcspn(words, "=");
+        used += (size_t)snprintf(list + used, bytes - used, "%s%.*s", used ? ", " : "", (int)theirs,
+                                 words);
+        words += length + (words[length] == ' ');
+    }
+}
+
+/* The word here for the one there (or the other way round); false where there is none. */
+static bool word_find(const char *words, const char *word, bool there, char *out, size_t bytes)
+{
+    for (; *words; words += strspn(words, " ")) {
+        size_t length = strcspn(words, " "), equals = strcspn(words, "=");
+        const char *first = words, *second = words + equals + 1;
+        size_t first_length = equals, second_length = length - equals - 1;
+        const char *key = there ? first : second, *value = there ? second : first;
+        size_t key_length = there ? first_length : second_length;
+        size_t value_length = there ? second_length : first_length;
+        if (strlen(word) == key_length && !strncmp(word, key, key_length)) {
+            snprintf(out, bytes, "%.*s", (int)value_length, value);
+            return true;
+        }
+        words += length;
+    }
+    return false;
+}
+
+/* A value as the configuration reads it; false where it is no scalar. */
+static bool value_text(const json_t *value, char *text, size_t bytes)
+{
+    if (json_is_string(value))
+        snprintf(text, bytes, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(text, bytes, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(text, bytes, "%.17g", json_real_value(value));
+    else if (json_is_boolean(value))
+        snprintf(text, bytes, "%s", json_is_true(value) ? "true" : "false");
+    else
+        return false;
+    return true;
+}
+
+static struct ls_config_origin *origin_of(struct ls_config *config, const struct ls_config_key *key)
+{
+    size_t count;
+    return &config->origin[key - ls_config_keys(&count)];
+}
+
+static const char *value_of(const struct ls_config *config, const struct ls_config_key *key,
+                            char *text, size_t bytes)
+{
+    ls_config_value(config, key, text, bytes);
+    return text;
+}
+
+int interop_key_set(struct interop_keys *keys, const char *key, const char *value, const char *said)
+{
+    enum { BYTES = 4 * LS_CONFIG_TEXT_BYTES };
+    char assignment[256], theirs[BYTES], given[BYTES];
+    struct ls_error why = {0};
+    snprintf(assignment, sizeof assignment, "model.%s", key);
+    const struct ls_config_key *entry = ls_config_key_of(assignment);
+    struct ls_config_origin *origin = origin_of(keys->config, entry);
+    snprintf(assignment, sizeof assignment, "%s=%s", entry->name, value);
+    if (ls_config_set(keys->scratch, assignment, &why))
+        return ls_error_set(keys->error, LS_ECONFIG, "%.300s: %s = %.60s: %.300s", keys->name, said,
+                            value, why.text);
+    value_of(keys->scratch, entry, theirs, sizeof theirs);
+    value_of(keys->config, entry, given, sizeof given);
+    bool automatic = !strcmp(given, entry->initial) && entry->type != LS_CONFIG_REAL &&
+                     (!strcmp(given, "0") || !strcmp(given, "auto"));
+    if (origin->line != 0 && origin->line != LS_CONFIG_FROM_MODEL && !automatic &&
+        strcmp(theirs, given))
+        return ls_config_reject(keys->config, LS_ECONFIG, entry->name, keys->error,
+                                "%.300s says %.60s (%s): remove the key, or use another model.from",
+                                keys->name, theirs, said);
+    int status = ls_config_set(keys->config, assignment, keys->error);
+    *origin = (struct ls_config_origin){LS_CONFIG_FROM_MODEL, 0};
+    return status;
+}
+
+static int key_refuse(const struct interop_keys *keys, const char *name, const json_t *value,
+                      const char *expected)
+{
+    return ls_error_set(keys->error, LS_ECONFIG,
+                        "%.300s: %s = %s: a model of the family %s here has %s", keys->name, name,
+                        interop_json_text(value).text, ls_arch_name(keys->arch), expected);
+}
+
+static int mapped_import(struct interop_keys *keys, const struct ls_hf_key *row,
+                         const json_t *value)
+{
+    char text[128], list[256];
+    if (!value_text(value, text, sizeof text))
+        return key_refuse(keys, row->name, value, "one value there");
+    if (!row->words)
+        return interop_key_set(keys, row->key, text, row->name);
+    if (!word_find(row->words, text, true, text, sizeof text)) {
+        words_list(row->words, list, sizeof list);
+        return key_refuse(keys, row->name, value, list);
+    }
+    return interop_key_set(keys, row->key, text, row->name);
+}
+
+static bool values_equal(const json_t *a, const json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
+/* Of a list for all layers, each in turn. */
+static bool value_is(const json_t *value, const json_t *wanted)
+{
+    size_t count = json_array_size(wanted);
+    if (!json_is_array(wanted) || !json_is_array(value))
+        return values_equal(value, wanted);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!values_equal(json_array_get(value, i), json_array_get(wanted, i % count)))
+            return false;
+    return true;
+}
+
+static int row_import(struct interop_keys *keys, const struct ls_hf_key *row)
+{
+    const json_t *value = *row->name ? json_object_get(keys->description, row->name) : NULL;
+    bool given = value && !json_is_null(value), any = row->absent && !*row->absent;
+    if (row->key && !given && !row->absent)
+        return ls_error_set(keys->error, LS_ECONFIG, "%.300s: %s is missing", keys->name,
+                            row->name);
+    if (any ? !(row->key && given) : !row->key && !given)
+        return LS_OK;
+    json_t *wanted = any || !row->absent ? NULL : json_loads(row->absent, JSON_DECODE_ANY, NULL);
+    int status = LS_OK;
+    if (row->key)
+        status = mapped_import(keys, row, given ? value : wanted);
+    else if (!value_is(value, wanted))
+        status = key_refuse(keys, row->name, value, row->absent);
+    json_decref(wanted);
+    return status;
+}
+
+int interop_keys_import(struct interop_keys *keys)
+{
+    struct rows rows = {0};
+    const struct ls_hf_key *row;
+    int status = architecture_check(keys);
+    if (!status)
+        status = interop_key_set(keys, "arch", ls_arch_name(keys->arch), "model_type");
+    while (!status && (row = rows_next(&rows, keys->arch)))
+        status = row_import(keys, row);
+    if (!status && ls_family_reads(keys->arch, "rope_theta"))
+        status = interop_rope_import(keys);
+    return status;
+}
+
+static bool is_known(enum ls_arch arch, const char *name)
+{
+    struct rows rows = {0};
+    const struct ls_hf_key *row;
+    while ((row = rows_next(&rows, arch)))
+        if (!strcmp(row->name, name))
+            return true;
+    return !strncmp(name, "rope_", strlen("rope_")) &&
+           ls_family_reads(arch, "rope_theta"); /* each is read or refused */
+}
+
+void interop_keys_unknown(const json_t *description, enum ls_arch arch, const char *name,
+                          const struct ls_log *log)
+{
+    const char *key;
+    const json_t *value;
+    json_object_foreach((json_t *)description, key, value)
+    {
+        if (!is_known(arch, key))
+            ls_log(log, LS_LOG_WARNING, "%s: %.60s = %s is not known here and was not read", name,
+                   key, interop_json_text(value).text);
+    }
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+/* The value of our key as JSON. */
+static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_key *row)
+{
+    char name[64], text[4 * LS_CONFIG_TEXT_BYTES], word[64];
+    snprintf(name, sizeof name, "model.%s", row->key);
+    const struct ls_config_key *key = ls_config_key_of(name);
+    value_of(config, key, text, sizeof text);
+    if (row->words)
+        return word_find(row->words, text, false, word, sizeof word) ? json_string(word) : NULL;
+    if (!strcmp(text, "true") || !strcmp(text, "false"))
+        return json_boolean(text[0] == 't');
+    if (key->type == LS_CONFIG_INT)
+        return json_integer(strtoll(text, NULL, 10));
+    return key->type == LS_CONFIG_REAL ? json_real(strtod(text, NULL)) : json_string(text);
+}
+
+/* The only value that there is; of a list, for every layer. */
+static json_t *only_value(const struct ls_config *config, const struct ls_hf_key *row)
+{
+    json_t *value = json_loads(row->absent, JSON_DECODE_ANY, NULL);
+    size_t count = json_array_size(value);
+    if (!json_is_array(value) || count == 0)
+        return value;
+    json_t *all = json_array();
+    for (int64_t i = 0; i < config->model.layers; i++)
+        json_array_append(all, json_array_get(value, (size_t)i % count));
+    json_decref(value);
+    return all;
+}
+
+/* Whether a key of all families says something that transformers cannot know without it. */
+static bool is_written(const struct ls_hf_key *row, bool own)
+{
+    return *row->name && (row->key || (own && row->absent && *row->absent));
+}
+
+/* What was written says the same model when it is read. */
+static int export_check(const struct ls_config *config, const json_t *description,
+                        struct ls_error *error)
+{
+    static const char *const free_keys[] = {
+        "model.preset",   "model.from", "model.vocab_multiple", "model.dropout", "model.seed",
+        "model.init_std", NULL};
+    enum { BYTES = 4 * LS_CONFIG_TEXT_BYTES };
+    char ours[BYTES], theirs[BYTES];
+    size_t count;
+    const struct ls_config_key *all = ls_config_keys(&count);
+    struct ls_config *again = malloc(2 * sizeof *again);
+    if (!again)
+        return ls_error_set(error, LS_ENOMEM, "no memory to check a configuration");
+    ls_config_defaults(&again[0]);
+    ls_config_defaults(&again[1]);
+    struct interop_keys keys = {.name = "config.json",
+                                .description = description,
+                                .arch = config->model.arch,
+                                .config = &again[0],
+                                .scratch = &again[1],
+                                .error = error};
+    int status = interop_keys_import(&keys);
+    if (!status)
+        status = ls_config_resolve(&again[0], 0, error);
+    for (size_t i = 0; i < count && !status; i++) {
+        const char *const *name = free_keys;
+        while (*name && strcmp(*name, all[i].name))
+            name++;
+        if (*name || strncmp(all[i].name, "model.", strlen("model.")))
+            continue;
+        if (strcmp(value_of(config, &all[i], ours, sizeof ours),
+                   value_of(&again[0], &all[i], theirs, sizeof theirs)))
+            status = ls_config_reject(config, LS_ECONFIG, all[i].name, error,
+                                      "Hugging Face's %s cannot say that: a model there has %.60s",
+                                      ls_family_of(config->model.arch)->hf.model_type, theirs);
+    }
+    free(again);
+    return status;
+}
+
+int interop_keys_export(const struct ls_config *config, json_t *description, struct ls_error *error)
+{
+    enum ls_arch arch = config->model.arch;
+    const struct ls_family_hf *hf = &ls_family_of(arch)->hf;
+    struct rows rows = {0};
+    const struct ls_hf_key *row;
+    if (!hf->model_type)
+        return ls_error_set(error, LS_ECONFIG, "model.arch = %s: Hugging Face has no such family",
+                            ls_arch_name(arch));
+    json_object_set_new(description, "model_type", json_string(hf->model_type));
+    json_object_set_new(description, "architectures", json_pack("[s]", hf->architecture));
+    while ((row = rows_next(&rows, arch))) {
+        if (!is_written(row, !rows.all))
+            continue;
+        json_t *value = row->key ? mapped_value(config, row) : only_value(config, row);
+        if (!value)
+            return ls_config_reject(config, LS_ECONFIG, "model.activation", error,
+                                    "Hugging Face's %s has no word for it in %s", hf->model_type,
+                                    row->name);
+        json_object_set_new(description, row->name, value);
+    }
+    interop_rope_export(config, description);
+    return export_check(config, description, error);
+}

@@ -1,0 +1,182 @@
+/* A run of another program's model: configuration, weights as a checkpoint of step 0, and what goes
+ * with them. */
+#include "interop_private.h"
+#include "staging.h"
+
+#include <lockstep/config/inputs.h>
+#include <lockstep/state.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+struct importing {
+    const struct ls_import *import;
+    struct ls_model_source *source;
+    struct ls_config config;
+    const struct ls_params *params; /* the source's */
+    struct ls_ops ops;
+    struct staging staging;
+    struct ls_tensor_entry *entries; /* [params.count] */
+    float *piece;                    /* [PIECE] */
+};
+enum { PIECE = 4 << 20 };
+
+/* ---- the checkpoint -------------------------------------------------------------------------- */
+
+static int entries_make(struct importing *im, struct ls_error *error)
+{
+    im->entries = calloc((size_t)im->params->count, sizeof *im->entries);
+    im->piece = malloc(PIECE * sizeof *im->piece);
+    if (!im->entries || !im->piece)
+        return ls_error_set(error, LS_ENOMEM, "no memory to import a model");
+    for (int i = 0; i < im->params->count; i++) {
+        const struct ls_param *param = &im->params->list[i];
+        struct ls_tensor_entry *entry = &im->entries[i];
+        *entry = (struct ls_tensor_entry){.name = param->name, .dtype = LS_F32};
+        if (param->matrix)
+            entry->shape[entry->dims++] = param->global_rows;
+        entry->shape[entry->dims++] = param->global_cols;
+    }
+    return LS_OK;
+}
+
+static int tensor_write(struct importing *im, struct ls_safetensors_writer *writer,
+                        const struct ls_param *param, struct ls_error *error)
+{
+    int64_t elements = param->global_rows * param->global_cols;
+    /* Whole rows, so that a transposed matrix is read in blocks. */
+    int64_t step = ls_max(PIECE / param->global_cols, 1) * param->global_cols;
+    step = ls_min(step, PIECE);
+    int status = LS_OK;
+    for (int64_t at = 0; at < elements && !status; at += step) {
+        int64_t count = ls_min(step, elements - at);
+        ls_model_source_fill(im->source, param, &im->ops, at, count, im->piece);
+        status = ls_safetensors_writer_append(writer, im->piece, (size_t)count * sizeof *im->piece,
+                                              error);
+        ls_progress();
+    }
+    return status;
+}
+
+static int weights_write(struct importing *im, struct ls_checkpoint_writer *checkpoint,
+                         struct ls_error *error)
+{
+    struct ls_safetensors_writer *writer;
+    const struct ls_tensor_entry *next;
+    int status = ls_checkpoint_writer_begin(checkpoint, LS_CKPT_MODEL, im->entries,
+                                            (size_t)im->params->count, &writer, error);
+    while (!status && (next = ls_safetensors_writer_next(writer)))
+        status = tensor_write(im, writer, &im->params->list[next - im->entries], error);
+    if (!status)
+        status = ls_checkpoint_writer_end(checkpoint, error);
+    if (!status)
+        status = ls_checkpoint_writer_begin(checkpoint, LS_CKPT_OPTIMIZER, NULL, 0, &writer, error);
+    return status ? status : ls_checkpoint_writer_end(checkpoint, error);
+}
+
+static int checkpoint_write(struct importing *im, struct ls_error *error)
+{
+    struct ls_checkpoint_writer *writer;
+    struct ls_digest recipe = {0, 0};
+    char digest[33], fingerprint[256], *text;
+    ls_config_recipe_digest(&im->config, &recipe);
+    ls_digest_hex(&recipe, digest);
+    ls_fingerprint(&im->ops, fingerprint, sizeof fingerprint);
+    int status = ls_config_text(&im->config, &text, error);
+    if (status)
+        return status;
+    const struct ls_checkpoint_state state = {.fresh = true,
+                                              .loss_scale = 1,
+                                              .recipe_digest = digest,
+                                              .recipe = text,
+                                              .fingerprint = fingerprint,
+                                              .hash = ""};
+    status =
+        ls_checkpoint_writer_open(&writer, im->staging.temporary, &state, im->import->fault, error);
+    bool open = !status;
+    if (!status)
+        status = weights_write(im, writer, error);
+    if (!status)
+        status = ls_checkpoint_writer_commit(writer, error);
+    else if (open)
+        ls_checkpoint_writer_abort(writer);
+    free(text);
+    return status;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+/* The folder's own paths while it is made; they are written as seen from config.yaml. */
+static int configuration_write(struct importing *im, struct ls_error *error)
+{
+    struct ls_config *written = malloc(sizeof *written);
+    const char *folder = im->source->kind->folder(im->source);
+    char path[PATH_MAX];
+    if (!written)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    *written = im->config;
+    bool kept = folder && !strcmp(written->data.tokenizer, folder);
+    int status = interop_path_set(written, "train.out", im->staging.temporary, "", error);
+    if (!status)
+        status = ls_config_set(written, "train.resume=auto", error);
+    if (!status && kept)
+        status = interop_path_set(written, "data.tokenizer", im->staging.temporary, "/hf", error);
+    if (!status)
+        status = interop_path(path, im->staging.temporary, "config.yaml", error);
+    if (!status)
+        status = ls_config_save_portable(written, path, error);
+    free(written);
+    return status;
+}
+
+static int run_write(struct importing *im, struct ls_error *error)
+{
+    const struct ls_import *import = im->import;
+    int status = staging_open(&im->staging, import->run, import->fault, error);
+    if (!status)
+        status = ls_model_source_keep(im->source, im->staging.temporary, import->fault, error);
+    if (!status)
+        status = entries_make(im, error);
+    if (!status)
+        status = checkpoint_write(im, error);
+    if (!status)
+        status = configuration_write(im, error);
+    return status ? status : staging_commit(&im->staging, error);
+}
+
+static void report_fill(const struct importing *im, struct ls_import_report *report)
+{
+    report->model = im->config.model;
+    report->parameters = im->params->weights;
+}
+
+int ls_import(const struct ls_import *import, struct ls_import_report *report,
+              struct ls_error *error)
+{
+    struct importing *im = calloc(1, sizeof *im);
+    if (!im)
+        return ls_error_set(error, LS_ENOMEM, "no memory to import a model");
+    im->import = import;
+    int status = ls_model_source_open(&im->source, import->from, import->log, error);
+    if (!status)
+        status = ls_model_source_alone(im->source, import->words, import->count, import->log,
+                                       &im->config, error);
+    if (!status) {
+        struct ls_numerics numerics = ls_config_numerics(&im->config);
+        status = ls_model_source_check(im->source, &im->config.model, &numerics, error);
+        im->params = &im->source->params;
+    }
+    if (!status)
+        status = ls_ops_init(&im->ops, ls_device_cores(), ls_isa_best(), error);
+    if (!status) {
+        report_fill(im, report);
+        status = run_write(im, error);
+        ls_ops_release(&im->ops);
+    }
+    staging_close(&im->staging);
+    ls_model_source_close(im->source);
+    free(im->entries);
+    free(im->piece);
+    free(im);
+    return status;
+}

@@ -1,0 +1,212 @@
+/* llm.c's model_*.bin as a source: GPT-2's weights in float32 (version 3) or bf16 (version 5). */
+#include "llmc_layout.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+const struct llmc_array llmc_arrays[LLMC_ARRAYS] = {
+    {"wte.weight", false, 0, LLMC_VOCAB_PADDED, 1},
+    {"wpe.weight", false, 0, LLMC_CONTEXT, 1},
+    {"ln_1.weight", true, 1, 0, 0},
+    {"ln_1.bias", true, 1, 0, 0},
+    {"attn.c_attn.weight", true, 3, 0, 1},
+    {"attn.c_attn.bias", true, 3, 0, 0},
+    {"attn.c_proj.weight", true, 1, 0, 1},
+    {"attn.c_proj.bias", true, 1, 0, 0},
+    {"ln_2.weight", true, 1, 0, 0},
+    {"ln_2.bias", true, 1, 0, 0},
+    {"mlp.c_fc.weight", true, 4, 0, 1},
+    {"mlp.c_fc.bias", true, 4, 0, 0},
+    {"mlp.c_proj.weight", true, 1, 0, 4},
+    {"mlp.c_proj.bias", true, 1, 0, 0},
+    {"ln_f.weight", false, 1, 0, 0},
+    {"ln_f.bias", false, 1, 0, 0},
+};
+
+struct llmc {
+    unsigned char *bytes;
+    size_t size;
+    int32_t header[LLMC_HEADER_INTS];
+    enum ls_dtype dtype;
+    json_t *description; /* as config.json would be */
+};
+
+static int64_t rows_of(const struct llmc_array *array, const int32_t *header)
+{
+    return array->field ? header[array->field] : (int64_t)array->times * header[LLMC_CHANNELS];
+}
+
+int64_t llmc_elements(const struct llmc_array *array, const int32_t *header)
+{
+    int64_t cols = array->cols ? (int64_t)array->cols * header[LLMC_CHANNELS] : 1;
+    return rows_of(array, header) * cols;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static void llmc_close(struct ls_model_source *source)
+{
+    struct llmc *l = source->data;
+    if (!l)
+        return;
+    if (l->bytes)
+        munmap(l->bytes, l->size);
+    json_decref(l->description);
+    free(l);
+}
+
+static int file_map(struct ls_model_source *source, struct ls_error *error)
+{
+    struct llmc *l = source->data;
+    int fd;
+    int64_t size;
+    int status = ls_file_open(source->path, 0, LS_ECKPT, &fd, &size, error);
+    if (status)
+        return status;
+    if (size < (int64_t)sizeof l->header)
+        status = ls_error_set(error, LS_ECKPT,
+                              "%.300s: %lld bytes long: expected a folder with config.json, or an "
+                              "llm.c model, which begins with %zu bytes",
+                              source->path, (long long)size, sizeof l->header);
+    void *bytes = status ? NULL : mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
+    if (bytes == MAP_FAILED)
+        status = ls_error_errno(error, errno, "%.300s: cannot map", source->path);
+    close(fd);
+    if (status)
+        return status;
+    l->bytes = bytes;
+    l->size = (size_t)size;
+    memcpy(l->header, bytes, sizeof l->header);
+    return LS_OK;
+}
+
+static int header_check(const struct ls_model_source *source, struct ls_error *error)
+{
+    struct llmc *l = source->data;
+    const int32_t *h = l->header;
+    if (h[0] != LLMC_MAGIC)
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: begins with %d: expected a folder with config.json, or an "
+                            "llm.c model, which begins with %d",
+                            source->path, h[0], LLMC_MAGIC);
+    if (h[1] != LLMC_VERSION_F32 && h[1] != LLMC_VERSION_BF16)
+        return ls_error_set(error, LS_ECKPT, "%.300s: version %d: expected %d (fp32) or %d (bf16)",
+                            source->path, h[1], LLMC_VERSION_F32, LLMC_VERSION_BF16);
+    for (int i = LLMC_CONTEXT; i < LLMC_FIELDS; i++)
+        if (h[i] < 1 || h[i] > 1 << 22)
+            return ls_error_set(error, LS_ECKPT, "%.300s: the header's integer %d is %d",
+                                source->path, i, h[i]);
+    if (h[LLMC_VOCAB] > h[LLMC_VOCAB_PADDED])
+        return ls_error_set(error, LS_ECKPT, "%.300s: %d tokens, padded to %d", source->path,
+                            h[LLMC_VOCAB], h[LLMC_VOCAB_PADDED]);
+    l->dtype = h[1] == LLMC_VERSION_F32 ? LS_F32 : LS_BF16;
+    return LS_OK;
+}
+
+static int size_check(const struct ls_model_source *source, struct ls_error *error)
+{
+    const struct llmc *l = source->data;
+    size_t expected = sizeof l->header, part;
+    for (int i = 0; i < LLMC_ARRAYS; i++) {
+        size_t layers = llmc_arrays[i].layers ? (size_t)l->header[LLMC_LAYERS] : 1;
+        bool good = ls_size_mul((size_t)llmc_elements(&llmc_arrays[i], l->header), layers, &part) &&
+                    ls_size_mul(part, ls_dtype_bytes(l->dtype), &part) &&
+                    ls_size_add(expected, part, &expected);
+        if (!good)
+            return ls_error_set(error, LS_ECKPT, "%.300s: its header says more than 2^64 bytes",
+                                source->path);
+    }
+    return expected == l->size
+               ? LS_OK
+               : ls_error_set(error, LS_ECKPT, "%.300s: %zu bytes long, its header says %zu",
+                              source->path, l->size, expected);
+}
+
+static int llmc_open(struct ls_model_source *source, struct ls_error *error)
+{
+    struct llmc *l = calloc(1, sizeof *l);
+    if (!l)
+        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", source->path);
+    source->data = l;
+    int status = file_map(source, error);
+    if (!status)
+        status = header_check(source, error);
+    if (!status)
+        status = size_check(source, error);
+    if (status)
+        return status;
+    l->description = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i}", "model_type", "gpt2", "n_layer",
+                               l->header[LLMC_LAYERS], "n_embd", l->header[LLMC_CHANNELS], "n_head",
+                               l->header[LLMC_HEADS], "n_positions", l->header[LLMC_CONTEXT],
+                               "vocab_size", l->header[LLMC_VOCAB]);
+    return l->description
+               ? LS_OK
+               : ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", source->path);
+}
+
+static int llmc_configure(const struct ls_model_source *source, struct interop_keys *keys)
+{
+    const struct llmc *l = source->data;
+    keys->name = source->path;
+    keys->description = l->description;
+    int status = interop_family(l->description, source->path, &keys->arch, keys->error);
+    return status ? status : interop_keys_import(keys);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* The array and the layer of a name such as "h.3.ln_1.weight". */
+static const struct llmc_array *array_named(const char *name, int64_t *layer)
+{
+    char *end;
+    *layer = strncmp(name, "h.", 2) ? -1 : strtoll(name + 2, &end, 10);
+    const char *rest = *layer < 0 ? name : end + 1;
+    const struct llmc_array *array = llmc_arrays;
+    while (array->layers != (*layer >= 0) || strcmp(array->name, rest)) {
+        array++;
+        LS_ASSERT(array < llmc_arrays + LLMC_ARRAYS); /* those of GPT-2 are all there */
+    }
+    return array;
+}
+
+static int llmc_locate(const struct ls_model_source *source, const struct ls_param *param,
+                       struct source_view *out, struct ls_error *error)
+{
+    const struct llmc *l = source->data;
+    struct ls_elsewhere there;
+    int64_t layer, offset = 0;
+    (void)error;
+    LS_ASSERT(ls_param_elsewhere(&source->params, &source->model, param, &there));
+    const struct llmc_array *array = array_named(there.name, &layer);
+    for (const struct llmc_array *before = llmc_arrays; before < array; before++)
+        offset += llmc_elements(before, l->header) * (before->layers ? source->model.layers : 1);
+    offset += ls_max(layer, 0) * llmc_elements(array, l->header);
+    *out = (struct source_view){.data = l->bytes + sizeof l->header +
+                                        (size_t)offset * ls_dtype_bytes(l->dtype),
+                                .dtype = l->dtype,
+                                .rows = rows_of(array, l->header),
+                                .cols = there.cols,
+                                .first = there.first};
+    return LS_OK;
+}
+
+static enum ls_dtype llmc_dtype(const struct ls_model_source *source)
+{
+    return ((const struct llmc *)source->data)->dtype;
+}
+
+static const char *llmc_folder(const struct ls_model_source *source)
+{
+    (void)source;
+    return NULL;
+}
+
+const struct source_kind source_llmc = {.open = llmc_open,
+                                        .close = llmc_close,
+                                        .configure = llmc_configure,
+                                        .locate = llmc_locate,
+                                        .dtype = llmc_dtype,
+                                        .folder = llmc_folder};

@@ -1,0 +1,288 @@
+/* A model in files, whatever kind they are: what model.from, import and finished models read. */
+#include "interop_private.h"
+#include "staging.h"
+
+#include <lockstep/config/inputs.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static bool is_folder(const char *path)
+{
+    struct stat found;
+    return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+static bool is_hf(const char *path)
+{
+    return interop_exists(path, "config.json") && !interop_exists(path, "config.yaml");
+}
+
+static bool is_file(const char *path)
+{
+    struct stat found;
+    return stat(path, &found) == 0 && S_ISREG(found.st_mode);
+}
+
+bool ls_model_is_foreign(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return is_hf(path) || (is_file(path) && dot && !strcmp(dot, ".bin"));
+}
+
+static int kind_of(struct ls_model_source *source, struct ls_error *error)
+{
+    char run[PATH_MAX], hint[1024] = "";
+    struct stat found;
+    if (stat(source->path, &found)) {
+        ls_path_hint(source->path, NULL, hint, sizeof hint);
+        return ls_error_set(error, LS_EIO,
+                            "%.300s: there is no such folder or file%.600s: expected a folder with "
+                            "config.json, an llm.c model or a run",
+                            source->path, hint);
+    }
+    bool ours = is_folder(source->path) && !ls_checkpoint_run(source->path, run, NULL) &&
+                interop_exists(run, "config.yaml");
+    source->kind = ours ? &source_run : is_folder(source->path) ? &source_hf : &source_llmc;
+    if (source->kind == &source_hf && !is_hf(source->path))
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.300s: holds neither config.json (of a model of Hugging Face's) nor "
+                            "config.yaml (of a run)",
+                            source->path);
+    return LS_OK;
+}
+
+int ls_model_source_open(struct ls_model_source **out, const char *path, const struct ls_log *log,
+                         struct ls_error *error)
+{
+    *out = NULL;
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    struct ls_model_source *source = calloc(1, sizeof *source);
+    if (!source)
+        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", path);
+    int status = length < PATH_MAX
+                     ? LS_OK
+                     : ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", path);
+    if (!status) {
+        snprintf(source->path, PATH_MAX, "%.*s", (int)length, path);
+        source->log = log;
+        status = kind_of(source, error);
+    }
+    if (!status)
+        status = source->kind->open(source, error);
+    if (status) {
+        ls_model_source_close(source);
+        return status;
+    }
+    *out = source;
+    return LS_OK;
+}
+
+void ls_model_source_close(struct ls_model_source *source)
+{
+    if (!source)
+        return;
+    if (source->kind)
+        source->kind->close(source);
+    ls_params_release(&source->params);
+    free(source);
+}
+
+enum ls_dtype ls_model_source_dtype(const struct ls_model_source *source)
+{
+    return source->kind->dtype(source);
+}
+
+int ls_model_source_check(struct ls_model_source *source, const struct ls_model_config *model,
+                          const struct ls_numerics *numerics, struct ls_error *error)
+{
+    struct source_view view;
+    source->model = *model;
+    ls_params_release(&source->params);
+    int status = ls_params_init(&source->params, model, numerics, NULL, error);
+    for (int i = 0; i < source->params.count && !status; i++)
+        status = source->kind->locate(source, &source->params.list[i], &view, error);
+    return status || !source->kind->check ? status : source->kind->check(source, error);
+}
+
+void ls_model_source_fill(const struct ls_model_source *source, const struct ls_param *param,
+                          struct ls_ops *ops, int64_t first, int64_t count, float *values)
+{
+    struct source_view view;
+    struct ls_error unheard;
+    const struct ls_param *whole = ls_params_find(&source->params, param->name);
+    LS_ASSERT(whole && source->kind->locate(source, whole, &view, &unheard) == LS_OK);
+    interop_fill(&view, param, ops, first, count, values);
+}
+
+/* ---- its configuration ----------------------------------------------------------------------- */
+
+int ls_model_source_configure(const struct ls_model_source *source, struct ls_config *config,
+                              struct ls_error *error)
+{
+    struct ls_config *scratch = malloc(sizeof *scratch);
+    if (!scratch)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    ls_config_defaults(scratch);
+    struct interop_keys keys = {.config = config, .scratch = scratch, .error = error};
+    int status = source->kind->configure(source, &keys);
+    free(scratch);
+    return status;
+}
+
+/* The run that would go on: of train.out, or of the checkpoint that train.resume names; false where
+ * none would. */
+static bool resumed_run(struct ls_config *config, char run[PATH_MAX])
+{
+    int count = 0;
+    const char *resume = config->train.resume;
+    if (!strcmp(resume, "never"))
+        return false;
+    if (strcmp(resume, "auto"))
+        return ls_checkpoint_run(resume, run, NULL) == LS_OK && interop_exists(run, "config.yaml");
+    ls_config_name_out(config);
+    snprintf(run, PATH_MAX, "%s", config->train.out);
+    return ls_checkpoint_count(run, &count, NULL) == LS_OK && count > 0 &&
+           interop_exists(run, "config.yaml");
+}
+
+static int run_check(const struct ls_config *config, const struct ls_config *kept,
+                     struct ls_error *error)
+{
+    char ours[LS_CONFIG_TEXT_BYTES], theirs[LS_CONFIG_TEXT_BYTES];
+    const struct ls_config_key *key = ls_config_key_of("model.from");
+    ls_config_compared_value(config, key, ours, sizeof ours);
+    ls_config_compared_value(kept, key, theirs, sizeof theirs);
+    return !kept->model_keys.from[0] || !strcmp(ours, theirs)
+               ? LS_OK
+               : ls_config_reject(config, LS_ECONFIG, "model.from", error,
+                                  "the run that train.resume goes on with began from %.200s",
+                                  kept->model_keys.from);
+}
+
+int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error)
+{
+    char run[PATH_MAX];
+    struct ls_model_source *source = NULL;
+    struct ls_config *kept = NULL;
+    const char *from = config->model_keys.from;
+    int status = LS_OK;
+    if (!*from)
+        return LS_OK;
+    if (resumed_run(config, run)) {
+        kept = malloc(sizeof *kept);
+        if (!kept)
+            return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+        struct ls_tokenizer *tokenizer;
+        status = ls_kept_read(run, kept, &tokenizer, error);
+        ls_tokenizer_free(tokenizer);
+        if (!status)
+            status = run_check(config, kept, error);
+        from = run;
+    }
+    if (!status)
+        status = ls_model_source_open(&source, from, log, error);
+    if (!status)
+        status = ls_model_source_configure(source, config, error);
+    else if (!kept)
+        ls_config_blame(config, "model.from", error);
+    ls_model_source_close(source);
+    free(kept);
+    return status;
+}
+
+static bool has_tokenizer(const char *folder)
+{
+    return folder &&
+           (interop_exists(folder, "tokenizer.json") || interop_exists(folder, "vocab.json") ||
+            interop_exists(folder, "tokenizer.model"));
+}
+
+/* data.tokenizer is the source's; not one that is not known here. *vocabulary: its tokens. */
+static int tokenizer_set(const struct ls_model_source *source, const struct ls_log *log,
+                         struct ls_config *config, int64_t *vocabulary, struct ls_error *error)
+{
+    const char *folder = source->kind->folder(source);
+    struct ls_tokenizer *tokenizer = NULL;
+    struct ls_error why = {0};
+    int status = LS_OK;
+    if (config->data.tokenizer[0])
+        status = ls_config_tokenizer(config, &tokenizer, error);
+    else if (has_tokenizer(folder) && ls_tokenizer_new(folder, &tokenizer, &why))
+        ls_log(log, LS_LOG_WARNING, "the tokenizer is kept and not used: %s", why.text);
+    else if (tokenizer)
+        status = interop_path_set(config, "data.tokenizer", folder, "", error);
+    *vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : 0;
+    ls_tokenizer_free(tokenizer);
+    return status;
+}
+
+int ls_model_source_alone(const struct ls_model_source *source, const char *const *words, int count,
+                          const struct ls_log *log, struct ls_config *config,
+                          struct ls_error *error)
+{
+    enum { SEQUENCE = 1024 };
+    int64_t vocabulary = 0;
+    int status = LS_OK;
+    ls_config_defaults(config);
+    config->numerics.precision = ls_model_source_dtype(source);
+    for (int i = 0; i < count && !status; i++)
+        status = ls_config_set(config, words[i], error);
+    if (!status)
+        status = ls_model_source_configure(source, config, error);
+    if (!status)
+        status = tokenizer_set(source, log, config, &vocabulary, error);
+    if (status)
+        return status;
+    if (config->data.sequence == 0)
+        config->data.sequence = ls_min(config->model_keys.context, SEQUENCE);
+    return ls_config_resolve(config, vocabulary, error);
+}
+
+/* ---- what goes with it ----------------------------------------------------------------------- */
+
+static const char *const kept_files[] = {"config.json",
+                                         "generation_config.json",
+                                         "tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "added_tokens.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "tokenizer.model",
+                                         "chat_template.jinja",
+                                         "chat_template.json",
+                                         NULL};
+
+int interop_files_copy(const char *from, const char *to, bool description,
+                       const struct ls_fault *fault, struct ls_error *error)
+{
+    char source[PATH_MAX], target[PATH_MAX];
+    int status = LS_OK;
+    for (const char *const *name = kept_files + !description; *name && !status; name++) {
+        if (!interop_exists(from, *name))
+            continue;
+        status = interop_path(source, from, *name, error);
+        if (!status)
+            status = ls_directory_make(to, fault, error);
+        if (!status)
+            status = interop_path(target, to, *name, error);
+        if (!status)
+            status = file_copy(source, target, fault, error);
+    }
+    return status;
+}
+
+int ls_model_source_keep(const struct ls_model_source *source, const char *run,
+                         const struct ls_fault *fault, struct ls_error *error)
+{
+    char to[PATH_MAX];
+    const char *from = source->kind->folder(source);
+    int status = interop_path(to, run, "hf", error);
+    return status || !from ? status : interop_files_copy(from, to, true, fault, error);
+}

@@ -1,0 +1,89 @@
+/* Paths, JSON files, and values as errors show them. */
+#include "interop_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int interop_path(char out[PATH_MAX], const char *folder, const char *name, struct ls_error *error)
+{
+    if (snprintf(out, PATH_MAX, "%s/%s", folder, name) < PATH_MAX)
+        return LS_OK;
+    return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", folder,
+                        PATH_MAX);
+}
+
+int interop_path_set(struct ls_config *config, const char *key, const char *folder,
+                     const char *more, struct ls_error *error)
+{
+    char assignment[PATH_MAX + 64];
+    snprintf(assignment, sizeof assignment, "%s=%s%s", key, folder, more);
+    return ls_config_set(config, assignment, error);
+}
+
+bool interop_exists(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    return interop_path(path, folder, name, NULL) == LS_OK && access(path, F_OK) == 0;
+}
+
+int interop_json_read(json_t **out, const char *path, int code, struct ls_error *error)
+{
+    enum { BYTES_MAX = 64 << 20 };
+    char *text;
+    size_t bytes;
+    json_error_t where;
+    *out = NULL;
+    int status = ls_file_read(path, BYTES_MAX, code, &text, &bytes, error);
+    if (status)
+        return status;
+    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
+    free(text);
+    if (!*out)
+        return ls_error_set(error, code, "%.300s:%d:%d: not JSON: %s", path, where.line,
+                            where.column, where.text);
+    if (json_is_object(*out))
+        return LS_OK;
+    json_decref(*out);
+    *out = NULL;
+    return ls_error_set(error, code, "%.300s: expected an object, {\"key\": value}", path);
+}
+
+struct interop_text interop_json_text(const json_t *value)
+{
+    struct interop_text out = {"nothing"};
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
+    if (text)
+        snprintf(out.text, sizeof out.text, "%.100s%s", text, strlen(text) > 100 ? "..." : "");
+    free(text);
+    return out;
+}
+
+struct interop_text interop_shape_text(int dims, const int64_t *shape)
+{
+    struct interop_text out = {"["};
+    for (int i = 0; i < dims && i < 4; i++) {
+        size_t used = strlen(out.text);
+        snprintf(out.text + used, sizeof out.text - used, "%s%lld", i ? ", " : "",
+                 (long long)shape[i]);
+    }
+    strcat(out.text, dims > 4 ? ", ...]" : "]");
+    return out;
+}
+
+int interop_json_write(const json_t *object, const char *path, const struct ls_fault *fault,
+                       struct ls_error *error)
+{
+    struct ls_atomic_file file;
+    char *text = json_dumps(object, JSON_INDENT(2) | JSON_SORT_KEYS);
+    if (!text)
+        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to write it", path);
+    int status = ls_atomic_file_open(&file, path, fault, error);
+    if (!status) {
+        ls_atomic_file_write(&file, text, strlen(text));
+        ls_atomic_file_write(&file, "\n", 1);
+        status = ls_atomic_file_commit(&file, error);
+    }
+    free(text);
+    return status;
+}

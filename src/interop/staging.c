@@ -1,0 +1,120 @@
+/* A folder that appears complete or not at all, and copies of files. */
+#include "staging.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    (void)status, (void)type, (void)place;
+    return remove(path);
+}
+
+static void tree_remove(const char *path)
+{
+    enum { OPEN_MAX_DIRECTORIES = 16 };
+    nftw(path, remove_entry, OPEN_MAX_DIRECTORIES, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The folder above; "." for a bare name. */
+static void parent_of(const char *path, char parent[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(parent, PATH_MAX, "%.*s", slash ? (int)ls_max(slash - path, 1) : 1,
+             slash ? path : ".");
+}
+
+static bool is_empty(const char *path)
+{
+    DIR *directory = opendir(path);
+    const struct dirent *entry;
+    int count = 0;
+    if (!directory)
+        return false;
+    while (count < 3 && (entry = readdir(directory)))
+        count++;
+    closedir(directory);
+    return count == 2; /* . and .. */
+}
+
+int staging_open(struct staging *staging, const char *path, const struct ls_fault *fault,
+                 struct ls_error *error)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    *staging = (struct staging){.fault = fault};
+    if (length + 32 >= PATH_MAX)
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", path);
+    snprintf(staging->path, PATH_MAX, "%.*s", (int)length, path);
+    snprintf(staging->temporary, PATH_MAX, "%.*s.tmp-%ld", (int)length, path, (long)getpid());
+    struct stat found;
+    if (lstat(staging->path, &found) == 0 && !is_empty(staging->path)) {
+        staging->temporary[0] = '\0';
+        return ls_error_set(error, LS_ECONFIG, "%.300s: is there already: name another folder",
+                            staging->path);
+    }
+    tree_remove(staging->temporary);
+    int status = ls_directory_make(staging->temporary, fault, error);
+    if (status)
+        staging->temporary[0] = '\0';
+    return status;
+}
+
+int staging_commit(struct staging *staging, struct ls_error *error)
+{
+    char parent[PATH_MAX];
+    int status = ls_directory_sync(staging->temporary, staging->fault, error);
+    int failure = status ? 0 : ls_fault_check(staging->fault, "rename");
+    if (!status && !failure && rename(staging->temporary, staging->path))
+        failure = errno;
+    if (failure)
+        status = ls_error_errno(error, failure, "%.300s: cannot rename into place", staging->path);
+    if (!status)
+        staging->temporary[0] = '\0';
+    parent_of(staging->path, parent);
+    return status ? status : ls_directory_sync(parent, staging->fault, error);
+}
+
+void staging_close(struct staging *staging)
+{
+    if (staging->temporary[0])
+        tree_remove(staging->temporary);
+    staging->temporary[0] = '\0';
+}
+
+int file_copy(const char *from, const char *to, const struct ls_fault *fault,
+              struct ls_error *error)
+{
+    enum { PIECE = 1 << 20 };
+    struct ls_atomic_file file;
+    int fd;
+    int64_t size;
+    char *piece = malloc(PIECE);
+    if (!piece)
+        return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to copy it", from);
+    int status = ls_file_open(from, 0, LS_EIO, &fd, &size, error);
+    if (status) {
+        free(piece);
+        return status;
+    }
+    status = ls_atomic_file_open(&file, to, fault, error);
+    ssize_t got = 0;
+    while (!status && (got = read(fd, piece, PIECE)) > 0)
+        ls_atomic_file_write(&file, piece, (size_t)got);
+    if (!status && got < 0) {
+        status = ls_error_errno(error, errno, "%.300s: cannot be read", from);
+        ls_atomic_file_abort(&file);
+    } else if (!status) {
+        status = ls_atomic_file_commit(&file, error);
+    }
+    close(fd);
+    free(piece);
+    return status;
+}

@@ -1,0 +1,187 @@
+/* Training from another program's model: the same state in any layout and by either way, resumed
+ * without the model's folder; keys that contradict it are refused. */
+#include "../support/scratch.h"
+#include "folders.h"
+
+#include <lockstep/train.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TOKENS = 2000, ROOM = 8192 };
+
+/* Words with spaces between; %s in the first two is the directory. */
+static const char common[] = "data.train=u16:%s/tokens.bin data.sequence=16 numerics.tp_tiles=2 "
+                             "batch.global=4 parallel.threads=1 log.tensorboard=false "
+                             "log.progress=off numerics.precision=fp32 optim.decay_steps=4 ";
+
+static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    return ls_run(user, world, NULL, NULL, error);
+}
+
+static int train(const char *directory, const char *words, struct ls_error *error)
+{
+    char text[ROOM], *save = NULL;
+    struct ls_config config;
+    int used = snprintf(text, sizeof text, common, directory), status = LS_OK;
+    snprintf(text + used, sizeof text - (size_t)used, "%s", words);
+    ls_config_defaults(&config);
+    for (char *word = strtok_r(text, " ", &save); word && !status;
+         word = strtok_r(NULL, " ", &save))
+        status = ls_config_set(&config, word, error);
+    if (!status)
+        status = ls_train_resolve(&config, error);
+    return status ? status
+                  : ls_world_run((int)ls_config_ranks(&config), train_body, &config, error);
+}
+
+/* The hash of what a run ends with. */
+static const char *trained(const char *directory, const char *run, const char *format, ...)
+{
+    static char hashes[4][33];
+    static int turn;
+    char words[ROOM], out[4200];
+    struct ls_error error = {0};
+    struct ls_checkpoint *checkpoint;
+    va_list args;
+    int used = snprintf(words, sizeof words, "train.out=%s/%s ", directory, run);
+    va_start(args, format);
+    vsnprintf(words + used, sizeof words - (size_t)used, format, args);
+    va_end(args);
+    if (train(directory, words, &error))
+        fail_msg("%s: %s", words, error.text);
+    snprintf(out, sizeof out, "%s/%s", directory, run);
+    assert_int_equal(ls_checkpoint_choose(&checkpoint, out, NULL, NULL, &error), LS_OK);
+    snprintf(hashes[++turn % 4], sizeof hashes[0], "%s", checkpoint->state.hash);
+    ls_checkpoint_close(checkpoint);
+    return hashes[turn % 4];
+}
+
+static int tokens_setup(void **state)
+{
+    uint16_t tokens[TOKENS];
+    if (scratch_setup(state))
+        return -1;
+    for (uint32_t i = 0; i < TOKENS; i++)
+        tokens[i] = (uint16_t)(i * i % 61);
+    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
+    return 0;
+}
+
+static void check_family(const char *directory, const char *golden, int shards)
+{
+    char name[64], hash[33], folder[4096], away[4200];
+    snprintf(name, sizeof name, "%s-%d", golden, shards);
+    snprintf(folder, sizeof folder, "%s",
+             folder_make(directory, name, &(struct folder_of){.golden = golden, .shards = shards}));
+    snprintf(hash, sizeof hash, "%s",
+             trained(directory, "one", "train.steps=4 model.from=%s", folder));
+    static const char *const layouts[] = {
+        "parallel.tp=2", "parallel.pp=2", "parallel.dp_shard=2 parallel.zero=3",
+        "parallel.dp=2 parallel.zero=1 parallel.tp=2", "memory.offload.optimizer=host"};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        char run[64];
+        snprintf(run, sizeof run, "run%zu", i);
+        assert_string_equal(
+            hash, trained(directory, run, "train.steps=4 model.from=%s %s", folder, layouts[i]));
+    }
+    /* By an import, in another layout. */
+    struct ls_error error = {0};
+    struct ls_import_report report;
+    char imported[4096];
+    snprintf(imported, sizeof imported, "%s", scratch_path(directory, "imported"));
+    const struct ls_import what = {.from = folder, .run = imported};
+    assert_int_equal(ls_import(&what, &report, &error), LS_OK);
+    assert_string_equal(hash,
+                        trained(directory, "from-run", "train.steps=4 model.from=%s", imported));
+    assert_string_equal(hash, trained(directory, "imported",
+                                      "train.steps=4 train.resume=auto model.from=%s "
+                                      "parallel.tp=2",
+                                      folder));
+    /* Stopped, and resumed without the folder. */
+    trained(directory, "stopped", "train.steps=2 model.from=%s parallel.pp=2", folder);
+    snprintf(away, sizeof away, "%s.away", folder);
+    assert_int_equal(rename(folder, away), 0);
+    assert_string_equal(hash, trained(directory, "stopped",
+                                      "train.steps=4 train.resume=auto model.from=%s", folder));
+    /* What goes with the model lies with the run. */
+    assert_int_equal(access(scratch_path(directory, "stopped/hf/config.json"), F_OK), 0);
+}
+
+static void test_gpt2(void **state)
+{
+    check_family(*state, "gpt2_tiny", 3);
+}
+
+static void test_llama(void **state)
+{
+    check_family(*state, "llama_tiny", 0);
+}
+
+/* A seed that changes random weights changes nothing of weights that are read; their values do. */
+static void test_weights_count(void **state)
+{
+    char folder[4096], hash[33];
+    snprintf(folder, sizeof folder, "%s",
+             folder_make(*state, "m", &(struct folder_of){.golden = "llama3_tiny"}));
+    snprintf(hash, sizeof hash, "%s", trained(*state, "a", "train.steps=1 model.from=%s", folder));
+    assert_string_equal(hash,
+                        trained(*state, "b", "train.steps=1 model.from=%s model.seed=7", folder));
+    snprintf(
+        folder, sizeof folder, "%s",
+        folder_make(*state, "n", &(struct folder_of){.golden = "llama3_tiny", .dtype = LS_BF16}));
+    assert_string_not_equal(hash, trained(*state, "c", "train.steps=1 model.from=%s", folder));
+}
+
+static void expect_refused(const char *directory, const char *words, const char *text)
+{
+    struct ls_error error = {0};
+    int status = train(directory, words, &error);
+    if (!status || !strstr(error.text, text))
+        fail_msg("%s: expected %s, found %d: %s", words, text, status, error.text);
+}
+
+static void test_refusals(void **state)
+{
+    char words[ROOM];
+    const char *folder = folder_make(*state, "m", &(struct folder_of){.golden = "gpt2_tiny"});
+    const char *other = folder_make(*state, "other", &(struct folder_of){.golden = "gpt2_tiny"});
+    snprintf(words, sizeof words, "model.from=%s model.layers=5", folder);
+    expect_refused(*state, words, "command line: model.layers = 5: ");
+    expect_refused(*state, words, "config.json says 2 (n_layer)");
+    snprintf(words, sizeof words, "model.from=%s model.arch=llama", folder);
+    expect_refused(*state, words, "model.arch = llama: ");
+    snprintf(words, sizeof words, "model.from=%s model.preset=gpt2-124m", folder);
+    expect_refused(*state, words, "model.preset = \"gpt2-124m\"");
+    snprintf(words, sizeof words, "model.from=%s/nowhere", folder);
+    expect_refused(*state, words, "model.from = ");
+    snprintf(words, sizeof words,
+             "model.from=%s model.layers=2 model.kv_heads=0 train.steps=1 "
+             "train.out=%s/run",
+             folder, (const char *)*state);
+    struct ls_error error = {0};
+    assert_int_equal(train(*state, words, &error), LS_OK);
+    snprintf(words, sizeof words, "model.from=%s train.steps=2 train.resume=auto train.out=%s/run",
+             other, (const char *)*state);
+    expect_refused(*state, words, "began from");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_gpt2, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_llama, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_weights_count, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_refusals, tokens_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

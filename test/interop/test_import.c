@@ -1,0 +1,438 @@
+/* Models of transformers become runs: logits, every bit of every type, what is refused and how it
+ * is said, and nothing half-written. */
+#include "../support/scratch.h"
+#include "folders.h"
+
+#include <lockstep/infer.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void import(const char *from, const char *run)
+{
+    struct ls_error error = {0};
+    struct ls_import_report report;
+    const struct ls_import what = {.from = from, .run = run};
+    if (ls_import(&what, &report, &error))
+        fail_msg("%s", error.text);
+}
+
+/* ---- logits ---------------------------------------------------------------------------------- */
+
+enum { TOKENS = 16, VOCABULARY_MAX = 64 };
+
+struct job {
+    const char *path;
+    struct ls_config config;
+    const int32_t *tokens;
+    float logits[TOKENS][VOCABULARY_MAX];
+};
+
+static int logits_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_finished *finished = NULL;
+    const float *logits = NULL;
+    int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+    struct ls_runner *runner = status ? NULL : ls_finished_runner(finished);
+    if (!status)
+        status = ls_runner_restart(runner, error);
+    for (int i = 0; i < TOKENS && !status; i++) {
+        status = ls_runner_next(runner, job->tokens[i], &logits, error);
+        if (logits && ls_comm_rank(world) == ls_comm_size(world) - 1)
+            memcpy(job->logits[i], logits, sizeof(float) * (size_t)job->config.model.vocab);
+    }
+    ls_finished_free(finished);
+    return status;
+}
+
+static void logits_run(struct job *job, const char *const *words, int count)
+{
+    struct ls_error error = {0};
+    memset(job->logits, 0, sizeof job->logits);
+    if (ls_finished_configure(job->path, LS_TO_GENERATE, words, count, &job->config, &error) ||
+        ls_world_run((int)ls_config_ranks(&job->config), logits_body, job, &error))
+        fail_msg("%s: %s", job->path, error.text);
+}
+
+static void check_logits(const char *directory, const char *golden)
+{
+    static const char *const cut[] = {"parallel.tp=2", "parallel.pp=2"};
+    struct ls_safetensors *file = golden_open(golden);
+    const float *wanted = ls_safetensors_find(file, "logits")->data;
+    struct job run = {.tokens = ls_safetensors_find(file, "input_ids")->data}, folder, parts;
+    int64_t vocabulary = ls_safetensors_find(file, "logits")->shape[2];
+    char path[2][4200];
+    snprintf(path[0], 4096, "%s",
+             folder_make(directory, golden, &(struct folder_of){.golden = golden}));
+    snprintf(path[1], 4200, "%.4090s-run", path[0]);
+    import(path[0], path[1]);
+    folder = parts = run;
+    run.path = path[1];
+    folder.path = parts.path = path[0];
+    logits_run(&run, NULL, 0);
+    logits_run(&folder, NULL, 0);
+    logits_run(&parts, cut, 2);
+    assert_memory_equal(run.logits, folder.logits, sizeof run.logits);
+    assert_memory_equal(run.logits, parts.logits, sizeof run.logits);
+    double worst = 0, scale = 0;
+    for (int i = 0; i < TOKENS; i++)
+        for (int64_t v = 0; v < vocabulary; v++) {
+            worst = fmax(worst, fabs((double)run.logits[i][v] - wanted[i * vocabulary + v]));
+            scale = fmax(scale, fabs(wanted[i * vocabulary + v]));
+        }
+    if (!(worst <= 1e-5 * scale))
+        fail_msg("%s: logits differ by %.3g of %.3g", golden, worst, scale);
+    ls_safetensors_close(file);
+}
+
+static void test_logits(void **state)
+{
+    check_logits(*state, "gpt2_tiny");
+    check_logits(*state, "llama_tiny");
+    check_logits(*state, "llama3_tiny");
+}
+
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+/* The values of an imported run are those of the golden file, rounded to the folder's type. */
+static void check_bits(const char *directory, const char *name, const struct folder_of *of)
+{
+    char folder[4096], run[4200];
+    struct ls_checkpoint *checkpoint;
+    struct ls_error error = {0};
+    snprintf(folder, sizeof folder, "%s", folder_make(directory, name, of));
+    snprintf(run, sizeof run, "%s-run", folder);
+    import(folder, run);
+    struct ls_safetensors *golden = golden_open(of->golden);
+    assert_int_equal(ls_checkpoint_choose(&checkpoint, run, NULL, NULL, &error), LS_OK);
+    assert_true(checkpoint->state.fresh);
+    assert_int_equal(ls_safetensors_count(checkpoint->optimizer), 0);
+    /* A matrix that is cut in three there, and stored by columns. */
+    bool gpt2 = !strcmp(of->golden, "gpt2_tiny");
+    const struct ls_tensor_view *ours = ls_safetensors_find(checkpoint->model, "h.1.attn.k.weight");
+    const struct ls_tensor_view *theirs =
+        ls_safetensors_find(golden, gpt2 ? "param.h.1.attn.c_attn.weight"
+                                         : "param.model.layers.1.self_attn.k_proj.weight");
+    int64_t rows = ours->shape[0], cols = ours->shape[1];
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++) {
+            int64_t at = gpt2 ? c * 3 * rows + rows + r : r * cols + c;
+            float value = ((const float *)theirs->data)[at];
+            if (of->dtype != LS_F32)
+                value = ls_half_to_f32(of->dtype, ls_f32_to_half(of->dtype, value));
+            assert_memory_equal(&value, (const float *)ours->data + r * cols + c, sizeof value);
+        }
+    /* Padding of the vocabulary is zero. */
+    const struct ls_tensor_view *table = ls_safetensors_find(checkpoint->model, "wte.weight");
+    const float *last = (const float *)table->data + (table->shape[0] - 1) * table->shape[1];
+    assert_int_equal(table->shape[0], 128);
+    for (int64_t c = 0; c < table->shape[1]; c++)
+        assert_true(last[c] == 0);
+    ls_checkpoint_close(checkpoint);
+    ls_safetensors_close(golden);
+}
+
+static void test_types_names_and_shards(void **state)
+{
+    check_bits(*state, "a", &(struct folder_of){.golden = "gpt2_tiny", .shards = 3});
+    check_bits(*state, "b",
+               &(struct folder_of){
+                   .golden = "gpt2_tiny", .dtype = LS_BF16, .prefix = "transformer.", .shards = 1});
+    check_bits(*state, "c", &(struct folder_of){.golden = "llama_tiny", .dtype = LS_F16});
+    check_bits(*state, "d",
+               &(struct folder_of){.golden = "llama3_tiny", .dtype = LS_BF16, .shards = 2});
+}
+
+/* What transformers 4 calls by other names means the same. */
+static void test_older_names(void **state)
+{
+    struct ls_config config[2];
+    struct ls_error error = {0};
+    for (int old = 0; old < 2; old++) {
+        const char *folder =
+            folder_make(*state, old ? "old" : "new", &(struct folder_of){.golden = "llama3_tiny"});
+        char path[4200];
+        snprintf(path, sizeof path, "%s/config.json", folder);
+        if (old) {
+            json_edit(path, "rope_parameters", NULL);
+            json_edit(path, "rope_theta", "10000");
+            json_edit(path, "rope_scaling",
+                      "{\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+                      "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 128}");
+            json_edit(path, "torch_dtype", "\"float32\"");
+            json_edit(path, "eos_token_id", "[1, 2]");
+        }
+        struct ls_model_source *source;
+        assert_int_equal(ls_model_source_open(&source, folder, NULL, &error), LS_OK);
+        if (ls_model_source_alone(source, NULL, 0, NULL, &config[old], &error))
+            fail_msg("%s", error.text);
+        ls_model_source_close(source);
+    }
+    char text[512];
+    ls_config_recipe_diff(&config[0], &config[1], text, sizeof text);
+    assert_string_equal(text, "");
+    assert_true(config[0].model.rope_scaling.factor == 8);
+}
+
+static void test_positions(void **state)
+{
+    static const struct {
+        const char *group, *word;
+        enum ls_rope_kind kind;
+        double factor;
+        int64_t context;
+    } cases[] = {
+        {"{\"rope_type\": \"linear\", \"factor\": 4.0, \"rope_theta\": 500000}", "linear",
+         LS_ROPE_LINEAR, 4, 0},
+        {"{\"rope_type\": \"yarn\", \"factor\": 2.0, \"beta_fast\": 16}", "yarn", LS_ROPE_YARN, 2,
+         1024},
+        {"{\"rope_type\": \"default\"}", "default", LS_ROPE_LLAMA3, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        struct ls_model_source *source;
+        const char *folder =
+            folder_make(*state, cases[i].word, &(struct folder_of){.golden = "llama_tiny"});
+        json_edit(scratch_path(folder, "config.json"), "rope_parameters", cases[i].group);
+        if (ls_model_source_open(&source, folder, NULL, &error) ||
+            ls_model_source_alone(source, NULL, 0, NULL, &config, &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(config.model.rope_scaling.kind, cases[i].kind);
+        assert_true(config.model.rope_scaling.factor == (float)cases[i].factor);
+        assert_int_equal(config.model.rope_scaling.original_context, cases[i].context);
+        ls_model_source_close(source);
+    }
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static void expect_refused(const char *from, const char *run, const char *words)
+{
+    struct ls_error error = {0};
+    struct ls_import_report report;
+    const struct ls_import what = {.from = from, .run = run};
+    int status = ls_import(&what, &report, &error);
+    char text[256], *save = NULL;
+    snprintf(text, sizeof text, "%s", words);
+    for (char *word = strtok_r(text, "|", &save); word; word = strtok_r(NULL, "|", &save))
+        if (!status || !strstr(error.text, word))
+            fail_msg("expected %s, found %d: %s", word, status, error.text);
+    assert_int_not_equal(access(run, F_OK), 0);
+}
+
+/* One key of config.json, or of the index, is another one. */
+static const struct {
+    const char *golden, *key, *value, *words; /* words: with | between */
+} bad_keys[] = {
+    {"gpt2_tiny", "model_type", "\"falcon\"", "model_type = \"falcon\"|gpt2|llama"},
+    {"gpt2_tiny", "model_type", NULL, "model_type = nothing"},
+    {"gpt2_tiny", "architectures", "[\"GPT2ForTokenClassification\"]",
+     "GPT2ForTokenClassification|expected GPT2LMHeadModel"},
+    {"gpt2_tiny", "activation_function", "\"relu\"", "activation_function = \"relu\"|gelu_new"},
+    {"gpt2_tiny", "scale_attn_by_inverse_layer_idx", "true", "scale_attn_by_inverse_layer_idx"},
+    {"gpt2_tiny", "n_layer", NULL, "n_layer is missing"},
+    {"gpt2_tiny", "n_layer", "\"two\"", "n_layer|two|whole number"},
+    {"gpt2_tiny", "n_layer", "[2]", "n_layer = [2]"},
+    {"gpt2_tiny", "n_layer", "3", "tensor h.2.|is missing"},
+    {"gpt2_tiny", "n_layer", "1", "h.1.|no place"},
+    {"gpt2_tiny", "n_positions", "32", "wpe.weight is [16, 32]|config.json makes it [32, 32]"},
+    {"gpt2_tiny", "vocab_size", "60", "wte.weight is [61, 32]|makes it [60, 32]"},
+    {"gpt2_tiny", "tie_word_embeddings", "false", "tensor lm_head.weight [61, 32] is missing"},
+    {"gpt2_tiny", "quantization_config", "{\"bits\": 4}", "quantization_config = {\"bits\":4}"},
+    {"llama_tiny", "attention_bias", "true", "attention_bias = true|false"},
+    {"llama_tiny", "hidden_act", "\"gelu\"", "hidden_act = \"gelu\"|silu"},
+    {"llama_tiny", "num_key_value_heads", "3", "model.kv_heads|divisor"},
+    {"llama_tiny", "num_experts", "8", "num_experts = 8"},
+    {"llama_tiny", "rope_parameters.rope_type", "\"dynamic\"",
+     "rope_parameters.rope_type = \"dynamic\"|linear, llama3 or yarn"},
+    {"llama_tiny", "rope_parameters.partial_rotary_factor", "0.5", "partial_rotary_factor = 0.5"},
+    {"llama3_tiny", "rope_parameters.factor", NULL, "rope_parameters.factor is missing"},
+    {"llama3_tiny", "rope_parameters", "7", "rope_parameters = 7"},
+    {"llama_tiny", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer_types"},
+};
+
+static void test_bad_configurations(void **state)
+{
+    for (size_t i = 0; i < sizeof bad_keys / sizeof *bad_keys; i++) {
+        char name[16], folder[4096];
+        snprintf(name, sizeof name, "bad%zu", i);
+        snprintf(folder, sizeof folder, "%s",
+                 folder_make(*state, name, &(struct folder_of){.golden = bad_keys[i].golden}));
+        json_edit(scratch_path(folder, "config.json"), bad_keys[i].key, bad_keys[i].value);
+        expect_refused(folder, scratch_path(*state, "never"), bad_keys[i].words);
+    }
+}
+
+static const struct {
+    const char *value, *words;
+} bad_index[] = {
+    {"\"../other/model.safetensors\"", "expected the name of a file in this folder"},
+    {"\"/etc/passwd\"", "expected the name of a file in this folder"},
+    {"\"..\"", "expected the name of a file in this folder"},
+    {"\"\"", "expected the name of a file in this folder"},
+    {"5", "expected the name of a file in this folder"},
+    {"\"model-00009-of-00003.safetensors\"",
+     "model-00009-of-00003.safetensors|index.json lists it"},
+    {"\"model-00002-of-00003.safetensors\"", "is not in model-00002-of-00003.safetensors"},
+};
+
+static void test_bad_index(void **state)
+{
+    char folder[4096];
+    snprintf(
+        folder, sizeof folder, "%s",
+        folder_make(*state, "shards", &(struct folder_of){.golden = "gpt2_tiny", .shards = 3}));
+    const char *path = scratch_path(folder, "model.safetensors.index.json");
+    char index[4096];
+    snprintf(index, sizeof index, "%s", path);
+    size_t bytes;
+    char *good = scratch_read(index, &bytes);
+    for (size_t i = 0; i < sizeof bad_index / sizeof *bad_index; i++) {
+        scratch_write(index, good, bytes);
+        json_edit(index, "weight_map.h.0.attn.c_attn.bias", bad_index[i].value);
+        expect_refused(folder, scratch_path(*state, "never"), bad_index[i].words);
+    }
+    scratch_write(index, "{\"weight_map\": []}", 18);
+    expect_refused(folder, scratch_path(*state, "never"), "weight_map = []");
+    scratch_write(index, "{\"weight_map\"", 13);
+    expect_refused(folder, scratch_path(*state, "never"), "index.json:1:|not JSON");
+    free(good);
+}
+
+static void test_bad_weights(void **state)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s",
+             folder_make(*state, "w", &(struct folder_of){.golden = "llama3_tiny"}));
+    char never[4096];
+    snprintf(never, sizeof never, "%s", scratch_path(*state, "never"));
+    tensor_edit(folder, "model.norm.weight", "model.norm.weight", 1);
+    expect_refused(folder, never, "tensor model.norm.weight is [31]|config.json makes it [32]");
+    tensor_edit(folder, "model.norm.weight", NULL, 0);
+    expect_refused(folder, never, "tensor model.norm.weight [32] is missing");
+    snprintf(folder, sizeof folder, "%s",
+             folder_make(*state, "x", &(struct folder_of){.golden = "llama_tiny"}));
+    tensor_edit(folder, "lm_head.weight", "model.layers.0.self_attn.q_norm.weight", 0);
+    expect_refused(folder, never, "lm_head.weight [64, 32] is missing");
+    char path[4200];
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    size_t bytes;
+    char *whole = scratch_read(path, &bytes);
+    scratch_write(path, whole, bytes - 5);
+    expect_refused(folder, never, "model.safetensors|truncated");
+    scratch_write(path, whole, 100);
+    expect_refused(folder, never, "model.safetensors|truncated");
+    unlink(path);
+    expect_refused(folder, never, "holds neither model.safetensors nor");
+    scratch_write(scratch_path(folder, "pytorch_model.bin"), whole, 10);
+    expect_refused(folder, never, "pytorch_model.bin");
+    free(whole);
+    expect_refused(scratch_path(*state, "nowhere"), never, "there is no such folder");
+    mkdir(scratch_path(*state, "empty"), 0777);
+    expect_refused(scratch_path(*state, "empty"), never, "holds neither config.json");
+}
+
+/* A head beside the table that it is tied to. */
+static void test_tied_head_is_there_too(void **state)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s",
+             folder_make(*state, "two", &(struct folder_of){.golden = "llama_tiny"}));
+    json_edit(scratch_path(folder, "config.json"), "tie_word_embeddings", "true");
+    expect_refused(folder, scratch_path(*state, "never"), "lm_head.weight is not|ties the two");
+    tensor_edit(folder, "lm_head.weight", NULL, 0);
+    import(folder, scratch_path(*state, "tied"));
+}
+
+static void on_log(void *user, enum ls_log_level level, const char *line)
+{
+    (void)level;
+    snprintf(user, 512, "%s", line);
+}
+
+static void test_unknown_keys_are_warnings(void **state)
+{
+    char said[512] = "";
+    struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log, .user = said};
+    struct ls_error error = {0};
+    struct ls_model_source *source;
+    const char *folder = folder_make(*state, "u", &(struct folder_of){.golden = "gpt2_tiny"});
+    assert_int_equal(ls_model_source_open(&source, folder, &log, &error), LS_OK);
+    assert_string_equal(said, "");
+    ls_model_source_close(source);
+    json_edit(scratch_path(folder, "config.json"), "unheard_of", "{\"a\": 1}");
+    assert_int_equal(ls_model_source_open(&source, folder, &log, &error), LS_OK);
+    assert_non_null(strstr(said, "unheard_of = {\"a\":1} is not known here"));
+    ls_model_source_close(source);
+}
+
+/* ---- nothing half-written -------------------------------------------------------------------- */
+
+static int fail_when_zero(void *user, const char *call)
+{
+    int *left = user;
+    (void)call;
+    return (*left)-- == 0 ? ENOSPC : 0;
+}
+
+static void test_every_call_that_fails(void **state)
+{
+    char folder[4096], run[4096];
+    snprintf(folder, sizeof folder, "%s",
+             folder_make(*state, "f", &(struct folder_of){.golden = "gpt2_tiny"}));
+    snprintf(run, sizeof run, "%s", scratch_path(*state, "run"));
+    int failures = 0, status = LS_ENOSPC;
+    for (int n = 0; status; n++) {
+        int countdown = n;
+        struct ls_fault fault = {fail_when_zero, &countdown};
+        struct ls_error error = {0};
+        struct ls_import_report report;
+        const struct ls_import what = {.from = folder, .run = run, .fault = &fault};
+        status = ls_import(&what, &report, &error);
+        failures += status != LS_OK;
+        if (status && status != LS_ENOSPC)
+            fail_msg("call %d: %d: %s", n, status, error.text);
+        if (status && access(run, F_OK) == 0) {
+            /* All but the last sync was done: it is complete. */
+            assert_int_equal(access(scratch_path(run, "config.yaml"), F_OK), 0);
+            break;
+        }
+        if (status)
+            assert_int_equal(scratch_count(*state), 1); /* no temporary stays */
+    }
+    assert_true(failures > 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_logits, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_types_names_and_shards, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_older_names, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_positions, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_bad_configurations, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_bad_index, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_bad_weights, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_tied_head_is_there_too, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_unknown_keys_are_warnings, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_every_call_that_fails, scratch_setup,
+                                        scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""Holds Lockstep against transformers, on small random models that are drawn afresh.
+
+    make interop [PYTHON=/path/to/venv/bin/python] [SEED=1] [COUNT=3]
+    tools/interop.py --lockstep build/lockstep --library build/liblockstep.so [--seed 1] [--count 3]
+
+Needs torch, transformers, safetensors, numpy and gguf (tools/interop.sh installs them), none of
+which `make check` needs. For each family that `model.arch` names, and each of `count` draws:
+
+    import     save_pretrained's folder (float32, bf16 or float16; one file or shards; rotary
+               positions of every kind) becomes a run
+    logits     of a text, by the run, beside PyTorch's in float32: the largest difference over the
+               largest logit, at most 1e-5
+    losses     of 10 fine-tuning steps from model.from, beside PyTorch's AdamW in float32: at most
+               1e-5 apart at each step, relatively
+
+It prints what it measured, and ends with 1 where something is off.
+"""
+import argparse
+import ctypes
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import torch
+import transformers
+
+LOGITS_LIMIT, LOSS_LIMIT = 1e-5, 1e-5
+STEPS, BATCH, TOKENS, LR, DECAY = 10, 4, 32, 1e-3, 0.1
+
+
+# ---- models that are drawn ------------------------------------------------------------------------
+
+def rope_of(draw, context):
+    kind = draw.choice(["default", "linear", "llama3", "yarn"])
+    rope = {"rope_type": kind, "rope_theta": draw.choice([10000.0, 500000.0])}
+    if kind != "default":
+        rope["factor"] = draw.choice([2.0, 4.0, 8.0])
+    if kind == "llama3":
+        rope.update(low_freq_factor=1.0, high_freq_factor=4.0,
+                    original_max_position_embeddings=context // 4)
+    if kind == "yarn":
+        rope["original_max_position_embeddings"] = context // 4
+    return rope
+
+
+def gpt2_config(draw):
+    heads = draw.choice([2, 4])
+    return transformers.GPT2Config(
+        vocab_size=draw.randrange(200, 400), n_positions=128, n_embd=16 * heads,
+        n_layer=draw.choice([1, 2, 3]), n_head=heads, n_inner=draw.choice([None, 40]),
+        activation_function=draw.choice(["gelu_new", "gelu"]), resid_pdrop=0.0, embd_pdrop=0.0,
+        attn_pdrop=0.0, bos_token_id=None, eos_token_id=None)
+
+
+def llama_shape(draw):
+    heads, share = draw.choice([4, 8]), draw.choice([1, 2])
+    return dict(vocab_size=draw.randrange(200, 400), hidden_size=64,
+                intermediate_size=8 * draw.randrange(8, 24),
+                num_hidden_layers=draw.choice([1, 2, 3]), num_attention_heads=heads,
+                num_key_value_heads=heads // share, max_position_embeddings=256,
+                tie_word_embeddings=draw.choice([True, False]), bos_token_id=None,
+                eos_token_id=None, pad_token_id=None)
+
+
+def llama_config(draw):
+    return transformers.LlamaConfig(**llama_shape(draw), head_dim=draw.choice([8, 16]),
+                                    rope_parameters=rope_of(draw, 256))
+
+
+FAMILIES = {"gpt2": gpt2_config, "llama": llama_config}
+
+
+def randomise(model, seed):
+    """Norms and biases begin as ones and zeros: their places would not show."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if value.dim() == 1:
+                value.add_(0.1 * torch.randn_like(value))
+            else:
+                value.mul_(2)
+
+
+# ---- the library ------------------------------------------------------------------------------
+
+class Library:
+    """What of liblockstep gives logits; structs are memory that only the library reads."""
+
+    def __init__(self, path):
+        self.c = ctypes.CDLL(str(path.resolve()))
+        self.c.ls_finished_runner.restype = ctypes.c_void_p
+        self.c.ls_finished_runner.argtypes = [ctypes.c_void_p]
+        self.c.ls_runner_next.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
+                                          ctypes.c_void_p]
+        self.c.ls_runner_restart.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self.c.ls_finished_free.argtypes = [ctypes.c_void_p]
+        self.c.ls_comm_free.argtypes = [ctypes.c_void_p]
+        self.error = ctypes.create_string_buffer(1 << 16)
+
+    def check(self, status):
+        if status:
+            sys.exit("the library: " + self.error.raw[4:].split(b"\0")[0].decode())
+
+    def logits(self, path, tokens, vocabulary):
+        config, world, finished = ctypes.create_string_buffer(1 << 20), ctypes.c_void_p(), \
+            ctypes.c_void_p()
+        where = str(path).encode()
+        self.check(self.c.ls_finished_configure(where, 1, None, 0, config, self.error))
+        self.check(self.c.ls_comm_self_new(ctypes.byref(world), self.error))
+        self.check(self.c.ls_finished_new(config, where, None, world, None,
+                                          ctypes.byref(finished), self.error))
+        runner = self.c.ls_finished_runner(finished)
+        self.check(self.c.ls_runner_restart(runner, self.error))
+        rows, row = [], ctypes.POINTER(ctypes.c_float)()
+        for token in tokens:
+            self.check(self.c.ls_runner_next(runner, int(token), ctypes.byref(row), self.error))
+            rows.append(numpy.ctypeslib.as_array(row, (vocabulary,)).copy())
+        self.c.ls_finished_free(finished)
+        self.c.ls_comm_free(world)
+        return numpy.stack(rows)
+
+
+# ---- the comparisons ------------------------------------------------------------------------------
+
+class Check:
+    def __init__(self, arguments, family, number, folder):
+        self.arguments, self.family, self.folder = arguments, family, folder
+        self.seed = f"{arguments.seed}/{family}/{number}"
+        self.draw = random.Random(self.seed)
+        self.bad = []
+
+    def say(self, what, value, limit=None):
+        off = limit is not None and not value <= limit
+        shown = f"{value:.2e}" if isinstance(value, float) else value
+        print(f"  {what:<28} {shown}" + (f"  (at most {limit:.0e})" if limit else "") +
+              ("  OFF" if off else ""))
+        if off:
+            self.bad.append(what)
+
+    def expect(self, what, good):
+        self.say(what, "equal" if good else "DIFFERENT")
+        if not good:
+            self.bad.append(what)
+
+    def run(self, *words):
+        done = subprocess.run([self.arguments.lockstep, *map(str, words)], text=True,
+                              capture_output=True)
+        if done.returncode:
+            sys.exit(f"lockstep {' '.join(map(str, words))}: {done.stderr}")
+        return done.stdout
+
+    def model(self):
+        config = FAMILIES[self.family](self.draw)
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        randomise(model, self.draw.randrange(1 << 30))
+        dtype = self.draw.choice([torch.float32, torch.bfloat16, torch.float16])
+        model = model.to(dtype)
+        shards = self.draw.choice(["1GB", "100KB"])
+        model.save_pretrained(self.folder / "there", max_shard_size=shards)
+        if self.draw.random() < 0.5:
+            older(self.folder / "there" / "config.json")
+        rope = getattr(config, "rope_parameters", None)
+        print(f"{self.seed}: {str(dtype)[6:]}, shards of {shards}" +
+              (f", positions {rope['rope_type']}" if rope else ""))
+        return self.load(self.folder / "there")
+
+    def load(self, folder):
+        """In float32, attention written out: not a part of the model goes through a lesser type."""
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+    def logits(self, model):
+        tokens = [self.draw.randrange(model.config.vocab_size) for _ in range(100)]
+        with torch.no_grad():
+            wanted = model(torch.tensor([tokens])).logits[0].numpy()
+        found = self.arguments.c.logits(self.folder / "run", tokens, model.config.vocab_size)
+        self.say("logits", float(abs(found - wanted).max() / abs(wanted).max()), LOGITS_LIMIT)
+
+    def losses(self, model):
+        count = STEPS * BATCH * TOKENS + 1
+        data = numpy.array([self.draw.randrange(model.config.vocab_size) for _ in range(count)],
+                           dtype=numpy.uint16)
+        data.tofile(self.folder / "data.bin")
+        out = self.folder / "tuned"
+        self.run("train", f"model.from={self.folder / 'there'}", f"train.out={out}",
+                 f"data.train=u16:{self.folder / 'data.bin'}", f"data.sequence={TOKENS}",
+                 "data.shuffle=false", f"batch.global={BATCH}", f"train.steps={STEPS}",
+                 f"optim.lr={LR}", "optim.schedule=constant", f"optim.weight_decay={DECAY}",
+                 "numerics.precision=fp32", "log.progress=off")
+        records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        found = [record["loss"] for record in records if "loss" in record]
+        wanted = tune(model, torch.from_numpy(data.astype(numpy.int64)))
+        self.say("losses of 10 steps", max(abs(a - b) / b for a, b in zip(found, wanted)),
+                 LOSS_LIMIT)
+
+
+def older(path):
+    """config.json as transformers 4 wrote it."""
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters", None)
+    if rope:
+        config["rope_theta"] = rope.pop("rope_theta")
+        config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
+    config["torch_dtype"] = config.pop("dtype")
+    path.write_text(json.dumps(config))
+
+
+def tune(model, data):
+    model.train()
+    decayed = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() == 1]
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY},
+                                   {"params": others, "weight_decay": 0.0}],
+                                  lr=LR, betas=(0.9, 0.95), eps=1e-8)
+    losses = []
+    for step in range(STEPS):
+        first = step * BATCH * TOKENS
+        inputs = data[first:first + BATCH * TOKENS].view(BATCH, TOKENS)
+        targets = data[first + 1:first + BATCH * TOKENS + 1].view(BATCH, TOKENS)
+        logits = model(inputs).logits
+        loss = torch.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]),
+                                                 targets.reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def check_all(arguments):
+    arguments.c = Library(arguments.library)
+    bad = []
+    for family in FAMILIES:
+        for number in range(arguments.count):
+            with tempfile.TemporaryDirectory() as folder:
+                check = Check(arguments, family, number, pathlib.Path(folder))
+                model = check.model()
+                print(" ", check.run("import", check.folder / "there", "--out",
+                                     check.folder / "run", "numerics.precision=fp32").strip())
+                check.logits(model)
+                check.losses(model)
+                bad += [f"{check.seed}: {what}" for what in check.bad]
+    return bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lockstep", default="build/lockstep")
+    parser.add_argument("--library", default="build/liblockstep.so", type=pathlib.Path)
+    parser.add_argument("--seed", default=1, type=int)
+    parser.add_argument("--count", default=3, type=int)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    bad = check_all(arguments)
+    print("\n".join(["off:"] + bad) if bad else "all as it should be")
+    sys.exit(bool(bad))
+
+
+if __name__ == "__main__":
+    main()
