@@ -189,8 +189,9 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
     ls_copy(run->ops, row_bytes, qkv + (size_t)q * act, k_cache + (size_t)position * row_bytes);
     ls_copy(run->ops, row_bytes, qkv + (size_t)(q + kv) * act,
             v_cache + (size_t)position * row_bytes);
+    const int32_t length = (int32_t)position + 1;
     struct ls_attention_decode decode = {.batch = 1,
-                                         .length = position + 1,
+                                         .lengths = &length,
                                          .capacity = c->context,
                                          .heads = model->heads,
                                          .kv_heads = model->kv_heads,

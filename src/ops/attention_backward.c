@@ -107,7 +107,7 @@ static struct attention_ahead query_ahead(const struct attention_job *job, int64
 {
     const struct ls_attention *a = job->a;
     const int64_t g = head / job->group;
-    struct attention_ahead ahead = attention_ahead_of(job);
+    struct attention_ahead ahead = attention_ahead_of(&job->shape);
     if (!job->state)
         attention_ahead_add(&ahead, attention_query_rows(job, a->d_q, a->q_ld, b, head, block));
     attention_ahead_add_next(job, &ahead, b, head, block, true);
@@ -129,21 +129,24 @@ static void backward_query(const struct attention_job *job, struct backward_room
 {
     const struct ls_attention *a = job->a;
     const int64_t step = (int64_t)(job->sum_bytes / sizeof(float)), g = head / job->group;
-    const int64_t first = job->first_key, end = attention_end_of(job, block);
+    const int64_t first = job->first_key;
+    const int64_t begin = attention_begin_of(job, b, block), end = attention_end_of(job, block);
     float *dq = query_sum(job, room, b, head, block);
     if (first == 0)
         memset(dq, 0, job->sum_bytes);
-    if (end <= first)
+    if (end <= begin)
         return;
     query_pack_backward(job, &room->query, b, head, block);
     struct attention_ahead ahead = query_ahead(job, b, head, block, dk != NULL);
-    for (int64_t kb = first; kb < end; kb++) {
+    for (int64_t kb = begin; kb < end; kb++) {
+        struct attention_mask mask;
         struct attention_key key = attention_key_block(job, &room->keys, b, g, kb, true);
-        attention_ahead_allow(&ahead, kb - first, end - first);
+        attention_ahead_allow(&ahead, kb - begin, end - begin);
         const struct attention_gradient gradient = {dk ? dk + (kb - first) * step : NULL,
                                                     dv ? dv + (kb - first) * step : NULL, dq};
-        job->kernel->backward_pair(&job->shape, &room->query, &key, kb == block + job->offset,
-                                   &gradient, room->scratch, &ahead);
+        job->kernel->backward_pair(&job->shape, &room->query, &key,
+                                   attention_mask_of(job, b, block, kb, &mask), &gradient,
+                                   room->scratch, &ahead);
     }
     if (!job->state) {
         struct attention_rows d_q = attention_query_rows(job, a->d_q, a->q_ld, b, head, block);
@@ -209,7 +212,7 @@ static struct attention_ahead key_ahead(const struct attention_job *job, int64_t
                                         int64_t block)
 {
     const struct ls_attention *a = job->a;
-    struct attention_ahead ahead = attention_ahead_of(job);
+    struct attention_ahead ahead = attention_ahead_of(&job->shape);
     if (block + 1 < job->blocks) {
         attention_ahead_add(&ahead, attention_query_rows(job, a->q, a->q_ld, b, head, block + 1));
         attention_ahead_add(&ahead, attention_query_rows(job, a->o, a->o_ld, b, head, block + 1));
@@ -223,21 +226,21 @@ static struct attention_ahead key_ahead(const struct attention_job *job, int64_t
 static void backward_key(const struct attention_job *job, struct backward_room *room, int64_t b,
                          int64_t g, int64_t block)
 {
-    const struct ls_attention *a = job->a;
-    struct attention_rows k = attention_key_rows(job, a->k, a->kv_ld, b, g, block);
-    struct attention_rows v = attention_key_rows(job, a->v, a->kv_ld, b, g, block);
     struct attention_key key = {.k = room->keys.at, .v = room->keys.at + job->panel_bytes};
     if (job->kernel->key_panels_backward == 3)
         key.k_turned = room->keys.at + 2 * job->panel_bytes;
-    job->kernel->pack_key_backward(&job->shape, &k, &v, &key);
+    attention_key_pack(job, &key, b, g, block, true);
     for (int64_t i = 0; i < job->group; i++) {
         const int64_t at = head_tree_open(&room->tree, i), head = g * job->group + i;
         const struct attention_gradient gradient = {room->tree.dk + at, room->tree.dv + at, NULL};
-        for (int64_t qb = ls_max(0, block - job->offset); qb < job->blocks; qb++) {
+        for (int64_t qb = ls_max(0, block - job->offset);
+             qb < job->blocks && attention_begin_of(job, b, qb) <= block; qb++) {
+            struct attention_mask mask;
             struct attention_ahead ahead = key_ahead(job, b, head, qb);
             query_pack_backward(job, &room->query, b, head, qb);
-            job->kernel->backward_pair(&job->shape, &room->query, &key, qb + job->offset == block,
-                                       &gradient, room->scratch, &ahead);
+            job->kernel->backward_pair(&job->shape, &room->query, &key,
+                                       attention_mask_of(job, b, qb, block, &mask), &gradient,
+                                       room->scratch, &ahead);
         }
         head_tree_close(&room->tree, i, job->group);
     }
@@ -330,10 +333,10 @@ int ls_attention_backward(struct ls_ops *ops, const struct ls_attention *attenti
     const struct attention_range keys = attention_whole(attention);
     int status = check_gradients(attention, error);
     if (status == LS_OK)
-        status = attention_check(attention, keys, false, error);
+        status = attention_check(ops, attention, keys, false, error);
     if (status != LS_OK)
         return status;
-    OPS_TELL(ops, attention_work(attention, keys, true));
+    OPS_TELL(ops, attention_work(ops, attention, keys, true));
     if (ops->idle)
         return LS_OK;
     const struct attention_job job = attention_job_of(ops, attention, keys, NULL);
@@ -347,10 +350,10 @@ int ls_attention_backward_part(struct ls_ops *ops, const struct ls_attention *at
     const struct attention_range keys = {.first = key_first, .count = key_count};
     int status = check_gradients(attention, error);
     if (status == LS_OK)
-        status = attention_check(attention, keys, true, error);
+        status = attention_check(ops, attention, keys, true, error);
     if (status != LS_OK)
         return status;
-    OPS_TELL(ops, attention_work(attention, keys, true));
+    OPS_TELL(ops, attention_work(ops, attention, keys, true));
     if (ops->idle)
         return LS_OK;
     const struct attention_job job = attention_job_of(ops, attention, keys, state);

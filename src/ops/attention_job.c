@@ -4,12 +4,13 @@
 
 #include <math.h>
 #include <omp.h>
+#include <string.h>
 
 enum { BLOCK = ATTENTION_BLOCK };
 
 /* ---- what is asked for ---- */
 
-const struct attention_kernel *attention_kernel_vector(enum ls_isa isa)
+static const struct attention_kernel *kernel_vector(enum ls_isa isa)
 {
 #if defined(__x86_64__)
     if (isa >= LS_ISA_AVX512)
@@ -38,35 +39,48 @@ static const struct attention_kernel *kernel_pairs(enum ls_isa isa)
 const struct attention_kernel *attention_kernel_of(const struct ls_ops *ops, enum ls_dtype act)
 {
     bool pairs = act == LS_BF16 && ops->arithmetic == LS_ARITHMETIC_BF16_PAIRS;
-    return pairs ? kernel_pairs(ops->isa) : attention_kernel_vector(ops->isa);
+    return pairs ? kernel_pairs(ops->isa) : kernel_vector(ops->isa);
 }
 
-int attention_check_heads(int64_t batch, int64_t tokens, int64_t heads, int64_t kv_heads,
-                          int64_t dim, float scale, enum ls_dtype act, struct ls_error *error)
+/* What is done to scores. */
+static int check_scores(const struct ls_attention *a, struct ls_error *error)
 {
-    if (batch < 1 || tokens < 1)
-        return ls_error_set(error, LS_EINVAL,
-                            "attention: batch %lld and tokens %lld: expected at least 1",
-                            (long long)batch, (long long)tokens);
-    if (heads < 1 || kv_heads < 1 || heads % kv_heads)
-        return ls_error_set(error, LS_EINVAL,
-                            "attention: %lld heads and %lld key/value heads: the second must be at "
-                            "least 1 and divide the first",
-                            (long long)heads, (long long)kv_heads);
-    if (dim < 8 || dim > ATTENTION_DIM_MAX || dim % 8)
-        return ls_error_set(error, LS_EINVAL,
-                            "attention: head dim %lld: expected a multiple of 8 from 8 to %d",
-                            (long long)dim, ATTENTION_DIM_MAX);
-    if (!(scale > 0) || !isfinite(scale))
+    if (!(a->scale > 0) || !isfinite(a->scale))
         return ls_error_set(
             error, LS_EINVAL,
             "attention: scale %g: expected a positive number, as 1 / sqrt(head dim)",
-            (double)scale);
-    if (!ls_is_act(act))
+            (double)a->scale);
+    if (!(a->softcap >= 0) || !isfinite(a->softcap))
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: softcap %g: expected a positive number, or 0 for none",
+                            (double)a->softcap);
+    if (a->window < 0)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: window %lld: expected at least 1, or 0 for none",
+                            (long long)a->window);
+    return LS_OK;
+}
+
+int attention_check_heads(const struct ls_attention *a, struct ls_error *error)
+{
+    if (a->batch < 1 || a->tokens < 1)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: batch %lld and tokens %lld: expected at least 1",
+                            (long long)a->batch, (long long)a->tokens);
+    if (a->heads < 1 || a->kv_heads < 1 || a->heads % a->kv_heads)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: %lld heads and %lld key/value heads: the second must be at "
+                            "least 1 and divide the first",
+                            (long long)a->heads, (long long)a->kv_heads);
+    if (a->head_dim < 8 || a->head_dim > ATTENTION_DIM_MAX || a->head_dim % 8)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: head dim %lld: expected a multiple of 8 from 8 to %d",
+                            (long long)a->head_dim, ATTENTION_DIM_MAX);
+    if (!ls_is_act(a->act))
         return ls_error_set(error, LS_EINVAL,
                             "attention: activations are %s: expected F32, BF16 or F16",
-                            ls_dtype_name(act));
-    return LS_OK;
+                            ls_dtype_name(a->act));
+    return check_scores(a, error);
 }
 
 int attention_check_ld(const char *name, int64_t ld, int64_t width, struct ls_error *error)
@@ -87,11 +101,14 @@ static int check_positions(const struct ls_attention *a, struct attention_range 
                            struct ls_error *error)
 {
     const int64_t rows = a->keys ? a->keys : a->tokens;
-    if (a->q_first < 0 || a->q_first % BLOCK || keys.first < 0 || keys.first % BLOCK)
+    if (a->q_first < 0)
         return ls_error_set(error, LS_EINVAL,
-                            "attention: queries begin at position %lld, keys at %lld: expected "
-                            "multiples of %d",
-                            (long long)a->q_first, (long long)keys.first, BLOCK);
+                            "attention: queries begin at position %lld: expected 0 or more",
+                            (long long)a->q_first);
+    if (keys.first < 0 || keys.first % BLOCK)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: keys begin at position %lld: expected a multiple of %d",
+                            (long long)keys.first, BLOCK);
     if (keys.count < 1 || keys.count > rows)
         return ls_error_set(error, LS_EINVAL,
                             "attention: %lld keys: K and V have 1 to %lld rows per sequence",
@@ -113,10 +130,29 @@ static int check_positions(const struct ls_attention *a, struct attention_range 
     return LS_OK;
 }
 
+/* Documents of the queries of this call. */
+static int check_starts(const struct ls_attention *a, struct ls_error *error)
+{
+    if (a->starts && a->starts_ld < a->q_first + a->tokens)
+        return ls_error_set(error, LS_EINVAL,
+                            "attention: starts_ld is %lld: the last query is at position %lld",
+                            (long long)a->starts_ld, (long long)(a->q_first + a->tokens - 1));
+    for (int64_t b = 0; a->starts && b < a->batch; b++) {
+        const int32_t *starts = a->starts + b * a->starts_ld;
+        for (int64_t t = a->q_first; t < a->q_first + a->tokens; t++)
+            if (starts[t] < 0 || starts[t] > t || (t > a->q_first && starts[t] < starts[t - 1]))
+                return ls_error_set(error, LS_EINVAL,
+                                    "attention: sequence %lld: the document of position %lld "
+                                    "starts at %d: expected 0 to %lld, and no less than that of "
+                                    "the position before",
+                                    (long long)b, (long long)t, (int)starts[t], (long long)t);
+    }
+    return LS_OK;
+}
+
 int attention_check_shape(const struct ls_attention *a, struct ls_error *error)
 {
-    int status = attention_check_heads(a->batch, a->tokens, a->heads, a->kv_heads, a->head_dim,
-                                       a->scale, a->act, error);
+    int status = attention_check_heads(a, error);
     if (status == LS_OK)
         status = attention_check_ld("q_ld", a->q_ld, a->heads * a->head_dim, error);
     if (status == LS_OK)
@@ -126,38 +162,73 @@ int attention_check_shape(const struct ls_attention *a, struct ls_error *error)
     return status;
 }
 
-int attention_check(const struct ls_attention *a, struct attention_range keys, bool in_parts,
-                    struct ls_error *error)
+int attention_check(const struct ls_ops *ops, const struct ls_attention *a,
+                    struct attention_range keys, bool in_parts, struct ls_error *error)
 {
     int status = attention_check_shape(a, error);
-    return status == LS_OK ? check_positions(a, keys, in_parts, error) : status;
+    if (status == LS_OK)
+        status = check_positions(a, keys, in_parts, error);
+    return status == LS_OK && !ops->idle ? check_starts(a, error) : status;
 }
 
-struct attention_shape attention_shape_of(const struct attention_kernel *kernel, int64_t dim,
-                                          float scale, enum ls_dtype act)
+int64_t attention_query_blocks(const struct ls_attention *a)
 {
-    return (struct attention_shape){
-        .dim = dim, .padded = ls_round_up(dim, kernel->dim_step), .act = act, .scale = scale};
+    return ls_ceil_div(a->q_first % BLOCK + a->tokens, BLOCK);
+}
+
+struct attention_shape attention_shape_of(const struct attention_kernel *kernel,
+                                          const struct ls_attention *a)
+{
+    return (struct attention_shape){.dim = a->head_dim,
+                                    .padded = ls_round_up(a->head_dim, kernel->dim_step),
+                                    .act = a->act,
+                                    .scale = a->scale,
+                                    .softcap = a->softcap};
 }
 
 /* ---- what is told ---- */
 
-/* Pairs of a query and a key that it sees, of one head of one sequence. */
-static double pairs_of(const struct ls_attention *a, struct attention_range keys)
+/* Pairs of a query and a key of the range that is no later, if the first of so many queries is at
+ * position `first`, which may be negative. */
+static double causal_pairs(int64_t first, int64_t tokens, struct attention_range keys)
 {
-    double pairs = 0, first = (double)(a->q_first + 1 - keys.first);
-    int64_t rising = ls_max(0, ls_min(a->tokens, keys.first + keys.count - a->q_first));
-    int64_t unseen = ls_max(0, ls_min(rising, keys.first - a->q_first));
+    int64_t rising = ls_max(0, ls_min(tokens, keys.first + keys.count - first));
+    int64_t unseen = ls_max(0, ls_min(rising, keys.first - first));
     double seen = (double)(rising - unseen);
-    /* Of query t the keys 0 to q_first + t of the range, and all of it from there on. */
-    pairs += seen * (first + (double)unseen) + seen * (seen - 1) / 2;
-    return pairs + (double)(a->tokens - rising) * (double)keys.count;
+    /* Of query t the keys 0 to first + t of the range, and all of it from there on. */
+    double pairs = seen * (double)(first + 1 - keys.first + unseen) + seen * (seen - 1) / 2;
+    return pairs + (double)(tokens - rising) * (double)keys.count;
 }
 
-struct ls_work attention_work(const struct ls_attention *a, struct attention_range keys,
-                              bool backward)
+/* The first key that a query at position t of sequence b sees. */
+static int64_t first_seen(const struct ls_attention *a, int64_t b, int64_t t)
 {
-    double heads = (double)a->batch * (double)a->heads, pairs = pairs_of(a, keys);
+    int64_t window = a->window ? ls_max(0, t - a->window + 1) : 0;
+    return a->starts ? ls_max(window, a->starts[b * a->starts_ld + t]) : window;
+}
+
+/* Pairs of a query and a key that it sees, of one head of all sequences. */
+static double pairs_of(const struct ls_attention *a, struct attention_range keys, bool documents)
+{
+    double pairs = causal_pairs(a->q_first, a->tokens, keys);
+    if (a->window)
+        pairs -= causal_pairs(a->q_first - a->window, a->tokens, keys);
+    if (!documents)
+        return pairs * (double)a->batch;
+    pairs = 0;
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t t = a->q_first; t < a->q_first + a->tokens; t++) {
+            int64_t end = ls_min(t + 1, keys.first + keys.count);
+            pairs += (double)ls_max(0, end - ls_max(keys.first, first_seen(a, b, t)));
+        }
+    return pairs;
+}
+
+struct ls_work attention_work(const struct ls_ops *ops, const struct ls_attention *a,
+                              struct attention_range keys, bool backward)
+{
+    double heads = (double)a->batch * (double)a->heads;
+    double pairs = pairs_of(a, keys, a->starts && !ops->idle) / (double)a->batch;
     double queries = heads * (double)a->tokens * (double)a->head_dim;
     double pieces = 2.0 * (double)(a->batch * a->kv_heads * keys.count * a->head_dim);
     return (struct ls_work){
@@ -184,9 +255,10 @@ struct attention_job attention_job_of(const struct ls_ops *ops, const struct ls_
 {
     struct attention_job job = {.a = a, .keys = keys, .state = state};
     job.kernel = attention_kernel_of(ops, a->act);
-    job.shape = attention_shape_of(job.kernel, a->head_dim, a->scale, a->act);
+    job.shape = attention_shape_of(job.kernel, a);
     job.key_rows = a->keys ? a->keys : a->tokens;
-    job.blocks = ls_ceil_div(a->tokens, BLOCK);
+    job.lead = a->q_first % BLOCK;
+    job.blocks = attention_query_blocks(a);
     job.offset = a->q_first / BLOCK;
     job.first_key = keys.first / BLOCK;
     job.end_key = ls_min(ls_ceil_div(keys.first + keys.count, BLOCK), job.blocks + job.offset);
@@ -202,9 +274,43 @@ struct attention_job attention_job_of(const struct ls_ops *ops, const struct ls_
     return job;
 }
 
+int64_t attention_query_first(const struct attention_job *job, int64_t block)
+{
+    return ls_max(0, block * BLOCK - job->lead);
+}
+
+int64_t attention_query_count(const struct attention_job *job, int64_t block)
+{
+    int64_t end = ls_min(job->a->tokens, (block + 1) * BLOCK - job->lead);
+    return end - attention_query_first(job, block);
+}
+
+int64_t attention_begin_of(const struct attention_job *job, int64_t b, int64_t block)
+{
+    const int64_t t = job->a->q_first + attention_query_first(job, block);
+    return ls_max(job->first_key, first_seen(job->a, b, t) / BLOCK);
+}
+
 int64_t attention_end_of(const struct attention_job *job, int64_t block)
 {
     return ls_min(block + job->offset + 1, job->end_key);
+}
+
+const struct attention_mask *attention_mask_of(const struct attention_job *job, int64_t b,
+                                               int64_t block, int64_t key,
+                                               struct attention_mask *mask)
+{
+    const int64_t first = job->a->q_first + attention_query_first(job, block);
+    const int64_t last = first + attention_query_count(job, block) - 1, base = key * BLOCK;
+    if (key < block + job->offset && first_seen(job->a, b, last) <= base)
+        return NULL;
+    for (int64_t i = 0; i < BLOCK; i++) {
+        /* There is nobody behind the last query. */
+        const int64_t t = ls_min(first + i, last);
+        mask->first[i] = (int32_t)ls_min(BLOCK, ls_max(0, first_seen(job->a, b, t) - base));
+        mask->last[i] = (int32_t)ls_min(BLOCK - 1, t - base);
+    }
+    return mask;
 }
 
 int64_t attention_key_blocks(const struct attention_job *job)
@@ -223,8 +329,9 @@ static struct attention_rows rows_at(const struct attention_job *job, const void
 struct attention_rows attention_query_rows(const struct attention_job *job, const void *matrix,
                                            int64_t ld, int64_t b, int64_t head, int64_t block)
 {
-    int64_t tokens = job->a->tokens, at = block * BLOCK;
-    return rows_at(job, matrix, ld, b * tokens + at, head, tokens - at);
+    int64_t at = attention_query_first(job, block);
+    return rows_at(job, matrix, ld, b * job->a->tokens + at, head,
+                   attention_query_count(job, block));
 }
 
 struct attention_rows attention_key_rows(const struct attention_job *job, const void *matrix,
@@ -237,13 +344,27 @@ struct attention_rows attention_key_rows(const struct attention_job *job, const 
 float *attention_lse_of(const struct attention_job *job, int64_t b, int64_t head, int64_t block)
 {
     const struct ls_attention *a = job->a;
-    return a->lse + (b * a->heads + head) * a->tokens + block * BLOCK;
+    return a->lse + (b * a->heads + head) * a->tokens + attention_query_first(job, block);
 }
 
 float *attention_state_of(const struct attention_job *job, int64_t b, int64_t head, int64_t block)
 {
     int64_t index = (b * job->a->heads + head) * job->blocks + block;
     return job->state + index * BLOCK * (job->shape.padded + 2);
+}
+
+/* Keys behind the last query are seen by none and may not be there yet. */
+void attention_key_pack(const struct attention_job *job, const struct attention_key *key, int64_t b,
+                        int64_t g, int64_t block, bool backward)
+{
+    const struct ls_attention *a = job->a;
+    struct attention_rows k = attention_key_rows(job, a->k, a->kv_ld, b, g, block);
+    struct attention_rows v = attention_key_rows(job, a->v, a->kv_ld, b, g, block);
+    k.count = v.count = ls_max(0, ls_min(k.count, a->q_first + a->tokens - block * BLOCK));
+    if (backward)
+        job->kernel->pack_key_backward(&job->shape, &k, &v, key);
+    else
+        job->kernel->pack_key_forward(&job->shape, &k, &v, key);
 }
 
 struct attention_key attention_key_block(const struct attention_job *job,
@@ -253,23 +374,19 @@ struct attention_key attention_key_block(const struct attention_job *job,
     const struct ls_attention *a = job->a;
     if (cache->owner != b * a->kv_heads + g) {
         cache->owner = b * a->kv_heads + g;
-        cache->ready = 0;
+        for (int64_t i = 0; i < cache->slots; i++)
+            cache->block[i] = -1;
     }
-    const int64_t index = block - job->first_key;
-    unsigned char *slot = cache->at + (size_t)ls_min(index, cache->kept) * cache->slot_bytes;
+    const int32_t index = (int32_t)(block - job->first_key);
+    const int64_t at = a->window ? index % cache->slots : ls_min(index, cache->slots - 1);
+    unsigned char *slot = cache->at + (size_t)at * cache->slot_bytes;
     struct attention_key key = {.k = slot, .v = slot + job->panel_bytes};
     if (backward && job->kernel->key_panels_backward == 3)
         key.k_turned = slot + 2 * job->panel_bytes;
-    if (index < cache->ready)
+    if (cache->block[at] == index)
         return key;
-    struct attention_rows k = attention_key_rows(job, a->k, a->kv_ld, b, g, block);
-    struct attention_rows v = attention_key_rows(job, a->v, a->kv_ld, b, g, block);
-    if (backward)
-        job->kernel->pack_key_backward(&job->shape, &k, &v, &key);
-    else
-        job->kernel->pack_key_forward(&job->shape, &k, &v, &key);
-    if (index < cache->kept)
-        cache->ready = index + 1;
+    cache->block[at] = index;
+    attention_key_pack(job, &key, b, g, block, backward);
     return key;
 }
 
@@ -280,9 +397,13 @@ struct attention_key_cache attention_key_cache_take(const struct attention_job *
     struct attention_key_cache cache = {.owner = -1};
     cache.slot_bytes = job->panel_bytes * (backward ? job->kernel->key_panels_backward : 2);
     cache.slots = 1;
-    if (!arena->measuring)
-        cache.slots = ls_min(blocks, (int64_t)((arena->size - arena->used) / cache.slot_bytes));
-    cache.kept = cache.slots == blocks ? cache.slots : cache.slots - 1;
+    if (!arena->measuring) {
+        /* The arena rounds up to 64 bytes. */
+        const size_t room = arena->size - arena->used - 64;
+        const int64_t fit = (int64_t)(room / (cache.slot_bytes + sizeof *cache.block));
+        cache.slots = ls_max(1, ls_min(blocks, fit));
+    }
+    cache.block = ls_arena_take(arena, (size_t)cache.slots * sizeof *cache.block);
     cache.at = ls_arena_take(arena, cache.slot_bytes * (size_t)cache.slots);
     return cache;
 }
@@ -301,10 +422,19 @@ struct attention_query attention_query_take(const struct attention_job *job, str
     return query;
 }
 
-struct attention_ahead attention_ahead_of(const struct attention_job *job)
+void attention_state_clear(const struct attention_shape *shape, const struct attention_state *state)
 {
-    const int64_t bytes = (int64_t)ls_dtype_bytes(job->a->act);
-    return (struct attention_ahead){.row_bytes = job->shape.dim * bytes, .element_bytes = bytes};
+    memset(state->o, 0, (size_t)(shape->padded * BLOCK) * sizeof *state->o);
+    for (int i = 0; i < BLOCK; i++) {
+        state->max[i] = -INFINITY;
+        state->sum[i] = 0;
+    }
+}
+
+struct attention_ahead attention_ahead_of(const struct attention_shape *shape)
+{
+    const int64_t bytes = (int64_t)ls_dtype_bytes(shape->act);
+    return (struct attention_ahead){.row_bytes = shape->dim * bytes, .element_bytes = bytes};
 }
 
 void attention_ahead_add(struct attention_ahead *ahead, struct attention_rows rows)

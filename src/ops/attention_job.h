@@ -5,13 +5,11 @@
 
 #include "ops/attention_kernel.h"
 
-/* The vector kernel, for what AMX has none. */
-const struct attention_kernel *attention_kernel_vector(enum ls_isa isa);
 const struct attention_kernel *attention_kernel_of(const struct ls_ops *ops, enum ls_dtype act);
-struct attention_shape attention_shape_of(const struct attention_kernel *kernel, int64_t dim,
-                                          float scale, enum ls_dtype act);
-int attention_check_heads(int64_t batch, int64_t tokens, int64_t heads, int64_t kv_heads,
-                          int64_t dim, float scale, enum ls_dtype act, struct ls_error *error);
+struct attention_shape attention_shape_of(const struct attention_kernel *kernel,
+                                          const struct ls_attention *a);
+/* Batch, tokens, heads, D, act and what is done to scores. */
+int attention_check_heads(const struct ls_attention *a, struct ls_error *error);
 int attention_check_ld(const char *name, int64_t ld, int64_t width, struct ls_error *error);
 
 /* The keys of a call: positions [first, first + count). */
@@ -22,11 +20,13 @@ struct attention_range {
 struct attention_range attention_whole(const struct ls_attention *attention);
 int attention_check_shape(const struct ls_attention *attention, struct ls_error *error);
 /* in_parts: the keys need not reach to the last query. */
-int attention_check(const struct ls_attention *attention, struct attention_range keys,
-                    bool in_parts, struct ls_error *error);
+int attention_check(const struct ls_ops *ops, const struct ls_attention *attention,
+                    struct attention_range keys, bool in_parts, struct ls_error *error);
+/* Query blocks of a call. */
+int64_t attention_query_blocks(const struct ls_attention *attention);
 
-/* Everything that the loops need to know about a call. Blocks of queries count from the call's
- * first query; blocks of keys from position 0. */
+/* Everything that the loops need to know about a call. Blocks of keys count from position 0; query
+ * block i holds the call's queries at the positions of key block i + offset. */
 struct attention_job {
     const struct ls_attention *a;
     const struct attention_kernel *kernel;
@@ -34,8 +34,9 @@ struct attention_job {
     struct attention_range keys;
     int64_t key_rows;           /* of K and V per sequence in memory */
     int64_t blocks;             /* of queries */
-    int64_t offset;             /* query block i lies at key block i + offset */
-    int64_t first_key, end_key; /* key blocks of this call that a query of it sees */
+    int64_t offset;             /* key block of the call's first query */
+    int64_t lead;               /* positions of the first query block before the first query */
+    int64_t first_key, end_key; /* key blocks of this call up to the last query's */
     int64_t group;              /* query heads of a key/value head */
     size_t panel_bytes;         /* [BLOCK, padded] in the kernel's element */
     size_t sum_bytes;           /* [BLOCK, padded] in float32 */
@@ -46,8 +47,17 @@ struct attention_job {
 struct attention_job attention_job_of(const struct ls_ops *ops, const struct ls_attention *a,
                                       struct attention_range keys, float *state);
 
-/* One past the last key block that query block `block` meets in this call. */
+/* The call's first query of a block, and the queries there. */
+int64_t attention_query_first(const struct attention_job *job, int64_t block);
+int64_t attention_query_count(const struct attention_job *job, int64_t block);
+/* The key blocks that query block `block` of sequence b meets in this call: those that one of its
+ * queries sees, and one past the last. */
+int64_t attention_begin_of(const struct attention_job *job, int64_t b, int64_t block);
 int64_t attention_end_of(const struct attention_job *job, int64_t block);
+/* What the block's queries see of key block `key`: mask, filled, or NULL for all of it. */
+const struct attention_mask *attention_mask_of(const struct attention_job *job, int64_t b,
+                                               int64_t block, int64_t key,
+                                               struct attention_mask *mask);
 /* Key blocks that the call has room for at once: at least 1. */
 int64_t attention_key_blocks(const struct attention_job *job);
 
@@ -62,26 +72,32 @@ float *attention_lse_of(const struct attention_job *job, int64_t b, int64_t head
  * the backward's), then come the queries' maxima and sums. */
 float *attention_state_of(const struct attention_job *job, int64_t b, int64_t head, int64_t block);
 
-/* The packed key blocks of one key/value head. Blocks are asked for in ascending order from the
- * call's first, again and again; those that fit stay packed, the others pass through the last slot.
- */
+/* The packed key blocks of one key/value head. Blocks are asked for in ascending order, again and
+ * again. Those that fit stay packed: the first ones of the call, while the others pass through the
+ * last slot; with a window the last ones. */
 struct attention_key_cache {
     unsigned char *at;
+    int32_t *block; /* [slots]: what a slot holds, counted from the call's first; -1 for none */
     size_t slot_bytes;
-    int64_t slots, kept; /* kept == slots where all fit, else slots - 1 */
-    int64_t owner;       /* b * G + g of what is packed */
-    int64_t ready;       /* the first `ready` blocks are packed; at most kept */
+    int64_t slots;
+    int64_t owner; /* b * G + g of what is packed */
 };
 /* The rest of the arena becomes key slots, at most one per block. */
 struct attention_key_cache attention_key_cache_take(const struct attention_job *job,
                                                     struct ls_arena *arena, bool backward);
+void attention_key_pack(const struct attention_job *job, const struct attention_key *key, int64_t b,
+                        int64_t g, int64_t block, bool backward);
 struct attention_key attention_key_block(const struct attention_job *job,
                                          struct attention_key_cache *cache, int64_t b, int64_t g,
                                          int64_t block, bool backward);
 struct attention_query attention_query_take(const struct attention_job *job, struct ls_arena *arena,
                                             bool backward);
 
-struct attention_ahead attention_ahead_of(const struct attention_job *job);
+/* A query block that has seen nothing. */
+void attention_state_clear(const struct attention_shape *shape,
+                           const struct attention_state *state);
+
+struct attention_ahead attention_ahead_of(const struct attention_shape *shape);
 void attention_ahead_add(struct attention_ahead *ahead, struct attention_rows rows);
 /* What is packed after query block `block` of this head: the head's next block, or the first one of
  * the next head, which this thread most often takes next. */
@@ -90,10 +106,10 @@ void attention_ahead_add_next(const struct attention_job *job, struct attention_
 /* Pair `step` of `steps` begins: its share of the rows may be asked for. */
 void attention_ahead_allow(struct attention_ahead *ahead, int64_t step, int64_t steps);
 
-/* What a forward, or a backward, on these keys computes: causal pairs of a query and a key alone.
- */
-struct ls_work attention_work(const struct ls_attention *a, struct attention_range keys,
-                              bool backward);
+/* What a forward, or a backward, on these keys computes: pairs of a query and a key that it sees.
+ * Idle ops do not read where documents start: each sequence is one. */
+struct ls_work attention_work(const struct ls_ops *ops, const struct ls_attention *a,
+                              struct attention_range keys, bool backward);
 /* What it computes where rows that were carried are stored: [rows, width]. */
 struct ls_work attention_store_work(enum ls_dtype act, int64_t rows, int64_t width);
 /* One thread's share of the workspace. */

@@ -22,6 +22,14 @@ struct attention_shape {
     int64_t padded; /* D rounded up to the kernel's dim_step; panels hold zeros past D */
     enum ls_dtype act;
     float scale;
+    float softcap; /* 0 for none */
+};
+
+/* Which keys of a pair's key block its queries see: query i those from first[i] to last[i], counted
+ * from the block's first key; none where first[i] > last[i]. Neither descends. A block of which a
+ * query sees none, before the first that it sees, leaves its state as it was, bit for bit. */
+struct attention_mask {
+    int32_t first[ATTENTION_BLOCK], last[ATTENTION_BLOCK];
 };
 
 /* Rows of one head, a block at most where they are packed: element d of row i at at[i * ld + d], in
@@ -60,6 +68,7 @@ static inline void attention_ahead(struct attention_ahead *ahead, int64_t rows)
 struct attention_query {
     void *q_columns, *q_rows, *do_columns, *do_rows; /* forward: q_columns only */
     float *lse, *delta;                              /* [BLOCK]; lse in units of log 2 */
+    int64_t count; /* forward: queries, whose state is wanted; that of others may or may not be */
 };
 struct attention_key {
     void *k, *v;
@@ -95,16 +104,16 @@ struct attention_kernel {
                              const struct attention_rows *v, const struct attention_key *);
     void (*pack_key_backward)(const struct attention_shape *, const struct attention_rows *k,
                               const struct attention_rows *v, const struct attention_key *);
-    /* diagonal: the key block is the query block's own, so keys past the query are masked. */
+    /* mask: NULL where each query sees each key. */
     void (*forward_pair)(const struct attention_shape *, const struct attention_query *,
-                         const struct attention_key *, bool diagonal,
+                         const struct attention_key *, const struct attention_mask *mask,
                          const struct attention_state *, void *scratch, struct attention_ahead *);
     /* o[i] = state.o / state.sum; lse[i] in natural units for the first o->count queries. */
     void (*forward_store)(const struct attention_shape *, const struct attention_state *,
                           const struct attention_rows *o, float *lse);
     /* Adds to the gradient. */
     void (*backward_pair)(const struct attention_shape *, const struct attention_query *,
-                          const struct attention_key *, bool diagonal,
+                          const struct attention_key *, const struct attention_mask *mask,
                           const struct attention_gradient *, void *scratch,
                           struct attention_ahead *);
     /* out[i][d] = sum[i][d] * factor, or sum^T for store_columns. */
@@ -112,11 +121,6 @@ struct attention_kernel {
                        const struct attention_rows *out);
     void (*store_columns)(const struct attention_shape *, const float *sum, float factor,
                           const struct attention_rows *out);
-    /* One query against k->count keys. Only the vector kernels have it: one query does not fill a
-     * tile. */
-    void (*decode)(const struct attention_shape *, const struct attention_rows *q,
-                   const struct attention_rows *k, const struct attention_rows *v,
-                   const struct attention_rows *o);
 };
 
 /* Portable vector kernel, float32 panels for either act; one per instruction set. */

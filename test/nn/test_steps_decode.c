@@ -1,6 +1,5 @@
 /* Each step of each family's layers in a decoder: token by token it makes the bits of its forward
- * over whole sequences. Attention's sums have another order there (lockstep/ops/attention.h): it is
- * near its forward, and has its bits where all sums have one term. */
+ * over whole sequences. */
 #include "nn/model.h"
 #include "tiny.h"
 
@@ -10,13 +9,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SEQUENCES = 2, TOKENS = LS_ATTENTION_BLOCK + 6, ROWS = SEQUENCES * TOKENS, LAYERS = 1 };
-enum { HEADS = 4, HEAD_DIM = 16, BITS = HEAD_DIM / 2, WIDTH_MAX = 3 * HEADS * HEAD_DIM };
+enum { HEADS = 4, HEAD_DIM = 16, WIDTH_MAX = 3 * HEADS * HEAD_DIM };
 
 /* A step of a model of whole sequences, and the same of a decoder, with values of their own. */
 struct pair {
@@ -124,33 +122,6 @@ static void input_normal(struct pair *p)
         if (has_input(p, k))
             input_set(p, k, values);
     }
-}
-
-/* A token's number as signs, and as many ones. */
-static float code(int64_t token, int d)
-{
-    return d < BITS && !(token >> d & 1) ? -1 : 1;
-}
-
-/* Queries and keys by which each head of each token attends to one token alone: that one's score is
- * zero, as is that of a key of zeros; the others' are so low that softmax makes them exact zeros.
- */
-static void input_pick(struct pair *p)
-{
-    static float values[ROWS * WIDTH_MAX];
-    int64_t width = width_of(p, p->step->in[0]), keys = p->tiny.config.kv_heads;
-    ls_normal_fill(ls_philox_key_of(7, "x"), 0, ROWS * WIDTH_MAX, 0, 1, values);
-    for (int64_t i = 0; i < ROWS; i++)
-        for (int64_t h = 0; h < HEADS + keys; h++)
-            for (int d = 0; d < HEAD_DIM; d++) {
-                int64_t token = i % TOKENS, pick = (token * 5 + i / TOKENS + h * 3) % (token + 1);
-                float *x = &values[i * width + h * HEAD_DIM + d];
-                if (h < HEADS)
-                    *x = 512 * (d < BITS ? code(pick, d) : -1);
-                else
-                    *x = code(token, d);
-            }
-    input_set(p, 0, values);
 }
 
 /* ---- runs -------------------------------------------------------------------------------------
@@ -261,10 +232,7 @@ static bool reads_position(const struct step *step)
 
 static void check_bits(struct pair *p)
 {
-    if (p->step->kind == &step_attention)
-        input_pick(p);
-    else
-        input_normal(p);
+    input_normal(p);
     forward_run(p);
     if (!same_bits(p, (struct twin){0}))
         fail_msg("%s: a token alone has other bits than in its sequence", p->name);
@@ -273,53 +241,6 @@ static void check_bits(struct pair *p)
     if (same_bits(p, (struct twin){.ahead = 1}) == reads_position(p->step))
         fail_msg("%s: one position too far, which %s seen", p->name,
                  reads_position(p->step) ? "is not" : "should not be");
-}
-
-/* ---- attention --------------------------------------------------------------------------------
- */
-
-struct distance {
-    double difference, norm; /* squares */
-};
-
-static double act_at(const struct pair *p, const void *values, int64_t i)
-{
-    return p->tiny.numerics.act != LS_F32
-               ? (double)ls_half_to_f32(p->tiny.numerics.act, ((const ls_half *)values)[i])
-               : (double)((const float *)values)[i];
-}
-
-static void row_distance(const struct pair *p, int64_t row, const float *logits, void *user)
-{
-    struct distance *d = user;
-    int v = p->step->out[0];
-    int64_t width = width_of(p, v);
-    (void)logits;
-    for (int64_t i = 0; i < width; i++) {
-        double want = act_at(p, p->made[v], row * width + i);
-        d->difference += pow(act_at(p, p->row[v], i) - want, 2);
-        d->norm += want * want;
-    }
-}
-
-/* By the tolerances of test/ops/test_attention.c. */
-static bool near(struct pair *p, struct twin twin)
-{
-    struct distance d = {0};
-    decode_run(p, twin, row_distance, &d);
-    return sqrt(d.difference / d.norm) <= (p->tiny.numerics.act == LS_F32 ? 1e-5 : 5e-3);
-}
-
-static void check_near(struct pair *p)
-{
-    if (p->step->kind != &step_attention)
-        return;
-    input_normal(p);
-    forward_run(p);
-    if (!near(p, (struct twin){0}))
-        fail_msg("%s: a token alone is far from the forward's", p->name);
-    if (near(p, (struct twin){.late = 1}) || near(p, (struct twin){.ahead = 1}))
-        fail_msg("%s: it is given the wrong token or position, and nobody sees it", p->name);
 }
 
 /* ---- all steps --------------------------------------------------------------------------------
@@ -357,17 +278,10 @@ static void test_a_token_has_the_bits_of_the_forward(void **state)
     for_each_step(check_bits);
 }
 
-static void test_attention_is_near_its_forward(void **state)
-{
-    (void)state;
-    for_each_step(check_near);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_token_has_the_bits_of_the_forward),
-        cmocka_unit_test(test_attention_is_near_its_forward),
     };
     return cmocka_run_group_tests_name("steps decode", tests, NULL, NULL);
 }

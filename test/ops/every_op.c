@@ -7,13 +7,14 @@ enum { N = EVERY_OP_N };
 #define AT every_op_at()
 
 static const struct ls_token_sum sum = {1, 1, 1, N, LS_ONTO_NOTHING};
+static const int32_t length = N;
 static const struct ls_token_sum one_row = {1, 1, 1, 1, LS_ONTO_NOTHING};
 static const struct ls_cross_entropy loss = {N, N, N, 1, LS_F32, 1, 0};
 
 static struct ls_attention attention(void)
 {
-    return (struct ls_attention){1, N,  1,  1,  8,  1,  LS_F32, AT, AT, AT, 8, 8,
-                                 8, AT, AT, AT, AT, AT, AT,     N,  0,  AT, AT};
+    return (struct ls_attention){1,  N,  1,  1,  8,  1, LS_F32, AT, AT, AT, 8, 8,    8, AT,
+                                 AT, AT, AT, AT, AT, N, 0,      AT, AT, 0,  0, NULL, 0};
 }
 
 #define OP(name, arguments)                                                                        \
@@ -85,9 +86,10 @@ CHECKED_OP(ls_attention_forward_finish, (ops, &a, AT, NULL))
 CHECKED_OP(ls_attention_backward, (ops, &a, NULL))
 CHECKED_OP(ls_attention_backward_part, (ops, &a, 0, N, AT, NULL))
 CHECKED_OP(ls_attention_backward_finish, (ops, &a, AT, NULL))
-CHECKED_OP(ls_attention_decode,
-           (ops, &(struct ls_attention_decode){1, N, N, 1, 1, 8, 1, LS_F32, AT, AT, AT, 8, 8, AT},
-            NULL))
+CHECKED_OP(ls_attention_decode, (ops,
+                                 &(struct ls_attention_decode){1, N, 1, 1, 8, 1, LS_F32, &length,
+                                                               AT, AT, AT, 8, 8, AT, 0, 0, NULL},
+                                 NULL))
 CHECKED_OP(ls_gemm_run, (ops,
                          &(struct ls_gemm){.m = 8,
                                            .n = 8,

@@ -23,12 +23,16 @@ struct problem {
     int64_t batch, tokens, heads, kv_heads, dim;
     enum ls_dtype act;
     int64_t q_pad, kv_pad, o_pad; /* ld minus width */
+    int64_t window;
+    float softcap;
+    int64_t document; /* tokens of the first one; each is 3 longer than the one before. 0: none */
 };
 
 /* A problem with its buffers. Gaps between rows hold a pattern that must survive. */
 struct instance {
     struct problem p;
     struct ls_attention a;
+    int32_t *starts; /* [B, T] */
     void *matrix[MATRICES];
     int64_t elements[MATRICES];
 };
@@ -73,9 +77,24 @@ static void fill_matrix(struct instance *x, int m, uint64_t seed, double stddev)
     free(row);
 }
 
+/* Where documents start; in odd sequences the first is one token long. */
+static int32_t *starts_new(const struct problem *p)
+{
+    int32_t *starts = malloc((size_t)(p->batch * p->tokens) * sizeof *starts);
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t t = 0, start = 0, length = b % 2 ? 1 : p->document; t < p->tokens; t++) {
+            if (t == start + length) {
+                start = t;
+                length = length < p->document ? p->document : length + 3;
+            }
+            starts[b * p->tokens + t] = (int32_t)start;
+        }
+    return starts;
+}
+
 static struct instance instance_new(struct problem p, uint64_t seed)
 {
-    struct instance x = {.p = p};
+    struct instance x = {.p = p, .starts = p.document ? starts_new(&p) : NULL};
     for (int m = 0; m < MATRICES; m++) {
         x.elements[m] = p.batch * p.tokens * ld_of(&p, m);
         x.matrix[m] = malloc((size_t)x.elements[m] * ls_dtype_bytes(p.act));
@@ -105,7 +124,11 @@ static struct instance instance_new(struct problem p, uint64_t seed)
                               .d_o = x.matrix[D_O],
                               .d_q = x.matrix[D_Q],
                               .d_k = x.matrix[D_K],
-                              .d_v = x.matrix[D_V]};
+                              .d_v = x.matrix[D_V],
+                              .window = p.window,
+                              .softcap = p.softcap,
+                              .starts = x.starts,
+                              .starts_ld = p.tokens};
     return x;
 }
 
@@ -114,6 +137,7 @@ static void instance_free(struct instance *x)
     for (int m = 0; m < MATRICES; m++)
         free(x->matrix[m]);
     free(x->a.lse);
+    free(x->starts);
 }
 
 /* Kernels are counted: each instruction set in each arithmetic. */
@@ -151,6 +175,24 @@ static bool kernel_is_for(int kernel, enum ls_dtype act)
     return act == LS_BF16 || arithmetic_of(kernel) == LS_ARITHMETIC_FMA;
 }
 
+/* What queries see and what is done to their scores: nothing; windows within a block, of one key,
+ * of a block, over blocks; a cap; documents; all of it. */
+static const struct sight {
+    int64_t window;
+    float softcap;
+    int64_t document;
+} sights[] = {{0, 0, 0}, {40, 0, 0}, {1, 0, 0},   {64, 0, 0},
+              {0, 5, 0}, {0, 0, 9},  {100, 0, 0}, {90, 5, 50}};
+enum { SIGHTS = sizeof sights / sizeof sights[0] };
+
+static struct problem seen_as(struct problem p, int sight)
+{
+    p.window = sights[sight].window;
+    p.softcap = sights[sight].softcap;
+    p.document = sights[sight].document;
+    return p;
+}
+
 static struct ls_ops ops_new(int threads, int kernel)
 {
     struct ls_ops ops;
@@ -167,6 +209,15 @@ static void run_with(struct ls_ops *ops, struct instance *x)
     if (ls_attention_forward(ops, &x->a, &error) != LS_OK ||
         ls_attention_backward(ops, &x->a, &error) != LS_OK)
         fail_msg("%s", error.text);
+}
+
+static void run_forward(struct instance *x, int kernel)
+{
+    struct ls_ops ops = ops_new(2, kernel);
+    struct ls_error error = {0};
+    if (ls_attention_forward(&ops, &x->a, &error) != LS_OK)
+        fail_msg("%s", error.text);
+    ls_ops_release(&ops);
 }
 
 static void run(struct instance *x, int threads, int kernel)
@@ -190,17 +241,33 @@ static double at(const struct instance *x, const struct reference *r, int m, int
     return r->matrix[m][row * width_of(&x->p, m) + head * x->p.dim + d];
 }
 
-/* Token t of head h of sequence b: probabilities into p, returns the log-sum-exp. */
+/* Whether the token at position t of sequence b sees the one at position j. */
+static bool sees(const struct instance *x, int64_t b, int64_t t, int64_t j)
+{
+    return j <= t && (!x->p.window || t - x->p.window < j) &&
+           (!x->starts || x->starts[b * x->p.tokens + t] <= j);
+}
+
+/* Token t of head h of sequence b: probabilities into p and the derivatives of its scores by the
+ * products of queries and keys into slope; returns the log-sum-exp. */
 static double softmax_row(const struct instance *x, const struct reference *r, int64_t b, int64_t h,
-                          int64_t t, double *p)
+                          int64_t t, double *p, double *slope)
 {
     const int64_t T = x->p.tokens, D = x->p.dim, g = h / (x->p.heads / x->p.kv_heads);
+    const double cap = (double)x->p.softcap;
     double max = -INFINITY, sum = 0;
     for (int64_t j = 0; j <= t; j++) {
         p[j] = 0;
         for (int64_t d = 0; d < D; d++)
             p[j] += at(x, r, Q, b * T + t, h, d) * at(x, r, K, b * T + j, g, d);
         p[j] *= (double)x->a.scale;
+        slope[j] = (double)x->a.scale;
+        if (cap > 0) {
+            slope[j] *= 1 - pow(tanh(p[j] / cap), 2);
+            p[j] = cap * tanh(p[j] / cap);
+        }
+        if (!sees(x, b, t, j))
+            p[j] = -INFINITY;
         max = fmax(max, p[j]);
     }
     for (int64_t j = 0; j <= t; j++)
@@ -211,11 +278,11 @@ static double softmax_row(const struct instance *x, const struct reference *r, i
 }
 
 static void reference_row(const struct instance *x, struct reference *r, int64_t b, int64_t h,
-                          int64_t t, double *p, double *dp)
+                          int64_t t, double *p, double *dp, double *slope)
 {
     const int64_t T = x->p.tokens, D = x->p.dim, g = h / (x->p.heads / x->p.kv_heads);
     const int64_t row = (b * T + t) * width_of(&x->p, Q) + h * D;
-    r->lse[(b * x->p.heads + h) * T + t] = softmax_row(x, r, b, h, t, p);
+    r->lse[(b * x->p.heads + h) * T + t] = softmax_row(x, r, b, h, t, p, slope);
     double delta = 0;
     for (int64_t j = 0; j <= t; j++) {
         dp[j] = 0;
@@ -227,7 +294,7 @@ static void reference_row(const struct instance *x, struct reference *r, int64_t
     }
     for (int64_t j = 0; j <= t; j++) {
         const int64_t key = (b * T + j) * width_of(&x->p, K) + g * D;
-        const double ds = p[j] * (dp[j] - delta) * (double)x->a.scale;
+        const double ds = p[j] * (dp[j] - delta) * slope[j];
         for (int64_t d = 0; d < D; d++) {
             r->matrix[D_Q][row + d] += ds * at(x, r, K, b * T + j, g, d);
             r->matrix[D_K][key + d] += ds * at(x, r, Q, b * T + t, h, d);
@@ -249,13 +316,15 @@ static struct reference reference_new(const struct instance *x)
                 r.matrix[m][row * width_of(p, (int)m) + c] =
                     get(x, (int)m, row * ld_of(p, (int)m) + c);
     double *row = malloc((size_t)p->tokens * sizeof *row),
-           *dp = malloc((size_t)p->tokens * sizeof *dp);
+           *dp = malloc((size_t)p->tokens * sizeof *dp),
+           *slope = malloc((size_t)p->tokens * sizeof *slope);
     for (int64_t b = 0; b < p->batch; b++)
         for (int64_t h = 0; h < p->heads; h++)
             for (int64_t t = 0; t < p->tokens; t++)
-                reference_row(x, &r, b, h, t, row, dp);
+                reference_row(x, &r, b, h, t, row, dp, slope);
     free(row);
     free(dp);
+    free(slope);
     return r;
 }
 
@@ -314,36 +383,43 @@ static void compare_all(const struct instance *x, const struct reference *r, con
 enum { ACTS = 3 };
 static const enum ls_dtype acts[ACTS] = {LS_F32, LS_BF16, LS_F16};
 static const struct problem problems[] = {
-    {1, 1, 1, 1, 8, LS_F32, 0, 0, 0},     {2, 7, 2, 1, 8, LS_F32, 3, 1, 5},
-    {1, 64, 3, 3, 16, LS_F32, 0, 0, 0},   {1, 65, 2, 2, 24, LS_F32, 8, 0, 0},
-    {2, 130, 4, 2, 64, LS_F32, 0, 16, 0}, {1, 200, 6, 2, 40, LS_F32, 0, 0, 8},
-    {1, 129, 2, 1, 128, LS_F32, 0, 0, 0}, {1, 70, 1, 1, 256, LS_F32, 0, 0, 0},
-    {1, 96, 5, 1, 80, LS_F32, 1, 1, 1},   {1, 260, 7, 1, 32, LS_F32, 0, 0, 0},
+    {1, 1, 1, 1, 8, LS_F32, 0, 0, 0, 0, 0, 0},     {2, 7, 2, 1, 8, LS_F32, 3, 1, 5, 0, 0, 0},
+    {1, 64, 3, 3, 16, LS_F32, 0, 0, 0, 0, 0, 0},   {1, 65, 2, 2, 24, LS_F32, 8, 0, 0, 0, 0, 0},
+    {2, 130, 4, 2, 64, LS_F32, 0, 16, 0, 0, 0, 0}, {1, 200, 6, 2, 40, LS_F32, 0, 0, 8, 0, 0, 0},
+    {1, 129, 2, 1, 128, LS_F32, 0, 0, 0, 0, 0, 0}, {1, 70, 1, 1, 256, LS_F32, 0, 0, 0, 0, 0, 0},
+    {1, 96, 5, 1, 80, LS_F32, 1, 1, 1, 0, 0, 0},   {1, 260, 7, 1, 32, LS_F32, 0, 0, 0, 0, 0, 0},
 };
+
+static void reference_for(struct problem p, size_t seed, const char *label)
+{
+    struct instance inputs = instance_new(p, seed);
+    struct reference r = reference_new(&inputs);
+    for (int kernel = 0; kernel < kernels_here(); kernel++) {
+        if (!kernel_is_for(kernel, p.act))
+            continue;
+        struct instance x = instance_new(p, seed);
+        run(&x, 2, kernel);
+        char what[160];
+        snprintf(what, sizeof what, "%s %s %s", kernel_name(kernel), label, ls_dtype_name(p.act));
+        compare_all(&x, &r, what);
+        instance_free(&x);
+    }
+    reference_free(&r);
+    instance_free(&inputs);
+}
 
 static void test_reference(void **state)
 {
     (void)state;
     for (size_t n = 0; n < sizeof problems / sizeof problems[0]; n++)
-        for (int a = 0; a < ACTS; a++) {
-            struct problem p = problems[n];
-            p.act = acts[a];
-            struct instance inputs = instance_new(p, n);
-            struct reference r = reference_new(&inputs);
-            for (int kernel = 0; kernel < kernels_here(); kernel++) {
-                if (!kernel_is_for(kernel, p.act))
-                    continue;
-                struct instance x = instance_new(p, n);
-                run(&x, 2, kernel);
-                char label[128];
-                snprintf(label, sizeof label, "%s problem %zu %s", kernel_name(kernel), n,
-                         ls_dtype_name(p.act));
-                compare_all(&x, &r, label);
-                instance_free(&x);
+        for (int sight = 0; sight < (n == 3 || n == 5 ? SIGHTS : 1); sight++)
+            for (int a = 0; a < ACTS; a++) {
+                char label[64];
+                struct problem p = seen_as(problems[n], sight);
+                p.act = acts[a];
+                snprintf(label, sizeof label, "problem %zu, sight %d", n, sight);
+                reference_for(p, n, label);
             }
-            reference_free(&r);
-            instance_free(&inputs);
-        }
 }
 
 /* Scores of several hundred: the maximum must be followed, and it rises in the middle of a row. */
@@ -351,7 +427,8 @@ static void test_large_scores(void **state)
 {
     (void)state;
     for (int kernel = 0; kernel <= kernel_best_fma(); kernel += LS_ARITHMETIC_COUNT) {
-        struct instance x = instance_new((struct problem){1, 200, 2, 1, 64, LS_F32, 0, 0, 0}, 3);
+        struct instance x =
+            instance_new((struct problem){1, 200, 2, 1, 64, LS_F32, 0, 0, 0, 0, 0, 0}, 3);
         fill_matrix(&x, Q, 3, 15);
         fill_matrix(&x, K, 3, 15);
         run(&x, 1, kernel);
@@ -393,11 +470,10 @@ static double objective(void *context)
     return sum;
 }
 
-static void test_central_differences(void **state)
+static void differences_for(struct problem p)
 {
-    (void)state;
     static const int pairs[][2] = {{Q, D_Q}, {K, D_K}, {V, D_V}};
-    struct instance x = instance_new((struct problem){1, 66, 2, 1, 8, LS_F32, 0, 0, 0}, 11);
+    struct instance x = instance_new(p, 11);
     struct ls_ops ops = ops_new(1, kernel_best_fma());
     run_with(&ops, &x);
     for (int n = 0; n < 3; n++) {
@@ -421,6 +497,17 @@ static void test_central_differences(void **state)
     instance_free(&x);
 }
 
+static void test_central_differences(void **state)
+{
+    (void)state;
+    struct problem p = {1, 66, 2, 1, 8, LS_F32, 0, 0, 0, 0, 0, 0};
+    differences_for(p);
+    p.window = 20;
+    p.softcap = 2;
+    p.document = 30;
+    differences_for(p);
+}
+
 /* ---- bits ---- */
 
 static void assert_same_bits(const char *what, int m, const void *got, const void *want,
@@ -442,7 +529,7 @@ static void assert_same_outputs(const char *what, const struct instance *got,
                         (size_t)(want->p.batch * want->p.heads * want->p.tokens) * sizeof(float));
 }
 
-static const struct problem bits_problem = {2, 200, 3, 1, 40, LS_F32, 8, 0, 16};
+static const struct problem bits_problem = {2, 200, 3, 1, 40, LS_F32, 8, 0, 16, 0, 0, 0};
 
 /* Threads, one pass or two, a workspace that holds all key blocks or only a few. */
 static void bits_for(struct problem p, int kernel)
@@ -478,10 +565,17 @@ static void for_each_kernel(struct problem p, void (*test)(struct problem, int))
         }
 }
 
+/* The same once more with a window, a cap and documents. */
+static void for_each_kernel_twice(struct problem p, void (*test)(struct problem, int))
+{
+    for_each_kernel(p, test);
+    for_each_kernel(seen_as(p, SIGHTS - 1), test);
+}
+
 static void test_bits_threads(void **state)
 {
     (void)state;
-    for_each_kernel(bits_problem, bits_for);
+    for_each_kernel_twice(bits_problem, bits_for);
 }
 
 /* Each sequence alone; and the heads of one key/value head alone, as a tensor-parallel rank has
@@ -512,6 +606,7 @@ static void cuts_for(struct problem p, int kernel)
             a.o = (char *)a.o + o;
             a.d_o = (const char *)a.d_o + o;
             a.lse += (b * p.heads + g * group) * p.tokens;
+            a.starts += a.starts ? b * a.starts_ld : 0;
             if (ls_attention_forward(&ops, &a, &error) || ls_attention_backward(&ops, &a, &error))
                 fail_msg("%s", error.text);
         }
@@ -524,7 +619,7 @@ static void cuts_for(struct problem p, int kernel)
 static void test_bits_cuts(void **state)
 {
     (void)state;
-    for_each_kernel((struct problem){2, 100, 6, 2, 40, LS_F32, 8, 0, 16}, cuts_for);
+    for_each_kernel_twice((struct problem){2, 100, 6, 2, 40, LS_F32, 8, 0, 16, 0, 0, 0}, cuts_for);
 }
 
 /* Rows packed densely or far apart. */
@@ -550,7 +645,8 @@ static void strides_for(struct problem p, int kernel)
 static void test_bits_strides(void **state)
 {
     (void)state;
-    for_each_kernel((struct problem){1, 100, 4, 2, 24, LS_F32, 8, 3, 16}, strides_for);
+    for_each_kernel_twice((struct problem){1, 100, 4, 2, 24, LS_F32, 8, 3, 16, 0, 0, 0},
+                          strides_for);
 }
 
 /* A token's output depends on no later token: neither on its value nor on its being there. */
@@ -585,7 +681,72 @@ static void causality_for(struct problem p, int kernel)
 static void test_causality(void **state)
 {
     (void)state;
-    for_each_kernel((struct problem){1, 210, 2, 2, 64, LS_F32, 0, 0, 0}, causality_for);
+    for_each_kernel_twice((struct problem){1, 210, 2, 2, 64, LS_F32, 0, 0, 0, 0, 0, 0},
+                          causality_for);
+}
+
+/* Nor on tokens before those that it sees: they may be anything that has a number. */
+static void window_for(struct problem p, int kernel)
+{
+    enum { CHANGED = 100 };
+    p.window = 40;
+    struct instance want = instance_new(p, 14), changed = instance_new(p, 14);
+    run(&want, 2, kernel);
+    for (int m = K; m <= V; m++)
+        for (int64_t e = 0; e < CHANGED * ld_of(&p, m); e++)
+            set(&changed, m, e, get(&changed, m, e) * -300);
+    run(&changed, 2, kernel);
+    const size_t row = (size_t)ld_of(&p, O) * ls_dtype_bytes(p.act), at = (CHANGED + 39) * row;
+    assert_same_bits("keys before the window changed", O, (char *)changed.matrix[O] + at,
+                     (char *)want.matrix[O] + at, (size_t)(p.tokens - CHANGED - 39) * row);
+    assert_same_bits("keys before the window changed", D_Q, (char *)changed.matrix[D_Q] + at,
+                     (char *)want.matrix[D_Q] + at, (size_t)(p.tokens - CHANGED - 39) * row);
+    /* The twin: the query before sees the last of them. */
+    assert_memory_not_equal((char *)changed.matrix[O] + at - row, (char *)want.matrix[O] + at - row,
+                            row);
+    instance_free(&changed);
+    instance_free(&want);
+}
+
+static void test_window_hides(void **state)
+{
+    (void)state;
+    for_each_kernel((struct problem){1, 210, 2, 2, 64, LS_F32, 0, 0, 0, 0, 0, 0}, window_for);
+}
+
+/* A document has the bits that it has alone, where it begins at a block; its tokens are then at the
+ * same places of blocks. */
+static void document_for(struct problem p, int kernel)
+{
+    struct instance x = instance_new(p, 15);
+    struct problem alone = p;
+    alone.tokens = p.tokens - 128;
+    alone.document = 0;
+    for (int64_t t = 0; x.starts && t < p.tokens; t++)
+        x.starts[t] = t < 128 ? (t < 50 ? 0 : 50) : 128;
+    run(&x, 2, kernel);
+    struct instance y = instance_new(alone, 15);
+    for (int m = Q; m < MATRICES; m++)
+        memcpy(y.matrix[m],
+               (char *)x.matrix[m] + (size_t)(128 * ld_of(&p, m)) * ls_dtype_bytes(p.act),
+               (size_t)y.elements[m] * ls_dtype_bytes(p.act));
+    struct instance z = instance_new(alone, 15);
+    for (int m = Q; m < MATRICES; m++)
+        memcpy(z.matrix[m], y.matrix[m], (size_t)y.elements[m] * ls_dtype_bytes(p.act));
+    run(&z, 2, kernel);
+    for (int m = O; m < MATRICES; m++)
+        if ((memcmp(y.matrix[m], z.matrix[m], (size_t)y.elements[m] * ls_dtype_bytes(p.act)) ==
+             0) != (x.starts || m == D_O))
+            fail_msg("%s: %s of a document: in the sequence and alone: %s", kernel_name(kernel),
+                     matrix_names[m], x.starts ? "differ" : "are the same");
+    instance_free(&x), instance_free(&y), instance_free(&z);
+}
+
+/* The twin is a sequence without documents. */
+static void test_documents_are_alone(void **state)
+{
+    (void)state;
+    for_each_kernel((struct problem){1, 250, 2, 1, 40, LS_F32, 0, 0, 0, 0, 0, 0}, document_for);
 }
 
 /* dk and dv of a group are the tree over its heads. The scale is a power of two, so that a head's
@@ -596,7 +757,7 @@ static void test_head_tree(void **state)
     for (int64_t group = 1; group <= 9; group++)
         for (int threads = 1; threads <= 3; threads++) {
             struct instance x =
-                instance_new((struct problem){1, 70, group, 1, 16, LS_F32, 0, 0, 0}, 9);
+                instance_new((struct problem){1, 70, group, 1, 16, LS_F32, 0, 0, 0, 0, 0, 0}, 9);
             struct ls_ops ops = ops_new(threads, kernel_best_fma());
             run_with(&ops, &x);
             const int64_t count = x.elements[D_K];
@@ -650,14 +811,20 @@ static void visit(const struct instance *x, const int order[4], float *dv, float
     enum { BLOCK = LS_ATTENTION_BLOCK, PANEL = BLOCK * ORDER_DIM };
     static float panel[8][PANEL] __attribute__((aligned(64)));
     static float dk_sum[PANEL], dv_sum[PANEL], o_sum[PANEL], scratch[2 * BLOCK * BLOCK];
+    struct attention_mask own;
     float lse[BLOCK], delta[BLOCK], max[BLOCK], sum[BLOCK] = {0};
     const struct attention_kernel *kernel = &attention_kernel_plain;
-    const struct attention_shape shape = {ORDER_DIM, ORDER_DIM, LS_F32, x->a.scale};
-    const struct attention_query query = {panel[0], panel[1], panel[2], panel[3], lse, delta};
+    const struct attention_shape shape = {ORDER_DIM, ORDER_DIM, LS_F32, x->a.scale, 0};
+    const struct attention_query query = {panel[0], panel[1], panel[2], panel[3],
+                                          lse,      delta,    BLOCK};
     const struct attention_key key = {panel[4], panel[5], NULL};
     const struct attention_state state = {o_sum, max, sum};
     const struct attention_gradient gradient = {dk_sum, dv_sum, NULL};
     struct attention_ahead ahead = {.spans = 0};
+    for (int i = 0; i < BLOCK; i++) {
+        own.first[i] = 0;
+        own.last[i] = i;
+    }
     memset(dk_sum, 0, sizeof dk_sum);
     memset(dv_sum, 0, sizeof dv_sum);
     memset(o_sum, 0, sizeof o_sum);
@@ -667,7 +834,8 @@ static void visit(const struct instance *x, const int order[4], float *dv, float
         struct attention_rows q = order_rows(x, Q, order[n]), o_rows = order_rows(x, O, order[n]),
                               d_o = order_rows(x, D_O, order[n]);
         kernel->pack_query_backward(&shape, &q, &o_rows, &d_o, x->a.lse + order[n] * BLOCK, &query);
-        kernel->backward_pair(&shape, &query, &key, order[n] == 0, &gradient, scratch, &ahead);
+        kernel->backward_pair(&shape, &query, &key, order[n] == 0 ? &own : NULL, &gradient, scratch,
+                              &ahead);
     }
     memcpy(dv, dv_sum, sizeof dv_sum);
     struct attention_rows q = order_rows(x, Q, 3), out = {o, ORDER_DIM, BLOCK};
@@ -678,7 +846,8 @@ static void visit(const struct instance *x, const int order[4], float *dv, float
         k = order_rows(x, K, order[n]);
         v = order_rows(x, V, order[n]);
         kernel->pack_key_forward(&shape, &k, &v, &key);
-        kernel->forward_pair(&shape, &query, &key, order[n] == 3, &state, scratch, &ahead);
+        kernel->forward_pair(&shape, &query, &key, order[n] == 3 ? &own : NULL, &state, scratch,
+                             &ahead);
     }
     kernel->forward_store(&shape, &state, &out, lse);
 }
@@ -689,8 +858,8 @@ static void test_block_order(void **state)
     (void)state;
     static const int ascending[4] = {0, 1, 2, 3}, descending[4] = {3, 2, 1, 0};
     static float dv[LS_ATTENTION_BLOCK * ORDER_DIM], o[LS_ATTENTION_BLOCK * ORDER_DIM];
-    struct instance x =
-        instance_new((struct problem){1, ORDER_TOKENS, 1, 1, ORDER_DIM, LS_F32, 0, 0, 0}, 10);
+    struct instance x = instance_new(
+        (struct problem){1, ORDER_TOKENS, 1, 1, ORDER_DIM, LS_F32, 0, 0, 0, 0, 0, 0}, 10);
     run(&x, 2, LS_ISA_PLAIN);
     const float *want_o = (const float *)x.matrix[O] + 3 * LS_ATTENTION_BLOCK * ORDER_DIM;
     visit(&x, ascending, dv, o);
@@ -702,77 +871,159 @@ static void test_block_order(void **state)
     instance_free(&x);
 }
 
-/* ---- decode ---- */
+/* ---- decode and prefill ---- */
 
-/* Each sequence alone, by one thread, has the bits of all of them together. */
-static void decode_alone(const struct ls_attention_decode *all, int kernel)
+/* Keys and values of a whole sequence on their way into a cache: behind what is there lies no
+ * number. */
+struct cached {
+    int64_t capacity;
+    char *k, *v;
+};
+
+static struct cached cached_new(const struct instance *x)
 {
-    const size_t bytes = ls_dtype_bytes(all->act), row = (size_t)all->o_ld * bytes;
-    const size_t cache = (size_t)(all->capacity * all->kv_heads * all->head_dim) * bytes;
-    struct ls_ops ops = ops_new(1, kernel);
-    struct ls_error error = {0};
-    char *o = calloc(1, row);
-    for (size_t b = 0; b < (size_t)all->batch; b++) {
-        struct ls_attention_decode one = *all;
-        one.batch = 1;
-        one.q = (const char *)all->q + b * row;
-        one.k_cache = (const char *)all->k_cache + b * cache;
-        one.v_cache = (const char *)all->v_cache + b * cache;
-        one.o = o;
-        assert_int_equal(ls_attention_decode(&ops, &one, &error), LS_OK);
-        assert_memory_equal(o, (const char *)all->o + b * row, row);
-    }
-    free(o);
-    ls_ops_release(&ops);
+    struct cached c = {.capacity = x->p.tokens + 5};
+    size_t bytes =
+        (size_t)(x->p.batch * c.capacity * width_of(&x->p, K)) * ls_dtype_bytes(x->p.act);
+    c.k = malloc(bytes);
+    c.v = malloc(bytes);
+    memset(c.k, 0xff, bytes);
+    memset(c.v, 0xff, bytes);
+    return c;
 }
 
-/* The last token of a sequence against a cache that holds all of it. */
+/* The first `count` tokens of sequence b are there, and no others. */
+static void cached_fill(struct cached *c, const struct instance *x, int64_t b, int64_t count)
+{
+    const size_t row = (size_t)width_of(&x->p, K) * ls_dtype_bytes(x->p.act);
+    const size_t to = (size_t)(b * c->capacity) * row, from = (size_t)(b * x->p.tokens) * row;
+    memcpy(c->k + to, (char *)x->matrix[K] + from, (size_t)count * row);
+    memcpy(c->v + to, (char *)x->matrix[V] + from, (size_t)count * row);
+    memset(c->k + to + (size_t)count * row, 0xff, (size_t)(c->capacity - count) * row);
+    memset(c->v + to + (size_t)count * row, 0xff, (size_t)(c->capacity - count) * row);
+}
+
+static void cached_free(struct cached *c)
+{
+    free(c->k);
+    free(c->v);
+}
+
+/* Row t of sequence b of the queries or of their outputs. */
+static char *row_of(const struct instance *x, int m, int64_t b, int64_t t)
+{
+    return (char *)x->matrix[m] +
+           (size_t)((b * x->p.tokens + t) * width_of(&x->p, m)) * ls_dtype_bytes(x->p.act);
+}
+
+/* Sequences of different lengths, as their rows of the forward. */
 static void decode_for(struct problem p, int kernel)
 {
+    static const int32_t lengths[][2] = {{1, 2},   {33, 32}, {64, 65},  {65, 96},
+                                         {97, 64}, {128, 1}, {129, 150}};
     struct instance x = instance_new(p, 12);
-    struct reference r = reference_new(&x);
-    const int64_t capacity = p.tokens + 5, kv_width = width_of(&p, K), width = width_of(&p, Q);
-    const size_t bytes = ls_dtype_bytes(p.act);
-    char *k_cache = calloc((size_t)(p.batch * capacity * kv_width), bytes);
-    char *v_cache = calloc((size_t)(p.batch * capacity * kv_width), bytes);
-    char *o = calloc((size_t)(p.batch * width), bytes),
-         *q = calloc((size_t)(p.batch * width), bytes);
-    for (int64_t b = 0; b < p.batch; b++) {
-        const size_t to = (size_t)(b * capacity * kv_width) * bytes;
-        const size_t from = (size_t)(b * p.tokens * kv_width) * bytes;
-        memcpy(k_cache + to, (char *)x.matrix[K] + from, (size_t)(p.tokens * kv_width) * bytes);
-        memcpy(v_cache + to, (char *)x.matrix[V] + from, (size_t)(p.tokens * kv_width) * bytes);
-        memcpy(q + (size_t)(b * width) * bytes,
-               (char *)x.matrix[Q] + (size_t)((b * p.tokens + p.tokens - 1) * width) * bytes,
-               (size_t)width * bytes);
+    run_forward(&x, kernel);
+    const size_t row = (size_t)width_of(&p, Q) * ls_dtype_bytes(p.act);
+    struct cached cache = cached_new(&x);
+    char *q = malloc(2 * row), *o = malloc(2 * row);
+    for (size_t n = 0; n < sizeof lengths / sizeof lengths[0]; n++) {
+        int32_t starts[2];
+        struct ls_ops ops = ops_new(1 + (int)n % 3, kernel);
+        struct ls_error error = {0};
+        for (int64_t b = 0; b < 2; b++) {
+            cached_fill(&cache, &x, b, lengths[n][b]);
+            memcpy(q + (size_t)b * row, row_of(&x, Q, b, lengths[n][b] - 1), row);
+            starts[b] = x.starts ? x.starts[b * p.tokens + lengths[n][b] - 1] : 0;
+        }
+        memset(o, 0, 2 * row);
+        struct ls_attention_decode decode = {2,
+                                             cache.capacity,
+                                             p.heads,
+                                             p.kv_heads,
+                                             p.dim,
+                                             x.a.scale,
+                                             p.act,
+                                             lengths[n],
+                                             q,
+                                             cache.k,
+                                             cache.v,
+                                             width_of(&p, Q),
+                                             width_of(&p, O),
+                                             o,
+                                             p.window,
+                                             p.softcap,
+                                             x.starts ? starts : NULL};
+        if (ls_attention_decode(&ops, &decode, &error))
+            fail_msg("%s", error.text);
+        for (int64_t b = 0; b < 2; b++)
+            assert_same_bits(kernel_name(kernel), O, o + (size_t)b * row,
+                             row_of(&x, O, b, lengths[n][b] - 1), row);
+        /* The twin: one key more to the left, or one less. */
+        decode.starts = starts;
+        starts[0] = starts[0] > 0 ? starts[0] - 1 : 1;
+        if (lengths[n][0] > 1 && !p.window) {
+            assert_int_equal(ls_attention_decode(&ops, &decode, &error), LS_OK);
+            assert_memory_not_equal(o, row_of(&x, O, 0, lengths[n][0] - 1), row);
+        }
+        ls_ops_release(&ops);
     }
-    struct ls_attention_decode decode = {p.batch, p.tokens,  capacity, p.heads, p.kv_heads,
-                                         p.dim,   x.a.scale, p.act,    q,       k_cache,
-                                         v_cache, width,     width,    o};
-    struct ls_ops ops = ops_new(2, kernel);
-    struct ls_error error = {0};
-    assert_int_equal(ls_attention_decode(&ops, &decode, &error), LS_OK);
-    for (int64_t b = 0; b < p.batch; b++)
-        assert_near("decode", p.act, o + (size_t)(b * width) * bytes,
-                    r.matrix[O] + (b * p.tokens + p.tokens - 1) * width, width,
-                    p.act == LS_F32 ? 1e-5 : 5e-3);
-    decode_alone(&decode, kernel);
-    decode.length = capacity + 1;
-    assert_int_equal(ls_attention_decode(&ops, &decode, &error), LS_EINVAL);
-    ls_ops_release(&ops);
-    free(k_cache);
-    free(v_cache);
-    free(o);
-    free(q);
-    reference_free(&r);
+    free(q), free(o);
+    cached_free(&cache);
     instance_free(&x);
 }
 
 static void test_decode(void **state)
 {
     (void)state;
-    for_each_kernel((struct problem){2, 100, 4, 2, 40, LS_F32, 0, 0, 0}, decode_for);
-    for_each_kernel((struct problem){1, 1, 1, 1, 64, LS_F32, 0, 0, 0}, decode_for);
+    for_each_kernel_twice((struct problem){2, 150, 4, 2, 40, LS_F32, 0, 0, 0, 0, 0, 0}, decode_for);
+    /* Many heads share one key/value head: more than a vector holds, and more than a block. */
+    for_each_kernel((struct problem){2, 150, 20, 1, 16, LS_F32, 0, 0, 0, 0, 0, 0}, decode_for);
+    for_each_kernel((struct problem){2, 150, 66, 1, 8, LS_F32, 0, 0, 0, 0, 0, 0}, decode_for);
+}
+
+/* A prompt in chunks, each after its keys went to the cache: the rows of the whole. */
+static void prefill_for(struct problem p, int kernel)
+{
+    static const int64_t cuts[] = {0, 10, 11, 64, 75, 107, 128, 150};
+    struct instance whole = instance_new(p, 16), x = instance_new(p, 16);
+    const size_t row = (size_t)width_of(&p, Q) * ls_dtype_bytes(p.act);
+    struct cached cache = cached_new(&x);
+    struct ls_ops ops = ops_new(2, kernel);
+    run_forward(&whole, kernel);
+    for (int n = 0; n < 7; n++)
+        for (int64_t b = 0; b < p.batch; b++) {
+            struct ls_error error = {0};
+            struct ls_attention a = x.a;
+            cached_fill(&cache, &x, b, cuts[n + 1]);
+            a.batch = 1;
+            a.q_first = cuts[n];
+            a.tokens = cuts[n + 1] - cuts[n];
+            a.keys = cache.capacity;
+            a.q = row_of(&x, Q, b, cuts[n]);
+            a.k = cache.k + (size_t)(b * cache.capacity * width_of(&p, K)) * ls_dtype_bytes(p.act);
+            a.v = cache.v + (size_t)(b * cache.capacity * width_of(&p, K)) * ls_dtype_bytes(p.act);
+            a.o = row_of(&x, O, b, cuts[n]);
+            a.starts = x.starts ? x.starts + b * p.tokens : NULL;
+            if (ls_attention_forward(&ops, &a, &error))
+                fail_msg("%s", error.text);
+            assert_same_bits(kernel_name(kernel), O, a.o, row_of(&whole, O, b, cuts[n]),
+                             (size_t)a.tokens * row);
+            for (int64_t h = 0; h < p.heads; h++)
+                assert_memory_equal(a.lse + h * a.tokens,
+                                    whole.a.lse + (b * p.heads + h) * p.tokens + cuts[n],
+                                    (size_t)a.tokens * sizeof(float));
+        }
+    ls_ops_release(&ops);
+    cached_free(&cache);
+    instance_free(&x);
+    instance_free(&whole);
+}
+
+static void test_prefill(void **state)
+{
+    (void)state;
+    for_each_kernel_twice((struct problem){2, 150, 4, 2, 40, LS_F32, 0, 0, 0, 0, 0, 0},
+                          prefill_for);
 }
 
 /* ---- bad arguments ---- */
@@ -792,7 +1043,8 @@ static void expect_refusal(struct ls_ops *ops, const struct ls_attention *a, con
 static void test_refusals(void **state)
 {
     (void)state;
-    struct instance x = instance_new((struct problem){1, 65, 4, 2, 8, LS_F32, 0, 0, 0}, 13);
+    struct instance x =
+        instance_new((struct problem){1, 65, 4, 2, 8, LS_F32, 0, 0, 0, 0, 0, 0}, 13);
     struct ls_ops ops = ops_new(1, LS_ISA_PLAIN);
     struct ls_attention a = x.a;
     a.tokens = 0;
@@ -810,6 +1062,22 @@ static void test_refusals(void **state)
     a.act = LS_F64;
     expect_refusal(&ops, &a, "F64");
     a = x.a;
+    a.softcap = -1;
+    expect_refusal(&ops, &a, "softcap -1");
+    a = x.a;
+    a.window = -1;
+    expect_refusal(&ops, &a, "window -1");
+    int32_t starts[65] = {0};
+    a = x.a;
+    a.starts = starts;
+    a.starts_ld = 64;
+    expect_refusal(&ops, &a, "starts_ld is 64: the last query is at position 64");
+    a.starts_ld = 65;
+    starts[40] = 41;
+    expect_refusal(&ops, &a, "the document of position 40 starts at 41");
+    starts[40] = 40;
+    expect_refusal(&ops, &a, "the document of position 41 starts at 0");
+    a = x.a;
     a.kv_ld = 15;
     expect_refusal(&ops, &a, "kv_ld is 15: rows are 16 wide");
     size_t whole = ops.workspace_bytes;
@@ -818,6 +1086,31 @@ static void test_refusals(void **state)
     ops.workspace_bytes = whole;
     ls_ops_release(&ops);
     instance_free(&x);
+}
+
+static void test_decode_refusals(void **state)
+{
+    (void)state;
+    struct ls_ops ops = ops_new(1, LS_ISA_PLAIN);
+    struct ls_error error = {0};
+    float row[8] = {0}, cache[32] = {0};
+    int32_t length = 5, start = 0;
+    struct ls_attention_decode d = {1,     4,     1, 1, 8,   1, LS_F32, &length, row,
+                                    cache, cache, 8, 8, row, 0, 0,      &start};
+    assert_int_equal(ls_attention_decode(&ops, &d, &error), LS_EINVAL);
+    assert_non_null(strstr(error.text, "5 cached tokens of sequence 0: expected 1 to 4"));
+    length = 3;
+    start = 3;
+    assert_int_equal(ls_attention_decode(&ops, &d, &error), LS_EINVAL);
+    assert_non_null(strstr(error.text, "starts at 3: expected 0 to 2"));
+    start = 2;
+    assert_int_equal(ls_attention_decode(&ops, &d, &error), LS_OK);
+    const size_t whole = ops.workspace_bytes;
+    ops.workspace_bytes = 4096;
+    assert_int_equal(ls_attention_decode(&ops, &d, &error), LS_EINVAL);
+    assert_non_null(strstr(error.text, "there are 4096"));
+    ops.workspace_bytes = whole;
+    ls_ops_release(&ops);
 }
 
 int main(void)
@@ -830,10 +1123,14 @@ int main(void)
         cmocka_unit_test(test_bits_cuts),
         cmocka_unit_test(test_bits_strides),
         cmocka_unit_test(test_causality),
+        cmocka_unit_test(test_window_hides),
+        cmocka_unit_test(test_documents_are_alone),
         cmocka_unit_test(test_head_tree),
         cmocka_unit_test(test_block_order),
         cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_decode_refusals),
     };
     return cmocka_run_group_tests_name("ops/attention", tests, NULL, NULL);
 }

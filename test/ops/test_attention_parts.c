@@ -1,5 +1,5 @@
 /* Attention in pieces: queries at an offset, raw gradient sums, ranges of keys with carried state.
- * Each has the bits of one whole call. */
+ * Each has the bits of one whole call, with a window, documents and a cap too. */
 #include "gradient.h"
 
 #include <setjmp.h>
@@ -52,7 +52,19 @@ static void outputs_new(struct call *c, int64_t tokens, int64_t keys)
     c->d_v_sum = values_new((size_t)(BATCH * keys * KV_WIDTH) * sizeof(float));
 }
 
-static struct call whole_new(enum ls_dtype act)
+/* Documents that end inside blocks, at a block's end, and one that spans three. */
+static const int32_t *documents(void)
+{
+    static int32_t starts[BATCH * TOKENS];
+    static const int32_t firsts[] = {0, 5, 64, 100, 290};
+    for (int32_t i = 0; i < BATCH * TOKENS; i++)
+        for (int n = 0; n < 5; n++)
+            if (firsts[n] <= i % TOKENS)
+                starts[i] = firsts[n];
+    return starts;
+}
+
+static struct call whole_new(enum ls_dtype act, bool masked)
 {
     struct call c = {.a = {.batch = BATCH,
                            .heads = HEADS,
@@ -69,6 +81,12 @@ static struct call whole_new(enum ls_dtype act)
     c.d_o = values_normal(4, act, BATCH * TOKENS * WIDTH, 1);
     outputs_new(&c, TOKENS, TOKENS);
     c.a.keys = 0;
+    if (masked) {
+        c.a.window = 130;
+        c.a.softcap = 5;
+        c.a.starts = documents();
+        c.a.starts_ld = TOKENS;
+    }
     return c;
 }
 
@@ -142,10 +160,12 @@ static void for_each_kernel(void (*check)(struct ls_ops *ops, struct call *whole
             struct ls_error error = {0};
             must(ls_ops_init(&ops, 2, (enum ls_isa)isa, &error), &error);
             ops.arithmetic = a == 3 ? LS_ARITHMETIC_BF16_PAIRS : LS_ARITHMETIC_FMA;
-            struct call whole = whole_new(acts[a]);
-            run(&ops, &whole.a);
-            check(&ops, &whole);
-            call_free(&whole);
+            for (int masked = 0; masked < 2; masked++) {
+                struct call whole = whole_new(acts[a], masked);
+                run(&ops, &whole.a);
+                check(&ops, &whole);
+                call_free(&whole);
+            }
             ls_ops_release(&ops);
         }
 }
@@ -158,11 +178,11 @@ static size_t small_workspace(const struct ls_ops *ops)
 
 /* ---- queries at an offset -------------------------------------------------------------------- */
 
-/* Pieces of whole blocks, of the end, and one that ends inside a block; with all keys, and with no
+/* Pieces that begin and end at blocks and inside of them; with all keys, and with no
  * more than the piece needs. The pieces' sums add up to the whole's (in another order). */
 static void check_offset(struct ls_ops *ops, struct call *whole)
 {
-    static const int64_t cuts[] = {0, 64, 256, TOKENS};
+    static const int64_t cuts[] = {0, 64, 219, TOKENS};
     const size_t room = ops->workspace_bytes, count = BATCH * TOKENS * KV_WIDTH;
     double *want = values_in_double(whole->a.act, whole->d_v, (int64_t)count);
     float *sum = calloc(count, sizeof *sum);
@@ -364,14 +384,15 @@ static void run_ranges(struct ls_ops *ops, struct call *piece, const struct call
     free(state);
 }
 
-/* All queries; then those of a middle block and a half, for which some ranges lie in the future. */
+/* All queries; then a hundred from the middle of a block, for which some ranges lie in the future.
+ */
 static void check_ranges(struct ls_ops *ops, struct call *whole)
 {
     const size_t room = ops->workspace_bytes;
     for (int passes = 1; passes <= 2; passes++)
         for (int middle = 0; middle < 2; middle++) {
-            struct call want = piece_new(whole, middle ? 64 : 0, middle ? 100 : TOKENS, TOKENS);
-            struct call piece = piece_new(whole, middle ? 64 : 0, middle ? 100 : TOKENS, TOKENS);
+            struct call want = piece_new(whole, middle ? 77 : 0, middle ? 100 : TOKENS, TOKENS);
+            struct call piece = piece_new(whole, middle ? 77 : 0, middle ? 100 : TOKENS, TOKENS);
             run(ops, &want.a);
             ops->workspace_bytes = passes == 2 ? small_workspace(ops) : room;
             run_ranges(ops, &piece, whole, &want);
@@ -397,7 +418,7 @@ static void test_ranges_of_keys(void **state)
 static void test_order_of_ranges_matters(void **state)
 {
     (void)state;
-    struct call whole = whole_new(LS_F32);
+    struct call whole = whole_new(LS_F32, false);
     struct call piece = piece_new(&whole, 256, TOKENS - 256, TOKENS);
     struct ls_error error = {0};
     const size_t bytes = ls_round_up((int64_t)ls_attention_state_bytes(&ops_best, &piece.a), 64);
@@ -432,20 +453,21 @@ static void expect(int status, const struct ls_error *error, const char *part)
 static void test_refusals(void **state)
 {
     (void)state;
-    struct call whole = whole_new(LS_F32);
+    struct call whole = whole_new(LS_F32, false);
     struct ls_attention a = whole.a;
     struct ls_error error = {0};
     float *none = NULL;
     a.keys = TOKENS;
-    a.q_first = 32;
-    expect(ls_attention_forward(&ops_best, &a, &error), &error, "position 32");
+    a.q_first = -1;
+    expect(ls_attention_forward(&ops_best, &a, &error), &error, "queries begin at position -1");
     a.q_first = 64;
     expect(ls_attention_forward(&ops_best, &a, &error), &error, "need 364 or more");
     a.q_first = 0;
     a.d_v_sum = whole.d_v_sum;
     expect(ls_attention_backward(&ops_best, &a, &error), &error, "d_v_sum without d_k_sum");
     a.d_v_sum = NULL;
-    expect(ls_attention_forward_part(&ops_best, &a, 100, 64, none, &error), &error, "keys at 100");
+    expect(ls_attention_forward_part(&ops_best, &a, 100, 64, none, &error), &error,
+           "keys begin at position 100");
     expect(ls_attention_forward_part(&ops_best, &a, 64, 301, none, &error), &error, "301 keys");
     expect(ls_attention_forward_part(&ops_best, &a, 64, 0, none, &error), &error, "0 keys");
     expect(ls_attention_backward_part(&ops_best, &a, 64, 100, none, &error), &error,

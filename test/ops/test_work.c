@@ -277,12 +277,14 @@ static void test_attention_counts_what_is_seen(void **state)
                                        {128, 64, 128, 64}, {64, 192, 128, 64}, {0, 256, 64, 128},
                                        {0, 100, 64, 36},   {192, 64, 64, 64},  {0, 64, 128, 64},
                                        {64, 100, 64, 100}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const int64_t *c = cases[i];
+    static const int64_t windows[] = {1, 50, 64, 100, 300};
+    for (size_t i = 0; i < 6 * sizeof cases / sizeof *cases; i++) {
+        const int64_t *c = cases[i / 6], n = (int64_t)i % 6;
+        const int64_t window = n ? windows[n - 1] : 0;
         double seen = 0;
         for (int64_t q = c[0]; q < c[0] + c[1]; q++)
             for (int64_t k = c[2]; k < c[2] + c[3]; k++)
-                seen += k <= q;
+                seen += k <= q && (!window || k > q - window);
         struct ls_ops idle;
         struct told told = {0};
         struct ls_error error = {0};
@@ -298,7 +300,8 @@ static void test_attention_counts_what_is_seen(void **state)
                                  .kv_ld = 32,
                                  .o_ld = 64,
                                  .keys = c[3],
-                                 .q_first = c[0]};
+                                 .q_first = c[0],
+                                 .window = window};
         ls_ops_init_idle(&idle, LS_ISA_PLAIN);
         idle.watch = &watch;
         if (ls_attention_forward_part(&idle, &a, c[2], c[3], NULL, &error) ||

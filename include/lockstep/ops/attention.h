@@ -1,22 +1,26 @@
-/* lockstep/ops/attention.h - causal softmax attention. Included by lockstep/ops.h. */
+/* lockstep/ops/attention.h - causal softmax attention: to all keys up to a token, or to those in a
+ * window or of its document. Included by lockstep/ops.h. */
 #ifndef LOCKSTEP_OPS_ATTENTION_H
 #define LOCKSTEP_OPS_ATTENTION_H
 
 /* For each sequence b, head h (its key/value head is g = h / (heads / kv_heads)) and token t:
  *
- *   s[j] = scale * q[t] . k[j]  for j <= t,   p = softmax(s),   o[t] = sum_j p[j] v[j]
+ *   s[j] = scale * q[t] . k[j]  for first(t) <= j <= t,   p = softmax(s),   o[t] = sum_j p[j] v[j]
  *
+ * first(t) = max(0, starts[t], t - window + 1) is 0 without documents and a window. With softcap,
+ * s[j] = softcap * tanh(scale * q[t] . k[j] / softcap) (Gemma team, "Gemma 2", 2024). It is
  * computed block by block with a running maximum (Dao, "FlashAttention-2", 2023); the T x T matrix
  * is never stored. Saved for the backward: lse[b, h, t] = max + log sum exp. The derivation and the
  * way the work is cut are in doc/ops/attention.md.
  *
  * Order of sums: each query row visits key blocks of LS_ATTENTION_BLOCK keys in ascending order;
- * blocks that are masked whole are skipped, masked entries of a query's own block are exact zeros.
+ * blocks that are masked whole are skipped, masked entries of the others are exact zeros.
  * In the backward, dq sums key blocks in ascending order; dk and dv sum query blocks in ascending
  * order for each query head from zero, then the group's heads by the tree over the head's index
  * within the group (S4); each is multiplied by scale and rounded to act once, at the end. No bit of
  * a sequence and a head depends on threads, on the other sequences and heads of the call, on row
- * distances, nor on the size of the workspace; no bit of o and lse at token t on tokens after t.
+ * distances, nor on the size of the workspace; no bit of o and lse at token t on tokens after t or
+ * before first(t).
  *
  * Arithmetic: sums, softmax and its gradient in float32. With act bf16 in
  * LS_ARITHMETIC_BF16_PAIRS, p and ds are rounded to bf16 before they are multiplied (as q, k, v and
@@ -45,18 +49,28 @@ struct ls_attention {
     void *d_k, *d_v; /* [B*keys, G*D] =, row distance kv_ld */
     /* queries that are a piece of their sequences, and gradients that are a piece of a sum */
     int64_t keys;             /* rows of K and V per sequence: b * keys + j; 0 means T */
-    int64_t q_first;          /* position of query row 0; a multiple of LS_ATTENTION_BLOCK */
+    int64_t q_first;          /* position of query row 0 */
     float *d_k_sum, *d_v_sum; /* [B*keys, G*D] =, dense; NULL for none */
+    /* what a query sees of the keys up to its own; 0 and NULL for all, with scores as they are */
+    int64_t window; /* so many keys, its own included (as in transformers) */
+    float softcap;
+    /* [B, starts_ld]: starts[b * starts_ld + t] is the position at which the document begins that
+     * holds the token at position t of sequence b. A piece of the queries reads those at their
+     * positions, q_first to q_first + tokens - 1. starts[t] <= t; they do not descend. */
+    const int32_t *starts;
+    int64_t starts_ld;
 };
-/* Local. batch, tokens >= 1, D a multiple of 8, scale > 0, each row distance at least its row's
- * width (LS_EINVAL otherwise). The forward writes o and lse; the backward reads them and writes
- * d_q, d_k and d_v. Outputs overlap neither inputs nor each other; rows of q, k and v may
- * interleave (one stacked [M, (H + 2G) D] matrix), and so may those of d_q, d_k and d_v.
+/* Local. batch, tokens >= 1, D a multiple of 8, scale > 0, window and softcap >= 0, each row
+ * distance at least its row's width (LS_EINVAL otherwise). The forward writes o and lse; the
+ * backward reads them and writes d_q, d_k and d_v. Outputs overlap neither inputs nor each other;
+ * rows of q, k and v may interleave (one stacked [M, (H + 2G) D] matrix), and so may those of d_q,
+ * d_k and d_v.
  *
- * Query row t is at position q_first + t of its sequence and sees keys 0 .. q_first + t; keys >=
- * q_first + tokens. o, lse and d_q are, bit for bit, those rows of the call with all queries. d_k
- * and d_v are the sums over this call's queries, in the order above: zero for keys that none of
- * them sees.
+ * Query row t is at position q_first + t of its sequence; keys >= q_first + tokens. o, lse and d_q
+ * are, bit for bit, those rows of the call with all queries. d_k and d_v are the sums over this
+ * call's queries, in the order above: zero for keys that none of them sees. Rows of K and V behind
+ * the last query are not read: a prompt may be fed in chunks of any length, whose keys lie in a
+ * cache of `keys` rows per sequence.
  *
  * With d_k_sum and d_v_sum the sums over queries and heads go there as they are, in float32, before
  * scale and rounding; d_k and d_v are not touched. So pieces of a sum can be added by the tree: the
@@ -106,19 +120,22 @@ int ls_attention_backward_part(struct ls_ops *ops, const struct ls_attention *at
 int ls_attention_backward_finish(struct ls_ops *ops, const struct ls_attention *attention,
                                  float *state, struct ls_error *error);
 
-/* One step of generation: one new token per sequence attends to `length` cached tokens, itself
- * included. q, o: [B, H*D] with row distances q_ld, o_ld; k_cache, v_cache: [B, capacity, G*D],
- * dense. Key blocks ascending; float32 inside, o rounded once. Its bits depend on neither threads
- * nor batch, but are not those of ls_attention_forward. */
+/* One step of generation: one new token per sequence attends to its cached tokens, of which there
+ * are lengths[b] with itself. o is, bit for bit, that row of ls_attention_forward. */
 struct ls_attention_decode {
-    int64_t batch, length, capacity, heads, kv_heads, head_dim;
+    int64_t batch, capacity, heads, kv_heads, head_dim;
     float scale;
     enum ls_dtype act;
-    const void *q, *k_cache, *v_cache;
+    const int32_t *lengths;            /* [B] */
+    const void *q, *k_cache, *v_cache; /* [B, H*D], row distance q_ld; [B, capacity, G*D], dense */
     int64_t q_ld, o_ld;
-    void *o;
+    void *o; /* [B, H*D], row distance o_ld */
+    int64_t window;
+    float softcap;
+    const int32_t *starts; /* [B]: where the token's document begins; NULL: at 0 */
 };
-/* Local. 1 <= length <= capacity, the rest as above. Needs no workspace. */
+/* Local. 1 <= lengths[b] <= capacity and 0 <= starts[b] < lengths[b], the rest and the workspace as
+ * above. The cache behind lengths[b] rows is not read. */
 int ls_attention_decode(struct ls_ops *ops, const struct ls_attention_decode *decode,
                         struct ls_error *error);
 

@@ -2,10 +2,8 @@
  * per instruction set. Legend: i query, j key, d of head dim, all within a block; P = padded. */
 #include "ops/attention_kernel.h"
 
-#include "ops/kern/attention_vector.h"
+#include "ops/kern/attention_scores.h"
 #include "ops/kern/half.h"
-
-#include <float.h>
 
 enum {
     BLOCK = ATTENTION_BLOCK,
@@ -13,6 +11,9 @@ enum {
     /* Vectors of a register tile: TILE_ROWS x TILE_VECTORS sums, enough to hide the latency of an
      * fma, leave registers for operands. */
     TILE_VECTORS = LANES == 16 ? 4 : 2,
+    /* Queries of a block that has few, as a block has whose queries are the heads of one token: the
+     * widest vector. */
+    FEW = 16,
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -61,31 +62,37 @@ INLINE struct strided rows_from(struct strided a, int64_t m)
     return (struct strided){a.at + m * a.row, a.row, a.column};
 }
 
-/* c [rows, columns] += a b. rows is a multiple of TILE_ROWS, columns of 16. */
-INLINE void multiply_strided(int64_t rows, int64_t columns, int64_t depth, struct strided a,
+/* The columns of b and c that are worked on, a multiple of 16, of rows that lie ld apart. */
+struct columns {
+    int64_t count, ld;
+};
+static const struct columns queries_all = {BLOCK, BLOCK}, queries_few = {FEW, BLOCK};
+
+/* c [rows, columns] += a b. rows is a multiple of TILE_ROWS. */
+INLINE void multiply_strided(int64_t rows, struct columns columns, int64_t depth, struct strided a,
                              const float *b, float *c, struct attention_ahead *ahead)
 {
+    const int64_t ld = columns.ld;
     int64_t n = 0;
-    for (; n + TILE_VECTORS * LANES <= columns; n += TILE_VECTORS * LANES)
+    for (; n + TILE_VECTORS * LANES <= columns.count; n += TILE_VECTORS * LANES)
         for (int64_t m = 0; m < rows; m += TILE_ROWS) {
-            tile_multiply(TILE_VECTORS, depth, rows_from(a, m), b + n, columns, c + m * columns + n,
-                          columns);
+            tile_multiply(TILE_VECTORS, depth, rows_from(a, m), b + n, ld, c + m * ld + n, ld);
             attention_ahead(ahead, 1);
         }
-    for (; n < columns; n += LANES)
+    for (; n < columns.count; n += LANES)
         for (int64_t m = 0; m < rows; m += TILE_ROWS)
-            tile_multiply(1, depth, rows_from(a, m), b + n, columns, c + m * columns + n, columns);
+            tile_multiply(1, depth, rows_from(a, m), b + n, ld, c + m * ld + n, ld);
 }
 
 /* a [rows, depth]. */
-static void multiply(int64_t rows, int64_t columns, int64_t depth, const float *a, const float *b,
-                     float *c, struct attention_ahead *ahead)
+static void multiply(int64_t rows, struct columns columns, int64_t depth, const float *a,
+                     const float *b, float *c, struct attention_ahead *ahead)
 {
     multiply_strided(rows, columns, depth, (struct strided){a, depth, 1}, b, c, ahead);
 }
 
 /* a [depth, rows], used as its transpose. */
-static void multiply_transposed(int64_t rows, int64_t columns, int64_t depth, const float *a,
+static void multiply_transposed(int64_t rows, struct columns columns, int64_t depth, const float *a,
                                 const float *b, float *c, struct attention_ahead *ahead)
 {
     multiply_strided(rows, columns, depth, (struct strided){a, 1, rows}, b, c, ahead);
@@ -222,63 +229,68 @@ static void store_columns(const struct attention_shape *shape, const float *sum,
 
 /* ---- pairs ---- */
 
-/* Keys past the query get a score that exp2 turns into an exact zero. */
-static void mask_diagonal(float *s)
-{
-    for (int64_t j = 1; j < BLOCK; j++)
-        for (int64_t i = 0; i < j; i++)
-            s[j * BLOCK + i] = -FLT_MAX;
-}
-
-/* Whether any query of the block needs its sums rescaled. */
-static inline bool any_rescale(const float rescale[BLOCK])
+/* Whether any of the queries needs its sums rescaled. */
+INLINE bool any_rescale(const float rescale[BLOCK], int64_t queries)
 {
     int differ = 0;
-    for (int i = 0; i < BLOCK; i++)
+    for (int64_t i = 0; i < queries; i++)
         differ |= rescale[i] != 1.0f;
     return differ;
 }
 
-/* s [BLOCK, BLOCK] = scores^T; becomes p^T relative to the state's maximum. */
-static void softmax_step(float *s, float scale_log2, const struct attention_state *state,
-                         float *rescale)
+/* s [BLOCK, BLOCK] = scores^T of the first `queries`; becomes p^T relative to the state's maximum.
+ */
+INLINE void softmax_step(float *s, int64_t queries, float scale_log2,
+                         const struct attention_state *state, float *rescale)
 {
-    for (int64_t i = 0; i < BLOCK; i += LANES) {
+    for (int64_t i = 0; i < queries; i += LANES) {
         vec top = vec_load(s + i);
         for (int64_t j = 1; j < BLOCK; j++)
             top = vec_max(top, vec_load(s + j * BLOCK + i));
         vec old = vec_load(state->max + i);
         vec max = vec_raise(top * vec_set(scale_log2), old, ATTENTION_MAX_SLACK);
-        vec sum = vec_set(0.0f);
+        vec reference = scores_reference(max), sum = vec_set(0.0f);
         for (int64_t j = 0; j < BLOCK; j++) {
-            vec t = vec_fma(vec_load(s + j * BLOCK + i), vec_set(scale_log2), -max);
+            vec t = vec_fma(vec_load(s + j * BLOCK + i), vec_set(scale_log2), -reference);
             vec p = vec_exp2(t);
             vec_store(s + j * BLOCK + i, p);
             sum += p;
         }
-        vec factor = vec_exp2(old - max);
+        vec factor = vec_exp2(old - reference);
         vec_store(rescale + i, factor);
         vec_store(state->max + i, max);
         vec_store(state->sum + i, vec_fma(vec_load(state->sum + i), factor, sum));
     }
 }
 
+INLINE void forward_queries(const struct attention_shape *shape,
+                            const struct attention_query *query, const struct attention_key *key,
+                            const struct attention_mask *mask, const struct attention_state *state,
+                            float *s, struct columns queries, struct attention_ahead *ahead)
+{
+    const struct scores scores = {s, BLOCK, 0, BLOCK, 0, queries.count};
+    float rescale[BLOCK];
+    memset(s, 0, BLOCK * BLOCK * sizeof *s);
+    multiply(BLOCK, queries, shape->padded, key->k, query->q_columns, s, ahead);
+    scores_cap(shape, scores);
+    scores_mask(mask, scores);
+    softmax_step(s, queries.count, scores_log2(shape), state, rescale);
+    if (any_rescale(rescale, queries.count))
+        for (int64_t d = 0; d < shape->padded; d++)
+            for (int64_t i = 0; i < queries.count; i++)
+                state->o[d * BLOCK + i] *= rescale[i];
+    multiply_transposed(shape->padded, queries, BLOCK, key->v, s, state->o, ahead);
+}
+
 static void forward_pair(const struct attention_shape *shape, const struct attention_query *query,
-                         const struct attention_key *key, bool diagonal,
+                         const struct attention_key *key, const struct attention_mask *mask,
                          const struct attention_state *state, void *scratch,
                          struct attention_ahead *ahead)
 {
-    float *s = scratch, rescale[BLOCK];
-    memset(s, 0, BLOCK * BLOCK * sizeof *s);
-    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s, ahead);
-    if (diagonal)
-        mask_diagonal(s);
-    softmax_step(s, shape->scale * LOG2_E, state, rescale);
-    if (any_rescale(rescale))
-        for (int64_t d = 0; d < shape->padded; d++)
-            for (int64_t i = 0; i < BLOCK; i++)
-                state->o[d * BLOCK + i] *= rescale[i];
-    multiply_transposed(shape->padded, BLOCK, BLOCK, key->v, s, state->o, ahead);
+    if (query->count <= FEW)
+        forward_queries(shape, query, key, mask, state, scratch, queries_few, ahead);
+    else
+        forward_queries(shape, query, key, mask, state, scratch, queries_all, ahead);
 }
 
 static void forward_store(const struct attention_shape *shape, const struct attention_state *state,
@@ -293,76 +305,48 @@ static void forward_store(const struct attention_shape *shape, const struct atte
     }
 }
 
-/* s, dp [BLOCK, BLOCK] become p^T and ds^T = p^T (dp^T - delta). */
-static void softmax_backward(float *s, float *dp, float scale_log2,
+/* s, dp [BLOCK, BLOCK] become p^T and ds^T = p^T (dp^T - delta), times the slope of the cap. */
+INLINE void softmax_backward(float *s, float *dp, float scale_log2, bool capped,
                              const struct attention_query *query)
 {
     for (int64_t j = 0; j < BLOCK; j++)
         for (int64_t i = 0; i < BLOCK; i += LANES) {
             int64_t at = j * BLOCK + i;
-            vec t = vec_fma(vec_load(s + at), vec_set(scale_log2), -vec_load(query->lse + i));
+            vec score = vec_load(s + at);
+            vec t = vec_fma(score, vec_set(scale_log2), -vec_load(query->lse + i));
             vec p = vec_exp2(t);
+            vec ds = p * (vec_load(dp + at) - vec_load(query->delta + i));
+            if (capped)
+                ds *= scores_cap_slope(score);
             vec_store(s + at, p);
-            vec_store(dp + at, p * (vec_load(dp + at) - vec_load(query->delta + i)));
+            vec_store(dp + at, ds);
         }
 }
 
 static void backward_pair(const struct attention_shape *shape, const struct attention_query *query,
-                          const struct attention_key *key, bool diagonal,
+                          const struct attention_key *key, const struct attention_mask *mask,
                           const struct attention_gradient *gradient, void *scratch,
                           struct attention_ahead *ahead)
 {
     float *dk = gradient->dk, *dv = gradient->dv, *dq = gradient->dq;
     float *s = scratch, *dp = s + BLOCK * BLOCK;
+    const struct scores scores = {s, BLOCK, 0, BLOCK, 0, BLOCK};
+    const struct columns width = {shape->padded, shape->padded};
     memset(s, 0, 2 * BLOCK * BLOCK * sizeof *s);
-    multiply(BLOCK, BLOCK, shape->padded, key->k, query->q_columns, s, ahead);
-    multiply(BLOCK, BLOCK, shape->padded, key->v, query->do_columns, dp, ahead);
-    if (diagonal)
-        mask_diagonal(s);
-    softmax_backward(s, dp, shape->scale * LOG2_E, query);
+    multiply(BLOCK, queries_all, shape->padded, key->k, query->q_columns, s, ahead);
+    multiply(BLOCK, queries_all, shape->padded, key->v, query->do_columns, dp, ahead);
+    scores_cap(shape, scores);
+    scores_mask(mask, scores);
+    if (shape->softcap > 0)
+        softmax_backward(s, dp, scores_log2(shape), true, query);
+    else
+        softmax_backward(s, dp, scores_log2(shape), false, query);
     if (dk) {
-        multiply(BLOCK, shape->padded, BLOCK, s, query->do_rows, dv, ahead);
-        multiply(BLOCK, shape->padded, BLOCK, dp, query->q_rows, dk, ahead);
+        multiply(BLOCK, width, BLOCK, s, query->do_rows, dv, ahead);
+        multiply(BLOCK, width, BLOCK, dp, query->q_rows, dk, ahead);
     }
     if (dq)
-        multiply_transposed(shape->padded, BLOCK, BLOCK, key->k, dp, dq, ahead);
-}
-
-/* ---- one query ---- */
-
-static void decode(const struct attention_shape *shape, const struct attention_rows *q,
-                   const struct attention_rows *k, const struct attention_rows *v,
-                   const struct attention_rows *o)
-{
-    const int64_t padded = shape->padded;
-    float query[ATTENTION_DIM_MAX], row[ATTENTION_DIM_MAX], out[ATTENTION_DIM_MAX] = {0};
-    float max = -FLT_MAX, sum = 0;
-    row_load(shape, q, 0, query);
-    for (int64_t first = 0; first < k->count; first += BLOCK) {
-        const int64_t count = ls_min(BLOCK, k->count - first);
-        float p[BLOCK], old = max;
-        for (int64_t j = 0; j < BLOCK; j++) {
-            p[j] = -FLT_MAX;
-            if (j >= count)
-                continue;
-            row_load(shape, k, first + j, row);
-            p[j] = dot(row, query, padded) * (shape->scale * LOG2_E);
-            max = p[j] > max ? p[j] : max;
-        }
-        for (int64_t j = 0; j < BLOCK; j += LANES)
-            vec_store(p + j, vec_exp2(vec_load(p + j) - vec_set(max)));
-        float factor[LANES];
-        vec_store(factor, vec_exp2(vec_set(old) - vec_set(max)));
-        sum = sum * factor[0] + ls_tree_sum(p, BLOCK);
-        for (int64_t d = 0; d < padded; d++)
-            out[d] *= factor[0];
-        for (int64_t j = 0; j < count; j++) {
-            row_load(shape, v, first + j, row);
-            for (int64_t d = 0; d < padded; d += LANES)
-                vec_store(out + d, vec_fma(vec_set(p[j]), vec_load(row + d), vec_load(out + d)));
-        }
-    }
-    row_store(shape, out, 1.0f / sum, o, 0);
+        multiply_transposed(shape->padded, queries_all, BLOCK, key->k, dp, dq, ahead);
 }
 
 #define KERNEL_NAME_OF(isa) attention_kernel_##isa
@@ -382,5 +366,4 @@ const struct attention_kernel KERNEL_NAME(LS_KERNEL_ISA) = {
     .backward_pair = backward_pair,
     .store_rows = store_rows,
     .store_columns = store_columns,
-    .decode = decode,
 };

@@ -13,9 +13,7 @@
 #define OPS_KERN_ATTENTION_PAIRS_H
 
 #include "ops/attention_kernel.h"
-#include "ops/kern/attention_vector.h"
-
-#include <float.h>
+#include "ops/kern/attention_scores.h"
 
 enum {
     BLOCK = ATTENTION_BLOCK,
@@ -174,13 +172,16 @@ static inline void round_pairs(vec a, vec b, ls_bf16 *to)
     memcpy(to, &pairs, sizeof pairs);
 }
 
-/* In a quarter on the diagonal, keys past the query get a score that exp2 turns into an exact zero.
- * The quarter past the diagonal is skipped: it would add exact zeros. */
-static void mask_diagonal(float *s, int64_t ld)
+/* Keys that queries [first, first + HALF) need of a key block, in halves: 0 where they see none. */
+static int64_t keys_needed(const struct attention_mask *mask, int64_t first)
 {
-    for (int64_t j = 1; j < HALF; j++)
-        for (int64_t i = 0; i < j; i++)
-            s[j * ld + i] = -FLT_MAX;
+    if (!mask)
+        return BLOCK;
+    int32_t end = 0;
+    for (int64_t i = first; i < first + HALF; i++)
+        if (mask->first[i] < BLOCK && mask->last[i] >= mask->first[i])
+            end = mask->last[i] >= end ? mask->last[i] + 1 : end;
+    return ls_min(ls_round_up(end, HALF), BLOCK);
 }
 
 /* Queries [first, first + HALF) of scores^T s [keys, BLOCK] give p paired [keys / 2][BLOCK][2],
@@ -198,16 +199,17 @@ static bool softmax_step(const float *s, int64_t keys, ls_bf16 *p, int64_t first
         }
         const vec old = vec_load(state->max + i);
         const vec max = vec_raise(vec_max(top0, top1) * scale, old, ATTENTION_MAX_SLACK);
+        const vec reference = scores_reference(max);
         vec sum0 = vec_set(0.0f), sum1 = sum0;
         for (int64_t j = 0; j < keys; j += 2) {
             const float *at = s + j * BLOCK + i;
-            vec p0 = exp2_short(vec_fma(vec_load(at), scale, -max));
-            vec p1 = exp2_short(vec_fma(vec_load(at + BLOCK), scale, -max));
+            vec p0 = exp2_short(vec_fma(vec_load(at), scale, -reference));
+            vec p1 = exp2_short(vec_fma(vec_load(at + BLOCK), scale, -reference));
             round_pairs(p0, p1, p + j * BLOCK + 2 * i);
             sum0 += p0;
             sum1 += p1;
         }
-        const vec factor = exp2_short(old - max);
+        const vec factor = exp2_short(old - reference);
         other |= (vec_int)(factor != one);
         vec_store(rescale + i, factor);
         vec_store(state->max + i, max);
@@ -220,20 +222,23 @@ static bool softmax_step(const float *s, int64_t keys, ls_bf16 *p, int64_t first
 }
 
 static void forward_pair(const struct attention_shape *shape, const struct attention_query *query,
-                         const struct attention_key *key, bool diagonal,
+                         const struct attention_key *key, const struct attention_mask *mask,
                          const struct attention_state *state, void *scratch,
                          struct attention_ahead *ahead)
 {
     float *s = scratch, rescale[BLOCK];
     ls_bf16 *p = (ls_bf16 *)(s + BLOCK * BLOCK);
     const int64_t padded = shape->padded;
-    for (int64_t i = 0; i < BLOCK; i += HALF) {
-        const int64_t keys = diagonal ? i + HALF : BLOCK;
+    for (int64_t i = 0; i < query->count; i += HALF) {
+        const int64_t keys = keys_needed(mask, i);
+        const struct scores scores = {s + i, BLOCK, 0, keys, i, HALF};
+        if (keys == 0)
+            continue;
         multiply(keys, HALF, padded, left_of(key->k, padded, 0),
                  right_of(query->q_columns, BLOCK, i), (struct result){s + i, BLOCK, false}, ahead);
-        if (diagonal)
-            mask_diagonal(s + i * BLOCK + i, BLOCK);
-        if (softmax_step(s, keys, p, i, shape->scale * LOG2_E, state, rescale))
+        scores_cap(shape, scores);
+        scores_mask(mask, scores);
+        if (softmax_step(s, keys, p, i, scores_log2(shape), state, rescale))
             for (int64_t d = 0; d < padded; d++)
                 for (int64_t lane = i; lane < i + HALF; lane++)
                     state->o[d * BLOCK + lane] *= rescale[lane];
@@ -255,11 +260,16 @@ static void forward_store(const struct attention_shape *shape, const struct atte
     columns_store(shape, state->o, factor, o);
 }
 
+/* Where a quarter's weights and changes go, from its first key on. */
+struct backward_products {
+    ls_bf16 *p, *ds, *ds_paired;
+};
+
 /* Scores^T and dp^T [HALF, HALF] of queries [first, first + HALF) give p^T and ds^T as left
  * operands [HALF, BLOCK] and ds^T paired [HALF / 2][BLOCK][2], at their queries' columns. */
-static void softmax_backward(const float *s, const float *dp, int64_t first, float scale_log2,
-                             const struct attention_query *query, ls_bf16 *p, ls_bf16 *ds,
-                             ls_bf16 *ds_paired)
+static inline __attribute__((always_inline)) void
+softmax_backward(const float *s, const float *dp, int64_t first, float scale_log2, bool capped,
+                 const struct attention_query *query, struct backward_products to)
 {
     const vec scale = vec_set(scale_log2);
     vec lse[PARTS], delta[PARTS];
@@ -272,24 +282,26 @@ static void softmax_backward(const float *s, const float *dp, int64_t first, flo
 #pragma GCC unroll 2
         for (int64_t r = 0; r < 2; r++) {
             const float *s_row = s + (j + r) * HALF, *dp_row = dp + (j + r) * HALF;
-            const int64_t to = (j + r) * BLOCK + first;
+            const int64_t at = (j + r) * BLOCK + first;
             vec weight[PARTS], change[PARTS];
 #pragma GCC unroll 8
             for (int part = 0; part < PARTS; part++) {
-                weight[part] =
-                    exp2_short(vec_fma(vec_load(s_row + part * LANES), scale, -lse[part]));
+                const vec score = vec_load(s_row + part * LANES);
+                weight[part] = exp2_short(vec_fma(score, scale, -lse[part]));
                 change[part] = weight[part] * (vec_load(dp_row + part * LANES) - delta[part]);
+                if (capped)
+                    change[part] *= scores_cap_slope(score);
             }
-            half_store(round_half(weight), p + to);
+            half_store(round_half(weight), to.p + at);
             rounded[r] = round_half(change);
-            half_store(rounded[r], ds + to);
+            half_store(rounded[r], to.ds + at);
         }
-        half_pairs(rounded[0], rounded[1], ds_paired + j * BLOCK + 2 * first);
+        half_pairs(rounded[0], rounded[1], to.ds_paired + j * BLOCK + 2 * first);
     }
 }
 
 static void backward_pair(const struct attention_shape *shape, const struct attention_query *query,
-                          const struct attention_key *key, bool diagonal,
+                          const struct attention_key *key, const struct attention_mask *mask,
                           const struct attention_gradient *gradient, void *scratch,
                           struct attention_ahead *ahead)
 {
@@ -298,17 +310,24 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
     ls_bf16 *p = (ls_bf16 *)(dp + HALF * HALF), *ds = p + BLOCK * BLOCK;
     ls_bf16 *ds_paired = ds + BLOCK * BLOCK;
     const int64_t padded = shape->padded;
+    /* The first queries see none of the last keys: that quarter is skipped. */
+    const bool diagonal = keys_needed(mask, 0) <= HALF;
     for (int64_t i = 0; i < BLOCK; i += HALF)
         for (int64_t j = 0; j < (diagonal ? i + HALF : BLOCK); j += HALF) {
+            const struct scores scores = {s, HALF, j, HALF, i, HALF};
+            const struct backward_products to = {p + j * BLOCK, ds + j * BLOCK,
+                                                 ds_paired + j * BLOCK};
             multiply(HALF, HALF, padded, left_of(key->k, padded, j),
                      right_of(query->q_columns, BLOCK, i), (struct result){s, HALF, false}, ahead);
             multiply(HALF, HALF, padded, left_of(key->v, padded, j),
                      right_of(query->do_columns, BLOCK, i), (struct result){dp, HALF, false},
                      ahead);
-            if (diagonal && j == i)
-                mask_diagonal(s, HALF);
-            softmax_backward(s, dp, i, shape->scale * LOG2_E, query, p + j * BLOCK, ds + j * BLOCK,
-                             ds_paired + j * BLOCK);
+            scores_cap(shape, scores);
+            scores_mask(mask, scores);
+            if (shape->softcap > 0)
+                softmax_backward(s, dp, i, scores_log2(shape), true, query, to);
+            else
+                softmax_backward(s, dp, i, scores_log2(shape), false, query, to);
         }
     const int64_t part = diagonal ? HALF : BLOCK;
     for (int64_t j = 0; dk && j < BLOCK; j += part) {

@@ -1,6 +1,6 @@
 /* Vectors of float32 for attention's kernels, of the width that the file is compiled for, and the
- * two transcendental functions that softmax needs. Both work in base 2: the factor log2(e) rides on
- * the scale of the scores, which saves a product and a rounding per score. */
+ * transcendental functions that they need. Those of the softmax work in base 2: the factor log2(e)
+ * rides on the scale of the scores, which saves a product and a rounding per score. */
 #ifndef OPS_KERN_ATTENTION_VECTOR_H
 #define OPS_KERN_ATTENTION_VECTOR_H
 
@@ -125,6 +125,30 @@ static inline vec vec_exp2(vec t)
     vec_int factor = ((vec_int)shifted << 23) + 0x3f800000;
     return vec_exp2_fraction(t - (shifted - magic)) * (vec)factor;
 #endif
+}
+
+/* |x| < bound ? a : b, in each lane. */
+static inline vec vec_choose_small(vec x, float bound, vec a, vec b)
+{
+    vec_int small = (vec_int)(x < vec_set(bound)) & (vec_int)(-x < vec_set(bound));
+    return (vec)((small & (vec_int)a) | (~small & (vec_int)b));
+}
+
+/* tanh(x) within 4 ulp; NaN stays NaN. (1 - e) / (1 + e) with e = exp(-2 |x|), which is the sigmoid
+ * of 2 |x|, twice, less 1; below 0.625, where that loses relative precision, x + x^3 p(x^2) with p
+ * of degree 4 fitted to the least largest relative error (9e-9). */
+static inline vec vec_tanh(vec x)
+{
+    const vec_int sign = (vec_int)x & INT32_MIN;
+    const vec size = (vec)((vec_int)x & INT32_MAX), one = vec_set(1.0f), x2 = x * x;
+    vec e = vec_exp2(size * vec_set(-2.0f * LOG2_E));
+    vec large = (vec)((vec_int)((one - e) / (one + e)) | sign);
+    vec p = vec_set(-0x1.75e1b6p-8f);
+    p = vec_fma(p, x2, vec_set(0x1.522696p-6f));
+    p = vec_fma(p, x2, vec_set(-0x1.b83c5ap-5f));
+    p = vec_fma(p, x2, vec_set(0x1.110726p-3f));
+    p = vec_fma(p, x2, vec_set(-0x1.555532p-2f));
+    return vec_choose_small(x, 0.625f, vec_fma(x * x2, p, x), large);
 }
 
 /* log2(x) for normal x > 0: x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 artanh(s) with

@@ -1,0 +1,216 @@
+/* Attention of one new token per sequence to its cached keys and values, for generation: the
+ * forward's kernel on a block whose queries are the heads that share a key/value head. A query's
+ * bits depend on its own keys and their blocks alone, so they are those of the token's row in
+ * ls_attention_forward. */
+#include "ops/attention_job.h"
+#include "ops/share.h"
+
+#include <math.h>
+
+enum { BLOCK = ATTENTION_BLOCK };
+
+/* ---- what is asked for ---- */
+
+/* What it has in common with a call of the forward. */
+static struct ls_attention attention_like(const struct ls_attention_decode *d)
+{
+    return (struct ls_attention){.batch = d->batch,
+                                 .tokens = 1,
+                                 .heads = d->heads,
+                                 .kv_heads = d->kv_heads,
+                                 .head_dim = d->head_dim,
+                                 .scale = d->scale,
+                                 .act = d->act,
+                                 .q_ld = d->q_ld,
+                                 .kv_ld = d->kv_heads * d->head_dim,
+                                 .o_ld = d->o_ld,
+                                 .window = d->window,
+                                 .softcap = d->softcap};
+}
+
+static int check(const struct ls_attention_decode *d, struct ls_error *error)
+{
+    const struct ls_attention like = attention_like(d);
+    int status = attention_check_shape(&like, error);
+    for (int64_t b = 0; b < d->batch && !status; b++) {
+        if (d->lengths[b] < 1 || d->lengths[b] > d->capacity)
+            status = ls_error_set(error, LS_EINVAL,
+                                  "attention: %d cached tokens of sequence %lld: expected 1 to "
+                                  "%lld, which the cache has rows for",
+                                  (int)d->lengths[b], (long long)b, (long long)d->capacity);
+        else if (d->starts && (d->starts[b] < 0 || d->starts[b] >= d->lengths[b]))
+            status = ls_error_set(error, LS_EINVAL,
+                                  "attention: the document of sequence %lld starts at %d: expected "
+                                  "0 to %d, where its new token is",
+                                  (long long)b, (int)d->starts[b], (int)d->lengths[b] - 1);
+    }
+    return status;
+}
+
+static int64_t first_seen(const struct ls_attention_decode *d, int64_t b)
+{
+    int64_t window = d->window ? ls_max(0, d->lengths[b] - d->window) : 0;
+    return d->starts ? ls_max(window, d->starts[b]) : window;
+}
+
+static struct ls_work decode_work(const struct ls_attention_decode *d)
+{
+    double pairs = 0;
+    for (int64_t b = 0; b < d->batch; b++)
+        pairs += (double)(d->lengths[b] - first_seen(d, b));
+    return (struct ls_work){
+        .kind = LS_WORK_ATTENTION,
+        .dtype = d->act,
+        .m = d->batch * d->heads,
+        .n = (int64_t)ceil(pairs / (double)d->batch),
+        .k = d->head_dim,
+        .flops = 4 * (double)(d->heads * d->head_dim) * pairs,
+        .bytes = 2 * (double)(d->kv_heads * d->head_dim) * pairs * (double)ls_dtype_bytes(d->act),
+    };
+}
+
+/* ---- one key/value head of one sequence ---- */
+
+struct decode_job {
+    const struct ls_attention_decode *d;
+    const struct attention_kernel *kernel;
+    struct attention_shape shape;
+    int64_t group, slice; /* query heads of a key/value head, and of one item: at most BLOCK */
+};
+
+struct decode_room {
+    struct attention_query query;
+    struct attention_key key;
+    struct attention_state state;
+    void *scratch;
+};
+
+static struct decode_room room_take(const struct decode_job *job, struct ls_arena *arena)
+{
+    const size_t elements = (size_t)(BLOCK * job->shape.padded);
+    const size_t panel = elements * job->kernel->element_bytes;
+    return (struct decode_room){
+        .query.q_columns = ls_arena_take(arena, panel),
+        .key.k = ls_arena_take(arena, panel),
+        .key.v = ls_arena_take(arena, panel),
+        .state.o = ls_arena_take(arena, elements * sizeof(float)),
+        .state.max = ls_arena_take(arena, BLOCK * sizeof(float)),
+        .state.sum = ls_arena_take(arena, BLOCK * sizeof(float)),
+        .scratch = ls_arena_take(arena, job->kernel->scratch_bytes),
+    };
+}
+
+/* Rows from `element` on. */
+static struct attention_rows rows_at(const struct decode_job *job, const void *matrix,
+                                     int64_t element, int64_t ld, int64_t count)
+{
+    const size_t offset = (size_t)element * ls_dtype_bytes(job->d->act);
+    return (struct attention_rows){
+        .at = (unsigned char *)(uintptr_t)matrix + offset, .ld = ld, .count = count};
+}
+
+/* The keys of a block that the token at the end sees: all its heads see the same. */
+static const struct attention_mask *mask_of(int64_t first, int64_t last, int64_t base,
+                                            struct attention_mask *mask)
+{
+    if (first <= base && last >= base + BLOCK - 1)
+        return NULL;
+    for (int64_t i = 0; i < BLOCK; i++) {
+        mask->first[i] = (int32_t)ls_max(0, first - base);
+        mask->last[i] = (int32_t)ls_min(BLOCK - 1, last - base);
+    }
+    return mask;
+}
+
+/* Rows of the block after this one, to be asked for while this one is worked on. */
+static struct attention_ahead ahead_of(const struct decode_job *job, struct attention_rows k,
+                                       struct attention_rows v, int64_t left)
+{
+    struct attention_ahead ahead = attention_ahead_of(&job->shape);
+    if (left > BLOCK) {
+        const size_t block = (size_t)(BLOCK * k.ld) * ls_dtype_bytes(job->d->act);
+        k.at = (char *)k.at + block;
+        v.at = (char *)v.at + block;
+        k.count = v.count = ls_min(BLOCK, left - BLOCK);
+        attention_ahead_add(&ahead, k);
+        attention_ahead_add(&ahead, v);
+        attention_ahead_allow(&ahead, 0, 1);
+    }
+    return ahead;
+}
+
+/* Heads [head, head + count), which share a key/value head. */
+static void decode_heads(const struct decode_job *job, struct decode_room *room, int64_t b,
+                         int64_t head, int64_t count)
+{
+    const struct ls_attention_decode *d = job->d;
+    const int64_t length = d->lengths[b], first = first_seen(d, b);
+    const int64_t dim = d->head_dim, kv_ld = d->kv_heads * dim;
+    const int64_t kv = b * d->capacity * kv_ld + head / job->group * dim;
+    struct attention_rows q = rows_at(job, d->q, b * d->q_ld + head * dim, dim, count);
+    struct attention_rows o = rows_at(job, d->o, b * d->o_ld + head * dim, dim, count);
+    float lse[BLOCK];
+    attention_state_clear(&job->shape, &room->state);
+    job->kernel->pack_query_forward(&job->shape, &q, &room->query);
+    room->query.count = count;
+    for (int64_t at = first / BLOCK * BLOCK; at < length; at += BLOCK) {
+        const int64_t left = length - at, rows = ls_min(BLOCK, left);
+        struct attention_mask mask;
+        struct attention_rows k = rows_at(job, d->k_cache, kv + at * kv_ld, kv_ld, rows);
+        struct attention_rows v = rows_at(job, d->v_cache, kv + at * kv_ld, kv_ld, rows);
+        struct attention_ahead ahead = ahead_of(job, k, v, left);
+        job->kernel->pack_key_forward(&job->shape, &k, &v, &room->key);
+        job->kernel->forward_pair(&job->shape, &room->query, &room->key,
+                                  mask_of(first, length - 1, at, &mask), &room->state,
+                                  room->scratch, &ahead);
+    }
+    job->kernel->forward_store(&job->shape, &room->state, &o, lse);
+}
+
+/* ---- the op ---- */
+
+static struct decode_job job_of(const struct ls_ops *ops, const struct ls_attention_decode *d)
+{
+    const struct ls_attention like = attention_like(d);
+    struct decode_job job = {
+        .d = d, .kernel = attention_kernel_of(ops, d->act), .group = d->heads / d->kv_heads};
+    job.shape = attention_shape_of(job.kernel, &like);
+    /* Whole groups, which read keys and values once, unless threads would have nothing to do. */
+    const int64_t parts = ls_ceil_div(ops->threads, d->batch * d->kv_heads);
+    job.slice = ls_min(BLOCK, ls_ceil_div(job.group, parts));
+    return job;
+}
+
+int ls_attention_decode(struct ls_ops *ops, const struct ls_attention_decode *decode,
+                        struct ls_error *error)
+{
+    const struct ls_attention_decode *d = decode;
+    int status = check(d, error);
+    if (status != LS_OK)
+        return status;
+    OPS_TELL(ops, decode_work(d));
+    if (ops->idle)
+        return LS_OK;
+    const struct decode_job job = job_of(ops, d);
+    struct ls_arena need;
+    ls_arena_measure(&need);
+    room_take(&job, &need);
+    status = attention_check_room(ops, &need, error);
+    if (status != LS_OK)
+        return status;
+    const int64_t slices = ls_ceil_div(job.group, job.slice);
+#pragma omp parallel num_threads(ops->threads)
+    {
+        struct ls_arena arena = attention_thread_arena(ops);
+        struct decode_room room = room_take(&job, &arena);
+        attention_kernel_begin(job.kernel);
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t item = 0; item < d->batch * d->kv_heads * slices; item++) {
+            const int64_t first = item % slices * job.slice, g = item / slices % d->kv_heads;
+            decode_heads(&job, &room, item / slices / d->kv_heads, g * job.group + first,
+                         ls_min(job.slice, job.group - first));
+        }
+        attention_kernel_end(job.kernel);
+    }
+    return LS_OK;
+}
