@@ -86,7 +86,8 @@ struct ls_convert_options {
 struct ls_convert {
     enum ls_convert_project project;
     struct ls_convert_item *items; /* in the order of the source */
-    size_t count, capacity;
+    size_t count;
+    int64_t room;
     char *text; /* the configuration as YAML; NULL where it was refused */
 };
 

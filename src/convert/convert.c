@@ -34,14 +34,8 @@ static void item_add(struct convert *c, const struct ls_convert_item *item)
     struct ls_convert *result = c->result;
     if (c->status)
         return;
-    if (result->count == result->capacity) {
-        size_t capacity = result->capacity ? 2 * result->capacity : 64;
-        struct ls_convert_item *items = realloc(result->items, capacity * sizeof *items);
-        if (!items)
-            goto out;
-        result->items = items;
-        result->capacity = capacity;
-    }
+    if (!ls_list_grow(&result->items, (int64_t)result->count, &result->room, sizeof *result->items))
+        goto out;
     struct ls_convert_item *added = &result->items[result->count];
     *added = (struct ls_convert_item){
         .fate = item->fate,

@@ -14,14 +14,8 @@ int convert_entries_add(struct convert_entries *entries, const struct convert_en
     if (entries->count >= ENTRIES_MAX)
         return ls_error_set(error, LS_ECONFIG, "more than %d keys: expected a configuration",
                             ENTRIES_MAX);
-    if (entries->count == entries->capacity) {
-        size_t capacity = entries->capacity ? 2 * entries->capacity : 64;
-        struct convert_entry *at = realloc(entries->at, capacity * sizeof *at);
-        if (!at)
-            return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
-        entries->at = at;
-        entries->capacity = capacity;
-    }
+    if (!ls_list_grow(&entries->at, (int64_t)entries->count, &entries->room, sizeof *entries->at))
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration's keys");
     struct convert_entry *added = &entries->at[entries->count];
     *added = *entry;
     added->key = strdup(entry->key);

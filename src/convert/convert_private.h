@@ -26,7 +26,8 @@ struct convert_entry {
 };
 struct convert_entries {
     struct convert_entry *at;
-    size_t count, capacity;
+    size_t count;
+    int64_t room;
 };
 /* Takes copies. LS_ENOMEM; LS_ECONFIG where there are more than a configuration has. */
 int convert_entries_add(struct convert_entries *entries, const struct convert_entry *entry,
@@ -39,6 +40,13 @@ typedef int convert_reader(struct convert_entries *entries, const char *name, co
                            size_t bytes, const struct ls_convert_options *options,
                            struct ls_error *error);
 convert_reader convert_json_read, convert_toml_read, convert_shell_read;
+
+/* The text of a shell's variable, NULL for none. */
+typedef const char *convert_variable(const void *user, const char *name);
+/* The length of the "$((sum))" that text[terminated] begins with, and what it comes to; 0 where a
+ * variable is not known, is no whole number, or an operator is none of + - * / %. */
+size_t convert_arithmetic(const char *text, convert_variable *variable, const void *user,
+                          int64_t *out);
 
 /* ---- a translation under way ---------------------------------------------------------------- */
 

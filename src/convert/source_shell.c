@@ -1,13 +1,14 @@
 /* Arguments of a program, or a shell script that calls it, into entries. Quotes, comments, line
- * ends with a backslash, and the variables and arrays that the script sets are understood; nothing
- * is run, and what only a run would know stays as it is written. */
+ * ends with a backslash, sums, and the variables and arrays that the script sets are understood;
+ * here-documents are passed over. Nothing is run, and what only a run would know stays as it is
+ * written. */
 #include "convert_private.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORD_BYTES = 1 << 16, WORDS_MAX = 4096, NAME_BYTES = 128 };
+enum { WORD_BYTES = 1 << 16, WORDS_MAX = 4096, NAME_BYTES = 128, DOCUMENTS_MAX = 4 };
 #define BETWEEN '\1' /* the words of a variable */
 #define MARK    '\2' /* on both sides of a word's line, ahead of it */
 
@@ -17,7 +18,13 @@ struct word {
 };
 struct words {
     struct word *at;
-    size_t count, capacity;
+    size_t count;
+    int64_t room;
+};
+/* A here-document whose lines begin behind this one. */
+struct document {
+    char end[64]; /* the line that ends it */
+    bool tabs;    /* that line may begin with them */
 };
 
 struct shell {
@@ -26,7 +33,10 @@ struct shell {
     const char *name, *text;
     size_t at, bytes;
     int line;
-    char *word; /* [WORD_BYTES], under way */
+    struct document document[DOCUMENTS_MAX]; /* that this line begins */
+    int documents;
+    bool passed_over; /* some document was */
+    char *word;       /* [WORD_BYTES], under way */
     size_t used;
     bool any; /* a word is under way, though it may be empty */
     int mark; /* its line in the variable that it comes from; 0 for none */
@@ -54,14 +64,8 @@ static void words_add(struct shell *s, struct words *words, const char *text, in
         fail(s, "more words than a command has");
     if (s->status)
         return;
-    if (words->count == words->capacity) {
-        size_t capacity = words->capacity ? 2 * words->capacity : 64;
-        struct word *at = realloc(words->at, capacity * sizeof *at);
-        if (!at)
-            goto out;
-        words->at = at;
-        words->capacity = capacity;
-    }
+    if (!ls_list_grow(&words->at, (int64_t)words->count, &words->room, sizeof *words->at))
+        goto out;
     words->at[words->count] = (struct word){strdup(text), line};
     if (words->at[words->count].text) {
         words->count++;
@@ -151,7 +155,7 @@ static void expand(struct shell *s, const char *text, bool quoted)
             put(s, *text);
 }
 
-/* What no reader knows stays: $(command), `command`, $((sum)), up to its end. */
+/* What no reader knows stays: $(command), `command`, a $((sum)) of unknown, up to its end. */
 static void put_verbatim(struct shell *s, char open, char close)
 {
     int depth = 0;
@@ -194,10 +198,36 @@ static void braces(struct shell *s, bool quoted)
     }
 }
 
+/* The text of a variable of one word. */
+static const char *word_of(const void *user, const char *name)
+{
+    const char *text = variable(user, name),
+               *mark = text && *text == MARK ? strchr(text + 1, MARK) : NULL;
+    text = mark ? mark + 1 : text;
+    return text && !strchr(text, BETWEEN) ? text : NULL;
+}
+
+/* Whether a $((sum)) begins here whose value is known: then that is put. */
+static bool put_sum(struct shell *s)
+{
+    int64_t value;
+    char digits[32];
+    size_t length = convert_arithmetic(s->text + s->at, word_of, s, &value);
+    if (length == 0)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        take(s);
+    snprintf(digits, sizeof digits, "%lld", (long long)value);
+    expand(s, digits, true);
+    return true;
+}
+
 static void dollar(struct shell *s, bool quoted)
 {
     char name[NAME_BYTES];
     size_t used = 0;
+    if (put_sum(s))
+        return;
     take(s);
     if (peek(s, 0) == '(') {
         put(s, '$');
@@ -406,12 +436,93 @@ static bool goes_on(const struct shell *s)
     return peek(s, next) == '-' && peek(s, next + 1) == '-';
 }
 
+/* Behind "<<": the word that ends the lines of a document. */
+static void document_begin(struct shell *s)
+{
+    struct document *document = &s->document[s->documents];
+    size_t used = 0;
+    if (s->documents == DOCUMENTS_MAX) {
+        fail(s, "more here-documents than a line has");
+        return;
+    }
+    document->tabs = peek(s, 0) == '-';
+    s->at += document->tabs;
+    while (peek(s, 0) == ' ' || peek(s, 0) == '\t')
+        take(s);
+    for (char quote = '\0'; peek(s, 0) && used + 1 < sizeof document->end;) {
+        char c = peek(s, 0);
+        if (c == '\n' || (!quote && strchr(" \t\r;&|<>()", c)))
+            break;
+        take(s);
+        if (c == quote)
+            quote = '\0';
+        else if (!quote && (c == '\'' || c == '"'))
+            quote = c;
+        else if (quote || c != '\\')
+            document->end[used++] = c;
+    }
+    document->end[used] = '\0';
+    s->documents++;
+    if (used == 0 || used + 1 == sizeof document->end)
+        fail(s, "<< without the word that ends its lines");
+}
+
+/* Whether this line is the document's last. */
+static bool document_ends(const struct shell *s, const struct document *document)
+{
+    size_t at = 0, length = strlen(document->end);
+    while (document->tabs && peek(s, at) == '\t')
+        at++;
+    if (s->bytes - s->at < at + length || strncmp(s->text + s->at + at, document->end, length) != 0)
+        return false;
+    at += length;
+    at += peek(s, at) == '\r';
+    return s->at + at >= s->bytes || peek(s, at) == '\n';
+}
+
+/* The lines of the documents that the line before began. They are some program's. */
+static void documents_pass(struct shell *s)
+{
+    int line = s->line - 1;
+    for (int i = 0; i < s->documents && !s->status; i++) {
+        while (s->at < s->bytes && !document_ends(s, &s->document[i])) {
+            skip_comment(s);
+            take(s);
+        }
+        if (s->at >= s->bytes) {
+            s->line = line;
+            fail(s, "a here-document without the line that ends it");
+        }
+        skip_comment(s);
+        take(s);
+    }
+    s->passed_over |= s->documents > 0;
+    s->documents = 0;
+}
+
+/* "<<END" of a document, or the "<<<" of a text. */
+static void redirect(struct shell *s)
+{
+    bool document = peek(s, 2) != '<';
+    flush(s);
+    for (int i = document ? 2 : 3; i > 0; i--)
+        take(s);
+    if (document)
+        document_begin(s);
+}
+
 static void read_script(struct shell *s)
 {
     while (s->at < s->bytes && !s->status) {
         size_t assigned = assignment(s);
         if (assigned) {
             assign(s, assigned);
+        } else if (peek(s, 0) == '<' && peek(s, 1) == '<') {
+            redirect(s);
+        } else if (peek(s, 0) == '\n' && s->documents) {
+            end_command(s);
+            take(s);
+            documents_pass(s);
         } else if (is_blank(s)) {
             flush(s);
             skip_blank(s);
@@ -552,8 +663,11 @@ int convert_shell_read(struct convert_entries *entries, const char *name, const 
     if (!s.status && options_of(&s.best) == 0)
         s.status = ls_error_set(error, LS_ECONFIG,
                                 "%.200s: expected arguments such as --num-layers 12, or a script "
-                                "that gives them to a program",
-                                name);
+                                "that gives them to a program%s",
+                                name,
+                                s.passed_over ? "; the lines of a here-document (<<) are not read: "
+                                                "give them as a file of their own"
+                                              : "");
     if (!s.status)
         add_options(&s, entries);
     words_clear(&s.command);

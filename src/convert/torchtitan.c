@@ -28,6 +28,17 @@ static void copied(struct convert *c, const char *ours, const char *theirs, cons
 
 /* ---- the model ------------------------------------------------------------------------------ */
 
+static const char other_library[] = "transformers_modeling_backend";
+/* Models of torchtitan that are none of ours, and what they have. */
+static const struct stranger {
+    const char *names, *why;
+} strangers[] = {
+    {"llama4|deepseek_v3|deepseek_v4|gpt_oss", "it is a mixture of experts"},
+    {"qwen3|qwen3_vl|qwen3_5", "it has norms on queries and keys, or experts"},
+    {"flux|llama3_siglip2|vlm", "it reads or makes pictures"},
+    {other_library, "its layers are those of another library"},
+};
+
 static const struct flavor {
     const char *names, *preset;
     int64_t layers;
@@ -36,6 +47,8 @@ static const struct flavor {
                {"8B", "llama-8b", 32},
                {"70B", "llama-70b", 80},
                {"405B", "llama-405b", 126}};
+/* Behind a flavor: attention stays within a document. */
+static const char *const masked[] = {"_flex_attn", "_varlen_attn", "_flex", "_varlen"};
 
 static void debug_model(struct convert *c, struct titan *t)
 {
@@ -49,6 +62,53 @@ static void debug_model(struct convert *c, struct titan *t)
         convert_keep(c, keys[i][0], "model.flavor", "%s", keys[i][1]);
     if (!convert_has(c, "model.vocab"))
         convert_keep(c, "model.vocab", "model.flavor", "2048");
+}
+
+/* kind: what strangers are looked up by. */
+static void refuse_model(struct convert *c, const char *theirs, const char *name, const char *kind)
+{
+    const char *why = "expected llama3";
+    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
+        if (convert_among(kind, strangers[i].names))
+            why = strangers[i].why;
+    convert_lose(c, theirs, "there is no model %s here: %s; give --model PRESET if one is the same",
+                 name, why);
+}
+
+static void refuse_flavor(struct convert *c, const char *flavor)
+{
+    char known[128] = "debugmodel";
+    for (size_t i = 0, used = strlen(known); i < sizeof flavors / sizeof *flavors; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, ", %s", flavors[i].names);
+    convert_lose(c, "model.flavor",
+                 "no flavor %s of Llama 3 is known (%s are); give --model PRESET, or model.layers, "
+                 "model.channels and the others",
+                 flavor, known);
+}
+
+static void translate_flavor(struct convert *c, struct titan *t, const char *flavor)
+{
+    char shape[64];
+    size_t length = strlen(flavor), end = 0;
+    for (size_t i = 0; i < sizeof masked / sizeof *masked && !end; i++)
+        if (length > strlen(masked[i]) &&
+            strcmp(flavor + length - strlen(masked[i]), masked[i]) == 0)
+            end = strlen(masked[i]);
+    snprintf(shape, sizeof shape, "%.*s", (int)ls_min((int64_t)(length - end), 63), flavor);
+    if (convert_among(shape, "debugmodel|debug"))
+        debug_model(c, t);
+    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++)
+        if (convert_among(shape, flavors[i].names)) {
+            t->layers = flavors[i].layers;
+            convert_keep(c, "model.preset", "model.flavor", "%s", flavors[i].preset);
+        }
+    if (!t->layers)
+        refuse_flavor(c, flavor);
+    else if (end)
+        convert_lose(c, "model.flavor",
+                     "attention of %s stays within a document; here it is causal over all tokens "
+                     "before",
+                     flavor);
 }
 
 static void translate_model(struct convert *c, struct titan *t)
@@ -65,25 +125,13 @@ static void translate_model(struct convert *c, struct titan *t)
         return;
     }
     if (backend || !llama) {
-        convert_lose(c, backend ? "hf_transformers.model" : "model.name",
-                     "there is no model %s; give --model PRESET if one is the same",
-                     backend ? backend : name);
+        refuse_model(c, backend ? "hf_transformers.model" : "model.name", backend ? backend : name,
+                     backend ? other_library : name);
         return;
     }
     if (GIVEN("model.name"))
         convert_drop(c, "model.name", "with model.flavor");
-    if (convert_among(flavor, "debugmodel|debugmodel_flex_attn|debug"))
-        debug_model(c, t);
-    for (size_t i = 0; i < sizeof flavors / sizeof *flavors; i++)
-        if (convert_among(flavor, flavors[i].names)) {
-            t->layers = flavors[i].layers;
-            convert_keep(c, "model.preset", "model.flavor", "%s", flavors[i].preset);
-        }
-    if (!t->layers)
-        convert_lose(c, "model.flavor",
-                     "%s is no shape here; give --model PRESET, or model.layers, "
-                     "model.channels and the others",
-                     flavor);
+    translate_flavor(c, t, flavor);
 }
 
 static void translate_sequence(struct convert *c, struct titan *t)

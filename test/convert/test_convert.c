@@ -508,6 +508,104 @@ static void test_shell(void **state)
     expect_refused(LS_CONVERT_MEGATRON, "--lr \001", &lax, "control character", NULL);
 }
 
+/* Sums over what is known; others stay as they are written, and are refused by name. */
+static void test_shell_sums(void **state)
+{
+    (void)state;
+    static const char *const sums[][2] = {
+        {"$((2*3))", "6"},
+        {"$(( (GPUS + 1) * NODES ))", "10"},
+        {"$((GPUS*${NODES}/$STEP-1))", "7"},
+        {"$((${UNSET:-7} % 4 * -1 + 20))", "17"},
+        {"$((2 * $((NODES + 1))))", "6"},
+        {"\"$((\n3 +\t4))\"", "7"},
+        {"$((9223372036854775807 / 9223372036854775807))", "1"},
+    };
+    static const char *const unknown[] = {
+        "$((UNSET * 2))",
+        "$((2 ** 3))",
+        "$((1 << 3))",
+        "$((4 / 0))",
+        "$((4 / -1))",
+        "$((010 + 1))",
+        "$((WORD+1))",
+        "$((LIST+1))",
+
+        "$((1 2))",
+        "$((--NODES))",
+        "$((NODES++))",
+        "$((16#ff))",
+        "$((9223372036854775807 + 1))",
+        "$((99999999999999999999))",
+    };
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        char text[512], word[64];
+        snprintf(text, sizeof text,
+                 "GPUS=4 NODES=2\nexport STEP=1\nSUM=%s\nrun --train-iters $SUM --seed 5\n",
+                 sums[i][0]);
+        snprintf(word, sizeof word, "steps: %s ", sums[i][1]);
+        expect(LS_CONVERT_MEGATRON, text, &lax, word, "seed: 5 ", NULL);
+    }
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "NODES=2\nWORD=two\nLIST=(1 2)\nrun --seed \"%s\" --lr 1\n",
+                 unknown[i]);
+        expect_refused(LS_CONVERT_MEGATRON, text, &lax, "--seed", NULL);
+    }
+}
+
+/* The lines of a here-document are no commands, whatever they hold. */
+static void test_shell_documents(void **state)
+{
+    (void)state;
+    static const char *const scripts[] = {
+        "cat > a.json <<EOF\n{\"don't\": 1}\n --lr 7 --seed 9 --bf16 --a 1 --b 2\nEOF\n",
+        "cat << 'END OF' > a\n'\nEND\nEND OF\n",
+        "cat <<\"EOF\" | tee a\n`(\n EOF\nEOF x\nEOF\r\n",
+        "cat <<-EOF\n\t\"\n\t\tEOF\n",
+        "cat <<A <<\\B; echo x\n'\nA\n\"\nB\n",
+        "cat <<EOF > a \\\n b\n'\nEOF\n",
+        "grep x <<< \"$LR\"\n",
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "%srun --lr 2 --seed 3\n", scripts[i]);
+        expect(LS_CONVERT_MEGATRON, text, &lax, "lr: 2 ", "seed: 3 ", NULL);
+    }
+    expect_refused(LS_CONVERT_MEGATRON, "x\ncat <<EOF\n--lr 1\n", &lax,
+                   "file:2: a here-document without the line that ends it", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "cat <<\n", &lax, "<< without the word", NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "a <<A <<B <<C <<D <<E\n", &lax, "more here-documents",
+                   NULL);
+    expect_refused(LS_CONVERT_MEGATRON, "sbatch <<EOF\nrun --lr 1\nEOF\n", &lax,
+                   "expected arguments such as", "here-document (<<) are not read", NULL);
+}
+
+/* What torchtitan has and is not here is refused by its name, with the reason. */
+static void test_flavors(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"name = \"llama4\"\nflavor = \"17bx16e\"", "no model llama4", "mixture of experts"},
+        {"name = \"deepseek_v3\"", "no model deepseek_v3", "mixture of experts"},
+        {"name = \"qwen3\"\nflavor = \"0.6B\"", "no model qwen3", "norms on queries and keys"},
+        {"name = \"flux\"", "no model flux", "pictures"},
+        {"name = \"mine\"", "no model mine", "expected llama3"},
+        {"name = \"llama3\"\nflavor = \"13B\"", "no flavor 13B of Llama 3 is known",
+         "(debugmodel, 1B, 3B, 8B, 70B, 405B are)"},
+        {"flavor = \"8B_flex\"", "attention of 8B_flex stays within a document", "model.flavor"},
+        {"flavor = \"debugmodel_varlen_attn\"", "attention of debugmodel_varlen_attn",
+         "model.flavor"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "[model]\n%s\n", cases[i][0]);
+        expect_refused(LS_CONVERT_TORCHTITAN, text, &strict, cases[i][1], cases[i][2], NULL);
+    }
+    expect(LS_CONVERT_TORCHTITAN, "[model]\nflavor = \"8B_flex\"\n", &lax, "preset: \"llama-8b\"",
+           NULL);
+}
+
 /* Doubled again and again, a variable stays within its bound. */
 static void test_hostile_variables(void **state)
 {
@@ -597,6 +695,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_toml),
         cmocka_unit_test(test_toml_is_refused_with_its_line),
         cmocka_unit_test(test_shell),
+        cmocka_unit_test(test_shell_sums),
+        cmocka_unit_test(test_shell_documents),
+        cmocka_unit_test(test_flavors),
         cmocka_unit_test(test_hostile_variables),
         cmocka_unit_test(test_truncated_files),
     };
