@@ -54,7 +54,8 @@ static int store_lines(struct evaluating *e, const struct ls_token_store *store,
             break;
         cmd_lines_int(&e->lines, "sequence", i / tokens);
         cmd_lines_int(&e->lines, "position", i % tokens + 1);
-        cmd_lines_token(&e->lines, ls_finished_tokenizer(e->finished), id, true, logprobs[i]);
+        cmd_lines_token(&e->lines, ls_finished_tokenizer(e->finished), id, !isnan(logprobs[i]),
+                        logprobs[i]);
         status = cmd_lines_end(&e->lines, error);
     }
     return status;

@@ -71,8 +71,8 @@ struct ls_eval_report {
 };
 /* Collective over the world. Of the store's first so many sequences, in order; 0: of all. The sum
  * over leaves is exact, so it does not matter which data-parallel rank takes which. *logprobs
- * [report->sequences, T] = each target's log-probability, minus its loss, to be freed on every
- * rank; NULL: they are not asked for. */
+ * [report->sequences, T] = each target's log-probability, minus its loss; NaN where the mask says
+ * that it does not count. To be freed on every rank; NULL: they are not asked for. */
 int ls_runner_evaluate(struct ls_runner *runner, const struct ls_token_store *store,
                        int64_t sequences, struct ls_eval_report *report, float **logprobs,
                        struct ls_error *error);
