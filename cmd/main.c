@@ -27,6 +27,7 @@ static const struct {
     {"diff", cmd_diff},
     {"doctor", cmd_doctor},
     {"eval", cmd_eval},
+    {"export", cmd_export},
     {"generate", cmd_generate},
     {"help", cmd_help},
     {"import", cmd_import},

@@ -94,6 +94,13 @@ OPTIONS(plan_options) = {
      "with commas between"},
     {"--json", NULL, "with --layout: print one JSON object instead"},
     END};
+OPTIONS(export_options) = {
+    {"--format", "FORMAT", "hf (default) or llmc"},
+    {"--dtype", "TYPE", "fp32 (default), bf16 or fp16: what weights are rounded to"},
+    {"--out", "PATH", "the folder or file that is made; it must not exist"},
+    {"--step", "STEP", "a step, latest or best (default: the newest checkpoint)"},
+    {"--shard-mb", "N", "megabytes of a file of weights (default: 5000)"},
+    END};
 OPTIONS(import_options) = {{"--out", "RUN", "the directory of the run; it must not exist"}, END};
 OPTIONS(convert_options) = {
     {"--ranks", "N", "all ranks of the job, where the file does not say how many there are"},
@@ -294,6 +301,15 @@ static const struct cmd_page pages[] = {
      import_options,
      "lockstep import ~/models/Qwen3-0.6B --out runs/qwen\n"
      "lockstep import gpt2_124M.bin --out runs/gpt2 numerics.precision=bf16\n"},
+    {"export", "RUN|DIR --out PATH [--format F] [--dtype T]", "write a model for other programs",
+     "hf makes a folder that transformers' from_pretrained loads as it is: config.json, weights as "
+     "safetensors, and the tokenizer's and other files that came with the model. llmc makes an "
+     "llm.c model_*.bin of a GPT-2. The padding of the vocabulary is left out.\n\n"
+     "A model that the format cannot say is refused, with the key. What is made appears complete "
+     "or not at all.",
+     export_options,
+     "lockstep export runs/qwen --format hf --dtype bf16 --out out/\n"
+     "lockstep export runs/gpt2 --step best --format llmc --out gpt2.bin\n"},
     {"data", "prepare|inspect ...", "turn text into tokens, and look at token files",
      "`lockstep data prepare` makes a token store from text; `lockstep data inspect` shows what a "
      "token file holds.",

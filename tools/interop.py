@@ -13,6 +13,8 @@ which `make check` needs. For each family that `model.arch` names, and each of `
                largest logit, at most 1e-5
     losses     of 10 fine-tuning steps from model.from, beside PyTorch's AdamW in float32: at most
                1e-5 apart at each step, relatively
+    export     from_pretrained takes the exported folders as they are; every weight has its bits, or
+               those of its rounding, and the logits are equal
 
 It prints what it measured, and ends with 1 where something is off.
 """
@@ -198,6 +200,24 @@ class Check:
         self.say("losses of 10 steps", max(abs(a - b) / b for a, b in zip(found, wanted)),
                  LOSS_LIMIT)
 
+    def export(self, model):
+        """Out in float32 is what came in, as it is loaded; out in bf16 is that, rounded."""
+        for dtype, shards in (("fp32", "5000"), ("bf16", "1"), ("fp16", "5000")):
+            out = self.folder / f"out-{dtype}"
+            self.run("export", self.folder / "run", "--dtype", dtype, "--out", out, "--shard-mb",
+                     shards)
+            loaded = transformers.AutoModelForCausalLM.from_pretrained(out, dtype="auto")
+            wanted = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
+            there, here = model.state_dict(), loaded.state_dict()
+            good = there.keys() == here.keys() and all(
+                value.dtype == wanted and torch.equal(there[name].to(wanted), value)
+                for name, value in here.items())
+            self.expect(f"from_pretrained, {dtype}", good)
+        again = self.load(self.folder / "out-fp32")
+        tokens = torch.tensor([[self.draw.randrange(model.config.vocab_size) for _ in range(60)]])
+        with torch.no_grad():
+            self.expect("its logits", torch.equal(model(tokens).logits, again(tokens).logits))
+
 
 def older(path):
     """config.json as transformers 4 wrote it."""
@@ -244,6 +264,7 @@ def check_all(arguments):
                 print(" ", check.run("import", check.folder / "there", "--out",
                                      check.folder / "run", "numerics.precision=fp32").strip())
                 check.logits(model)
+                check.export(model)
                 check.losses(model)
                 bad += [f"{check.seed}: {what}" for what in check.bad]
     return bad

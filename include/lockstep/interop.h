@@ -3,7 +3,7 @@
  *   struct ls_model_source   a model that lies in files: its configuration and its weights
  *   ls_model_from            model.from: the configuration takes them from there
  *   ls_import                a run's directory of them
- *   ls_export                a run's model as files of others
+ *   ls_export                a model as files of others
  *
  * A source is a folder of Hugging Face's (config.json and safetensors, in one file or in shards
  * with an index), llm.c's model_*.bin (versions 3 and 5), or a run of Lockstep (its newest
@@ -40,6 +40,9 @@ bool ls_model_is_foreign(const char *path);
  * known and change no result are warnings in log (NULL: none). */
 int ls_model_source_open(struct ls_model_source **out, const char *path, const struct ls_log *log,
                          struct ls_error *error);
+/* The same with one of a run's checkpoints (ls_checkpoint_choose). */
+int ls_model_source_choose(struct ls_model_source **out, const char *path, const char *which,
+                           const struct ls_log *log, struct ls_error *error);
 void ls_model_source_close(struct ls_model_source *source); /* NULL is allowed */
 /* What numerics.precision is nearest to the weights' type. */
 enum ls_dtype ls_model_source_dtype(const struct ls_model_source *source);
@@ -85,7 +88,34 @@ struct ls_import_report {
     struct ls_model_config model;
     int64_t parameters;
 };
-int ls_import(const struct ls_import *import, struct ls_import_report *report,
+int ls_import(const struct ls_import *what, struct ls_import_report *report,
+              struct ls_error *error);
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+enum ls_export_format {
+    LS_EXPORT_HF,   /* a folder: config.json, safetensors, and the files of RUN/hf */
+    LS_EXPORT_LLMC, /* llm.c's model_*.bin: GPT-2 in fp32 (version 3) or bf16 (version 5) */
+};
+/* Any source's model (of a run: the checkpoint that from and which mean, as ls_checkpoint_choose
+ * has them) in files of others. The padding of the vocabulary is left out, and is that of the
+ * format where it has one. out must not exist (or be an empty folder); it appears complete or not
+ * at all. LS_ECONFIG for a model that the format cannot say, with the key. */
+struct ls_export {
+    const char *from, *which; /* which may be NULL */
+    enum ls_export_format format;
+    enum ls_dtype dtype; /* LS_F32, LS_BF16 or LS_F16 */
+    const char *out;
+    int64_t shard_bytes;          /* of a file of weights at most, unless one tensor has more; 0:
+                                   * LS_SHARD_BYTES */
+    const struct ls_log *log;     /* may be NULL */
+    const struct ls_fault *fault; /* may be NULL */
+};
+#define LS_SHARD_BYTES 5000000000
+struct ls_export_report {
+    int64_t tensors, bytes, files; /* of weights */
+};
+int ls_export(const struct ls_export *what, struct ls_export_report *report,
               struct ls_error *error);
 
 #ifdef __cplusplus

@@ -31,7 +31,8 @@ void ls_config_where(const struct ls_config *config, const char *name, char *tex
     if (origin->line > 0)
         snprintf(text, bytes, "%s:%d:%d", config->path, origin->line, origin->column);
     else if (origin->line == LS_CONFIG_FROM_MODEL)
-        snprintf(text, bytes, "%s", config->model_keys.from);
+        snprintf(text, bytes, "%s",
+                 *config->model_keys.from ? config->model_keys.from : "the model");
     else
         snprintf(text, bytes, "%s",
                  origin->line == LS_CONFIG_FROM_OVERRIDE ? "command line" : "default");

@@ -321,10 +321,16 @@ static const char *folder_folder(const struct ls_model_source *source)
     return source->path;
 }
 
+static const char *folder_tokenizer(const struct ls_model_source *source)
+{
+    return interop_has_tokenizer(source->path) ? source->path : NULL;
+}
+
 const struct source_kind source_hf = {.open = folder_open,
                                       .close = folder_close,
                                       .configure = folder_configure,
                                       .check = folder_check,
                                       .locate = folder_locate,
                                       .dtype = folder_dtype,
+                                      .tokenizer = folder_tokenizer,
                                       .folder = folder_folder};

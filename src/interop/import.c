@@ -110,12 +110,13 @@ static int checkpoint_write(struct importing *im, struct ls_error *error)
 static int configuration_write(struct importing *im, struct ls_error *error)
 {
     struct ls_config *written = malloc(sizeof *written);
-    const char *folder = im->source->kind->folder(im->source);
+    const char *spec = im->source->kind->tokenizer(im->source);
     char path[PATH_MAX];
     if (!written)
         return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
     *written = im->config;
-    bool kept = folder && !strcmp(written->data.tokenizer, folder);
+    bool kept = spec && !strcmp(written->data.tokenizer, spec) &&
+                interop_exists(im->staging.temporary, "hf");
     int status = interop_path_set(written, "train.out", im->staging.temporary, "", error);
     if (!status)
         status = ls_config_set(written, "train.resume=auto", error);

@@ -65,6 +65,7 @@ struct ls_model_source {
     const struct source_kind *kind;
     char path[PATH_MAX];
     const struct ls_log *log;
+    const char *which;            /* of a run's checkpoints, while it is opened */
     void *data;                   /* of the kind */
     struct ls_model_config model; /* once it was checked */
     struct ls_params params;      /* of the whole model */
@@ -79,9 +80,13 @@ struct source_kind {
     int (*locate)(const struct ls_model_source *source, const struct ls_param *param,
                   struct source_view *out, struct ls_error *error);
     enum ls_dtype (*dtype)(const struct ls_model_source *source);
-    const char *(*folder)(const struct ls_model_source *source); /* of tokenizer; NULL: none */
+    /* What the tokenizer is for ls_tokenizer_new, and where files lie that go with the model; NULL:
+     * none. */
+    const char *(*tokenizer)(const struct ls_model_source *source);
+    const char *(*folder)(const struct ls_model_source *source);
 };
 extern const struct source_kind source_hf, source_llmc, source_run;
+bool interop_has_tokenizer(const char *folder);
 /* The files that go with a model and are there, with config.json or without. */
 int interop_files_copy(const char *from, const char *to, bool description,
                        const struct ls_fault *fault, struct ls_error *error);

@@ -198,7 +198,7 @@ static enum ls_dtype llmc_dtype(const struct ls_model_source *source)
     return ((const struct llmc *)source->data)->dtype;
 }
 
-static const char *llmc_folder(const struct ls_model_source *source)
+static const char *llmc_none(const struct ls_model_source *source)
 {
     (void)source;
     return NULL;
@@ -209,4 +209,5 @@ const struct source_kind source_llmc = {.open = llmc_open,
                                         .configure = llmc_configure,
                                         .locate = llmc_locate,
                                         .dtype = llmc_dtype,
-                                        .folder = llmc_folder};
+                                        .tokenizer = llmc_none,
+                                        .folder = llmc_none};

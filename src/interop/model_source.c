@@ -58,6 +58,12 @@ static int kind_of(struct ls_model_source *source, struct ls_error *error)
 int ls_model_source_open(struct ls_model_source **out, const char *path, const struct ls_log *log,
                          struct ls_error *error)
 {
+    return ls_model_source_choose(out, path, NULL, log, error);
+}
+
+int ls_model_source_choose(struct ls_model_source **out, const char *path, const char *which,
+                           const struct ls_log *log, struct ls_error *error)
+{
     *out = NULL;
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/')
@@ -70,6 +76,7 @@ int ls_model_source_open(struct ls_model_source **out, const char *path, const s
                      : ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", path);
     if (!status) {
         snprintf(source->path, PATH_MAX, "%.*s", (int)length, path);
+        source->which = which;
         source->log = log;
         status = kind_of(source, error);
     }
@@ -196,27 +203,26 @@ int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_
     return status;
 }
 
-static bool has_tokenizer(const char *folder)
+bool interop_has_tokenizer(const char *folder)
 {
-    return folder &&
-           (interop_exists(folder, "tokenizer.json") || interop_exists(folder, "vocab.json") ||
-            interop_exists(folder, "tokenizer.model"));
+    return interop_exists(folder, "tokenizer.json") || interop_exists(folder, "vocab.json") ||
+           interop_exists(folder, "tokenizer.model");
 }
 
 /* data.tokenizer is the source's; not one that is not known here. *vocabulary: its tokens. */
 static int tokenizer_set(const struct ls_model_source *source, const struct ls_log *log,
                          struct ls_config *config, int64_t *vocabulary, struct ls_error *error)
 {
-    const char *folder = source->kind->folder(source);
+    const char *spec = source->kind->tokenizer(source);
     struct ls_tokenizer *tokenizer = NULL;
     struct ls_error why = {0};
     int status = LS_OK;
     if (config->data.tokenizer[0])
         status = ls_config_tokenizer(config, &tokenizer, error);
-    else if (has_tokenizer(folder) && ls_tokenizer_new(folder, &tokenizer, &why))
+    else if (spec && ls_tokenizer_new(spec, &tokenizer, &why))
         ls_log(log, LS_LOG_WARNING, "the tokenizer is kept and not used: %s", why.text);
     else if (tokenizer)
-        status = interop_path_set(config, "data.tokenizer", folder, "", error);
+        status = interop_path_set(config, "data.tokenizer", spec, "", error);
     *vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : 0;
     ls_tokenizer_free(tokenizer);
     return status;

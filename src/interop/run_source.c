@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct finished {
-    char run[PATH_MAX], kept[PATH_MAX]; /* kept: RUN/hf, "" for none */
+    char run[PATH_MAX], kept[PATH_MAX]; /* kept: RUN/hf or RUN/tokenizer, "" for none */
     struct ls_config config;
     struct ls_checkpoint *checkpoint;
 };
@@ -32,9 +32,11 @@ static int run_open(struct ls_model_source *source, struct ls_error *error)
         status = ls_kept_read(f->run, &f->config, &tokenizer, error);
     ls_tokenizer_free(tokenizer);
     if (!status)
-        status = ls_checkpoint_choose(&f->checkpoint, source->path, NULL, source->log, error);
-    if (!status && interop_exists(f->run, "hf"))
-        status = interop_path(f->kept, f->run, "hf", error);
+        status =
+            ls_checkpoint_choose(&f->checkpoint, source->path, source->which, source->log, error);
+    const char *kept = interop_exists(f->run, "hf") ? "hf" : "tokenizer";
+    if (!status && interop_exists(f->run, kept))
+        status = interop_path(f->kept, f->run, kept, error);
     return status;
 }
 
@@ -94,6 +96,12 @@ static enum ls_dtype run_dtype(const struct ls_model_source *source)
     return ((const struct finished *)source->data)->config.numerics.precision;
 }
 
+static const char *run_tokenizer(const struct ls_model_source *source)
+{
+    const struct finished *f = source->data;
+    return f->config.data.tokenizer[0] ? f->config.data.tokenizer : NULL;
+}
+
 static const char *run_folder(const struct ls_model_source *source)
 {
     const struct finished *f = source->data;
@@ -105,4 +113,5 @@ const struct source_kind source_run = {.open = run_open,
                                        .configure = run_configure,
                                        .locate = run_locate,
                                        .dtype = run_dtype,
+                                       .tokenizer = run_tokenizer,
                                        .folder = run_folder};

@@ -1,0 +1,189 @@
+/* A folder that transformers' from_pretrained reads: config.json, weights in shards, and what came
+ * with the model. */
+#include "export_private.h"
+#include "staging.h"
+
+#include <lockstep/config/inputs.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+/* What the model came with says of text (which token ends it), and of what else has no effect here.
+ * Without it, the run's tokenizer says what ends a document. */
+static json_t *description_begin(const struct exporting *ex)
+{
+    static const char *const ours[] = {"rope_theta", "rope_scaling", "rope_parameters",
+                                       "torch_dtype", NULL};
+    const char *folder = ex->source->kind->folder(ex->source);
+    const char *type = ls_family_of(ex->config.model.arch)->hf.model_type;
+    char path[PATH_MAX];
+    json_t *kept = NULL;
+    if (folder && interop_path(path, folder, "config.json", NULL) == LS_OK &&
+        interop_json_read(&kept, path, LS_EDATA, NULL) == LS_OK) {
+        const char *there = json_string_value(json_object_get(kept, "model_type"));
+        for (const char *const *name = ours; *name; name++)
+            json_object_del(kept, *name);
+        if (there && type && !strcmp(there, type))
+            return kept;
+        json_decref(kept);
+    }
+    struct ls_tokenizer *tokenizer = NULL;
+    json_t *fresh = json_pack("{s:b}", "use_cache", 1);
+    if (ls_config_tokenizer(&ex->config, &tokenizer, NULL) == LS_OK && tokenizer) {
+        json_object_set_new(fresh, "bos_token_id", json_integer(ls_tokenizer_eod(tokenizer)));
+        json_object_set_new(fresh, "eos_token_id", json_integer(ls_tokenizer_eod(tokenizer)));
+    }
+    ls_tokenizer_free(tokenizer);
+    return fresh;
+}
+
+static int description_write(const struct exporting *ex, const char *folder, struct ls_error *error)
+{
+    enum ls_dtype dtype = ex->export->dtype;
+    const char *word = dtype == LS_F32 ? "float32" : dtype == LS_BF16 ? "bfloat16" : "float16";
+    char path[PATH_MAX];
+    json_t *description = description_begin(ex);
+    int status = interop_path(path, folder, "config.json", error);
+    json_object_set_new(description, "dtype", json_string(word));
+    if (!status)
+        status = interop_keys_export(&ex->config, description, error);
+    if (!status)
+        status = interop_json_write(description, path, ex->export->fault, error);
+    json_decref(description);
+    return status;
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* Tensors [first, end) of the list are one file. */
+struct shard {
+    int64_t first, end;
+};
+
+static int64_t shards_cut(const struct exporting *ex, struct shard *shards)
+{
+    int64_t limit = ex->export->shard_bytes ? ex->export->shard_bytes : LS_SHARD_BYTES;
+    int64_t count = 0, bytes = 0;
+    shards[0] = (struct shard){0, 0};
+    for (int64_t i = 0; i < ex->count; i++) {
+        int64_t more = out_bytes(&ex->tensors[i]);
+        if (bytes > 0 && bytes + more > limit) {
+            shards[++count] = (struct shard){i, i};
+            bytes = 0;
+        }
+        bytes += more;
+        shards[count].end = i + 1;
+    }
+    return count + 1;
+}
+
+static int shard_append(void *user, const void *data, size_t bytes, struct ls_error *error)
+{
+    return ls_safetensors_writer_append(user, data, bytes, error);
+}
+
+static int shard_write(struct exporting *ex, const struct shard *shard, const char *path,
+                       struct ls_error *error)
+{
+    size_t count = (size_t)(shard->end - shard->first);
+    const struct out_tensor *tensors = ex->tensors + shard->first;
+    struct ls_tensor_entry *entries = calloc(count, sizeof *entries);
+    struct ls_safetensors_writer *writer;
+    const struct ls_tensor_entry *next;
+    if (!entries)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a list of tensors");
+    for (size_t i = 0; i < count; i++) {
+        entries[i] = (struct ls_tensor_entry){
+            .name = tensors[i].name, .dtype = tensors[i].dtype, .dims = tensors[i].matrix ? 2 : 1};
+        entries[i].shape[0] = tensors[i].rows;
+        entries[i].shape[1] = tensors[i].matrix ? tensors[i].cols : 0;
+    }
+    int status = ls_safetensors_writer_open(&writer, path, entries, count, NULL, 0,
+                                            ex->export->fault, error);
+    bool open = !status;
+    while (!status && (next = ls_safetensors_writer_next(writer)))
+        status = out_write(ex, &tensors[next - entries], shard_append, writer, error);
+    if (!status)
+        status = ls_safetensors_writer_commit(writer, NULL, NULL, error);
+    else if (open)
+        ls_safetensors_writer_abort(writer);
+    ex->report.files++;
+    free(entries);
+    return status;
+}
+
+static int index_write(const struct exporting *ex, json_t *map, const char *folder,
+                       struct ls_error *error)
+{
+    char path[PATH_MAX];
+    json_t *index = json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
+                              (json_int_t)ex->report.bytes, "weight_map", map);
+    int status = interop_path(path, folder, "model.safetensors.index.json", error);
+    if (!status)
+        status = interop_json_write(index, path, ex->export->fault, error);
+    json_decref(index);
+    return status;
+}
+
+static int weights_write(struct exporting *ex, const char *folder, struct ls_error *error)
+{
+    struct shard *shards = calloc((size_t)ex->count + 1, sizeof *shards);
+    if (!shards)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a list of files");
+    json_t *map = json_object();
+    int64_t count = shards_cut(ex, shards);
+    int status = LS_OK;
+    for (int64_t s = 0; s < count && !status; s++) {
+        char name[64], path[PATH_MAX];
+        snprintf(name, sizeof name, "model-%05lld-of-%05lld.safetensors", (long long)s + 1,
+                 (long long)count);
+        status = interop_path(path, folder, count > 1 ? name : "model.safetensors", error);
+        if (!status)
+            status = shard_write(ex, &shards[s], path, error);
+        for (int64_t i = shards[s].first; i < shards[s].end; i++)
+            json_object_set_new(map, ex->tensors[i].name, json_string(name));
+    }
+    if (!status && count > 1)
+        status = index_write(ex, map, folder, error);
+    json_decref(map);
+    free(shards);
+    return status;
+}
+
+/* ---- the folder ------------------------------------------------------------------------------ */
+
+/* Files of GPT-2's tokenizer alone need a word for what reads them. */
+static int tokenizer_write(const struct exporting *ex, const char *folder, struct ls_error *error)
+{
+    const char *from = ex->source->kind->folder(ex->source);
+    char path[PATH_MAX];
+    int status = from ? interop_files_copy(from, folder, false, ex->export->fault, error) : LS_OK;
+    if (status || interop_exists(folder, "tokenizer_config.json") ||
+        !interop_exists(folder, "merges.txt"))
+        return status;
+    json_t *words = json_pack("{s:s, s:I}", "tokenizer_class", "GPT2Tokenizer", "model_max_length",
+                              (json_int_t)ex->config.model.context);
+    status = interop_path(path, folder, "tokenizer_config.json", error);
+    if (!status)
+        status = interop_json_write(words, path, ex->export->fault, error);
+    json_decref(words);
+    return status;
+}
+
+int export_hf(struct exporting *ex, struct ls_error *error)
+{
+    struct staging staging;
+    int status = staging_open(&staging, ex->export->out, ex->export->fault, error);
+    if (!status)
+        status = description_write(ex, staging.temporary, error);
+    if (!status)
+        status = tokenizer_write(ex, staging.temporary, error);
+    if (!status)
+        status = weights_write(ex, staging.temporary, error);
+    if (!status)
+        status = staging_commit(&staging, error);
+    staging_close(&staging);
+    return status;
+}

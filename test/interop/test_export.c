@@ -1,0 +1,349 @@
+/* Models go out and come back with every bit: folders in one file and in shards, llm.c's files;
+ * what a format cannot say is refused, and nothing is left half-written. */
+#include "../support/config_words.h"
+#include "../support/scratch.h"
+#include "folders.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH = 4400 };
+
+static void path_in(char path[PATH], const char *directory, const char *name)
+{
+    snprintf(path, PATH, "%.4096s/%.200s", directory, name);
+}
+
+static void import(const char *directory, const char *from, const char *run)
+{
+    struct ls_error error = {0};
+    struct ls_import_report report;
+    char paths[2][PATH];
+    path_in(paths[0], directory, from);
+    path_in(paths[1], directory, run);
+    if (ls_import(&(struct ls_import){.from = paths[0], .run = paths[1]}, &report, &error))
+        fail_msg("%s: %s", from, error.text);
+}
+
+static struct ls_export_report export(const char *directory, const char *from, const char *out,
+                                      struct ls_export what)
+{
+    struct ls_error error = {0};
+    struct ls_export_report report;
+    char paths[2][PATH];
+    path_in(paths[0], directory, from);
+    path_in(paths[1], directory, out);
+    what.from = paths[0];
+    what.out = paths[1];
+    if (ls_export(&what, &report, &error))
+        fail_msg("%s: %s", out, error.text);
+    return report;
+}
+
+/* Two runs have the same weights, to the byte. */
+static void expect_same(const char *directory, const char *a, const char *b)
+{
+    char paths[2][PATH], name[256];
+    size_t bytes[2];
+    snprintf(name, sizeof name, "%s/checkpoints/step-00000000/model.safetensors", a);
+    path_in(paths[0], directory, name);
+    snprintf(name, sizeof name, "%s/checkpoints/step-00000000/model.safetensors", b);
+    path_in(paths[1], directory, name);
+    char *files[2] = {scratch_read(paths[0], &bytes[0]), scratch_read(paths[1], &bytes[1])};
+    if (bytes[0] != bytes[1] || memcmp(files[0], files[1], bytes[0]))
+        fail_msg("%s and %s differ", a, b);
+    free(files[0]);
+    free(files[1]);
+}
+
+static void check_round_trip(const char *directory, const char *golden)
+{
+    static const struct {
+        enum ls_dtype dtype;
+        int64_t shard_bytes;
+    } ways[] = {{LS_F32, 0}, {LS_F32, 20000}, {LS_BF16, 0}, {LS_F16, 4000}};
+    char name[3][128];
+    snprintf(name[0], sizeof name[0], "%s-run", golden);
+    folder_make(directory, golden, &(struct folder_of){.golden = golden});
+    import(directory, golden, name[0]);
+    for (int w = 0; w < 4; w++) {
+        snprintf(name[1], sizeof name[1], "%s-out%d", golden, w);
+        snprintf(name[2], sizeof name[2], "%s-again%d", golden, w);
+        struct ls_export_report report =
+            export(directory, name[0], name[1],
+                   (struct ls_export){.dtype = ways[w].dtype, .shard_bytes = ways[w].shard_bytes});
+        assert_true(ways[w].shard_bytes ? report.files > 2 : report.files == 1);
+        import(directory, name[1], name[2]);
+        if (ways[w].dtype == LS_F32) {
+            expect_same(directory, name[0], name[2]);
+            continue;
+        }
+        /* What was rounded stays as it is. */
+        char out[128], once_more[128];
+        snprintf(out, sizeof out, "%s-twice%d", golden, w);
+        snprintf(once_more, sizeof once_more, "%s-third%d", golden, w);
+        export(directory, name[2], out, (struct ls_export){.dtype = ways[w].dtype});
+        import(directory, out, once_more);
+        expect_same(directory, name[2], once_more);
+    }
+}
+
+static void test_round_trips(void **state)
+{
+    check_round_trip(*state, "gpt2_tiny");
+    check_round_trip(*state, "llama_tiny");
+    check_round_trip(*state, "llama3_tiny");
+}
+
+/* A folder becomes another one without a run. */
+static void test_from_a_folder(void **state)
+{
+    folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny", .dtype = LS_F16});
+    export(*state, "in", "out", (struct ls_export){.dtype = LS_F32});
+    import(*state, "in", "a");
+    import(*state, "out", "b");
+    expect_same(*state, "a", "b");
+}
+
+/* Files that came with a model go with it. */
+static void test_files_go_along(void **state)
+{
+    char path[PATH];
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "llama_tiny"});
+    json_edit(scratch_path(folder, "config.json"), "eos_token_id", "[7, 9]");
+    json_edit(scratch_path(folder, "config.json"), "unheard_of", "1");
+    scratch_write(scratch_path(folder, "generation_config.json"), "{\"a\": 1}", 8);
+    scratch_write(scratch_path(folder, "chat_template.jinja"), "hello", 5);
+    import(*state, "in", "run");
+    export(*state, "run", "out", (struct ls_export){.dtype = LS_BF16});
+    path_in(path, *state, "out/generation_config.json");
+    char *text = scratch_read(path, NULL);
+    assert_string_equal(text, "{\"a\": 1}");
+    free(text);
+    path_in(path, *state, "out/chat_template.jinja");
+    assert_int_equal(access(path, F_OK), 0);
+    path_in(path, *state, "out/config.json");
+    text = scratch_read(path, NULL);
+    assert_non_null(strstr(text, "\"unheard_of\": 1"));
+    assert_non_null(strstr(text, "\"dtype\": \"bfloat16\""));
+    assert_null(strstr(text, "float32"));
+    assert_non_null(strstr(text, "7,\n    9"));
+    free(text);
+}
+
+/* ---- llm.c ----------------------------------------------------------------------------------- */
+
+static void test_llmc(void **state)
+{
+    char path[PATH];
+    size_t bytes;
+    folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
+    import(*state, "in", "run");
+    for (int half = 0; half < 2; half++) {
+        enum ls_dtype dtype = half ? LS_BF16 : LS_F32;
+        const char *file = half ? "half.bin" : "full.bin", *folder = half ? "half" : "full";
+        export(*state, "run", file, (struct ls_export){.format = LS_EXPORT_LLMC, .dtype = dtype});
+        path_in(path, *state, file);
+        char *data = scratch_read(path, &bytes);
+        int32_t header[8];
+        memcpy(header, data, sizeof header);
+        const int32_t wanted[8] = {20240326, half ? 5 : 3, 16, 61, 2, 4, 32, 128};
+        assert_memory_equal(header, wanted, sizeof header);
+        /* 128 + 16 rows of 32; a block of 12 x 32 x 32 weights and 13 x 32 in vectors; the norm. */
+        size_t values = 144 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 64;
+        assert_int_equal(bytes, 1024 + values * (half ? 2 : 4));
+        free(data);
+        export(*state, "run", folder, (struct ls_export){.dtype = dtype});
+        import(*state, file, half ? "bin-half" : "bin-full");
+        import(*state, folder, half ? "hf-half" : "hf-full");
+        expect_same(*state, half ? "bin-half" : "bin-full", half ? "hf-half" : "hf-full");
+    }
+    expect_same(*state, "bin-full", "run");
+}
+
+static void expect_import_refused(const char *directory, const char *from, const char *words)
+{
+    struct ls_error error = {0};
+    struct ls_import_report report;
+    char paths[2][PATH];
+    path_in(paths[0], directory, from);
+    path_in(paths[1], directory, "never");
+    int status = ls_import(&(struct ls_import){.from = paths[0], .run = paths[1]}, &report, &error);
+    if (!status || !strstr(error.text, words))
+        fail_msg("expected %s, found %d: %s", words, status, error.text);
+    assert_int_not_equal(access(paths[1], F_OK), 0);
+}
+
+static void test_bad_llmc(void **state)
+{
+    char path[PATH];
+    size_t bytes;
+    folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
+    export(*state, "in", "a.bin", (struct ls_export){.format = LS_EXPORT_LLMC});
+    path_in(path, *state, "a.bin");
+    char *data = scratch_read(path, &bytes);
+    int32_t *header = (int32_t *)(void *)data;
+    scratch_write(path, data, bytes - 4);
+    expect_import_refused(*state, "a.bin", "its header says");
+    scratch_write(path, data, 1000);
+    expect_import_refused(*state, "a.bin", "1000 bytes long");
+    static const struct {
+        int at;
+        int32_t value;
+        const char *words;
+    } cases[] = {{0, 7, "begins with 7"},
+                 {1, 4, "version 4: expected 3 (fp32) or 5 (bf16)"},
+                 {4, -1, "integer 4 is -1"},
+                 {6, 1 << 22, "its header says"},
+                 {3, 129, "129 tokens, padded to 128"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t before = header[cases[i].at];
+        header[cases[i].at] = cases[i].value;
+        scratch_write(path, data, bytes);
+        expect_import_refused(*state, "a.bin", cases[i].words);
+        header[cases[i].at] = before;
+    }
+    free(data);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    return ls_run(user, world, NULL, NULL, error);
+}
+
+static void expect_refused(const char *directory, const char *run, struct ls_export what,
+                           const char *words)
+{
+    struct ls_error error = {0};
+    struct ls_export_report report;
+    char paths[2][PATH];
+    path_in(paths[0], directory, run);
+    path_in(paths[1], directory, "never");
+    what.from = paths[0];
+    what.out = paths[1];
+    int status = ls_export(&what, &report, &error);
+    if (!status || !strstr(error.text, words))
+        fail_msg("expected %s, found %d: %s", words, status, error.text);
+    assert_int_not_equal(access(paths[1], F_OK), 0);
+}
+
+static void test_models_that_a_format_cannot_say(void **state)
+{
+    static const char shape[] = "model.layers=1 model.channels=32 model.heads=4 model.context=16";
+    static const struct {
+        const char *keys;
+        enum ls_export_format format;
+        const char *words;
+    } cases[] = {
+        {"model.kv_heads=2", LS_EXPORT_HF, "model.kv_heads = 2: Hugging Face's gpt2"},
+        {"model.head_dim=16", LS_EXPORT_HF, "model.head_dim = 16: Hugging Face's gpt2"},
+        {"model.bias=false", LS_EXPORT_HF, "model.bias = false: Hugging Face's gpt2"},
+        {"model.ffn=64", LS_EXPORT_LLMC, "model.ffn = 64: a file of llm.c has 4 times"},
+        {"model.tied=false", LS_EXPORT_LLMC, "model.tied = false"},
+        {"model.arch=llama", LS_EXPORT_LLMC, "model.arch = llama: a file of llm.c has gpt2"},
+    };
+    uint16_t tokens[100] = {0};
+    const char *directory = *state;
+    scratch_write(scratch_path(directory, "tokens.bin"), tokens, sizeof tokens);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char run[32];
+        struct ls_error error = {0};
+        snprintf(run, sizeof run, "run%zu", i);
+        struct ls_config config = config_of_words(
+            "%s %s data.train=u16:%s/tokens.bin data.tokenizer=byte batch.global=1 train.steps=0 "
+            "train.out=%s/%s log.progress=off numerics.precision=fp32",
+            shape, cases[i].keys, directory, directory, run);
+        if (ls_world_run(1, train_body, &config, &error))
+            fail_msg("%s", error.text);
+        expect_refused(directory, run, (struct ls_export){.format = cases[i].format},
+                       cases[i].words);
+    }
+    expect_refused(directory, "run0", (struct ls_export){.which = "7"}, "no such checkpoint");
+    expect_refused(directory, "run3", (struct ls_export){.format = LS_EXPORT_LLMC, .dtype = LS_F16},
+                   "fp32 or bf16");
+    mkdir(scratch_path(directory, "full"), 0777);
+    scratch_write(scratch_path(directory, "full/x"), "x", 1);
+    struct ls_error error = {0};
+    struct ls_export_report report;
+    char paths[2][PATH];
+    path_in(paths[0], directory, "run3");
+    path_in(paths[1], directory, "full");
+    assert_int_equal(
+        ls_export(&(struct ls_export){.from = paths[0], .out = paths[1]}, &report, &error),
+        LS_ECONFIG);
+    assert_non_null(strstr(error.text, "is there already"));
+}
+
+/* ---- nothing half-written -------------------------------------------------------------------- */
+
+static int fail_when_zero(void *user, const char *call)
+{
+    int *left = user;
+    (void)call;
+    return (*left)-- == 0 ? ENOSPC : 0;
+}
+
+static void check_faults(const char *directory, enum ls_export_format format, int failures_min)
+{
+    char paths[2][PATH];
+    int failures = 0, status = LS_ENOSPC;
+    path_in(paths[0], directory, "in");
+    path_in(paths[1], directory, format == LS_EXPORT_HF ? "out" : "out.bin");
+    int before = scratch_count(directory);
+    for (int n = 0; status; n++) {
+        int countdown = n;
+        struct ls_fault fault = {fail_when_zero, &countdown};
+        struct ls_error error = {0};
+        struct ls_export_report report;
+        const struct ls_export what = {.from = paths[0],
+                                       .format = format,
+                                       .out = paths[1],
+                                       .shard_bytes = 30000,
+                                       .fault = &fault};
+        status = ls_export(&what, &report, &error);
+        failures += status != LS_OK;
+        if (status && status != LS_ENOSPC)
+            fail_msg("call %d: %d: %s", n, status, error.text);
+        if (status && access(paths[1], F_OK) == 0)
+            break; /* all but the last sync was done */
+        if (status)
+            assert_int_equal(scratch_count(directory), before); /* no temporary stays */
+    }
+    assert_true(failures >= failures_min);
+    assert_int_equal(access(paths[1], F_OK), 0);
+}
+
+static void test_every_call_that_fails(void **state)
+{
+    folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
+    check_faults(*state, LS_EXPORT_HF, 20);
+    check_faults(*state, LS_EXPORT_LLMC, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_round_trips, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_from_a_folder, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_files_go_along, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_llmc, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_bad_llmc, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_models_that_a_format_cannot_say, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_every_call_that_fails, scratch_setup,
+                                        scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
