@@ -3,7 +3,7 @@
  * have started theirs, and holds its rank up where the list waits for it. Who starts never waits,
  * and whoever can go on still can later; so where one order of ranks comes to the end, each does.
  */
-#include <lockstep/plan/moves.h>
+#include "meeting_places.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,8 @@ struct player {
     int32_t count, waits_count;
     struct deed *deeds;
     struct visit *visits;
-    int deed_count, deed_room, visit_count, visit_room;
+    int deed_count, visit_count;
+    int64_t deed_room, visit_room;
     int32_t started, waited; /* so far */
 };
 
@@ -54,10 +55,8 @@ struct meeting {
     int32_t deed;
 };
 
-/* Where operations meet: a group of ranks, or the way from one to another for one tag. */
+/* What happens at one of struct meeting_places. */
 struct place {
-    int group, tag;
-    int64_t from, to; /* to -1: a group, whose first rank is from */
     int parties;
     struct meeting *meetings;
     int32_t count, room;
@@ -71,30 +70,11 @@ struct ls_move_proof {
     bool folds;           /* what ranks do where matrices meet is one operation */
     int64_t group_size[LS_GROUPS];
     struct player *players;
-    struct place *places;
-    int *table; /* of places, open: index + 1; table_room is a power of two */
-    int player_count, player_room, place_count, place_room, table_room;
+    struct meeting_places where;
+    struct place *places; /* [where.count] */
+    int player_count, place_count;
+    int64_t player_room, place_room;
 };
-
-/* Room for one more of *list's elements, for `least` of them at first. */
-static bool grow_from(int least, void *list, int count, int *room, size_t bytes)
-{
-    void **at = list;
-    if (count < *room)
-        return true;
-    int wanted = (int)ls_max(2 * *room, least);
-    void *grown = realloc(*at, (size_t)wanted * bytes);
-    if (!grown)
-        return false;
-    *at = grown;
-    *room = wanted;
-    return true;
-}
-
-static bool grow(void *list, int count, int *room, size_t bytes)
-{
-    return grow_from(ROOM_MIN, list, count, room, bytes);
-}
 
 static int no_memory(struct ls_error *error)
 {
@@ -177,7 +157,7 @@ void ls_move_proof_free(struct ls_move_proof *proof)
         free(proof->places[i].meetings);
     free(proof->players);
     free(proof->places);
-    free(proof->table);
+    meeting_places_release(&proof->where);
     free(proof->shard_alike);
     free(proof);
 }
@@ -185,68 +165,19 @@ void ls_move_proof_free(struct ls_move_proof *proof)
 /* ---- places -----------------------------------------------------------------------------------
  */
 
-static bool place_equal(const struct place *a, const struct place *b)
+/* The number of where rank does that, among the ranks that stand for all; -1 where there is no
+ * memory. */
+static int place_find(struct ls_move_proof *proof, int64_t rank, const struct ls_recorded *did)
 {
-    return a->group == b->group && a->tag == b->tag && a->from == b->from && a->to == b->to;
-}
-
-static int *table_at(const struct ls_move_proof *proof, const struct place *place)
-{
-    const int64_t key[] = {place->group, place->tag, place->from, place->to};
-    uint64_t at = ls_hash64(key, sizeof key, 0);
-    for (;; at++) {
-        int *entry = &proof->table[at & (uint64_t)(proof->table_room - 1)];
-        if (*entry == 0 || place_equal(&proof->places[*entry - 1], place))
-            return entry;
-    }
-}
-
-static bool table_grow(struct ls_move_proof *proof)
-{
-    int room = (int)ls_max(2 * proof->table_room, ROOM_MIN);
-    int *table = calloc((size_t)room, sizeof *table);
-    if (!table)
-        return false;
-    free(proof->table);
-    proof->table = table;
-    proof->table_room = room;
-    for (int i = 0; i < proof->place_count; i++)
-        *table_at(proof, &proof->places[i]) = i + 1;
-    return true;
-}
-
-/* Where rank does that, among the ranks that stand for all. */
-static struct place place_of(const struct ls_move_proof *proof, int64_t rank,
-                             const struct ls_recorded *did)
-{
-    const struct ls_layout *layout = proof->layout;
-    enum ls_layout_group group = (enum ls_layout_group)did->group;
-    int64_t mine = ls_move_proof_alike(proof, rank);
-    if (did->kind != LS_COMM_SEND) {
-        int64_t first = ls_group_member(layout, group, rank, 0);
-        return (struct place){.group = group, .from = ls_move_proof_alike(proof, first), .to = -1};
-    }
-    int64_t peer = ls_move_proof_alike(proof, ls_group_member(layout, group, rank, did->peer));
-    return (struct place){.group = group,
-                          .tag = did->tag,
-                          .from = did->receive ? peer : mine,
-                          .to = did->receive ? mine : peer,
-                          .parties = 2};
-}
-
-/* The place's number, -1 where there is no memory. */
-static int place_find(struct ls_move_proof *proof, const struct place *place)
-{
-    if (2 * proof->place_count >= proof->table_room && !table_grow(proof))
+    struct meeting_place where = meeting_place_of(proof->layout, proof, rank, did);
+    if (!ls_list_grow(&proof->places, proof->place_count, &proof->place_room,
+                      sizeof *proof->places))
         return -1;
-    int *entry = table_at(proof, place);
-    if (*entry)
-        return *entry - 1;
-    if (!grow(&proof->places, proof->place_count, &proof->place_room, sizeof *proof->places))
-        return -1;
-    proof->places[proof->place_count++] = *place;
-    *entry = proof->place_count;
-    return *entry - 1;
+    int number = meeting_places_add(&proof->where, &where);
+    if (number == proof->place_count)
+        proof->places[proof->place_count++] =
+            (struct place){.parties = did->kind == LS_COMM_SEND ? 2 : 0};
+    return number;
 }
 
 /* ---- a rank's list ----------------------------------------------------------------------------
@@ -298,7 +229,8 @@ static int visit_find(struct ls_move_proof *proof, int place, bool receive)
     struct place *where = &proof->places[place];
     if (where->visitor[receive] == proof->player_count)
         return where->visit[receive];
-    if (!grow(&player->visits, player->visit_count, &player->visit_room, sizeof *player->visits))
+    if (!ls_list_grow(&player->visits, player->visit_count, &player->visit_room,
+                      sizeof *player->visits))
         return -1;
     player->visits[player->visit_count] = (struct visit){.place = place, .receive = receive};
     where->visitor[receive] = proof->player_count;
@@ -316,11 +248,10 @@ static int deed_find(struct ls_move_proof *proof, struct deed_table *table,
     int *entry = deed_entry(table, player->deeds, did);
     if (*entry)
         return *entry - 1;
-    const struct place where = place_of(proof, player->rank, did);
-    int place = place_find(proof, &where);
+    int place = place_find(proof, player->rank, did);
     int visit = place < 0 ? -1 : visit_find(proof, place, did->receive);
-    if (visit < 0 ||
-        !grow(&player->deeds, player->deed_count, &player->deed_room, sizeof *player->deeds))
+    if (visit < 0 || !ls_list_grow(&player->deeds, player->deed_count, &player->deed_room,
+                                   sizeof *player->deeds))
         return -1;
     struct deed *deed = &player->deeds[player->deed_count++];
     *deed = (struct deed){.did = *did, .place = place, .visit = visit};
@@ -354,7 +285,8 @@ static int waits_sort(struct player *player, struct ls_error *error)
 static int list_add(struct ls_move_proof *proof, int64_t rank, const struct ls_recording *recording,
                     struct ls_error *error)
 {
-    if (!grow(&proof->players, proof->player_count, &proof->player_room, sizeof *proof->players))
+    if (!ls_list_grow(&proof->players, proof->player_count, &proof->player_room,
+                      sizeof *proof->players))
         return no_memory(error);
     struct player *player = &proof->players[proof->player_count++];
     *player = (struct player){.rank = rank, .count = (int32_t)recording->count};
@@ -450,14 +382,15 @@ static struct act_text act_text(const struct deed *deed, int number)
 /* A party of the place that has not come to its nth operation. NULL where all have. */
 static const struct player *absent_from(const struct ls_move_proof *proof, int place, int number)
 {
-    const struct place *p = &proof->places[place];
+    const struct meeting_place *p = &proof->where.list[place];
     for (int i = 0; i < proof->player_count; i++) {
         const struct player *player = &proof->players[i];
-        struct ls_recorded any = {.group = p->group};
-        const struct place of_group = place_of(proof, player->rank, &any);
+        const struct ls_recorded any = {.group = (int)p->group};
+        const struct meeting_place of_group =
+            meeting_place_of(proof->layout, proof, player->rank, &any);
         bool sends = p->to >= 0 && player->rank == p->from;
         bool receives = p->to >= 0 && player->rank == p->to;
-        if (p->to < 0 ? !place_equal(&of_group, p) : !sends && !receives)
+        if (p->to < 0 ? memcmp(&of_group, p, sizeof *p) != 0 : !sends && !receives)
             continue;
         int came[2] = {0};
         for (int32_t a = 0; a < player->started; a++) {
@@ -525,6 +458,20 @@ static bool is_over(const struct ls_move_proof *proof, const struct player *play
     return act->number < place->count && place->meetings[act->number].came == place->parties;
 }
 
+/* Places are many, and most see few operations. */
+static bool meetings_grow(struct place *place)
+{
+    if (place->count < place->room)
+        return true;
+    int32_t room = (int32_t)ls_max(2 * place->room, MEETINGS_MIN);
+    struct meeting *grown = realloc(place->meetings, (size_t)room * sizeof *grown);
+    if (!grown)
+        return false;
+    place->meetings = grown;
+    place->room = room;
+    return true;
+}
+
 static int act_start(struct ls_move_proof *proof, int who, struct ls_error *error)
 {
     struct player *player = &proof->players[who];
@@ -532,8 +479,7 @@ static int act_start(struct ls_move_proof *proof, int who, struct ls_error *erro
     const struct deed *deed = &player->deeds[act->deed];
     struct place *place = &proof->places[deed->place];
     while (place->count <= act->number) {
-        if (!grow_from(MEETINGS_MIN, &place->meetings, place->count, &place->room,
-                       sizeof *place->meetings))
+        if (!meetings_grow(place))
             return no_memory(error);
         place->meetings[place->count++] = (struct meeting){0};
     }
@@ -592,12 +538,13 @@ static int parties_count(struct ls_move_proof *proof, struct ls_error *error)
     }
     free(of_rank);
     for (int i = 0; i < proof->player_count && !status; i++)
-        for (int g = 0; g < LS_GROUPS && proof->table_room; g++) {
-            struct ls_recorded any = {.group = g};
-            const struct place place = place_of(proof, proof->players[i].rank, &any);
-            int entry = *table_at(proof, &place);
-            if (entry)
-                proof->places[entry - 1].parties++;
+        for (int g = 0; g < LS_GROUPS; g++) {
+            const struct ls_recorded any = {.group = g};
+            const struct meeting_place where =
+                meeting_place_of(layout, proof, proof->players[i].rank, &any);
+            int number = meeting_places_find(&proof->where, &where);
+            if (number >= 0)
+                proof->places[number].parties++;
         }
     return status;
 }
@@ -613,7 +560,7 @@ static void count_up(const struct ls_move_proof *proof, struct ls_layout_proof *
         const struct player *player = &proof->players[i];
         for (int v = 0; v < player->visit_count; v++) {
             int64_t all = player->alike * player->visits[v].count;
-            const struct place *place = &proof->places[player->visits[v].place];
+            const struct meeting_place *place = &proof->where.list[player->visits[v].place];
             bool message = place->to >= 0;
             bool folded = proof->folds && place->group == LS_GROUP_MATRICES;
             out->collectives += message || folded ? 0 : all;

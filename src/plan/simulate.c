@@ -1,13 +1,12 @@
 /* Recordings carried out against a clock: each rank's events in the order of time, so that who
  * comes first to a link has it first. */
-#include <lockstep/plan/moves.h>
+#include "meeting_places.h"
+
 #include <lockstep/plan/simulate.h>
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { ROOM_MIN = 64 };
 
 /* ---- what is carried out ----------------------------------------------------------------------
  */
@@ -72,9 +71,9 @@ struct meeting {
     int waiting; /* the first player that waits for it, index + 1 */
 };
 
-/* Where operations meet: a group of ranks, or the way from one to another for one tag. */
+/* What happens at one of struct meeting_places. */
 struct place {
-    int64_t group, tag, from, to; /* to -1: a group, whose first rank is from */
+    struct meeting_place at;
     struct meeting *meetings;
     int64_t count, room;
     int *parties; /* players that come here */
@@ -88,13 +87,12 @@ struct ls_simulation {
     struct ls_pace pace;
     struct ls_move_proof *alike;
     struct player *players;
-    struct place *places;
-    int *of_rank; /* [ranks] player, index + 1 */
-    int *heap;    /* of players that can go on, by clock */
+    struct meeting_places where;
+    struct place *places; /* [where.count] */
+    int *of_rank;         /* [ranks] player, index + 1 */
+    int *heap;            /* of players that can go on, by clock */
     int heap_count;
     int64_t player_count, player_room, place_count, place_room;
-    int32_t *table; /* of places, open: index + 1 */
-    int64_t table_room;
     ls_simulated_visit *visit;
     void *visit_user;
 };
@@ -143,7 +141,7 @@ void ls_simulation_free(struct ls_simulation *s)
     free(s->places);
     free(s->of_rank);
     free(s->heap);
-    free(s->table);
+    meeting_places_release(&s->where);
     free(s);
 }
 
@@ -161,31 +159,6 @@ void ls_simulation_watch(struct ls_simulation *s, ls_simulated_visit *visit, voi
 /* ---- places -----------------------------------------------------------------------------------
  */
 
-static int32_t *table_at(const struct ls_simulation *s, const struct place *place)
-{
-    const int64_t key[] = {place->group, place->tag, place->from, place->to};
-    uint64_t at = ls_hash64(key, sizeof key, 0);
-    for (;; at++) {
-        int32_t *entry = &s->table[at & (uint64_t)(s->table_room - 1)];
-        if (*entry == 0 || memcmp(&s->places[*entry - 1], key, sizeof key) == 0)
-            return entry;
-    }
-}
-
-static bool table_grow(struct ls_simulation *s)
-{
-    int64_t room = ls_max(2 * s->table_room, ROOM_MIN);
-    int32_t *table = calloc((size_t)room, sizeof *table);
-    if (!table)
-        return false;
-    free(s->table);
-    s->table = table;
-    s->table_room = room;
-    for (int64_t i = 0; i < s->place_count; i++)
-        *table_at(s, &s->places[i]) = (int32_t)i + 1;
-    return true;
-}
-
 /* Where matrices meet each rank does something else, as each matrix has an owner. Ranks that are
  * alike but for that are one here, so nobody waits for others there: its own moves take their time.
  */
@@ -199,29 +172,18 @@ static bool is_message(const struct ls_recorded *move)
     return move->kind == LS_COMM_SEND && !is_of_matrices(move);
 }
 
-/* Where rank does that; -1 where there is no memory. */
+/* The number of where rank does that; -1 where there is no memory. */
 static int32_t place_of(struct ls_simulation *s, int64_t rank, const struct ls_recorded *move)
 {
-    enum ls_layout_group group = (enum ls_layout_group)move->group;
-    bool message = is_message(move);
-    struct place place = {.group = group, .tag = message ? move->tag : 0, .to = -1};
-    if (is_of_matrices(move))
-        place.tag = rank + 1;
-    int64_t peer = ls_group_member(s->layout, group, rank, message ? move->peer : 0);
-    peer = is_of_matrices(move) ? rank : ls_simulation_alike(s, peer);
-    place.from = message && !move->receive ? rank : peer;
-    if (message)
-        place.to = move->receive ? rank : peer;
-    if (2 * s->place_count >= s->table_room && !table_grow(s))
-        return -1;
-    int32_t *entry = table_at(s, &place);
-    if (*entry)
-        return *entry - 1;
+    struct meeting_place where = is_of_matrices(move)
+                                     ? (struct meeting_place){move->group, rank + 1, rank, -1}
+                                     : meeting_place_of(s->layout, s->alike, rank, move);
     if (!ls_list_grow(&s->places, s->place_count, &s->place_room, sizeof *s->places))
         return -1;
-    s->places[s->place_count++] = place;
-    *entry = (int32_t)s->place_count;
-    return *entry - 1;
+    int32_t number = meeting_places_add(&s->where, &where);
+    if (number == s->place_count)
+        s->places[s->place_count++] = (struct place){.at = where};
+    return number;
 }
 
 /* ---- a rank's list ----------------------------------------------------------------------------
@@ -432,8 +394,8 @@ static struct meeting *meeting_of(struct place *place, int32_t nth)
 static double *link_free(struct player *player, const struct place *place, enum lane lane, int link,
                          bool out)
 {
-    bool sends = place->to < 0 || player->rank == place->from;
-    bool receives = place->to < 0 || player->rank == place->to;
+    bool sends = place->at.to < 0 || player->rank == place->at.from;
+    bool receives = place->at.to < 0 || player->rank == place->at.to;
     return out ? (sends ? &player->out_free[lane][link] : NULL)
                : (receives ? &player->in_free[lane][link] : NULL);
 }
@@ -473,7 +435,7 @@ static void meeting_hold(struct ls_simulation *s, const struct place *place,
  * sends to one that is like itself, it comes twice. */
 static int64_t parties_of(const struct place *place)
 {
-    return place->to < 0 ? place->parties_count : 2;
+    return place->at.to < 0 ? place->parties_count : 2;
 }
 
 static bool operation_start(struct ls_simulation *s, struct player *player, int32_t number)
