@@ -83,10 +83,29 @@ int ls_run_plan_make(const struct ls_config *config, int threads, const struct l
 
 /* ---- what would be faster -------------------------------------------------------------------- */
 
-/* The link of an axis, as slow as its waits say. */
-static void link_slow(const struct planned *p, const struct ls_drift *drift,
-                      struct ls_cluster *cluster)
+/* Of moves that were measured, which hold for the innermost link, a slower copy: *moves is to be
+ * freed. */
+static int moves_slow(struct ls_cluster *cluster, double times, struct ls_measured_move **moves,
+                      struct ls_error *error)
 {
+    size_t bytes = (size_t)cluster->moves_count * sizeof **moves;
+    *moves = malloc(bytes + 1);
+    if (!*moves)
+        return ls_error_set(error, LS_ENOMEM, "no memory for measured moves");
+    if (bytes)
+        memcpy(*moves, cluster->moves, bytes);
+    for (int64_t i = 0; i < cluster->moves_count; i++)
+        (*moves)[i].seconds *= times;
+    cluster->moves = *moves;
+    return LS_OK;
+}
+
+/* The link of an axis, as slow as its waits say. */
+static int link_slow(const struct planned *p, const struct ls_drift *drift,
+                     struct ls_cluster *cluster, struct ls_measured_move **moves,
+                     struct ls_error *error)
+{
+    double share = fmin(fmax(drift->expected_s / drift->took_s, 1e-3), 1);
     int accelerators = ls_forecast_accelerators(cluster, &p->config, &p->layout);
     int level = -1;
     for (int g = 0; g < LS_GROUPS; g++) {
@@ -101,7 +120,18 @@ static void link_slow(const struct planned *p, const struct ls_drift *drift,
         level = (int)ls_max(level, cost.level);
     }
     if (level >= 0)
-        cluster->link[level].bytes_per_s *= fmin(fmax(drift->expected_s / drift->took_s, 1e-3), 1);
+        cluster->link[level].bytes_per_s *= share;
+    return level == 0 ? moves_slow(cluster, 1 / share, moves, error) : LS_OK;
+}
+
+/* A run's command line gave it a layout; the advice may be another one. */
+static void layout_free(struct ls_config *config)
+{
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    for (size_t i = 0; i < count; i++)
+        if (keys[i].part == LS_CONFIG_LAYOUT && config->origin[i].line == LS_CONFIG_FROM_OVERRIDE)
+            config->origin[i].line = 1; /* as a file's */
 }
 
 static void advice_write(const struct ls_search *search, const struct ls_forecast *here,
@@ -125,11 +155,14 @@ int ls_run_plan_advise(const struct ls_config *config, int threads,
 {
     struct planned *p;
     struct ls_cluster changed = *cluster; /* measured rows are borrowed */
+    struct ls_measured_move *moves = NULL;
     struct ls_search search = {0};
     struct ls_forecast here;
     int status = planned_new(config, threads, &p, error);
+    if (!status)
+        layout_free(&p->config);
     if (!status && drift && drift->kind == LS_DRIFT_LINK)
-        link_slow(p, drift, &changed);
+        status = link_slow(p, drift, &changed, &moves, error);
     if (!status) {
         const struct ls_forecast_ask ask = {
             .config = &p->config, .layout = &p->layout, .cluster = &changed, .extend = true};
@@ -148,6 +181,7 @@ int ls_run_plan_advise(const struct ls_config *config, int threads,
             advice_write(&search, &here, advice);
         ls_search_release(&search);
     }
+    free(moves);
     free(p);
     return status;
 }
