@@ -173,19 +173,26 @@ def llama_block(w, prefix, x, config):
     heads = lambda t: t.unflatten(-1, (-1, config.head_dim))
     angles = rope_angles(config, x.shape[1])
 
+    behind = p("post_feedforward_layernorm.weight") is not None
+
     def projected(h, name):
         y = h @ p(f"self_attn.{name}_proj.weight").T
         y = y if p(f"self_attn.{name}_proj.bias") is None else y + p(f"self_attn.{name}_proj.bias")
-        y = heads(y)
-        return y if p(f"self_attn.{name}_norm.weight") is None else norm(y, f"self_attn.{name}_norm")
+        weight = p(f"self_attn.{name}_norm.weight")
+        if weight is None:
+            return heads(y)
+        whole = weight.shape[0] == y.shape[-1]  # over all heads together
+        return heads(norm(y, f"self_attn.{name}_norm")) if whole else norm(
+            heads(y), f"self_attn.{name}_norm")
 
-    h = norm(x, "input_layernorm")
+    h = x if p("input_layernorm.weight") is None else norm(x, "input_layernorm")
     q, k, v = (projected(h, name) for name in "qkv")
     o = causal_attention(rotate(q, angles), rotate(k, angles), v) @ p("self_attn.o_proj.weight").T
-    x = x + o
-    h = norm(x, "post_attention_layernorm")
+    x = x + (norm(o, "post_attention_layernorm") if behind else o)
+    h = x if behind else norm(x, "post_attention_layernorm")
     gate, up = h @ p("mlp.gate_proj.weight").T, h @ p("mlp.up_proj.weight").T
-    return x + (gate * torch.sigmoid(gate) * up) @ p("mlp.down_proj.weight").T
+    y = (gate * torch.sigmoid(gate) * up) @ p("mlp.down_proj.weight").T
+    return x + (norm(y, "post_feedforward_layernorm") if behind else y)
 
 
 def llama_logits(w, ids, config):
@@ -358,6 +365,7 @@ FILES = {
     "qwen2_tiny": (lambda: make_descendant("Qwen2", 501), f"arch=qwen2 {DESCENDANT_KEYS}"),
     "qwen3_tiny": (lambda: make_descendant("Qwen3", 551, head_dim=16),
                    f"arch=qwen3 {DESCENDANT_KEYS} head_dim=16"),
+    "olmo2_tiny": (lambda: make_descendant("Olmo2", 601), f"arch=olmo2 {DESCENDANT_KEYS}"),
 }
 
 

@@ -41,7 +41,8 @@ extern "C" {
     family(LS_GPT2, gpt2)                                                                          \
     family(LS_LLAMA, llama)                                                                        \
     family(LS_QWEN2, qwen2)                                                                        \
-    family(LS_QWEN3, qwen3)
+    family(LS_QWEN3, qwen3)                                                                        \
+    family(LS_OLMO2, olmo2)
 /* clang-format on */
 #define LS_FAMILY_ARCH(arch, name) arch,
 enum ls_arch { LS_FAMILIES(LS_FAMILY_ARCH) LS_ARCHES /* their number */ };
@@ -49,6 +50,7 @@ enum ls_activation {
     LS_ACT_GELU_TANH,
     LS_ACT_GELU_ERF,
     LS_ACT_SWIGLU,
+    LS_ACT_GEGLU,  /* its GELU in the tanh form */
     LS_ACTIVATIONS /* their number */
 };
 

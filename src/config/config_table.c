@@ -45,11 +45,9 @@
 #define ARCH(arch, name) {#name, arch},
 WORDS(arches) = {LS_FAMILIES(ARCH) END};
 WORDS(auto_or_bool) = {{"auto", LS_CONFIG_AUTO}, {"true", 1}, {"false", 0}, END};
-WORDS(activations) = {{"auto", LS_CONFIG_AUTO},
-                      {"gelu_tanh", LS_ACT_GELU_TANH},
-                      {"gelu_erf", LS_ACT_GELU_ERF},
-                      {"swiglu", LS_ACT_SWIGLU},
-                      END};
+WORDS(activations) = {{"auto", LS_CONFIG_AUTO},      {"gelu_tanh", LS_ACT_GELU_TANH},
+                      {"gelu_erf", LS_ACT_GELU_ERF}, {"swiglu", LS_ACT_SWIGLU},
+                      {"geglu", LS_ACT_GEGLU},       END};
 WORDS(optimizers) = {{"adamw", LS_CONFIG_ADAMW},
                      {"sgd", LS_CONFIG_SGD},
                      {"lion", LS_CONFIG_LION},

@@ -81,6 +81,11 @@ bool parameter_present(const struct parameter *parameter, const struct ls_model_
     return parameter->when != WHEN_BIAS || config->bias;
 }
 
+bool activation_gated(enum ls_activation act)
+{
+    return act == LS_ACT_SWIGLU || act == LS_ACT_GEGLU;
+}
+
 /* What the whole model or a rank's part of it holds. */
 struct held {
     int64_t heads, kv_heads, ffn;
@@ -91,6 +96,8 @@ static int64_t size_of(const struct ls_model_config *c, const struct held *held,
     switch (size) {
     case SIZE_ONE:
         return 1;
+    case SIZE_PAIR:
+        return 2;
     case SIZE_CHANNELS:
         return c->channels;
     case SIZE_HEADS:
@@ -108,7 +115,7 @@ static int64_t size_of(const struct ls_model_config *c, const struct held *held,
     case SIZE_FFN:
         return held->ffn;
     case SIZE_UP:
-        return (c->act == LS_ACT_SWIGLU ? 2 : 1) * held->ffn;
+        return (activation_gated(c->act) ? 2 : 1) * held->ffn;
     case SIZE_VOCABULARY:
         return c->vocab_padded;
     case SIZE_CONTEXT:

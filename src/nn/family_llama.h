@@ -85,6 +85,12 @@ extern const struct program llama_embedding, llama_block, llama_head;
     [RSTD1] = LLAMA_RSTD("rstd1"),                                                                 \
     [A2] = LLAMA_STREAM("a2", AGAIN_SELECTIVE),                                                    \
     [RSTD2] = LLAMA_RSTD("rstd2")
+/* Those of the norms behind them. */
+#define LLAMA_POSTNORM_VALUES                                                                      \
+    [P1] = LLAMA_STREAM("p1", AGAIN_SELECTIVE),                                                    \
+    [RSTD1] = LLAMA_RSTD("rstd1"),                                                                 \
+    [P2] = LLAMA_STREAM("p2", AGAIN_SELECTIVE),                                                    \
+    [RSTD2] = LLAMA_RSTD("rstd2")
 /* clang-format on */
 
 /* ---- rows of steps -----------------------------------------------------------------------------

@@ -257,6 +257,10 @@ static void again_find(struct planner *p)
         for (int v = 1; v < layer->value_count; v++)
             s->again |= p->again[v] && step_makes(s->step, v);
         s->restart = s->step->kind->restarts && !p->again[s->step->out[3]];
+        /* What runs again makes all that it makes, whoever reads it. */
+        for (int v = 1; v < layer->value_count && s->again; v++)
+            p->again[v] |=
+                step_makes(s->step, v) && !is_kept(p, v) && !(s->restart && v == s->step->out[3]);
         for (int v = 1; v < layer->value_count && s->again && !s->restart; v++)
             p->again[v] |= step_takes(s->step, v) && !is_kept(p, v);
     }
@@ -353,7 +357,9 @@ static void gradient_flow(struct planner *p, struct bound_step *s, int time, int
     case FLOW_NONE:
         break;
     case FLOW_NEW:
+        s->residual = of[step->in[0]];
         s->dx = gradient_new(p, step->in[0], time);
+        s->joins = s->residual != GRADIENT_NONE;
         break;
     case FLOW_IN_PLACE:
     case FLOW_THROUGH:

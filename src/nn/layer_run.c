@@ -185,6 +185,16 @@ static int forward_walk(const struct layer_run *run)
     return status;
 }
 
+/* What had come to the value that the step read: rows of the stream. */
+static void residual_join(const struct layer_run *run, const struct bound_step *s)
+{
+    const struct value *value = &run->layer->program->values[s->step->in[0]];
+    LS_ASSERT(value->rows == ROWS_STREAM && !value->f32);
+    void *dx = run_dx(run, s);
+    ls_add(run->ops, run->model->numerics.act,
+           run->rows->count * size_held(run->model, value->size), dx, run_residual(run, s), dx);
+}
+
 static int input_walk(const struct layer_run *run)
 {
     int status = LS_OK;
@@ -193,6 +203,8 @@ static int input_walk(const struct layer_run *run)
         check_step(run, s, layer_time(run->layer, PHASE_INPUT, i));
         if (s->step->kind->input)
             status = check_stepped(run, s->step->kind->input(run, s));
+        if (s->joins && !status)
+            residual_join(run, s);
     }
     return status;
 }

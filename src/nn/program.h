@@ -30,6 +30,7 @@ enum { VALUES_MAX = 20, STEPS_MAX = 12 };
 enum size {
     SIZE_ONE,
     SIZE_CHANNELS,
+    SIZE_PAIR, /* two */
     SIZE_HEADS,
     SIZE_QK_HEADS, /* heads and kv_heads */
     SIZE_HEAD,     /* head_dim */
@@ -114,6 +115,8 @@ const struct ls_param *parameter_find(const struct ls_params *params,
                                       const struct parameter *parameter);
 bool parameter_is_table(const struct parameter *parameter); /* [vocabulary, channels] */
 bool parameter_present(const struct parameter *parameter, const struct ls_model_config *config);
+/* Whether the activation reads a gate beside its values. */
+bool activation_gated(enum ls_activation act);
 int64_t size_whole(const struct ls_model_config *config, enum size size);
 
 /* ---- a step of one layer --------------------------------------------------------------------- */
@@ -144,6 +147,7 @@ struct bound_step {
     int dy;                               /* the gradient of out[0] */
     int residual;              /* what has already come to the value that dx is the gradient of */
     int dx;                    /* the gradient that the input half makes */
+    bool joins;                /* the residual is added to it behind the step */
     bool again;                /* it runs again in front of the backward */
     bool restart;              /* and then from out[3], which is kept */
     struct place own;          /* what its input half keeps for its weight half */
@@ -229,7 +233,8 @@ enum {
 /* How gradients go through a step. */
 enum flow {
     FLOW_NONE,     /* it has no input that a gradient goes to */
-    FLOW_NEW,      /* in[0]'s gradient is a buffer of its own */
+    FLOW_NEW,      /* in[0]'s gradient is a buffer of its own; what has come to in[0] otherwise is
+                    * added behind the step */
     FLOW_IN_PLACE, /* in[0]'s gradient takes the place of out[0]'s */
     FLOW_THROUGH,  /* the inputs' gradients are out[0]'s */
     FLOW_JOIN,   /* a norm: what has come to out[3], the argument, is added; all inputs get that */
@@ -274,7 +279,8 @@ struct step_kind {
      * the step's role. */
     double (*flops)(const struct ls_model_config *config, double weight_elements, int64_t tokens);
 };
-extern const struct step_kind step_embedding, step_layernorm, step_rmsnorm, step_headnorm,
-    step_column, step_row, step_rope, step_attention, step_activation, step_add, step_head;
+extern const struct step_kind step_embedding, step_scale, step_layernorm, step_rmsnorm,
+    step_rmsnorm_plus_one, step_headnorm, step_widenorm, step_column, step_row, step_rope,
+    step_attention, step_activation, step_add, step_head;
 
 #endif

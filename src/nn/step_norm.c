@@ -1,6 +1,7 @@
 /* LayerNorm and RMSNorm of the residual stream, of the sum of two streams where the step takes two:
- * a = norm(h), h = x or x + y. Their weights' gradients are summed over tensor-parallel ranks where
- * the stream is cut. in: x, y; out: a, mean, rstd, h. */
+ * a = norm(h), h = x or x + y. A weight may be kept as its distance from one. The weights'
+ * gradients are summed over tensor-parallel ranks where the stream is cut. in: x, y; out: a, mean,
+ * rstd, h. */
 #include "model.h"
 
 #include <string.h>
@@ -21,7 +22,8 @@ static struct ls_norm norm_of(const struct layer_run *run, const struct bound_st
                             .weight = model_vector(model, s->weight),
                             .bias = model_vector(model, s->bias),
                             .mean = (float *)run_out(run, s, 1) + first,
-                            .rstd = (float *)run_out(run, s, 2) + first};
+                            .rstd = (float *)run_out(run, s, 2) + first,
+                            .plus_one = s->step->kind == &step_rmsnorm_plus_one};
 }
 
 /* ---- forward ----------------------------------------------------------------------------------
@@ -45,10 +47,21 @@ static int norm_forward(const struct layer_run *run, const struct bound_step *s)
 /* ---- backward: input --------------------------------------------------------------------------
  */
 
+/* What comes from above does not stay there for a weight half that comes later. */
+static size_t norm_own(const struct ls_model *model, const struct bound_step *s)
+{
+    if (!model->options.split_backward || s->dy != GRADIENT_ABOVE)
+        return 0;
+    return (size_t)(model->stream_max * model->config.channels) * model_act_bytes(model);
+}
+
 static int norm_input(const struct layer_run *run, const struct bound_step *s)
 {
     struct ls_norm op = norm_of(run, s, 0, run->rows->count);
     const void *h = run_out(run, s, 3), *dy = run_dy(run, s), *residual = run_residual(run, s);
+    void *own = run_own(run, s);
+    if (own)
+        ls_copy(run->ops, (size_t)(op.rows * op.channels) * model_act_bytes(run->model), dy, own);
     if (is_layernorm(s))
         ls_layernorm_backward_input(run->ops, &op, h, dy, residual, run_dx(run, s));
     else
@@ -66,7 +79,8 @@ static void norm_weight(const struct layer_run *run, const struct bound_step *s,
 {
     struct ls_norm op = norm_of(run, s, first, rows);
     size_t at = (size_t)(first * op.channels) * model_act_bytes(run->model);
-    const void *h = (const char *)run_out(run, s, 3) + at, *dy = (const char *)run_dy(run, s) + at;
+    const char *own = run_own(run, s), *dy = (own ? own : (const char *)run_dy(run, s)) + at;
+    const void *h = (const char *)run_out(run, s, 3) + at;
     if (is_layernorm(s))
         ls_layernorm_backward_weight(run->ops, &op, h, dy, sum, d_weight, d_bias);
     else
@@ -164,6 +178,7 @@ const struct step_kind step_layernorm = {
     .input = norm_input,
     .weights = norm_weights,
     .work = norm_work,
+    .own = norm_own,
 };
 
 const struct step_kind step_rmsnorm = {
@@ -178,4 +193,20 @@ const struct step_kind step_rmsnorm = {
     .input = norm_input,
     .weights = norm_weights,
     .work = norm_work,
+    .own = norm_own,
+};
+
+const struct step_kind step_rmsnorm_plus_one = {
+    .name = "rmsnorm of 1 + weight",
+    .ins = 2,
+    .outs = 4,
+    .input_reads = RSTD | ARGUMENT,
+    .weight_reads = RSTD | ARGUMENT,
+    .flow = FLOW_JOIN,
+    .restarts = true,
+    .forward = norm_forward,
+    .input = norm_input,
+    .weights = norm_weights,
+    .work = norm_work,
+    .own = norm_own,
 };

@@ -26,6 +26,12 @@ struct pointwise_kernels {
                            void *y);
     void (*swiglu_backward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
                             const void *dy, void *d_gate_up);
+    void (*geglu_forward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
+                          void *y);
+    void (*geglu_backward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
+                           const void *dy, void *d_gate_up);
+    void (*softcap)(enum ls_dtype act, int64_t count, float cap, const void *x, void *y);
+    void (*scale)(enum ls_dtype act, int64_t count, float factor, const void *x, void *y);
     void (*add)(enum ls_dtype act, int64_t count, const void *x, const void *z, void *y);
     void (*bias_round)(enum ls_dtype act, int64_t rows, int64_t n, const float *x,
                        const float *bias, void *y);
@@ -48,6 +54,11 @@ struct norm_kernels {
                                      const void *d_residual, void *dh, int64_t begin, int64_t end);
     void (*rmsnorm_backward_input)(const struct ls_norm *norm, const void *h, const void *dy,
                                    const void *d_residual, void *dh, int64_t begin, int64_t end);
+    /* dy NULL: of the forward. */
+    void (*cut_sum)(const struct ls_norm *norm, const struct ls_norm_cut *cut, const void *h,
+                    const void *dy, float *sums, int64_t begin, int64_t end);
+    void (*cut_finish)(const struct ls_norm *norm, const struct ls_norm_cut *cut, const void *h,
+                       const void *dy, const float *sums, void *to, int64_t begin, int64_t end);
 };
 
 /* Column sums: ranges are columns; each column is summed by one call, in ls_token_sum's order. */

@@ -96,3 +96,25 @@ void ls_rmsnorm_heads_weight(struct ls_ops *ops, const struct ls_norm *norm, con
         for (int64_t i = begin; i < end; i++)
             heads_part(ops, norm, h, dy, out, i);
 }
+
+/* As large as passes that the planner can play again. */
+void ls_rmsnorm_cut_sum(struct ls_ops *ops, const struct ls_norm *norm,
+                        const struct ls_norm_cut *cut, const void *h, const void *dy, float *sums)
+{
+    LS_ASSERT(norm->heads == 1 && cut->count % cut->tiles == 0);
+    LS_ASSERT(cut->first + cut->count <= norm->channels);
+    OPS_TELL(ops, ops_pass(LS_WORK_COLUMN_SUM, norm->act, norm->rows, cut->count, dy ? 4 : 1,
+                           dy ? 2 : 1));
+    OPS_EACH_SHARE (ops, norm->rows * cut->count, norm->rows, 1)
+        ops->kernels->norm->cut_sum(norm, cut, h, dy, sums, begin, end);
+}
+
+void ls_rmsnorm_cut_finish(struct ls_ops *ops, const struct ls_norm *norm,
+                           const struct ls_norm_cut *cut, const void *h, const void *dy,
+                           const float *sums, void *to)
+{
+    OPS_TELL(ops, ops_pass(dy ? LS_WORK_NORM_BACKWARD : LS_WORK_NORM, norm->act, norm->rows,
+                           norm->channels, dy ? 10 : 8, dy ? 3 : 2));
+    OPS_EACH_SHARE (ops, norm->rows * norm->channels, norm->rows, 1)
+        ops->kernels->norm->cut_finish(norm, cut, h, dy, sums, to, begin, end);
+}

@@ -45,6 +45,44 @@ void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int
             ops_at(act, dy, begin * width), ops_at_mutable(act, d_gate_up, begin * 2 * width));
 }
 
+void ls_geglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
+                      const void *gate_up, void *y)
+{
+    OPS_TELL(ops, ops_pass(LS_WORK_ACTIVATION, act, rows, width, 6, 3));
+    OPS_EACH_SHARE (ops, rows * width, rows, 1)
+        ops->kernels->pointwise->geglu_forward(act, end - begin, width,
+                                               ops_at(act, gate_up, begin * 2 * width),
+                                               ops_at_mutable(act, y, begin * width));
+}
+
+void ls_geglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
+                       const void *gate_up, const void *dy, void *d_gate_up)
+{
+    OPS_TELL(ops, ops_pass(LS_WORK_ACTIVATION_BACKWARD, act, rows, width, 12, 5));
+    OPS_EACH_SHARE (ops, rows * width, rows, 1)
+        ops->kernels->pointwise->geglu_backward(
+            act, end - begin, width, ops_at(act, gate_up, begin * 2 * width),
+            ops_at(act, dy, begin * width), ops_at_mutable(act, d_gate_up, begin * 2 * width));
+}
+
+void ls_softcap(struct ls_ops *ops, enum ls_dtype act, int64_t count, float cap, const void *x,
+                void *y)
+{
+    OPS_TELL(ops, ops_pass(LS_WORK_ACTIVATION, act, count, 1, 12, 2));
+    OPS_EACH_SHARE (ops, count, count, ALIGN)
+        ops->kernels->pointwise->softcap(act, end - begin, cap, ops_at(act, x, begin),
+                                         ops_at_mutable(act, y, begin));
+}
+
+void ls_scale(struct ls_ops *ops, enum ls_dtype act, int64_t count, float factor, const void *x,
+              void *y)
+{
+    OPS_TELL(ops, ops_pass(LS_WORK_ADD, act, count, 1, 1, 2));
+    OPS_EACH_SHARE (ops, count, count, ALIGN)
+        ops->kernels->pointwise->scale(act, end - begin, factor, ops_at(act, x, begin),
+                                       ops_at_mutable(act, y, begin));
+}
+
 void ls_bias_backward(struct ls_ops *ops, enum ls_dtype act, int64_t n, int64_t ld, const void *dy,
                       const struct ls_token_sum *sum, float *d_bias)
 {

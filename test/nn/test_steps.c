@@ -198,7 +198,7 @@ static int64_t outcome(const struct alone *a, float *made, float *gradient)
         made[count] = a->value[step->out[0]][count];
         gradient[count] = a->dy[count];
     }
-    bool joins = a->step.residual != GRADIENT_NONE;
+    bool joins = a->step.residual != GRADIENT_NONE && !a->step.joins;
     for (int64_t i = 0; joins && i < elements_of(a, step->out[3]); i++, count++) {
         made[count] = a->value[step->out[3]][i];
         gradient[count] = a->residual[i];

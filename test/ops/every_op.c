@@ -9,7 +9,7 @@ enum { N = EVERY_OP_N };
 static const struct ls_token_sum sum = {1, 1, 1, N, LS_ONTO_NOTHING};
 static const int32_t length = N;
 static const struct ls_token_sum one_row = {1, 1, 1, 1, LS_ONTO_NOTHING};
-static const struct ls_cross_entropy loss = {N, N, N, 1, LS_F32, 1, 0};
+static const struct ls_cross_entropy loss = {N, N, N, 1, LS_F32, 1, 0, 0};
 
 static struct ls_attention attention(void)
 {
@@ -30,8 +30,9 @@ static struct ls_attention attention(void)
         (void)a;                                                                                   \
         return name arguments;                                                                     \
     }
-#define NORM      (&(struct ls_norm){1, N, LS_F32, 1e-5f, AT, AT, AT, AT, 0, 0, 0})
-#define HEAD_NORM (&(struct ls_norm){1, N, LS_F32, 1e-5f, AT, NULL, NULL, AT, 1, N, 1})
+#define NORM      (&(struct ls_norm){1, N, LS_F32, 1e-5f, AT, AT, AT, AT, 0, 0, 0, false})
+#define HEAD_NORM (&(struct ls_norm){1, N, LS_F32, 1e-5f, AT, NULL, NULL, AT, 1, N, 1, false})
+#define NORM_CUT  (&(struct ls_norm_cut){N, 0, N, 1})
 #define EMBEDDING (&(struct ls_embedding){LS_F32, 1, N, AT, 0, N, AT, 0, 1, AT})
 #define UPDATE    (&(struct ls_update){N, AT, AT, LS_F16, AT, AT, 1, 1, 1, LS_F32, {.step = 1}})
 
@@ -39,6 +40,10 @@ OP(ls_gelu_forward, (ops, LS_GELU_TANH, LS_F32, N, AT, AT))
 OP(ls_gelu_backward, (ops, LS_GELU_TANH, LS_F32, N, AT, AT, AT))
 OP(ls_swiglu_forward, (ops, LS_F32, 1, N, AT, AT))
 OP(ls_swiglu_backward, (ops, LS_F32, 1, N, AT, AT, AT))
+OP(ls_geglu_forward, (ops, LS_F32, 1, N, AT, AT))
+OP(ls_geglu_backward, (ops, LS_F32, 1, N, AT, AT, AT))
+OP(ls_softcap, (ops, LS_F32, N, 1, AT, AT))
+OP(ls_scale, (ops, LS_F32, N, 1, AT, AT))
 OP(ls_bias_backward, (ops, LS_F32, 1, 1, AT, &sum, AT))
 OP(ls_add, (ops, LS_F32, N, AT, AT, AT))
 OP(ls_bias_round, (ops, LS_F32, 1, N, AT, AT, AT))
@@ -70,6 +75,8 @@ OP(ls_layernorm_backward_weight,
 OP(ls_rmsnorm_backward_weight,
    (ops, NORM, AT, AT, &(struct ls_token_sum){1, 1, 1, 1, LS_ONTO_NOTHING}, AT))
 OP(ls_rmsnorm_heads_weight, (ops, HEAD_NORM, AT, AT, &(struct ls_norm_parts){1, 1, 1, N, AT}))
+OP(ls_rmsnorm_cut_sum, (ops, HEAD_NORM, NORM_CUT, AT, NULL, AT))
+OP(ls_rmsnorm_cut_finish, (ops, HEAD_NORM, NORM_CUT, AT, NULL, AT, AT))
 OP(ls_rope_apply, (ops, LS_F32, &(struct ls_rope){1, 1, 1, 8, 8, 0, AT, AT}, AT, false))
 OP(ls_adamw_update, (ops, UPDATE, &(struct ls_adamw){0.9f, 0.9f, 1e-8f, 1}, AT, AT))
 OP(ls_sgd_update, (ops, UPDATE, &(struct ls_sgd){0.9f, false, 1}, AT))
@@ -113,6 +120,10 @@ const struct every_op every_op[] = {
     ENTRY(ls_gelu_backward),
     ENTRY(ls_swiglu_forward),
     ENTRY(ls_swiglu_backward),
+    ENTRY(ls_geglu_forward),
+    ENTRY(ls_geglu_backward),
+    ENTRY(ls_softcap),
+    ENTRY(ls_scale),
     ENTRY(ls_bias_backward),
     ENTRY(ls_add),
     ENTRY(ls_bias_round),
@@ -142,6 +153,8 @@ const struct every_op every_op[] = {
     ENTRY(ls_layernorm_backward_weight),
     ENTRY(ls_rmsnorm_backward_weight),
     ENTRY(ls_rmsnorm_heads_weight),
+    ENTRY(ls_rmsnorm_cut_sum),
+    ENTRY(ls_rmsnorm_cut_finish),
     ENTRY(ls_rope_apply),
     ENTRY(ls_adamw_update),
     ENTRY(ls_sgd_update),

@@ -33,9 +33,9 @@ static double reference_loss(void *context)
 }
 
 static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t padded,
-                  int64_t tiles)
+                  int64_t tiles, float softcap)
 {
-    struct ls_cross_entropy op = {rows, vocabulary, padded, tiles, act, 0, 0};
+    struct ls_cross_entropy op = {rows, vocabulary, padded, tiles, act, 0, 0, softcap};
     void *z = values_normal(1, act, rows * padded, 3);
     void *kept = values_normal(1, act, rows * padded, 3);
     double *z64 = values_in_double(act, z, rows * padded);
@@ -49,6 +49,8 @@ static void check(enum ls_dtype act, int64_t rows, int64_t vocabulary, int64_t p
         gradient_by_differences(reference_loss, &one, one.z, vocabulary, 1e-4, dz + r * padded);
         for (int64_t v = 0; v < padded; v++)
             dz[r * padded + v] = v < vocabulary ? 0.25 * dz[r * padded + v] : 0;
+        for (int64_t v = 0; v < vocabulary && softcap > 0; v++)
+            dz[r * padded + v] *= 1 - pow(one.z[v] / (double)softcap, 2);
     }
     ls_cross_entropy(&ops_best, &op, z, target, loss);
     assert_near("cross-entropy", LS_F32, loss, want, rows, 1e-6);
@@ -66,12 +68,13 @@ static void test_loss_and_gradient(void **state)
 {
     (void)state;
     for (int a = 0; a < ACTS; a++) {
-        check(acts[a], 1, 2, 2, 1);
-        check(acts[a], 5, 257, 257, 1);
-        check(acts[a], 5, 257, 320, 1);
-        check(acts[a], 5, 257, 320, 8);
-        check(acts[a], 3, 1030, 1040, 4);
-        check(acts[a], 2, 9, 32, 4); /* tiles of nothing but padding */
+        check(acts[a], 1, 2, 2, 1, 0);
+        check(acts[a], 5, 257, 257, 1, 0);
+        check(acts[a], 5, 257, 320, 1, 0);
+        check(acts[a], 5, 257, 320, 8, 0);
+        check(acts[a], 3, 1030, 1040, 4, 0);
+        check(acts[a], 2, 9, 32, 4, 0); /* tiles of nothing but padding */
+        check(acts[a], 5, 257, 320, 8, 15);
     }
 }
 
@@ -79,7 +82,7 @@ static void test_ignored_target(void **state)
 {
     (void)state;
     enum { ROWS = 3, VOCABULARY = 40 };
-    struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1, LS_F32, 1, 0};
+    struct ls_cross_entropy op = {ROWS, VOCABULARY, VOCABULARY, 1, LS_F32, 1, 0, 0};
     float *z = values_normal(1, LS_F32, ROWS * VOCABULARY, 1), loss[ROWS];
     int32_t target[ROWS] = {3, -1, 4};
     ls_cross_entropy(&ops_best, &op, z, target, loss);
@@ -93,7 +96,7 @@ static void test_large_and_non_finite_logits(void **state)
 {
     (void)state;
     enum { VOCABULARY = 50 };
-    struct ls_cross_entropy op = {1, VOCABULARY, VOCABULARY, 1, LS_F32, 0, 0};
+    struct ls_cross_entropy op = {1, VOCABULARY, VOCABULARY, 1, LS_F32, 0, 0, 0};
     float z[VOCABULARY] = {0}, loss;
     int32_t target = 3;
     z[3] = 1e30f;
@@ -237,7 +240,7 @@ static void test_split_vocabulary_gives_the_same_bits(void **state)
     for (int a = 0; a < ACTS; a++)
         for (int ranks = 1; ranks <= RANKS_MAX; ranks *= 2) {
             const size_t row = PADDED * ls_dtype_bytes(acts[a]);
-            struct ls_cross_entropy op = {ROWS, VOCABULARY, PADDED, TILES, acts[a], 0.125f, 0};
+            struct ls_cross_entropy op = {ROWS, VOCABULARY, PADDED, TILES, acts[a], 0.125f, 0, 0};
             char *whole = split_logits(acts[a], target), *cut = split_logits(acts[a], target);
             float want[ROWS], got[RANKS_MAX][ROWS], sums[ROWS], twin[ROWS];
             op.scale = 0;
@@ -291,7 +294,7 @@ static void test_bits(void **state)
     for (int r = 0; r < ROWS; r++)
         target[r] = r * 100;
     for (int a = 0; a < ACTS; a++) {
-        struct bits_values v = {{ROWS, VOCABULARY, PADDED, 4, acts[a], 0.125f, 0},
+        struct bits_values v = {{ROWS, VOCABULARY, PADDED, 4, acts[a], 0.125f, 0, 0},
                                 values_normal(1, acts[a], ROWS * PADDED, 4),
                                 target};
         struct bits_case bits = {"cross-entropy",

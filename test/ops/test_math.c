@@ -58,6 +58,8 @@ static void test_errors_are_as_documented(void **state)
     check("exp, nonpositive", math_exp_nonpositive, exp, -87, 0, 1000000, 1.1);
     check("sigmoid", math_sigmoid, sigmoid, -2, 20, 500000, 4);
     check("sigmoid", math_sigmoid, sigmoid, -17, -2, 500000, 17);
+    check("tanh", math_tanh, tanh, -12, 12, 1000000, 3);
+    check("tanh", math_tanh, tanh, -1e-3f, 1e-3f, 100000, 1);
     check("normal_cdf", math_normal_cdf, normal_cdf, -2, 10, 500000, 9);
     check("normal_cdf", math_normal_cdf, normal_cdf, -12, -2, 500000, 80);
     check("normal_density", math_normal_density, normal_density, -2, 2, 500000, 6);
@@ -73,6 +75,8 @@ static void test_special_values(void **state)
     assert_true(math_exp_nonpositive(-INFINITY) == 0.0f && math_exp_nonpositive(-87.1f) == 0.0f);
     assert_true(math_exp_nonpositive(0.0f) == 1.0f && isnan(math_exp_nonpositive(NAN)));
     assert_true(math_sigmoid(INFINITY) == 1.0f && math_sigmoid(-INFINITY) == 0x1p-125f);
+    assert_true(math_tanh(INFINITY) == 1.0f && math_tanh(-INFINITY) == -1.0f);
+    assert_true(isnan(math_tanh(NAN)) && math_tanh(0.0f) == 0.0f);
     assert_true(isnan(math_sigmoid(NAN)) && isnan(math_normal_cdf(NAN)));
     assert_true(ulps(math_normal_cdf(0.0f), 0.5) < 3);
     assert_true(math_normal_cdf(30.0f) == 1.0f && math_normal_cdf(-30.0f) == 0.0f);

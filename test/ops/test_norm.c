@@ -571,6 +571,142 @@ static void test_bits_of_heads(void **state)
     }
 }
 
+/* A weight that is kept as its distance from one: the bits of the whole weight. */
+static void test_plus_one(void **state)
+{
+    (void)state;
+    enum { ROWS = 3, CHANNELS = 70, COUNT = ROWS * CHANNELS };
+    for (int a = 0; a < ACTS; a++) {
+        struct data data = data_new(acts[a], ROWS, CHANNELS);
+        struct ls_norm norm = norm_of(&data, false);
+        float whole[CHANNELS], y[2][COUNT], dh[2][COUNT];
+        size_t bytes = COUNT * ls_dtype_bytes(acts[a]);
+        for (int c = 0; c < CHANNELS; c++)
+            whole[c] = 1.0f + data.weight[c];
+        for (int i = 0; i < 2; i++) {
+            norm.plus_one = i;
+            norm.weight = i ? data.weight : whole;
+            ls_rmsnorm_forward(&ops_best, &norm, data.x, NULL, NULL, y[i]);
+            ls_rmsnorm_backward_input(&ops_best, &norm, data.x, data.dy, NULL, dh[i]);
+        }
+        assert_memory_equal(y[0], y[1], bytes);
+        assert_memory_equal(dh[0], dh[1], bytes);
+        data_free(&data);
+    }
+}
+
+/* ---- rows of which ranks hold parts ------------------------------------------------------------
+ */
+
+enum { CUT_ROWS = 5, CUT_WHOLE = 192, CUT_LD = 200, CUT_TILES = 4 };
+
+/* Columns [first, first + count) held of whole rows, by one of `ranks`. */
+static struct ls_norm norm_of_cut(const struct heads *heads, int64_t held, float *rstd)
+{
+    return (struct ls_norm){.rows = CUT_ROWS,
+                            .channels = held,
+                            .act = heads->act,
+                            .epsilon = EPSILON,
+                            .weight = heads->weight,
+                            .rstd = rstd,
+                            .heads = 1,
+                            .ld = CUT_LD,
+                            .statistics_ld = 2};
+}
+
+/* On so many ranks: sums of each, added by the tree, and what each finishes, in its place. */
+static void cut_run(struct ls_ops *ops, const struct heads *heads, int ranks, void *y, void *dx)
+{
+    float sums[CUT_TILES][CUT_ROWS], rstd[2 * CUT_ROWS];
+    int64_t held = CUT_WHOLE / ranks;
+    size_t bytes = ls_dtype_bytes(heads->act);
+    for (int backward = 0; backward < 2; backward++) {
+        for (int phase = 0; phase < 2; phase++)
+            for (int rank = 0; rank < ranks; rank++) {
+                struct ls_norm norm = norm_of_cut(heads, held, rstd);
+                struct ls_norm_cut cut = {CUT_WHOLE, 0, held, CUT_TILES / ranks};
+                size_t at = (size_t)(rank * held) * bytes;
+                const char *h = (char *)heads->x + at, *dy = (char *)heads->dy + at;
+                norm.weight += rank * held;
+                char *to = (char *)(backward ? dx : y) + at;
+                if (phase)
+                    ls_rmsnorm_cut_finish(ops, &norm, &cut, h, backward ? dy : NULL, sums[0], to);
+                else
+                    ls_rmsnorm_cut_sum(ops, &norm, &cut, h, backward ? dy : NULL, sums[rank]);
+                for (int r = 0; r < CUT_ROWS && !phase && rank == ranks - 1; r++) {
+                    if (ranks == 4)
+                        sums[2][r] += sums[3][r];
+                    if (ranks >= 2)
+                        sums[0][r] += sums[1][r];
+                    if (ranks == 4)
+                        sums[0][r] += sums[2][r];
+                }
+            }
+    }
+}
+
+static void check_cut(enum ls_dtype act)
+{
+    struct heads heads = heads_new(act);
+    free(heads.weight);
+    heads.weight = values_normal(4, LS_F32, CUT_WHOLE, 1);
+    static float y[3][CUT_ROWS * CUT_LD], dx[3][CUT_ROWS * CUT_LD];
+    static double row[CUT_WHOLE], want[CUT_WHOLE], differences[CUT_WHOLE];
+    size_t bytes = ls_dtype_bytes(act);
+    memset(y, 0, sizeof y);
+    memset(dx, 0, sizeof dx);
+    for (int i = 0; i < 3; i++)
+        cut_run(&ops_best, &heads, 1 << i, y[i], dx[i]);
+    for (int i = 1; i < 3; i++) {
+        assert_memory_equal(y[i], y[0], sizeof y[0]);
+        assert_memory_equal(dx[i], dx[0], sizeof dx[0]);
+    }
+    double *weight = values_in_double(LS_F32, heads.weight, CUT_WHOLE);
+    for (size_t r = 0; r < CUT_ROWS; r++) {
+        size_t at = r * CUT_LD * bytes;
+        double *x = values_in_double(act, (char *)heads.x + at, CUT_WHOLE);
+        double *dy = values_in_double(act, (char *)heads.dy + at, CUT_WHOLE);
+        memcpy(row, x, sizeof row);
+        struct reference op = {false, 1, CUT_WHOLE, row, weight, NULL, dy};
+        reference_row(&op, 0, want);
+        assert_near("cut norm", act, (char *)y[0] + at, want, CUT_WHOLE, tolerance_of(act));
+        gradient_by_differences(reference_loss, &op, row, CUT_WHOLE, 1e-4, differences);
+        assert_near("cut norm, backward", act, (char *)dx[0] + at, differences, CUT_WHOLE,
+                    tolerance_of(act));
+        free(x), free(dy);
+    }
+    free(weight);
+    heads_free(&heads);
+}
+
+static void test_cut(void **state)
+{
+    (void)state;
+    for (int a = 0; a < ACTS; a++)
+        check_cut(acts[a]);
+}
+
+static void run_cut(struct ls_ops *ops, int pieces, void *context, void *out)
+{
+    (void)pieces;
+    memset(out, 0, 2 * sizeof(float) * CUT_ROWS * CUT_LD);
+    cut_run(ops, context, 2, out, (float *)out + CUT_ROWS * CUT_LD);
+}
+
+static void test_bits_of_cut(void **state)
+{
+    (void)state;
+    for (int a = 0; a < ACTS; a++) {
+        struct heads heads = heads_new(acts[a]);
+        free(heads.weight);
+        heads.weight = values_normal(4, LS_F32, CUT_WHOLE, 1);
+        struct bits_case cut = {"norm of parts", 2 * sizeof(float) * CUT_ROWS * CUT_LD, false,
+                                run_cut, &heads};
+        assert_bits_same(&cut);
+        heads_free(&heads);
+    }
+}
+
 static void test_no_rows(void **state)
 {
     (void)state;
@@ -600,6 +736,9 @@ int main(void)
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_bits_of_heads),
+        cmocka_unit_test(test_plus_one),
+        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_bits_of_cut),
     };
     return cmocka_run_group_tests_name("norm", tests, ops_best_setup, ops_best_teardown);
 }

@@ -71,50 +71,93 @@ static void test_gelu_far_out(void **state)
     }
 }
 
-/* ---- SwiGLU ---------------------------------------------------------------------------------- */
+/* ---- SwiGLU and GeGLU
+ * ---------------------------------------------------------------------------------- */
 
-struct swiglu {
+struct glu {
+    bool gelu;
     int64_t rows, width;
     double *gate_up, *dy;
 };
 
-static double swiglu_loss(void *context)
+static double gated(bool gelu, double gate)
 {
-    struct swiglu *op = context;
+    double u = sqrt(2 / acos(-1)) * (gate + 0.044715 * gate * gate * gate);
+    return gelu ? gate * (1 + tanh(u)) / 2 : gate / (1 + exp(-gate));
+}
+
+static double glu_loss(void *context)
+{
+    struct glu *op = context;
     double loss = 0;
     for (int64_t r = 0; r < op->rows; r++)
         for (int64_t i = 0; i < op->width; i++) {
             double gate = op->gate_up[r * 2 * op->width + i];
             double up = op->gate_up[r * 2 * op->width + op->width + i];
-            loss += op->dy[r * op->width + i] * gate / (1 + exp(-gate)) * up;
+            loss += op->dy[r * op->width + i] * gated(op->gelu, gate) * up;
         }
     return loss;
 }
 
-static void test_swiglu(void **state)
+static void check_glu(bool gelu, enum ls_dtype act)
+{
+    enum { ROWS = 3, WIDTH = 37, COUNT = ROWS * WIDTH };
+    void (*forward)(struct ls_ops *, enum ls_dtype, int64_t, int64_t, const void *, void *) =
+        gelu ? ls_geglu_forward : ls_swiglu_forward;
+    void (*backward)(struct ls_ops *, enum ls_dtype, int64_t, int64_t, const void *, const void *,
+                     void *) = gelu ? ls_geglu_backward : ls_swiglu_backward;
+    void *gate_up = values_normal(3, act, 2 * COUNT, 2), *dy = values_normal(4, act, COUNT, 1);
+    float y[2 * COUNT];
+    struct glu op = {gelu, ROWS, WIDTH, values_in_double(act, gate_up, 2 * COUNT),
+                     values_in_double(act, dy, COUNT)};
+    double want[2 * COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        const double *row = op.gate_up + i / WIDTH * 2 * WIDTH;
+        want[i] = gated(gelu, row[i % WIDTH]) * row[WIDTH + i % WIDTH];
+    }
+    forward(&ops_best, act, ROWS, WIDTH, gate_up, y);
+    assert_near("gated unit", act, y, want, COUNT, tolerance_of(act));
+    gradient_by_differences(glu_loss, &op, op.gate_up, 2 * COUNT, 1e-4, want);
+    backward(&ops_best, act, ROWS, WIDTH, gate_up, dy, y);
+    assert_near("gated unit, backward", act, y, want, 2 * COUNT, tolerance_of(act));
+    assert_gradient_near("gated unit, backward", act, y, want, 2 * COUNT, tolerance_of(act));
+    backward(&ops_best, act, ROWS, WIDTH, gate_up, dy, gate_up);
+    assert_memory_equal(gate_up, y, 2 * COUNT * ls_dtype_bytes(act));
+    free(gate_up), free(dy), free(op.gate_up), free(op.dy);
+}
+
+static void test_gated_units(void **state)
 {
     (void)state;
-    enum { ROWS = 3, WIDTH = 37, COUNT = ROWS * WIDTH };
     for (int a = 0; a < ACTS; a++) {
-        enum ls_dtype act = acts[a];
-        void *gate_up = values_normal(3, act, 2 * COUNT, 2), *dy = values_normal(4, act, COUNT, 1);
-        float y[2 * COUNT];
-        struct swiglu op = {ROWS, WIDTH, values_in_double(act, gate_up, 2 * COUNT),
-                            values_in_double(act, dy, COUNT)};
-        double want[2 * COUNT];
-        for (int i = 0; i < COUNT; i++) {
-            const double *row = op.gate_up + i / WIDTH * 2 * WIDTH;
-            want[i] = row[i % WIDTH] / (1 + exp(-row[i % WIDTH])) * row[WIDTH + i % WIDTH];
-        }
-        ls_swiglu_forward(&ops_best, act, ROWS, WIDTH, gate_up, y);
-        assert_near("swiglu", act, y, want, COUNT, tolerance_of(act));
-        gradient_by_differences(swiglu_loss, &op, op.gate_up, 2 * COUNT, 1e-4, want);
-        ls_swiglu_backward(&ops_best, act, ROWS, WIDTH, gate_up, dy, y);
-        assert_near("swiglu backward", act, y, want, 2 * COUNT, tolerance_of(act));
-        assert_gradient_near("swiglu backward", act, y, want, 2 * COUNT, tolerance_of(act));
-        ls_swiglu_backward(&ops_best, act, ROWS, WIDTH, gate_up, dy, gate_up);
-        assert_memory_equal(gate_up, y, 2 * COUNT * ls_dtype_bytes(act));
-        free(gate_up), free(dy), free(op.gate_up), free(op.dy);
+        check_glu(false, acts[a]);
+        check_glu(true, acts[a]);
+    }
+}
+
+/* ---- soft cap, scale --------------------------------------------------------------------------
+ */
+
+static void test_softcap_and_scale(void **state)
+{
+    (void)state;
+    enum { COUNT = 700 };
+    for (int a = 0; a < ACTS; a++) {
+        void *x = values_normal(3, acts[a], COUNT, 40);
+        double *in = values_in_double(acts[a], x, COUNT), want[COUNT];
+        float y[COUNT];
+        for (int i = 0; i < COUNT; i++)
+            want[i] = 30 * tanh(in[i] / 30);
+        ls_softcap(&ops_best, acts[a], COUNT, 30, x, y);
+        assert_near("softcap", acts[a], y, want, COUNT, tolerance_of(acts[a]));
+        for (int i = 0; i < COUNT; i++)
+            want[i] = 3.25 * in[i];
+        ls_scale(&ops_best, acts[a], COUNT, 3.25f, x, y);
+        assert_near("scale", acts[a], y, want, COUNT, tolerance_of(acts[a]));
+        ls_softcap(&ops_best, acts[a], COUNT, 30, x, y);
+        ls_softcap(&ops_best, acts[a], COUNT, 30, x, x); /* in place */
+        assert_memory_equal(x, y, COUNT * ls_dtype_bytes(acts[a]));
+        free(x), free(in);
     }
 }
 
@@ -375,10 +418,12 @@ static void run_elementwise(struct ls_ops *ops, int pieces, void *context, void 
         char *d_swiglu = (char *)out + 7 * stride + (size_t)at * bytes;
         ls_swiglu_backward(ops, v->act, rows, v->channels / 2, x,
                            (char *)v->dy + (size_t)at * bytes / 2, d_swiglu);
+        ls_geglu_forward(ops, v->act, rows, v->channels / 2, x, swiglu + stride / 2);
+        ls_geglu_backward(ops, v->act, rows, v->channels / 2, x,
+                          (char *)v->dy + (size_t)at * bytes / 2, d_swiglu + stride);
+        ls_softcap(ops, v->act, n, 3, x, d_swiglu + 2 * stride);
+        ls_scale(ops, v->act, n, 3, x, d_swiglu + 3 * stride);
     }
-    /* The half that swiglu_forward does not fill. */
-    size_t stride = (size_t)(v->rows * v->channels) * bytes;
-    memset((char *)out + 6 * stride + stride / 2, 0, stride / 2);
 }
 
 static void run_bias(struct ls_ops *ops, int pieces, void *context, void *out)
@@ -401,7 +446,7 @@ static void test_bits(void **state)
         int64_t rows = 63, channels = 602, count = rows * channels;
         struct bits_values v = {acts[a], rows, channels, values_normal(1, acts[a], count, 2),
                                 values_normal(2, acts[a], count, 2)};
-        struct bits_case elementwise = {"elementwise", 8 * (size_t)count * ls_dtype_bytes(acts[a]),
+        struct bits_case elementwise = {"elementwise", 11 * (size_t)count * ls_dtype_bytes(acts[a]),
                                         false, run_elementwise, &v};
         assert_bits_same(&elementwise);
         struct bits_case bias = {"bias", (size_t)channels * 4, false, run_bias, &v};
@@ -415,7 +460,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_gelu_far_out),
-        cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_gated_units),
+        cmocka_unit_test(test_softcap_and_scale),
         cmocka_unit_test(test_bias_backward_is_the_ordered_sum),
         cmocka_unit_test(test_dropout_is_philox_by_token_and_channel),
         cmocka_unit_test(test_dropout_statistics_and_backward),

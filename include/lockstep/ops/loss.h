@@ -16,6 +16,8 @@ struct ls_cross_entropy {
     enum ls_dtype act;
     float scale;
     int64_t first; /* vocabulary entry of column 0: 0 unless the vocabulary is split (below) */
+    float softcap; /* z came from ls_softcap with this cap, and the gradient is that of what went
+                    * in: times 1 - (z / cap)^2; 0: none */
 };
 /* Local. The whole vocabulary is here: first is 0 and vocabulary at most padded. */
 void ls_cross_entropy(struct ls_ops *ops, const struct ls_cross_entropy *op, void *logits,

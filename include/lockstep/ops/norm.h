@@ -26,6 +26,7 @@ struct ls_norm {
     const float *bias;                /* [C], LayerNorm with bias; NULL otherwise */
     float *mean, *rstd;               /* [M] saved statistics; mean unused by RMSNorm */
     int64_t heads, ld, statistics_ld; /* 0: dense rows */
+    bool plus_one;                    /* RMSNorm: the weight is kept as its distance from one */
 };
 void ls_layernorm_forward(struct ls_ops *ops, const struct ls_norm *norm, const void *x,
                           const void *residual, void *sum, void *y);
@@ -70,5 +71,25 @@ struct ls_norm_parts {
 };
 void ls_rmsnorm_heads_weight(struct ls_ops *ops, const struct ls_norm *norm, const void *h,
                              const void *dy, const struct ls_norm_parts *out);
+
+/* RMSNorm over rows of which ranks hold parts: here columns 0 .. C - 1 of rows that have `whole` of
+ * them. Each rank sums over the columns [first, first + count) that it answers for, in `tiles`
+ * equal tiles (64 lanes each, tiles by the tree); ranks' sums are added by the tree; then each
+ * finishes the columns that it holds (S2).
+ *
+ *   sum       sums[r] = sum of h^2                     dy given: of dy weight h rstd
+ *   finish    rstd[r], to = h rstd weight              dy given: to = rstd (dy weight - h rstd
+ * mean)
+ *
+ * norm: heads is 1, so that rows lie ld apart, and statistics_ld. to may be dy. The weight's
+ * gradient is ls_rmsnorm_backward_weight's. */
+struct ls_norm_cut {
+    int64_t whole, first, count, tiles;
+};
+void ls_rmsnorm_cut_sum(struct ls_ops *ops, const struct ls_norm *norm,
+                        const struct ls_norm_cut *cut, const void *h, const void *dy, float *sums);
+void ls_rmsnorm_cut_finish(struct ls_ops *ops, const struct ls_norm *norm,
+                           const struct ls_norm_cut *cut, const void *h, const void *dy,
+                           const float *sums, void *to);
 
 #endif

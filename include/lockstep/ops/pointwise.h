@@ -21,6 +21,21 @@ void ls_swiglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int6
 void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
                         const void *gate_up, const void *dy, void *d_gate_up);
 
+/* GeGLU, y = gelu(gate) * up with GELU's tanh form (Shazeer 2020); the rest as SwiGLU. */
+void ls_geglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
+                      const void *gate_up, void *y);
+void ls_geglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
+                       const void *gate_up, const void *dy, void *d_gate_up);
+
+/* y = cap * tanh(x / cap), rounded once (Gemma team 2024, "Gemma 2"); x, y [count] act, y may be x.
+ * Its gradient is in ls_cross_entropy, behind which it is needed. */
+void ls_softcap(struct ls_ops *ops, enum ls_dtype act, int64_t count, float cap, const void *x,
+                void *y);
+
+/* y = factor * x, rounded once; x, y [count] act, y may be x. */
+void ls_scale(struct ls_ops *ops, enum ls_dtype act, int64_t count, float factor, const void *x,
+              void *y);
+
 /* d_bias[n] = the column sums of dy [rows, n] act with row distance ld, in the order of
  * ls_token_sum and onto what it says (norm.h); rows = ls_token_rows(sum). */
 struct ls_token_sum;

@@ -73,7 +73,17 @@ static float row_target(const struct ls_cross_entropy *op, const void *z, int64_
     return here ? *block_read(op->act, z, from + column, 1, one) : 0.0f;
 }
 
-/* z = scale * (exp(z - max) / sum - onehot), padding 0. */
+/* The derivative of z = cap tanh(x / cap): 1 - (z / cap)^2. */
+static void through_softcap(float cap, const float *restrict z, int64_t n, float *restrict out)
+{
+    float inverse = 1.0f / cap;
+    for (int64_t i = 0; i < n; i++) {
+        float t = z[i] * inverse;
+        out[i] *= (1.0f - t) * (1.0f + t);
+    }
+}
+
+/* z = scale * (exp(z - max) / sum - onehot), through the soft cap where there is one; padding 0. */
 static void row_gradient(const struct ls_cross_entropy *op, void *z, int64_t from, int64_t column,
                          float max, float sum)
 {
@@ -88,6 +98,8 @@ static void row_gradient(const struct ls_cross_entropy *op, void *z, int64_t fro
         if (column >= at && column < at + n)
             out[column - at] =
                 (math_exp_nonpositive(in[column - at] - max) * inverse - 1.0f) * scale;
+        if (op->softcap > 0.0f)
+            through_softcap(op->softcap, in, n, out);
         block_write(op->act, out, n, z, from + at);
     }
 }

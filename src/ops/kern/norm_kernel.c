@@ -2,6 +2,7 @@
 #include "ops/kernels.h"
 
 #include "ops/kern/block.h"
+#include "ops/tree.h"
 
 /* Where row r and its statistics lie. */
 static inline int64_t place_of(const struct ls_norm *norm, int64_t r)
@@ -101,10 +102,23 @@ static void layernorm_forward(const struct ls_norm *norm, const void *x, const v
     }
 }
 
-static void rmsnorm_forward(const struct ls_norm *norm, const void *x, const void *residual,
+/* The weight itself, in buffer where it is kept as its distance from one. */
+static const float *weight_of(const struct ls_norm *norm, float *restrict buffer)
+{
+    if (!norm->plus_one)
+        return norm->weight;
+    for (int64_t i = 0; i < norm->channels; i++)
+        buffer[i] = 1.0f + norm->weight[i];
+    return buffer;
+}
+
+static void rmsnorm_forward(const struct ls_norm *given, const void *x, const void *residual,
                             void *sum, void *y, int64_t begin, int64_t end)
 {
-    float row[LS_NORM_CHANNELS_MAX];
+    float row[LS_NORM_CHANNELS_MAX], weight[LS_NORM_CHANNELS_MAX];
+    struct ls_norm of_weight = *given;
+    const struct ls_norm *norm = &of_weight;
+    of_weight.weight = weight_of(given, weight);
     int64_t n = norm->channels;
     for (int64_t r = begin; r < end; r++) {
         int64_t from = place_of(norm, r);
@@ -187,7 +201,76 @@ static void layernorm_backward_input(const struct ls_norm *norm, const void *h, 
 static void rmsnorm_backward_input(const struct ls_norm *norm, const void *h, const void *dy,
                                    const void *d_residual, void *dh, int64_t begin, int64_t end)
 {
-    backward_input(norm, false, h, dy, d_residual, dh, begin, end);
+    float weight[LS_NORM_CHANNELS_MAX];
+    struct ls_norm of_weight = *norm;
+    of_weight.weight = weight_of(norm, weight);
+    backward_input(&of_weight, false, h, dy, d_residual, dh, begin, end);
+}
+
+/* ---- rows of which ranks hold parts -------------------------------------------------------------
+ */
+
+/* Of one tile: of h^2, or of dy weight h rstd. */
+static float cut_tile(const struct ls_norm *norm, int64_t row, int64_t first, int64_t count,
+                      const void *h, const void *dy)
+{
+    float h_buffer[BLOCK], dy_buffer[BLOCK], product[BLOCK], lane[LANES] = {0};
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = block_length(at, count), from = row * norm->ld + first + at;
+        const float *in = block_read(norm->act, h, from, n, h_buffer);
+        if (dy) {
+            const float *grad = block_read(norm->act, dy, from, n, dy_buffer);
+            const float *weight = norm->weight + first + at;
+            float rstd = norm->rstd[row * norm->statistics_ld];
+            for (int64_t i = 0; i < n; i++)
+                product[i] = grad[i] * weight[i] * (in[i] * rstd);
+        } else {
+            for (int64_t i = 0; i < n; i++)
+                product[i] = in[i] * in[i];
+        }
+        lanes_add(lane, product, n);
+    }
+    return lanes_sum(lane);
+}
+
+static void cut_sum(const struct ls_norm *norm, const struct ls_norm_cut *cut, const void *h,
+                    const void *dy, float *sums, int64_t begin, int64_t end)
+{
+    int64_t width = cut->count / cut->tiles;
+    for (int64_t row = begin; row < end; row++) {
+        float stack[64] = {0};
+        int top = 0;
+        for (int64_t tile = 0; tile < cut->tiles; tile++) {
+            stack[top++] = cut_tile(norm, row, cut->first + tile * width, width, h, dy);
+            for (int merges = ops_tree_merges(tile, cut->tiles); merges > 0; merges--, top--)
+                stack[top - 2] += stack[top - 1];
+        }
+        sums[row] = stack[0];
+    }
+}
+
+static void cut_finish(const struct ls_norm *norm, const struct ls_norm_cut *cut, const void *h,
+                       const void *dy, const float *sums, void *to, int64_t begin, int64_t end)
+{
+    float h_buffer[BLOCK], dy_buffer[BLOCK], out[BLOCK];
+    for (int64_t row = begin; row < end; row++) {
+        float mean = sums[row] / (float)cut->whole, *rstd = &norm->rstd[row * norm->statistics_ld];
+        if (!dy)
+            *rstd = 1.0f / __builtin_sqrtf(mean + norm->epsilon);
+        for (int64_t at = 0; at < norm->channels; at += BLOCK) {
+            int64_t n = block_length(at, norm->channels), from = row * norm->ld + at;
+            const float *in = block_read(norm->act, h, from, n, h_buffer);
+            const float *weight = norm->weight + at;
+            const float *grad = dy ? block_read(norm->act, dy, from, n, dy_buffer) : NULL;
+            if (dy)
+                for (int64_t i = 0; i < n; i++)
+                    out[i] = *rstd * (grad[i] * weight[i] - in[i] * *rstd * mean);
+            else
+                for (int64_t i = 0; i < n; i++)
+                    out[i] = in[i] * *rstd * weight[i];
+            block_write(norm->act, out, n, to, from);
+        }
+    }
 }
 
 extern const struct norm_kernels KERNEL(norm_kernels);
@@ -196,4 +279,6 @@ const struct norm_kernels KERNEL(norm_kernels) = {
     .rmsnorm_forward = rmsnorm_forward,
     .layernorm_backward_input = layernorm_backward_input,
     .rmsnorm_backward_input = rmsnorm_backward_input,
+    .cut_sum = cut_sum,
+    .cut_finish = cut_finish,
 };

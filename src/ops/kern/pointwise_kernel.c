@@ -56,8 +56,19 @@ static void gelu_backward(enum ls_gelu kind, enum ls_dtype act, int64_t count, c
     }
 }
 
-static void swiglu_forward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
-                           void *y)
+/* GELU's tanh form, and its derivative: s as above. */
+static inline float gelu_share(float x)
+{
+    return 1.0f / (1.0f + math_exp2_clamped(x * __builtin_fmaf(GELU_A * x, x, GELU_B)));
+}
+
+static inline float gelu_slope(float x, float s)
+{
+    return __builtin_fmaf(1.0f - s, s * x * __builtin_fmaf(GELU_C, x * x, GELU_D), s);
+}
+
+HALF_INLINE void glu_forward(bool gelu, enum ls_dtype act, int64_t rows, int64_t width,
+                             const void *gate_up, void *y)
 {
     float gate_buffer[BLOCK], up_buffer[BLOCK], out[BLOCK];
     for (int64_t row = 0; row < rows; row++)
@@ -65,15 +76,17 @@ static void swiglu_forward(enum ls_dtype act, int64_t rows, int64_t width, const
             int64_t n = block_length(at, width), from = row * 2 * width + at;
             const float *gate = block_read(act, gate_up, from, n, gate_buffer);
             const float *up = block_read(act, gate_up, from + width, n, up_buffer);
-            for (int64_t i = 0; i < n; i++)
-                out[i] = gate[i] * math_sigmoid(gate[i]) * up[i];
+            for (int64_t i = 0; i < n; i++) {
+                float s = gelu ? gelu_share(gate[i]) : math_sigmoid(gate[i]);
+                out[i] = gate[i] * s * up[i];
+            }
             block_write(act, out, n, y, row * width + at);
         }
 }
 
 /* silu'(g) = s (1 + g (1 - s)), s = sigmoid(g). */
-static void swiglu_backward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
-                            const void *dy, void *d_gate_up)
+HALF_INLINE void glu_backward(bool gelu, enum ls_dtype act, int64_t rows, int64_t width,
+                              const void *gate_up, const void *dy, void *d_gate_up)
 {
     float gate_buffer[BLOCK], up_buffer[BLOCK], dy_buffer[BLOCK], d_gate[BLOCK], d_up[BLOCK];
     for (int64_t row = 0; row < rows; row++)
@@ -83,13 +96,63 @@ static void swiglu_backward(enum ls_dtype act, int64_t rows, int64_t width, cons
             const float *up = block_read(act, gate_up, from + width, n, up_buffer);
             const float *grad = block_read(act, dy, row * width + at, n, dy_buffer);
             for (int64_t i = 0; i < n; i++) {
-                float s = math_sigmoid(gate[i]);
+                float s = gelu ? gelu_share(gate[i]) : math_sigmoid(gate[i]);
+                float slope =
+                    gelu ? gelu_slope(gate[i], s) : s * __builtin_fmaf(gate[i], 1.0f - s, 1.0f);
                 d_up[i] = grad[i] * (gate[i] * s);
-                d_gate[i] = grad[i] * up[i] * (s * __builtin_fmaf(gate[i], 1.0f - s, 1.0f));
+                d_gate[i] = grad[i] * up[i] * slope;
             }
             block_write(act, d_gate, n, d_gate_up, from);
             block_write(act, d_up, n, d_gate_up, from + width);
         }
+}
+
+static void swiglu_forward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
+                           void *y)
+{
+    glu_forward(false, act, rows, width, gate_up, y);
+}
+
+static void swiglu_backward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
+                            const void *dy, void *d_gate_up)
+{
+    glu_backward(false, act, rows, width, gate_up, dy, d_gate_up);
+}
+
+static void geglu_forward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
+                          void *y)
+{
+    glu_forward(true, act, rows, width, gate_up, y);
+}
+
+static void geglu_backward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
+                           const void *dy, void *d_gate_up)
+{
+    glu_backward(true, act, rows, width, gate_up, dy, d_gate_up);
+}
+
+static void softcap(enum ls_dtype act, int64_t count, float cap, const void *x, void *y)
+{
+    float x_buffer[BLOCK], out[BLOCK], inverse = 1.0f / cap;
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = block_length(at, count);
+        const float *in = block_read(act, x, at, n, x_buffer);
+        for (int64_t i = 0; i < n; i++)
+            out[i] = cap * math_tanh(in[i] * inverse);
+        block_write(act, out, n, y, at);
+    }
+}
+
+static void scale(enum ls_dtype act, int64_t count, float factor, const void *x, void *y)
+{
+    float x_buffer[BLOCK], out[BLOCK];
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = block_length(at, count);
+        const float *in = block_read(act, x, at, n, x_buffer);
+        for (int64_t i = 0; i < n; i++)
+            out[i] = factor * in[i];
+        block_write(act, out, n, y, at);
+    }
 }
 
 static void add(enum ls_dtype act, int64_t count, const void *x, const void *z, void *y)
@@ -225,6 +288,10 @@ const struct pointwise_kernels KERNEL(pointwise_kernels) = {
     .gelu_backward = gelu_backward,
     .swiglu_forward = swiglu_forward,
     .swiglu_backward = swiglu_backward,
+    .geglu_forward = geglu_forward,
+    .geglu_backward = geglu_backward,
+    .softcap = softcap,
+    .scale = scale,
     .add = add,
     .bias_round = bias_round,
     .cast_to_half = cast_to_half,
