@@ -75,33 +75,63 @@ static int read_on_error(const struct cmd_args *args, struct ls_prepare_config *
                               near ? "?" : "");
 }
 
+static enum ls_prepare_records records_of(const struct cmd_args *args)
+{
+    return cmd_args_given(args, "--pairs")  ? LS_RECORDS_PAIRS
+           : cmd_args_given(args, "--chat") ? LS_RECORDS_CHAT
+                                            : LS_RECORDS_TEXT;
+}
+
+/* What of these options contradicts the others. */
+static int check_records(const struct cmd_args *args, struct ls_error *error)
+{
+    bool chat = cmd_args_given(args, "--chat"), pairs = cmd_args_given(args, "--pairs");
+    if (chat && pairs)
+        return ls_error_set(error, LS_ECONFIG, "--chat and --pairs contradict each other");
+    if ((chat || pairs) && cmd_args_value(args, "--json-keys"))
+        return ls_error_set(error, LS_ECONFIG, "%s; --json-keys names the key of a text",
+                            chat ? "--chat reads \"messages\""
+                                 : "--pairs reads \"prompt\" and \"completion\"");
+    if (!chat && cmd_args_value(args, "--chat-template"))
+        return ls_error_set(error, LS_ECONFIG, "--chat-template needs --chat");
+    return LS_OK;
+}
+
+/* The template of conversations: a file's, or that which lies with the tokenizer. */
+static int open_chat(const struct cmd_args *args, struct ls_prepare_config *config,
+                     struct ls_chat **chat, struct ls_error *error)
+{
+    if (config->records != LS_RECORDS_CHAT)
+        return LS_OK;
+    int rc = ls_chat_open(config->tokenizer, cmd_args_value(args, "--chat-template"), chat, error);
+    config->chat = *chat;
+    return rc;
+}
+
 static int read_config(const struct cmd_args *args, struct ls_prepare_config *config,
                        struct ls_error *error)
 {
     int64_t workers = ls_max(1, ls_min(256, ls_device_cores()));
-    *config = (struct ls_prepare_config){
-        .inputs = args->word,
-        .inputs_count = args->words,
-        .output = cmd_args_value(args, "--output"),
-        .tokenizer = cmd_args_value(args, "--tokenizer"),
-        .validation = 0.1,
-        .json_key = cmd_args_value(args, "--json-keys"),
-        .records = cmd_args_given(args, "--pairs") ? LS_RECORDS_PAIRS : LS_RECORDS_TEXT,
-        .append_eod = !cmd_args_given(args, "--no-append-eod"),
-        .stop = &stop_requested};
+    *config = (struct ls_prepare_config){.inputs = args->word,
+                                         .inputs_count = args->words,
+                                         .output = cmd_args_value(args, "--output"),
+                                         .tokenizer = cmd_args_value(args, "--tokenizer"),
+                                         .validation = 0.1,
+                                         .json_key = cmd_args_value(args, "--json-keys"),
+                                         .records = records_of(args),
+                                         .append_eod = !cmd_args_given(args, "--no-append-eod"),
+                                         .stop = &stop_requested};
     if (!config->append_eod && cmd_args_given(args, "--append-eod"))
         return ls_error_set(error, LS_ECONFIG,
                             "--append-eod and --no-append-eod contradict each other");
-    if (config->records != LS_RECORDS_TEXT && config->json_key)
-        return ls_error_set(error, LS_ECONFIG,
-                            "--pairs reads \"prompt\" and \"completion\"; --json-keys names the "
-                            "key of a text");
     if (!config->inputs_count || !config->output || !config->tokenizer)
         return ls_error_set(error, LS_ECONFIG, "%s is missing (--help shows the options)",
                             !config->inputs_count ? "--input PATH..."
                             : !config->output     ? "--output PREFIX"
                                                   : "--tokenizer SPEC");
     int rc = read_on_error(args, config, error);
+    if (!rc)
+        rc = check_records(args, error);
     if (!rc)
         rc = cmd_args_real(args, "--validation", 0, 0.999999, &config->validation, error);
     if (!rc)
@@ -117,6 +147,7 @@ static int cmd_prepare(int argc, char **argv)
     struct ls_prepare_config config;
     struct ls_prepare_report report;
     int64_t skipped = 0;
+    struct ls_chat *chat = NULL;
     char **kept = calloc((size_t)argc + 1, sizeof *kept);
     int rc = kept ? LS_OK : ls_error_set(&error, LS_ENOMEM, "no memory for the arguments");
     if (!rc)
@@ -124,6 +155,8 @@ static int cmd_prepare(int argc, char **argv)
                            CMD_WORDS_MAX, &error);
     if (!rc)
         rc = read_config(&args, &config, &error);
+    if (!rc)
+        rc = open_chat(&args, &config, &chat, &error);
     if (!rc) {
         struct sigaction action = {.sa_handler = request_stop, .sa_flags = SA_RESETHAND};
         sigaction(SIGINT, &action, NULL);
@@ -133,6 +166,7 @@ static int cmd_prepare(int argc, char **argv)
         rc = ls_data_prepare(&config, &report, &error);
     }
     free(kept);
+    ls_chat_free(chat);
     if (rc)
         return cmd_fail("data prepare", rc, &error);
     print_split(config.output, "train", &report.train);

@@ -54,6 +54,10 @@ OPTIONS(prepare_options) = {
     {"--pairs", NULL,
      "each JSONL object is an example: {\"prompt\": ..., \"completion\": ...}, of which the "
      "completion counts"},
+    {"--chat", NULL,
+     "each JSONL object is a conversation: {\"messages\": [...]}, of which the assistant's turns "
+     "count; the tokenizer's chat template makes it a text"},
+    {"--chat-template", "FILE", "the chat template, in place of the tokenizer's"},
     {"--json-keys", "KEY", "the key of a JSONL object that holds its text (default: text)"},
     {"--on-error", "stop|skip",
      "stop at a bad JSONL record (the default), or skip it and list it in "
@@ -318,15 +322,17 @@ static const struct cmd_page pages[] = {
      "Reads text files (one document each), JSONL files (one document per line) and folders of "
      "them, and writes a train and a validation store in Megatron's .bin/.idx format. A file "
      "appears under its final name only when it is complete. The tokenizer's name is kept beside "
-     "the stores, so that training, evaluation and generation find it.\n\nWith --pairs a line of "
-     "JSONL is an example for fine-tuning. PREFIX_train.mask and PREFIX_valid.mask say which "
-     "tokens count: training and evaluation learn from and measure the completions alone.\n\nBytes "
+     "the stores, so that training, evaluation and generation find it.\n\nWith --pairs or --chat a "
+     "line "
+     "of JSONL is an example for fine-tuning. PREFIX_train.mask and PREFIX_valid.mask say which "
+     "tokens count: training and evaluation learn from and measure the answers alone.\n\nBytes "
      "that are not "
      "UTF-8 are kept as they are.",
      prepare_options,
      "lockstep data prepare --input book.txt --output corpus --tokenizer byte\n"
      "lockstep data prepare --input web.jsonl.zst --output web --tokenizer gpt2/ --workers 8\n"
-     "lockstep data prepare --input examples.jsonl --pairs --output tuned --tokenizer gpt2/\n"},
+     "lockstep data prepare --input examples.jsonl --pairs --output tuned --tokenizer gpt2/\n"
+     "lockstep data prepare --input talks.jsonl --chat --output tuned --tokenizer qwen2.5/\n"},
     {"data inspect", "PATH", "show what a token file holds",
      "PATH is the prefix of a .bin/.idx pair, an llm.c token file, u16:FILE for bare uint16 tokens "
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "

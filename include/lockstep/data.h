@@ -33,6 +33,7 @@
 #define LOCKSTEP_DATA_H
 
 #include <lockstep/base.h>
+#include <lockstep/chat.h>
 #include <lockstep/data/choices.h>
 
 #ifdef __cplusplus
@@ -105,6 +106,7 @@ int ls_decode(const struct ls_tokenizer *tokenizer, const int32_t *ids, int64_t 
 enum ls_prepare_records {
     LS_RECORDS_TEXT,  /* a text, under json_key */
     LS_RECORDS_PAIRS, /* an example: {"prompt": ..., "completion": ...} */
+    LS_RECORDS_CHAT,  /* a conversation: {"messages": [{"role": ..., "content": ...}, ...]} */
 };
 struct ls_prepare_config {
     /* Files and folders. A folder is read recursively: its regular files in the byte order of
@@ -122,8 +124,11 @@ struct ls_prepare_config {
     const char *json_key; /* member of a JSONL object that holds the text; NULL: "text" */
     /* Of examples, all inputs are JSONL, and the stores have a mask: the completion counts, and the
      * end of the document behind it. Each part is encoded by itself, as it is when a model answers.
-     * Examples are held out whole. */
+     * Examples are held out whole. Of conversations, what ls_chat_examples says counts, the end of
+     * the document does not, and there is none behind one that the template ended with the same
+     * token. chat is borrowed. */
     enum ls_prepare_records records;
+    const struct ls_chat *chat;
     /* A JSONL record that is malformed or has no text ends the preparation, or, with skip_bad, is
      * passed over: counted, and written with file, line and reason to PREFIX.skipped.txt. skipped
      * (may be NULL) is called for each on the calling thread. An archive that is cut off or damaged

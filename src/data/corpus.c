@@ -257,9 +257,11 @@ static int read_record(struct data_corpus *corpus, char *line, size_t length, st
                        struct ls_error *error)
 {
     const struct data_corpus_config *config = &corpus->config;
-    return config->records == LS_RECORDS_PAIRS
-               ? data_record_pair(line, length, out, &corpus->spans, error)
-               : data_record_text(line, length, config->json_key, out, error);
+    if (config->records == LS_RECORDS_CHAT)
+        return data_record_chat(line, length, config->chat, out, &corpus->spans, error);
+    if (config->records == LS_RECORDS_PAIRS)
+        return data_record_pair(line, length, out, &corpus->spans, error);
+    return data_record_text(line, length, config->json_key, out, error);
 }
 
 /* The record of a line; a bad one that is passed over leaves *taken false. */

@@ -157,11 +157,12 @@ int data_source_read(struct data_source *source, void *buffer, size_t bytes, siz
  * json.loads takes it; half a surrogate pair becomes U+FFFD. LS_EDATA where the record is bad. */
 int data_record_text(char *line, size_t length, const char *key, struct ls_text *out,
                      struct ls_error *error);
-/* The parts of an example: text [previous end, end) of it counts as targets or does not. */
+/* The parts of examples: text [previous end, end) counts as targets or does not; with ends_document
+ * the next part begins another example. */
 struct data_spans {
     struct data_span {
         size_t end;
-        bool counts;
+        bool counts, ends_document;
     } * list;
     int64_t count, room;
 };
@@ -169,6 +170,9 @@ struct data_spans {
  * which is the completion. One that is empty is LS_EDATA. */
 int data_record_pair(char *line, size_t length, struct ls_text *out, struct data_spans *spans,
                      struct ls_error *error);
+/* The same of {"messages": [...]}: what the conversation teaches (ls_chat_examples). */
+int data_record_chat(char *line, size_t length, const struct ls_chat *chat, struct ls_text *out,
+                     struct data_spans *spans, struct ls_error *error);
 
 enum data_part { DATA_MORE, DATA_DOCUMENT_END, DATA_CORPUS_END };
 /* The documents of all inputs, one after the other. */
@@ -178,6 +182,7 @@ struct data_corpus_config {
     int count;
     const char *json_key;
     enum ls_prepare_records records;
+    const struct ls_chat *chat; /* of LS_RECORDS_CHAT */
     /* What becomes of a bad JSONL record: why holds its file, line and reason. LS_OK passes it
      * over. NULL: it ends the reading. */
     int (*bad)(void *user, const struct ls_error *why, struct ls_error *error);

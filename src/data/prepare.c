@@ -97,13 +97,11 @@ static int add_document(struct pipeline *pipeline, struct job *job, size_t begin
     int rc = LS_OK;
     for (int64_t i = 0; i < spans->count && !rc; i++) {
         const struct data_span *span = &spans->list[i];
-        last = (struct segment){.end = begin + span->end,
-                                .ends_document = i + 1 == spans->count,
-                                .counts = span->counts};
-        if (!last.ends_document)
-            rc = add_segment(job, &last, error);
+        last = (struct segment){
+            .end = begin + span->end, .ends_document = span->ends_document, .counts = span->counts};
+        rc = add_segment(job, &last, error);
     }
-    return rc ? rc : add_segment(job, &last, error);
+    return rc || spans->count > 0 ? rc : add_segment(job, &last, error);
 }
 
 static int append_text(struct ls_text *to, const char *bytes, size_t count, struct ls_error *error)
@@ -300,8 +298,15 @@ static int end_document(struct prepare *prepare, struct data_writer *writer, str
 {
     if (writer->tokens == writer->document_first)
         return LS_OK;
-    int32_t eod = ls_tokenizer_eod(prepare->tokenizer);
-    int rc = prepare->config->append_eod ? data_writer_append(writer, &eod, 1, error) : LS_OK;
+    int32_t eod = ls_tokenizer_eod(prepare->tokenizer), last = -1;
+    bool chat = prepare->config->records == LS_RECORDS_CHAT;
+    int rc = LS_OK;
+    if (prepare->config->append_eod && chat) /* the template may have ended the turn with it */
+        rc = data_writer_read(writer, writer->tokens - 1, 1, &last, error);
+    if (prepare->config->append_eod && chat && last != eod && !rc)
+        rc = data_writer_mark(writer, false, error);
+    if (prepare->config->append_eod && last != eod && !rc)
+        rc = data_writer_append(writer, &eod, 1, error);
     return rc ? rc : data_writer_end_document(writer, error);
 }
 
@@ -531,6 +536,8 @@ static int check(const struct ls_prepare_config *config, struct ls_error *error)
 {
     if (config->inputs_count < 1)
         return ls_error_set(error, LS_EINVAL, "prepare: no input; name files or folders");
+    if (config->records == LS_RECORDS_CHAT && !config->chat)
+        return ls_error_set(error, LS_EINVAL, "prepare: conversations need a chat template");
     if (!(config->validation >= 0 && config->validation < 1))
         return ls_error_set(error, LS_EINVAL,
                             "prepare: a validation share of %g; expected 0 or more, below 1",
@@ -608,6 +615,7 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
                                          .count = config->inputs_count,
                                          .json_key = config->json_key ? config->json_key : "text",
                                          .records = config->records,
+                                         .chat = config->chat,
                                          .bad = config->skip_bad ? skip_record : NULL,
                                          .user = &prepare};
     prepare.share = (int64_t)(config->validation * SHARE_UNIT + 0.5);

@@ -88,17 +88,18 @@ static size_t number_at(const char *p, const char *end)
     return (size_t)(at - p);
 }
 
-static void soften(char *p, char *end)
+/* numbers: they too; they are of no use to a text, and some to a conversation. */
+static void soften(char *p, char *end, bool numbers)
 {
     while (p < end) {
-        size_t number = *p == '"' ? 0 : number_at(p, end);
+        size_t number = *p == '"' || !numbers ? 0 : number_at(p, end);
         if (*p == '"') {
             p = soften_string(p, end);
         } else if (number > 0) {
             *p = '0';
             memset(p + 1, ' ', number - 1);
             p += number;
-        } else if (*p == '-') { /* no number: nothing that follows may become one */
+        } else if (*p == '-' && numbers) { /* no number: nothing that follows may become one */
             while (p < end && *p && !strchr(" \t\r\n,:[]{}\"", *p))
                 p++;
         } else {
@@ -168,7 +169,7 @@ static int append(struct ls_text *out, const char *text, size_t length, struct l
 static int parse(char *line, size_t length, json_t **record, struct ls_error *error)
 {
     json_error_t where;
-    soften(line, line + length);
+    soften(line, line + length, true);
     *record = json_loadb(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
     if (!*record && json_error_code(&where) == json_error_out_of_memory)
         return ls_error_set(error, LS_ENOMEM, "no memory for a record");
@@ -199,11 +200,11 @@ int data_record_text(char *line, size_t length, const char *key, struct ls_text 
     return rc;
 }
 
-static int add_span(struct data_spans *spans, size_t end, bool counts, struct ls_error *error)
+static int add_span(struct data_spans *spans, const struct data_span *span, struct ls_error *error)
 {
     if (!ls_list_grow(&spans->list, spans->count, &spans->room, sizeof *spans->list))
         return ls_error_set(error, LS_ENOMEM, "no memory for a record");
-    spans->list[spans->count++] = (struct data_span){end, counts};
+    spans->list[spans->count++] = *span;
     return LS_OK;
 }
 
@@ -225,8 +226,26 @@ int data_record_pair(char *line, size_t length, struct ls_text *out, struct data
     for (int i = 0; i < 2 && !rc; i++) {
         rc = append(out, text[i], bytes[i], error);
         if (!rc)
-            rc = add_span(spans, out->count - begin, i == 1, error);
+            rc = add_span(spans, &(struct data_span){out->count - begin, i == 1, i == 1}, error);
     }
     json_decref(record);
+    return rc;
+}
+
+int data_record_chat(char *line, size_t length, const struct ls_chat *chat, struct ls_text *out,
+                     struct data_spans *spans, struct ls_error *error)
+{
+    struct ls_chat_text text = {0};
+    spans->count = 0;
+    soften(line, line + length, false);
+    int rc = ls_chat_examples(chat, line, length, &text, error);
+    if (!rc)
+        rc = append(out, text.bytes, text.count, error);
+    for (int64_t i = 0; i < text.parts_count && !rc; i++) {
+        const struct ls_chat_part *part = &text.parts[i];
+        rc = add_span(spans, &(struct data_span){part->end, part->counts, part->ends_document},
+                      error);
+    }
+    ls_chat_text_release(&text);
     return rc;
 }

@@ -184,6 +184,42 @@ static void test_mask_does_not_depend_on_jobs(void **state)
     ls_token_store_close(store);
 }
 
+/* Conversations: the template says what stands around a message, and whose turns count. */
+static void test_assistants_count(void **state)
+{
+    (void)state;
+    static const char template[] =
+        "{% for m in messages %}{{ m.role[0] ~ ':' ~ m.content }}"
+        "{% if m.role == 'assistant' and loop.last %}!{% endif %};{% endfor %}"
+        "{% if add_generation_prompt %}a:{% endif %}";
+    static const char talks[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"\\ud83d\"}, {\"role\": "
+        "\"assistant\", \"content\": -1.50}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", "
+        "\"content\": \"y\"}, {\"role\": \"user\", \"content\": \"z\"}, {\"role\": \"assistant\", "
+        "\"content\": \"w\"}]}\n";
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    struct ls_chat *chat;
+    char text[200];
+    assert_ok(ls_chat_new("t", template, strlen(template), NULL, &chat, &error), error);
+    struct ls_prepare_config config = {
+        .records = LS_RECORDS_CHAT, .append_eod = true, .chat = chat, .skip_bad = true};
+    assert_ok(prepare("x.jsonl", talks, config, &report, &error), error);
+    assert_int_equal(report.skipped, 1);
+    counted_text(path_of("c_train"), text, sizeof text);
+    /* The last conversation shows its turns in two ways, so it is two documents. */
+    assert_string_equal(text, "........-1.5!;.......y!;...............w!;.");
+    assert_int_equal(report.train.documents, 3);
+    config.skip_bad = false;
+    assert_int_equal(prepare("x.jsonl", talks, config, &report, &error), LS_EDATA);
+    assert_text_contains(error.text, "x.jsonl:2: no message has the role \"assistant\"");
+    config.chat = NULL;
+    assert_int_equal(prepare("x.jsonl", talks, config, &report, &error), LS_EINVAL);
+    ls_chat_free(chat);
+}
+
 static void test_bad_examples(void **state)
 {
     (void)state;
@@ -338,6 +374,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_completions_count, setup, teardown),
         cmocka_unit_test_setup_teardown(test_examples_are_held_out_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mask_does_not_depend_on_jobs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_assistants_count, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_examples, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_masks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_targets_of_samples, setup, teardown),

@@ -1,0 +1,80 @@
+/* lockstep/chat.h - conversations to texts, by the chat templates of Hugging Face's tokenizers.
+ *
+ * A model that answers has learned texts of one form: which words, or special tokens, stand around
+ * a message, and who says it. The form is a chat template, a program in Jinja's language that lies
+ * with the model's tokenizer (tokenizer_config.json, or chat_template.jinja beside it).
+ *
+ *     struct ls_chat *chat;
+ *     ls_chat_open("models/qwen2.5", NULL, &chat, &error);
+ *     struct ls_chat_text text = {0};
+ *     ls_chat_render(chat, "{\"messages\": [...]}", bytes, true, &text, &error);   // to answer
+ *     ls_chat_examples(chat, "{\"messages\": [...]}", bytes, &text, &error);       // to learn from
+ *     ls_chat_text_release(&text);
+ *     ls_chat_free(chat);
+ *
+ * What a template may hold is in doc/fine-tuning.md. What is not supported is refused by name, with
+ * line and column, when the template is read. A template is a program of strangers: its time,
+ * memory and depth are bounded, and it can do nothing but make a text. Everything here is Local.
+ */
+#ifndef LOCKSTEP_CHAT_H
+#define LOCKSTEP_CHAT_H
+
+#include <lockstep/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A template and the special tokens that it prints. Immutable: any number of threads may use one.
+ */
+struct ls_chat;
+
+/* A text in parts: part i is bytes [end of the one before, parts[i].end). Starts from {0}. */
+struct ls_chat_text {
+    char *bytes; /* UTF-8, not terminated */
+    size_t count, capacity;
+    struct ls_chat_part {
+        size_t end;
+        bool counts;        /* the model says this: it is what an example teaches */
+        bool ends_document; /* the next part begins another text */
+    } * parts;
+    int64_t parts_count, parts_room;
+};
+void ls_chat_text_release(struct ls_chat_text *text);
+
+enum { LS_CHAT_TEMPLATE_BYTES_MAX = 1 << 20 };
+/* directory holds tokenizer_config.json: its chat_template (of several, the one named "default"),
+ * or chat_template.jinja beside it, and its special tokens. file, unless NULL, holds the template
+ * in place of these; then directory may be NULL or have no tokenizer_config.json. LS_EDATA for a
+ * template or a file that cannot be taken, and where there is no template. */
+int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
+                 struct ls_error *error);
+/* The same from a template's text. tokens: a JSON object such as {"bos_token": "<s>"}, or NULL.
+ * name stands in errors. */
+int ls_chat_new(const char *name, const char *text, size_t bytes, const char *tokens,
+                struct ls_chat **out, struct ls_error *error);
+void ls_chat_free(struct ls_chat *chat);
+
+/* conversation[bytes] is a JSON object whose `messages` is a list of {"role": ..., "content": ...};
+ * `tools`, `documents` and the members of `chat_template_kwargs` are variables too, as in
+ * transformers. *text becomes what the template prints, one part for each stretch that counts or
+ * does not; what lies in {% generation %} counts. generation_prompt: ends where the model is to
+ * answer. LS_EDATA where the conversation is no such object, or the template fails. */
+int ls_chat_render(const struct ls_chat *chat, const char *conversation, size_t bytes,
+                   bool generation_prompt, struct ls_chat_text *text, struct ls_error *error);
+
+/* *text becomes what a conversation teaches: texts in which what the assistant says counts.
+ *
+ * If the template has {% generation %}, that is one text, and what lies within counts. Otherwise a
+ * turn of the assistant counts from the end of the prompt (the messages before, with the generation
+ * prompt) to the end of its message. A conversation is one text where each turn, rendered with the
+ * messages before it, is how the whole begins. Where a template shows earlier turns in another way
+ * (without their reasoning, say), each turn is a text of its own: what the model sees when it
+ * answers. LS_EDATA where no turn is the assistant's, or a prompt is not how its turn begins. */
+int ls_chat_examples(const struct ls_chat *chat, const char *conversation, size_t bytes,
+                     struct ls_chat_text *text, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,305 @@
+/* What the files of src/chat share: the values, nodes and state of a template that is rendered. */
+#ifndef CHAT_PRIVATE_H
+#define CHAT_PRIVATE_H
+
+#include <lockstep/chat.h>
+
+/* ---- memory (chat_memory.c) ----------------------------------------------------------------- */
+
+/* Blocks that are freed together. */
+struct chat_arena {
+    struct chat_block *blocks;
+    size_t used, limit; /* bytes; more than limit is refused */
+};
+/* Zeroed; NULL beyond the limit or without memory. */
+void *chat_arena_take(struct chat_arena *arena, size_t bytes);
+void chat_arena_release(struct chat_arena *arena);
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+enum chat_kind {
+    CHAT_UNDEFINED,
+    CHAT_NONE,
+    CHAT_BOOL,
+    CHAT_INT,
+    CHAT_FLOAT,
+    CHAT_STRING,
+    CHAT_LIST,
+    CHAT_DICT,
+    CHAT_LOOP,
+};
+struct chat_string {
+    const char *bytes; /* UTF-8, not terminated */
+    size_t count;
+};
+struct chat_value {
+    enum chat_kind kind;
+    union {
+        int64_t integer; /* and a bool's */
+        double real;
+        struct chat_string string; /* of undefined: what is, for messages */
+        struct chat_list *list;
+        struct chat_dict *dict;
+        struct chat_loop *loop;
+    };
+};
+struct chat_list {
+    struct chat_value *items;
+    int64_t count, room;
+    bool tuple; /* as Python prints it */
+};
+struct chat_dict {
+    struct chat_entry {
+        struct chat_value key, value;
+    } * entries; /* in the order of insertion */
+    int64_t count, room;
+    bool changes; /* a namespace */
+};
+/* The variable `loop` of a for. */
+struct chat_loop {
+    int64_t index, count;
+    const struct chat_value *items;
+};
+
+/* ---- templates (template_token.c, template_parse.c, template_expression.c) ------------------ */
+
+enum chat_node_kind {
+    /* statements */
+    CHAT_TEXT,
+    CHAT_OUTPUT,     /* first */
+    CHAT_IF,         /* list of CHAT_BRANCH */
+    CHAT_BRANCH,     /* first: condition, NULL of else; list */
+    CHAT_FOR,        /* first: iterable, second: condition or NULL; names; list; third: else */
+    CHAT_SET,        /* names, or name.attribute; first: value, or NULL and list: a block */
+    CHAT_GENERATION, /* list */
+    CHAT_BREAK,
+    CHAT_CONTINUE,
+    /* expressions */
+    CHAT_LITERAL,
+    CHAT_NAME,
+    CHAT_MAKE_LIST,  /* list */
+    CHAT_MAKE_TUPLE, /* list */
+    CHAT_MAKE_DICT,  /* list: key, value, key, value */
+    CHAT_ATTRIBUTE,  /* first.text */
+    CHAT_ITEM,       /* first[second] */
+    CHAT_SLICE,      /* first[list of three, CHAT_LITERAL of none where left out] */
+    CHAT_CALL,       /* text(list) */
+    CHAT_METHOD,     /* first.text(list) */
+    CHAT_FILTER,     /* first|text(list) */
+    CHAT_TEST,       /* first is text(list) */
+    CHAT_NOT,
+    CHAT_MINUS,
+    CHAT_PLUS,
+    CHAT_AND,
+    CHAT_OR,
+    CHAT_COMPARE, /* first, list of CHAT_OPERAND */
+    CHAT_OPERAND, /* op, first */
+    CHAT_BINARY,  /* op */
+    CHAT_TERNARY, /* first if second else third, which may be NULL */
+};
+enum chat_op {
+    CHAT_ADD,
+    CHAT_SUBTRACT,
+    CHAT_MULTIPLY,
+    CHAT_DIVIDE,
+    CHAT_FLOOR,
+    CHAT_MODULO,
+    CHAT_CONCATENATE,
+    CHAT_EQUAL,
+    CHAT_UNEQUAL,
+    CHAT_LESS,
+    CHAT_LESS_EQUAL,
+    CHAT_MORE,
+    CHAT_MORE_EQUAL,
+    CHAT_IN,
+    CHAT_NOT_IN,
+};
+enum {
+    CHAT_NAMES_MAX = 4,
+    CHAT_ARGUMENTS_MAX = 8,
+    CHAT_NESTING_MAX = 100, /* of brackets and blocks */
+    CHAT_DEPTH_MAX = 200,   /* of trees, and of values */
+};
+struct chat_node {
+    enum chat_node_kind kind;
+    enum chat_op op;
+    size_t at; /* of the template's text */
+    int depth; /* of the tree below: bounded */
+    struct chat_value value;
+    struct chat_string text;    /* a name */
+    struct chat_string keyword; /* of an argument; empty: none */
+    struct chat_string names[CHAT_NAMES_MAX];
+    int names_count;
+    const void *function; /* of a filter or a test */
+    struct chat_node *first, *second, *third, *list, *next;
+};
+
+/* A template, parsed. */
+struct ls_chat_template {
+    char *name;
+    struct chat_string text; /* ends of lines are \n */
+    struct chat_arena arena;
+    struct chat_node *body;
+    bool marks; /* {% generation %} is there */
+};
+/* LS_EDATA, with name, line and column. */
+int chat_refuse(const struct ls_chat_template *t, size_t at, struct ls_error *error,
+                const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+enum chat_token_kind { CHAT_END_TAG, CHAT_WORD, CHAT_STRING_TOKEN, CHAT_NUMBER, CHAT_SIGN };
+struct chat_token {
+    enum chat_token_kind kind;
+    size_t at;
+    struct chat_string text;
+    struct chat_value value; /* of a literal */
+};
+struct chat_parser {
+    struct ls_chat_template *t;
+    size_t at; /* behind the token */
+    struct chat_token token;
+    bool in_output;     /* the tag is {{ }} */
+    int open;           /* brackets that are */
+    int nesting, loops; /* that the token lies in */
+    int status;         /* the first failure: then tokens are CHAT_END_TAG and nodes NULL */
+    struct ls_error *error;
+};
+/* Fails at a place of the text. */
+void chat_parse_fail(struct chat_parser *p, size_t at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The next token of a tag becomes p->token. */
+void chat_token_next(struct chat_parser *p);
+/* The text up to the next tag, as the tags around it trim it; *tag is '{' or '%', 0 at the end. The
+ * first token of the tag is p->token. */
+struct chat_string chat_token_text(struct chat_parser *p, char *tag);
+bool chat_token_is(const struct chat_parser *p, enum chat_token_kind kind, const char *text);
+/* Whether it was that token, which then is passed. */
+bool chat_token_take(struct chat_parser *p, enum chat_token_kind kind, const char *text);
+void chat_token_expect(struct chat_parser *p, enum chat_token_kind kind, const char *text);
+/* A new node; NULL after a failure. */
+struct chat_node *chat_node_new(struct chat_parser *p, enum chat_node_kind kind, size_t at);
+/* The node is as deep as what is below it now. */
+void chat_node_over(struct chat_parser *p, struct chat_node *node, const struct chat_node *below);
+struct chat_node *chat_parse_expression(struct chat_parser *p);
+/* The same without a condition behind it: what a for goes through. */
+struct chat_node *chat_parse_alternative(struct chat_parser *p);
+/* a, b: a tuple, if there is a comma. */
+struct chat_node *chat_parse_tuple(struct chat_parser *p);
+int chat_parse(struct ls_chat_template *t, struct ls_error *error);
+
+/* ---- rendering (template_render.c, template_evaluate.c) ------------------------------------- */
+
+struct chat_output {
+    char *bytes;
+    size_t count, capacity;
+};
+struct chat_scope {
+    struct chat_dict variables;
+    struct chat_scope *outer;
+};
+struct chat_run {
+    const struct ls_chat_template *t;
+    struct chat_arena arena;
+    int64_t steps; /* that are left */
+    struct chat_scope *scope;
+    struct chat_output *output;
+    struct ls_chat_text *marked; /* where generations are marked; NULL: nowhere */
+    size_t at;                   /* of the node that is evaluated */
+    int depth;                   /* of the value that is compared or printed */
+    int status;
+    struct ls_error *error;
+};
+/* The first failure is kept; afterwards every value is undefined. */
+void chat_fail(struct chat_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Counts work; false, and a failure, where there was too much of it. */
+bool chat_spend(struct chat_run *run, int64_t steps);
+void *chat_take(struct chat_run *run, size_t bytes);
+struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *node);
+void chat_put(struct chat_run *run, struct chat_output *output, struct chat_string text);
+/* What was put so far; its bytes are never NULL, as those of no value are. */
+struct chat_string chat_written(const struct chat_output *output);
+
+/* ---- values (template_value.c, template_print.c) -------------------------------------------- */
+
+struct chat_string chat_string_of(const char *text);
+bool chat_string_is(struct chat_string string, const char *text);
+struct chat_value chat_text_value(struct chat_string text);
+struct chat_value chat_int_value(int64_t integer);
+struct chat_value chat_bool_value(bool value);
+struct chat_value chat_list_new(struct chat_run *run);
+void chat_list_add(struct chat_run *run, struct chat_value list, struct chat_value item);
+struct chat_value chat_dict_new(struct chat_run *run);
+void chat_dict_set(struct chat_run *run, struct chat_dict *dict, struct chat_value key,
+                   struct chat_value value);
+/* NULL: it has no such key. */
+const struct chat_value *chat_dict_get(struct chat_run *run, const struct chat_dict *dict,
+                                       struct chat_value key);
+const char *chat_kind_name(struct chat_value value);
+bool chat_true(struct chat_value value);
+bool chat_equal(struct chat_run *run, struct chat_value a, struct chat_value b);
+/* < 0, 0 or > 0; a failure where they have no order. */
+int chat_order(struct chat_run *run, struct chat_value a, struct chat_value b);
+bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_value item);
+/* What a for goes through: the list, a dict's keys, a string's characters. */
+struct chat_list *chat_items(struct chat_run *run, struct chat_value value);
+/* Elements, or characters; a failure for what has no length. */
+int64_t chat_length(struct chat_run *run, struct chat_value value);
+struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct chat_value key);
+struct chat_value chat_slice(struct chat_run *run, struct chat_value from,
+                             const struct chat_value bounds[3]);
+struct chat_value chat_binary(struct chat_run *run, enum chat_op op, struct chat_value a,
+                              struct chat_value b);
+
+/* As Python's str. */
+struct chat_string chat_text_of(struct chat_run *run, struct chat_value value);
+/* As Python's json.dumps(value, ensure_ascii=False, indent=indent); indent < 0: None. */
+struct chat_string chat_json_of(struct chat_run *run, struct chat_value value, int indent);
+
+/* ---- strings (template_string.c) ------------------------------------------------------------ */
+
+/* Bytes of the character at text[0], of count > 0. */
+size_t chat_character(struct chat_string text);
+int64_t chat_characters(struct chat_string text);
+/* Bytes of the white space at the beginning, as Python's str.isspace has it; 0: none. */
+size_t chat_space(struct chat_string text);
+enum chat_side { CHAT_LEFT = 1, CHAT_RIGHT = 2 };
+/* Without the characters at the ends that are in `of`; NULL: white space. */
+struct chat_string chat_strip(struct chat_string text, const struct chat_string *of, int sides);
+/* The place of part in text from `from` on, SIZE_MAX: nowhere. */
+size_t chat_find(struct chat_string text, struct chat_string part, size_t from);
+
+/* ---- filters, tests, functions, methods (template_call.c, template_method.c) ---------------- */
+
+struct chat_arguments {
+    struct chat_value value[CHAT_ARGUMENTS_MAX];
+    struct chat_string keyword[CHAT_ARGUMENTS_MAX];
+    int count, positional;
+};
+typedef struct chat_value chat_function(struct chat_run *run, struct chat_value self,
+                                        const struct chat_arguments *arguments);
+struct chat_builtin {
+    const char *name;
+    chat_function *function;
+    const char *parameters[3]; /* their names, NULL behind the last */
+};
+/* NULL: there is none of that name. */
+const struct chat_builtin *chat_filter_find(struct chat_string name);
+const struct chat_builtin *chat_test_find(struct chat_string name);
+bool chat_method_known(struct chat_string name);
+struct chat_value chat_builtin_call(struct chat_run *run, const struct chat_builtin *builtin,
+                                    struct chat_value self, const struct chat_arguments *arguments);
+struct chat_value chat_call_function(struct chat_run *run, struct chat_string name,
+                                     const struct chat_arguments *arguments);
+struct chat_value chat_call_method(struct chat_run *run, struct chat_value self,
+                                   struct chat_string name, const struct chat_arguments *arguments);
+/* The argument of that place or name; NULL: it was not given. */
+const struct chat_value *chat_argument(const struct chat_arguments *arguments, int place,
+                                       const char *name);
+/* What a filter's or method's argument is to be: a failure where it is not. */
+bool chat_needs_string(struct chat_run *run, const struct chat_value *value, const char *what);
+
+/* ---- rendering ------------------------------------------------------------------------------ */
+
+/* Renders with these variables, to `out`. */
+int chat_render(const struct ls_chat_template *t, struct chat_run *run, struct ls_chat_text *out);
+
+#endif

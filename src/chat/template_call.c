@@ -1,0 +1,547 @@
+/* The filters, tests and functions of a chat template: a table each. */
+#include "chat/chat_private.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct chat_value value; /* short, for the tables below */
+#define FUNCTION(name)                                                                             \
+    static value name(struct chat_run *run, value self, const struct chat_arguments *arguments)
+
+const struct chat_value *chat_argument(const struct chat_arguments *arguments, int place,
+                                       const char *name)
+{
+    if (place < arguments->positional)
+        return &arguments->value[place];
+    for (int i = arguments->positional; i < arguments->count; i++)
+        if (chat_string_is(arguments->keyword[i], name))
+            return &arguments->value[i];
+    return NULL;
+}
+
+bool chat_needs_string(struct chat_run *run, const struct chat_value *given, const char *what)
+{
+    bool is = given && given->kind == CHAT_STRING;
+    if (!is && given && given->kind == CHAT_UNDEFINED)
+        chat_fail(run, "%s: %.*s is undefined", what, (int)ls_min((int64_t)given->string.count, 60),
+                  given->string.bytes);
+    else if (!is)
+        chat_fail(run, "%s: expected a string%s%s", what, given ? ", not a " : "",
+                  given ? chat_kind_name(*given) : "");
+    return is;
+}
+
+static bool needs_int(struct chat_run *run, const value *given, const char *what, int64_t *to)
+{
+    bool is = given && (given->kind == CHAT_INT || given->kind == CHAT_BOOL);
+    if (is)
+        *to = given->integer;
+    else
+        chat_fail(run, "%s: expected an integer", what);
+    return is;
+}
+
+/* Behaves as a method of strings does, of what str makes of it. */
+static value as_method(struct chat_run *run, value self, const char *name,
+                       const struct chat_arguments *arguments)
+{
+    return chat_call_method(run, chat_text_value(chat_text_of(run, self)), chat_string_of(name),
+                            arguments);
+}
+
+/* ---- filters -------------------------------------------------------------------------------- */
+
+FUNCTION(filter_trim)
+{
+    return as_method(run, self, "strip", arguments);
+}
+
+FUNCTION(filter_upper)
+{
+    return as_method(run, self, "upper", arguments);
+}
+
+FUNCTION(filter_lower)
+{
+    return as_method(run, self, "lower", arguments);
+}
+
+FUNCTION(filter_title)
+{
+    return as_method(run, self, "title", arguments);
+}
+
+FUNCTION(filter_capitalize)
+{
+    return as_method(run, self, "capitalize", arguments);
+}
+
+FUNCTION(filter_replace)
+{
+    return as_method(run, self, "replace", arguments);
+}
+
+FUNCTION(filter_string)
+{
+    (void)arguments;
+    return chat_text_value(chat_text_of(run, self));
+}
+
+FUNCTION(filter_length)
+{
+    (void)arguments;
+    return chat_int_value(chat_length(run, self));
+}
+
+FUNCTION(filter_tojson)
+{
+    int64_t indent = -1;
+    const value *given = chat_argument(arguments, 0, "indent");
+    if (self.kind == CHAT_UNDEFINED)
+        chat_needs_string(run, &self, "tojson");
+    if (given && given->kind != CHAT_NONE && needs_int(run, given, "tojson", &indent))
+        indent = ls_max(0, ls_min(indent, 16));
+    return chat_text_value(chat_json_of(run, self, (int)indent));
+}
+
+FUNCTION(filter_default)
+{
+    const value *other = chat_argument(arguments, 0, "default_value");
+    const value *also = chat_argument(arguments, 1, "boolean");
+    (void)run;
+    bool missing = self.kind == CHAT_UNDEFINED || (also && chat_true(*also) && !chat_true(self));
+    return !missing ? self : other ? *other : chat_text_value((struct chat_string){"", 0});
+}
+
+/* The element's attribute of that name; the element itself without a name. */
+static value attribute(struct chat_run *run, value item, const value *name)
+{
+    return name ? chat_item(run, item, *name) : item;
+}
+
+FUNCTION(filter_join)
+{
+    const value *between = chat_argument(arguments, 0, "d");
+    const value *name = chat_argument(arguments, 1, "attribute");
+    const struct chat_list *list = chat_items(run, self);
+    struct chat_output out = {0};
+    for (int64_t i = 0; list && i < list->count && !run->status; i++) {
+        if (i > 0 && between)
+            chat_put(run, &out, chat_text_of(run, *between));
+        chat_put(run, &out, chat_text_of(run, attribute(run, list->items[i], name)));
+    }
+    return chat_text_value(chat_written(&out));
+}
+
+static value end_of(struct chat_run *run, value self, bool last)
+{
+    const struct chat_list *list = chat_items(run, self);
+    if (!list || list->count == 0)
+        return (value){.kind = CHAT_UNDEFINED, .string = chat_string_of("an element of nothing")};
+    return list->items[last ? list->count - 1 : 0];
+}
+
+FUNCTION(filter_first)
+{
+    (void)arguments;
+    return end_of(run, self, false);
+}
+
+FUNCTION(filter_last)
+{
+    (void)arguments;
+    return end_of(run, self, true);
+}
+
+FUNCTION(filter_list)
+{
+    value out = chat_list_new(run);
+    const struct chat_list *list = chat_items(run, self);
+    (void)arguments;
+    for (int64_t i = 0; list && i < list->count && !run->status; i++)
+        chat_list_add(run, out, list->items[i]);
+    return out;
+}
+
+FUNCTION(filter_reverse)
+{
+    const value none = {.kind = CHAT_NONE}, bounds[3] = {none, none, chat_int_value(-1)};
+    (void)arguments;
+    return chat_slice(run, self, bounds);
+}
+
+FUNCTION(filter_items)
+{
+    if (self.kind == CHAT_UNDEFINED)
+        return chat_list_new(run);
+    return chat_call_method(run, self, chat_string_of("items"), arguments);
+}
+
+FUNCTION(filter_int)
+{
+    const value *other = chat_argument(arguments, 0, "default");
+    char copy[32] = "";
+    char *end = copy;
+    if (self.kind == CHAT_INT || self.kind == CHAT_BOOL)
+        return chat_int_value(self.integer);
+    if (self.kind == CHAT_FLOAT && fabs(self.real) < 0x1p62)
+        return chat_int_value((int64_t)self.real);
+    struct chat_string text = self.string;
+    if (self.kind == CHAT_STRING)
+        text = chat_strip(text, NULL, CHAT_LEFT | CHAT_RIGHT);
+    (void)run;
+    if (self.kind == CHAT_STRING && text.count > 0 && text.count < 19) {
+        memcpy(copy, text.bytes, text.count);
+        long long whole = strtoll(copy, &end, 10);
+        if (end > copy && *end == 0)
+            return chat_int_value(whole);
+    }
+    return other ? *other : chat_int_value(0);
+}
+
+FUNCTION(filter_abs)
+{
+    (void)arguments;
+    struct chat_value zero = chat_int_value(0);
+    return chat_order(run, self, zero) < 0 ? chat_binary(run, CHAT_SUBTRACT, zero, self) : self;
+}
+
+FUNCTION(filter_safe)
+{
+    (void)run;
+    (void)arguments;
+    return self;
+}
+
+/* indent(width=4, first=False, blank=False): white space in front of lines. */
+FUNCTION(filter_indent)
+{
+    int64_t width = 4;
+    const value *wide = chat_argument(arguments, 0, "width");
+    const value *first = chat_argument(arguments, 1, "first");
+    const value *also = chat_argument(arguments, 2, "blank");
+    struct chat_string left = chat_text_of(run, self);
+    struct chat_output out = {0};
+    if (wide)
+        needs_int(run, wide, "indent", &width);
+    bool here = first && chat_true(*first), blank = also && chat_true(*also);
+    while (!run->status) {
+        size_t end = chat_find(left, chat_string_of("\n"), 0);
+        size_t line = end == SIZE_MAX ? left.count : end;
+        for (int64_t i = 0; here && (line > 0 || blank) && i < width && !run->status; i++)
+            chat_put(run, &out, chat_string_of(" "));
+        chat_put(run, &out, (struct chat_string){left.bytes, line + (end != SIZE_MAX)});
+        if (end == SIZE_MAX)
+            break;
+        left = (struct chat_string){left.bytes + end + 1, left.count - end - 1};
+        here = true;
+    }
+    return chat_text_value(chat_written(&out));
+}
+
+/* The test named by an argument, of the element or its attribute; the rest are the test's. */
+static bool passes(struct chat_run *run, value item, const struct chat_arguments *arguments,
+                   int place)
+{
+    struct chat_arguments rest = {0};
+    if (place >= arguments->positional)
+        return chat_true(item);
+    if (!chat_needs_string(run, &arguments->value[place], "a test's name"))
+        return false;
+    struct chat_string name = arguments->value[place].string;
+    const struct chat_builtin *test = chat_test_find(name);
+    for (int i = place + 1; i < arguments->positional; i++)
+        rest.value[rest.count++] = arguments->value[i];
+    rest.positional = rest.count;
+    if (!test)
+        chat_fail(run, "the test \"%.*s\" is not supported", (int)ls_min((int64_t)name.count, 60),
+                  name.bytes);
+    return !run->status && chat_true(chat_builtin_call(run, test, item, &rest));
+}
+
+/* Those of which the test holds, or does not. */
+static value selected(struct chat_run *run, value self, const struct chat_arguments *arguments,
+                      bool by_attribute, bool holds)
+{
+    value out = chat_list_new(run);
+    const struct chat_list *list = chat_items(run, self);
+    if (by_attribute && arguments->positional < 1)
+        chat_fail(run, "expected the name of an attribute");
+    for (int64_t i = 0; list && i < list->count && !run->status; i++) {
+        value item = attribute(run, list->items[i], by_attribute ? &arguments->value[0] : NULL);
+        if (passes(run, item, arguments, by_attribute) == holds)
+            chat_list_add(run, out, list->items[i]);
+    }
+    return out;
+}
+
+FUNCTION(filter_select)
+{
+    return selected(run, self, arguments, false, true);
+}
+
+FUNCTION(filter_reject)
+{
+    return selected(run, self, arguments, false, false);
+}
+
+FUNCTION(filter_selectattr)
+{
+    return selected(run, self, arguments, true, true);
+}
+
+FUNCTION(filter_rejectattr)
+{
+    return selected(run, self, arguments, true, false);
+}
+
+/* map(attribute="name"), map("filter"). */
+FUNCTION(filter_map)
+{
+    value out = chat_list_new(run);
+    const value *name = chat_argument(arguments, CHAT_ARGUMENTS_MAX, "attribute");
+    const value *filter_name = arguments->positional == 1 ? &arguments->value[0] : NULL;
+    const struct chat_list *list = chat_items(run, self);
+    const struct chat_builtin *filter = NULL;
+    const struct chat_arguments none = {0};
+    if (!name && chat_needs_string(run, filter_name, "map")) {
+        filter = chat_filter_find(filter_name->string);
+        if (!filter)
+            chat_fail(run, "the filter \"%.*s\" is not supported",
+                      (int)ls_min((int64_t)filter_name->string.count, 60),
+                      filter_name->string.bytes);
+    }
+    for (int64_t i = 0; list && i < list->count && !run->status; i++)
+        chat_list_add(run, out,
+                      name ? attribute(run, list->items[i], name)
+                           : chat_builtin_call(run, filter, list->items[i], &none));
+    return out;
+}
+
+static const struct chat_builtin filters[] = {
+    {"trim", filter_trim, {"chars"}},
+    {"tojson", filter_tojson, {"indent"}},
+    {"length", filter_length, {NULL}},
+    {"count", filter_length, {NULL}},
+    {"upper", filter_upper, {NULL}},
+    {"lower", filter_lower, {NULL}},
+    {"title", filter_title, {NULL}},
+    {"capitalize", filter_capitalize, {NULL}},
+    {"replace", filter_replace, {"old", "new", "count"}},
+    {"string", filter_string, {NULL}},
+    {"default", filter_default, {"default_value", "boolean"}},
+    {"d", filter_default, {"default_value", "boolean"}},
+    {"join", filter_join, {"d", "attribute"}},
+    {"first", filter_first, {NULL}},
+    {"last", filter_last, {NULL}},
+    {"list", filter_list, {NULL}},
+    {"reverse", filter_reverse, {NULL}},
+    {"items", filter_items, {NULL}},
+    {"int", filter_int, {"default"}},
+    {"abs", filter_abs, {NULL}},
+    {"safe", filter_safe, {NULL}},
+    {"indent", filter_indent, {"width", "first", "blank"}},
+    {"select", filter_select, {"*"}},
+    {"reject", filter_reject, {"*"}},
+    {"selectattr", filter_selectattr, {"*"}},
+    {"rejectattr", filter_rejectattr, {"*"}},
+    {"map", filter_map, {"*", "attribute"}},
+};
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+#define KIND_TEST(name, condition)                                                                 \
+    FUNCTION(name)                                                                                 \
+    {                                                                                              \
+        (void)run;                                                                                 \
+        (void)arguments;                                                                           \
+        return chat_bool_value(condition);                                                         \
+    }
+KIND_TEST(test_defined, self.kind != CHAT_UNDEFINED)
+KIND_TEST(test_undefined, self.kind == CHAT_UNDEFINED)
+KIND_TEST(test_none, self.kind == CHAT_NONE)
+KIND_TEST(test_string, self.kind == CHAT_STRING)
+KIND_TEST(test_mapping, self.kind == CHAT_DICT && !self.dict->changes)
+KIND_TEST(test_iterable, self.kind == CHAT_STRING || self.kind == CHAT_LIST ||
+                             self.kind == CHAT_DICT || self.kind == CHAT_UNDEFINED)
+KIND_TEST(test_number, self.kind == CHAT_INT || self.kind == CHAT_FLOAT || self.kind == CHAT_BOOL)
+KIND_TEST(test_integer, self.kind == CHAT_INT)
+KIND_TEST(test_float, self.kind == CHAT_FLOAT)
+KIND_TEST(test_boolean, self.kind == CHAT_BOOL)
+KIND_TEST(test_true, self.kind == CHAT_BOOL && self.integer)
+KIND_TEST(test_false, self.kind == CHAT_BOOL && !self.integer)
+
+/* The one argument of a test, undefined where there is none: a failure. */
+static value operand(struct chat_run *run, const struct chat_arguments *arguments)
+{
+    if (arguments->count == 1)
+        return arguments->value[0];
+    chat_fail(run, "the test needs one argument");
+    return (value){0};
+}
+
+FUNCTION(test_equal)
+{
+    return chat_bool_value(chat_equal(run, self, operand(run, arguments)));
+}
+
+FUNCTION(test_unequal)
+{
+    return chat_bool_value(!chat_equal(run, self, operand(run, arguments)));
+}
+
+FUNCTION(test_in)
+{
+    return chat_bool_value(chat_contains(run, operand(run, arguments), self));
+}
+
+static value remainder_is(struct chat_run *run, value self, value divisor, int64_t is)
+{
+    value left = chat_binary(run, CHAT_MODULO, self, divisor);
+    return chat_bool_value(chat_equal(run, left, chat_int_value(is)));
+}
+
+FUNCTION(test_odd)
+{
+    (void)arguments;
+    return remainder_is(run, self, chat_int_value(2), 1);
+}
+
+FUNCTION(test_even)
+{
+    (void)arguments;
+    return remainder_is(run, self, chat_int_value(2), 0);
+}
+
+FUNCTION(test_divisible)
+{
+    return remainder_is(run, self, operand(run, arguments), 0);
+}
+
+static const struct chat_builtin tests[] = {
+    {"defined", test_defined, {NULL}},   {"undefined", test_undefined, {NULL}},
+    {"none", test_none, {NULL}},         {"string", test_string, {NULL}},
+    {"mapping", test_mapping, {NULL}},   {"iterable", test_iterable, {NULL}},
+    {"sequence", test_iterable, {NULL}}, {"number", test_number, {NULL}},
+    {"integer", test_integer, {NULL}},   {"float", test_float, {NULL}},
+    {"boolean", test_boolean, {NULL}},   {"true", test_true, {NULL}},
+    {"false", test_false, {NULL}},       {"odd", test_odd, {NULL}},
+    {"even", test_even, {NULL}},         {"divisibleby", test_divisible, {"num"}},
+    {"equalto", test_equal, {"other"}},  {"eq", test_equal, {"other"}},
+    {"ne", test_unequal, {"other"}},     {"in", test_in, {"seq"}},
+};
+
+/* ---- finding and calling -------------------------------------------------------------------- */
+
+#define FIND(table, name)                                                                          \
+    for (size_t i = 0; i < sizeof(table) / sizeof *(table); i++)                                   \
+        if (chat_string_is(name, (table)[i].name))                                                 \
+            return &(table)[i];                                                                    \
+    return NULL
+
+const struct chat_builtin *chat_filter_find(struct chat_string name)
+{
+    FIND(filters, name);
+}
+
+const struct chat_builtin *chat_test_find(struct chat_string name)
+{
+    FIND(tests, name);
+}
+
+struct chat_value chat_builtin_call(struct chat_run *run, const struct chat_builtin *builtin,
+                                    struct chat_value self, const struct chat_arguments *arguments)
+{
+    int most = 0;
+    bool any = builtin->parameters[0] && !strcmp(builtin->parameters[0], "*");
+    while (most < 3 && builtin->parameters[most])
+        most++;
+    if (!any && arguments->positional > most)
+        chat_fail(run, "%s takes %d arguments at most", builtin->name, most);
+    for (int i = arguments->positional; i < arguments->count; i++) {
+        bool known = false;
+        for (int k = 0; k < most; k++)
+            known |= chat_string_is(arguments->keyword[i], builtin->parameters[k]);
+        if (!known)
+            chat_fail(run, "%s: the argument \"%.*s\" is not supported", builtin->name,
+                      (int)ls_min((int64_t)arguments->keyword[i].count, 60),
+                      arguments->keyword[i].bytes);
+    }
+    return run->status ? self : builtin->function(run, self, arguments);
+}
+
+/* ---- functions ------------------------------------------------------------------------------ */
+
+FUNCTION(raise_exception)
+{
+    const value *text = chat_argument(arguments, 0, "message");
+    struct chat_string message = text ? chat_text_of(run, *text) : chat_string_of("");
+    chat_fail(run, "the template refuses the conversation: %.*s",
+              (int)ls_min((int64_t)message.count, 300), message.count ? message.bytes : "");
+    return self;
+}
+
+/* namespace(a=1) and dict(a=1). */
+static value mapping_of(struct chat_run *run, const struct chat_arguments *arguments)
+{
+    value out = chat_dict_new(run);
+    if (arguments->positional > 0)
+        chat_fail(run, "expected arguments with names, as in namespace(found=false)");
+    for (int i = 0; i < arguments->count && !run->status; i++)
+        chat_dict_set(run, out.dict, chat_text_value(arguments->keyword[i]), arguments->value[i]);
+    return out;
+}
+
+FUNCTION(make_namespace)
+{
+    value out = mapping_of(run, arguments);
+    (void)self;
+    if (!run->status)
+        out.dict->changes = true;
+    return out;
+}
+
+FUNCTION(make_dict)
+{
+    (void)self;
+    return mapping_of(run, arguments);
+}
+
+FUNCTION(make_range)
+{
+    int64_t bounds[3] = {0, 0, 1};
+    value out = chat_list_new(run);
+    (void)self;
+    if (arguments->count < 1 || arguments->count > 3 || arguments->positional < arguments->count)
+        chat_fail(run, "range takes one to three integers");
+    for (int i = 0; i < arguments->count && !run->status; i++)
+        needs_int(run, &arguments->value[i], "range", &bounds[arguments->count == 1 ? 1 : i]);
+    int64_t step = bounds[2];
+    if (step == 0)
+        chat_fail(run, "the step of a range is 0");
+    for (int64_t i = bounds[0]; !run->status && (step > 0 ? i < bounds[1] : i > bounds[1]);) {
+        chat_list_add(run, out, chat_int_value(i));
+        if (__builtin_add_overflow(i, step, &i))
+            break;
+    }
+    return out;
+}
+
+struct chat_value chat_call_function(struct chat_run *run, struct chat_string name,
+                                     const struct chat_arguments *arguments)
+{
+    static const struct {
+        const char *name;
+        chat_function *function;
+    } functions[] = {{"raise_exception", raise_exception},
+                     {"namespace", make_namespace},
+                     {"dict", make_dict},
+                     {"range", make_range}};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (chat_string_is(name, functions[i].name))
+            return functions[i].function(run, (value){0}, arguments);
+    chat_fail(run, "the function \"%.*s\" is not supported", (int)ls_min((int64_t)name.count, 60),
+              name.bytes);
+    return (value){0};
+}

@@ -1,0 +1,187 @@
+/* The value of an expression of a chat template. */
+#include "chat/chat_private.h"
+
+#include <string.h>
+
+static struct chat_value undefined(struct chat_string name)
+{
+    return (struct chat_value){.kind = CHAT_UNDEFINED, .string = name};
+}
+
+static struct chat_value name_value(struct chat_run *run, struct chat_string name)
+{
+    for (struct chat_scope *scope = run->scope; scope && !run->status; scope = scope->outer) {
+        const struct chat_value *value =
+            chat_dict_get(run, &scope->variables, chat_text_value(name));
+        if (value)
+            return *value;
+    }
+    return undefined(name);
+}
+
+static void arguments_read(struct chat_run *run, const struct chat_node *node,
+                           struct chat_arguments *arguments)
+{
+    *arguments = (struct chat_arguments){0};
+    for (const struct chat_node *each = node->list; each && !run->status; each = each->next) {
+        int i = arguments->count++;
+        arguments->keyword[i] = each->keyword;
+        arguments->value[i] = chat_evaluate(run, each);
+        arguments->positional += each->keyword.count == 0;
+    }
+}
+
+static struct chat_value made(struct chat_run *run, const struct chat_node *node)
+{
+    struct chat_value out = node->kind == CHAT_MAKE_DICT ? chat_dict_new(run) : chat_list_new(run);
+    if (run->status)
+        return out;
+    if (node->kind != CHAT_MAKE_DICT)
+        out.list->tuple = node->kind == CHAT_MAKE_TUPLE;
+    for (const struct chat_node *each = node->list; each && !run->status; each = each->next) {
+        struct chat_value value = chat_evaluate(run, each);
+        if (node->kind != CHAT_MAKE_DICT) {
+            chat_list_add(run, out, value);
+            continue;
+        }
+        each = each->next;
+        chat_dict_set(run, out.dict, value, chat_evaluate(run, each));
+    }
+    return out;
+}
+
+static bool compared(struct chat_run *run, enum chat_op op, struct chat_value a,
+                     struct chat_value b)
+{
+    switch (op) {
+    case CHAT_EQUAL:
+        return chat_equal(run, a, b);
+    case CHAT_UNEQUAL:
+        return !chat_equal(run, a, b);
+    case CHAT_IN:
+        return chat_contains(run, b, a);
+    case CHAT_NOT_IN:
+        return !chat_contains(run, b, a);
+    case CHAT_LESS:
+        return chat_order(run, a, b) < 0;
+    case CHAT_LESS_EQUAL:
+        return chat_order(run, a, b) <= 0;
+    case CHAT_MORE:
+        return chat_order(run, a, b) > 0;
+    default:
+        return chat_order(run, a, b) >= 0;
+    }
+}
+
+/* a < b < c: as a < b and b < c. */
+static struct chat_value comparison(struct chat_run *run, const struct chat_node *node)
+{
+    struct chat_value left = chat_evaluate(run, node->first);
+    bool holds = true;
+    for (const struct chat_node *each = node->list; each && holds && !run->status;
+         each = each->next) {
+        struct chat_value right = chat_evaluate(run, each->first);
+        run->at = each->at;
+        holds = compared(run, each->op, left, right);
+        left = right;
+    }
+    return chat_bool_value(holds);
+}
+
+/* `is defined` and the filter `default` are asked of what may be undefined; every other filter,
+ * test and method takes it as a value too. */
+static struct chat_value called(struct chat_run *run, const struct chat_node *node)
+{
+    struct chat_arguments arguments;
+    struct chat_value self = {0};
+    if (node->kind != CHAT_CALL)
+        self = chat_evaluate(run, node->first);
+    arguments_read(run, node, &arguments);
+    run->at = node->at;
+    if (run->status)
+        return self;
+    if (node->kind == CHAT_CALL)
+        return chat_call_function(run, node->text, &arguments);
+    if (node->kind == CHAT_METHOD)
+        return chat_call_method(run, self, node->text, &arguments);
+    return chat_builtin_call(run, node->function, self, &arguments);
+}
+
+static struct chat_value part(struct chat_run *run, const struct chat_node *node)
+{
+    struct chat_value from = chat_evaluate(run, node->first), bounds[3];
+    int i = 0;
+    if (node->kind == CHAT_ATTRIBUTE) {
+        run->at = node->at;
+        return run->status ? from : chat_item(run, from, chat_text_value(node->text));
+    }
+    if (node->kind == CHAT_ITEM) {
+        struct chat_value key = chat_evaluate(run, node->second);
+        run->at = node->at;
+        return run->status ? from : chat_item(run, from, key);
+    }
+    for (const struct chat_node *each = node->list; each && i < 3; each = each->next)
+        bounds[i++] = chat_evaluate(run, each);
+    run->at = node->at;
+    return run->status ? from : chat_slice(run, from, bounds);
+}
+
+static struct chat_value signed_value(struct chat_run *run, const struct chat_node *node)
+{
+    struct chat_value value = chat_evaluate(run, node->first);
+    run->at = node->at;
+    return run->status ? value
+                       : chat_binary(run, node->kind == CHAT_MINUS ? CHAT_SUBTRACT : CHAT_ADD,
+                                     chat_int_value(0), value);
+}
+
+static struct chat_value operation(struct chat_run *run, const struct chat_node *node)
+{
+    struct chat_value a = chat_evaluate(run, node->first);
+    struct chat_value b = chat_evaluate(run, node->second);
+    run->at = node->at;
+    return run->status ? a : chat_binary(run, node->op, a, b);
+}
+
+struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *node)
+{
+    struct chat_value value;
+    run->at = node->at;
+    if (!chat_spend(run, 1))
+        return (struct chat_value){.kind = CHAT_UNDEFINED};
+    switch (node->kind) {
+    case CHAT_LITERAL:
+        return node->value;
+    case CHAT_NAME:
+        return name_value(run, node->text);
+    case CHAT_MAKE_LIST:
+    case CHAT_MAKE_TUPLE:
+    case CHAT_MAKE_DICT:
+        return made(run, node);
+    case CHAT_ATTRIBUTE:
+    case CHAT_ITEM:
+    case CHAT_SLICE:
+        return part(run, node);
+    case CHAT_NOT:
+        return chat_bool_value(!chat_true(chat_evaluate(run, node->first)));
+    case CHAT_MINUS:
+    case CHAT_PLUS:
+        return signed_value(run, node);
+    case CHAT_AND:
+    case CHAT_OR:
+        value = chat_evaluate(run, node->first);
+        return chat_true(value) == (node->kind == CHAT_AND) ? chat_evaluate(run, node->second)
+                                                            : value;
+    case CHAT_COMPARE:
+        return comparison(run, node);
+    case CHAT_BINARY:
+        return operation(run, node);
+    case CHAT_TERNARY:
+        if (chat_true(chat_evaluate(run, node->second)))
+            return chat_evaluate(run, node->first);
+        return node->third ? chat_evaluate(run, node->third)
+                           : undefined(chat_string_of("a condition without \"else\""));
+    default:
+        return called(run, node);
+    }
+}

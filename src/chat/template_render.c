@@ -1,0 +1,269 @@
+/* Runs the statements of a chat template: what they print, and which of it counts. */
+#include "chat/chat_private.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STEPS_MAX = 20 << 20,
+    MEMORY_BYTES_MAX = 256 << 20,
+    OUTPUT_BYTES_MAX = 64 << 20,
+};
+
+/* How a body ended. */
+enum ending { ENDED, BROKEN, CONTINUED };
+
+/* ---- failing, counting ---------------------------------------------------------------------- */
+
+void chat_fail(struct chat_run *run, const char *format, ...)
+{
+    char text[400];
+    va_list list;
+    if (run->status)
+        return;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    run->status = chat_refuse(run->t, run->at, run->error, "%s", text);
+}
+
+bool chat_spend(struct chat_run *run, int64_t steps)
+{
+    run->steps -= steps;
+    if (run->steps < 0)
+        chat_fail(run, "the template takes more than %d steps", STEPS_MAX);
+    return !run->status;
+}
+
+void *chat_take(struct chat_run *run, size_t bytes)
+{
+    if (!chat_spend(run, 1 + (int64_t)bytes / 256))
+        return NULL;
+    void *at = chat_arena_take(&run->arena, bytes);
+    if (!at)
+        chat_fail(run, "the template needs more than %d MiB, or there is no memory",
+                  MEMORY_BYTES_MAX >> 20);
+    return at;
+}
+
+void chat_put(struct chat_run *run, struct chat_output *output, struct chat_string text)
+{
+    if (text.count == 0 || run->status)
+        return;
+    if (text.count > OUTPUT_BYTES_MAX - output->count) {
+        chat_fail(run, "a text of more than %d MiB", OUTPUT_BYTES_MAX >> 20);
+        return;
+    }
+    if (output->count + text.count > output->capacity) {
+        size_t capacity = 2 * (output->count + text.count);
+        char *bytes = chat_take(run, capacity);
+        if (!bytes)
+            return;
+        if (output->count)
+            memcpy(bytes, output->bytes, output->count);
+        output->bytes = bytes;
+        output->capacity = capacity;
+    }
+    chat_spend(run, (int64_t)text.count / 256);
+    memcpy(output->bytes + output->count, text.bytes, text.count);
+    output->count += text.count;
+}
+
+struct chat_string chat_written(const struct chat_output *output)
+{
+    return (struct chat_string){output->bytes ? output->bytes : "", output->count};
+}
+
+/* ---- which text counts ---------------------------------------------------------------------- */
+
+/* The text since the last mark is a part. */
+static void mark(struct chat_run *run, bool counts)
+{
+    struct ls_chat_text *to = run->marked;
+    if (!to || run->status)
+        return;
+    size_t begin = to->parts_count ? to->parts[to->parts_count - 1].end : 0;
+    if (run->output->count == begin)
+        return;
+    if (!ls_list_grow(&to->parts, to->parts_count, &to->parts_room, sizeof *to->parts))
+        chat_fail(run, "no memory for the text");
+    else
+        to->parts[to->parts_count++] =
+            (struct ls_chat_part){.end = run->output->count, .counts = counts};
+}
+
+/* ---- statements ----------------------------------------------------------------------------- */
+
+static enum ending body(struct chat_run *run, const struct chat_node *list);
+
+static void assign(struct chat_run *run, struct chat_string name, struct chat_value value)
+{
+    chat_dict_set(run, &run->scope->variables, chat_text_value(name), value);
+}
+
+/* a, b = value */
+static void assign_names(struct chat_run *run, const struct chat_node *node,
+                         struct chat_value value)
+{
+    if (node->names_count == 1) {
+        assign(run, node->names[0], value);
+        return;
+    }
+    const struct chat_list *list = chat_items(run, value);
+    int64_t count = list ? list->count : 0;
+    if (count != node->names_count)
+        chat_fail(run, "%lld values for %d names", (long long)count, node->names_count);
+    for (int i = 0; i < node->names_count && !run->status; i++)
+        assign(run, node->names[i], list->items[i]);
+}
+
+static void set_attribute(struct chat_run *run, const struct chat_node *node,
+                          struct chat_value value)
+{
+    const struct chat_node name = {.kind = CHAT_NAME, .at = node->at, .text = node->names[0]};
+    struct chat_value space = chat_evaluate(run, &name);
+    if (space.kind == CHAT_DICT && space.dict->changes)
+        chat_dict_set(run, space.dict, chat_text_value(node->text), value);
+    else
+        chat_fail(run, "%.*s is no namespace: its attributes cannot be set",
+                  (int)ls_min((int64_t)name.text.count, 60), name.text.bytes);
+}
+
+static enum ending run_set(struct chat_run *run, const struct chat_node *node)
+{
+    struct chat_value value;
+    if (node->first) {
+        value = chat_evaluate(run, node->first);
+    } else {
+        struct chat_output text = {0}, *outer = run->output;
+        struct ls_chat_text *marked = run->marked;
+        run->output = &text;
+        run->marked = NULL;
+        body(run, node->list);
+        run->output = outer;
+        run->marked = marked;
+        value = chat_text_value(chat_written(&text));
+    }
+    run->at = node->at;
+    if (node->text.count)
+        set_attribute(run, node, value);
+    else
+        assign_names(run, node, value);
+    return ENDED;
+}
+
+static enum ending run_if(struct chat_run *run, const struct chat_node *node)
+{
+    for (const struct chat_node *branch = node->list; branch && !run->status; branch = branch->next)
+        if (!branch->first || chat_true(chat_evaluate(run, branch->first)))
+            return body(run, branch->list);
+    return ENDED;
+}
+
+/* The elements that the loop's condition lets through. */
+static const struct chat_list *chosen(struct chat_run *run, const struct chat_node *node,
+                                      const struct chat_list *all)
+{
+    struct chat_value out = chat_list_new(run);
+    for (int64_t i = 0; all && i < all->count && !run->status; i++) {
+        run->scope->variables.count = 0;
+        assign_names(run, node, all->items[i]);
+        if (!run->status && chat_true(chat_evaluate(run, node->second)))
+            chat_list_add(run, out, all->items[i]);
+    }
+    return run->status ? NULL : out.list;
+}
+
+static enum ending run_for(struct chat_run *run, const struct chat_node *node)
+{
+    struct chat_value over = chat_evaluate(run, node->first);
+    struct chat_scope scope = {.outer = run->scope};
+    run->at = node->at;
+    const struct chat_list *list = chat_items(run, over);
+    run->scope = &scope;
+    if (node->second)
+        list = chosen(run, node, list);
+    /* Values may keep the loop, so it lives as long as they. */
+    struct chat_loop *loop = chat_take(run, sizeof *loop);
+    int64_t count = list && loop ? list->count : 0;
+    enum ending ending = ENDED;
+    for (int64_t i = 0; i < count && ending != BROKEN && !run->status; i++) {
+        scope.variables.count = 0;
+        *loop = (struct chat_loop){i, count, list->items};
+        assign(run, chat_string_of("loop"), (struct chat_value){.kind = CHAT_LOOP, .loop = loop});
+        assign_names(run, node, list->items[i]);
+        if (!run->status)
+            ending = body(run, node->list);
+    }
+    scope.variables.count = 0;
+    ending = count == 0 && node->third ? body(run, node->third->list) : ENDED;
+    run->scope = scope.outer;
+    return ending;
+}
+
+static enum ending run_generation(struct chat_run *run, const struct chat_node *node)
+{
+    mark(run, false);
+    enum ending ending = body(run, node->list);
+    mark(run, true);
+    return ending;
+}
+
+static enum ending statement(struct chat_run *run, const struct chat_node *node)
+{
+    run->at = node->at;
+    switch (node->kind) {
+    case CHAT_TEXT:
+        chat_put(run, run->output, node->value.string);
+        return ENDED;
+    case CHAT_OUTPUT:
+        chat_put(run, run->output, chat_text_of(run, chat_evaluate(run, node->first)));
+        return ENDED;
+    case CHAT_IF:
+        return run_if(run, node);
+    case CHAT_FOR:
+        return run_for(run, node);
+    case CHAT_SET:
+        return run_set(run, node);
+    case CHAT_GENERATION:
+        return run_generation(run, node);
+    default:
+        return node->kind == CHAT_BREAK ? BROKEN : CONTINUED;
+    }
+}
+
+static enum ending body(struct chat_run *run, const struct chat_node *list)
+{
+    enum ending ending = ENDED;
+    for (const struct chat_node *node = list; node && ending == ENDED && chat_spend(run, 1);
+         node = node->next)
+        ending = statement(run, node);
+    return ending;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+int chat_render(const struct ls_chat_template *t, struct chat_run *run, struct ls_chat_text *out)
+{
+    struct chat_output text = {0};
+    out->count = 0;
+    out->parts_count = 0;
+    run->steps = STEPS_MAX;
+    run->output = &text;
+    run->marked = out;
+    body(run, t->body);
+    mark(run, false);
+    if (!run->status && text.count > out->capacity) {
+        char *bytes = realloc(out->bytes, text.count);
+        out->bytes = bytes ? bytes : out->bytes;
+        out->capacity = bytes ? text.count : out->capacity;
+        if (!bytes)
+            chat_fail(run, "no memory for the text");
+    }
+    if (!run->status && text.count > 0)
+        memcpy(out->bytes, text.bytes, text.count);
+    out->count = run->status ? 0 : text.count;
+    return run->status;
+}

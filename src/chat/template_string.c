@@ -1,0 +1,84 @@
+/* Strings of a chat template: UTF-8, counted in characters, with Python's white space. */
+#include "chat/chat_private.h"
+
+#include <string.h>
+
+struct chat_string chat_string_of(const char *text)
+{
+    return (struct chat_string){text, strlen(text)};
+}
+
+bool chat_string_is(struct chat_string string, const char *text)
+{
+    return string.count == strlen(text) && memcmp(string.bytes, text, string.count) == 0;
+}
+
+size_t chat_character(struct chat_string text)
+{
+    unsigned char first = (unsigned char)text.bytes[0];
+    size_t bytes = first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    return bytes < text.count ? bytes : text.count;
+}
+
+int64_t chat_characters(struct chat_string text)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < text.count; i++)
+        count += ((unsigned char)text.bytes[i] & 0xc0) != 0x80;
+    return count;
+}
+
+size_t chat_space(struct chat_string text)
+{
+    /* All of str.isspace beyond ASCII. */
+    static const char *const wide[] = {
+        "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
+        "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86",
+        "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8",
+        "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
+    if (text.count == 0)
+        return 0;
+    char c = text.bytes[0];
+    if (c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f))
+        return 1;
+    for (size_t i = 0; i < sizeof wide / sizeof *wide && (unsigned char)c >= 0x80; i++)
+        if (text.count >= strlen(wide[i]) && memcmp(text.bytes, wide[i], strlen(wide[i])) == 0)
+            return strlen(wide[i]);
+    return 0;
+}
+
+/* Whether the character is one to strip. */
+static bool stripped(struct chat_string character, const struct chat_string *of)
+{
+    return of ? chat_find(*of, character, 0) != SIZE_MAX : chat_space(character) > 0;
+}
+
+struct chat_string chat_strip(struct chat_string text, const struct chat_string *of, int sides)
+{
+    while (sides & CHAT_LEFT && text.count > 0) {
+        size_t bytes = chat_character(text);
+        if (!stripped((struct chat_string){text.bytes, bytes}, of))
+            break;
+        text.bytes += bytes;
+        text.count -= bytes;
+    }
+    while (sides & CHAT_RIGHT && text.count > 0) {
+        size_t begin = text.count - 1;
+        while (begin > 0 && ((unsigned char)text.bytes[begin] & 0xc0) == 0x80)
+            begin--;
+        if (!stripped((struct chat_string){text.bytes + begin, text.count - begin}, of))
+            break;
+        text.count = begin;
+    }
+    return text;
+}
+
+size_t chat_find(struct chat_string text, struct chat_string part, size_t from)
+{
+    if (from > text.count || part.count > text.count - from)
+        return SIZE_MAX;
+    if (part.count == 0)
+        return from;
+    const char *found = memmem(text.bytes + from, text.count - from, part.bytes, part.count);
+    return found ? (size_t)(found - text.bytes) : SIZE_MAX;
+}

@@ -1,0 +1,431 @@
+/* The values of a chat template, and what Python's operators make of them. */
+#include "chat/chat_private.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+struct chat_value chat_text_value(struct chat_string text)
+{
+    return (struct chat_value){.kind = CHAT_STRING, .string = text};
+}
+
+struct chat_value chat_int_value(int64_t integer)
+{
+    return (struct chat_value){.kind = CHAT_INT, .integer = integer};
+}
+
+struct chat_value chat_bool_value(bool value)
+{
+    return (struct chat_value){.kind = CHAT_BOOL, .integer = value};
+}
+
+struct chat_value chat_list_new(struct chat_run *run)
+{
+    struct chat_list *list = chat_take(run, sizeof *list);
+    return list ? (struct chat_value){.kind = CHAT_LIST, .list = list} : (struct chat_value){0};
+}
+
+/* Room for one more of `bytes` each behind count, in the arena; the old place is left. */
+static void *grow(struct chat_run *run, void *old, int64_t count, int64_t *room, size_t bytes)
+{
+    if (count < *room)
+        return old;
+    int64_t more = *room ? 2 * *room : 4;
+    void *grown = chat_take(run, (size_t)more * bytes);
+    if (grown && count > 0)
+        memcpy(grown, old, (size_t)count * bytes);
+    *room = grown ? more : *room;
+    return grown;
+}
+
+void chat_list_add(struct chat_run *run, struct chat_value list, struct chat_value item)
+{
+    struct chat_list *l = list.kind == CHAT_LIST ? list.list : NULL;
+    void *items = l ? grow(run, l->items, l->count, &l->room, sizeof *l->items) : NULL;
+    if (!items)
+        return;
+    l->items = items;
+    l->items[l->count++] = item;
+}
+
+struct chat_value chat_dict_new(struct chat_run *run)
+{
+    struct chat_dict *dict = chat_take(run, sizeof *dict);
+    return dict ? (struct chat_value){.kind = CHAT_DICT, .dict = dict} : (struct chat_value){0};
+}
+
+static struct chat_entry *entry_find(struct chat_run *run, const struct chat_dict *dict,
+                                     struct chat_value key)
+{
+    for (int64_t i = 0; i < dict->count && chat_spend(run, 1); i++)
+        if (chat_equal(run, dict->entries[i].key, key))
+            return &dict->entries[i];
+    return NULL;
+}
+
+void chat_dict_set(struct chat_run *run, struct chat_dict *dict, struct chat_value key,
+                   struct chat_value value)
+{
+    struct chat_entry *entry = entry_find(run, dict, key);
+    if (key.kind == CHAT_LIST || key.kind == CHAT_DICT)
+        chat_fail(run, "a %s cannot be a key", chat_kind_name(key));
+    if (!entry && !run->status) {
+        void *entries = grow(run, dict->entries, dict->count, &dict->room, sizeof *dict->entries);
+        if (!entries)
+            return;
+        dict->entries = entries;
+        entry = &dict->entries[dict->count++];
+        entry->key = key;
+    }
+    if (entry)
+        entry->value = value;
+}
+
+const struct chat_value *chat_dict_get(struct chat_run *run, const struct chat_dict *dict,
+                                       struct chat_value key)
+{
+    const struct chat_entry *entry = entry_find(run, dict, key);
+    return entry ? &entry->value : NULL;
+}
+
+/* ---- what they are -------------------------------------------------------------------------- */
+
+const char *chat_kind_name(struct chat_value value)
+{
+    static const char *const names[] = {"undefined value", "none", "boolean", "integer", "float",
+                                        "string",          "list", "mapping", "loop"};
+    return names[value.kind];
+}
+
+bool chat_true(struct chat_value value)
+{
+    switch (value.kind) {
+    case CHAT_UNDEFINED:
+    case CHAT_NONE:
+        return false;
+    case CHAT_BOOL:
+    case CHAT_INT:
+        return value.integer != 0;
+    case CHAT_FLOAT:
+        return value.real != 0;
+    case CHAT_STRING:
+        return value.string.count > 0;
+    case CHAT_LIST:
+        return value.list->count > 0;
+    case CHAT_DICT:
+        return value.dict->count > 0 || value.dict->changes;
+    default:
+        return true;
+    }
+}
+
+static bool whole(struct chat_value value)
+{
+    return value.kind == CHAT_INT || value.kind == CHAT_BOOL;
+}
+
+static bool number(struct chat_value value, double *real)
+{
+    *real = whole(value) ? (double)value.integer : value.real;
+    return whole(value) || value.kind == CHAT_FLOAT;
+}
+
+static bool equal_dicts(struct chat_run *run, const struct chat_dict *a, const struct chat_dict *b)
+{
+    bool equal = a->count == b->count;
+    for (int64_t i = 0; i < a->count && equal && !run->status; i++) {
+        const struct chat_value *other = chat_dict_get(run, b, a->entries[i].key);
+        equal = other && chat_equal(run, a->entries[i].value, *other);
+    }
+    return equal;
+}
+
+static bool equal_within(struct chat_run *run, struct chat_value a, struct chat_value b)
+{
+    bool equal = false;
+    if (a.kind == CHAT_DICT) {
+        equal = a.dict == b.dict || (!a.dict->changes && equal_dicts(run, a.dict, b.dict));
+    } else if (a.kind == CHAT_LIST) {
+        equal = a.list->count == b.list->count && a.list->tuple == b.list->tuple;
+        for (int64_t i = 0; equal && i < a.list->count && !run->status; i++)
+            equal = chat_equal(run, a.list->items[i], b.list->items[i]);
+    }
+    return equal;
+}
+
+bool chat_equal(struct chat_run *run, struct chat_value a, struct chat_value b)
+{
+    double x, y;
+    if (!chat_spend(run, 1))
+        return false;
+    if (whole(a) && whole(b))
+        return a.integer == b.integer;
+    if (number(a, &x) && number(b, &y))
+        return x == y;
+    if (a.kind != b.kind)
+        return false;
+    if (a.kind == CHAT_STRING)
+        return a.string.count == b.string.count && chat_spend(run, (int64_t)a.string.count / 64) &&
+               memcmp(a.string.bytes, b.string.bytes, a.string.count) == 0;
+    if (a.kind != CHAT_LIST && a.kind != CHAT_DICT)
+        return true;
+    if (++run->depth > CHAT_DEPTH_MAX)
+        chat_fail(run, "values are nested more than %d deep", CHAT_DEPTH_MAX);
+    bool equal = !run->status && equal_within(run, a, b);
+    run->depth--;
+    return equal;
+}
+
+int chat_order(struct chat_run *run, struct chat_value a, struct chat_value b)
+{
+    double x, y;
+    if (whole(a) && whole(b))
+        return (a.integer > b.integer) - (a.integer < b.integer);
+    if (number(a, &x) && number(b, &y))
+        return (x > y) - (x < y);
+    if (a.kind == CHAT_STRING && b.kind == CHAT_STRING) {
+        size_t common = a.string.count < b.string.count ? a.string.count : b.string.count;
+        int order = common ? memcmp(a.string.bytes, b.string.bytes, common) : 0;
+        return order ? order
+                     : (a.string.count > b.string.count) - (a.string.count < b.string.count);
+    }
+    chat_fail(run, "a %s and a %s have no order", chat_kind_name(a), chat_kind_name(b));
+    return 0;
+}
+
+bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_value item)
+{
+    bool found = false;
+    if (list.kind == CHAT_STRING && item.kind == CHAT_STRING)
+        return chat_spend(run, (int64_t)list.string.count / 64) &&
+               chat_find(list.string, item.string, 0) != SIZE_MAX;
+    if (list.kind == CHAT_DICT)
+        return chat_dict_get(run, list.dict, item) != NULL;
+    if (list.kind == CHAT_STRING || (list.kind != CHAT_LIST && list.kind != CHAT_UNDEFINED))
+        chat_fail(run, "a %s cannot be in a %s", chat_kind_name(item), chat_kind_name(list));
+    for (int64_t i = 0; list.kind == CHAT_LIST && i < list.list->count && !found; i++)
+        found = chat_equal(run, list.list->items[i], item);
+    return found;
+}
+
+/* ---- parts ---------------------------------------------------------------------------------- */
+
+struct chat_list *chat_items(struct chat_run *run, struct chat_value value)
+{
+    if (value.kind == CHAT_LIST)
+        return value.list;
+    struct chat_value items = chat_list_new(run);
+    if (value.kind == CHAT_DICT) {
+        for (int64_t i = 0; i < value.dict->count; i++)
+            chat_list_add(run, items, value.dict->entries[i].key);
+    } else if (value.kind == CHAT_STRING) {
+        for (struct chat_string left = value.string; left.count > 0 && !run->status;) {
+            size_t bytes = chat_character(left);
+            chat_list_add(run, items, chat_text_value((struct chat_string){left.bytes, bytes}));
+            left.bytes += bytes;
+            left.count -= bytes;
+        }
+    } else if (value.kind != CHAT_UNDEFINED) {
+        chat_fail(run, "a %s cannot be gone through", chat_kind_name(value));
+    }
+    return items.kind == CHAT_LIST ? items.list : NULL;
+}
+
+int64_t chat_length(struct chat_run *run, struct chat_value value)
+{
+    switch (value.kind) {
+    case CHAT_UNDEFINED:
+        return 0;
+    case CHAT_STRING:
+        chat_spend(run, (int64_t)value.string.count / 64);
+        return chat_characters(value.string);
+    case CHAT_LIST:
+        return value.list->count;
+    case CHAT_DICT:
+        return value.dict->count;
+    default:
+        chat_fail(run, "a %s has no length", chat_kind_name(value));
+        return 0;
+    }
+}
+
+static struct chat_value loop_member(const struct chat_loop *loop, struct chat_string name)
+{
+    const int64_t i = loop->index, left = loop->count - 1 - i;
+    const struct {
+        const char *name;
+        struct chat_value value;
+    } members[] = {
+        {"index", chat_int_value(i + 1)},        {"index0", chat_int_value(i)},
+        {"first", chat_bool_value(i == 0)},      {"last", chat_bool_value(left == 0)},
+        {"length", chat_int_value(loop->count)}, {"revindex", chat_int_value(left + 1)},
+        {"revindex0", chat_int_value(left)},
+    };
+    for (size_t m = 0; m < sizeof members / sizeof *members; m++)
+        if (chat_string_is(name, members[m].name))
+            return members[m].value;
+    bool before = chat_string_is(name, "previtem"), behind = chat_string_is(name, "nextitem");
+    if ((before && i > 0) || (behind && left > 0))
+        return loop->items[before ? i - 1 : i + 1];
+    return (struct chat_value){.kind = CHAT_UNDEFINED, .string = name};
+}
+
+struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct chat_value key)
+{
+    struct chat_value none = {.kind = CHAT_UNDEFINED};
+    none.string = key.kind == CHAT_STRING ? key.string : chat_string_of("an element");
+    if (from.kind == CHAT_DICT) {
+        const struct chat_value *value = chat_dict_get(run, from.dict, key);
+        return value ? *value : none;
+    }
+    if (from.kind == CHAT_LOOP && key.kind == CHAT_STRING)
+        return loop_member(from.loop, key.string);
+    if (from.kind == CHAT_UNDEFINED)
+        chat_fail(run, "%.*s is undefined, so it has no element",
+                  (int)ls_min((int64_t)from.string.count, 60), from.string.bytes);
+    bool listed = from.kind == CHAT_LIST || from.kind == CHAT_STRING;
+    const struct chat_list *list = listed && whole(key) ? chat_items(run, from) : NULL;
+    int64_t at = list && key.integer < 0 ? key.integer + list->count : key.integer;
+    return list && at >= 0 && at < list->count ? list->items[at] : none;
+}
+
+/* Python's bounds of a slice in count elements. */
+static int64_t bound(struct chat_run *run, struct chat_value value, int64_t count,
+                     int64_t otherwise, bool down)
+{
+    if (value.kind == CHAT_NONE)
+        return otherwise;
+    if (!whole(value))
+        chat_fail(run, "a slice has a %s: expected an integer", chat_kind_name(value));
+    if (!whole(value))
+        return 0;
+    int64_t at = value.integer < 0 ? ls_max(value.integer, -count - 1) + count : value.integer;
+    return ls_max(ls_min(at, count - down), down ? -1 : 0);
+}
+
+struct chat_value chat_slice(struct chat_run *run, struct chat_value from,
+                             const struct chat_value bounds[3])
+{
+    if (from.kind != CHAT_LIST && from.kind != CHAT_STRING) {
+        chat_fail(run, "a %s cannot be sliced", chat_kind_name(from));
+        return (struct chat_value){0};
+    }
+    const struct chat_list *list = chat_items(run, from);
+    int64_t count = list ? list->count : 0;
+    int64_t step = bounds[2].kind == CHAT_NONE ? 1 : whole(bounds[2]) ? bounds[2].integer : 0;
+    if (step == 0 || step == INT64_MIN)
+        chat_fail(run, "the step of a slice: expected an integer other than 0");
+    bool down = step < 0;
+    int64_t first = bound(run, bounds[0], count, down ? count - 1 : 0, down);
+    int64_t end = bound(run, bounds[1], count, down ? -1 : count, down);
+    struct chat_value out = chat_list_new(run);
+    struct chat_output text = {0};
+    for (int64_t i = first; !run->status && (down ? i > end : i < end);) {
+        if (from.kind == CHAT_LIST)
+            chat_list_add(run, out, list->items[i]);
+        else
+            chat_put(run, &text, list->items[i].string);
+        if (step > count || step < -count)
+            break;
+        i += step;
+    }
+    if (from.kind == CHAT_STRING)
+        return chat_text_value(chat_written(&text));
+    return out;
+}
+
+/* ---- arithmetic ----------------------------------------------------------------------------- */
+
+static struct chat_value wholes(struct chat_run *run, enum chat_op op, int64_t a, int64_t b)
+{
+    int64_t out = 0;
+    bool over = false;
+    if ((op == CHAT_FLOOR || op == CHAT_MODULO) && b == 0) {
+        chat_fail(run, "a division by zero");
+        return (struct chat_value){0};
+    }
+    if (op == CHAT_ADD)
+        over = __builtin_add_overflow(a, b, &out);
+    else if (op == CHAT_SUBTRACT)
+        over = __builtin_sub_overflow(a, b, &out);
+    else if (op == CHAT_MULTIPLY)
+        over = __builtin_mul_overflow(a, b, &out);
+    else if (b == -1)
+        over = op == CHAT_FLOOR && __builtin_sub_overflow(0, a, &out);
+    else if (op == CHAT_FLOOR)
+        out = a / b - (a % b != 0 && (a < 0) != (b < 0));
+    else
+        out = a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
+    if (over)
+        chat_fail(run, "an integer that does not fit 64 bits");
+    return chat_int_value(out);
+}
+
+static struct chat_value reals(struct chat_run *run, enum chat_op op, double a, double b)
+{
+    if (op != CHAT_ADD && op != CHAT_SUBTRACT && op != CHAT_MULTIPLY && b == 0)
+        chat_fail(run, "a division by zero");
+    double out = op == CHAT_ADD        ? a + b
+                 : op == CHAT_SUBTRACT ? a - b
+                 : op == CHAT_MULTIPLY ? a * b
+                 : op == CHAT_DIVIDE   ? a / b
+                 : op == CHAT_FLOOR    ? floor(a / b)
+                                       : a - b * floor(a / b);
+    return (struct chat_value){.kind = CHAT_FLOAT, .real = out};
+}
+
+static struct chat_value joined(struct chat_run *run, struct chat_string a, struct chat_string b)
+{
+    struct chat_output text = {0};
+    chat_put(run, &text, a);
+    chat_put(run, &text, b);
+    return chat_text_value(chat_written(&text));
+}
+
+static struct chat_value repeated(struct chat_run *run, struct chat_string text, int64_t times)
+{
+    struct chat_output out = {0};
+    for (int64_t i = 0; i < times && text.count > 0 && !run->status; i++)
+        chat_put(run, &out, text);
+    return chat_text_value(chat_written(&out));
+}
+
+struct chat_value chat_binary(struct chat_run *run, enum chat_op op, struct chat_value a,
+                              struct chat_value b)
+{
+    double x, y;
+    if (op == CHAT_CONCATENATE)
+        return joined(run, chat_text_of(run, a), chat_text_of(run, b));
+    if (whole(a) && whole(b) && op != CHAT_DIVIDE)
+        return wholes(run, op, a.integer, b.integer);
+    if (number(a, &x) && number(b, &y))
+        return reals(run, op, x, y);
+    if (op == CHAT_ADD && a.kind == CHAT_STRING && b.kind == CHAT_STRING)
+        return joined(run, a.string, b.string);
+    if (op == CHAT_MULTIPLY && a.kind == CHAT_STRING && whole(b))
+        return repeated(run, a.string, b.integer);
+    if (op == CHAT_MULTIPLY && whole(a) && b.kind == CHAT_STRING)
+        return repeated(run, b.string, a.integer);
+    if (op == CHAT_ADD && a.kind == CHAT_LIST && b.kind == CHAT_LIST &&
+        a.list->tuple == b.list->tuple) {
+        struct chat_value out = chat_list_new(run);
+        if (!run->status)
+            out.list->tuple = a.list->tuple;
+        for (int64_t i = 0; i < a.list->count + b.list->count && !run->status; i++)
+            chat_list_add(run, out,
+                          i < a.list->count ? a.list->items[i] : b.list->items[i - a.list->count]);
+        return out;
+    }
+    static const char *const signs[] = {"+", "-", "*", "/", "//", "%"};
+    const struct chat_value *missing = a.kind == CHAT_UNDEFINED   ? &a
+                                       : b.kind == CHAT_UNDEFINED ? &b
+                                                                  : NULL;
+    if (missing)
+        chat_fail(run, "%.*s is undefined", (int)ls_min((int64_t)missing->string.count, 60),
+                  missing->string.bytes);
+    chat_fail(run, "%s cannot be used between a %s and a %s", signs[op], chat_kind_name(a),
+              chat_kind_name(b));
+    return (struct chat_value){0};
+}

@@ -1,0 +1,429 @@
+/* Chat templates: what they print, beside transformers' Jinja (tools/golden_chat.py); what of it
+ * counts; what is refused; what hostile ones may take. */
+#include "../support/scratch.h"
+
+#include <lockstep/chat.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define GOLDEN "test/chat/golden/"
+static const char tokens[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}";
+
+static json_t *golden(const char *name)
+{
+    char path[200];
+    json_error_t where;
+    snprintf(path, sizeof path, GOLDEN "%s", name);
+    json_t *all = json_load_file(path, JSON_ALLOW_NUL, &where);
+    if (!all)
+        fail_msg("%s:%d: %s", path, where.line, where.text);
+    return all;
+}
+
+static struct ls_chat *chat_of(const char *name, const char *text, size_t bytes)
+{
+    struct ls_error error = {0};
+    struct ls_chat *chat = NULL;
+    if (ls_chat_new(name, text, bytes, tokens, &chat, &error))
+        fail_msg("%.*s: %s", (int)bytes, text, error.text);
+    return chat;
+}
+
+static struct ls_chat *family(const char *name)
+{
+    char path[200];
+    struct ls_error error = {0};
+    struct ls_chat *chat = NULL;
+    size_t bytes;
+    snprintf(path, sizeof path, GOLDEN "%s.jinja", name);
+    char *text = scratch_read(path, &bytes);
+    if (ls_chat_new(path, text, bytes, tokens, &chat, &error))
+        fail_msg("%s", error.text);
+    free(text);
+    return chat;
+}
+
+/* The template's text for the conversation is the reference's, or both refuse. */
+static void same_text(const struct ls_chat *chat, const char *shown, const char *conversation,
+                      bool prompt, const json_t *expected)
+{
+    struct ls_chat_text text = {0};
+    struct ls_error error = {0};
+    int rc = ls_chat_render(chat, conversation, strlen(conversation), prompt, &text, &error);
+    if (json_is_null(expected)) {
+        if (rc != LS_EDATA)
+            fail_msg("%s: not refused, but \"%.*s\"", shown, (int)text.count, text.bytes);
+    } else if (rc) {
+        fail_msg("%s: %s", shown, error.text);
+    } else if (text.count != json_string_length(expected) ||
+               (text.count && memcmp(text.bytes, json_string_value(expected), text.count) != 0)) {
+        fail_msg("%s:\n%.*s\nexpected\n%s", shown, (int)text.count, text.bytes,
+                 json_string_value(expected));
+    }
+    size_t end = 0;
+    for (int64_t i = 0; i < text.parts_count; i++) {
+        assert_true(text.parts[i].end > end);
+        end = text.parts[i].end;
+    }
+    assert_int_equal(end, text.count);
+    ls_chat_text_release(&text);
+}
+
+static void test_language(void **state)
+{
+    (void)state;
+    json_t *all = golden("expressions.json");
+    char *conversation = json_dumps(json_array_get(all, 0), JSON_ENCODE_ANY);
+    for (size_t i = 1; i < json_array_size(all); i++) {
+        json_t *text = json_array_get(json_array_get(all, i), 0);
+        struct ls_chat *chat = chat_of("x", json_string_value(text), json_string_length(text));
+        same_text(chat, json_string_value(text), conversation, false,
+                  json_array_get(json_array_get(all, i), 1));
+        ls_chat_free(chat);
+    }
+    free(conversation);
+    json_decref(all);
+}
+
+static void test_families(void **state)
+{
+    (void)state;
+    json_t *all = golden("rendered.json"), *each, *texts;
+    size_t i;
+    const char *name;
+    int64_t printed = 0;
+    json_array_foreach(all, i, each)
+    {
+        char *conversation = json_dumps(json_object_get(each, "conversation"), 0);
+        json_object_foreach(json_object_get(each, "texts"), name, texts)
+        {
+            struct ls_chat *chat = family(name);
+            for (size_t prompt = 0; prompt < 2; prompt++) {
+                char shown[100];
+                snprintf(shown, sizeof shown, "%s, conversation %zu", name, i);
+                same_text(chat, shown, conversation, prompt, json_array_get(texts, prompt));
+                printed += !json_is_null(json_array_get(texts, prompt));
+            }
+            ls_chat_free(chat);
+        }
+        free(conversation);
+    }
+    assert_true(printed > 170);
+    json_decref(all);
+}
+
+/* ---- what counts ----------------------------------------------------------------------------- */
+
+/* The text with what counts in brackets, and | where a document ends. */
+static void marked(const struct ls_chat_text *text, char *out, size_t size)
+{
+    size_t begin = 0, at = 0;
+    assert_true(text->count + 4 * (size_t)text->parts_count < size);
+    for (int64_t i = 0; i < text->parts_count; i++) {
+        const struct ls_chat_part *part = &text->parts[i];
+        at += (size_t)snprintf(out + at, size - at, "%s%.*s%s%s", part->counts ? "[" : "",
+                               (int)(part->end - begin), text->bytes + begin,
+                               part->counts ? "]" : "", part->ends_document ? "|" : "");
+        begin = part->end;
+    }
+    assert_int_equal(begin, text->count);
+}
+
+#define CONVERSATION                                                                               \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "                                   \
+    "{\"role\": \"assistant\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, "    \
+    "{\"role\": \"assistant\", \"content\": \"d\"}, {\"role\": \"user\", \"content\": \"e\"}]}"
+
+static void test_what_counts(void **state)
+{
+    static const char *const expected[][2] = {
+        {"olmo2", "<s><|user|>\na\n<|assistant|>\n[b</s>]\n"
+                  "<|user|>\nc\n<|assistant|>\n[d</s>]|"},
+        {"llama2", "<s>[INST] a [/INST][ b </s>]<s>[INST] c [/INST][ d </s>]|"},
+        {"gemma2",
+         "<s><start_of_turn>user\na<end_of_turn>\n<start_of_turn>model\n[b<end_of_turn>\n]"
+         "<start_of_turn>user\nc<end_of_turn>\n<start_of_turn>model\n[d<end_of_turn>\n]|"},
+        {"mistral", "<s>[INST] a[/INST][ b</s>][INST] c[/INST][ d</s>]|"},
+        /* The last turn alone shows its (empty) reasoning, so each is a text of its own. */
+        {"qwen3", "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+                  "[<think>\n\n</think>\n\nb<|im_end|>\n]|"
+                  "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+                  "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n"
+                  "[<think>\n\n</think>\n\nd<|im_end|>\n]|"},
+        {"marked", "<user>a\n<assistant>[b</s>\n]<user>c\n<assistant>[d</s>\n]<user>e\n|"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct ls_chat *chat = family(expected[i][0]);
+        struct ls_chat_text text = {0};
+        struct ls_error error = {0};
+        char shown[1000];
+        for (int again = 0; again < 2; again++) { /* the text is used again */
+            if (ls_chat_examples(chat, CONVERSATION, strlen(CONVERSATION), &text, &error))
+                fail_msg("%s: %s", expected[i][0], error.text);
+            marked(&text, shown, sizeof shown);
+            assert_string_equal(shown, expected[i][1]);
+        }
+        ls_chat_text_release(&text);
+        ls_chat_free(chat);
+    }
+}
+
+static void test_bad_conversations(void **state)
+{
+    static const char *const bad[][3] = {
+        {"chatml", "[]", "expected {\"messages\""},
+        {"chatml", "{\"messages\": ", "column 13"},
+        {"chatml", "{\"messages\": []}", "expected {\"messages\""},
+        {"chatml", "{\"messages\": {}}", "expected {\"messages\""},
+        {"chatml", "{\"messages\": [1]}", "message 1: expected an object with a string \"role\""},
+        {"chatml", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}",
+         "no message has the role \"assistant\""},
+        {"chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": 1}]}",
+         "+ cannot be used between a string and a integer"},
+        {"llama2",
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, "
+         "{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": "
+         "\"x\"}]}",
+         "llama2.jinja:1:314: the template refuses the conversation: Conversation roles must"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ls_chat *chat = family(bad[i][0]);
+        struct ls_chat_text text = {0};
+        struct ls_error error = {0};
+        assert_int_equal(ls_chat_examples(chat, bad[i][1], strlen(bad[i][1]), &text, &error),
+                         LS_EDATA);
+        if (!strstr(error.text, bad[i][2]))
+            fail_msg("\"%s\" does not contain \"%s\"", error.text, bad[i][2]);
+        ls_chat_text_release(&text);
+        ls_chat_free(chat);
+    }
+    /* A prompt that the turn does not begin with. */
+    const char *thinks = "{% for m in messages %}{{ m.content }}{% endfor %}"
+                         "{% if add_generation_prompt %}<think>{% endif %}";
+    struct ls_chat *chat = chat_of("x", thinks, strlen(thinks));
+    struct ls_chat_text text = {0};
+    struct ls_error error = {0};
+    assert_int_equal(ls_chat_examples(chat, CONVERSATION, strlen(CONVERSATION), &text, &error),
+                     LS_EDATA);
+    if (!strstr(error.text, "message 2: the template's prompt for this turn is not how"))
+        fail_msg("%s", error.text);
+    ls_chat_text_release(&text);
+    ls_chat_free(chat);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static void test_refused_templates(void **state)
+{
+    static const char *const bad[][2] = {
+        {"a\n{% macro f(x) %}{% endmacro %}", "x:2:4: the tag \"macro\" is not supported"},
+        {"{% include 'x' %}", "the tag \"include\" is not supported: expected if, for, set"},
+        {"{{ a|sort }}", "x:1:6: the filter \"sort\" is not supported"},
+        {"{{ a is callable }}", "x:1:9: the test \"callable\" is not supported"},
+        {"{{ a.__class__ }} {{ a.mro() }}", "x:1:24: the method \"mro\" is not supported"},
+        {"{{ 2 ** 3 }}", "x:1:6: the operator \"**\" is not supported"},
+        {"{{ f(*a) }}", "an argument that begins with \"*\" is not supported"},
+        {"{{ (f)(1) }}", "f"},
+        {"{{ a[0](1) }}", "x:1:8: a call of something that has no name is not supported"},
+        {"{% for x in a recursive %}{% endfor %}", "\"recursive\" is not supported"},
+        {"{% if a %}", "x:1:4: \"if\" has no end: expected {% endif %}"},
+        {"{% for a in b %}{% if c %}{% endfor %}", "the tag \"endfor\" is not supported"},
+        {"{% endif %}", "the tag \"endif\" is not supported"},
+        {"{% if %}x{% endif %}", "x:1:7: expected an expression, found the end of the tag"},
+        {"{{ a b }}", "x:1:6: expected the end of the tag, found b"},
+        {"{{ 'a }}", "x:1:4: the string has no end '"},
+        {"{{ a", "x:1:5: the template ends within a tag: expected }}"},
+        {"x {# a", "x:1:3: the comment has no end"},
+        {"{{ a ! }}", "x:1:6: a character that has no meaning here"},
+        {"{{ \xc3\xa9 }}", "x:1:4: a character that has no meaning here"},
+        {"{{ '\\xg1' }}", "\\x needs 2 hexadecimal digits"},
+        {"{{ '\\ud800' }}", "no character has this number"},
+        {"{{ 99999999999999999999 }}", "x:1:4: a number that is not supported"},
+        {"{{ 12abc }}", "a number that is not supported"},
+        {"{{ f(a=1, 2) }}", "an argument without a name behind one with a name"},
+        {"{{ f(1,2,3,4,5,6,7,8,9) }}", "more than 8 arguments"},
+        {"{% break %}", "there is no loop to break or to continue"},
+        {"{{ a[] }}", "expected an index within the brackets"},
+        {"{% set 1 = 2 %}", "x:1:8: expected a name, found 1"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct ls_chat *chat = NULL;
+        struct ls_error error = {0};
+        int rc = ls_chat_new("x", bad[i][0], strlen(bad[i][0]), NULL, &chat, &error);
+        if (!strcmp(bad[i][1], "f")) { /* brackets around a name change nothing */
+            assert_int_equal(rc, LS_OK);
+            ls_chat_free(chat);
+            continue;
+        }
+        if (rc != LS_EDATA || !strstr(error.text, bad[i][1]))
+            fail_msg("%s: %s, \"%s\" does not contain \"%s\"", bad[i][0], ls_status_name(rc),
+                     error.text, bad[i][1]);
+        assert_null(chat);
+    }
+}
+
+static char *repeat(const char *text, size_t times, const char *last)
+{
+    size_t bytes = strlen(text);
+    char *out = malloc(bytes * times + strlen(last) + 1);
+    assert_non_null(out);
+    for (size_t i = 0; i < times; i++)
+        memcpy(out + i * bytes, text, bytes);
+    strcpy(out + bytes * times, last);
+    return out;
+}
+
+/* Templates that would take for ever, or everything. */
+static void test_hostile_templates(void **state)
+{
+    static const char *const loops[] = {
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+        "{% for a in range(1000000000000) %}{% endfor %}",
+        "{% set ns = namespace(x='x') %}{% for a in range(64) %}{% set ns.x = ns.x + ns.x %}"
+        "{% endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for a in range(64) %}{% set ns.x = ns.x + ns.x %}"
+        "{% endfor %}",
+        "{{ 'x' * 1000000000000 }}",
+        "{% set ns = namespace(x=[]) %}{% for a in range(1000) %}{% set ns.x = [ns.x] %}"
+        "{% endfor %}{{ ns.x }}",
+        "{% set ns = namespace(x=[], y=[]) %}{% for a in range(1000) %}{% set ns.x = [ns.x, ns.x] "
+        "%}"
+        "{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
+        "{% set ns = namespace(x=[], y=[]) %}{% for a in range(100) %}{% set ns.x = [ns.x, ns.x] %}"
+        "{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
+        "{% set ns = namespace(x=[]) %}{% for a in range(100) %}{% set ns.x = [ns.x, ns.x] %}"
+        "{% endfor %}{{ ns.x }}",
+        "{% for a in range(100000) %}{{ 'x' * 10000 }}{% endfor %}",
+        "{{ [1]|tojson(indent=100000000)|indent(1000000000) }}",
+        "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns.x.x.x.x == ns }}{{ ns }}",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof loops / sizeof *loops; i++) {
+        struct ls_chat *chat = chat_of("x", loops[i], strlen(loops[i]));
+        struct ls_chat_text text = {0};
+        struct ls_error error = {0};
+        time_t began = time(NULL);
+        int rc = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), true, &text, &error);
+        if (rc != LS_EDATA || time(NULL) - began > 60)
+            fail_msg("%s: %s after %ld s", loops[i], ls_status_name(rc),
+                     (long)(time(NULL) - began));
+        ls_chat_text_release(&text);
+        ls_chat_free(chat);
+    }
+    static const char *const deep[][2] = {
+        {"{{ ", "("},
+        {"{{ ", "["},
+        {"{{ ", "-"},
+        {"{{ ", "not "},
+        {"{{ a", ".a"},
+        {"{{ a", "[0]"},
+        {"{{ 1", " + 1"},
+        {"{{ a", "|trim"},
+        {"{{ a", " or a"},
+        {"{{ ", "{1:"},
+        {"", "{% if a %}"},
+        {"", "{% for a in b %}"},
+        {"{{ a", " if a else a"},
+        {"{{ a ", "is a "},
+    };
+    for (size_t i = 0; i < sizeof deep / sizeof *deep; i++) {
+        struct ls_chat *chat = NULL;
+        struct ls_error error = {0};
+        char *middle = repeat(deep[i][1], 50000, " }}");
+        char *text = repeat(deep[i][0], 1, middle);
+        int rc = ls_chat_new("x", text, strlen(text), NULL, &chat, &error);
+        if (rc != LS_EDATA)
+            fail_msg("%s%s...: %s", deep[i][0], deep[i][1], ls_status_name(rc));
+        free(middle);
+        free(text);
+    }
+    char *large = repeat("x", LS_CHAT_TEMPLATE_BYTES_MAX + 1, "");
+    struct ls_chat *chat = NULL;
+    struct ls_error error = {0};
+    assert_int_equal(ls_chat_new("x", large, strlen(large), NULL, &chat, &error), LS_EDATA);
+    free(large);
+}
+
+/* ---- where templates lie --------------------------------------------------------------------- */
+
+static void opens(const char *directory, const char *file, const char *expected)
+{
+    struct ls_chat *chat = NULL;
+    struct ls_chat_text text = {0};
+    struct ls_error error = {0};
+    int rc = ls_chat_open(directory, file, &chat, &error);
+    if (!rc)
+        rc = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), false, &text, &error);
+    const char *got = rc ? error.text : text.bytes;
+    size_t count = rc ? strlen(error.text) : text.count;
+    if (rc ? !strstr(got, expected)
+           : count != strlen(expected) || memcmp(got, expected, count) != 0)
+        fail_msg("\"%.*s\", expected \"%s\"", (int)count, got, expected);
+    ls_chat_text_release(&text);
+    ls_chat_free(chat);
+}
+
+static void config_write(const char *directory, const char *text)
+{
+    scratch_write(scratch_path(directory, "tokenizer_config.json"), text, strlen(text));
+}
+
+static void test_folders(void **state)
+{
+    const char *folder = *state;
+    char file[300], template[300];
+    snprintf(template, sizeof template, "%s/chat_template.jinja", folder);
+    snprintf(file, sizeof file, "%s/own.jinja", folder);
+    opens(folder, NULL, "no chat template: expected chat_template.jinja, or chat_template in");
+    opens(folder, file, "own.jinja");
+    config_write(folder, "{\"bos_token\": {\"content\": \"<B>\", \"lstrip\": false}, "
+                         "\"eos_token\": \"<E>\", \"pad_token\": null, \"x\": 1, "
+                         "\"chat_template\": \"{{ bos_token ~ eos_token ~ pad_token }}1\"}");
+    opens(folder, NULL, "<B><E>1");
+    config_write(folder, "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"t\"}, "
+                         "{\"name\": \"default\", \"template\": \"d{{ bos_token }}\"}]}");
+    opens(folder, NULL, "d");
+    config_write(folder, "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"t\"}]}");
+    opens(folder, NULL, "none of its 1 templates is named \"default\"");
+    config_write(folder, "{\"chat_template\": 1}");
+    opens(folder, NULL, "tokenizer_config.json: chat_template: expected a string");
+    config_write(folder, "{\"chat_template\": \"{{ a|nope }}\"}");
+    opens(folder, NULL, "tokenizer_config.json: chat_template:1:6: the filter \"nope\"");
+    config_write(folder, "{\"chat_template\"");
+    opens(folder, NULL, "tokenizer_config.json:1:");
+    config_write(folder, "[]");
+    opens(folder, NULL, "expected a JSON object");
+    config_write(folder, "{\"bos_token\": \"<B>\", \"chat_template\": \"no\"}");
+    scratch_write(template, "{{ bos_token }}2", 16); /* newer, and so first */
+    opens(folder, NULL, "<B>2");
+    scratch_write(file, "{{ bos_token }}3", 16);
+    opens(folder, file, "<B>3");
+    opens(NULL, file, "3");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_language),
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_what_counts),
+        cmocka_unit_test(test_bad_conversations),
+        cmocka_unit_test(test_refused_templates),
+        cmocka_unit_test(test_hostile_templates),
+        cmocka_unit_test_setup_teardown(test_folders, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,548 @@
+#!/usr/bin/env python3
+"""Makes test/chat/golden/ with transformers' Jinja (Python packages transformers and jinja2).
+
+    tools/golden_chat.py
+
+  FAMILY.jinja       templates in the form of the families' own
+  rendered.json      conversations, and what each template makes of them; null: it refuses
+  expressions.json   small templates, one or more for each thing of the language, and their texts
+"""
+import json
+import pathlib
+
+from transformers.utils import chat_template_utils
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "test" / "chat" / "golden"
+
+CHATML = r"""{% for message in messages %}
+{% if loop.first and messages[0]['role'] != 'system' %}
+{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}
+{% endif %}
+{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}
+{% endfor %}
+{% if add_generation_prompt %}
+{{ '<|im_start|>assistant\n' }}
+{% endif %}
+"""
+
+LLAMA2 = (
+    "{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}"
+    "{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}"
+    "{% set system_message = false %}{% endif %}{% for message in loop_messages %}"
+    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}"
+    "{% endif %}{% if loop.index0 == 0 and system_message != false %}"
+    r"{% set content = '<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' + message['content'] %}"
+    "{% else %}{% set content = message['content'] %}{% endif %}{% if message['role'] == 'user' %}"
+    "{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}"
+    "{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}"
+    "{% endif %}{% endfor %}"
+)
+
+LLAMA3 = r"""{{- bos_token }}
+{%- if custom_tools is defined %}
+    {%- set tools = custom_tools %}
+{%- endif %}
+{%- if not tools_in_user_message is defined %}
+    {%- set tools_in_user_message = true %}
+{%- endif %}
+{%- if not date_string is defined %}
+    {%- if strftime_now is defined %}
+        {%- set date_string = strftime_now("%d %b %Y") %}
+    {%- else %}
+        {%- set date_string = "26 Jul 2024" %}
+    {%- endif %}
+{%- endif %}
+{%- if not tools is defined %}
+    {%- set tools = none %}
+{%- endif %}
+
+{#- The system message, and what it may use #}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content']|trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}
+{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\n\n" }}
+{%- if builtin_tools is defined or tools is not none %}
+    {{- "Environment: ipython\n" }}
+{%- endif %}
+{%- if builtin_tools is defined %}
+    {{- "Tools: " + builtin_tools | reject('equalto', 'code_interpreter') | join(", ") + "\n\n"}}
+{%- endif %}
+{{- "Cutting Knowledge Date: December 2023\n" }}
+{{- "Today Date: " + date_string + "\n\n" }}
+{%- if tools is not none and not tools_in_user_message %}
+    {{- "You have access to the following functions.\n\n" }}
+    {%- for t in tools %}
+        {{- t | tojson(indent=4) }}
+        {{- "\n\n" }}
+    {%- endfor %}
+{%- endif %}
+{{- system_message }}
+{{- "<|eot_id|>" }}
+
+{%- if tools_in_user_message and not tools is none %}
+    {%- if messages | length != 0 %}
+        {%- set first_user_message = messages[0]['content']|trim %}
+        {%- set messages = messages[1:] %}
+    {%- else %}
+        {{- raise_exception("There is no first user message to put the tools into") }}
+    {%- endif %}
+    {{- '<|start_header_id|>user<|end_header_id|>\n\n' -}}
+    {{- "Given the following functions, answer with a call of one of them.\n\n" }}
+    {%- for t in tools %}
+        {{- t | tojson(indent=4) }}
+        {{- "\n\n" }}
+    {%- endfor %}
+    {{- first_user_message + "<|eot_id|>"}}
+{%- endif %}
+
+{%- for message in messages %}
+    {%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' }}
+    {%- elif 'tool_calls' in message %}
+        {%- if not message.tool_calls|length == 1 %}
+            {{- raise_exception("This model only supports single tool-calls at once!") }}
+        {%- endif %}
+        {%- set tool_call = message.tool_calls[0].function %}
+        {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' -}}
+        {{- '{"name": "' + tool_call.name + '", ' }}
+        {{- '"parameters": ' }}
+        {{- tool_call.arguments | tojson }}
+        {{- "}" }}
+        {{- "<|eot_id|>" }}
+    {%- elif message.role == "tool" or message.role == "ipython" %}
+        {{- "<|start_header_id|>ipython<|end_header_id|>\n\n" }}
+        {%- if message.content is mapping or message.content is iterable %}
+            {{- message.content | tojson }}
+        {%- else %}
+            {{- message.content }}
+        {%- endif %}
+        {{- "<|eot_id|>" }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+{%- endif %}
+"""
+
+MISTRAL = r"""{%- if messages[0]["role"] == "system" %}
+    {%- set system_message = messages[0]["content"] %}
+    {%- set loop_messages = messages[1:] %}
+{%- else %}
+    {%- set loop_messages = messages %}
+{%- endif %}
+{%- if not tools is defined %}
+    {%- set tools = none %}
+{%- endif %}
+{%- set user_messages = loop_messages | selectattr("role", "equalto", "user") | list %}
+
+{%- set ns = namespace() %}
+{%- set ns.index = 0 %}
+{%- for message in loop_messages %}
+    {%- if not (message.role == "tool" or message.role == "tool_results" or (message.tool_calls is defined and message.tool_calls is not none)) %}
+        {%- if (message["role"] == "user") != (ns.index % 2 == 0) %}
+            {{- raise_exception("After the optional system message, roles must alternate user/assistant") }}
+        {%- endif %}
+        {%- set ns.index = ns.index + 1 %}
+    {%- endif %}
+{%- endfor %}
+
+{{- bos_token }}
+{%- for message in loop_messages %}
+    {%- if message["role"] == "user" %}
+        {%- if tools is not none and (message == user_messages[-1]) %}
+            {{- "[AVAILABLE_TOOLS] [" }}
+            {%- for tool in tools %}
+                {%- set tool = tool.function %}
+                {{- '{"type": "function", "function": {' }}
+                {%- for key, val in tool.items() if key != "return" %}
+                    {%- if val is string %}
+                        {{- '"' + key + '": "' + val + '"' }}
+                    {%- else %}
+                        {{- '"' + key + '": ' + val|tojson }}
+                    {%- endif %}
+                    {%- if not loop.last %}
+                        {{- ", " }}
+                    {%- endif %}
+                {%- endfor %}
+                {{- "}}" }}
+                {%- if not loop.last %}
+                    {{- ", " }}
+                {%- else %}
+                    {{- "]" }}
+                {%- endif %}
+            {%- endfor %}
+            {{- "[/AVAILABLE_TOOLS]" }}
+            {%- endif %}
+        {%- if loop.last and system_message is defined %}
+            {{- "[INST] " + system_message + "\n\n" + message["content"] + "[/INST]" }}
+        {%- else %}
+            {{- "[INST] " + message["content"] + "[/INST]" }}
+        {%- endif %}
+    {%- elif message.tool_calls is defined and message.tool_calls is not none %}
+        {{- "[TOOL_CALLS] [" }}
+        {%- for tool_call in message.tool_calls %}
+            {%- set out = tool_call.function|tojson %}
+            {{- out[:-1] }}
+            {%- if not tool_call.id is defined or tool_call.id|length != 9 %}
+                {{- raise_exception("Tool call IDs should be alphanumeric strings with length 9!") }}
+            {%- endif %}
+            {{- ', "id": "' + tool_call.id + '"}' }}
+            {%- if not loop.last %}
+                {{- ", " }}
+            {%- else %}
+                {{- "]" + eos_token }}
+            {%- endif %}
+        {%- endfor %}
+    {%- elif message["role"] == "assistant" %}
+        {{- " " + message["content"]|trim + eos_token}}
+    {%- elif message["role"] == "tool_results" or message["role"] == "tool" %}
+        {%- if message.content is defined and message.content.content is defined %}
+            {%- set content = message.content.content %}
+        {%- else %}
+            {%- set content = message.content %}
+        {%- endif %}
+        {{- '[TOOL_RESULTS] {"content": ' + content|string + "}[/TOOL_RESULTS]" }}
+    {%- else %}
+        {{- raise_exception("Only user and assistant roles are supported") }}
+    {%- endif %}
+{%- endfor %}
+"""
+
+QWEN25 = r"""{%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- messages[0]['content'] }}
+    {%- else %}
+        {{- 'You are Qwen, created by Alibaba Cloud. You are a helpful assistant.' }}
+    {%- endif %}
+    {{- "\n\n# Tools\n\nYou may call one or more functions.\n\n<tools>" }}
+    {%- for tool in tools %}
+        {{- "\n" }}
+        {{- tool | tojson }}
+    {%- endfor %}
+    {{- "\n</tools>\n\nFor each function call, return a json object: {\"name\": <function-name>, \"arguments\": <args-json-object>}<|im_end|>\n" }}
+{%- else %}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n' }}
+    {%- endif %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role }}
+        {%- if message.content %}
+            {{- '\n' + message.content }}
+        {%- endif %}
+        {%- for tool_call in message.tool_calls %}
+            {%- if tool_call.function is defined %}
+                {%- set tool_call = tool_call.function %}
+            {%- endif %}
+            {{- '\n<tool_call>\n{"name": "' }}
+            {{- tool_call.name }}
+            {{- '", "arguments": ' }}
+            {{- tool_call.arguments | tojson }}
+            {{- '}\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+    {%- elif message.role == "tool" %}
+        {%- if (loop.index0 == 0) or (messages[loop.index0 - 1].role != "tool") %}
+            {{- '<|im_start|>user' }}
+        {%- endif %}
+        {{- '\n<tool_response>\n' }}
+        {{- message.content }}
+        {{- '\n</tool_response>' }}
+        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
+            {{- '<|im_end|>\n' }}
+        {%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}
+"""
+
+QWEN3 = r"""{%- if messages[0].role == 'system' %}
+    {{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
+{%- endif %}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step_tool and message.role == "user" and message.content is string and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+        {%- set ns.multi_step_tool = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.content is string %}
+        {%- set content = message.content %}
+    {%- else %}
+        {%- set content = '' %}
+    {%- endif %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\n' + content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set reasoning_content = '' %}
+        {%- if message.reasoning_content is string %}
+            {%- set reasoning_content = message.reasoning_content %}
+        {%- else %}
+            {%- if '</think>' in content %}
+                {%- set reasoning_content = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+                {%- set content = content.split('</think>')[-1].lstrip('\n') %}
+            {%- endif %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last_query_index %}
+            {%- if loop.last or (not loop.last and reasoning_content) %}
+                {{- '<|im_start|>' + message.role + '\n<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}
+            {%- else %}
+                {{- '<|im_start|>' + message.role + '\n' + content }}
+            {%- endif %}
+        {%- else %}
+            {{- '<|im_start|>' + message.role + '\n' + content }}
+        {%- endif %}
+        {%- if message.tool_calls %}
+            {%- for tool_call in message.tool_calls %}
+                {%- if (loop.first and content) or (not loop.first) %}
+                    {{- '\n' }}
+                {%- endif %}
+                {%- if tool_call.function %}
+                    {%- set tool_call = tool_call.function %}
+                {%- endif %}
+                {{- '<tool_call>\n{"name": "' }}
+                {{- tool_call.name }}
+                {{- '", "arguments": ' }}
+                {%- if tool_call.arguments is string %}
+                    {{- tool_call.arguments }}
+                {%- else %}
+                    {{- tool_call.arguments | tojson }}
+                {%- endif %}
+                {{- '}\n</tool_call>' }}
+            {%- endfor %}
+        {%- endif %}
+        {{- '<|im_end|>\n' }}
+    {%- elif message.role == "tool" %}
+        {%- if loop.first or (messages[loop.index0 - 1].role != "tool") %}
+            {{- '<|im_start|>user' }}
+        {%- endif %}
+        {{- '\n<tool_response>\n' }}
+        {{- content }}
+        {{- '\n</tool_response>' }}
+        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
+            {{- '<|im_end|>\n' }}
+        {%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\n\n</think>\n\n' }}
+    {%- endif %}
+{%- endif %}
+"""
+
+GEMMA2 = (
+    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}"
+    "{{ raise_exception('System role not supported') }}{% endif %}{% for message in messages %}"
+    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}"
+    "{% endif %}{% if (message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}"
+    "{% set role = message['role'] %}{% endif %}"
+    r"{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}"
+    r"{% endfor %}{% if add_generation_prompt %}{{'<start_of_turn>model\n'}}{% endif %}"
+)
+
+OLMO2 = (
+    r"{{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}"
+    r"{{ '<|system|>\n' + message['content'] + '\n' }}{% elif message['role'] == 'user' %}"
+    r"{{ '<|user|>\n' + message['content'] + '\n' }}{% elif message['role'] == 'assistant' %}"
+    r"{% if not loop.last %}{{ '<|assistant|>\n'  + message['content'] + eos_token + '\n' }}"
+    r"{% else %}{{ '<|assistant|>\n'  + message['content'] + eos_token }}{% endif %}{% endif %}"
+    r"{% if loop.last and add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}{% endfor %}"
+)
+
+MARKED = r"""{% for message in messages %}
+{{ '<' ~ message.role ~ '>' }}{% if message.role == 'assistant' %}{% generation %}{{ message.content }}{{ eos_token }}
+{% endgeneration %}
+{% else %}{{ message.content }}
+{% endif %}
+{% endfor %}
+{% if add_generation_prompt %}<assistant>{% endif %}
+"""
+
+TEMPLATES = {
+    "chatml": CHATML, "llama2": LLAMA2, "llama3": LLAMA3, "mistral": MISTRAL, "qwen2.5": QWEN25,
+    "qwen3": QWEN3, "gemma2": GEMMA2, "olmo2": OLMO2, "marked": MARKED,
+}
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+def turns(*texts, system=None):
+    """Messages of a user and an assistant in turn."""
+    roles = ("user", "assistant")
+    head = [{"role": "system", "content": system}] if system is not None else []
+    return head + [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
+
+
+TOOL = {"type": "function", "function": {
+    "name": "weather", "description": "The weather \"now\"; é",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {
+        "type": "integer", "default": 3, "scale": 0.5}}, "required": ["city"], "strict": False}}}
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "abcdefghi", "type": "function",
+        "function": {"name": "weather", "arguments": {"city": "Köln", "days": 2, "x": [1.5, None]}}}]}
+CONVERSATIONS = [
+    {"messages": turns("Hello")},
+    {"messages": turns("Hello", "Hi there!")},
+    {"messages": turns("  1+1? \n", " 2\n", "and 2+2?", "4", system="Be  short. ")},
+    {"messages": turns("a", "b", "c", "d", "e")},
+    {"messages": turns("", "", system="")},
+    {"messages": turns("Größe? 👍🏽", "\u00a0日本語\u3000", "{{ x }} {% if %}", "<|im_end|> \"q\" 'p'")},
+    {"messages": turns("why?", "<think>\nhm\n\nwell\n</think>\n\nbecause", "so?",
+                       "<think>\nagain\n</think>\n\nyes", system="think")},
+    {"messages": turns("a", "b") + turns("c", "d", system="late")},
+    {"messages": turns("u", "v") + [{"role": "assistant", "content": "w"}]},
+    {"messages": turns("weather?"), "tools": [TOOL]},
+    {"messages": turns("weather?", system="s") + [CALL, {
+        "role": "tool", "name": "weather", "content": "12 degrees"}, {
+        "role": "tool", "name": "weather", "content": "13 degrees"}], "tools": [TOOL, TOOL]},
+    {"messages": turns("weather?") + [CALL, {"role": "tool", "content": "12"}] + [
+        {"role": "assistant", "content": "It is 12."}]},
+    {"messages": turns("x", "y"), "chat_template_kwargs": {
+        "enable_thinking": False, "date_string": "1 Jan 2000", "builtin_tools": ["a", "code_interpreter", "b"],
+        "tools_in_user_message": False}, "tools": [TOOL]},
+]
+
+# Things of the language. v: what the template sees beside the messages.
+VARIABLES = {"n": 7, "f": 2.5, "s": " a b\tc ", "u": "äöü日本", "l": [3, 1, 2], "e": [], "t": True,
+             "z": None, "m": {"a": 1, "b": [1, {"c": "d"}], "k e": "x"}, "big": 1e300, "tiny": 1e-07,
+             "objects": [{"r": "u", "v": 1}, {"r": "a", "v": 2}, {"r": "u"}], "q": "it's \"x\"\n\\"}
+EXPRESSIONS = r"""
+{{ 1 + 2 * 3 - 4 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 7 / 2 }} {{ 4 / 2 }} {{ 2 * 'ab' }}|{{ 'ab' * 3 }}
+{{ -n|abs }} {{ (-n)|abs }} {{ - n }} {{ +n }} {{ 1 - -1 }} {{ f * 2 }} {{ f + n }} {{ 5.0 // 2 }} {{ -5.5 % 2 }}
+{{ 1 ~ 2 ~ 'x' ~ none ~ true }} {{ '1' ~ 2 * 3 }}
+{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 1 == 1.0 }} {{ true == 1 }} {{ 'a' < 'b' }} {{ 'a' == 'a' != 'b' }} {{ none == none }} {{ none == false }}
+{{ 1 in l }} {{ 5 in l }} {{ 5 not in l }} {{ 'b' in s }} {{ 'a' in m }} {{ 'z' not in m }} {{ not 1 in l }} {{ '' in '' }}
+{{ true and 0 }} {{ 0 or 'x' }} {{ '' or none or 3 }} {{ not '' }} {{ not not 3 }} {{ 1 and 2 or 3 }} {{ false or not false and true }}
+{{ 'a' if t else 'b' }} {{ 'a' if e else 'b' }} {{ 'a' if e }}| {{ 1 if 0 else 2 if 0 else 3 }}
+{{ l }} {{ e }} {{ m }} {{ (1, 'a') }} {{ (1,) }} {{ () }} {{ [1, [2.0, none], true] }} {{ {'a': 1, 2: 'b'} }} {{ q }} {{ [q] }} {{ ["it's"] }} {{ ['\x07é\t'] }}
+{{ f }} {{ big }} {{ tiny }} {{ 0.1 }} {{ 1e16 }} {{ 123456789.125 }} {{ 1.0 }} {{ 1e22 }} {{ 0.00012 }} {{ 1_000 }} {{ 100000000000000000000.0 }}
+{{ l[0] }} {{ l[-1] }} {{ l[5] }}| {{ m['a'] }} {{ m.a }} {{ m.b[1].c }} {{ m['k e'] }} {{ m.nope }}| {{ u[1] }} {{ u[-1] }} {{ l.0 }}
+{{ l[1:] }} {{ l[:-1] }} {{ l[::-1] }} {{ l[::2] }} {{ l[5:] }} {{ l[-2:] }} {{ l[2:0:-1] }} {{ u[1:3] }} {{ u[::-1] }} {{ u[:-2] }} {{ s[100:] }}| {{ l[-100:100] }} {{ l[::-2] }}
+{{ s|trim }}| {{ s.strip() }}| {{ s.lstrip() }}| {{ s.rstrip() }}| {{ 'xxaxx'.strip('x') }} {{ 'abcb'.rstrip('cb') }} {{ ' a'|trim|upper }} {{ '\u00a0\u3000x\u2003'.strip() }}| {{ '--a-'|trim('-') }}
+{{ 'a,b,,c'.split(',') }} {{ s.split() }} {{ 'a b c'.split(' ', 1) }} {{ 'a b c'.split(none, 1) }} {{ ''.split(',') }} {{ ''.split() }} {{ 'a--b'.split('--')[-1] }} {{ ' x  y '.split(maxsplit=1) }}
+{{ 'abc'.startswith('ab') }} {{ 'abc'.endswith('bc') }} {{ 'abc'.startswith('') }} {{ 'a'.endswith('abc') }} {{ 'abc'.startswith(('x', 'a')) }}
+{{ 'abab'.replace('a', 'x') }} {{ 'abab'.replace('a', '', 1) }} {{ 'abab'|replace('b', 'cc') }} {{ 'abc'.find('c') }} {{ 'äbc'.find('c') }} {{ 'abc'.find('x') }} {{ '-'.join(['a', 'b']) }}
+{{ 'AbC'|lower }} {{ 'AbC'|upper }} {{ 'AbC'.lower() }} {{ 'hello world'.title() }} {{ 'hello World'|capitalize }} {{ 'x'.upper() }}
+{{ l|length }} {{ u|length }} {{ m|count }} {{ ''|length }} {{ nope|length }}
+{{ l|join(', ') }} {{ l|join }} {{ ['a', 1, none]|join('-') }} {{ objects|join(',', attribute='r') }} {{ u|join('.') }} {{ e|join(',') }}|
+{{ l|first }} {{ l|last }} {{ u|first }} {{ l|list }} {{ 'ab'|list }} {{ m|list }} {{ l|reverse|list }} {{ u|reverse }} {{ e|first }}|
+{{ nope|default('d') }} {{ ''|default('d') }}| {{ ''|default('d', true) }} {{ ''|default('d', boolean=true) }} {{ nope|d }}| {{ none|d('x') }} {{ m.nope|default(3) }}
+{{ m|tojson }} {{ l|tojson }} {{ q|tojson }} {{ u|tojson }} {{ none|tojson }} {{ f|tojson }} {{ t|tojson }} {{ {'a': '<&>'}|tojson }} {{ 'x\x01\x7f'|tojson }} {{ {1: 2, none: 3, true: 4}|tojson }}
+{{ m|tojson(indent=2) }} {{ []|tojson(indent=4) }} {{ {}|tojson(indent=4) }} {{ [[]]|tojson(indent=1) }} {{ [1, {'a': []}]|tojson(indent=0) }}
+{{ m|items|list }} {{ m.items()|list }} {{ m.keys()|list }} {{ m.values()|list }} {{ m.get('a') }} {{ m.get('x') }} {{ m.get('x', 9) }}
+{{ '12'|int }} {{ 'x'|int }} {{ 'x'|int(5) }} {{ 3.9|int }} {{ -3.9|int }} {{ ' 4 '|int }} {{ true|int }} {{ 12|string + 'x' }} {{ none|string }}
+{{ objects|selectattr('r', 'equalto', 'u')|list|length }} {{ objects|rejectattr('r', 'eq', 'u')|map(attribute='v')|list }} {{ objects|selectattr('v')|list|length }} {{ objects|selectattr('v', 'defined')|map(attribute='v')|join(' ') }}
+{{ [1, 0, '', 'a']|select|list }} {{ [1, 2, 3]|select('odd')|list }} {{ [1, 2, 3]|reject('in', [1, 2])|list }} {{ ['a', 'b']|map('upper')|list }} {{ [' a ']|map('trim')|first }}|
+{{ 'a\nb\n\nc'|indent }}| {{ 'a\nb'|indent(2, true) }}| {{ 'a\n\nb'|indent(width=1, blank=true) }}| {{ 'x'|safe }} {{ -3|abs }}
+{{ nope is defined }} {{ n is defined }} {{ m.x is defined }} {{ nope is undefined }} {{ nope is not defined }} {{ z is none }} {{ n is not none }} {{ not n is none }}
+{{ s is string }} {{ n is string }} {{ m is mapping }} {{ l is mapping }} {{ l is iterable }} {{ s is iterable }} {{ n is iterable }} {{ l is sequence }} {{ m is sequence }} {{ z is iterable }}
+{{ n is number }} {{ f is number }} {{ t is number }} {{ n is integer }} {{ t is integer }} {{ f is float }} {{ t is boolean }} {{ t is true }} {{ t is false }} {{ 1 is true }}
+{{ 3 is odd }} {{ 3 is even }} {{ 4 is even }} {{ 9 is divisibleby 3 }} {{ 9 is divisibleby(4) }} {{ 1 is eq 1 }} {{ 1 is ne(1) }} {{ 1 is in [1] }} {{ 'a' is equalto 'a' }} {{ n is defined and n is odd }}
+{% set x = 5 %}{{ x }}{% set x, y = 1, 'two' %}{{ x }}{{ y }}{% set b %}block {{ x }}{% endset %}{{ b }}{{ b|length }}
+{% set x = 1 %}{% for i in l %}{% set x = i %}{{ x }}{% endfor %}{{ x }}{% if t %}{% set x = 9 %}{% endif %}{{ x }}
+{% set ns = namespace(a=1, b='x') %}{% for i in l %}{% set ns.a = ns.a + i %}{% endfor %}{{ ns.a }}{{ ns.b }}{{ ns.nope is defined }}
+{% for i in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }} {% endfor %}
+{% for i in l %}{{ loop.previtem is defined }}{{ loop.previtem }}{{ loop.nextitem is defined }}{{ loop.nextitem|default('-') }} {% endfor %}
+{% for i in e %}x{% else %}none{% endfor %} {% for i in l if i > 5 %}x{% else %}empty{% endfor %} {% for i in l %}x{% else %}y{% endfor %}
+{% for k, v in m.items() %}{{ k }}={{ v }};{% endfor %}{% for k in m %}{{ k }},{% endfor %}{% for c in u %}{{ c }}.{% endfor %}{% for (a, b) in [[1, 2]] %}{{ a }}{{ b }}{% endfor %}{% for i in nope %}x{% endfor %}
+{% for i in l if i != 1 %}{{ loop.index }}:{{ i }}{{ loop.last }} {% endfor %}{% for i in range(3) %}{{ i }}{% endfor %}{% for i in range(5, 0, -2) %}{{ i }}{% endfor %}{{ range(2)|list }}
+{% for i in l %}{% if i == 1 %}{% continue %}{% endif %}{{ i }}{% endfor %} {% for i in l %}{% if i == 1 %}{% break %}{% endif %}{{ i }}{% endfor %}
+{% for i in l %}{% for j in l %}{{ loop.index }}{% if loop.last %}|{% endif %}{% endfor %}{{ loop.index }} {% endfor %}
+{% if n == 1 %}a{% elif n == 7 %}b{% else %}c{% endif %}{% if not t %}x{% endif %}{% if nope %}x{% else %}y{% endif %}
+{% if n == 7 and (l|length > 2 or nope) %}yes{% endif %}{{ 'a' 'b' "c" }}{{ '\x41\u00e9\n\t\\\'\"\q' }}{{ "a'b" }}
+a {#- comment -#} b {# c #} d {%- if t -%} e {%- endif %} f {{- 1 -}} g {%+ if t %} h {%+ endif +%} i
+{{ [1, 2] + [3] }} {{ (1, 2) + (3,) }} {{ [1] == [1] }} {{ {'a': 1} == {'a': 1.0} }} {{ (1,) == [1] }} {{ m == m }} {{ dict(a=1, b=2) }}
+{{ messages[0]['content'] }} {{ messages[-1].role }} {{ messages|length }} {{ messages[1:]|length }} {{ add_generation_prompt }} {{ tools is none }} {{ bos_token }} {{ pad_token }}|
+{{ undefined_thing.x }}
+{{ nope + 'x' }}
+{{ 'a' + 1 }}
+{{ 1 / 0 }}
+{{ 1 < 'a' }}
+{{ n|length }}
+{{ n.strip() }}
+{{ raise_exception('no ' ~ n) }}
+{{ nope() }}
+{% for a, b in [[1, 2, 3]] %}{% endfor %}
+{% for i in n %}{% endfor %}
+{% set n.x = 1 %}
+{{ l[0:1:0] }}
+{{ {[]: 1} }}
+{{ nope|tojson }}
+{{ 5 in 'abc' }}
+{{ {'a': {'b': {}}}['a']['b'] }}{{ {'x': '}}'}.x }}{{ '%}' }}
+{{ s.split('b')[0] | trim ~ '!' }} {{ 'a' ~ ' b '|trim }} {{ n + '1'|int }} {{ l|length > 2 and l|first == 3 }}
+""".strip("\n").split("\n")
+
+BLOCKS = [
+    "a\n  {% if t %}\n  b\n  {% endif %}\nc\n",
+    "a\r\n{% for i in l %}\r\n{{ i }}\r\n{% endfor %}\r\nb\r\n\r\n",
+    "   {%- if t %}   x   {%- endif %}\n\n  {# c #}\n  y  {# d #}\nz",
+    "{% if t %}\n\n  two lines\n{% endif %}\n",
+    "  {% set x = 1 %}  {{ x }}  \n  {{ x }}\n",
+    "{% for i in l -%}\n   {{ i }}\n{%- endfor %}",
+    "x  {%+ if t %}\n y\n {%+ endif %}\nz",
+    "{{ 'a' }}\n{{ 'b' -}}\n\n{{- 'c' }}\n\n",
+    "\t{% if t %}\ttab\n\t{% endif %}\n",
+    "a{#\n comment of\n lines -#}\n\n b{%- set y = 2 -%}\n c{{ y }}",
+    "no tags { at } all {%\n if t\n%}ok{%\tendif\t%}\n",
+    "", "\n", "\n\n", " {{ t }}", "{{ t }}\n",
+]
+
+
+def compile_template(text):
+    template = chat_template_utils._cached_compile_jinja_template(text)
+    template.environment.globals.pop("strftime_now", None)
+    template.globals.pop("strftime_now", None)
+    return template
+
+
+def render(text, conversation, prompt):
+    variables = dict(tools=None, documents=None)
+    variables.update(TOKENS)
+    variables.update({k: v for k, v in conversation.items() if k in ("messages", "tools")})
+    variables.update(conversation.get("chat_template_kwargs", {}))
+    try:
+        return compile_template(text).render(add_generation_prompt=prompt, **variables)
+    except Exception:  # whatever Jinja's sandbox and Python refuse
+        return None
+
+
+def write(name, value):
+    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in value)
+    (GOLDEN / name).write_text("[\n" + lines + "\n]\n", encoding="utf-8")
+
+
+def main():
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    rendered = []
+    for name, text in TEMPLATES.items():
+        (GOLDEN / f"{name}.jinja").write_text(text, encoding="utf-8")
+    for conversation in CONVERSATIONS:
+        texts = {name: [render(text, conversation, prompt) for prompt in (False, True)]
+                 for name, text in TEMPLATES.items()}
+        rendered.append({"conversation": conversation, "texts": texts})
+    write("rendered.json", rendered)
+    conversation = {"messages": turns("hi", "ho", system="s"), "chat_template_kwargs": VARIABLES}
+    lines = [[text, render(text, conversation, False)] for text in EXPRESSIONS + BLOCKS]
+    write("expressions.json", [conversation] + lines)
+    refused = sum(text is None for _, text in lines)
+    print(f"{len(lines)} expressions, of which {refused} are refused")
+
+
+if __name__ == "__main__":
+    main()
