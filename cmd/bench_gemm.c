@@ -62,14 +62,27 @@ static void *filled(struct ls_arena *arena, enum ls_dtype dtype, int64_t count)
     return x;
 }
 
+/* Any int8, and a scale for each row and tile. */
+static void weights_set(struct ls_gemm *gemm, int64_t k, struct ls_arena *arena)
+{
+    int8_t *b = ls_arena_take(arena, (size_t)(gemm->n * k));
+    for (int64_t i = 0; b && i < gemm->n * k; i++)
+        b[i] = (int8_t)(i * 2654435761u % 255 - 127);
+    gemm->b = b;
+    gemm->b_scales = filled(arena, LS_F32, gemm->n * gemm->tiles);
+}
+
 /* Buffers for gemm, whose sizes are set. With a measuring arena only counts. */
-static void operands(struct ls_gemm *gemm, int64_t k, struct ls_arena *arena)
+static void operands(struct ls_gemm *gemm, int64_t k, bool int8, struct ls_arena *arena)
 {
     gemm->lda = gemm->a_transposed ? gemm->m : k;
     gemm->ldb = gemm->b_transposed ? k : gemm->n;
     gemm->ldc = gemm->n;
     gemm->a = filled(arena, gemm->in, gemm->m * k);
-    gemm->b = filled(arena, gemm->in, gemm->n * k);
+    if (int8)
+        weights_set(gemm, k, arena);
+    else
+        gemm->b = filled(arena, gemm->in, gemm->n * k);
     gemm->c = filled(arena, gemm->out, gemm->m * gemm->n);
 }
 
@@ -99,18 +112,21 @@ static int bench_shape(struct ls_ops *ops, const struct shape *shape, enum ls_dt
     bool f32_out = gemm.a_transposed; /* gradients of weights */
     gemm.sections = (int)ls_max(1, gemm.sections);
     int64_t k = gemm.k[0] + gemm.k[1] + gemm.k[2];
-    gemm.in = dtype;
-    gemm.out = f32_out ? LS_F32 : dtype;
+    bool int8 = dtype == LS_I8; /* of activations in bf16 */
+    gemm.in = int8 ? LS_BF16 : dtype;
+    gemm.out = f32_out ? LS_F32 : gemm.in;
+    if (int8 && (!gemm.b_transposed || gemm.sections > 1))
+        return LS_OK; /* there are no gradients in int8 */
     ls_arena_measure(&arena);
-    operands(&gemm, k, &arena);
+    operands(&gemm, k, int8, &arena);
     int status = ls_arena_init(&arena, arena.peak, error);
     if (status)
         return status;
-    operands(&gemm, k, &arena);
+    operands(&gemm, k, int8, &arena);
     double flops = 2.0 * (double)gemm.m * (double)gemm.n * (double)k;
     for (int i = 0; i < REPEATS && !status; i++) {
         double peak = 0;
-        status = ls_gemm_peak(ops, dtype, &peak, error);
+        status = ls_gemm_peak(ops, gemm.in, &peak, error);
         if (!status)
             status = rate(ops, &gemm, flops, &ours[i], error);
         best = fmax(best, fmax(peak, ours[i]));
@@ -132,7 +148,7 @@ static int dtype_of_name(const char *name)
     static const struct {
         const char *name;
         enum ls_dtype dtype;
-    } dtypes[] = {{"bf16", LS_BF16}, {"fp16", LS_F16}, {"fp32", LS_F32}};
+    } dtypes[] = {{"bf16", LS_BF16}, {"fp16", LS_F16}, {"fp32", LS_F32}, {"int8", LS_I8}};
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
         if (!strcmp(name, dtypes[i].name))
             return dtypes[i].dtype;
@@ -146,7 +162,7 @@ int cmd_bench_gemm(int argc, char **argv)
         {"threads", &threads, 1, ls_device_threads_max(), NULL, NULL, NULL},
         BENCH_ISA(&isa),
         BENCH_ARITHMETIC(&arithmetic),
-        {"dtype", &dtype, 0, 0, "bf16, fp16 or fp32", dtype_of_name, NULL},
+        {"dtype", &dtype, 0, 0, "bf16, fp16, fp32 or int8", dtype_of_name, NULL},
         {0}};
     struct ls_error error = {0};
     struct ls_ops ops;

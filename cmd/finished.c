@@ -18,9 +18,10 @@ static int rank_body(struct ls_comm *world, void *user, struct ls_error *error)
     struct finished_job *job = user;
     struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log};
     struct ls_finished *finished;
+    const struct ls_finished_choice choice = {.which = cmd_args_value(&job->args, "--step"),
+                                              .quantize = job->quantize};
     int status =
-        ls_finished_new(&job->config, job->args.word[0], cmd_args_value(&job->args, "--step"),
-                        world, &log, &finished, error);
+        ls_finished_new(&job->config, job->args.word[0], &choice, world, &log, &finished, error);
     if (!status)
         status = job->act(job, finished, world, error);
     ls_finished_free(finished);
@@ -51,6 +52,17 @@ int finished_words(struct finished_job *job, struct ls_error *error)
     return LS_OK;
 }
 
+static int quantize_read(struct finished_job *job, struct ls_error *error)
+{
+    const char *word = cmd_args_value(&job->args, "--quantize");
+    int quantize = word ? ls_quantize_of_name(word) : LS_QUANTIZE_NONE;
+    if (quantize < 0)
+        return ls_error_set(error, LS_ECONFIG,
+                            "--quantize %.100s: expected none, int8 or int8-weights", word);
+    job->quantize = (enum ls_quantize)quantize;
+    return LS_OK;
+}
+
 int finished_run(struct finished_job *job, struct ls_error *error)
 {
     char threads[64];
@@ -58,6 +70,8 @@ int finished_run(struct finished_job *job, struct ls_error *error)
     int count = job->key_count;
     log_command = job->command;
     int status = cmd_args_int(&job->args, "--threads", 1, ls_device_threads_max(), &given, error);
+    if (!status)
+        status = quantize_read(job, error);
     snprintf(threads, sizeof threads, "parallel.threads=%ld", (long)given);
     if (given > 0)
         job->keys[count++] = threads;

@@ -15,6 +15,7 @@ struct finished_job {
     const char *keys[CMD_WORDS_MAX + 1];
     int key_count;
     struct ls_config config;
+    enum ls_quantize quantize;
     int (*act)(struct finished_job *job, struct ls_finished *finished, struct ls_comm *world,
                struct ls_error *error);
     void *user;

@@ -34,6 +34,8 @@ OPTIONS(eval_options) = {
     {"--output", "FILE", "where --requests' results go (default: printed)"},
     {"--truncate", NULL, "leave out the first tokens of a request that is too long"},
     {"--choices", "FILE", "answer multiple choices in llm.c's format of HellaSwag"},
+    {"--quantize", "none|int8|int8-weights",
+     "make the blocks' matrices int8, with what they meet or alone (default: none)"},
     {"--threads", "N", "threads of each rank (default: cores / ranks)"},
     END};
 OPTIONS(generate_options) = {
@@ -44,6 +46,8 @@ OPTIONS(generate_options) = {
     {"--top-k", "K", "draw from the K likeliest tokens; 0 from all (default: 0)"},
     {"--top-p", "P", "draw from the likeliest tokens that together have P (default: 1)"},
     {"--seed", "N", "seed of the draw; the same seed gives the same text (default: 1234)"},
+    {"--quantize", "none|int8|int8-weights",
+     "make the blocks' matrices int8, with what they meet or alone (default: none)"},
     {"--threads", "N", "threads of each rank (default: cores / ranks)"},
     END};
 OPTIONS(prepare_options) = {

@@ -153,6 +153,19 @@ int ls_runner_next(struct ls_runner *runner, int32_t token, const float **logits
 /* ---- a finished run -------------------------------------------------------------------------- */
 
 enum ls_finished_use { LS_TO_EVALUATE, LS_TO_GENERATE };
+/* What becomes of the blocks' matrices (lockstep/ops/int8.h); tables stay in the compute type. */
+enum ls_quantize {
+    LS_QUANTIZE_NONE,
+    LS_QUANTIZE_INT8,        /* they are int8, and so are activations where they meet them */
+    LS_QUANTIZE_INT8_WEIGHTS /* they alone are int8 */
+};
+/* "none", "int8", "int8-weights"; -1 where the word is none of them. */
+int ls_quantize_of_name(const char *name);
+/* What of a run, and how. A zero struct: the newest checkpoint, as it is. */
+struct ls_finished_choice {
+    const char *which; /* of ls_checkpoint_choose; NULL: the newest */
+    enum ls_quantize quantize;
+};
 /* Local. The configuration that the run of a path (ls_checkpoint_run) kept, with the layout of
  * words ("parallel.tp=2"), whatever layout trained it; one rank without. path may be another
  * program's model too (ls_model_is_foreign). LS_ECONFIG for a key that has no meaning here. */
@@ -162,11 +175,11 @@ int ls_finished_configure(const char *path, enum ls_finished_use use, const char
 /* A checkpoint's parameters in a layout, in the compute type: each rank reads its part. */
 struct ls_finished;
 /* Collective over world, which is borrowed and has as many ranks as the layout. config is of
- * ls_finished_configure, and copied; path and which (NULL: the newest) are those of
- * ls_checkpoint_choose. */
-int ls_finished_new(const struct ls_config *config, const char *path, const char *which,
-                    struct ls_comm *world, const struct ls_log *log, struct ls_finished **out,
-                    struct ls_error *error);
+ * ls_finished_configure, and copied; path is that of ls_checkpoint_choose. choice NULL: a zero
+ * struct. LS_EDATA where a matrix cannot be int8: it has a weight that is not finite. */
+int ls_finished_new(const struct ls_config *config, const char *path,
+                    const struct ls_finished_choice *choice, struct ls_comm *world,
+                    const struct ls_log *log, struct ls_finished **out, struct ls_error *error);
 void ls_finished_free(struct ls_finished *finished);
 struct ls_runner *ls_finished_runner(struct ls_finished *finished);
 const struct ls_model_config *ls_finished_model(const struct ls_finished *finished);

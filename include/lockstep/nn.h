@@ -193,6 +193,10 @@ struct ls_param {
     bool decay;  /* weight decay: matrices, not norms and biases */
     enum ls_init init;
     float init_std;
+    /* Of a hidden matrix: the tiles that a contraction over its columns, as far as held here, is
+     * summed in (S2; 1 where tp does not cut it), and where its scales [rows, tiles] are among its
+     * unit's, which int8 has. */
+    int64_t tiles, first_scale;
     int64_t live_rows; /* rows of the whole model's parameter that are trained: padding of the
                         * vocabulary is not, and stays zero */
     /* Who holds which rows and columns of it: set by ls_layout_params (lockstep/plan.h). */
@@ -205,6 +209,7 @@ struct ls_unit {
     int layer;
     int64_t elements, matrix_elements; /* matrix_elements is a multiple of 16 */
     int first_param, param_count;
+    int64_t scales; /* of its hidden matrices in int8 */
 };
 
 /* Gradients come in regions: a region is written at one moment of the backward and is final after
@@ -291,6 +296,11 @@ double ls_model_flops_per_token(const struct ls_model_config *config, int64_t to
 struct ls_weights {
     const void *matrices; /* [matrix_elements] in the compute type, index = offset */
     const float *vectors; /* float32, index = offset - matrix_elements */
+    /* To infer: hidden matrices in int8 (lockstep/ops/int8.h), which `matrices` then lacks. NULL:
+     * none are. */
+    const int8_t *int8;       /* [matrix_elements], index = offset */
+    const float *int8_scales; /* [scales] */
+    bool int8_alone;          /* activations stay in the compute type */
 };
 
 struct ls_micro_batch {

@@ -114,6 +114,7 @@ struct ls_finished {
     struct ls_tokenizer *tokenizer;
     struct ls_runner *runner;
     int64_t step;
+    enum ls_quantize quantize;
 };
 
 /* Each rank reads the file, and keeps its part. */
@@ -135,6 +136,9 @@ static int parameters_load(struct ls_finished *f, const struct ls_safetensors *f
         while (ls_runs_next(&runs, &run))
             held_weights_set(&f->weights, &f->ops, &f->params.list[i], run.local, run.count,
                              whole + run.global);
+        status = held_weights_end(&f->weights, &f->ops, &f->params.list[i], error);
+        if (status)
+            return status;
         ls_progress();
     }
     return LS_OK;
@@ -156,6 +160,7 @@ static int source_load(struct ls_finished *f, struct ls_model_source *source,
             ls_model_source_fill(source, param, &f->ops, at, count, piece);
             held_weights_set(&f->weights, &f->ops, param, at, count, piece);
         }
+        status = held_weights_end(&f->weights, &f->ops, param, error);
         ls_progress();
     }
     free(piece);
@@ -239,7 +244,8 @@ static int place_open(struct ls_finished *f, struct ls_comm *world, struct ls_er
     ls_layout_layers(&f->layout, at[LS_AXIS_PP], f->held, f->chunk_first);
     status = ls_layout_params(&f->layout, at[LS_AXIS_TP], f->held, &f->params, error);
     return status ? status
-                  : held_weights_init(&f->weights, &f->params, f->layout.numerics.act, error);
+                  : held_weights_init(&f->weights, &f->params, f->layout.numerics.act, f->quantize,
+                                      error);
 }
 
 /* In the arithmetic of the run, on the fastest instruction set that there is. */
@@ -271,14 +277,15 @@ static int runner_open(struct ls_finished *f, struct ls_error *error)
     return ls_runner_new(&parts, &f->runner, error);
 }
 
-int ls_finished_new(const struct ls_config *config, const char *path, const char *which,
-                    struct ls_comm *world, const struct ls_log *log, struct ls_finished **out,
-                    struct ls_error *error)
+int ls_finished_new(const struct ls_config *config, const char *path,
+                    const struct ls_finished_choice *choice, struct ls_comm *world,
+                    const struct ls_log *log, struct ls_finished **out, struct ls_error *error)
 {
     *out = NULL;
     struct ls_finished *f = calloc(1, sizeof *f);
     int status = f ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory to open a run");
     if (f) {
+        f->quantize = choice ? choice->quantize : LS_QUANTIZE_NONE;
         f->config = *config;
         status = ls_config_layout(&f->config, ls_comm_size(world), &f->layout, error);
     }
@@ -290,7 +297,7 @@ int ls_finished_new(const struct ls_config *config, const char *path, const char
         status = place_open(f, world, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
-        status = checkpoint_load(f, path, which, log, error);
+        status = checkpoint_load(f, path, choice ? choice->which : NULL, log, error);
     if (!status)
         status = runner_open(f, error);
     status = ls_comm_agree(world, status, error);

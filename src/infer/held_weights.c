@@ -5,29 +5,65 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool is_int8(const struct held_weights *held, const struct ls_param *param)
+{
+    return held->quantize != LS_QUANTIZE_NONE && param->hidden;
+}
+
+/* A block's matrices are all int8 or none is; no other unit has scales. */
+static void unit_take(struct held_weights *held, int u, struct ls_arena *arena)
+{
+    const struct ls_unit *unit = &held->params->units[u];
+    struct ls_weights *weights = &held->list[u];
+    bool int8 = held->quantize != LS_QUANTIZE_NONE && unit->scales > 0;
+    size_t vectors = (size_t)(unit->elements - unit->matrix_elements) * sizeof(float);
+    size_t elements = (size_t)unit->matrix_elements;
+    if (int8) {
+        weights->int8 = ls_arena_take(arena, elements);
+        weights->int8_scales = ls_arena_take(arena, (size_t)unit->scales * sizeof(float));
+        weights->int8_alone = held->quantize == LS_QUANTIZE_INT8_WEIGHTS;
+    } else {
+        weights->matrices = ls_arena_take(arena, elements * ls_dtype_bytes(held->act));
+    }
+    weights->vectors = ls_arena_take(arena, vectors);
+}
+
 static void weights_take(struct held_weights *held, struct ls_arena *arena)
 {
-    for (int u = 0; u < held->params->unit_count; u++) {
-        const struct ls_unit *unit = &held->params->units[u];
-        size_t matrices = (size_t)unit->matrix_elements * ls_dtype_bytes(held->act);
-        size_t vectors = (size_t)(unit->elements - unit->matrix_elements) * sizeof(float);
-        held->list[u].matrices = ls_arena_take(arena, matrices);
-        held->list[u].vectors = ls_arena_take(arena, vectors);
+    for (int u = 0; u < held->params->unit_count; u++)
+        unit_take(held, u, arena);
+}
+
+static int staging_open(struct held_weights *held, struct ls_error *error)
+{
+    int64_t most = 0;
+    for (int i = 0; i < held->params->count; i++) {
+        const struct ls_param *param = &held->params->list[i];
+        if (is_int8(held, param))
+            most = ls_max(most, param->rows * param->cols);
     }
+    if (most == 0)
+        return LS_OK;
+    held->staging = malloc((size_t)most * sizeof *held->staging);
+    return held->staging ? LS_OK
+                         : ls_error_set(error, LS_ENOMEM, "no memory for a matrix of %ld elements",
+                                        (long)most);
 }
 
 int held_weights_init(struct held_weights *held, const struct ls_params *params, enum ls_dtype act,
-                      struct ls_error *error)
+                      enum ls_quantize quantize, struct ls_error *error)
 {
     struct ls_arena measure;
-    *held = (struct held_weights){.params = params, .act = act};
+    *held = (struct held_weights){.params = params, .act = act, .quantize = quantize};
     held->list = calloc((size_t)params->unit_count + 1, sizeof *held->list);
     if (!held->list)
         return ls_error_set(error, LS_ENOMEM, "no memory for the weights of %d layers",
                             params->unit_count);
+    int status = staging_open(held, error);
     ls_arena_measure(&measure);
     weights_take(held, &measure);
-    int status = ls_arena_init(&held->arena, measure.peak, error);
+    if (!status)
+        status = ls_arena_init(&held->arena, measure.peak, error);
     if (!status)
         weights_take(held, &held->arena);
     return status;
@@ -37,6 +73,7 @@ void held_weights_release(struct held_weights *held)
 {
     ls_arena_release(&held->arena);
     free(held->list);
+    free(held->staging);
     *held = (struct held_weights){0};
 }
 
@@ -46,11 +83,35 @@ void held_weights_set(struct held_weights *held, struct ls_ops *ops, const struc
     const struct ls_unit *unit = &held->params->units[param->unit];
     const struct ls_weights *weights = &held->list[param->unit];
     int64_t at = param->offset + first;
-    if (param->matrix && held->act != LS_F32) {
+    if (param->matrix && !is_int8(held, param) && held->act != LS_F32) {
         ls_cast_to_half(ops, held->act, count, values, (ls_half *)weights->matrices + at);
         return;
     }
-    float *place = param->matrix ? (float *)weights->matrices + at
-                                 : (float *)weights->vectors + at - unit->matrix_elements;
+    float *place = is_int8(held, param) ? held->staging + first
+                   : param->matrix      ? (float *)weights->matrices + at
+                                        : (float *)weights->vectors + at - unit->matrix_elements;
     ls_copy(ops, (size_t)count * sizeof *values, values, place);
+}
+
+int held_weights_end(struct held_weights *held, struct ls_ops *ops, const struct ls_param *param,
+                     struct ls_error *error)
+{
+    const struct ls_weights *weights = &held->list[param->unit];
+    if (!is_int8(held, param))
+        return LS_OK;
+    int status = ls_int8_quantize(ops, param->rows, param->cols, param->tiles, held->staging,
+                                  (int8_t *)weights->int8 + param->offset,
+                                  (float *)weights->int8_scales + param->first_scale, error);
+    if (status)
+        ls_error_prefix(error, "%.100s", param->name);
+    return status;
+}
+
+int ls_quantize_of_name(const char *name)
+{
+    static const char *const names[] = {"none", "int8", "int8-weights"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, names[i]))
+            return i;
+    return -1;
 }

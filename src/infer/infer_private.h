@@ -56,14 +56,20 @@ void found_take(const struct found_rows *rows, const struct ls_micro_batch *batc
 struct held_weights {
     const struct ls_params *params; /* borrowed */
     enum ls_dtype act;
+    enum ls_quantize quantize;
     struct ls_arena arena;
     struct ls_weights *list; /* [params.unit_count] */
+    float *staging;          /* the matrix that becomes int8; NULL: none does */
 };
 int held_weights_init(struct held_weights *held, const struct ls_params *params, enum ls_dtype act,
-                      struct ls_error *error);
+                      enum ls_quantize quantize, struct ls_error *error);
 void held_weights_release(struct held_weights *held);
 /* Elements [first, first + count) of the part of the parameter become values. */
 void held_weights_set(struct held_weights *held, struct ls_ops *ops, const struct ls_param *param,
                       int64_t first, int64_t count, const float *values);
+/* All elements of the parameter were set, and none of another since its first. LS_EDATA where it
+ * cannot be int8. */
+int held_weights_end(struct held_weights *held, struct ls_ops *ops, const struct ls_param *param,
+                     struct ls_error *error);
 
 #endif

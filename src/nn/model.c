@@ -140,7 +140,7 @@ static void slices_set(struct ls_model *model)
     else
         ls_cp_init(&model->cp, NULL, LS_CP_ALL_GATHER);
     int64_t tp = model->tp.size;
-    model->tiles = model->numerics.fast ? 1 : model->numerics.tp_tiles / tp;
+    model->tiles = tiles_held(&model->numerics, tp);
     model->heads = model->config.heads / tp;
     model->kv_heads = ls_max(model->config.kv_heads / tp, 1);
     model->ffn = model->config.ffn / tp;

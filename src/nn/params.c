@@ -10,6 +10,7 @@
 struct builder {
     struct ls_params *params;
     const struct ls_model_config *config;
+    const struct ls_numerics *numerics;
     struct ls_part part;
     struct ls_unit *unit; /* the one being filled */
     const char *role;     /* of the parameter before */
@@ -93,6 +94,10 @@ static void param_place(struct builder *b, struct ls_param *param)
     b->params->weights += elements;
     if (param->matrix)
         b->unit->matrix_elements = b->unit->elements;
+    if (param->hidden) {
+        param->first_scale = b->unit->scales;
+        b->unit->scales += param->rows * param->tiles;
+    }
 }
 
 static void param_cut(const struct builder *b, enum tp_cut cut, struct ls_param *param)
@@ -148,6 +153,8 @@ static void param_add(struct builder *b, const struct parameter *p)
     param_shape(b, p, param);
     param->decay = param->matrix;
     param->hidden = param->matrix && b->unit->layer >= 1 && b->unit->layer <= b->config->layers;
+    bool tiled = param->hidden && p->cut == CUT_COLUMNS;
+    param->tiles = tiled ? tiles_held(b->numerics, b->part.tp) : 1;
     param->init = p->start == START_ONE    ? LS_INIT_ONE
                   : p->start == START_ZERO ? LS_INIT_ZERO
                                            : LS_INIT_NORMAL;
@@ -266,7 +273,8 @@ int ls_params_init(struct ls_params *params, const struct ls_model_config *confi
                    const struct ls_numerics *numerics, const struct ls_part *part,
                    struct ls_error *error)
 {
-    struct builder b = {.params = params, .config = config, .part = {.tp = 1}, .owned = true};
+    struct builder b = {
+        .params = params, .config = config, .numerics = numerics, .part = {.tp = 1}, .owned = true};
     if (part)
         b.part = *part;
     *params = (struct ls_params){

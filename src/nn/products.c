@@ -37,6 +37,9 @@ struct ls_gemm model_linear(const struct ls_model *model, int64_t rows, int64_t 
                             const struct ls_param *weight, const struct ls_param *bias,
                             const void *x, void *y)
 {
+    const struct ls_weights *weights = &model->options.weights[weight->unit];
+    bool int8 = weight->hidden && weights->int8;
+    LS_ASSERT(!int8 || tiles == weight->tiles);
     return (struct ls_gemm){.m = rows,
                             .n = out,
                             .sections = 1,
@@ -47,8 +50,11 @@ struct ls_gemm model_linear(const struct ls_model *model, int64_t rows, int64_t 
                             .out = model->numerics.act,
                             .a = x,
                             .lda = weight->cols,
-                            .b = model_weight(model, weight),
+                            .b =
+                                int8 ? weights->int8 + weight->offset : model_weight(model, weight),
                             .ldb = weight->cols,
+                            .b_scales = int8 ? weights->int8_scales + weight->first_scale : NULL,
+                            .a_kept = int8 && weights->int8_alone,
                             .c = y,
                             .ldc = out,
                             .bias = model_vector(model, bias)};

@@ -118,6 +118,11 @@ bool parameter_present(const struct parameter *parameter, const struct ls_model_
 /* Whether the activation reads a gate beside its values. */
 bool activation_gated(enum ls_activation act);
 int64_t size_whole(const struct ls_model_config *config, enum size size);
+/* Tiles that one of tp ranks has of a contraction that tp cuts (S2). */
+static inline int64_t tiles_held(const struct ls_numerics *numerics, int64_t tp)
+{
+    return numerics->fast ? 1 : numerics->tp_tiles / tp;
+}
 
 /* ---- a step of one layer --------------------------------------------------------------------- */
 

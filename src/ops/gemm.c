@@ -62,20 +62,24 @@ static struct ls_work work_of(const struct ls_gemm *gemm)
 {
     double m = (double)gemm->m, n = (double)gemm->n, k = (double)gemm_k(gemm);
     double in = (double)ls_dtype_bytes(gemm->in), out = (double)ls_dtype_bytes(gemm->out);
+    double of_b = gemm->b_scales ? 1 : in;
     return (struct ls_work){.kind = gemm->a_transposed   ? LS_WORK_PRODUCT_AT
                                     : gemm->b_transposed ? LS_WORK_PRODUCT_BT
                                                          : LS_WORK_PRODUCT,
-                            .dtype = gemm->in,
+                            .dtype = gemm->b_scales && !gemm->a_kept ? LS_I8 : gemm->in,
                             .m = gemm->m,
                             .n = gemm->n,
                             .k = gemm_k(gemm),
                             .flops = 2 * m * n * k,
-                            .bytes = (m + n) * k * in + m * n * out * (gemm->onto ? 2 : 1)};
+                            .bytes =
+                                m * k * in + n * k * of_b + m * n * out * (gemm->onto ? 2 : 1)};
 }
 
 int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error)
 {
     int status = check(gemm, error);
+    if (status == LS_OK && gemm->b_scales)
+        status = gemm_int8_check(ops, gemm, error);
     if (status != LS_OK || gemm->m == 0 || gemm->n == 0)
         return status;
     OPS_TELL(ops, work_of(gemm));
@@ -83,6 +87,8 @@ int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error 
         return LS_OK;
     if (gemm_k(gemm) == 0)
         ls_gemm_reference(gemm);
+    else if (gemm->b_scales)
+        gemm_run_int8(ops, gemm);
     else
         gemm_run_blocked(ops, gemm);
     return LS_OK;

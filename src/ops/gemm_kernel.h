@@ -71,6 +71,9 @@ extern const struct gemm_kernel gemm_kernel_bf16, gemm_kernel_amx;
 
 /* A valid product with m, n, k > 0. */
 void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm);
+/* The same with weights of int8, which gemm_int8_check has admitted. */
+int gemm_int8_check(const struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error);
+void gemm_run_int8(struct ls_ops *ops, const struct ls_gemm *gemm);
 
 /* Tiles are added as they come, on a stack of partial sums. At its bottom is the sum of the leaves
  * so far (of C's own first, where a chain of several leaves goes on from it); above it, while a

@@ -11,6 +11,7 @@
     extern const struct loss_kernels loss_kernels_##isa;                                           \
     extern const struct update_kernels update_kernels_##isa;                                       \
     extern const struct muon_kernels muon_kernels_##isa;                                           \
+    extern const struct int8_kernels int8_kernels_##isa;                                           \
     static const struct ls_kernels kernels_##isa = {                                               \
         .pointwise = &pointwise_kernels_##isa,                                                     \
         .norm = &norm_kernels_##isa,                                                               \
@@ -19,6 +20,7 @@
         .loss = &loss_kernels_##isa,                                                               \
         .update = &update_kernels_##isa,                                                           \
         .muon = &muon_kernels_##isa,                                                               \
+        .int8 = &int8_kernels_##isa,                                                               \
     }
 
 TABLE(plain);

@@ -129,6 +129,25 @@ struct muon_kernels {
     void (*polynomial)(int64_t n, const float *gram, float *square, int64_t begin, int64_t end);
 };
 
+/* sums[r * INT8_EDGE + c] = the exact sum of A's row r times B's row c, of [rows, k] and
+ * [INT8_EDGE, k]; rows is at most INT8_EDGE. */
+enum { INT8_EDGE = 4 };
+typedef void int8_dots_fn(const int8_t *a, int64_t lda, int64_t rows, const int8_t *b, int64_t ldb,
+                          int64_t k, int32_t sums[INT8_EDGE * INT8_EDGE]);
+struct int8_kernels {
+    /* q[n] of elements from, from + 1, ... of x; returns their scale: NaN where one is not finite.
+     */
+    float (*quantize)(enum ls_dtype act, int64_t n, const void *x, int64_t from, int8_t *q);
+    int8_dots_fn *dots;
+    void (*widen)(int64_t n, const int8_t *q, float *x);
+    /* Elements from, ... from + k - 1 of a times b[k], in lanes. */
+    float (*dot)(enum ls_dtype act, const void *a, int64_t from, const float *b, int64_t k);
+};
+#if defined(__x86_64__)
+bool int8_vnni_is_there(void);
+int8_dots_fn int8_vnni_dots;
+#endif
+
 struct ls_kernels {
     const struct pointwise_kernels *pointwise;
     const struct norm_kernels *norm;
@@ -137,6 +156,7 @@ struct ls_kernels {
     const struct loss_kernels *loss;
     const struct update_kernels *update;
     const struct muon_kernels *muon;
+    const struct int8_kernels *int8;
 };
 
 /* plain for LS_ISA_PLAIN, avx2 for LS_ISA_AVX2, avx512 for that and above; never NULL for an

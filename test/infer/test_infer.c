@@ -385,8 +385,8 @@ static int apart_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct job *job = user;
     struct ls_finished *finished = NULL;
-    const char *which = ls_comm_rank(world) == 1 ? "0" : NULL;
-    int status = ls_finished_new(&job->config, job->path, which, world, NULL, &finished, error);
+    const struct ls_finished_choice choice = {.which = ls_comm_rank(world) == 1 ? "0" : NULL};
+    int status = ls_finished_new(&job->config, job->path, &choice, world, NULL, &finished, error);
     ls_finished_free(finished);
     return status;
 }

@@ -51,6 +51,10 @@ struct ls_gemm {
     int64_t lda, ldb, ldc;           /* elements */
     const float *bias;               /* [n] or NULL; only with LS_ONTO_NOTHING */
     enum ls_onto onto;               /* any but LS_ONTO_NOTHING needs out == LS_F32 */
+    /* Not NULL: B is int8, and these are its scales [n, tiles] (lockstep/ops/int8.h). in is A's
+     * type alone; one section, A [m, k], B [n, k], LS_ONTO_NOTHING. */
+    const float *b_scales;
+    bool a_kept; /* then: A is not made int8 */
 };
 
 /* Local. Runs the product on ops->threads threads. k == 0 or m == 0 or n == 0 is allowed. */

@@ -1,0 +1,188 @@
+/* Models of int8: the same loss and text in every layout and on every instruction set, near to
+ * those of the model that they come from, in a fraction of its memory; what cannot be int8. */
+#include "../support/scratch.h"
+#include "small_runs.h"
+
+#include <lockstep/infer.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQUENCES = 5, WORDS = 60 };
+
+struct job {
+    struct ls_config config;
+    const char *path;
+    enum ls_finished_use use;
+    struct ls_finished_choice choice;
+    double loss;
+    char *text;
+};
+
+static int evaluate(struct job *job, struct ls_runner *runner, struct ls_comm *world,
+                    struct ls_error *error)
+{
+    struct ls_token_store *store = NULL;
+    struct ls_eval_report report;
+    int status = ls_token_store_open(job->config.data.valid, &store, error);
+    if (!status)
+        status = ls_runner_evaluate(runner, store, SEQUENCES, &report, NULL, error);
+    if (!status && ls_comm_rank(world) == 0)
+        job->loss = report.loss;
+    ls_token_store_close(store);
+    return status;
+}
+
+static void on_piece(void *user, const char *bytes, size_t count)
+{
+    fwrite(bytes, 1, count, user);
+}
+
+static int generate(struct job *job, struct ls_runner *runner, struct ls_comm *world,
+                    struct ls_error *error)
+{
+    size_t bytes = 0;
+    FILE *file = ls_comm_rank(world) == 0 ? open_memstream(&job->text, &bytes) : NULL;
+    struct ls_generate generate = {.prompt = "to be",
+                                   .tokens = WORDS,
+                                   .sampling = {.temperature = 1, .top_p = 1},
+                                   .seed = 5,
+                                   .piece = on_piece,
+                                   .user = file};
+    int status = ls_runner_generate(runner, &generate, error);
+    if (file)
+        fclose(file);
+    return status;
+}
+
+static int body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_finished *finished = NULL;
+    int status =
+        ls_finished_new(&job->config, job->path, &job->choice, world, NULL, &finished, error);
+    struct ls_runner *runner = status ? NULL : ls_finished_runner(finished);
+    if (!status && job->use == LS_TO_EVALUATE)
+        status = evaluate(job, runner, world, error);
+    else if (!status)
+        status = generate(job, runner, world, error);
+    ls_finished_free(finished);
+    return status;
+}
+
+static int job_run(struct job *job, const keys_t keys, struct ls_error *error)
+{
+    int count = 0;
+    while (count < KEYS_MAX && keys[count])
+        count++;
+    int status = ls_finished_configure(job->path, job->use, keys, count, &job->config, error);
+    job->config.parallel.threads = 1;
+    return status ? status : ls_world_run((int)ls_config_ranks(&job->config), body, job, error);
+}
+
+static double loss_of(const char *directory, int run, enum ls_quantize quantize, const keys_t keys)
+{
+    struct ls_error error = {0};
+    char path[ROOM];
+    struct job job = {.path = path, .use = LS_TO_EVALUATE, .choice.quantize = quantize};
+    snprintf(path, sizeof path, "%s/run%d", directory, run);
+    if (job_run(&job, keys, &error))
+        fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+    return job.loss;
+}
+
+static char *text_of(const char *directory, int run, enum ls_quantize quantize, const keys_t keys)
+{
+    struct ls_error error = {0};
+    char path[ROOM];
+    struct job job = {.path = path, .use = LS_TO_GENERATE, .choice.quantize = quantize};
+    snprintf(path, sizeof path, "%s/run%d", directory, run);
+    if (job_run(&job, keys, &error))
+        fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+    return job.text;
+}
+
+/* Those that cut the model alone, which generation takes too, come first. */
+static const keys_t layouts[] = {
+    {"parallel.tp=2"},
+    {"parallel.tp=4"},
+    {"parallel.pp=2", "parallel.tp=2"},
+    {"numerics.isa=plain"},
+    {"numerics.isa=avx2"},
+    {"parallel.dp=3"},
+    {"parallel.cp=2"},
+    {"parallel.tp=2", "parallel.sp=true", "parallel.tp_overlap=2"},
+};
+enum { LAYOUTS = sizeof layouts / sizeof layouts[0], MODEL_CUTS = 5 };
+
+static bool runs_here(const keys_t keys)
+{
+    return !keys[0] || strcmp(keys[0], "numerics.isa=avx2") != 0 || ls_isa_best() >= LS_ISA_AVX2;
+}
+
+static void test_layouts_give_the_same_bits(void **state)
+{
+    for (int run = 0; run < RUNS; run++)
+        for (int q = LS_QUANTIZE_INT8; q <= LS_QUANTIZE_INT8_WEIGHTS; q++) {
+            double one = loss_of(*state, run, (enum ls_quantize)q, (keys_t){NULL});
+            char *text = text_of(*state, run, (enum ls_quantize)q, (keys_t){NULL});
+            for (int i = 0; i < LAYOUTS; i++) {
+                if (!runs_here(layouts[i]))
+                    continue;
+                double loss = loss_of(*state, run, (enum ls_quantize)q, layouts[i]);
+                if (memcmp(&loss, &one, sizeof one) != 0)
+                    fail_msg("run %d, %s: loss %.17g: expected %.17g", run, layout_text(layouts[i]),
+                             loss, one);
+                if (i >= MODEL_CUTS)
+                    continue;
+                char *other = text_of(*state, run, (enum ls_quantize)q, layouts[i]);
+                assert_string_equal(other, text);
+                free(other);
+            }
+            free(text);
+        }
+}
+
+/* Rounding moves the loss, and by little: less where weights alone are rounded. */
+static void test_the_loss_is_near(void **state)
+{
+    double off[3] = {0};
+    for (int run = 0; run < RUNS; run++) {
+        double loss = loss_of(*state, run, LS_QUANTIZE_NONE, (keys_t){NULL});
+        for (int q = LS_QUANTIZE_INT8; q <= LS_QUANTIZE_INT8_WEIGHTS; q++) {
+            double moved = loss_of(*state, run, (enum ls_quantize)q, (keys_t){NULL}) - loss;
+            print_message("run %d: loss %.6f, %s %+.6f\n", run, loss,
+                          q == LS_QUANTIZE_INT8 ? "int8" : "weights", moved);
+            assert_true(moved != 0 && fabs(moved) < 0.01 * loss);
+            off[q] += fabs(moved);
+        }
+    }
+    assert_true(off[LS_QUANTIZE_INT8] > 0 && off[LS_QUANTIZE_INT8_WEIGHTS] > 0);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_int_equal(ls_quantize_of_name("none"), LS_QUANTIZE_NONE);
+    assert_int_equal(ls_quantize_of_name("int8"), LS_QUANTIZE_INT8);
+    assert_int_equal(ls_quantize_of_name("int8-weights"), LS_QUANTIZE_INT8_WEIGHTS);
+    assert_int_equal(ls_quantize_of_name("int4"), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts_give_the_same_bits),
+        cmocka_unit_test(test_the_loss_is_near),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, runs_setup, scratch_teardown);
+}
