@@ -44,6 +44,40 @@ static void parts_print(const struct ls_profile *p)
     row_print(p, "a step", &p->step, true);
 }
 
+/* "ranks 0, 4, 8 and 12", "all ranks" */
+static void traces_head(const struct ls_profile *p)
+{
+    const struct ls_profile_trace *trace = &p->trace;
+    printf("by the spans of the traces of ");
+    if (trace->ranks == p->layout.ranks)
+        printf("all ranks\n\n");
+    else
+        printf("%s, of %ld\n\n", ls_counted(trace->ranks, "rank").text, (long)p->layout.ranks);
+}
+
+static void traces_print(const struct ls_profile *p)
+{
+    const struct ls_profile_trace *trace = &p->trace;
+    if (trace->ranks == 0)
+        return;
+    printf("\nwithin computing, by the traces\n");
+    for (int i = 0; i < LS_PROFILE_PHASES; i++)
+        if (trace->phase[i].median_s > 0)
+            printf("  %-28s %10.2f %9.2f to %9.2f %6.1f%%\n", ls_profile_phase_name(i),
+                   1e3 * trace->phase[i].median_s, 1e3 * trace->phase[i].low_s,
+                   1e3 * trace->phase[i].high_s, 100 * trace->phase[i].median_s / p->step.median_s);
+    if (trace->ranks > 1)
+        printf("  rank %ld computes longest: %.2f, %.1f %% more than the middle one\n",
+               (long)trace->slowest, 1e3 * trace->slowest_s,
+               100 * (trace->slowest_s / trace->middle_s - 1));
+    printf("\nbetween steps, in the whole trace of rank %ld\n", (long)trace->rank[0]);
+    for (int i = 0; i < LS_PROFILE_BETWEENS; i++)
+        if (trace->between[i].count)
+            printf("  %-28s %10.2f each, %ld times\n", ls_profile_between_name(i),
+                   1e3 * trace->between[i].sum_s / (double)trace->between[i].count,
+                   (long)trace->between[i].count);
+}
+
 static void works_print(const struct ls_profile *p)
 {
     struct ls_profile_row outside = p->part[LS_PROFILE_COMPUTE];
@@ -67,13 +101,17 @@ static void profile_print(const struct ls_profile *p)
               ls_counted(p->layout.ranks, "rank").text,
               ls_counted(ls_max(p->threads, 1), "thread").text, p->transport);
     printf("steps %ld to %ld; %ld others left out (the first ones after a start, skipped ones, "
-           "another batch or layout)\n\n",
-           (long)p->first, (long)p->last, (long)p->left_out);
+           "another batch or layout%s)\n%s",
+           (long)p->first, (long)p->last, (long)p->left_out,
+           p->trace.ranks ? ", not in all traces" : "", p->trace.ranks ? "" : "\n");
+    if (p->trace.ranks)
+        traces_head(p);
     printf("%-30s %10s %22s %7s%s\n", "milliseconds, mean over ranks", "median",
            "nine in ten within", "share", p->planned ? "       plan   share difference" : "");
     parts_print(p);
     if (p->offload.measured)
         row_print(p, "of it for memory tiers (rank 0)", &p->offload, true);
+    traces_print(p);
     works_print(p);
     if (p->between.measured)
         printf(

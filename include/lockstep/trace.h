@@ -170,6 +170,23 @@ void ls_trace_finish(struct ls_trace *trace, int number);
 int ls_trace_write(const char *path, struct ls_trace *const *traces, size_t count,
                    struct ls_error *error);
 
+/* A span that ended, of such a file. Strings are borrowed until visit returns. */
+struct ls_trace_span {
+    const char *name, *category;
+    const char *group; /* of a transfer; "" of others */
+    int64_t step;      /* -1: of none */
+    double begin_s, duration_s;
+};
+/* Shows the spans of a file in its order: what lies within one comes before it. *dropped,
+ * set before: events that came before those and were lost. LS_EDATA where it is no trace, with the
+ * line or the event; LS_EIO. */
+int ls_trace_read(const char *path, void (*visit)(void *user, const struct ls_trace_span *span),
+                  void *user, int64_t *dropped, struct ls_error *error);
+/* The same of text[bytes], which errors call `name`. */
+int ls_trace_read_text(const char *name, const char *text, size_t bytes,
+                       void (*visit)(void *user, const struct ls_trace_span *span), void *user,
+                       int64_t *dropped, struct ls_error *error);
+
 /* ---- Prometheus and OpenMetrics ------------------------------------------------------------- */
 
 enum ls_metric_type { LS_METRIC_GAUGE, LS_METRIC_COUNTER };

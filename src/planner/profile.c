@@ -1,5 +1,5 @@
 /* Where a run's time went: the parts of its steps as medians, and the plan beside them. */
-#include <lockstep/planner/profile.h>
+#include "profile_private.h"
 
 #include <lockstep/ckpt.h>
 #include <lockstep/trace.h>
@@ -62,7 +62,9 @@ enum {
     VALUE_WORK = VALUE_PART + LS_PROFILE_PARTS,
     VALUE_OFFLOAD = VALUE_WORK + LS_PROFILE_WORKS,
     VALUE_BETWEEN,
-    VALUES
+    VALUE_PHASE, /* of traces */
+    VALUE_RANK = VALUE_PHASE + LS_PROFILE_PHASES,
+    VALUES = VALUE_RANK + LS_PROFILE_TRACES_MAX
 };
 
 struct reading {
@@ -221,6 +223,78 @@ static void row_set(const struct reading *r, int value, double *sorted, struct l
     row->high_s = quantile(sorted, count, 0.95);
 }
 
+/* ---- traces ---------------------------------------------------------------------------------- */
+
+static int by_step(const void *key, const void *step)
+{
+    int64_t a = *(const int64_t *)key, b = ((const struct profile_step *)step)->step;
+    return (a > b) - (a < b);
+}
+
+static void values_trace(const struct profile_step *step, double *values)
+{
+    values[VALUE_STEP] = step->step_s;
+    for (int i = 0; i < LS_PROFILE_PARTS; i++) /* what no rank does is no part */
+        values[VALUE_PART + i] = i < LS_PROFILE_WAIT || step->part_s[i] > 0 ? step->part_s[i] : NAN;
+    for (int i = 0; i < LS_PROFILE_PHASES; i++)
+        values[VALUE_PHASE + i] = step->phase_s[i];
+    for (int64_t i = 0; i < step->ranks; i++)
+        values[VALUE_RANK + i] = step->compute_s[i];
+}
+
+/* Of the steps that count those of the traces, where there are some, with their parts. */
+static int traces_take(struct reading *r, struct ls_error *error)
+{
+    struct profile_steps steps;
+    int status = profile_traces_read(r->profile, &steps, error);
+    int64_t all = ls_min(r->count, STEPS_MAX), oldest = r->count - all, kept = 0;
+    double(*taken)[VALUES] = steps.count ? calloc((size_t)all, sizeof *taken) : NULL;
+    int64_t *numbers = taken ? calloc((size_t)all, sizeof *numbers) : NULL;
+    if (!status && steps.count && !numbers)
+        status = ls_error_set(error, LS_ENOMEM, "no memory for the traces' steps");
+    for (int64_t i = oldest; i < r->count && !status && numbers; i++) {
+        int64_t at = i % STEPS_MAX;
+        const struct profile_step *step =
+            bsearch(&r->numbers[at], steps.list, (size_t)steps.count, sizeof *steps.list, by_step);
+        if (!step)
+            continue;
+        memcpy(taken[kept], r->steps[at], sizeof *taken);
+        values_trace(step, taken[kept]);
+        numbers[kept++] = r->numbers[at];
+    }
+    if (kept) {
+        memcpy(r->steps, taken, (size_t)kept * sizeof *taken);
+        memcpy(r->numbers, numbers, (size_t)kept * sizeof *numbers);
+        r->count = kept;
+    } else {
+        r->profile->trace.ranks = 0;
+    }
+    free(steps.list);
+    free(taken);
+    free(numbers);
+    return status;
+}
+
+/* Of the traced ranks, which computes longest. */
+static void slowest_set(const struct reading *r, double *sorted)
+{
+    struct ls_profile_trace *trace = &r->profile->trace;
+    double medians[LS_PROFILE_TRACES_MAX];
+    for (int64_t i = 0; i < trace->ranks; i++) {
+        struct ls_profile_row row = {0};
+        row_set(r, VALUE_RANK + (int)i, sorted, &row);
+        medians[i] = row.median_s;
+        if (i == 0 || row.median_s > trace->slowest_s) {
+            trace->slowest_s = row.median_s;
+            trace->slowest = trace->rank[i];
+        }
+    }
+    if (trace->ranks == 0)
+        return;
+    qsort(medians, (size_t)trace->ranks, sizeof *medians, by_value);
+    trace->middle_s = quantile(medians, trace->ranks, 0.5);
+}
+
 static void rows_set(const struct reading *r, double *sorted)
 {
     struct ls_profile *p = r->profile;
@@ -238,6 +312,9 @@ static void rows_set(const struct reading *r, double *sorted)
     }
     row_set(r, VALUE_OFFLOAD, sorted, &p->offload);
     row_set(r, VALUE_BETWEEN, sorted, &p->between);
+    for (int i = 0; i < LS_PROFILE_PHASES && p->trace.ranks; i++)
+        row_set(r, VALUE_PHASE + i, sorted, &p->trace.phase[i]);
+    slowest_set(r, sorted);
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */
@@ -291,6 +368,8 @@ int ls_profile_read(struct ls_profile *p, const char *path, struct ls_error *err
         r->batch_tokens = p->config.batch.global * p->config.data.sequence;
         status = metrics_read(r, error);
     }
+    if (!status)
+        status = traces_take(r, error);
     if (!status)
         rows_set(r, sorted);
     if (r)

@@ -153,6 +153,67 @@ static void test_refused(void **state)
     expect(line, 13, "the cluster has 1");
 }
 
+/* The shares of a table's rows that a run of dp 2 and tp 2 has. */
+enum { ROWS = 6 };
+static void shares_read(double share[ROWS])
+{
+    static const char *const names[ROWS] = {"computing",          "the optimizer",
+                                            "waits for samples",  "waits for tp",
+                                            "waits for dp_shard", "waits for the"};
+    for (int i = 0; i < ROWS; i++)
+        share[i] = share_of(names[i]);
+}
+
+/* Spans give the parts that the records have, of the same clock; and more. */
+static void test_traces_are_read(void **state)
+{
+    (void)state;
+    double traced[ROWS], recorded[ROWS];
+    expect("$L train $C train.out=traced train.steps=14 parallel.dp_shard=2 parallel.tp=2 "
+           "parallel.zero=1 batch.micro=1 log.trace=true train.save_every=5",
+           0, "hash");
+    expect("$L profile traced", 0, "by the spans of the traces of all ranks");
+    expect("$L profile traced", 0, "steps 3 to 14; 2 others left out");
+    expect("$L profile traced", 0, "\n  backward ");
+    expect("$L profile traced", 0, "computes longest");
+    expect("$L profile traced", 0, " each, 3 times\n");
+    shares_read(traced);
+    expect("cp -r traced recorded && rm -r recorded/trace && $L profile recorded", 0,
+           "steps 3 to 14; 2 others left out");
+    if (strstr(output, "trace"))
+        fail_msg("a run without traces speaks of them:\n%s", output);
+    shares_read(recorded);
+    for (int i = 0; i < ROWS; i++)
+        if (traced[i] < recorded[i] - 6 || traced[i] > recorded[i] + 6)
+            fail_msg("row %d: %.1f %% by the traces, %.1f %% by the records", i, traced[i],
+                     recorded[i]);
+}
+
+/* The spans are what is shown: where they say something else, so does the table. What cannot be
+ * read is named. */
+static void test_traces_of_another_kind(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=other train.steps=8 parallel.dp_shard=2 parallel.zero=2 "
+           "log.trace=true",
+           0, "hash");
+    expect("$L profile other", 0, "waits for dp_shard");
+    expect("sed -i 's/\"group\":\"[^\"]*\"/\"group\":\"tp\"/' other/trace/*.json; $L profile other",
+           0, "waits for tp");
+    if (strstr(output, "waits for dp_shard"))
+        fail_msg("no span is on dp_shard:\n%s", output);
+    expect("sed -i 's/\"cat\":\"step\"/\"cat\":\"walk\"/' other/trace/rank-00001.json; "
+           "$L profile other",
+           0, "waits for dp_shard"); /* no step is in all traces: by the records */
+    expect("echo '{\"traceEvents\": 1}' > other/trace/rank-00001.json; $L profile other", 14,
+           "rank-00001.json: expected a trace");
+    expect("echo '{\"traceEvents\": [{\"ph\": \"X\"}]}' > other/trace/rank-00001.json; "
+           "$L profile other",
+           14, "rank-00001.json: event 0 is");
+    expect("echo '{' > other/trace/rank-00001.json; $L profile other", 14, "rank-00001.json:");
+    expect("rm other/trace/rank-00001.json; $L profile other", 0, "traces of 1 rank, of 2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +222,8 @@ int main(void)
         cmocka_unit_test(test_a_run_with_a_plan),
         cmocka_unit_test(test_watching_changes_no_bits),
         cmocka_unit_test(test_a_new_layout_counts_anew),
+        cmocka_unit_test(test_traces_are_read),
+        cmocka_unit_test(test_traces_of_another_kind),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, corpus_setup, scratch_teardown);

@@ -4,7 +4,9 @@
  * A run's directory says it: metrics.jsonl has the parts of every step, means over ranks, and with
  * log.profile its ops by kind; config.yaml has recipe and layout. Each part is the median over the
  * steps that count: those of the newest layout and of a whole batch (ramp-ups and skipped steps
- * apart), without the first ones after each start. Everything here is Local.
+ * apart), without the first ones after each start. Where the run wrote traces (log.trace), the
+ * parts are those of their spans, of the steps that all of them have; they also say what computing
+ * is made of, and which rank is slow. Everything here is Local.
  */
 #ifndef LOCKSTEP_PLANNER_PROFILE_H
 #define LOCKSTEP_PLANNER_PROFILE_H
@@ -38,11 +40,48 @@ enum ls_profile_work {
 const char *ls_profile_part_name(int part);
 const char *ls_profile_work_name(int work);
 
+/* What a trace has within computing: forward and backward without waits and starts of moves,
+ * recomputing within the latter; what reduces gradients; and the starts, which copy and pack. */
+enum ls_profile_phase {
+    LS_PROFILE_FORWARD,
+    LS_PROFILE_BACKWARD,
+    LS_PROFILE_RECOMPUTE,
+    LS_PROFILE_REDUCE,
+    LS_PROFILE_STARTS,
+    LS_PROFILE_PHASES
+};
+/* And between steps. */
+enum ls_profile_between {
+    LS_PROFILE_SAVE,
+    LS_PROFILE_EVALUATE,
+    LS_PROFILE_SAMPLE,
+    LS_PROFILE_HASH,
+    LS_PROFILE_RECORD,
+    LS_PROFILE_BETWEENS
+};
+/* "forward", ...; "checkpoints", ... */
+const char *ls_profile_phase_name(int phase);
+const char *ls_profile_between_name(int between);
+
 /* Seconds of a step. */
 struct ls_profile_row {
     double median_s, low_s, high_s; /* nine in ten steps lie between low and high */
     double planned_s;
     bool measured; /* else the run has no such part, or does not say */
+};
+
+/* What only traces say. */
+enum { LS_PROFILE_TRACES_MAX = 16 };
+struct ls_profile_trace {
+    int64_t ranks; /* whose traces were read, evenly among all; 0: none */
+    int64_t rank[LS_PROFILE_TRACES_MAX];
+    struct ls_profile_row phase[LS_PROFILE_PHASES];
+    struct {
+        int64_t count;
+        double sum_s;
+    } between[LS_PROFILE_BETWEENS]; /* of rank 0, in all of its trace */
+    int64_t slowest;                /* computes longest; medians of it and of the middle one */
+    double slowest_s, middle_s;
 };
 
 struct ls_profile {
@@ -57,6 +96,7 @@ struct ls_profile {
     bool planned;            /* ls_profile_plan came */
     struct ls_profile_row step;
     struct ls_profile_row part[LS_PROFILE_PARTS], work[LS_PROFILE_WORKS];
+    struct ls_profile_trace trace;
     struct ls_profile_row offload; /* waits for memory tiers of rank 0, which are in the parts */
     struct ls_profile_row between; /* seconds from the end of a step to the next one's begin */
     struct ls_forecast forecast;   /* where planned */
