@@ -47,30 +47,35 @@ int program_values(const struct program *program)
 /* ---- keys of the configuration ----------------------------------------------------------------
  */
 
-static bool program_reads(const struct program *program, const char *key)
+static bool is_among(const char *const *keys, const char *key)
 {
-    for (int i = 0, count = program_steps(program); i < count; i++) {
-        const char *const *keys = program->steps[i].kind->keys;
-        for (; keys && *keys; keys++)
-            if (!strcmp(*keys, key))
-                return true;
-    }
+    for (; keys && *keys; keys++)
+        if (!strcmp(*keys, key))
+            return true;
     return false;
 }
 
-static bool steps_read(enum ls_arch arch, const char *key)
+static bool program_reads(const struct program *program, const char *key)
+{
+    for (int i = 0, count = program_steps(program); i < count; i++)
+        if (is_among(program->steps[i].kind->keys, key))
+            return true;
+    return false;
+}
+
+static bool names(enum ls_arch arch, const char *key)
 {
     const struct family *family = families[arch].family;
-    return program_reads(family->embedding, key) || program_reads(family->block, key) ||
-           program_reads(family->head, key);
+    return is_among(family->keys, key) || program_reads(family->embedding, key) ||
+           program_reads(family->block, key) || program_reads(family->head, key);
 }
 
 bool ls_family_reads(enum ls_arch arch, const char *key)
 {
     bool others = false;
     for (int other = 0; other < LS_ARCHES; other++)
-        others |= steps_read((enum ls_arch)other, key);
-    return !others || steps_read(arch, key);
+        others |= names((enum ls_arch)other, key);
+    return !others || names(arch, key);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------

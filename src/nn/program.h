@@ -98,6 +98,8 @@ struct program {
 };
 struct family {
     struct ls_family about;
+    const char *const *keys; /* of the configuration's group `model` that only families read which
+                              * name them, to NULL; NULL: none */
     const struct program *embedding, *block, *head;
 };
 #define FAMILY_DECLARED(arch, name) extern const struct family family_##name;

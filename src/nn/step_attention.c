@@ -81,14 +81,26 @@ static struct attending attending_of(const struct layer_run *run, const struct b
 /* ---- attention --------------------------------------------------------------------------------
  */
 
-static float scale_of(const struct ls_model *model)
+/* What a block makes of the scores of its queries. */
+struct scores {
+    float scale, softcap;
+    int64_t window;
+};
+
+static struct scores scores_of(const struct layer_run *run)
 {
-    return (float)(1 / sqrt((double)model->config.head_dim));
+    const struct ls_model_config *c = &run->model->config;
+    bool slides = c->window_layers == LS_WINDOW_ALL || (run->layer->index - 1) % 2 == 0;
+    double scale = c->query_scale > 0 ? c->query_scale : (double)c->head_dim;
+    return (struct scores){.scale = (float)(1 / sqrt(scale)),
+                           .softcap = c->attention_softcap,
+                           .window = slides ? c->window : 0};
 }
 
 struct ls_attention attention_of(const struct attending *a)
 {
     const struct ls_model *model = a->model;
+    const struct scores scores = scores_of(a->run);
     size_t bytes = model_act_bytes(model);
     int64_t q = size_held(model, SIZE_QUERY), kv = size_held(model, SIZE_KV);
     return (struct ls_attention){.batch = a->sequences,
@@ -96,7 +108,9 @@ struct ls_attention attention_of(const struct attending *a)
                                  .heads = model->heads,
                                  .kv_heads = model->kv_heads,
                                  .head_dim = model->config.head_dim,
-                                 .scale = scale_of(model),
+                                 .scale = scores.scale,
+                                 .softcap = scores.softcap,
+                                 .window = scores.window,
                                  .act = model->numerics.act,
                                  .q = a->qkv,
                                  .k = a->qkv + (size_t)q * bytes,
@@ -119,7 +133,7 @@ void attention_kv_finish(const struct attending *a, int64_t row, int64_t rows, c
                                                             .rows = rows,
                                                             .width = kv,
                                                             .ld = ld,
-                                                            .scale = scale_of(model),
+                                                            .scale = scores_of(a->run).scale,
                                                             .d_k_sum = d_k_sum,
                                                             .d_v_sum = d_v_sum,
                                                             .d_k = d_k,
@@ -190,13 +204,16 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
     ls_copy(run->ops, row_bytes, qkv + (size_t)(q + kv) * act,
             v_cache + (size_t)position * row_bytes);
     const int32_t length = (int32_t)position + 1;
+    const struct scores scores = scores_of(run);
     struct ls_attention_decode decode = {.batch = 1,
                                          .lengths = &length,
                                          .capacity = c->context,
                                          .heads = model->heads,
                                          .kv_heads = model->kv_heads,
                                          .head_dim = c->head_dim,
-                                         .scale = scale_of(model),
+                                         .scale = scores.scale,
+                                         .softcap = scores.softcap,
+                                         .window = scores.window,
                                          .act = model->numerics.act,
                                          .q = qkv,
                                          .k_cache = k_cache,
