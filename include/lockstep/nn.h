@@ -293,9 +293,10 @@ struct ls_places ls_param_places(const struct ls_param *param, int64_t first);
 const char *ls_layer_name(const struct ls_model_config *config, int64_t layer);
 
 /* Floating-point operations of one token's forward and backward, all tp ranks together: 6 per
- * weight that multiplies plus 12 H D T for attention, as PaLM's and Megatron's model flops count
- * them. Of a layer, 0 .. layers + 1 (the embedding layer: 2 C, for its rows), which stages are
- * balanced by; and of the model, where the embedding table counts once, as the head. */
+ * weight that multiplies plus 12 H D T for attention (of a window what it sees), as PaLM's and
+ * Megatron's model flops count them. Of a layer, 0 .. layers + 1 (the embedding layer: 2 C, for its
+ * rows), which stages are balanced by; and of the model, where the embedding table counts once, as
+ * the head. */
 double ls_layer_flops_per_token(const struct ls_model_config *config, int64_t layer,
                                 int64_t tokens);
 double ls_model_flops_per_token(const struct ls_model_config *config, int64_t tokens);

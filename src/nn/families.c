@@ -160,13 +160,16 @@ double ls_layer_flops_per_token(const struct ls_model_config *config, int64_t la
     for (int i = 0, count = program_steps(program); i < count; i++) {
         const struct step *step = &program->steps[i];
         if (step->kind->flops)
-            sum += step->kind->flops(config, role_elements(config, program, step->weight), tokens);
+            sum += step->kind->flops(config, layer, role_elements(config, program, step->weight),
+                                     tokens);
     }
     return sum;
 }
 
 double ls_model_flops_per_token(const struct ls_model_config *config, int64_t tokens)
 {
-    double blocks = (double)config->layers * ls_layer_flops_per_token(config, 1, tokens);
-    return blocks + ls_layer_flops_per_token(config, config->layers + 1, tokens);
+    double sum = 0;
+    for (int64_t layer = 1; layer <= config->layers + 1; layer++)
+        sum += ls_layer_flops_per_token(config, layer, tokens);
+    return sum;
 }

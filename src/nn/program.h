@@ -284,7 +284,8 @@ struct step_kind {
     void (*constants)(struct ls_model *model, struct ls_arena *arena, const struct bound_step *s);
     /* Operations of one token, forward and backward, of the whole model; weight elements those of
      * the step's role. */
-    double (*flops)(const struct ls_model_config *config, double weight_elements, int64_t tokens);
+    double (*flops)(const struct ls_model_config *config, int64_t layer, double weight_elements,
+                    int64_t tokens);
 };
 extern const struct step_kind step_embedding, step_scale, step_layernorm, step_rmsnorm,
     step_rmsnorm_plus_one, step_headnorm, step_widenorm, step_column, step_row, step_rope,

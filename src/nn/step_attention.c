@@ -87,14 +87,19 @@ struct scores {
     int64_t window;
 };
 
+static int64_t window_of(const struct ls_model_config *config, int64_t layer)
+{
+    int64_t block = layer - 1;
+    return config->window_layers == LS_WINDOW_ALL || block % 2 == 0 ? config->window : 0;
+}
+
 static struct scores scores_of(const struct layer_run *run)
 {
     const struct ls_model_config *c = &run->model->config;
-    bool slides = c->window_layers == LS_WINDOW_ALL || (run->layer->index - 1) % 2 == 0;
     double scale = c->query_scale > 0 ? c->query_scale : (double)c->head_dim;
     return (struct scores){.scale = (float)(1 / sqrt(scale)),
                            .softcap = c->attention_softcap,
-                           .window = slides ? c->window : 0};
+                           .window = window_of(c, run->layer->index)};
 }
 
 struct ls_attention attention_of(const struct attending *a)
@@ -224,12 +229,14 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
     return ls_attention_decode(run->ops, &decode, run->error);
 }
 
-/* 12 H D T: as PaLM's and Megatron's model flops count it. */
-static double attention_flops(const struct ls_model_config *config, double weight_elements,
-                              int64_t tokens)
+/* 12 H D T, as PaLM's and Megatron's model flops count it; of a window what it sees. */
+static double attention_flops(const struct ls_model_config *config, int64_t layer,
+                              double weight_elements, int64_t tokens)
 {
+    int64_t window = window_of(config, layer);
     (void)weight_elements;
-    return 12 * (double)size_whole(config, SIZE_QUERY) * (double)tokens;
+    return 12 * (double)size_whole(config, SIZE_QUERY) *
+           (double)(window > 0 ? ls_min(window, tokens) : tokens);
 }
 
 const struct step_kind step_attention = {

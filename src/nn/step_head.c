@@ -351,9 +351,10 @@ static int head_decode(const struct layer_run *run, const struct bound_step *s)
     return ls_all_gather(model->tp.comm, own, logits, vocabulary, model->numerics.act, run->error);
 }
 
-static double head_flops(const struct ls_model_config *config, double weight_elements,
-                         int64_t tokens)
+static double head_flops(const struct ls_model_config *config, int64_t layer,
+                         double weight_elements, int64_t tokens)
 {
+    (void)layer;
     (void)config;
     (void)tokens;
     return 6 * weight_elements;
