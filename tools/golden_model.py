@@ -115,14 +115,18 @@ def gelu_tanh(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
 
-def causal_attention(q, k, v):
+def causal_attention(q, k, v, scale=None, window=None, cap=None):
     """q [B, T, H, D]; k, v [B, T, G, D]; query head h reads key head h / (H / G)."""
     group = q.shape[2] // k.shape[2]
     k, v = (t.repeat_interleave(group, dim=2) for t in (k, v))
-    scores = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(q.shape[-1])
+    scores = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(scale or q.shape[-1])
+    if cap:
+        scores = cap * torch.tanh(scores / cap)
     tokens = q.shape[1]
-    later = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
-    return torch.einsum("bhts,bshd->bthd", scores.masked_fill(later, -math.inf).softmax(-1),
+    hidden = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+    if window:
+        hidden |= torch.ones(tokens, tokens, dtype=torch.bool).tril(-window)
+    return torch.einsum("bhts,bshd->bthd", scores.masked_fill(hidden, -math.inf).softmax(-1),
                         v).flatten(2)
 
 
@@ -169,7 +173,11 @@ def gpt2_logits(w, ids, config):
 def llama_block(w, prefix, x, config):
     """Of Llama and its descendants: what a block has besides, its weights tell."""
     p = lambda name: w.get(prefix + name)
-    norm = lambda t, name: rms_norm(t, p(name + ".weight"), config.rms_norm_eps)
+    gemma = config.model_type == "gemma2"
+    norm = lambda t, name: rms_norm(t, gemma + p(name + ".weight"), config.rms_norm_eps)
+    window = getattr(config, "sliding_window", None)
+    if gemma and int(prefix.split(".")[-2]) % 2:
+        window = None
     heads = lambda t: t.unflatten(-1, (-1, config.head_dim))
     angles = rope_angles(config, x.shape[1])
 
@@ -187,20 +195,30 @@ def llama_block(w, prefix, x, config):
 
     h = x if p("input_layernorm.weight") is None else norm(x, "input_layernorm")
     q, k, v = (projected(h, name) for name in "qkv")
-    o = causal_attention(rotate(q, angles), rotate(k, angles), v) @ p("self_attn.o_proj.weight").T
+    o = causal_attention(rotate(q, angles), rotate(k, angles), v,
+                         getattr(config, "query_pre_attn_scalar", None), window,
+                         getattr(config, "attn_logit_softcapping", None))
+    o = o @ p("self_attn.o_proj.weight").T
     x = x + (norm(o, "post_attention_layernorm") if behind else o)
-    h = x if behind else norm(x, "post_attention_layernorm")
+    if gemma:
+        h = norm(x, "pre_feedforward_layernorm")
+    else:
+        h = x if behind else norm(x, "post_attention_layernorm")
     gate, up = h @ p("mlp.gate_proj.weight").T, h @ p("mlp.up_proj.weight").T
-    y = (gate * torch.sigmoid(gate) * up) @ p("mlp.down_proj.weight").T
+    gate = gelu_tanh(gate) if gemma else gate * torch.sigmoid(gate)
+    y = (gate * up) @ p("mlp.down_proj.weight").T
     return x + (norm(y, "post_feedforward_layernorm") if behind else y)
 
 
 def llama_logits(w, ids, config):
-    x = w["model.embed_tokens.weight"][ids]
+    gemma = config.model_type == "gemma2"
+    x = w["model.embed_tokens.weight"][ids] * (math.sqrt(config.hidden_size) if gemma else 1)
     for layer in range(config.num_hidden_layers):
         x = llama_block(w, f"model.layers.{layer}.", x, config)
     head = w["model.embed_tokens.weight" if config.tie_word_embeddings else "lm_head.weight"]
-    return rms_norm(x, w["model.norm.weight"], config.rms_norm_eps) @ head.T
+    logits = rms_norm(x, gemma + w["model.norm.weight"], config.rms_norm_eps) @ head.T
+    cap = getattr(config, "final_logit_softcapping", None)
+    return cap * torch.tanh(logits / cap) if cap else logits
 
 
 # ---- a run: one gradient, then ten steps --------------------------------------------------------
@@ -366,6 +384,14 @@ FILES = {
     "qwen3_tiny": (lambda: make_descendant("Qwen3", 551, head_dim=16),
                    f"arch=qwen3 {DESCENDANT_KEYS} head_dim=16"),
     "olmo2_tiny": (lambda: make_descendant("Olmo2", 601), f"arch=olmo2 {DESCENDANT_KEYS}"),
+    "mistral_tiny": (lambda: make_descendant("Mistral", 651, sliding_window=5),
+                     f"arch=mistral {DESCENDANT_KEYS} window=5"),
+    # Caps so low that they bend what they cap; three layers, so that one slides again.
+    "gemma2_tiny": (lambda: make_descendant(
+        "Gemma2", 701, head_dim=16, num_hidden_layers=3, tie_word_embeddings=True, sliding_window=5,
+        query_pre_attn_scalar=24, attn_logit_softcapping=2.0, final_logit_softcapping=3.0,
+        attn_implementation="eager"), f"arch=gemma2 {SHAPE_KEYS} ffn=48 layers=3 norm_epsilon=1e-6 "
+        "head_dim=16 window=5 query_scale=24 attention_softcap=2 logit_softcap=3"),
 }
 
 

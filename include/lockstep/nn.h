@@ -42,7 +42,9 @@ extern "C" {
     family(LS_LLAMA, llama)                                                                        \
     family(LS_QWEN2, qwen2)                                                                        \
     family(LS_QWEN3, qwen3)                                                                        \
-    family(LS_OLMO2, olmo2)
+    family(LS_OLMO2, olmo2)                                                                        \
+    family(LS_MISTRAL, mistral)                                                                    \
+    family(LS_GEMMA2, gemma2)
 /* clang-format on */
 #define LS_FAMILY_ARCH(arch, name) arch,
 enum ls_arch { LS_FAMILIES(LS_FAMILY_ARCH) LS_ARCHES /* their number */ };
@@ -53,6 +55,8 @@ enum ls_activation {
     LS_ACT_GEGLU,  /* its GELU in the tanh form */
     LS_ACTIVATIONS /* their number */
 };
+
+enum ls_window_layers { LS_WINDOW_ALL, LS_WINDOW_EVEN /* blocks 0, 2, 4, ... */ };
 
 struct ls_model_config {
     enum ls_arch arch;
@@ -67,7 +71,11 @@ struct ls_model_config {
     float norm_epsilon;
     double rope_theta;
     struct ls_rope_scaling rope_scaling;
-    float dropout; /* after the embedding and on both residual branches */
+    int64_t window; /* tokens that a query sees, its own included; 0: all up to its own */
+    enum ls_window_layers window_layers;    /* the blocks that have a window */
+    float attention_softcap, logit_softcap; /* cap tanh(x / cap) of scores, of logits; 0: none */
+    double query_scale;                     /* by whose root scores are divided; 0: head_dim */
+    float dropout;                          /* after the embedding and on both residual branches */
     float init_std;
     uint64_t seed; /* of initial values and dropout */
 };
@@ -132,6 +140,7 @@ struct ls_family {
     bool bias;              /* there are biases, unless said otherwise; false: there cannot be */
     enum ls_activation act; /* unless said otherwise */
     unsigned acts;          /* those that it can have: bits 1 << enum ls_activation */
+    enum ls_window_layers window_layers; /* unless said otherwise */
     struct {
         int64_t times, over, multiple;
     } ffn; /* unless said: channels * times / over, rounded up to a multiple */
@@ -143,7 +152,8 @@ struct ls_family {
 const struct ls_family *ls_family_of(enum ls_arch arch);
 const char *ls_arch_name(enum ls_arch arch); /* "gpt2" */
 /* Local. Whether a key of the configuration's group `model`, such as "rope_theta", means something
- * to the family: false where it belongs to a kind of step that the family has none of. */
+ * to the family: false where it belongs to a kind of step that the family has none of, or to others
+ * that name it as theirs. */
 bool ls_family_reads(enum ls_arch arch, const char *key);
 
 /* ---- what tensor parallel may cut ---------------------------------------------------------------
@@ -283,9 +293,10 @@ struct ls_places ls_param_places(const struct ls_param *param, int64_t first);
 const char *ls_layer_name(const struct ls_model_config *config, int64_t layer);
 
 /* Floating-point operations of one token's forward and backward, all tp ranks together: 6 per
- * weight that multiplies plus 12 H D T for attention, as PaLM's and Megatron's model flops count
- * them. Of a layer, 0 .. layers + 1 (the embedding layer: 2 C, for its rows), which stages are
- * balanced by; and of the model, where the embedding table counts once, as the head. */
+ * weight that multiplies plus 12 H D T for attention (of a window what it sees), as PaLM's and
+ * Megatron's model flops count them. Of a layer, 0 .. layers + 1 (the embedding layer: 2 C, for its
+ * rows), which stages are balanced by; and of the model, where the embedding table counts once, as
+ * the head. */
 double ls_layer_flops_per_token(const struct ls_model_config *config, int64_t layer,
                                 int64_t tokens);
 double ls_model_flops_per_token(const struct ls_model_config *config, int64_t tokens);

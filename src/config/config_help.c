@@ -50,6 +50,11 @@ static void say_activation(const struct ls_family *family, char said[SAID_BYTES]
     snprintf(said, SAID_BYTES, "%s", word->word);
 }
 
+static void say_window_layers(const struct ls_family *family, char said[SAID_BYTES])
+{
+    snprintf(said, SAID_BYTES, "%s", family->window_layers == LS_WINDOW_EVEN ? "even" : "all");
+}
+
 static void say_ffn(const struct ls_family *family, char said[SAID_BYTES])
 {
     int used = snprintf(said, SAID_BYTES, "%ld", (long)family->ffn.times);
@@ -64,20 +69,28 @@ static void say_ffn(const struct ls_family *family, char said[SAID_BYTES])
 /* ---- what all say -----------------------------------------------------------------------------
  */
 
+static bool is_reader(const struct help *help, int arch)
+{
+    return ls_family_reads((enum ls_arch)arch, help->key->name + strlen("model."));
+}
+
 /* "true for gpt2; false for llama, mistral": each thing that is said, with those who say it. */
 static void put_said(struct help *help,
                      void (*say)(const struct ls_family *family, char said[SAID_BYTES]))
 {
-    char said[LS_ARCHES][SAID_BYTES];
+    char said[LS_ARCHES][SAID_BYTES] = {""};
+    const char *between = "";
     for (int a = 0; a < LS_ARCHES; a++)
-        say(ls_family_of((enum ls_arch)a), said[a]);
+        if (is_reader(help, a))
+            say(ls_family_of((enum ls_arch)a), said[a]);
     for (int a = 0; a < LS_ARCHES; a++) {
         int first = 0;
         while (strcmp(said[first], said[a]) != 0)
             first++;
-        if (first < a)
+        if (first < a || !*said[a])
             continue;
-        put(help, "%s%s for ", a ? "; " : "", said[a]);
+        put(help, "%s%s for ", between, said[a]);
+        between = "; ";
         for (int b = a; b < LS_ARCHES; b++)
             if (strcmp(said[b], said[a]) == 0)
                 put(help, "%s%s", b > a ? ", " : "", ls_arch_name((enum ls_arch)b));
@@ -104,6 +117,11 @@ static void put_ffn(struct help *help)
     put_said(help, say_ffn);
 }
 
+static void put_window_layers(struct help *help)
+{
+    put_said(help, say_window_layers);
+}
+
 static void put_families(struct help *help)
 {
     for (int a = 0; a < LS_ARCHES; a++)
@@ -115,7 +133,7 @@ static void put_readers(struct help *help)
 {
     const char *between = "";
     for (int a = 0; a < LS_ARCHES; a++)
-        if (ls_family_reads((enum ls_arch)a, help->key->name + strlen("model."))) {
+        if (is_reader(help, a)) {
             put(help, "%s%s", between, ls_arch_name((enum ls_arch)a));
             between = ", ";
         }
@@ -131,10 +149,14 @@ static void put_presets(struct help *help)
 static const struct {
     const char *word;
     void (*put)(struct help *help);
-} words[] = {
-    {"{tied}", put_tied},      {"{bias}", put_bias},         {"{activation}", put_activation},
-    {"{ffn}", put_ffn},        {"{families}", put_families}, {"{readers}", put_readers},
-    {"{presets}", put_presets}};
+} words[] = {{"{tied}", put_tied},
+             {"{bias}", put_bias},
+             {"{activation}", put_activation},
+             {"{ffn}", put_ffn},
+             {"{window_layers}", put_window_layers},
+             {"{families}", put_families},
+             {"{readers}", put_readers},
+             {"{presets}", put_presets}};
 
 void ls_config_key_help(const struct ls_config_key *key, char text[LS_CONFIG_HELP_BYTES])
 {

@@ -137,6 +137,8 @@ static int resolve_family(struct ls_config *config, struct ls_error *error)
                       ls_arch_name(arch));
     if (model->activation == LS_CONFIG_AUTO)
         model->activation = family->act;
+    if (model->window_layers == LS_CONFIG_AUTO && ls_family_reads(arch, "window_layers"))
+        model->window_layers = (int)family->window_layers;
     return check_activation(config, error);
 }
 
@@ -190,6 +192,11 @@ static void fill_model(struct ls_config *config)
                          .beta_fast = (float)keys->rope_beta_fast,
                          .beta_slow = (float)keys->rope_beta_slow,
                          .attention_factor = (float)keys->rope_attention_factor},
+        .window = keys->window,
+        .window_layers = keys->window_layers == LS_WINDOW_EVEN ? LS_WINDOW_EVEN : LS_WINDOW_ALL,
+        .attention_softcap = (float)keys->attention_softcap,
+        .logit_softcap = (float)keys->logit_softcap,
+        .query_scale = keys->query_scale,
         .dropout = (float)keys->dropout,
         .init_std = (float)keys->init_std,
         .seed = (uint64_t)keys->seed,

@@ -48,6 +48,8 @@ WORDS(auto_or_bool) = {{"auto", LS_CONFIG_AUTO}, {"true", 1}, {"false", 0}, END}
 WORDS(activations) = {{"auto", LS_CONFIG_AUTO},      {"gelu_tanh", LS_ACT_GELU_TANH},
                       {"gelu_erf", LS_ACT_GELU_ERF}, {"swiglu", LS_ACT_SWIGLU},
                       {"geglu", LS_ACT_GEGLU},       END};
+WORDS(window_layers) = {
+    {"auto", LS_CONFIG_AUTO}, {"all", LS_WINDOW_ALL}, {"even", LS_WINDOW_EVEN}, END};
 WORDS(optimizers) = {{"adamw", LS_CONFIG_ADAMW},
                      {"sgd", LS_CONFIG_SGD},
                      {"lion", LS_CONFIG_LION},
@@ -148,6 +150,17 @@ static const struct ls_config_key table[] = {
                "and scales in full those that turn less often than this ({readers})"),
     REAL("model.rope_attention_factor", RECIPE, "0", 0, 1e6, model_keys.rope_attention_factor,
          "what yarn multiplies queries and keys by; 0 = 0.1 ln(rope_factor) + 1 ({readers})"),
+    INT("model.window", RECIPE, "0", 0, 0x1p30, model_keys.window,
+        "tokens that a query sees, its own included ({readers}); 0 = all up to its own"),
+    WORD("model.window_layers", RECIPE, "auto", window_layers, model_keys.window_layers,
+         "the blocks that have the window: all, or even = the first, the third and so on "
+         "({readers}); auto = {window_layers}"),
+    REAL("model.attention_softcap", RECIPE, "0", 0, 1e6, model_keys.attention_softcap,
+         "attention scores become cap tanh(score / cap) ({readers}); 0 = none"),
+    REAL("model.logit_softcap", RECIPE, "0", 0, 1e6, model_keys.logit_softcap,
+         "logits become cap tanh(logit / cap) ({readers}); 0 = none"),
+    REAL("model.query_scale", RECIPE, "0", 0, 1e6, model_keys.query_scale,
+         "attention scores are divided by the root of this ({readers}); 0 = head_dim"),
     REAL_BELOW("model.dropout", RECIPE, "0", 0, 1, model_keys.dropout,
                "probability that an activation is dropped while training"),
     REAL_ABOVE("model.init_std", RECIPE, "0.02", 0, 10, model_keys.init_std,

@@ -47,30 +47,35 @@ int program_values(const struct program *program)
 /* ---- keys of the configuration ----------------------------------------------------------------
  */
 
-static bool program_reads(const struct program *program, const char *key)
+static bool is_among(const char *const *keys, const char *key)
 {
-    for (int i = 0, count = program_steps(program); i < count; i++) {
-        const char *const *keys = program->steps[i].kind->keys;
-        for (; keys && *keys; keys++)
-            if (!strcmp(*keys, key))
-                return true;
-    }
+    for (; keys && *keys; keys++)
+        if (!strcmp(*keys, key))
+            return true;
     return false;
 }
 
-static bool steps_read(enum ls_arch arch, const char *key)
+static bool program_reads(const struct program *program, const char *key)
+{
+    for (int i = 0, count = program_steps(program); i < count; i++)
+        if (is_among(program->steps[i].kind->keys, key))
+            return true;
+    return false;
+}
+
+static bool names(enum ls_arch arch, const char *key)
 {
     const struct family *family = families[arch].family;
-    return program_reads(family->embedding, key) || program_reads(family->block, key) ||
-           program_reads(family->head, key);
+    return is_among(family->keys, key) || program_reads(family->embedding, key) ||
+           program_reads(family->block, key) || program_reads(family->head, key);
 }
 
 bool ls_family_reads(enum ls_arch arch, const char *key)
 {
     bool others = false;
     for (int other = 0; other < LS_ARCHES; other++)
-        others |= steps_read((enum ls_arch)other, key);
-    return !others || steps_read(arch, key);
+        others |= names((enum ls_arch)other, key);
+    return !others || names(arch, key);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------
@@ -155,13 +160,16 @@ double ls_layer_flops_per_token(const struct ls_model_config *config, int64_t la
     for (int i = 0, count = program_steps(program); i < count; i++) {
         const struct step *step = &program->steps[i];
         if (step->kind->flops)
-            sum += step->kind->flops(config, role_elements(config, program, step->weight), tokens);
+            sum += step->kind->flops(config, layer, role_elements(config, program, step->weight),
+                                     tokens);
     }
     return sum;
 }
 
 double ls_model_flops_per_token(const struct ls_model_config *config, int64_t tokens)
 {
-    double blocks = (double)config->layers * ls_layer_flops_per_token(config, 1, tokens);
-    return blocks + ls_layer_flops_per_token(config, config->layers + 1, tokens);
+    double sum = 0;
+    for (int64_t layer = 1; layer <= config->layers + 1; layer++)
+        sum += ls_layer_flops_per_token(config, layer, tokens);
+    return sum;
 }

@@ -57,10 +57,18 @@ const struct program llama_head = {
               {&step_head, {HEAD_A}, {0}, "table", NULL, NULL}},
     .parameters = head_parameters};
 
-/* Llama 3.2 (1B, 3B) and 3.1 (8B, 70B, 405B): Meta's published config.json files. The tiny one is
- * ours, for tests. */
+/* Llama 2; Llama 3.2 (1B, 3B) and 3.1 (8B, 70B, 405B); SmolLM2 (Ben Allal et al. 2025), which is a
+ * Llama: the published config.json files. The tiny one is ours, for tests. */
+#define LLAMA2 "vocab=32000 context=4096 "
+#define SMOL   "vocab=49152 context=8192 tied=true "
 #define LLAMA3 "vocab=128256 context=131072 rope_theta=500000 rope_original_context=8192 "
 static const struct ls_preset presets[] = {
+    {"llama2-7b", LLAMA2 "layers=32 channels=4096 heads=32 ffn=11008"},
+    {"llama2-13b", LLAMA2 "layers=40 channels=5120 heads=40 ffn=13824"},
+    {"llama2-70b", LLAMA2 "layers=80 channels=8192 heads=64 kv_heads=8 ffn=28672"},
+    {"smollm2-135m", SMOL "layers=30 channels=576 heads=9 kv_heads=3 ffn=1536 rope_theta=100000"},
+    {"smollm2-360m", SMOL "layers=32 channels=960 heads=15 kv_heads=5 ffn=2560 rope_theta=100000"},
+    {"smollm2-1.7b", SMOL "layers=24 channels=2048 heads=32 ffn=8192 rope_theta=130000"},
     {"llama-1b",
      LLAMA3 "layers=16 channels=2048 heads=32 kv_heads=8 ffn=8192 rope_factor=32 tied=true"},
     {"llama-3b",

@@ -98,6 +98,8 @@ struct program {
 };
 struct family {
     struct ls_family about;
+    const char *const *keys; /* of the configuration's group `model` that only families read which
+                              * name them, to NULL; NULL: none */
     const struct program *embedding, *block, *head;
 };
 #define FAMILY_DECLARED(arch, name) extern const struct family family_##name;
@@ -282,7 +284,8 @@ struct step_kind {
     void (*constants)(struct ls_model *model, struct ls_arena *arena, const struct bound_step *s);
     /* Operations of one token, forward and backward, of the whole model; weight elements those of
      * the step's role. */
-    double (*flops)(const struct ls_model_config *config, double weight_elements, int64_t tokens);
+    double (*flops)(const struct ls_model_config *config, int64_t layer, double weight_elements,
+                    int64_t tokens);
 };
 extern const struct step_kind step_embedding, step_scale, step_layernorm, step_rmsnorm,
     step_rmsnorm_plus_one, step_headnorm, step_widenorm, step_column, step_row, step_rope,

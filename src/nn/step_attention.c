@@ -81,14 +81,31 @@ static struct attending attending_of(const struct layer_run *run, const struct b
 /* ---- attention --------------------------------------------------------------------------------
  */
 
-static float scale_of(const struct ls_model *model)
+/* What a block makes of the scores of its queries. */
+struct scores {
+    float scale, softcap;
+    int64_t window;
+};
+
+static int64_t window_of(const struct ls_model_config *config, int64_t layer)
 {
-    return (float)(1 / sqrt((double)model->config.head_dim));
+    int64_t block = layer - 1;
+    return config->window_layers == LS_WINDOW_ALL || block % 2 == 0 ? config->window : 0;
+}
+
+static struct scores scores_of(const struct layer_run *run)
+{
+    const struct ls_model_config *c = &run->model->config;
+    double scale = c->query_scale > 0 ? c->query_scale : (double)c->head_dim;
+    return (struct scores){.scale = (float)(1 / sqrt(scale)),
+                           .softcap = c->attention_softcap,
+                           .window = window_of(c, run->layer->index)};
 }
 
 struct ls_attention attention_of(const struct attending *a)
 {
     const struct ls_model *model = a->model;
+    const struct scores scores = scores_of(a->run);
     size_t bytes = model_act_bytes(model);
     int64_t q = size_held(model, SIZE_QUERY), kv = size_held(model, SIZE_KV);
     return (struct ls_attention){.batch = a->sequences,
@@ -96,7 +113,9 @@ struct ls_attention attention_of(const struct attending *a)
                                  .heads = model->heads,
                                  .kv_heads = model->kv_heads,
                                  .head_dim = model->config.head_dim,
-                                 .scale = scale_of(model),
+                                 .scale = scores.scale,
+                                 .softcap = scores.softcap,
+                                 .window = scores.window,
                                  .act = model->numerics.act,
                                  .q = a->qkv,
                                  .k = a->qkv + (size_t)q * bytes,
@@ -119,7 +138,7 @@ void attention_kv_finish(const struct attending *a, int64_t row, int64_t rows, c
                                                             .rows = rows,
                                                             .width = kv,
                                                             .ld = ld,
-                                                            .scale = scale_of(model),
+                                                            .scale = scores_of(a->run).scale,
                                                             .d_k_sum = d_k_sum,
                                                             .d_v_sum = d_v_sum,
                                                             .d_k = d_k,
@@ -190,13 +209,16 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
     ls_copy(run->ops, row_bytes, qkv + (size_t)(q + kv) * act,
             v_cache + (size_t)position * row_bytes);
     const int32_t length = (int32_t)position + 1;
+    const struct scores scores = scores_of(run);
     struct ls_attention_decode decode = {.batch = 1,
                                          .lengths = &length,
                                          .capacity = c->context,
                                          .heads = model->heads,
                                          .kv_heads = model->kv_heads,
                                          .head_dim = c->head_dim,
-                                         .scale = scale_of(model),
+                                         .scale = scores.scale,
+                                         .softcap = scores.softcap,
+                                         .window = scores.window,
                                          .act = model->numerics.act,
                                          .q = qkv,
                                          .k_cache = k_cache,
@@ -207,12 +229,14 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
     return ls_attention_decode(run->ops, &decode, run->error);
 }
 
-/* 12 H D T: as PaLM's and Megatron's model flops count it. */
-static double attention_flops(const struct ls_model_config *config, double weight_elements,
-                              int64_t tokens)
+/* 12 H D T, as PaLM's and Megatron's model flops count it; of a window what it sees. */
+static double attention_flops(const struct ls_model_config *config, int64_t layer,
+                              double weight_elements, int64_t tokens)
 {
+    int64_t window = window_of(config, layer);
     (void)weight_elements;
-    return 12 * (double)size_whole(config, SIZE_QUERY) * (double)tokens;
+    return 12 * (double)size_whole(config, SIZE_QUERY) *
+           (double)(window > 0 ? ls_min(window, tokens) : tokens);
 }
 
 const struct step_kind step_attention = {

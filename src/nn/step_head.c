@@ -131,7 +131,8 @@ static struct ls_cross_entropy loss_of(const struct walk *walk, int64_t rows)
                                      .tiles = model->tiles,
                                      .act = model->numerics.act,
                                      .scale = walk->training ? walk->run->batch->gradient_scale : 0,
-                                     .first = walk->weight->first_row};
+                                     .first = walk->weight->first_row,
+                                     .softcap = model->config.logit_softcap};
 }
 
 /* The largest logit of each row, over all ranks' parts of the vocabulary, and the first token that
@@ -154,6 +155,19 @@ static int group_likeliest(struct walk *walk, int64_t first_row, int64_t rows)
         status = ls_all_reduce_max_f32(model->tp.comm, b->place, rows, run->error);
     for (int64_t i = 0; i < rows && !status && !run->ops->idle; i++)
         likeliest[i] = b->place[i] > -INFINITY ? (int32_t)-b->place[i] : -1;
+    return status;
+}
+
+/* Of rows of a [rows, C], capped where the model says so. */
+static int logits_make(const struct layer_run *run, const struct ls_param *weight, int64_t rows,
+                       const void *a, void *logits)
+{
+    const struct ls_model *model = run->model;
+    float cap = model->config.logit_softcap;
+    struct ls_gemm product = model_linear(model, rows, weight->rows, 1, weight, NULL, a, logits);
+    int status = ls_gemm_run(run->ops, &product, run->error);
+    if (!status && cap > 0)
+        ls_softcap(run->ops, model->numerics.act, rows * weight->rows, cap, logits, logits);
     return status;
 }
 
@@ -194,9 +208,7 @@ static int group_run(struct walk *walk, int64_t first_row, const struct ls_token
     int64_t rows = ls_token_rows(sum);
     const void *a = walk->a + (size_t)(first_row * channels) * model_act_bytes(model);
     void *logits = walk->buffers.logits;
-    struct ls_gemm product =
-        model_linear(model, rows, vocabulary, 1, walk->weight, NULL, a, logits);
-    int status = ls_gemm_run(run->ops, &product, run->error);
+    int status = logits_make(run, walk->weight, rows, a, logits);
     if (!status && run->batch->likeliest)
         status = group_likeliest(walk, first_row, rows);
     if (!status)
@@ -332,18 +344,17 @@ static int head_decode(const struct layer_run *run, const struct bound_step *s)
     int64_t vocabulary = s->weight->rows;
     char *logits = model->decoding->logits;
     char *own = logits + (size_t)(model->tp.rank * vocabulary) * model_act_bytes(model);
-    struct ls_gemm product =
-        model_linear(model, 1, vocabulary, 1, s->weight, NULL, run_in(run, s, 0), own);
-    int status = ls_gemm_run(run->ops, &product, run->error);
+    int status = logits_make(run, s->weight, 1, run_in(run, s, 0), own);
     if (status || model->tp.size == 1)
         return status;
     model_label(model, s->weight);
     return ls_all_gather(model->tp.comm, own, logits, vocabulary, model->numerics.act, run->error);
 }
 
-static double head_flops(const struct ls_model_config *config, double weight_elements,
-                         int64_t tokens)
+static double head_flops(const struct ls_model_config *config, int64_t layer,
+                         double weight_elements, int64_t tokens)
 {
+    (void)layer;
     (void)config;
     (void)tokens;
     return 6 * weight_elements;

@@ -30,9 +30,10 @@ static int weight_half(const struct layer_run *run, const struct bound_step *s, 
     return ls_gemm_run(run->ops, &gemm, run->error);
 }
 
-static double linear_flops(const struct ls_model_config *config, double weight_elements,
-                           int64_t tokens)
+static double linear_flops(const struct ls_model_config *config, int64_t layer,
+                           double weight_elements, int64_t tokens)
 {
+    (void)layer;
     (void)config;
     (void)tokens;
     return 6 * weight_elements;

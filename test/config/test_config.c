@@ -345,6 +345,16 @@ static void test_presets_and_what_overrides_them(void **state)
     assert_true(config.model.rope_scaling.factor == 8 && config.model.rope_theta == 500000);
     assert_false(config.model.tied || config.model.bias);
     assert_int_equal(config.numerics.tp_tiles, 8);
+    expect_good(&config, "model: {preset: gemma2-2b, window: 512}\n");
+    assert_int_equal(config.model.window, 512);
+    assert_int_equal(config.model.window_layers, LS_WINDOW_EVEN);
+    assert_true(config.model.query_scale == 256 && config.model.logit_softcap == 30);
+    assert_true(config.model.tied && config.model.act == LS_ACT_GEGLU);
+    expect_good(&config, "model: {preset: gemma2-2b, window_layers: all}\n");
+    assert_int_equal(config.model.window_layers, LS_WINDOW_ALL);
+    expect_good(&config, "model: {preset: mistral-7b-v0.1}\n");
+    assert_int_equal(config.model.window, 4096);
+    assert_int_equal(config.model.window_layers, LS_WINDOW_ALL);
     expect_good(&config, "model: {preset: llama-tiny}\n");
     assert_int_equal(config.model.ffn, 256);
     assert_int_equal(config.model.vocab_padded, 384);
@@ -379,7 +389,9 @@ static void test_help_names_every_family_and_preset(void **state)
     }
     expect_named("model.tied", "true for gpt2");
     expect_named("model.activation", "gelu_tanh for gpt2; swiglu for llama");
-    expect_named("model.ffn", "4 channels for gpt2; 8/3 channels rounded up to a multiple of 256");
+    expect_named("model.ffn", "4 channels for gpt2");
+    expect_named("model.ffn", "8/3 channels rounded up to a multiple of 256 for llama");
+    expect_named("model.window_layers", "auto = even for gemma2");
     expect_named("model.rope_theta", "(llama");
 }
 
@@ -411,6 +423,16 @@ static void test_automatic_values(void **state)
     struct ls_error error = {0};
     assert_int_equal(ls_config_resolve(&config, 257, &error), LS_OK);
     assert_memory_equal(&once, &config, sizeof config);
+}
+
+static void test_keys_of_other_families_are_refused(void **state)
+{
+    (void)state;
+    expect_refused("model: {preset: llama-tiny, window: 16}\n", "model.window",
+                   "model.arch = llama", NULL);
+    expect_refused("model: {preset: mistral-tiny, logit_softcap: 30}\n", "model.logit_softcap",
+                   "model.arch = mistral", NULL);
+    expect_refused("model: {preset: gemma2-tiny, activation: swiglu}\n", "takes geglu", NULL);
 }
 
 static void test_contradictions_are_refused(void **state)
@@ -662,6 +684,7 @@ int main(void)
         cmocka_unit_test(test_help_names_every_family_and_preset),
         cmocka_unit_test(test_automatic_values),
         cmocka_unit_test(test_contradictions_are_refused),
+        cmocka_unit_test(test_keys_of_other_families_are_refused),
         cmocka_unit_test(test_configurations_of_the_tree),
         cmocka_unit_test(test_no_tokenizer_and_no_data),
         cmocka_unit_test(test_written_configuration_reads_back),

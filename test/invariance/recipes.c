@@ -13,7 +13,10 @@ enum { TOKENS = 60000, VOCABULARY = 300, EXAMPLES = 250 };
  * stages, padding in the vocabulary, tied tables, clipping and weight decay; leaves of one sequence
  * and of several, batches of 12 leaves, which micro-batches do not divide, and batches that grow.
  * The loss scale of fp16 begins too large, so that some steps are skipped, and grows back. With
- * bf16 moments tp cuts rows of 30 elements, within the 8 whose random bits come together. */
+ * bf16 moments tp cuts rows of 30 elements, within the 8 whose random bits come together. The other
+ * families: norms of heads that ranks share, windows that end inside of a tile, soft caps that
+ * bend.
+ */
 static const char *const common_keys[] = {
     "train.steps=64",      "optim.decay_steps=64",   "optim.lr=2e-3",
     "optim.clip=0.5",      "optim.weight_decay=0.1", "optim.warmup_steps=2",
@@ -21,7 +24,7 @@ static const char *const common_keys[] = {
     "model.vocab=300",     "model.layers=6",         "model.channels=64",
     "model.heads=4",       "model.ffn=128",
 };
-static const char *const recipe_keys[RECIPES][12] = {
+static const char *const recipe_keys[RECIPES][14] = {
     {"model.arch=gpt2", "numerics.precision=fp32", "model.dropout=0.1", "numerics.seq_tiles=2",
      "data.sequence=256", "model.context=256", "batch.global=8", "batch.rampup_start=4",
      "batch.rampup_increment=4", "batch.rampup_samples=8", NULL},
@@ -42,10 +45,23 @@ static const char *const recipe_keys[RECIPES][12] = {
     {"model.arch=llama", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
      "model.kv_heads=2", "data.sequence=64", "model.context=64", "batch.global=12",
      "optim.name=muon", "optim.moments=bf16", "optim.adamw_lr=1e-3", NULL},
+    {"model.arch=qwen2", "numerics.precision=bf16", "numerics.arithmetic=fma", "model.kv_heads=2",
+     "numerics.leaf_sequences=2", "data.sequence=64", "model.context=64", "batch.global=24", NULL},
+    {"model.arch=qwen3", "numerics.precision=fp32", "model.kv_heads=1", "model.head_dim=24",
+     "numerics.leaf_sequences=3", "data.sequence=64", "model.context=64", "batch.global=24", NULL},
+    {"model.arch=olmo2", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
+     "model.kv_heads=2", "numerics.seq_tiles=2", "data.sequence=256", "model.context=256",
+     "batch.global=8", NULL},
+    {"model.arch=mistral", "numerics.precision=fp16", "model.kv_heads=2", "model.window=150",
+     "numerics.seq_tiles=4", "data.sequence=512", "model.context=512", "batch.global=8", NULL},
+    {"model.arch=gemma2", "numerics.precision=fp32", "model.kv_heads=2", "model.head_dim=24",
+     "model.window=100", "model.attention_softcap=3", "model.logit_softcap=4",
+     "model.query_scale=20", "numerics.seq_tiles=2", "data.sequence=256", "model.context=256",
+     "batch.global=8", NULL},
 };
-const char *const recipe_names[RECIPES] = {"gpt2 fp32",  "gpt2 bf16", "llama fp32",
-                                           "llama bf16", "gpt2 fp16", "llama bf16 moments",
-                                           "llama muon"};
+const char *const recipe_names[RECIPES] = {
+    "gpt2 fp32",  "gpt2 bf16",  "llama fp32", "llama bf16", "gpt2 fp16",    "llama bf16 moments",
+    "llama muon", "qwen2 bf16", "qwen3 fp32", "olmo2 bf16", "mistral fp16", "gemma2 fp32"};
 
 /* Those of which some tokens count. */
 static const bool on_examples[RECIPES] = {[2] = true, [3] = true, [4] = true};

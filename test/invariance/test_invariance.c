@@ -1,15 +1,15 @@
 /* The promise: for one recipe, every layout gives one sequence of losses and one sequence of
  * hashes.
  *
- *   test_invariance [N [SEED [STEPS]]]   N layouts drawn at random, over seven recipes
+ *   test_invariance [N [SEED [STEPS]]]   N layouts drawn at random, over twelve recipes
  *   test_invariance --only INDEX [SEED [STEPS]]   one of them again
  *   test_invariance --child ...          one layout under mpirun, started by the above
  *
- * Seven recipes (a small GPT-2 and a small Llama with grouped queries, each in fp32 and bf16, a
- * GPT-2 in fp16, a Llama whose moments are bf16, one with Muon; some of them on examples, of which
- * the completions count) are trained on one rank; then every
- * drawn layout (all keys of ls_draw_rows) must repeat the loss and the hash of the state after
- * every step, bit for bit. Some runs are stopped half way, and another layout goes on from the
+ * Twelve recipes (a small GPT-2 and a small Llama with grouped queries, each in fp32 and bf16, a
+ * GPT-2 in fp16, a Llama whose moments are bf16, one with Muon, and one of each other family; some
+ * of them on examples, of which the completions count) are trained on one rank; then every drawn
+ * layout (all keys of ls_draw_rows) must repeat the loss and the hash of the state after every
+ * step, bit for bit. Some runs are stopped half way, and another layout goes on from the
  * checkpoint. A mismatch is traced to the first tensor that differs.
  *
  * Layouts are asked for what the ones before them did not have, and N = 100 covers every value of

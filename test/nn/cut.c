@@ -61,8 +61,15 @@ static void recipe_set(struct side *side)
                                             .act = family->act,
                                             .norm_epsilon = 1e-5f,
                                             .rope_theta = 100,
+                                            .window_layers = family->window_layers,
                                             .dropout = cut->dropout,
                                             .seed = 5};
+    if (ls_family_reads(cut->arch, "window"))
+        side->config.window = side->tokens * 2 / 5;
+    if (ls_family_reads(cut->arch, "query_scale"))
+        side->config.query_scale = 5;
+    if (ls_family_reads(cut->arch, "attention_softcap"))
+        side->config.attention_softcap = side->config.logit_softcap = 2;
     side->numerics = (struct ls_numerics){.act = cut->act,
                                           .tp_tiles = TILES,
                                           .seq_tiles = cut->seq_tiles,

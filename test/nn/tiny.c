@@ -17,6 +17,8 @@ static void check(int status, const struct ls_error *error)
 struct tiny tiny_of(enum ls_arch arch)
 {
     const struct ls_family *family = ls_family_of(arch);
+    bool slides = ls_family_reads(arch, "window");
+    bool caps = ls_family_reads(arch, "attention_softcap");
     return (struct tiny){
         .config = {.arch = arch,
                    .vocab = TINY_VOCAB,
@@ -32,6 +34,11 @@ struct tiny tiny_of(enum ls_arch arch)
                    .act = family->act,
                    .norm_epsilon = 1e-5f,
                    .rope_theta = 100,
+                   .window = slides ? 5 : 0,
+                   .window_layers = family->window_layers,
+                   .attention_softcap = caps ? 2 : 0,
+                   .logit_softcap = caps ? 3 : 0,
+                   .query_scale = caps ? 5 : 0,
                    .seed = 3},
         .numerics = {.act = LS_F32, .tp_tiles = 1, .seq_tiles = 1, .leaf_sequences = 1}};
 }

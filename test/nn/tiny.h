@@ -14,8 +14,8 @@ struct tiny {
     struct ls_arena arena;
     struct ls_model *model; /* NULL before tiny_model */
 };
-/* Of one block, with the family's biases and activation, in fp32. What the test wants otherwise it
- * writes there before tiny_open. */
+/* Of one block, with the family's biases, activation, window and caps, in fp32. What the test wants
+ * otherwise it writes there before tiny_open. */
 struct tiny tiny_of(enum ls_arch arch);
 /* The parameters, normal around their usual value. Fails the test where it cannot, as the next
  * does. The tiny stays where it is. */

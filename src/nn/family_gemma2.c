@@ -1,0 +1,118 @@
+/* Gemma 2 (Gemma Team 2024): a scaled embedding, RMSNorm in front of and behind attention and mlp
+ * by weights kept as their distance from one, GeGLU, soft caps of scores and logits, and a window
+ * in every other block. */
+#include "family_llama.h"
+
+#define GEMMA_NORM(role, name, elsewhere)                                                          \
+    {                                                                                              \
+        role, name, SIZE_ONE, SIZE_CHANNELS, CUT_NONE, START_ZERO, WHEN_ALWAYS, elsewhere          \
+    }
+
+static const struct parameter embedding_parameters[] = {
+    LLAMA_MATRIX("table", "wte.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
+                 "model.embed_tokens.weight"),
+    {0},
+};
+
+static const struct parameter block_parameters[] = {
+    LLAMA_MATRICES,
+    GEMMA_NORM("norm1", "norm_1.weight", "input_layernorm.weight"),
+    GEMMA_NORM("post1", "post_norm_1.weight", "post_attention_layernorm.weight"),
+    GEMMA_NORM("norm2", "norm_2.weight", "pre_feedforward_layernorm.weight"),
+    GEMMA_NORM("post2", "post_norm_2.weight", "post_feedforward_layernorm.weight"),
+    {0},
+};
+
+static const struct parameter head_parameters[] = {
+    LLAMA_MATRIX("table", "head.weight", SIZE_VOCABULARY, SIZE_CHANNELS, CUT_ROWS,
+                 "lm_head.weight"),
+    GEMMA_NORM("norm", "norm_f.weight", "model.norm.weight"),
+    {0},
+};
+
+enum { EMBEDDING_IDS, EMBEDDING_ROWS, EMBEDDING_OUT };
+enum { X, A1, RSTD1, QKV, O, LSE, Y1, P1, POST1, H1, A2, RSTD2, F, G, Y2, P2, POST2, OUT };
+enum { HEAD_X, HEAD_A, HEAD_RSTD };
+
+static const struct program embedding = {
+    LLAMA_NAMES,
+    .values = {[EMBEDDING_IDS] = LLAMA_ALL("ids", SIZE_ONE, AGAIN_FULL),
+               [EMBEDDING_ROWS] = LLAMA_STREAM("rows", AGAIN_FULL),
+               [EMBEDDING_OUT] = LLAMA_STREAM("out", AGAIN_FULL)},
+    .steps = {{&step_embedding, {EMBEDDING_IDS}, {EMBEDDING_ROWS}, "table", .dropout = "embedding"},
+              {&step_scale, {EMBEDDING_ROWS}, {EMBEDDING_OUT}, NULL, NULL, NULL}},
+    .parameters = embedding_parameters};
+
+static const struct program block = {
+    LLAMA_BLOCK_NAMES,
+    .values = {LLAMA_VALUES, LLAMA_PRENORM_VALUES, [P1] = LLAMA_STREAM("p1", AGAIN_SELECTIVE),
+               [POST1] = LLAMA_RSTD("post1"), [P2] = LLAMA_STREAM("p2", AGAIN_SELECTIVE),
+               [POST2] = LLAMA_RSTD("post2")},
+    .steps = {LLAMA_RMSNORM(step_rmsnorm_plus_one, X, 0, A1, RSTD1, X, "norm1"), LLAMA_PROJECT(A1),
+              LLAMA_ATTEND(QKV),
+              LLAMA_RMSNORM(step_rmsnorm_plus_one, Y1, 0, P1, POST1, Y1, "post1"),
+              LLAMA_RMSNORM(step_rmsnorm_plus_one, X, P1, A2, RSTD2, H1, "norm2"), LLAMA_FEED(A2),
+              LLAMA_RMSNORM(step_rmsnorm_plus_one, Y2, 0, P2, POST2, Y2, "post2"),
+              LLAMA_ADD(H1, P2, OUT)},
+    .parameters = block_parameters};
+
+static const struct program head = {
+    LLAMA_NAMES,
+    .values = {[HEAD_X] = LLAMA_STREAM("x", AGAIN_FULL),
+               [HEAD_A] = LLAMA_STREAM("a", AGAIN_FULL),
+               [HEAD_RSTD] = LLAMA_RSTD("rstd")},
+    .steps = {LLAMA_RMSNORM(step_rmsnorm_plus_one, HEAD_X, 0, HEAD_A, HEAD_RSTD, HEAD_X, "norm"),
+              {&step_head, {HEAD_A}, {0}, "table", NULL, NULL}},
+    .parameters = head_parameters};
+
+/* The published config.json files. The tiny one is ours, for tests. */
+#define CAPS   "attention_softcap=50 logit_softcap=30 "
+#define GEMMA2 CAPS "vocab=256000 context=8192 window=4096 norm_epsilon=1e-6 "
+static const struct ls_preset presets[] = {
+    {"gemma2-2b", GEMMA2 "layers=26 channels=2304 heads=8 kv_heads=4 head_dim=256 ffn=9216 "
+                         "query_scale=256"},
+    {"gemma2-9b", GEMMA2 "layers=42 channels=3584 heads=16 kv_heads=8 head_dim=256 ffn=14336 "
+                         "query_scale=256"},
+    {"gemma2-27b", GEMMA2 "layers=46 channels=4608 heads=32 kv_heads=16 head_dim=128 ffn=36864 "
+                          "query_scale=144"},
+    {"gemma2-tiny",
+     CAPS "layers=2 channels=64 heads=4 kv_heads=2 head_dim=32 context=64 window=24"},
+    {0},
+};
+
+static const char *const keys[] = {"window",        "window_layers", "attention_softcap",
+                                   "logit_softcap", "query_scale",   NULL};
+
+static const struct ls_hf_key hf_keys[] = {
+    {"hidden_activation", "activation", "\"gelu_pytorch_tanh\"", "gelu_pytorch_tanh=geglu"},
+    {"hidden_act", NULL, "", NULL}, /* an old name, which has no effect */
+    {"rms_norm_eps", "norm_epsilon", "1e-6", NULL},
+    {"sliding_window", "window", NULL, NULL},
+    {"query_pre_attn_scalar", "query_scale", NULL, NULL},
+    {"attn_logit_softcapping", "attention_softcap", NULL, NULL},
+    {"final_logit_softcapping", "logit_softcap", NULL, NULL},
+    {"layer_types", NULL, "[\"sliding_attention\", \"full_attention\"]", NULL},
+    {0},
+};
+static const struct ls_gguf_name gguf_names[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+    {0},
+};
+
+const struct family family_gemma2 = {
+    .about = {.what = "scaled embedding, norms in front and behind, GeGLU, soft caps, windows",
+              .tied = true,
+              .act = LS_ACT_GEGLU,
+              .acts = 1u << LS_ACT_GEGLU,
+              .window_layers = LS_WINDOW_EVEN,
+              .ffn = {.times = 4, .over = 1, .multiple = 1},
+              .presets = presets,
+              .hf = {"gemma2", "Gemma2ForCausalLM", "model.", hf_keys},
+              .gguf = {.architecture = "gemma2", .norm_plus_one = true, .names = gguf_names}},
+    .keys = keys,
+    .embedding = &embedding,
+    .block = &block,
+    .head = &head,
+};

@@ -1,0 +1,33 @@
+/* Mistral (Jiang et al. 2023): Llama with a sliding window. */
+#include "family_llama.h"
+
+/* The published config.json files. The tiny one is ours, for tests. */
+#define MISTRAL "context=32768 layers=32 channels=4096 heads=32 kv_heads=8 ffn=14336 "
+static const struct ls_preset presets[] = {
+    {"mistral-7b-v0.1", MISTRAL "vocab=32000 window=4096"},
+    {"mistral-7b-v0.3", MISTRAL "vocab=32768 rope_theta=1000000"},
+    {"mistral-tiny", "layers=2 channels=64 heads=4 kv_heads=2 context=64 window=24"},
+    {0},
+};
+
+static const char *const keys[] = {"window", NULL};
+
+static const struct ls_hf_key hf_keys[] = {
+    LLAMA_HF_KEYS,
+    {"sliding_window", "window", "0", NULL},
+    {0},
+};
+
+const struct family family_mistral = {
+    .about = {.what = "Llama with a sliding window",
+              .act = LS_ACT_SWIGLU,
+              .acts = 1u << LS_ACT_SWIGLU,
+              .ffn = {.times = 8, .over = 3, .multiple = 256},
+              .presets = presets,
+              .hf = {"mistral", "MistralForCausalLM", "model.", hf_keys},
+              .gguf = {.architecture = "llama", .interleaved = true}},
+    .keys = keys,
+    .embedding = &llama_embedding,
+    .block = &llama_block,
+    .head = &llama_head,
+};
