@@ -38,7 +38,8 @@ static int choice_read(const struct cmd_args *args, const char *option,
 
 static int options_read(const struct cmd_args *args, struct ls_export *what, struct ls_error *error)
 {
-    static const struct choice formats[] = {{"hf", LS_EXPORT_HF}, {"llmc", LS_EXPORT_LLMC}, {0}};
+    static const struct choice formats[] = {
+        {"hf", LS_EXPORT_HF}, {"llmc", LS_EXPORT_LLMC}, {"gguf", LS_EXPORT_GGUF}, {0}};
     static const struct choice types[] = {{"fp32", LS_F32}, {"bf16", LS_BF16}, {"fp16", LS_F16},
                                           {"f32", LS_F32},  {"f16", LS_F16},   {0}};
     int format = LS_EXPORT_HF, dtype = LS_F32;

@@ -103,7 +103,7 @@ OPTIONS(plan_options) = {
     {"--json", NULL, "with --layout: print one JSON object instead"},
     END};
 OPTIONS(export_options) = {
-    {"--format", "FORMAT", "hf (default) or llmc"},
+    {"--format", "FORMAT", "hf (default), llmc or gguf"},
     {"--dtype", "TYPE", "fp32 (default), bf16 or fp16: what weights are rounded to"},
     {"--out", "PATH", "the folder or file that is made; it must not exist"},
     {"--step", "STEP", "a step, latest or best (default: the newest checkpoint)"},
@@ -312,11 +312,13 @@ static const struct cmd_page pages[] = {
     {"export", "RUN|DIR --out PATH [--format F] [--dtype T]", "write a model for other programs",
      "hf makes a folder that transformers' from_pretrained loads as it is: config.json, weights as "
      "safetensors, and the tokenizer's and other files that came with the model. llmc makes an "
-     "llm.c model_*.bin of a GPT-2. The padding of the vocabulary is left out.\n\n"
+     "llm.c model_*.bin of a GPT-2; gguf a file for llama.cpp, with the tokenizer that came with "
+     "the model. The padding of the vocabulary is left out.\n\n"
      "A model that the format cannot say is refused, with the key. What is made appears complete "
      "or not at all.",
      export_options,
      "lockstep export runs/qwen --format hf --dtype bf16 --out out/\n"
+     "lockstep export runs/qwen --format gguf --dtype fp16 --out qwen.gguf\n"
      "lockstep export runs/gpt2 --step best --format llmc --out gpt2.bin\n"},
     {"data", "prepare|inspect ...", "turn text into tokens, and look at token files",
      "`lockstep data prepare` makes a token store from text; `lockstep data inspect` shows what a "

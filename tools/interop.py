@@ -15,6 +15,8 @@ which `make check` needs. For each family that `model.arch` names, and each of `
                1e-5 apart at each step, relatively
     export     from_pretrained takes the exported folders as they are; every weight has its bits, or
                those of its rounding, and the logits are equal
+    gguf       the gguf package reads what is exported: names, shapes, values, metadata, and a
+               tokenizer that is trained on the spot
 
 It prints what it measured, and ends with 1 where something is off.
 """
@@ -27,7 +29,9 @@ import subprocess
 import sys
 import tempfile
 
+import gguf
 import numpy
+import tokenizers
 import torch
 import transformers
 
@@ -218,6 +222,79 @@ class Check:
         with torch.no_grad():
             self.expect("its logits", torch.equal(model(tokens).logits, again(tokens).logits))
 
+    def gguf(self, model):
+        """The gguf package reads what llama.cpp would: names, shapes, every value, metadata."""
+        out = self.folder / "out.gguf"
+        self.run("export", self.folder / "run", "--format", "gguf", "--out", out)
+        reader = gguf.GGUFReader(out)
+        here = {tensor.name: tensor.data for tensor in reader.tensors}
+        arch = gguf.MODEL_ARCH[self.family.upper()]
+        names = gguf.get_tensor_name_map(arch, model.config.num_hidden_layers)
+        wanted = gguf_tensors(self.family, model, names)
+        self.expect("gguf: tensors", here.keys() == wanted.keys() and all(
+            numpy.array_equal(here[name], value) or
+            (name == "rope_freqs.weight" and numpy.allclose(here[name], value, rtol=1e-6))
+            for name, value in wanted.items()))
+        fields = {name: field.contents() for name, field in reader.fields.items()}
+        shape = {"block_count": model.config.num_hidden_layers,
+                 "embedding_length": model.config.hidden_size,
+                 "attention.head_count": model.config.num_attention_heads,
+                 "context_length": model.config.max_position_embeddings}
+        self.expect("gguf: metadata", fields["general.architecture"] == self.family and all(
+            fields[f"{self.family}.{key}"] == value for key, value in shape.items()))
+
+    def tokenizer(self):
+        """A tokenizer that is trained here comes through: ids, merges, special tokens."""
+        folder = self.folder / "there"
+        inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+        inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        inner.train_from_iterator(
+            [__doc__], tokenizers.trainers.BpeTrainer(
+                vocab_size=180, show_progress=False, special_tokens=["<end>"],
+                initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()[:100]))
+        inner.save(str(folder / "tokenizer.json"))
+        out = self.folder / "words.gguf"
+        self.run("export", folder, "--format", "gguf", "--out", out)
+        fields = {name: field.contents() for name, field in gguf.GGUFReader(out).fields.items()}
+        tokens, kinds = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
+        vocabulary = inner.get_vocab()
+        merges = json.loads(inner.to_str())["model"]["merges"]
+        self.expect("gguf: tokenizer",
+                    fields["tokenizer.ggml.model"] == "gpt2" and
+                    fields["tokenizer.ggml.pre"] == "gpt-2" and
+                    all(tokens[i] == token for token, i in vocabulary.items()) and
+                    kinds[vocabulary["<end>"]] == gguf.TokenType.CONTROL and
+                    kinds[-1] == gguf.TokenType.UNUSED and
+                    fields["tokenizer.ggml.merges"] == [" ".join(pair) for pair in merges])
+
+
+def gguf_tensors(family, model, names):
+    """A model's tensors as llama.cpp's converter has them."""
+    tensors, config = {}, model.config
+    for name, value in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        stem, kind = name.rsplit(".", 1)
+        value = value.float()
+        if family == "gpt2" and value.dim() == 2 and ".h." in name:
+            value = value.T
+        if family in ("llama", "mistral") and (".q_proj" in name or ".k_proj" in name):
+            heads = config.num_attention_heads if ".q_proj" in name else config.num_key_value_heads
+            half = value.shape[0] // heads // 2
+            value = value.view(heads, 2, half, *value.shape[1:]).transpose(1, 2).reshape(
+                value.shape)
+        if family == "gemma2" and "norm" in name:
+            value = value + 1
+        tensors[f"{names.get_name(stem)}.{kind}"] = value.contiguous().numpy()
+    rope = getattr(config, "rope_parameters", None)
+    if rope and rope["rope_type"] == "llama3":
+        plain = dict(rope, rope_type="default")
+        bare = type(config)(**{**config.to_dict(), "rope_parameters": plain})
+        rotary = type(model.model.rotary_emb)
+        tensors["rope_freqs.weight"] = (rotary(bare).inv_freq /
+                                        rotary(config).inv_freq).float().numpy()
+    return tensors
+
 
 def older(path):
     """config.json as transformers 4 wrote it."""
@@ -265,6 +342,8 @@ def check_all(arguments):
                                      check.folder / "run", "numerics.precision=fp32").strip())
                 check.logits(model)
                 check.export(model)
+                check.gguf(model)
+                check.tokenizer()
                 check.losses(model)
                 bad += [f"{check.seed}: {what}" for what in check.bad]
     return bad

@@ -8,7 +8,7 @@ if [ -z "${PYTHON:-}" ]; then
     if ! [ -e "$place/ready" ]; then
         python3 -m venv "$place"
         "$PYTHON" -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu \
-            torch transformers safetensors numpy gguf
+            torch transformers tokenizers safetensors numpy gguf
         touch "$place/ready"
     fi
 fi

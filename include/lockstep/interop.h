@@ -96,6 +96,8 @@ int ls_import(const struct ls_import *what, struct ls_import_report *report,
 enum ls_export_format {
     LS_EXPORT_HF,   /* a folder: config.json, safetensors, and the files of RUN/hf */
     LS_EXPORT_LLMC, /* llm.c's model_*.bin: GPT-2 in fp32 (version 3) or bf16 (version 5) */
+    LS_EXPORT_GGUF, /* a file of ggml and llama.cpp, with the tokenizer of RUN/hf if it can say it
+                     */
 };
 /* Any source's model (of a run: the checkpoint that from and which mean, as ls_checkpoint_choose
  * has them) in files of others. The padding of the vocabulary is left out, and is that of the

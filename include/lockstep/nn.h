@@ -124,13 +124,18 @@ struct ls_family_hf {
 struct ls_gguf_name {
     const char *elsewhere, *name;
 };
+/* Metadata of a GGUF file, behind "ARCHITECTURE.", and the key of group `model` that it has. */
+struct ls_gguf_key {
+    const char *name, *key; /* "attention.sliding_window", "window" */
+};
 /* What GGUF files (ggml, llama.cpp) call a family. */
 struct ls_family_gguf {
     const char *architecture; /* "llama"; NULL: they know none */
     bool interleaved;   /* a head's rows of q and k are there in the order of interleaved RoPE */
     bool norm_plus_one; /* norm weights are there as 1 + w */
     const struct ls_gguf_name *names; /* to a NULL name, before those of all families
-                                       * (src/interop/gguf_names.c); NULL: none */
+                                       * (src/interop/gguf.c); NULL: none */
+    const struct ls_gguf_key *keys;   /* to a NULL name, after those of all families; NULL: none */
 };
 
 /* What a family says to those who configure a model of it. */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- the tensors ----------------------------------------------------------------------------- */
 
@@ -177,12 +178,17 @@ int ls_export(const struct ls_export *export, struct ls_export_report *report,
         return ls_error_set(error, LS_ENOMEM, "no memory to export a model");
     ex->export = export;
     int status = model_open(ex, error);
+    if (!status && export->format != LS_EXPORT_HF && access(export->out, F_OK) == 0)
+        status = ls_error_set(error, LS_ECONFIG, "%.300s: is there already: name another file",
+                              export->out);
     if (!status)
         status = buffers_take(ex, error);
     if (!status)
         status = ls_ops_init(&ex->ops, ls_device_cores(), ls_isa_best(), error);
     if (!status) {
-        status = export->format == LS_EXPORT_HF ? export_hf(ex, error) : export_llmc(ex, error);
+        status = export->format == LS_EXPORT_HF     ? export_hf(ex, error)
+                 : export->format == LS_EXPORT_LLMC ? export_llmc(ex, error)
+                                                    : export_gguf(ex, error);
         ls_ops_release(&ex->ops);
     }
     *report = ex->report;

@@ -41,5 +41,6 @@ int out_write(struct exporting *ex, const struct out_tensor *tensor, out_put *pu
 
 int export_hf(struct exporting *ex, struct ls_error *error);
 int export_llmc(struct exporting *ex, struct ls_error *error);
+int export_gguf(struct exporting *ex, struct ls_error *error);
 
 #endif

@@ -124,6 +124,14 @@ static double scaled_length(const struct ls_rope_scaling *scaling)
     return given > 0 ? given : 0.1 * log_fixed(scaling->factor) + 1;
 }
 
+double ls_rope_scaled(int64_t head_dim, double theta, const struct ls_rope_scaling *scaling,
+                      int64_t i)
+{
+    const struct frequencies plain = {(double)head_dim, log_fixed(theta), NULL},
+                             scaled = {plain.head_dim, plain.log_theta, scaling};
+    return scaled_frequency(&scaled, i) / scaled_frequency(&plain, i);
+}
+
 void ls_rope_table(int64_t tokens, int64_t head_dim, double theta,
                    const struct ls_rope_scaling *scaling, float *cosine, float *sine)
 {

@@ -216,6 +216,108 @@ static void test_bad_llmc(void **state)
     free(data);
 }
 
+/* ---- GGUF ------------------------------------------------------------------------------------ */
+
+/* A tensor of a file, found by its name in the list: the place of its data. */
+static const float *gguf_tensor(const char *data, size_t bytes, const char *name)
+{
+    uint64_t length = strlen(name), offset;
+    uint32_t count, type;
+    char named[128];
+    memcpy(named, &length, sizeof length);
+    snprintf(named + 8, sizeof named - 8, "%s", name);
+    const char *at = memmem(data, bytes, named, 8 + length);
+    assert_non_null(at);
+    at += 8 + length;
+    memcpy(&count, at, 4);
+    memcpy(&type, at + 4 + 8 * count, 4);
+    memcpy(&offset, at + 8 + 8 * count, 8);
+    assert_int_equal(type, 0); /* float32 */
+    /* The data ends the file, and the last tensor of 32 floats or fewer is padded to 128 bytes. */
+    static const char last[] = "output_norm.weight";
+    uint64_t last_offset;
+    const char *end = memmem(data, bytes, last, strlen(last));
+    memcpy(&last_offset, end + strlen(last) + 16, 8);
+    return (const float *)(const void *)(data + bytes - 128 - last_offset + offset);
+}
+
+static void test_gguf(void **state)
+{
+    char path[PATH];
+    size_t bytes;
+    folder_make(*state, "in", &(struct folder_of){.golden = "llama_tiny"});
+    import(*state, "in", "run");
+    export(*state, "run", "a.gguf", (struct ls_export){.format = LS_EXPORT_GGUF});
+    path_in(path, *state, "a.gguf");
+    char *data = scratch_read(path, &bytes);
+    uint32_t head[2];
+    memcpy(head, data, sizeof head);
+    assert_memory_equal(data, "GGUF", 4);
+    assert_int_equal(head[1], 3);
+    assert_int_equal(bytes % 32, 0);
+    struct ls_safetensors *golden = golden_open("llama_tiny");
+    /* Rows of q: the halves of each head, 8 rows, take turns. */
+    const float *theirs =
+        ls_safetensors_find(golden, "param.model.layers.1.self_attn.q_proj.weight")->data;
+    const float *ours = gguf_tensor(data, bytes, "blk.1.attn_q.weight");
+    for (int r = 0; r < 32; r++) {
+        int from = r / 8 * 8 + r % 2 * 4 + r % 8 / 2;
+        assert_memory_equal(ours + r * 32, theirs + from * 32, 32 * sizeof(float));
+    }
+    theirs = ls_safetensors_find(golden, "param.model.layers.0.mlp.down_proj.weight")->data;
+    ours = gguf_tensor(data, bytes, "blk.0.ffn_down.weight");
+    assert_memory_equal(ours, theirs, (size_t)32 * 48 * sizeof(float));
+    theirs = ls_safetensors_find(golden, "param.model.norm.weight")->data;
+    assert_memory_equal(gguf_tensor(data, bytes, "output_norm.weight"), theirs, 128);
+    ls_safetensors_close(golden);
+    free(data);
+}
+
+static void on_log(void *user, enum ls_log_level level, const char *line)
+{
+    (void)level;
+    snprintf(user, 512, "%s", line);
+}
+
+/* Whatever stands where a tokenizer should: a file without one, or with what can be read, and words
+ * for it. */
+static void test_gguf_tokenizers(void **state)
+{
+    static const struct {
+        const char *json, *words;
+    } cases[] = {
+        {"{\"model\": {\"vocab\": {\"a\": 0, \"b\": 99, \"c\": -1, \"d\": \"x\"}, "
+         "\"merges\": [\"a b\", [\"a\"], 7]}, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}, "
+         "\"added_tokens\": [{}, {\"id\": 1}, 5]}",
+         ""},
+        {"{\"model\": {\"vocab\": {}, \"merges\": [], \"byte_fallback\": true}}", ""},
+        {"{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}", "no name for the way"},
+        {"{\"model\": {\"vocab\": []}}", "no tokenizer"},
+        {"{}", "no tokenizer"},
+        {"[", "no tokenizer"},
+    };
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
+    char json[PATH], from[PATH], out[PATH];
+    path_in(json, folder, "tokenizer.json");
+    path_in(from, *state, "in");
+    path_in(out, *state, "out.gguf");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char said[512] = "";
+        const struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log, .user = said};
+        struct ls_error error = {0};
+        struct ls_export_report report;
+        scratch_write(json, cases[i].json, strlen(cases[i].json));
+        const struct ls_export what = {
+            .from = from, .format = LS_EXPORT_GGUF, .out = out, .log = &log};
+        unlink(out);
+        if (ls_export(&what, &report, &error))
+            fail_msg("%s", error.text);
+        const char *words = cases[i].words;
+        if (words[0] ? !strstr(said, words) : strstr(said, "no tokenizer") != NULL)
+            fail_msg("%s: %s", cases[i].json, said);
+    }
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
@@ -284,6 +386,10 @@ static void test_models_that_a_format_cannot_say(void **state)
         ls_export(&(struct ls_export){.from = paths[0], .out = paths[1]}, &report, &error),
         LS_ECONFIG);
     assert_non_null(strstr(error.text, "is there already"));
+    const struct ls_export file = {
+        .from = paths[0], .out = scratch_path(directory, "full/x"), .format = LS_EXPORT_GGUF};
+    assert_int_equal(ls_export(&file, &report, &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "is there already"));
 }
 
 /* ---- nothing half-written -------------------------------------------------------------------- */
@@ -300,7 +406,10 @@ static void check_faults(const char *directory, enum ls_export_format format, in
     char paths[2][PATH];
     int failures = 0, status = LS_ENOSPC;
     path_in(paths[0], directory, "in");
-    path_in(paths[1], directory, format == LS_EXPORT_HF ? "out" : "out.bin");
+    path_in(paths[1], directory,
+            format == LS_EXPORT_HF     ? "out"
+            : format == LS_EXPORT_LLMC ? "out.bin"
+                                       : "out.gguf");
     int before = scratch_count(directory);
     for (int n = 0; status; n++) {
         int countdown = n;
@@ -330,6 +439,7 @@ static void test_every_call_that_fails(void **state)
     folder_make(*state, "in", &(struct folder_of){.golden = "gpt2_tiny"});
     check_faults(*state, LS_EXPORT_HF, 20);
     check_faults(*state, LS_EXPORT_LLMC, 3);
+    check_faults(*state, LS_EXPORT_GGUF, 3);
 }
 
 int main(void)
@@ -340,6 +450,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_files_go_along, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_llmc, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad_llmc, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_gguf, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_gguf_tokenizers, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_models_that_a_format_cannot_say, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_every_call_that_fails, scratch_setup,

@@ -1,0 +1,202 @@
+/* A GGUF file: its head, made in memory, then each tensor as it comes. */
+#include "gguf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROPE_FREQS "rope_freqs.weight"
+
+/* A tensor as the file has it: our rows are its rows; vectors and positions are float32. */
+static int tensor_rename(struct exporting *ex, struct out_tensor *tensor, struct ls_error *error)
+{
+    enum ls_arch arch = ex->config.model.arch;
+    const struct ls_family_gguf *family = &ls_family_of(arch)->gguf;
+    const char *name = tensor->name;
+    bool qk = strstr(name, "self_attn.q_proj.") || strstr(name, "self_attn.k_proj.");
+    bool norm = !tensor->matrix && strstr(name, "norm") != NULL;
+    if (tensor->transposed) {
+        int64_t rows = tensor->cols;
+        tensor->cols = tensor->rows;
+        tensor->rows = rows;
+        tensor->transposed = false;
+    }
+    if (qk && family->interleaved)
+        tensor->head_rows = ex->config.model.head_dim;
+    tensor->added = norm && family->norm_plus_one ? 1 : 0;
+    char there[LS_PARAM_NAME_MAX + 1];
+    if (!gguf_name(arch, name, there))
+        return ls_error_set(error, LS_ECONFIG, "%s: GGUF has no name for it", name);
+    memcpy(tensor->name, there, sizeof there);
+    if (!tensor->matrix || !strncmp(there, "position_embd.", strlen("position_embd.")))
+        tensor->dtype = LS_F32;
+    return LS_OK;
+}
+
+/* ---- llama3's frequencies -------------------------------------------------------------------- */
+
+static bool has_freqs(const struct exporting *ex)
+{
+    const struct ls_model_config *model = &ex->config.model;
+    return ls_family_reads(model->arch, "rope_theta") && model->rope_scaling.factor > 1 &&
+           model->rope_scaling.kind == LS_ROPE_LLAMA3;
+}
+
+/* What each frequency is divided by: from the table of angles itself. */
+static void freqs_fill(const struct exporting *ex, float *factors)
+{
+    const struct ls_model_config *model = &ex->config.model;
+    const struct ls_rope_scaling *s = &model->rope_scaling;
+    for (int64_t i = 0; i < model->head_dim / 2; i++)
+        factors[i] = (float)(1 / ls_rope_scaled(model->head_dim, model->rope_theta, s, i));
+}
+
+/* ---- the head -------------------------------------------------------------------------------- */
+
+static uint32_t type_of(enum ls_dtype dtype)
+{
+    return dtype == LS_F32 ? 0 : dtype == LS_F16 ? 1 : 30;
+}
+
+static void info_write(FILE *stream, const char *name, const int64_t shape[2], enum ls_dtype dtype,
+                       uint64_t offset)
+{
+    int dims = shape[0] > 0 ? 2 : 1;
+    gguf_write_string(stream, name, strlen(name));
+    gguf_write_u32(stream, (uint32_t)dims);
+    gguf_write_u64(stream, (uint64_t)shape[1]); /* the fastest first */
+    if (dims == 2)
+        gguf_write_u64(stream, (uint64_t)shape[0]);
+    gguf_write_u32(stream, type_of(dtype));
+    gguf_write_u64(stream, offset);
+}
+
+static void infos_write(const struct exporting *ex, FILE *stream)
+{
+    uint64_t offset = 0;
+    for (int64_t i = 0; i < ex->count; i++) {
+        const struct out_tensor *tensor = &ex->tensors[i];
+        const int64_t shape[2] = {tensor->matrix ? tensor->rows : 0,
+                                  tensor->matrix ? tensor->cols : tensor->rows};
+        info_write(stream, tensor->name, shape, tensor->dtype, offset);
+        offset += (uint64_t)ls_round_up(out_bytes(tensor), GGUF_ALIGNMENT);
+    }
+    if (has_freqs(ex))
+        info_write(stream, ROPE_FREQS, (const int64_t[2]){0, ex->config.model.head_dim / 2}, LS_F32,
+                   offset);
+}
+
+struct head {
+    const struct exporting *ex;
+    const char *metadata;
+    size_t bytes;
+    uint64_t count;
+};
+
+static int head_write(const void *context, FILE *stream, struct ls_error *error)
+{
+    const struct head *head = context;
+    (void)error;
+    fputs("GGUF", stream);
+    gguf_write_u32(stream, GGUF_VERSION);
+    gguf_write_u64(stream, (uint64_t)head->ex->count + has_freqs(head->ex));
+    gguf_write_u64(stream, head->count);
+    fwrite(head->metadata, 1, head->bytes, stream);
+    infos_write(head->ex, stream);
+    return LS_OK;
+}
+
+struct metadata_job {
+    const struct exporting *ex;
+    uint64_t count;
+};
+
+static int metadata_write(const void *context, FILE *stream, struct ls_error *error)
+{
+    struct metadata_job *job = *(struct metadata_job *const *)context;
+    struct gguf_metadata metadata = {.stream = stream};
+    gguf_put_model(&metadata, job->ex);
+    int status = gguf_put_tokenizer(&metadata, job->ex, error);
+    job->count = metadata.count;
+    return status;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static int file_append(void *user, const void *data, size_t bytes, struct ls_error *error)
+{
+    struct ls_atomic_file *file = user;
+    int status = ls_atomic_file_write(file, data, bytes);
+    return status ? ls_error_set(error, status, "%s", file->error.text) : LS_OK;
+}
+
+static int file_pad(struct ls_atomic_file *file, struct ls_error *error)
+{
+    static const char zeros[GGUF_ALIGNMENT];
+    uint64_t rest = file->size % GGUF_ALIGNMENT;
+    return rest ? file_append(file, zeros, GGUF_ALIGNMENT - rest, error) : LS_OK;
+}
+
+static int tensors_write(struct exporting *ex, struct ls_atomic_file *file, struct ls_error *error)
+{
+    int status = file_pad(file, error);
+    for (int64_t i = 0; i < ex->count && !status; i++) {
+        status = out_write(ex, &ex->tensors[i], file_append, file, error);
+        if (!status)
+            status = file_pad(file, error);
+    }
+    if (status || !has_freqs(ex))
+        return status;
+    size_t bytes = (size_t)ex->config.model.head_dim / 2 * sizeof *ex->values;
+    freqs_fill(ex, ex->values);
+    status = file_append(file, ex->values, bytes, error);
+    return status ? status : file_pad(file, error);
+}
+
+static int file_write(struct exporting *ex, const struct head *head, struct ls_error *error)
+{
+    struct ls_atomic_file file;
+    char *text;
+    size_t bytes;
+    int status = ls_text_write(head_write, head, &text, &bytes, error);
+    if (status)
+        return status;
+    status = ls_atomic_file_open(&file, ex->export->out, ex->export->fault, error);
+    bool open = !status;
+    if (!status)
+        status = file_append(&file, text, bytes, error);
+    if (!status)
+        status = tensors_write(ex, &file, error);
+    ex->report.files = 1;
+    if (!status)
+        status = ls_atomic_file_commit(&file, error);
+    else if (open)
+        ls_atomic_file_abort(&file);
+    free(text);
+    return status;
+}
+
+int export_gguf(struct exporting *ex, struct ls_error *error)
+{
+    const struct ls_family *family = ls_family_of(ex->config.model.arch);
+    struct metadata_job job = {.ex = ex}, *pointer = &job;
+    struct head head = {.ex = ex};
+    char *text = NULL;
+    json_t *description = json_object();
+    if (!family->gguf.architecture) {
+        json_decref(description);
+        return ls_config_reject(&ex->config, LS_ECONFIG, "model.arch", error,
+                                "GGUF has no such architecture here");
+    }
+    int status = interop_keys_export(&ex->config, description, error); /* a model of that family */
+    json_decref(description);
+    for (int64_t i = 0; i < ex->count && !status; i++)
+        status = tensor_rename(ex, &ex->tensors[i], error);
+    if (!status)
+        status = ls_text_write(metadata_write, &pointer, &text, &head.bytes, error);
+    head.metadata = text;
+    head.count = job.count;
+    if (!status)
+        status = file_write(ex, &head, error);
+    free(text);
+    return status;
+}

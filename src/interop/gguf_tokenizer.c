@@ -1,0 +1,279 @@
+/* tokenizer.json, or vocab.json and merges.txt, as GGUF's metadata of a tokenizer. */
+#include "gguf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a folder says of its tokenizer. Borrowed strings are the JSON's. */
+struct vocabulary {
+    json_t *root, *vocab, *settings, *description; /* those that are there */
+    json_t *merges;                                /* "a b" or ["a", "b"] */
+    int64_t count;
+    const char **tokens; /* [count]; NULL: no token has this id */
+    enum gguf_token *types;
+    float *scores;
+    bool pieces; /* of characters, with bytes for what is missing (SentencePiece's) */
+    const char *split;
+};
+
+/* ---- how text is split ----------------------------------------------------------------------- */
+
+#define LETTERS "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define REST    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define SHORT   "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+static const struct {
+    const char *pattern;
+    bool whole; /* ignore_merges: a word that is a token is not put together */
+    const char *name;
+} splits[] = {
+    {SHORT "|" LETTERS "|\\p{N}{1,3}|" REST, true, "llama-bpe"},
+    {SHORT "|" LETTERS "|\\p{N}{1,3}|" REST, false, "dbrx"},
+    {SHORT "|" LETTERS "|\\p{N}|" REST, false, "qwen2"},
+};
+
+/* The pattern of a Split step, "" where there is none. */
+static const char *pattern_of(const json_t *step)
+{
+    const json_t *list = json_object_get(step, "pretokenizers");
+    const char *type = json_string_value(json_object_get(step, "type"));
+    const char *found = "";
+    for (size_t i = 0; i < json_array_size(list) && !*found; i++)
+        found = pattern_of(json_array_get(list, i));
+    if (!type || strcmp(type, "Split"))
+        return found;
+    const char *pattern =
+        json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
+    return pattern ? pattern : "?";
+}
+
+/* GGUF's name for the way that text is split; NULL where it has none. */
+static const char *split_of(const json_t *root)
+{
+    const json_t *step = json_object_get(root, "pre_tokenizer");
+    const char *pattern = pattern_of(step);
+    bool whole = json_is_true(json_object_get(json_object_get(root, "model"), "ignore_merges"));
+    const char *type = json_string_value(json_object_get(step, "type"));
+    if (!*pattern)
+        return !root || (type && !strcmp(type, "ByteLevel")) ? "gpt-2" : NULL;
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
+        if (!strcmp(splits[i].pattern, pattern) && splits[i].whole == whole)
+            return splits[i].name;
+    return NULL;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static json_t *json_of(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    json_t *value = NULL;
+    if (interop_exists(folder, name) && interop_path(path, folder, name, NULL) == LS_OK)
+        interop_json_read(&value, path, LS_EDATA, NULL);
+    return value;
+}
+
+/* merges.txt as the list that tokenizer.json has. */
+static json_t *merges_of(const char *folder)
+{
+    char path[PATH_MAX], *text = NULL, *save = NULL;
+    size_t bytes;
+    json_t *list = json_array();
+    if (interop_path(path, folder, "merges.txt", NULL) ||
+        ls_file_read(path, 64 << 20, LS_EDATA, &text, &bytes, NULL))
+        return list;
+    for (char *line = strtok_r(text, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save))
+        if (strncmp(line, "#version", strlen("#version")))
+            json_array_append_new(list, json_string(line));
+    free(text);
+    return list;
+}
+
+static void vocabulary_read(struct vocabulary *v, const char *folder)
+{
+    v->settings = json_of(folder, "tokenizer_config.json");
+    v->description = json_of(folder, "config.json");
+    v->root = json_of(folder, "tokenizer.json");
+    if (v->root) {
+        const json_t *model = json_object_get(v->root, "model");
+        v->vocab = json_incref(json_object_get(model, "vocab"));
+        v->merges = json_incref(json_object_get(model, "merges"));
+        v->pieces = json_is_true(json_object_get(model, "byte_fallback"));
+    } else {
+        v->vocab = json_of(folder, "vocab.json");
+        v->merges = merges_of(folder);
+    }
+    v->split = v->pieces ? "default" : split_of(v->root);
+}
+
+static void vocabulary_release(struct vocabulary *v)
+{
+    json_decref(v->root);
+    json_decref(v->vocab);
+    json_decref(v->merges);
+    json_decref(v->settings);
+    json_decref(v->description);
+    free(v->tokens);
+    free(v->types);
+    free(v->scores);
+}
+
+static void token_set(struct vocabulary *v, const json_t *id, const char *token,
+                      enum gguf_token type)
+{
+    json_int_t i = json_integer_value(id);
+    if (!json_is_integer(id) || i < 0 || i >= v->count || !token)
+        return;
+    v->tokens[i] = token;
+    v->types[i] = type;
+}
+
+/* Of two that meet early the whole has a high score. */
+static void scores_set(struct vocabulary *v)
+{
+    size_t i;
+    const json_t *merge;
+    for (int64_t t = 0; t < v->count; t++)
+        v->scores[t] = v->types[t] == GGUF_NORMAL ? -1e6f : 0;
+    json_array_foreach(v->merges, i, merge)
+    {
+        char whole[512];
+        const char *pair = json_string_value(merge), *space = pair ? strchr(pair, ' ') : NULL;
+        const char *a = json_string_value(json_array_get(merge, 0));
+        const char *b = json_string_value(json_array_get(merge, 1));
+        if (space)
+            snprintf(whole, sizeof whole, "%.*s%s", (int)(space - pair), pair, space + 1);
+        else
+            snprintf(whole, sizeof whole, "%s%s", a ? a : "", b ? b : "");
+        const json_t *id = json_object_get(v->vocab, whole);
+        json_int_t t = json_integer_value(id);
+        if (id && t >= 0 && t < v->count && v->scores[t] == -1e6f)
+            v->scores[t] = -(float)i;
+    }
+}
+
+static int tokens_set(struct vocabulary *v, int64_t count, struct ls_error *error)
+{
+    const char *token;
+    const json_t *id;
+    size_t i;
+    v->count = count;
+    v->tokens = calloc((size_t)count, sizeof *v->tokens);
+    v->types = calloc((size_t)count, sizeof *v->types);
+    v->scores = calloc((size_t)count, sizeof *v->scores);
+    if (!v->tokens || !v->types || !v->scores)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a vocabulary");
+    const char *unknown =
+        json_string_value(json_object_get(json_object_get(v->root, "model"), "unk_token"));
+    json_object_foreach(v->vocab, token, id)
+    {
+        bool byte = v->pieces && strlen(token) == 6 && !strncmp(token, "<0x", 3);
+        bool none = unknown && !strcmp(token, unknown);
+        token_set(v, id, token, none ? GGUF_UNKNOWN : byte ? GGUF_BYTE : GGUF_NORMAL);
+    }
+    const json_t *added = json_object_get(v->root, "added_tokens"), *one;
+    json_array_foreach(added, i, one)
+    {
+        const char *content = json_string_value(json_object_get(one, "content"));
+        bool special = json_is_true(json_object_get(one, "special"));
+        bool none = unknown && content && !strcmp(content, unknown);
+        token_set(v, json_object_get(one, "id"), content,
+                  none      ? GGUF_UNKNOWN
+                  : special ? GGUF_CONTROL
+                            : GGUF_USER_DEFINED);
+    }
+    json_int_t end = json_integer_value(json_object_get(v->vocab, "<|endoftext|>"));
+    if (!v->root && end > 0 && end < count)
+        v->types[end] = GGUF_CONTROL;
+    if (v->pieces)
+        scores_set(v);
+    return LS_OK;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static void tokens_put(struct gguf_metadata *metadata, const struct vocabulary *v)
+{
+    gguf_put_array(metadata, "tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)v->count);
+    for (int64_t i = 0; i < v->count; i++) {
+        char none[32];
+        snprintf(none, sizeof none, "[PAD%lld]", (long long)i);
+        const char *token = v->tokens[i] ? v->tokens[i] : none;
+        gguf_write_string(metadata->stream, token, strlen(token));
+    }
+    gguf_put_array(metadata, "tokenizer.ggml.token_type", GGUF_I32, (uint64_t)v->count);
+    for (int64_t i = 0; i < v->count; i++)
+        gguf_write_u32(metadata->stream, v->tokens[i] ? v->types[i] : GGUF_UNUSED);
+    if (!v->pieces)
+        return;
+    gguf_put_array(metadata, "tokenizer.ggml.scores", GGUF_F32, (uint64_t)v->count);
+    for (int64_t i = 0; i < v->count; i++)
+        gguf_write_f32(metadata->stream, v->scores[i]);
+}
+
+static void merges_put(struct gguf_metadata *metadata, const json_t *merges)
+{
+    size_t i;
+    const json_t *merge;
+    gguf_put_array(metadata, "tokenizer.ggml.merges", GGUF_STRING, json_array_size(merges));
+    json_array_foreach(merges, i, merge)
+    {
+        char pair[1024];
+        const char *text = json_string_value(merge);
+        const char *a = json_string_value(json_array_get(merge, 0));
+        const char *b = json_string_value(json_array_get(merge, 1));
+        if (!text)
+            snprintf(pair, sizeof pair, "%s %s", a ? a : "", b ? b : "");
+        gguf_write_string(metadata->stream, text ? text : pair, strlen(text ? text : pair));
+    }
+}
+
+static void ids_put(struct gguf_metadata *metadata, const struct vocabulary *v)
+{
+    static const struct {
+        const char *theirs, *key;
+    } ids[] = {{"bos_token_id", "tokenizer.ggml.bos_token_id"},
+               {"eos_token_id", "tokenizer.ggml.eos_token_id"},
+               {"pad_token_id", "tokenizer.ggml.padding_token_id"}};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        const json_t *id = json_object_get(v->description, ids[i].theirs);
+        id = json_is_array(id) ? json_array_get(id, 0) : id;
+        if (json_is_integer(id) && json_integer_value(id) >= 0)
+            gguf_put_u32(metadata, ids[i].key, (uint32_t)json_integer_value(id));
+    }
+    const json_t *begins = json_object_get(v->settings, "add_bos_token");
+    if (json_is_boolean(begins))
+        gguf_put_bool(metadata, "tokenizer.ggml.add_bos_token", json_is_true(begins));
+    const char *template = json_string_value(json_object_get(v->settings, "chat_template"));
+    if (template)
+        gguf_put_string(metadata, "tokenizer.chat_template", template);
+}
+
+int gguf_put_tokenizer(struct gguf_metadata *metadata, const struct exporting *ex,
+                       struct ls_error *error)
+{
+    const char *folder = ex->source->kind->folder(ex->source);
+    struct vocabulary v = {0};
+    int status = LS_OK;
+    if (folder)
+        vocabulary_read(&v, folder);
+    bool good = json_is_object(v.vocab) && json_is_array(v.merges) && v.split;
+    if (!good) {
+        ls_log(ex->export->log, LS_LOG_WARNING, "the file has no tokenizer: %s",
+               !folder || !v.vocab ? "none came with the model that is BPE of a tokenizer.json, or "
+                                     "of vocab.json and merges.txt"
+                                   : "GGUF has no name for the way in which this one splits text");
+        gguf_put_string(metadata, "tokenizer.ggml.model", "no_vocab");
+    } else {
+        status = tokens_set(&v, ex->config.model.vocab, error);
+    }
+    if (good && !status) {
+        gguf_put_string(metadata, "tokenizer.ggml.model", v.pieces ? "llama" : "gpt2");
+        gguf_put_string(metadata, "tokenizer.ggml.pre", v.split);
+        tokens_put(metadata, &v);
+        if (!v.pieces)
+            merges_put(metadata, v.merges);
+        ids_put(metadata, &v);
+    }
+    vocabulary_release(&v);
+    return status;
+}
