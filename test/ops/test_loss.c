@@ -323,7 +323,11 @@ static void test_place_of_the_largest_logit(void **state)
         if (acts[a] != LS_F32)
             ls_cast_to_half(&ops_best, acts[a], ROWS * PADDED, z, act);
         const void *logits = acts[a] == LS_F32 ? (const void *)z : act;
-        struct ls_cross_entropy op = {ROWS, VOCABULARY, PADDED, 4, acts[a], 0, 0};
+        struct ls_cross_entropy op = {.rows = ROWS,
+                                      .vocabulary = VOCABULARY,
+                                      .padded = PADDED,
+                                      .tiles = 4,
+                                      .act = acts[a]};
         ls_cross_entropy_max(&ops_best, &op, logits, max);
         ls_cross_entropy_place(&ops_best, &op, logits, max, place);
         for (int r = 0; r < ROWS - 1; r++)
@@ -332,7 +336,12 @@ static void test_place_of_the_largest_logit(void **state)
         for (int r = 0; r < ROWS; r++) { /* a part that begins at column 160 */
             const char *row =
                 (const char *)logits + (size_t)(r * PADDED + 160) * ls_dtype_bytes(acts[a]);
-            struct ls_cross_entropy part = {1, VOCABULARY, 160, 2, acts[a], 0, 160};
+            struct ls_cross_entropy part = {.rows = 1,
+                                            .vocabulary = VOCABULARY,
+                                            .padded = 160,
+                                            .tiles = 2,
+                                            .act = acts[a],
+                                            .first = 160};
             ls_cross_entropy_place(&ops_best, &part, row, &max[r], &half[r]);
         }
         assert_true(half[1] == -299 && half[3] == -163 && half[4] == -INFINITY);
