@@ -81,9 +81,10 @@ static struct attending attending_of(const struct layer_run *run, const struct b
 /* ---- attention --------------------------------------------------------------------------------
  */
 
-static float scale_of(const struct ls_model *model)
+struct attention_form attention_shape(const struct ls_model *model, int layer)
 {
-    return (float)(1 / sqrt((double)model->config.head_dim));
+    (void)layer;
+    return (struct attention_form){.scale = (float)(1 / sqrt((double)model->config.head_dim))};
 }
 
 struct ls_attention attention_of(const struct attending *a)
@@ -91,12 +92,13 @@ struct ls_attention attention_of(const struct attending *a)
     const struct ls_model *model = a->model;
     size_t bytes = model_act_bytes(model);
     int64_t q = size_held(model, SIZE_QUERY), kv = size_held(model, SIZE_KV);
+    const struct attention_form form = attention_shape(model, a->run->layer->index);
     return (struct ls_attention){.batch = a->sequences,
                                  .tokens = a->tokens,
                                  .heads = model->heads,
                                  .kv_heads = model->kv_heads,
                                  .head_dim = model->config.head_dim,
-                                 .scale = scale_of(model),
+                                 .scale = form.scale,
                                  .act = model->numerics.act,
                                  .q = a->qkv,
                                  .k = a->qkv + (size_t)q * bytes,
@@ -105,7 +107,11 @@ struct ls_attention attention_of(const struct attending *a)
                                  .kv_ld = q + 2 * kv,
                                  .o_ld = q,
                                  .o = a->o,
-                                 .lse = a->lse};
+                                 .lse = a->lse,
+                                 .window = form.window,
+                                 .softcap = form.softcap,
+                                 .starts = a->run->batch->starts,
+                                 .starts_ld = a->tokens};
 }
 
 void attention_kv_finish(const struct attending *a, int64_t row, int64_t rows, const float *d_k_sum,
@@ -115,11 +121,12 @@ void attention_kv_finish(const struct attending *a, int64_t row, int64_t rows, c
     size_t bytes = model_act_bytes(model);
     int64_t q = size_held(model, SIZE_QUERY), kv = size_held(model, SIZE_KV), ld = q + 2 * kv;
     char *d_k = a->d_qkv + (size_t)(row * ld + q) * bytes;
+    const struct attention_form form = attention_shape(model, a->run->layer->index);
     ls_attention_kv_finish(a->ops, &(struct ls_kv_gradient){.act = model->numerics.act,
                                                             .rows = rows,
                                                             .width = kv,
                                                             .ld = ld,
-                                                            .scale = scale_of(model),
+                                                            .scale = form.scale,
                                                             .d_k_sum = d_k_sum,
                                                             .d_v_sum = d_v_sum,
                                                             .d_k = d_k,
@@ -182,6 +189,7 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
     size_t act = model_act_bytes(model);
     int64_t q = size_held(model, SIZE_QUERY), kv = size_held(model, SIZE_KV);
     int64_t position = model->decoding->position;
+    const struct attention_form form = attention_shape(model, run->layer->index);
     size_t row_bytes = (size_t)kv * act;
     const char *qkv = run_in(run, s, 0);
     char *k_cache = model->decoding->cache[run->layer->index];
@@ -196,7 +204,9 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
                                          .heads = model->heads,
                                          .kv_heads = model->kv_heads,
                                          .head_dim = c->head_dim,
-                                         .scale = scale_of(model),
+                                         .scale = form.scale,
+                                         .window = form.window,
+                                         .softcap = form.softcap,
                                          .act = model->numerics.act,
                                          .q = qkv,
                                          .k_cache = k_cache,
