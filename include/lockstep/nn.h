@@ -325,6 +325,12 @@ struct ls_micro_batch {
     /* [B, T / cp]: the tokens held here, in the order of rows (ls_segment). */
     const int32_t *ids;
     const int32_t *targets; /* -1: no loss */
+    /* Documents that are packed in a sequence, with options.documents: starts[b * T + t] is where
+     * the one begins that holds token t of sequence b (as struct ls_attention has it). A token
+     * attends to its own document, and its position is t - starts. [B, T] by position in the whole
+     * sequence, the same on all ranks of tp and cp and in all stages, also in the backward. NULL:
+     * each sequence is one document; idle ops are given NULL. */
+    const int32_t *starts;
     int64_t first_sequence; /* of the global batch: which one row 0 belongs to (dropout) */
     int64_t step;           /* dropout */
     bool training;          /* dropout on, gradients of the head made */
@@ -375,6 +381,7 @@ struct ls_model_options {
     int64_t positions; /* that rotary angles are there for, where more than tokens */
     int slots;         /* micro-batches between their forward and the end of their backward */
     bool training;
+    bool documents;      /* micro-batches may have starts */
     bool adding;         /* struct ls_gradient's onto may be LS_ONTO_SUM */
     bool split_backward; /* weight halves may come after other layers' and micro-batches' input
                           * halves: what they need is kept in the slot */

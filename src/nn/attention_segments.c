@@ -16,6 +16,8 @@ struct ls_attention segment_of(const struct attending *w, int i)
     a.q = (const char *)a.q + (size_t)(row * a.q_ld) * bytes;
     a.o = (char *)a.o + (size_t)(row * a.o_ld) * bytes;
     a.lse += row * a.heads;
+    if (a.starts)
+        a.starts += w->sequence * a.starts_ld;
     a.k = a.v = NULL;
     a.kv_ld = 2 * size_held(model, SIZE_KV);
     return a;

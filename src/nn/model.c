@@ -258,6 +258,7 @@ static int batch_check(const struct ls_model *model, int layer, const struct ls_
     LS_ASSERT(layer >= 0 && layer < ls_model_layers(model) && model_held(model, layer));
     LS_ASSERT(batch->sequences * batch->tokens <= model->options.sequences * model->options.tokens);
     LS_ASSERT(batch->slot >= 0 && batch->slot < model->options.slots);
+    LS_ASSERT(!batch->starts || model->options.documents);
     int status = tokens_check(model, batch->tokens, error);
     if (status || !batch->training)
         return status;

@@ -49,6 +49,8 @@ struct rows {
     int64_t first, count;           /* the stream's: [first, first + count) of all */
     int64_t tokens;                 /* of each sequence, here: T / cp */
     int64_t position;               /* of a sequence's first token: 0 but in a decoder */
+    const int32_t *starts;          /* of documents, [B, whole]; NULL: none */
+    int64_t whole;                  /* T */
     int64_t segments, segment_rows; /* each sequence is so many runs of consecutive tokens */
     int64_t leaves, sequences;      /* whole ones, or one of which these are some sequences */
     int64_t tiles, tile_tokens;     /* of each sequence, here */
@@ -61,10 +63,12 @@ struct ls_token_sum rows_sum(const struct rows *rows, enum ls_onto onto);
 /* The tree over count parts of `elements` values each, one behind the other, into the first. */
 void parts_tree(struct ls_ops *ops, float *parts, int64_t count, int64_t elements);
 
-/* A piece of [first, first + count) whose tokens follow each other. Start from {0}. */
+/* A piece of [first, first + count) whose tokens follow each other, all of one document. Start from
+ * {0}. */
 struct run {
     int64_t row, count;      /* relative to first */
     int64_t sequence, token; /* of its first row; of the micro-batch, of the sequence */
+    int64_t position;        /* in its document */
 };
 bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t first, int64_t count,
                struct run *run);

@@ -7,7 +7,9 @@ struct rows rows_of(const struct ls_model *model, const struct ls_micro_batch *b
     int64_t tiles = n->seq_tiles / model->cp.size; /* of each sequence, here */
     struct rows rows = {.tokens = batch->tokens / model->cp.size,
                         .segments = ls_segments(n->seq_tiles, model->cp.size),
-                        .position = model->decoding ? model->decoding->position : 0};
+                        .position = model->decoding ? model->decoding->position : 0,
+                        .starts = batch->starts,
+                        .whole = batch->tokens};
     rows.all = batch->sequences * rows.tokens;
     rows.segment_rows = rows.tokens / rows.segments;
     rows.count = rows.all;
@@ -36,6 +38,20 @@ struct ls_token_sum rows_sum(const struct rows *rows, enum ls_onto onto)
                                  .onto = onto};
 }
 
+/* The run ends with its document. */
+static void document_cut(const struct rows *rows, struct run *run)
+{
+    run->position = run->token;
+    if (!rows->starts)
+        return;
+    const int32_t *starts = rows->starts + run->sequence * rows->whole + run->token;
+    int64_t count = 1;
+    while (count < run->count && starts[count] == starts[0])
+        count++;
+    run->count = count;
+    run->position -= starts[0];
+}
+
 bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t first, int64_t count,
                struct run *run)
 {
@@ -50,6 +66,7 @@ bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t fi
     run->sequence = row / rows->tokens;
     run->token = rows->position + segment_first + in_segment;
     run->count = ls_min(rows->segment_rows - in_segment, count - run->row);
+    document_cut(rows, run);
     return true;
 }
 

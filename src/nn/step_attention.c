@@ -81,41 +81,33 @@ static struct attending attending_of(const struct layer_run *run, const struct b
 /* ---- attention --------------------------------------------------------------------------------
  */
 
-/* What a block makes of the scores of its queries. */
-struct scores {
-    float scale, softcap;
-    int64_t window;
-};
-
 static int64_t window_of(const struct ls_model_config *config, int64_t layer)
 {
     int64_t block = layer - 1;
     return config->window_layers == LS_WINDOW_ALL || block % 2 == 0 ? config->window : 0;
 }
 
-static struct scores scores_of(const struct layer_run *run)
+struct attention_form attention_shape(const struct ls_model *model, int layer)
 {
-    const struct ls_model_config *c = &run->model->config;
+    const struct ls_model_config *c = &model->config;
     double scale = c->query_scale > 0 ? c->query_scale : (double)c->head_dim;
-    return (struct scores){.scale = (float)(1 / sqrt(scale)),
-                           .softcap = c->attention_softcap,
-                           .window = window_of(c, run->layer->index)};
+    return (struct attention_form){.scale = (float)(1 / sqrt(scale)),
+                                   .window = window_of(c, layer),
+                                   .softcap = c->attention_softcap};
 }
 
 struct ls_attention attention_of(const struct attending *a)
 {
     const struct ls_model *model = a->model;
-    const struct scores scores = scores_of(a->run);
     size_t bytes = model_act_bytes(model);
     int64_t q = size_held(model, SIZE_QUERY), kv = size_held(model, SIZE_KV);
+    const struct attention_form form = attention_shape(model, a->run->layer->index);
     return (struct ls_attention){.batch = a->sequences,
                                  .tokens = a->tokens,
                                  .heads = model->heads,
                                  .kv_heads = model->kv_heads,
                                  .head_dim = model->config.head_dim,
-                                 .scale = scores.scale,
-                                 .softcap = scores.softcap,
-                                 .window = scores.window,
+                                 .scale = form.scale,
                                  .act = model->numerics.act,
                                  .q = a->qkv,
                                  .k = a->qkv + (size_t)q * bytes,
@@ -124,7 +116,11 @@ struct ls_attention attention_of(const struct attending *a)
                                  .kv_ld = q + 2 * kv,
                                  .o_ld = q,
                                  .o = a->o,
-                                 .lse = a->lse};
+                                 .lse = a->lse,
+                                 .window = form.window,
+                                 .softcap = form.softcap,
+                                 .starts = a->run->batch->starts,
+                                 .starts_ld = a->tokens};
 }
 
 void attention_kv_finish(const struct attending *a, int64_t row, int64_t rows, const float *d_k_sum,
@@ -134,11 +130,12 @@ void attention_kv_finish(const struct attending *a, int64_t row, int64_t rows, c
     size_t bytes = model_act_bytes(model);
     int64_t q = size_held(model, SIZE_QUERY), kv = size_held(model, SIZE_KV), ld = q + 2 * kv;
     char *d_k = a->d_qkv + (size_t)(row * ld + q) * bytes;
+    const struct attention_form form = attention_shape(model, a->run->layer->index);
     ls_attention_kv_finish(a->ops, &(struct ls_kv_gradient){.act = model->numerics.act,
                                                             .rows = rows,
                                                             .width = kv,
                                                             .ld = ld,
-                                                            .scale = scores_of(a->run).scale,
+                                                            .scale = form.scale,
                                                             .d_k_sum = d_k_sum,
                                                             .d_v_sum = d_v_sum,
                                                             .d_k = d_k,
@@ -201,6 +198,7 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
     size_t act = model_act_bytes(model);
     int64_t q = size_held(model, SIZE_QUERY), kv = size_held(model, SIZE_KV);
     int64_t position = model->decoding->position;
+    const struct attention_form form = attention_shape(model, run->layer->index);
     size_t row_bytes = (size_t)kv * act;
     const char *qkv = run_in(run, s, 0);
     char *k_cache = model->decoding->cache[run->layer->index];
@@ -209,16 +207,15 @@ static int attention_decode(const struct layer_run *run, const struct bound_step
     ls_copy(run->ops, row_bytes, qkv + (size_t)(q + kv) * act,
             v_cache + (size_t)position * row_bytes);
     const int32_t length = (int32_t)position + 1;
-    const struct scores scores = scores_of(run);
     struct ls_attention_decode decode = {.batch = 1,
                                          .lengths = &length,
                                          .capacity = c->context,
                                          .heads = model->heads,
                                          .kv_heads = model->kv_heads,
                                          .head_dim = c->head_dim,
-                                         .scale = scores.scale,
-                                         .softcap = scores.softcap,
-                                         .window = scores.window,
+                                         .scale = form.scale,
+                                         .window = form.window,
+                                         .softcap = form.softcap,
                                          .act = model->numerics.act,
                                          .q = qkv,
                                          .k_cache = k_cache,

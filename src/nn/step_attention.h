@@ -40,6 +40,15 @@ struct attending {
     struct ls_error *error;
 };
 
+/* What a layer's attention is beside its sizes: as struct ls_attention has it. All its callers ask
+ * here. */
+struct attention_form {
+    float scale;
+    int64_t window;
+    float softcap;
+};
+struct attention_form attention_shape(const struct ls_model *model, int layer);
+
 /* Over the [M, (H+2G)D] buffer of q, k and v. */
 struct ls_attention attention_of(const struct attending *a);
 /* d_k and d_v of rows [row, row + rows) of d_qkv from their sums [rows, GD]. */

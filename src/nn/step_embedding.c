@@ -6,9 +6,9 @@
 /* ---- forward ----------------------------------------------------------------------------------
  */
 
-/* Rows of ids at the positions from `token` on. */
+/* Rows of ids at the positions from `position` on. */
 static struct ls_embedding embedding_of(const struct ls_model *model, const struct bound_step *s,
-                                        const int32_t *ids, int64_t rows, int64_t token)
+                                        const int32_t *ids, int64_t rows, int64_t position)
 {
     return (struct ls_embedding){.act = model->numerics.act,
                                  .rows = rows,
@@ -17,7 +17,7 @@ static struct ls_embedding embedding_of(const struct ls_model *model, const stru
                                  .first_id = s->weight->first_row,
                                  .vocabulary = s->weight->rows,
                                  .table = model_weight(model, s->weight),
-                                 .first_position = token,
+                                 .first_position = position,
                                  .tokens = rows,
                                  .position = s->bias ? model_weight(model, s->bias) : NULL};
 }
@@ -29,7 +29,7 @@ static void whole_forward(const struct layer_run *run, const struct bound_step *
     size_t bytes = (size_t)model->config.channels * model_act_bytes(model);
     for (struct run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);) {
         struct ls_embedding embedding =
-            embedding_of(model, s, run->batch->ids + piece.row, piece.count, piece.token);
+            embedding_of(model, s, run->batch->ids + piece.row, piece.count, piece.position);
         ls_embedding_forward(run->ops, &embedding, (char *)out + (size_t)piece.row * bytes);
     }
 }
@@ -47,7 +47,7 @@ static int share_forward(const struct layer_run *run, const struct bound_step *s
     int status = ls_tp_reduce(&model->tp, rows->all, channels, scratch, run->error);
     size_t bytes = (size_t)channels * model_act_bytes(model);
     for (struct run piece = {0}; !status && rows_next(model, rows, first, count, &piece);) {
-        struct ls_embedding own = embedding_of(model, s, NULL, piece.count, piece.token);
+        struct ls_embedding own = embedding_of(model, s, NULL, piece.count, piece.position);
         ls_embedding_finish(run->ops, &own, scratch->sum + piece.row * channels,
                             (char *)out + (size_t)piece.row * bytes);
     }
@@ -106,6 +106,12 @@ static int embedding_input(const struct layer_run *run, const struct bound_step 
     return LS_OK;
 }
 
+struct embedding_buffers {
+    struct exchange exchange;
+    struct ls_embedding_scratch scratch;
+    int32_t *positions; /* [M], where there may be documents */
+};
+
 /* Each token's rows of the micro-batch's sequences. A rank that holds other tokens brings zeros, so
  * where sequences may be cut no sum is left -0: it is added to zero. */
 static void position_backward(const struct layer_run *run, const void *dy, float *d_position)
@@ -132,17 +138,34 @@ static void position_backward(const struct layer_run *run, const void *dy, float
     }
 }
 
-struct embedding_buffers {
-    struct exchange exchange;
-    struct ls_embedding_scratch scratch;
-};
+/* Positions may be those of several tokens of a sequence, as tokens may be: their gradient has the
+ * order of the table's. */
+static void documents_backward(const struct layer_run *run, const struct bound_step *s,
+                               const void *dy, const struct embedding_buffers *b)
+{
+    const struct ls_model *model = run->model;
+    struct ls_token_sum sum = rows_sum(run->rows, run->gradient->onto);
+    struct ls_embedding embedding = {.act = model->numerics.act,
+                                     .rows = run->rows->all,
+                                     .channels = model->config.channels,
+                                     .ids = b->positions,
+                                     .vocabulary = s->bias->rows};
+    for (struct run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);)
+        for (int64_t i = 0; i < piece.count; i++)
+            b->positions[piece.row + i] = (int32_t)(piece.position + i);
+    ls_embedding_backward(run->ops, &embedding, dy, &sum, b->scratch, run_gradient(run, s->bias));
+}
 
 static struct embedding_buffers weight_take(const struct ls_model *model,
                                             const struct bound_step *s, struct ls_arena *arena)
 {
     struct embedding_buffers b = {.exchange = exchange_gather(model, arena)};
+    const bool documents = s->bias && model->options.documents;
+    const int64_t ids = documents ? ls_max(s->weight->rows, s->bias->rows) : s->weight->rows;
     b.scratch.order = ls_arena_take(arena, (size_t)model->rows_max * sizeof(int32_t));
-    b.scratch.start = ls_arena_take(arena, (size_t)(s->weight->rows + 1) * sizeof(int32_t));
+    b.scratch.start = ls_arena_take(arena, (size_t)(ids + 1) * sizeof(int32_t));
+    if (documents)
+        b.positions = ls_arena_take(arena, (size_t)model->rows_max * sizeof(int32_t));
     return b;
 }
 
@@ -163,7 +186,9 @@ static int embedding_weight(const struct layer_run *run, const struct bound_step
     struct ls_embedding embedding = embedding_of(model, s, run->batch->ids, run->rows->all, 0);
     ls_embedding_backward(run->ops, &embedding, dy, &sum, b.scratch,
                           table ? table : run_gradient(run, s->weight));
-    if (s->bias)
+    if (s->bias && run->rows->starts)
+        documents_backward(run, s, dy, &b);
+    else if (s->bias)
         position_backward(run, dy, run_gradient(run, s->bias));
     return LS_OK;
 }

@@ -18,7 +18,7 @@ static void rotate(const struct layer_run *run, void *qkv, bool backward)
     size_t bytes = (size_t)rope.ld * model_act_bytes(model);
     for (struct run piece = {0}; rows_next(model, run->rows, 0, run->rows->all, &piece);) {
         rope.rows = rope.tokens = piece.count;
-        rope.first_position = piece.token;
+        rope.first_position = piece.position;
         ls_rope_apply(run->ops, model->numerics.act, &rope, (char *)qkv + (size_t)piece.row * bytes,
                       backward);
     }

@@ -32,6 +32,7 @@ struct side {
     struct ls_tp tp;
     struct ls_cp cp;
     int32_t *ids, *targets; /* [B, T / cp] in the order of rows */
+    int32_t *starts;        /* [B, T] by position; NULL: none */
 };
 
 static int64_t tokens_of(const struct cut *cut)
@@ -111,6 +112,20 @@ static void tokens_fill(struct side *side)
     }
 }
 
+/* Documents of one token and of many, by sequence and position. */
+static void starts_fill(struct side *side)
+{
+    int64_t all = side->cut->sequences * side->tokens;
+    if (!side->cut->documents)
+        return;
+    side->starts = calloc((size_t)all, sizeof *side->starts);
+    for (int64_t i = 0; i < all; i++) {
+        int64_t token = i % side->tokens;
+        bool first = token == 0 || ls_hash64(&i, sizeof i, 4) % 23 == 0;
+        side->starts[i] = first ? (int32_t)token : side->starts[i - 1];
+    }
+}
+
 static int model_open(struct side *side, struct ls_error *error)
 {
     struct ls_model_options options = {.config = &side->config,
@@ -123,6 +138,7 @@ static int model_open(struct side *side, struct ls_error *error)
                                        .tokens = side->tokens,
                                        .slots = 1,
                                        .training = !side->cut->forward,
+                                       .documents = side->cut->documents,
                                        .adding = side->cut->accumulate,
                                        .split_backward = side->cut->split,
                                        .logits_bytes = 20000};
@@ -183,6 +199,7 @@ static int side_run(struct side *side, struct ls_error *error)
                                    .tokens = side->tokens,
                                    .ids = side->ids,
                                    .targets = side->targets,
+                                   .starts = side->starts,
                                    .first_sequence = 6,
                                    .step = 4,
                                    .training = !side->cut->forward,
@@ -228,6 +245,7 @@ static int side_open(struct side *side, const struct cut *cut, struct ls_comm *t
     held_open(&side->held, &side->config, &side->numerics, &part);
     values_fill(side);
     tokens_fill(side);
+    starts_fill(side);
     return model_open(side, error);
 }
 
@@ -240,6 +258,7 @@ static void side_close(struct side *side)
     ls_ops_release(&side->ops);
     free(side->ids);
     free(side->targets);
+    free(side->starts);
 }
 
 /* ---- comparison -------------------------------------------------------------------------------

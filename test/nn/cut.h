@@ -16,7 +16,8 @@ struct cut {
     int64_t leaf_sequences;
     float dropout;
     bool tied;
-    bool fast; /* then values are compared, to a tolerance */
+    bool documents; /* packed in the sequences */
+    bool fast;      /* then values are compared, to a tolerance */
     /* The layout. */
     int tp, cp;
     bool sequence; /* parallel */

@@ -38,7 +38,17 @@ struct twin {
 /* ---- a pair -----------------------------------------------------------------------------------
  */
 
-static struct pair *pair_open(enum ls_arch arch, enum ls_activation activation, enum ls_dtype act)
+/* In what the pair computes: each type, and bf16 in either arithmetic. */
+static const struct way {
+    enum ls_dtype act;
+    enum ls_arithmetic arithmetic;
+} ways[] = {{LS_F32, LS_ARITHMETIC_FMA},
+            {LS_BF16, LS_ARITHMETIC_FMA},
+            {LS_BF16, LS_ARITHMETIC_BF16_PAIRS},
+            {LS_F16, LS_ARITHMETIC_FMA}};
+enum { WAYS = sizeof ways / sizeof ways[0] };
+
+static struct pair *pair_open(enum ls_arch arch, enum ls_activation activation, struct way way)
 {
     struct ls_error error = {0};
     struct pair *p = calloc(1, sizeof *p);
@@ -48,7 +58,7 @@ static struct pair *pair_open(enum ls_arch arch, enum ls_activation activation, 
     p->tiny.config.kv_heads = arch == LS_GPT2 ? HEADS : HEADS / 2;
     p->tiny.config.head_dim = HEAD_DIM;
     p->tiny.config.context = TOKENS + 1;
-    p->tiny.numerics.act = act;
+    p->tiny.numerics.act = way.act;
     p->tiny.numerics.tp_tiles = 2;
     tiny_open(&p->tiny, 1);
     const struct ls_model_options options = {.config = &p->tiny.config,
@@ -60,6 +70,7 @@ static struct pair *pair_open(enum ls_arch arch, enum ls_activation activation, 
                                              .slots = 1};
     tiny_model(&p->tiny, options);
     assert_int_equal(ls_ops_init(&p->threads, 3, ls_isa_best(), &error), LS_OK);
+    p->tiny.ops.arithmetic = p->threads.arithmetic = way.arithmetic;
     assert_int_equal(ls_decoder_new(&options, &p->decoder, &error), LS_OK);
     for (int i = 0; i < ROWS; i++) {
         p->ids[i] = (i * 5 + i / 3) % TINY_VOCAB;
@@ -251,20 +262,21 @@ static void step_visit(struct pair *p, int layer, int index, void (*visit)(struc
     p->layer = layer;
     p->index = index;
     p->step = p->tiny.model->layers[layer].steps[index].step;
-    snprintf(p->name, sizeof p->name, "%s, activation %d, %s: %s %d of layer %d",
+    snprintf(p->name, sizeof p->name, "%s, activation %d, %s %s: %s %d of layer %d",
              ls_arch_name(p->tiny.config.arch), p->tiny.config.act,
-             ls_dtype_name(p->tiny.numerics.act), p->step->kind->name, index, layer);
+             ls_dtype_name(p->tiny.numerics.act), ls_arithmetic_name(p->tiny.ops.arithmetic),
+             p->step->kind->name, index, layer);
     visit(p);
 }
 
 static void for_each_step(void (*visit)(struct pair *p))
 {
-    for (int i = 0; i < 2 * LS_ARCHES * LS_ACTIVATIONS; i++) {
-        enum ls_arch arch = (enum ls_arch)(i / 2 % LS_ARCHES);
-        enum ls_activation activation = (enum ls_activation)(i / 2 / LS_ARCHES);
+    for (int i = 0; i < WAYS * LS_ARCHES * LS_ACTIVATIONS; i++) {
+        enum ls_arch arch = (enum ls_arch)(i / WAYS % LS_ARCHES);
+        enum ls_activation activation = (enum ls_activation)(i / WAYS / LS_ARCHES);
         if (!(ls_family_of(arch)->acts & 1u << activation))
             continue;
-        struct pair *p = pair_open(arch, activation, i % 2 ? LS_BF16 : LS_F32);
+        struct pair *p = pair_open(arch, activation, ways[i % WAYS]);
         for (int layer = 0; layer < LAYERS + 2; layer++)
             for (int k = 0; k < p->tiny.model->layers[layer].step_count; k++)
                 step_visit(p, layer, k, visit);
