@@ -176,6 +176,9 @@ static int cmd_prepare(int argc, char **argv)
         cmd_print("%s skipped: %s.skipped.txt lists %s\n",
                   ls_counted(report.skipped, "bad record").text, config.output,
                   report.skipped == 1 ? "it" : "them");
+    if (report.unknown > 0)
+        cmd_print("%s not in the vocabulary: unknown tokens, or left out\n",
+                  ls_counted(report.unknown, "character").text);
     double tokens = (double)(report.train.tokens + report.validation.tokens);
     double bytes = (double)report.text_bytes;
     printf("%.0f bytes of text, %.4f tokens per byte, %.2f s, %.1f MB/s\n", bytes, tokens / bytes,

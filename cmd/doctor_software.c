@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <utf8proc.h>
 #include <xxhash.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -34,6 +35,8 @@ static void check_pcre2(struct doctor *doctor)
     if (!unicode)
         doctor_problem(doctor, "PCRE2 was built without Unicode",
                        "apt-get install --reinstall libpcre2-8-0");
+    doctor_row("utf8proc", "%s, Unicode %s (tokenizers)", utf8proc_version(),
+               utf8proc_unicode_version());
 }
 
 static void show_io_uring(void)

@@ -1,22 +1,32 @@
 #!/usr/bin/env python3
 """Makes test/data/golden/ from the reference tokenizers (Python packages tokenizers and tiktoken).
 
-    tools/golden_tokenizer.py [GPT2_DIR]
+    tools/golden_tokenizer.py [DIR [FAMILY...]]
+    tools/golden_tokenizer.py --categories
 
-GPT2_DIR holds gpt2-vocab.json and gpt2-merges.txt; without it gpt2_cases.txt is left as it is.
+DIR holds gpt2-vocab.json, gpt2-merges.txt and tinyshakespeare.txt; without it only what does not need
+them is made. --categories prints the table of src/data/unicode.c: characters that the reference
+knows and Python's unicodedata does not (Python 3.11: Unicode 14, as PCRE2 10.42).
 
   unicode_classes.txt   "L|N|S FIRST LAST": code points (hexadecimal) of \\p{L}, \\p{N} and \\s
   vocab.json merges.txt a small byte-level BPE, trained here
   small_cases.txt       "HEX-OF-UTF-8 TAB ids": encoded with it
   gpt2_cases.txt        the same texts with GPT-2's files
+  families/NAME.json    a tokenizer.json with the pipeline of a family (tokenizer_families.py)
+  families/NAME.txt     what it does with texts and code points (write_family says how)
 """
 import json
 import os
 import random
+import struct
 import sys
+import unicodedata
+import zlib
 
 import tiktoken
-from tokenizers import ByteLevelBPETokenizer, Regex, pre_tokenizers
+from tokenizers import ByteLevelBPETokenizer, Regex, Tokenizer, pre_tokenizers
+
+import tokenizer_families
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "data", "golden")
 PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -108,13 +118,102 @@ def write_small():
     write_cases("small", vocab, merges)
 
 
+def specials(tokenizer):
+    return [t.content for t in tokenizer.get_added_tokens_decoder().values()]
+
+
+def special_texts(tokenizer, count):
+    """Texts with added tokens, beside words, spaces and punctuation."""
+    rng = random.Random(2024)
+    parts = specials(tokenizer) + [" ", "  ", "\n", "a", "word", "words", "-", "12", "中", "e\u0301", "▁", "!",
+                                   "A\u030ab", "\u00c5b", "<", "\t"]
+    return ["".join(rng.choices(parts, k=7)) for _ in range(count)]
+
+
+def point_text(code):
+    c = chr(code)
+    return f"{c}a{c}b {c}1!{c}\n {c}'s{c}"
+
+
+def write_family(name, text):
+    """Lines of NAME.txt:
+    o HEX TAB ids   special tokens are ordinary text
+    s HEX TAB ids   they are found, and ids put around the text
+    d HEX TAB ids   the text of ids; k: without special tokens
+    p FIRST CRC     of the ids (int32, each list behind its length) of point_text, for 4096 code points"""
+    tokenizer = Tokenizer.from_str(text)
+    folder = os.path.join(GOLDEN, "families")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as out:
+        out.write(text + "\n")
+    line = lambda kind, data, ids: out.write(f"{kind} {data.encode().hex()}\t{' '.join(map(str, ids))}\n")
+    encode = lambda texts, special: [e.ids for e in tokenizer.encode_batch_fast(
+        texts, add_special_tokens=special)]
+    with open(os.path.join(folder, name + ".txt"), "w") as out:
+        texts = TEXTS + random_texts(12)
+        marked = special_texts(tokenizer, 25)
+        for kind, list_of in (("o", texts + marked), ("s", texts[:12] + marked)):
+            tokenizer.encode_special_tokens = kind == "o"
+            for data, ids in zip(list_of, encode(list_of, kind == "s")):
+                line(kind, data, ids)
+        rng = random.Random(7)
+        size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        for n in range(40):
+            ids = [rng.randrange(size) for _ in range(1 + n % 5)] if n % 4 else encode([texts[n]], True)[0]
+            for kind, skip in (("d", False), ("k", True)):
+                decoded = tokenizer.decode(ids, skip_special_tokens=skip)
+                if "\ufffd" not in decoded:
+                    line(kind, decoded, ids)
+        tokenizer.encode_special_tokens = True
+        for first in range(0, 0x110000, 0x1000):
+            codes = [c for c in range(first, first + 0x1000) if not 0xD800 <= c < 0xE000]
+            crc = 0
+            for ids in encode([point_text(c) for c in codes], False):
+                crc = zlib.crc32(struct.pack(f"<{1 + len(ids)}i", len(ids), *ids), crc)
+            out.write(f"p {first:x} {crc:08x}\n")
+
+
+def write_families(folder, names):
+    with open(os.path.join(folder, "tinyshakespeare.txt"), encoding="utf-8") as file:
+        texts = file.read(60000).splitlines(keepends=True) + tokenizer_families.multilingual(400, 5)
+    for name in names or tokenizer_families.FAMILIES:
+        write_family(name, tokenizer_families.make(name, texts))
+        print(name)
+
+
+def print_categories():
+    categories = ("Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cf").split()
+    ranges = []
+    known = {}
+    for category in categories:
+        split = pre_tokenizers.Split(Regex(r"\p{%s}" % category), "removed")
+        for code in range(0x110000):
+            if not 0xD800 <= code < 0xE000 and unicodedata.category(chr(code)) == "Cn" \
+                    and not split.pre_tokenize_str(chr(code)):
+                known[code] = category
+    for code in sorted(known):
+        if ranges and ranges[-1][1] == code - 1 and ranges[-1][2] == known[code]:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code, known[code]])
+    for first, last, category in ranges:
+        print("{0x%x, 0x%x, %s}," % (first, last, category.upper()))
+
+
 def main():
+    if sys.argv[1:] == ["--categories"]:
+        print_categories()
+        return
     os.makedirs(GOLDEN, exist_ok=True)
+    if len(sys.argv) > 2:
+        write_families(sys.argv[1], sys.argv[2:])
+        return
     write_classes()
     write_small()
     if len(sys.argv) > 1:
         write_cases("gpt2", os.path.join(sys.argv[1], "gpt2-vocab.json"),
                     os.path.join(sys.argv[1], "gpt2-merges.txt"))
+        write_families(sys.argv[1], [])
 
 
 if __name__ == "__main__":

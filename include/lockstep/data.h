@@ -2,12 +2,12 @@
  *
  *     text -> tokenizer -> token store -> sample order -> loader -> inputs and targets
  *
- *   struct ls_tokenizer      bytes to ids and back: `byte`, or GPT-2's byte-level BPE
- *   ls_data_prepare          corpora to Megatron stores, with a train / validation split
- *   struct ls_token_store    read-only view of Megatron .bin/.idx, llm.c and nanoGPT token files
- *   struct ls_sample_order   which sample comes when: a keyed permutation, no state
- *   struct ls_loader         a prefetch thread that fills batches ahead of the step
- *   struct ls_distributed_sampler   PyTorch's DistributedSampler
+ *   struct ls_tokenizer      bytes to ids and back: `byte`, or byte-pair encoding from
+ * tokenizer.json, a tiktoken rank file, or GPT-2's pair of files ls_data_prepare          corpora
+ * to Megatron stores, with a train / validation split struct ls_token_store    read-only view of
+ * Megatron .bin/.idx, llm.c and nanoGPT token files struct ls_sample_order   which sample comes
+ * when: a keyed permutation, no state struct ls_loader         a prefetch thread that fills batches
+ * ahead of the step struct ls_distributed_sampler   PyTorch's DistributedSampler
  *
  * A typical reader:
  *
@@ -61,27 +61,45 @@ void ls_text_release(struct ls_text *text);
 
 /* spec is one of
  *   "byte"                     ids 0-255 are the bytes, 256 ends a document; vocabulary 257
- *   a directory                that holds vocab.json and merges.txt, or gpt2-vocab.json and
- *                              gpt2-merges.txt
- *   "VOCAB.json,MERGES.txt"    both files by path
- * The files are GPT-2's byte-level BPE format. vocab.json maps tokens to ids 0 to n - 1 without
- * holes and holds the 256 bytes, every merge's parts and result, and "<|endoftext|>", which ends a
- * document. LS_EDATA names file, line or token and what was expected; LS_EIO where a file cannot be
- * read. */
-enum { LS_VOCABULARY_BYTES_MAX = 64 << 20 }; /* of each file; 256,000 tokens take 10 MiB */
+ *   a directory                that holds tokenizer.json (and tokenizer_config.json, if it is
+ * there); or vocab.json and merges.txt, or gpt2-vocab.json and gpt2-merges.txt; or one rank file,
+ * PATTERN.tiktoken "FILE.json"                a tokenizer.json by path "VOCAB.json,MERGES.txt"
+ * GPT-2's files by path "PATTERN.tiktoken" by path, or "PATTERN:FILE" a rank file; PATTERN is gpt2,
+ * r50k_base, cl100k_base, o200k_base, llama3, qwen or tekken doc/data.md says what of
+ * tokenizer.json is supported. What is not is LS_ENOTSUP, by name and place; nothing is passed over
+ * in silence. A vocab.json maps tokens to ids 0 to n - 1 without holes and holds the 256 bytes,
+ * every merge's parts and result, and "<|endoftext|>", which ends a document. LS_EDATA names file,
+ * line or token and what was expected; LS_EIO where a file cannot be read. */
+enum { LS_VOCABULARY_BYTES_MAX = 64 << 20 }; /* of each file; 256,000 tokens take 35 MiB at most */
 int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_error *error);
 void ls_tokenizer_free(struct ls_tokenizer *tokenizer);
-/* "byte" or "gpt2". Borrowed. */
+/* "byte", "gpt2", "tokenizer.json", or a rank file's pattern. Borrowed. */
 const char *ls_tokenizer_name(const struct ls_tokenizer *tokenizer);
 /* A spec that makes the same tokenizer from any working directory (paths are absolute). Borrowed.
  */
 const char *ls_tokenizer_spec(const struct ls_tokenizer *tokenizer);
-/* The absolute paths of its vocabulary and its merges (borrowed); false if it needs no files. */
-bool ls_tokenizer_files(const struct ls_tokenizer *tokenizer, const char *paths[2]);
-/* Number of ids; ids are 0 to vocabulary - 1. */
+/* The files that it was made of: path is absolute; a directory that holds each under its name is a
+ * spec of the same tokenizer. Borrowed. *count is 0 if it needs no files. */
+struct ls_tokenizer_file {
+    char *path, *name;
+};
+const struct ls_tokenizer_file *ls_tokenizer_files(const struct ls_tokenizer *tokenizer,
+                                                   int *count);
+enum { LS_TOKENIZER_FILES_MAX = 4 };
+/* Number of ids; ids are 0 to vocabulary - 1. Some may belong to no token. */
 int64_t ls_tokenizer_vocabulary(const struct ls_tokenizer *tokenizer);
-/* The id that ends a document. */
+/* The id that ends a document: <|endoftext|> or <|end_of_text|>, else what eos gives, else </s> or
+ * <eos>. -1: none. */
 int32_t ls_tokenizer_eod(const struct ls_tokenizer *tokenizer);
+/* The ids that tokenizer_config.json names as beginning a text, ending one, and filling one up. -1:
+ * none. */
+int32_t ls_tokenizer_bos(const struct ls_tokenizer *tokenizer);
+int32_t ls_tokenizer_eos(const struct ls_tokenizer *tokenizer);
+int32_t ls_tokenizer_pad(const struct ls_tokenizer *tokenizer);
+/* The id of an added token, as "<|im_end|>". -1: there is none. */
+int32_t ls_tokenizer_id(const struct ls_tokenizer *tokenizer, const char *token);
+/* True for ids of special tokens, such as bos. */
+bool ls_tokenizer_is_special(const struct ls_tokenizer *tokenizer, int32_t id);
 /* The tokenizer that made the store: ls_data_prepare leaves its spec in PREFIX.tokenizer. store is
  * PREFIX, PREFIX_train or PREFIX_valid (with or without .bin or .idx). */
 int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out,
@@ -90,15 +108,54 @@ int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out,
 int ls_encoder_new(const struct ls_tokenizer *tokenizer, struct ls_encoder **out,
                    struct ls_error *error);
 void ls_encoder_free(struct ls_encoder *encoder);
-/* Appends the ids of text[bytes] to *out. Any bytes are accepted: text that is not UTF-8 is kept,
- * each offending byte as its own token. "<|endoftext|>" in text is ordinary text (tiktoken's
- * encode_ordinary). Fails only with LS_ENOMEM. */
+struct ls_encode_options {
+    /* Special tokens in the text become their ids (as `tokenizers` does). Otherwise they are
+     * ordinary text (tiktoken's encode_ordinary). Added tokens that are not special are found in
+     * either case. */
+    bool special;
+    bool around;    /* with the ids that the tokenizer puts around a text, such as bos */
+    bool continued; /* the text goes on from another one: nothing is put in front */
+};
+/* Appends the ids of text[bytes] to *out. Any bytes are accepted: of text that is not UTF-8, each
+ * offending byte becomes its own token. A character that the vocabulary lacks becomes its unknown
+ * token or, where it has none, is left out. LS_ENOMEM; LS_EDATA where a pattern cannot be matched
+ * within PCRE2's limits. */
+int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
+                   const struct ls_encode_options *options, struct ls_token_list *out,
+                   struct ls_error *error);
+/* The same with options {0}: what data preparation does. */
 int ls_encode(struct ls_encoder *encoder, const void *text, size_t bytes, struct ls_token_list *out,
               struct ls_error *error);
-/* Appends the bytes of ids[count] to *out; decode(encode(x)) is x for every byte string x. The
- * end-of-document id gives "<|endoftext|>". An id outside the vocabulary is LS_EDATA. */
+/* Characters so far that the vocabulary lacks. */
+int64_t ls_encoder_unknown(const struct ls_encoder *encoder);
+/* Appends the bytes of ids[count] to *out. decode(encode(x)) is x for every byte string x, where
+ * the tokenizer has no normalizer that changes it. Special tokens give their texts
+ * ("<|endoftext|>"). An id of no token gives nothing; one outside the vocabulary is LS_EDATA. */
 int ls_decode(const struct ls_tokenizer *tokenizer, const int32_t *ids, int64_t count,
               struct ls_text *out, struct ls_error *error);
+
+/* Decoding while ids arrive. Bytes of a character come out once it is complete, so every piece of
+ * valid text is valid UTF-8; bytes that are no part of a character come out at once. A plain value:
+ *
+ *     struct ls_detokenizer d = {.tokenizer = tokenizer, .skip_special = true};
+ *     while (...)
+ *         ls_detokenizer_next(&d, id, &text, &error);
+ *     ls_detokenizer_end(&d, &text, &error);
+ */
+struct ls_detokenizer {
+    const struct ls_tokenizer *tokenizer; /* borrowed */
+    bool skip_special;                    /* special tokens give nothing */
+    /* Its own; 0 at first. */
+    bool begun;
+    int stripped, held_count;
+    char held[4]; /* of a character that is not complete */
+};
+/* Appends what the id completes to *out. LS_EDATA for an id outside the vocabulary. */
+int ls_detokenizer_next(struct ls_detokenizer *detokenizer, int32_t id, struct ls_text *out,
+                        struct ls_error *error);
+/* Appends what is held back; the detokenizer may begin again. */
+int ls_detokenizer_end(struct ls_detokenizer *detokenizer, struct ls_text *out,
+                       struct ls_error *error);
 
 /* ---- corpora to stores ---------------------------------------------------------------------- */
 
@@ -136,8 +193,9 @@ struct ls_prepare_config {
     bool skip_bad;
     void (*skipped)(void *user, const char *why);
     void *user;
-    bool append_eod; /* end each document with the tokenizer's end-of-document id */
-    int workers;     /* encoding threads, at least 1. The output does not depend on it */
+    /* End each document with the tokenizer's end-of-document id: LS_EINVAL where it has none. */
+    bool append_eod;
+    int workers; /* encoding threads, at least 1. The output does not depend on it */
     /* When not NULL and it becomes nonzero (a signal handler may set it), preparation ends with
      * LS_ESTOPPED and nothing is left behind. Borrowed. */
     const volatile int *stop;
@@ -150,6 +208,7 @@ struct ls_prepare_report {
     struct ls_prepare_split train, validation;
     int64_t text_bytes; /* of all documents, unpacked */
     int64_t skipped;    /* bad records passed over */
+    int64_t unknown;    /* characters that the tokenizer's vocabulary lacks */
     double seconds;
 };
 /* Writes PREFIX_train.bin/.idx and, when validation > 0, PREFIX_valid.bin/.idx (Megatron's indexed

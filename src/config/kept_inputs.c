@@ -6,9 +6,9 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { FILES = 2, DIGESTS_BYTES = 256 };
-static const char *const names[FILES] = {"vocab.json", "merges.txt"};
+enum { FILES = LS_TOKENIZER_FILES_MAX, DIGESTS_BYTES = 512, NAME_BYTES = 64 };
 
 struct bytes {
     char *data;
@@ -25,30 +25,30 @@ static int file_write(const char *path, const char *data, size_t count, struct l
     return ls_atomic_file_commit(&file, error);
 }
 
-/* Both files of a tokenizer, by their names here. */
+/* The files of a tokenizer, by their names in a folder. */
 struct files {
+    int count;
+    char names[FILES][NAME_BYTES];
     struct bytes bytes[FILES];
     char digests[DIGESTS_BYTES]; /* a line for each: its digest and its name */
 };
 
-static int files_read(const char *const paths[FILES], struct files *files, struct ls_error *error)
+static int file_read(struct files *files, const char *path, const char *name,
+                     struct ls_error *error)
 {
-    int status = LS_OK;
-    size_t used = 0;
-    *files = (struct files){0};
-    for (int i = 0; i < FILES && !status; i++) {
-        struct ls_digest digest = {0, 0};
-        char hex[33];
-        status = ls_file_read(paths[i], LS_VOCABULARY_BYTES_MAX, LS_EDATA, &files->bytes[i].data,
-                              &files->bytes[i].count, error);
-        if (status)
-            break;
-        ls_digest_piece(&digest, names[i], 0, 0, files->bytes[i].data, files->bytes[i].count);
-        ls_digest_hex(&digest, hex);
-        used += (size_t)snprintf(files->digests + used, sizeof files->digests - used, "%s  %s\n",
-                                 hex, names[i]);
-    }
-    return status;
+    struct bytes *bytes = &files->bytes[files->count];
+    struct ls_digest digest = {0, 0};
+    char hex[33];
+    size_t used = strlen(files->digests);
+    int status =
+        ls_file_read(path, LS_VOCABULARY_BYTES_MAX, LS_EDATA, &bytes->data, &bytes->count, error);
+    if (status)
+        return status;
+    snprintf(files->names[files->count++], NAME_BYTES, "%s", name);
+    ls_digest_piece(&digest, name, 0, 0, bytes->data, bytes->count);
+    ls_digest_hex(&digest, hex);
+    snprintf(files->digests + used, sizeof files->digests - used, "%s  %s\n", hex, name);
+    return LS_OK;
 }
 
 static void files_release(struct files *files)
@@ -75,13 +75,31 @@ static void digests_kept(const char *run, char text[DIGESTS_BYTES])
     free(read);
 }
 
-static int files_keep(const char *run, const struct files *files, struct ls_error *error)
+/* The name in the next line of digests; false: there is none. A name has no folder. */
+static bool next_name(const char **line, char name[NAME_BYTES])
 {
-    char path[PATH_MAX];
+    const char *space = strstr(*line, "  ");
+    size_t length = space ? strcspn(space + 2, "\n/") : 0;
+    if (length == 0 || length >= NAME_BYTES || space[2 + length] != '\n')
+        return false;
+    snprintf(name, NAME_BYTES, "%.*s", (int)length, space + 2);
+    *line = space + 2 + length + 1;
+    return true;
+}
+
+/* before: the digests of files that are kept, and go. */
+static int files_keep(const char *run, const char *before, const struct files *files,
+                      struct ls_error *error)
+{
+    char path[PATH_MAX], name[NAME_BYTES];
     snprintf(path, sizeof path, "%s/tokenizer", run);
     int status = ls_directory_make(path, NULL, error);
-    for (int i = 0; i < FILES && !status; i++) {
-        kept_path(path, run, names[i]);
+    while (!status && next_name(&before, name)) {
+        kept_path(path, run, name);
+        unlink(path);
+    }
+    for (int i = 0; i < files->count && !status; i++) {
+        kept_path(path, run, files->names[i]);
         status = file_write(path, files->bytes[i].data, files->bytes[i].count, error);
     }
     kept_path(path, run, "digests");
@@ -89,20 +107,22 @@ static int files_keep(const char *run, const struct files *files, struct ls_erro
 }
 
 /* Copies the files of a tokenizer. */
-static int tokenizer_keep(const struct ls_config *config, const char *const paths[FILES],
-                          bool begun, struct ls_error *error)
+static int tokenizer_keep(const struct ls_config *config, const struct ls_tokenizer_file *list,
+                          int count, bool begun, struct ls_error *error)
 {
     char before[DIGESTS_BYTES];
-    struct files files;
-    int status = files_read(paths, &files, error);
+    struct files files = {0};
+    int status = LS_OK;
+    for (int i = 0; i < count && !status; i++)
+        status = file_read(&files, list[i].path, list[i].name, error);
     digests_kept(config->train.out, before);
     if (!status && before[0] && begun && strcmp(before, files.digests))
         status = ls_config_reject(config, LS_ECONFIG, "data.tokenizer", error,
                                   "%s is not the tokenizer that this run began with, which lies in "
                                   "%.200s/tokenizer",
-                                  paths[0], config->train.out);
+                                  list[0].path, config->train.out);
     if (!status && strcmp(before, files.digests))
-        status = files_keep(config->train.out, &files, error);
+        status = files_keep(config->train.out, before, &files, error);
     files_release(&files);
     return status;
 }
@@ -112,11 +132,12 @@ int ls_kept_write(const struct ls_config *config, const struct ls_tokenizer *tok
 {
     struct ls_config written = *config;
     char path[PATH_MAX];
-    const char *paths[FILES];
     char *kept = written.data.tokenizer;
-    int status = LS_OK;
-    if (tokenizer && ls_tokenizer_files(tokenizer, paths)) {
-        status = tokenizer_keep(config, paths, begun, error);
+    int status = LS_OK, count = 0;
+    const struct ls_tokenizer_file *files =
+        tokenizer ? ls_tokenizer_files(tokenizer, &count) : NULL;
+    if (count > 0) {
+        status = tokenizer_keep(config, files, count, begun, error);
         if (snprintf(kept, LS_CONFIG_TEXT_BYTES, "%s/tokenizer", config->train.out) >=
             LS_CONFIG_TEXT_BYTES)
             snprintf(kept, LS_CONFIG_TEXT_BYTES, "%s", config->data.tokenizer);
@@ -131,17 +152,15 @@ int ls_kept_write(const struct ls_config *config, const struct ls_tokenizer *tok
 
 static int tokenizer_check(const char *run, struct ls_error *error)
 {
-    char kept[FILES][PATH_MAX], before[DIGESTS_BYTES];
-    const char *paths[FILES];
-    struct files files;
+    char path[PATH_MAX], before[DIGESTS_BYTES], name[NAME_BYTES];
+    const char *line = before;
+    struct files files = {0};
+    int status = LS_OK;
     digests_kept(run, before);
-    if (!before[0])
-        return LS_OK;
-    for (int i = 0; i < FILES; i++) {
-        kept_path(kept[i], run, names[i]);
-        paths[i] = kept[i];
+    while (!status && files.count < FILES && next_name(&line, name)) {
+        kept_path(path, run, name);
+        status = file_read(&files, path, name, error);
     }
-    int status = files_read(paths, &files, error);
     if (!status && strcmp(before, files.digests))
         status = ls_error_set(error, LS_EDATA,
                               "%.500s/tokenizer: the files are not those that the run was trained "

@@ -1,8 +1,8 @@
 /* Byte-pair merging of one piece of text (Sennrich, Haddow, Birch: "Neural machine translation of
- * rare words with subword units", ACL 2016; on bytes as in GPT-2). Text repeats its words, so a
- * direct-mapped cache from piece to ids answers most of the time; other short pieces are merged in
- * place on the stack, long ones by a heap in O(n log n). */
-#include "data/data_private.h"
+ * rare words with subword units", ACL 2016; on bytes as in GPT-2, or on characters). Text repeats
+ * its words, so a direct-mapped cache from piece to ids answers most of the time; other short
+ * pieces are merged in place on the stack, long ones by a heap in O(n log n). */
+#include "data/tokenizer_private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ void data_bpe_scratch_release(struct data_bpe_scratch *scratch)
 static const struct data_merge *merge_find(const struct data_bpe *bpe, int32_t left, int32_t right)
 {
     uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    uint64_t slot = ls_hash64(&pair, sizeof pair, 0) & bpe->merges_mask;
+    uint64_t slot = data_merge_slot(bpe, pair);
     while (bpe->merges[slot].rank >= 0) {
         if (bpe->merges[slot].pair == pair)
             return &bpe->merges[slot];
@@ -52,6 +52,65 @@ static const struct data_merge *merge_find(const struct data_bpe *bpe, int32_t l
     }
     return NULL;
 }
+
+/* ---- symbols --------------------------------------------------------------------------------- */
+
+/* ids[i] = the symbol of what has none; returns how many there are. */
+static int32_t put_unknown(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                           int32_t *ids, int32_t count)
+{
+    scratch->unknown++;
+    if (bpe->unknown < 0 || (bpe->fuse_unknown && count > 0 && ids[count - 1] == bpe->unknown))
+        return 0;
+    ids[count] = bpe->unknown;
+    return 1;
+}
+
+static int32_t put_byte(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                        unsigned char byte, int32_t *ids, int32_t count)
+{
+    if (bpe->byte_id[byte] < 0)
+        return put_unknown(bpe, scratch, ids, count);
+    ids[count] = bpe->byte_id[byte];
+    return 1;
+}
+
+/* ids[at most bytes] = what a piece begins as; returns how many. */
+static int32_t symbols(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                       const unsigned char *piece, size_t bytes, int32_t *ids)
+{
+    int32_t count = 0;
+    if (bpe->form != DATA_CHARACTERS) {
+        for (size_t i = 0; i < bytes; i++)
+            count += put_byte(bpe, scratch, piece[i], ids, count);
+        return count;
+    }
+    for (size_t i = 0, length; i < bytes; i += length) {
+        data_utf8_decode(piece + i, &length);
+        int32_t id = length == 1 ? bpe->ascii_id[piece[i]]
+                                 : data_bpe_token(bpe, (struct data_span){piece + i, length});
+        if (id >= 0) {
+            ids[count++] = id;
+        } else if (bpe->byte_id[piece[i]] < 0) {
+            count += put_unknown(bpe, scratch, ids, count);
+        } else {
+            for (size_t k = 0; k < length; k++)
+                ids[count++] = bpe->byte_id[piece[i + k]];
+        }
+    }
+    return count;
+}
+
+int data_bpe_encode_byte(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                         unsigned char byte, struct ls_token_list *out, struct ls_error *error)
+{
+    int rc = data_ids_reserve(out, 1, error);
+    if (!rc)
+        out->count += put_byte(bpe, scratch, byte, out->ids + out->count, 0);
+    return rc;
+}
+
+/* ---- short pieces ---------------------------------------------------------------------------- */
 
 /* ids[n] are merged in place; returns how many are left. */
 static int merge_short(const struct data_bpe *bpe, int32_t *ids, int n)
@@ -170,42 +229,54 @@ static void merge_long(const struct data_bpe *bpe, struct node *nodes, struct he
     }
 }
 
+/* Room for a piece of n bytes: nodes, candidates and symbols. */
+static int long_room(struct data_bpe_scratch *scratch, size_t n, struct ls_error *error)
+{
+    /* Each merge takes one candidate and may push two, and there are at most n - 1 merges. */
+    size_t need = n * (sizeof(struct node) + 3 * sizeof(struct candidate) + sizeof(int32_t)) + 16;
+    if (scratch->nodes_bytes >= need)
+        return LS_OK;
+    free(scratch->nodes);
+    scratch->nodes = malloc(need);
+    scratch->nodes_bytes = scratch->nodes ? need : 0;
+    return scratch->nodes
+               ? LS_OK
+               : ls_error_set(error, LS_ENOMEM, "no memory to encode a word of %zu bytes", n);
+}
+
 int data_bpe_encode_long(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
                          const unsigned char *piece, size_t bytes, struct ls_token_list *out,
                          struct ls_error *error)
 {
     LS_ASSERT(bytes > 0 && bytes <= INT32_MAX);
-    int32_t n = (int32_t)bytes;
-    /* Each merge takes one candidate and may push two, and there are at most n - 1 merges. */
-    size_t nodes_bytes = (size_t)ls_round_up((int64_t)(bytes * sizeof(struct node)), 16);
-    size_t need = nodes_bytes + 3 * bytes * sizeof(struct candidate);
-    if (scratch->nodes_bytes < need) {
-        free(scratch->nodes);
-        scratch->nodes = malloc(need);
-        scratch->nodes_bytes = scratch->nodes ? need : 0;
-        if (!scratch->nodes)
-            return ls_error_set(error, LS_ENOMEM, "no memory to encode a word of %zu bytes", bytes);
-    }
-    int rc = data_ids_reserve(out, n, error);
+    int rc = long_room(scratch, bytes, error);
+    if (!rc)
+        rc = data_ids_reserve(out, (int64_t)bytes, error);
     if (rc)
         return rc;
-    struct node *nodes = scratch->nodes;
-    struct heap heap = {(struct candidate *)((char *)scratch->nodes + nodes_bytes), 0};
+    struct heap heap = {scratch->nodes, 0};
+    struct node *nodes = (struct node *)(heap.items + 3 * bytes);
+    int32_t *ids = (int32_t *)(nodes + bytes), n = symbols(bpe, scratch, piece, bytes, ids);
     for (int32_t i = 0; i < n; i++)
-        nodes[i] = (struct node){bpe->byte_id[piece[i]], i - 1, i + 1 < n ? i + 1 : -1};
+        nodes[i] = (struct node){ids[i], i - 1, i + 1 < n ? i + 1 : -1};
     merge_long(bpe, nodes, &heap, n);
-    for (int32_t i = 0; i >= 0; i = nodes[i].next)
+    for (int32_t i = 0; n > 0 && i >= 0; i = nodes[i].next)
         out->ids[out->count++] = nodes[i].id;
     return LS_OK;
+}
+
+/* The ids of a piece of at most SHORT_MAX bytes. */
+static int encode_short(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                        const unsigned char *piece, size_t bytes, int32_t ids[SHORT_MAX])
+{
+    return merge_short(bpe, ids, symbols(bpe, scratch, piece, bytes, ids));
 }
 
 int data_bpe_encode(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
                     const unsigned char *piece, size_t bytes, struct ls_token_list *out,
                     struct ls_error *error)
 {
-    if (bytes > SHORT_MAX)
-        return data_bpe_encode_long(bpe, scratch, piece, bytes, out, error);
-    int rc = data_ids_reserve(out, (int64_t)bytes, error);
+    int rc = data_ids_reserve(out, (int64_t)ls_max((int64_t)bytes, CACHE_IDS_MAX), error);
     if (rc)
         return rc;
     struct data_piece *slot = NULL;
@@ -217,13 +288,18 @@ int data_bpe_encode(const struct data_bpe *bpe, struct data_bpe_scratch *scratch
             return LS_OK;
         }
     }
-    int32_t ids[SHORT_MAX];
-    for (size_t i = 0; i < bytes; i++)
-        ids[i] = bpe->byte_id[piece[i]];
-    int count = merge_short(bpe, ids, (int)bytes);
-    memcpy(out->ids + out->count, ids, (size_t)count * sizeof *ids);
+    int32_t whole = bpe->whole_first ? data_bpe_token(bpe, (struct data_span){piece, bytes}) : -1;
+    if (whole < 0 && bytes > SHORT_MAX)
+        return data_bpe_encode_long(bpe, scratch, piece, bytes, out, error);
+    int32_t *ids = out->ids + out->count;
+    int64_t unknown = scratch->unknown;
+    int count = 1;
+    if (whole >= 0)
+        ids[0] = whole;
+    else
+        count = encode_short(bpe, scratch, piece, bytes, ids);
     out->count += count;
-    if (slot && count <= CACHE_IDS_MAX) {
+    if (slot && count <= CACHE_IDS_MAX && unknown == scratch->unknown) {
         slot->bytes_count = (uint8_t)bytes;
         slot->ids_count = (uint8_t)count;
         memcpy(slot->bytes, piece, bytes);

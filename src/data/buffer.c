@@ -36,6 +36,16 @@ int data_text_reserve(struct ls_text *text, size_t more, struct ls_error *error)
     return LS_OK;
 }
 
+int data_text_put(struct ls_text *text, const void *bytes, size_t count, struct ls_error *error)
+{
+    int rc = data_text_reserve(text, count, error);
+    if (!rc && count > 0) {
+        memcpy(text->bytes + text->count, bytes, count);
+        text->count += count;
+    }
+    return rc;
+}
+
 void ls_token_list_release(struct ls_token_list *list)
 {
     free(list->ids);

@@ -1,4 +1,5 @@
-/* What the files of src/data share: BPE tables, file checks, text sources, store writers. */
+/* What the files of src/data share: file checks, text sources, store writers. Tokenizers have a
+ * header of their own. */
 #ifndef DATA_PRIVATE_H
 #define DATA_PRIVATE_H
 
@@ -11,81 +12,11 @@
 /* Room for more elements behind count; contents stay. LS_ENOMEM. */
 int data_ids_reserve(struct ls_token_list *list, int64_t more, struct ls_error *error);
 int data_text_reserve(struct ls_text *text, size_t more, struct ls_error *error);
+/* Appends bytes[count]. */
+int data_text_put(struct ls_text *text, const void *bytes, size_t count, struct ls_error *error);
 
-/* ---- UTF-8 (utf8.c) ------------------------------------------------------------------------- */
+/* ---- tokenizers (tokenizer.c, encoder.c; tokenizer_private.h) -------------------------------- */
 
-/* Length of the longest prefix of text[bytes] that is well-formed UTF-8 (Unicode 3.9, table 3-7:
- * no overlong forms, no surrogates, nothing above U+10FFFF). */
-size_t data_utf8_valid(const unsigned char *text, size_t bytes);
-
-/* ---- byte-level BPE (bpe_file.c, bpe.c) ----------------------------------------------------- */
-
-struct data_merge {
-    uint64_t pair; /* left id << 32 | right id */
-    int32_t rank;  /* line in merges.txt; -1: empty slot */
-    int32_t id;    /* of the result */
-};
-struct data_bpe {
-    int64_t vocabulary;
-    int32_t eod;
-    int32_t byte_id[256];
-    uint32_t *offset; /* [vocabulary + 1]: token i is bytes[offset[i] .. offset[i + 1]) */
-    unsigned char *bytes;
-    struct data_merge *merges; /* open addressing, linear probing, at most half full */
-    uint64_t merges_mask;
-};
-struct data_named_text {
-    const char *name; /* for error texts */
-    const char *bytes;
-    size_t count;
-};
-int data_bpe_parse(struct data_bpe *bpe, struct data_named_text vocab,
-                   struct data_named_text merges, struct ls_error *error);
-void data_bpe_release(struct data_bpe *bpe);
-
-/* Scratch of one thread. */
-struct data_bpe_scratch {
-    struct data_piece *cache;
-    void *nodes; /* for pieces too long for the cache and the stack */
-    size_t nodes_bytes;
-};
-int data_bpe_scratch_init(struct data_bpe_scratch *scratch, struct ls_error *error);
-void data_bpe_scratch_release(struct data_bpe_scratch *scratch);
-/* Appends the ids of one piece. Pairs are merged by ascending (rank, position). */
-int data_bpe_encode(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
-                    const unsigned char *piece, size_t bytes, struct ls_token_list *out,
-                    struct ls_error *error);
-/* As data_bpe_encode, always by the heap that long pieces use. */
-int data_bpe_encode_long(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
-                         const unsigned char *piece, size_t bytes, struct ls_token_list *out,
-                         struct ls_error *error);
-
-/* ---- GPT-2's pre-tokenizer (split.c) -------------------------------------------------------- */
-
-struct data_splitter;    /* the compiled pattern: shared */
-struct data_split_state; /* one thread's match data */
-int data_splitter_new(struct data_splitter **out, struct ls_error *error);
-void data_splitter_free(struct data_splitter *splitter);
-int data_split_state_new(const struct data_splitter *splitter, struct data_split_state **out,
-                         struct ls_error *error);
-void data_split_state_free(struct data_split_state *state);
-/* End of the piece that begins at start < bytes; text[bytes] is well-formed UTF-8. 0 where the
- * matcher ran out of memory. */
-size_t data_split_next(const struct data_splitter *splitter, struct data_split_state *state,
-                       const unsigned char *text, size_t bytes, size_t start);
-/* The last place in text[bytes] where a text may be cut in two without a change of its pieces;
- * 0: none. */
-size_t data_split_last_cut(const unsigned char *text, size_t bytes);
-
-/* ---- tokenizers (tokenizer.c, encoder.c) ---------------------------------------------------- */
-
-struct ls_tokenizer {
-    char *spec;
-    char *files[2]; /* absolute paths of vocabulary and merges; NULL for bytes */
-    bool is_byte;
-    struct data_bpe bpe; /* the rest: unless is_byte */
-    struct data_splitter *splitter;
-};
 /* The last place in text[bytes] where it may be cut in two without a change of its ids; 0: none. */
 size_t data_last_cut(const struct ls_tokenizer *tokenizer, const unsigned char *text, size_t bytes);
 /* True where the bytes of token id end a line. */

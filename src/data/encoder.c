@@ -1,15 +1,19 @@
-/* Text to ids. */
-#include "data/data_private.h"
+/* Text to ids: added tokens, normalizers, pre-tokenizers and byte-pair merging, one behind the
+ * other. */
+#include "data/tokenizer_private.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Longer words are cut, so that positions fit 32 bits. */
-enum { PIECE_BYTES_MAX = 1 << 30 };
+enum { PIECE_BYTES_MAX = 1 << 30, META_SPACE_BYTES = sizeof DATA_META_SPACE - 1 };
 
 struct ls_encoder {
     const struct ls_tokenizer *tokenizer;
-    struct data_split_state *split; /* NULL for the byte tokenizer */
     struct data_bpe_scratch scratch;
+    struct data_normal_scratch normal;
+    void *split[DATA_STEPS_MAX];           /* states of pre-tokenizers */
+    struct ls_text spaced[DATA_STEPS_MAX]; /* what one makes of a text */
 };
 
 int ls_encoder_new(const struct ls_tokenizer *tokenizer, struct ls_encoder **out,
@@ -24,7 +28,10 @@ int ls_encoder_new(const struct ls_tokenizer *tokenizer, struct ls_encoder **out
     if (!tokenizer->is_byte) {
         rc = data_bpe_scratch_init(&encoder->scratch, error);
         if (!rc)
-            rc = data_split_state_new(tokenizer->splitter, &encoder->split, error);
+            rc = data_normal_scratch_init(&encoder->normal, &tokenizer->normalizers, error);
+        for (int i = 0; i < tokenizer->pre_count && !rc; i++)
+            if (tokenizer->pre[i].splitter)
+                rc = data_split_state_new(tokenizer->pre[i].splitter, &encoder->split[i], error);
     }
     if (rc) {
         ls_encoder_free(encoder);
@@ -38,10 +45,254 @@ void ls_encoder_free(struct ls_encoder *encoder)
 {
     if (!encoder)
         return;
-    data_split_state_free(encoder->split);
+    for (int i = 0; i < DATA_STEPS_MAX; i++) {
+        data_split_state_free(encoder->split[i]);
+        ls_text_release(&encoder->spaced[i]);
+    }
+    data_normal_scratch_release(&encoder->normal);
     data_bpe_scratch_release(&encoder->scratch);
     free(encoder);
 }
+
+int64_t ls_encoder_unknown(const struct ls_encoder *encoder)
+{
+    return encoder->scratch.unknown;
+}
+
+/* A text under way. */
+struct flow {
+    struct ls_encoder *encoder;
+    const struct ls_tokenizer *tokenizer;
+    bool special; /* special tokens are found */
+    struct ls_token_list *out;
+    struct ls_error *error;
+};
+/* A part of it: whether it is where the whole text begins, and whether prefixes are put before it.
+ */
+struct place {
+    bool first, begins;
+};
+
+static int put_id(const struct flow *flow, int32_t id)
+{
+    int rc = data_ids_reserve(flow->out, 1, flow->error);
+    if (!rc)
+        flow->out->ids[flow->out->count++] = id;
+    return rc;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+/* Where the word that begins at `at` ends: before a meta space that other text comes before. */
+static size_t word_end(struct data_span text, size_t at)
+{
+    while (text.count - at >= META_SPACE_BYTES &&
+           memcmp(text.bytes + at, DATA_META_SPACE, META_SPACE_BYTES) == 0)
+        at += META_SPACE_BYTES;
+    const unsigned char *next =
+        memmem(text.bytes + at, text.count - at, DATA_META_SPACE, META_SPACE_BYTES);
+    return next ? (size_t)(next - text.bytes) : text.count;
+}
+
+static int encode_piece(const struct flow *flow, struct data_span text)
+{
+    const struct data_bpe *bpe = &flow->tokenizer->bpe;
+    bool words = bpe->words_part && !bpe->whole_first;
+    int rc = LS_OK;
+    for (size_t at = 0, end; at < text.count && !rc; at = end) {
+        end = words ? word_end(text, at) : text.count;
+        if (end - at > PIECE_BYTES_MAX)
+            end = at + PIECE_BYTES_MAX;
+        while (end < text.count && (text.bytes[end] & 0xc0) == 0x80)
+            end--;
+        rc = data_bpe_encode(bpe, &flow->encoder->scratch, text.bytes + at, end - at, flow->out,
+                             flow->error);
+    }
+    return rc;
+}
+
+/* ---- pre-tokenizers -------------------------------------------------------------------------- */
+
+static int pre_tokenize(const struct flow *flow, int step, struct data_span text,
+                        struct place place);
+
+/* A piece [begin, end) of text goes on to the next step. */
+static int go_on(const struct flow *flow, int step, struct data_span text, struct data_range piece,
+                 struct place place)
+{
+    if (piece.end <= piece.begin)
+        return LS_OK;
+    place.first = place.first && piece.begin == 0;
+    place.begins = place.begins || piece.begin > 0;
+    return pre_tokenize(flow, step + 1,
+                        (struct data_span){text.bytes + piece.begin, piece.end - piece.begin},
+                        place);
+}
+
+/* What a splitter finds, joined as its behavior says. */
+struct joining {
+    struct data_range held; /* not yet gone on */
+    bool held_match, previous_match;
+};
+
+/* The next part of a text: a match, or what lies between matches. */
+static int join(const struct flow *flow, int step, struct data_span text, struct place place,
+                struct joining *j, struct data_range part, bool match)
+{
+    const struct data_pre_tokenizer *pre = &flow->tokenizer->pre[step];
+    bool joined = false;
+    if (part.end <= part.begin)
+        return LS_OK;
+    switch (pre->behavior) {
+    case DATA_ISOLATED:
+        break;
+    case DATA_REMOVED:
+        if (match)
+            return LS_OK;
+        break;
+    case DATA_CONTIGUOUS:
+        joined = match == j->held_match;
+        break;
+    case DATA_WITH_PREVIOUS:
+        joined = match && !j->previous_match;
+        break;
+    case DATA_WITH_NEXT:
+        joined = !match && j->held_match;
+        break;
+    }
+    joined = joined && j->held.end > j->held.begin;
+    int rc = LS_OK;
+    if (joined) {
+        j->held.end = part.end;
+    } else {
+        rc = go_on(flow, step, text, j->held, place);
+        j->held = part;
+    }
+    j->held_match = match && (pre->behavior != DATA_WITH_PREVIOUS || !joined);
+    j->previous_match = match;
+    return rc;
+}
+
+static int split(const struct flow *flow, int step, struct data_span text, struct place place)
+{
+    const struct data_pre_tokenizer *pre = &flow->tokenizer->pre[step];
+    struct joining joining = {0};
+    struct data_range found;
+    int rc = LS_OK;
+    for (size_t at = 0; at < text.count && !rc; at = found.end) {
+        rc = data_split_find(pre->splitter, flow->encoder->split[step], text.bytes, text.count, at,
+                             &found, flow->error);
+        if (!rc)
+            rc = join(flow, step, text, place, &joining, (struct data_range){at, found.begin},
+                      pre->invert);
+        if (!rc)
+            rc = join(flow, step, text, place, &joining, found, !pre->invert);
+    }
+    return rc ? rc : go_on(flow, step, text, joining.held, place);
+}
+
+/* Spaces become meta spaces, and one may be put in front. */
+static int meta_spaces(const struct flow *flow, int step, struct data_span text, struct place place)
+{
+    const struct data_pre_tokenizer *pre = &flow->tokenizer->pre[step];
+    struct ls_text *out = &flow->encoder->spaced[step];
+    bool has = text.bytes[0] == ' ' || (text.count >= META_SPACE_BYTES &&
+                                        memcmp(text.bytes, DATA_META_SPACE, META_SPACE_BYTES) == 0);
+    bool put = !has && (pre->prepend == DATA_ALWAYS ? place.begins
+                                                    : pre->prepend == DATA_FIRST && place.first);
+    out->count = 0;
+    int rc = put ? data_text_put(out, DATA_META_SPACE, META_SPACE_BYTES, flow->error) : LS_OK;
+    for (size_t at = 0, end; at < text.count && !rc; at = end + 1) {
+        const unsigned char *space = memchr(text.bytes + at, ' ', text.count - at);
+        end = space ? (size_t)(space - text.bytes) : text.count;
+        rc = data_text_put(out, text.bytes + at, end - at, flow->error);
+        if (!rc && space)
+            rc = data_text_put(out, DATA_META_SPACE, META_SPACE_BYTES, flow->error);
+    }
+    const struct data_span spaced = {(unsigned char *)out->bytes, out->count};
+    struct data_range piece = {0, 0};
+    for (; piece.begin < spaced.count && !rc; piece.begin = piece.end) {
+        const unsigned char *next =
+            pre->parts && spaced.count - piece.begin > META_SPACE_BYTES
+                ? memmem(spaced.bytes + piece.begin + 1, spaced.count - piece.begin - 1,
+                         DATA_META_SPACE, META_SPACE_BYTES)
+                : NULL;
+        piece.end = next ? (size_t)(next - spaced.bytes) : spaced.count;
+        rc = go_on(flow, step, spaced, piece, place);
+    }
+    return rc;
+}
+
+static int prefix_space(const struct flow *flow, int step, struct data_span text,
+                        struct place place)
+{
+    struct ls_text *out = &flow->encoder->spaced[step];
+    if (text.bytes[0] == ' ' || !place.begins)
+        return pre_tokenize(flow, step + 1, text, place);
+    out->count = 0;
+    int rc = data_text_put(out, " ", 1, flow->error);
+    if (!rc)
+        rc = data_text_put(out, text.bytes, text.count, flow->error);
+    return rc ? rc
+              : pre_tokenize(flow, step + 1,
+                             (struct data_span){(unsigned char *)out->bytes, out->count}, place);
+}
+
+/* text[>= 1 byte] through the steps from `step` on. */
+static int pre_tokenize(const struct flow *flow, int step, struct data_span text,
+                        struct place place)
+{
+    if (step == flow->tokenizer->pre_count)
+        return encode_piece(flow, text);
+    switch (flow->tokenizer->pre[step].kind) {
+    case DATA_SPLIT:
+        return split(flow, step, text, place);
+    case DATA_METASPACE:
+        return meta_spaces(flow, step, text, place);
+    default:
+        return prefix_space(flow, step, text, place);
+    }
+}
+
+/* ---- added tokens ---------------------------------------------------------------------------- */
+
+/* What becomes of text between the tokens of a set. */
+typedef int between(const struct flow *flow, struct data_span text, struct place place);
+
+static int part_by(const struct flow *flow, const struct data_added_set *set, struct data_span text,
+                   struct place place, between *go)
+{
+    struct data_added_cursor cursor = {0};
+    size_t at = 0;
+    int rc = LS_OK;
+    bool found = true;
+    while (!rc && found) {
+        found = data_added_next(set, text.bytes, text.count, flow->special, &cursor);
+        size_t end = found ? cursor.begin : text.count;
+        struct place here = {place.first && at == 0, place.begins || at > 0};
+        if (end > at)
+            rc = go(flow, (struct data_span){text.bytes + at, end - at}, here);
+        if (!rc && found)
+            rc = put_id(flow, cursor.token->id);
+        at = cursor.end;
+    }
+    return rc;
+}
+
+static int encode_normalized(const struct flow *flow, struct data_span text, struct place place)
+{
+    return pre_tokenize(flow, 0, text, place);
+}
+
+static int encode_part(const struct flow *flow, struct data_span text, struct place place)
+{
+    int rc = data_normalize(&flow->tokenizer->normalizers, &flow->encoder->normal, text,
+                            place.begins, &text, flow->error);
+    return rc ? rc
+              : part_by(flow, &flow->tokenizer->added.normalized, text, place, encode_normalized);
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
 
 static int encode_bytes(const unsigned char *text, size_t bytes, struct ls_token_list *out,
                         struct ls_error *error)
@@ -52,51 +303,44 @@ static int encode_bytes(const unsigned char *text, size_t bytes, struct ls_token
     return rc;
 }
 
-/* text[bytes] is well-formed UTF-8. */
-static int encode_run(struct ls_encoder *encoder, const unsigned char *text, size_t bytes,
-                      struct ls_token_list *out, struct ls_error *error)
+int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
+                   const struct ls_encode_options *options, struct ls_token_list *out,
+                   struct ls_error *error)
 {
     const struct ls_tokenizer *tokenizer = encoder->tokenizer;
-    for (size_t at = 0; at < bytes;) {
-        size_t end = data_split_next(tokenizer->splitter, encoder->split, text, bytes, at);
-        if (end <= at)
-            return ls_error_set(error, LS_ENOMEM, "no memory to match a word of up to %zu bytes",
-                                bytes - at);
-        while (at < end) {
-            size_t piece = (size_t)ls_min((int64_t)(end - at), PIECE_BYTES_MAX);
-            int rc =
-                data_bpe_encode(&tokenizer->bpe, &encoder->scratch, text + at, piece, out, error);
-            if (rc)
-                return rc;
-            at += piece;
-        }
+    const struct flow flow = {encoder, tokenizer, options->special, out, error};
+    const unsigned char *at = text, *end = at + bytes;
+    int rc = LS_OK;
+    if (tokenizer->is_byte)
+        return encode_bytes(at, bytes, out, error);
+    for (int i = 0; i < tokenizer->before_count && options->around && !rc; i++)
+        rc = put_id(&flow, tokenizer->before[i]);
+    while (at < end && !rc) {
+        bool first = at == text && !options->continued;
+        size_t valid = data_utf8_valid(at, (size_t)(end - at));
+        if (valid)
+            rc = part_by(&flow, &tokenizer->added.raw, (struct data_span){at, valid},
+                         (struct place){first, first}, encode_part);
+        at += valid;
+        if (at < end && !rc)
+            rc = data_bpe_encode_byte(&tokenizer->bpe, &encoder->scratch, *at++, out, error);
     }
-    return LS_OK;
+    for (int i = 0; i < tokenizer->after_count && options->around && !rc; i++)
+        rc = put_id(&flow, tokenizer->after[i]);
+    return rc;
 }
 
 int ls_encode(struct ls_encoder *encoder, const void *text, size_t bytes, struct ls_token_list *out,
               struct ls_error *error)
 {
-    const unsigned char *at = text, *end = at + bytes;
-    if (encoder->tokenizer->is_byte)
-        return encode_bytes(at, bytes, out, error);
-    while (at < end) {
-        size_t valid = data_utf8_valid(at, (size_t)(end - at));
-        int rc = encode_run(encoder, at, valid, out, error);
-        if (rc)
-            return rc;
-        at += valid;
-        if (at < end) {
-            rc = data_ids_reserve(out, 1, error);
-            if (rc)
-                return rc;
-            out->ids[out->count++] = encoder->tokenizer->bpe.byte_id[*at++];
-        }
-    }
-    return LS_OK;
+    return ls_encode_with(encoder, text, bytes, &(struct ls_encode_options){0}, out, error);
 }
 
 size_t data_last_cut(const struct ls_tokenizer *tokenizer, const unsigned char *text, size_t bytes)
 {
-    return tokenizer->is_byte ? bytes : data_split_last_cut(text, bytes);
+    if (tokenizer->is_byte)
+        return bytes;
+    return tokenizer->may_cut
+               ? data_split_last_cut(text, bytes, tokenizer->bpe.form != DATA_CHARACTERS)
+               : 0;
 }

@@ -36,6 +36,7 @@ struct job {
     struct segment *segments;
     size_t segments_count, segments_capacity;
     struct ls_token_list ids;
+    bool continues; /* its first text goes on from the last one of the job before */
     bool encoded;
     int rc;
     struct ls_error error;
@@ -104,16 +105,6 @@ static int add_document(struct pipeline *pipeline, struct job *job, size_t begin
     return rc || spans->count > 0 ? rc : add_segment(job, &last, error);
 }
 
-static int append_text(struct ls_text *to, const char *bytes, size_t count, struct ls_error *error)
-{
-    int rc = data_text_reserve(to, count, error);
-    if (!rc && count > 0) {
-        memcpy(to->bytes + to->count, bytes, count);
-        to->count += count;
-    }
-    return rc;
-}
-
 /* The document's text since `begin` does not end in this job: cuts it and carries the rest over.
  * *cut is false where there is no place to cut yet. */
 static int cut_document(struct pipeline *pipeline, struct job *job, size_t begin, bool *cut,
@@ -125,7 +116,7 @@ static int cut_document(struct pipeline *pipeline, struct job *job, size_t begin
     *cut = keep > 0 || bytes == 0;
     if (keep == 0)
         return LS_OK;
-    int rc = append_text(&pipeline->carry, job->text.bytes + begin + keep, bytes - keep, error);
+    int rc = data_text_put(&pipeline->carry, job->text.bytes + begin + keep, bytes - keep, error);
     job->text.count = begin + keep;
     return rc ? rc : add_segment(job, &(struct segment){.end = job->text.count}, error);
 }
@@ -135,7 +126,8 @@ static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error 
     job->text.count = job->segments_count = 0;
     job->ids.count = 0;
     job->encoded = false;
-    int rc = append_text(&job->text, pipeline->carry.bytes, pipeline->carry.count, error);
+    job->continues = pipeline->carry.count > 0;
+    int rc = data_text_put(&job->text, pipeline->carry.bytes, pipeline->carry.count, error);
     pipeline->carry.count = 0;
     size_t begin = 0, goal = JOB_BYTES;
     while (!rc && !pipeline->corpus_end) {
@@ -165,9 +157,10 @@ static void encode_job(struct ls_encoder *encoder, struct job *job)
     job->rc = LS_OK;
     for (size_t i = 0; i < job->segments_count && !job->rc; i++) {
         struct segment *segment = &job->segments[i];
+        const struct ls_encode_options options = {.continued = i == 0 && job->continues};
         if (segment->end > begin)
-            job->rc = ls_encode(encoder, job->text.bytes + begin, segment->end - begin, &job->ids,
-                                &job->error);
+            job->rc = ls_encode_with(encoder, job->text.bytes + begin, segment->end - begin,
+                                     &options, &job->ids, &job->error);
         segment->ids_end = job->ids.count;
         begin = segment->end;
     }
@@ -623,6 +616,11 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
     int rc = check(config, error);
     if (!rc)
         rc = ls_tokenizer_new(config->tokenizer, &prepare.tokenizer, error);
+    if (!rc && config->append_eod && ls_tokenizer_eod(prepare.tokenizer) < 0)
+        rc = ls_error_set(error, LS_EINVAL,
+                          "prepare: %s has no token that ends a document; name one as eos_token in "
+                          "tokenizer_config.json beside it, or use --no-append-eod",
+                          ls_tokenizer_spec(prepare.tokenizer));
     if (!rc)
         rc = data_corpus_open(&reading, &corpus, error);
     if (!rc)
@@ -631,6 +629,8 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
         rc = pipeline_init(&prepare.pipeline, prepare.tokenizer, corpus, config->workers, error);
         if (!rc)
             rc = run_pipeline(&prepare, error);
+        for (int i = 0; i < prepare.pipeline.workers_count && !rc; i++)
+            report->unknown += ls_encoder_unknown(prepare.pipeline.workers[i].encoder);
         pipeline_release(&prepare.pipeline);
     }
     if (!rc)

@@ -1,66 +1,106 @@
-/* GPT-2's pre-tokenizer: the pattern that cuts text into pieces before byte-pair merging. */
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include "data/data_private.h"
+/* Pre-tokenizers: where a text is cut before byte-pair merging. Published patterns are scanned
+ * (scan.c), others matched by PCRE2 (pattern.c), literals searched. */
+#include "data/tokenizer_private.h"
 
-#include <pcre2.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* White space is spelled out: PCRE2's \s takes U+180E, which the reference tokenizers do not. */
-#define SPACE                                                                                      \
-    "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"                 \
-    "\\x{202f}\\x{205f}\\x{3000}"
-/* The reference tokenizers classify by Unicode 16. Older PCRE2 (10.42: Unicode 14) does not know
- * these letters and numbers yet; naming those it knows is harmless. */
-#define LETTER                                                                                     \
-    "A-Za-z\\p{L}"                                                                                 \
-    "\\x{1c89}\\x{1c8a}\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}"                \
-    "\\x{10d4a}-\\x{10d65}\\x{10d6f}-\\x{10d85}\\x{10ec2}-\\x{10ec4}\\x{1123f}\\x{11240}"          \
-    "\\x{11380}-\\x{11389}\\x{1138b}\\x{1138e}\\x{11390}-\\x{113b5}\\x{113b7}\\x{113d1}\\x{113d3}" \
-    "\\x{11bc0}-\\x{11be0}\\x{11f02}\\x{11f04}-\\x{11f10}\\x{11f12}-\\x{11f33}\\x{1342f}"          \
-    "\\x{13441}-\\x{13446}\\x{13460}-\\x{143fa}\\x{16100}-\\x{1611d}\\x{16d40}-\\x{16d6c}"         \
-    "\\x{18cff}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}\\x{1e030}-\\x{1e06d}"                     \
-    "\\x{1e4d0}-\\x{1e4eb}\\x{1e5d0}-\\x{1e5ed}\\x{1e5f0}\\x{2b739}\\x{2ebf0}-\\x{2ee5d}"          \
-    "\\x{31350}-\\x{323af}"
-#define NUMBER                                                                                     \
-    "0-9\\p{N}"                                                                                    \
-    "\\x{10d40}-\\x{10d49}\\x{116d0}-\\x{116e3}\\x{11bf0}-\\x{11bf9}\\x{11f50}-\\x{11f59}"         \
-    "\\x{16130}-\\x{16139}\\x{16d70}-\\x{16d79}\\x{1ccf0}-\\x{1ccf9}\\x{1d2c0}-\\x{1d2d3}"         \
-    "\\x{1e4f0}-\\x{1e4f9}\\x{1e5f1}-\\x{1e5fa}"
+#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define LINES        "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define WORDS(numbers)                                                                             \
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" LINES
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED(contractions, numbers)                                                               \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" contractions "|[^\\r\\n\\p{L}\\p{N}]?" UPPER      \
+    "+" LOWER "*" contractions "|" numbers "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" LINES
 
-static const char pattern[] = "'s|'t|'re|'ve|'m|'ll|'d"
-                              "| ?[" LETTER "]+"
-                              "| ?[" NUMBER "]+"
-                              "| ?[^" SPACE LETTER NUMBER "]+"
-                              "|[" SPACE "]+(?![^" SPACE "])"
-                              "|[" SPACE "]+";
+/* The published patterns, and what scans them. Named ones are those of rank files. */
+static const struct known {
+    const char *name, *pattern;
+    struct data_scan_rules rules;
+} known[] = {
+    {"gpt2", DATA_PATTERN_GPT2, {.form = DATA_SCAN_GPT2}},
+    {"r50k_base",
+     "'(?:[sdmt]|ll|ve|re)| ?\\p{L}++| ?\\p{N}++| ?[^\\s\\p{L}\\p{N}]++|\\s++$|\\s+(?!\\S)|\\s",
+     {.form = DATA_SCAN_GPT2}},
+    {"cl100k_base",
+     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+|"
+     " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
+     {.form = DATA_SCAN_WORDS, .digits = 3, .final_spaces = true}},
+    {"o200k_base",
+     CASED(CONTRACTIONS "?", "\\p{N}{1,3}"),
+     {.form = DATA_SCAN_CASED, .digits = 3, .contractions = true}},
+    {"llama3", WORDS("\\p{N}{1,3}"), {.form = DATA_SCAN_WORDS, .digits = 3}},
+    {"qwen", WORDS("\\p{N}"), {.form = DATA_SCAN_WORDS, .digits = 1}},
+    {"tekken", CASED("", "\\p{N}"), {.form = DATA_SCAN_CASED, .digits = 1}},
+};
+enum { KNOWN = sizeof known / sizeof *known };
 
 struct data_splitter {
-    pcre2_code *code;
-    bool compiled; /* to machine code; else the pattern is interpreted */
-};
-struct data_split_state {
-    pcre2_match_data *match;
+    const struct data_scan_rules *rules; /* NULL: not scanned */
+    unsigned char *classes;
+    struct data_pattern *pattern; /* NULL: not matched */
+    char *literal;                /* NULL: not searched */
+    size_t literal_bytes;
 };
 
-int data_splitter_new(struct data_splitter **out, struct ls_error *error)
+const char *data_pattern_named(const char *name)
+{
+    for (int i = 0; i < KNOWN; i++)
+        if (strcmp(known[i].name, name) == 0)
+            return known[i].pattern;
+    return NULL;
+}
+
+static struct data_splitter *splitter_new(struct ls_error *error)
 {
     struct data_splitter *splitter = calloc(1, sizeof *splitter);
     if (!splitter)
-        return ls_error_set(error, LS_ENOMEM, "no memory for the tokenizer");
-    int code;
-    PCRE2_SIZE offset;
-    splitter->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &code, &offset, NULL);
-    if (!splitter->code) {
-        PCRE2_UCHAR message[160] = "";
-        pcre2_get_error_message(code, message, sizeof message);
-        free(splitter);
-        return ls_error_set(error, LS_ENOTSUP,
-                            "PCRE2 cannot compile the GPT-2 pattern (at %zu: %s); a PCRE2 with "
-                            "Unicode support is needed",
-                            (size_t)offset, (const char *)message);
+        ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
+    return splitter;
+}
+
+int data_splitter_new(const char *pattern, enum data_pattern_syntax syntax, bool scanned,
+                      struct data_splitter **out, struct ls_error *error)
+{
+    struct data_splitter *splitter = splitter_new(error);
+    *out = NULL;
+    if (!splitter)
+        return LS_ENOMEM;
+    for (int i = 0; i < KNOWN && scanned; i++)
+        if (strcmp(known[i].pattern, pattern) == 0)
+            splitter->rules = &known[i].rules;
+    int rc = LS_OK;
+    if (splitter->rules) {
+        splitter->classes = data_scan_classes_new(error);
+        rc = splitter->classes ? LS_OK : LS_ENOMEM;
+    } else {
+        rc = data_pattern_new(pattern, syntax, &splitter->pattern, error);
     }
-    splitter->compiled = pcre2_jit_compile(splitter->code, PCRE2_JIT_COMPLETE) == 0;
+    if (rc) {
+        data_splitter_free(splitter);
+        return rc;
+    }
+    *out = splitter;
+    return LS_OK;
+}
+
+int data_splitter_new_literal(const char *literal, size_t bytes, struct data_splitter **out,
+                              struct ls_error *error)
+{
+    struct data_splitter *splitter = splitter_new(error);
+    *out = NULL;
+    if (!splitter)
+        return LS_ENOMEM;
+    splitter->literal = malloc(bytes + 1);
+    splitter->literal_bytes = bytes;
+    if (!splitter->literal) {
+        data_splitter_free(splitter);
+        return ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
+    }
+    memcpy(splitter->literal, literal, bytes);
+    splitter->literal[bytes] = '\0';
     *out = splitter;
     return LS_OK;
 }
@@ -69,51 +109,64 @@ void data_splitter_free(struct data_splitter *splitter)
 {
     if (!splitter)
         return;
-    pcre2_code_free(splitter->code);
+    data_pattern_free(splitter->pattern);
+    free(splitter->classes);
+    free(splitter->literal);
     free(splitter);
 }
 
-int data_split_state_new(const struct data_splitter *splitter, struct data_split_state **out,
-                         struct ls_error *error)
+bool data_splitter_covers(const struct data_splitter *splitter)
 {
-    struct data_split_state *state = calloc(1, sizeof *state);
-    if (state)
-        state->match = pcre2_match_data_create_from_pattern(splitter->code, NULL);
-    if (!state || !state->match) {
-        free(state);
-        return ls_error_set(error, LS_ENOMEM, "no memory for the tokenizer");
+    return splitter->rules != NULL;
+}
+
+const char *data_splitter_literal(const struct data_splitter *splitter)
+{
+    return splitter->literal;
+}
+
+int data_split_state_new(const struct data_splitter *splitter, void **out, struct ls_error *error)
+{
+    *out = NULL;
+    return splitter->pattern ? data_matcher_new(splitter->pattern, out, error) : LS_OK;
+}
+
+void data_split_state_free(void *state)
+{
+    data_matcher_free(state);
+}
+
+int data_split_find(const struct data_splitter *splitter, void *state, const unsigned char *text,
+                    size_t bytes, size_t start, struct data_range *found, struct ls_error *error)
+{
+    *found = (struct data_range){bytes, bytes};
+    if (start >= bytes)
+        return LS_OK;
+    if (splitter->rules) {
+        *found = (struct data_range){
+            start, data_scan_next(splitter->rules, splitter->classes, text, bytes, start)};
+        return LS_OK;
     }
-    *out = state;
+    if (splitter->pattern)
+        return data_pattern_find(splitter->pattern, state, text, bytes, start, found, error);
+    const unsigned char *at =
+        memmem(text + start, bytes - start, splitter->literal, splitter->literal_bytes);
+    if (at)
+        *found =
+            (struct data_range){(size_t)(at - text), (size_t)(at - text) + splitter->literal_bytes};
     return LS_OK;
 }
 
-void data_split_state_free(struct data_split_state *state)
-{
-    if (!state)
-        return;
-    pcre2_match_data_free(state->match);
-    free(state);
-}
-
-size_t data_split_next(const struct data_splitter *splitter, struct data_split_state *state,
-                       const unsigned char *text, size_t bytes, size_t start)
-{
-    int rc = splitter->compiled
-                 ? pcre2_jit_match(splitter->code, text, bytes, start, 0, state->match, NULL)
-                 : pcre2_match(splitter->code, text, bytes, start, PCRE2_NO_UTF_CHECK, state->match,
-                               NULL);
-    if (rc < 0)
-        return 0;
-    return pcre2_get_ovector_pointer(state->match)[1];
-}
-
-/* A piece is white space, or ends in a character that is none; so no piece goes on from a visible
- * ASCII character to white space, and none looks further than that. */
-size_t data_split_last_cut(const unsigned char *text, size_t bytes)
+/* No piece of a scanned pattern goes on from a visible ASCII character to a space, or from an ASCII
+ * letter or digit to other white space, and none looks further than that. */
+size_t data_split_last_cut(const unsigned char *text, size_t bytes, bool lines)
 {
     for (size_t i = bytes; i-- > 1;) {
-        bool space = text[i] == ' ' || (text[i] >= 9 && text[i] <= 13);
-        if (space && text[i - 1] > 32 && text[i - 1] < 127)
+        unsigned char before = text[i - 1], letter = before | 0x20;
+        bool alphanumeric = (before >= '0' && before <= '9') || (letter >= 'a' && letter <= 'z');
+        if (text[i] == ' ' && before > 32 && before < 127)
+            return i;
+        if (lines && text[i] >= 9 && text[i] <= 13 && alphanumeric)
             return i;
     }
     return 0;

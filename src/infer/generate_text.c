@@ -8,6 +8,7 @@
 struct writing {
     struct ls_runner *r;
     const struct ls_generate *g;
+    struct ls_detokenizer detokenizer;
     struct ls_text piece;
     int32_t *ids, *order; /* [prompt and tokens], [vocabulary] */
     int64_t count;        /* of ids */
@@ -35,6 +36,7 @@ static int writing_open(struct writing *w, struct ls_token_list *prompt, struct 
         return ls_config_reject(parts->config, LS_ECONFIG, "data.tokenizer", error,
                                 "text needs the tokenizer that made the data");
     int status = prompt_encode(parts->tokenizer, w->g->prompt, prompt, error);
+    w->detokenizer = (struct ls_detokenizer){.tokenizer = parts->tokenizer};
     w->order = calloc((size_t)ls_tokenizer_vocabulary(parts->tokenizer), sizeof *w->order);
     w->ids = calloc((size_t)(prompt->count + w->g->tokens + 1), sizeof *w->ids);
     if (!status && (!w->order || !w->ids))
@@ -50,8 +52,20 @@ static int append(struct writing *w, int32_t id, struct ls_error *error)
     if (!w->g->piece || ls_comm_rank(parts->groups[LS_GROUP_WORLD]) > 0)
         return LS_OK;
     w->piece.count = 0;
-    int status = ls_decode(parts->tokenizer, &id, 1, &w->piece, error);
-    if (!status)
+    int status = ls_detokenizer_next(&w->detokenizer, id, &w->piece, error);
+    if (!status && w->piece.count > 0)
+        w->g->piece(w->g->user, w->piece.bytes, w->piece.count);
+    return status;
+}
+
+/* What was held back of a character that no token completed. */
+static int finish(struct writing *w, struct ls_error *error)
+{
+    if (!w->g->piece || ls_comm_rank(w->r->parts.groups[LS_GROUP_WORLD]) > 0)
+        return LS_OK;
+    w->piece.count = 0;
+    int status = ls_detokenizer_end(&w->detokenizer, &w->piece, error);
+    if (!status && w->piece.count > 0)
         w->g->piece(w->g->user, w->piece.bytes, w->piece.count);
     return status;
 }
@@ -104,7 +118,7 @@ static int text_write(struct writing *w, const struct ls_token_list *prompt, str
         if (!status && i + 1 < w->g->tokens)
             status = feed(w, error);
     }
-    return status;
+    return status ? status : finish(w, error);
 }
 
 /* Copies would all do the same. */

@@ -353,7 +353,7 @@ static void test_bad_inputs(void **state)
     const char *inputs[] = {input("a.txt", "text")};
     struct ls_prepare_config config = config_of(inputs, 1);
     config.tokenizer = path_of("in");
-    assert_refused(&config, LS_EDATA, "expected \"byte\", a directory");
+    assert_refused(&config, LS_EDATA, "expected \"byte\"; a directory");
     config = config_of(inputs, 1);
     config.validation = 1;
     assert_refused(&config, LS_EINVAL, "a validation share of 1");

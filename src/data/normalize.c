@@ -1,0 +1,166 @@
+/* Normalizers: what a tokenizer does to a text before it cuts it. */
+#include "data/tokenizer_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+int data_normal_scratch_init(struct data_normal_scratch *scratch,
+                             const struct data_normalizers *normalizers, struct ls_error *error)
+{
+    int rc = LS_OK;
+    *scratch = (struct data_normal_scratch){0};
+    for (int i = 0; i < normalizers->count && !rc; i++)
+        if (normalizers->step[i].splitter)
+            rc = data_split_state_new(normalizers->step[i].splitter, &scratch->state[i], error);
+    return rc;
+}
+
+void data_normal_scratch_release(struct data_normal_scratch *scratch)
+{
+    for (int i = 0; i < 2; i++)
+        ls_text_release(&scratch->text[i]);
+    for (int i = 0; i < DATA_STEPS_MAX; i++)
+        data_split_state_free(scratch->state[i]);
+    free(scratch->codes);
+    *scratch = (struct data_normal_scratch){0};
+}
+
+void data_normalizers_release(struct data_normalizers *normalizers)
+{
+    for (int i = 0; i < normalizers->count; i++) {
+        free(normalizers->step[i].text);
+        data_splitter_free(normalizers->step[i].splitter);
+    }
+    *normalizers = (struct data_normalizers){0};
+}
+
+static int replace(const struct data_normalizer *step, void *state, struct data_span text,
+                   struct ls_text *out, struct ls_error *error)
+{
+    struct data_range found;
+    for (size_t at = 0; at < text.count; at = found.end) {
+        int rc = data_split_find(step->splitter, state, text.bytes, text.count, at, &found, error);
+        if (!rc)
+            rc = data_text_put(out, text.bytes + at, found.begin - at, error);
+        if (!rc && found.begin < text.count)
+            rc = data_text_put(out, step->text, step->text_bytes, error);
+        if (rc)
+            return rc;
+    }
+    return LS_OK;
+}
+
+/* ---- Unicode's normal forms ------------------------------------------------------------------ */
+
+/* Bytes of text[bytes] at its beginning that every form leaves as they are, and that end before a
+ * character that may go on with another one: ASCII, but for its last character. */
+static size_t ascii_length(const unsigned char *text, size_t bytes)
+{
+    size_t at = 0;
+    uint64_t eight;
+    while (bytes - at >= sizeof eight) {
+        memcpy(&eight, text + at, sizeof eight);
+        if (eight & 0x8080808080808080u)
+            break;
+        at += sizeof eight;
+    }
+    while (at < bytes && text[at] < 0x80)
+        at++;
+    return at == bytes || at == 0 ? at : at - 1;
+}
+
+static int codes_room(struct data_normal_scratch *scratch, size_t codes, struct ls_error *error)
+{
+    if (codes <= scratch->codes_room)
+        return LS_OK;
+    free(scratch->codes);
+    scratch->codes = malloc(codes * sizeof *scratch->codes);
+    scratch->codes_room = scratch->codes ? codes : 0;
+    return scratch->codes ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory to normalize a text");
+}
+
+/* One stretch of text that ends where ASCII does not go on with anything. */
+static int form_stretch(struct data_normal_scratch *scratch, int form, struct data_span text,
+                        struct ls_text *out, struct ls_error *error)
+{
+    utf8proc_option_t options = (utf8proc_option_t)form;
+    utf8proc_ssize_t count =
+        utf8proc_decompose(text.bytes, (utf8proc_ssize_t)text.count, scratch->codes,
+                           (utf8proc_ssize_t)scratch->codes_room, options);
+    if (count > (utf8proc_ssize_t)scratch->codes_room) {
+        int rc = codes_room(scratch, (size_t)count, error);
+        if (rc)
+            return rc;
+        count = utf8proc_decompose(text.bytes, (utf8proc_ssize_t)text.count, scratch->codes, count,
+                                   options);
+    }
+    if (count >= 0)
+        count = utf8proc_normalize_utf32(scratch->codes, count, options);
+    if (count < 0)
+        return ls_error_set(error, LS_EDATA, "a text cannot be normalized: %s",
+                            utf8proc_errmsg(count));
+    int rc = data_text_reserve(out, 4 * (size_t)count, error);
+    for (utf8proc_ssize_t i = 0; i < count && !rc; i++)
+        out->count += (size_t)utf8proc_encode_char(scratch->codes[i],
+                                                   (utf8proc_uint8_t *)out->bytes + out->count);
+    return rc;
+}
+
+/* Stretches of ASCII are copied, others go through utf8proc. Two ASCII characters in a row part a
+ * text: no form joins the second with what comes before. */
+static int unicode_form(struct data_normal_scratch *scratch, int form, struct data_span text,
+                        struct ls_text *out, struct ls_error *error)
+{
+    int rc = codes_room(scratch, 256, error);
+    for (size_t at = 0; at < text.count && !rc;) {
+        size_t plain = ascii_length(text.bytes + at, text.count - at), end;
+        rc = data_text_put(out, text.bytes + at, plain, error);
+        at += plain;
+        for (end = at + (at < text.count); end < text.count; end++)
+            if (text.bytes[end] < 0x80 && text.bytes[end - 1] < 0x80 && end - 1 > at)
+                break;
+        if (!rc && end > at)
+            rc = form_stretch(scratch, form, (struct data_span){text.bytes + at, end - at}, out,
+                              error);
+        at = end;
+    }
+    return rc;
+}
+
+static bool is_ascii(struct data_span text)
+{
+    return ascii_length(text.bytes, text.count) == text.count;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+int data_normalize(const struct data_normalizers *normalizers, struct data_normal_scratch *scratch,
+                   struct data_span text, bool begins, struct data_span *out,
+                   struct ls_error *error)
+{
+    int rc = LS_OK;
+    *out = text;
+    for (int i = 0; i < normalizers->count && !rc; i++) {
+        const struct data_normalizer *step = &normalizers->step[i];
+        struct ls_text *to = &scratch->text[i % 2];
+        bool nothing = out->count == 0 || (step->kind == DATA_PREPEND && !begins) ||
+                       (step->kind == DATA_UNICODE_FORM && is_ascii(*out));
+        if (nothing)
+            continue;
+        if (out->bytes == (unsigned char *)to->bytes)
+            to = &scratch->text[(i + 1) % 2];
+        to->count = 0;
+        if (step->kind == DATA_PREPEND) {
+            rc = data_text_put(to, step->text, step->text_bytes, error);
+            if (!rc)
+                rc = data_text_put(to, out->bytes, out->count, error);
+        } else if (step->kind == DATA_REPLACE) {
+            rc = replace(step, scratch->state[i], *out, to, error);
+        } else {
+            rc = unicode_form(scratch, step->form, *out, to, error);
+        }
+        *out = (struct data_span){(unsigned char *)to->bytes, to->count};
+    }
+    return rc;
+}

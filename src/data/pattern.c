@@ -1,0 +1,292 @@
+/* Regular expressions of the reference tokenizers, by PCRE2. The text of a pattern is translated,
+ * so that every class holds the characters that it holds there; what has another meaning in PCRE2,
+ * or none, is refused by name. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "data/tokenizer_private.h"
+
+#include <pcre2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* PCRE2's \s takes U+180E, which the reference tokenizers do not. */
+#define SPACE                                                                                      \
+    "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"                 \
+    "\\x{202f}\\x{205f}\\x{3000}"
+
+struct data_pattern {
+    pcre2_code *code;
+    bool compiled; /* to machine code; else the pattern is interpreted */
+};
+
+/* ---- translation ----------------------------------------------------------------------------- */
+
+struct translation {
+    const char *pattern, *at; /* what follows */
+    enum data_pattern_syntax syntax;
+    struct ls_text out;
+    bool in_class;
+    struct ls_error *error;
+};
+
+static int refuse(const struct translation *t, const char *what)
+{
+    return ls_error_set(t->error, LS_ENOTSUP,
+                        "pattern \"%.200s\": %s (at character %d) is not supported", t->pattern,
+                        what, (int)(t->at - t->pattern) + 1);
+}
+
+static int put(struct translation *t, const char *text, size_t count)
+{
+    int rc = data_text_reserve(&t->out, count + 1, t->error);
+    if (rc)
+        return rc;
+    memcpy(t->out.bytes + t->out.count, text, count);
+    t->out.count += count;
+    t->out.bytes[t->out.count] = '\0';
+    return LS_OK;
+}
+
+static int put_text(struct translation *t, const char *text)
+{
+    return put(t, text, strlen(text));
+}
+
+/* The members of \p{class}, to stand in brackets. */
+static int put_members(struct translation *t, const char *class)
+{
+    int count;
+    const struct data_unicode_range *added = data_unicode_added(&count);
+    char range[64];
+    snprintf(range, sizeof range, "\\p{%s}", class);
+    int rc = put_text(t, range);
+    for (int i = 0; i < count && !rc; i++) {
+        if (!data_category_within(added[i].category, class))
+            continue;
+        snprintf(range, sizeof range, "\\x{%x}-\\x{%x}", added[i].first, added[i].last);
+        rc = put_text(t, range);
+    }
+    return rc;
+}
+
+/* A class by its members: "space", or a category. */
+static int put_class(struct translation *t, const char *class, bool negated)
+{
+    if (t->in_class && negated)
+        return refuse(t, "a negated class in brackets");
+    int rc = t->in_class ? LS_OK : put_text(t, negated ? "[^" : "[");
+    if (!rc)
+        rc = strcmp(class, "space") == 0 ? put_text(t, SPACE) : put_members(t, class);
+    return rc || t->in_class ? rc : put_text(t, "]");
+}
+
+/* at stands behind "\p" or "\P". */
+static int put_property(struct translation *t, bool negated)
+{
+    char class[8];
+    size_t length = t->at[0] == '{' ? strcspn(t->at + 1, "}") : 0;
+    if (length == 0 || length >= sizeof class)
+        return refuse(t, "this property");
+    snprintf(class, sizeof class, "%.*s", (int)length, t->at + 1);
+    if (!data_category_known(class))
+        return refuse(t, "this property");
+    t->at += length + 2;
+    return put_class(t, class, negated);
+}
+
+/* at stands behind a backslash. */
+static int put_escape(struct translation *t)
+{
+    char c = *t->at++, escaped[24] = {'\\', c};
+    unsigned code;
+    switch (c) {
+    case 'p':
+    case 'P':
+        return put_property(t, c == 'P');
+    case 's':
+    case 'S':
+        return put_class(t, "space", c == 'S');
+    case 'd':
+    case 'D':
+        return put_class(t, "Nd", c == 'D');
+    case 'r':
+    case 'n':
+    case 't':
+    case 'f':
+        return put(t, escaped, 2);
+    case 'u':
+        if (strspn(t->at, "0123456789abcdefABCDEF") < 4 || sscanf(t->at, "%4x", &code) != 1)
+            return refuse(t, "\\u without four digits");
+        t->at += 4;
+        snprintf(escaped, sizeof escaped, "\\x{%x}", code);
+        return put_text(t, escaped);
+    default:
+        if (c == '\0' || strchr("0123456789", c) || (c >= 'a' && c <= 'z') ||
+            (c >= 'A' && c <= 'Z'))
+            return refuse(t, c ? "this escape" : "a backslash at the end");
+        return (unsigned char)c < 0x80 ? put(t, escaped, 2) : put(t, &c, 1);
+    }
+}
+
+/* at stands behind "(". */
+static int put_group(struct translation *t)
+{
+    static const char *const kinds[] = {"?:", "?i:", "?=", "?!", "?<=", "?<!", "?>", "?i)"};
+    if (t->at[0] != '?')
+        return put_text(t, "(?:");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strncmp(t->at, kinds[i], strlen(kinds[i])) == 0) {
+            t->at += strlen(kinds[i]);
+            int rc = put_text(t, "(");
+            return rc ? rc : put_text(t, kinds[i]);
+        }
+    return refuse(t, "this kind of group");
+}
+
+static int put_in_class(struct translation *t)
+{
+    char c = *t->at;
+    if (c == '[')
+        return refuse(t, "brackets in brackets");
+    if (c == '&' && t->at[1] == '&')
+        return refuse(t, "the && of brackets");
+    t->in_class = c != ']';
+    t->at++;
+    return put(t, &c, 1);
+}
+
+/* {n,m}+ is possessive in one syntax and a repetition of the repetition in the other. */
+static int put_repetition(struct translation *t)
+{
+    size_t length = strcspn(t->at, "}");
+    if (t->at[length] == '}' && t->at[length + 1] == '+' && t->syntax == DATA_ONIGURUMA)
+        return refuse(t, "a repeated repetition");
+    int rc = put(t, t->at, length);
+    t->at += length;
+    return rc;
+}
+
+static int put_next(struct translation *t)
+{
+    char c = *t->at;
+    if (c == '\\') {
+        t->at++;
+        return put_escape(t);
+    }
+    if (t->in_class)
+        return put_in_class(t);
+    switch (c) {
+    case '{':
+        return put_repetition(t);
+    case '(':
+        t->at++;
+        return put_group(t);
+    case '^':
+        return refuse(t, "\"^\"");
+    case '$':
+        t->at++;
+        return put_text(t, t->syntax == DATA_ONIGURUMA ? "(?=\\n|\\z)" : "\\z");
+    case '[':
+        t->in_class = true;
+        t->at++;
+        if (t->at[0] == '^') {
+            t->at++;
+            return put_text(t, "[^");
+        }
+        return put_text(t, "[");
+    default:
+        t->at++;
+        return put(t, &c, 1);
+    }
+}
+
+/* ---- patterns -------------------------------------------------------------------------------- */
+
+static int compile(struct data_pattern *pattern, const char *source, const struct ls_text *text,
+                   struct ls_error *error)
+{
+    int code;
+    PCRE2_SIZE offset;
+    uint32_t empty = 0;
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    if (!context)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a pattern");
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    pattern->code = pcre2_compile((PCRE2_SPTR)text->bytes, text->count, PCRE2_UTF | PCRE2_UCP,
+                                  &code, &offset, context);
+    pcre2_compile_context_free(context);
+    if (!pattern->code) {
+        PCRE2_UCHAR message[160] = "";
+        pcre2_get_error_message(code, message, sizeof message);
+        return ls_error_set(error, LS_EDATA, "pattern \"%.200s\": %s", source,
+                            (const char *)message);
+    }
+    pcre2_pattern_info(pattern->code, PCRE2_INFO_MATCHEMPTY, &empty);
+    if (empty)
+        return ls_error_set(error, LS_ENOTSUP,
+                            "pattern \"%.200s\": it may match an empty text, which is not "
+                            "supported",
+                            source);
+    pattern->compiled = pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE) == 0;
+    return LS_OK;
+}
+
+int data_pattern_new(const char *source, enum data_pattern_syntax syntax, struct data_pattern **out,
+                     struct ls_error *error)
+{
+    *out = NULL;
+    struct translation t = {.pattern = source, .at = source, .syntax = syntax, .error = error};
+    struct data_pattern *pattern = calloc(1, sizeof *pattern);
+    int rc = pattern ? put_text(&t, "") : ls_error_set(error, LS_ENOMEM, "no memory for a pattern");
+    while (!rc && *t.at)
+        rc = put_next(&t);
+    if (!rc)
+        rc = compile(pattern, source, &t.out, error);
+    ls_text_release(&t.out);
+    if (rc) {
+        data_pattern_free(pattern);
+        return rc;
+    }
+    *out = pattern;
+    return LS_OK;
+}
+
+void data_pattern_free(struct data_pattern *pattern)
+{
+    if (!pattern)
+        return;
+    pcre2_code_free(pattern->code);
+    free(pattern);
+}
+
+int data_matcher_new(const struct data_pattern *pattern, void **out, struct ls_error *error)
+{
+    *out = pcre2_match_data_create_from_pattern(pattern->code, NULL);
+    return *out ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a pattern");
+}
+
+void data_matcher_free(void *matcher)
+{
+    pcre2_match_data_free(matcher);
+}
+
+int data_pattern_find(const struct data_pattern *pattern, void *matcher, const unsigned char *text,
+                      size_t bytes, size_t start, struct data_range *found, struct ls_error *error)
+{
+    int rc = PCRE2_ERROR_JIT_STACKLIMIT;
+    if (pattern->compiled)
+        rc = pcre2_jit_match(pattern->code, text, bytes, start, 0, matcher, NULL);
+    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
+        rc = pcre2_match(pattern->code, text, bytes, start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                         matcher, NULL);
+    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
+        PCRE2_UCHAR message[160] = "";
+        pcre2_get_error_message(rc, message, sizeof message);
+        return ls_error_set(error, rc == PCRE2_ERROR_NOMEMORY ? LS_ENOMEM : LS_EDATA,
+                            "the tokenizer's pattern cannot be matched in a text of %zu bytes: %s",
+                            bytes, (const char *)message);
+    }
+    const size_t *place = pcre2_get_ovector_pointer(matcher);
+    *found = rc < 0 ? (struct data_range){bytes, bytes} : (struct data_range){place[0], place[1]};
+    return LS_OK;
+}

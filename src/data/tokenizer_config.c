@@ -1,0 +1,175 @@
+/* tokenizer_config.json beside a tokenizer.json: which tokens begin, end and fill up a text. Other
+ * keys of it are for other programs, or for chat templates. */
+#include "data/tokenizer_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What ends a document where there is nothing else to say it. */
+static const char *const document_ends[] = {"<|endoftext|>", "<|end_of_text|>", NULL};
+static const char *const text_ends[] = {"</s>", "<eos>", NULL};
+
+static int32_t id_of(const struct ls_tokenizer *t, const char *text)
+{
+    const struct data_added_token *added = data_added_of_text(&t->added, text);
+    struct data_span token = {(const unsigned char *)text, strlen(text)};
+    return added ? added->id : t->bpe.slots ? data_bpe_token(&t->bpe, token) : -1;
+}
+
+/* The id of "TOKEN" or {"content": "TOKEN"}; as it was where the key is absent or null. */
+static int role_read(const struct data_json *j, const char *key, int32_t *id)
+{
+    const json_t *value = json_object_get(j->root, key);
+    if (json_is_object(value))
+        value = json_object_get(value, "content");
+    if (!value || json_is_null(value))
+        return LS_OK;
+    if (!json_is_string(value))
+        return data_json_wrong(j, key, "expected a token's text");
+    *id = id_of(j->tokenizer, json_string_value(value));
+    return *id >= 0 ? LS_OK
+                    : data_json_wrong(j, key, "\"%.80s\" is not a token of tokenizer.json",
+                                      json_string_value(value));
+}
+
+/* {"ID": {"content": TEXT, ...}}: the added tokens again. */
+static int added_check(const struct data_json *j)
+{
+    const char *key, *content = NULL;
+    json_t *value;
+    json_object_foreach(json_object_get(j->root, "added_tokens_decoder"), key, value)
+    {
+        char *end, where[128];
+        long id = strtol(key, &end, 10);
+        snprintf(where, sizeof where, "added_tokens_decoder.%.80s", key);
+        int rc = data_json_text(j, where, value, "content", &content);
+        if (rc)
+            return rc;
+        if (*end || end == key || id < 0 || id != id_of(j->tokenizer, content))
+            return data_json_wrong(j, where, "\"%.80s\" does not have this id in tokenizer.json",
+                                   content);
+    }
+    return LS_OK;
+}
+
+/* Makes ids[*count] begin (or, at_end, end) with id, or not, as the key says; as they were where it
+ * is absent. */
+static int around_set(const struct data_json *j, const char *key, int32_t id, int32_t *ids,
+                      int *count, bool at_end)
+{
+    const json_t *value = json_object_get(j->root, key);
+    if (!json_is_boolean(value))
+        return LS_OK;
+    int place = at_end ? *count - 1 : 0;
+    bool there = *count > 0 && id >= 0 && ids[place] == id, wanted = json_is_true(value);
+    if (wanted && id < 0)
+        return data_json_wrong(j, key, "there is no token to add");
+    if (wanted && !there && *count == DATA_AROUND_MAX)
+        return data_json_refuse(j, key, "so many tokens around a text");
+    if (wanted == there)
+        return LS_OK;
+    int from = at_end ? *count : 0;
+    if (wanted) {
+        memmove(ids + from + 1, ids + from, (size_t)(*count - from) * sizeof *ids);
+        ids[from] = id;
+        ++*count;
+    } else {
+        memmove(ids + place, ids + place + 1, (size_t)(*count - place - 1) * sizeof *ids);
+        --*count;
+    }
+    return LS_OK;
+}
+
+static int config_read(struct data_json *j)
+{
+    struct ls_tokenizer *t = j->tokenizer;
+    int rc = json_is_object(j->root) ? LS_OK : data_json_wrong(j, "the file", "expected an object");
+    if (!rc)
+        rc = added_check(j);
+    if (!rc)
+        rc = role_read(j, "bos_token", &t->bos);
+    if (!rc)
+        rc = role_read(j, "eos_token", &t->eos);
+    if (!rc)
+        rc = role_read(j, "pad_token", &t->pad);
+    if (!rc)
+        rc = around_set(j, "add_bos_token", t->bos, t->before, &t->before_count, false);
+    return rc ? rc : around_set(j, "add_eos_token", t->eos, t->after, &t->after_count, true);
+}
+
+static int32_t first_of(const struct ls_tokenizer *t, const char *const *names)
+{
+    int32_t id = -1;
+    for (int i = 0; names[i] && id < 0; i++)
+        id = id_of(t, names[i]);
+    return id;
+}
+
+int data_tokenizer_configure(struct ls_tokenizer *t, struct data_named_text config,
+                             struct ls_error *error)
+{
+    struct data_json j = {.path = config.name, .tokenizer = t, .error = error};
+    int rc = LS_OK;
+    t->bos = t->eos = t->pad = -1;
+    if (config.bytes) {
+        rc = data_json_parse(config.name, config.bytes, config.count, &j.root, error);
+        if (!rc)
+            rc = config_read(&j);
+        json_decref(j.root);
+    }
+    t->eod = first_of(t, document_ends);
+    if (t->eod < 0)
+        t->eod = t->eos >= 0 ? t->eos : first_of(t, text_ends);
+    return rc;
+}
+
+/* ---- may a text be cut? ---------------------------------------------------------------------- */
+
+/* Spaces become meta spaces before a text is cut. */
+static bool spaces_replaced(const struct ls_tokenizer *t)
+{
+    for (int i = 0; i < t->normalizers.count; i++) {
+        const struct data_normalizer *step = &t->normalizers.step[i];
+        const char *literal = step->splitter ? data_splitter_literal(step->splitter) : NULL;
+        if (literal && strcmp(literal, " ") == 0 && strcmp(step->text, DATA_META_SPACE) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool steps_allow(const struct ls_tokenizer *t, bool replaced)
+{
+    bool parts = false;
+    for (int i = 0; i < t->pre_count; i++) {
+        const struct data_pre_tokenizer *pre = &t->pre[i];
+        const char *literal = pre->splitter ? data_splitter_literal(pre->splitter) : NULL;
+        bool nothing = replaced && literal && strcmp(literal, " ") == 0; /* finds none */
+        if (pre->kind == DATA_SPLIT && !pre->parts && !pre->digits && !nothing)
+            return false;
+        parts = parts || (pre->kind == DATA_SPLIT && pre->parts) || pre->kind == DATA_METASPACE;
+    }
+    return parts || (replaced && t->bpe.form == DATA_CHARACTERS);
+}
+
+bool data_tokenizer_may_cut(const struct ls_tokenizer *t)
+{
+    bool replaced = spaces_replaced(t);
+    for (int i = 0; i < t->normalizers.count; i++) {
+        const struct data_splitter *splitter = t->normalizers.step[i].splitter;
+        const char *literal = splitter ? data_splitter_literal(splitter) : NULL;
+        if (splitter && !(replaced && literal && strcmp(literal, " ") == 0))
+            return false;
+    }
+    for (int64_t i = 0; i < t->added.count; i++) {
+        const struct data_added_token *token = &t->added.tokens[i];
+        if (token->rstrip)
+            return false;
+        for (size_t k = 1; k < token->content_bytes; k++)
+            if (strchr(" \t\n\v\f\r", token->content[k]) && token->content[k - 1] > 32)
+                return false;
+    }
+    if (t->bpe.form == DATA_CHARACTERS && (t->bpe.whole_first || !t->bpe.words_part))
+        return false;
+    return steps_allow(t, replaced);
+}

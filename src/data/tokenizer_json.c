@@ -1,0 +1,403 @@
+/* tokenizer.json, as the `tokenizers` package writes it: the model, the added tokens and, by
+ * tokenizer_steps.c, what a text goes through. Whatever is not supported is refused by name. */
+#include "data/tokenizer_json.h"
+
+#include <lockstep/base/file.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IDS_MAX = 1 << 24 };
+
+/* ---- values and refusals --------------------------------------------------------------------- */
+
+int data_json_refuse(const struct data_json *j, const char *where, const char *format, ...)
+{
+    char what[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    return ls_error_set(j->error, LS_ENOTSUP, "%s: %s: %s is not supported", j->path, where, what);
+}
+
+int data_json_wrong(const struct data_json *j, const char *where, const char *format, ...)
+{
+    char what[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    return ls_error_set(j->error, LS_EDATA, "%s: %s: %s", j->path, where, what);
+}
+
+int data_json_keys(const struct data_json *j, const char *where, const json_t *object,
+                   const char *const *known)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(object))
+        return data_json_wrong(j, where, "expected an object");
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
+        int i = 0;
+        while (known[i] && strcmp(known[i], key) != 0)
+            i++;
+        if (!known[i])
+            return data_json_refuse(j, where, "\"%.80s\"", key);
+    }
+    return LS_OK;
+}
+
+int data_json_flag(const struct data_json *j, const char *where, const json_t *object,
+                   const char *key, bool *out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!value || json_is_null(value))
+        return LS_OK;
+    if (!json_is_boolean(value))
+        return data_json_wrong(j, where, "\"%s\": expected true or false", key);
+    *out = json_is_true(value);
+    return LS_OK;
+}
+
+int data_json_text(const struct data_json *j, const char *where, const json_t *object,
+                   const char *key, const char **out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_string(value))
+        return data_json_wrong(j, where, "\"%s\": expected a string", key);
+    *out = json_string_value(value);
+    return LS_OK;
+}
+
+const char *data_json_type(const json_t *object)
+{
+    const char *type = json_string_value(json_object_get(object, "type"));
+    return type ? type : "";
+}
+
+/* ---- added tokens ---------------------------------------------------------------------------- */
+
+static int id_read(const struct data_json *j, const char *where, const json_t *value, int32_t *id)
+{
+    long long number = json_integer_value(value);
+    if (!json_is_integer(value) || number < 0 || number >= IDS_MAX)
+        return data_json_wrong(j, where, "its id: expected an integer from 0 to %d", IDS_MAX - 1);
+    *id = (int32_t)number;
+    return LS_OK;
+}
+
+static int added_read(const struct data_json *j, const char *where, const json_t *object,
+                      struct data_added_token *token)
+{
+    const char *content = NULL;
+    int rc = data_json_text(j, where, object, "content", &content);
+    token->content = (char *)(uintptr_t)content;
+    token->content_bytes = rc ? 0 : strlen(content);
+    if (!rc)
+        rc = data_json_flag(j, where, object, "special", &token->special);
+    token->normalized = !token->special;
+    if (!rc)
+        rc = data_json_flag(j, where, object, "normalized", &token->normalized);
+    if (!rc)
+        rc = data_json_flag(j, where, object, "single_word", &token->single_word);
+    if (!rc)
+        rc = data_json_flag(j, where, object, "lstrip", &token->lstrip);
+    return rc ? rc : data_json_flag(j, where, object, "rstrip", &token->rstrip);
+}
+
+static int added_tokens_read(struct data_json *j)
+{
+    static const char *const keys[] = {"id",     "content", "single_word", "lstrip",
+                                       "rstrip", "special", "normalized",  NULL};
+    json_t *list = json_object_get(j->root, "added_tokens"), *item;
+    size_t i;
+    int rc = LS_OK;
+    if (list && !json_is_array(list))
+        return data_json_wrong(j, "added_tokens", "expected an array");
+    json_array_foreach(list, i, item)
+    {
+        char where[64];
+        struct data_added_token token = {0};
+        snprintf(where, sizeof where, "added_tokens[%zu]", i);
+        rc = data_json_keys(j, where, item, keys);
+        if (!rc)
+            rc = id_read(j, where, json_object_get(item, "id"), &token.id);
+        if (!rc)
+            rc = added_read(j, where, item, &token);
+        if (!rc)
+            rc = data_added_put(&j->tokenizer->added, j->path, &token, j->error);
+        if (rc)
+            return rc;
+    }
+    return data_added_index(&j->tokenizer->added, j->path, j->error);
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static int vocabulary_size(struct data_json *j, const json_t *vocab, int64_t *size)
+{
+    const char *token;
+    json_t *value;
+    *size = 0;
+    if (!json_is_object(vocab))
+        return data_json_wrong(j, "model.vocab", "expected an object that maps tokens to ids");
+    json_object_foreach((json_t *)(uintptr_t)vocab, token, value)
+    {
+        char where[160];
+        int32_t id = 0;
+        snprintf(where, sizeof where, "model.vocab: token \"%.100s\"", token);
+        int rc = id_read(j, where, value, &id);
+        if (rc)
+            return rc;
+        if (!*token || strlen(token) > DATA_TOKEN_BYTES_MAX)
+            return data_json_wrong(j, where, "expected 1 to %d bytes", DATA_TOKEN_BYTES_MAX);
+        *size = ls_max(*size, (int64_t)id + 1);
+    }
+    return LS_OK;
+}
+
+static int tokens_by_id(struct data_json *j, const json_t *vocab, struct data_span *tokens)
+{
+    const char *token;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)vocab, token, value)
+    {
+        int32_t id = (int32_t)json_integer_value(value);
+        if (tokens[id].bytes)
+            return data_json_wrong(j, "model.vocab",
+                                   "id %d belongs to \"%.100s\" and to \"%.100s\"; ids are unique",
+                                   id, (const char *)tokens[id].bytes, token);
+        tokens[id] = (struct data_span){(const unsigned char *)token, strlen(token)};
+    }
+    return LS_OK;
+}
+
+static bool is_added(const void *user, int32_t id)
+{
+    return data_added_of_id(user, id) != NULL;
+}
+
+/* Both sides of a merge, "a b" or ["a", "b"]. */
+static bool merge_sides(const json_t *item, struct data_span *left, struct data_span *right)
+{
+    if (json_is_array(item)) {
+        const json_t *a = json_array_get(item, 0), *b = json_array_get(item, 1);
+        if (json_array_size(item) != 2 || !json_is_string(a) || !json_is_string(b))
+            return false;
+        *left =
+            (struct data_span){(const unsigned char *)json_string_value(a), json_string_length(a)};
+        *right =
+            (struct data_span){(const unsigned char *)json_string_value(b), json_string_length(b)};
+        return left->count > 0 && right->count > 0;
+    }
+    const char *text = json_string_value(item), *space = text ? strchr(text, ' ') : NULL;
+    if (!space || space == text || !space[1] || strchr(space + 1, ' '))
+        return false;
+    *left = (struct data_span){(const unsigned char *)text, (size_t)(space - text)};
+    *right = (struct data_span){(const unsigned char *)space + 1, strlen(space + 1)};
+    return true;
+}
+
+static int merges_read(struct data_json *j, const json_t *merges)
+{
+    struct data_byte_map map;
+    data_byte_map_init(&map);
+    json_t *item;
+    size_t i;
+    json_array_foreach(merges, i, item)
+    {
+        struct data_span left, right;
+        char where[PATH_MAX + 64];
+        snprintf(where, sizeof where, "model.merges[%zu]", i);
+        if (!merge_sides(item, &left, &right))
+            return data_json_wrong(j, where, "expected \"LEFT RIGHT\" or [\"LEFT\", \"RIGHT\"]");
+        snprintf(where, sizeof where, "%s: model.merges[%zu]", j->path, i);
+        int rc = data_bpe_merge(&j->tokenizer->bpe, &map, where, left, right, (int32_t)i, j->error);
+        if (rc)
+            return rc;
+    }
+    return LS_OK;
+}
+
+static int bpe_make(struct data_json *j, const json_t *model, struct data_bpe_model *made)
+{
+    const json_t *vocab = json_object_get(model, "vocab");
+    int rc = vocabulary_size(j, vocab, &made->vocabulary);
+    if (rc)
+        return rc;
+    struct data_span *tokens = calloc((size_t)made->vocabulary + 1, sizeof *tokens);
+    made->tokens = tokens;
+    rc = tokens ? tokens_by_id(j, vocab, tokens) : ls_error_set(j->error, LS_ENOMEM, "no memory");
+    if (!rc)
+        rc = data_bpe_init(&j->tokenizer->bpe, made, j->error);
+    free(tokens);
+    return rc;
+}
+
+/* Keys whose value changes how a text is encoded, in a way that is not supported. */
+static int model_unsupported(const struct data_json *j, const json_t *model)
+{
+    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    for (int i = 0; i < 2; i++) {
+        const json_t *value = json_object_get(model, affixes[i]);
+        if (value && !json_is_null(value) && json_string_length(value) > 0)
+            return data_json_refuse(j, "model", "\"%s\"", affixes[i]);
+    }
+    const json_t *dropout = json_object_get(model, "dropout");
+    if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0)
+        return data_json_refuse(j, "model", "a \"dropout\" above 0");
+    return LS_OK;
+}
+
+static int model_read(struct data_json *j)
+{
+    static const char *const keys[] = {"type",
+                                       "dropout",
+                                       "unk_token",
+                                       "continuing_subword_prefix",
+                                       "end_of_word_suffix",
+                                       "fuse_unk",
+                                       "byte_fallback",
+                                       "ignore_merges",
+                                       "vocab",
+                                       "merges",
+                                       NULL};
+    const json_t *model = json_object_get(j->root, "model"), *type = json_object_get(model, "type");
+    const json_t *merges = json_object_get(model, "merges"), *unknown;
+    struct data_bpe_model made = {.name = j->path,
+                                  .form = j->byte_level ? DATA_BYTE_CHARACTERS : DATA_CHARACTERS,
+                                  .merges = (int64_t)json_array_size(merges),
+                                  .is_added = is_added,
+                                  .user = &j->tokenizer->added};
+    if (!json_is_object(model))
+        return data_json_wrong(j, "model", "expected an object");
+    if (type ? strcmp(data_json_type(model), "BPE") != 0 : !merges)
+        return data_json_refuse(j, "model.type", "\"%.80s\" (only BPE is)", data_json_type(model));
+    int rc = data_json_keys(j, "model", model, keys);
+    if (!rc)
+        rc = model_unsupported(j, model);
+    if (!rc && !json_is_array(merges))
+        rc = data_json_wrong(j, "model.merges", "expected an array");
+    if (!rc)
+        rc = data_json_flag(j, "model", model, "ignore_merges", &made.whole_first);
+    if (!rc)
+        rc = data_json_flag(j, "model", model, "fuse_unk", &made.fuse_unknown);
+    if (!rc)
+        rc = data_json_flag(j, "model", model, "byte_fallback", &made.byte_fallback);
+    if (!rc && made.byte_fallback && j->byte_level)
+        rc = data_json_refuse(j, "model", "\"byte_fallback\" with a ByteLevel pre-tokenizer");
+    if (!rc)
+        rc = bpe_make(j, model, &made);
+    unknown = json_object_get(model, "unk_token");
+    if (!rc && unknown && !json_is_null(unknown)) {
+        const char *text = json_string_value(unknown);
+        const json_t *id = text ? json_object_get(json_object_get(model, "vocab"), text) : NULL;
+        if (!id)
+            rc = data_json_wrong(j, "model.unk_token", "\"%.80s\" is not in model.vocab",
+                                 text ? text : "");
+        else
+            j->tokenizer->bpe.unknown = (int32_t)json_integer_value(id);
+    }
+    return rc ? rc : merges_read(j, merges);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* An added token that the model has too has the same id there. */
+static int added_check(struct data_json *j)
+{
+    struct ls_tokenizer *t = j->tokenizer;
+    const json_t *vocab = json_object_get(json_object_get(j->root, "model"), "vocab");
+    t->vocabulary = t->bpe.vocabulary;
+    for (int64_t i = 0; i < t->added.count; i++) {
+        const struct data_added_token *token = &t->added.tokens[i];
+        const json_t *id = json_object_get(vocab, token->content);
+        struct data_span other = token->id < t->bpe.vocabulary
+                                     ? data_string(&t->bpe.tokens, token->id)
+                                     : (struct data_span){NULL, 0};
+        if (id ? json_integer_value(id) != token->id : other.count > 0)
+            return data_json_wrong(j, "added_tokens",
+                                   "\"%.80s\" has id %d, but not so in model.vocab", token->content,
+                                   token->id);
+        t->vocabulary = ls_max(t->vocabulary, (int64_t)token->id + 1);
+    }
+    return LS_OK;
+}
+
+/* What each added token matches: its text, normalized where the text is. */
+static int added_match(struct data_json *j)
+{
+    struct ls_tokenizer *t = j->tokenizer;
+    struct data_normal_scratch scratch;
+    int rc = data_normal_scratch_init(&scratch, &t->normalizers, j->error);
+    for (int64_t i = 0; i < t->added.count && !rc; i++) {
+        struct data_added_token *token = &t->added.tokens[i];
+        struct data_span text = {(unsigned char *)token->content, token->content_bytes};
+        if (token->normalized)
+            rc = data_normalize(&t->normalizers, &scratch, text, true, &text, j->error);
+        if (!rc && text.count == 0)
+            rc = data_json_wrong(j, "added_tokens", "\"%.80s\" is empty once it is normalized",
+                                 token->content);
+        token->matched = rc ? NULL : malloc(text.count);
+        if (!rc && !token->matched)
+            rc = ls_error_set(j->error, LS_ENOMEM, "no memory for added tokens");
+        if (rc)
+            break;
+        memcpy(token->matched, text.bytes, text.count);
+        token->matched_bytes = text.count;
+    }
+    data_normal_scratch_release(&scratch);
+    return rc ? rc : data_added_finish(&t->added, j->path, j->error);
+}
+
+static int tokenizer_read(struct data_json *j)
+{
+    static const char *const keys[] = {
+        "version",       "truncation",     "padding", "added_tokens", "normalizer",
+        "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
+    int rc = data_json_keys(j, "the file", j->root, keys);
+    if (!rc)
+        rc = added_tokens_read(j);
+    if (!rc)
+        rc = data_json_pre_tokenizers(j);
+    if (!rc)
+        rc = model_read(j);
+    if (!rc)
+        rc = added_check(j);
+    if (!rc)
+        rc = data_json_normalizers(j);
+    if (!rc)
+        rc = added_match(j);
+    if (!rc)
+        rc = data_json_post_processors(j);
+    return rc ? rc : data_json_decoders(j);
+}
+
+int data_json_parse(const char *path, const char *text, size_t bytes, json_t **root,
+                    struct ls_error *error)
+{
+    json_error_t where;
+    *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
+    return *root ? LS_OK
+                 : ls_error_set(error, LS_EDATA, "%s:%d:%d: not JSON: %s", path, where.line,
+                                where.column, where.text);
+}
+
+int data_tokenizer_parse_json(struct ls_tokenizer *tokenizer, struct data_named_text file,
+                              struct data_named_text config, struct ls_error *error)
+{
+    struct data_json j = {.path = file.name, .tokenizer = tokenizer, .error = error};
+    int rc = data_json_parse(file.name, file.bytes, file.count, &j.root, error);
+    if (!rc)
+        rc = tokenizer_read(&j);
+    json_decref(j.root);
+    if (!rc)
+        rc = data_tokenizer_configure(tokenizer, config, error);
+    if (!rc)
+        tokenizer->may_cut = data_tokenizer_may_cut(tokenizer);
+    return rc;
+}

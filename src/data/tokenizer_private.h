@@ -1,0 +1,354 @@
+/* What the files of tokenizers share: characters, byte-pair tables, patterns, added tokens, and the
+ * steps that a text goes through.
+ *
+ *     text -> added tokens -> normalizers -> added tokens -> pre-tokenizers -> byte-pair merging
+ */
+#ifndef DATA_TOKENIZER_PRIVATE_H
+#define DATA_TOKENIZER_PRIVATE_H
+
+#include "data/data_private.h"
+
+/* ---- UTF-8 (utf8.c), classes of characters (unicode.c) --------------------------------------- */
+
+/* Length of the longest prefix of text[bytes] that is well-formed UTF-8 (Unicode 3.9, table 3-7:
+ * no overlong forms, no surrogates, nothing above U+10FFFF). */
+size_t data_utf8_valid(const unsigned char *text, size_t bytes);
+/* The character that begins at text, which is well-formed; *bytes = its length. */
+uint32_t data_utf8_decode(const unsigned char *text, size_t *bytes);
+
+/* utf8proc's number of a character's general category. */
+int data_category(uint32_t code);
+/* "Lu" and so on. */
+const char *data_category_name(int category);
+/* Whether a category is of a class: "L", "Lu". */
+bool data_category_within(int category, const char *class);
+/* Whether there is such a class. */
+bool data_category_known(const char *class);
+struct data_unicode_range {
+    uint32_t first, last;
+    int category;
+};
+/* Characters that libraries may not know yet, ascending. */
+const struct data_unicode_range *data_unicode_added(int *count);
+/* Unicode's white space, and the characters of its words. */
+bool data_is_space(uint32_t code);
+bool data_is_word(uint32_t code);
+
+/* ---- byte-pair encoding (bpe_build.c, bpe_file.c, bpe.c) ------------------------------------- */
+
+struct data_span {
+    const unsigned char *bytes;
+    size_t count;
+};
+/* Byte strings one behind the other: string i is bytes[offset[i] .. offset[i + 1]). */
+struct data_strings {
+    uint32_t *offset;
+    unsigned char *bytes;
+};
+/* bytes_max: of all of them. */
+int data_strings_init(struct data_strings *strings, int64_t count, size_t bytes_max,
+                      struct ls_error *error);
+void data_strings_release(struct data_strings *strings);
+static inline struct data_span data_string(const struct data_strings *strings, int64_t i)
+{
+    uint32_t begin = strings->offset[i];
+    return (struct data_span){strings->bytes + begin, strings->offset[i + 1] - begin};
+}
+
+/* How tokens are written, and so what a text begins as. */
+enum data_form {
+    DATA_BYTE_CHARACTERS, /* bytes, each written as a character; a text begins as its bytes */
+    DATA_BYTES,           /* the same, written as they are */
+    DATA_CHARACTERS,      /* a text begins as its characters */
+};
+struct data_merge {
+    uint64_t pair; /* left id << 32 | right id */
+    int32_t rank;  /* line in merges.txt; -1: empty slot */
+    int32_t id;    /* of the result */
+};
+struct data_bpe {
+    int64_t vocabulary; /* tokens have ids below it; some may have none */
+    enum data_form form;
+    struct data_strings tokens; /* [vocabulary]; empty: no token has this id */
+    int32_t *slots;             /* ids by their tokens: open addressing, linear probing */
+    uint64_t slots_mask;
+    struct data_merge *merges; /* the same, by pairs; at most half full */
+    uint64_t merges_mask;
+    int32_t byte_id[256];  /* symbols of bytes; -1: none */
+    int32_t ascii_id[128]; /* symbols of characters */
+    int32_t unknown;       /* of what has no symbol; -1: it is left out */
+    bool fuse_unknown;     /* one for several in a row */
+    bool whole_first;      /* a piece that is a token is not built by merges */
+    bool words_part;       /* no merge goes on from a character to a meta space */
+};
+enum { DATA_TOKEN_BYTES_MAX = 4096 };
+
+/* What a file says of a model. */
+struct data_bpe_model {
+    const char *name; /* of the file, for error texts */
+    enum data_form form;
+    const struct data_span *tokens; /* [vocabulary]; bytes NULL: no token has this id */
+    int64_t vocabulary, merges;     /* merges: at most */
+    bool byte_fallback;             /* DATA_CHARACTERS: a byte is the token <0xXX> */
+    bool all_bytes;                 /* each byte must have a token */
+    bool whole_first, fuse_unknown;
+    /* Whether a token may be none of byte characters. */
+    bool (*is_added)(const void *user, int32_t id);
+    const void *user;
+};
+int data_bpe_init(struct data_bpe *bpe, const struct data_bpe_model *model, struct ls_error *error);
+void data_bpe_release(struct data_bpe *bpe);
+/* The id of a token, -1 where there is none. */
+int32_t data_bpe_token(const struct data_bpe *bpe, struct data_span token);
+
+/* Which byte a character stands for. */
+struct data_byte_map {
+    short byte_of[256 + 68]; /* -1: none */
+};
+void data_byte_map_init(struct data_byte_map *map);
+/* out[*count] = the bytes of token; false where a character stands for none. */
+bool data_byte_map_read(const struct data_byte_map *map, struct data_span token, unsigned char *out,
+                        size_t *count);
+/* Adds a merge, both sides as they are written; `where` begins an error's text. */
+int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, const char *where,
+                   struct data_span left, struct data_span right, int32_t rank,
+                   struct ls_error *error);
+/* Room for so many merges, of which there are none yet. */
+int data_bpe_merges_init(struct data_bpe *bpe, int64_t count, struct ls_error *error);
+/* The same by ids; false where the pair was merged before. */
+bool data_bpe_merge_ids(struct data_bpe *bpe, int32_t left, int32_t right, int32_t rank,
+                        int32_t result);
+static inline uint64_t data_merge_slot(const struct data_bpe *bpe, uint64_t pair)
+{
+    uint64_t hash = (pair ^ pair >> 29) * 0x9e3779b97f4a7c15u;
+    return (hash ^ hash >> 32) & bpe->merges_mask;
+}
+
+struct data_named_text {
+    const char *name; /* for error texts */
+    const char *bytes;
+    size_t count;
+};
+/* GPT-2's pair of files; *eod = the id of <|endoftext|>. */
+int data_bpe_parse(struct data_bpe *bpe, struct data_named_text vocab,
+                   struct data_named_text merges, int32_t *eod, struct ls_error *error);
+
+/* Scratch of one thread. */
+struct data_bpe_scratch {
+    struct data_piece *cache;
+    void *nodes; /* for pieces too long for the cache and the stack */
+    size_t nodes_bytes;
+    int64_t unknown; /* characters without a symbol so far */
+};
+int data_bpe_scratch_init(struct data_bpe_scratch *scratch, struct ls_error *error);
+void data_bpe_scratch_release(struct data_bpe_scratch *scratch);
+/* Appends the ids of one piece, which is well-formed UTF-8 where symbols are characters. Pairs are
+ * merged by ascending (rank, position). */
+int data_bpe_encode(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                    const unsigned char *piece, size_t bytes, struct ls_token_list *out,
+                    struct ls_error *error);
+/* As data_bpe_encode, always by the heap that long pieces use. */
+int data_bpe_encode_long(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                         const unsigned char *piece, size_t bytes, struct ls_token_list *out,
+                         struct ls_error *error);
+/* Appends the id of a byte that is no part of a character. */
+int data_bpe_encode_byte(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                         unsigned char byte, struct ls_token_list *out, struct ls_error *error);
+
+/* ---- pre-tokenizers (split.c, scan.c, pattern.c) --------------------------------------------- */
+
+struct data_range {
+    size_t begin, end;
+};
+/* GPT-2's pattern, as its authors wrote it. */
+#define DATA_PATTERN_GPT2                                                                          \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+
+/* Who reads a pattern where it comes from: Oniguruma in tokenizer.json, fancy-regex in tiktoken. */
+enum data_pattern_syntax { DATA_ONIGURUMA, DATA_FANCY };
+struct data_pattern; /* a compiled pattern: shared */
+/* LS_ENOTSUP names what of the pattern is not supported. */
+int data_pattern_new(const char *source, enum data_pattern_syntax syntax, struct data_pattern **out,
+                     struct ls_error *error);
+void data_pattern_free(struct data_pattern *pattern);
+/* One thread's match data. */
+int data_matcher_new(const struct data_pattern *pattern, void **out, struct ls_error *error);
+void data_matcher_free(void *matcher);
+/* *found = the first match at start or behind it, {bytes, bytes} where there is none; text[bytes]
+ * is well-formed UTF-8. */
+int data_pattern_find(const struct data_pattern *pattern, void *matcher, const unsigned char *text,
+                      size_t bytes, size_t start, struct data_range *found, struct ls_error *error);
+
+/* What a scanner needs to know of a published pattern. */
+struct data_scan_rules {
+    enum { DATA_SCAN_GPT2, DATA_SCAN_WORDS, DATA_SCAN_CASED } form;
+    int digits;        /* the longest run of numbers */
+    bool final_spaces; /* white space at the end of a text is one piece */
+    bool contractions; /* behind a word */
+};
+/* The classes of all characters; to be freed. NULL: no memory. */
+unsigned char *data_scan_classes_new(struct ls_error *error);
+/* End of the piece that begins at start < bytes. */
+size_t data_scan_next(const struct data_scan_rules *rules, const unsigned char *classes,
+                      const unsigned char *text, size_t bytes, size_t start);
+
+struct data_splitter; /* a pattern or a literal: shared */
+/* scanned: where the pattern is a published one. LS_ENOTSUP as data_pattern_new. */
+int data_splitter_new(const char *pattern, enum data_pattern_syntax syntax, bool scanned,
+                      struct data_splitter **out, struct ls_error *error);
+int data_splitter_new_literal(const char *literal, size_t bytes, struct data_splitter **out,
+                              struct ls_error *error);
+void data_splitter_free(struct data_splitter *splitter);
+/* The pattern of a published rank file: "cl100k_base" and so on; NULL: no such name. */
+const char *data_pattern_named(const char *name);
+/* True where matches cover every text without a gap. */
+bool data_splitter_covers(const struct data_splitter *splitter);
+/* NULL where it is a pattern. */
+const char *data_splitter_literal(const struct data_splitter *splitter);
+/* One thread's state, NULL where none is needed. */
+int data_split_state_new(const struct data_splitter *splitter, void **out, struct ls_error *error);
+void data_split_state_free(void *state);
+/* As data_pattern_find. */
+int data_split_find(const struct data_splitter *splitter, void *state, const unsigned char *text,
+                    size_t bytes, size_t start, struct data_range *found, struct ls_error *error);
+/* The last place in text[bytes] where a text may be cut in two without a change of the pieces of a
+ * scanned pattern; 0: none. lines: not only before a space. */
+size_t data_split_last_cut(const unsigned char *text, size_t bytes, bool lines);
+
+/* ---- added tokens (added.c) ------------------------------------------------------------------ */
+
+struct data_added_token {
+    char *content, *matched; /* matched: in a normalized text */
+    size_t content_bytes, matched_bytes;
+    int32_t id;
+    bool special, single_word, lstrip, rstrip, normalized;
+};
+/* Those that are found in one kind of text: before it is normalized, or after. */
+struct data_added_set {
+    const struct data_added_token **tokens; /* sorted by what they match */
+    int count;
+    int first[257]; /* tokens that begin with byte b: [first[b], first[b + 1]) */
+    bool ordinary;  /* one of them is not special */
+};
+struct data_added {
+    struct data_added_token *tokens;
+    int64_t count, room;
+    const struct data_added_token **by_id, **by_text; /* [count] */
+    struct data_added_set raw, normalized;
+};
+/* Copies a token; what it matches is set later. */
+int data_added_put(struct data_added *added, const char *name, const struct data_added_token *token,
+                   struct ls_error *error);
+/* Makes tokens found by id and by text. LS_EDATA where two are the same. */
+int data_added_index(struct data_added *added, const char *name, struct ls_error *error);
+const struct data_added_token *data_added_of_id(const struct data_added *added, int32_t id);
+const struct data_added_token *data_added_of_text(const struct data_added *added, const char *text);
+/* Makes both sets; what tokens match must be there. */
+int data_added_finish(struct data_added *added, const char *name, struct ls_error *error);
+void data_added_release(struct data_added *added);
+/* Where a search is: the last match was [begin, end). */
+struct data_added_cursor {
+    size_t from, begin, end;
+    const struct data_added_token *token;
+};
+/* The next match in text[bytes], the leftmost and of those the longest; false: none. special:
+ * special tokens are found too. */
+bool data_added_next(const struct data_added_set *set, const unsigned char *text, size_t bytes,
+                     bool special, struct data_added_cursor *cursor);
+
+/* ---- normalizers (normalize.c) --------------------------------------------------------------- */
+
+enum { DATA_STEPS_MAX = 16 };
+struct data_normalizer {
+    enum { DATA_PREPEND, DATA_REPLACE, DATA_UNICODE_FORM } kind;
+    char *text; /* what is put in front, or in the place of a match */
+    size_t text_bytes;
+    struct data_splitter *splitter; /* what is replaced */
+    int form;                       /* utf8proc's options */
+};
+struct data_normalizers {
+    struct data_normalizer step[DATA_STEPS_MAX];
+    int count;
+};
+/* Scratch of one thread: the text before and after a step, and states of patterns. */
+struct data_normal_scratch {
+    struct ls_text text[2];
+    void *state[DATA_STEPS_MAX];
+    int32_t *codes; /* of characters */
+    size_t codes_room;
+};
+int data_normal_scratch_init(struct data_normal_scratch *scratch,
+                             const struct data_normalizers *normalizers, struct ls_error *error);
+void data_normal_scratch_release(struct data_normal_scratch *scratch);
+/* *out = text normalized, in the scratch or where it was. begins: nothing of the text came before,
+ * so that prefixes are put. */
+int data_normalize(const struct data_normalizers *normalizers, struct data_normal_scratch *scratch,
+                   struct data_span text, bool begins, struct data_span *out,
+                   struct ls_error *error);
+void data_normalizers_release(struct data_normalizers *normalizers);
+
+/* ---- tokenizers ------------------------------------------------------------------------------ */
+
+struct data_pre_tokenizer {
+    enum { DATA_SPLIT, DATA_METASPACE, DATA_PREFIX_SPACE } kind;
+    struct data_splitter *splitter;
+    enum {
+        DATA_ISOLATED,
+        DATA_REMOVED,
+        DATA_CONTIGUOUS,
+        DATA_WITH_PREVIOUS,
+        DATA_WITH_NEXT
+    } behavior;
+    bool invert;                                          /* what lies between matches */
+    enum { DATA_NEVER, DATA_FIRST, DATA_ALWAYS } prepend; /* the meta space */
+    bool parts;  /* each meta space begins a piece; a scanned pattern's pieces stay as they are */
+    bool digits; /* the splitter finds a number */
+};
+#define DATA_META_SPACE "\xe2\x96\x81"
+
+enum { DATA_AROUND_MAX = 8 };
+struct ls_tokenizer {
+    char *name, *spec;
+    struct ls_tokenizer_file files[LS_TOKENIZER_FILES_MAX];
+    int files_count;
+    bool is_byte;
+    /* The rest: unless is_byte. */
+    int64_t vocabulary;
+    int32_t bos, eos, pad, eod;
+    struct data_bpe bpe;
+    struct data_added added;
+    struct data_normalizers normalizers;
+    struct data_pre_tokenizer pre[DATA_STEPS_MAX];
+    int pre_count;
+    int32_t before[DATA_AROUND_MAX], after[DATA_AROUND_MAX]; /* ids around a text */
+    int before_count, after_count;
+    bool may_cut; /* texts may be encoded in parts */
+    /* Decoding (detokenizer.c). */
+    struct data_strings text; /* [vocabulary] */
+    char strip;               /* this character, at most strip_count of them, is taken from the */
+    int strip_count;          /* beginning of a text */
+    bool strip_meta;          /* all meta spaces are taken from the first token */
+};
+/* Frees what it holds. */
+void data_tokenizer_release(struct ls_tokenizer *tokenizer);
+/* Fills what files say (tokenizer_json.c, ranks.c); config.bytes may be NULL. Name, spec and files
+ * are the caller's. */
+int data_tokenizer_parse_json(struct ls_tokenizer *tokenizer, struct data_named_text file,
+                              struct data_named_text config, struct ls_error *error);
+int data_tokenizer_parse_ranks(struct ls_tokenizer *tokenizer, const char *pattern,
+                               struct data_named_text file, struct ls_error *error);
+/* tokenizer_config.json (tokenizer_config.c): which tokens begin and end texts; and what ends a
+ * document. */
+int data_tokenizer_configure(struct ls_tokenizer *tokenizer, struct data_named_text config,
+                             struct ls_error *error);
+/* Whether texts may be cut at data_split_last_cut. */
+bool data_tokenizer_may_cut(const struct ls_tokenizer *tokenizer);
+/* How tokens become text (detokenizer.c). */
+struct data_decoding {
+    const char *replaced, *with; /* in each token; NULL: nothing */
+    bool byte_fallback;          /* <0xXX> is that byte */
+};
+int data_decoding_init(struct ls_tokenizer *tokenizer, const struct data_decoding *decoding,
+                       struct ls_error *error);
+
+#endif

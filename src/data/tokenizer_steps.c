@@ -1,0 +1,458 @@
+/* The steps of a tokenizer.json: normalizers, pre-tokenizers, post-processors and decoders. */
+#include "data/tokenizer_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+enum { WHERE_BYTES = 256 };
+
+/* A step, or each one of a sequence under `key`. */
+typedef int read_step(struct data_json *j, const char *where, const json_t *step);
+
+static int each_step(struct data_json *j, const char *where, const json_t *step, const char *key,
+                     read_step *read)
+{
+    if (!step || json_is_null(step))
+        return LS_OK;
+    if (strcmp(data_json_type(step), "Sequence") != 0)
+        return read(j, where, step);
+    const char *const keys[] = {"type", key, NULL};
+    const json_t *list = json_object_get(step, key);
+    json_t *item;
+    size_t i;
+    int rc = data_json_keys(j, where, step, keys);
+    if (!rc && !json_is_array(list))
+        rc = data_json_wrong(j, where, "\"%s\": expected an array", key);
+    json_array_foreach(list, i, item)
+    {
+        char inner[WHERE_BYTES];
+        if (rc)
+            break;
+        if (snprintf(inner, sizeof inner, "%s.%s[%zu]", where, key, i) >= WHERE_BYTES)
+            return data_json_refuse(j, key, "a sequence in so many sequences");
+        rc = each_step(j, inner, item, key, read);
+    }
+    return rc;
+}
+
+/* {"String": TEXT} or {"Regex": PATTERN}. */
+static int pattern_read(struct data_json *j, const char *where, const json_t *step,
+                        struct data_splitter **out)
+{
+    const json_t *pattern = json_object_get(step, "pattern");
+    const json_t *literal = json_object_get(pattern, "String");
+    const json_t *regex = json_object_get(pattern, "Regex");
+    if (json_object_size(pattern) != 1 || !(json_is_string(literal) || json_is_string(regex)) ||
+        (literal && json_string_length(literal) == 0))
+        return data_json_wrong(j, where,
+                               "\"pattern\": expected {\"String\": TEXT} or "
+                               "{\"Regex\": PATTERN}");
+    int rc = literal
+                 ? data_splitter_new_literal(json_string_value(literal),
+                                             json_string_length(literal), out, j->error)
+                 : data_splitter_new(json_string_value(regex), DATA_ONIGURUMA, true, out, j->error);
+    if (rc)
+        ls_error_prefix(j->error, "%s: %s", j->path, where);
+    return rc;
+}
+
+/* ---- normalizers ----------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    int options;
+} forms[] = {
+    {"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE},
+    {"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
+};
+
+static int text_copy(struct data_json *j, const char *where, const json_t *object, const char *key,
+                     struct data_normalizer *step)
+{
+    const char *text;
+    int rc = data_json_text(j, where, object, key, &text);
+    if (rc)
+        return rc;
+    step->text_bytes = strlen(text);
+    step->text = strdup(text);
+    return step->text ? LS_OK : ls_error_set(j->error, LS_ENOMEM, "no memory for a normalizer");
+}
+
+static int normalizer_read(struct data_json *j, const char *where, const json_t *object)
+{
+    static const char *const form_keys[] = {"type", NULL};
+    static const char *const prepend_keys[] = {"type", "prepend", NULL};
+    static const char *const replace_keys[] = {"type", "pattern", "content", NULL};
+    struct data_normalizers *normalizers = &j->tokenizer->normalizers;
+    const char *type = data_json_type(object);
+    if (normalizers->count == DATA_STEPS_MAX)
+        return data_json_refuse(j, where, "a sequence of more than %d normalizers", DATA_STEPS_MAX);
+    struct data_normalizer *step = &normalizers->step[normalizers->count++];
+    *step = (struct data_normalizer){0};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(type, forms[i].name) == 0) {
+            step->kind = DATA_UNICODE_FORM;
+            step->form = forms[i].options;
+            return data_json_keys(j, where, object, form_keys);
+        }
+    int rc;
+    if (strcmp(type, "Prepend") == 0) {
+        step->kind = DATA_PREPEND;
+        rc = data_json_keys(j, where, object, prepend_keys);
+        return rc ? rc : text_copy(j, where, object, "prepend", step);
+    }
+    if (strcmp(type, "Replace") == 0) {
+        step->kind = DATA_REPLACE;
+        rc = data_json_keys(j, where, object, replace_keys);
+        if (!rc)
+            rc = text_copy(j, where, object, "content", step);
+        return rc ? rc : pattern_read(j, where, object, &step->splitter);
+    }
+    return data_json_refuse(j, where,
+                            "type \"%.80s\" (NFC, NFD, Prepend, Replace and Sequence are)", type);
+}
+
+int data_json_normalizers(struct data_json *j)
+{
+    return each_step(j, "normalizer", json_object_get(j->root, "normalizer"), "normalizers",
+                     normalizer_read);
+}
+
+/* ---- pre-tokenizers -------------------------------------------------------------------------- */
+
+static int step_new(struct data_json *j, const char *where, struct data_pre_tokenizer **out)
+{
+    struct ls_tokenizer *t = j->tokenizer;
+    if (j->byte_level)
+        return data_json_refuse(j, where, "a step behind ByteLevel");
+    if (t->pre_count == DATA_STEPS_MAX)
+        return data_json_refuse(j, where, "a sequence of more than %d pre-tokenizers",
+                                DATA_STEPS_MAX);
+    *out = &t->pre[t->pre_count++];
+    **out = (struct data_pre_tokenizer){0};
+    return LS_OK;
+}
+
+static int byte_level_read(struct data_json *j, const char *where, const json_t *object)
+{
+    static const char *const keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex",
+                                       NULL};
+    bool prefix = true, regex = true;
+    struct data_pre_tokenizer *step = NULL;
+    int rc = data_json_keys(j, where, object, keys);
+    if (!rc)
+        rc = data_json_flag(j, where, object, "add_prefix_space", &prefix);
+    if (!rc)
+        rc = data_json_flag(j, where, object, "use_regex", &regex);
+    if (!rc && j->byte_level)
+        rc = data_json_refuse(j, where, "a second ByteLevel");
+    if (!rc && prefix) {
+        rc = step_new(j, where, &step);
+        if (!rc)
+            step->kind = DATA_PREFIX_SPACE;
+    }
+    if (!rc && regex) {
+        rc = step_new(j, where, &step);
+        if (!rc)
+            rc = data_splitter_new(DATA_PATTERN_GPT2, DATA_ONIGURUMA, true, &step->splitter,
+                                   j->error);
+    }
+    j->byte_level = true;
+    return rc;
+}
+
+static int split_read(struct data_json *j, const char *where, const json_t *object)
+{
+    static const char *const keys[] = {"type", "pattern", "behavior", "invert", NULL};
+    static const char *const behaviors[] = {
+        [DATA_ISOLATED] = "Isolated",        [DATA_REMOVED] = "Removed",
+        [DATA_CONTIGUOUS] = "Contiguous",    [DATA_WITH_PREVIOUS] = "MergedWithPrevious",
+        [DATA_WITH_NEXT] = "MergedWithNext",
+    };
+    struct data_pre_tokenizer *step = NULL;
+    const char *behavior;
+    int rc = data_json_keys(j, where, object, keys);
+    if (!rc)
+        rc = step_new(j, where, &step);
+    if (!rc)
+        rc = data_json_text(j, where, object, "behavior", &behavior);
+    if (!rc)
+        rc = data_json_flag(j, where, object, "invert", &step->invert);
+    if (rc)
+        return rc;
+    int i = DATA_ISOLATED;
+    while (i <= DATA_WITH_NEXT && strcmp(behavior, behaviors[i]) != 0)
+        i++;
+    if (i > DATA_WITH_NEXT)
+        return data_json_refuse(j, where, "behavior \"%.80s\"", behavior);
+    step->behavior = i;
+    rc = pattern_read(j, where, object, &step->splitter);
+    /* Pieces of a scanned pattern have nothing between them. */
+    if (!rc && data_splitter_covers(step->splitter))
+        step->parts =
+            step->behavior == DATA_ISOLATED || (step->behavior == DATA_REMOVED && step->invert);
+    return rc;
+}
+
+static int digits_read(struct data_json *j, const char *where, const json_t *object)
+{
+    static const char *const keys[] = {"type", "individual_digits", NULL};
+    bool individual = false;
+    struct data_pre_tokenizer *step = NULL;
+    int rc = data_json_keys(j, where, object, keys);
+    if (!rc)
+        rc = data_json_flag(j, where, object, "individual_digits", &individual);
+    if (!rc)
+        rc = step_new(j, where, &step);
+    if (rc)
+        return rc;
+    step->behavior = individual ? DATA_ISOLATED : DATA_CONTIGUOUS;
+    step->digits = true;
+    /* Here the reference asks other tables than its patterns do: those know Unicode 17. */
+    return data_splitter_new("[\\p{N}\U00011de0-\U00011de9\U00016ff4-\U00016ff6]", DATA_ONIGURUMA,
+                             true, &step->splitter, j->error);
+}
+
+/* prepend_scheme, or add_prefix_space of older files. */
+static int scheme_read(struct data_json *j, const char *where, const json_t *object, int *out)
+{
+    static const char *const schemes[] = {
+        [DATA_NEVER] = "never", [DATA_FIRST] = "first", [DATA_ALWAYS] = "always"};
+    bool prefix = true;
+    int rc = data_json_flag(j, where, object, "add_prefix_space", &prefix);
+    const char *scheme = prefix ? "always" : "never", *replacement;
+    if (!rc)
+        rc = data_json_text(j, where, object, "replacement", &replacement);
+    if (!rc && strcmp(replacement, DATA_META_SPACE) != 0)
+        rc = data_json_refuse(j, where, "the replacement \"%.20s\" (U+2581 is)", replacement);
+    if (!rc && json_object_get(object, "prepend_scheme"))
+        rc = data_json_text(j, where, object, "prepend_scheme", &scheme);
+    if (rc)
+        return rc;
+    *out = DATA_NEVER;
+    while (*out <= DATA_ALWAYS && strcmp(scheme, schemes[*out]) != 0)
+        (*out)++;
+    if (*out > DATA_ALWAYS)
+        return data_json_wrong(j, where, "\"prepend_scheme\": expected first, always or never");
+    if (!prefix && *out != DATA_NEVER)
+        return data_json_wrong(j, where, "\"add_prefix_space\" contradicts \"prepend_scheme\"");
+    return LS_OK;
+}
+
+static const char *const metaspace_keys[] = {
+    "type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep", NULL};
+
+static int metaspace_read(struct data_json *j, const char *where, const json_t *object)
+{
+    struct data_pre_tokenizer *step = NULL;
+    int scheme = DATA_NEVER, rc = data_json_keys(j, where, object, metaspace_keys);
+    if (!rc)
+        rc = step_new(j, where, &step);
+    if (!rc)
+        rc = scheme_read(j, where, object, &scheme);
+    if (rc)
+        return rc;
+    step->kind = DATA_METASPACE;
+    step->prepend = scheme;
+    step->parts = true;
+    return data_json_flag(j, where, object, "split", &step->parts);
+}
+
+static int pre_tokenizer_read(struct data_json *j, const char *where, const json_t *object)
+{
+    static const struct {
+        const char *type;
+        read_step *read;
+    } kinds[] = {{"ByteLevel", byte_level_read},
+                 {"Split", split_read},
+                 {"Digits", digits_read},
+                 {"Metaspace", metaspace_read}};
+    const char *type = data_json_type(object);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(type, kinds[i].type) == 0)
+            return kinds[i].read(j, where, object);
+    return data_json_refuse(
+        j, where, "type \"%.80s\" (ByteLevel, Split, Digits, Metaspace and Sequence are)", type);
+}
+
+int data_json_pre_tokenizers(struct data_json *j)
+{
+    return each_step(j, "pre_tokenizer", json_object_get(j->root, "pre_tokenizer"), "pretokenizers",
+                     pre_tokenizer_read);
+}
+
+/* ---- post-processors ------------------------------------------------------------------------- */
+
+/* {"SpecialToken": {"id": NAME}}: the ids of that name in special_tokens. */
+static int special_read(struct data_json *j, const char *where, const json_t *object,
+                        const json_t *special, bool behind)
+{
+    struct ls_tokenizer *t = j->tokenizer;
+    const json_t *named = json_object_get(object, "id");
+    const json_t *ids =
+        json_is_string(named)
+            ? json_object_get(json_object_get(special, json_string_value(named)), "ids")
+            : NULL;
+    json_t *id;
+    size_t i;
+    if (!json_is_array(ids))
+        return data_json_wrong(j, where, "a special token has no ids in \"special_tokens\"");
+    json_array_foreach(ids, i, id)
+    {
+        int *count = behind ? &t->after_count : &t->before_count;
+        long long number = json_integer_value(id);
+        if (!json_is_integer(id) || number < 0 || number >= t->vocabulary)
+            return data_json_wrong(j, where,
+                                   "\"special_tokens\": expected ids of the vocabulary, "
+                                   "0 to %lld",
+                                   (long long)t->vocabulary - 1);
+        if (*count == DATA_AROUND_MAX)
+            return data_json_refuse(j, where, "a template of so many special tokens");
+        (behind ? t->after : t->before)[(*count)++] = (int32_t)number;
+    }
+    return LS_OK;
+}
+
+static int template_read(struct data_json *j, const char *where, const json_t *object)
+{
+    static const char *const keys[] = {"type", "single", "pair", "special_tokens", NULL};
+    const json_t *single = json_object_get(object, "single");
+    json_t *item;
+    size_t i;
+    bool behind = false;
+    int rc = data_json_keys(j, where, object, keys);
+    if (!rc && !json_is_array(single))
+        rc = data_json_wrong(j, where, "\"single\": expected an array");
+    if (!rc && j->templates++)
+        rc = data_json_refuse(j, where, "a second TemplateProcessing");
+    json_array_foreach(single, i, item)
+    {
+        const json_t *special = json_object_get(item, "SpecialToken");
+        const json_t *sequence = json_object_get(item, "Sequence");
+        if (!rc && !special == !sequence)
+            rc = data_json_wrong(j, where, "\"single\": expected SpecialToken or Sequence");
+        if (!rc && sequence && behind)
+            rc = data_json_refuse(j, where, "a template that repeats its text");
+        if (!rc && special)
+            rc = special_read(j, where, special, json_object_get(object, "special_tokens"), behind);
+        behind = behind || sequence;
+    }
+    if (!rc && !behind)
+        rc = data_json_refuse(j, where, "a template without its text");
+    return rc;
+}
+
+static int post_processor_read(struct data_json *j, const char *where, const json_t *object)
+{
+    const char *type = data_json_type(object);
+    if (strcmp(type, "ByteLevel") == 0) /* trims offsets, changes no id */
+        return LS_OK;
+    if (strcmp(type, "TemplateProcessing") == 0)
+        return template_read(j, where, object);
+    return data_json_refuse(
+        j, where, "type \"%.80s\" (ByteLevel, TemplateProcessing and Sequence are)", type);
+}
+
+int data_json_post_processors(struct data_json *j)
+{
+    return each_step(j, "post_processor", json_object_get(j->root, "post_processor"), "processors",
+                     post_processor_read);
+}
+
+/* ---- decoders -------------------------------------------------------------------------------- */
+
+static int decoder_replace(struct data_json *j, const char *where, const json_t *object)
+{
+    static const char *const keys[] = {"type", "pattern", "content", NULL};
+    const json_t *pattern = json_object_get(json_object_get(object, "pattern"), "String");
+    int rc = data_json_keys(j, where, object, keys);
+    if (!rc && (!json_is_string(pattern) || json_string_length(pattern) == 0))
+        rc = data_json_refuse(j, where, "a pattern that is no string");
+    if (!rc && (j->decoding.replaced || j->fused))
+        rc = data_json_refuse(j, where, "a Replace behind %s", j->fused ? "Fuse" : "another one");
+    if (!rc)
+        rc = data_json_text(j, where, object, "content", &j->decoding.with);
+    if (!rc)
+        j->decoding.replaced = json_string_value(pattern);
+    return rc;
+}
+
+static int decoder_strip(struct data_json *j, const char *where, const json_t *object)
+{
+    static const char *const keys[] = {"type", "content", "start", "stop", NULL};
+    const json_t *start = json_object_get(object, "start"), *stop = json_object_get(object, "stop");
+    const char *content;
+    int rc = data_json_keys(j, where, object, keys);
+    if (!rc)
+        rc = data_json_text(j, where, object, "content", &content);
+    if (rc)
+        return rc;
+    if (strlen(content) != 1 || (unsigned char)content[0] >= 0x80)
+        return data_json_refuse(j, where, "a content other than one ASCII character");
+    if (!json_is_integer(start) || json_integer_value(start) < 0 ||
+        json_integer_value(start) > INT32_MAX || !json_is_integer(stop))
+        return data_json_wrong(j, where, "\"start\" and \"stop\": expected whole numbers");
+    if (json_integer_value(stop) != 0 || !j->fused || j->tokenizer->strip_count)
+        return data_json_refuse(j, where,
+                                "a Strip other than one of the text's beginning, behind Fuse");
+    j->tokenizer->strip = content[0];
+    j->tokenizer->strip_count = (int)json_integer_value(start);
+    return LS_OK;
+}
+
+static int decoder_metaspace(struct data_json *j, const char *where, const json_t *object)
+{
+    int scheme = DATA_NEVER, rc = data_json_keys(j, where, object, metaspace_keys);
+    if (!rc)
+        rc = scheme_read(j, where, object, &scheme);
+    if (!rc && (j->decoding.replaced || j->fused))
+        rc = data_json_refuse(j, where, "a Metaspace behind another decoder");
+    if (rc)
+        return rc;
+    j->decoding.replaced = DATA_META_SPACE;
+    j->decoding.with = " ";
+    j->tokenizer->strip_meta = scheme != DATA_NEVER;
+    return LS_OK;
+}
+
+static int decoder_read(struct data_json *j, const char *where, const json_t *object)
+{
+    static const char *const plain_keys[] = {"type", NULL};
+    const char *type = data_json_type(object);
+    j->decoders++;
+    if (strcmp(type, "Replace") == 0)
+        return decoder_replace(j, where, object);
+    if (strcmp(type, "Strip") == 0)
+        return decoder_strip(j, where, object);
+    if (strcmp(type, "Metaspace") == 0 && !j->byte_level)
+        return decoder_metaspace(j, where, object);
+    if (strcmp(type, "ByteLevel") == 0 && j->byte_level) {
+        j->bytes_decoded = true;
+        return LS_OK;
+    }
+    if (strcmp(type, "Fuse") == 0) {
+        j->fused = true;
+        return data_json_keys(j, where, object, plain_keys);
+    }
+    if (strcmp(type, "ByteFallback") == 0 && !j->byte_level && !j->fused) {
+        j->decoding.byte_fallback = true;
+        return data_json_keys(j, where, object, plain_keys);
+    }
+    return data_json_refuse(j, where, "type \"%.80s\" with this pre-tokenizer and in this place",
+                            type);
+}
+
+int data_json_decoders(struct data_json *j)
+{
+    int rc = each_step(j, "decoder", json_object_get(j->root, "decoder"), "decoders", decoder_read);
+    if (!rc && (j->decoders == 0 || j->bytes_decoded != j->byte_level))
+        rc = data_json_refuse(j, "decoder",
+                              j->byte_level ? "other than ByteLevel behind a ByteLevel "
+                                              "pre-tokenizer"
+                                            : "none (which joins tokens with spaces)");
+    if (!rc && j->byte_level && (j->decoding.replaced || j->tokenizer->strip_count))
+        rc = data_json_refuse(j, "decoder", "Replace or Strip beside ByteLevel");
+    return rc ? rc : data_decoding_init(j->tokenizer, &j->decoding, j->error);
+}

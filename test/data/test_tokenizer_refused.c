@@ -1,0 +1,273 @@
+/* tokenizer.json, tokenizer_config.json and rank files that are not supported or wrong: the error
+ * names what and where. And what the configuration changes. */
+#include "support.h"
+
+#include "data/tokenizer_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FAMILIES "test/data/golden/families/"
+
+static char folder[256];
+
+static int folder_make(void **state)
+{
+    (void)state;
+    support_folder(folder);
+    return 0;
+}
+
+static int folder_remove(void **state)
+{
+    (void)state;
+    support_remove(folder);
+    return 0;
+}
+
+/* A family's file with the first `from` replaced by `to`; to be freed. */
+static char *edited(const char *family, const char *from, const char *to)
+{
+    char path[256];
+    snprintf(path, sizeof path, FAMILIES "%s.json", family);
+    struct ls_text file = support_read(path);
+    char *at = strstr(file.bytes, from);
+    if (!at)
+        fail_msg("%s has no %s", path, from);
+    char *text = malloc(file.count + strlen(to) + 1);
+    sprintf(text, "%.*s%s%s", (int)(at - file.bytes), file.bytes, to, at + strlen(from));
+    ls_text_release(&file);
+    return text;
+}
+
+/* A tokenizer of FOLDER/tokenizer.json with that text, and of a configuration where there is one.
+ */
+static int make(const char *text, const char *config, struct ls_tokenizer **tokenizer,
+                struct ls_error *error)
+{
+    support_write(support_path(folder, "tokenizer.json"), text, strlen(text));
+    if (config)
+        support_write(support_path(folder, "tokenizer_config.json"), config, strlen(config));
+    else
+        remove(support_path(folder, "tokenizer_config.json"));
+    return ls_tokenizer_new(folder, tokenizer, error);
+}
+
+static void test_what_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *from, *to, *says;
+    } cases[] = {
+        {"llama3", "\"type\":\"BPE\"", "\"type\":\"Unigram\"", "model.type: \"Unigram\""},
+        {"llama3", "\"type\":\"BPE\"", "\"type\":\"WordPiece\"", "model.type: \"WordPiece\""},
+        {"llama3", "\"dropout\":null", "\"dropout\":0.1", "model: a \"dropout\" above 0"},
+        {"llama3", "\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"</w>\"",
+         "model: \"end_of_word_suffix\""},
+        {"llama3", "\"continuing_subword_prefix\":null", "\"continuing_subword_prefix\":\"##\"",
+         "model: \"continuing_subword_prefix\""},
+        {"llama3", "\"dropout\":null", "\"drop\":null", "model: \"drop\""},
+        {"llama3", "\"version\"", "\"revision\"", "the file: \"revision\""},
+        {"llama3", "\"byte_fallback\":false", "\"byte_fallback\":true", "\"byte_fallback\" with"},
+        {"llama3", "\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}",
+         "normalizer: type \"Lowercase\""},
+        {"llama2", "\"type\":\"Prepend\"", "\"type\":\"Precompiled\"",
+         "normalizer.normalizers[0]: type \"Precompiled\""},
+        {"llama3", "\"type\":\"Split\"", "\"type\":\"Whitespace\"",
+         "pre_tokenizer.pretokenizers[0]: type \"Whitespace\""},
+        {"llama3", "\"behavior\":\"Isolated\"", "\"behavior\":\"Merged\"", "behavior \"Merged\""},
+        {"llama3", "(?i:'s", "\\\\w(?i:'s", "this escape (at character 3)"},
+        {"gpt2", "\"pre_tokenizer\":{", "\"pre_tokenizer\":{\"more\":1,",
+         "pre_tokenizer: \"more\""},
+        {"llama3", "\"type\":\"TemplateProcessing\"", "\"type\":\"RobertaProcessing\"",
+         "post_processor.processors[1]: type \"RobertaProcessing\""},
+        {"gpt2", "\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"WordPiece\"",
+         "decoder: type \"WordPiece\""},
+        {"phrases", "\"decoder\":{", "\"decoder\":null,\"truncation\":{", "duplicate object key"},
+        {"llama2", "\"stop\":0", "\"stop\":1", "decoder.decoders[3]: a Strip other than"},
+        {"mistral", "\"replacement\":\"▁\"", "\"replacement\":\"_\"", "the replacement \"_\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        struct ls_tokenizer *tokenizer = NULL;
+        char *text = edited(cases[i].family, cases[i].from, cases[i].to);
+        int rc = make(text, NULL, &tokenizer, &error);
+        if (rc != LS_ENOTSUP && rc != LS_EDATA)
+            fail_msg("case %zu (%s): %s", i, cases[i].says, ls_status_name(rc));
+        assert_text_contains(error.text, cases[i].says);
+        assert_text_contains(error.text, "tokenizer.json");
+        free(text);
+    }
+}
+
+static void test_what_is_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *from, *to, *says;
+    } cases[] = {
+        {"llama3", "\"!\":0,", "\"!\":1,", "model.vocab: id 1 belongs to"},
+        {"llama3", "\"!\":0,", "\"!\":-1,", "token \"!\": its id"},
+        {"llama3", "\"!\":0,", "\"!\":99999999,", "token \"!\": its id"},
+        {"llama3", "\"!\":0,", "\"!\":\"0\",", "token \"!\": its id"},
+        {"llama3", "\"!\":0,", "\"\":0,", "token \"\": expected 1 to"},
+        {"llama3", "\"!\":0,", "\"a b\":0,", "does not stand for a byte"},
+        {"llama3", "\"merges\":[", "\"merges\":[\"a\",",
+         "model.merges[0]: expected \"LEFT RIGHT\""},
+        {"llama3", "\"merges\":[", "\"merges\":[\"a b c\",", "model.merges[0]"},
+        {"llama3", "\"merges\":[", "\"merges\":[[\"a\"],", "model.merges[0]"},
+        {"llama3", "\"merges\":[", "\"merges\":[\"zqz a\",",
+         "token \"zqz\" is not in the vocabulary"},
+        {"llama3", "\"merges\":[", "\"merges\":[[\"q\",\"q\"],",
+         "the merged token \"qq\" is not in the vocabulary"},
+        {"llama3", "\"content\":\"<|eot_id|>\"", "\"content\":\"\"", "expected 1 to 4096"},
+        {"llama3", "\"content\":\"<|eot_id|>\"", "\"content\":\"<|end_of_text|>\"",
+         "ids and texts are unique"},
+        {"llama3", "\"special\":true", "\"special\":1", "\"special\": expected true or false"},
+        {"gemma", "\"<0x41>\":", "\"<0x4>\":", "byte 65 has no token \"<0x41>\""},
+        {"llama2", "\"unk_token\":\"<unk>\"", "\"unk_token\":\"<none>\"",
+         "model.unk_token: \"<none>\" is not in model.vocab"},
+        {"llama2", "\"ids\":[1]", "\"ids\":[100000]", "expected ids of the vocabulary"},
+        {"llama2", "\"prepend\":\"▁\"", "\"prepend\":1", "\"prepend\": expected a string"},
+        {"llama2", "{\"String\":\" \"}", "{\"String\":\"\"}", "\"pattern\": expected"},
+        {"llama2", "{\"version\"", "[{\"version\"", "not JSON"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        struct ls_tokenizer *tokenizer = NULL;
+        char *text = edited(cases[i].family, cases[i].from, cases[i].to);
+        int rc = make(text, NULL, &tokenizer, &error);
+        if (rc != LS_EDATA)
+            fail_msg("case %zu (%s): %s: %s", i, cases[i].says, ls_status_name(rc), error.text);
+        assert_text_contains(error.text, cases[i].says);
+        free(text);
+    }
+}
+
+/* Brackets without end, and nests of sequences. */
+static void test_hostile_nests(void **state)
+{
+    (void)state;
+    enum { DEPTH = 1 << 20, STEPS = 1000 };
+    struct ls_error error = {0};
+    struct ls_tokenizer *tokenizer = NULL;
+    char *text = malloc(DEPTH + 1);
+    memset(text, '[', DEPTH);
+    text[DEPTH] = '\0';
+    assert_int_equal(make(text, NULL, &tokenizer, &error), LS_EDATA);
+    assert_text_contains(error.text, "maximum parsing depth");
+    char *at = text + sprintf(text, "{\"normalizer\":");
+    for (int i = 0; i < STEPS; i++)
+        at += sprintf(at, "{\"type\":\"Sequence\",\"normalizers\":[");
+    at += sprintf(at, "{\"type\":\"NFC\"}");
+    for (int i = 0; i < STEPS; i++)
+        at += sprintf(at, "]}");
+    sprintf(at, ",");
+    char *file = edited("gpt2", "{", text), *old = strstr(file, ",\"normalizer\":null");
+    memmove(old, old + 18, strlen(old + 18) + 1);
+    assert_int_equal(make(file, NULL, &tokenizer, &error), LS_ENOTSUP);
+    assert_text_contains(error.text, "a sequence in so many sequences");
+    free(file);
+    free(text);
+}
+
+/* ---- tokenizer_config.json ------------------------------------------------------------------- */
+
+static void test_configuration(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        int before, after;
+        const char *eos;
+    } cases[] = {
+        {NULL, 1, 0, NULL},
+        {"{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</s>\"}}", 1, 0, "</s>"},
+        {"{\"bos_token\":\"<s>\",\"add_bos_token\":false}", 0, 0, NULL},
+        {"{\"bos_token\":\"<s>\",\"add_bos_token\":true}", 1, 0, NULL},
+        {"{\"eos_token\":\"</s>\",\"add_eos_token\":true,\"add_bos_token\":null}", 1, 1, "</s>"},
+        {"{\"added_tokens_decoder\":{\"1\":{\"content\":\"<s>\"}}}", 1, 0, NULL},
+    };
+    char *text = edited("llama2", "{", "{");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_error error = {0};
+        struct ls_tokenizer *tokenizer;
+        assert_ok(make(text, cases[i].config, &tokenizer, &error), error);
+        assert_int_equal(tokenizer->before_count, cases[i].before);
+        assert_int_equal(tokenizer->after_count, cases[i].after);
+        assert_int_equal(ls_tokenizer_eos(tokenizer), cases[i].eos ? 2 : -1);
+        assert_int_equal(ls_tokenizer_eod(tokenizer), 2); /* </s> */
+        assert_true(ls_tokenizer_is_special(tokenizer, 2));
+        assert_int_equal(ls_tokenizer_id(tokenizer, "<s>"), 1);
+        assert_int_equal(ls_tokenizer_id(tokenizer, "<none>"), -1);
+        int files;
+        ls_tokenizer_files(tokenizer, &files);
+        assert_int_equal(files, cases[i].config ? 2 : 1);
+        ls_tokenizer_free(tokenizer);
+    }
+    static const struct {
+        const char *config, *says;
+    } wrong[] = {
+        {"[]", "expected an object"},
+        {"{\"eos_token\":\"<none>\"}", "eos_token: \"<none>\" is not a token"},
+        {"{\"pad_token\":1}", "pad_token: expected a token's text"},
+        {"{\"add_eos_token\":true}", "add_eos_token: there is no token to add"},
+        {"{\"added_tokens_decoder\":{\"7\":{\"content\":\"<s>\"}}}",
+         "added_tokens_decoder.7: \"<s>\" does not have this id"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct ls_error error = {0};
+        struct ls_tokenizer *tokenizer;
+        assert_int_equal(make(text, wrong[i].config, &tokenizer, &error), LS_EDATA);
+        assert_text_contains(error.text, wrong[i].says);
+    }
+    free(text);
+}
+
+/* ---- rank files ------------------------------------------------------------------------------ */
+
+static void test_rank_files_that_are_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"YWI= 1x\n", "ranks.tiktoken:257: expected a token in base 64"},
+        {"YWI=\n", ":257: expected a token in base 64"},
+        {"YWI 256\n", ":257: expected a token in base 64"},
+        {"YW*= 256\n", ":257: expected a token in base 64"},
+        {" 256\n", ":257: expected a token in base 64"},
+        {"YWI= -1\n", ":257: expected a token in base 64"},
+        {"YWI= 99999999999999\n", ":257: expected a token in base 64"},
+        {"YWI= 16000000\n", ":257: rank 16000000 in a file of 258 lines"},
+        {"YWI= 255\n", ":257: a second token of rank 255"},
+        {"YQ== 256\n", "ranks 97 and 256 have the same token"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static const char digits[] =
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        char text[8192], *at = text, spec[512];
+        for (int byte = 0; byte < 256; byte++)
+            at += sprintf(at, "%c%c== %d\n", digits[byte >> 2], digits[(byte & 3) << 4], byte);
+        strcpy(at, cases[i].line);
+        support_write(support_path(folder, "ranks.tiktoken"), text, strlen(text));
+        snprintf(spec, sizeof spec, "llama3:%s", support_path(folder, "ranks.tiktoken"));
+        struct ls_error error = {0};
+        struct ls_tokenizer *tokenizer;
+        assert_int_equal(ls_tokenizer_new(spec, &tokenizer, &error), LS_EDATA);
+        assert_text_contains(error.text, cases[i].says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_what_is_wrong),
+        cmocka_unit_test(test_hostile_nests),
+        cmocka_unit_test(test_configuration),
+        cmocka_unit_test(test_rank_files_that_are_wrong),
+    };
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}

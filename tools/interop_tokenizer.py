@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Compares Lockstep's tokenizers with the packages `tokenizers` and `tiktoken` on freshly drawn texts.
+
+    tools/interop_tokenizer.py build/liblockstep.so TEXT [--texts N] [--seed S]
+
+TEXT is a file to train small tokenizers of every family on (tokenizer_families.py); the texts that are
+compared are parts of it and random ones. Exit code 1, with the first differences, where one differs."""
+import argparse
+import base64
+import ctypes
+import os
+import random
+import sys
+import tempfile
+import time
+
+import tiktoken
+from tokenizers import Tokenizer
+
+import tokenizer_families
+
+
+class Ids(ctypes.Structure):
+    _fields_ = [("ids", ctypes.POINTER(ctypes.c_int32)), ("count", ctypes.c_int64),
+                ("capacity", ctypes.c_int64)]
+
+
+class Text(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.POINTER(ctypes.c_char)), ("count", ctypes.c_size_t),
+                ("capacity", ctypes.c_size_t)]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [("special", ctypes.c_bool), ("around", ctypes.c_bool), ("continued", ctypes.c_bool)]
+
+
+class Ours:
+    """A tokenizer of liblockstep."""
+
+    def __init__(self, library, spec):
+        self.library = library
+        self.tokenizer, self.encoder = ctypes.c_void_p(), ctypes.c_void_p()
+        error = ctypes.create_string_buffer(65536)
+        if library.ls_tokenizer_new(spec.encode(), ctypes.byref(self.tokenizer), error):
+            raise SystemExit(f"{spec}: {error.raw[:2000]}")
+        assert library.ls_encoder_new(self.tokenizer, ctypes.byref(self.encoder), None) == 0
+
+    def encode(self, text, special):
+        ids, data = Ids(), text.encode()
+        options = Options(special, special, False)
+        assert self.library.ls_encode_with(self.encoder, data, ctypes.c_size_t(len(data)),
+                                           ctypes.byref(options), ctypes.byref(ids), None) == 0
+        found = ids.ids[:ids.count] if ids.count else []
+        self.library.ls_token_list_release(ctypes.byref(ids))
+        return found
+
+    def decode(self, ids):
+        text = Text()
+        array = (ctypes.c_int32 * len(ids))(*ids)
+        assert self.library.ls_decode(self.tokenizer, array, ctypes.c_int64(len(ids)),
+                                      ctypes.byref(text), None) == 0
+        found = text.bytes[:text.count] if text.count else b""
+        self.library.ls_text_release(ctypes.byref(text))
+        return found
+
+
+def random_text(rng, parts, corpus):
+    """Parts of a corpus, special tokens, runs, and characters of every plane."""
+    text = ""
+    for _ in range(rng.randrange(1, 12)):
+        kind = rng.random()
+        if kind < 0.3:
+            at = rng.randrange(len(corpus))
+            text += corpus[at:at + rng.randrange(1, 60)]
+        elif kind < 0.4:
+            text += rng.choice(parts)
+        elif kind < 0.5:
+            text += rng.choice(" \n\t-='a1é中") * rng.randrange(1, 70)
+        else:
+            top = rng.choice([0x80, 0x250, 0x800, 0x3000, 0x10000, 0x20000, 0x110000])
+            for _ in range(rng.randrange(1, 8)):
+                code = rng.randrange(top)
+                text += "" if 0xD800 <= code < 0xE000 else chr(code)
+    return text
+
+
+def compare(name, ours, theirs, decode, texts):
+    """theirs(text, special) gives ids. Returns how many texts differ."""
+    wrong = 0
+    for text in texts:
+        for special in (False, True):
+            expected, found = theirs(text, special), ours.encode(text, special)
+            decoded = decode(expected)
+            same = found == expected and ("\ufffd" in decoded
+                                          or ours.decode(expected) == decoded.encode())
+            if not same and wrong < 3:
+                print(f"{name}: special={special} {text!r}\n  expected {expected}\n  found    {found}")
+            wrong += not same
+    return wrong
+
+
+def check_family(library, name, folder, corpus, texts):
+    path = os.path.join(folder, name + ".json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(tokenizer_families.make(name, corpus.splitlines(keepends=True)))
+    reference = Tokenizer.from_file(path)
+
+    def theirs(text, special):
+        reference.encode_special_tokens = not special
+        return reference.encode(text, add_special_tokens=special).ids
+
+    return compare(name, Ours(library, path), theirs,
+                   lambda ids: reference.decode(ids, skip_special_tokens=False), texts)
+
+
+def check_ranks(library, pattern, folder, model, texts):
+    """A rank file, from the tokens of a byte-level model; pattern has a tiktoken encoding's text."""
+    from tiktoken_ext import openai_public
+    source = {"r50k_base": openai_public.r50k_pat_str,
+              "llama3": tokenizer_families.WORDS % r"\p{N}{1,3}",
+              "qwen": tokenizer_families.WORDS % r"\p{N}"}.get(pattern)
+    if not source:  # the others are inside functions that download
+        load, openai_public.load_tiktoken_bpe = openai_public.load_tiktoken_bpe, lambda *a, **k: {}
+        source = getattr(openai_public, pattern)()["pat_str"]
+        openai_public.load_tiktoken_bpe = load
+    tokens = [bytes([b]) for b in range(256)] + [t for t in model if len(t) > 1]
+    path = os.path.join(folder, pattern + ".tiktoken")
+    with open(path, "wb") as file:
+        for rank, token in enumerate(tokens):
+            file.write(base64.b64encode(token) + b" %d\n" % rank)
+    reference = tiktoken.Encoding(pattern, pat_str=source, special_tokens={},
+                                  mergeable_ranks={t: i for i, t in enumerate(tokens)})
+    ours = Ours(library, path)
+    ours.encode, encode = lambda text, special: encode(text, False), ours.encode
+    return compare("tiktoken " + pattern, ours, lambda text, special: reference.encode_ordinary(text),
+                   reference.decode, texts)
+
+
+def byte_tokens(corpus):
+    """Tokens of a byte-level model, in the order of their merges."""
+    own = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    byte_of = {chr(b): b for b in own}
+    byte_of |= {chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in own)}
+    vocab = tokenizer_families.train(tokenizer_families.FAMILIES["llama3"],
+                                     corpus.splitlines(keepends=True), 2000)["vocab"]
+    return [bytes(byte_of[c] for c in t) for t in sorted(vocab, key=vocab.get)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("library")
+    parser.add_argument("text")
+    parser.add_argument("--texts", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    options = parser.parse_args()
+    library = ctypes.CDLL(os.path.abspath(options.library))
+    rng = random.Random(options.seed)
+    with open(options.text, encoding="utf-8", errors="replace") as file:
+        corpus = file.read(60000) + "\n".join(tokenizer_families.multilingual(300, options.seed))
+    parts = sorted({t["content"] for f in tokenizer_families.FAMILIES.values() for t in f["added"]})
+    texts = [random_text(rng, parts, corpus) for _ in range(options.texts)] + ["", "a" * 100000]
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name in tokenizer_families.FAMILIES:
+            differ = check_family(library, name, folder, corpus, texts)
+            print(f"{name}: {2 * len(texts)} encodings, {differ} differ")
+            wrong += differ
+        model = byte_tokens(corpus)
+        for pattern in ("r50k_base", "cl100k_base", "o200k_base", "llama3", "qwen"):
+            differ = check_ranks(library, pattern, folder, model, texts)
+            print(f"tiktoken {pattern}: {len(texts)} encodings, {differ} differ")
+            wrong += differ
+    print(f"seed {options.seed}: {'all equal' if wrong == 0 else f'{wrong} differ'}")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
