@@ -88,7 +88,7 @@ static int32_t symbols(const struct data_bpe *bpe, struct data_bpe_scratch *scra
     for (size_t i = 0, length; i < bytes; i += length) {
         data_utf8_decode(piece + i, &length);
         int32_t id = length == 1 ? bpe->ascii_id[piece[i]]
-                                 : data_bpe_token(bpe, (struct data_span){piece + i, length});
+                                 : data_bpe_token(bpe, (struct data_string){piece + i, length});
         if (id >= 0) {
             ids[count++] = id;
         } else if (bpe->byte_id[piece[i]] < 0) {
@@ -288,7 +288,7 @@ int data_bpe_encode(const struct data_bpe *bpe, struct data_bpe_scratch *scratch
             return LS_OK;
         }
     }
-    int32_t whole = bpe->whole_first ? data_bpe_token(bpe, (struct data_span){piece, bytes}) : -1;
+    int32_t whole = bpe->whole_first ? data_bpe_token(bpe, (struct data_string){piece, bytes}) : -1;
     if (whole < 0 && bytes > SHORT_MAX)
         return data_bpe_encode_long(bpe, scratch, piece, bytes, out, error);
     int32_t *ids = out->ids + out->count;

@@ -21,8 +21,8 @@ void data_byte_map_init(struct data_byte_map *map)
         map->byte_of[byte_maps_to_itself(byte) ? byte : next++] = (short)byte;
 }
 
-bool data_byte_map_read(const struct data_byte_map *map, struct data_span token, unsigned char *out,
-                        size_t *count)
+bool data_byte_map_read(const struct data_byte_map *map, struct data_string token,
+                        unsigned char *out, size_t *count)
 {
     size_t length;
     *count = 0;
@@ -57,16 +57,16 @@ void data_strings_release(struct data_strings *strings)
     *strings = (struct data_strings){0};
 }
 
-static uint64_t slot_of(const struct data_bpe *bpe, struct data_span token)
+static uint64_t slot_of(const struct data_bpe *bpe, struct data_string token)
 {
     return ls_hash64(token.bytes, token.count, 0) & bpe->slots_mask;
 }
 
-int32_t data_bpe_token(const struct data_bpe *bpe, struct data_span token)
+int32_t data_bpe_token(const struct data_bpe *bpe, struct data_string token)
 {
     for (uint64_t slot = slot_of(bpe, token); bpe->slots[slot] >= 0;
          slot = (slot + 1) & bpe->slots_mask) {
-        struct data_span found = data_string(&bpe->tokens, bpe->slots[slot]);
+        struct data_string found = data_string(&bpe->tokens, bpe->slots[slot]);
         if (found.count == token.count && memcmp(found.bytes, token.bytes, token.count) == 0)
             return bpe->slots[slot];
     }
@@ -103,7 +103,7 @@ static int tokens_fill(struct data_bpe *bpe, const struct data_bpe_model *model,
     size_t used = 0, bytes;
     data_byte_map_init(&map);
     for (int32_t id = 0; id < model->vocabulary; id++) {
-        struct data_span token = model->tokens[id];
+        struct data_string token = model->tokens[id];
         bpe->tokens.offset[id] = (uint32_t)used;
         if (!token.bytes)
             continue;
@@ -136,7 +136,7 @@ static int byte_symbols(struct data_bpe *bpe, const struct data_bpe_model *model
 {
     for (unsigned byte = 0; byte < 256; byte++) {
         unsigned char text[8] = {(unsigned char)byte};
-        struct data_span token = {text, 1};
+        struct data_string token = {text, 1};
         if (model->form == DATA_CHARACTERS)
             token.count = (size_t)snprintf((char *)text, sizeof text, "<0x%02X>", byte);
         bpe->byte_id[byte] = model->form == DATA_CHARACTERS && !model->byte_fallback
@@ -154,7 +154,7 @@ static int byte_symbols(struct data_bpe *bpe, const struct data_bpe_model *model
     }
     for (unsigned char c = 0; c < 128; c++)
         bpe->ascii_id[c] = model->form == DATA_CHARACTERS
-                               ? data_bpe_token(bpe, (struct data_span){&c, 1})
+                               ? data_bpe_token(bpe, (struct data_string){&c, 1})
                                : bpe->byte_id[c];
     return LS_OK;
 }
@@ -163,10 +163,10 @@ static int byte_symbols(struct data_bpe *bpe, const struct data_bpe_model *model
 static bool words_part(const struct data_bpe *bpe, int64_t vocabulary)
 {
     static const unsigned char space[] = {0xe2, 0x96, 0x81};
-    if (data_bpe_token(bpe, (struct data_span){space, sizeof space}) < 0)
+    if (data_bpe_token(bpe, (struct data_string){space, sizeof space}) < 0)
         return false;
     for (int32_t id = 0; id < vocabulary; id++) {
-        struct data_span token = data_string(&bpe->tokens, id);
+        struct data_string token = data_string(&bpe->tokens, id);
         bool text = false; /* another character came before */
         for (size_t at = 0; at < token.count;) {
             bool here = token.count - at >= sizeof space &&
@@ -213,18 +213,18 @@ bool data_bpe_merge_ids(struct data_bpe *bpe, int32_t left, int32_t right, int32
 
 /* The token that is written so; text has room for twice its bytes. */
 static int32_t token_written(const struct data_bpe *bpe, const struct data_byte_map *map,
-                             struct data_span token, unsigned char *text)
+                             struct data_string token, unsigned char *text)
 {
     size_t bytes;
     if (bpe->form != DATA_BYTE_CHARACTERS)
         return data_bpe_token(bpe, token);
     return data_byte_map_read(map, token, text, &bytes)
-               ? data_bpe_token(bpe, (struct data_span){text, bytes})
+               ? data_bpe_token(bpe, (struct data_string){text, bytes})
                : -1;
 }
 
 int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, const char *where,
-                   struct data_span left, struct data_span right, int32_t rank,
+                   struct data_string left, struct data_string right, int32_t rank,
                    struct ls_error *error)
 {
     unsigned char text[2 * DATA_TOKEN_BYTES_MAX], joined[2 * DATA_TOKEN_BYTES_MAX];
@@ -234,7 +234,7 @@ int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, const 
     int32_t left_id = token_written(bpe, map, left, text);
     int32_t right_id = token_written(bpe, map, right, text);
     if (left_id < 0 || right_id < 0) {
-        struct data_span missing = left_id < 0 ? left : right;
+        struct data_string missing = left_id < 0 ? left : right;
         return ls_error_set(error, LS_EDATA,
                             "%s: token \"%.*s\" is not in the vocabulary; vocabulary and merges "
                             "must belong together",
@@ -242,7 +242,7 @@ int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, const 
     }
     memcpy(joined, left.bytes, left.count);
     memcpy(joined + left.count, right.bytes, right.count);
-    struct data_span both = {joined, left.count + right.count};
+    struct data_string both = {joined, left.count + right.count};
     int32_t id = token_written(bpe, map, both, text);
     if (id < 0)
         return ls_error_set(error, LS_EDATA,

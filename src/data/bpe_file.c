@@ -10,7 +10,7 @@
 static const char eod_token[] = "<|endoftext|>";
 
 /* tokens[i] = the token of id i, borrowed from root. */
-static int tokens_by_id(json_t *root, const char *name, struct data_span *tokens,
+static int tokens_by_id(json_t *root, const char *name, struct data_string *tokens,
                         struct ls_error *error)
 {
     long long count = (long long)json_object_size(root);
@@ -36,7 +36,7 @@ static int tokens_by_id(json_t *root, const char *name, struct data_span *tokens
                                 name, id, (const char *)tokens[id].bytes, token);
         if (!*token)
             return ls_error_set(error, LS_EDATA, "%s: id %lld is the empty token", name, id);
-        tokens[id] = (struct data_span){(const unsigned char *)token, strlen(token)};
+        tokens[id] = (struct data_string){(const unsigned char *)token, strlen(token)};
     }
     return LS_OK;
 }
@@ -45,7 +45,7 @@ static int vocab_read(struct data_bpe *bpe, json_t *root, const char *name, int6
                       int32_t *eod, struct ls_error *error)
 {
     int64_t count = (int64_t)json_object_size(root);
-    struct data_span *tokens = calloc((size_t)count + 1, sizeof *tokens);
+    struct data_string *tokens = calloc((size_t)count + 1, sizeof *tokens);
     int rc = tokens ? LS_OK : ls_error_set(error, LS_ENOMEM, "%s: no memory", name);
     if (!rc)
         rc = tokens_by_id(root, name, tokens, error);
@@ -59,7 +59,7 @@ static int vocab_read(struct data_bpe *bpe, json_t *root, const char *name, int6
         rc = data_bpe_init(bpe, &model, error);
     if (!rc) {
         *eod = data_bpe_token(
-            bpe, (struct data_span){(const unsigned char *)eod_token, sizeof eod_token - 1});
+            bpe, (struct data_string){(const unsigned char *)eod_token, sizeof eod_token - 1});
         if (*eod < 0)
             rc = ls_error_set(error, LS_EDATA,
                               "%s: no token \"%s\", which ends a document; add it to the "
@@ -72,7 +72,7 @@ static int vocab_read(struct data_bpe *bpe, json_t *root, const char *name, int6
 
 /* line[length] is "LEFT RIGHT". */
 static int merge_line(struct data_bpe *bpe, const struct data_byte_map *map, const char *where,
-                      struct data_span line, int32_t rank, struct ls_error *error)
+                      struct data_string line, int32_t rank, struct ls_error *error)
 {
     const unsigned char *end = line.bytes + line.count,
                         *space = memchr(line.bytes, ' ', line.count);
@@ -83,8 +83,8 @@ static int merge_line(struct data_bpe *bpe, const struct data_byte_map *map, con
                             "%s: \"%.*s\" is not a merge; expected two tokens with one space "
                             "between",
                             where, (int)ls_min((int64_t)line.count, 100), line.bytes);
-    struct data_span left = {line.bytes, (size_t)(space - line.bytes)};
-    struct data_span right = {space + 1, (size_t)(end - space - 1)};
+    struct data_string left = {line.bytes, (size_t)(space - line.bytes)};
+    struct data_string right = {space + 1, (size_t)(end - space - 1)};
     return data_bpe_merge(bpe, map, where, left, right, rank, error);
 }
 
@@ -109,7 +109,8 @@ static int merges_read(struct data_bpe *bpe, struct data_named_text merges, stru
         snprintf(where, sizeof where, "%s:%lld", merges.name, number);
         if (!version && !last_blank)
             rc = merge_line(bpe, &map, where,
-                            (struct data_span){(const unsigned char *)line, length}, rank++, error);
+                            (struct data_string){(const unsigned char *)line, length}, rank++,
+                            error);
         line = next;
     }
     return rc;

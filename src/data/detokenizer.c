@@ -19,7 +19,7 @@ static int hexadecimal(unsigned char c)
 }
 
 /* The byte of <0xXX>; -1: the token is none. */
-static int byte_of(struct data_span token)
+static int byte_of(struct data_string token)
 {
     const unsigned char *t = token.bytes;
     if (token.count != 6 || memcmp(t, "<0x", 3) != 0 || t[5] != '>')
@@ -30,7 +30,7 @@ static int byte_of(struct data_span token)
 
 /* Writes what a token stands for; returns its bytes, at most (1 + bytes of `with`) times its own.
  */
-static size_t write_token(const struct data_decoding *decoding, struct data_span token,
+static size_t write_token(const struct data_decoding *decoding, struct data_string token,
                           unsigned char *out)
 {
     int byte = decoding->byte_fallback ? byte_of(token) : -1;
@@ -54,13 +54,13 @@ static size_t write_token(const struct data_decoding *decoding, struct data_span
 }
 
 /* The token as its file writes it; an added one as a normalized text has it. */
-static struct data_span token_of(const struct ls_tokenizer *tokenizer, int32_t id)
+static struct data_string token_of(const struct ls_tokenizer *tokenizer, int32_t id)
 {
     const struct data_added_token *added = data_added_of_id(&tokenizer->added, id);
     if (added)
-        return (struct data_span){(unsigned char *)added->matched, added->matched_bytes};
+        return (struct data_string){(unsigned char *)added->matched, added->matched_bytes};
     return id < tokenizer->bpe.vocabulary ? data_string(&tokenizer->bpe.tokens, id)
-                                          : (struct data_span){NULL, 0};
+                                          : (struct data_string){NULL, 0};
 }
 
 int data_decoding_init(struct ls_tokenizer *tokenizer, const struct data_decoding *decoding,
@@ -115,7 +115,7 @@ static int put_stripped(const struct ls_tokenizer *tokenizer, int32_t id, struct
                         struct ls_error *error)
 {
     const struct data_decoding decoding = {.replaced = DATA_META_SPACE, .with = ""};
-    struct data_span token = token_of(tokenizer, id);
+    struct data_string token = token_of(tokenizer, id);
     int rc = data_text_reserve(out, token.count, error);
     if (!rc)
         out->count += write_token(&decoding, token, (unsigned char *)out->bytes + out->count);
@@ -130,7 +130,7 @@ static int put_token(struct ls_detokenizer *d, int32_t id, struct ls_text *out,
         return data_text_put(out, eod_text, sizeof eod_text - 1, error);
     if (tokenizer->is_byte)
         return data_text_put(out, &(unsigned char){(unsigned char)id}, 1, error);
-    struct data_span text = data_string(&tokenizer->text, id);
+    struct data_string text = data_string(&tokenizer->text, id);
     if (!d->begun && tokenizer->strip_meta) {
         d->begun = text.count > 0;
         return put_stripped(tokenizer, id, out, error);
@@ -193,6 +193,6 @@ bool data_token_ends_line(const struct ls_tokenizer *tokenizer, int64_t id)
         return false;
     if (tokenizer->is_byte)
         return id == '\n';
-    struct data_span text = data_string(&tokenizer->text, id);
+    struct data_string text = data_string(&tokenizer->text, id);
     return text.count > 0 && text.bytes[text.count - 1] == '\n';
 }

@@ -84,7 +84,7 @@ static int put_id(const struct flow *flow, int32_t id)
 /* ---- words ----------------------------------------------------------------------------------- */
 
 /* Where the word that begins at `at` ends: before a meta space that other text comes before. */
-static size_t word_end(struct data_span text, size_t at)
+static size_t word_end(struct data_string text, size_t at)
 {
     while (text.count - at >= META_SPACE_BYTES &&
            memcmp(text.bytes + at, DATA_META_SPACE, META_SPACE_BYTES) == 0)
@@ -94,7 +94,7 @@ static size_t word_end(struct data_span text, size_t at)
     return next ? (size_t)(next - text.bytes) : text.count;
 }
 
-static int encode_piece(const struct flow *flow, struct data_span text)
+static int encode_piece(const struct flow *flow, struct data_string text)
 {
     const struct data_bpe *bpe = &flow->tokenizer->bpe;
     bool words = bpe->words_part && !bpe->whole_first;
@@ -113,19 +113,19 @@ static int encode_piece(const struct flow *flow, struct data_span text)
 
 /* ---- pre-tokenizers -------------------------------------------------------------------------- */
 
-static int pre_tokenize(const struct flow *flow, int step, struct data_span text,
+static int pre_tokenize(const struct flow *flow, int step, struct data_string text,
                         struct place place);
 
 /* A piece [begin, end) of text goes on to the next step. */
-static int go_on(const struct flow *flow, int step, struct data_span text, struct data_range piece,
-                 struct place place)
+static int go_on(const struct flow *flow, int step, struct data_string text,
+                 struct data_range piece, struct place place)
 {
     if (piece.end <= piece.begin)
         return LS_OK;
     place.first = place.first && piece.begin == 0;
     place.begins = place.begins || piece.begin > 0;
     return pre_tokenize(flow, step + 1,
-                        (struct data_span){text.bytes + piece.begin, piece.end - piece.begin},
+                        (struct data_string){text.bytes + piece.begin, piece.end - piece.begin},
                         place);
 }
 
@@ -136,7 +136,7 @@ struct joining {
 };
 
 /* The next part of a text: a match, or what lies between matches. */
-static int join(const struct flow *flow, int step, struct data_span text, struct place place,
+static int join(const struct flow *flow, int step, struct data_string text, struct place place,
                 struct joining *j, struct data_range part, bool match)
 {
     const struct data_pre_tokenizer *pre = &flow->tokenizer->pre[step];
@@ -173,7 +173,7 @@ static int join(const struct flow *flow, int step, struct data_span text, struct
     return rc;
 }
 
-static int split(const struct flow *flow, int step, struct data_span text, struct place place)
+static int split(const struct flow *flow, int step, struct data_string text, struct place place)
 {
     const struct data_pre_tokenizer *pre = &flow->tokenizer->pre[step];
     struct joining joining = {0};
@@ -192,7 +192,8 @@ static int split(const struct flow *flow, int step, struct data_span text, struc
 }
 
 /* Spaces become meta spaces, and one may be put in front. */
-static int meta_spaces(const struct flow *flow, int step, struct data_span text, struct place place)
+static int meta_spaces(const struct flow *flow, int step, struct data_string text,
+                       struct place place)
 {
     const struct data_pre_tokenizer *pre = &flow->tokenizer->pre[step];
     struct ls_text *out = &flow->encoder->spaced[step];
@@ -209,7 +210,7 @@ static int meta_spaces(const struct flow *flow, int step, struct data_span text,
         if (!rc && space)
             rc = data_text_put(out, DATA_META_SPACE, META_SPACE_BYTES, flow->error);
     }
-    const struct data_span spaced = {(unsigned char *)out->bytes, out->count};
+    const struct data_string spaced = {(unsigned char *)out->bytes, out->count};
     struct data_range piece = {0, 0};
     for (; piece.begin < spaced.count && !rc; piece.begin = piece.end) {
         const unsigned char *next =
@@ -223,7 +224,7 @@ static int meta_spaces(const struct flow *flow, int step, struct data_span text,
     return rc;
 }
 
-static int prefix_space(const struct flow *flow, int step, struct data_span text,
+static int prefix_space(const struct flow *flow, int step, struct data_string text,
                         struct place place)
 {
     struct ls_text *out = &flow->encoder->spaced[step];
@@ -235,11 +236,11 @@ static int prefix_space(const struct flow *flow, int step, struct data_span text
         rc = data_text_put(out, text.bytes, text.count, flow->error);
     return rc ? rc
               : pre_tokenize(flow, step + 1,
-                             (struct data_span){(unsigned char *)out->bytes, out->count}, place);
+                             (struct data_string){(unsigned char *)out->bytes, out->count}, place);
 }
 
 /* text[>= 1 byte] through the steps from `step` on. */
-static int pre_tokenize(const struct flow *flow, int step, struct data_span text,
+static int pre_tokenize(const struct flow *flow, int step, struct data_string text,
                         struct place place)
 {
     if (step == flow->tokenizer->pre_count)
@@ -257,10 +258,10 @@ static int pre_tokenize(const struct flow *flow, int step, struct data_span text
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
 /* What becomes of text between the tokens of a set. */
-typedef int between(const struct flow *flow, struct data_span text, struct place place);
+typedef int between(const struct flow *flow, struct data_string text, struct place place);
 
-static int part_by(const struct flow *flow, const struct data_added_set *set, struct data_span text,
-                   struct place place, between *go)
+static int part_by(const struct flow *flow, const struct data_added_set *set,
+                   struct data_string text, struct place place, between *go)
 {
     struct data_added_cursor cursor = {0};
     size_t at = 0;
@@ -271,7 +272,7 @@ static int part_by(const struct flow *flow, const struct data_added_set *set, st
         size_t end = found ? cursor.begin : text.count;
         struct place here = {place.first && at == 0, place.begins || at > 0};
         if (end > at)
-            rc = go(flow, (struct data_span){text.bytes + at, end - at}, here);
+            rc = go(flow, (struct data_string){text.bytes + at, end - at}, here);
         if (!rc && found)
             rc = put_id(flow, cursor.token->id);
         at = cursor.end;
@@ -279,12 +280,12 @@ static int part_by(const struct flow *flow, const struct data_added_set *set, st
     return rc;
 }
 
-static int encode_normalized(const struct flow *flow, struct data_span text, struct place place)
+static int encode_normalized(const struct flow *flow, struct data_string text, struct place place)
 {
     return pre_tokenize(flow, 0, text, place);
 }
 
-static int encode_part(const struct flow *flow, struct data_span text, struct place place)
+static int encode_part(const struct flow *flow, struct data_string text, struct place place)
 {
     int rc = data_normalize(&flow->tokenizer->normalizers, &flow->encoder->normal, text,
                             place.begins, &text, flow->error);
@@ -319,7 +320,7 @@ int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
         bool first = at == text && !options->continued;
         size_t valid = data_utf8_valid(at, (size_t)(end - at));
         if (valid)
-            rc = part_by(&flow, &tokenizer->added.raw, (struct data_span){at, valid},
+            rc = part_by(&flow, &tokenizer->added.raw, (struct data_string){at, valid},
                          (struct place){first, first}, encode_part);
         at += valid;
         if (at < end && !rc)

@@ -35,7 +35,7 @@ void data_normalizers_release(struct data_normalizers *normalizers)
     *normalizers = (struct data_normalizers){0};
 }
 
-static int replace(const struct data_normalizer *step, void *state, struct data_span text,
+static int replace(const struct data_normalizer *step, void *state, struct data_string text,
                    struct ls_text *out, struct ls_error *error)
 {
     struct data_range found;
@@ -81,7 +81,7 @@ static int codes_room(struct data_normal_scratch *scratch, size_t codes, struct 
 }
 
 /* One stretch of text that ends where ASCII does not go on with anything. */
-static int form_stretch(struct data_normal_scratch *scratch, int form, struct data_span text,
+static int form_stretch(struct data_normal_scratch *scratch, int form, struct data_string text,
                         struct ls_text *out, struct ls_error *error)
 {
     utf8proc_option_t options = (utf8proc_option_t)form;
@@ -109,7 +109,7 @@ static int form_stretch(struct data_normal_scratch *scratch, int form, struct da
 
 /* Stretches of ASCII are copied, others go through utf8proc. Two ASCII characters in a row part a
  * text: no form joins the second with what comes before. */
-static int unicode_form(struct data_normal_scratch *scratch, int form, struct data_span text,
+static int unicode_form(struct data_normal_scratch *scratch, int form, struct data_string text,
                         struct ls_text *out, struct ls_error *error)
 {
     int rc = codes_room(scratch, 256, error);
@@ -121,14 +121,14 @@ static int unicode_form(struct data_normal_scratch *scratch, int form, struct da
             if (text.bytes[end] < 0x80 && text.bytes[end - 1] < 0x80 && end - 1 > at)
                 break;
         if (!rc && end > at)
-            rc = form_stretch(scratch, form, (struct data_span){text.bytes + at, end - at}, out,
+            rc = form_stretch(scratch, form, (struct data_string){text.bytes + at, end - at}, out,
                               error);
         at = end;
     }
     return rc;
 }
 
-static bool is_ascii(struct data_span text)
+static bool is_ascii(struct data_string text)
 {
     return ascii_length(text.bytes, text.count) == text.count;
 }
@@ -136,7 +136,7 @@ static bool is_ascii(struct data_span text)
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 int data_normalize(const struct data_normalizers *normalizers, struct data_normal_scratch *scratch,
-                   struct data_span text, bool begins, struct data_span *out,
+                   struct data_string text, bool begins, struct data_string *out,
                    struct ls_error *error)
 {
     int rc = LS_OK;
@@ -160,7 +160,7 @@ int data_normalize(const struct data_normalizers *normalizers, struct data_norma
         } else {
             rc = unicode_form(scratch, step->form, *out, to, error);
         }
-        *out = (struct data_span){(unsigned char *)to->bytes, to->count};
+        *out = (struct data_string){(unsigned char *)to->bytes, to->count};
     }
     return rc;
 }

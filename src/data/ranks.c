@@ -42,8 +42,8 @@ static size_t base64_read(const char *text, size_t count, unsigned char *out)
 
 struct ranks {
     const char *name;
-    struct data_span *tokens; /* [count]; bytes NULL: no token has this rank */
-    unsigned char *bytes;     /* of all tokens */
+    struct data_string *tokens; /* [count]; bytes NULL: no token has this rank */
+    unsigned char *bytes;       /* of all tokens */
     int64_t count;
     struct ls_error *error;
 };
@@ -72,7 +72,7 @@ static int line_read(struct ranks *r, const char *line, size_t length, long long
     if (r->tokens[rank].bytes)
         return ls_error_set(r->error, LS_EDATA, "%s:%lld: a second token of rank %ld", r->name,
                             number, rank);
-    r->tokens[rank] = (struct data_span){r->bytes + *used, bytes};
+    r->tokens[rank] = (struct data_string){r->bytes + *used, bytes};
     *used += bytes;
     return LS_OK;
 }
@@ -112,12 +112,11 @@ static int64_t merges_put(struct data_bpe *bpe, const struct ranks *r, bool put)
     int64_t merges = 0;
     for (int32_t id = 0; id < r->count; id++)
         for (size_t cut = 1; cut < r->tokens[id].count; cut++) {
-            struct data_span whole = r->tokens[id];
-            int32_t left = data_bpe_token(bpe, (struct data_span){whole.bytes, cut});
-            int32_t right =
-                left < 0
-                    ? -1
-                    : data_bpe_token(bpe, (struct data_span){whole.bytes + cut, whole.count - cut});
+            struct data_string whole = r->tokens[id];
+            int32_t left = data_bpe_token(bpe, (struct data_string){whole.bytes, cut});
+            int32_t right = left < 0 ? -1
+                                     : data_bpe_token(bpe, (struct data_string){whole.bytes + cut,
+                                                                                whole.count - cut});
             if (right < 0)
                 continue;
             merges++;

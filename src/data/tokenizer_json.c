@@ -160,7 +160,7 @@ static int vocabulary_size(struct data_json *j, const json_t *vocab, int64_t *si
     return LS_OK;
 }
 
-static int tokens_by_id(struct data_json *j, const json_t *vocab, struct data_span *tokens)
+static int tokens_by_id(struct data_json *j, const json_t *vocab, struct data_string *tokens)
 {
     const char *token;
     json_t *value;
@@ -171,7 +171,7 @@ static int tokens_by_id(struct data_json *j, const json_t *vocab, struct data_sp
             return data_json_wrong(j, "model.vocab",
                                    "id %d belongs to \"%.100s\" and to \"%.100s\"; ids are unique",
                                    id, (const char *)tokens[id].bytes, token);
-        tokens[id] = (struct data_span){(const unsigned char *)token, strlen(token)};
+        tokens[id] = (struct data_string){(const unsigned char *)token, strlen(token)};
     }
     return LS_OK;
 }
@@ -182,23 +182,23 @@ static bool is_added(const void *user, int32_t id)
 }
 
 /* Both sides of a merge, "a b" or ["a", "b"]. */
-static bool merge_sides(const json_t *item, struct data_span *left, struct data_span *right)
+static bool merge_sides(const json_t *item, struct data_string *left, struct data_string *right)
 {
     if (json_is_array(item)) {
         const json_t *a = json_array_get(item, 0), *b = json_array_get(item, 1);
         if (json_array_size(item) != 2 || !json_is_string(a) || !json_is_string(b))
             return false;
-        *left =
-            (struct data_span){(const unsigned char *)json_string_value(a), json_string_length(a)};
-        *right =
-            (struct data_span){(const unsigned char *)json_string_value(b), json_string_length(b)};
+        *left = (struct data_string){(const unsigned char *)json_string_value(a),
+                                     json_string_length(a)};
+        *right = (struct data_string){(const unsigned char *)json_string_value(b),
+                                      json_string_length(b)};
         return left->count > 0 && right->count > 0;
     }
     const char *text = json_string_value(item), *space = text ? strchr(text, ' ') : NULL;
     if (!space || space == text || !space[1] || strchr(space + 1, ' '))
         return false;
-    *left = (struct data_span){(const unsigned char *)text, (size_t)(space - text)};
-    *right = (struct data_span){(const unsigned char *)space + 1, strlen(space + 1)};
+    *left = (struct data_string){(const unsigned char *)text, (size_t)(space - text)};
+    *right = (struct data_string){(const unsigned char *)space + 1, strlen(space + 1)};
     return true;
 }
 
@@ -210,7 +210,7 @@ static int merges_read(struct data_json *j, const json_t *merges)
     size_t i;
     json_array_foreach(merges, i, item)
     {
-        struct data_span left, right;
+        struct data_string left, right;
         char where[PATH_MAX + 64];
         snprintf(where, sizeof where, "model.merges[%zu]", i);
         if (!merge_sides(item, &left, &right))
@@ -229,7 +229,7 @@ static int bpe_make(struct data_json *j, const json_t *model, struct data_bpe_mo
     int rc = vocabulary_size(j, vocab, &made->vocabulary);
     if (rc)
         return rc;
-    struct data_span *tokens = calloc((size_t)made->vocabulary + 1, sizeof *tokens);
+    struct data_string *tokens = calloc((size_t)made->vocabulary + 1, sizeof *tokens);
     made->tokens = tokens;
     rc = tokens ? tokens_by_id(j, vocab, tokens) : ls_error_set(j->error, LS_ENOMEM, "no memory");
     if (!rc)
@@ -316,9 +316,9 @@ static int added_check(struct data_json *j)
     for (int64_t i = 0; i < t->added.count; i++) {
         const struct data_added_token *token = &t->added.tokens[i];
         const json_t *id = json_object_get(vocab, token->content);
-        struct data_span other = token->id < t->bpe.vocabulary
-                                     ? data_string(&t->bpe.tokens, token->id)
-                                     : (struct data_span){NULL, 0};
+        struct data_string other = token->id < t->bpe.vocabulary
+                                       ? data_string(&t->bpe.tokens, token->id)
+                                       : (struct data_string){NULL, 0};
         if (id ? json_integer_value(id) != token->id : other.count > 0)
             return data_json_wrong(j, "added_tokens",
                                    "\"%.80s\" has id %d, but not so in model.vocab", token->content,
@@ -336,7 +336,7 @@ static int added_match(struct data_json *j)
     int rc = data_normal_scratch_init(&scratch, &t->normalizers, j->error);
     for (int64_t i = 0; i < t->added.count && !rc; i++) {
         struct data_added_token *token = &t->added.tokens[i];
-        struct data_span text = {(unsigned char *)token->content, token->content_bytes};
+        struct data_string text = {(unsigned char *)token->content, token->content_bytes};
         if (token->normalized)
             rc = data_normalize(&t->normalizers, &scratch, text, true, &text, j->error);
         if (!rc && text.count == 0)

@@ -36,7 +36,7 @@ bool data_is_word(uint32_t code);
 
 /* ---- byte-pair encoding (bpe_build.c, bpe_file.c, bpe.c) ------------------------------------- */
 
-struct data_span {
+struct data_string {
     const unsigned char *bytes;
     size_t count;
 };
@@ -49,10 +49,10 @@ struct data_strings {
 int data_strings_init(struct data_strings *strings, int64_t count, size_t bytes_max,
                       struct ls_error *error);
 void data_strings_release(struct data_strings *strings);
-static inline struct data_span data_string(const struct data_strings *strings, int64_t i)
+static inline struct data_string data_string(const struct data_strings *strings, int64_t i)
 {
     uint32_t begin = strings->offset[i];
-    return (struct data_span){strings->bytes + begin, strings->offset[i + 1] - begin};
+    return (struct data_string){strings->bytes + begin, strings->offset[i + 1] - begin};
 }
 
 /* How tokens are written, and so what a text begins as. */
@@ -87,10 +87,10 @@ enum { DATA_TOKEN_BYTES_MAX = 4096 };
 struct data_bpe_model {
     const char *name; /* of the file, for error texts */
     enum data_form form;
-    const struct data_span *tokens; /* [vocabulary]; bytes NULL: no token has this id */
-    int64_t vocabulary, merges;     /* merges: at most */
-    bool byte_fallback;             /* DATA_CHARACTERS: a byte is the token <0xXX> */
-    bool all_bytes;                 /* each byte must have a token */
+    const struct data_string *tokens; /* [vocabulary]; bytes NULL: no token has this id */
+    int64_t vocabulary, merges;       /* merges: at most */
+    bool byte_fallback;               /* DATA_CHARACTERS: a byte is the token <0xXX> */
+    bool all_bytes;                   /* each byte must have a token */
     bool whole_first, fuse_unknown;
     /* Whether a token may be none of byte characters. */
     bool (*is_added)(const void *user, int32_t id);
@@ -99,7 +99,7 @@ struct data_bpe_model {
 int data_bpe_init(struct data_bpe *bpe, const struct data_bpe_model *model, struct ls_error *error);
 void data_bpe_release(struct data_bpe *bpe);
 /* The id of a token, -1 where there is none. */
-int32_t data_bpe_token(const struct data_bpe *bpe, struct data_span token);
+int32_t data_bpe_token(const struct data_bpe *bpe, struct data_string token);
 
 /* Which byte a character stands for. */
 struct data_byte_map {
@@ -107,11 +107,11 @@ struct data_byte_map {
 };
 void data_byte_map_init(struct data_byte_map *map);
 /* out[*count] = the bytes of token; false where a character stands for none. */
-bool data_byte_map_read(const struct data_byte_map *map, struct data_span token, unsigned char *out,
-                        size_t *count);
+bool data_byte_map_read(const struct data_byte_map *map, struct data_string token,
+                        unsigned char *out, size_t *count);
 /* Adds a merge, both sides as they are written; `where` begins an error's text. */
 int data_bpe_merge(struct data_bpe *bpe, const struct data_byte_map *map, const char *where,
-                   struct data_span left, struct data_span right, int32_t rank,
+                   struct data_string left, struct data_string right, int32_t rank,
                    struct ls_error *error);
 /* Room for so many merges, of which there are none yet. */
 int data_bpe_merges_init(struct data_bpe *bpe, int64_t count, struct ls_error *error);
@@ -283,7 +283,7 @@ void data_normal_scratch_release(struct data_normal_scratch *scratch);
 /* *out = text normalized, in the scratch or where it was. begins: nothing of the text came before,
  * so that prefixes are put. */
 int data_normalize(const struct data_normalizers *normalizers, struct data_normal_scratch *scratch,
-                   struct data_span text, bool begins, struct data_span *out,
+                   struct data_string text, bool begins, struct data_string *out,
                    struct ls_error *error);
 void data_normalizers_release(struct data_normalizers *normalizers);
 

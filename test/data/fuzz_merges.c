@@ -21,7 +21,7 @@ static void round_trip(const struct data_bpe *bpe, const unsigned char *text, si
     LS_ASSERT(memcmp(scan.ids, heap.ids, (size_t)scan.count * sizeof *scan.ids) == 0);
     size_t at = 0;
     for (int64_t i = 0; i < scan.count; i++) {
-        struct data_span token = data_string(&bpe->tokens, scan.ids[i]);
+        struct data_string token = data_string(&bpe->tokens, scan.ids[i]);
         LS_ASSERT(token.count <= bytes - at && memcmp(token.bytes, text + at, token.count) == 0);
         at += token.count;
     }
