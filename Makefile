@@ -246,8 +246,9 @@ bench-peers: all
 bench-plan: all
 	python3 tools/bench-plan.py --write
 
-bench-layouts: all
-	python3 bench/layouts.py --lockstep $(BUILD)/lockstep --write
+bench-layouts: all $(BUILD)/test/hosts/test_measure_hosts
+	python3 bench/layouts.py --lockstep $(BUILD)/lockstep \
+		--hosts $(BUILD)/test/hosts/test_measure_hosts --write
 
 coverage:
 	+$(MAKE) --no-print-directory BUILD=$(BUILD)-coverage CFLAGS=--coverage LDFLAGS=--coverage \

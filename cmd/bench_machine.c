@@ -24,6 +24,7 @@ struct bench {
     struct ls_measured_hosts hosts;
     double begin_s, seconds;
     bool silent; /* another rank tells how far it is */
+    int host_count;
 };
 
 /* How far it is. */
@@ -141,7 +142,7 @@ static int measure_layout(struct bench *bench, const struct ls_config *config, i
 }
 
 /* The layout as it is written, and where that is one rank, the model over as many ranks as the
- * cores are enough for, along each axis. */
+ * cores of all hosts are enough for, along each axis. */
 static int measure_config(struct bench *bench, const struct ls_config *config,
                           struct ls_error *error)
 {
@@ -149,7 +150,7 @@ static int measure_config(struct bench *bench, const struct ls_config *config,
     struct ls_config *own = malloc(sizeof *own);
     struct ls_layout *layout = malloc(sizeof *layout);
     int status = own && layout ? ls_config_layout(config, 0, layout, error) : LS_ENOMEM;
-    int64_t ranks = status ? 1 : layout->ranks, cores = ls_device_cores();
+    int64_t ranks = status ? 1 : layout->ranks, cores = ls_device_cores() * bench->host_count;
     for (int i = 0; i < bench->thread_counts && !status; i++) {
         int64_t threads = bench->threads[i], most = cores / threads;
         if (ranks > 1 && ranks <= cores && threads > cores / ranks)
@@ -241,6 +242,7 @@ static int measure_job(struct bench *bench, struct ls_comm *world, struct ls_err
     while (!ls_comm_on_machine(world, first))
         first++;
     bench->silent = rank > 0;
+    bench->host_count = ls_comm_size(world) / ls_comm_machine_ranks(world);
     int status = first == rank ? measure_host(bench, error) : LS_OK;
     if (bench->widened) /* collectives as runs have them */
         sched_setaffinity(0, sizeof bench->bound, &bench->bound);
@@ -312,6 +314,7 @@ static int measure_all(struct bench *bench, struct ls_error *error)
     bool writes = true;
     int status = LS_OK;
     bench->begin_s = ls_now_s();
+    bench->host_count = 1;
     if (ls_mpi_launched()) {
         status = ls_comm_mpi_new(&world, error);
         if (!status)

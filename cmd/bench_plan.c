@@ -20,9 +20,16 @@ struct bench {
     struct ls_layout layout;
     struct ls_forecast forecast;
     bool rehearse;
+    bool silent; /* of an MPI job, rank 0 prints */
     double step_s[STEPS_MAX];
     int steps;
 };
+
+static void silence(struct bench *bench, const struct ls_comm *world)
+{
+    if (ls_comm_transport(world) == LS_TRANSPORT_MPI)
+        bench->silent = ls_comm_rank(world) > 0;
+}
 
 /* ---- rehearsals -------------------------------------------------------------------------------
  */
@@ -49,6 +56,7 @@ static void sleep_for(void *user, const struct ls_work *work)
 static int rehearse_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct bench *bench = user;
+    silence(bench, world);
     struct sleeper sleeper = {.cluster = &bench->cluster};
     const struct ls_work_watch watch = {.end = sleep_for, .user = &sleeper};
     double step_s[STEPS_MAX];
@@ -65,10 +73,13 @@ static int cluster_slow(struct ls_cluster *cluster, double times, int64_t ranks,
                         struct ls_error *error)
 {
     char text[32];
+    int64_t cores = cluster->accelerators, wanted = ls_ceil_div(ranks, cluster->hosts);
     int status = LS_OK;
-    snprintf(text, sizeof text, "%ld", (long)ls_max(ranks, cluster->accelerators));
-    if (cluster->accelerators < ranks)
+    snprintf(text, sizeof text, "%ld", (long)wanted);
+    if (cores < wanted)
         status = ls_cluster_set(cluster, "accelerators", text, error);
+    for (int l = 1; l < cluster->links && cores < wanted; l++) /* more share the host's card */
+        cluster->link[l].bytes_per_s *= (double)cores / (double)wanted;
     for (int64_t i = 0; i < cluster->works_count; i++)
         cluster->works[i].seconds *= times;
     for (int i = 0; i < 3; i++)
@@ -85,6 +96,7 @@ static int run_body(struct ls_comm *world, void *user, struct ls_error *error)
 {
     struct bench *bench = user;
     struct ls_trainer *trainer;
+    silence(bench, world);
     int status = ls_trainer_new(&bench->config, world, NULL, &trainer, error);
     for (int i = 0; i < bench->steps + WARM_UP && !status; i++) {
         struct ls_step_report report;
@@ -174,7 +186,7 @@ int cmd_bench_plan(int argc, char **argv)
     if (!status)
         status = bench->rehearse ? launch_ranks(&bench->config, rehearse_body, bench, &error)
                                  : run_real(bench, &error);
-    if (!status)
+    if (!status && !bench->silent)
         report_print(bench);
     if (bench)
         ls_cluster_release(&bench->cluster);

@@ -283,11 +283,13 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     double micro_batches = ceil((double)config->batch.global / dp / (double)c->micro);
     double whole = layers * cut->block_s + cut->ends_s;
     double held = parameters / pp / (double)c->tp;
-    double moves = moves_s(config, cluster, c, held, micro_batches);
+    double moves = moves_s(config, cluster, c, held, micro_batches), overlap = cluster->overlap;
+    for (int l = 0; l < cluster->links; l++) /* what may hide, wherever it moves */
+        overlap = fmax(overlap, cluster->link[l].overlap);
     double computing = micro_batches * whole / pp;
     c->bound_s = fmax(computing + least_bubble_s(c, cut, floor(layers / pp)),
                       layers * (cut->forward_s + cut->input_s)); /* one, there and back */
-    c->bound_s = fmax(c->bound_s, 0.9 * moves + (1 - cluster->overlap) * computing);
+    c->bound_s = fmax(c->bound_s, 0.9 * moves + (1 - overlap) * computing);
     double most = ceil(layers / pp) * cut->block_s + (c->pp == 1 ? cut->ends_s : 0);
     most = fmax(most, whole / pp);
     double shared = c->zero >= 1 ? (double)(c->shard * c->cp) : 1;
@@ -295,7 +297,7 @@ static bool candidate_judge(struct cuts *cuts, double parameters, struct candida
     double slots = fmax(bubble_slots(c, micro_batches), pp - micro_batches);
     c->estimate_s = (micro_batches + slots) * most + cut->state_s / pp / shared;
     /* Not all that could hide does: the first and the last of them have nothing to hide behind. */
-    c->estimate_s += fmax(moves - 0.9 * cluster->overlap * computing, 0.4 * moves) +
+    c->estimate_s += fmax(moves - 0.9 * overlap * computing, 0.4 * moves) +
                      replicas_s(config, cluster, c, held, micro_batches);
     double live = c->schedule == LS_SCHEDULE_GPIPE ? micro_batches : fmin(micro_batches, pp);
     c->least_bytes = state_bytes(config, c, held) +

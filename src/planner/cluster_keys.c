@@ -68,6 +68,8 @@ static const struct cluster_key keys[] = {
      "switches"},
     {"links.oversubscription", CLUSTER_NUMBER, false, OF_LINK(oversubscription), 1, 1, 1e4,
      "of a fat tree: by it the rate falls where all talk at once"},
+    {"links.overlap", CLUSTER_NUMBER, false, OF_LINK(overlap), 0, 0, 1,
+     "share of a message over it that hides behind computation, where that is more than `overlap`"},
     {"overlap", CLUSTER_NUMBER, false, AT(overlap), 1, 0, 1,
      "share of a move that hides behind computation beside it"},
     {"power.host", CLUSTER_WATTS, false, AT(host_power_w), 0, 0, 1e7,

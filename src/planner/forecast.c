@@ -155,7 +155,9 @@ static int step_simulate(const struct ls_forecast_ask *ask, struct step_times *t
     struct ls_simulation *simulation = NULL;
     struct pace user = {ask->layout, cluster,
                         ls_forecast_accelerators(cluster, ask->config, ask->layout)};
-    const struct ls_pace pace = {work_s, move_s, transfer_s, &user, cluster->overlap};
+    struct ls_pace pace = {work_s, move_s, transfer_s, &user, cluster->overlap, {0}};
+    for (int l = 0; l < cluster->links; l++)
+        pace.message_overlap[l] = cluster->link[l].overlap;
     int status = ls_simulation_new(ask->layout, &pace, &simulation, error);
     if (!status && ask->visit)
         ls_simulation_watch(simulation, ask->visit, ask->visit_user);

@@ -196,13 +196,18 @@ static int network_measure(const struct ls_measure *measure, struct ls_comm *wor
     struct ls_measure alone = *measure;
     int size = ls_comm_size(world), rank = ls_comm_rank(world);
     alone.cluster = &between;
-    int status = measure_messages(&alone, world, peer_of(host, size, rank), error);
+    double overlap = 0;
+    int peer = peer_of(host, size, rank);
+    int status = measure_messages(&alone, world, peer, error);
+    if (!status)
+        status = measure_overlap(world, peer, &overlap, error);
     if (!status && rank == 0) {
         struct ls_cluster_link *link = &cluster->link[1];
         cluster_link_defaults(link);
         measure_link(&between, size, link);
         snprintf(link->name, sizeof link->name, "network");
         link->joins = cluster->accelerators * cluster->hosts;
+        link->overlap = overlap;
         /* Of a core: its share of the card that its processes have. */
         link->bytes_per_s *= ls_comm_machine_ranks(world) / (double)cluster->accelerators;
         cluster->links = 2;

@@ -238,6 +238,70 @@ int measure_messages(const struct ls_measure *measure, struct ls_comm *world, in
     return group_run(world, &run, error);
 }
 
+/* ---- messages beside computation ------------------------------------------------------------- */
+
+static void compute_turns(int64_t turns)
+{
+    volatile double sum = 0;
+    for (int64_t i = 0; i < turns; i++)
+        sum = sum + (double)i;
+}
+
+/* Both ways at once, beside so many turns; from all there to the last through. peer -1: turns
+ * alone. */
+static int beside(struct ls_comm *world, int peer, float *memory, int64_t turns, double *seconds,
+                  struct ls_error *error)
+{
+    int64_t count = message_bytes_least / (int64_t)sizeof(float);
+    struct ls_request in = {0}, out = {0};
+    int status = ls_barrier(world, error);
+    double begin = ls_now_s();
+    if (!status && peer >= 0)
+        status = ls_recv_start(world, memory, count, LS_F32, peer, 1, &in, LS_HERE, error);
+    if (!status && peer >= 0)
+        status = ls_send_start(world, memory + count, count, LS_F32, peer, 1, &out, LS_HERE, error);
+    compute_turns(turns);
+    int received = ls_wait(&in, error), sent = ls_wait(&out, error);
+    status = status ? status : received ? received : sent;
+    int64_t taken_ns = (int64_t)((ls_now_s() - begin) * 1e9);
+    if (!status)
+        status = ls_all_reduce_max(world, &taken_ns, error);
+    *seconds = (double)taken_ns * 1e-9;
+    return status;
+}
+
+/* Messages alone, as many turns as take as long, and both: the best rounds of each. */
+int measure_overlap(struct ls_comm *world, int peer, double *overlap, struct ls_error *error)
+{
+    double move_s = INFINITY, work_s = INFINITY, both_s = INFINITY, seconds = 0;
+    int64_t turns = 1 << 20;
+    float *memory = calloc(2, (size_t)message_bytes_least);
+    int status = memory ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for messages");
+    status = ls_comm_agree(world, status, error);
+    for (int round = 0; round <= ROUNDS && !status; round++) {
+        status = beside(world, peer, memory, 0, &seconds, error);
+        move_s = fmin(move_s, seconds);
+    }
+    if (!status)
+        status = beside(world, -1, memory, turns, &seconds, error);
+    turns = (int64_t)((double)turns * move_s / fmax(seconds, 1e-6)) + 1;
+    if (!status)
+        status = ls_all_reduce_max(world, &turns, error);
+    for (int round = 0; round < ROUNDS && !status; round++) {
+        status = beside(world, -1, memory, turns, &seconds, error);
+        work_s = fmin(work_s, seconds);
+        if (!status)
+            status = beside(world, peer, memory, turns, &seconds, error);
+        both_s = fmin(both_s, seconds);
+    }
+    if (!status)
+        *overlap = fmin(1, fmax(0, (move_s + work_s - both_s) / fmin(move_s, work_s)));
+    free(memory);
+    return status;
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
 int ls_measure_moves_of(const struct ls_measure *measure, struct ls_comm *world,
                         struct ls_error *error)
 {

@@ -19,5 +19,7 @@ bool measure_link(const struct ls_cluster *cluster, int ranks, struct ls_cluster
  * out. */
 int measure_messages(const struct ls_measure *measure, struct ls_comm *world, int peer,
                      struct ls_error *error);
+/* Collective. The share of such messages that hides behind computation beside them. */
+int measure_overlap(struct ls_comm *world, int peer, double *overlap, struct ls_error *error);
 
 #endif

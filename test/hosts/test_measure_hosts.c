@@ -49,21 +49,34 @@ static void shape_or_skip(int mbit_per_s)
     skip();
 }
 
-/* Each host on its own core, `each` processes there; the other one's have `set` in their
- * environment. The file is to be released. */
-static void measure(int each, const char *out, const char *set, struct ls_cluster *cluster)
+/* Runs `lockstep <words>` with `each` processes on both hosts; the other one's have `set` in their
+ * environment. Each host has its own core, or (`shared`) both have both. What it prints goes to
+ * <out>.log. Returns its exit code. */
+static int run(int each, bool shared, const char *out, const char *set, const char *words)
 {
-    char program[PATH_MAX], command[2 * PATH_MAX];
-    struct ls_error error = {0};
+    char program[PATH_MAX], command[4 * PATH_MAX];
     int core[HOSTS];
     cores_or_skip(core);
     program_path(program, sizeof program);
     snprintf(command, sizeof command,
-             "--bind-to none sh -c 'core=%d; if test $OMPI_COMM_WORLD_RANK -ge %d; then core=%d; "
-             "export UNUSED= %s; fi; exec taskset -c $core \"$0\" \"$@\"' '%s' bench machine "
-             "--bound --quick --out %s.yaml model.preset=gpt2-tiny model.vocab=256 model.layers=1",
-             core[0], each, core[1], set, program, out);
-    int code = hosts_end(hosts_start(directory, each, out, command), directory, out, 90);
+             "--bind-to none sh -c 'own=%d; other=%d; if test $OMPI_COMM_WORLD_RANK -ge %d; then "
+             "own=%d; other=%d; export UNUSED= %s; fi; exec taskset -c $own%s \"$0\" \"$@\"' '%s' "
+             "%s",
+             core[0], core[1], each, core[1], core[0], set, shared ? ",$other" : "", program,
+             words);
+    return hosts_end(hosts_start(directory, each, out, command), directory, out, 90);
+}
+
+/* The file is to be released. */
+static void measure(int each, const char *out, const char *set, struct ls_cluster *cluster)
+{
+    char words[256];
+    struct ls_error error = {0};
+    snprintf(words, sizeof words,
+             "bench machine --bound --quick --out %s.yaml model.preset=gpt2-tiny model.vocab=256 "
+             "model.layers=1",
+             out);
+    int code = run(each, false, out, set, words);
     if (code)
         fail_msg("exited with %d:\n%s", code, hosts_said(directory, out));
     char name[64];
@@ -94,6 +107,7 @@ static void expect_rate(int mbit_per_s)
         const struct ls_cluster_link *inside = &cluster.link[0], *between = &cluster.link[1];
         share = between->bytes_per_s / (mbit_per_s * 1e6 / 8);
         assert_true(between->latency_s > 0 && between->latency_s < 1);
+        assert_true(between->overlap >= 0 && between->overlap <= 1);
         assert_true(inside->bytes_per_s > 10 * between->bytes_per_s);
         ls_cluster_release(&cluster);
         print_message("a cable of %d Mbit/s: %.3f of that was measured\n", mbit_per_s, share);
@@ -143,8 +157,33 @@ static int setup(void **state)
     return status;
 }
 
-int main(void)
+/* --run MBIT EACH WORDS...: `lockstep WORDS` on EACH ranks of both hosts, over a cable of MBIT
+ * Mbit/s (bench/layouts.py). Where EACH is 1 hosts have a core each. */
+static int main_run(int argc, char **argv)
 {
+    char words[2 * PATH_MAX] = "";
+    void *state = NULL;
+    size_t used = 0;
+    int code = 1;
+    for (int i = 4; i < argc && used < sizeof words; i++)
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s ", argv[i]);
+    if (used >= sizeof words || setup(&state))
+        return code;
+    hosts_or_skip();
+    shape_or_skip(atoi(argv[2]));
+    int each = atoi(argv[3]);
+    code = run(each, each > 1, "run", "", words);
+    char *said = hosts_said(directory, "run");
+    fputs(said, stdout);
+    free(said);
+    hosts_teardown(&state);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 4 && strcmp(argv[1], "--run") == 0)
+        return main_run(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_cable_is_measured),
         cmocka_unit_test(test_a_slow_host_is_named),

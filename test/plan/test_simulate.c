@@ -24,7 +24,7 @@ struct seconds {
     double product[3]; /* forward, input, weight */
     double move[LS_ACCOUNTS];
     double transfer; /* of a tier */
-    double overlap;
+    double overlap, message_overlap;
     bool one_link; /* of all accounts; else each has its own */
 };
 
@@ -89,7 +89,9 @@ static struct result simulate(const char *const *keys, struct seconds seconds)
     struct ls_error error = {0};
     struct ls_simulation *simulation;
     seconds.layout = &layout;
-    const struct ls_pace pace = {work_s, move_s, transfer_s, &seconds, seconds.overlap};
+    struct ls_pace pace = {work_s, move_s, transfer_s, &seconds, seconds.overlap, {0}};
+    for (int link = 0; link < LS_PACE_LINKS_MAX; link++)
+        pace.message_overlap[link] = seconds.message_overlap;
     if (ls_simulation_new(&layout, &pace, &simulation, &error))
         fail_msg("%s", error.text);
     for (int64_t rank = 0; rank < layout.ranks; rank++) {
@@ -276,6 +278,28 @@ static void test_gathers_are_prefetched(void **state)
                 without + 0.99 * hidden.rank.moving_s[LS_ACCOUNT_SHARD]);
 }
 
+/* Over a network messages hide where the ranks' own cores make the sums, which do not. */
+static void test_messages_hide_by_themselves(void **state)
+{
+    (void)state;
+    const char *const *stages = KEYS(TINY, "parallel.pp=2", "batch.global=8", "batch.micro=1");
+    const char *const *sums = KEYS(TINY, "parallel.dp=2", "parallel.zero=3", "batch.global=4");
+    struct seconds seconds = {.product = {1, 1, 1}};
+    seconds.move[LS_ACCOUNT_PP] = 0.125;
+    seconds.move[LS_ACCOUNT_SHARD] = 0.125;
+    double step_s[3], sums_s[3];
+    for (int i = 0; i < 3; i++) {
+        seconds.message_overlap = 0.5 * i;
+        step_s[i] = simulate(stages, seconds).step_s;
+        sums_s[i] = simulate(sums, seconds).step_s;
+    }
+    assert_true(step_s[0] > step_s[1] && step_s[1] > step_s[2]);
+    assert_true(sums_s[0] == sums_s[1] && sums_s[1] == sums_s[2]);
+    seconds.overlap = 1; /* the larger counts */
+    seconds.message_overlap = 0;
+    assert_true(simulate(stages, seconds).step_s == step_s[2]);
+}
+
 /* What is offloaded moves while others compute, as far as there is something to compute. */
 static void test_transfers_hide(void **state)
 {
@@ -337,6 +361,7 @@ int main(void)
         cmocka_unit_test(test_tensor_parallel_is_exposed),
         cmocka_unit_test(test_messages_pass_gradients),
         cmocka_unit_test(test_gathers_are_prefetched),
+        cmocka_unit_test(test_messages_hide_by_themselves),
         cmocka_unit_test(test_transfers_hide),
         cmocka_unit_test(test_slower_is_never_faster),
     };

@@ -29,15 +29,15 @@ static const char good[] = "name: two hosts\n"                               /* 
                            "links:\n"                                        /* 12 */
                            "  - {name: near, joins: 4, latency: 0, bandwidth: 100 GB/s}\n"
                            "  - {name: far, joins: 8, latency: 5 us, bandwidth: 200 Gbit/s,\n"
-                           "     topology: fat-tree, oversubscription: 2}\n" /* 15 */
-                           "restart: 2 min\n"                                /* 16 */
-                           "measured:\n"                                     /* 17 */
-                           "  works:\n"                                      /* 18 */
-                           "    - [product, fp32, 2, 10, 20, 30, 1 ms]\n"    /* 19 */
-                           "    - [add, bf16, 1, 10, 20, 1, 0.5]\n"          /* 20 */
-                           "    - [product, fp32, 1, 10, 20, 30, 0.25]\n"    /* 21 */
-                           "  moves:\n"                                      /* 22 */
-                           "    - [send, 2, 1000, 1e-6]\n";                  /* 23 */
+                           "     topology: fat-tree, oversubscription: 2, overlap: 0.5}\n" /* 15 */
+                           "restart: 2 min\n"                                              /* 16 */
+                           "measured:\n"                                                   /* 17 */
+                           "  works:\n"                                                    /* 18 */
+                           "    - [product, fp32, 2, 10, 20, 30, 1 ms]\n"                  /* 19 */
+                           "    - [add, bf16, 1, 10, 20, 1, 0.5]\n"                        /* 20 */
+                           "    - [product, fp32, 1, 10, 20, 30, 0.25]\n"                  /* 21 */
+                           "  moves:\n"                                                    /* 22 */
+                           "    - [send, 2, 1000, 1e-6]\n";                                /* 23 */
 
 static int read_text(const char *text, struct ls_cluster *cluster, struct ls_error *error)
 {
@@ -69,6 +69,7 @@ static void test_figures_are_read(void **state)
     assert_true(c.link[0].latency_s == 0 && c.link[0].topology == LS_LINK_FULL);
     assert_true(c.link[1].latency_s == 5e-6 && c.link[1].bytes_per_s == 25e9);
     assert_true(c.link[1].topology == LS_LINK_FAT_TREE && c.link[1].oversubscription == 2);
+    assert_true(c.link[0].overlap == 0 && c.link[1].overlap == 0.5);
     assert_true(c.restart_s == 120 && c.overlap == 1 && c.power_overhead == 1);
     assert_int_equal(c.works_count, 3); /* sorted */
     assert_true(c.works[0].kind == LS_WORK_PRODUCT && c.works[0].threads == 1);
@@ -136,6 +137,7 @@ static const struct {
      "links.topology = torus: expected full, ring or "
      "fat-tree"},
     {"topology: fat-tree, ", "", 14, "only a fat tree is oversubscribed"},
+    {"overlap: 0.5", "overlap: 1.5", 15, "links.overlap = 1.5: expected a number from 0 to 1"},
     {"oversubscription: 2", "oversubscription: 0.5", 15, "links.oversubscription = 0.5"},
     {"name: far", "name: near", 14, "link 1 has this name too"},
     {"name: far", "name: inter", 14, "expected another name"},

@@ -40,6 +40,8 @@ struct ls_pace {
     /* The share of a move that costs its ranks no time where they compute meanwhile: 1 where others
      * move the bytes, 0 where the ranks' own cores do. */
     double overlap;
+    /* The same of messages over each link, where that is more: nobody adds what they bring. */
+    double message_overlap[LS_PACE_LINKS_MAX];
 };
 
 struct ls_simulation;

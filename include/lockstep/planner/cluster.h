@@ -34,7 +34,7 @@
  *   links*:                                    from the innermost
  *     - {name*: NVLink, joins*: 8, latency*: 3 us, bandwidth*: 450 GB/s, topology: full}
  *     - {name: InfiniBand, joins: 2048, latency: 8 us, bandwidth: 50 GB/s, topology: fat-tree,
- *        oversubscription: 1}
+ *        oversubscription: 1, overlap: 0}
  *   overlap: 1                                 share of a move that hides behind computation
  *   power: {host: 2.5 kW, overhead: 1.2}       of a host without its accelerators; PUE
  *   price: 2.5                                 of an accelerator, an hour, in dollars
@@ -73,6 +73,7 @@ struct ls_cluster_link {
     double bytes_per_s; /* of one accelerator, each way: its share of the host's card, say */
     enum ls_link_topology topology;
     double oversubscription; /* of a fat tree, at least 1: by it the rate falls where all talk */
+    double overlap;          /* share of a message that hides, where more than the cluster's */
 };
 
 struct ls_cluster_accelerator {
