@@ -239,6 +239,7 @@ bench: all
 	$(BUILD)/lockstep bench step
 	$(BUILD)/lockstep bench sums
 	$(BUILD)/lockstep bench tier folder=$(BUILD)
+	$(BUILD)/lockstep bench interop folder=$(BUILD)
 
 bench-peers: all
 	python3 bench/peers/run.py $(PEERS)
@@ -311,7 +312,7 @@ help:
 	'make tidy         layers, headers, lengths, format' \
 	'make fuzz         SECONDS=60 for each parser, under ASan and UBSan' \
 	'make report-shots draws pages of `lockstep report` in Chromium, and checks their width' \
-	'make bench        products, kernels, collectives, pipelines, a training step, memory tiers' \
+	'make bench        products, kernels, collectives, pipelines, a training step, memory tiers, import and export' \
 	'make bench-peers  beside PyTorch and llm.c: see bench/README.md' \
 	'make bench-plan   published runs beside the planner: bench/RESULTS.md' \
 	'make bench-layouts  layouts that run here beside the planner: bench/RESULTS.md' \

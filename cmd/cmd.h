@@ -12,6 +12,7 @@
 
 int cmd_bench_comm(int argc, char **argv);
 int cmd_bench_gemm(int argc, char **argv);
+int cmd_bench_interop(int argc, char **argv);
 int cmd_bench_machine(int argc, char **argv);
 int cmd_bench_ops(int argc, char **argv);
 int cmd_bench_pipeline(int argc, char **argv);

@@ -15,6 +15,7 @@ static const struct {
 } commands[] = {
     {"bench comm", cmd_bench_comm},
     {"bench gemm", cmd_bench_gemm},
+    {"bench interop", cmd_bench_interop},
     {"bench machine", cmd_bench_machine},
     {"bench ops", cmd_bench_ops},
     {"bench pipeline", cmd_bench_pipeline},

@@ -344,11 +344,11 @@ static const struct cmd_page pages[] = {
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
-    {"bench", "gemm|comm|machine|ops|pipeline|step|sums|tier ...", "measure this machine",
+    {"bench", "gemm|comm|interop|machine|ops|pipeline|step|sums|tier ...", "measure this machine",
      "`lockstep bench gemm`: matrix products; `bench comm`: collectives; `bench ops`: the other "
      "kernels; `bench machine`: all of it, for the planner; `bench pipeline`: schedules; "
      "`bench step`: whole training steps; `bench sums`: ways to add leaves; `bench tier`: memory "
-     "tiers. Each compares with the machine's own limit, "
+     "tiers; `bench interop`: import and export. Each compares with the machine's own limit, "
      "measured in the same run.",
      none, NULL},
     {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32] [isa=NAME] [arithmetic=NAME]",
@@ -406,6 +406,11 @@ static const struct cmd_page pages[] = {
      "tree's upper levels in host memory, and exactly, on a grid. Prints the bytes that each keeps "
      "and moves, and its time beside the chain's.",
      none, "lockstep bench sums\nlockstep bench sums leaves=512\n"},
+    {"bench interop", "[folder=PATH] [mib=N] [rounds=N]", "measure import and export of a model",
+     "Makes a Llama of mib=1024 MiB in bf16 as a folder of Hugging Face's, in a folder (here, by "
+     "default), imports it and exports it again, rounds=3 times in turns with a program that reads "
+     "and writes as many bytes and syncs them. Prints both rates, and the share of the plain one.",
+     none, "lockstep bench interop folder=/mnt/nvme\n"},
     {"bench tier", "[folder=PATH] [mib=N]", "measure memory tiers",
      "Moves mib=1024 MiB to host memory and to a file in a folder (here, by default) and back, and "
      "prints the rates beside those of plain copies, and of plain O_DIRECT reads and writes of the "

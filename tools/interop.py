@@ -78,7 +78,21 @@ def llama_config(draw):
                                     rope_parameters=rope_of(draw, 256))
 
 
-FAMILIES = {"gpt2": gpt2_config, "llama": llama_config}
+def qwen2_config(draw):
+    return transformers.Qwen2Config(**llama_shape(draw), rope_parameters=rope_of(draw, 256))
+
+
+def qwen3_config(draw):
+    return transformers.Qwen3Config(**llama_shape(draw), head_dim=draw.choice([8, 16]),
+                                    rope_parameters=rope_of(draw, 256))
+
+
+def olmo2_config(draw):
+    return transformers.Olmo2Config(**llama_shape(draw), rope_parameters=rope_of(draw, 256))
+
+
+FAMILIES = {"gpt2": gpt2_config, "llama": llama_config, "qwen2": qwen2_config,
+            "qwen3": qwen3_config, "olmo2": olmo2_config}
 
 
 def randomise(model, seed):

@@ -1,0 +1,281 @@
+/* lockstep bench interop: import and export of a model of Hugging Face's beside a program that
+ * reads and writes as many bytes; a table, and one JSON object on the last line. */
+#include "bench.h"
+
+#include <lockstep/ckpt.h>
+#include <lockstep/interop.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ROUNDS_MAX = 99, BLOCK = 4 << 20, CHANNELS = 1024, VOCABULARY = 32000 };
+
+struct bench {
+    const char *folder;
+    int64_t mib, rounds;
+    char work[PATH_MAX], model[PATH_MAX], run[PATH_MAX], out[PATH_MAX], copy[PATH_MAX];
+    struct ls_config config;
+    struct ls_ops ops;
+    double seconds[2][2][ROUNDS_MAX]; /* of import and export: their own, and the copy's */
+    int64_t bytes[2];                 /* of the model's file, and of the run's */
+};
+
+/* ---- a model --------------------------------------------------------------------------------- */
+
+/* A Llama of about so many MiB in bf16. */
+static int shape_set(struct bench *b, struct ls_error *error)
+{
+    char words[5][64];
+    int64_t table = 2LL * VOCABULARY * CHANNELS, block = 11LL * CHANNELS * CHANNELS;
+    int64_t layers = ls_max((b->mib * (1 << 20) / 2 - table) / block, 1);
+    snprintf(words[0], sizeof words[0], "model.arch=llama");
+    snprintf(words[1], sizeof words[1], "model.layers=%lld", (long long)layers);
+    snprintf(words[2], sizeof words[2], "model.channels=%d", CHANNELS);
+    snprintf(words[3], sizeof words[3], "model.heads=16");
+    snprintf(words[4], sizeof words[4], "model.context=1024");
+    ls_config_defaults(&b->config);
+    b->config.model_keys.vocab = VOCABULARY;
+    int status = LS_OK;
+    for (int i = 0; i < 5 && !status; i++)
+        status = ls_config_set(&b->config, words[i], error);
+    return status ? status : ls_config_resolve(&b->config, 0, error);
+}
+
+static int weights_append(struct bench *b, struct ls_safetensors_writer *writer,
+                          const struct ls_param *param, float *values, ls_half *halves,
+                          struct ls_error *error)
+{
+    int64_t rows = param->matrix ? param->live_rows : 1, count = rows * param->global_cols;
+    int status = LS_OK;
+    for (int64_t at = 0; at < count && !status; at += BLOCK / 2) {
+        int64_t n = ls_min(BLOCK / 2, count - at);
+        ls_param_fill(param, 1, &b->ops, at, n, values);
+        ls_cast_to_half(&b->ops, LS_BF16, n, values, halves);
+        status = ls_safetensors_writer_append(writer, halves, (size_t)n * sizeof *halves, error);
+    }
+    return status;
+}
+
+static int weights_write(struct bench *b, const struct ls_params *params,
+                         struct ls_tensor_entry *entries, struct ls_error *error)
+{
+    char path[PATH_MAX + 32];
+    struct ls_safetensors_writer *writer;
+    const struct ls_tensor_entry *next;
+    float *values = malloc(BLOCK * 2);
+    ls_half *halves = malloc(BLOCK);
+    snprintf(path, sizeof path, "%s/model.safetensors", b->model);
+    int status = values && halves
+                     ? ls_safetensors_writer_open(&writer, path, entries, (size_t)params->count,
+                                                  NULL, 0, NULL, error)
+                     : ls_error_set(error, LS_ENOMEM, "no memory for a model");
+    bool open = !status;
+    while (!status && (next = ls_safetensors_writer_next(writer)))
+        status = weights_append(b, writer, &params->list[next - entries], values, halves, error);
+    if (!status)
+        status = ls_safetensors_writer_commit(writer, NULL, NULL, error);
+    else if (open)
+        ls_safetensors_writer_abort(writer);
+    free(values);
+    free(halves);
+    return status;
+}
+
+/* Its names are those of Hugging Face's Llama, one a parameter. */
+static int model_make(struct bench *b, struct ls_error *error)
+{
+    static const char text[] = "{\"model_type\": \"llama\", \"num_hidden_layers\": %lld, "
+                               "\"hidden_size\": %lld, \"num_attention_heads\": %lld, "
+                               "\"intermediate_size\": %lld, \"vocab_size\": %lld, "
+                               "\"max_position_embeddings\": %lld}";
+    const struct ls_model_config *m = &b->config.model;
+    struct ls_numerics numerics = ls_config_numerics(&b->config);
+    struct ls_params params;
+    char path[PATH_MAX + 32];
+    int status = ls_directory_make(b->model, NULL, error);
+    if (!status)
+        status = ls_params_init(&params, m, &numerics, NULL, error);
+    if (status)
+        return status;
+    struct ls_elsewhere *there = calloc((size_t)params.count, sizeof *there);
+    struct ls_tensor_entry *entries = calloc((size_t)params.count, sizeof *entries);
+    for (int i = 0; i < params.count && there && entries; i++) {
+        const struct ls_param *param = &params.list[i];
+        ls_param_elsewhere(&params, m, param, &there[i]);
+        entries[i] = (struct ls_tensor_entry){.name = there[i].name,
+                                              .dtype = LS_BF16,
+                                              .dims = param->matrix ? 2 : 1,
+                                              .shape = {there[i].rows, there[i].cols}};
+    }
+    snprintf(path, sizeof path, "%s/config.json", b->model);
+    FILE *file = fopen(path, "w");
+    if (!there || !entries || !file)
+        status = ls_error_set(error, LS_EIO, "%s: cannot be written", path);
+    else
+        fprintf(file, text, (long long)m->layers, (long long)m->channels, (long long)m->heads,
+                (long long)m->ffn, (long long)m->vocab, (long long)m->context);
+    if (file)
+        fclose(file);
+    if (!status)
+        status = weights_write(b, &params, entries, error);
+    free(there);
+    free(entries);
+    ls_params_release(&params);
+    return status;
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    (void)status, (void)type, (void)place;
+    return remove(path);
+}
+
+static void tree_remove(const char *path)
+{
+    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static int64_t size_of(const char *folder, const char *name)
+{
+    char path[PATH_MAX + 128];
+    struct stat found;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return stat(path, &found) ? 0 : (int64_t)found.st_size;
+}
+
+/* Reads the file and writes so many bytes of what it has read, on the disk when it ends. */
+static int copy_run(struct bench *b, const char *from, int64_t bytes, struct ls_error *error)
+{
+    char *block = malloc(BLOCK);
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    int out = open(b->copy, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    struct stat found;
+    int64_t size = in >= 0 && fstat(in, &found) == 0 ? (int64_t)found.st_size : 0;
+    int64_t got = 0, read_all = 0, written = 0;
+    bool good = block && in >= 0 && out >= 0 && size > 0;
+    while (good && (got = read(in, block, BLOCK)) > 0) {
+        read_all += got;
+        while (good && written < bytes && written * size < read_all * bytes) {
+            int64_t n = ls_min(got, bytes - written);
+            good = write(out, block, (size_t)n) == n;
+            written += n;
+        }
+    }
+    good = good && got == 0 && fsync(out) == 0;
+    int failure = errno;
+    if (in >= 0)
+        close(in);
+    if (out >= 0)
+        close(out);
+    unlink(b->copy);
+    free(block);
+    return good ? LS_OK : ls_error_errno(error, failure, "%s: a plain copy", b->copy);
+}
+
+static int import_run(struct bench *b, struct ls_error *error)
+{
+    struct ls_import_report report;
+    return ls_import(&(struct ls_import){.from = b->model, .run = b->run}, &report, error);
+}
+
+static int export_run(struct bench *b, struct ls_error *error)
+{
+    struct ls_export_report report;
+    const struct ls_export what = {.from = b->run, .dtype = LS_BF16, .out = b->out};
+    return ls_export(&what, &report, error);
+}
+
+static int timed(struct bench *b, int way, int round, struct ls_error *error)
+{
+    static const char weights[] = "checkpoints/step-00000000/model.safetensors";
+    char file[PATH_MAX + 128];
+    double start = ls_now_s();
+    int status = way == 0 ? import_run(b, error) : export_run(b, error);
+    b->seconds[way][0][round] = ls_now_s() - start;
+    b->bytes[0] = size_of(b->model, "model.safetensors");
+    b->bytes[1] = size_of(b->run, weights);
+    snprintf(file, sizeof file, "%s/%s", way == 0 ? b->model : b->run,
+             way == 0 ? "model.safetensors" : weights);
+    start = ls_now_s();
+    if (!status)
+        status = copy_run(b, file, b->bytes[way == 0], error);
+    b->seconds[way][1][round] = ls_now_s() - start;
+    return status;
+}
+
+static void print(struct bench *b)
+{
+    static const char *const names[] = {"import", "export"};
+    double all = (double)(b->bytes[0] + b->bytes[1]), ratio[2];
+    printf("%-8s %12s %12s %12s\n", "", "GB/s", "plain GB/s", "share");
+    for (int way = 0; way < 2; way++) {
+        double shares[ROUNDS_MAX];
+        for (int r = 0; r < b->rounds; r++)
+            shares[r] = b->seconds[way][1][r] / b->seconds[way][0][r];
+        ratio[way] = bench_median(shares, (int)b->rounds);
+        printf("%-8s %12.2f %12.2f %12.2f\n", names[way],
+               all / bench_median(b->seconds[way][0], (int)b->rounds) / 1e9,
+               all / bench_median(b->seconds[way][1], (int)b->rounds) / 1e9, ratio[way]);
+    }
+    printf("{\"model_bytes\": %lld, \"run_bytes\": %lld, \"rounds\": %lld, \"import_share\": %.3f, "
+           "\"export_share\": %.3f}\n",
+           (long long)b->bytes[0], (long long)b->bytes[1], (long long)b->rounds, ratio[0],
+           ratio[1]);
+}
+
+static int places_set(struct bench *b, struct ls_error *error)
+{
+    if (snprintf(b->work, PATH_MAX, "%.3900s/bench-interop-XXXXXX", b->folder) < 0 ||
+        !mkdtemp(b->work))
+        return ls_error_errno(error, errno, "%s: cannot make a folder in it", b->folder);
+    snprintf(b->model, PATH_MAX, "%.4000s/model", b->work);
+    snprintf(b->run, PATH_MAX, "%.4000s/run", b->work);
+    snprintf(b->out, PATH_MAX, "%.4000s/out", b->work);
+    snprintf(b->copy, PATH_MAX, "%.4000s/copy", b->work);
+    return LS_OK;
+}
+
+int cmd_bench_interop(int argc, char **argv)
+{
+    struct ls_error error = {0};
+    struct bench *b = calloc(1, sizeof *b);
+    if (!b)
+        return 1;
+    *b = (struct bench){.folder = ".", .mib = 1024, .rounds = 3};
+    const struct bench_key keys[] = {{.name = "folder", .text = &b->folder},
+                                     {.name = "mib", .value = &b->mib, .min = 160, .max = 1 << 20},
+                                     {.name = "rounds", .value = &b->rounds, .min = 1, .max = 99},
+                                     {0}};
+    int status = bench_args("bench interop", argc, argv, keys, &error);
+    if (!status)
+        status = ls_ops_init(&b->ops, ls_device_cores(), ls_isa_best(), &error);
+    if (!status)
+        status = shape_set(b, &error);
+    if (!status)
+        status = places_set(b, &error);
+    if (!status)
+        status = model_make(b, &error);
+    for (int round = 0; round < b->rounds && !status; round++) {
+        status = timed(b, 0, round, &error);
+        if (!status)
+            status = timed(b, 1, round, &error);
+        tree_remove(b->run);
+        tree_remove(b->out);
+    }
+    if (!status)
+        print(b);
+    if (b->work[0])
+        tree_remove(b->work);
+    if (b->ops.threads)
+        ls_ops_release(&b->ops);
+    free(b);
+    return status == LS_OK ? 0 : cmd_fail("bench interop", status, &error);
+}
