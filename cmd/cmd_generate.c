@@ -1,57 +1,297 @@
-/* lockstep generate: text that a finished run continues. */
+/* lockstep generate: what a finished run makes of a prompt, or of a file of prompts. */
 #include "finished.h"
+#include "lines.h"
+
+#include <lockstep/base/words.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ENDS_MAX = 64, BATCH = 16 };
+
+/* What was asked. */
+struct asked {
+    const char *prompt, *prompts, *output, *ends;
+    const char *stop;
+    bool logprobs, truncate;
+    int64_t tokens, batch, seed;
+    struct ls_sampling sampling;
+};
+
+/* A text that ended before one that stands before it. */
+struct kept {
+    bool here;
+    struct ls_generated text; /* copied */
+};
+
+/* One rank's view of it; what is written is rank 0's. */
+struct generating {
+    const struct asked *asked;
+    struct ls_finished *finished;
+    struct ls_text_requests prompts;
+    struct cmd_lines lines;
+    struct cmd_text text; /* of a single prompt, as it comes */
+    struct kept *kept;    /* [prompts.count] */
+    int64_t next;         /* prompt to be written */
+    int32_t ends[ENDS_MAX];
+    int end_count;
+};
+
+/* ---- texts as they come ---------------------------------------------------------------------- */
 
 static void on_piece(void *user, const char *bytes, size_t count)
 {
-    cmd_text_put(user, bytes, count);
+    struct generating *g = user;
+    cmd_text_put(&g->text, bytes, count);
+}
+
+/* ---- texts in order -------------------------------------------------------------------------- */
+
+static void kept_release(struct kept *kept)
+{
+    free((void *)kept->text.ids);
+    free((void *)kept->text.logprobs);
+    free((void *)kept->text.text);
+    *kept = (struct kept){0};
+}
+
+static int text_keep(struct kept *kept, const struct ls_generated *text, struct ls_error *error)
+{
+    size_t count = (size_t)text->count;
+    int32_t *ids = malloc(count * sizeof *ids + 1);
+    float *logprobs = text->logprobs ? malloc(count * sizeof *logprobs + 1) : NULL;
+    char *bytes = malloc(text->bytes + 1);
+    *kept = (struct kept){true, *text};
+    kept->text.ids = ids;
+    kept->text.logprobs = logprobs;
+    kept->text.text = bytes;
+    if (!ids || !bytes || (text->logprobs && !logprobs))
+        return ls_error_set(error, LS_ENOMEM, "no memory for a text of %zu tokens", count);
+    memcpy(ids, text->ids, count * sizeof *ids);
+    if (logprobs)
+        memcpy(logprobs, text->logprobs, count * sizeof *logprobs);
+    memcpy(bytes, text->text, text->bytes);
+    return LS_OK;
+}
+
+static int text_write(struct generating *g, int64_t prompt, const struct ls_generated *text,
+                      struct ls_error *error)
+{
+    struct cmd_lines *lines = &g->lines;
+    int status = cmd_lines_begin(lines, error);
+    if (status)
+        return status;
+    cmd_lines_int(lines, "index", prompt);
+    cmd_lines_text(lines, "text", text->text, text->bytes);
+    const char *finish = ls_finish_name(text->finish);
+    cmd_lines_text(lines, "finish", finish, strlen(finish));
+    cmd_lines_int(lines, "prompt_tokens", text->prompt_count);
+    cmd_lines_ids(lines, "tokens", text->ids, text->count);
+    if (text->logprobs)
+        cmd_lines_logprobs(lines, text->logprobs, 1, text->count);
+    return cmd_lines_end(lines, error);
+}
+
+static int tokens_write(struct generating *g, const struct ls_generated *text,
+                        struct ls_error *error)
+{
+    int status = LS_OK;
+    for (int64_t i = 0; i < text->count && !status; i++) {
+        status = cmd_lines_begin(&g->lines, error);
+        if (status)
+            break;
+        cmd_lines_int(&g->lines, "position", i);
+        cmd_lines_token(&g->lines, ls_finished_tokenizer(g->finished), text->ids[i], i > 0,
+                        text->logprobs[i]);
+        status = cmd_lines_end(&g->lines, error);
+    }
+    return status;
+}
+
+static int on_done(void *user, int64_t prompt, const struct ls_generated *text,
+                   struct ls_error *error)
+{
+    struct generating *g = user;
+    int status = text_keep(&g->kept[prompt], text, error);
+    while (g->next < g->prompts.count && g->kept[g->next].here && !status) {
+        const struct ls_generated *next = &g->kept[g->next].text;
+        status =
+            g->asked->prompts ? text_write(g, g->next, next, error) : tokens_write(g, next, error);
+        kept_release(&g->kept[g->next++]);
+    }
+    return status;
+}
+
+/* ---- what to do ------------------------------------------------------------------------------ */
+
+/* "5,17", "none"; otherwise the token that ends a document. */
+static int ends_read(struct generating *g, struct ls_error *error)
+{
+    const char *text = g->asked->ends;
+    int64_t vocabulary = ls_finished_model(g->finished)->vocab;
+    const struct ls_tokenizer *tokenizer = ls_finished_tokenizer(g->finished);
+    if (!text && tokenizer)
+        g->ends[g->end_count++] = ls_tokenizer_eod(tokenizer);
+    for (const char *at = text; text && strcmp(text, "none") && *at;) {
+        char *end;
+        long id = strtol(at, &end, 10);
+        if (end == at || (*end && *end != ',') || id < 0 || id >= vocabulary ||
+            g->end_count == ENDS_MAX)
+            return ls_error_set(error, LS_ECONFIG,
+                                "--eos = %.100s: expected token ids from 0 to %ld with commas "
+                                "between them, %d at most, or none",
+                                text, (long)vocabulary - 1, ENDS_MAX);
+        g->ends[g->end_count++] = (int32_t)id;
+        at = end + (*end == ',');
+    }
+    return LS_OK;
+}
+
+static int prompts_read(struct generating *g, struct ls_error *error)
+{
+    const struct asked *asked = g->asked;
+    const struct ls_tokenizer *tokenizer = ls_finished_tokenizer(g->finished);
+    const struct ls_model_config *model = ls_finished_model(g->finished);
+    int status = ends_read(g, error);
+    if (!status && asked->prompts)
+        status = ls_requests_read(asked->prompts, LS_PROMPTS, tokenizer, model->vocab, &g->prompts,
+                                  error);
+    else if (!status && tokenizer)
+        status = ls_prompt_encode(asked->prompt && asked->prompt[0] ? asked->prompt : "\n",
+                                  tokenizer, model->vocab, &g->prompts, error);
+    if (!status && asked->truncate)
+        ls_prompts_truncate(&g->prompts, model->context, asked->tokens);
+    g->kept = calloc((size_t)g->prompts.count + 1, sizeof *g->kept);
+    if (!status && !g->kept)
+        status =
+            ls_error_set(error, LS_ENOMEM, "no memory for %ld prompts", (long)g->prompts.count);
+    return status;
+}
+
+static void report_print(const struct ls_generation_report *report)
+{
+    fprintf(stderr,
+            "lockstep generate: %s read, %ld written in %.2f s: %.1f tokens/s; %ld at a time with "
+            "room for %s each: %s\n",
+            ls_counted(report->read, "token").text, (long)report->written, report->seconds,
+            (double)report->written / report->seconds, (long)report->batch,
+            ls_counted(report->context, "token").text, ls_bytes((double)report->bytes).text);
+}
+
+/* A single prompt is shown as it comes; lines are written where there are several, or more than
+ * text. */
+static int generate(struct generating *g, bool first, struct ls_error *error)
+{
+    const struct asked *asked = g->asked;
+    bool lines = asked->prompts || asked->logprobs;
+    struct ls_generation_report report;
+    const char *prompt = asked->prompt && asked->prompt[0] ? asked->prompt : "\n";
+    struct ls_generation generation = {.prompts = &g->prompts,
+                                       .tokens = asked->tokens,
+                                       .sampling = asked->sampling,
+                                       .seed = (uint64_t)asked->seed,
+                                       .batch = asked->batch,
+                                       .ends = g->ends,
+                                       .end_count = g->end_count,
+                                       .stops = &asked->stop,
+                                       .stop_count = asked->stop ? 1 : 0,
+                                       .logprobs = asked->logprobs,
+                                       .slides = !lines,
+                                       .piece = lines ? NULL : on_piece,
+                                       .done = lines ? on_done : NULL,
+                                       .user = g};
+    if (first && !lines) {
+        cmd_text_begin(&g->text);
+        cmd_text_put(&g->text, prompt, strlen(prompt));
+    }
+    int status = ls_runner_continue(ls_finished_runner(g->finished), &generation, &report, error);
+    if (status == LS_EDATA && asked->prompts && !strstr(error->text, asked->prompts))
+        ls_error_prefix(error, "%.300s", asked->prompts);
+    if (first && !lines) {
+        cmd_text_end(&g->text);
+        if (!status)
+            putchar('\n');
+    }
+    if (first && !status && asked->prompts)
+        report_print(&report);
+    return status;
 }
 
 static int generate_run(struct finished_job *job, struct ls_finished *finished,
                         struct ls_comm *world, struct ls_error *error)
 {
+    struct generating g = {.asked = job->user, .finished = finished};
     bool first = ls_comm_rank(world) == 0;
-    struct cmd_text text;
-    struct ls_generate generate = *(const struct ls_generate *)job->user;
-    if (first) {
-        cmd_text_begin(&text);
-        generate.piece = on_piece;
-        generate.user = &text;
-    }
-    int status = ls_runner_generate(ls_finished_runner(finished), &generate, error);
-    if (first)
-        cmd_text_end(&text);
-    if (first && !status)
-        putchar('\n');
+    int status = first ? cmd_lines_open(&g.lines, g.asked->output, error) : LS_OK;
+    if (!status)
+        status = prompts_read(&g, error);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = generate(&g, first, error);
+    if (!status && first)
+        status = cmd_lines_close(&g.lines, error);
+    cmd_lines_abort(&g.lines);
+    for (int64_t i = 0; i < g.prompts.count && g.kept; i++)
+        kept_release(&g.kept[i]);
+    free(g.kept);
+    ls_requests_release(&g.prompts);
     return status;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static int asked_check(const struct asked *asked, struct ls_error *error)
+{
+    if (asked->prompt && asked->prompts)
+        return ls_error_set(error, LS_ECONFIG, "--prompt and --prompts: expected one of them");
+    if (asked->stop && !asked->stop[0])
+        return ls_error_set(error, LS_ECONFIG, "--stop: expected a text that is not empty");
+    if (asked->output && !asked->prompts && !asked->logprobs)
+        return ls_error_set(error, LS_ECONFIG, "--output is of --prompts and of --logprobs");
+    return LS_OK;
+}
+
+static int asked_read(const struct cmd_args *args, struct asked *asked, struct ls_error *error)
+{
+    double temperature = 0.8, top_p = 1;
+    *asked = (struct asked){.prompt = cmd_args_value(args, "--prompt"),
+                            .prompts = cmd_args_value(args, "--prompts"),
+                            .output = cmd_args_value(args, "--output"),
+                            .ends = cmd_args_value(args, "--eos"),
+                            .stop = cmd_args_value(args, "--stop"),
+                            .logprobs = cmd_args_given(args, "--logprobs"),
+                            .truncate = cmd_args_given(args, "--truncate"),
+                            .tokens = 128,
+                            .batch = BATCH,
+                            .seed = 1234};
+    int status = cmd_args_int(args, "--tokens", 1, 1 << 30, &asked->tokens, error);
+    if (!status)
+        status = cmd_args_int(args, "--top-k", 0, INT64_MAX, &asked->sampling.top_k, error);
+    if (!status)
+        status = cmd_args_int(args, "--seed", 0, INT64_MAX, &asked->seed, error);
+    if (!status)
+        status = cmd_args_int(args, "--batch", 1, 1 << 16, &asked->batch, error);
+    if (!status)
+        status = cmd_args_real(args, "--temperature", 0, 100, &temperature, error);
+    if (!status)
+        status = cmd_args_real(args, "--top-p", 0, 1, &top_p, error);
+    asked->sampling.temperature = (float)temperature;
+    asked->sampling.top_p = (float)top_p;
+    return status ? status : asked_check(asked, error);
 }
 
 int cmd_generate(int argc, char **argv)
 {
     struct ls_error error = {0};
-    int64_t tokens = 128, top_k = 0, seed = 1234;
-    double temperature = 0.8, top_p = 1;
-    struct finished_job job = {.command = "generate", .use = LS_TO_GENERATE, .act = generate_run};
+    struct asked asked;
+    struct finished_job job = {
+        .command = "generate", .use = LS_TO_GENERATE, .act = generate_run, .user = &asked};
     int status = cmd_args_read(&job.args, "generate", argc, argv, CMD_WORDS_MAX, &error);
     if (!status)
-        status = cmd_args_int(&job.args, "--tokens", 1, 1 << 30, &tokens, &error);
-    if (!status)
-        status = cmd_args_int(&job.args, "--top-k", 0, INT64_MAX, &top_k, &error);
-    if (!status)
-        status = cmd_args_int(&job.args, "--seed", 0, INT64_MAX, &seed, &error);
-    if (!status)
-        status = cmd_args_real(&job.args, "--temperature", 0, 100, &temperature, &error);
-    if (!status)
-        status = cmd_args_real(&job.args, "--top-p", 0, 1, &top_p, &error);
+        status = asked_read(&job.args, &asked, &error);
     if (!status)
         status = finished_words(&job, &error);
-    if (!status) {
-        struct ls_generate generate = {
-            .prompt = cmd_args_value(&job.args, "--prompt"),
-            .tokens = tokens,
-            .sampling = {.temperature = (float)temperature, .top_p = (float)top_p, .top_k = top_k},
-            .seed = (uint64_t)seed};
-        job.user = &generate;
+    if (!status)
         status = finished_run(&job, &error);
-    }
     return finished_end(&job, status, &error);
 }

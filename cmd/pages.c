@@ -41,6 +41,19 @@ OPTIONS(eval_options) = {
 OPTIONS(generate_options) = {
     STEP,
     {"--prompt", "TEXT", "what to continue (default: a new line)"},
+    {"--prompts", "FILE",
+     "continue many: lines of text, or of JSON in a file named .jsonl, with `prompt`, and "
+     "`max_tokens` and `stop` where they differ"},
+    {"--output", "FILE", "where JSON lines go (default: printed)"},
+    {"--batch", "N", "work on N prompts at a time (default: 16)"},
+    {"--logprobs", NULL,
+     "give each token's log-probability, in decimal and as the bits of the float: of a prompt as a "
+     "JSON line for each token"},
+    {"--stop", "TEXT", "end a text before TEXT"},
+    {"--eos", "IDS",
+     "tokens that end a text, with commas between them, or `none` (default: the one that ends a "
+     "document)"},
+    {"--truncate", NULL, "leave out the first tokens of a prompt that is too long"},
     {"--tokens", "N", "generate at most N tokens (default: 128)"},
     {"--temperature", "T", "divide the logits by T; 0 always takes the likeliest (default: 0.8)"},
     {"--top-k", "K", "draw from the K likeliest tokens; 0 from all (default: 0)"},
@@ -273,12 +286,16 @@ static const struct cmd_page pages[] = {
      "lockstep eval runs/demo/checkpoints/step-00000300\n"},
     {"generate", "RUN [key=value...]", "continue a text with a trained model",
      "Loads the newest checkpoint of a run directory, or the one that RUN or --step names, and "
-     "prints the prompt's continuation.\n\nA model that does not fit one rank is cut by "
+     "prints the prompt's continuation. With --prompts, each prompt becomes a JSON line, in their "
+     "order; it is the same whatever the batch.\n\nA log-probability has the bits of the forward "
+     "of training, which `lockstep eval --ids` and `--requests` compute again.\n\nA model that "
+     "does not fit one rank is cut by "
      "parallel.tp and parallel.pp (with parallel.split, comm.*), whatever layout trained it. Ranks "
      "are threads of this process, or processes under mpirun or srun. The text is the same.",
      generate_options,
      "lockstep generate runs/demo --prompt \"In the beginning\" --tokens 200 --top-p 0.9\n"
-     "lockstep generate runs/demo --prompt \"In the beginning\" parallel.tp=2 parallel.pp=2\n"},
+     "lockstep generate runs/demo --prompt \"In the beginning\" parallel.tp=2 parallel.pp=2\n"
+     "lockstep generate runs/demo --prompts questions.jsonl --stop Q: --output answers.jsonl\n"},
     {"convert", "deepspeed|megatron|torchtitan FILE|ARGUMENTS [key=value]...",
      "translate another trainer's configuration",
      "Reads DeepSpeed's JSON, Megatron-LM's arguments (as one text, behind --, or a shell script "

@@ -142,6 +142,59 @@ int ls_runner_generate(struct ls_runner *runner, const struct ls_generate *gener
 int ls_runner_sample(struct ls_runner *runner, const char *prompt, char **text,
                      struct ls_error *error);
 
+/* ---- many prompts ----------------------------------------------------------------------------
+ */
+
+/* Why a text ends: it has as many tokens as asked for; a text to stop at; a token that ends it; or
+ * the model's context is full. */
+enum ls_finish { LS_FINISH_LENGTH, LS_FINISH_STOP, LS_FINISH_END, LS_FINISH_CONTEXT };
+const char *ls_finish_name(enum ls_finish finish); /* "length", "stop", "end", "context" */
+
+struct ls_generated {
+    const int32_t *ids; /* [count]: the prompt's, and behind them all that were drawn */
+    int64_t count, prompt_count;
+    /* [count], from the second token on: minus the loss of training, bit for bit. NULL: not asked
+     * for. */
+    const float *logprobs;
+    const char *text; /* [bytes] of what was drawn, up to a text to stop at */
+    size_t bytes;
+    enum ls_finish finish;
+};
+
+struct ls_generation {
+    const struct ls_text_requests *prompts; /* LS_PROMPTS; borrowed */
+    int64_t tokens; /* to add to each at most, where a prompt does not say itself */
+    struct ls_sampling sampling;
+    uint64_t seed;
+    int64_t batch;       /* texts under work at a time */
+    const int32_t *ends; /* [end_count] tokens that end a text */
+    int end_count;
+    const char *const *stops; /* [stop_count], beside those of a prompt */
+    int stop_count;
+    bool logprobs;
+    bool slides; /* a text may be longer than the context: the newer half is kept each time it is
+                  * full. Without logprobs, and without prompts' own stops where piece is set. */
+    /* On rank 0 of the world. piece: what was drawn, as it comes, of a single prompt. done: a text,
+     * in whichever order they end; its failure ends all. Both may be NULL. */
+    void (*piece)(void *user, const char *bytes, size_t count);
+    int (*done)(void *user, int64_t prompt, const struct ls_generated *text,
+                struct ls_error *error);
+    void *user;
+};
+struct ls_generation_report {
+    int64_t read, written; /* tokens of prompts, and drawn */
+    double seconds;
+    int64_t batch, context; /* texts at a time, tokens that each has room for */
+    size_t bytes;           /* of this rank's decoder: mostly keys and values */
+};
+/* Collective over the world, each rank with the same prompts. Prompts are fed many tokens at a
+ * time, beside the texts that go on by one; a text that ends makes room for the next prompt. What
+ * becomes of a prompt depends on its tokens, its number, the seed and the sampling alone: not on
+ * the batch, the other prompts or the layout. LS_EDATA for a prompt that is longer than the
+ * context, LS_ENOMEM where keys and values do not fit, with the batch that would. */
+int ls_runner_continue(struct ls_runner *runner, const struct ls_generation *generation,
+                       struct ls_generation_report *report, struct ls_error *error);
+
 /* Text token by token. ls_runner_restart, collective over the world, begins a text; ls_runner_next,
  * collective over pp, tp and what enter is collective over, appends a token, and gives on the ranks
  * of the last stage the float32 logits [vocab] of the next one, which are the runner's; NULL on the

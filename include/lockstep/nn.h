@@ -464,28 +464,55 @@ const void *ls_model_input_gradient(const struct ls_model *model, int layer);
 
 /* ---- generation ------------------------------------------------------------------------------ */
 
-/* The key/value cache of one sequence, and a model of one row that reads it: this rank's layers,
- * and heads of them. For each token, once ls_decoder_admits it:
+/* The key/value caches of some texts, and a model of some rows that reads them: this rank's layers,
+ * and heads of them. A step takes the next tokens of one text or of several, one or many of each:
  *
- *     ls_layer_forward(ls_decoder_model(decoder), ...) of all layers, ascending, over a micro-batch
- *     of one sequence of one token, slot 0; ls_decoder_advance
- */
+ *     ls_decoder_begin(decoder, runs, ...)      which texts go on, by how many tokens
+ *     ls_layer_forward(ls_decoder_model(decoder), ...) of all layers, ascending, over *batch
+ *     ls_decoder_end                            the logits behind the runs that asked for them
+ *
+ * Each token has the bits of the forward over its whole text, however it is cut in steps and
+ * whatever is beside it. */
 struct ls_decoder;
+struct ls_decoder_size {
+    int64_t sequences; /* texts at a time */
+    int64_t context;   /* tokens of each, at most config.context */
+    int64_t rows;      /* tokens of a step, all texts together */
+};
 /* Local. Of options it takes what the model is and which part of it is here: not cp, nor what is
  * said of micro-batches and training. */
-int ls_decoder_new(const struct ls_model_options *options, struct ls_decoder **out,
-                   struct ls_error *error);
+int ls_decoder_new(const struct ls_model_options *options, const struct ls_decoder_size *size,
+                   struct ls_decoder **out, struct ls_error *error);
+/* Local. What ls_decoder_new would take. */
+int ls_decoder_bytes(const struct ls_model_options *options, const struct ls_decoder_size *size,
+                     size_t *bytes, struct ls_error *error);
 void ls_decoder_free(struct ls_decoder *decoder);
-void ls_decoder_reset(struct ls_decoder *decoder);
-/* Tokens that still fit config.context. */
-int64_t ls_decoder_room(const struct ls_decoder *decoder);
-/* Borrowed. The row is the same on all ranks of tp: the stream is not cut. */
+const struct ls_decoder_size *ls_decoder_size(const struct ls_decoder *decoder);
+/* The text in that place begins anew. */
+void ls_decoder_reset(struct ls_decoder *decoder, int64_t sequence);
+/* Tokens that still fit. */
+int64_t ls_decoder_room(const struct ls_decoder *decoder, int64_t sequence);
+/* Borrowed. Rows are the same on all ranks of tp: the stream is not cut. */
 struct ls_model *ls_decoder_model(struct ls_decoder *decoder);
-/* LS_EINVAL past config.context, and outside of the vocabulary. */
-int ls_decoder_admits(const struct ls_decoder *decoder, int32_t token, struct ls_error *error);
-/* The token is part of the text. Where the head is held, the float32 logits [vocab] of the next
- * one, owned by the decoder and the same on all ranks of tp; NULL elsewhere. */
-const float *ls_decoder_advance(struct ls_decoder *decoder, struct ls_ops *ops);
+
+/* The next tokens of a text. */
+struct ls_decoder_run {
+    int64_t sequence, count;
+    bool ends; /* the logits behind its last token are asked for */
+};
+/* Local. runs ascend by sequence; ids has all their tokens, one run behind the other, borrowed
+ * until the end. *batch is what to run; with its targets (of each row, or -1) set, the head makes
+ * ls_model_row_losses too. LS_EINVAL past the context, and outside of the vocabulary: then the
+ * decoder is as before. */
+int ls_decoder_begin(struct ls_decoder *decoder, const struct ls_decoder_run *runs, int count,
+                     const int32_t *ids, struct ls_micro_batch *batch, struct ls_error *error);
+/* Local. The tokens are part of their texts. Where the head is held, float32 logits [runs that
+ * asked, vocab_padded], owned by the decoder and the same on all ranks of tp; NULL elsewhere. */
+const float *ls_decoder_end(struct ls_decoder *decoder, struct ls_ops *ops);
+/* Local. After the end, where the head is held: the loss of a token behind each run that asked, as
+ * training has it. tokens, losses [runs that asked]. */
+void ls_decoder_losses(const struct ls_decoder *decoder, struct ls_ops *ops, const int32_t *tokens,
+                       float *losses);
 
 /* Temperature (0 = greedy), then top-k (0 = off), then nucleus top-p (1 = off), then a draw with
  * the uniform number u. logits [vocab]; order [vocab] is scratch. */

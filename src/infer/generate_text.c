@@ -1,125 +1,103 @@
-/* Text continued from a prompt, token by token. */
-#include "infer_private.h"
+/* Generation: of many prompts in a decoder that is as large as they need, and of one. */
+#include "writing.h"
+
+#include <lockstep/base/words.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A text under work, the same on all ranks that work on it. */
-struct writing {
-    struct ls_runner *r;
-    const struct ls_generate *g;
-    struct ls_detokenizer detokenizer;
-    struct ls_text piece;
-    int32_t *ids, *order; /* [prompt and tokens], [vocabulary] */
-    int64_t count;        /* of ids */
-    const float *logits;  /* of the next token, on the last stage */
-};
+enum { STEP_ROWS = 256 }; /* of prompts; with more, products are hardly faster */
 
-/* The prompt's tokens; an empty prompt begins with a new line. */
-static int prompt_encode(const struct ls_tokenizer *tokenizer, const char *prompt,
-                         struct ls_token_list *ids, struct ls_error *error)
+const char *ls_finish_name(enum ls_finish finish)
 {
-    struct ls_encoder *encoder;
-    int status = ls_encoder_new(tokenizer, &encoder, error);
-    if (status)
+    static const char *const names[] = {"length", "stop", "end", "context"};
+    return names[finish];
+}
+
+/* ---- the decoder ----------------------------------------------------------------------------- */
+
+/* Of as many texts at a time as there are prompts, each as long as the longest may become. */
+static int size_find(const struct ls_runner *r, const struct ls_generation *g,
+                     struct ls_decoder_size *size, struct ls_error *error)
+{
+    const struct ls_text_requests *prompts = g->prompts;
+    int64_t context = r->parts.layout->model.context, longest = 0, prompt = 0;
+    for (int64_t i = 0; i < prompts->count; i++) {
+        const struct ls_text_request *request = &prompts->list[i];
+        int64_t count = request->tokens.count;
+        if (count > context && !g->slides)
+            return ls_error_set(error, LS_EDATA,
+                                "line %ld: a prompt of %ld tokens does not fit the model's context "
+                                "of %ld",
+                                (long)request->line, (long)count, (long)context);
+        prompt = ls_max(prompt, count);
+        longest =
+            ls_max(longest, count - 1 + (request->tokens_max ? request->tokens_max : g->tokens));
+    }
+    *size = (struct ls_decoder_size){.sequences = ls_max(ls_min(g->batch, prompts->count), 1),
+                                     .context = ls_min(longest, context)};
+    size->rows =
+        ls_max(size->sequences, ls_min(STEP_ROWS, ls_min(prompt, context) * size->sequences));
+    return LS_OK;
+}
+
+/* Bytes that the decoders of this machine's ranks take, if they are like this one. */
+static int machine_bytes(const struct ls_runner *r, const struct ls_decoder_size *size,
+                         double *bytes, struct ls_error *error)
+{
+    size_t mine = 0;
+    int status = ls_decoder_bytes(&r->parts.part, size, &mine, error);
+    *bytes = (double)mine * ls_comm_machine_ranks(r->parts.groups[LS_GROUP_WORLD]);
+    return status;
+}
+
+/* Refused before anything is taken, with the batch that fits. */
+static int memory_check(const struct ls_runner *r, const struct ls_decoder_size *size,
+                        struct ls_error *error)
+{
+    double bytes, all, free_bytes = (double)ls_device_memory().free;
+    int status = machine_bytes(r, size, &all, error);
+    if (status || free_bytes <= 0 || all <= free_bytes)
         return status;
-    prompt = prompt && prompt[0] ? prompt : "\n";
-    status = ls_encode(encoder, prompt, strlen(prompt), ids, error);
-    ls_encoder_free(encoder);
-    return status;
+    int64_t fits = 0, too_many = size->sequences;
+    while (fits + 1 < too_many) {
+        struct ls_decoder_size tried = *size;
+        tried.sequences = (fits + too_many) / 2;
+        status = machine_bytes(r, &tried, &bytes, error);
+        if (status)
+            return status;
+        if (bytes <= free_bytes)
+            fits = tried.sequences;
+        else
+            too_many = tried.sequences;
+    }
+    char hint[80] = "fewer tokens need less";
+    if (fits > 0)
+        snprintf(hint, sizeof hint, "a batch of %ld would fit", (long)fits);
+    return ls_error_set(
+        error, LS_ENOMEM,
+        "keys and values of %ld texts of %ld tokens take %s on this machine, and %s "
+        "is free: %s",
+        (long)size->sequences, (long)size->context, ls_bytes(all).text, ls_bytes(free_bytes).text,
+        hint);
 }
 
-static int writing_open(struct writing *w, struct ls_token_list *prompt, struct ls_error *error)
+static bool same_size(const struct ls_decoder_size *a, const struct ls_decoder_size *b)
 {
-    const struct ls_runner_parts *parts = &w->r->parts;
-    if (!parts->tokenizer)
-        return ls_config_reject(parts->config, LS_ECONFIG, "data.tokenizer", error,
-                                "text needs the tokenizer that made the data");
-    int status = prompt_encode(parts->tokenizer, w->g->prompt, prompt, error);
-    w->detokenizer = (struct ls_detokenizer){.tokenizer = parts->tokenizer};
-    w->order = calloc((size_t)ls_tokenizer_vocabulary(parts->tokenizer), sizeof *w->order);
-    w->ids = calloc((size_t)(prompt->count + w->g->tokens + 1), sizeof *w->ids);
-    if (!status && (!w->order || !w->ids))
-        status = ls_error_set(error, LS_ENOMEM, "no memory for %ld tokens", (long)w->g->tokens);
-    return status;
+    return a->sequences == b->sequences && a->context == b->context && a->rows == b->rows;
 }
 
-/* The caller hears of it. */
-static int append(struct writing *w, int32_t id, struct ls_error *error)
+int runner_decoder(struct ls_runner *r, const struct ls_decoder_size *size, struct ls_error *error)
 {
-    const struct ls_runner_parts *parts = &w->r->parts;
-    w->ids[w->count++] = id;
-    if (!w->g->piece || ls_comm_rank(parts->groups[LS_GROUP_WORLD]) > 0)
+    if (r->decoder && same_size(ls_decoder_size(r->decoder), size))
         return LS_OK;
-    w->piece.count = 0;
-    int status = ls_detokenizer_next(&w->detokenizer, id, &w->piece, error);
-    if (!status && w->piece.count > 0)
-        w->g->piece(w->g->user, w->piece.bytes, w->piece.count);
-    return status;
+    ls_decoder_free(r->decoder);
+    r->decoder = NULL;
+    int status = memory_check(r, size, error);
+    return status ? status : ls_decoder_new(&r->parts.part, size, &r->decoder, error);
 }
 
-/* What was held back of a character that no token completed. */
-static int finish(struct writing *w, struct ls_error *error)
-{
-    if (!w->g->piece || ls_comm_rank(w->r->parts.groups[LS_GROUP_WORLD]) > 0)
-        return LS_OK;
-    w->piece.count = 0;
-    int status = ls_detokenizer_end(&w->detokenizer, &w->piece, error);
-    if (!status && w->piece.count > 0)
-        w->g->piece(w->g->user, w->piece.bytes, w->piece.count);
-    return status;
-}
-
-/* Gives the decoder the last token. When the model's context is full, it begins again with the
- * newer half of what it held, so that a text may be longer than the context. */
-static int feed(struct writing *w, struct ls_error *error)
-{
-    int64_t first = w->count - 1;
-    if (ls_decoder_room(w->r->decoder) == 0) {
-        ls_decoder_reset(w->r->decoder);
-        first = w->count - ls_max(w->r->parts.config->model.context / 2, 1);
-    }
-    int status = LS_OK;
-    for (int64_t i = first; i < w->count && !status; i++)
-        status = ls_runner_next(w->r, w->ids[i], &w->logits, error);
-    return status;
-}
-
-/* The last stage draws, and its token comes to the others. */
-static int draw(const struct writing *w, int64_t i, int32_t *id, struct ls_error *error)
-{
-    const struct ls_runner_parts *parts = &w->r->parts;
-    uint32_t counter[4] = {(uint32_t)i, 0, 0, 0}, bits[4];
-    int64_t token = -1;
-    ls_philox(ls_philox_key_of(w->g->seed, "generate"), counter, bits);
-    if (w->logits)
-        token = ls_sample(&w->g->sampling, w->logits, ls_tokenizer_vocabulary(parts->tokenizer),
-                          w->order, ls_uniform_of(bits[0]));
-    int status = ls_all_reduce_max(parts->groups[LS_GROUP_PP], &token, error);
-    *id = (int32_t)token;
-    return status;
-}
-
-static int text_write(struct writing *w, const struct ls_token_list *prompt, struct ls_error *error)
-{
-    int status = LS_OK;
-    for (int64_t i = 0; i < prompt->count && !status; i++) {
-        status = append(w, prompt->ids[i], error);
-        if (!status)
-            status = feed(w, error);
-    }
-    for (int64_t i = 0; i < w->g->tokens && !status; i++) {
-        int32_t id;
-        status = draw(w, i, &id, error);
-        if (!status && id == ls_tokenizer_eod(w->r->parts.tokenizer))
-            break;
-        if (!status)
-            status = append(w, id, error);
-        if (!status && i + 1 < w->g->tokens)
-            status = feed(w, error);
-    }
-    return status ? status : finish(w, error);
-}
+/* ---- many prompts ---------------------------------------------------------------------------- */
 
 /* Copies would all do the same. */
 static bool works(const struct ls_runner *r)
@@ -129,21 +107,70 @@ static bool works(const struct ls_runner *r)
            (ls_comm_rank(groups[LS_GROUP_DP]) == 0 && ls_comm_rank(groups[LS_GROUP_CP]) == 0);
 }
 
+static int prepare(struct writing *w, struct ls_decoder_size *size, struct ls_error *error)
+{
+    struct ls_runner *r = w->r;
+    if (!r->parts.tokenizer)
+        return ls_config_reject(r->parts.config, LS_ECONFIG, "data.tokenizer", error,
+                                "text needs the tokenizer that made the data");
+    w->vocabulary = ls_tokenizer_vocabulary(r->parts.tokenizer);
+    int status = size_find(r, w->g, size, error);
+    if (!status)
+        status = runner_decoder(r, size, error);
+    return status ? status : writing_open(w, size, error);
+}
+
+int ls_runner_continue(struct ls_runner *r, const struct ls_generation *g,
+                       struct ls_generation_report *report, struct ls_error *error)
+{
+    struct ls_comm *world = r->parts.groups[LS_GROUP_WORLD];
+    struct ls_decoder_size size = {0};
+    struct writing w = {.r = r, .g = g, .report = report, .first = ls_comm_rank(world) == 0};
+    *report = (struct ls_generation_report){0};
+    int status = prepare(&w, &size, error);
+    status = ls_comm_agree(world, status, error);
+    double start = ls_now_s();
+    if (!status && works(r))
+        status = writing_run(&w, error);
+    status = ls_comm_agree(world, status, error);
+    report->seconds = ls_now_s() - start;
+    report->batch = size.sequences;
+    report->context = size.context;
+    if (!status)
+        status = ls_decoder_bytes(&r->parts.part, &size, &report->bytes, error);
+    writing_release(&w);
+    return status;
+}
+
+/* ---- one prompt ------------------------------------------------------------------------------ */
+
 int ls_runner_generate(struct ls_runner *r, const struct ls_generate *g, struct ls_error *error)
 {
-    struct writing w = {.r = r, .g = g};
-    struct ls_token_list prompt = {0};
-    int status = writing_open(&w, &prompt, error);
+    const struct ls_tokenizer *tokenizer = r->parts.tokenizer;
+    const char *text = g->prompt && g->prompt[0] ? g->prompt : "\n";
+    bool first = ls_comm_rank(r->parts.groups[LS_GROUP_WORLD]) == 0;
+    struct ls_text_requests prompts = {0};
+    struct ls_generation_report report;
+    int32_t end = tokenizer ? ls_tokenizer_eod(tokenizer) : 0;
+    int status = LS_OK;
+    if (tokenizer)
+        status = ls_prompt_encode(text, tokenizer, r->parts.layout->model.vocab, &prompts, error);
     status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
+    if (!status && first && g->piece)
+        g->piece(g->user, text, strlen(text));
+    struct ls_generation generation = {.prompts = &prompts,
+                                       .tokens = g->tokens,
+                                       .sampling = g->sampling,
+                                       .seed = g->seed,
+                                       .batch = 1,
+                                       .ends = &end,
+                                       .end_count = 1,
+                                       .slides = true,
+                                       .piece = g->piece,
+                                       .user = g->user};
     if (!status)
-        status = ls_runner_restart(r, error);
-    if (!status && works(r))
-        status = text_write(&w, &prompt, error);
-    status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
-    ls_text_release(&w.piece);
-    ls_token_list_release(&prompt);
-    free(w.order);
-    free(w.ids);
+        status = ls_runner_continue(r, &generation, &report, error);
+    ls_requests_release(&prompts);
     return status;
 }
 

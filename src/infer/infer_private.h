@@ -30,6 +30,10 @@ int runner_model_make(const struct ls_model_options *options, struct ls_arena *a
 int runner_forward(struct ls_runner *runner, struct ls_model *model, struct ls_micro_batch *batch,
                    struct ls_error *error);
 
+/* Local. A decoder of that size; LS_ENOMEM where the machine has too little. */
+int runner_decoder(struct ls_runner *runner, const struct ls_decoder_size *size,
+                   struct ls_error *error);
+
 /* ---- what the head found of each token -------------------------------------------------------
  */
 

@@ -386,6 +386,37 @@ int ls_requests_read(const char *path, enum ls_request_kind kind,
     return status;
 }
 
+int ls_prompt_encode(const char *text, const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+                     struct ls_text_requests *out, struct ls_error *error)
+{
+    struct reading r = {
+        .name = "", .tokenizer = tokenizer, .vocabulary = vocabulary, .out = out, .error = error};
+    *out = (struct ls_text_requests){0};
+    int status = ls_encoder_new(tokenizer, &r.encoder, error);
+    r.line = 1;
+    if (!status)
+        status = line_take(&r, text, strlen(text));
+    ls_token_list_release(&r.scratch);
+    ls_encoder_free(r.encoder);
+    if (status)
+        ls_requests_release(out);
+    return status;
+}
+
+/* The last token that is added needs no room. */
+void ls_prompts_truncate(struct ls_text_requests *prompts, int64_t context, int64_t tokens)
+{
+    for (int64_t i = 0; i < prompts->count; i++) {
+        struct ls_text_request *request = &prompts->list[i];
+        int64_t most = request->tokens_max ? request->tokens_max : tokens;
+        int64_t kept = ls_min(ls_max(context + 1 - most, 1), request->tokens.count);
+        int64_t left_out = request->tokens.count - kept;
+        memmove(request->tokens.ids, request->tokens.ids + left_out,
+                (size_t)kept * sizeof *request->tokens.ids);
+        request->tokens.count = request->first = kept;
+    }
+}
+
 void ls_requests_release(struct ls_text_requests *requests)
 {
     for (int64_t i = 0; i < requests->count; i++) {

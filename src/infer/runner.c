@@ -190,20 +190,22 @@ int runner_forward(struct ls_runner *r, struct ls_model *model, struct ls_micro_
 
 int ls_runner_restart(struct ls_runner *r, struct ls_error *error)
 {
-    int status = r->decoder ? LS_OK : ls_decoder_new(&r->parts.part, &r->decoder, error);
+    const struct ls_decoder_size one = {1, r->parts.layout->model.context, 1};
+    int status = runner_decoder(r, &one, error);
     status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
     if (!status)
-        ls_decoder_reset(r->decoder);
+        ls_decoder_reset(r->decoder, 0);
     return status;
 }
 
 int ls_runner_next(struct ls_runner *r, int32_t token, const float **logits, struct ls_error *error)
 {
-    struct ls_micro_batch batch = {.sequences = 1, .tokens = 1, .ids = &token};
-    int status = ls_decoder_admits(r->decoder, token, error);
+    const struct ls_decoder_run run = {.count = 1, .ends = true};
+    struct ls_micro_batch batch;
+    int status = ls_decoder_begin(r->decoder, &run, 1, &token, &batch, error);
     if (!status)
         status = runner_forward(r, ls_decoder_model(r->decoder), &batch, error);
     if (!status)
-        *logits = ls_decoder_advance(r->decoder, r->parts.ops);
+        *logits = ls_decoder_end(r->decoder, r->parts.ops);
     return status;
 }

@@ -1,32 +1,44 @@
-/* Generation, one token at a time: a model of micro-batches of one row, with a key/value cache. */
+/* Generation: a model of micro-batches of rows of several texts, with a key/value cache for each.
+ * Rows of a text follow each other, where it stands; no row's bits depend on what is beside it. */
 #include "model.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+enum { DECODER_LOGITS_BYTES = 32 << 20 }; /* of a prompt's rows at once */
 
 struct ls_decoder {
     struct ls_model *model;
     struct ls_arena model_arena, arena;
     struct decoding decoding;
-    float *logits; /* [V] */
+    int64_t *position;  /* [sequences] tokens that the cache holds */
+    float *logits;      /* [sequences, padded vocabulary]; NULL where there is no head */
+    int64_t vocabulary; /* of the model, padding too */
 };
+
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
 
 static void buffers_take(struct ls_decoder *d, struct ls_arena *arena)
 {
     const struct ls_model *model = d->model;
     const struct ls_model_config *c = &model->config;
+    struct decoding *decoding = &d->decoding;
+    int64_t sequences = decoding->size.sequences;
     for (int64_t block = 1; block <= c->layers; block++)
         if (model_held(model, block))
-            d->decoding.cache[block] =
-                model_take(model, arena, 2 * c->context, size_held(model, SIZE_KV));
+            decoding->cache[block] = model_take(
+                model, arena, 2 * sequences * decoding->size.context, size_held(model, SIZE_KV));
     if (!model_held(model, c->layers + 1))
         return;
-    d->decoding.logits = model_take(model, arena, 1, c->vocab_padded);
-    d->logits = ls_arena_take(arena, (size_t)c->vocab_padded * sizeof(float));
+    decoding->rows = model_take(model, arena, sequences, c->channels);
+    decoding->logits = model_take(model, arena, sequences, d->vocabulary);
+    d->logits = ls_arena_take(arena, (size_t)(sequences * d->vocabulary) * sizeof(float));
 }
 
-/* One row is no tile of a sequence, and there is nothing to cut it into. */
-static int row_model_new(const struct ls_model_options *given, struct ls_arena *arena,
-                         struct ls_model **out, struct ls_error *error)
+/* Rows of one token: nothing of a sequence is there to be cut. */
+static int rows_model_new(const struct ls_model_options *given, const struct ls_decoder_size *size,
+                          struct ls_arena *arena, struct ls_model **out, struct ls_error *error)
 {
     struct ls_numerics numerics = *given->numerics;
     struct ls_tp tp = given->tp ? *given->tp : (struct ls_tp){0};
@@ -39,53 +51,84 @@ static int row_model_new(const struct ls_model_options *given, struct ls_arena *
                                              .tp = given->tp ? &tp : NULL,
                                              .layers = given->layers,
                                              .chunk_first = given->chunk_first,
-                                             .sequences = 1,
+                                             .sequences = size->rows,
                                              .tokens = 1,
-                                             .positions = given->config->context,
-                                             .slots = 1};
+                                             .positions = size->context,
+                                             .slots = 1,
+                                             .logits_bytes = DECODER_LOGITS_BYTES};
     return ls_model_new(&options, arena, out, error);
 }
 
+/* Both arenas are measured, and taken unless that is all. */
 static int buffers_open(struct ls_decoder *d, const struct ls_model_options *options,
-                        struct ls_error *error)
+                        size_t *measured, struct ls_error *error)
 {
+    const struct ls_decoder_size *size = &d->decoding.size;
     struct ls_arena measure;
     ls_arena_measure(&measure);
-    int status = row_model_new(options, &measure, &d->model, error);
+    int status = rows_model_new(options, size, &measure, &d->model, error);
     if (status)
         return status;
-    ls_model_free(d->model);
-    d->model = NULL;
-    status = ls_arena_init(&d->model_arena, measure.peak, error);
-    if (!status)
-        status = row_model_new(options, &d->model_arena, &d->model, error);
-    if (status)
-        return status;
+    size_t model_bytes = measure.peak;
     ls_arena_measure(&measure);
     buffers_take(d, &measure);
-    status = ls_arena_init(&d->arena, measure.peak, error);
+    size_t bytes = measure.peak;
+    if (measured) {
+        *measured = model_bytes + bytes;
+        return LS_OK;
+    }
+    ls_model_free(d->model);
+    d->model = NULL;
+    status = ls_arena_init(&d->model_arena, model_bytes, error);
     if (!status)
-        buffers_take(d, &d->arena);
+        status = rows_model_new(options, size, &d->model_arena, &d->model, error);
+    if (!status)
+        status = ls_arena_init(&d->arena, bytes, error);
+    if (status)
+        return status;
+    buffers_take(d, &d->arena);
     d->model->decoding = &d->decoding;
+    return LS_OK;
+}
+
+static int decoder_new(const struct ls_model_options *options, const struct ls_decoder_size *size,
+                       size_t *measured, struct ls_decoder **out, struct ls_error *error)
+{
+    LS_ASSERT(size->sequences > 0 && size->rows > 0 && size->context > 0 &&
+              size->context <= options->config->context);
+    struct ls_decoder *d = calloc(1, sizeof *d);
+    *out = d;
+    if (!d)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the decoder's tables");
+    d->decoding.size = *size;
+    d->vocabulary = options->config->vocab_padded;
+    d->decoding.cache = calloc((size_t)options->config->layers + 2, sizeof(char *));
+    d->decoding.runs = calloc((size_t)size->sequences, sizeof *d->decoding.runs);
+    d->decoding.lengths = calloc((size_t)size->sequences, sizeof *d->decoding.lengths);
+    d->position = calloc((size_t)size->sequences, sizeof *d->position);
+    if (!d->decoding.cache || !d->decoding.runs || !d->decoding.lengths || !d->position)
+        return ls_error_set(error, LS_ENOMEM, "no memory for the decoder's tables");
+    return buffers_open(d, options, measured, error);
+}
+
+int ls_decoder_new(const struct ls_model_options *options, const struct ls_decoder_size *size,
+                   struct ls_decoder **out, struct ls_error *error)
+{
+    int status = decoder_new(options, size, NULL, out, error);
+    if (status) {
+        ls_decoder_free(*out);
+        *out = NULL;
+    }
     return status;
 }
 
-int ls_decoder_new(const struct ls_model_options *options, struct ls_decoder **out,
-                   struct ls_error *error)
+int ls_decoder_bytes(const struct ls_model_options *options, const struct ls_decoder_size *size,
+                     size_t *bytes, struct ls_error *error)
 {
-    *out = NULL;
-    struct ls_decoder *d = calloc(1, sizeof *d);
-    if (d)
-        d->decoding.cache = calloc((size_t)options->config->layers + 2, sizeof(char *));
-    int status = d && d->decoding.cache
-                     ? buffers_open(d, options, error)
-                     : ls_error_set(error, LS_ENOMEM, "no memory for the decoder's tables");
-    if (status) {
-        ls_decoder_free(d);
-        return status;
-    }
-    *out = d;
-    return LS_OK;
+    struct ls_decoder *d;
+    int status = decoder_new(options, size, bytes, &d, error);
+    ls_decoder_free(d);
+    return status;
 }
 
 void ls_decoder_free(struct ls_decoder *d)
@@ -96,17 +139,28 @@ void ls_decoder_free(struct ls_decoder *d)
     ls_arena_release(&d->model_arena);
     ls_arena_release(&d->arena);
     free(d->decoding.cache);
+    free(d->decoding.runs);
+    free(d->decoding.lengths);
+    free(d->position);
     free(d);
 }
 
-void ls_decoder_reset(struct ls_decoder *d)
+/* ---- steps ------------------------------------------------------------------------------------
+ */
+
+void ls_decoder_reset(struct ls_decoder *d, int64_t sequence)
 {
-    d->decoding.position = 0;
+    d->position[sequence] = 0;
 }
 
-int64_t ls_decoder_room(const struct ls_decoder *d)
+const struct ls_decoder_size *ls_decoder_size(const struct ls_decoder *d)
 {
-    return d->model->config.context - d->decoding.position;
+    return &d->decoding.size;
+}
+
+int64_t ls_decoder_room(const struct ls_decoder *d, int64_t sequence)
+{
+    return d->decoding.size.context - d->position[sequence];
 }
 
 struct ls_model *ls_decoder_model(struct ls_decoder *d)
@@ -114,25 +168,75 @@ struct ls_model *ls_decoder_model(struct ls_decoder *d)
     return d->model;
 }
 
-int ls_decoder_admits(const struct ls_decoder *d, int32_t token, struct ls_error *error)
+static int ids_check(const struct ls_decoder *d, const int32_t *ids, int64_t count,
+                     struct ls_error *error)
 {
-    const struct ls_model_config *c = &d->model->config;
-    if (ls_decoder_room(d) == 0)
-        return ls_error_set(error, LS_EINVAL, "the model's context of %ld tokens is full",
-                            (long)c->context);
-    if (token < 0 || token >= c->vocab)
-        return ls_error_set(error, LS_EINVAL, "token %d is not in the vocabulary of %ld", token,
-                            (long)c->vocab);
+    int64_t vocabulary = d->model->config.vocab;
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= vocabulary)
+            return ls_error_set(error, LS_EINVAL, "token %d is not in the vocabulary of %ld",
+                                ids[i], (long)vocabulary);
     return LS_OK;
 }
 
-const float *ls_decoder_advance(struct ls_decoder *d, struct ls_ops *ops)
+int ls_decoder_begin(struct ls_decoder *d, const struct ls_decoder_run *runs, int count,
+                     const int32_t *ids, struct ls_micro_batch *batch, struct ls_error *error)
 {
-    int64_t vocab = d->model->config.vocab;
-    d->decoding.position++;
-    if (d->logits && d->model->numerics.act != LS_F32)
-        ls_cast_from_half(ops, d->model->numerics.act, vocab, d->decoding.logits, d->logits);
-    else if (d->logits)
-        ls_copy(ops, (size_t)vocab * sizeof(float), d->decoding.logits, d->logits);
+    struct decoding *decoding = &d->decoding;
+    int64_t row = 0;
+    decoding->run_count = decoding->ending = 0;
+    LS_ASSERT(count > 0 && count <= decoding->size.sequences);
+    for (int i = 0; i < count; i++) {
+        const struct ls_decoder_run *run = &runs[i];
+        LS_ASSERT(run->count > 0 && run->sequence < decoding->size.sequences &&
+                  (i == 0 || run->sequence > runs[i - 1].sequence));
+        if (run->count > ls_decoder_room(d, run->sequence))
+            return ls_error_set(error, LS_EINVAL, "the model's context of %ld tokens is full",
+                                (long)decoding->size.context);
+        decoding->runs[i] = (struct decoding_run){.row = row,
+                                                  .count = run->count,
+                                                  .sequence = run->sequence,
+                                                  .position = d->position[run->sequence],
+                                                  .ends = run->ends};
+        decoding->ending += run->ends;
+        row += run->count;
+    }
+    LS_ASSERT(row <= decoding->size.rows);
+    int status = ids_check(d, ids, row, error);
+    if (status)
+        return status;
+    decoding->run_count = count;
+    *batch = (struct ls_micro_batch){.sequences = row, .tokens = 1, .ids = ids};
+    return LS_OK;
+}
+
+/* Each rank of tp gave its columns of all rows, one rank's behind the other's. */
+const float *ls_decoder_end(struct ls_decoder *d, struct ls_ops *ops)
+{
+    const struct decoding *decoding = &d->decoding;
+    enum ls_dtype act = d->model->numerics.act;
+    int64_t rows = decoding->ending, parts = d->model->tp.size, width = d->vocabulary / parts;
+    for (int i = 0; i < decoding->run_count; i++)
+        d->position[decoding->runs[i].sequence] += decoding->runs[i].count;
+    for (int64_t i = 0; i < parts * rows && d->logits; i++) {
+        const void *from = decoding->logits + (size_t)(i * width) * ls_dtype_bytes(act);
+        float *to = d->logits + i % rows * d->vocabulary + i / rows * width;
+        if (act != LS_F32)
+            ls_cast_from_half(ops, act, width, from, to);
+        else
+            ls_copy(ops, (size_t)width * sizeof *to, from, to);
+    }
     return d->logits;
+}
+
+void ls_decoder_losses(const struct ls_decoder *d, struct ls_ops *ops, const int32_t *tokens,
+                       float *losses)
+{
+    const struct ls_model *model = d->model;
+    struct ls_cross_entropy op = {.rows = d->decoding.ending,
+                                  .vocabulary = model->config.vocab,
+                                  .padded = d->vocabulary,
+                                  .tiles = model->tiles * model->tp.size,
+                                  .act = LS_F32};
+    ls_cross_entropy(ops, &op, d->logits, tokens, losses);
 }

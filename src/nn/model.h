@@ -48,7 +48,6 @@ struct rows {
     int64_t all;                    /* M */
     int64_t first, count;           /* the stream's: [first, first + count) of all */
     int64_t tokens;                 /* of each sequence, here: T / cp */
-    int64_t position;               /* of a sequence's first token: 0 but in a decoder */
     const int32_t *starts;          /* of documents, [B, whole]; NULL: none */
     int64_t whole;                  /* T */
     int64_t segments, segment_rows; /* each sequence is so many runs of consecutive tokens */
@@ -188,10 +187,21 @@ bool model_drops(const struct ls_model *model, const char *place);
 /* ---- generation -------------------------------------------------------------------------------
  */
 
+/* A decoder's step. */
+struct decoding_run {
+    int64_t row, count, sequence; /* rows [row, row + count) of the step */
+    int64_t position;             /* of the first */
+    bool ends;
+};
 struct decoding {
-    int64_t position; /* of the token under work */
-    char **cache;     /* [layers + 2] of each block held: keys and values, [2, context, G*D] act */
-    void *logits;     /* [whole vocabulary] act */
+    struct ls_decoder_size size;
+    struct decoding_run *runs; /* [sequences], of which there are run_count */
+    int run_count;
+    int64_t ending;   /* runs whose logits are asked for */
+    int32_t *lengths; /* [sequences]: scratch of attention */
+    char **cache; /* [layers + 2] of each block held: keys, values [sequences, context, G*D] act */
+    char *rows;   /* [sequences, C] act: the head's input of runs that end */
+    char *logits; /* [tp, ending, V / tp] act */
 };
 
 #endif

@@ -271,8 +271,8 @@ struct step_kind {
                         struct ls_request *request);
     /* The weight halves of all the layer's steps of this kind, after those of the others. */
     int (*weights)(const struct layer_run *run, const struct bound_step *const *steps, int count);
-    /* One token with a cache; NULL: forward does it, at the row's position. Its bits are those of
-     * the forward over the whole sequence, but in attention (lockstep/ops/attention.h). */
+    /* Tokens with caches; NULL: forward does it, at the rows' positions. Its bits are those of
+     * the forward over the whole sequence, however tokens are cut in steps. */
     int (*decode)(const struct layer_run *run, const struct bound_step *s);
 
     /* Takes what the step works in during a walk from an arena, which measures. NULL: nothing. */

@@ -7,7 +7,6 @@ struct rows rows_of(const struct ls_model *model, const struct ls_micro_batch *b
     int64_t tiles = n->seq_tiles / model->cp.size; /* of each sequence, here */
     struct rows rows = {.tokens = batch->tokens / model->cp.size,
                         .segments = ls_segments(n->seq_tiles, model->cp.size),
-                        .position = model->decoding ? model->decoding->position : 0,
                         .starts = batch->starts,
                         .whole = batch->tokens};
     rows.all = batch->sequences * rows.tokens;
@@ -52,19 +51,36 @@ static void document_cut(const struct rows *rows, struct run *run)
     run->position -= starts[0];
 }
 
+/* In a decoder pieces are those of its runs. */
+static void decoded_piece(const struct decoding *decoding, int64_t row, int64_t most,
+                          struct run *piece)
+{
+    int i = 0;
+    while (row >= decoding->runs[i].row + decoding->runs[i].count)
+        i++;
+    const struct decoding_run *run = &decoding->runs[i];
+    piece->sequence = run->sequence;
+    piece->token = piece->position = run->position + row - run->row;
+    piece->count = ls_min(run->row + run->count - row, most);
+}
+
 bool rows_next(const struct ls_model *model, const struct rows *rows, int64_t first, int64_t count,
                struct run *run)
 {
     run->row += run->count;
     if (run->row >= count)
         return false;
+    if (model->decoding) {
+        decoded_piece(model->decoding, first + run->row, count - run->row, run);
+        return true;
+    }
     int64_t row = first + run->row, in_sequence = row % rows->tokens;
     int64_t in_segment = in_sequence % rows->segment_rows, segment_first, segment_count;
     ls_segment(model->numerics.seq_tiles, model->cp.size, model->cp.rank,
                rows->tokens * model->cp.size, (int)(in_sequence / rows->segment_rows),
                &segment_first, &segment_count);
     run->sequence = row / rows->tokens;
-    run->token = rows->position + segment_first + in_segment;
+    run->token = segment_first + in_segment;
     run->count = ls_min(rows->segment_rows - in_segment, count - run->row);
     document_cut(rows, run);
     return true;

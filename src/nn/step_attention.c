@@ -190,40 +190,100 @@ static int attention_input(const struct layer_run *run, const struct bound_step 
 /* ---- generation -------------------------------------------------------------------------------
  */
 
-/* Puts this token's key and value in the cache and attends to all of it. */
-static int attention_decode(const struct layer_run *run, const struct bound_step *s)
+/* Keys and values of one text: [context, G*D] each. */
+static char *cache_of(const struct layer_run *run, int64_t sequence, bool values)
 {
     const struct ls_model *model = run->model;
-    const struct ls_model_config *c = &model->config;
+    const struct ls_decoder_size *size = &model->decoding->size;
+    size_t row_bytes = (size_t)size_held(model, SIZE_KV) * model_act_bytes(model);
+    return model->decoding->cache[run->layer->index] +
+           (size_t)((sequence + (values ? size->sequences : 0)) * size->context) * row_bytes;
+}
+
+static void cache_put(const struct layer_run *run, const char *qkv, const struct decoding_run *one)
+{
+    const struct ls_model *model = run->model;
     size_t act = model_act_bytes(model);
     int64_t q = size_held(model, SIZE_QUERY), kv = size_held(model, SIZE_KV);
-    int64_t position = model->decoding->position;
-    const struct attention_form form = attention_shape(model, run->layer->index);
-    size_t row_bytes = (size_t)kv * act;
-    const char *qkv = run_in(run, s, 0);
-    char *k_cache = model->decoding->cache[run->layer->index];
-    char *v_cache = k_cache + (size_t)c->context * row_bytes;
-    ls_copy(run->ops, row_bytes, qkv + (size_t)q * act, k_cache + (size_t)position * row_bytes);
-    ls_copy(run->ops, row_bytes, qkv + (size_t)(q + kv) * act,
-            v_cache + (size_t)position * row_bytes);
-    const int32_t length = (int32_t)position + 1;
-    struct ls_attention_decode decode = {.batch = 1,
-                                         .lengths = &length,
-                                         .capacity = c->context,
-                                         .heads = model->heads,
-                                         .kv_heads = model->kv_heads,
-                                         .head_dim = c->head_dim,
-                                         .scale = form.scale,
-                                         .window = form.window,
-                                         .softcap = form.softcap,
-                                         .act = model->numerics.act,
-                                         .q = qkv,
-                                         .k_cache = k_cache,
-                                         .v_cache = v_cache,
-                                         .q_ld = q + 2 * kv,
-                                         .o_ld = q,
-                                         .o = run_out(run, s, 0)};
-    return ls_attention_decode(run->ops, &decode, run->error);
+    size_t bytes = (size_t)kv * act;
+    for (int64_t i = 0; i < one->count; i++) {
+        const char *row = qkv + (size_t)((one->row + i) * (q + 2 * kv)) * act;
+        size_t place = (size_t)(one->position + i) * bytes;
+        ls_copy(run->ops, bytes, row + (size_t)q * act,
+                cache_of(run, one->sequence, false) + place);
+        ls_copy(run->ops, bytes, row + (size_t)(q + kv) * act,
+                cache_of(run, one->sequence, true) + place);
+    }
+}
+
+/* Runs of a token each, of neighbours among the texts, attend at once. */
+static int tokens_attend(const struct attending *a, int first, int count, int32_t *lengths)
+{
+    const struct layer_run *run = a->run;
+    const struct decoding_run *runs = &a->model->decoding->runs[first];
+    struct ls_attention all = attention_of(a);
+    size_t act = model_act_bytes(a->model), row = (size_t)runs[0].row;
+    for (int i = 0; i < count; i++)
+        lengths[i] = (int32_t)runs[i].position + 1;
+    struct ls_attention_decode decode = {.batch = count,
+                                         .capacity = a->model->decoding->size.context,
+                                         .heads = all.heads,
+                                         .kv_heads = all.kv_heads,
+                                         .head_dim = all.head_dim,
+                                         .scale = all.scale,
+                                         .act = all.act,
+                                         .lengths = lengths,
+                                         .q = (const char *)all.q + row * (size_t)all.q_ld * act,
+                                         .k_cache = cache_of(run, runs[0].sequence, false),
+                                         .v_cache = cache_of(run, runs[0].sequence, true),
+                                         .q_ld = all.q_ld,
+                                         .o_ld = all.o_ld,
+                                         .o = (char *)all.o + row * (size_t)all.o_ld * act,
+                                         .window = all.window,
+                                         .softcap = all.softcap};
+    return ls_attention_decode(a->ops, &decode, a->error);
+}
+
+/* Several tokens of a text: queries that begin where it stands. */
+static int chunk_attend(const struct attending *a, const struct decoding_run *one)
+{
+    struct ls_attention chunk = attention_of(a);
+    size_t act = model_act_bytes(a->model), row = (size_t)one->row;
+    chunk.batch = 1;
+    chunk.tokens = one->count;
+    chunk.q = (const char *)chunk.q + row * (size_t)chunk.q_ld * act;
+    chunk.o = (char *)chunk.o + row * (size_t)chunk.o_ld * act;
+    chunk.lse += one->row * chunk.heads;
+    chunk.k = cache_of(a->run, one->sequence, false);
+    chunk.v = cache_of(a->run, one->sequence, true);
+    chunk.kv_ld = size_held(a->model, SIZE_KV);
+    chunk.keys = a->model->decoding->size.context;
+    chunk.q_first = one->position;
+    return ls_attention_forward(a->ops, &chunk, a->error);
+}
+
+/* Puts the rows' keys and values in their texts' caches, and attends to all of those. */
+static int attention_decode(const struct layer_run *run, const struct bound_step *s)
+{
+    const struct decoding *decoding = run->model->decoding;
+    const struct attending a = attending_of(run, s);
+    int status = LS_OK;
+    for (int i = 0; i < decoding->run_count; i++)
+        cache_put(run, a.qkv, &decoding->runs[i]);
+    for (int i = 0, count; i < decoding->run_count && !status; i += count) {
+        const struct decoding_run *runs = &decoding->runs[i];
+        count = 1;
+        while (i + count < decoding->run_count && runs[count].count == 1 &&
+               runs[count].sequence == runs[0].sequence + count)
+            count++;
+        if (runs[0].count > 1) {
+            count = 1;
+            status = chunk_attend(&a, &runs[0]);
+        } else {
+            status = tokens_attend(&a, i, count, decoding->lengths);
+        }
+    }
+    return status;
 }
 
 /* 12 H D T, as PaLM's and Megatron's model flops count it; of a window what it sees. */

@@ -337,18 +337,41 @@ static int head_forward(const struct layer_run *run, const struct bound_step *s)
     return status;
 }
 
-/* Each rank's part of the vocabulary goes to its place, and the parts are gathered. */
+/* The last rows of the runs whose logits are asked for. */
+static const void *ending_rows(const struct layer_run *run, const struct bound_step *s)
+{
+    const struct decoding *decoding = run->model->decoding;
+    size_t bytes = (size_t)run->model->config.channels * model_act_bytes(run->model);
+    const char *rows = run_in(run, s, 0);
+    int64_t count = 0;
+    if (decoding->ending == run->rows->all)
+        return rows;
+    for (int i = 0; i < decoding->run_count; i++) {
+        const struct decoding_run *one = &decoding->runs[i];
+        if (one->ends)
+            ls_copy(run->ops, bytes, rows + (size_t)(one->row + one->count - 1) * bytes,
+                    decoding->rows + (size_t)count++ * bytes);
+    }
+    return decoding->rows;
+}
+
+/* Logits are kept of some rows, of which each rank makes its part of the vocabulary, and the parts
+ * are gathered. Losses are made of all rows with targets, as in training. */
 static int head_decode(const struct layer_run *run, const struct bound_step *s)
 {
     const struct ls_model *model = run->model;
-    int64_t vocabulary = s->weight->rows;
-    char *logits = model->decoding->logits;
-    char *own = logits + (size_t)(model->tp.rank * vocabulary) * model_act_bytes(model);
-    int status = logits_make(run, s->weight, 1, run_in(run, s, 0), own);
+    const struct decoding *decoding = model->decoding;
+    int64_t vocabulary = s->weight->rows, part = decoding->ending * vocabulary;
+    int status = run->batch->targets ? head_forward(run, s) : LS_OK;
+    if (status || part == 0)
+        return status;
+    char *own = decoding->logits + (size_t)(model->tp.rank * part) * model_act_bytes(model);
+    status = logits_make(run, s->weight, decoding->ending, ending_rows(run, s), own);
     if (status || model->tp.size == 1)
         return status;
     model_label(model, s->weight);
-    return ls_all_gather(model->tp.comm, own, logits, vocabulary, model->numerics.act, run->error);
+    return ls_all_gather(model->tp.comm, own, decoding->logits, part, model->numerics.act,
+                         run->error);
 }
 
 static double head_flops(const struct ls_model_config *config, int64_t layer,

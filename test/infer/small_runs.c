@@ -13,13 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The Llama has fewer key/value heads than the widest cut has ranks. */
-static const char *const families[][8] = {
-    {"model.arch=gpt2", "model.heads=4", "model.tied=true", "model.layers=3", "model.ffn=96"},
-    {"model.arch=llama", "model.heads=4", "model.kv_heads=2", "model.layers=2", "model.ffn=56",
-     "model.rope_factor=4", "model.rope_original_context=64"},
+/* Where there are fewer key/value heads than heads, the widest cut has more ranks than them. */
+static const char *const models[RUNS][8] = {
+    {"numerics.precision=fp32", "model.arch=gpt2", "model.heads=4", "model.tied=true",
+     "model.layers=3", "model.ffn=96"},
+    {"numerics.precision=fp32", "model.arch=llama", "model.heads=4", "model.kv_heads=2",
+     "model.layers=2", "model.ffn=56", "model.rope_factor=4", "model.rope_original_context=64"},
+    {"numerics.precision=bf16", "model.arch=gpt2", "model.heads=4", "model.layers=3"},
+    {"numerics.precision=bf16", "model.arch=llama", "model.heads=4", "model.layers=2",
+     "model.ffn=56"},
+    {"numerics.precision=fp16", "model.arch=qwen2", "model.heads=4", "model.kv_heads=2",
+     "model.layers=2", "model.ffn=56", "model.tied=true"},
+    {"numerics.precision=bf16", "model.arch=qwen3", "model.heads=4", "model.kv_heads=2",
+     "model.head_dim=16", "model.layers=2", "model.ffn=56"},
 };
-static const char *const precisions[] = {"numerics.precision=fp32", "numerics.precision=bf16"};
 
 static const char *const recipe[] = {"model.vocab_multiple=8",
                                      "model.channels=32",
@@ -64,8 +71,7 @@ struct ls_config run_config(const char *directory, int run, const keys_t keys)
     for (int i = 0; i < 3; i++)
         run_key(&config, text[i]);
     set_all(&config, recipe, (int)(sizeof recipe / sizeof recipe[0]));
-    set_all(&config, families[run % FAMILIES], 8);
-    run_key(&config, precisions[run / FAMILIES]);
+    set_all(&config, models[run], 8);
     set_all(&config, keys, KEYS_MAX);
     if (ls_train_resolve(&config, &error))
         fail_msg("%s", error.text);

@@ -321,12 +321,13 @@ static int decode(struct fixture *f, struct ls_decoder *decoder, int32_t token,
 {
     struct ls_error error = {0};
     struct ls_model *model = ls_decoder_model(decoder);
-    const struct ls_micro_batch batch = {.sequences = 1, .tokens = 1, .ids = &token};
-    int status = ls_decoder_admits(decoder, token, &error);
+    const struct ls_decoder_run run = {.count = 1, .ends = true};
+    struct ls_micro_batch batch;
+    int status = ls_decoder_begin(decoder, &run, 1, &token, &batch, &error);
     for (int layer = 0; layer < ls_model_layers(model) && !status; layer++)
         status = ls_layer_forward(model, &f->ops, layer, &batch, NULL, &error);
     if (!status)
-        *logits = ls_decoder_advance(decoder, &f->ops);
+        *logits = ls_decoder_end(decoder, &f->ops);
     return status;
 }
 
@@ -347,7 +348,8 @@ static void test_greedy_generation(void **state)
                                        .params = &f.held.params,
                                        .weights = f.held.weights};
     struct ls_decoder *decoder;
-    assert_int_equal(ls_decoder_new(&options, &decoder, &error), LS_OK);
+    const struct ls_decoder_size size = {1, config.context, 1};
+    assert_int_equal(ls_decoder_new(&options, &size, &decoder, &error), LS_OK);
     const float *logits = NULL;
     int32_t order[64], token = 0;
     struct ls_sampling greedy = {.temperature = 0};

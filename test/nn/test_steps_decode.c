@@ -1,5 +1,5 @@
-/* Each step of each family's layers in a decoder: token by token it makes the bits of its forward
- * over whole sequences. */
+/* Each step of each family's layers in a decoder: it makes the bits of its forward over whole
+ * sequences, token by token, in chunks, and beside another sequence. */
 #include "nn/model.h"
 #include "tiny.h"
 
@@ -26,7 +26,7 @@ struct pair {
     const struct step *step;
     int32_t ids[ROWS], targets[ROWS];
     float input[2][ROWS * WIDTH_MAX]; /* act */
-    float made[VALUES_MAX][ROWS * WIDTH_MAX], row[VALUES_MAX][WIDTH_MAX];
+    float made[VALUES_MAX][ROWS * WIDTH_MAX], row[VALUES_MAX][ROWS * WIDTH_MAX];
     char name[96];
 };
 
@@ -71,7 +71,8 @@ static struct pair *pair_open(enum ls_arch arch, enum ls_activation activation, 
     tiny_model(&p->tiny, options);
     assert_int_equal(ls_ops_init(&p->threads, 3, ls_isa_best(), &error), LS_OK);
     p->tiny.ops.arithmetic = p->threads.arithmetic = way.arithmetic;
-    assert_int_equal(ls_decoder_new(&options, &p->decoder, &error), LS_OK);
+    const struct ls_decoder_size size = {SEQUENCES, TOKENS + 1, ROWS};
+    assert_int_equal(ls_decoder_new(&options, &size, &p->decoder, &error), LS_OK);
     for (int i = 0; i < ROWS; i++) {
         p->ids[i] = (i * 5 + i / 3) % TINY_VOCAB;
         p->targets[i] = (i * 8 + 1) % TINY_VOCAB;
@@ -160,80 +161,118 @@ static void forward_run(struct pair *p)
     assert_int_equal(p->step->kind->forward(&run, &run.layer->steps[p->index]), LS_OK);
 }
 
-/* Of one token, with what the decoder keeps of those before; the logits, if any. */
-static const float *row_run(struct pair *p, int64_t row)
+/* What a decoder takes at a time: so many tokens of one sequence, or of each. */
+struct cutting {
+    int64_t tokens;
+    bool together;
+};
+
+/* Whether the rows of a step of the decoder have the bits of the forward; rows[] says which. */
+static bool rows_same(struct pair *p, const int64_t *rows, int64_t count,
+                      const struct ls_decoder_run *runs, int run_count)
 {
     struct ls_model *model = ls_decoder_model(p->decoder);
-    struct ls_micro_batch batch = {.sequences = 1, .tokens = 1, .ids = p->ids + row};
-    struct rows rows = rows_of(model, &batch);
-    struct layer_run run = run_of(p, model, &p->threads, &batch, &rows);
-    const struct step_kind *kind = p->step->kind;
-    memset(p->row, 0xff, sizeof p->row); /* not a number */
-    for (int v = 0; v < VALUES_MAX; v++)
-        run.value[v] = p->row[v];
-    for (int k = 0; k < 2; k++)
-        if (has_input(p, k)) {
-            size_t bytes = row_bytes(p, p->step->in[k]);
-            memcpy(p->row[p->step->in[k]], (char *)p->input[k] + (size_t)row * bytes, bytes);
-        }
-    assert_int_equal(
-        (kind->decode ? kind->decode : kind->forward)(&run, &run.layer->steps[p->index]), LS_OK);
-    return ls_decoder_advance(p->decoder, &p->threads);
+    const struct head_losses *want = &p->tiny.model->losses;
+    int32_t ends[SEQUENCES];
+    float losses[SEQUENCES];
+    bool same = true;
+    for (int i = 0; i < p->step->kind->outs && p->step->kind != &step_head; i++) {
+        int v = p->step->out[i];
+        size_t bytes = row_bytes(p, v);
+        if (p->step->kind == &step_attention && i == 1) /* lse: only the backward reads it */
+            continue;
+        for (int64_t r = 0; r < count; r++)
+            same &= !memcmp((char *)p->row[v] + (size_t)r * bytes,
+                            (char *)p->made[v] + (size_t)rows[r] * bytes, bytes);
+    }
+    if (p->step->kind != &step_head)
+        return same;
+    for (int64_t r = 0; r < count; r++) /* the forward keeps no logits: theirs are the losses */
+        same &= !memcmp(&model->losses.rows[r], &want->rows[rows[r]], sizeof(float));
+    for (int64_t i = 0, r = -1; i < run_count; i++) {
+        r += runs[i].count;
+        ends[i] = p->targets[rows[r]];
+    }
+    ls_decoder_losses(p->decoder, &p->threads, ends, losses);
+    for (int64_t i = 0, r = -1; i < run_count; i++) {
+        r += runs[i].count;
+        same &= !memcmp(&losses[i], &want->rows[rows[r]], sizeof(float));
+    }
+    return same;
 }
 
-/* Calls visit for each token that the decoder, broken as twin says, has taken. */
-static void decode_run(struct pair *p, struct twin twin,
-                       void (*visit)(const struct pair *p, int64_t row, const float *logits,
-                                     void *user),
-                       void *user)
+/* A step over the next rows of some sequences, with what the decoder keeps of those before. */
+static bool step_same(struct pair *p, const struct ls_decoder_run *runs, int run_count, int64_t at,
+                      int late)
 {
-    for (int64_t s = 0; s < SEQUENCES; s++) {
-        ls_decoder_reset(p->decoder);
-        for (int i = 0; i < twin.ahead; i++)
-            ls_decoder_advance(p->decoder, &p->threads);
-        for (int64_t t = 0; t < TOKENS; t++) {
-            int64_t row = s * TOKENS + t;
-            visit(p, row, row_run(p, ls_max(row - twin.late, 0)), user);
-        }
+    struct ls_error error = {0};
+    struct ls_model *model = ls_decoder_model(p->decoder);
+    const struct step_kind *kind = p->step->kind;
+    struct ls_micro_batch batch;
+    int32_t ids[ROWS], targets[ROWS];
+    int64_t rows[ROWS], count = 0;
+    for (int i = 0; i < run_count; i++)
+        for (int64_t k = 0; k < runs[i].count; k++)
+            rows[count++] = runs[i].sequence * TOKENS + at + k;
+    memset(p->row, 0xff, sizeof p->row); /* not a number */
+    for (int64_t r = 0; r < count; r++) {
+        int64_t given = ls_max(rows[r] - late, 0);
+        ids[r] = p->ids[given];
+        targets[r] = p->targets[rows[r]];
+        for (int k = 0; k < 2; k++)
+            if (has_input(p, k)) {
+                size_t bytes = row_bytes(p, p->step->in[k]);
+                memcpy((char *)p->row[p->step->in[k]] + (size_t)r * bytes,
+                       (char *)p->input[k] + (size_t)given * bytes, bytes);
+            }
     }
+    assert_int_equal(ls_decoder_begin(p->decoder, runs, run_count, ids, &batch, &error), LS_OK);
+    batch.targets = targets;
+    struct rows all = rows_of(model, &batch);
+    struct layer_run run = run_of(p, model, &p->threads, &batch, &all);
+    for (int v = 0; v < VALUES_MAX; v++)
+        run.value[v] = p->row[v];
+    assert_int_equal(
+        (kind->decode ? kind->decode : kind->forward)(&run, &run.layer->steps[p->index]), LS_OK);
+    ls_decoder_end(p->decoder, &p->threads);
+    return rows_same(p, rows, count, runs, run_count);
+}
+
+/* Positions go on without anything there. */
+static void go_ahead(struct pair *p, int64_t sequence, int tokens)
+{
+    struct ls_error error = {0};
+    struct ls_decoder_run run = {.sequence = sequence, .count = tokens};
+    struct ls_micro_batch batch;
+    int32_t ids[ROWS] = {0};
+    if (tokens == 0)
+        return;
+    assert_int_equal(ls_decoder_begin(p->decoder, &run, 1, ids, &batch, &error), LS_OK);
+    run.count = 0;
+    ls_decoder_end(p->decoder, &p->threads);
+}
+
+/* Whether a decoder, broken as twin says, has the bits of the forward. */
+static bool same_bits(struct pair *p, struct cutting cut, struct twin twin)
+{
+    bool same = true;
+    for (int64_t s = 0; s < SEQUENCES; s++) {
+        ls_decoder_reset(p->decoder, s);
+        go_ahead(p, s, twin.ahead);
+    }
+    for (int64_t s = 0; s < (cut.together ? 1 : SEQUENCES); s++)
+        for (int64_t t = 0; t < TOKENS; t += cut.tokens) {
+            int64_t tokens = ls_min(cut.tokens, TOKENS - t);
+            struct ls_decoder_run runs[SEQUENCES];
+            for (int i = 0; i < SEQUENCES; i++)
+                runs[i] = (struct ls_decoder_run){cut.together ? i : s, tokens, true};
+            same &= step_same(p, runs, cut.together ? SEQUENCES : 1, t, twin.late);
+        }
+    return same;
 }
 
 /* ---- bits -------------------------------------------------------------------------------------
  */
-
-/* The forward keeps no logits: theirs is the loss. */
-static bool loss_same(const struct pair *p, int64_t row, const float *logits)
-{
-    float loss;
-    struct ls_ops ops = p->tiny.ops;
-    struct ls_cross_entropy op = {.rows = 1,
-                                  .vocabulary = p->tiny.config.vocab,
-                                  .padded = p->tiny.config.vocab_padded,
-                                  .tiles = p->tiny.model->tiles,
-                                  .act = LS_F32};
-    ls_cross_entropy(&ops, &op, (void *)logits, p->targets + row, &loss);
-    return !memcmp(&loss, p->tiny.model->losses.rows + row, sizeof loss);
-}
-
-static void row_compare(const struct pair *p, int64_t row, const float *logits, void *user)
-{
-    bool *same = user;
-    int outs = p->step->kind == &step_attention ? 1 : p->step->kind->outs; /* o without lse */
-    if (p->step->kind == &step_head)
-        *same &= loss_same(p, row, logits);
-    for (int i = 0; i < outs; i++) {
-        int v = p->step->out[i];
-        size_t bytes = row_bytes(p, v);
-        *same &= !memcmp(p->row[v], (const char *)p->made[v] + (size_t)row * bytes, bytes);
-    }
-}
-
-static bool same_bits(struct pair *p, struct twin twin)
-{
-    bool same = true;
-    decode_run(p, twin, row_compare, &same);
-    return same;
-}
 
 static bool reads_position(const struct step *step)
 {
@@ -243,15 +282,21 @@ static bool reads_position(const struct step *step)
 
 static void check_bits(struct pair *p)
 {
+    static const struct cutting cuttings[] = {{1, false},      {1, true},      {7, true},
+                                              {TOKENS, false}, {TOKENS, true}, {33, true}};
     input_normal(p);
     forward_run(p);
-    if (!same_bits(p, (struct twin){0}))
-        fail_msg("%s: a token alone has other bits than in its sequence", p->name);
-    if (same_bits(p, (struct twin){.late = 1}))
-        fail_msg("%s: it is given the token before, and nobody sees it", p->name);
-    if (same_bits(p, (struct twin){.ahead = 1}) == reads_position(p->step))
-        fail_msg("%s: one position too far, which %s seen", p->name,
-                 reads_position(p->step) ? "is not" : "should not be");
+    for (size_t i = 0; i < sizeof cuttings / sizeof cuttings[0]; i++) {
+        struct cutting cut = cuttings[i];
+        if (!same_bits(p, cut, (struct twin){0}))
+            fail_msg("%s: %ld tokens at a time, %s: other bits than in the forward", p->name,
+                     (long)cut.tokens, cut.together ? "two sequences" : "one sequence");
+        if (same_bits(p, cut, (struct twin){.late = 1}))
+            fail_msg("%s: it is given the token before, and nobody sees it", p->name);
+        if (same_bits(p, cut, (struct twin){.ahead = 1}) == reads_position(p->step))
+            fail_msg("%s: one position too far, which %s seen", p->name,
+                     reads_position(p->step) ? "is not" : "should not be");
+    }
 }
 
 /* ---- all steps --------------------------------------------------------------------------------

@@ -53,6 +53,12 @@ int ls_requests_read(const char *path, enum ls_request_kind kind,
 int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_request_kind kind,
                       const struct ls_tokenizer *tokenizer, int64_t vocabulary,
                       struct ls_text_requests *out, struct ls_error *error);
+/* A single prompt. */
+int ls_prompt_encode(const char *text, const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+                     struct ls_text_requests *out, struct ls_error *error);
+/* Leaves out the first tokens of prompts that do not fit a context together with what is to be
+ * added to them: `tokens`, where a prompt does not say itself. One token stays at least. */
+void ls_prompts_truncate(struct ls_text_requests *prompts, int64_t context, int64_t tokens);
 void ls_requests_release(struct ls_text_requests *requests);
 /* The tokens of a file's text, all of it. Errors as above. */
 int ls_token_text_read(const char *path, const struct ls_tokenizer *tokenizer, int64_t vocabulary,

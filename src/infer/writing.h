@@ -1,0 +1,46 @@
+/* Private to infer: texts under work. */
+#ifndef INFER_WRITING_H
+#define INFER_WRITING_H
+
+#include "infer_private.h"
+
+/* A text that is being continued, in its place of the decoder. */
+struct written {
+    int64_t prompt; /* its number; -1: the place is free */
+    const struct ls_text_request *request;
+    int32_t *ids;    /* [count]: the prompt's, and what was drawn */
+    float *logprobs; /* [count] */
+    int64_t count, room, logprob_room;
+    int64_t most;      /* tokens that it may come to */
+    int64_t base, fed; /* the decoder holds tokens [base, base + fed) */
+    struct ls_detokenizer detokenizer;
+    struct ls_text text; /* of what was drawn */
+    size_t told;         /* of it, to the caller */
+    enum ls_finish finish;
+};
+
+struct writing {
+    struct ls_runner *r;
+    const struct ls_generation *g;
+    struct ls_generation_report *report;
+    bool first; /* rank 0, which hears of texts */
+    int64_t vocabulary;
+    struct written *texts; /* [places] */
+    int64_t places, active;
+    int64_t next;                /* prompt */
+    struct ls_decoder_run *runs; /* of a step */
+    int run_count;
+    int32_t *ids, *targets; /* [rows] */
+    int64_t row_count;
+    uint64_t *found; /* [places + rows] */
+    int32_t *drawn;  /* [places] */
+    float *losses;   /* [places] */
+    int32_t *order;  /* [vocabulary]: scratch of draws */
+};
+/* Local; vocabulary is set. Release it in each case. */
+int writing_open(struct writing *w, const struct ls_decoder_size *size, struct ls_error *error);
+void writing_release(struct writing *w);
+/* Collective over those who work on the texts; the decoder is there. */
+int writing_run(struct writing *w, struct ls_error *error);
+
+#endif

@@ -1,0 +1,103 @@
+/* `lockstep generate` of many prompts, and of one with its log-probabilities: `lockstep eval` finds
+ * the same bits, whatever the layout and the batch; what is wrong is named. */
+#include "../support/scratch.h"
+#include "runs.h"
+
+#include <lockstep/base.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+static int run_setup(void **state)
+{
+    if (corpus_setup(state))
+        return -1;
+    return shell("$L train $C train.steps=2 train.out=run numerics.tp_tiles=4 && "
+                 "printf 'in the\\n\\nbeginning\\nand it was so' > prompts.txt && printf '%s\\n' "
+                 "'{\"prompt\": \"in the\", \"max_tokens\": 3}' "
+                 "'{\"prompt\": [98, 101], \"stop\": [\"zzz\", \"e\"]}' > prompts.jsonl");
+}
+
+static void test_a_prompt_has_the_bits_that_an_evaluation_finds(void **state)
+{
+    (void)state;
+    expect("$L generate run --prompt 'in the beginning' --tokens 16 --logprobs > a && wc -l a && "
+           "$L eval run --ids a --logprobs b parallel.tp=2 && cmp a b && "
+           "$L generate run --prompt 'in the beginning' --tokens 16 --logprobs --output c "
+           "parallel.pp=2 parallel.tp=2 && cmp a c",
+           0, "32 a");
+}
+
+static void test_many_prompts(void **state)
+{
+    (void)state;
+    expect("$L generate run --prompts prompts.txt --tokens 9 --logprobs --batch 1 --output a && "
+           "$L generate run --prompts prompts.txt --tokens 9 --logprobs --batch 2 > b 2> told && "
+           "cmp a b && $L generate run --prompts prompts.txt --tokens 9 --logprobs parallel.tp=4 "
+           "--output c && cmp a c && cat told && wc -l a",
+           0, "3 a");
+    assert_non_null(strstr(output, "28 tokens read, 27 written in "));
+    assert_non_null(strstr(output, "; 2 at a time with room for 21 tokens each: "));
+    expect("cat a", 0, "\"finish\":\"length\",\"prompt_tokens\":6,\"tokens\":[105,110,32,");
+    expect("$L eval run --requests a", 0, "{\"index\":2,\"loglikelihood\":-");
+    assert_non_null(strstr(output, "\"is_greedy\":false,\"tokens\":9}"));
+    expect("$L generate run --prompts prompts.jsonl --tokens 20 --temperature 0 --eos none", 0,
+           "{\"index\":1,\"text\":\"");
+    assert_non_null(strstr(output, "\"finish\":\"length\",\"prompt_tokens\":6"));
+}
+
+/* The text that comes as it is drawn is the one of the lines, up to where it stops. */
+static void test_where_a_text_stops(void **state)
+{
+    (void)state;
+    expect("$L generate run --prompt 'in the' --tokens 200 --seed 3 --eos none > whole && "
+           "$L generate run --prompt 'in the' --tokens 200 --seed 3 --eos none --stop e > cut && "
+           "printf 'in the' > p.txt && "
+           "$L generate run --prompts p.txt --tokens 26 --seed 3 --eos none --stop e",
+           0, "\"finish\":\"stop\",\"prompt_tokens\":6");
+    expect("head -c $(($(wc -c < cut) - 1)) cut > body && cmp -n $(wc -c < body) body whole && "
+           "tail -c +7 body | grep -c e",
+           1, "0");
+}
+
+static void test_what_is_wrong_is_named(void **state)
+{
+    int data = ls_exit_code(LS_EDATA), io = ls_exit_code(LS_EIO);
+    (void)state;
+    expect("printf 'ok\\n%040d\\n' 7 > long.txt; $L generate run --prompts long.txt", data,
+           "long.txt: line 2: a prompt of 40 tokens does not fit the model's context of 32");
+    expect("$L generate run --prompts long.txt --tokens 8 --truncate", 0, "\"prompt_tokens\":25,");
+    expect("printf '{\"prompt\": [1, 300]}\\n' > bad.jsonl; $L generate run --prompts bad.jsonl",
+           data, "bad.jsonl:1: \"prompt\", value 2: expected token ids from 0 to 256");
+    expect("$L generate run --prompts /dev/null", data, "/dev/null holds no prompts");
+    expect("$L generate run --prompts pronpts.txt", io, "did you mean prompts.txt?");
+    expect("$L generate run --prompts prompts.txt --prompt x", 2, "--prompt and --prompts");
+    expect("$L generate run --prompts prompts.txt --output none/x", io, "none/x");
+    expect("$L generate run --prompts prompts.txt --tokens 2 > /dev/full", ls_exit_code(LS_ENOSPC),
+           "standard output cannot be written");
+    expect("$L generate run --prompts prompts.txt --tokens 2 parallel.tp=2 parallel.pp=2 "
+           "> /dev/full",
+           ls_exit_code(LS_ENOSPC), "standard output cannot be written");
+    expect("$L generate run --prompts prompts.txt --batch 0", 2, "--batch = 0");
+    expect("$L generate run --prompts prompts.txt --eos 5,x", 2, "--eos = 5,x: expected token ids");
+    expect("$L generate run --prompt x --eos 257", 2, "--eos = 257: expected token ids from 0");
+    expect("$L generate run --prompt x --stop ''", 2, "--stop: expected a text");
+    expect("$L generate run --prompt x --output y", 2, "--output is of --prompts and of");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_prompt_has_the_bits_that_an_evaluation_finds),
+        cmocka_unit_test(test_many_prompts),
+        cmocka_unit_test(test_where_a_text_stops),
+        cmocka_unit_test(test_what_is_wrong_is_named),
+    };
+    return cmocka_run_group_tests_name("generate", tests, run_setup, scratch_teardown);
+}

@@ -1,0 +1,348 @@
+/* Many prompts at once: each token's log-probability has the bits of the training forward, and what
+ * becomes of a prompt depends neither on the batch nor on the layout. */
+#include "../support/scratch.h"
+#include "../support/wrapped.h"
+#include "small_runs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROMPTS = 7, ADDED = 40, LONG = 256 + ADDED };
+
+/* Tokens of each prompt: shorter and longer than blocks of attention and than a step. */
+static const int64_t lengths[PROMPTS] = {1, 200, 3, 64, 65, 129, 17};
+
+struct outcome {
+    struct ls_generated texts[PROMPTS]; /* with copies below */
+    int32_t ids[PROMPTS][LONG];
+    float logprobs[PROMPTS][LONG];
+    char text[PROMPTS][8 * ADDED];
+    struct ls_generation_report report;
+};
+
+struct job {
+    struct ls_config config;
+    const char *path, *stop;
+    int64_t batch, tokens;
+    const int32_t *ends;
+    int end_count;
+    float temperature;
+    struct outcome *out;
+};
+
+static int on_done(void *user, int64_t prompt, const struct ls_generated *text,
+                   struct ls_error *error)
+{
+    struct outcome *out = user;
+    if (text->count > LONG || text->bytes >= sizeof out->text[0])
+        return ls_error_set(error, LS_EINVAL, "a text of %ld tokens", (long)text->count);
+    memcpy(out->ids[prompt], text->ids, (size_t)text->count * sizeof *text->ids);
+    memcpy(out->logprobs[prompt] + 1, text->logprobs + 1,
+           (size_t)(text->count - 1) * sizeof(float));
+    memcpy(out->text[prompt], text->text, text->bytes);
+    out->texts[prompt] = *text;
+    out->texts[prompt].ids = out->ids[prompt];
+    out->texts[prompt].logprobs = out->logprobs[prompt];
+    out->texts[prompt].text = out->text[prompt];
+    return LS_OK;
+}
+
+static void prompts_make(struct ls_text_request *list, int32_t ids[PROMPTS][LONG])
+{
+    for (int i = 0; i < PROMPTS; i++) {
+        for (int64_t t = 0; t < lengths[i]; t++)
+            ids[i][t] = (int32_t)((t * t + 7 * i + t / 3) % 251);
+        list[i] = (struct ls_text_request){
+            .line = i + 1, .tokens = {ids[i], lengths[i], lengths[i]}, .first = lengths[i]};
+    }
+}
+
+static int generate_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct job *job = user;
+    struct ls_finished *finished = NULL;
+    struct ls_text_request list[PROMPTS];
+    int32_t ids[PROMPTS][LONG];
+    prompts_make(list, ids);
+    const struct ls_text_requests prompts = {list, PROMPTS, PROMPTS};
+    struct ls_generation generation = {.prompts = &prompts,
+                                       .tokens = job->tokens,
+                                       .sampling = {.temperature = job->temperature, .top_p = 1},
+                                       .seed = 3,
+                                       .batch = job->batch,
+                                       .ends = job->ends,
+                                       .end_count = job->end_count,
+                                       .stops = &job->stop,
+                                       .stop_count = job->stop ? 1 : 0,
+                                       .logprobs = true,
+                                       .done = on_done,
+                                       .user = job->out};
+    struct ls_generation_report report;
+    int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+    if (!status)
+        status = ls_runner_continue(ls_finished_runner(finished), &generation, &report, error);
+    if (!status && ls_comm_rank(world) == 0)
+        job->out->report = report;
+    ls_finished_free(finished);
+    return status;
+}
+
+static int job_run(struct job *job, const char *directory, int run, const keys_t keys,
+                   struct ls_error *error)
+{
+    char path[ROOM];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/run%d", directory, run);
+    job->path = path;
+    while (count < KEYS_MAX && keys[count])
+        count++;
+    int status = ls_finished_configure(path, LS_TO_GENERATE, keys, count, &job->config, error);
+    job->config.parallel.threads = 1;
+    return status ? status
+                  : ls_world_run((int)ls_config_ranks(&job->config), generate_body, job, error);
+}
+
+static struct outcome *generate(const char *directory, int run, const keys_t keys, struct job job)
+{
+    struct ls_error error = {0};
+    job.out = calloc(1, sizeof *job.out);
+    if (job_run(&job, directory, run, keys, &error))
+        fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
+    return job.out;
+}
+
+static const struct job plain = {.batch = 3, .tokens = ADDED, .temperature = 1};
+
+/* ---- the bits of training -------------------------------------------------------------------- */
+
+struct scoring {
+    struct ls_config config;
+    const char *path;
+    const struct outcome *drawn;
+    bool likeliest; /* drawn at temperature 0 */
+};
+
+static int score_body(struct ls_comm *world, void *user, struct ls_error *error)
+{
+    struct scoring *scoring = user;
+    struct ls_finished *finished = NULL;
+    struct ls_scored texts[PROMPTS];
+    float found[PROMPTS][LONG];
+    int status =
+        ls_finished_new(&scoring->config, scoring->path, NULL, world, NULL, &finished, error);
+    for (int i = 0; i < PROMPTS; i++)
+        texts[i] = (struct ls_scored){.ids = scoring->drawn->ids[i],
+                                      .count = scoring->drawn->texts[i].count,
+                                      .logprobs = found[i]};
+    if (!status)
+        status = ls_runner_score(ls_finished_runner(finished), texts, PROMPTS, error);
+    for (int i = 0; i < PROMPTS && !status; i++)
+        for (int64_t t = 1; t < texts[i].count && !status; t++)
+            if (memcmp(&found[i][t], &scoring->drawn->logprobs[i][t], sizeof(float)))
+                status = ls_error_set(error, LS_ENUMERIC, "prompt %d, token %ld: %.9g, drawn %.9g",
+                                      i, (long)t, (double)found[i][t],
+                                      (double)scoring->drawn->logprobs[i][t]);
+    for (int i = 0; i < PROMPTS && scoring->likeliest && !status; i++)
+        texts[i].first = lengths[i];
+    if (!status && scoring->likeliest)
+        status = ls_runner_score(ls_finished_runner(finished), texts, PROMPTS, error);
+    for (int i = 0; i < PROMPTS && scoring->likeliest && !status; i++)
+        if (!texts[i].likeliest)
+            status = ls_error_set(error, LS_ENUMERIC, "prompt %d: not the likeliest tokens", i);
+    ls_finished_free(finished);
+    return status;
+}
+
+static int scored(const char *directory, int run, const keys_t keys, const struct outcome *drawn,
+                  bool likeliest, struct ls_error *error)
+{
+    char path[ROOM];
+    struct scoring scoring = {.path = path, .drawn = drawn, .likeliest = likeliest};
+    int count = 0;
+    snprintf(path, sizeof path, "%s/run%d", directory, run);
+    while (count < KEYS_MAX && keys[count])
+        count++;
+    int status = ls_finished_configure(path, LS_TO_EVALUATE, keys, count, &scoring.config, error);
+    scoring.config.parallel.threads = 1;
+    return status
+               ? status
+               : ls_world_run((int)ls_config_ranks(&scoring.config), score_body, &scoring, error);
+}
+
+static void test_generation_has_the_bits_of_training(void **state)
+{
+    static const keys_t layouts[] = {{NULL},
+                                     {"parallel.tp=2"},
+                                     {"parallel.cp=2", "parallel.dp=2"},
+                                     {"parallel.pp=2", "parallel.cp=2", "parallel.cp_method=ring"},
+                                     {"numerics.isa=plain"}};
+    for (int run = 0; run < RUNS; run++) {
+        struct ls_error error = {0};
+        struct outcome *drawn = generate(*state, run, (keys_t){NULL}, plain);
+        for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
+            if (scored(*state, run, layouts[i], drawn, false, &error))
+                fail_msg("run %d, %s: %s", run, layout_text(layouts[i]), error.text);
+        uint32_t bits; /* one bit of a log-probability is seen */
+        memcpy(&bits, &drawn->logprobs[3][70], sizeof bits);
+        bits ^= 1;
+        memcpy(&drawn->logprobs[3][70], &bits, sizeof bits);
+        assert_int_equal(scored(*state, run, (keys_t){NULL}, drawn, false, &error), LS_ENUMERIC);
+        free(drawn);
+    }
+}
+
+static void test_greedy_text_is_the_likeliest(void **state)
+{
+    for (int run = 0; run < RUNS; run++) {
+        struct ls_error error = {0};
+        struct job job = plain;
+        job.temperature = 0;
+        struct outcome *drawn = generate(*state, run, (keys_t){NULL}, job);
+        if (scored(*state, run, (keys_t){NULL}, drawn, true, &error))
+            fail_msg("run %d: %s", run, error.text);
+        free(drawn);
+    }
+}
+
+/* ---- batches and layouts --------------------------------------------------------------------- */
+
+static bool same(const struct outcome *a, const struct outcome *b)
+{
+    for (int i = 0; i < PROMPTS; i++)
+        if (a->texts[i].count != b->texts[i].count || a->texts[i].finish != b->texts[i].finish ||
+            a->texts[i].bytes != b->texts[i].bytes)
+            return false;
+    return !memcmp(a->ids, b->ids, sizeof a->ids) &&
+           !memcmp(a->logprobs, b->logprobs, sizeof a->logprobs) &&
+           !memcmp(a->text, b->text, sizeof a->text);
+}
+
+static void test_texts_depend_neither_on_batch_nor_layout(void **state)
+{
+    static const struct {
+        keys_t keys;
+        int64_t batch;
+    } cases[] = {
+        {{NULL}, 1},
+        {{NULL}, 2},
+        {{NULL}, 100},
+        {{"numerics.isa=plain"}, 5},
+        {{"parallel.tp=2"}, 4},
+        {{"parallel.tp=4", "parallel.pp=2"}, 7},
+        {{"parallel.pp=4"}, 2},
+    };
+    for (int run = 0; run < RUNS; run++) {
+        struct outcome *one = generate(*state, run, (keys_t){NULL}, plain);
+        for (int i = 0; i < PROMPTS; i++) {
+            assert_int_equal(one->texts[i].count, lengths[i] + ADDED);
+            assert_int_equal(one->texts[i].prompt_count, lengths[i]);
+            assert_int_equal(one->texts[i].finish, LS_FINISH_LENGTH);
+        }
+        assert_int_equal(one->report.written, PROMPTS * ADDED);
+        assert_int_equal(one->report.read, 1 + 200 + 3 + 64 + 65 + 129 + 17);
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            struct job job = plain;
+            job.batch = cases[i].batch;
+            struct outcome *out = generate(*state, run, cases[i].keys, job);
+            if (!same(one, out))
+                fail_msg("run %d, %s, %ld at a time: other texts", run, layout_text(cases[i].keys),
+                         (long)job.batch);
+            free(out);
+        }
+        struct job other = plain;
+        other.temperature = 0.9f;
+        struct outcome *out = generate(*state, run, (keys_t){NULL}, other);
+        assert_false(same(one, out));
+        free(out);
+        free(one);
+    }
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+static void test_a_text_ends_where_it_is_told_to(void **state)
+{
+    struct outcome *one = generate(*state, 0, (keys_t){NULL}, plain);
+    /* the fifth token that was drawn behind prompt 1 ends it, and whoever draws it */
+    int32_t end = one->ids[1][lengths[1] + 4];
+    struct job job = plain;
+    job.ends = &end;
+    job.end_count = 1;
+    struct outcome *out = generate(*state, 0, (keys_t){NULL}, job);
+    assert_int_equal(out->texts[1].finish, LS_FINISH_END);
+    assert_true(out->texts[1].count <= lengths[1] + 5);
+    assert_int_equal(out->ids[1][out->texts[1].count - 1], end);
+    assert_memory_equal(out->ids[1], one->ids[1], (size_t)out->texts[1].count * sizeof(int32_t));
+    free(out);
+    /* two of its bytes, drawn one after the other, are a text to stop at */
+    char stop[3] = {(char)one->ids[1][lengths[1] + 7], (char)one->ids[1][lengths[1] + 8]};
+    if (stop[0] && stop[1]) {
+        job = plain;
+        job.stop = stop;
+        out = generate(*state, 0, (keys_t){"parallel.tp=2"}, job);
+        assert_int_equal(out->texts[1].finish, LS_FINISH_STOP);
+        assert_true(out->texts[1].bytes <= 7 && !strstr(out->text[1], stop));
+        assert_true(out->texts[1].count <= lengths[1] + 9); /* the tokens of the text stay */
+        free(out);
+    }
+    free(one);
+    /* 200 tokens, and 57 that the context of 256 lets follow: the last is not fed */
+    job = plain;
+    job.tokens = 90;
+    struct ls_error error = {0};
+    job.out = calloc(1, sizeof *job.out);
+    assert_int_equal(job_run(&job, *state, 0, (keys_t){NULL}, &error), LS_OK);
+    assert_int_equal(job.out->texts[1].finish, LS_FINISH_CONTEXT);
+    assert_int_equal(job.out->texts[1].count, 257);
+    assert_int_equal(scored(*state, 0, (keys_t){NULL}, job.out, false, &error), LS_OK);
+    free(job.out);
+}
+
+/* ---- what does not fit ----------------------------------------------------------------------- */
+
+WRAPPED(ls_device_memory);
+static int64_t free_bytes;
+struct ls_device_memory __wrap_ls_device_memory(void)
+{
+    struct ls_device_memory memory = __real_ls_device_memory();
+    if (free_bytes)
+        memory.free = free_bytes;
+    return memory;
+}
+
+static void test_a_batch_that_does_not_fit_is_refused(void **state)
+{
+    struct ls_error error = {0};
+    struct outcome *one = generate(*state, 2, (keys_t){NULL}, plain);
+    struct job job = plain;
+    job.batch = PROMPTS;
+    job.out = calloc(1, sizeof *job.out);
+    free_bytes = (int64_t)one->report.bytes; /* what three take */
+    int status = job_run(&job, *state, 2, (keys_t){NULL}, &error);
+    free_bytes = 0;
+    assert_int_equal(status, LS_ENOMEM);
+    if (!strstr(error.text, "keys and values of 7 texts of 239 tokens take ") ||
+        !strstr(error.text, " is free: a batch of "))
+        fail_msg("%s", error.text);
+    free(job.out);
+    free(one);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_generation_has_the_bits_of_training),
+        cmocka_unit_test(test_greedy_text_is_the_likeliest),
+        cmocka_unit_test(test_texts_depend_neither_on_batch_nor_layout),
+        cmocka_unit_test(test_a_text_ends_where_it_is_told_to),
+        cmocka_unit_test(test_a_batch_that_does_not_fit_is_refused),
+    };
+    return cmocka_run_group_tests_name("generate", tests, runs_setup, scratch_teardown);
+}
