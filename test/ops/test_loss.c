@@ -323,11 +323,8 @@ static void test_place_of_the_largest_logit(void **state)
         if (acts[a] != LS_F32)
             ls_cast_to_half(&ops_best, acts[a], ROWS * PADDED, z, act);
         const void *logits = acts[a] == LS_F32 ? (const void *)z : act;
-        struct ls_cross_entropy op = {.rows = ROWS,
-                                      .vocabulary = VOCABULARY,
-                                      .padded = PADDED,
-                                      .tiles = 4,
-                                      .act = acts[a]};
+        struct ls_cross_entropy op = {
+            .rows = ROWS, .vocabulary = VOCABULARY, .padded = PADDED, .tiles = 4, .act = acts[a]};
         ls_cross_entropy_max(&ops_best, &op, logits, max);
         ls_cross_entropy_place(&ops_best, &op, logits, max, place);
         for (int r = 0; r < ROWS - 1; r++)
