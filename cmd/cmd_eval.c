@@ -4,6 +4,7 @@
 #include "lines.h"
 
 #include <lockstep/base/words.h>
+#include <lockstep/config/inputs.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,6 +39,37 @@ static int agreed(const struct evaluating *e, int status, struct ls_error *error
 
 /* ---- a token store --------------------------------------------------------------------------- */
 
+/* Samples of whole documents: the one that was read last. */
+struct packed {
+    const struct ls_token_store *store;
+    struct ls_sample_order order;
+    int64_t tokens, vocabulary;
+    int32_t *ids; /* [2, tokens]: inputs, targets */
+};
+
+static int packed_open(struct packed *p, const struct ls_token_store *store, int64_t tokens,
+                       int64_t vocabulary, struct ls_error *error)
+{
+    *p = (struct packed){.store = store, .tokens = tokens, .vocabulary = vocabulary};
+    p->ids = calloc((size_t)tokens, 2 * sizeof *p->ids);
+    if (!p->ids)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a sequence of %ld tokens",
+                            (long)tokens);
+    return ls_token_store_samples(store, tokens, &p->order.samples, error);
+}
+
+/* Target i of all samples; -1: it does not count, or is padding. Asked for in ascending order. */
+static int packed_target(struct packed *p, int64_t i, int32_t *id, struct ls_error *error)
+{
+    int32_t *targets = p->ids + p->tokens;
+    int status = LS_OK;
+    if (i % p->tokens == 0)
+        status = ls_samples_read(p->store, &p->order, (struct ls_sample_run){i / p->tokens, 1},
+                                 p->tokens, p->vocabulary, p->ids, targets, error);
+    *id = targets[i % p->tokens];
+    return status;
+}
+
 static int store_lines(struct evaluating *e, const struct ls_token_store *store,
                        const struct ls_eval_report *report, const float *logprobs,
                        struct ls_error *error)
@@ -45,9 +77,17 @@ static int store_lines(struct evaluating *e, const struct ls_token_store *store,
     int64_t tokens = e->job->config.data.sequence,
             vocabulary = ls_finished_model(e->finished)->vocab;
     int status = LS_OK;
+    struct packed packed = {0};
+    if (ls_token_store_packed(store))
+        status = packed_open(&packed, store, tokens, vocabulary, error);
     for (int64_t i = 0; i < report->sequences * tokens && !status; i++) {
         int32_t id;
-        status = ls_token_store_read(store, i + 1, 1, vocabulary, &id, error);
+        if (packed.tokens)
+            status = packed_target(&packed, i, &id, error);
+        else
+            status = ls_token_store_read(store, i + 1, 1, vocabulary, &id, error);
+        if (!status && id < 0)
+            continue;
         if (!status)
             status = cmd_lines_begin(&e->lines, error);
         if (status)
@@ -58,6 +98,7 @@ static int store_lines(struct evaluating *e, const struct ls_token_store *store,
                         logprobs[i]);
         status = cmd_lines_end(&e->lines, error);
     }
+    free(packed.ids);
     return status;
 }
 
@@ -71,6 +112,8 @@ static int store_evaluate(struct evaluating *e, struct ls_error *error)
     int status = data[0] ? ls_token_store_open(data, &store, error)
                          : ls_error_set(error, LS_ECONFIG,
                                         "the run has no data.valid: name the data to evaluate on");
+    if (!status)
+        status = ls_config_pack(&job->config, store, error);
     status = agreed(e, status, error);
     if (!status)
         status = ls_runner_evaluate(e->runner, store, e->asked->samples, &mine,

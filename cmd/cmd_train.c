@@ -5,6 +5,7 @@
 #include "planned_run.h"
 
 #include <lockstep/base/words.h>
+#include <lockstep/config/inputs.h>
 
 #include <math.h>
 #include <signal.h>
@@ -251,6 +252,8 @@ static void samples_print(const struct ls_config *config, const struct ls_error 
     int status = missing->code;
     if (!status)
         status = ls_token_store_open(config->data.train, &store, &error);
+    if (!status)
+        status = ls_config_pack(config, store, &error);
     if (!status)
         status = ls_token_store_samples(store, config->data.sequence, &samples, &error);
     ls_token_store_close(store);

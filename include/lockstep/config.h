@@ -54,6 +54,7 @@ enum ls_config_schedule {
     LS_CONFIG_WSD,
 };
 enum ls_config_mode { LS_CONFIG_ORDERED, LS_CONFIG_FAST };
+enum ls_config_packing { LS_CONFIG_STREAM, LS_CONFIG_DOCUMENTS };
 enum ls_config_nonfinite { LS_CONFIG_STOP, LS_CONFIG_SKIP };
 enum ls_config_progress { LS_CONFIG_LIVE, LS_CONFIG_PLAIN, LS_CONFIG_OFF }; /* or LS_CONFIG_AUTO */
 
@@ -84,6 +85,7 @@ struct ls_config_data {
     char tokenizer[LS_CONFIG_TEXT_BYTES]; /* "" = found beside the data */
     int64_t sequence;                     /* tokens of a sequence */
     bool shuffle;
+    int packing; /* enum ls_config_packing */
     int64_t seed;
 };
 

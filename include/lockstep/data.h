@@ -266,6 +266,12 @@ int ls_token_store_read(const struct ls_token_store *store, int64_t first, int64
 int64_t ls_token_store_counted(const struct ls_token_store *store, int64_t first, int64_t count);
 void ls_token_store_mask(const struct ls_token_store *store, int64_t first, int64_t count,
                          int32_t *targets);
+/* From here on samples hold whole documents, one behind the other (data.packing=documents), as many
+ * as fit; a document of more than T + 1 tokens is cut, and padding fills a sample up. Before the
+ * store is shared. LS_EDATA where a file does not say where documents end. */
+int ls_token_store_pack(struct ls_token_store *store, int64_t sequence_tokens,
+                        struct ls_error *error);
+bool ls_token_store_packed(const struct ls_token_store *store);
 /* Sample i is tokens [i * T, i * T + T], T inputs and the T targets that follow them by one. *out
  * becomes the number of samples, (tokens - 1) / T; fewer than one is LS_EDATA with the numbers. */
 int ls_token_store_samples(const struct ls_token_store *store, int64_t sequence_tokens,
@@ -296,7 +302,7 @@ struct ls_sample_run {
     int64_t first, count;
 };
 /* inputs[count, T] and targets[count, T] of a run's samples, now, on the calling thread. A target
- * that does not count (ls_token_store_mask) is -1. */
+ * that does not count (ls_token_store_mask), or is padding, is -1; such an input is 0. */
 int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_order *order,
                     struct ls_sample_run run, int64_t sequence_tokens, int64_t vocabulary,
                     int32_t *inputs, int32_t *targets, struct ls_error *error);
@@ -304,6 +310,11 @@ int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_o
 /* How many targets of a run's samples count. */
 int64_t ls_samples_counted(const struct ls_token_store *store, const struct ls_sample_order *order,
                            struct ls_sample_run run, int64_t sequence_tokens);
+
+/* starts[count, T] of packed samples: where in its sample the document begins that holds an input;
+ * padding is one more. */
+void ls_samples_starts(const struct ls_token_store *store, const struct ls_sample_order *order,
+                       struct ls_sample_run run, int64_t sequence_tokens, int32_t *starts);
 
 /* A part of a sequence: tokens [first, first + count). */
 struct ls_token_segment {
@@ -347,6 +358,9 @@ int ls_loader_take(struct ls_loader *loader, const int32_t **inputs, const int32
 /* Of the request that was taken last: how many targets of its whole batch count. Every rank counts
  * for itself, in the store's mask, so that none has to ask the others. */
 int64_t ls_loader_counted(const struct ls_loader *loader);
+/* Of the same request: starts[count, T] of whole sequences, whatever segments are handed out; NULL
+ * where samples are not packed. Valid as long as its inputs. */
+const int32_t *ls_loader_starts(const struct ls_loader *loader);
 /* Samples of one epoch. */
 int64_t ls_loader_samples(const struct ls_loader *loader);
 

@@ -8,9 +8,21 @@ int ls_config_tokens(const struct ls_config *config, const char *key, struct ls_
 {
     bool train = strcmp(key, "data.train") == 0;
     int status = ls_token_store_open(train ? config->data.train : config->data.valid, out, error);
-    if (status)
+    if (!status)
+        status = ls_config_pack(config, *out, error);
+    if (status) {
         ls_config_blame(config, key, error);
+        ls_token_store_close(*out);
+        *out = NULL;
+    }
     return status;
+}
+
+int ls_config_pack(const struct ls_config *config, struct ls_token_store *store,
+                   struct ls_error *error)
+{
+    bool packs = config->data.packing == LS_CONFIG_DOCUMENTS && config->data.sequence > 0;
+    return packs ? ls_token_store_pack(store, config->data.sequence, error) : LS_OK;
 }
 
 int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **out,

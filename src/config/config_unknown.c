@@ -66,6 +66,8 @@ static const struct alias {
     {"sequence_length", "data.sequence", NULL},
     {"max_seq_len", "data.sequence", NULL},
     {"max_seq_length", "data.sequence", NULL},
+    {"sample_packing", "data.packing", "documents or stream"},
+    {"packing", "data.packing", "documents or stream"},
     {"data_path", "data.train", NULL},
     {"dataset", "data.train", NULL},
     {"train_file", "data.train", NULL},

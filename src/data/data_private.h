@@ -74,6 +74,27 @@ int64_t data_mask_counted(const unsigned char *bits, int64_t first, int64_t coun
 /* targets[count] = -1 where the token does not count. */
 void data_mask_apply(const unsigned char *bits, int64_t first, int64_t count, int32_t *targets);
 
+/* ---- documents as samples (packing.c) ------------------------------------------------------- */
+
+struct data_packing;
+/* Samples of `tokens` inputs; then the documents of each store, which begins at token `first` of
+ * the stream; then the samples are found. LS_EDATA where there are none. */
+int data_packing_new(int64_t tokens, struct data_packing **out, struct ls_error *error);
+int data_packing_add(struct data_packing *packing, const struct data_idx *idx, int64_t first,
+                     struct ls_error *error);
+int data_packing_finish(struct data_packing *packing, const char *name, struct ls_error *error);
+void data_packing_free(struct data_packing *packing);
+int64_t data_packing_samples(const struct data_packing *packing);
+/* inputs[T], targets[T] of a sample; how many of its targets count; starts[T]. */
+int data_packing_read(const struct data_packing *packing, const struct ls_token_store *store,
+                      int64_t sample, int64_t vocabulary, int32_t *inputs, int32_t *targets,
+                      struct ls_error *error);
+int64_t data_packing_counted(const struct data_packing *packing, const struct ls_token_store *store,
+                             int64_t sample);
+void data_packing_starts(const struct data_packing *packing, int64_t sample, int32_t *starts);
+/* That of the store; NULL: samples are of the stream. */
+const struct data_packing *data_store_packing(const struct ls_token_store *store);
+
 /* ---- reading corpora (source.c, corpus.c) --------------------------------------------------- */
 
 /* Bytes of a file; .gz and .zst are unpacked. */

@@ -1,5 +1,5 @@
 /* Reading samples, and reading them ahead. */
-#include <lockstep/data.h>
+#include "data/data_private.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -13,6 +13,9 @@ static int read_sample(const struct ls_token_store *store, int64_t sample, int64
                        struct ls_error *error)
 {
     int64_t first = sample * sequence_tokens;
+    if (ls_token_store_packed(store))
+        return data_packing_read(data_store_packing(store), store, sample, vocabulary, inputs,
+                                 targets, error);
     int rc = ls_token_store_read(store, first, sequence_tokens, vocabulary, inputs, error);
     if (rc)
         return rc;
@@ -27,11 +30,23 @@ static int read_sample(const struct ls_token_store *store, int64_t sample, int64
 int64_t ls_samples_counted(const struct ls_token_store *store, const struct ls_sample_order *order,
                            struct ls_sample_run run, int64_t sequence_tokens)
 {
+    const struct data_packing *packing = data_store_packing(store);
     int64_t counted = 0;
-    for (int64_t i = 0; i < run.count; i++)
-        counted += ls_token_store_counted(
-            store, ls_sample_at(order, run.first + i) * sequence_tokens + 1, sequence_tokens);
+    for (int64_t i = 0; i < run.count; i++) {
+        int64_t sample = ls_sample_at(order, run.first + i);
+        counted +=
+            packing ? data_packing_counted(packing, store, sample)
+                    : ls_token_store_counted(store, sample * sequence_tokens + 1, sequence_tokens);
+    }
     return counted;
+}
+
+void ls_samples_starts(const struct ls_token_store *store, const struct ls_sample_order *order,
+                       struct ls_sample_run run, int64_t sequence_tokens, int32_t *starts)
+{
+    for (int64_t i = 0; i < run.count; i++)
+        data_packing_starts(data_store_packing(store), ls_sample_at(order, run.first + i),
+                            starts + i * sequence_tokens);
 }
 
 int ls_samples_read(const struct ls_token_store *store, const struct ls_sample_order *order,
@@ -58,6 +73,7 @@ struct slot {
     struct ls_sample_run batch; /* that they are of */
     int64_t counted;            /* of its targets */
     int32_t *inputs, *targets;
+    int32_t *starts; /* [sequences_max, sequence_tokens] of packed samples */
     int rc;
     struct ls_error error;
 };
@@ -70,6 +86,7 @@ struct ls_loader {
     struct ls_loader_config config;
     struct ls_sample_order order;
     int32_t *tokens;            /* all slots' memory */
+    int32_t *starts;            /* and that of packed samples */
     struct ls_sample_run *runs; /* all slots' */
     int32_t *whole; /* [2, sequence_tokens] one sequence before it is cut into segments */
     int64_t row;    /* tokens handed out of a sequence */
@@ -125,6 +142,12 @@ static void fill(struct ls_loader *loader, struct slot *slot)
         slot->rc =
             fill_run(loader, slot->runs[i], slot->inputs + at, slot->targets + at, &slot->error);
         at += slot->runs[i].count * loader->row;
+    }
+    for (int64_t i = 0, first = 0; slot->starts && i < slot->run_count; i++) {
+        ls_samples_starts(loader->config.store, &loader->order, slot->runs[i],
+                          loader->config.sequence_tokens,
+                          slot->starts + first * loader->config.sequence_tokens);
+        first += slot->runs[i].count;
     }
     slot->counted = ls_samples_counted(loader->config.store, &loader->order, slot->batch,
                                        loader->config.sequence_tokens);
@@ -185,7 +208,14 @@ static int take_memory(struct ls_loader *loader, struct ls_error *error)
     if (!loader->slots || !loader->tokens || !loader->runs || !loader->whole)
         return ls_error_set(error, LS_ENOMEM, "no memory for the loader's %zu bytes", all + runs);
     memset(loader->tokens, 0, all);
+    size_t whole = (size_t)(config->sequences_max * config->sequence_tokens);
+    if (ls_token_store_packed(config->store)) {
+        loader->starts = calloc(slots * whole, sizeof *loader->starts);
+        if (!loader->starts)
+            return ls_error_set(error, LS_ENOMEM, "no memory for the starts of documents");
+    }
     for (size_t i = 0; i < slots; i++) {
+        loader->slots[i].starts = loader->starts ? loader->starts + i * whole : NULL;
         loader->slots[i].runs = loader->runs + i * (size_t)config->sequences_max;
         loader->slots[i].inputs = loader->tokens + 2 * i * batch;
         loader->slots[i].targets = loader->slots[i].inputs + batch;
@@ -237,6 +267,7 @@ void ls_loader_free(struct ls_loader *loader)
     pthread_cond_destroy(&loader->changed);
     pthread_mutex_destroy(&loader->mutex);
     free(loader->tokens);
+    free(loader->starts);
     free(loader->runs);
     free(loader->whole);
     free(loader->slots);
@@ -318,4 +349,10 @@ int64_t ls_loader_counted(const struct ls_loader *loader)
 {
     LS_ASSERT(loader->taken > 0);
     return loader->slots[(loader->taken - 1) % loader->slots_count].counted;
+}
+
+const int32_t *ls_loader_starts(const struct ls_loader *loader)
+{
+    LS_ASSERT(loader->taken > 0);
+    return loader->slots[(loader->taken - 1) % loader->slots_count].starts;
 }

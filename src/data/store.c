@@ -28,6 +28,8 @@ struct ls_token_store {
     struct file *files;
     int count;
     int64_t tokens;
+    struct data_packing *packing; /* NULL: samples are of the stream */
+    int64_t packed_tokens;        /* of its samples */
 };
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -213,6 +215,52 @@ out:
     return LS_OK;
 }
 
+/* The documents of one file, from its index. */
+static int pack_file(struct ls_token_store *store, const struct file *file, struct ls_error *error)
+{
+    char path[PATH_MAX + 8];
+    struct mapping idx;
+    struct data_idx what;
+    if (file->kind != LS_TOKENS_MEGATRON)
+        return ls_error_set(error, LS_EDATA,
+                            "%s: %s do not say where a document ends: expected Megatron's .bin "
+                            "and .idx, as lockstep data prepare writes them",
+                            file->path, ls_token_file_kind_name(file->kind));
+    snprintf(path, sizeof path, "%.*s.idx", (int)strlen(file->path) - 4, file->path);
+    int rc = map_file(path, &idx, error);
+    if (!rc)
+        rc = data_idx_parse(path, idx.bytes, idx.count, file->path, (int64_t)file->map.count, &what,
+                            error);
+    if (!rc)
+        rc = data_packing_add(store->packing, &what, file->first, error);
+    unmap(&idx);
+    return rc;
+}
+
+int ls_token_store_pack(struct ls_token_store *store, int64_t sequence_tokens,
+                        struct ls_error *error)
+{
+    if (sequence_tokens < 1 || sequence_tokens > INT32_MAX)
+        return ls_error_set(error, LS_EINVAL, "a sequence of %lld tokens",
+                            (long long)sequence_tokens);
+    LS_ASSERT(!store->packing);
+    int rc = data_packing_new(sequence_tokens, &store->packing, error);
+    for (int i = 0; i < store->count && !rc; i++)
+        rc = pack_file(store, &store->files[i], error);
+    store->packed_tokens = sequence_tokens;
+    return rc ? rc : data_packing_finish(store->packing, store->files[0].path, error);
+}
+
+bool ls_token_store_packed(const struct ls_token_store *store)
+{
+    return store->packing != NULL;
+}
+
+const struct data_packing *data_store_packing(const struct ls_token_store *store)
+{
+    return store->packing;
+}
+
 void ls_token_store_close(struct ls_token_store *store)
 {
     if (!store)
@@ -223,6 +271,7 @@ void ls_token_store_close(struct ls_token_store *store)
         free(store->files[i].path);
     }
     free(store->files);
+    data_packing_free(store->packing);
     free(store);
 }
 
@@ -272,6 +321,11 @@ int ls_token_store_samples(const struct ls_token_store *store, int64_t sequence_
     if (sequence_tokens < 1)
         return ls_error_set(error, LS_EINVAL, "a sequence of %lld tokens; expected at least 1",
                             (long long)sequence_tokens);
+    if (store->packing) {
+        LS_ASSERT(sequence_tokens == store->packed_tokens);
+        *out = data_packing_samples(store->packing);
+        return LS_OK;
+    }
     int64_t samples = store->tokens > 0 ? (store->tokens - 1) / sequence_tokens : 0;
     if (samples < 1)
         return ls_error_set(error, LS_EDATA,

@@ -14,6 +14,7 @@ struct evaluation {
     int64_t rounds;                   /* micro-batches of every rank: ZeRO 3 gathers with all */
     int32_t *ids, *targets;           /* [micro sequences, T] whole sequences */
     int32_t *ids_held, *targets_held; /* the tokens of this rank */
+    int32_t *starts;                  /* [micro sequences, T], of packed samples */
     struct ls_exact_sum loss;
     uint64_t sequences, tokens, bytes;
     uint64_t *found; /* [sequences of all ranks, T]; NULL: nobody asks */
@@ -21,27 +22,28 @@ struct evaluation {
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-static int model_make(struct ls_runner *r, struct ls_error *error)
+static int model_make(struct ls_runner *r, bool documents, struct ls_error *error)
 {
     const struct ls_layout *layout = r->parts.layout;
     struct ls_model_options options = r->parts.part;
     options.sequences = layout->micro_sequences;
     options.tokens = layout->sequence;
     options.slots = 1;
+    options.documents = documents;
     return runner_model_make(&options, &r->arena, &r->model, error);
 }
 
-static int buffers_open(struct ls_runner *r, struct ls_error *error)
+static int buffers_open(struct ls_runner *r, bool documents, struct ls_error *error)
 {
     const struct ls_layout *layout = r->parts.layout;
     if (r->tokens)
         return LS_OK;
     if (!r->losses)
         r->losses = calloc((size_t)layout->micro_sequences, sizeof *r->losses);
-    int status = r->model ? LS_OK : model_make(r, error);
+    int status = r->model ? LS_OK : model_make(r, documents, error);
     if (!status)
         r->tokens =
-            calloc((size_t)(4 * layout->micro_sequences * layout->sequence), sizeof *r->tokens);
+            calloc((size_t)(5 * layout->micro_sequences * layout->sequence), sizeof *r->tokens);
     if (!status && (!r->losses || !r->tokens))
         status = ls_error_set(error, LS_ENOMEM, "no memory for a batch of tokens");
     return status;
@@ -84,6 +86,9 @@ static int samples_read(struct evaluation *e, int64_t first, int64_t count, int6
                              layout->model.vocab, e->ids, e->targets, error);
     if (status)
         return status;
+    if (ls_token_store_packed(e->store))
+        ls_samples_starts(e->store, &order, (struct ls_sample_run){first, padded}, tokens,
+                          e->starts);
     for (int64_t i = count * tokens; i < padded * tokens; i++)
         e->targets[i] = -1;
     e->sequences += (uint64_t)count;
@@ -105,6 +110,7 @@ static int round_read(struct evaluation *e, int64_t round, struct ls_error *erro
     } else {
         memset(e->ids, 0, (size_t)(micro * tokens) * sizeof *e->ids);
         memset(e->targets, 0xff, (size_t)(micro * tokens) * sizeof *e->targets);
+        memset(e->starts, 0, (size_t)(micro * tokens) * sizeof *e->starts);
     }
     if (!status) {
         ls_segments_copy(r->segments, r->segment_count, micro, tokens, e->ids, e->ids_held);
@@ -137,7 +143,8 @@ static int round_run(struct evaluation *e, int64_t round, struct ls_error *error
     struct ls_micro_batch batch = {.sequences = micro,
                                    .tokens = layout->sequence,
                                    .ids = e->ids_held,
-                                   .targets = e->targets_held};
+                                   .targets = e->targets_held,
+                                   .starts = ls_token_store_packed(e->store) ? e->starts : NULL};
     status = runner_forward(r, r->model, &batch, error);
     if (status || !runner_ends(r))
         return status;
@@ -191,6 +198,7 @@ static void shares_set(struct evaluation *e, int64_t count)
     e->targets = e->ids + buffer;
     e->ids_held = e->targets + buffer;
     e->targets_held = e->ids_held + buffer;
+    e->starts = e->targets_held + buffer;
 }
 
 static int rounds_run(struct evaluation *e, int64_t sequences, struct ls_eval_report *report,
@@ -232,7 +240,7 @@ int ls_runner_evaluate(struct ls_runner *r, const struct ls_token_store *store, 
     int status = ls_token_store_samples(store, tokens, &samples, error);
     samples = sequences > 0 ? ls_min(sequences, samples) : samples;
     if (!status)
-        status = buffers_open(r, error);
+        status = buffers_open(r, ls_token_store_packed(store), error);
     if (logprobs) {
         *logprobs = calloc((size_t)(samples * tokens) + 1, sizeof **logprobs);
         e.found = calloc((size_t)(samples * tokens) + 1, sizeof *e.found);

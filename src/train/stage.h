@@ -11,6 +11,7 @@ struct train_batch {
     struct ls_dp_share share;        /* of its leaves */
     int64_t counted;                 /* targets of the whole batch that count */
     const int32_t *inputs, *targets; /* [share.count * share.leaf, tokens held here] */
+    const int32_t *starts;           /* [share.count * share.leaf, T]; NULL: no documents */
 };
 
 /* Forward or backward (the input halves, the weight halves, or layer by layer both) of a chunk's

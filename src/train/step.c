@@ -103,6 +103,7 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
     batch->loss_scale = t->state.loss_scale.scale;
     batch->share = share_of(t, t->state.samples);
     batch->counted = sequences_of(batch) * t->config.data.sequence;
+    batch->starts = NULL;
     if (t->ops.idle) { /* nobody reads them */
         batch->inputs = batch->targets = (const int32_t *)t->memory.arena.base;
         return ls_comm_agree(t->world, LS_OK, error);
@@ -117,6 +118,7 @@ static int batch_load(struct ls_trainer *t, struct train_batch *batch, double *w
     ls_trace_end(t->trace);
     if (!status) {
         batch->counted = ls_loader_counted(t->loader);
+        batch->starts = ls_loader_starts(t->loader);
         status = batch_admit(t, batch, error);
     }
     return ls_comm_agree(t->world, status, error);

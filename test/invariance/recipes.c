@@ -35,10 +35,10 @@ static const char *const recipe_keys[RECIPES][14] = {
      "batch.rampup_increment=4", "batch.rampup_samples=12", NULL},
     {"model.arch=llama", "numerics.precision=bf16", "numerics.arithmetic=fma", "model.kv_heads=2",
      "model.tied=true", "numerics.seq_tiles=4", "data.sequence=512", "model.context=512",
-     "batch.global=8", NULL},
+     "batch.global=8", "data.packing=documents", NULL},
     {"model.arch=gpt2", "numerics.precision=fp16", "numerics.seq_tiles=3", "data.sequence=384",
      "model.context=384", "batch.global=8", "numerics.initial_scale_power=26",
-     "numerics.loss_scale_window=2", "numerics.hysteresis=1", NULL},
+     "numerics.loss_scale_window=2", "numerics.hysteresis=1", "data.packing=documents", NULL},
     {"model.arch=llama", "numerics.precision=fp32", "model.kv_heads=2", "model.channels=48",
      "model.head_dim=16", "model.ffn=120", "numerics.seq_tiles=2", "data.sequence=256",
      "model.context=256", "batch.global=8", "optim.moments=bf16", NULL},
@@ -57,14 +57,14 @@ static const char *const recipe_keys[RECIPES][14] = {
     {"model.arch=gemma2", "numerics.precision=fp32", "model.kv_heads=2", "model.head_dim=24",
      "model.window=100", "model.attention_softcap=3", "model.logit_softcap=4",
      "model.query_scale=20", "numerics.seq_tiles=2", "data.sequence=256", "model.context=256",
-     "batch.global=8", NULL},
+     "batch.global=8", "data.packing=documents", NULL},
 };
 const char *const recipe_names[RECIPES] = {
     "gpt2 fp32",  "gpt2 bf16",  "llama fp32", "llama bf16", "gpt2 fp16",    "llama bf16 moments",
     "llama muon", "qwen2 bf16", "qwen3 fp32", "olmo2 bf16", "mistral fp16", "gemma2 fp32"};
 
 /* Those of which some tokens count. */
-static const bool on_examples[RECIPES] = {[2] = true, [3] = true, [4] = true};
+static const bool on_examples[RECIPES] = {[2] = true, [3] = true, [4] = true, [11] = true};
 
 static void set(struct ls_config *config, const char *assignment)
 {

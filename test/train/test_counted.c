@@ -70,6 +70,8 @@ static int setup(void **state)
     "model.kv_heads=2 model.ffn=64 model.context=256 batch.global=4 numerics.seq_tiles=2 "         \
     "parallel.threads=1 "
 
+#define PACKED "data.packing=documents "
+
 static struct ls_config config_of(const char *directory, const char *store, const char *recipe,
                                   const char *layout)
 {
@@ -97,6 +99,13 @@ static void test_layouts_agree(void **state)
         {LLAMA, "parallel.cp=2"},
         {LLAMA, "parallel.cp=2 parallel.cp_method=ring parallel.tp=2 parallel.dp=2"},
         {LLAMA, "parallel.cp=2 parallel.pp=2 batch.micro=1"},
+        {GPT2 PACKED, "batch.micro=1"},
+        {GPT2 PACKED, "batch.micro=3 parallel.dp=2 parallel.zero=2 memory.recompute=full"},
+        {GPT2 PACKED, "batch.micro=1 parallel.pp=2 parallel.schedule=zbv parallel.dp=4"},
+        {GPT2 PACKED, "parallel.tp=2 parallel.sp=true"},
+        {LLAMA PACKED, "parallel.cp=2"},
+        {LLAMA PACKED, "parallel.cp=2 parallel.cp_method=ring parallel.tp=2 parallel.dp=2"},
+        {LLAMA PACKED, "parallel.cp=2 parallel.pp=2 batch.micro=1 memory.recompute=selective"},
     };
     struct ls_proof one[STEPS], cut[STEPS];
     const char *recipe = NULL;
@@ -170,6 +179,56 @@ static void test_loss_is_the_mean_of_what_counts(void **state)
     ls_comm_free(world);
 }
 
+/* Documents of a sequence do not see each other: the loss is that of each in a sequence of its own.
+ */
+static void test_packed_documents_are_apart(void **state)
+{
+    char valid[400];
+    double loss[2];
+    int64_t counted[2], sequences[2];
+    /* Texts of 33 to 64 tokens: four or more of them fit 256, and no two fit 64. */
+    char text[8000] = "", path[300], output[300];
+    for (uint32_t i = 0, at = 0; i < 40; i++)
+        at += (uint32_t)sprintf(text + at, "{\"prompt\": \"%0*d\", \"completion\": \"%d is it\"}\n",
+                                30 + (int)(i * 7 % 25), 1, (int)i * 31 % 10);
+    snprintf(path, sizeof path, "%s/short.jsonl", (const char *)*state);
+    snprintf(output, sizeof output, "%s/short", (const char *)*state);
+    scratch_write(path, text, strlen(text));
+    const char *inputs[] = {path};
+    struct ls_prepare_config prepare = {.inputs = inputs,
+                                        .inputs_count = 1,
+                                        .output = output,
+                                        .tokenizer = "byte",
+                                        .records = LS_RECORDS_PAIRS,
+                                        .append_eod = true,
+                                        .workers = 1};
+    struct ls_prepare_report prepared;
+    struct ls_error error = {0};
+    assert_int_equal(ls_data_prepare(&prepare, &prepared, &error), LS_OK);
+    for (int wide = 0; wide < 2; wide++) {
+        snprintf(valid, sizeof valid, PACKED "data.valid=%s/short_train data.sequence=%d",
+                 (const char *)*state, wide ? 256 : 64);
+        struct ls_config config =
+            config_of(*state, "short", LLAMA "numerics.precision=fp32 numerics.seq_tiles=1", valid);
+        struct ls_comm *world;
+        struct ls_trainer *trainer = trainer_of(&config, &world);
+        struct ls_eval_report eval;
+        if (ls_trainer_evaluate(trainer, &eval, &error))
+            fail_msg("%s", error.text);
+        loss[wide] = eval.loss;
+        counted[wide] = eval.tokens;
+        sequences[wide] = eval.sequences;
+        ls_trainer_free(trainer);
+        ls_comm_free(world);
+    }
+    assert_int_equal(sequences[0], 40);
+    assert_in_range(sequences[1], 8, 12);
+    assert_int_equal(counted[0], prepared.train.counted);
+    assert_int_equal(counted[1], prepared.train.counted);
+    if (!(fabs(loss[0] - loss[1]) < 1e-6))
+        fail_msg("alone the loss is %.9g, packed %.9g", loss[0], loss[1]);
+}
+
 /* A batch of prompts alone has no loss. */
 static void test_nothing_counts(void **state)
 {
@@ -219,6 +278,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_all_counted_is_no_mask, setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_loss_is_the_mean_of_what_counts, setup,
                                         scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_packed_documents_are_apart, setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_nothing_counts, setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

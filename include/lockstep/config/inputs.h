@@ -16,10 +16,13 @@
 extern "C" {
 #endif
 
-/* The tokens that the key of that name tells of: "data.train" or "data.valid". Errors say where the
- * key was given. */
+/* The tokens that the key of that name tells of: "data.train" or "data.valid", packed as
+ * data.packing says. Errors say where the key was given. */
 int ls_config_tokens(const struct ls_config *config, const char *key, struct ls_token_store **out,
                      struct ls_error *error);
+/* Samples of the store hold what data.packing says; of data.train and data.valid they do. */
+int ls_config_pack(const struct ls_config *config, struct ls_token_store *store,
+                   struct ls_error *error);
 /* The tokenizer of data.tokenizer or of data.train; *out NULL (and LS_OK) where the data has none.
  */
 int ls_config_tokenizer(const struct ls_config *config, struct ls_tokenizer **out,
