@@ -3,7 +3,8 @@
 
     tools/golden_chat.py
 
-  FAMILY.jinja       templates in the form of the families' own
+  FAMILY.jinja       templates written for this test, which print a family's marks and use what
+                     its own template uses of the language
   rendered.json      conversations, and what each template makes of them; null: it refuses
   expressions.json   small templates, one or more for each thing of the language, and their texts
 """
@@ -14,113 +15,73 @@ from transformers.utils import chat_template_utils
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "test" / "chat" / "golden"
 
-CHATML = r"""{% for message in messages %}
-{% if loop.first and messages[0]['role'] != 'system' %}
-{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}
+CHATML = r"""{% set opening = messages[0] %}
+{% if opening.role != 'system' %}
+{{ '<|im_start|>system\nAnswer in one sentence.<|im_end|>\n' }}
 {% endif %}
-{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}
+{% for turn in messages %}
+{{ '<|im_start|>' ~ turn['role'] }}
+{{ turn.content + '<|im_end|>' + '\n' -}}
 {% endfor %}
-{% if add_generation_prompt %}
-{{ '<|im_start|>assistant\n' }}
-{% endif %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}
 """
 
 LLAMA2 = (
-    "{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}"
-    "{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}"
-    "{% set system_message = false %}{% endif %}{% for message in loop_messages %}"
-    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}"
-    "{% endif %}{% if loop.index0 == 0 and system_message != false %}"
-    r"{% set content = '<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' + message['content'] %}"
-    "{% else %}{% set content = message['content'] %}{% endif %}{% if message['role'] == 'user' %}"
-    "{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}"
-    "{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}"
-    "{% endif %}{% endfor %}"
+    "{% set rules = '' %}{% set talk = messages %}{% if messages[0].role == 'system' %}"
+    r"{% set rules = '<<SYS>>\n' ~ messages[0]['content'] ~ '\n<</SYS>>\n\n' %}"
+    "{% set talk = messages[1:] %}{% endif %}{% for turn in talk %}"
+    "{% if loop.index0 % 2 == 0 and turn.role == 'user' %}"
+    "{{ bos_token ~ '[INST] ' ~ ((rules if loop.first else '') ~ turn.content).strip() ~ ' [/INST]' }}"
+    "{% elif loop.index0 % 2 == 1 and turn.role == 'assistant' %}"
+    "{{ ' ' ~ turn.content.strip() ~ ' ' ~ eos_token }}{% else %}"
+    "{{ raise_exception('a user and an assistant have to take turns') }}{% endif %}{% endfor %}"
 )
 
-LLAMA3 = r"""{{- bos_token }}
-{%- if custom_tools is defined %}
-    {%- set tools = custom_tools %}
-{%- endif %}
-{%- if not tools_in_user_message is defined %}
-    {%- set tools_in_user_message = true %}
-{%- endif %}
-{%- if not date_string is defined %}
-    {%- if strftime_now is defined %}
-        {%- set date_string = strftime_now("%d %b %Y") %}
-    {%- else %}
-        {%- set date_string = "26 Jul 2024" %}
-    {%- endif %}
-{%- endif %}
-{%- if not tools is defined %}
-    {%- set tools = none %}
-{%- endif %}
-
-{#- The system message, and what it may use #}
+LLAMA3 = r"""{#- Headers of Llama 3, tools in front of the first question or in the system's turn -#}
+{%- set day = date_string if date_string is defined else "1 Feb 2003" %}
+{%- set tools = custom_tools if custom_tools is defined else (tools if tools is defined else none) %}
+{%- set apart = not tools_in_user_message|default(true) %}
+{%- set rules, talk = "", messages %}
 {%- if messages[0]['role'] == 'system' %}
-    {%- set system_message = messages[0]['content']|trim %}
-    {%- set messages = messages[1:] %}
-{%- else %}
-    {%- set system_message = "" %}
+    {%- set rules, talk = messages[0]['content']|trim, messages[1:] %}
 {%- endif %}
-{{- "<|start_header_id|>system<|end_header_id|>\n\n" }}
-{%- if builtin_tools is defined or tools is not none %}
-    {{- "Environment: ipython\n" }}
-{%- endif %}
+{{- bos_token + "<|start_header_id|>system<|end_header_id|>\n\n" }}
 {%- if builtin_tools is defined %}
-    {{- "Tools: " + builtin_tools | reject('equalto', 'code_interpreter') | join(", ") + "\n\n"}}
+    {{- "Built in: " + builtin_tools | reject('equalto', 'code_interpreter') | join(", ") + ".\n" }}
 {%- endif %}
-{{- "Cutting Knowledge Date: December 2023\n" }}
-{{- "Today Date: " + date_string + "\n\n" }}
-{%- if tools is not none and not tools_in_user_message %}
-    {{- "You have access to the following functions.\n\n" }}
-    {%- for t in tools %}
-        {{- t | tojson(indent=4) }}
-        {{- "\n\n" }}
+{{- "It is " ~ day ~ ".\n" }}
+{%- if tools is not none and apart %}
+    {%- for tool in tools %}
+        {{- tool | tojson(indent=4) ~ "\n\n" }}
     {%- endfor %}
 {%- endif %}
-{{- system_message }}
-{{- "<|eot_id|>" }}
-
-{%- if tools_in_user_message and not tools is none %}
-    {%- if messages | length != 0 %}
-        {%- set first_user_message = messages[0]['content']|trim %}
-        {%- set messages = messages[1:] %}
-    {%- else %}
-        {{- raise_exception("There is no first user message to put the tools into") }}
+{{- rules ~ "<|eot_id|>" }}
+{%- if tools is not none and not apart %}
+    {%- if talk | length == 0 %}
+        {{- raise_exception("no question to put the tools in front of") }}
     {%- endif %}
-    {{- '<|start_header_id|>user<|end_header_id|>\n\n' -}}
-    {{- "Given the following functions, answer with a call of one of them.\n\n" }}
-    {%- for t in tools %}
-        {{- t | tojson(indent=4) }}
-        {{- "\n\n" }}
+    {{- "<|start_header_id|>user<|end_header_id|>\n\nTools:\n" -}}
+    {%- for tool in tools %}
+        {{- tool | tojson(indent=4) ~ "\n\n" }}
     {%- endfor %}
-    {{- first_user_message + "<|eot_id|>"}}
+    {{- talk[0].content | trim ~ "<|eot_id|>" }}
+    {%- set talk = talk[1:] %}
 {%- endif %}
-
-{%- for message in messages %}
-    {%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}
-        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' }}
-    {%- elif 'tool_calls' in message %}
-        {%- if not message.tool_calls|length == 1 %}
-            {{- raise_exception("This model only supports single tool-calls at once!") }}
+{%- for turn in talk %}
+    {%- if 'tool_calls' in turn and turn.tool_calls | length != 1 %}
+        {{- raise_exception("one call at a time") }}
+    {%- elif 'tool_calls' in turn %}
+        {%- set call = turn.tool_calls[0].function %}
+        {{- '<|start_header_id|>assistant<|end_header_id|>\n\n{"name": "' ~ call.name }}
+        {{- '", "parameters": ' ~ call.arguments | tojson ~ '}<|eot_id|>' }}
+    {%- elif turn.role in ['tool', 'ipython'] %}
+        {%- set result = turn.content %}
+        {%- if result is mapping or result is iterable %}
+            {%- set result = result | tojson %}
         {%- endif %}
-        {%- set tool_call = message.tool_calls[0].function %}
-        {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' -}}
-        {{- '{"name": "' + tool_call.name + '", ' }}
-        {{- '"parameters": ' }}
-        {{- tool_call.arguments | tojson }}
-        {{- "}" }}
-        {{- "<|eot_id|>" }}
-    {%- elif message.role == "tool" or message.role == "ipython" %}
-        {{- "<|start_header_id|>ipython<|end_header_id|>\n\n" }}
-        {%- if message.content is mapping or message.content is iterable %}
-            {{- message.content | tojson }}
-        {%- else %}
-            {{- message.content }}
-        {%- endif %}
-        {{- "<|eot_id|>" }}
+        {{- "<|start_header_id|>ipython<|end_header_id|>\n\n" ~ result ~ "<|eot_id|>" }}
+    {%- else %}
+        {{- '<|start_header_id|>' + turn['role'] + '<|end_header_id|>\n\n' + turn['content'] | trim + '<|eot_id|>' }}
     {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}
@@ -128,139 +89,93 @@ LLAMA3 = r"""{{- bos_token }}
 {%- endif %}
 """
 
-MISTRAL = r"""{%- if messages[0]["role"] == "system" %}
-    {%- set system_message = messages[0]["content"] %}
-    {%- set loop_messages = messages[1:] %}
-{%- else %}
-    {%- set loop_messages = messages %}
-{%- endif %}
-{%- if not tools is defined %}
-    {%- set tools = none %}
-{%- endif %}
-{%- set user_messages = loop_messages | selectattr("role", "equalto", "user") | list %}
-
-{%- set ns = namespace() %}
-{%- set ns.index = 0 %}
-{%- for message in loop_messages %}
-    {%- if not (message.role == "tool" or message.role == "tool_results" or (message.tool_calls is defined and message.tool_calls is not none)) %}
-        {%- if (message["role"] == "user") != (ns.index % 2 == 0) %}
-            {{- raise_exception("After the optional system message, roles must alternate user/assistant") }}
-        {%- endif %}
-        {%- set ns.index = ns.index + 1 %}
+MISTRAL = r"""{%- set seen = namespace(questions=0, due='user') %}
+{%- set talk = messages if messages[0].role != "system" else messages[1:] %}
+{%- set asked = talk | selectattr("role", "equalto", "user") | list %}
+{%- for turn in talk if turn.role in ("user", "assistant") and not turn.tool_calls is defined %}
+    {%- if turn.role != seen.due %}
+        {{- raise_exception("expected a turn of the " ~ seen.due) }}
     {%- endif %}
+    {%- set seen.due = "assistant" if seen.due == "user" else "user" %}
 {%- endfor %}
-
 {{- bos_token }}
-{%- for message in loop_messages %}
-    {%- if message["role"] == "user" %}
-        {%- if tools is not none and (message == user_messages[-1]) %}
+{%- for turn in talk %}
+    {%- if turn.role == "user" %}
+        {%- set seen.questions = seen.questions + 1 %}
+        {%- if tools is defined and tools is not none and seen.questions == asked | length %}
             {{- "[AVAILABLE_TOOLS] [" }}
             {%- for tool in tools %}
-                {%- set tool = tool.function %}
                 {{- '{"type": "function", "function": {' }}
-                {%- for key, val in tool.items() if key != "return" %}
-                    {%- if val is string %}
-                        {{- '"' + key + '": "' + val + '"' }}
+                {%- for name, value in tool.function.items() if name != "strict" %}
+                    {{- '"' ~ name ~ '": ' }}
+                    {%- if value is string %}
+                        {{- '"' + value + '"' }}
                     {%- else %}
-                        {{- '"' + key + '": ' + val|tojson }}
+                        {{- value | tojson }}
                     {%- endif %}
-                    {%- if not loop.last %}
-                        {{- ", " }}
-                    {%- endif %}
+                    {{- "" if loop.last else ", " }}
                 {%- endfor %}
-                {{- "}}" }}
-                {%- if not loop.last %}
-                    {{- ", " }}
-                {%- else %}
-                    {{- "]" }}
-                {%- endif %}
+                {{- "}}" ~ ("]" if loop.last else ", ") }}
             {%- endfor %}
             {{- "[/AVAILABLE_TOOLS]" }}
-            {%- endif %}
-        {%- if loop.last and system_message is defined %}
-            {{- "[INST] " + system_message + "\n\n" + message["content"] + "[/INST]" }}
-        {%- else %}
-            {{- "[INST] " + message["content"] + "[/INST]" }}
         {%- endif %}
-    {%- elif message.tool_calls is defined and message.tool_calls is not none %}
+        {{- "[INST] " }}
+        {%- if loop.last and messages[0].role == "system" %}
+            {{- messages[0].content + "\n\n" }}
+        {%- endif %}
+        {{- turn.content + "[/INST]" }}
+    {%- elif turn.tool_calls is defined and turn.tool_calls is not none %}
         {{- "[TOOL_CALLS] [" }}
-        {%- for tool_call in message.tool_calls %}
-            {%- set out = tool_call.function|tojson %}
-            {{- out[:-1] }}
-            {%- if not tool_call.id is defined or tool_call.id|length != 9 %}
-                {{- raise_exception("Tool call IDs should be alphanumeric strings with length 9!") }}
+        {%- for call in turn.tool_calls %}
+            {%- if call.id is not defined or call.id | length != 9 %}
+                {{- raise_exception("a call's id has 9 characters") }}
             {%- endif %}
-            {{- ', "id": "' + tool_call.id + '"}' }}
-            {%- if not loop.last %}
-                {{- ", " }}
-            {%- else %}
-                {{- "]" + eos_token }}
-            {%- endif %}
+            {{- (call.function | tojson)[:-1] ~ ', "id": "' ~ call.id ~ '"}' }}
+            {{- "]" + eos_token if loop.last else ", " }}
         {%- endfor %}
-    {%- elif message["role"] == "assistant" %}
-        {{- " " + message["content"]|trim + eos_token}}
-    {%- elif message["role"] == "tool_results" or message["role"] == "tool" %}
-        {%- if message.content is defined and message.content.content is defined %}
-            {%- set content = message.content.content %}
-        {%- else %}
-            {%- set content = message.content %}
-        {%- endif %}
-        {{- '[TOOL_RESULTS] {"content": ' + content|string + "}[/TOOL_RESULTS]" }}
+    {%- elif turn.role == "assistant" %}
+        {{- " " + turn.content | trim + eos_token }}
+    {%- elif turn.role == "tool" %}
+        {%- set result = turn.content.content if turn.content.content is defined else turn.content %}
+        {{- '[TOOL_RESULTS] {"content": ' + result | string + "}[/TOOL_RESULTS]" }}
     {%- else %}
-        {{- raise_exception("Only user and assistant roles are supported") }}
+        {{- raise_exception("who is " ~ turn.role ~ "?") }}
     {%- endif %}
 {%- endfor %}
 """
 
-QWEN25 = r"""{%- if tools %}
-    {{- '<|im_start|>system\n' }}
-    {%- if messages[0]['role'] == 'system' %}
-        {{- messages[0]['content'] }}
-    {%- else %}
-        {{- 'You are Qwen, created by Alibaba Cloud. You are a helpful assistant.' }}
-    {%- endif %}
-    {{- "\n\n# Tools\n\nYou may call one or more functions.\n\n<tools>" }}
-    {%- for tool in tools %}
-        {{- "\n" }}
-        {{- tool | tojson }}
-    {%- endfor %}
-    {{- "\n</tools>\n\nFor each function call, return a json object: {\"name\": <function-name>, \"arguments\": <args-json-object>}<|im_end|>\n" }}
-{%- else %}
-    {%- if messages[0]['role'] == 'system' %}
-        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
-    {%- else %}
-        {{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n' }}
-    {%- endif %}
+QWEN25 = r"""{%- set rules = "Be of use." %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set rules = messages[0]['content'] %}
 {%- endif %}
-{%- for message in messages %}
-    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
-        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
-    {%- elif message.role == "assistant" %}
-        {{- '<|im_start|>' + message.role }}
-        {%- if message.content %}
-            {{- '\n' + message.content }}
-        {%- endif %}
-        {%- for tool_call in message.tool_calls %}
-            {%- if tool_call.function is defined %}
-                {%- set tool_call = tool_call.function %}
+{{- '<|im_start|>system\n' ~ rules }}
+{%- if tools %}
+    {{- "\n\n# Tools\n<tools>" }}
+    {%- for tool in tools %}
+        {{- "\n" ~ tool | tojson }}
+    {%- endfor %}
+    {{- "\n</tools>\nA call is {\"name\": <name>, \"arguments\": <arguments>}" }}
+{%- endif %}
+{{- '<|im_end|>\n' }}
+{%- for turn in messages %}
+    {%- set before = messages[loop.index0 - 1].role if loop.index0 > 0 else '' %}
+    {%- set behind = '' if loop.last else messages[loop.index0 + 1].role %}
+    {%- if turn.role == "tool" %}
+        {{- '' if before == "tool" else '<|im_start|>user' }}
+        {{- '\n<tool_response>\n' ~ turn.content ~ '\n</tool_response>' }}
+        {{- '' if behind == "tool" else '<|im_end|>\n' }}
+    {%- elif turn.role == "assistant" and turn.tool_calls %}
+        {{- '<|im_start|>assistant' ~ ('\n' ~ turn.content if turn.content else '') }}
+        {%- for call in turn.tool_calls %}
+            {%- if call.function is defined %}
+                {%- set call = call.function %}
             {%- endif %}
-            {{- '\n<tool_call>\n{"name": "' }}
-            {{- tool_call.name }}
-            {{- '", "arguments": ' }}
-            {{- tool_call.arguments | tojson }}
-            {{- '}\n</tool_call>' }}
+            {{- '\n<tool_call>\n{"name": "' ~ call.name ~ '", "arguments": ' }}
+            {{- call.arguments | tojson ~ '}\n</tool_call>' }}
         {%- endfor %}
         {{- '<|im_end|>\n' }}
-    {%- elif message.role == "tool" %}
-        {%- if (loop.index0 == 0) or (messages[loop.index0 - 1].role != "tool") %}
-            {{- '<|im_start|>user' }}
-        {%- endif %}
-        {{- '\n<tool_response>\n' }}
-        {{- message.content }}
-        {{- '\n</tool_response>' }}
-        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
-            {{- '<|im_end|>\n' }}
-        {%- endif %}
+    {%- elif not (turn.role == "system" and loop.first) %}
+        {{- '<|im_start|>' + turn.role + '\n' + turn.content + '<|im_end|>' + '\n' }}
     {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}
@@ -268,74 +183,46 @@ QWEN25 = r"""{%- if tools %}
 {%- endif %}
 """
 
-QWEN3 = r"""{%- if messages[0].role == 'system' %}
-    {{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
-{%- endif %}
-{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
-{%- for message in messages[::-1] %}
-    {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if ns.multi_step_tool and message.role == "user" and message.content is string and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
-        {%- set ns.multi_step_tool = false %}
-        {%- set ns.last_query_index = index %}
+QWEN3 = r"""{#- Thoughts are shown behind the last question alone -#}
+{%- set last = namespace(question=messages|length - 1, open=true) %}
+{%- for turn in messages[::-1] if last.open %}
+    {%- set text = turn.content if turn.content is string else '' %}
+    {%- set answers_a_call = text.startswith('<tool_response>') and text.endswith('</tool_response>') %}
+    {%- if last.open and turn.role == "user" and not answers_a_call %}
+        {%- set last.question, last.open = messages|length - loop.index, false %}
     {%- endif %}
 {%- endfor %}
-{%- for message in messages %}
-    {%- if message.content is string %}
-        {%- set content = message.content %}
-    {%- else %}
-        {%- set content = '' %}
-    {%- endif %}
-    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
-        {{- '<|im_start|>' + message.role + '\n' + content + '<|im_end|>' + '\n' }}
-    {%- elif message.role == "assistant" %}
-        {%- set reasoning_content = '' %}
-        {%- if message.reasoning_content is string %}
-            {%- set reasoning_content = message.reasoning_content %}
-        {%- else %}
-            {%- if '</think>' in content %}
-                {%- set reasoning_content = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
-                {%- set content = content.split('</think>')[-1].lstrip('\n') %}
-            {%- endif %}
-        {%- endif %}
-        {%- if loop.index0 > ns.last_query_index %}
-            {%- if loop.last or (not loop.last and reasoning_content) %}
-                {{- '<|im_start|>' + message.role + '\n<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}
-            {%- else %}
-                {{- '<|im_start|>' + message.role + '\n' + content }}
-            {%- endif %}
-        {%- else %}
-            {{- '<|im_start|>' + message.role + '\n' + content }}
-        {%- endif %}
-        {%- if message.tool_calls %}
-            {%- for tool_call in message.tool_calls %}
-                {%- if (loop.first and content) or (not loop.first) %}
-                    {{- '\n' }}
-                {%- endif %}
-                {%- if tool_call.function %}
-                    {%- set tool_call = tool_call.function %}
-                {%- endif %}
-                {{- '<tool_call>\n{"name": "' }}
-                {{- tool_call.name }}
-                {{- '", "arguments": ' }}
-                {%- if tool_call.arguments is string %}
-                    {{- tool_call.arguments }}
-                {%- else %}
-                    {{- tool_call.arguments | tojson }}
-                {%- endif %}
-                {{- '}\n</tool_call>' }}
-            {%- endfor %}
-        {%- endif %}
-        {{- '<|im_end|>\n' }}
-    {%- elif message.role == "tool" %}
-        {%- if loop.first or (messages[loop.index0 - 1].role != "tool") %}
+{%- for turn in messages %}
+    {%- set text = turn.content if turn.content is string else '' %}
+    {%- if turn.role == "tool" %}
+        {%- if loop.first or messages[loop.index0 - 1].role != "tool" %}
             {{- '<|im_start|>user' }}
         {%- endif %}
-        {{- '\n<tool_response>\n' }}
-        {{- content }}
-        {{- '\n</tool_response>' }}
-        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
+        {{- '\n<tool_response>\n' ~ text ~ '\n</tool_response>' }}
+        {%- if loop.last or messages[loop.index0 + 1].role != "tool" %}
             {{- '<|im_end|>\n' }}
         {%- endif %}
+    {%- elif turn.role == "assistant" %}
+        {%- set thought = turn.reasoning_content if turn.reasoning_content is string else '' %}
+        {%- if not thought and '</think>' in text %}
+            {%- set thought = text.split('</think>')[0].split('<think>')[-1].strip('\n') %}
+            {%- set text = text.split('</think>')[-1].lstrip('\n') %}
+        {%- endif %}
+        {{- '<|im_start|>assistant\n' }}
+        {%- if loop.index0 > last.question and (loop.last or thought) %}
+            {{- '<think>\n' + thought.rstrip('\n') + '\n</think>\n\n' }}
+        {%- endif %}
+        {{- text }}
+        {%- for call in turn.tool_calls or [] %}
+            {%- set call = call.function or call %}
+            {{- '\n' if text or not loop.first else '' }}
+            {{- '<tool_call>\n{"name": "' ~ call.name ~ '", "arguments": ' }}
+            {{- call.arguments if call.arguments is string else call.arguments | tojson }}
+            {{- '}\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+    {%- else %}
+        {{- '<|im_start|>' ~ turn.role ~ '\n' ~ text ~ '<|im_end|>\n' }}
     {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}
@@ -347,23 +234,20 @@ QWEN3 = r"""{%- if messages[0].role == 'system' %}
 """
 
 GEMMA2 = (
-    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}"
-    "{{ raise_exception('System role not supported') }}{% endif %}{% for message in messages %}"
-    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}"
-    "{% endif %}{% if (message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}"
-    "{% set role = message['role'] %}{% endif %}"
-    r"{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}"
-    r"{% endfor %}{% if add_generation_prompt %}{{'<start_of_turn>model\n'}}{% endif %}"
+    "{{ bos_token }}{% for turn in messages %}{% set of_user = loop.index0 is even %}"
+    "{% if turn.role == 'system' %}{{ raise_exception('this model has no system turn') }}"
+    "{% elif of_user != (turn.role == 'user') %}"
+    "{{ raise_exception('turns of ' ~ turn.role ~ ' follow each other') }}{% endif %}"
+    r"{{ '<start_of_turn>' ~ ('user' if of_user else 'model') }}{{ '\n' ~ turn.content | trim }}"
+    r"{{ '<end_of_turn>\n' }}{% endfor %}"
+    r"{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
 )
 
 OLMO2 = (
-    r"{{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}"
-    r"{{ '<|system|>\n' + message['content'] + '\n' }}{% elif message['role'] == 'user' %}"
-    r"{{ '<|user|>\n' + message['content'] + '\n' }}{% elif message['role'] == 'assistant' %}"
-    r"{% if not loop.last %}{{ '<|assistant|>\n'  + message['content'] + eos_token + '\n' }}"
-    r"{% else %}{{ '<|assistant|>\n'  + message['content'] + eos_token }}{% endif %}{% endif %}"
-    r"{% if loop.last and add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}{% endfor %}"
+    r"{{ bos_token }}{% for turn in messages %}{{ '<|' ~ turn.role ~ '|>\n' ~ turn.content }}"
+    r"{% if turn.role == 'assistant' %}{{ eos_token }}{% endif %}"
+    r"{% if turn.role != 'assistant' or not loop.last %}{{ '\n' }}{% endif %}"
+    r"{% if add_generation_prompt and loop.last %}{{ '<|assistant|>\n' }}{% endif %}{% endfor %}"
 )
 
 MARKED = r"""{% for message in messages %}

@@ -465,7 +465,7 @@ static bool operation_wait(struct ls_simulation *s, struct player *player, int32
     double waited = meeting->to > player->clock ? meeting->to - player->clock : 0;
     double seconds = meeting->to - meeting->from;
     double hidden = seconds > waited ? seconds - waited : 0;
-    double messages = place->to < 0 ? 0 : s->pace.message_overlap[operation->link];
+    double messages = place->at.to < 0 ? 0 : s->pace.message_overlap[operation->link];
     double own = (1 - fmax(s->pace.overlap, messages)) * hidden;
     span_tell(s, player, operation->account, operation->name, meeting->from, meeting->to);
     player->clock += waited + own;

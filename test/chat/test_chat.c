@@ -195,7 +195,7 @@ static void test_bad_conversations(void **state)
          "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, "
          "{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": "
          "\"x\"}]}",
-         "llama2.jinja:1:314: the template refuses the conversation: Conversation roles must"},
+         "llama2.jinja:1:491: the template refuses the conversation: a user and an assistant"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
