@@ -91,8 +91,23 @@ def olmo2_config(draw):
     return transformers.Olmo2Config(**llama_shape(draw), rope_parameters=rope_of(draw, 256))
 
 
+def mistral_config(draw):
+    return transformers.MistralConfig(**llama_shape(draw), head_dim=draw.choice([8, 16]),
+                                      sliding_window=draw.choice([None, 5, 40]),
+                                      rope_parameters=rope_of(draw, 256))
+
+
+def gemma2_config(draw):
+    shape = dict(llama_shape(draw), tie_word_embeddings=True)
+    return transformers.Gemma2Config(**shape, head_dim=16, sliding_window=draw.choice([5, 40]),
+                                     query_pre_attn_scalar=draw.choice([16, 24]),
+                                     attn_logit_softcapping=draw.choice([5.0, 50.0]),
+                                     final_logit_softcapping=draw.choice([3.0, 30.0]))
+
+
 FAMILIES = {"gpt2": gpt2_config, "llama": llama_config, "qwen2": qwen2_config,
-            "qwen3": qwen3_config, "olmo2": olmo2_config}
+            "qwen3": qwen3_config, "gemma2": gemma2_config, "mistral": mistral_config,
+            "olmo2": olmo2_config}
 
 
 def randomise(model, seed):
@@ -242,7 +257,8 @@ class Check:
         self.run("export", self.folder / "run", "--format", "gguf", "--out", out)
         reader = gguf.GGUFReader(out)
         here = {tensor.name: tensor.data for tensor in reader.tensors}
-        arch = gguf.MODEL_ARCH[self.family.upper()]
+        named = {"mistral": "llama"}.get(self.family, self.family)
+        arch = gguf.MODEL_ARCH[named.upper()]
         names = gguf.get_tensor_name_map(arch, model.config.num_hidden_layers)
         wanted = gguf_tensors(self.family, model, names)
         self.expect("gguf: tensors", here.keys() == wanted.keys() and all(
@@ -254,8 +270,8 @@ class Check:
                  "embedding_length": model.config.hidden_size,
                  "attention.head_count": model.config.num_attention_heads,
                  "context_length": model.config.max_position_embeddings}
-        self.expect("gguf: metadata", fields["general.architecture"] == self.family and all(
-            fields[f"{self.family}.{key}"] == value for key, value in shape.items()))
+        self.expect("gguf: metadata", fields["general.architecture"] == named and all(
+            fields[f"{named}.{key}"] == value for key, value in shape.items()))
 
     def tokenizer(self):
         """A tokenizer that is trained here comes through: ids, merges, special tokens."""

@@ -175,6 +175,19 @@ static int file_write(struct exporting *ex, const struct head *head, struct ls_e
     return status;
 }
 
+/* What llama.cpp makes of another architecture's name: Mistral without its window. */
+static void window_warn(const struct exporting *ex)
+{
+    const struct ls_model_config *model = &ex->config.model;
+    const struct ls_gguf_key *row = ls_family_of(model->arch)->gguf.keys;
+    while (row && row->name && strcmp(row->key, "window"))
+        row++;
+    if (model->window > 0 && model->window < model->context && (!row || !row->name))
+        ls_log(ex->export->log, LS_LOG_WARNING,
+               "GGUF's %s has no window: there, text of more than %lld tokens is another model's",
+               ls_family_of(model->arch)->gguf.architecture, (long long)model->window);
+}
+
 int export_gguf(struct exporting *ex, struct ls_error *error)
 {
     const struct ls_family *family = ls_family_of(ex->config.model.arch);
@@ -189,6 +202,7 @@ int export_gguf(struct exporting *ex, struct ls_error *error)
     }
     int status = interop_keys_export(&ex->config, description, error); /* a model of that family */
     json_decref(description);
+    window_warn(ex);
     for (int64_t i = 0; i < ex->count && !status; i++)
         status = tensor_rename(ex, &ex->tensors[i], error);
     if (!status)

@@ -361,6 +361,8 @@ static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_k
         return word_find(row->words, text, false, word, sizeof word) ? json_string(word) : NULL;
     if (!strcmp(text, "true") || !strcmp(text, "false"))
         return json_boolean(text[0] == 't');
+    if (!strcmp(text, "0")) /* none */
+        return json_null();
     if (key->type == LS_CONFIG_INT)
         return json_integer(strtoll(text, NULL, 10));
     return key->type == LS_CONFIG_REAL ? json_real(strtod(text, NULL)) : json_string(text);

@@ -101,6 +101,13 @@ static const struct ls_gguf_name gguf_names[] = {
     {0},
 };
 
+static const struct ls_gguf_key gguf_keys[] = {
+    {"attention.sliding_window", "window"},
+    {"attn_logit_softcapping", "attention_softcap"},
+    {"final_logit_softcapping", "logit_softcap"},
+    {0},
+};
+
 const struct family family_gemma2 = {
     .about = {.what = "scaled embedding, norms in front and behind, GeGLU, soft caps, windows",
               .tied = true,
@@ -110,7 +117,10 @@ const struct family family_gemma2 = {
               .ffn = {.times = 4, .over = 1, .multiple = 1},
               .presets = presets,
               .hf = {"gemma2", "Gemma2ForCausalLM", "model.", hf_keys},
-              .gguf = {.architecture = "gemma2", .norm_plus_one = true, .names = gguf_names}},
+              .gguf = {.architecture = "gemma2",
+                       .norm_plus_one = true,
+                       .names = gguf_names,
+                       .keys = gguf_keys}},
     .keys = keys,
     .embedding = &embedding,
     .block = &block,
