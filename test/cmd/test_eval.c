@@ -15,9 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static char script[PATH_MAX];
+
 static int run_setup(void **state)
 {
-    if (corpus_setup(state))
+    if (corpus_setup(state) || !realpath("tools/lm_eval_lockstep.py", script))
         return -1;
     return shell("$L train $C train.steps=2 train.out=run numerics.tp_tiles=4 && "
                  "printf 'in the beginning' > text && printf '%s\\n' "
@@ -114,6 +116,16 @@ static void test_nothing_half_written(void **state)
     assert_int_equal(matches("half*"), 0);
 }
 
+/* The script that serves lm-evaluation-harness, without it. */
+static void test_a_script_asks_for_scores_and_texts(void **state)
+{
+    char line[PATH_MAX + 200];
+    (void)state;
+    snprintf(line, sizeof line, "LOCKSTEP=$L PYTHONDONTWRITEBYTECODE=1 python3 '%s' --self-test run",
+             script);
+    expect(line, 0, "lm_eval_lockstep: ok");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +133,7 @@ int main(void)
         cmocka_unit_test(test_multiple_choice),
         cmocka_unit_test(test_what_is_wrong_is_named),
         cmocka_unit_test(test_nothing_half_written),
+        cmocka_unit_test(test_a_script_asks_for_scores_and_texts),
     };
     return cmocka_run_group_tests_name("eval", tests, run_setup, scratch_teardown);
 }
