@@ -181,9 +181,9 @@ struct ls_prepare_config {
     const char *json_key; /* member of a JSONL object that holds the text; NULL: "text" */
     /* Of examples, all inputs are JSONL, and the stores have a mask: the completion counts, and the
      * end of the document behind it. Each part is encoded by itself, as it is when a model answers.
-     * Examples are held out whole. Of conversations, what ls_chat_examples says counts, the end of
-     * the document does not, and there is none behind one that the template ended with the same
-     * token. chat is borrowed. */
+     * Examples are held out whole. Of conversations special tokens in the text are meant; what
+     * ls_chat_examples says counts, the end of the document does not, and there is none behind one
+     * that the template ended with the same token. chat is borrowed. */
     enum ls_prepare_records records;
     const struct ls_chat *chat;
     /* A JSONL record that is malformed or has no text ends the preparation, or, with skip_bad, is

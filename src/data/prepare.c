@@ -45,6 +45,7 @@ struct job {
 struct pipeline {
     const struct ls_tokenizer *tokenizer;
     struct data_corpus *corpus;
+    bool special; /* special tokens in texts are meant: templates write them */
     bool corpus_end;
     struct ls_text carry; /* of a document that was cut */
     struct job *jobs;
@@ -151,18 +152,20 @@ static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error 
     return rc;
 }
 
-static void encode_job(struct ls_encoder *encoder, struct job *job)
+static void encode_job(struct ls_encoder *encoder, bool special, struct job *job)
 {
     size_t begin = 0;
+    bool continued = job->continues;
     job->rc = LS_OK;
     for (size_t i = 0; i < job->segments_count && !job->rc; i++) {
         struct segment *segment = &job->segments[i];
-        const struct ls_encode_options options = {.continued = i == 0 && job->continues};
+        const struct ls_encode_options options = {.continued = continued, .special = special};
         if (segment->end > begin)
             job->rc = ls_encode_with(encoder, job->text.bytes + begin, segment->end - begin,
                                      &options, &job->ids, &job->error);
         segment->ids_end = job->ids.count;
         begin = segment->end;
+        continued = !segment->ends_document;
     }
 }
 
@@ -178,7 +181,7 @@ static void *work(void *user)
             break;
         struct job *job = &pipeline->jobs[pipeline->claimed++ % pipeline->jobs_count];
         pthread_mutex_unlock(&pipeline->mutex);
-        encode_job(worker->encoder, job);
+        encode_job(worker->encoder, pipeline->special, job);
         pthread_mutex_lock(&pipeline->mutex);
         job->encoded = true;
         pthread_cond_broadcast(&pipeline->changed);
@@ -188,9 +191,12 @@ static void *work(void *user)
 }
 
 static int pipeline_init(struct pipeline *pipeline, const struct ls_tokenizer *tokenizer,
-                         struct data_corpus *corpus, int workers, struct ls_error *error)
+                         struct data_corpus *corpus, const struct ls_prepare_config *config,
+                         struct ls_error *error)
 {
-    *pipeline = (struct pipeline){.tokenizer = tokenizer, .corpus = corpus};
+    int workers = config->workers;
+    *pipeline = (struct pipeline){
+        .tokenizer = tokenizer, .corpus = corpus, .special = config->records == LS_RECORDS_CHAT};
     pthread_mutex_init(&pipeline->mutex, NULL);
     pthread_cond_init(&pipeline->changed, NULL);
     pipeline->jobs_count = 2 * workers + 1;
@@ -626,7 +632,7 @@ int ls_data_prepare(const struct ls_prepare_config *config, struct ls_prepare_re
     if (!rc)
         rc = open_outputs(&prepare, corpus, error);
     if (!rc) {
-        rc = pipeline_init(&prepare.pipeline, prepare.tokenizer, corpus, config->workers, error);
+        rc = pipeline_init(&prepare.pipeline, prepare.tokenizer, corpus, config, error);
         if (!rc)
             rc = run_pipeline(&prepare, error);
         for (int i = 0; i < prepare.pipeline.workers_count && !rc; i++)

@@ -42,7 +42,7 @@ static int prepare(const char *name, const char *text, struct ls_prepare_config 
     config.inputs = inputs;
     config.inputs_count = 1;
     config.output = output;
-    config.tokenizer = "byte";
+    config.tokenizer = config.tokenizer ? config.tokenizer : "byte";
     config.workers = 2;
     return ls_data_prepare(&config, report, error);
 }
@@ -220,6 +220,62 @@ static void test_assistants_count(void **state)
     ls_chat_free(chat);
 }
 
+/* Special tokens that the template writes are tokens, and the parts of a conversation have the ids
+ * that all of it has: nothing is put in front of an answer. */
+static void test_special_tokens(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"llama3", "{% for m in messages %}<|start_header_id|>{{ m.role }}{{ m.content }}<|eot_id|>"
+                   "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant"
+                   "{% endif %}"},
+        {"llama2", "{% for m in messages %}{% if m.role == 'user' %}<s>the {{ m.content }}"
+                   "{% else %} {{ m.content }} </s>{% endif %}{% endfor %}"},
+    };
+    static const char talk[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a b\"}, {\"role\": "
+        "\"assistant\", \"content\": \"the c\"}, {\"role\": \"user\", "
+        "\"content\": \"d\"}, {\"role\": \"assistant\", \"content\": \"e\"}]}";
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char spec[100];
+        struct ls_error error = {0};
+        struct ls_prepare_report report;
+        struct ls_chat *chat;
+        struct ls_chat_text text = {0};
+        struct ls_tokenizer *tokenizer;
+        struct ls_encoder *encoder;
+        struct ls_token_store *store;
+        struct ls_token_list whole = {0};
+        snprintf(spec, sizeof spec, "test/data/golden/families/%s.json", cases[i][0]);
+        assert_ok(ls_chat_new("t", cases[i][1], strlen(cases[i][1]), NULL, &chat, &error), error);
+        struct ls_prepare_config config = {
+            .records = LS_RECORDS_CHAT, .chat = chat, .tokenizer = spec};
+        assert_ok(prepare("x.jsonl", talk, config, &report, &error), error);
+        assert_ok(ls_chat_render(chat, talk, strlen(talk), false, &text, &error), error);
+        assert_ok(ls_tokenizer_new(spec, &tokenizer, &error), error);
+        assert_ok(ls_encoder_new(tokenizer, &encoder, &error), error);
+        const struct ls_encode_options special = {.special = true};
+        assert_ok(ls_encode_with(encoder, text.bytes, text.count, &special, &whole, &error), error);
+        assert_ok(ls_token_store_open(path_of("c_train"), &store, &error), error);
+        int32_t ids[100], specials = 0;
+        int64_t tokens = ls_token_store_tokens(store);
+        assert_int_equal(tokens, whole.count);
+        assert_ok(ls_token_store_read(store, 0, tokens, 10000, ids, &error), error);
+        for (int64_t k = 0; k < tokens; k++) {
+            assert_int_equal(ids[k], whole.ids[k]);
+            specials += ls_tokenizer_is_special(tokenizer, ids[k]);
+        }
+        assert_int_equal(specials, i == 0 ? 8 : 4);
+        assert_in_range(report.train.counted, 4, tokens - 4);
+        ls_token_store_close(store);
+        ls_encoder_free(encoder);
+        ls_tokenizer_free(tokenizer);
+        ls_token_list_release(&whole);
+        ls_chat_text_release(&text);
+        ls_chat_free(chat);
+    }
+}
+
 static void test_bad_examples(void **state)
 {
     (void)state;
@@ -375,6 +431,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_examples_are_held_out_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mask_does_not_depend_on_jobs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_assistants_count, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_special_tokens, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_examples, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_masks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_targets_of_samples, setup, teardown),
