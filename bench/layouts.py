@@ -158,8 +158,9 @@ def summary(rows):
     for name in dict.fromkeys(row["recipe"] for row in rows):
         own = [row for row in rows if row["recipe"] == name]
         slower_by, taken, best = choice(own)
-        lines.append(f"- {name} (commit {own[0]['lockstep']}, {own[0]['date']}; "
-                     f"{own[0]['rounds']} round(s)): the planner takes `{taken}`, "
+        rounds = f"{own[0]['rounds']} round{'s' if own[0]['rounds'] > 1 else ''}"
+        lines.append(f"- {name} (commit {own[0]['lockstep']}, {own[0]['date']}, {rounds}): the "
+                     f"planner takes `{taken}`, "
                      f"{100 * slower_by:.1f} % slower than the best that was measured, `{best}` "
                      "(goal: 5 %).")
     return lines
