@@ -363,7 +363,7 @@ def tune(model, data):
 def check_all(arguments):
     arguments.c = Library(arguments.library)
     bad = []
-    for family in FAMILIES:
+    for family in arguments.families or FAMILIES:
         for number in range(arguments.count):
             with tempfile.TemporaryDirectory() as folder:
                 check = Check(arguments, family, number, pathlib.Path(folder))
@@ -386,6 +386,7 @@ def main():
     parser.add_argument("--library", default="build/liblockstep.so", type=pathlib.Path)
     parser.add_argument("--seed", default=1, type=int)
     parser.add_argument("--count", default=3, type=int)
+    parser.add_argument("--families", nargs="*", choices=FAMILIES)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()

@@ -350,7 +350,13 @@ void interop_keys_unknown(const json_t *description, enum ls_arch arch, const ch
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-/* The value of our key as JSON. */
+/* Real numbers here that transformers takes as whole ones alone. */
+static bool is_whole(const struct ls_hf_key *row)
+{
+    return !strcmp(row->name, "query_pre_attn_scalar");
+}
+
+/* The value of our key as JSON; NULL where there is none. */
 static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_key *row)
 {
     char name[64], text[4 * LS_CONFIG_TEXT_BYTES], word[64];
@@ -365,7 +371,10 @@ static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_k
         return json_null();
     if (key->type == LS_CONFIG_INT)
         return json_integer(strtoll(text, NULL, 10));
-    return key->type == LS_CONFIG_REAL ? json_real(strtod(text, NULL)) : json_string(text);
+    double real = strtod(text, NULL);
+    if (is_whole(row))
+        return real == floor(real) ? json_integer((json_int_t)real) : NULL;
+    return key->type == LS_CONFIG_REAL ? json_real(real) : json_string(text);
 }
 
 /* The only value that there is; of a list, for every layer. */
@@ -444,9 +453,11 @@ int interop_keys_export(const struct ls_config *config, json_t *description, str
         if (!is_written(row, !rows.all))
             continue;
         json_t *value = row->key ? mapped_value(config, row) : only_value(config, row);
+        char name[64];
+        snprintf(name, sizeof name, "model.%s", row->key ? row->key : "arch");
         if (!value)
-            return ls_config_reject(config, LS_ECONFIG, "model.activation", error,
-                                    "Hugging Face's %s has no word for it in %s", hf->model_type,
+            return ls_config_reject(config, LS_ECONFIG, name, error,
+                                    "Hugging Face's %s has no such value of %s", hf->model_type,
                                     row->name);
         json_object_set_new(description, row->name, value);
     }

@@ -1,0 +1,72 @@
+/* `lockstep import` and `export`, and commands that take a folder of another program's: a run goes
+ * out, comes back, is trained on and evaluated, with the same words and exit codes throughout. */
+#include "runs.h"
+
+#include "../support/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void test_out_and_back(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=run train.steps=2 model.arch=llama", 0, "hash");
+    expect("$L export run --out out", 0, "tensors in 1 file of weights");
+    expect("$L import out --out again", 0, "1 layer of the family llama, 257 tokens");
+    expect("cmp run/checkpoints/step-00000002/model.safetensors "
+           "again/checkpoints/step-00000000/model.safetensors",
+           0, "");
+    /* The same loss of the run and of the folder, on one rank and on two. */
+    expect("$L eval run corpus_valid | sed 's/  [0-9.]* bits.*//; s/step 2 /step 0 /' > loss.txt",
+           0, "");
+    expect("$L eval out corpus_valid | diff - loss.txt", 0, "");
+    expect("$L eval out corpus_valid parallel.tp=2 | diff - loss.txt", 0, "");
+    /* The folder of an import is enough to train in. */
+    expect("$L train again/config.yaml data.train=corpus_train train.steps=2 parallel.pp=2 "
+           "batch.global=4 parallel.threads=1 log.progress=plain",
+           0, "hash");
+    assert_true(exists("again/checkpoints/step-00000002"));
+    expect("$L export again --step 0 --dtype bf16 --shard-mb 1 --out half", 0, "");
+    expect("$L export again --format gguf --dtype f16 --out x.gguf", 0, "1 file");
+}
+
+static void test_llmc(void **state)
+{
+    (void)state;
+    expect("$L train $C train.out=gpt train.steps=1", 0, "hash");
+    expect("$L export gpt --format llmc --out gpt.bin", 0, "16 tensors");
+    expect("$L import gpt.bin --out back", 0, "of the family gpt2");
+    expect("$L train $C model.from=gpt.bin train.out=more train.steps=1", 0, "hash");
+    expect("$L export run --format llmc --out no.bin", 2, "a file of llm.c has gpt2");
+    assert_false(exists("no.bin"));
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    expect("$L import", 2, "the model's folder is missing");
+    expect("$L import out", 2, "--out RUN is missing");
+    expect("$L import out --out again", 2, "again: is there already");
+    expect("$L import nowhere --out new", 16, "there is no such folder");
+    expect("$L export run", 2, "--out is missing");
+    expect("$L export run --out new --format onnx", 2, "expected one of hf, llmc, gguf");
+    expect("$L export run --out new --dtype int4", 2, "expected one of fp32, bf16, fp16");
+    expect("$L export run --out new --step 7", 15, "no such checkpoint");
+    expect("$L generate out --prompt x --step 3", 2, "has no steps to choose from");
+    expect("$L train $C model.from=out model.layers=9 train.out=new", 2, "model.layers = 9");
+    assert_false(exists("new"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_out_and_back),
+        cmocka_unit_test(test_llmc),
+        cmocka_unit_test(test_words),
+    };
+    return cmocka_run_group_tests(tests, corpus_setup, scratch_teardown);
+}
