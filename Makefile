@@ -234,6 +234,7 @@ interop: all
 
 bench: all
 	$(BUILD)/lockstep bench gemm
+	$(BUILD)/lockstep bench attention
 	$(BUILD)/lockstep bench ops
 	$(BUILD)/lockstep bench comm ranks=2
 	$(BUILD)/lockstep bench pipeline

@@ -35,6 +35,18 @@ int bench_arithmetic_of_name(const char *name)
     return -1;
 }
 
+int bench_dtype_of_name(const char *name)
+{
+    static const struct {
+        const char *name;
+        enum ls_dtype dtype;
+    } dtypes[] = {{"bf16", LS_BF16}, {"fp16", LS_F16}, {"fp32", LS_F32}};
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
+        if (!strcmp(name, dtypes[i].name))
+            return dtypes[i].dtype;
+    return -1;
+}
+
 int bench_args(const char *page, int argc, char **argv, const struct bench_key *keys,
                struct ls_error *error)
 {

@@ -21,7 +21,12 @@ struct bench_key {
     {                                                                                              \
         "arithmetic", value, 0, 0, "fma or bf16_pairs", bench_arithmetic_of_name, NULL             \
     }
+#define BENCH_DTYPE(value)                                                                         \
+    {                                                                                              \
+        "dtype", value, 0, 0, "bf16, fp16 or fp32", bench_dtype_of_name, NULL                      \
+    }
 int bench_arithmetic_of_name(const char *name);
+int bench_dtype_of_name(const char *name);
 /* Reads the words behind the page's name. LS_ECONFIG. */
 int bench_args(const char *page, int argc, char **argv, const struct bench_key *keys,
                struct ls_error *error);

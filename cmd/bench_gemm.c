@@ -143,16 +143,10 @@ static int bench_shape(struct ls_ops *ops, const struct shape *shape, enum ls_dt
     return status;
 }
 
+/* Products may be of integers too. */
 static int dtype_of_name(const char *name)
 {
-    static const struct {
-        const char *name;
-        enum ls_dtype dtype;
-    } dtypes[] = {{"bf16", LS_BF16}, {"fp16", LS_F16}, {"fp32", LS_F32}, {"int8", LS_I8}};
-    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
-        if (!strcmp(name, dtypes[i].name))
-            return dtypes[i].dtype;
-    return -1;
+    return strcmp(name, "int8") ? bench_dtype_of_name(name) : LS_I8;
 }
 
 int cmd_bench_gemm(int argc, char **argv)

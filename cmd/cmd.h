@@ -10,6 +10,7 @@
 /* ---- sub-commands: argv[0] is the sub-command's name; the result is the exit code -------------
  */
 
+int cmd_bench_attention(int argc, char **argv);
 int cmd_bench_comm(int argc, char **argv);
 int cmd_bench_gemm(int argc, char **argv);
 int cmd_bench_interop(int argc, char **argv);

@@ -13,6 +13,7 @@ static const struct {
     const char *name; /* one word, or two: "bench gemm" */
     int (*run)(int argc, char **argv);
 } commands[] = {
+    {"bench attention", cmd_bench_attention},
     {"bench comm", cmd_bench_comm},
     {"bench gemm", cmd_bench_gemm},
     {"bench interop", cmd_bench_interop},

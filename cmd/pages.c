@@ -361,8 +361,10 @@ static const struct cmd_page pages[] = {
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
-    {"bench", "gemm|comm|interop|machine|ops|pipeline|step|sums|tier ...", "measure this machine",
-     "`lockstep bench gemm`: matrix products; `bench comm`: collectives; `bench ops`: the other "
+    {"bench", "attention|gemm|comm|interop|machine|ops|pipeline|step|sums|tier ...",
+     "measure this machine",
+     "`lockstep bench gemm`: matrix products; `bench attention`: attention; `bench comm`: "
+     "collectives; `bench ops`: the other "
      "kernels; `bench machine`: all of it, for the planner; `bench pipeline`: schedules; "
      "`bench step`: whole training steps; `bench sums`: ways to add leaves; `bench tier`: memory "
      "tiers; `bench tokenizer`: text to tokens; `bench interop`: import and export. Each compares "
@@ -374,6 +376,15 @@ static const struct cmd_page pages[] = {
      "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one "
      "large oneDNN product measured in turns with them.",
      none, "lockstep bench gemm\nlockstep bench gemm threads=1 dtype=fp32 isa=avx512\n"},
+    {"bench attention",
+     "[tokens=N] [window=N] [heads=N] [kv_heads=N] [head_dim=N] [threads=N] [dtype=bf16|fp16|fp32] "
+     "[isa=NAME] [arithmetic=NAME]",
+     "measure attention",
+     "Prints the time of attention over a sequence, forward and backward, to all keys, to those in "
+     "a window and with capped scores, its operations on pairs that see each other a second, and "
+     "the time of one token that is generated behind such a sequence.",
+     none,
+     "lockstep bench attention\nlockstep bench attention tokens=8192 window=1024 kv_heads=4\n"},
     {"bench comm", "[ranks=N] [bytes=N]", "measure collectives",
      "Prints time and bandwidth of an all-reduce for a range of sizes, beside the bandwidth of a "
      "copy; under mpirun, beside MPI_Allreduce.",

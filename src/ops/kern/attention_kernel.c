@@ -11,9 +11,10 @@ enum {
     /* Vectors of a register tile: TILE_ROWS x TILE_VECTORS sums, enough to hide the latency of an
      * fma, leave registers for operands. */
     TILE_VECTORS = LANES == 16 ? 4 : 2,
-    /* Queries of a block that has few, as a block has whose queries are the heads of one token: the
-     * widest vector. */
-    FEW = 16,
+    /* Of a block that has few queries, as those of one token's heads, one vector; then more rows
+     * hide the latency. */
+    FEW = LANES,
+    FEW_ROWS = 8,
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -26,35 +27,35 @@ struct strided {
     int64_t row, column;
 };
 
-/* c[m][n] += sum_k a(m, k) b[k][n] on TILE_ROWS x vectors, one ascending chain of fma per element.
- */
-INLINE void tile_multiply(int vectors, int64_t depth, struct strided a, const float *b, int64_t ldb,
-                          float *c, int64_t ldc)
+/* c[m][n] += sum_k a(m, k) b[k][n] on rows x vectors, one ascending chain of fma per element. Rows
+ * of b and c lie ld apart. */
+INLINE void tile_multiply(int rows, int vectors, int64_t depth, struct strided a, const float *b,
+                          float *c, int64_t ld)
 {
-    vec sum[TILE_ROWS][TILE_VECTORS];
-#pragma GCC unroll 4
-    for (int m = 0; m < TILE_ROWS; m++)
+    vec sum[FEW_ROWS][TILE_VECTORS];
+#pragma GCC unroll 8
+    for (int m = 0; m < rows; m++)
 #pragma GCC unroll 4
         for (int n = 0; n < vectors; n++)
-            sum[m][n] = vec_load(c + m * ldc + n * LANES);
+            sum[m][n] = vec_load(c + m * ld + n * LANES);
     for (int64_t k = 0; k < depth; k++) {
         vec right[TILE_VECTORS];
 #pragma GCC unroll 4
         for (int n = 0; n < vectors; n++)
-            right[n] = vec_load(b + k * ldb + n * LANES);
-#pragma GCC unroll 4
-        for (int m = 0; m < TILE_ROWS; m++) {
+            right[n] = vec_load(b + k * ld + n * LANES);
+#pragma GCC unroll 8
+        for (int m = 0; m < rows; m++) {
             vec left = vec_set(a.at[m * a.row + k * a.column]);
 #pragma GCC unroll 4
             for (int n = 0; n < vectors; n++)
                 sum[m][n] = vec_fma(left, right[n], sum[m][n]);
         }
     }
-#pragma GCC unroll 4
-    for (int m = 0; m < TILE_ROWS; m++)
+#pragma GCC unroll 8
+    for (int m = 0; m < rows; m++)
 #pragma GCC unroll 4
         for (int n = 0; n < vectors; n++)
-            vec_store(c + m * ldc + n * LANES, sum[m][n]);
+            vec_store(c + m * ld + n * LANES, sum[m][n]);
 }
 
 INLINE struct strided rows_from(struct strided a, int64_t m)
@@ -62,13 +63,13 @@ INLINE struct strided rows_from(struct strided a, int64_t m)
     return (struct strided){a.at + m * a.row, a.row, a.column};
 }
 
-/* The columns of b and c that are worked on, a multiple of 16, of rows that lie ld apart. */
+/* The columns of b and c that are worked on, a multiple of LANES, of rows that lie ld apart. */
 struct columns {
     int64_t count, ld;
 };
 static const struct columns queries_all = {BLOCK, BLOCK}, queries_few = {FEW, BLOCK};
 
-/* c [rows, columns] += a b. rows is a multiple of TILE_ROWS. */
+/* c [rows, columns] += a b. rows is a multiple of FEW_ROWS. */
 INLINE void multiply_strided(int64_t rows, struct columns columns, int64_t depth, struct strided a,
                              const float *b, float *c, struct attention_ahead *ahead)
 {
@@ -76,12 +77,15 @@ INLINE void multiply_strided(int64_t rows, struct columns columns, int64_t depth
     int64_t n = 0;
     for (; n + TILE_VECTORS * LANES <= columns.count; n += TILE_VECTORS * LANES)
         for (int64_t m = 0; m < rows; m += TILE_ROWS) {
-            tile_multiply(TILE_VECTORS, depth, rows_from(a, m), b + n, ld, c + m * ld + n, ld);
+            tile_multiply(TILE_ROWS, TILE_VECTORS, depth, rows_from(a, m), b + n, c + m * ld + n,
+                          ld);
             attention_ahead(ahead, 1);
         }
     for (; n < columns.count; n += LANES)
-        for (int64_t m = 0; m < rows; m += TILE_ROWS)
-            tile_multiply(1, depth, rows_from(a, m), b + n, ld, c + m * ld + n, ld);
+        for (int64_t m = 0; m < rows; m += FEW_ROWS) {
+            tile_multiply(FEW_ROWS, 1, depth, rows_from(a, m), b + n, c + m * ld + n, ld);
+            attention_ahead(ahead, columns.count <= FEW ? 4 : 0);
+        }
 }
 
 /* a [rows, depth]. */
@@ -270,7 +274,8 @@ INLINE void forward_queries(const struct attention_shape *shape,
 {
     const struct scores scores = {s, BLOCK, 0, BLOCK, 0, queries.count};
     float rescale[BLOCK];
-    memset(s, 0, BLOCK * BLOCK * sizeof *s);
+    for (int64_t j = 0; j < BLOCK; j++)
+        memset(s + j * BLOCK, 0, (size_t)queries.count * sizeof *s);
     multiply(BLOCK, queries, shape->padded, key->k, query->q_columns, s, ahead);
     scores_cap(shape, scores);
     scores_mask(mask, scores);

@@ -268,8 +268,8 @@ struct backward_products {
 /* Scores^T and dp^T [HALF, HALF] of queries [first, first + HALF) give p^T and ds^T as left
  * operands [HALF, BLOCK] and ds^T paired [HALF / 2][BLOCK][2], at their queries' columns. */
 static inline __attribute__((always_inline)) void
-softmax_backward(const float *s, const float *dp, int64_t first, float scale_log2, bool capped,
-                 const struct attention_query *query, struct backward_products to)
+softmax_backward_of(const float *s, const float *dp, int64_t first, float scale_log2, bool capped,
+                    const struct attention_query *query, struct backward_products to)
 {
     const vec scale = vec_set(scale_log2);
     vec lse[PARTS], delta[PARTS];
@@ -300,6 +300,23 @@ softmax_backward(const float *s, const float *dp, int64_t first, float scale_log
     }
 }
 
+/* A function each, so that neither is in the way of the products. */
+static __attribute__((noinline)) void softmax_backward(const float *s, const float *dp,
+                                                       int64_t first, float scale_log2,
+                                                       const struct attention_query *query,
+                                                       struct backward_products to)
+{
+    softmax_backward_of(s, dp, first, scale_log2, false, query, to);
+}
+
+static __attribute__((noinline)) void softmax_backward_capped(const float *s, const float *dp,
+                                                              int64_t first, float scale_log2,
+                                                              const struct attention_query *query,
+                                                              struct backward_products to)
+{
+    softmax_backward_of(s, dp, first, scale_log2, true, query, to);
+}
+
 static void backward_pair(const struct attention_shape *shape, const struct attention_query *query,
                           const struct attention_key *key, const struct attention_mask *mask,
                           const struct attention_gradient *gradient, void *scratch,
@@ -325,9 +342,9 @@ static void backward_pair(const struct attention_shape *shape, const struct atte
             scores_cap(shape, scores);
             scores_mask(mask, scores);
             if (shape->softcap > 0)
-                softmax_backward(s, dp, i, scores_log2(shape), true, query, to);
+                softmax_backward_capped(s, dp, i, scores_log2(shape), query, to);
             else
-                softmax_backward(s, dp, i, scores_log2(shape), false, query, to);
+                softmax_backward(s, dp, i, scores_log2(shape), query, to);
         }
     const int64_t part = diagonal ? HALF : BLOCK;
     for (int64_t j = 0; dk && j < BLOCK; j += part) {

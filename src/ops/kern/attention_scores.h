@@ -23,16 +23,21 @@ static inline float scores_log2(const struct attention_shape *shape)
 }
 
 /* s = tanh(scale s / softcap): what is left of softcap * that is a factor of the exponent. */
-static inline void scores_cap(const struct attention_shape *shape, struct scores scores)
+static __attribute__((noinline)) void scores_cap_all(const struct attention_shape *shape,
+                                                     struct scores scores)
 {
-    if (!(shape->softcap > 0))
-        return;
     const vec factor = vec_set(shape->scale / shape->softcap);
     for (int64_t j = 0; j < scores.keys; j++)
         for (int64_t i = 0; i < scores.queries; i += LANES) {
             float *at = scores.s + j * scores.ld + i;
             vec_store(at, vec_tanh(vec_load(at) * factor));
         }
+}
+
+static inline void scores_cap(const struct attention_shape *shape, struct scores scores)
+{
+    if (shape->softcap > 0)
+        scores_cap_all(shape, scores);
 }
 
 /* The derivative of a capped score by the score, less the factor scale: 1 - tanh^2. A masked score
@@ -44,10 +49,9 @@ static inline vec scores_cap_slope(vec s)
 }
 
 /* A score that is masked is -inf, which exp2 turns into an exact zero. */
-static inline void scores_mask(const struct attention_mask *mask, struct scores scores)
+static __attribute__((noinline)) void scores_mask_all(const struct attention_mask *mask,
+                                                      struct scores scores)
 {
-    if (!mask)
-        return;
     for (int64_t j = 0; j < scores.keys; j++)
         for (int64_t i = 0; i < scores.queries; i += LANES) {
             const vec_int key = (vec_int){0} + (int32_t)(scores.key + j);
@@ -59,6 +63,12 @@ static inline void scores_mask(const struct attention_mask *mask, struct scores 
             vec_store(at, (vec)((outside & (vec_int)vec_set(-INFINITY)) |
                                 (~outside & (vec_int)vec_load(at))));
         }
+}
+
+static inline void scores_mask(const struct attention_mask *mask, struct scores scores)
+{
+    if (mask)
+        scores_mask_all(mask, scores);
 }
 
 /* The reference that a query's exponents are taken from: its maximum, or 0 where it has seen no key
