@@ -139,6 +139,8 @@ static int resolve_family(struct ls_config *config, struct ls_error *error)
         model->activation = family->act;
     if (model->window_layers == LS_CONFIG_AUTO && ls_family_reads(arch, "window_layers"))
         model->window_layers = (int)family->window_layers;
+    if (model->query_scale == 0 && ls_family_reads(arch, "query_scale"))
+        model->query_scale = (double)model->head_dim;
     return check_activation(config, error);
 }
 

@@ -69,7 +69,7 @@ struct ls_replay_hints ls_replay_hints_of(const struct ls_config *config,
         .tile_tokens = config->data.sequence / ls_max(1, numerics->seq_tiles),
         .leaf_tiles = ls_max(1, numerics->seq_tiles / cp),
         .act = numerics->act,
-        .rms_norm = model->act == LS_ACT_SWIGLU,
+        .rms_norm = model->act == LS_ACT_SWIGLU || model->act == LS_ACT_GEGLU,
         .gelu_erf = model->act == LS_ACT_GELU_ERF,
         .fast = numerics->fast,
     };

@@ -352,6 +352,8 @@ static void test_presets_and_what_overrides_them(void **state)
     assert_true(config.model.tied && config.model.act == LS_ACT_GEGLU);
     expect_good(&config, "model: {preset: gemma2-2b, window_layers: all}\n");
     assert_int_equal(config.model.window_layers, LS_WINDOW_ALL);
+    expect_good(&config, "model: {preset: gemma2-tiny}\n");
+    assert_true(config.model.query_scale == 32);
     expect_good(&config, "model: {preset: mistral-7b-v0.1}\n");
     assert_int_equal(config.model.window, 4096);
     assert_int_equal(config.model.window_layers, LS_WINDOW_ALL);
