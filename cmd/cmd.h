@@ -19,6 +19,7 @@ int cmd_bench_pipeline(int argc, char **argv);
 int cmd_bench_plan(int argc, char **argv);
 int cmd_bench_step(int argc, char **argv);
 int cmd_bench_sums(int argc, char **argv);
+int cmd_bench_tokenizer(int argc, char **argv);
 int cmd_bench_tier(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_data(int argc, char **argv);

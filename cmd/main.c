@@ -23,6 +23,7 @@ static const struct {
     {"bench step", cmd_bench_step},
     {"bench sums", cmd_bench_sums},
     {"bench tier", cmd_bench_tier},
+    {"bench tokenizer", cmd_bench_tokenizer},
     {"convert", cmd_convert},
     {"data", cmd_data},
     {"diff", cmd_diff},

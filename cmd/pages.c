@@ -365,7 +365,8 @@ static const struct cmd_page pages[] = {
      "`lockstep bench gemm`: matrix products; `bench comm`: collectives; `bench ops`: the other "
      "kernels; `bench machine`: all of it, for the planner; `bench pipeline`: schedules; "
      "`bench step`: whole training steps; `bench sums`: ways to add leaves; `bench tier`: memory "
-     "tiers; `bench interop`: import and export. Each compares with the machine's own limit, "
+     "tiers; `bench interop`: import and export; `bench tokenizer`: text to tokens. Each "
+     "compares with the machine's own limit, "
      "measured in the same run.",
      none, NULL},
     {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32] [isa=NAME] [arithmetic=NAME]",
@@ -435,6 +436,11 @@ static const struct cmd_page pages[] = {
      "LOCKSTEP_IO_URING=0 in the environment has threads take the place of io_uring, as where the "
      "system does not allow it.",
      none, "lockstep bench tier folder=/mnt/nvme\n"},
+    {"bench tokenizer", "tokenizer=SPEC text=FILE [threads=N]", "measure encoding of text",
+     "Encodes a text file, five times, on one thread and on several (as many as cores) that each "
+     "encode all of it, and prints median rates; the last line has them as one JSON object. "
+     "bench/peers/tokenizer.py runs it beside tiktoken and tokenizers.",
+     none, "lockstep bench tokenizer tokenizer=models/Qwen3-0.6B text=book.txt threads=4\n"},
     {"doctor", "", "show what this machine offers and what is missing",
      "Prints CPU, instruction sets, caches, memory, limits, libraries and MPI, and for what is "
      "missing the command that installs it. Exits with 0 if training can run.",

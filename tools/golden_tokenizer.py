@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes test/data/golden/ from the reference tokenizers (Python packages tokenizers and tiktoken).
 
-    tools/golden_tokenizer.py [DIR [FAMILY...]]
+    tools/golden_tokenizer.py [DIR [FAMILY...|ranks]]
     tools/golden_tokenizer.py --categories
 
 DIR holds gpt2-vocab.json, gpt2-merges.txt and tinyshakespeare.txt; without it only what does not need
@@ -14,7 +14,10 @@ knows and Python's unicodedata does not (Python 3.11: Unicode 14, as PCRE2 10.42
   gpt2_cases.txt        the same texts with GPT-2's files
   families/NAME.json    a tokenizer.json with the pipeline of a family (tokenizer_families.py)
   families/NAME.txt     what it does with texts and code points (write_family says how)
+  tokens.tiktoken       a rank file, and what it does with each pattern:
+  ranks_PATTERN.txt
 """
+import base64
 import json
 import os
 import random
@@ -24,6 +27,7 @@ import unicodedata
 import zlib
 
 import tiktoken
+from tiktoken_ext import openai_public
 from tokenizers import ByteLevelBPETokenizer, Regex, Tokenizer, pre_tokenizers
 
 import tokenizer_families
@@ -135,6 +139,15 @@ def point_text(code):
     return f"{c}a{c}b {c}1!{c}\n {c}'s{c}"
 
 
+def write_points(out, encode):
+    for first in range(0, 0x110000, 0x1000):
+        codes = [c for c in range(first, first + 0x1000) if not 0xD800 <= c < 0xE000]
+        crc = 0
+        for ids in encode([point_text(c) for c in codes]):
+            crc = zlib.crc32(struct.pack(f"<{1 + len(ids)}i", len(ids), *ids), crc)
+        out.write(f"p {first:x} {crc:08x}\n")
+
+
 def write_family(name, text):
     """Lines of NAME.txt:
     o HEX TAB ids   special tokens are ordinary text
@@ -165,17 +178,54 @@ def write_family(name, text):
                 if "\ufffd" not in decoded:
                     line(kind, decoded, ids)
         tokenizer.encode_special_tokens = True
-        for first in range(0, 0x110000, 0x1000):
-            codes = [c for c in range(first, first + 0x1000) if not 0xD800 <= c < 0xE000]
-            crc = 0
-            for ids in encode([point_text(c) for c in codes], False):
-                crc = zlib.crc32(struct.pack(f"<{1 + len(ids)}i", len(ids), *ids), crc)
-            out.write(f"p {first:x} {crc:08x}\n")
+        write_points(out, lambda texts: encode(texts, False))
+
+
+def byte_tokens(folder):
+    """Tokens of a byte-level vocabulary, in the order of their merges."""
+    byte_of = byte_characters()
+    model = tokenizer_families.train(tokenizer_families.FAMILIES["llama3"], training_texts(folder), 700)
+    return [bytes(byte_of[c] for c in t) for t in sorted(model["vocab"], key=model["vocab"].get)]
+
+
+def write_rank_file(path, tokens):
+    with open(path, "wb") as out:
+        for rank, token in enumerate(tokens):
+            out.write(base64.b64encode(token) + b" %d\n" % rank)
+
+
+def rank_encoding(pattern, tokens):
+    """tiktoken's encoding of these tokens with a published pattern."""
+    known = {"llama3": tokenizer_families.WORDS % r"\p{N}{1,3}", "qwen": tokenizer_families.WORDS % r"\p{N}"}
+    if pattern not in known:
+        # The patterns are inside functions that download ranks.
+        openai_public.load_tiktoken_bpe = lambda *a, **k: {}
+        known[pattern] = getattr(openai_public, pattern)()["pat_str"]
+    return tiktoken.Encoding(pattern, pat_str=known[pattern], special_tokens={},
+                             mergeable_ranks={t: i for i, t in enumerate(tokens)})
+
+
+def write_ranks(folder):
+    """tokens.tiktoken, and what it does with each pattern: lines as those of write_family."""
+    tokens = byte_tokens(folder)
+    write_rank_file(os.path.join(GOLDEN, "tokens.tiktoken"), tokens)
+    for pattern in ("r50k_base", "cl100k_base", "o200k_base", "llama3", "qwen"):
+        encoding = rank_encoding(pattern, tokens)
+        with open(os.path.join(GOLDEN, f"ranks_{pattern}.txt"), "w") as out:
+            for text in TEXTS + random_texts(12):
+                ids = encoding.encode_ordinary(text)
+                out.write(f"o {text.encode().hex()}\t{' '.join(map(str, ids))}\n")
+            write_points(out, lambda texts: map(encoding.encode_ordinary, texts))
+        print(pattern)
+
+
+def training_texts(folder):
+    with open(os.path.join(folder, "tinyshakespeare.txt"), encoding="utf-8") as file:
+        return file.read(60000).splitlines(keepends=True) + tokenizer_families.multilingual(400, 5)
 
 
 def write_families(folder, names):
-    with open(os.path.join(folder, "tinyshakespeare.txt"), encoding="utf-8") as file:
-        texts = file.read(60000).splitlines(keepends=True) + tokenizer_families.multilingual(400, 5)
+    texts = training_texts(folder)
     for name in names or tokenizer_families.FAMILIES:
         write_family(name, tokenizer_families.make(name, texts))
         print(name)
@@ -205,6 +255,9 @@ def main():
         print_categories()
         return
     os.makedirs(GOLDEN, exist_ok=True)
+    if sys.argv[2:] == ["ranks"]:
+        write_ranks(sys.argv[1])
+        return
     if len(sys.argv) > 2:
         write_families(sys.argv[1], sys.argv[2:])
         return
@@ -214,6 +267,7 @@ def main():
         write_cases("gpt2", os.path.join(sys.argv[1], "gpt2-vocab.json"),
                     os.path.join(sys.argv[1], "gpt2-merges.txt"))
         write_families(sys.argv[1], [])
+        write_ranks(sys.argv[1])
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Compares Lockstep's tokenizers with the packages `tokenizers` and `tiktoken` on freshly drawn texts.
 
-    tools/interop_tokenizer.py build/liblockstep.so TEXT [--texts N] [--seed S]
+    tools/interop_tokenizer.py build/liblockstep.so DIR [--texts N] [--seed S]
 
-TEXT is a file to train small tokenizers of every family on (tokenizer_families.py); the texts that are
-compared are parts of it and random ones. Exit code 1, with the first differences, where one differs."""
+DIR holds tinyshakespeare.txt, to train small tokenizers of every family on (tokenizer_families.py); the
+texts that are compared are parts of it and random ones. Exit code 1, with the first differences, where one differs."""
 import argparse
-import base64
 import ctypes
 import os
 import random
@@ -14,9 +13,9 @@ import sys
 import tempfile
 import time
 
-import tiktoken
 from tokenizers import Tokenizer
 
+import golden_tokenizer
 import tokenizer_families
 
 
@@ -113,49 +112,26 @@ def check_family(library, name, folder, corpus, texts):
                    lambda ids: reference.decode(ids, skip_special_tokens=False), texts)
 
 
-def check_ranks(library, pattern, folder, model, texts):
-    """A rank file, from the tokens of a byte-level model; pattern has a tiktoken encoding's text."""
-    from tiktoken_ext import openai_public
-    source = {"r50k_base": openai_public.r50k_pat_str,
-              "llama3": tokenizer_families.WORDS % r"\p{N}{1,3}",
-              "qwen": tokenizer_families.WORDS % r"\p{N}"}.get(pattern)
-    if not source:  # the others are inside functions that download
-        load, openai_public.load_tiktoken_bpe = openai_public.load_tiktoken_bpe, lambda *a, **k: {}
-        source = getattr(openai_public, pattern)()["pat_str"]
-        openai_public.load_tiktoken_bpe = load
-    tokens = [bytes([b]) for b in range(256)] + [t for t in model if len(t) > 1]
+def check_ranks(library, pattern, folder, tokens, texts):
     path = os.path.join(folder, pattern + ".tiktoken")
-    with open(path, "wb") as file:
-        for rank, token in enumerate(tokens):
-            file.write(base64.b64encode(token) + b" %d\n" % rank)
-    reference = tiktoken.Encoding(pattern, pat_str=source, special_tokens={},
-                                  mergeable_ranks={t: i for i, t in enumerate(tokens)})
+    golden_tokenizer.write_rank_file(path, tokens)
+    reference = golden_tokenizer.rank_encoding(pattern, tokens)
     ours = Ours(library, path)
     ours.encode, encode = lambda text, special: encode(text, False), ours.encode
     return compare("tiktoken " + pattern, ours, lambda text, special: reference.encode_ordinary(text),
                    reference.decode, texts)
 
 
-def byte_tokens(corpus):
-    """Tokens of a byte-level model, in the order of their merges."""
-    own = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    byte_of = {chr(b): b for b in own}
-    byte_of |= {chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in own)}
-    vocab = tokenizer_families.train(tokenizer_families.FAMILIES["llama3"],
-                                     corpus.splitlines(keepends=True), 2000)["vocab"]
-    return [bytes(byte_of[c] for c in t) for t in sorted(vocab, key=vocab.get)]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("library")
-    parser.add_argument("text")
+    parser.add_argument("dir")
     parser.add_argument("--texts", type=int, default=500)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     library = ctypes.CDLL(os.path.abspath(options.library))
     rng = random.Random(options.seed)
-    with open(options.text, encoding="utf-8", errors="replace") as file:
+    with open(os.path.join(options.dir, "tinyshakespeare.txt"), encoding="utf-8") as file:
         corpus = file.read(60000) + "\n".join(tokenizer_families.multilingual(300, options.seed))
     parts = sorted({t["content"] for f in tokenizer_families.FAMILIES.values() for t in f["added"]})
     texts = [random_text(rng, parts, corpus) for _ in range(options.texts)] + ["", "a" * 100000]
@@ -165,9 +141,9 @@ def main():
             differ = check_family(library, name, folder, corpus, texts)
             print(f"{name}: {2 * len(texts)} encodings, {differ} differ")
             wrong += differ
-        model = byte_tokens(corpus)
+        tokens = golden_tokenizer.byte_tokens(options.dir)
         for pattern in ("r50k_base", "cl100k_base", "o200k_base", "llama3", "qwen"):
-            differ = check_ranks(library, pattern, folder, model, texts)
+            differ = check_ranks(library, pattern, folder, tokens, texts)
             print(f"tiktoken {pattern}: {len(texts)} encodings, {differ} differ")
             wrong += differ
     print(f"seed {options.seed}: {'all equal' if wrong == 0 else f'{wrong} differ'}")

@@ -1,6 +1,6 @@
 /* Byte-pair merging of one piece of text (Sennrich, Haddow, Birch: "Neural machine translation of
  * rare words with subword units", ACL 2016; on bytes as in GPT-2, or on characters). Text repeats
- * its words, so a direct-mapped cache from piece to ids answers most of the time; other short
+ * its words, so a cache from piece to ids answers most of the time; other short
  * pieces are merged in place on the stack, long ones by a heap in O(n log n). */
 #include "data/tokenizer_private.h"
 
@@ -8,28 +8,76 @@
 #include <string.h>
 
 enum {
-    CACHE_SLOTS = 1 << 15,
-    CACHE_BYTES_MAX = 22,
-    CACHE_IDS_MAX = 10,
+    CACHE_SETS = 1 << 15,
+    CACHE_WAYS = 2, /* of a set, the one that was used last is first */
+    CACHE_BYTES_MAX = 24,
+    CACHE_IDS_MAX = 9,
     SHORT_MAX = 48, /* up to here looking for the least rank costs less than a heap */
 };
 
+/* The bytes of a piece, of which there are 1 to CACHE_BYTES_MAX: equal keys of equal lengths are
+ * equal pieces. */
+struct key {
+    uint64_t word[3];
+};
 /* One cache line. */
 struct data_piece {
+    struct key key;
     uint8_t bytes_count; /* 0: empty */
     uint8_t ids_count;
-    unsigned char bytes[CACHE_BYTES_MAX];
     int32_t ids[CACHE_IDS_MAX];
 };
 _Static_assert(sizeof(struct data_piece) == 64, "a cached piece is one cache line");
 
+static inline uint64_t load8(const unsigned char *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+static inline uint64_t load4(const unsigned char *at)
+{
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+/* Loads overlap, so that nothing behind the piece is read. */
+static inline struct key key_of(const unsigned char *piece, size_t bytes)
+{
+    if (bytes >= 8)
+        return (struct key){
+            {load8(piece), load8(piece + bytes - 8), bytes > 16 ? load8(piece + 8) : 0}};
+    if (bytes >= 4)
+        return (struct key){{load4(piece), load4(piece + bytes - 4), 0}};
+    return (struct key){{piece[0], (uint64_t)piece[bytes / 2] << 8 | piece[bytes - 1], 0}};
+}
+
+/* The set of a key. */
+static inline struct data_piece *set_of(const struct data_bpe_scratch *scratch,
+                                        const struct key *key, size_t bytes)
+{
+    uint64_t hash = key->word[0] * 0x9e3779b97f4a7c15u ^ key->word[1] * 0xc2b2ae3d27d4eb4fu ^
+                    key->word[2] * 0x165667b19e3779f9u ^ bytes;
+    hash = (hash ^ hash >> 32) * 0xd6e8feb86659fd93u;
+    return &scratch->cache[(hash >> 40) % CACHE_SETS * CACHE_WAYS];
+}
+
+static inline bool is_cached(const struct data_piece *slot, const struct key *key, size_t bytes)
+{
+    return slot->bytes_count == bytes && slot->key.word[0] == key->word[0] &&
+           slot->key.word[1] == key->word[1] && slot->key.word[2] == key->word[2];
+}
+
 int data_bpe_scratch_init(struct data_bpe_scratch *scratch, struct ls_error *error)
 {
     *scratch = (struct data_bpe_scratch){0};
-    scratch->cache = aligned_alloc(64, CACHE_SLOTS * sizeof *scratch->cache);
+    const size_t bytes = CACHE_SETS * CACHE_WAYS * sizeof *scratch->cache;
+    scratch->cache = aligned_alloc(64, bytes);
     if (!scratch->cache)
         return ls_error_set(error, LS_ENOMEM, "no memory for the tokenizer's cache");
-    memset(scratch->cache, 0, CACHE_SLOTS * sizeof *scratch->cache);
+    memset(scratch->cache, 0, bytes);
     return LS_OK;
 }
 
@@ -265,45 +313,55 @@ int data_bpe_encode_long(const struct data_bpe *bpe, struct data_bpe_scratch *sc
     return LS_OK;
 }
 
-/* The ids of a piece of at most SHORT_MAX bytes. */
-static int encode_short(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
-                        const unsigned char *piece, size_t bytes, int32_t ids[SHORT_MAX])
+/* A piece that is not cached, or cannot be. set: where it will be; NULL: nowhere. */
+static int encode_new(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                      struct data_string piece, struct data_piece *set, struct ls_token_list *out,
+                      struct ls_error *error)
 {
-    return merge_short(bpe, ids, symbols(bpe, scratch, piece, bytes, ids));
-}
-
-int data_bpe_encode(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
-                    const unsigned char *piece, size_t bytes, struct ls_token_list *out,
-                    struct ls_error *error)
-{
-    int rc = data_ids_reserve(out, (int64_t)ls_max((int64_t)bytes, CACHE_IDS_MAX), error);
-    if (rc)
-        return rc;
-    struct data_piece *slot = NULL;
-    if (bytes <= CACHE_BYTES_MAX) {
-        slot = &scratch->cache[ls_hash64(piece, bytes, 0) % CACHE_SLOTS];
-        if (slot->bytes_count == bytes && memcmp(slot->bytes, piece, bytes) == 0) {
-            memcpy(out->ids + out->count, slot->ids, slot->ids_count * sizeof *slot->ids);
-            out->count += slot->ids_count;
-            return LS_OK;
-        }
-    }
-    int32_t whole = bpe->whole_first ? data_bpe_token(bpe, (struct data_string){piece, bytes}) : -1;
-    if (whole < 0 && bytes > SHORT_MAX)
-        return data_bpe_encode_long(bpe, scratch, piece, bytes, out, error);
+    int32_t whole = bpe->whole_first ? data_bpe_token(bpe, piece) : -1;
+    if (whole < 0 && piece.count > SHORT_MAX)
+        return data_bpe_encode_long(bpe, scratch, piece.bytes, piece.count, out, error);
     int32_t *ids = out->ids + out->count;
     int64_t unknown = scratch->unknown;
     int count = 1;
     if (whole >= 0)
         ids[0] = whole;
     else
-        count = encode_short(bpe, scratch, piece, bytes, ids);
+        count = merge_short(bpe, ids, symbols(bpe, scratch, piece.bytes, piece.count, ids));
     out->count += count;
-    if (slot && count <= CACHE_IDS_MAX && unknown == scratch->unknown) {
-        slot->bytes_count = (uint8_t)bytes;
-        slot->ids_count = (uint8_t)count;
-        memcpy(slot->bytes, piece, bytes);
-        memcpy(slot->ids, ids, (size_t)count * sizeof *ids);
+    if (set && count <= CACHE_IDS_MAX && unknown == scratch->unknown) {
+        memmove(set + 1, set, (CACHE_WAYS - 1) * sizeof *set);
+        set->key = key_of(piece.bytes, piece.count);
+        set->bytes_count = (uint8_t)piece.count;
+        set->ids_count = (uint8_t)count;
+        memcpy(set->ids, ids, (size_t)count * sizeof *ids);
     }
     return LS_OK;
+}
+
+int data_bpe_encode(const struct data_bpe *bpe, struct data_bpe_scratch *scratch,
+                    const unsigned char *piece, size_t bytes, struct ls_token_list *out,
+                    struct ls_error *error)
+{
+    int64_t room = ls_max((int64_t)bytes, CACHE_IDS_MAX);
+    int rc = out->capacity - out->count < room ? data_ids_reserve(out, room, error) : LS_OK;
+    if (rc)
+        return rc;
+    struct data_piece *set = NULL;
+    if (bytes <= CACHE_BYTES_MAX) {
+        const struct key key = key_of(piece, bytes);
+        set = set_of(scratch, &key, bytes);
+        for (int way = 0; way < CACHE_WAYS; way++)
+            if (is_cached(&set[way], &key, bytes)) {
+                memcpy(out->ids + out->count, set[way].ids, sizeof set[way].ids);
+                out->count += set[way].ids_count;
+                if (way > 0) {
+                    struct data_piece used = set[way];
+                    memmove(set + 1, set, (size_t)way * sizeof *set);
+                    set[0] = used;
+                }
+                return LS_OK;
+            }
+    }
+    return encode_new(bpe, scratch, (struct data_string){piece, bytes}, set, out, error);
 }

@@ -173,12 +173,30 @@ static int join(const struct flow *flow, int step, struct data_string text, stru
     return rc;
 }
 
+/* The last step, whose pieces have nothing between them. */
+static int split_all(const struct flow *flow, int step, struct data_string text)
+{
+    const struct data_splitter *splitter = flow->tokenizer->pre[step].splitter;
+    int rc = LS_OK;
+    for (size_t at = 0, end; at < text.count && !rc; at = end) {
+        end = data_split_end(splitter, text.bytes, text.count, at);
+        if (end - at > PIECE_BYTES_MAX)
+            rc = encode_piece(flow, (struct data_string){text.bytes + at, end - at});
+        else
+            rc = data_bpe_encode(&flow->tokenizer->bpe, &flow->encoder->scratch, text.bytes + at,
+                                 end - at, flow->out, flow->error);
+    }
+    return rc;
+}
+
 static int split(const struct flow *flow, int step, struct data_string text, struct place place)
 {
     const struct data_pre_tokenizer *pre = &flow->tokenizer->pre[step];
     struct joining joining = {0};
     struct data_range found;
     int rc = LS_OK;
+    if (pre->parts && step + 1 == flow->tokenizer->pre_count && !flow->tokenizer->bpe.words_part)
+        return split_all(flow, step, text);
     for (size_t at = 0; at < text.count && !rc; at = found.end) {
         rc = data_split_find(pre->splitter, flow->encoder->split[step], text.bytes, text.count, at,
                              &found, flow->error);

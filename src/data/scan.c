@@ -15,6 +15,8 @@ enum {
     UPPER = 16, /* Lu, Lt, Lm, Lo or M */
     LOWER = 32, /* Ll, Lm, Lo or M */
     CODES = 0x110000,
+    PLANE_LAST = 0x40000, /* planes 4 to 13 hold nothing, 15 and 16 what is private: no classes */
+    TAGS = 0xe0000,       /* and what follows them in plane 14: marks */
 };
 
 static unsigned char class_of(uint32_t code)
@@ -39,7 +41,12 @@ unsigned char *data_scan_classes_new(struct ls_error *error)
     unsigned char *classes = malloc(CODES);
     if (!classes)
         ls_error_set(error, LS_ENOMEM, "no memory for a tokenizer");
-    for (uint32_t code = 0; classes && code < CODES; code++)
+    if (!classes)
+        return NULL;
+    memset(classes, OTHER, CODES);
+    for (uint32_t code = 0; code < PLANE_LAST; code++)
+        classes[code] = class_of(code);
+    for (uint32_t code = TAGS; code < TAGS + 0x1000; code++)
         classes[code] = class_of(code);
     return classes;
 }

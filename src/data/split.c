@@ -125,6 +125,12 @@ const char *data_splitter_literal(const struct data_splitter *splitter)
     return splitter->literal;
 }
 
+size_t data_split_end(const struct data_splitter *splitter, const unsigned char *text, size_t bytes,
+                      size_t start)
+{
+    return data_scan_next(splitter->rules, splitter->classes, text, bytes, start);
+}
+
 int data_split_state_new(const struct data_splitter *splitter, void **out, struct ls_error *error)
 {
     *out = NULL;

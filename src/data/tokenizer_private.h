@@ -211,6 +211,9 @@ void data_split_state_free(void *state);
 /* As data_pattern_find. */
 int data_split_find(const struct data_splitter *splitter, void *state, const unsigned char *text,
                     size_t bytes, size_t start, struct data_range *found, struct ls_error *error);
+/* End of the piece at start < bytes, by a splitter that covers every text. */
+size_t data_split_end(const struct data_splitter *splitter, const unsigned char *text, size_t bytes,
+                      size_t start);
 /* The last place in text[bytes] where a text may be cut in two without a change of the pieces of a
  * scanned pattern; 0: none. lines: not only before a space. */
 size_t data_split_last_cut(const unsigned char *text, size_t bytes, bool lines);

@@ -156,6 +156,8 @@ static int byte_level_read(struct data_json *j, const char *where, const json_t 
     if (!rc && regex) {
         rc = step_new(j, where, &step);
         if (!rc)
+            step->parts = true;
+        if (!rc)
             rc = data_splitter_new(DATA_PATTERN_GPT2, DATA_ONIGURUMA, true, &step->splitter,
                                    j->error);
     }

@@ -10,7 +10,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define FAMILIES "test/data/golden/families/"
+#define GOLDEN   "test/data/golden/"
+#define FAMILIES GOLDEN "families/"
 
 /* A tokenizer under test, with room for what it gives. */
 struct subject {
@@ -163,15 +164,12 @@ static uint32_t points_crc(struct subject *s, uint32_t first)
     return (uint32_t)crc;
 }
 
-/* Lines of a family's file that do not hold. */
-static int check_family(const char *name, int *lines)
+/* Lines of a tokenizer's file that do not hold. */
+static int check_lines(const char *spec, const char *path, int *lines)
 {
-    char path[256];
     struct subject s;
     int wrong = 0;
-    snprintf(path, sizeof path, FAMILIES "%s.json", name);
-    subject_init(&s, path);
-    snprintf(path, sizeof path, FAMILIES "%s.txt", name);
+    subject_init(&s, spec);
     struct ls_text file = support_read(path);
     *lines = 0;
     for (char *line = file.bytes, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
@@ -184,7 +182,7 @@ static int check_family(const char *name, int *lines)
         }
         assert_int_equal(sscanf(line, "p %x %x", &first, &crc), 2);
         if (points_crc(&s, first) != crc) {
-            print_error("%s: code points from U+%04X\n", name, first);
+            print_error("%s: code points from U+%04X\n", spec, first);
             wrong++;
         }
     }
@@ -193,15 +191,25 @@ static int check_family(const char *name, int *lines)
     return wrong;
 }
 
+static const char *const families[] = {"gpt2",  "llama3", "qwen",   "smollm2", "olmo2",
+                                       "o200k", "tekken", "llama2", "mistral", "gemma",
+                                       "odd",   "always", "phrases"};
+enum { FAMILIES_COUNT = sizeof families / sizeof *families };
+
+static void family_path(char path[256], const char *name, const char *ending)
+{
+    snprintf(path, 256, FAMILIES "%s.%s", name, ending);
+}
+
 static void test_every_family(void **state)
 {
     (void)state;
-    static const char *const families[] = {"gpt2",  "llama3", "qwen",   "smollm2", "olmo2",
-                                           "o200k", "tekken", "llama2", "mistral", "gemma",
-                                           "odd",   "always", "phrases"};
     int wrong = 0;
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        int lines, here = check_family(families[i], &lines);
+    for (size_t i = 0; i < FAMILIES_COUNT; i++) {
+        char spec[256], path[256];
+        family_path(spec, families[i], "json");
+        family_path(path, families[i], "txt");
+        int lines, here = check_lines(spec, path, &lines);
         if (here)
             print_error("%s: %d of %d lines differ\n", families[i], here, lines);
         assert_true(lines > 300);
@@ -210,10 +218,179 @@ static void test_every_family(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* The same tokens as rank files of each pattern. */
+static void test_rank_files(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"r50k_base", "cl100k_base", "o200k_base", "llama3",
+                                           "qwen"};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        char spec[256], path[256];
+        snprintf(spec, sizeof spec, "%s:" GOLDEN "tokens.tiktoken", patterns[i]);
+        snprintf(path, sizeof path, GOLDEN "ranks_%s.txt", patterns[i]);
+        int lines;
+        assert_int_equal(check_lines(spec, path, &lines), 0);
+        assert_true(lines > 300);
+    }
+    struct subject s;
+    subject_init(&s, "llama3:" GOLDEN "tokens.tiktoken");
+    int32_t base = (int32_t)s.tokenizer->bpe.vocabulary;
+    assert_int_equal(ls_tokenizer_id(s.tokenizer, "<|eot_id|>"), base + 9);
+    assert_int_equal(ls_tokenizer_id(s.tokenizer, "<|reserved_special_token_247|>"), base + 255);
+    assert_int_equal(ls_tokenizer_vocabulary(s.tokenizer), base + 256);
+    assert_int_equal(ls_tokenizer_eod(s.tokenizer), base + 1);
+    subject_release(&s);
+}
+
+/* ---- any bytes ------------------------------------------------------------------------------- */
+
+/* Words, runs of spaces, special tokens, and bytes that are no UTF-8. */
+static size_t mixed_text(uint32_t number, char *text)
+{
+    static const char *const parts[] = {
+        " ",    "  ",   "the ",         "a",  "\n",        "\n\n\n",  "12 ",
+        "!",    "\t",   "\xe4\xb8\xad", "'s", "<s>",       " <mask>", "<sep> ",
+        "\xff", "\xe4", "\xe2\x96\x81", "-",  "e\xcc\x81", "word",    " word "};
+    size_t at = 0;
+    for (uint32_t i = 0; i < 24; i++) {
+        uint32_t random[4];
+        ls_philox(ls_philox_key_of(4, "mixed"), (uint32_t[4]){number, i, 0, 0}, random);
+        const char *part = parts[random[0] % (sizeof parts / sizeof *parts)];
+        memcpy(text + at, part, strlen(part));
+        at += strlen(part);
+    }
+    return at;
+}
+
+/* In two parts at data_last_cut, the ids are those of the whole. `odd` may not be cut, nor may what
+ * merges over spaces; twin: the second part forgets that it goes on. */
+static void test_texts_may_be_cut(void **state)
+{
+    (void)state;
+    static const char *const uncut[] = {"odd", "phrases"};
+    int twin = 0;
+    for (size_t i = 0; i < FAMILIES_COUNT; i++) {
+        char path[256], text[512];
+        struct subject s;
+        struct ls_token_list parts = {0};
+        int cuts = 0;
+        family_path(path, families[i], "json");
+        subject_init(&s, path);
+        for (uint32_t n = 0; n < 1000; n++) {
+            size_t bytes = mixed_text(n, text);
+            s.ids.count = 0;
+            assert_ok(ls_encode(s.encoder, text, bytes, &s.ids, &s.error), s.error);
+            for (size_t cut = bytes;
+                 (cut = data_last_cut(s.tokenizer, (unsigned char *)text, cut)) > 0; cuts++)
+                for (int continued = 0; continued < 2; continued++) {
+                    const struct ls_encode_options options = {.continued = continued};
+                    parts.count = 0;
+                    assert_ok(ls_encode(s.encoder, text, cut, &parts, &s.error), s.error);
+                    assert_ok(ls_encode_with(s.encoder, text + cut, bytes - cut, &options, &parts,
+                                             &s.error),
+                              s.error);
+                    bool same =
+                        parts.count == s.ids.count &&
+                        memcmp(parts.ids, s.ids.ids, (size_t)parts.count * sizeof *parts.ids) == 0;
+                    if (continued && !same)
+                        fail_msg("%s: text %u cut at %zu", families[i], n, cut);
+                    twin += !same;
+                }
+        }
+        bool may = strcmp(families[i], uncut[0]) && strcmp(families[i], uncut[1]);
+        if ((cuts > 1000) != may)
+            fail_msg("%s: %d cuts", families[i], cuts);
+        ls_token_list_release(&parts);
+        subject_release(&s);
+    }
+    assert_true(twin > 100);
+}
+
+/* What is not UTF-8 comes back, where nothing is normalized and every byte has a token. */
+static void test_any_bytes_come_back(void **state)
+{
+    (void)state;
+    static const char *const keeping[] = {"llama3", "o200k", "gpt2", "mistral", "llama2"};
+    for (size_t i = 0; i < sizeof keeping / sizeof *keeping; i++) {
+        char path[256], text[512];
+        struct subject s;
+        family_path(path, keeping[i], "json");
+        subject_init(&s, path);
+        for (uint32_t n = 0; n < 1000; n++) {
+            size_t bytes = 0, all = mixed_text(n, text);
+            for (size_t at = 0; at < all; at++) /* U+2581 comes back as a space */
+                if (memcmp(text + at, "\xe2\x96\x81", 3) == 0)
+                    at += 2;
+                else
+                    text[bytes++] = text[at];
+            s.ids.count = 0;
+            s.text.count = 0;
+            assert_ok(ls_encode(s.encoder, text, bytes, &s.ids, &s.error), s.error);
+            assert_ok(ls_decode(s.tokenizer, s.ids.ids, s.ids.count, &s.text, &s.error), s.error);
+            /* The prefix of a text that begins with a byte that is no text is not put. */
+            size_t lost = s.text.count + 1 == bytes && text[0] == ' ';
+            assert_int_equal(s.text.count, bytes - lost);
+            assert_memory_equal(s.text.bytes, text + lost, bytes - lost);
+        }
+        assert_int_equal(ls_encoder_unknown(s.encoder), 0);
+        subject_release(&s);
+    }
+}
+
+/* A character that the vocabulary lacks is counted. */
+static void test_unknown_characters_are_counted(void **state)
+{
+    (void)state;
+    struct subject s;
+    subject_init(&s, FAMILIES "always.json");
+    static const char text[] = "a \xf0\x9f\xa6\x8a b \xff";
+    assert_ok(ls_encode(s.encoder, text, sizeof text - 1, &s.ids, &s.error), s.error);
+    assert_int_equal(ls_encoder_unknown(s.encoder), 2);
+    assert_ok(ls_encode(s.encoder, text, sizeof text - 1, &s.ids, &s.error), s.error);
+    assert_int_equal(ls_encoder_unknown(s.encoder), 4);
+    subject_release(&s);
+}
+
+/* 100,000 of one character, in time that grows as the text does: a quadratic path would take
+ * minutes. */
+static void test_long_runs(void **state)
+{
+    (void)state;
+    enum { RUN = 100000 };
+    static const char *const characters[] = {"a", " ",        "\n", "=", "1", "\xe4\xb8\xad",
+                                             "'", "\xcc\x81", "A"};
+    char *text = malloc(3 * RUN + 1);
+    for (size_t i = 0; i < FAMILIES_COUNT; i++) {
+        char path[256];
+        struct subject s;
+        family_path(path, families[i], "json");
+        subject_init(&s, path);
+        for (size_t c = 0; c < sizeof characters / sizeof *characters; c++) {
+            size_t length = strlen(characters[c]);
+            for (int k = 0; k < RUN; k++)
+                memcpy(text + length * (size_t)k, characters[c], length);
+            text[length * RUN] = 'x';
+            double begin = ls_now_s();
+            s.ids.count = 0;
+            assert_ok(ls_encode(s.encoder, text, length * RUN + 1, &s.ids, &s.error), s.error);
+            if (ls_now_s() - begin > 20)
+                fail_msg("%s: %d times \"%s\" took %.0f s", families[i], RUN, characters[c],
+                         ls_now_s() - begin);
+        }
+        subject_release(&s);
+    }
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_family),
+        cmocka_unit_test(test_rank_files),
+        cmocka_unit_test(test_texts_may_be_cut),
+        cmocka_unit_test(test_any_bytes_come_back),
+        cmocka_unit_test(test_unknown_characters_are_counted),
+        cmocka_unit_test(test_long_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
