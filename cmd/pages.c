@@ -361,7 +361,7 @@ static const struct cmd_page pages[] = {
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
-    {"bench", "attention|gemm|comm|interop|machine|ops|pipeline|step|sums|tier ...",
+    {"bench", "attention|gemm|comm|interop|machine|ops|pipeline|step|sums|tier|tokenizer ...",
      "measure this machine",
      "`lockstep bench gemm`: matrix products; `bench attention`: attention; `bench comm`: "
      "collectives; `bench ops`: the other "
