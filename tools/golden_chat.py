@@ -189,7 +189,8 @@ QWEN3 = r"""{#- Thoughts are shown behind the last question alone -#}
     {%- set text = turn.content if turn.content is string else '' %}
     {%- set answers_a_call = text.startswith('<tool_response>') and text.endswith('</tool_response>') %}
     {%- if last.open and turn.role == "user" and not answers_a_call %}
-        {%- set last.question, last.open = messages|length - loop.index, false %}
+        {%- set last.question = messages|length - loop.index %}
+        {%- set last.open = false %}
     {%- endif %}
 {%- endfor %}
 {%- for turn in messages %}

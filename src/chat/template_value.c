@@ -425,7 +425,7 @@ struct chat_value chat_binary(struct chat_run *run, enum chat_op op, struct chat
     if (missing)
         chat_fail(run, "%.*s is undefined", (int)ls_min((int64_t)missing->string.count, 60),
                   missing->string.bytes);
-    chat_fail(run, "%s cannot be used between a %s and a %s", signs[op], chat_kind_name(a),
+    chat_fail(run, "%s cannot be used between two values, %s and %s", signs[op], chat_kind_name(a),
               chat_kind_name(b));
     return (struct chat_value){0};
 }

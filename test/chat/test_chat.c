@@ -190,7 +190,7 @@ static void test_bad_conversations(void **state)
         {"chatml", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}",
          "no message has the role \"assistant\""},
         {"chatml", "{\"messages\": [{\"role\": \"assistant\", \"content\": 1}]}",
-         "+ cannot be used between a string and a integer"},
+         "+ cannot be used between two values, integer and string"},
         {"llama2",
          "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, "
          "{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": "
