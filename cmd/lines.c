@@ -27,7 +27,8 @@ int cmd_lines_end(struct cmd_lines *lines, struct ls_error *error)
 {
     int status = LS_OK;
     fputs("}\n", lines->line);
-    bool whole = !ferror(lines->line) & !fclose(lines->line);
+    bool wrote = !ferror(lines->line);
+    bool whole = !fclose(lines->line) && wrote;
     if (!whole)
         status = ls_error_set(error, LS_ENOMEM, "no memory for a line");
     else if (lines->named)
