@@ -100,8 +100,11 @@ static void check_round_trip(const char *directory, const char *golden)
 
 static void test_round_trips(void **state)
 {
-    check_round_trip(*state, "gpt2_tiny");
-    check_round_trip(*state, "llama_tiny");
+    char golden[64];
+    for (int arch = 0; arch < LS_ARCHES; arch++) {
+        snprintf(golden, sizeof golden, "%s_tiny", ls_arch_name((enum ls_arch)arch));
+        check_round_trip(*state, golden);
+    }
     check_round_trip(*state, "llama3_tiny");
 }
 

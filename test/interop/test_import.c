@@ -99,8 +99,11 @@ static void check_logits(const char *directory, const char *golden)
 
 static void test_logits(void **state)
 {
-    check_logits(*state, "gpt2_tiny");
-    check_logits(*state, "llama_tiny");
+    char golden[64];
+    for (int arch = 0; arch < LS_ARCHES; arch++) {
+        snprintf(golden, sizeof golden, "%s_tiny", ls_arch_name((enum ls_arch)arch));
+        check_logits(*state, golden);
+    }
     check_logits(*state, "llama3_tiny");
 }
 
@@ -261,6 +264,8 @@ static const struct {
     {"llama_tiny", "rope_parameters.partial_rotary_factor", "0.5", "partial_rotary_factor = 0.5"},
     {"llama3_tiny", "rope_parameters.factor", NULL, "rope_parameters.factor is missing"},
     {"llama3_tiny", "rope_parameters", "7", "rope_parameters = 7"},
+    {"gemma2_tiny", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer_types"},
+    {"gemma2_tiny", "final_logit_softcapping", NULL, "final_logit_softcapping is missing"},
     {"llama_tiny", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer_types"},
 };
 
