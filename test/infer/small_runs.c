@@ -26,6 +26,10 @@ static const char *const models[RUNS][8] = {
      "model.layers=2", "model.ffn=56", "model.tied=true"},
     {"numerics.precision=bf16", "model.arch=qwen3", "model.heads=4", "model.kv_heads=2",
      "model.head_dim=16", "model.layers=2", "model.ffn=56"},
+    {"numerics.precision=bf16", "model.arch=gemma2", "model.heads=4", "model.kv_heads=2",
+     "model.layers=2", "model.ffn=56", "model.window=40"},
+    {"numerics.precision=fp32", "model.arch=mistral", "model.heads=4", "model.kv_heads=2",
+     "model.layers=2", "model.ffn=56", "model.window=70"},
 };
 
 static const char *const recipe[] = {"model.vocab_multiple=8",

@@ -5,7 +5,7 @@
 
 #include <lockstep/train.h>
 
-enum { TOKENS = 3000, KEYS_MAX = 6, ROOM = 600, RUNS = 6 };
+enum { TOKENS = 3000, KEYS_MAX = 6, ROOM = 600, RUNS = 8 };
 
 /* Keys of a layout, to a NULL. */
 typedef const char *keys_t[KEYS_MAX];
