@@ -200,6 +200,7 @@ int ls_int8_quantize(struct ls_ops *ops, int64_t rows, int64_t cols, int64_t til
 {
     LS_ASSERT(tiles >= 1 && cols % tiles == 0);
     int64_t length = cols / tiles;
+    OPS_TELL(ops, ops_pass(LS_WORK_CAST, LS_F32, rows, cols, 3, 1.25));
     OPS_EACH_SHARE (ops, rows * cols, rows, 1)
         for (int64_t i = begin * tiles; i < end * tiles; i++)
             scales[i] = ops->kernels->int8->quantize(LS_F32, length, weights, i * length,

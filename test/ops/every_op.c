@@ -65,6 +65,7 @@ OP(ls_cross_entropy, (ops, &loss, AT, AT, AT))
 OP(ls_cross_entropy_max, (ops, &loss, AT, AT))
 OP(ls_cross_entropy_sum, (ops, &loss, AT, AT, AT, AT, AT))
 OP(ls_cross_entropy_finish, (ops, &loss, AT, AT, AT, AT, AT, AT))
+OP(ls_cross_entropy_place, (ops, &loss, AT, AT, AT))
 OP(ls_loss_sum, (ops, AT, 1, 1, N, AT))
 OP(ls_layernorm_forward, (ops, NORM, AT, AT, AT, AT))
 OP(ls_rmsnorm_forward, (ops, NORM, AT, AT, AT, AT))
@@ -97,6 +98,7 @@ CHECKED_OP(ls_attention_decode, (ops,
                                  &(struct ls_attention_decode){1, N, 1, 1, 8, 1, LS_F32, &length,
                                                                AT, AT, AT, 8, 8, AT, 0, 0, NULL},
                                  NULL))
+CHECKED_OP(ls_int8_quantize, (ops, 1, N, 1, AT, AT, AT, NULL))
 CHECKED_OP(ls_gemm_run, (ops,
                          &(struct ls_gemm){.m = 8,
                                            .n = 8,
@@ -145,6 +147,7 @@ const struct every_op every_op[] = {
     ENTRY(ls_cross_entropy_max),
     ENTRY(ls_cross_entropy_sum),
     ENTRY(ls_cross_entropy_finish),
+    ENTRY(ls_cross_entropy_place),
     ENTRY(ls_loss_sum),
     ENTRY(ls_layernorm_forward),
     ENTRY(ls_rmsnorm_forward),
@@ -172,5 +175,6 @@ const struct every_op every_op[] = {
     ENTRY(ls_attention_backward_finish),
     ENTRY(ls_attention_decode),
     ENTRY(ls_gemm_run),
+    ENTRY(ls_int8_quantize),
 };
 const int every_op_count = sizeof every_op / sizeof *every_op;

@@ -133,6 +133,7 @@ static const struct {
     {"ls_cross_entropy", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, 3 * N *N *F},
     {"ls_cross_entropy_max", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, N *N *F},
     {"ls_cross_entropy_sum", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, N *N *F},
+    {"ls_cross_entropy_place", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, N *N *F},
     {"ls_cross_entropy_finish", LS_WORK_LOSS, LS_F32, N, N, 1, CONVENTION, 2 * N *N *F},
     {"ls_layernorm_forward", LS_WORK_NORM, LS_F32, 1, N, 1, CONVENTION, N * 4 * F},
     {"ls_rmsnorm_forward", LS_WORK_NORM, LS_F32, 1, N, 1, CONVENTION, N * 4 * F},
@@ -162,6 +163,7 @@ static const struct {
     {"ls_attention_backward_part", LS_WORK_ATTENTION_BACKWARD, LS_F32, N, 33, D, 0, 8 * N *D *F},
     {"ls_attention_backward_finish", LS_WORK_CAST, LS_F32, N, D, 1, N *D, N *D * 2 * F},
     {"ls_attention_decode", LS_WORK_ATTENTION, LS_F32, 1, N, D, 4 * N *D, 2 * N *D *F},
+    {"ls_int8_quantize", LS_WORK_CAST, LS_F32, 1, N, 1, CONVENTION, N *(F + 1)},
     {"ls_gemm_run", LS_WORK_PRODUCT, LS_F32, D, D, D, 2 * D *D *D, 3 * D *D *F},
 };
 
