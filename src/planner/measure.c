@@ -60,6 +60,8 @@ struct ls_replay_hints ls_replay_hints_of(const struct ls_config *config,
     const struct ls_numerics *numerics = &layout->numerics;
     int64_t tp = layout->size[LS_AXIS_TP], cp = layout->size[LS_AXIS_CP];
     return (struct ls_replay_hints){
+        .window = layout->model.window,
+        .softcap = layout->model.attention_softcap,
         .heads = ls_max(1, model->heads / tp),
         .kv_heads = ls_max(1, model->kv_heads / tp),
         .sequence = config->data.sequence,

@@ -136,6 +136,30 @@ static bool attention_sees_all(const struct ls_replay *r, const struct ls_work *
     return pairs == (double)tokens * (double)a->keys;
 }
 
+/* Keys that queries at positions [first, first + tokens) see in a window, all together. */
+static double window_pairs(int64_t first, int64_t tokens, int64_t window)
+{
+    int64_t growing = ls_min(ls_max(window - first, 0), tokens); /* that see all before them */
+    return (double)growing * (double)first + (double)growing * (double)(growing + 1) / 2 +
+           (double)(tokens - growing) * (double)window;
+}
+
+/* Queries that see a window, wherever they begin. */
+static bool attention_slides(const struct ls_replay *r, const struct ls_work *w, int64_t tokens,
+                             struct ls_attention *a)
+{
+    double pairs;
+    a->window = r->hints.window;
+    for (a->q_first = 0; a->window > 0; a->q_first += LS_ATTENTION_BLOCK) {
+        if (!attention_shape(r, w, tokens, a, &pairs) || a->q_first + tokens > a->keys)
+            break;
+        if (window_pairs(a->q_first, tokens, a->window) == pairs)
+            return true;
+    }
+    a->window = 0;
+    return false;
+}
+
 enum attention_way { ATTENTION_WHOLE, ATTENTION_PART };
 
 static bool attention_find(const struct ls_replay *r, const struct ls_work *w,
@@ -148,7 +172,8 @@ static bool attention_find(const struct ls_replay *r, const struct ls_work *w,
     if (attention_fits(r, w, whole, a))
         return true;
     for (int64_t parts = 1; parts <= 1024 && parts <= sequence; parts++)
-        if (sequence % parts == 0 && attention_fits(r, w, sequence / parts, a))
+        if (sequence % parts == 0 && (attention_fits(r, w, sequence / parts, a) ||
+                                      attention_slides(r, w, sequence / parts, a)))
             return true;
     *way = ATTENTION_PART;
     for (int64_t parts = 1; parts <= 1024 && parts <= sequence; parts++)
@@ -192,7 +217,8 @@ static int attention(struct ls_replay *r, const struct ls_work *w, struct ls_err
 {
     bool backward = w->kind == LS_WORK_ATTENTION_BACKWARD;
     enum attention_way way;
-    struct ls_attention a = {.head_dim = w->k, .act = w->dtype, .scale = 0.125f};
+    struct ls_attention a = {
+        .head_dim = w->k, .act = w->dtype, .scale = 0.125f, .softcap = r->hints.softcap};
     if (!attention_find(r, w, &a, &way))
         return no_such_op(w, error);
     attention_buffers(r, &a, backward);

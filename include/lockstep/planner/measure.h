@@ -32,6 +32,8 @@ extern "C" {
 struct ls_replay_hints {
     int64_t heads, kv_heads;             /* of a rank */
     int64_t sequence;                    /* tokens */
+    int64_t window;                      /* that attention sees in some layers; 0: all */
+    float softcap;                       /* of scores; 0: none */
     int64_t vocabulary;                  /* rows of the table held */
     int64_t tp_tiles;                    /* of a contraction that tp may cut, here */
     int64_t leaf_sequences, tile_tokens; /* sequences of a leaf; tokens of a tile of one, here */
