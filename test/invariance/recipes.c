@@ -38,7 +38,7 @@ static const char *const recipe_keys[RECIPES][14] = {
      "batch.global=8", "data.packing=documents", NULL},
     {"model.arch=gpt2", "numerics.precision=fp16", "numerics.seq_tiles=3", "data.sequence=384",
      "model.context=384", "batch.global=8", "numerics.initial_scale_power=26",
-     "numerics.loss_scale_window=2", "numerics.hysteresis=1", "data.packing=documents", NULL},
+     "numerics.loss_scale_window=2", "numerics.hysteresis=1", NULL},
     {"model.arch=llama", "numerics.precision=fp32", "model.kv_heads=2", "model.channels=48",
      "model.head_dim=16", "model.ffn=120", "numerics.seq_tiles=2", "data.sequence=256",
      "model.context=256", "batch.global=8", "optim.moments=bf16", NULL},
@@ -64,7 +64,7 @@ const char *const recipe_names[RECIPES] = {
     "llama muon", "qwen2 bf16", "qwen3 fp32", "olmo2 bf16", "mistral fp16", "gemma2 fp32"};
 
 /* Those of which some tokens count. */
-static const bool on_examples[RECIPES] = {[2] = true, [3] = true, [4] = true, [11] = true};
+static const bool on_examples[RECIPES] = {[2] = true, [3] = true, [11] = true};
 
 static void set(struct ls_config *config, const char *assignment)
 {
