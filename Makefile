@@ -229,11 +229,13 @@ report-shots: all
 	test/cmd/report_shots.py $(BUILD)/lockstep $(BUILD)/report-shots
 
 interop: all
-	@PYTHON="$(PYTHON)" tools/interop.sh --lockstep $(BUILD)/lockstep \
+	@PYTHON="$(PYTHON)" tools/interop.sh interop_tokenizer.py $(BUILD)/liblockstep.so --seed $(SEED)
+	@PYTHON="$(PYTHON)" tools/interop.sh interop.py --lockstep $(BUILD)/lockstep \
 		--library $(BUILD)/liblockstep.so --seed $(SEED) --count $(COUNT)
 
 bench: all
 	$(BUILD)/lockstep bench gemm
+	$(BUILD)/lockstep bench int8
 	$(BUILD)/lockstep bench attention
 	$(BUILD)/lockstep bench ops
 	$(BUILD)/lockstep bench comm ranks=2
@@ -309,7 +311,7 @@ help:
 	'make check        install what is missing, build, run every test' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
 	'make invariance   N=100 SEED=1 STEPS=20: random layouts, one hash a recipe' \
-	'make interop      COUNT=3 SEED=1 PYTHON=: random models, beside transformers' \
+	'make interop      COUNT=3 SEED=1 PYTHON=: random models and texts, beside transformers' \
 	'make what-fits    DEVICE=24: the largest model whose plan keeps within so many GiB' \
 	'make tidy         layers, headers, lengths, format' \
 	'make fuzz         SECONDS=60 for each parser, under ASan and UBSan' \

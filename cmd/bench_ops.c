@@ -88,11 +88,11 @@ static void gelu_erf_forward(struct bench *b)
 }
 static void swiglu_forward(struct bench *b)
 {
-    ls_swiglu_forward(&b->ops, LS_BF16, ROWS, FFN / 2, at(b, 0), at(b, 1));
+    ls_glu_forward(&b->ops, LS_SWIGLU, LS_BF16, ROWS, FFN / 2, at(b, 0), at(b, 1));
 }
 static void swiglu_backward(struct bench *b)
 {
-    ls_swiglu_backward(&b->ops, LS_BF16, ROWS, FFN / 2, at(b, 0), at(b, 1), at(b, 2));
+    ls_glu_backward(&b->ops, LS_SWIGLU, LS_BF16, ROWS, FFN / 2, at(b, 0), at(b, 1), at(b, 2));
 }
 static void add(struct bench *b)
 {

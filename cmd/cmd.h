@@ -13,6 +13,7 @@
 int cmd_bench_attention(int argc, char **argv);
 int cmd_bench_comm(int argc, char **argv);
 int cmd_bench_gemm(int argc, char **argv);
+int cmd_bench_int8(int argc, char **argv);
 int cmd_bench_interop(int argc, char **argv);
 int cmd_bench_machine(int argc, char **argv);
 int cmd_bench_ops(int argc, char **argv);
@@ -66,7 +67,7 @@ const struct cmd_page *cmd_page_of(const char *name);
 /* The names, for suggestions; names holds CMD_PAGES_MAX. Returns how many. */
 size_t cmd_page_names(const char **names);
 
-enum { CMD_PAGES_MAX = 32, CMD_OPTIONS_MAX = 32, CMD_WORDS_MAX = 256 };
+enum { CMD_PAGES_MAX = 40, CMD_OPTIONS_MAX = 32, CMD_WORDS_MAX = 256 };
 
 /* One row for each exit code; the last has a NULL meaning. */
 struct cmd_exit_code {

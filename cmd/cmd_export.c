@@ -36,12 +36,37 @@ static int choice_read(const struct cmd_args *args, const char *option,
                  : LS_OK;
 }
 
-static int options_read(const struct cmd_args *args, struct ls_export *what, struct ls_error *error)
+/* What weights become: --dtype, or --quantize. */
+static int type_read(const struct cmd_args *args, int format, int *dtype, struct ls_error *error)
 {
-    static const struct choice formats[] = {
-        {"hf", LS_EXPORT_HF}, {"llmc", LS_EXPORT_LLMC}, {"gguf", LS_EXPORT_GGUF}, {0}};
+    enum { NONE, INT8 };
     static const struct choice types[] = {{"fp32", LS_F32}, {"bf16", LS_BF16}, {"fp16", LS_F16},
                                           {"f32", LS_F32},  {"f16", LS_F16},   {0}};
+    static const struct choice quantizations[] = {{"none", NONE}, {"int8", INT8}, {0}};
+    int quantize = NONE;
+    int status = choice_read(args, "--dtype", types, dtype, error);
+    if (!status)
+        status = choice_read(args, "--quantize", quantizations, &quantize, error);
+    if (status || quantize == NONE)
+        return status;
+    if (format != LS_EXPORT_GGUF)
+        return ls_error_set(error, LS_ECONFIG,
+                            "--quantize int8: only --format gguf has int8; leave it out");
+    if (cmd_args_given(args, "--dtype"))
+        return ls_error_set(error, LS_ECONFIG,
+                            "--quantize int8 and --dtype %.100s: give one of the two",
+                            cmd_args_value(args, "--dtype"));
+    *dtype = LS_I8;
+    return LS_OK;
+}
+
+static int options_read(const struct cmd_args *args, struct ls_export *what, struct ls_error *error)
+{
+    static const struct choice formats[] = {{"hf", LS_EXPORT_HF},
+                                            {"peft", LS_EXPORT_PEFT},
+                                            {"llmc", LS_EXPORT_LLMC},
+                                            {"gguf", LS_EXPORT_GGUF},
+                                            {0}};
     int format = LS_EXPORT_HF, dtype = LS_F32;
     int64_t megabytes = 0;
     if (args->words != 1 || !cmd_args_given(args, "--out"))
@@ -52,7 +77,7 @@ static int options_read(const struct cmd_args *args, struct ls_export *what, str
                             args->page->arguments);
     int status = choice_read(args, "--format", formats, &format, error);
     if (!status)
-        status = choice_read(args, "--dtype", types, &dtype, error);
+        status = type_read(args, format, &dtype, error);
     if (!status)
         status = cmd_args_int(args, "--shard-mb", 1, 1 << 30, &megabytes, error);
     what->from = args->word[0];

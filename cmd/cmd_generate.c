@@ -147,6 +147,12 @@ static int ends_read(struct generating *g, struct ls_error *error)
     return LS_OK;
 }
 
+/* Of a single text. */
+static const char *prompt_of(const struct asked *asked)
+{
+    return asked->prompt && asked->prompt[0] ? asked->prompt : "\n";
+}
+
 static int prompts_read(struct generating *g, struct ls_error *error)
 {
     const struct asked *asked = g->asked;
@@ -157,8 +163,7 @@ static int prompts_read(struct generating *g, struct ls_error *error)
         status = ls_requests_read(asked->prompts, LS_PROMPTS, tokenizer, model->vocab, &g->prompts,
                                   error);
     else if (!status && tokenizer)
-        status = ls_prompt_encode(asked->prompt && asked->prompt[0] ? asked->prompt : "\n",
-                                  tokenizer, model->vocab, &g->prompts, error);
+        status = ls_prompt_encode(prompt_of(asked), tokenizer, model->vocab, &g->prompts, error);
     if (!status && asked->truncate)
         ls_prompts_truncate(&g->prompts, model->context, asked->tokens);
     g->kept = calloc((size_t)g->prompts.count + 1, sizeof *g->kept);
@@ -185,7 +190,6 @@ static int generate(struct generating *g, bool first, struct ls_error *error)
     const struct asked *asked = g->asked;
     bool lines = asked->prompts || asked->logprobs;
     struct ls_generation_report report;
-    const char *prompt = asked->prompt && asked->prompt[0] ? asked->prompt : "\n";
     struct ls_generation generation = {.prompts = &g->prompts,
                                        .tokens = asked->tokens,
                                        .sampling = asked->sampling,
@@ -198,12 +202,11 @@ static int generate(struct generating *g, bool first, struct ls_error *error)
                                        .logprobs = asked->logprobs,
                                        .slides = !lines,
                                        .piece = lines ? NULL : on_piece,
+                                       .echo = lines ? NULL : prompt_of(asked),
                                        .done = lines ? on_done : NULL,
                                        .user = g};
-    if (first && !lines) {
+    if (first && !lines)
         cmd_text_begin(&g->text);
-        cmd_text_put(&g->text, prompt, strlen(prompt));
-    }
     int status = ls_runner_continue(ls_finished_runner(g->finished), &generation, &report, error);
     if (status == LS_EDATA && asked->prompts && !strstr(error->text, asked->prompts))
         ls_error_prefix(error, "%.300s", asked->prompts);

@@ -62,8 +62,11 @@ static void on_started(void *user, const struct ls_config *config,
     p->first_step = first_step;
     if (p->off)
         return;
-    printf("%s %.1fM parameters, %s, %ld x %ld tokens a step in %s a rank, %s\n",
-           ls_arch_name(config->model.arch), (double)params->weights / 1e6,
+    printf("%s %.1fM parameters, ", ls_arch_name(config->model.arch),
+           (double)params->weights / 1e6);
+    if (params->trained < params->weights)
+        printf("%.3gM of them trained, ", (double)params->trained / 1e6);
+    printf("%s, %ld x %ld tokens a step in %s a rank, %s\n",
            ls_counted(ls_config_ranks(config), "rank").text, (long)config->batch.global,
            (long)config->data.sequence, plan->batches.text, ls_config_precision(config));
     printf("memory per rank: %.1f MiB parameters, %.1f gradients, %.1f optimizer, %.1f "

@@ -16,6 +16,7 @@ static const struct {
     {"bench attention", cmd_bench_attention},
     {"bench comm", cmd_bench_comm},
     {"bench gemm", cmd_bench_gemm},
+    {"bench int8", cmd_bench_int8},
     {"bench interop", cmd_bench_interop},
     {"bench machine", cmd_bench_machine},
     {"bench ops", cmd_bench_ops},

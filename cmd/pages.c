@@ -18,6 +18,7 @@ OPTIONS(train_options) = {
     {                                                                                              \
         "--step", "STEP", "take the checkpoint of this step, `best` or `latest` (the default)"     \
     }
+#define TOKENIZER_KEY "data.tokenizer names the tokenizer of a model that came without one."
 OPTIONS(eval_options) = {
     STEP,
     {"--samples", "N", "evaluate on at most N sequences, or examples (default: all)"},
@@ -116,8 +117,10 @@ OPTIONS(plan_options) = {
     {"--json", NULL, "with --layout: print one JSON object instead"},
     END};
 OPTIONS(export_options) = {
-    {"--format", "FORMAT", "hf (default), llmc or gguf"},
+    {"--format", "FORMAT", "hf (default), peft (adapters alone), llmc or gguf"},
     {"--dtype", "TYPE", "fp32 (default), bf16 or fp16: what weights are rounded to"},
+    {"--quantize", "none|int8",
+     "with --format gguf, in place of --dtype: matrices in Q8_0, the rest in fp32"},
     {"--out", "PATH", "the folder or file that is made; it must not exist"},
     {"--step", "STEP", "a step, latest or best (default: the newest checkpoint)"},
     {"--shard-mb", "N", "megabytes of a file of weights (default: 5000)"},
@@ -274,7 +277,8 @@ static const struct cmd_page pages[] = {
      "--requests and --choices evaluate on something else.\n\nThe layout is that "
      "of the keys (parallel.tp, pp, dp, cp, sp, cp_method, tp_overlap, split; numerics.isa; "
      "comm.*), whatever "
-     "layout trained the run: one rank without. Each rank loads its part of the model. Ranks are "
+     "layout trained the run: one rank without. " TOKENIZER_KEY
+     " Each rank loads its part of the model. Ranks are "
      "threads of this process, or processes under mpirun or srun. The loss is the same, bit for "
      "bit.",
      eval_options,
@@ -290,7 +294,8 @@ static const struct cmd_page pages[] = {
      "order; it is the same whatever the batch.\n\nA log-probability has the bits of the forward "
      "of training, which `lockstep eval --ids` and `--requests` compute again.\n\nA model that "
      "does not fit one rank is cut by "
-     "parallel.tp and parallel.pp (with parallel.split, comm.*), whatever layout trained it. Ranks "
+     "parallel.tp and parallel.pp (with parallel.split, comm.*), whatever layout trained "
+     "it. " TOKENIZER_KEY " Ranks "
      "are threads of this process, or processes under mpirun or srun. The text is the same.",
      generate_options,
      "lockstep generate runs/demo --prompt \"In the beginning\" --tokens 200 --top-p 0.9\n"
@@ -330,12 +335,16 @@ static const struct cmd_page pages[] = {
      "hf makes a folder that transformers' from_pretrained loads as it is: config.json, weights as "
      "safetensors, and the tokenizer's and other files that came with the model. llmc makes an "
      "llm.c model_*.bin of a GPT-2; gguf a file for llama.cpp, with the tokenizer that came with "
-     "the model. The padding of the vocabulary is left out.\n\n"
+     "the model. The padding of the vocabulary is left out. Adapters (lora.rank) are merged; peft "
+     "makes a folder of them alone.\n\n"
+     "--quantize int8 makes matrices Q8_0: 32 values of a row are int8 with one scale in fp16. A "
+     "matrix whose rows are not whole blocks of 32 is fp16, with a warning.\n\n"
      "A model that the format cannot say is refused, with the key. What is made appears complete "
      "or not at all.",
      export_options,
      "lockstep export runs/qwen --format hf --dtype bf16 --out out/\n"
      "lockstep export runs/qwen --format gguf --dtype fp16 --out qwen.gguf\n"
+     "lockstep export runs/qwen --format gguf --quantize int8 --out qwen-q8.gguf\n"
      "lockstep export runs/gpt2 --step best --format llmc --out gpt2.bin\n"},
     {"data", "prepare|inspect ...", "turn text into tokens, and look at token files",
      "`lockstep data prepare` makes a token store from text; `lockstep data inspect` shows what a "
@@ -361,21 +370,27 @@ static const struct cmd_page pages[] = {
      "as nanoGPT writes them, or a list of these with commas between. Prints their kind, the type "
      "of the tokens, how many sequences, documents and tokens there are, and the first tokens.",
      inspect_options, "lockstep data inspect corpus_train --decode byte\n"},
-    {"bench", "attention|gemm|comm|interop|machine|ops|pipeline|step|sums|tier|tokenizer ...",
+    {"bench", "attention|gemm|comm|int8|interop|machine|ops|pipeline|step|sums|tier|tokenizer ...",
      "measure this machine",
-     "`lockstep bench gemm`: matrix products; `bench attention`: attention; `bench comm`: "
-     "collectives; `bench ops`: the other "
+     "`lockstep bench gemm`: matrix products; `bench int8`: those with weights of int8; "
+     "`bench attention`: attention; `bench comm`: collectives; `bench ops`: the other "
      "kernels; `bench machine`: all of it, for the planner; `bench pipeline`: schedules; "
      "`bench step`: whole training steps; `bench sums`: ways to add leaves; `bench tier`: memory "
      "tiers; `bench tokenizer`: text to tokens; `bench interop`: import and export. Each compares "
      "with the machine's own limit, "
      "measured in the same run.",
      none, NULL},
-    {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32] [isa=NAME] [arithmetic=NAME]",
+    {"bench gemm", "[threads=N] [dtype=bf16|fp16|fp32|int8] [isa=NAME] [arithmetic=NAME]",
      "measure matrix products",
      "Prints the rate of the products of a GPT-2 124M step, and its share of the rate of one "
      "large oneDNN product measured in turns with them.",
      none, "lockstep bench gemm\nlockstep bench gemm threads=1 dtype=fp32 isa=avx512\n"},
+    {"bench int8", "[threads=N] [n=N] [k=N] [tiles=N] [isa=NAME] [arithmetic=NAME]",
+     "measure products with weights of int8",
+     "Multiplies 1 to 1024 rows of k=4096 with a matrix of n=4096 by k, in turns in fp32, in bf16, "
+     "in int8 and with int8 weights alone, as --quantize has them for activations in bf16. Prints "
+     "rates, and how many times as fast as bf16 each is.",
+     none, "lockstep bench int8\nlockstep bench int8 threads=1 n=3072 k=768\n"},
     {"bench attention",
      "[tokens=N] [window=N] [heads=N] [kv_heads=N] [head_dim=N] [threads=N] [dtype=bf16|fp16|fp32] "
      "[isa=NAME] [arithmetic=NAME]",

@@ -181,10 +181,10 @@ def write_family(name, text):
         write_points(out, lambda texts: encode(texts, False))
 
 
-def byte_tokens(folder):
-    """Tokens of a byte-level vocabulary, in the order of their merges."""
+def byte_tokens(texts):
+    """Tokens of a byte-level vocabulary trained on texts, in the order of their merges."""
     byte_of = byte_characters()
-    model = tokenizer_families.train(tokenizer_families.FAMILIES["llama3"], training_texts(folder), 700)
+    model = tokenizer_families.train(tokenizer_families.FAMILIES["llama3"], texts, 700)
     return [bytes(byte_of[c] for c in t) for t in sorted(model["vocab"], key=model["vocab"].get)]
 
 
@@ -207,7 +207,7 @@ def rank_encoding(pattern, tokens):
 
 def write_ranks(folder):
     """tokens.tiktoken, and what it does with each pattern: lines as those of write_family."""
-    tokens = byte_tokens(folder)
+    tokens = byte_tokens(training_texts(folder))
     write_rank_file(os.path.join(GOLDEN, "tokens.tiktoken"), tokens)
     for pattern in ("r50k_base", "cl100k_base", "o200k_base", "llama3", "qwen"):
         encoding = rank_encoding(pattern, tokens)

@@ -4,7 +4,7 @@
     make interop [PYTHON=/path/to/venv/bin/python] [SEED=1] [COUNT=3]
     tools/interop.py --lockstep build/lockstep --library build/liblockstep.so [--seed 1] [--count 3]
 
-Needs torch, transformers, safetensors, numpy and gguf (tools/interop.sh installs them), none of
+Needs torch, transformers, peft, safetensors, numpy and gguf (tools/interop.sh installs them), none of
 which `make check` needs. For each family that `model.arch` names, and each of `count` draws:
 
     import     save_pretrained's folder (float32, bf16 or float16; one file or shards; rotary
@@ -15,14 +15,24 @@ which `make check` needs. For each family that `model.arch` names, and each of `
                1e-5 apart at each step, relatively
     export     from_pretrained takes the exported folders as they are; every weight has its bits, or
                those of its rounding, and the logits are equal
+    lora       adapters that peft wrote, of a random rank beside random matrices: the losses of 10
+               steps from lora.from beside peft's, peft takes the exported adapters (every bit), and
+               the exported model has the logits of peft's merge_and_unload
     gguf       the gguf package reads what is exported: names, shapes, values, metadata, and a
-               tokenizer that is trained on the spot
+               tokenizer that is trained on the spot; of --quantize int8, every byte is what its
+               own quantize makes, and what its dequantize gives is at most 0.6 of 1/127 of a
+               block's largest value off
+    llama.cpp  with --llama PROGRAM, or LLAMA_LOGITS in the environment, which is what
+               bench/peers/llama_logits.cpp becomes beside a build of llama.cpp: its logits of the
+               exported file in F32 beside ours, at most 1e-5 of the largest apart (1e-3 in
+               gpt2 and gemma2, whose GELU there comes from a table in fp16), and in Q8_0, 0.1
 
 It prints what it measured, and ends with 1 where something is off.
 """
 import argparse
 import ctypes
 import json
+import os
 import pathlib
 import random
 import subprocess
@@ -31,11 +41,14 @@ import tempfile
 
 import gguf
 import numpy
+import peft
 import tokenizers
 import torch
 import transformers
 
 LOGITS_LIMIT, LOSS_LIMIT = 1e-5, 1e-5
+# llama.cpp takes GELU from a table in fp16 (GGML_GELU_FP16).
+LLAMA_LIMIT, LLAMA_GELU_LIMIT, LLAMA_INT8_LIMIT = 1e-5, 1e-3, 0.1
 STEPS, BATCH, TOKENS, LR, DECAY = 10, 4, 32, 1e-3, 0.1
 
 
@@ -216,22 +229,55 @@ class Check:
         found = self.arguments.c.logits(self.folder / "run", tokens, model.config.vocab_size)
         self.say("logits", float(abs(found - wanted).max() / abs(wanted).max()), LOGITS_LIMIT)
 
-    def losses(self, model):
+    def losses(self, model, what="losses of 10 steps", name="tuned", *words):
         count = STEPS * BATCH * TOKENS + 1
         data = numpy.array([self.draw.randrange(model.config.vocab_size) for _ in range(count)],
                            dtype=numpy.uint16)
         data.tofile(self.folder / "data.bin")
-        out = self.folder / "tuned"
+        out = self.folder / name
         self.run("train", f"model.from={self.folder / 'there'}", f"train.out={out}",
                  f"data.train=u16:{self.folder / 'data.bin'}", f"data.sequence={TOKENS}",
                  "data.shuffle=false", f"batch.global={BATCH}", f"train.steps={STEPS}",
                  f"optim.lr={LR}", "optim.schedule=constant", f"optim.weight_decay={DECAY}",
-                 "numerics.precision=fp32", "log.progress=off")
+                 "numerics.precision=fp32", "log.progress=off", *words)
         records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         found = [record["loss"] for record in records if "loss" in record]
         wanted = tune(model, torch.from_numpy(data.astype(numpy.int64)))
-        self.say("losses of 10 steps", max(abs(a - b) / b for a, b in zip(found, wanted)),
-                 LOSS_LIMIT)
+        self.say(what, max(abs(a - b) / b for a, b in zip(found, wanted)), LOSS_LIMIT)
+
+    def lora(self):
+        """Adapters in, trained, out alone and merged. Their Bs begin at zero: here they do not."""
+        there = self.folder / "there"
+        matrices = ["c_attn", "c_proj", "c_fc"] if self.family == "gpt2" else \
+            ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+        targets = self.draw.sample(matrices, self.draw.randrange(1, len(matrices) + 1))
+        model = peft.get_peft_model(self.load(there), peft.LoraConfig(
+            r=self.draw.choice([1, 3, 8]), lora_alpha=self.draw.choice([1, 6, 16]),
+            use_rslora=self.draw.random() < 0.3, target_modules=targets, lora_dropout=0.0,
+            fan_in_fan_out=self.family == "gpt2", task_type="CAUSAL_LM"))
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                if "lora_B" in name:
+                    value.copy_(0.05 * torch.randn_like(value))
+        model.save_pretrained(self.folder / "adapter")
+        self.losses(model, f"losses with {len(targets)} adapters", "adapted",
+                    f"lora.from={self.folder / 'adapter'}")
+        self.run("export", self.folder / "adapted", "--format", "peft", "--out",
+                 self.folder / "adapter-out")
+        again = peft.PeftModel.from_pretrained(self.load(there), self.folder / "adapter-out").eval()
+        self.run("export", self.folder / "adapted", "--out", self.folder / "merged")
+        merged = self.load(self.folder / "merged")
+        tokens = [self.draw.randrange(model.config.vocab_size) for _ in range(60)]
+        found = self.arguments.c.logits(self.folder / "adapted", tokens, model.config.vocab_size)
+        with torch.no_grad():
+            apart = again(torch.tensor([tokens])).logits[0].numpy()
+            peft_merged = again.merge_and_unload()(torch.tensor([tokens])).logits[0].numpy()
+            ours_merged = merged(torch.tensor([tokens])).logits[0].numpy()
+        scale = abs(apart).max()
+        self.say("logits of exported adapters", float(abs(found - apart).max() / scale),
+                 LOGITS_LIMIT)
+        self.say("logits of the merged model",
+                 float(abs(ours_merged - peft_merged).max() / scale), LOGITS_LIMIT)
 
     def export(self, model):
         """Out in float32 is what came in, as it is loaded; out in bf16 is that, rounded."""
@@ -250,6 +296,21 @@ class Check:
         tokens = torch.tensor([[self.draw.randrange(model.config.vocab_size) for _ in range(60)]])
         with torch.no_grad():
             self.expect("its logits", torch.equal(model(tokens).logits, again(tokens).logits))
+
+    def gguf_refused(self, model):
+        """What llama.cpp computes whatever the file says is refused where the model differs."""
+        config = model.config
+        rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
+        key = "model.rope_scaling" if rope == "llama3" and self.family not in (
+            "llama", "mistral") else "model.activation" if getattr(config, "activation_function", "gelu_new") == "gelu" \
+            else "model.query_scale" if self.family == "gemma2" and \
+            config.query_pre_attn_scalar != config.head_dim else None
+        if key:
+            done = subprocess.run([self.arguments.lockstep, "export", self.folder / "run",
+                                   "--format", "gguf", "--out", self.folder / "no.gguf"],
+                                  text=True, capture_output=True)
+            self.expect(f"gguf: refused for {key}", done.returncode == 2 and key in done.stderr)
+        return key
 
     def gguf(self, model):
         """The gguf package reads what llama.cpp would: names, shapes, every value, metadata."""
@@ -272,6 +333,56 @@ class Check:
                  "context_length": model.config.max_position_embeddings}
         self.expect("gguf: metadata", fields["general.architecture"] == named and all(
             fields[f"{named}.{key}"] == value for key, value in shape.items()))
+
+    def llama(self, model):
+        """llama.cpp runs the file: the same logits; Mistral there has no window."""
+        count = min(100, getattr(model.config, "sliding_window", None) or 100) \
+            if self.family == "mistral" else 100
+        ids = numpy.array([self.draw.randrange(model.config.vocab_size) for _ in range(count)],
+                          dtype=numpy.int32)
+        ids.tofile(self.folder / "ids.bin")
+        wanted = self.arguments.c.logits(self.folder / "run", ids, model.config.vocab_size)
+        exact = LLAMA_GELU_LIMIT if self.family in ("gpt2", "gemma2") else LLAMA_LIMIT
+        for name, limit in (("out", exact), ("int8", LLAMA_INT8_LIMIT)):
+            done = subprocess.run([self.arguments.llama, self.folder / f"{name}.gguf",
+                                   self.folder / "ids.bin", self.folder / "logits.bin"],
+                                  text=True, capture_output=True)
+            if done.returncode:
+                print(done.stderr)
+                self.expect(f"llama.cpp: {name}", False)
+                continue
+            found = numpy.fromfile(self.folder / "logits.bin", numpy.float32).reshape(count, -1)
+            self.say(f"llama.cpp: {'F32' if name == 'out' else 'Q8_0'}",
+                     float(abs(found - wanted).max() / abs(wanted).max()), limit)
+
+    def gguf_int8(self, model):
+        out = self.folder / "int8.gguf"
+        self.run("export", self.folder / "run", "--format", "gguf", "--quantize", "int8", "--out",
+                 out)
+        reader = gguf.GGUFReader(out)
+        named = {"mistral": "llama"}.get(self.family, self.family)
+        names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[named.upper()],
+                                         model.config.num_hidden_layers)
+        wanted = gguf_tensors(self.family, model, names)
+        good, worst, kinds = reader.fields["general.file_type"].contents() == 7, 0.0, {}
+        for tensor in reader.tensors:
+            value = wanted[tensor.name]
+            kind = int8_kind(tensor.name, value)
+            kinds[kind.name] = kinds.get(kind.name, 0) + 1
+            if tensor.tensor_type != kind or list(tensor.shape[::-1]) != list(value.shape):
+                good = False
+            elif kind != gguf.GGMLQuantizationType.Q8_0:
+                good = good and (tensor.name == "rope_freqs.weight" or numpy.array_equal(
+                    tensor.data, value.astype(tensor.data.dtype)))
+            else:
+                good = good and numpy.array_equal(tensor.data, gguf.quants.quantize(value, kind))
+                back = gguf.quants.dequantize(tensor.data, kind).reshape(-1, 32)
+                blocks = value.reshape(-1, 32)
+                step = abs(blocks).max(axis=1, keepdims=True) / 127
+                worst = max(worst, float((abs(back - blocks) / step).max()))
+        self.expect("gguf int8: " + ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())),
+                    good and len(reader.tensors) == len(wanted))
+        self.say("gguf int8: steps off", worst, 0.6)
 
     def tokenizer(self):
         """A tokenizer that is trained here comes through: ids, merges, special tokens."""
@@ -298,11 +409,19 @@ class Check:
                     fields["tokenizer.ggml.merges"] == [" ".join(pair) for pair in merges])
 
 
+def int8_kind(name, value):
+    """What llama.cpp makes of a tensor in a file of Q8_0."""
+    kinds = gguf.GGMLQuantizationType
+    if value.ndim < 2 or name.startswith("position_embd."):
+        return kinds.F32
+    return kinds.F16 if value.shape[-1] % 32 else kinds.Q8_0
+
+
 def gguf_tensors(family, model, names):
     """A model's tensors as llama.cpp's converter has them."""
     tensors, config = {}, model.config
     for name, value in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
+        if name == "lm_head.weight" and config.tie_word_embeddings and family != "olmo2":
             continue
         stem, kind = name.rsplit(".", 1)
         value = value.float()
@@ -339,8 +458,9 @@ def older(path):
 
 def tune(model, data):
     model.train()
-    decayed = [p for p in model.parameters() if p.dim() > 1]
-    others = [p for p in model.parameters() if p.dim() == 1]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    decayed = [p for p in trained if p.dim() > 1]
+    others = [p for p in trained if p.dim() == 1]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY},
                                    {"params": others, "weight_decay": 0.0}],
                                   lr=LR, betas=(0.9, 0.95), eps=1e-8)
@@ -372,9 +492,14 @@ def check_all(arguments):
                                      check.folder / "run", "numerics.precision=fp32").strip())
                 check.logits(model)
                 check.export(model)
-                check.gguf(model)
-                check.tokenizer()
+                if not check.gguf_refused(model):
+                    check.gguf(model)
+                    check.gguf_int8(model)
+                    check.tokenizer()
+                    if arguments.llama:
+                        check.llama(model)
                 check.losses(model)
+                check.lora()
                 bad += [f"{check.seed}: {what}" for what in check.bad]
     return bad
 
@@ -387,6 +512,7 @@ def main():
     parser.add_argument("--seed", default=1, type=int)
     parser.add_argument("--count", default=3, type=int)
     parser.add_argument("--families", nargs="*", choices=FAMILIES)
+    parser.add_argument("--llama", default=os.environ.get("LLAMA_LOGITS"), metavar="PROGRAM")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()

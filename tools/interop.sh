@@ -1,15 +1,20 @@
 #!/bin/sh
-# Runs tools/interop.py: by $PYTHON, or by an environment of its own outside of the tree, which is made
-# once, with pip.
+# Runs a program of tools/ that needs Python packages, such as interop.py: by $PYTHON, or by an
+# environment of its own outside of the tree, which is made with pip where it is not there yet.
+#
+#   tools/interop.sh PROGRAM [argument]...
 set -eu
+packages="torch transformers tokenizers tiktoken safetensors numpy gguf"
 if [ -z "${PYTHON:-}" ]; then
     place=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep/interop
     PYTHON=$place/bin/python
-    if ! [ -e "$place/ready" ]; then
+    if [ "$(cat "$place/packages" 2>/dev/null)" != "$packages" ]; then
         python3 -m venv "$place"
-        "$PYTHON" -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu \
-            torch transformers tokenizers safetensors numpy gguf
-        touch "$place/ready"
+        # shellcheck disable=SC2086 # each is a word
+        "$PYTHON" -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu $packages
+        echo "$packages" > "$place/packages"
     fi
 fi
-exec "$PYTHON" "$(dirname "$0")/interop.py" "$@"
+program=$1
+shift
+exec "$PYTHON" "$(dirname "$0")/$program" "$@"

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Compares Lockstep's tokenizers with the packages `tokenizers` and `tiktoken` on freshly drawn texts.
 
-    tools/interop_tokenizer.py build/liblockstep.so DIR [--texts N] [--seed S]
+    make interop [PYTHON=/path/to/venv/bin/python] [SEED=1]
+    tools/interop_tokenizer.py build/liblockstep.so [--texts N] [--seed S]
 
-DIR holds tinyshakespeare.txt, to train small tokenizers of every family on (tokenizer_families.py); the
-texts that are compared are parts of it and random ones. Exit code 1, with the first differences, where one differs."""
+Small tokenizers of every family (tokenizer_families.py) are trained on the pages of doc/; the texts that
+are compared are parts of them and random ones. Exit code 1, with the first differences, where one differs."""
 import argparse
 import ctypes
 import os
+import pathlib
 import random
 import sys
 import tempfile
@@ -125,14 +127,14 @@ def check_ranks(library, pattern, folder, tokens, texts):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("library")
-    parser.add_argument("dir")
     parser.add_argument("--texts", type=int, default=500)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     library = ctypes.CDLL(os.path.abspath(options.library))
     rng = random.Random(options.seed)
-    with open(os.path.join(options.dir, "tinyshakespeare.txt"), encoding="utf-8") as file:
-        corpus = file.read(60000) + "\n".join(tokenizer_families.multilingual(300, options.seed))
+    pages = sorted((pathlib.Path(__file__).resolve().parent.parent / "doc").glob("*.md"))
+    corpus = "\n".join([page.read_text(encoding="utf-8") for page in pages]
+                       + tokenizer_families.multilingual(300, options.seed))
     parts = sorted({t["content"] for f in tokenizer_families.FAMILIES.values() for t in f["added"]})
     texts = [random_text(rng, parts, corpus) for _ in range(options.texts)] + ["", "a" * 100000]
     wrong = 0
@@ -141,7 +143,7 @@ def main():
             differ = check_family(library, name, folder, corpus, texts)
             print(f"{name}: {2 * len(texts)} encodings, {differ} differ")
             wrong += differ
-        tokens = golden_tokenizer.byte_tokens(options.dir)
+        tokens = golden_tokenizer.byte_tokens(corpus.splitlines(keepends=True))
         for pattern in ("r50k_base", "cl100k_base", "o200k_base", "llama3", "qwen"):
             differ = check_ranks(library, pattern, folder, tokens, texts)
             print(f"tiktoken {pattern}: {len(texts)} encodings, {differ} differ")

@@ -79,8 +79,14 @@ int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *p
                                const struct ls_tensor_entry *entries, size_t count,
                                const struct ls_metadata *metadata, size_t metadata_count,
                                const struct ls_fault *fault, struct ls_error *error);
-/* The tensor whose data the file takes next (entries in descending dtype, then by name), NULL when
- * all are there. It stays the same until all of its bytes were appended. */
+/* Nobody will ask for the file's digest: bytes are not hashed. */
+void ls_safetensors_writer_unhashed(struct ls_safetensors_writer *writer);
+/* order[count] = the entries in the order in which the file takes their data: in descending dtype,
+ * then by name. */
+void ls_safetensors_order(const struct ls_tensor_entry *entries, size_t count,
+                          const struct ls_tensor_entry **order);
+/* The tensor whose data the file takes next, NULL when all are there. It stays the same until all
+ * of its bytes were appended. */
 const struct ls_tensor_entry *
 ls_safetensors_writer_next(const struct ls_safetensors_writer *writer);
 /* Appends the next bytes of the next tensor; LS_EINVAL names a tensor that gets too many. Large

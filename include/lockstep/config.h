@@ -79,6 +79,13 @@ struct ls_config_model {
     int64_t seed;
 };
 
+struct ls_config_lora {
+    int64_t rank; /* 0: none */
+    double alpha; /* 0: rank */
+    char targets[LS_CONFIG_TEXT_BYTES];
+    char from[LS_CONFIG_TEXT_BYTES]; /* a folder of PEFT's (lockstep/interop.h); "": none */
+};
+
 struct ls_config_data {
     char train[LS_CONFIG_TEXT_BYTES];     /* prefix of .bin/.idx, or an llm.c token file */
     char valid[LS_CONFIG_TEXT_BYTES];     /* the same, "" for none */
@@ -152,6 +159,7 @@ struct ls_config_train {
     int64_t steps, extend; /* extend: after those, at the rate that the schedule ends with */
     char out[LS_CONFIG_TEXT_BYTES];    /* the run's directory */
     char resume[LS_CONFIG_TEXT_BYTES]; /* "never", "auto" or the path of a checkpoint */
+    char frozen[LS_CONFIG_TEXT_BYTES]; /* patterns of parameters' names */
     char plan[LS_CONFIG_TEXT_BYTES];   /* a cluster file; "": there is no plan */
     bool auto_layout;                  /* parallel.auto: the program plans the layout */
     int64_t save_every, keep;
@@ -192,6 +200,7 @@ enum { LS_CONFIG_FROM_OVERRIDE = -1, LS_CONFIG_FROM_MODEL = -2 };
 struct ls_config {
     struct ls_model_config model; /* valid after ls_config_resolve */
     struct ls_config_model model_keys;
+    struct ls_config_lora lora;
     struct ls_config_data data;
     struct ls_config_batch batch;
     struct ls_config_optim optim;

@@ -177,6 +177,7 @@ struct ls_generation {
     /* On rank 0 of the world. piece: what was drawn, as it comes, of a single prompt. done: a text,
      * in whichever order they end; its failure ends all. Both may be NULL. */
     void (*piece)(void *user, const char *bytes, size_t count);
+    const char *echo; /* what piece gets first, once nothing was refused; NULL: nothing */
     int (*done)(void *user, int64_t prompt, const struct ls_generated *text,
                 struct ls_error *error);
     void *user;
@@ -221,7 +222,8 @@ struct ls_finished_choice {
 };
 /* Local. The configuration that the run of a path (ls_checkpoint_run) kept, with the layout of
  * words ("parallel.tp=2"), whatever layout trained it; one rank without. path may be another
- * program's model too (ls_model_is_foreign). LS_ECONFIG for a key that has no meaning here. */
+ * program's model too (ls_model_is_foreign). A word data.tokenizer is for a model that has none.
+ * LS_ECONFIG for a key that has no meaning here. */
 int ls_finished_configure(const char *path, enum ls_finished_use use, const char *const *words,
                           int count, struct ls_config *config, struct ls_error *error);
 

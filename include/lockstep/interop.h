@@ -58,6 +58,14 @@ int ls_model_source_check(struct ls_model_source *source, const struct ls_model_
  * the part of the parameter that is held. values [count]. */
 void ls_model_source_fill(const struct ls_model_source *source, const struct ls_param *param,
                           struct ls_ops *ops, int64_t first, int64_t count, float *values);
+/* A parameter that was read, whose values lie in a mapped file, leaves the memory of the process;
+ * reading brings it back. */
+void ls_model_source_forget(const struct ls_model_source *source, const struct ls_param *param);
+/* Before ls_model_source_check: adapters of the model (struct ls_model_config's lora) have the
+ * values of a folder of PEFT's; otherwise they are random, as ls_param_fill has them. A run that
+ * has adapters itself is a source of the merged model: W + alpha / rank B A. */
+int ls_model_source_adapt(struct ls_model_source *source, const char *folder,
+                          struct ls_error *error);
 /* Copies what belongs to the model but is no weight (tokenizer, generation_config.json,
  * config.json) to RUN/hf; nothing where the source has none of it. */
 int ls_model_source_keep(const struct ls_model_source *source, const char *run,
@@ -67,6 +75,10 @@ int ls_model_source_keep(const struct ls_model_source *source, const char *run,
  * is not opened where train.resume lets the run of train.out go on that began from it: then the
  * keys are those that the run kept. Before ls_config_resolve. */
 int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error);
+/* Where lora.from is set: the keys of group lora become those of its adapter_config.json.
+ * LS_ECONFIG for a kind of adapters that is not supported, with the key. ls_model_from and
+ * ls_model_source_alone call it. */
+int ls_lora_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error);
 /* A resolved configuration that runs the source's model without training: with defaults, the
  * precision of the weights, sequences of at most 1024 tokens, and the source's tokenizer, if it has
  * one that is known here; otherwise log says why. words ("batch.global=4") win. */
@@ -95,6 +107,7 @@ int ls_import(const struct ls_import *what, struct ls_import_report *report,
 
 enum ls_export_format {
     LS_EXPORT_HF,   /* a folder: config.json, safetensors, and the files of RUN/hf */
+    LS_EXPORT_PEFT, /* a folder of PEFT's: the adapters of a run alone */
     LS_EXPORT_LLMC, /* llm.c's model_*.bin: GPT-2 in fp32 (version 3) or bf16 (version 5) */
     LS_EXPORT_GGUF, /* a file of ggml and llama.cpp, with the tokenizer of RUN/hf if it can say it
                      */
@@ -102,11 +115,15 @@ enum ls_export_format {
 /* Any source's model (of a run: the checkpoint that from and which mean, as ls_checkpoint_choose
  * has them) in files of others. The padding of the vocabulary is left out, and is that of the
  * format where it has one. out must not exist (or be an empty folder); it appears complete or not
- * at all. LS_ECONFIG for a model that the format cannot say, with the key. */
+ * at all. LS_ECONFIG for a model that the format cannot say, with the key.
+ *
+ * Q8_0 is ggml's int8: blocks of 32 values of a row with one scale in fp16. Vectors and learned
+ * positions stay float32, and a matrix whose rows are not whole blocks is fp16, with a warning:
+ * what llama.cpp does. LS_EDATA names tensor and row of a weight that int8 cannot say. */
 struct ls_export {
     const char *from, *which; /* which may be NULL */
     enum ls_export_format format;
-    enum ls_dtype dtype; /* LS_F32, LS_BF16 or LS_F16 */
+    enum ls_dtype dtype; /* LS_F32, LS_BF16 or LS_F16; of GGUF also LS_I8, for Q8_0 */
     const char *out;
     int64_t shard_bytes;          /* of a file of weights at most, unless one tensor has more; 0:
                                    * LS_SHARD_BYTES */

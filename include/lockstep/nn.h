@@ -58,6 +58,17 @@ enum ls_activation {
 
 enum ls_window_layers { LS_WINDOW_ALL, LS_WINDOW_EVEN /* blocks 0, 2, 4, ... */ };
 
+/* Adapters of low rank beside matrices of the blocks (Hu et al. 2021, "LoRA"): y = x W^T + (alpha /
+ * rank) (x A^T) B^T with A [rank, columns of W] and B [rows of W, rank]. Every other parameter is
+ * frozen. Matrices that are one tensor in Hugging Face's files (GPT-2's c_attn) share an A, as in
+ * PEFT. */
+struct ls_lora {
+    int64_t rank; /* 0: there are none */
+    double alpha;
+    uint64_t targets; /* which have one: bits by their order in a block (ls_lora_targets) */
+};
+enum { LS_FROZEN_BYTES = 256, LS_LORA_TARGET_BYTES = 32 };
+
 struct ls_model_config {
     enum ls_arch arch;
     int64_t vocab; /* tokens that exist */
@@ -78,6 +89,9 @@ struct ls_model_config {
     float dropout;                          /* after the embedding and on both residual branches */
     float init_std;
     uint64_t seed; /* of initial values and dropout */
+    struct ls_lora lora;
+    char frozen[LS_FROZEN_BYTES]; /* parameters that are not trained: patterns of their names as in
+                                   * fnmatch(3), "wte.*,h.0.*", with commas between; "": none */
 };
 
 /* The part of the recipe that fixes the order of sums (DESIGN: the law of sums). */
@@ -109,7 +123,9 @@ struct ls_hf_key {
      * our key is by itself. With key NULL it is the only value that a model may have, or with ""
      * any: then the key has no effect. A list stands for one value a layer, again and again. */
     const char *absent;
-    const char *words; /* "gelu_new=gelu_tanh gelu=gelu_erf": values there and here; NULL: equal */
+    /* "gelu_new=gelu_tanh gelu=gelu_erf": values there and here. "null=0 *": null is a value too,
+     * and what has no word is equal. NULL: all are equal. */
+    const char *words;
 };
 /* What Hugging Face's folders call a family. */
 struct ls_family_hf {
@@ -133,6 +149,8 @@ struct ls_family_gguf {
     const char *architecture; /* "llama"; NULL: they know none */
     bool interleaved;   /* a head's rows of q and k are there in the order of interleaved RoPE */
     bool norm_plus_one; /* norm weights are there as 1 + w */
+    bool head;          /* there is a head there, even where it is the table */
+    bool frequencies;   /* rope_freqs.weight may be there, for llama3's scaling */
     const struct ls_gguf_name *names; /* to a NULL name, before those of all families
                                        * (src/interop/gguf.c); NULL: none */
     const struct ls_gguf_key *keys;   /* to a NULL name, after those of all families; NULL: none */
@@ -160,6 +178,17 @@ const char *ls_arch_name(enum ls_arch arch); /* "gpt2" */
  * to the family: false where it belongs to a kind of step that the family has none of, or to others
  * that name it as theirs. */
 bool ls_family_reads(enum ls_arch arch, const char *key);
+
+/* Local. The matrices of a block that have adapters, by what Hugging Face's files call them
+ * ("q_proj,v_proj", "c_attn"), with commas between; "all": each of them. LS_ECONFIG where there is
+ * none of a name, with those that there are. */
+int ls_lora_targets(enum ls_arch arch, const char *names, uint64_t *targets,
+                    struct ls_error *error);
+/* The name of target i of the family, "q_proj"; NULL behind the last. Some have the same. */
+const char *ls_lora_target(enum ls_arch arch, int i, char name[LS_LORA_TARGET_BYTES]);
+/* Local. LS_ECONFIG where a pattern of config->frozen matches no parameter, or nothing is left to
+ * train. */
+int ls_frozen_check(const struct ls_model_config *config, struct ls_error *error);
 
 /* ---- what tensor parallel may cut ---------------------------------------------------------------
  */
@@ -201,8 +230,13 @@ struct ls_param {
                      * norms, hashes and checkpoints */
     int unit;       /* index in params.units */
     int64_t offset; /* of element (0, 0) in its unit */
-    int region;     /* of the gradient */
+    int region;     /* of the gradient; -1: it takes none */
     int64_t region_offset;
+    bool frozen; /* not trained: it has no gradient and no optimizer states. One that is read in one
+                  * product with others that are trained has room for a gradient */
+    bool adapts; /* of an adapter */
+    /* Its adapters, by index; 0: none. One A may serve several matrices. */
+    int lora_a, lora_b;
     bool matrix; /* read in the compute type; vectors (norms, biases) are read in float32 */
     bool hidden; /* a matrix of a block: neither a table nor a vector */
     bool decay;  /* weight decay: matrices, not norms and biases */
@@ -245,11 +279,12 @@ struct ls_params {
     struct ls_region *regions;
     int region_count;
     int64_t elements; /* of all units */
-    int64_t weights;  /* trained values of the part held here */
+    int64_t weights;  /* values of the part held here, */
+    int64_t trained;  /* and those of them that are trained */
     int tied_param;   /* the table that is also the head, where both layers are held: -1 if not */
     int shared_param; /* the tied table where only one of its two layers is held: -1 if not. The
                        * first and the last stage add their gradients of it and update it alike */
-    int head_region;  /* of the head's matrix, -1 where it is not held */
+    int head_region;  /* of the head's matrix, -1 where it is not held, or frozen */
     int tied_region;  /* where the embedding layer's gradient of a table that is tied_param
                        * goes: element 0 at tied_offset; -1 where there is none */
     int64_t tied_offset;
@@ -272,6 +307,10 @@ struct ls_elsewhere {
 /* Local. param: of params. False where the family's files have no such parameter. */
 bool ls_param_elsewhere(const struct ls_params *params, const struct ls_model_config *config,
                         const struct ls_param *param, struct ls_elsewhere *out);
+/* The same of an adapter, in PEFT's files behind "base_model.model.":
+ * "model.layers.0.self_attn.q_proj.lora_A.weight". False for what is none. */
+bool ls_param_adapter(const struct ls_params *params, const struct ls_model_config *config,
+                      const struct ls_param *param, struct ls_elsewhere *out);
 /* Elements of the largest parameter of a layer, 0 .. layers + 1, that one of tp ranks holds. */
 int64_t ls_layer_param_elements_max(const struct ls_model_config *config, int64_t layer,
                                     int64_t tp);
@@ -282,7 +321,8 @@ int ls_params_region(const struct ls_params *params, int layer);
 /* Initial values of elements [first, first + count) of param (row-major over the part held), each a
  * function of (seed, name, element of the whole model's parameter): GPT-2's normal(0, std) with
  * residual projections scaled by 1/sqrt(2 L) (Radford et al. 2019); Llama's normal(0, std)
- * throughout. Padding rows of the vocabulary are zero. values [count]. */
+ * throughout; of adapters A normal(0, 1/sqrt(3 columns)), which has the variance of PEFT's uniform
+ * values, and B zero. Padding rows of the vocabulary are zero. values [count]. */
 void ls_param_fill(const struct ls_param *param, uint64_t seed, struct ls_ops *ops, int64_t first,
                    int64_t count, float *values);
 /* Adds elements [first, first + count) of the part held to digest, each keyed by prefix, name and
@@ -431,7 +471,7 @@ int64_t ls_model_stream_rows(const struct ls_model *model, int64_t sequences, in
 /* layer: 0 .. layers + 1, one that is held. Collective over tp and cp. The head's forward computes
  * the loss and, when training, its gradients too (logits are never kept): leaf by leaf, so that its
  * input and weight halves are done there; gradient is where its weight gradient goes (head_region;
- * NULL when not training). */
+ * NULL when not training, and where there is none). */
 int ls_layer_forward(struct ls_model *model, struct ls_ops *ops, int layer,
                      const struct ls_micro_batch *batch, const struct ls_gradient *gradient,
                      struct ls_error *error);

@@ -62,6 +62,12 @@ int ls_optimizer_states(const struct ls_optim_config *config, bool hidden);
 const char *ls_optimizer_state_name(const struct ls_optim_config *config, bool hidden, int state);
 /* The most that a parameter has. */
 int ls_optimizer_states_most(const struct ls_optim_config *config);
+/* Local. How many a parameter of a model has: none where it is frozen. */
+static inline int ls_param_states(const struct ls_optim_config *config,
+                                  const struct ls_param *param)
+{
+    return param->frozen ? 0 : ls_optimizer_states(config, param->hidden);
+}
 /* The key of the random bits that round a state of a parameter to bf16, from the recipe's seed:
  * purpose "round:exp_avg.h.0.attn.q.weight". */
 struct ls_philox_key ls_optimizer_rounding_key(const struct ls_optim_config *config, int state,
@@ -77,8 +83,11 @@ enum { LS_OPTIM_MASTER, LS_OPTIM_STATE, LS_OPTIM_ARRAYS = LS_OPTIM_STATE + 2 };
 struct ls_slice {
     int64_t count;
     bool hidden;    /* Muon: of a hidden matrix, with one state */
-    bool lent;      /* the caller has a place for its master, on the device */
-    float *master;  /* [count]; NULL in a tier */
+    bool frozen;    /* no gradient, no states: it is not updated. Values that are computed with in
+                     * another type are rounded to it */
+    bool half;      /* of a frozen one: it has no master, compute is all there is */
+    bool lent;      /* the caller has a place for its master, on the device, or it has none */
+    float *master;  /* [count]; NULL in a tier, and of half */
     void *state[2]; /* [count] of config.moments, zero before step 1; NULL in a tier */
     bool away;      /* in the tier */
     size_t place[LS_OPTIM_ARRAYS]; /* then: where each array begins there */
@@ -160,7 +169,8 @@ typedef int ls_slice_visit(void *user, const struct ls_slice_piece *piece, struc
 int ls_slice_visit_array(const struct ls_optimizer *optimizer, const struct ls_slice *slice,
                          int array, enum ls_access access, ls_slice_visit *visit, void *user,
                          struct ls_error *error);
-/* The slices' copies that are computed with, made anew of their masters. */
+/* The slices' copies that are computed with, made anew of their masters; those of frozen slices get
+ * the values of their copies. */
 int ls_slices_round(const struct ls_optimizer *optimizer, struct ls_ops *ops,
                     const struct ls_slice *slices, int count, struct ls_error *error);
 

@@ -96,7 +96,7 @@ static inline enum ls_dtype ls_state_type(const struct ls_state *state, int arra
 /* Local. How many states a parameter has. */
 static inline int ls_state_arrays(const struct ls_state *state, const struct ls_param *param)
 {
-    return ls_optimizer_states(&state->optimizer->config, param->hidden);
+    return ls_param_states(&state->optimizer->config, param);
 }
 /* Local. This rank's slice of parameter i, with data of that type. */
 int ls_state_tensor(const struct ls_state *state, int i, enum ls_dtype dtype, void *data,

@@ -3,6 +3,7 @@
 #include "chat/chat_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/json.h>
 
 #include <errno.h>
 #include <jansson.h>
@@ -12,7 +13,6 @@
 #include <unistd.h>
 
 enum {
-    CONFIG_BYTES_MAX = 64 << 20,
     TEMPLATE_MEMORY_BYTES_MAX = 256 << 20,
     RUN_MEMORY_BYTES_MAX = 256 << 20,
 };
@@ -162,23 +162,6 @@ static json_t *tokens_of(json_t *config)
     return tokens;
 }
 
-static int config_read(const char *path, json_t **config, struct ls_error *error)
-{
-    char *text;
-    size_t bytes;
-    json_error_t where;
-    int rc = ls_file_read(path, CONFIG_BYTES_MAX, LS_EDATA, &text, &bytes, error);
-    if (rc)
-        return rc;
-    *config = json_loadb(text, bytes, JSON_ALLOW_NUL, &where);
-    free(text);
-    return json_is_object(*config)
-               ? LS_OK
-               : ls_error_set(error, LS_EDATA, "%.300s:%d:%d: %s", path, *config ? 1 : where.line,
-                              *config ? 1 : where.column,
-                              *config ? "expected a JSON object" : where.text);
-}
-
 int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
                  struct ls_error *error)
 {
@@ -190,7 +173,7 @@ int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
     snprintf(path, sizeof path, "%s/tokenizer_config.json", directory ? directory : "");
     snprintf(beside, sizeof beside, "%s/chat_template.jinja", directory ? directory : "");
     if (directory && access(path, F_OK) == 0)
-        rc = config_read(path, &config, error);
+        rc = ls_json_read(path, LS_EDATA, &config, error);
     if (!rc && file)
         rc = file_take(file, &found, error);
     else if (!rc && directory && access(beside, F_OK) == 0)

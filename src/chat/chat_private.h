@@ -4,6 +4,8 @@
 
 #include <lockstep/chat.h>
 
+#include <stdarg.h>
+
 /* ---- memory (chat_memory.c) ----------------------------------------------------------------- */
 
 /* Blocks that are freed together. */
@@ -144,7 +146,7 @@ struct ls_chat_template {
 };
 /* LS_EDATA, with name, line and column. */
 int chat_refuse(const struct ls_chat_template *t, size_t at, struct ls_error *error,
-                const char *format, ...) __attribute__((format(printf, 4, 5)));
+                const char *format, va_list list) __attribute__((format(printf, 4, 0)));
 
 enum chat_token_kind { CHAT_END_TAG, CHAT_WORD, CHAT_STRING_TOKEN, CHAT_NUMBER, CHAT_SIGN };
 struct chat_token {

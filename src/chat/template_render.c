@@ -1,7 +1,6 @@
 /* Runs the statements of a chat template: what they print, and which of it counts. */
 #include "chat/chat_private.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +18,12 @@ enum ending { ENDED, BROKEN, CONTINUED };
 
 void chat_fail(struct chat_run *run, const char *format, ...)
 {
-    char text[400];
     va_list list;
     if (run->status)
         return;
     va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
+    run->status = chat_refuse(run->t, run->at, run->error, format, list);
     va_end(list);
-    run->status = chat_refuse(run->t, run->at, run->error, "%s", text);
 }
 
 bool chat_spend(struct chat_run *run, int64_t steps)

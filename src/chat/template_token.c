@@ -3,7 +3,6 @@
 #include "chat/chat_private.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +10,10 @@
 /* ---- failing -------------------------------------------------------------------------------- */
 
 int chat_refuse(const struct ls_chat_template *t, size_t at, struct ls_error *error,
-                const char *format, ...)
+                const char *format, va_list list)
 {
     char text[400];
-    va_list list;
-    va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
-    va_end(list);
     int line = 1, column = 1;
     for (size_t i = 0; i < at && i < t->text.count; i++) {
         column = t->text.bytes[i] == '\n' ? 1 : column + 1;
@@ -28,14 +24,12 @@ int chat_refuse(const struct ls_chat_template *t, size_t at, struct ls_error *er
 
 void chat_parse_fail(struct chat_parser *p, size_t at, const char *format, ...)
 {
-    char text[300];
     va_list list;
     if (p->status)
         return;
     va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
+    p->status = chat_refuse(p->t, at, p->error, format, list);
     va_end(list);
-    p->status = chat_refuse(p->t, at, p->error, "%s", text);
     p->token = (struct chat_token){.kind = CHAT_END_TAG, .at = at};
 }
 

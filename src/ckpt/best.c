@@ -2,6 +2,8 @@
  * and not a link, so that every way of copying a run keeps it. */
 #include "format.h"
 
+#include <lockstep/base/json.h>
+
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,7 +19,7 @@ static int best_path(char path[PATH_MAX], const char *run_directory, struct ls_e
 static bool parse(const char *path, struct ls_checkpoint_best *best)
 {
     json_t *object;
-    if (ckpt_json_read(&object, path, NULL))
+    if (ls_json_read(path, LS_ECKPT, &object, NULL))
         return false;
     const json_t *step = json_object_get(object, "step");
     const json_t *loss = json_object_get(object, "validation_loss");

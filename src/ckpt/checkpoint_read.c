@@ -1,11 +1,14 @@
 /* Opens a checkpoint: state.json, then both files, each against its size and its digest. */
 #include "format.h"
 
+#include <lockstep/base/json.h>
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 
@@ -122,7 +125,7 @@ static int open_state(struct opened **out, const char *directory, struct ls_erro
     snprintf(opened->checkpoint.directory, PATH_MAX, "%s", directory);
     int code = ckpt_path(path, directory, CKPT_STATE_FILE, error);
     if (!code) {
-        code = ckpt_json_read(&opened->state, path, error);
+        code = ls_json_read(path, LS_ECKPT, &opened->state, error);
         code = code ? code : read_fields(opened, path, error);
     }
     for (int i = 0; !code && i < CKPT_PARTS; i++) {
@@ -153,7 +156,10 @@ static int digest_of(const struct ls_safetensors *file, XXH128_hash_t *hash, str
     XXH3_128bits_reset(state);
     for (size_t at = 0; at < file->size; at += PIECE_BYTES) {
         size_t rest = file->size - at;
-        XXH3_128bits_update(state, file->bytes + at, rest < PIECE_BYTES ? rest : PIECE_BYTES);
+        size_t bytes = rest < PIECE_BYTES ? rest : PIECE_BYTES;
+        XXH3_128bits_update(state, file->bytes + at, bytes);
+        /* A hint: what was read need not stay in the memory of the process. */
+        madvise((void *)(file->bytes + at), bytes, MADV_DONTNEED);
         ls_progress();
     }
     *hash = XXH3_128bits_digest(state);

@@ -1,8 +1,5 @@
-/* What readers and writers of checkpoints share: number types' names, digests as text, paths, small
- * JSON files. */
+/* What readers and writers of checkpoints share: number types' names, digests as text, paths. */
 #include "format.h"
-
-#include <lockstep/base/file.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -83,21 +80,4 @@ int ckpt_remove_directory(const char *directory, struct ls_error *error)
     if (!failure && rmdir(directory))
         failure = errno;
     return failure ? ls_error_errno(error, failure, "%s: cannot remove", directory) : LS_OK;
-}
-
-int ckpt_json_read(json_t **out, const char *path, struct ls_error *error)
-{
-    enum { BYTES_MAX = 16 << 20 };
-    char *text;
-    size_t bytes;
-    json_error_t where;
-    *out = NULL;
-    int code = ls_file_read(path, BYTES_MAX, LS_ECKPT, &text, &bytes, error);
-    if (code)
-        return code;
-    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-    free(text);
-    return *out ? LS_OK
-                : ls_error_set(error, LS_ECKPT, "%s:%d:%d: cannot be read as JSON: %s", path,
-                               where.line, where.column, where.text);
 }

@@ -10,8 +10,8 @@ enum { CHUNK_BYTES = 4 << 20 }; /* hashed, then written while it is still in the
 
 struct ls_safetensors_writer {
     struct ls_atomic_file file;
-    XXH3_state_t *digest;
-    size_t count, next; /* order[next] takes data, `taken` bytes so far */
+    XXH3_state_t *digest; /* NULL: nobody asks for it */
+    size_t count, next;   /* order[next] takes data, `taken` bytes so far */
     size_t taken;
     const struct ls_tensor_entry *order[];
 };
@@ -83,7 +83,8 @@ static int writer_put(struct ls_safetensors_writer *writer, const void *data, si
     const unsigned char *from = data;
     while (bytes > 0) {
         size_t chunk = bytes < CHUNK_BYTES ? bytes : CHUNK_BYTES;
-        XXH3_128bits_update(writer->digest, from, chunk);
+        if (writer->digest)
+            XXH3_128bits_update(writer->digest, from, chunk);
         int code = ls_atomic_file_write(&writer->file, from, chunk);
         if (code)
             return code;
@@ -150,8 +151,7 @@ static void settle(struct ls_safetensors_writer *writer)
     }
 }
 
-/* The entries in the order of their data. */
-static void entries_order(const struct ls_tensor_entry *entries, size_t count,
+void ls_safetensors_order(const struct ls_tensor_entry *entries, size_t count,
                           const struct ls_tensor_entry **order)
 {
     for (size_t i = 0; i < count; i++)
@@ -167,7 +167,7 @@ int ls_safetensors_bytes(const struct ls_tensor_entry *entries, size_t count,
     const struct ls_tensor_entry **order = calloc(count + 1, sizeof *order);
     if (!order)
         return ls_error_set(error, LS_ENOMEM, "no memory for the order of %zu tensors", count);
-    entries_order(entries, count, order);
+    ls_safetensors_order(entries, count, order);
     int code = header_make(order, count, metadata, metadata_count, &header, error);
     *bytes = code ? 0 : (uint64_t)CKPT_LENGTH_BYTES + header.length + header.data;
     free(header.text);
@@ -193,7 +193,7 @@ int ls_safetensors_writer_open(struct ls_safetensors_writer **out, const char *p
     writer->digest = digest;
     writer->count = count;
     XXH3_128bits_reset(digest);
-    entries_order(entries, count, writer->order);
+    ls_safetensors_order(entries, count, writer->order);
     code = header_make(writer->order, count, metadata, metadata_count, &header, error);
     if (code) {
         ls_error_prefix(error, "%s", path);
@@ -212,6 +212,12 @@ fail:
     XXH3_freeState(digest);
     free(writer);
     return code;
+}
+
+void ls_safetensors_writer_unhashed(struct ls_safetensors_writer *writer)
+{
+    XXH3_freeState(writer->digest);
+    writer->digest = NULL;
 }
 
 const struct ls_tensor_entry *ls_safetensors_writer_next(const struct ls_safetensors_writer *writer)
@@ -251,6 +257,7 @@ int ls_safetensors_writer_commit(struct ls_safetensors_writer *writer, uint64_t 
                        : ls_atomic_file_commit(&writer->file, error);
     if (!code && size)
         *size = writer->file.size;
+    LS_ASSERT(!digest || writer->digest);
     if (!code && digest) {
         XXH128_hash_t hash = XXH3_128bits_digest(writer->digest);
         ckpt_digest_hex(hash.high64, hash.low64, digest);

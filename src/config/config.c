@@ -30,6 +30,8 @@ void ls_config_where(const struct ls_config *config, const char *name, char *tex
     const struct ls_config_origin *origin = &config->origin[index];
     if (origin->line > 0)
         snprintf(text, bytes, "%s:%d:%d", config->path, origin->line, origin->column);
+    else if (origin->line == LS_CONFIG_FROM_MODEL && !strncmp(name, "lora.", strlen("lora.")))
+        snprintf(text, bytes, "%s", config->lora.from);
     else if (origin->line == LS_CONFIG_FROM_MODEL)
         snprintf(text, bytes, "%s",
                  *config->model_keys.from ? config->model_keys.from : "the model");

@@ -205,6 +205,26 @@ static void fill_model(struct ls_config *config)
     };
 }
 
+/* What of the model is trained. */
+static int resolve_trained(struct ls_config *config, struct ls_error *error)
+{
+    struct ls_model_config *model = &config->model;
+    const struct ls_config_lora *lora = &config->lora;
+    const char *frozen = config->train.frozen;
+    if (strlen(frozen) >= sizeof model->frozen)
+        return REJECT("train.frozen", "expected at most %zu characters", sizeof model->frozen - 1);
+    snprintf(model->frozen, sizeof model->frozen, "%s", frozen);
+    int status = ls_frozen_check(model, error);
+    if (status)
+        return ls_config_blame(config, "train.frozen", error);
+    if (lora->rank == 0)
+        return LS_OK;
+    model->lora.rank = lora->rank;
+    model->lora.alpha = lora->alpha > 0 ? lora->alpha : (double)lora->rank;
+    status = ls_lora_targets(model->arch, lora->targets, &model->lora.targets, error);
+    return status ? ls_config_blame(config, "lora.targets", error) : LS_OK;
+}
+
 static int resolve_model(struct ls_config *config, int64_t tokenizer_vocab, struct ls_error *error)
 {
     int status = apply_preset(config, error);
@@ -220,7 +240,7 @@ static int resolve_model(struct ls_config *config, int64_t tokenizer_vocab, stru
         status = check_rope(config, error);
     if (!status)
         fill_model(config);
-    return status;
+    return status ? status : resolve_trained(config, error);
 }
 
 /* ---- keys that belong to one choice ---------------------------------------------------------- */
@@ -262,6 +282,8 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
     static const char *const epsilon[] = {"optim.epsilon", NULL};
     static const char *const decay[] = {"optim.decay_steps", "optim.min_ratio", NULL};
     static const char *const cooldown[] = {"optim.cooldown_steps", NULL};
+    static const char *const adapters[] = {"lora.alpha", "lora.targets", NULL};
+    static const char *const frozen[] = {"train.frozen", NULL};
     const struct ls_config_optim *optim = &config->optim;
     bool decays =
         optim->schedule != LS_CONFIG_CONSTANT && optim->schedule != LS_CONFIG_INVERSE_SQRT;
@@ -278,6 +300,8 @@ static int refuse_meaningless(const struct ls_config *config, struct ls_error *e
         {optim->name == LS_CONFIG_LION, epsilon, "optim.name = lion"},
         {!decays, decay, "optim.schedule = constant or inverse_sqrt"},
         {optim->schedule != LS_CONFIG_WSD, cooldown, "an optim.schedule other than wsd"},
+        {config->lora.rank == 0, adapters, "lora.rank = 0"},
+        {config->lora.rank > 0, frozen, "lora.rank above 0, which freezes the whole model"},
     };
     int status = refuse_other_families(config, error);
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)

@@ -240,6 +240,19 @@ static const struct ls_config_key table[] = {
     COUNT("optim.cooldown_steps", RECIPE, "0", 0, optim.cooldown_steps,
           "number of steps before decay_steps in which the rate falls (wsd)"),
 
+    INT("lora.rank", RECIPE, "0", 0, 4096, lora.rank,
+        "rank of the adapters that are trained in the place of the model, whose own weights are "
+        "frozen then (LoRA); 0 = the model is trained"),
+    REAL("lora.alpha", RECIPE, "0", 0, 1e6, lora.alpha,
+         "adapters count alpha / rank times; 0 = lora.rank"),
+    TEXT("lora.targets", RECIPE, "all", lora.targets,
+         "matrices of each block that have adapters, by the names of Hugging Face's files with "
+         "commas between (q_proj,v_proj; c_attn); all = each of them"),
+    PATH("lora.from", RUN, "", lora.from,
+         "first values of the adapters, and with them the keys above: a folder of PEFT's "
+         "(adapter_config.json and adapter_model.safetensors); empty = random ones that change "
+         "nothing yet"),
+
     WORD("numerics.precision", RECIPE, "bf16", precisions, numerics.precision,
          "type in which forward and backward compute; weights are kept and sums are taken in fp32"),
     WORD("numerics.mode", RECIPE, "ordered", modes, numerics.mode,
@@ -391,6 +404,9 @@ static const struct ls_config_key table[] = {
 
     COUNT("train.steps", RUN, "100", 0, train.steps,
           "optimizer steps that are planned; 0 = save the initial weights and end"),
+    TEXT("train.frozen", RECIPE, "", train.frozen,
+         "parameters that stay what they are, and take no gradient and no optimizer memory: "
+         "patterns of their names (wte.*,h.0.*,*.norm_1.weight) with commas between; empty = none"),
     COUNT("train.extend", RUN, "0", 0, train.extend,
           "steps after train.steps, at the rate with which the schedule ends; the recipe stays the "
           "same, so a finished run goes on with them"),

@@ -2,6 +2,8 @@
  * jansson does not keep, are found beside it. */
 #include "convert_private.h"
 
+#include <lockstep/base/json.h>
+
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,7 +187,7 @@ int convert_json_read(struct convert_entries *entries, const char *name, const c
                       struct ls_error *error)
 {
     (void)options;
-    json_error_t why;
+    json_t *root;
     char *copy = malloc(bytes + 1);
     if (!copy)
         return ls_error_set(error, LS_ENOMEM, "%.200s: no memory to read it", name);
@@ -194,15 +196,8 @@ int convert_json_read(struct convert_entries *entries, const char *name, const c
     strip_comments(copy, bytes);
     struct reading reading = {
         .entries = entries, .name = name, .text = copy, .line = 1, .error = error};
-    json_t *root = json_loadb(copy, bytes, JSON_REJECT_DUPLICATES, &why);
-    int status;
-    if (!root)
-        status = ls_error_set(error, LS_ECONFIG, "%.200s:%d:%d: not JSON: %s", name, why.line,
-                              why.column, why.text);
-    else if (!json_is_object(root))
-        status =
-            ls_error_set(error, LS_ECONFIG, "%.200s:1: expected an object, {\"key\": value}", name);
-    else
+    int status = ls_json_parse(name, copy, bytes, LS_ECONFIG, &root, error);
+    if (!status)
         status = add_object(&reading, "", root, bytes, 0);
     json_decref(root);
     free(copy);

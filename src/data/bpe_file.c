@@ -1,6 +1,8 @@
 /* GPT-2's vocab.json and merges.txt: every promise of the files is checked before it is used. */
 #include "data/tokenizer_private.h"
 
+#include <lockstep/base/json.h>
+
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -128,16 +130,10 @@ int data_bpe_parse(struct data_bpe *bpe, struct data_named_text vocab,
                    struct data_named_text merges, int32_t *eod, struct ls_error *error)
 {
     *bpe = (struct data_bpe){0};
-    json_error_t where;
-    json_t *root =
-        json_loadb(vocab.bytes ? vocab.bytes : "", vocab.count, JSON_REJECT_DUPLICATES, &where);
-    if (!root)
-        return ls_error_set(error, LS_EDATA, "%s:%d:%d: not a JSON vocabulary: %s", vocab.name,
-                            where.line, where.column, where.text);
-    int rc = LS_OK;
-    if (!json_is_object(root) || json_object_size(root) > INT32_MAX)
-        rc = ls_error_set(error, LS_EDATA, "%s: expected one JSON object that maps tokens to ids",
-                          vocab.name);
+    json_t *root;
+    int rc = ls_json_parse(vocab.name, vocab.bytes, vocab.count, LS_EDATA, &root, error);
+    if (!rc && json_object_size(root) > INT32_MAX)
+        rc = ls_error_set(error, LS_EDATA, "%s: expected at most %d tokens", vocab.name, INT32_MAX);
     if (!rc)
         rc = vocab_read(bpe, root, vocab.name, lines_of(merges), eod, error);
     json_decref(root);

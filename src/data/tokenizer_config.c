@@ -84,9 +84,7 @@ static int around_set(const struct data_json *j, const char *key, int32_t id, in
 static int config_read(struct data_json *j)
 {
     struct ls_tokenizer *t = j->tokenizer;
-    int rc = json_is_object(j->root) ? LS_OK : data_json_wrong(j, "the file", "expected an object");
-    if (!rc)
-        rc = added_check(j);
+    int rc = added_check(j);
     if (!rc)
         rc = role_read(j, "bos_token", &t->bos);
     if (!rc)
@@ -113,7 +111,7 @@ int data_tokenizer_configure(struct ls_tokenizer *t, struct data_named_text conf
     int rc = LS_OK;
     t->bos = t->eos = t->pad = -1;
     if (config.bytes) {
-        rc = data_json_parse(config.name, config.bytes, config.count, &j.root, error);
+        rc = ls_json_parse(config.name, config.bytes, config.count, LS_EDATA, &j.root, error);
         if (!rc)
             rc = config_read(&j);
         json_decref(j.root);

@@ -377,21 +377,11 @@ static int tokenizer_read(struct data_json *j)
     return rc ? rc : data_json_decoders(j);
 }
 
-int data_json_parse(const char *path, const char *text, size_t bytes, json_t **root,
-                    struct ls_error *error)
-{
-    json_error_t where;
-    *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-    return *root ? LS_OK
-                 : ls_error_set(error, LS_EDATA, "%s:%d:%d: not JSON: %s", path, where.line,
-                                where.column, where.text);
-}
-
 int data_tokenizer_parse_json(struct ls_tokenizer *tokenizer, struct data_named_text file,
                               struct data_named_text config, struct ls_error *error)
 {
     struct data_json j = {.path = file.name, .tokenizer = tokenizer, .error = error};
-    int rc = data_json_parse(file.name, file.bytes, file.count, &j.root, error);
+    int rc = ls_json_parse(file.name, file.bytes, file.count, LS_EDATA, &j.root, error);
     if (!rc)
         rc = tokenizer_read(&j);
     json_decref(j.root);

@@ -4,6 +4,8 @@
 
 #include "data/tokenizer_private.h"
 
+#include <lockstep/base/json.h>
+
 #include <jansson.h>
 #include <limits.h>
 
@@ -19,8 +21,6 @@ struct data_json {
     struct ls_error *error;
 };
 
-int data_json_parse(const char *path, const char *text, size_t bytes, json_t **root,
-                    struct ls_error *error);
 /* LS_ENOTSUP "PATH: WHERE: ... is not supported". */
 int data_json_refuse(const struct data_json *j, const char *where, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

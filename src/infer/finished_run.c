@@ -22,7 +22,7 @@ static const struct {
     {"parallel.threads", true}, {"comm.transport", true},      {"comm.timeout_s", true},
     {"comm.check", true},       {"parallel.dp", false},        {"parallel.cp", false},
     {"parallel.sp", false},     {"parallel.cp_method", false}, {"parallel.tp_overlap", false},
-    {"numerics.isa", true},
+    {"numerics.isa", true},     {"data.tokenizer", true},
 };
 
 static int key_check(const char *word, enum ls_finished_use use, struct ls_error *error)
@@ -42,6 +42,25 @@ static int key_check(const char *word, enum ls_finished_use use, struct ls_error
                             ? "generation cuts the model alone, and the rest is the run's"
                             : "an evaluation takes no step, and all but its layout is the run's",
                         list);
+}
+
+/* data.tokenizer was given for a model that has none. */
+static int tokenizer_check(const struct ls_config *config, const struct ls_tokenizer *own,
+                           struct ls_error *error)
+{
+    struct ls_tokenizer *given = NULL;
+    int64_t vocabulary = config->model_keys.vocab;
+    int status = own ? ls_config_reject(config, LS_ECONFIG, "data.tokenizer", error,
+                                        "the model has a tokenizer of its own, and text of another "
+                                        "means nothing to it: leave the key out")
+                     : ls_config_tokenizer(config, &given, error);
+    if (!status && given && ls_tokenizer_vocabulary(given) > vocabulary)
+        status = ls_config_reject(config, LS_ECONFIG, "data.tokenizer", error,
+                                  "it has %ld tokens, and the model %ld: expected the tokenizer "
+                                  "that made the model's data",
+                                  (long)ls_tokenizer_vocabulary(given), (long)vocabulary);
+    ls_tokenizer_free(given);
+    return status;
 }
 
 /* Micro-batches of some rows, one on each rank. */
@@ -86,14 +105,16 @@ int ls_finished_configure(const char *path, enum ls_finished_use use, const char
     struct ls_tokenizer *tokenizer;
     int status = ls_model_is_foreign(path) ? foreign_read(path, NULL, config, &tokenizer, error)
                                            : run_read(path, config, &tokenizer, error);
-    ls_tokenizer_free(tokenizer);
     if (!status)
         ls_config_layout_reset(config);
     for (int i = 0; i < count && !status; i++) {
         status = ls_config_set(config, words[i], error);
         if (!status)
             status = key_check(words[i], use, error);
+        if (!status && !strncmp(words[i], "data.tokenizer=", strlen("data.tokenizer=")))
+            status = tokenizer_check(config, tokenizer, error);
     }
+    ls_tokenizer_free(tokenizer);
     if (!status)
         batch_set(config);
     return status;
@@ -161,6 +182,7 @@ static int source_load(struct ls_finished *f, struct ls_model_source *source,
             held_weights_set(&f->weights, &f->ops, param, at, count, piece);
         }
         status = held_weights_end(&f->weights, &f->ops, param, error);
+        ls_model_source_forget(source, param);
         ls_progress();
     }
     free(piece);
@@ -261,6 +283,9 @@ static int ops_open(struct ls_finished *f, struct ls_comm *world, struct ls_erro
 
 static int runner_open(struct ls_finished *f, struct ls_error *error)
 {
+    int status = LS_OK;
+    if (!f->tokenizer && f->config.data.tokenizer[0]) /* the model has none: one was given */
+        status = ls_config_tokenizer(&f->config, &f->tokenizer, error);
     const struct ls_runner_parts parts = {.config = &f->config,
                                           .layout = &f->layout,
                                           .groups = f->groups,
@@ -274,7 +299,7 @@ static int runner_open(struct ls_finished *f, struct ls_error *error)
                                                    .cp = &f->cp,
                                                    .layers = f->held,
                                                    .chunk_first = f->chunk_first}};
-    return ls_runner_new(&parts, &f->runner, error);
+    return status ? status : ls_runner_new(&parts, &f->runner, error);
 }
 
 int ls_finished_new(const struct ls_config *config, const char *path,

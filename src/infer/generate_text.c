@@ -111,8 +111,7 @@ static int prepare(struct writing *w, struct ls_decoder_size *size, struct ls_er
 {
     struct ls_runner *r = w->r;
     if (!r->parts.tokenizer)
-        return ls_config_reject(r->parts.config, LS_ECONFIG, "data.tokenizer", error,
-                                "text needs the tokenizer that made the data");
+        return ls_config_reject(r->parts.config, LS_ECONFIG, "data.tokenizer", error, NO_TOKENIZER);
     w->vocabulary = ls_tokenizer_vocabulary(r->parts.tokenizer);
     int status = size_find(r, w->g, size, error);
     if (!status)
@@ -130,6 +129,8 @@ int ls_runner_continue(struct ls_runner *r, const struct ls_generation *g,
     int status = prepare(&w, &size, error);
     status = ls_comm_agree(world, status, error);
     double start = ls_now_s();
+    if (!status && g->piece && g->echo && w.first)
+        g->piece(g->user, g->echo, strlen(g->echo));
     if (!status && works(r))
         status = writing_run(&w, error);
     status = ls_comm_agree(world, status, error);
@@ -148,7 +149,6 @@ int ls_runner_generate(struct ls_runner *r, const struct ls_generate *g, struct 
 {
     const struct ls_tokenizer *tokenizer = r->parts.tokenizer;
     const char *text = g->prompt && g->prompt[0] ? g->prompt : "\n";
-    bool first = ls_comm_rank(r->parts.groups[LS_GROUP_WORLD]) == 0;
     struct ls_text_requests prompts = {0};
     struct ls_generation_report report;
     int32_t end = tokenizer ? ls_tokenizer_eod(tokenizer) : 0;
@@ -156,8 +156,6 @@ int ls_runner_generate(struct ls_runner *r, const struct ls_generate *g, struct 
     if (tokenizer)
         status = ls_prompt_encode(text, tokenizer, r->parts.layout->model.vocab, &prompts, error);
     status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
-    if (!status && first && g->piece)
-        g->piece(g->user, text, strlen(text));
     struct ls_generation generation = {.prompts = &prompts,
                                        .tokens = g->tokens,
                                        .sampling = g->sampling,
@@ -167,6 +165,7 @@ int ls_runner_generate(struct ls_runner *r, const struct ls_generate *g, struct 
                                        .end_count = 1,
                                        .slides = true,
                                        .piece = g->piece,
+                                       .echo = text,
                                        .user = g->user};
     if (!status)
         status = ls_runner_continue(r, &generation, &report, error);

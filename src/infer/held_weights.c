@@ -54,6 +54,11 @@ int held_weights_init(struct held_weights *held, const struct ls_params *params,
                       enum ls_quantize quantize, struct ls_error *error)
 {
     struct ls_arena measure;
+    for (int i = 0; i < params->count && quantize != LS_QUANTIZE_NONE; i++)
+        if (params->list[i].adapts)
+            return ls_error_set(error, LS_ECONFIG,
+                                "a model with adapters is not quantised: export it, which merges "
+                                "them, and take what is exported");
     *held = (struct held_weights){.params = params, .act = act, .quantize = quantize};
     held->list = calloc((size_t)params->unit_count + 1, sizeof *held->list);
     if (!held->list)

@@ -4,6 +4,11 @@
 
 #include <lockstep/infer.h>
 
+/* What errors say where text is to become tokens, or tokens text. */
+#define NO_TOKENIZER                                                                               \
+    "text needs the tokenizer that made the model's data, and none is known: name it "             \
+    "with data.tokenizer=SPEC, or put its tokenizer.json beside the model"
+
 struct ls_runner {
     struct ls_runner_parts parts;
     int64_t pp_rank;

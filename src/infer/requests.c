@@ -1,5 +1,5 @@
 /* Files of prompts and of texts to score: lines of text, or JSON lines. */
-#include <lockstep/infer.h>
+#include "infer_private.h"
 
 #include <lockstep/base/file.h>
 
@@ -43,9 +43,7 @@ static int text_append(struct reading *r, struct ls_token_list *list, const char
                        size_t bytes)
 {
     if (!r->encoder)
-        return ls_error_set(r->error, LS_ECONFIG,
-                            "text needs the tokenizer that made the run's data, and none is known: "
-                            "give lists of token ids");
+        return ls_error_set(r->error, LS_ECONFIG, NO_TOKENIZER "; or give lists of token ids");
     r->scratch.count = 0;
     int status = ls_encode(r->encoder, text, bytes, &r->scratch, r->error);
     for (int64_t i = 0; i < r->scratch.count && !status; i++)

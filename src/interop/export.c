@@ -1,5 +1,6 @@
 /* A model goes out: its tensors by the names of others, in blocks. The formats are export_*.c. */
-#include "export_private.h"
+#include "gguf.h"
+#include "staging.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +22,15 @@ static int tensor_add(struct exporting *ex, const struct ls_param *param, struct
 {
     struct ls_elsewhere there;
     const struct ls_model_source *source = ex->source;
-    if (!ls_param_elsewhere(&source->params, &source->model, param, &there))
+    bool apart = source->apart;
+    if (apart && !ls_param_adapter(&source->params, &source->model, param, &there))
+        return LS_OK;
+    if (!apart && !ls_param_elsewhere(&source->params, &source->model, param, &there))
         return ls_error_set(error, LS_ECONFIG, "%s: Hugging Face's %s has no such parameter",
                             param->name, ls_family_of(source->model.arch)->hf.model_type);
-    struct out_tensor *tensor = tensor_named(ex, there.name);
+    char name[OUT_NAME_BYTES];
+    snprintf(name, sizeof name, "%s%s", apart ? PEFT_PREFIX : "", there.name);
+    struct out_tensor *tensor = tensor_named(ex, name);
     if (!tensor) {
         if (!ls_list_grow(&ex->tensors, ex->count, &ex->room, sizeof *ex->tensors))
             return ls_error_set(error, LS_ENOMEM, "no memory for a list of tensors");
@@ -34,7 +40,9 @@ static int tensor_add(struct exporting *ex, const struct ls_param *param, struct
                                       .cols = there.transposed ? there.rows : there.cols,
                                       .matrix = param->matrix,
                                       .transposed = there.transposed};
-        memcpy(tensor->name, there.name, sizeof tensor->name);
+        /* A format may have it the other way round. */
+        ex->block = ls_max(ls_max(ex->block, tensor->cols), there.transposed ? tensor->rows : 0);
+        memcpy(tensor->name, name, sizeof tensor->name);
     }
     LS_ASSERT(tensor->parts < OUT_PARTS_MAX);
     tensor->part[tensor->parts++] = param;
@@ -48,7 +56,9 @@ int64_t out_elements(const struct out_tensor *tensor)
 
 int64_t out_bytes(const struct out_tensor *tensor)
 {
-    return out_elements(tensor) * (int64_t)ls_dtype_bytes(tensor->dtype);
+    int64_t elements = out_elements(tensor);
+    return tensor->dtype == LS_I8 ? gguf_q8_bytes(elements)
+                                  : elements * (int64_t)ls_dtype_bytes(tensor->dtype);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -71,7 +81,6 @@ static void rows_read(struct exporting *ex, const struct out_tensor *tensor, int
                       int64_t rows, float *values)
 {
     int64_t cols = tensor->cols, first = 0;
-    memset(values, 0, (size_t)(rows * cols) * sizeof *values);
     for (int p = 0; p < tensor->parts; p++) {
         const struct ls_param *param = tensor->part[p];
         int64_t begin = ls_max(row, first), end = ls_min(row + rows, first + part_rows(param));
@@ -84,6 +93,9 @@ static void rows_read(struct exporting *ex, const struct out_tensor *tensor, int
                                  cols, values + (r - row) * cols);
         first += part_rows(param);
     }
+    int64_t padding = ls_min(row + rows - first, rows);
+    if (padding > 0)
+        memset(values + (rows - padding) * cols, 0, (size_t)(padding * cols) * sizeof *values);
 }
 
 /* Rows of a tensor that is stored by our columns. */
@@ -94,54 +106,146 @@ static void columns_read(struct exporting *ex, const struct out_tensor *tensor, 
     for (int p = 0; p < tensor->parts; p++) {
         struct ls_param part = *tensor->part[p]; /* those columns of it */
         int64_t ours = part_rows(&part);
-        int64_t step = ls_max(ls_min(ours, EXPORT_BLOCK / rows), 1);
+        int64_t step = ls_max(ls_min(ours, ex->block / rows), 1);
         part.first_col = row;
         part.cols = rows;
         for (int64_t at = 0; at < ours; at += step) {
             int64_t count = ls_min(step, ours - at);
-            ls_model_source_fill(ex->source, &part, &ex->ops, at * rows, count * rows, ex->block);
-#pragma omp parallel for num_threads(ex->ops.threads) schedule(static)
+            ls_model_source_fill(ex->source, &part, &ex->ops, at * rows, count * rows, ex->piece);
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t i = 0; i < count; i++)
-                    values[r * tensor->cols + first + at + i] = ex->block[i * rows + r];
+                    values[r * tensor->cols + first + at + i] = ex->piece[i * rows + r];
         }
         first += ours;
     }
 }
 
-static int block_put(struct exporting *ex, const struct out_tensor *tensor, int64_t count,
-                     out_put *put, void *user, struct ls_error *error)
+/* values [rows, cols] of the tensor as the file has them. */
+static int block_convert(struct exporting *ex, const struct out_tensor *tensor, int64_t row,
+                         int64_t rows, const float *values, void *out, struct ls_error *error)
 {
-    size_t bytes = (size_t)count * ls_dtype_bytes(tensor->dtype);
-    for (int64_t i = 0; i < count && tensor->added != 0; i++)
-        ex->values[i] += tensor->added;
-    if (tensor->dtype == LS_F32)
-        return put(user, ex->values, bytes, error);
-    ls_cast_to_half(&ex->ops, tensor->dtype, count, ex->values, ex->halves);
-    return put(user, ex->halves, bytes, error);
+    int64_t count = rows * tensor->cols, good = count;
+    if (tensor->dtype == LS_I8)
+        good = gguf_q8_quantize(count, values, out);
+    else
+        ls_cast_to_half(&ex->ops, tensor->dtype, count, values, out);
+    return good == count ? LS_OK
+                         : ls_error_set(error, LS_EDATA,
+                                        "%s: row %lld, from column %lld on: int8 cannot say a "
+                                        "weight that is not finite, or more than 8e6",
+                                        tensor->name, (long long)(row + good / tensor->cols),
+                                        (long long)(good % tensor->cols));
 }
 
-int out_write(struct exporting *ex, const struct out_tensor *tensor, out_put *put, void *user,
+/* Rows [row, row + rows) of the tensor into a block of the pump. */
+static int block_make(struct exporting *ex, const struct out_tensor *tensor, int64_t row,
+                      int64_t rows, struct ls_error *error)
+{
+    void *out = pump_take(&ex->pump);
+    float *values = tensor->dtype == LS_F32 ? out : ex->values;
+    if (tensor->transposed)
+        columns_read(ex, tensor, row, rows, values);
+    else
+        rows_read(ex, tensor, row, rows, values);
+    for (int64_t i = 0; i < rows * tensor->cols && tensor->added != 0; i++)
+        values[i] += tensor->added;
+    return tensor->dtype == LS_F32 ? LS_OK
+                                   : block_convert(ex, tensor, row, rows, values, out, error);
+}
+
+int out_write(struct exporting *ex, const struct out_tensor *tensor, pump_write *put, void *user,
               struct ls_error *error)
 {
-    int64_t step = ls_max(EXPORT_BLOCK / tensor->cols, 1);
+    int64_t step = ls_max(ex->block / tensor->cols, 1);
+    int64_t bytes = out_bytes(tensor) / tensor->rows; /* of a row */
     int status = LS_OK;
-    LS_ASSERT(tensor->cols <= EXPORT_BLOCK);
+    LS_ASSERT(tensor->cols <= ex->block);
     for (int64_t row = 0; row < tensor->rows && !status; row += step) {
         int64_t rows = ls_min(step, tensor->rows - row);
-        if (tensor->transposed)
-            columns_read(ex, tensor, row, rows, ex->values);
-        else
-            rows_read(ex, tensor, row, rows, ex->values);
-        status = block_put(ex, tensor, rows * tensor->cols, put, user, error);
+        status = block_make(ex, tensor, row, rows, error);
+        if (!status)
+            status = pump_put(&ex->pump, put, user, (size_t)(rows * bytes), error);
         ls_progress();
     }
+    for (int p = 0; p < tensor->parts; p++)
+        ls_model_source_forget(ex->source, tensor->part[p]);
     ex->report.tensors++;
     ex->report.bytes += out_bytes(tensor);
     return status;
 }
 
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static int file_append(void *user, const void *data, size_t bytes, struct ls_error *error)
+{
+    return ls_safetensors_writer_append(user, data, bytes, error);
+}
+
+int out_safetensors(struct exporting *ex, int64_t first, int64_t end, const char *path,
+                    struct ls_error *error)
+{
+    size_t count = (size_t)(end - first);
+    const struct out_tensor *tensors = ex->tensors + first;
+    struct ls_tensor_entry *entries = calloc(count, sizeof *entries);
+    const struct ls_tensor_entry **order = calloc(count, sizeof *order);
+    struct ls_safetensors_writer *writer = NULL;
+    int status = entries && order
+                     ? LS_OK
+                     : ls_error_set(error, LS_ENOMEM, "no memory for a list of tensors");
+    if (status)
+        goto release;
+    for (size_t i = 0; i < count; i++) {
+        entries[i] = (struct ls_tensor_entry){
+            .name = tensors[i].name, .dtype = tensors[i].dtype, .dims = tensors[i].matrix ? 2 : 1};
+        entries[i].shape[0] = tensors[i].rows;
+        entries[i].shape[1] = tensors[i].matrix ? tensors[i].cols : 0;
+    }
+    ls_safetensors_order(entries, count, order);
+    status = ls_safetensors_writer_open(&writer, path, entries, count, NULL, 0, ex->export->fault,
+                                        error);
+    if (!status)
+        ls_safetensors_writer_unhashed(writer);
+    for (size_t i = 0; i < count && !status; i++)
+        status = out_write(ex, &tensors[order[i] - entries], file_append, writer, error);
+    status = pump_drain(&ex->pump, status, error);
+    if (!status)
+        status = ls_safetensors_writer_commit(writer, NULL, NULL, error);
+    else
+        ls_safetensors_writer_abort(writer);
+    ex->report.files++;
+release:
+    free(order);
+    free(entries);
+    return status;
+}
+
+int out_folder(struct exporting *ex, out_file *const *files, struct ls_error *error)
+{
+    struct staging staging;
+    int status = staging_open(&staging, ex->export->out, ex->export->fault, error);
+    for (out_file *const *file = files; *file && !status; file++)
+        status = (*file)(ex, staging.temporary, error);
+    if (!status)
+        status = staging_commit(&staging, error);
+    staging_close(&staging);
+    return status;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
+
+/* The adapters of a run, as it has them. */
+static int adapters_open(struct exporting *ex, struct ls_error *error)
+{
+    const struct ls_config *config = run_adapted(ex->source);
+    if (!config)
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.300s: has no adapters: expected a run that was trained with "
+                            "lora.rank",
+                            ex->export->from);
+    ex->config = *config;
+    ex->source->apart = true;
+    return LS_OK;
+}
 
 static int model_open(struct exporting *ex, struct ls_error *error)
 {
@@ -149,7 +253,9 @@ static int model_open(struct exporting *ex, struct ls_error *error)
     int status =
         ls_model_source_choose(&ex->source, export->from, export->which, export->log, error);
     if (!status)
-        status = ls_model_source_alone(ex->source, NULL, 0, NULL, &ex->config, error);
+        status = export->format == LS_EXPORT_PEFT
+                     ? adapters_open(ex, error)
+                     : ls_model_source_alone(ex->source, NULL, 0, NULL, &ex->config, error);
     struct ls_numerics numerics;
     if (!status) {
         numerics = ls_config_numerics(&ex->config);
@@ -162,12 +268,11 @@ static int model_open(struct exporting *ex, struct ls_error *error)
 
 static int buffers_take(struct exporting *ex, struct ls_error *error)
 {
-    ex->values = malloc(EXPORT_BLOCK * sizeof *ex->values);
-    ex->block = malloc(EXPORT_BLOCK * sizeof *ex->block);
-    ex->halves = malloc(EXPORT_BLOCK * sizeof *ex->halves);
-    return ex->values && ex->block && ex->halves
-               ? LS_OK
-               : ls_error_set(error, LS_ENOMEM, "no memory to export a model");
+    size_t bytes = (size_t)ex->block * sizeof *ex->values;
+    ex->values = malloc(bytes);
+    ex->piece = malloc(bytes);
+    return ex->values && ex->piece ? pump_open(&ex->pump, bytes, error)
+                                   : ls_error_set(error, LS_ENOMEM, "no memory to export a model");
 }
 
 int ls_export(const struct ls_export *export, struct ls_export_report *report,
@@ -177,16 +282,24 @@ int ls_export(const struct ls_export *export, struct ls_export_report *report,
     if (!ex)
         return ls_error_set(error, LS_ENOMEM, "no memory to export a model");
     ex->export = export;
-    int status = model_open(ex, error);
-    if (!status && export->format != LS_EXPORT_HF && access(export->out, F_OK) == 0)
+    ex->block = EXPORT_BLOCK;
+    int status = LS_OK;
+    if (export->dtype == LS_I8 && export->format != LS_EXPORT_GGUF)
+        status = ls_error_set(error, LS_ECONFIG,
+                              "int8: only a GGUF file has it; choose fp32, bf16 or fp16");
+    if (!status)
+        status = model_open(ex, error);
+    if (!status && export->format != LS_EXPORT_HF && export->format != LS_EXPORT_PEFT &&
+        access(export->out, F_OK) == 0)
         status = ls_error_set(error, LS_ECONFIG, "%.300s: is there already: name another file",
                               export->out);
     if (!status)
         status = buffers_take(ex, error);
     if (!status)
-        status = ls_ops_init(&ex->ops, ls_device_cores(), ls_isa_best(), error);
+        status = ls_ops_init(&ex->ops, 1, ls_isa_best(), error);
     if (!status) {
         status = export->format == LS_EXPORT_HF     ? export_hf(ex, error)
+                 : export->format == LS_EXPORT_PEFT ? export_peft(ex, error)
                  : export->format == LS_EXPORT_LLMC ? export_llmc(ex, error)
                                                     : export_gguf(ex, error);
         ls_ops_release(&ex->ops);
@@ -194,9 +307,9 @@ int ls_export(const struct ls_export *export, struct ls_export_report *report,
     *report = ex->report;
     ls_model_source_close(ex->source);
     free(ex->tensors);
+    pump_close(&ex->pump);
     free(ex->values);
-    free(ex->block);
-    free(ex->halves);
+    free(ex->piece);
     free(ex);
     return status;
 }

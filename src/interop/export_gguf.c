@@ -29,7 +29,27 @@ static int tensor_rename(struct exporting *ex, struct out_tensor *tensor, struct
     memcpy(tensor->name, there, sizeof there);
     if (!tensor->matrix || !strncmp(there, "position_embd.", strlen("position_embd.")))
         tensor->dtype = LS_F32;
+    if (tensor->dtype == LS_I8 && tensor->cols % GGUF_Q8_VALUES)
+        tensor->dtype = LS_F16; /* as llama.cpp does */
     return LS_OK;
+}
+
+/* Matrices that cannot be int8 for the length of their rows. */
+static void fallback_warn(const struct exporting *ex)
+{
+    const struct out_tensor *first = NULL;
+    int64_t count = 0;
+    for (int64_t i = ex->count - 1; i >= 0 && ex->export->dtype == LS_I8; i--)
+        if (ex->tensors[i].dtype == LS_F16) {
+            first = &ex->tensors[i];
+            count++;
+        }
+    if (first)
+        ls_log(ex->export->log, LS_LOG_WARNING,
+               "%lld of %lld tensors are fp16 and not int8, whose blocks of %d do not fill their "
+               "rows: a row of %s has %lld",
+               (long long)count, (long long)ex->count, GGUF_Q8_VALUES, first->name,
+               (long long)first->cols);
 }
 
 /* ---- llama3's frequencies -------------------------------------------------------------------- */
@@ -54,7 +74,7 @@ static void freqs_fill(const struct exporting *ex, float *factors)
 
 static uint32_t type_of(enum ls_dtype dtype)
 {
-    return dtype == LS_F32 ? 0 : dtype == LS_F16 ? 1 : 30;
+    return dtype == LS_F32 ? 0 : dtype == LS_F16 ? 1 : dtype == LS_I8 ? 8 : 30;
 }
 
 static void info_write(FILE *stream, const char *name, const int64_t shape[2], enum ls_dtype dtype,
@@ -136,14 +156,25 @@ static int file_pad(struct ls_atomic_file *file, struct ls_error *error)
     return rest ? file_append(file, zeros, GGUF_ALIGNMENT - rest, error) : LS_OK;
 }
 
+/* A tensor, and zeros up to where the next one begins. */
+static int tensor_write(struct exporting *ex, const struct out_tensor *tensor,
+                        struct ls_atomic_file *file, struct ls_error *error)
+{
+    int64_t bytes = out_bytes(tensor);
+    size_t rest = (size_t)(ls_round_up(bytes, GGUF_ALIGNMENT) - bytes);
+    int status = out_write(ex, tensor, file_append, file, error);
+    if (status || rest == 0)
+        return status;
+    memset(pump_take(&ex->pump), 0, rest);
+    return pump_put(&ex->pump, file_append, file, rest, error);
+}
+
 static int tensors_write(struct exporting *ex, struct ls_atomic_file *file, struct ls_error *error)
 {
     int status = file_pad(file, error);
-    for (int64_t i = 0; i < ex->count && !status; i++) {
-        status = out_write(ex, &ex->tensors[i], file_append, file, error);
-        if (!status)
-            status = file_pad(file, error);
-    }
+    for (int64_t i = 0; i < ex->count && !status; i++)
+        status = tensor_write(ex, &ex->tensors[i], file, error);
+    status = pump_drain(&ex->pump, status, error);
     if (status || !has_freqs(ex))
         return status;
     size_t bytes = (size_t)ex->config.model.head_dim / 2 * sizeof *ex->values;
@@ -175,6 +206,51 @@ static int file_write(struct exporting *ex, const struct head *head, struct ls_e
     return status;
 }
 
+/* What llama.cpp computes without asking the file. */
+static int model_check(const struct exporting *ex, struct ls_error *error)
+{
+    enum { LAYERS_OF_27B = 46 }; /* by which it knows that one */
+    const struct ls_config *config = &ex->config;
+    const struct ls_model_config *model = &config->model;
+    const struct ls_family *family = ls_family_of(model->arch);
+    bool gemma = ls_family_reads(model->arch, "query_scale");
+    double divided = gemma && model->layers == LAYERS_OF_27B
+                         ? (double)(model->channels / model->heads)
+                         : (double)model->head_dim;
+    const struct {
+        bool good;
+        const char *key, *expected;
+    } demands[] = {
+        {model->act == family->act, "model.activation", "that of the family's published models"},
+        {!gemma || model->query_scale == divided, "model.query_scale",
+         "model.head_dim, or channels / heads where there are 46 layers"},
+        {!gemma || model->tied, "model.tied", "true"},
+        {!has_freqs(ex) || family->gguf.frequencies, "model.rope_scaling",
+         "default, linear or yarn"},
+    };
+    for (size_t i = 0; i < sizeof demands / sizeof *demands; i++)
+        if (!demands[i].good)
+            return ls_config_reject(config, LS_ECONFIG, demands[i].key, error, "GGUF's %s has %s",
+                                    family->gguf.architecture, demands[i].expected);
+    return LS_OK;
+}
+
+/* llama.cpp knows OLMo 2 with a head of its own: the table, once more. */
+static int head_add(struct exporting *ex, struct ls_error *error)
+{
+    if (!ls_family_of(ex->config.model.arch)->gguf.head || !ex->config.model.tied)
+        return LS_OK;
+    if (!ls_list_grow(&ex->tensors, ex->count, &ex->room, sizeof *ex->tensors))
+        return ls_error_set(error, LS_ENOMEM, "no memory for a list of tensors");
+    int64_t table = 0;
+    while (strcmp(ex->tensors[table].name, "token_embd.weight"))
+        LS_ASSERT(++table < ex->count);
+    struct out_tensor *head = &ex->tensors[ex->count++];
+    *head = ex->tensors[table];
+    snprintf(head->name, sizeof head->name, "output.weight");
+    return LS_OK;
+}
+
 /* What llama.cpp makes of another architecture's name: Mistral without its window. */
 static void window_warn(const struct exporting *ex)
 {
@@ -202,9 +278,15 @@ int export_gguf(struct exporting *ex, struct ls_error *error)
     }
     int status = interop_keys_export(&ex->config, description, error); /* a model of that family */
     json_decref(description);
+    if (!status)
+        status = model_check(ex, error);
     window_warn(ex);
     for (int64_t i = 0; i < ex->count && !status; i++)
         status = tensor_rename(ex, &ex->tensors[i], error);
+    if (!status)
+        status = head_add(ex, error);
+    if (!status)
+        fallback_warn(ex);
     if (!status)
         status = ls_text_write(metadata_write, &pointer, &text, &head.bytes, error);
     head.metadata = text;

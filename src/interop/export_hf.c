@@ -1,7 +1,6 @@
 /* A folder that transformers' from_pretrained reads: config.json, weights in shards, and what came
  * with the model. */
 #include "export_private.h"
-#include "staging.h"
 
 #include <lockstep/config/inputs.h>
 
@@ -21,7 +20,7 @@ static json_t *description_begin(const struct exporting *ex)
     char path[PATH_MAX];
     json_t *kept = NULL;
     if (folder && interop_path(path, folder, "config.json", NULL) == LS_OK &&
-        interop_json_read(&kept, path, LS_EDATA, NULL) == LS_OK) {
+        ls_json_read(path, LS_EDATA, &kept, NULL) == LS_OK) {
         const char *there = json_string_value(json_object_get(kept, "model_type"));
         for (const char *const *name = ours; *name; name++)
             json_object_del(kept, *name);
@@ -39,7 +38,7 @@ static json_t *description_begin(const struct exporting *ex)
     return fresh;
 }
 
-static int description_write(const struct exporting *ex, const char *folder, struct ls_error *error)
+static int description_write(struct exporting *ex, const char *folder, struct ls_error *error)
 {
     enum ls_dtype dtype = ex->export->dtype;
     const char *word = dtype == LS_F32 ? "float32" : dtype == LS_BF16 ? "bfloat16" : "float16";
@@ -79,41 +78,6 @@ static int64_t shards_cut(const struct exporting *ex, struct shard *shards)
     return count + 1;
 }
 
-static int shard_append(void *user, const void *data, size_t bytes, struct ls_error *error)
-{
-    return ls_safetensors_writer_append(user, data, bytes, error);
-}
-
-static int shard_write(struct exporting *ex, const struct shard *shard, const char *path,
-                       struct ls_error *error)
-{
-    size_t count = (size_t)(shard->end - shard->first);
-    const struct out_tensor *tensors = ex->tensors + shard->first;
-    struct ls_tensor_entry *entries = calloc(count, sizeof *entries);
-    struct ls_safetensors_writer *writer;
-    const struct ls_tensor_entry *next;
-    if (!entries)
-        return ls_error_set(error, LS_ENOMEM, "no memory for a list of tensors");
-    for (size_t i = 0; i < count; i++) {
-        entries[i] = (struct ls_tensor_entry){
-            .name = tensors[i].name, .dtype = tensors[i].dtype, .dims = tensors[i].matrix ? 2 : 1};
-        entries[i].shape[0] = tensors[i].rows;
-        entries[i].shape[1] = tensors[i].matrix ? tensors[i].cols : 0;
-    }
-    int status = ls_safetensors_writer_open(&writer, path, entries, count, NULL, 0,
-                                            ex->export->fault, error);
-    bool open = !status;
-    while (!status && (next = ls_safetensors_writer_next(writer)))
-        status = out_write(ex, &tensors[next - entries], shard_append, writer, error);
-    if (!status)
-        status = ls_safetensors_writer_commit(writer, NULL, NULL, error);
-    else if (open)
-        ls_safetensors_writer_abort(writer);
-    ex->report.files++;
-    free(entries);
-    return status;
-}
-
 static int index_write(const struct exporting *ex, json_t *map, const char *folder,
                        struct ls_error *error)
 {
@@ -141,7 +105,7 @@ static int weights_write(struct exporting *ex, const char *folder, struct ls_err
                  (long long)count);
         status = interop_path(path, folder, count > 1 ? name : "model.safetensors", error);
         if (!status)
-            status = shard_write(ex, &shards[s], path, error);
+            status = out_safetensors(ex, shards[s].first, shards[s].end, path, error);
         for (int64_t i = shards[s].first; i < shards[s].end; i++)
             json_object_set_new(map, ex->tensors[i].name, json_string(name));
     }
@@ -155,7 +119,7 @@ static int weights_write(struct exporting *ex, const char *folder, struct ls_err
 /* ---- the folder ------------------------------------------------------------------------------ */
 
 /* Files of GPT-2's tokenizer alone need a word for what reads them. */
-static int tokenizer_write(const struct exporting *ex, const char *folder, struct ls_error *error)
+static int tokenizer_write(struct exporting *ex, const char *folder, struct ls_error *error)
 {
     const char *from = ex->source->kind->folder(ex->source);
     char path[PATH_MAX];
@@ -174,16 +138,6 @@ static int tokenizer_write(const struct exporting *ex, const char *folder, struc
 
 int export_hf(struct exporting *ex, struct ls_error *error)
 {
-    struct staging staging;
-    int status = staging_open(&staging, ex->export->out, ex->export->fault, error);
-    if (!status)
-        status = description_write(ex, staging.temporary, error);
-    if (!status)
-        status = tokenizer_write(ex, staging.temporary, error);
-    if (!status)
-        status = weights_write(ex, staging.temporary, error);
-    if (!status)
-        status = staging_commit(&staging, error);
-    staging_close(&staging);
-    return status;
+    static out_file *const files[] = {description_write, tokenizer_write, weights_write, NULL};
+    return out_folder(ex, files, error);
 }

@@ -95,6 +95,7 @@ int export_llmc(struct exporting *ex, struct ls_error *error)
         }
     }
     ex->report.files = 1;
+    status = pump_drain(&ex->pump, status, error);
     if (!status)
         return ls_atomic_file_commit(&file, error);
     ls_atomic_file_abort(&file);

@@ -198,7 +198,7 @@ static void scaling_put(struct gguf_metadata *metadata, const char *architecture
 
 void gguf_put_model(struct gguf_metadata *metadata, const struct exporting *ex)
 {
-    enum { ALL_F32 = 0, MOSTLY_F16 = 1, MOSTLY_BF16 = 32, QUANTIZATION = 2 };
+    enum { ALL_F32 = 0, MOSTLY_F16 = 1, MOSTLY_Q8_0 = 7, MOSTLY_BF16 = 32, QUANTIZATION = 2 };
     enum ls_arch arch = ex->config.model.arch;
     const struct ls_family_gguf *family = &ls_family_of(arch)->gguf;
     enum ls_dtype dtype = ex->export->dtype;
@@ -209,6 +209,7 @@ void gguf_put_model(struct gguf_metadata *metadata, const struct exporting *ex)
     gguf_put_u32(metadata, "general.file_type",
                  dtype == LS_F32   ? ALL_F32
                  : dtype == LS_F16 ? MOSTLY_F16
+                 : dtype == LS_I8  ? MOSTLY_Q8_0
                                    : MOSTLY_BF16);
     gguf_put_u32(metadata, "general.quantization_version", QUANTIZATION);
     gguf_put_u32(metadata, "general.alignment", GGUF_ALIGNMENT);

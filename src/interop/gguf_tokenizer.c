@@ -68,7 +68,7 @@ static json_t *json_of(const char *folder, const char *name)
     char path[PATH_MAX];
     json_t *value = NULL;
     if (interop_exists(folder, name) && interop_path(path, folder, name, NULL) == LS_OK)
-        interop_json_read(&value, path, LS_EDATA, NULL);
+        ls_json_read(path, LS_EDATA, &value, NULL);
     return value;
 }
 

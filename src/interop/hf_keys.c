@@ -175,10 +175,16 @@ static void words_list(const char *words, char *list, size_t bytes)
     }
 }
 
+/* Whether what has no word is the same there and here. */
+static bool words_end_open(const char *words)
+{
+    return words[strlen(words) - 1] == '*';
+}
+
 /* The word here for the one there (or the other way round); false where there is none. */
 static bool word_find(const char *words, const char *word, bool there, char *out, size_t bytes)
 {
-    for (; *words; words += strspn(words, " ")) {
+    for (; *words && *words != '*'; words += strspn(words, " ")) {
         size_t length = strcspn(words, " "), equals = strcspn(words, "=");
         const char *first = words, *second = words + equals + 1;
         size_t first_length = equals, second_length = length - equals - 1;
@@ -205,6 +211,8 @@ static bool value_text(const json_t *value, char *text, size_t bytes)
         snprintf(text, bytes, "%.17g", json_real_value(value));
     else if (json_is_boolean(value))
         snprintf(text, bytes, "%s", json_is_true(value) ? "true" : "false");
+    else if (json_is_null(value))
+        snprintf(text, bytes, "null");
     else
         return false;
     return true;
@@ -228,7 +236,8 @@ int interop_key_set(struct interop_keys *keys, const char *key, const char *valu
     enum { BYTES = 4 * LS_CONFIG_TEXT_BYTES };
     char assignment[256], theirs[BYTES], given[BYTES];
     struct ls_error why = {0};
-    snprintf(assignment, sizeof assignment, "model.%s", key);
+    bool whole = strchr(key, '.');
+    snprintf(assignment, sizeof assignment, "%s%s", whole ? "" : "model.", key);
     const struct ls_config_key *entry = ls_config_key_of(assignment);
     struct ls_config_origin *origin = origin_of(keys->config, entry);
     snprintf(assignment, sizeof assignment, "%s=%s", entry->name, value);
@@ -242,8 +251,8 @@ int interop_key_set(struct interop_keys *keys, const char *key, const char *valu
     if (origin->line != 0 && origin->line != LS_CONFIG_FROM_MODEL && !automatic &&
         strcmp(theirs, given))
         return ls_config_reject(keys->config, LS_ECONFIG, entry->name, keys->error,
-                                "%.300s says %.60s (%s): remove the key, or use another model.from",
-                                keys->name, theirs, said);
+                                "%.300s says %.60s (%s): remove the key, or use another %s",
+                                keys->name, theirs, said, whole ? "lora.from" : "model.from");
     int status = ls_config_set(keys->config, assignment, keys->error);
     *origin = (struct ls_config_origin){LS_CONFIG_FROM_MODEL, 0};
     return status;
@@ -265,7 +274,7 @@ static int mapped_import(struct interop_keys *keys, const struct ls_hf_key *row,
         return key_refuse(keys, row->name, value, "one value there");
     if (!row->words)
         return interop_key_set(keys, row->key, text, row->name);
-    if (!word_find(row->words, text, true, text, sizeof text)) {
+    if (!word_find(row->words, text, true, text, sizeof text) && !words_end_open(row->words)) {
         words_list(row->words, list, sizeof list);
         return key_refuse(keys, row->name, value, list);
     }
@@ -294,7 +303,10 @@ static bool value_is(const json_t *value, const json_t *wanted)
 static int row_import(struct interop_keys *keys, const struct ls_hf_key *row)
 {
     const json_t *value = *row->name ? json_object_get(keys->description, row->name) : NULL;
-    bool given = value && !json_is_null(value), any = row->absent && !*row->absent;
+    char word[64];
+    bool null = json_is_null(value) &&
+                !(row->words && word_find(row->words, "null", true, word, sizeof word));
+    bool given = value && !null, any = row->absent && !*row->absent;
     if (row->key && !given && !row->absent)
         return ls_error_set(keys->error, LS_ECONFIG, "%.300s: %s is missing", keys->name,
                             row->name);
@@ -363,8 +375,11 @@ static json_t *mapped_value(const struct ls_config *config, const struct ls_hf_k
     snprintf(name, sizeof name, "model.%s", row->key);
     const struct ls_config_key *key = ls_config_key_of(name);
     value_of(config, key, text, sizeof text);
-    if (row->words)
-        return word_find(row->words, text, false, word, sizeof word) ? json_string(word) : NULL;
+    bool found = row->words && word_find(row->words, text, false, word, sizeof word);
+    if (found)
+        return strcmp(word, "null") ? json_string(word) : json_null();
+    if (row->words && !words_end_open(row->words))
+        return NULL;
     if (!strcmp(text, "true") || !strcmp(text, "false"))
         return json_boolean(text[0] == 't');
     if (!strcmp(text, "0")) /* none */

@@ -1,6 +1,7 @@
 /* A run of another program's model: configuration, weights as a checkpoint of step 0, and what goes
  * with them. */
 #include "interop_private.h"
+#include "pump.h"
 #include "staging.h"
 
 #include <lockstep/config/inputs.h>
@@ -17,17 +18,17 @@ struct importing {
     struct ls_ops ops;
     struct staging staging;
     struct ls_tensor_entry *entries; /* [params.count] */
-    float *piece;                    /* [PIECE] */
+    struct pump pump;                /* its blocks take PIECE float32 */
 };
-enum { PIECE = 4 << 20 };
+/* Small, so that what is read is still in the cache when it is written. */
+enum { PIECE = 512 << 10 };
 
 /* ---- the checkpoint -------------------------------------------------------------------------- */
 
 static int entries_make(struct importing *im, struct ls_error *error)
 {
     im->entries = calloc((size_t)im->params->count, sizeof *im->entries);
-    im->piece = malloc(PIECE * sizeof *im->piece);
-    if (!im->entries || !im->piece)
+    if (!im->entries)
         return ls_error_set(error, LS_ENOMEM, "no memory to import a model");
     for (int i = 0; i < im->params->count; i++) {
         const struct ls_param *param = &im->params->list[i];
@@ -40,6 +41,11 @@ static int entries_make(struct importing *im, struct ls_error *error)
     return LS_OK;
 }
 
+static int piece_append(void *user, const void *data, size_t bytes, struct ls_error *error)
+{
+    return ls_safetensors_writer_append(user, data, bytes, error);
+}
+
 static int tensor_write(struct importing *im, struct ls_safetensors_writer *writer,
                         const struct ls_param *param, struct ls_error *error)
 {
@@ -50,11 +56,12 @@ static int tensor_write(struct importing *im, struct ls_safetensors_writer *writ
     int status = LS_OK;
     for (int64_t at = 0; at < elements && !status; at += step) {
         int64_t count = ls_min(step, elements - at);
-        ls_model_source_fill(im->source, param, &im->ops, at, count, im->piece);
-        status = ls_safetensors_writer_append(writer, im->piece, (size_t)count * sizeof *im->piece,
-                                              error);
+        float *piece = pump_take(&im->pump);
+        ls_model_source_fill(im->source, param, &im->ops, at, count, piece);
+        status = pump_put(&im->pump, piece_append, writer, (size_t)count * sizeof *piece, error);
         ls_progress();
     }
+    ls_model_source_forget(im->source, param);
     return status;
 }
 
@@ -62,11 +69,17 @@ static int weights_write(struct importing *im, struct ls_checkpoint_writer *chec
                          struct ls_error *error)
 {
     struct ls_safetensors_writer *writer;
-    const struct ls_tensor_entry *next;
-    int status = ls_checkpoint_writer_begin(checkpoint, LS_CKPT_MODEL, im->entries,
-                                            (size_t)im->params->count, &writer, error);
-    while (!status && (next = ls_safetensors_writer_next(writer)))
-        status = tensor_write(im, writer, &im->params->list[next - im->entries], error);
+    size_t count = (size_t)im->params->count;
+    const struct ls_tensor_entry **order = calloc(count, sizeof *order);
+    if (!order)
+        return ls_error_set(error, LS_ENOMEM, "no memory to import a model");
+    ls_safetensors_order(im->entries, count, order);
+    int status =
+        ls_checkpoint_writer_begin(checkpoint, LS_CKPT_MODEL, im->entries, count, &writer, error);
+    for (size_t i = 0; i < count && !status; i++)
+        status = tensor_write(im, writer, &im->params->list[order[i] - im->entries], error);
+    free(order);
+    status = pump_drain(&im->pump, status, error);
     if (!status)
         status = ls_checkpoint_writer_end(checkpoint, error);
     if (!status)
@@ -139,6 +152,8 @@ static int run_write(struct importing *im, struct ls_error *error)
     if (!status)
         status = entries_make(im, error);
     if (!status)
+        status = pump_open(&im->pump, PIECE * sizeof(float), error);
+    if (!status)
         status = checkpoint_write(im, error);
     if (!status)
         status = configuration_write(im, error);
@@ -164,11 +179,14 @@ int ls_import(const struct ls_import *import, struct ls_import_report *report,
                                        &im->config, error);
     if (!status) {
         struct ls_numerics numerics = ls_config_numerics(&im->config);
-        status = ls_model_source_check(im->source, &im->config.model, &numerics, error);
+        if (im->config.lora.from[0])
+            status = ls_model_source_adapt(im->source, im->config.lora.from, error);
+        if (!status)
+            status = ls_model_source_check(im->source, &im->config.model, &numerics, error);
         im->params = &im->source->params;
     }
     if (!status)
-        status = ls_ops_init(&im->ops, ls_device_cores(), ls_isa_best(), error);
+        status = ls_ops_init(&im->ops, 1, ls_isa_best(), error);
     if (!status) {
         report_fill(im, report);
         status = run_write(im, error);
@@ -177,7 +195,7 @@ int ls_import(const struct ls_import *import, struct ls_import_report *report,
     staging_close(&im->staging);
     ls_model_source_close(im->source);
     free(im->entries);
-    free(im->piece);
+    pump_close(&im->pump);
     free(im);
     return status;
 }

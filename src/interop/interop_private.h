@@ -2,6 +2,7 @@
 #ifndef INTEROP_PRIVATE_H
 #define INTEROP_PRIVATE_H
 
+#include <lockstep/base/json.h>
 #include <lockstep/ckpt.h>
 #include <lockstep/interop.h>
 
@@ -14,8 +15,6 @@ int interop_path(char out[PATH_MAX], const char *folder, const char *name, struc
 int interop_path_set(struct ls_config *config, const char *key, const char *folder,
                      const char *more, struct ls_error *error);
 bool interop_exists(const char *folder, const char *name);
-/* A JSON object; code where it is none. */
-int interop_json_read(json_t **out, const char *path, int code, struct ls_error *error);
 /* "[2, 3]", "\"silu\"": a value as errors show it. */
 struct interop_text {
     char text[128];
@@ -41,7 +40,8 @@ int interop_keys_import(struct interop_keys *keys);
 /* Warns of keys that no table has. name: of the file. */
 void interop_keys_unknown(const json_t *description, enum ls_arch arch, const char *name,
                           const struct ls_log *log);
-/* "channels", "768": a key of group model gets a value, which `said` (a key there, or "") says. */
+/* "channels", "768": a key of group model, or "lora.rank" of another one, gets a value, which
+ * `said` (a key there, or "") says. */
 int interop_key_set(struct interop_keys *keys, const char *key, const char *value,
                     const char *said);
 int interop_rope_import(struct interop_keys *keys);
@@ -65,10 +65,13 @@ struct ls_model_source {
     const struct source_kind *kind;
     char path[PATH_MAX];
     const struct ls_log *log;
-    const char *which;            /* of a run's checkpoints, while it is opened */
-    void *data;                   /* of the kind */
-    struct ls_model_config model; /* once it was checked */
-    struct ls_params params;      /* of the whole model */
+    const char *which;               /* of a run's checkpoints, while it is opened */
+    void *data;                      /* of the kind */
+    struct ls_model_config model;    /* once it was checked */
+    struct ls_params params;         /* of the whole model */
+    bool apart;                      /* of a run: its adapters are read, and not merged */
+    struct ls_safetensors *adapters; /* of PEFT's; NULL: random ones */
+    char adapters_path[PATH_MAX];
 };
 struct source_kind {
     int (*open)(struct ls_model_source *source, struct ls_error *error);
@@ -79,6 +82,10 @@ struct source_kind {
     /* param: of source->params. */
     int (*locate)(const struct ls_model_source *source, const struct ls_param *param,
                   struct source_view *out, struct ls_error *error);
+    /* Adds adapters to values of a matrix that has some: elements [first, first + count) of param's
+     * part. NULL: there are none. */
+    void (*merge)(const struct ls_model_source *source, const struct ls_param *param,
+                  struct ls_ops *ops, int64_t first, int64_t count, float *values);
     enum ls_dtype (*dtype)(const struct ls_model_source *source);
     /* What the tokenizer is for ls_tokenizer_new, and where files lie that go with the model; NULL:
      * none. */
@@ -86,6 +93,20 @@ struct source_kind {
     const char *(*folder)(const struct ls_model_source *source);
 };
 extern const struct source_kind source_hf, source_llmc, source_run;
+/* Of a run with adapters its own configuration; NULL: it is no such run. */
+const struct ls_config *run_adapted(const struct ls_model_source *source);
+
+/* ---- PEFT's adapters ------------------------------------------------------------------------- */
+
+#define PEFT_PREFIX "base_model.model."
+/* Group lora becomes what the folder lora.from says. scratch: parses. */
+int peft_configure(struct ls_config *config, struct ls_config *scratch, const struct ls_log *log,
+                   struct ls_error *error);
+/* Where the values of an adapter's parameter lie. */
+int peft_locate(const struct ls_model_source *source, const struct ls_param *param,
+                struct source_view *out, struct ls_error *error);
+/* Whether all tensors of the file are the model's. */
+int peft_check(const struct ls_model_source *source, struct ls_error *error);
 bool interop_has_tokenizer(const char *folder);
 /* The files that go with a model and are there, with config.json or without. */
 int interop_files_copy(const char *from, const char *to, bool description,

@@ -6,7 +6,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -96,6 +98,7 @@ void ls_model_source_close(struct ls_model_source *source)
         return;
     if (source->kind)
         source->kind->close(source);
+    ls_safetensors_close(source->adapters);
     ls_params_release(&source->params);
     free(source);
 }
@@ -103,6 +106,19 @@ void ls_model_source_close(struct ls_model_source *source)
 enum ls_dtype ls_model_source_dtype(const struct ls_model_source *source)
 {
     return source->kind->dtype(source);
+}
+
+/* Where the values of a parameter lie; false where they are random. */
+static bool is_somewhere(const struct ls_model_source *source, const struct ls_param *param)
+{
+    return !param->adapts || source->adapters || source->apart;
+}
+
+static int locate(const struct ls_model_source *source, const struct ls_param *param,
+                  struct source_view *out, struct ls_error *error)
+{
+    return param->adapts && source->adapters ? peft_locate(source, param, out, error)
+                                             : source->kind->locate(source, param, out, error);
 }
 
 int ls_model_source_check(struct ls_model_source *source, const struct ls_model_config *model,
@@ -113,7 +129,10 @@ int ls_model_source_check(struct ls_model_source *source, const struct ls_model_
     ls_params_release(&source->params);
     int status = ls_params_init(&source->params, model, numerics, NULL, error);
     for (int i = 0; i < source->params.count && !status; i++)
-        status = source->kind->locate(source, &source->params.list[i], &view, error);
+        if (is_somewhere(source, &source->params.list[i]))
+            status = locate(source, &source->params.list[i], &view, error);
+    if (!status && source->adapters)
+        status = peft_check(source, error);
     return status || !source->kind->check ? status : source->kind->check(source, error);
 }
 
@@ -123,8 +142,29 @@ void ls_model_source_fill(const struct ls_model_source *source, const struct ls_
     struct source_view view;
     struct ls_error unheard;
     const struct ls_param *whole = ls_params_find(&source->params, param->name);
-    LS_ASSERT(whole && source->kind->locate(source, whole, &view, &unheard) == LS_OK);
+    LS_ASSERT(whole);
+    if (!is_somewhere(source, whole)) {
+        ls_param_fill(param, source->model.seed, ops, first, count, values);
+        return;
+    }
+    LS_ASSERT(locate(source, whole, &view, &unheard) == LS_OK);
     interop_fill(&view, param, ops, first, count, values);
+    if (source->kind->merge && !source->apart && !param->adapts)
+        source->kind->merge(source, param, ops, first, count, values);
+}
+
+void ls_model_source_forget(const struct ls_model_source *source, const struct ls_param *param)
+{
+    struct source_view view;
+    struct ls_error unheard;
+    const struct ls_param *whole = ls_params_find(&source->params, param->name);
+    if (!whole || !is_somewhere(source, whole))
+        return;
+    LS_ASSERT(locate(source, whole, &view, &unheard) == LS_OK);
+    uintptr_t begin = (uintptr_t)view.data, page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    size_t bytes = (size_t)(view.rows * view.cols) * ls_dtype_bytes(view.dtype);
+    uintptr_t first = begin / page * page;
+    madvise((void *)first, begin + bytes - first, MADV_DONTNEED); /* a hint */
 }
 
 /* ---- its configuration ----------------------------------------------------------------------- */
@@ -172,13 +212,55 @@ static int run_check(const struct ls_config *config, const struct ls_config *kep
                                   kept->model_keys.from);
 }
 
+/* Group lora of a run that goes on. */
+static void lora_recall(struct ls_config *config, const struct ls_config *kept)
+{
+    struct ls_config_lora lora = kept->lora;
+    memcpy(lora.from, config->lora.from, sizeof lora.from);
+    config->lora = lora;
+}
+
+int ls_lora_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error)
+{
+    if (!config->lora.from[0])
+        return LS_OK;
+    struct ls_config *scratch = malloc(sizeof *scratch);
+    if (!scratch)
+        return ls_error_set(error, LS_ENOMEM, "no memory for a configuration");
+    ls_config_defaults(scratch);
+    int status = peft_configure(config, scratch, log, error);
+    free(scratch);
+    return status;
+}
+
+/* The keys of the model, and of its adapters, from where they are. kept: of the run that goes on;
+ * NULL: none does. */
+static int keys_set(struct ls_config *config, const char *from, const struct ls_config *kept,
+                    const struct ls_log *log, struct ls_error *error)
+{
+    struct ls_model_source *source = NULL;
+    int status = ls_model_source_open(&source, from, log, error);
+    if (!status)
+        status = ls_model_source_configure(source, config, error);
+    else if (!kept)
+        ls_config_blame(config, "model.from", error);
+    ls_model_source_close(source);
+    if (status || !kept)
+        return status ? status : ls_lora_from(config, log, error);
+    if (config->lora.from[0])
+        lora_recall(config, kept);
+    return LS_OK;
+}
+
 int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_error *error)
 {
     char run[PATH_MAX];
-    struct ls_model_source *source = NULL;
     struct ls_config *kept = NULL;
     const char *from = config->model_keys.from;
     int status = LS_OK;
+    if (!*from && config->lora.from[0])
+        return ls_config_reject(config, LS_ECONFIG, "lora.from", error,
+                                "needs model.from: the model that the adapters were trained with");
     if (!*from)
         return LS_OK;
     if (resumed_run(config, run)) {
@@ -193,12 +275,9 @@ int ls_model_from(struct ls_config *config, const struct ls_log *log, struct ls_
         from = run;
     }
     if (!status)
-        status = ls_model_source_open(&source, from, log, error);
-    if (!status)
-        status = ls_model_source_configure(source, config, error);
+        status = keys_set(config, from, kept, log, error);
     else if (!kept)
         ls_config_blame(config, "model.from", error);
-    ls_model_source_close(source);
     free(kept);
     return status;
 }
@@ -241,6 +320,8 @@ int ls_model_source_alone(const struct ls_model_source *source, const char *cons
         status = ls_config_set(config, words[i], error);
     if (!status)
         status = ls_model_source_configure(source, config, error);
+    if (!status)
+        status = ls_lora_from(config, log, error);
     if (!status)
         status = tokenizer_set(source, log, config, &vocabulary, error);
     if (status)

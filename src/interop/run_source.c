@@ -3,6 +3,7 @@
 
 #include <lockstep/config/inputs.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,13 +11,16 @@ struct finished {
     char run[PATH_MAX], kept[PATH_MAX]; /* kept: RUN/hf or RUN/tokenizer, "" for none */
     struct ls_config config;
     struct ls_checkpoint *checkpoint;
+    struct ls_params params; /* with adapters; of a run that has none, empty */
 };
 
 static void run_close(struct ls_model_source *source)
 {
     struct finished *f = source->data;
-    if (f)
+    if (f) {
         ls_checkpoint_close(f->checkpoint);
+        ls_params_release(&f->params);
+    }
     free(f);
 }
 
@@ -34,6 +38,9 @@ static int run_open(struct ls_model_source *source, struct ls_error *error)
     if (!status)
         status =
             ls_checkpoint_choose(&f->checkpoint, source->path, source->which, source->log, error);
+    struct ls_numerics numerics = ls_config_numerics(&f->config);
+    if (!status && f->config.model.lora.rank > 0)
+        status = ls_params_init(&f->params, &f->config.model, &numerics, NULL, error);
     const char *kept = interop_exists(f->run, "hf") ? "hf" : "tokenizer";
     if (!status && interop_exists(f->run, kept))
         status = interop_path(f->kept, f->run, kept, error);
@@ -91,6 +98,84 @@ static int run_locate(const struct ls_model_source *source, const struct ls_para
     return LS_OK;
 }
 
+/* ---- adapters ---------------------------------------------------------------------------------
+ */
+
+const struct ls_config *run_adapted(const struct ls_model_source *source)
+{
+    const struct finished *f = source->data;
+    return source->kind == &source_run && f->params.count > 0 ? &f->config : NULL;
+}
+
+/* Values of an adapter, whole; the file was checked when the run was written. */
+static const float *adapter_values(const struct finished *f, int index)
+{
+    const struct ls_param *param = &f->params.list[index];
+    const int64_t shape[2] = {param->global_rows, param->global_cols};
+    const struct ls_tensor_view *view;
+    struct ls_error unheard;
+    return ls_safetensors_require(f->checkpoint->model, param->name, LS_F32, 2, shape, &view,
+                                  &unheard) == LS_OK
+               ? view->data
+               : NULL;
+}
+
+/* Columns [col, col + count) of a row of W: += scale times that of B A, summed in ascending order.
+ */
+static void row_merge(const float *b, const float *a, int64_t rank, int64_t ld, float scale,
+                      int64_t col, int64_t count, float *values)
+{
+    enum { PIECE = 512 };
+    for (int64_t at = 0; at < count; at += PIECE) {
+        float sum[PIECE] = {0};
+        int64_t n = ls_min(PIECE, count - at);
+        for (int64_t k = 0; k < rank; k++)
+            for (int64_t c = 0; c < n; c++)
+                sum[c] = fmaf(b[k], a[k * ld + col + at + c], sum[c]);
+        for (int64_t c = 0; c < n; c++)
+            values[at + c] = fmaf(scale, sum[c], values[at + c]);
+    }
+}
+
+static void run_merge(const struct ls_model_source *source, const struct ls_param *param,
+                      struct ls_ops *ops, int64_t first, int64_t count, float *values)
+{
+    const struct finished *f = source->data;
+    const struct ls_lora *lora = &f->config.model.lora;
+    const struct ls_param *own = f->params.count ? ls_params_find(&f->params, param->name) : NULL;
+    if (!own || !own->lora_a || count == 0)
+        return;
+    const float *a = adapter_values(f, own->lora_a), *b = adapter_values(f, own->lora_b);
+    float scale = (float)(lora->alpha / (double)lora->rank);
+    int64_t cols = param->cols, end = first + count;
+#pragma omp parallel for num_threads(ops->threads) schedule(static)
+    for (int64_t row = first / cols; row <= (end - 1) / cols; row++) {
+        int64_t begin = ls_max(row * cols, first), stop = ls_min((row + 1) * cols, end);
+        row_merge(b + (param->first_row + row) * lora->rank, a, lora->rank, own->global_cols, scale,
+                  param->first_col + begin % cols, stop - begin, values + (begin - first));
+    }
+}
+
+/* Each adapter is in the file, in its shape. */
+static int run_check(const struct ls_model_source *source, struct ls_error *error)
+{
+    const struct finished *f = source->data;
+    for (int i = 0; i < f->params.count; i++) {
+        const struct ls_param *param = &f->params.list[i];
+        const int64_t shape[2] = {param->global_rows, param->global_cols};
+        const struct ls_tensor_view *view;
+        if (!param->adapts)
+            continue;
+        int status = ls_safetensors_require(f->checkpoint->model, param->name, LS_F32, 2, shape,
+                                            &view, error);
+        if (status) {
+            ls_error_prefix(error, "%.300s", f->checkpoint->directory);
+            return status;
+        }
+    }
+    return LS_OK;
+}
+
 static enum ls_dtype run_dtype(const struct ls_model_source *source)
 {
     return ((const struct finished *)source->data)->config.numerics.precision;
@@ -111,7 +196,9 @@ static const char *run_folder(const struct ls_model_source *source)
 const struct source_kind source_run = {.open = run_open,
                                        .close = run_close,
                                        .configure = run_configure,
+                                       .check = run_check,
                                        .locate = run_locate,
+                                       .merge = run_merge,
                                        .dtype = run_dtype,
                                        .tokenizer = run_tokenizer,
                                        .folder = run_folder};

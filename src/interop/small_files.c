@@ -1,4 +1,4 @@
-/* Paths, JSON files, and values as errors show them. */
+/* Paths, JSON that is written, and values as errors show them. */
 #include "interop_private.h"
 
 #include <stdlib.h>
@@ -25,28 +25,6 @@ bool interop_exists(const char *folder, const char *name)
 {
     char path[PATH_MAX];
     return interop_path(path, folder, name, NULL) == LS_OK && access(path, F_OK) == 0;
-}
-
-int interop_json_read(json_t **out, const char *path, int code, struct ls_error *error)
-{
-    enum { BYTES_MAX = 64 << 20 };
-    char *text;
-    size_t bytes;
-    json_error_t where;
-    *out = NULL;
-    int status = ls_file_read(path, BYTES_MAX, code, &text, &bytes, error);
-    if (status)
-        return status;
-    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-    free(text);
-    if (!*out)
-        return ls_error_set(error, code, "%.300s:%d:%d: not JSON: %s", path, where.line,
-                            where.column, where.text);
-    if (json_is_object(*out))
-        return LS_OK;
-    json_decref(*out);
-    *out = NULL;
-    return ls_error_set(error, code, "%.300s: expected an object, {\"key\": value}", path);
 }
 
 struct interop_text interop_json_text(const json_t *value)

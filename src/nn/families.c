@@ -125,6 +125,8 @@ static int64_t size_of(const struct ls_model_config *c, const struct held *held,
         return c->vocab_padded;
     case SIZE_CONTEXT:
         return c->context;
+    case SIZE_RANK:
+        return c->lora.rank;
     }
     return 0;
 }

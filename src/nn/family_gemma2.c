@@ -89,8 +89,8 @@ static const struct ls_hf_key hf_keys[] = {
     {"rms_norm_eps", "norm_epsilon", "1e-6", NULL},
     {"sliding_window", "window", NULL, NULL},
     {"query_pre_attn_scalar", "query_scale", NULL, NULL},
-    {"attn_logit_softcapping", "attention_softcap", NULL, NULL},
-    {"final_logit_softcapping", "logit_softcap", NULL, NULL},
+    {"attn_logit_softcapping", "attention_softcap", NULL, "null=0 *"},
+    {"final_logit_softcapping", "logit_softcap", NULL, "null=0 *"},
     {"layer_types", NULL, "[\"sliding_attention\", \"full_attention\"]", NULL},
     {0},
 };

@@ -95,7 +95,7 @@ const struct family family_llama = {
               .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
               .hf = {"llama", "LlamaForCausalLM", "model.", hf_keys},
-              .gguf = {.architecture = "llama", .interleaved = true}},
+              .gguf = {.architecture = "llama", .interleaved = true, .frequencies = true}},
     .embedding = &llama_embedding,
     .block = &llama_block,
     .head = &llama_head,

@@ -25,7 +25,7 @@ const struct family family_mistral = {
               .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
               .hf = {"mistral", "MistralForCausalLM", "model.", hf_keys},
-              .gguf = {.architecture = "llama", .interleaved = true}},
+              .gguf = {.architecture = "llama", .interleaved = true, .frequencies = true}},
     .keys = keys,
     .embedding = &llama_embedding,
     .block = &llama_block,

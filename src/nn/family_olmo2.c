@@ -58,7 +58,7 @@ const struct family family_olmo2 = {
               .ffn = {.times = 8, .over = 3, .multiple = 256},
               .presets = presets,
               .hf = {"olmo2", "Olmo2ForCausalLM", "model.", hf_keys},
-              .gguf = {.architecture = "olmo2", .names = gguf_names}},
+              .gguf = {.architecture = "olmo2", .head = true, .names = gguf_names}},
     .embedding = &llama_embedding,
     .block = &block,
     .head = &llama_head,

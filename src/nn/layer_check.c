@@ -41,6 +41,8 @@ static struct life_name name_of(const struct layer *layer, const struct place *p
         const struct bound_step *s = &layer->steps[i];
         if (place == &s->own)
             snprintf(out.text, sizeof out.text, "what %s keeps", s->step->kind->name);
+        if (place == &s->adapters)
+            snprintf(out.text, sizeof out.text, "what adapters of %s keep", s->step->kind->name);
         if (place >= s->work && place < s->work + PHASES)
             snprintf(out.text, sizeof out.text, "what %s works in", s->step->kind->name);
     }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ITEMS_MAX = 2 * VALUES_MAX + (PHASES + 1) * STEPS_MAX };
+enum { ITEMS_MAX = 2 * VALUES_MAX + (PHASES + 2) * STEPS_MAX };
 
 /* A buffer, and when it lives: [from, to] on the layer's clock (see layer_time). */
 struct item {
@@ -162,9 +162,10 @@ static void reads_find(struct planner *p)
         const struct step *step = layer->steps[i].step;
         for (int bit = 0; bit < 6; bit++) {
             int v = value_by_bit(step, bit), time = layer_time(layer, PHASE_INPUT, i);
-            if (step->kind->input_reads & 1u << bit)
+            unsigned adapters = layer->steps[i].adapted ? READS_IN0 : 0;
+            if ((step->kind->input_reads | adapters) & 1u << bit)
                 p->input_last[v] = (int)ls_max(p->input_last[v], time);
-            if (step->kind->weight_reads & 1u << bit)
+            if (step->kind->weight_reads & 1u << bit && layer->steps[i].trains)
                 p->weight_reads[v] = true;
         }
     }
@@ -336,15 +337,13 @@ static enum flow flow_of(const struct planner *p, const struct step *step)
     return flow == FLOW_IN_PLACE && !fits ? FLOW_NEW : flow;
 }
 
-static void own_place(struct planner *p, struct bound_step *s, int time)
+/* From the input half at that time to the end of the weight half. */
+static void halves_add(struct planner *p, struct place *place, size_t bytes, int time)
 {
-    size_t bytes = s->step->kind->own ? s->step->kind->own(p->model, s) : 0;
-    if (bytes == 0)
-        return;
-    if (p->split)
-        slot_add(p, &s->own, ROOM_HELD, bytes, PHASE_INPUT * p->layer->step_count);
-    else
-        work_add(p, &s->own, bytes, time, end_of(p->layer));
+    if (bytes > 0 && p->split)
+        slot_add(p, place, ROOM_HELD, bytes, PHASE_INPUT * p->layer->step_count);
+    else if (bytes > 0)
+        work_add(p, place, bytes, time, end_of(p->layer));
 }
 
 /* One step of the input half: whose gradients it reads and makes. of[v]: whose gradient is v's. */
@@ -380,8 +379,9 @@ static void gradient_flow(struct planner *p, struct bound_step *s, int time, int
             of[step->in[i]] = s->dx;
     gradient_read(p, s->dy, time);
     gradient_read(p, s->residual, time);
-    own_place(p, s, time);
-    bool weights = step->kind->weight || step->kind->weights;
+    halves_add(p, &s->own, s->step->kind->own ? s->step->kind->own(p->model, s) : 0, time);
+    halves_add(p, &s->adapters, lora_kept(p->model, s), time);
+    bool weights = (step->kind->weight || step->kind->weights) && s->trains;
     if (weights && s->own.room == ROOM_NONE) {
         LS_ASSERT(!p->split || s->dy != GRADIENT_ABOVE);
         gradient_read(p, s->dy, end_of(p->layer));
@@ -429,7 +429,7 @@ static bool shares_weights(const struct layer *layer, int i)
 {
     const struct step_kind *kind = layer->steps[i].step->kind;
     for (int k = i + 1; k < layer->step_count && kind->weights; k++)
-        if (layer->steps[k].step->kind == kind)
+        if (layer->steps[k].step->kind == kind && layer->steps[k].trains)
             return true;
     return false;
 }
@@ -442,7 +442,7 @@ static void work_place(struct planner *p)
         for (int phase = 0; phase < phases; phase++) {
             struct bound_step *s = &layer->steps[i];
             if ((phase == PHASE_AGAIN && !s->again) ||
-                (phase == PHASE_WEIGHT && shares_weights(layer, i)))
+                (phase == PHASE_WEIGHT && (!s->trains || shares_weights(layer, i))))
                 continue;
             size_t bytes = work_bytes(p, s, (enum phase)phase);
             int time = layer_time(layer, (enum phase)phase, i);
@@ -467,16 +467,30 @@ static const struct ls_param *param_of_role(const struct ls_model *model, const 
     return NULL;
 }
 
+/* What the step's parameters are to it. */
+static void parameters_bind(const struct ls_model *model, const struct layer *layer,
+                            struct bound_step *s)
+{
+    const struct step *step = s->step;
+    s->weight = param_of_role(model, layer, step->weight);
+    s->bias = param_of_role(model, layer, step->bias);
+    s->trains = (s->weight && s->weight->region >= 0) || (s->bias && s->bias->region >= 0);
+    for (const struct parameter *p = layer->program->parameters; step->weight && p->role; p++)
+        s->stacked += !strcmp(p->role, step->weight) && parameter_present(p, &model->config);
+    bool linear = step->kind == &step_column || step->kind == &step_row;
+    for (int i = 0; linear && s->weight && i < s->stacked; i++)
+        s->adapted |= s->weight[i].lora_a > 0;
+    s->trains |= s->adapted;
+}
+
 static void steps_bind(const struct ls_model *model, struct layer *layer)
 {
     layer->step_count = program_steps(layer->program);
     layer->value_count = program_values(layer->program);
     for (int i = 0; i < layer->step_count; i++) {
         const struct step *step = &layer->program->steps[i];
-        layer->steps[i] = (struct bound_step){.step = step,
-                                              .program = layer->program,
-                                              .weight = param_of_role(model, layer, step->weight),
-                                              .bias = param_of_role(model, layer, step->bias)};
+        layer->steps[i] = (struct bound_step){.step = step, .program = layer->program};
+        parameters_bind(model, layer, &layer->steps[i]);
     }
 }
 

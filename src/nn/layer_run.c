@@ -129,6 +129,12 @@ void *run_own(const struct layer_run *run, const struct bound_step *s)
     return run_place(run, &s->own);
 }
 
+void *run_adapters(const struct layer_run *run, const struct bound_step *s)
+{
+    check_use(run, &s->adapters);
+    return run_place(run, &s->adapters);
+}
+
 struct ls_arena run_work(const struct layer_run *run, const struct bound_step *s)
 {
     const struct place *place = &s->work[run->phase];
@@ -138,7 +144,7 @@ struct ls_arena run_work(const struct layer_run *run, const struct bound_step *s
 
 float *run_gradient(const struct layer_run *run, const struct ls_param *param)
 {
-    return run->gradient->flat + param->region_offset;
+    return param->region < 0 ? NULL : run->gradient->flat + param->region_offset;
 }
 
 /* ---- an input that is kept in shares ----------------------------------------------------------
@@ -202,9 +208,10 @@ static int input_walk(const struct layer_run *run)
         const struct bound_step *s = &run->layer->steps[i];
         check_step(run, s, layer_time(run->layer, PHASE_INPUT, i));
         if (s->step->kind->input)
-            status = check_stepped(run, s->step->kind->input(run, s));
+            status = s->step->kind->input(run, s);
         if (s->joins && !status)
             residual_join(run, s);
+        status = check_stepped(run, status);
     }
     return status;
 }
@@ -214,7 +221,7 @@ static int weight_steps(const struct layer *layer, const struct bound_step *step
 {
     int count = 0;
     for (int i = layer->step_count - 1; i >= 0; i--)
-        if (layer->steps[i].step->kind->weight)
+        if (layer->steps[i].step->kind->weight && layer->steps[i].trains)
             steps[count++] = &layer->steps[i];
     return count;
 }
@@ -251,7 +258,7 @@ static int weights_together(const struct layer_run *run)
         const struct bound_step *steps[STEPS_MAX];
         int count = 0;
         for (int k = layer->step_count - 1; k >= 0 && kind->weights; k--)
-            if (layer->steps[k].step->kind == kind)
+            if (layer->steps[k].step->kind == kind && layer->steps[k].trains)
                 steps[count++] = &layer->steps[k];
         check_step(run, &layer->steps[i], 0);
         if (count > 0 && steps[0] == &layer->steps[i])

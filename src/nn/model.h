@@ -165,6 +165,23 @@ struct ls_gemm model_weight_gradient(const struct ls_model *model, const struct 
 /* What the operations that follow on this model's groups move, for error texts and records. */
 void model_label(const struct ls_model *model, const struct ls_param *param);
 
+/* ---- lora.c: adapters of a linear step; without such they do nothing ---------------------------
+ */
+
+/* y += theirs. x, y: all rows of x; of y as the step has it (all, or the stream's). */
+int lora_forward(const struct layer_run *run, const struct bound_step *s, const void *x, void *y,
+                 struct ls_arena *work);
+/* dx += theirs, of all rows of dy. */
+int lora_input(const struct layer_run *run, const struct bound_step *s, const void *dy, void *dx,
+               struct ls_arena *work);
+/* Their gradients, of all rows of dy and x. */
+int lora_weight(const struct layer_run *run, const struct bound_step *s, const void *dy,
+                const void *x);
+/* What these take of a step's buffers, and what the input half keeps for the weight half. */
+void lora_work(const struct ls_model *model, const struct bound_step *s, enum phase phase,
+               struct ls_arena *arena);
+size_t lora_kept(const struct ls_model *model, const struct bound_step *s);
+
 /* Buffers in which tensor-parallel ranks exchange rows [N or M, C]; none with one rank. */
 struct exchange {
     struct ls_tp_scratch scratch;

@@ -86,6 +86,8 @@ bool ls_param_elsewhere(const struct ls_params *params, const struct ls_model_co
                         const struct ls_param *param, struct ls_elsewhere *out)
 {
     int layer = params->units[param->unit].layer;
+    if (param->adapts)
+        return false;
     const struct parameter *entry = entry_of(params, config, layer, param);
     const struct parameter *named = named_by(config, &layer, entry);
     const struct program *program = program_of(config, layer);

@@ -12,8 +12,9 @@ struct builder {
     const struct ls_model_config *config;
     const struct ls_numerics *numerics;
     struct ls_part part;
-    struct ls_unit *unit; /* the one being filled */
-    const char *role;     /* of the parameter before */
+    struct ls_unit *unit;          /* the one being filled, */
+    const struct program *program; /* of its layer */
+    const char *role;              /* of the parameter before */
     int capacity;
     bool owned; /* what is added is this rank's to answer for, if tp rank 0 */
 };
@@ -47,6 +48,25 @@ static struct cut cut_kv(const struct builder *b, int64_t size)
     return (struct cut){head * c->head_dim, c->head_dim, b->part.tp_rank % sharers == 0};
 }
 
+/* ---- what is trained --------------------------------------------------------------------------
+ */
+
+static bool is_frozen(const struct builder *b, const struct parameter *p)
+{
+    return parameter_frozen(b->config, b->unit->layer, p);
+}
+
+/* Whether a gradient has room: also that of a matrix whose product makes others' too, and of
+ * vectors beside others of their layer. */
+static bool takes_gradient(const struct builder *b, const struct parameter *p)
+{
+    bool vector = p->rows == SIZE_ONE, takes = !is_frozen(b, p);
+    for (const struct parameter *q = b->program->parameters; q->role && !takes; q++)
+        takes = (vector ? q->rows == SIZE_ONE : !strcmp(q->role, p->role)) &&
+                parameter_present(q, b->config) && !is_frozen(b, q);
+    return takes;
+}
+
 /* ---- units and parameters -------------------------------------------------------------------- */
 
 static void unit_begin(struct builder *b, int layer)
@@ -54,6 +74,7 @@ static void unit_begin(struct builder *b, int layer)
     struct ls_params *params = b->params;
     struct ls_region *region = &params->regions[params->region_count++];
     b->unit = &params->units[params->unit_count++];
+    b->program = program_of(b->config, layer);
     b->role = NULL;
     *b->unit = (struct ls_unit){.layer = layer, .first_param = params->count};
     *region = (struct ls_region){.layer = layer};
@@ -85,13 +106,16 @@ static void unit_end(struct builder *b)
 /* Gives the parameter its place behind what the unit and its region hold. */
 static void param_place(struct builder *b, struct ls_param *param)
 {
-    struct ls_region *region = &b->params->regions[param->region];
+    struct ls_region *region = param->region < 0 ? NULL : &b->params->regions[param->region];
     int64_t elements = param->rows * param->cols;
     param->offset = b->unit->elements;
-    param->region_offset = region->elements;
     b->unit->elements += elements;
-    region->elements += elements;
+    if (region) {
+        param->region_offset = region->elements;
+        region->elements += elements;
+    }
     b->params->weights += elements;
+    b->params->trained += param->frozen ? 0 : elements;
     if (param->matrix)
         b->unit->matrix_elements = b->unit->elements;
     if (param->hidden) {
@@ -132,9 +156,11 @@ static void param_shape(const struct builder *b, const struct parameter *p, stru
     param_cut(b, p->cut, param);
 }
 
-static float std_of(const struct ls_model_config *c, enum start start)
+static float std_of(const struct ls_model_config *c, enum start start, int64_t columns)
 {
     float std = c->init_std;
+    if (start == START_ADAPTER)
+        return 1 / sqrtf(3.0f * (float)columns);
     return start == START_RESIDUAL ? std / sqrtf(2.0f * (float)c->layers) : std;
 }
 
@@ -148,17 +174,21 @@ static void param_add(struct builder *b, const struct parameter *p)
         align(b);
     b->role = p->role;
     b->unit->param_count++;
-    *param = (struct ls_param){.unit = params->unit_count - 1, .region = params->region_count - 1};
+    *param = (struct ls_param){.unit = params->unit_count - 1,
+                               .region = takes_gradient(b, p) ? params->region_count - 1 : -1,
+                               .frozen = is_frozen(b, p),
+                               .adapts = parameter_adapts(p)};
     parameter_name(b->config, b->unit->layer, p, param->name);
     param_shape(b, p, param);
     param->decay = param->matrix;
-    param->hidden = param->matrix && b->unit->layer >= 1 && b->unit->layer <= b->config->layers;
+    param->hidden = param->matrix && b->unit->layer >= 1 && b->unit->layer <= b->config->layers &&
+                    !param->adapts;
     bool tiled = param->hidden && p->cut == CUT_COLUMNS;
     param->tiles = tiled ? tiles_held(b->numerics, b->part.tp) : 1;
     param->init = p->start == START_ONE    ? LS_INIT_ONE
                   : p->start == START_ZERO ? LS_INIT_ZERO
                                            : LS_INIT_NORMAL;
-    param->init_std = param->matrix ? std_of(b->config, p->start) : 0;
+    param->init_std = param->matrix ? std_of(b->config, p->start, param->global_cols) : 0;
     param_place(b, param);
 }
 
@@ -190,7 +220,10 @@ static void tied_region_add(struct builder *b)
 {
     const struct ls_model_config *c = b->config;
     struct ls_params *params = b->params;
-    if (!c->tied || !held(b, c->layers + 1))
+    const struct parameter *table = b->program->parameters;
+    while (!parameter_is_table(table))
+        table++;
+    if (!c->tied || !held(b, c->layers + 1) || is_frozen(b, table))
         return;
     align(b);
     struct ls_region *region = &params->regions[params->region_count - 1];
@@ -204,23 +237,71 @@ static void head_table_add(struct builder *b, const struct parameter *p)
 {
     struct ls_params *params = b->params;
     int layer = b->unit->layer;
-    params->head_region = params->region_count - 1;
     if (b->config->tied && held(b, 0))
         params->tied_param = params->count;
     else if (b->config->tied)
         params->shared_param = params->count;
     param_add(b, p);
     align(b);
+    if (is_frozen(b, p))
+        return;
+    params->head_region = params->region_count - 1;
     params->regions[params->region_count++] = (struct ls_region){.layer = layer};
+}
+
+/* ---- adapters ---------------------------------------------------------------------------------
+ */
+
+/* Behind the matrices that they adapt: an A, and the B of each matrix that shares it. first: where
+ * the unit's parameters begin. */
+static void adapters_add(struct builder *b, int first)
+{
+    struct ls_params *params = b->params;
+    struct adapted pair;
+    for (int from = 0; adapted_next(b->config, b->program, from, &pair); from = pair.end) {
+        char name[LS_PARAM_NAME_MAX + 1];
+        const struct parameter *w = pair.matrices[0];
+        bool cut_in = w->cut == CUT_COLUMNS;
+        int a = params->count;
+        adapter_name(&pair, -1, name);
+        const struct parameter down = {.role = "lora a",
+                                       .name = name,
+                                       .rows = SIZE_RANK,
+                                       .columns = w->columns,
+                                       .cut = cut_in ? CUT_COLUMNS : CUT_NONE,
+                                       .start = START_ADAPTER};
+        param_add(b, &down);
+        for (int i = 0; i < pair.count; i++) {
+            w = pair.matrices[i];
+            struct ls_param *matrix = &params->list[first + pair.place + i];
+            adapter_name(&pair, i, name);
+            matrix->lora_a = a;
+            matrix->lora_b = params->count;
+            const struct parameter up = {.role = "lora b",
+                                         .name = name,
+                                         .rows = w->rows,
+                                         .columns = SIZE_RANK,
+                                         .cut = cut_in ? CUT_NONE : w->cut,
+                                         .start = START_ZERO};
+            param_add(b, &up);
+        }
+    }
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 static void layer_add(struct builder *b, int layer)
 {
-    const struct program *program = program_of(b->config, layer);
+    int first = b->params->count;
+    bool adapts = b->config->lora.rank > 0 && layer > 0 && layer <= b->config->layers;
     unit_begin(b, layer);
-    for (const struct parameter *p = program->parameters; p->role; p++) {
+    for (const struct parameter *p = b->program->parameters;; p++) {
+        if (adapts && (!p->role || p->rows == SIZE_ONE)) { /* the matrices are there */
+            adapters_add(b, first);
+            adapts = false;
+        }
+        if (!p->role)
+            break;
         if (!parameter_present(p, b->config))
             continue;
         if (parameter_is_table(p) && layer == 0)
@@ -240,7 +321,7 @@ static int parameters_most(const struct ls_model_config *config)
     int count = 0;
     for (int64_t layer = 0; layer <= config->layers + 1; layer++)
         for (const struct parameter *p = program_of(config, layer)->parameters; p->role; p++)
-            count++;
+            count += config->lora.rank > 0 ? 3 : 1; /* with adapters */
     return count;
 }
 
@@ -315,7 +396,7 @@ int64_t ls_layer_param_elements_max(const struct ls_model_config *config, int64_
         struct ls_param param = {0};
         param_shape(&b, p, &param);
         if (parameter_present(p, config))
-            most = ls_max(most, param.rows * param.cols);
+            most = ls_max(most, param.rows * ls_max(param.cols, config->lora.rank));
     }
     return most;
 }

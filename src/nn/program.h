@@ -40,7 +40,8 @@ enum size {
     SIZE_FFN,
     SIZE_UP, /* what the activation reads: ffn, or two times with a gate */
     SIZE_VOCABULARY,
-    SIZE_CONTEXT
+    SIZE_CONTEXT,
+    SIZE_RANK /* of adapters */
 };
 
 enum value_rows { ROWS_STREAM, ROWS_ALL };
@@ -64,7 +65,13 @@ enum tp_cut {
     CUT_COLUMNS,
     CUT_KV /* rows, or a vector's elements, by heads */
 };
-enum start { START_NORMAL, START_RESIDUAL /* normal, / sqrt(2 L) */, START_ONE, START_ZERO };
+enum start {
+    START_NORMAL,
+    START_RESIDUAL, /* normal, / sqrt(2 L) */
+    START_ONE,
+    START_ZERO,
+    START_ADAPTER /* normal, 1 / sqrt(3 columns) */
+};
 enum when { WHEN_ALWAYS, WHEN_BIAS /* where the model has biases */ };
 /* A parameter. Those of one role follow each other and are stacked; steps know the role. A matrix
  * is [rows, columns]; a vector has SIZE_ONE rows. */
@@ -117,6 +124,23 @@ const struct ls_param *parameter_find(const struct ls_params *params,
                                       const struct parameter *parameter);
 bool parameter_is_table(const struct parameter *parameter); /* [vocabulary, channels] */
 bool parameter_present(const struct parameter *parameter, const struct ls_model_config *config);
+/* Whether it is of an adapter, and whether it is not trained. */
+bool parameter_adapts(const struct parameter *parameter);
+bool parameter_frozen(const struct ls_model_config *config, int layer,
+                      const struct parameter *parameter);
+/* Matrices of a block that share the A of an adapter: one, or those that are one tensor in Hugging
+ * Face's files. These have no model with shared key/value heads: there each has its own, so that
+ * ranks which share a head bring their tiles of one matrix at a time. */
+struct adapted {
+    const struct parameter *matrices[3];
+    int count, place; /* place: of the first among the block's present parameters */
+    int end;          /* where to look for the next */
+};
+/* From the block's entry `from` on; false where there are no more with adapters. */
+bool adapted_next(const struct ls_model_config *config, const struct program *block, int from,
+                  struct adapted *out);
+/* Without the layer's prefix: of the B of matrix i, -1: of their A. "attn.q.lora_b". */
+void adapter_name(const struct adapted *pair, int i, char name[LS_PARAM_NAME_MAX + 1]);
 /* Whether the activation reads a gate beside its values. */
 bool activation_gated(enum ls_activation act);
 int64_t size_whole(const struct ls_model_config *config, enum size size);
@@ -151,13 +175,16 @@ struct bound_step {
     const struct step *step;
     const struct program *program;        /* that it is a step of */
     const struct ls_param *weight, *bias; /* the first of a stack */
-    int dy;                               /* the gradient of out[0] */
+    int stacked;                          /* matrices of weight's stack */
+    bool trains, adapted;      /* some parameter takes a gradient; the stack has adapters */
+    int dy;                    /* the gradient of out[0] */
     int residual;              /* what has already come to the value that dx is the gradient of */
     int dx;                    /* the gradient that the input half makes */
     bool joins;                /* the residual is added to it behind the step */
     bool again;                /* it runs again in front of the backward */
     bool restart;              /* and then from out[3], which is kept */
     struct place own;          /* what its input half keeps for its weight half */
+    struct place adapters;     /* and beside it what its adapters keep */
     struct place work[PHASES]; /* what it works in */
 };
 
@@ -167,7 +194,7 @@ struct life {
     int from, to;
 };
 /* LAYER_ZONE bytes stand behind every place of a model that is checked. */
-enum { LIVES_MAX = 3 * VALUES_MAX + (PHASES + 1) * STEPS_MAX, LAYER_ZONE = 64 };
+enum { LIVES_MAX = 3 * VALUES_MAX + (PHASES + 2) * STEPS_MAX, LAYER_ZONE = 64 };
 struct walk_check {
     int time, ended; /* now; up to when what ended is poisoned */
     const char *step;
@@ -219,10 +246,11 @@ void *run_out(const struct layer_run *run, const struct bound_step *s, int i);
 const void *run_dy(const struct layer_run *run, const struct bound_step *s);
 const void *run_residual(const struct layer_run *run, const struct bound_step *s); /* may be NULL */
 void *run_dx(const struct layer_run *run, const struct bound_step *s);
-void *run_own(const struct layer_run *run, const struct bound_step *s); /* NULL: has none */
+void *run_own(const struct layer_run *run, const struct bound_step *s);      /* NULL: has none */
+void *run_adapters(const struct layer_run *run, const struct bound_step *s); /* the same */
 /* The step's work buffers are taken from this, in the order of its kind's work(). */
 struct ls_arena run_work(const struct layer_run *run, const struct bound_step *s);
-/* Where the gradient of a parameter goes. */
+/* Where the gradient of a parameter goes, NULL where it takes none. */
 float *run_gradient(const struct layer_run *run, const struct ls_param *param);
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
@@ -263,7 +291,8 @@ struct step_kind {
      * there is nothing to be done. */
     int (*input)(const struct layer_run *run, const struct bound_step *s);
     /* Makes the parameters' gradients, of run_own() where the step keeps some, run_dy() otherwise,
-     * and what weight_reads says. As run->gradient->onto says. NULL: it has none. */
+     * and what weight_reads says. As run->gradient->onto says. NULL: it has none. Called where some
+     * parameter takes a gradient (s->trains). */
     int (*weight)(const struct layer_run *run, const struct bound_step *s);
     /* Begins to gather what weight() reads, while the step before it is under work; weight() waits
      * for it. */
@@ -278,7 +307,8 @@ struct step_kind {
     /* Takes what the step works in during a walk from an arena, which measures. NULL: nothing. */
     void (*work)(const struct ls_model *model, const struct bound_step *s, enum phase phase,
                  struct ls_arena *arena);
-    /* Bytes that the input half keeps for the weight half. NULL: none. */
+    /* Bytes that the input half keeps for the weight half, which only comes where s->trains. NULL:
+     * none. */
     size_t (*own)(const struct ls_model *model, const struct bound_step *s);
     /* Takes what a model with such a step needs for good. NULL: nothing. */
     void (*constants)(struct ls_model *model, struct ls_arena *arena, const struct bound_step *s);

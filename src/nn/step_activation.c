@@ -7,17 +7,23 @@ static enum ls_gelu gelu_of(const struct ls_model_config *config)
     return config->act == LS_ACT_GELU_ERF ? LS_GELU_ERF : LS_GELU_TANH;
 }
 
+/* false: the unit has no gate. */
+static bool glu_of(const struct ls_model_config *config, enum ls_glu *kind)
+{
+    *kind = config->act == LS_ACT_GEGLU ? LS_GEGLU : LS_SWIGLU;
+    return config->act == LS_ACT_SWIGLU || config->act == LS_ACT_GEGLU;
+}
+
 static int activation_forward(const struct layer_run *run, const struct bound_step *s)
 {
     const struct ls_model *model = run->model;
     const struct ls_model_config *c = &model->config;
     enum ls_dtype act = model->numerics.act;
+    enum ls_glu glu;
     const void *f = run_in(run, s, 0);
     void *g = run_out(run, s, 0);
-    if (c->act == LS_ACT_SWIGLU)
-        ls_swiglu_forward(run->ops, act, run->rows->all, model->ffn, f, g);
-    else if (c->act == LS_ACT_GEGLU)
-        ls_geglu_forward(run->ops, act, run->rows->all, model->ffn, f, g);
+    if (glu_of(c, &glu))
+        ls_glu_forward(run->ops, glu, act, run->rows->all, model->ffn, f, g);
     else
         ls_gelu_forward(run->ops, gelu_of(c), act, run->rows->all * model->ffn, f, g);
     return LS_OK;
@@ -30,12 +36,11 @@ static int activation_input(const struct layer_run *run, const struct bound_step
     const struct ls_model *model = run->model;
     const struct ls_model_config *c = &model->config;
     enum ls_dtype act = model->numerics.act;
+    enum ls_glu glu;
     const void *f = run_in(run, s, 0), *dg = run_dy(run, s);
     void *df = run_dx(run, s);
-    if (c->act == LS_ACT_SWIGLU)
-        ls_swiglu_backward(run->ops, act, run->rows->all, model->ffn, f, dg, df);
-    else if (c->act == LS_ACT_GEGLU)
-        ls_geglu_backward(run->ops, act, run->rows->all, model->ffn, f, dg, df);
+    if (glu_of(c, &glu))
+        ls_glu_backward(run->ops, glu, act, run->rows->all, model->ffn, f, dg, df);
     else
         ls_gelu_backward(run->ops, gelu_of(c), act, run->rows->all * model->ffn, f, dg, df);
     return LS_OK;

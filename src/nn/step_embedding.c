@@ -90,7 +90,7 @@ static int embedding_forward(const struct layer_run *run, const struct bound_ste
 /* The gradient before the dropout, where it is not what comes from above or does not stay there. */
 static size_t embedding_own(const struct ls_model *model, const struct bound_step *s)
 {
-    if (!model_drops(model, s->step->dropout) && !model->options.split_backward)
+    if (!s->trains || (!model_drops(model, s->step->dropout) && !model->options.split_backward))
         return 0;
     return (size_t)(model->stream_max * model->config.channels) * model_act_bytes(model);
 }
@@ -182,13 +182,14 @@ static int embedding_weight(const struct layer_run *run, const struct bound_step
     int status = model_gather(model, run->rows, dy, b.exchange.gathered, &dy, run->error);
     if (status)
         return status;
-    float *table = run->gradient->table;
+    float *table = run->gradient->table ? run->gradient->table : run_gradient(run, s->weight);
     struct ls_embedding embedding = embedding_of(model, s, run->batch->ids, run->rows->all, 0);
-    ls_embedding_backward(run->ops, &embedding, dy, &sum, b.scratch,
-                          table ? table : run_gradient(run, s->weight));
-    if (s->bias && run->rows->starts)
+    bool positions = s->bias && s->bias->region >= 0;
+    if (table)
+        ls_embedding_backward(run->ops, &embedding, dy, &sum, b.scratch, table);
+    if (positions && run->rows->starts)
         documents_backward(run, s, dy, &b);
-    else if (s->bias)
+    else if (positions)
         position_backward(run, dy, run_gradient(run, s->bias));
     return LS_OK;
 }

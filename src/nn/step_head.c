@@ -2,7 +2,8 @@
  * units, because logits are too large to keep: a group's logits become their own gradient in place,
  * which gives the rows' input gradient and the group's part of the weight gradient. A unit is a
  * tile of a sequence; a group is some leaves, or some units of one leaf (S3, S4). The vocabulary is
- * cut over tp: nobody has whole rows of logits. in: the final norm's output. */
+ * cut over tp: nobody has whole rows of logits. A frozen table has no weight gradient. in: the
+ * final norm's output. */
 #include "model.h"
 
 #include <math.h>
@@ -61,7 +62,7 @@ static void partials_take(const struct ls_model *model, const struct ls_param *w
     size_t bytes = (size_t)(weight->rows * model->config.channels) * sizeof(float);
     int64_t leaf = ls_min(sequences, model->numerics.leaf_sequences) * tiles;
     bool adds = model->options.adding || sequences > model->numerics.leaf_sequences;
-    if (model->numerics.fast || group >= leaf)
+    if (model->numerics.fast || group >= leaf || weight->region < 0)
         return;
     int64_t levels = adds;
     for (int64_t span = 2 * group; span < tiles; span *= 2)
@@ -221,7 +222,7 @@ static int group_run(struct walk *walk, int64_t first_row, const struct ls_token
         model_input_gradient(model, rows, vocabulary, model->tiles, walk->weight, logits, d_a);
     input.out = out;
     status = ls_gemm_run(run->ops, &input, run->error);
-    if (status)
+    if (status || !d_weight)
         return status;
     struct ls_gemm weight =
         model_weight_gradient(model, sum, vocabulary, walk->weight, logits, a, d_weight);
@@ -239,7 +240,7 @@ static int subtree_run(struct walk *walk, int64_t first_row, int64_t tiles, floa
         struct ls_token_sum sum = {1, 1, tiles, tokens, add ? LS_ONTO_SUM : LS_ONTO_NOTHING};
         return group_run(walk, first_row, &sum, d_weight);
     }
-    bool aside = add && walk->training && !model->numerics.fast;
+    bool aside = add && d_weight && !model->numerics.fast;
     float *sum = d_weight;
     if (aside) {
         LS_ASSERT(partials_used < walk->buffers.partials);
@@ -275,7 +276,7 @@ static int leaf_run(struct walk *walk, int64_t first_row, float *d_weight, enum 
     const struct rows *rows = walk->run->rows;
     if (rows->tiles > 1)
         return subtree_run(walk, first_row, rows->tiles, d_weight, onto != LS_ONTO_NOTHING, 0);
-    if (onto != LS_ONTO_SUM || !walk->training || model->numerics.fast)
+    if (onto != LS_ONTO_SUM || !d_weight || model->numerics.fast)
         return chain_run(walk, first_row, d_weight, onto);
     LS_ASSERT(walk->buffers.partials > 0);
     int status = chain_run(walk, first_row, walk->buffers.partial[0], LS_ONTO_NOTHING);
@@ -314,7 +315,7 @@ static int head_forward(const struct layer_run *run, const struct bound_step *s)
                         .buffers = buffers_take(model, s, &work),
                         .partial_sums = model->tp.size > 1,
                         .training = run->batch->training};
-    LS_ASSERT(!walk.training || (gradient && model->options.training));
+    LS_ASSERT(!walk.training || model->options.training);
     walk.d_a = walk.training ? run_dx(run, s) : NULL;
     if (walk.partial_sums)
         walk.d_a = (char *)walk.buffers.reduce.scratch.partial;
@@ -326,7 +327,7 @@ static int head_forward(const struct layer_run *run, const struct bound_step *s)
         return status;
     walk.a = a;
     float *d_weight = walk.training ? run_gradient(run, s->weight) : NULL;
-    status = groups_run(&walk, d_weight, walk.training ? gradient->onto : LS_ONTO_NOTHING);
+    status = groups_run(&walk, d_weight, d_weight ? gradient->onto : LS_ONTO_NOTHING);
     if (!status && walk.training && walk.partial_sums)
         status = ls_tp_reduce_round(&model->tp, run->ops, model->numerics.act, run->rows->all,
                                     model->config.channels, &walk.buffers.reduce.scratch,

@@ -94,8 +94,8 @@ static int headnorm_forward(const struct layer_run *run, const struct bound_step
 static size_t headnorm_own(const struct ls_model *model, const struct bound_step *s)
 {
     struct rows rows = rows_most(model);
-    (void)s;
-    return (size_t)(vectors_units(model, &rows) * sums_width(model)) * sizeof(float);
+    return s->trains ? (size_t)(vectors_units(model, &rows) * sums_width(model)) * sizeof(float)
+                     : 0;
 }
 
 /* The sums of the weights too, before the gradient takes the place of what it comes from. */
@@ -109,18 +109,19 @@ static int headnorm_input(const struct layer_run *run, const struct bound_step *
     char *d = run_dx(run, s);
     float *sums = run_own(run, s);
     LS_ASSERT(d == run_dy(run, s));
-    ls_fill_zero(run->ops, (size_t)(units * width) * sizeof *sums, sums);
+    if (sums)
+        ls_fill_zero(run->ops, (size_t)(units * width) * sizeof *sums, sums);
     for (int i = 0; i < 2; i++) {
         const struct group *group = &groups[i];
         struct ls_norm norm = norm_of(run, s, group);
         size_t at = (size_t)group->at * element;
+        int64_t first = group->sums + group->first_tile * norm.channels;
         const struct ls_norm_parts parts = {.units = units,
                                             .tokens = run->rows->all / units,
                                             .tiles = group->own_tiles,
                                             .sums_ld = width,
-                                            .sums = sums + group->sums +
-                                                    group->first_tile * norm.channels};
-        if (group->counts)
+                                            .sums = sums ? sums + first : NULL};
+        if (group->counts && sums)
             ls_rmsnorm_heads_weight(run->ops, &norm, x + at, d + at, &parts);
         ls_rmsnorm_backward_input(run->ops, &norm, x + at, d + at, NULL, d + at);
     }

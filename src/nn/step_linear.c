@@ -1,7 +1,7 @@
 /* Linear layers: y = x W^T + b. A column-parallel one (Shoeybi et al. 2019) needs all rows of x and
  * makes a slice of the columns of y; a row-parallel one adds over ranks, and drops out where the
  * step says so. The contractions that tensor parallelism cuts are summed in tiles (S2): the
- * row-parallel product's, and that of the column-parallel input gradient.
+ * row-parallel product's, and that of the column-parallel input gradient. Adapters are lora.c's.
  * in: x; out: y. */
 #include "model.h"
 
@@ -16,15 +16,19 @@ static int64_t columns_out(const struct ls_model *model, const struct bound_step
     return size_held(model, s->program->values[s->step->out[0]].size);
 }
 
+/* Of what takes a gradient. */
 static int weight_half(const struct layer_run *run, const struct bound_step *s, const void *dy,
                        const void *x)
 {
     struct ls_model *model = run->model;
     int64_t out = columns_out(run->model, s);
     struct ls_token_sum sum = rows_sum(run->rows, run->gradient->onto);
-    if (s->bias)
+    if (s->bias && s->bias->region >= 0)
         ls_bias_backward(run->ops, model->numerics.act, out, out, dy, &sum,
                          run_gradient(run, s->bias));
+    int status = lora_weight(run, s, dy, x);
+    if (status || s->weight->region < 0)
+        return status;
     struct ls_gemm gemm =
         model_weight_gradient(model, &sum, out, s->weight, dy, x, run_gradient(run, s->weight));
     return ls_gemm_run(run->ops, &gemm, run->error);
@@ -48,10 +52,13 @@ static int column_forward(const struct layer_run *run, const struct bound_step *
     struct ls_arena work = run_work(run, s);
     struct exchange exchange = exchange_gather(model, &work);
     model_label(model, s->weight);
+    void *y = run_out(run, s, 0);
     struct ls_gemm gemm = model_linear(model, run->rows->all, columns_out(run->model, s), 1,
-                                       s->weight, s->bias, run_in(run, s, 0), run_out(run, s, 0));
-    return ls_tp_gathered_product(&model->tp, run->ops, &gemm, exchange.gathered, &exchange.scratch,
-                                  run->error);
+                                       s->weight, s->bias, run_in(run, s, 0), y);
+    int status = ls_tp_gathered_product(&model->tp, run->ops, &gemm, exchange.gathered,
+                                        &exchange.scratch, run->error);
+    const void *x = exchange.gathered ? exchange.gathered : gemm.a;
+    return status ? status : lora_forward(run, s, x, y, &work);
 }
 
 /* The stack's parts, of which each is one section of the contraction. */
@@ -156,7 +163,8 @@ static int column_input(const struct layer_run *run, const struct bound_step *s)
         pack(run, s, &sections, &packed);
     sections_set(&gemm, &sections, &packed);
     model_label(model, s->weight);
-    return ls_tp_reduced_product(&model->tp, run->ops, &gemm, &exchange.scratch, run->error);
+    int status = ls_tp_reduced_product(&model->tp, run->ops, &gemm, &exchange.scratch, run->error);
+    return status ? status : lora_input(run, s, run_dy(run, s), run_dx(run, s), &work);
 }
 
 static void *gathered_rows(const struct layer_run *run, const struct bound_step *s)
@@ -192,13 +200,14 @@ static int column_weight(const struct layer_run *run, const struct bound_step *s
 static void column_work(const struct ls_model *model, const struct bound_step *s, enum phase phase,
                         struct ls_arena *arena)
 {
-    if (phase != PHASE_INPUT) {
+    if (phase == PHASE_INPUT) {
+        exchange_reduce(model, arena);
+        struct sections sections = sections_of(model, s);
+        packed_take(model, arena, &sections);
+    } else {
         exchange_gather(model, arena);
-        return;
     }
-    exchange_reduce(model, arena);
-    struct sections sections = sections_of(model, s);
-    packed_take(model, arena, &sections);
+    lora_work(model, s, phase, arena);
 }
 
 const struct step_kind step_column = {
@@ -229,6 +238,8 @@ static int row_forward(const struct layer_run *run, const struct bound_step *s)
                                        s->weight, s->bias, run_in(run, s, 0), y);
     int status = ls_tp_reduced_product(&model->tp, run->ops, &gemm, &exchange.scratch, run->error);
     if (!status)
+        status = lora_forward(run, s, gemm.a, y, &work);
+    if (!status)
         model_dropout(run, s->step->dropout, y, y);
     return status;
 }
@@ -237,7 +248,7 @@ static int row_forward(const struct layer_run *run, const struct bound_step *s)
  * what came from above or does not stay there. */
 static size_t row_own(const struct ls_model *model, const struct bound_step *s)
 {
-    bool leaves = model->options.split_backward && s->dy == GRADIENT_ABOVE;
+    bool leaves = s->trains && model->options.split_backward && s->dy == GRADIENT_ABOVE;
     if (!model->tp.sequence && !model_drops(model, s->step->dropout) && !leaves)
         return 0;
     int64_t rows = model->tp.sequence ? model->rows_room : model->stream_max;
@@ -264,8 +275,10 @@ static int row_input(const struct layer_run *run, const struct bound_step *s)
     struct ls_gemm gemm =
         model_input_gradient(model, rows->all, channels, 1, s->weight, dropped, run_dx(run, s));
     model_label(model, s->weight);
-    return ls_tp_gathered_product(&model->tp, run->ops, &gemm, store, &exchange.scratch,
-                                  run->error);
+    int status =
+        ls_tp_gathered_product(&model->tp, run->ops, &gemm, store, &exchange.scratch, run->error);
+    const void *all = model->tp.sequence ? store : dropped;
+    return status ? status : lora_input(run, s, all, run_dx(run, s), &work);
 }
 
 static int row_weight(const struct layer_run *run, const struct bound_step *s)
@@ -277,11 +290,11 @@ static int row_weight(const struct layer_run *run, const struct bound_step *s)
 static void row_work(const struct ls_model *model, const struct bound_step *s, enum phase phase,
                      struct ls_arena *arena)
 {
-    (void)s;
     if (phase == PHASE_INPUT)
         exchange_staging(model, arena);
     else if (phase != PHASE_WEIGHT)
         exchange_reduce(model, arena);
+    lora_work(model, s, phase, arena);
 }
 
 const struct step_kind step_row = {

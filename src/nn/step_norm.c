@@ -50,7 +50,7 @@ static int norm_forward(const struct layer_run *run, const struct bound_step *s)
 /* What comes from above does not stay there for a weight half that comes later. */
 static size_t norm_own(const struct ls_model *model, const struct bound_step *s)
 {
-    if (!model->options.split_backward || s->dy != GRADIENT_ABOVE)
+    if (!s->trains || !model->options.split_backward || s->dy != GRADIENT_ABOVE)
         return 0;
     return (size_t)(model->stream_max * model->config.channels) * model_act_bytes(model);
 }
@@ -166,47 +166,13 @@ static void norm_work(const struct ls_model *model, const struct bound_step *s, 
 
 enum { MEAN = READS_OUT1, RSTD = READS_OUT2, ARGUMENT = READS_OUT3 };
 
-const struct step_kind step_layernorm = {
-    .name = "layernorm",
-    .ins = 2,
-    .outs = 4,
-    .input_reads = MEAN | RSTD | ARGUMENT,
-    .weight_reads = MEAN | RSTD | ARGUMENT,
-    .flow = FLOW_JOIN,
-    .restarts = true,
-    .forward = norm_forward,
-    .input = norm_input,
-    .weights = norm_weights,
-    .work = norm_work,
-    .own = norm_own,
-};
+#define NORM_KIND(shown, reads)                                                                    \
+    {                                                                                              \
+        .name = (shown), .ins = 2, .outs = 4, .input_reads = (reads), .weight_reads = (reads),     \
+        .flow = FLOW_JOIN, .restarts = true, .forward = norm_forward, .input = norm_input,         \
+        .weights = norm_weights, .work = norm_work, .own = norm_own,                               \
+    }
 
-const struct step_kind step_rmsnorm = {
-    .name = "rmsnorm",
-    .ins = 2,
-    .outs = 4,
-    .input_reads = RSTD | ARGUMENT,
-    .weight_reads = RSTD | ARGUMENT,
-    .flow = FLOW_JOIN,
-    .restarts = true,
-    .forward = norm_forward,
-    .input = norm_input,
-    .weights = norm_weights,
-    .work = norm_work,
-    .own = norm_own,
-};
-
-const struct step_kind step_rmsnorm_plus_one = {
-    .name = "rmsnorm of 1 + weight",
-    .ins = 2,
-    .outs = 4,
-    .input_reads = RSTD | ARGUMENT,
-    .weight_reads = RSTD | ARGUMENT,
-    .flow = FLOW_JOIN,
-    .restarts = true,
-    .forward = norm_forward,
-    .input = norm_input,
-    .weights = norm_weights,
-    .work = norm_work,
-    .own = norm_own,
-};
+const struct step_kind step_layernorm = NORM_KIND("layernorm", MEAN | RSTD | ARGUMENT);
+const struct step_kind step_rmsnorm = NORM_KIND("rmsnorm", RSTD | ARGUMENT);
+const struct step_kind step_rmsnorm_plus_one = NORM_KIND("rmsnorm of 1 + weight", RSTD | ARGUMENT);

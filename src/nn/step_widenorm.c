@@ -104,8 +104,8 @@ static int64_t sums_width(const struct ls_model *model)
 static size_t widenorm_own(const struct ls_model *model, const struct bound_step *s)
 {
     struct rows rows = rows_most(model);
-    (void)s;
-    return (size_t)(vectors_units(model, &rows) * sums_width(model)) * sizeof(float);
+    return s->trains ? (size_t)(vectors_units(model, &rows) * sums_width(model)) * sizeof(float)
+                     : 0;
 }
 
 /* The sums of the weights, of each unit, before the gradient takes the place of what it comes from.
@@ -121,7 +121,7 @@ static int widenorm_input(const struct layer_run *run, const struct bound_step *
     char *d = run_dx(run, s);
     float *sums = run_own(run, s);
     LS_ASSERT(d == run_dy(run, s));
-    for (int keys = 0; keys < 2; keys++)
+    for (int keys = 0; keys < 2 && sums; keys++)
         for (int64_t unit = 0; unit < units; unit++) {
             struct part part = part_of(model, s, keys);
             struct ls_norm norm = norm_of(run, s, keys, &part);

@@ -87,9 +87,9 @@ int ls_gemm_run(struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error 
         return LS_OK;
     if (gemm_k(gemm) == 0)
         ls_gemm_reference(gemm);
-    else if (gemm->b_scales)
+    else if (gemm->b_scales && !gemm->a_kept)
         gemm_run_int8(ops, gemm);
-    else
-        gemm_run_blocked(ops, gemm);
+    else if (!gemm_run_few(ops, gemm))
+        gemm_run_blocked(ops, gemm, NULL);
     return LS_OK;
 }

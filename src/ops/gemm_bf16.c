@@ -22,17 +22,32 @@ static void pack_copy(unsigned char *block, const ls_bf16 *x, int64_t ld, int64_
     }
 }
 
-/* B stored [columns, k]. */
-static void pack_transpose(unsigned char *block, const ls_bf16 *x, int64_t ld, int64_t columns,
-                           int64_t k)
+/* 32 int8 as bf16, which holds each of them. */
+static inline __m512i bf16_of_int8(__m256i q)
+{
+    __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(q)));
+    __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(q, 1)));
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
+/* B stored [columns, k]; of int8 where is_int8, a constant where this is inlined. */
+static inline __attribute__((always_inline)) void pack_transpose(unsigned char *block,
+                                                                 const void *x, bool is_int8,
+                                                                 int64_t ld, int64_t columns,
+                                                                 int64_t k)
 {
     __mmask32 mask = mask_of(k);
     for (int64_t half = 0; half < 2; half++) {
         __m512i v[16];
-        for (int64_t c = 0; c < 16; c++)
-            v[c] = half * 16 + c < columns
-                       ? _mm512_maskz_loadu_epi16(mask, x + (half * 16 + c) * ld)
-                       : _mm512_setzero_si512();
+        for (int64_t c = 0; c < 16; c++) {
+            int64_t at = (half * 16 + c) * ld;
+            if (half * 16 + c >= columns)
+                v[c] = _mm512_setzero_si512();
+            else if (is_int8)
+                v[c] = bf16_of_int8(_mm256_maskz_loadu_epi8(mask, (const int8_t *)x + at));
+            else
+                v[c] = _mm512_maskz_loadu_epi16(mask, (const ls_bf16 *)x + at);
+        }
         gemm_transpose_words(v);
         for (int64_t p = 0; p < 16; p++)
             _mm512_store_si512(block + half * BF16_TILE_BYTES + p * BF16_ROW_BYTES, v[p]);
@@ -88,8 +103,10 @@ static void pack_pairs_transpose(unsigned char *block, const ls_bf16 *x, int64_t
 void bf16_pack(struct gemm_form form, const void *x, int64_t ld, int64_t edge, int64_t k,
                unsigned char *block)
 {
-    if (form.is_b && form.k_contiguous)
-        pack_transpose(block, x, ld, edge, k);
+    if (form.dtype == LS_I8)
+        pack_transpose(block, x, true, ld, edge, k);
+    else if (form.is_b && form.k_contiguous)
+        pack_transpose(block, x, false, ld, edge, k);
     else if (form.is_b)
         pack_pairs(block, x, ld, edge, k);
     else if (form.k_contiguous)

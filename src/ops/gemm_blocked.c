@@ -34,6 +34,7 @@ enum {
 /* One product, as it is cut. Panels are groups of 32 rows or columns; steps are 32 of k. */
 struct plan {
     const struct ls_gemm *gemm;
+    const struct gemm_int8_rows *rows; /* A's, where they are int8 */
     const struct gemm_kernel *kernel;
     const struct gemm_finish *finish;
     int64_t part[LS_GEMM_SECTIONS_MAX];       /* a tile's length in each section */
@@ -101,9 +102,9 @@ static void pack_panels(const struct plan *plan, bool is_b, int64_t panel, int64
     const struct ls_gemm *gemm = plan->gemm;
     struct gemm_form form = {.is_b = is_b,
                              .k_contiguous = is_b ? gemm->b_transposed : !gemm->a_transposed,
-                             .dtype = gemm->in};
+                             .dtype = is_b && gemm->b_scales ? LS_I8 : gemm->in};
     const unsigned char *x = is_b ? gemm->b : gemm->a;
-    int64_t ld = is_b ? gemm->ldb : gemm->lda, size = (int64_t)ls_dtype_bytes(gemm->in);
+    int64_t ld = is_b ? gemm->ldb : gemm->lda, size = (int64_t)ls_dtype_bytes(form.dtype);
     int64_t edge = is_b ? gemm->n : gemm->m;
     int64_t steps = run.step_end - run.step, panels = panel_end - panel;
     for (int64_t i = 0; i < steps * panels; i++) {
@@ -170,19 +171,21 @@ static void block_steps(const struct plan *plan, const struct block *block, stru
     float *top = block->tree + gemm_waiting(plan->gemm, tile) * GEMM_BLOCK_FLOATS;
     int merges = gemm_merges(plan->gemm, tile);
     bool ends = tile == plan->gemm->tiles - 1;
-    int64_t rows = ls_min(GEMM_EDGE, plan->gemm->m - block->row_panel * GEMM_EDGE);
+    int64_t row = block->row_panel * GEMM_EDGE, column = block->column_panel * GEMM_EDGE;
+    int64_t rows = ls_min(GEMM_EDGE, plan->gemm->m - row);
     if (steps.step == 0 && gemm_starts_from_c(plan->gemm))
         block_read(plan->gemm, block, block->tree);
     if (steps.step == 0 && plan->gemm->onto == LS_ONTO_CHAIN) {
         block_read(plan->gemm, block, block->chain);
         first = false;
     }
-    plan->kernel->product(a, b, rows, steps.step_end - steps.step, first ? NULL : block->chain,
-                          last && merges == 0 && !ends ? top : block->chain, ahead);
+    float *to = last && merges == 0 && !ends ? top : block->chain;
+    plan->kernel->product(a, b, rows, steps.step_end - steps.step, first ? NULL : block->chain, to,
+                          ahead);
+    if (last && plan->gemm->b_scales)
+        plan->finish->scale(plan->gemm, plan->rows, row, column, tile, to);
     if (last && ends)
-        plan->finish->write(plan->gemm, block->row_panel * GEMM_EDGE,
-                            block->column_panel * GEMM_EDGE, block->chain, top, merges,
-                            plan->stream);
+        plan->finish->write(plan->gemm, row, column, block->chain, top, merges, plan->stream);
     else if (last && merges > 0)
         plan->finish->merge(block->chain, top, merges);
 }
@@ -411,6 +414,8 @@ static const struct gemm_kernel *kernel_of(const struct ls_ops *ops, enum ls_dty
 {
     bool pairs = in == LS_BF16 && ops->arithmetic == LS_ARITHMETIC_BF16_PAIRS;
 #if defined(__x86_64__)
+    if (in == LS_I8)
+        return &gemm_kernel_int8;
     if (pairs && ops->isa >= LS_ISA_AMX)
         return &gemm_kernel_amx;
     if (in == LS_BF16 && !pairs && ops->isa >= LS_ISA_AVX512_BF16)
@@ -423,7 +428,7 @@ static const struct gemm_kernel *kernel_of(const struct ls_ops *ops, enum ls_dty
     return pairs ? &gemm_kernel_pairs_plain : &gemm_kernel_plain;
 }
 
-static const struct gemm_finish *finish_of(const struct ls_ops *ops)
+const struct gemm_finish *gemm_finish_of(const struct ls_ops *ops)
 {
 #if defined(__x86_64__)
     if (ops->isa >= LS_ISA_AVX2)
@@ -433,11 +438,13 @@ static const struct gemm_finish *finish_of(const struct ls_ops *ops)
     return &gemm_finish_plain;
 }
 
-static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
+static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm,
+                           const struct gemm_int8_rows *rows)
 {
     struct plan plan = {.gemm = gemm,
+                        .rows = rows,
                         .kernel = kernel_of(ops, gemm->in),
-                        .finish = finish_of(ops),
+                        .finish = gemm_finish_of(ops),
                         .levels = levels_of(gemm),
                         .row_panels = ls_ceil_div(gemm->m, GEMM_EDGE),
                         .column_panels = ls_ceil_div(gemm->n, GEMM_EDGE)};
@@ -453,9 +460,10 @@ static struct plan plan_of(const struct ls_ops *ops, const struct ls_gemm *gemm)
     return plan;
 }
 
-void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm)
+void gemm_run_blocked(const struct ls_ops *ops, const struct ls_gemm *gemm,
+                      const struct gemm_int8_rows *int8)
 {
-    struct plan plan = plan_of(ops, gemm);
+    struct plan plan = plan_of(ops, gemm, int8);
     int64_t blocks = plan.row_panels * plan.column_panels * plan.steps;
     int threads = (int)ls_min(ops->threads, ls_ceil_div(blocks, THREAD_BLOCKS));
     bool by_columns = plan.row_panels < (int64_t)threads * SPLIT_ROW_PANELS &&

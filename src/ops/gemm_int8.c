@@ -1,15 +1,22 @@
-/* The matrix product with weights of int8 (lockstep/ops/int8.h): rows of A are made int8, as many
- * at a time as the workspace holds; then each thread takes columns of C.
+/* The matrix product with weights of int8 (lockstep/ops/int8.h).
  *
- * Four rows of B stay in the nearest cache while the rows of A pass by. */
+ * Where rows of A are made int8, as many at a time as the workspace holds, the sums are whole
+ * numbers, which any order gives. For many rows B is packed, as in any product (gemm_blocked.c).
+ * For few it is read where it lies, four rows of it at a time, which stay in the nearest cache
+ * while the rows of A pass by. Where A is kept, it is a product like any other, whose B is widened
+ * when it is packed. */
 #include "ops/gemm_kernel.h"
 #include "ops/kernels.h"
 #include "ops/share.h"
 #include "ops/tree.h"
 
-#include <omp.h>
-
-enum { BLOCK_VALUES = INT8_EDGE * INT8_EDGE, LEVELS_MAX = 20 };
+enum {
+    BLOCK_VALUES = INT8_EDGE * INT8_EDGE,
+    LEVELS_MAX = 20,
+    PACK_ROWS_MIN = 12,    /* rows that are worth it to pack B */
+    PACK_BYTES = 12 << 20, /* of a thread's workspace, for packing */
+    PACK_SHARE = 4,        /* then rows of int8 have this part of the workspace */
+};
 
 /* A product, and the rows [row, row_end) of it whose A lies in the workspace. */
 struct job {
@@ -18,15 +25,25 @@ struct job {
     int8_dots_fn *dots;
     int64_t k, part; /* all of the contraction; a tile of it */
     int64_t row, row_end;
-    int8_t *a;    /* [rows, k] */
     float *scale; /* [rows, tiles] */
-    float *wide;  /* [threads, INT8_EDGE, part]: B's rows as float32; with a_kept */
+    int32_t *sum; /* the same */
+    int8_t *a;    /* [rows, k] */
 };
+
+static bool vnni_is_there(const struct ls_ops *ops)
+{
+#if defined(__x86_64__)
+    return ops->isa >= LS_ISA_AVX512_BF16 && int8_vnni_is_there();
+#else
+    (void)ops;
+    return false;
+#endif
+}
 
 static int8_dots_fn *dots_of(const struct ls_ops *ops)
 {
 #if defined(__x86_64__)
-    if (ops->isa >= LS_ISA_AVX512_BF16 && int8_vnni_is_there())
+    if (vnni_is_there(ops))
         return int8_vnni_dots;
 #endif
     return ops->kernels->int8->dots;
@@ -38,10 +55,11 @@ static void rows_quantize(const struct job *job, int64_t begin, int64_t end)
     const struct ls_gemm *gemm = job->gemm;
     for (int64_t i = begin; i < end; i++)
         for (int64_t tile = 0; tile < gemm->tiles; tile++) {
-            int64_t at = tile * job->part;
-            job->scale[i * gemm->tiles + tile] =
-                job->kernels->quantize(gemm->in, job->part, gemm->a,
-                                       (job->row + i) * gemm->lda + at, job->a + i * job->k + at);
+            int64_t from = tile * job->part, at = i * gemm->tiles + tile;
+            int8_t *to = job->a + i * job->k + from;
+            job->scale[at] = job->kernels->quantize(gemm->in, job->part, gemm->a,
+                                                    (job->row + i) * gemm->lda + from, to);
+            job->sum[at] = job->kernels->sum(job->part, to);
         }
 }
 
@@ -70,27 +88,15 @@ static void tile_values(const struct job *job, int64_t i, int64_t rows, int64_t 
                 (job->scale[(i + r) * tiles + tile] * gemm->b_scales[(j + c) * tiles + tile]);
 }
 
-/* The same with A as it is. */
-static void kept_values(const struct job *job, int64_t i, int64_t rows, int64_t j, int64_t columns,
-                        int64_t tile, const float *wide, float values[BLOCK_VALUES])
-{
-    const struct ls_gemm *gemm = job->gemm;
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++) {
-            int64_t from = (job->row + i + r) * gemm->lda + tile * job->part;
-            float sum = job->kernels->dot(gemm->in, gemm->a, from,
-                                          wide + (c * gemm->tiles + tile) * job->part, job->part);
-            values[r * INT8_EDGE + c] = sum * gemm->b_scales[(j + c) * gemm->tiles + tile];
-        }
-}
-
 static void block_write_out(const struct job *job, int64_t i, int64_t rows, int64_t j,
                             int64_t columns, const float values[BLOCK_VALUES])
 {
     const struct ls_gemm *gemm = job->gemm;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++) {
-            float value = values[r * INT8_EDGE + c] + (gemm->bias ? gemm->bias[j + c] : 0);
+            float value = values[r * INT8_EDGE + c];
+            if (gemm->bias) /* -0 stays what it is where there is none */
+                value += gemm->bias[j + c];
             int64_t at = (job->row + i + r) * gemm->ldc + j + c;
             if (gemm->out == LS_F32)
                 ((float *)gemm->c)[at] = value;
@@ -101,16 +107,13 @@ static void block_write_out(const struct job *job, int64_t i, int64_t rows, int6
 
 /* Tiles by the tree. */
 static void block_product(const struct job *job, int64_t i, int64_t rows, int64_t j,
-                          int64_t columns, const float *wide)
+                          int64_t columns)
 {
     float waiting[LEVELS_MAX][BLOCK_VALUES] = {{0}};
     int64_t tiles = job->gemm->tiles;
     int top = 0;
     for (int64_t tile = 0; tile < tiles; tile++) {
-        if (wide)
-            kept_values(job, i, rows, j, columns, tile, wide, waiting[top++]);
-        else
-            tile_values(job, i, rows, j, columns, tile, waiting[top++]);
+        tile_values(job, i, rows, j, columns, tile, waiting[top++]);
         for (int merges = ops_tree_merges(tile, tiles); merges > 0; merges--, top--)
             for (int v = 0; v < BLOCK_VALUES; v++)
                 waiting[top - 2][v] += waiting[top - 1][v];
@@ -118,29 +121,22 @@ static void block_product(const struct job *job, int64_t i, int64_t rows, int64_
     block_write_out(job, i, rows, j, columns, waiting[0]);
 }
 
-static void columns_product(const struct job *job, int64_t j, int64_t columns, float *wide)
+static void columns_product(const struct job *job, int64_t begin, int64_t end)
 {
-    const struct ls_gemm *gemm = job->gemm;
     int64_t rows = job->row_end - job->row;
-    for (int64_t c = 0; c < columns && wide; c++)
-        job->kernels->widen(job->k, (const int8_t *)gemm->b + (j + c) * gemm->ldb,
-                            wide + c * job->k);
-    for (int64_t i = 0; i < rows; i += INT8_EDGE)
-        block_product(job, i, ls_min(INT8_EDGE, rows - i), j, columns, wide);
+    for (int64_t j = begin; j < end; j += INT8_EDGE)
+        for (int64_t i = 0; i < rows; i += INT8_EDGE)
+            block_product(job, i, ls_min(INT8_EDGE, rows - i), j, ls_min(INT8_EDGE, end - j));
 }
 
-/* Bytes of a thread's float32 rows of B. */
-static int64_t wide_bytes(const struct ls_gemm *gemm)
-{
-    return gemm->a_kept ? ls_round_up(INT8_EDGE * gemm_k(gemm) * (int64_t)sizeof(float), 64) : 0;
-}
+/* ---- rows of A as int8 ------------------------------------------------------------------------
+ */
 
-/* Rows whose int8 and scales fit what is left of the workspace. */
-static int64_t rows_at_once(const struct ls_ops *ops, const struct ls_gemm *gemm)
+/* Rows whose int8, scales and sums fit so many bytes. */
+static int64_t rows_that_fit(const struct ls_gemm *gemm, int64_t bytes)
 {
-    int64_t each = gemm_k(gemm) + gemm->tiles * (int64_t)sizeof(float);
-    int64_t room = ops->threads * ((int64_t)ops->workspace_bytes - wide_bytes(gemm)) - 64;
-    return gemm->a_kept ? gemm->m : ls_min(gemm->m, room / each);
+    int64_t each = gemm_k(gemm) + gemm->tiles * (int64_t)(sizeof(float) + sizeof(int32_t));
+    return ls_min(gemm->m, (bytes - 64) / each);
 }
 
 int gemm_int8_check(const struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error)
@@ -151,14 +147,13 @@ int gemm_int8_check(const struct ls_ops *ops, const struct ls_gemm *gemm, struct
         return ls_error_set(error, LS_EINVAL,
                             "ls_gemm: weights of int8 are for y = x W^T alone: one section, A "
                             "[m, k], B [n, k], written");
-    if (k / gemm->tiles > LS_INT8_K_MAX)
+    if (!gemm->a_kept && k / gemm->tiles > LS_INT8_K_MAX)
         return ls_error_set(error, LS_EINVAL,
                             "ls_gemm: a tile of k has %lld: expected at most %d, whose sum fits "
                             "32 bits",
                             (long long)(k / gemm->tiles), LS_INT8_K_MAX);
-    if (!ops->idle && k &&
-        (rows_at_once(ops, gemm) < 1 || wide_bytes(gemm) < 0 ||
-         wide_bytes(gemm) > (int64_t)ops->workspace_bytes))
+    int64_t workspace = ops->threads * (int64_t)ops->workspace_bytes;
+    if (!ops->idle && k && gemm->m && !gemm->a_kept && rows_that_fit(gemm, workspace) < 1)
         return ls_error_set(error, LS_EINVAL,
                             "ls_gemm: a row of int8 with k %lld does not fit the workspace of "
                             "%zu bytes",
@@ -166,29 +161,49 @@ int gemm_int8_check(const struct ls_ops *ops, const struct ls_gemm *gemm, struct
     return LS_OK;
 }
 
+/* The job's rows, which are int8, by packing, with what they leave of the workspace. */
+static void rows_product_packed(const struct ls_ops *ops, const struct job *job)
+{
+    struct ls_gemm gemm = *job->gemm;
+    struct gemm_int8_rows rows = {job->scale, job->sum};
+    struct ls_ops rest = *ops;
+    int64_t taken =
+        ls_round_up(job->a + (job->row_end - job->row) * job->k - (int8_t *)ops->workspace, 64);
+    rest.workspace += taken;
+    rest.workspace_bytes -= (size_t)ls_round_up(ls_ceil_div(taken, ops->threads), 64);
+    gemm.m = job->row_end - job->row;
+    gemm.in = LS_I8;
+    gemm.a = job->a;
+    gemm.lda = job->k;
+    gemm.c = ops_at_mutable(gemm.out, gemm.c, job->row * gemm.ldc);
+    gemm_run_blocked(&rest, &gemm, &rows);
+}
+
 void gemm_run_int8(struct ls_ops *ops, const struct ls_gemm *gemm)
 {
-    int64_t k = gemm_k(gemm), most = rows_at_once(ops, gemm);
-    int64_t wide = wide_bytes(gemm) / (int64_t)sizeof(float);
+    int64_t k = gemm_k(gemm), workspace = ops->threads * (int64_t)ops->workspace_bytes;
+    int64_t most = rows_that_fit(gemm, workspace / PACK_SHARE);
+    bool packs = gemm->m >= PACK_ROWS_MIN && most >= PACK_ROWS_MIN && vnni_is_there(ops) &&
+                 (int64_t)ops->workspace_bytes / PACK_SHARE * (PACK_SHARE - 1) >= PACK_BYTES;
+    most = packs ? most : rows_that_fit(gemm, workspace);
     struct job job = {.gemm = gemm,
                       .kernels = ops->kernels->int8,
                       .dots = dots_of(ops),
                       .k = k,
                       .part = k / gemm->tiles,
-                      .wide = (float *)ops->workspace,
-                      .scale = (float *)ops->workspace + ops->threads * wide};
-    job.a = (int8_t *)(job.scale + most * gemm->tiles);
+                      .scale = (float *)ops->workspace,
+                      .sum = (int32_t *)ops->workspace + most * gemm->tiles};
+    job.a = (int8_t *)(job.sum + most * gemm->tiles);
     for (job.row = 0; job.row < gemm->m; job.row = job.row_end) {
         job.row_end = ls_min(job.row + most, gemm->m);
         int64_t rows = job.row_end - job.row;
-        if (!gemm->a_kept)
-            OPS_EACH_SHARE (ops, rows * k, rows, 1)
-                rows_quantize(&job, begin, end);
-        OPS_EACH_SHARE (ops, rows * k * gemm->n, gemm->n, INT8_EDGE) {
-            float *own = gemm->a_kept ? job.wide + omp_get_thread_num() * wide : NULL;
-            for (int64_t j = begin; j < end; j += INT8_EDGE)
-                columns_product(&job, j, ls_min(INT8_EDGE, end - j), own);
-        }
+        OPS_EACH_SHARE (ops, rows * k, rows, 1)
+            rows_quantize(&job, begin, end);
+        if (packs)
+            rows_product_packed(ops, &job);
+        else
+            OPS_EACH_SHARE (ops, rows * k * gemm->n, gemm->n, INT8_EDGE)
+                columns_product(&job, begin, end);
     }
 }
 

@@ -3,7 +3,9 @@
  * C is computed in blocks of 32 x 32, the contraction in steps of 32 (gemm_blocked.c has the
  * loops). A kernel multiplies one packed panel of A with one of B. For the arithmetic fma there is
  * one on each vector width (kern/gemm_kernel.c) and one for bf16 on AVX512_BF16 (gemm_bf16.c); for
- * bf16_pairs one on each vector width too, and one on AMX (gemm_amx.c).
+ * bf16_pairs one on each vector width too, and one on AMX (gemm_amx.c). All of them pack a B of
+ * int8 as well, in the type that they multiply, which holds it exactly. For int8 on both sides
+ * there is one on AVX512_VNNI (int8_vnni.c), whose chains are of int32.
  */
 #ifndef OPS_GEMM_KERNEL_H
 #define OPS_GEMM_KERNEL_H
@@ -49,9 +51,22 @@ struct gemm_kernel {
                     const float *from, float *to, struct gemm_ahead ahead);
 };
 
+/* Rows of A that were made int8, [m, tiles] each: scales, and the sums of the int8. */
+struct gemm_int8_rows {
+    const float *scales;
+    const int32_t *sums;
+};
+/* B goes into the kernel with so much added to each element, so that it has no sign. */
+enum { GEMM_INT8_ADDED = 128 };
+
 /* What happens to a block's sums; by vector width. chain [32, 32] is the latest tile's sum, and top
  * is past the latest of the sums that wait, [32, 32] each. */
 struct gemm_finish {
+    /* Weights of int8: a tile's sums [32, 32] at (row, column) of C become what the tree adds
+     * (lockstep/ops/int8.h). Where A is int8 too they are int32, and with rows; else rows is NULL.
+     */
+    void (*scale)(const struct ls_gemm *gemm, const struct gemm_int8_rows *rows, int64_t row,
+                  int64_t column, int64_t tile, float *sums);
     /* The earliest of the latest `merges` (>= 1) becomes the sum of all of them and the chain. */
     void (*merge)(const float *chain, float *top, int merges);
     /* C's block at (row, column) from that sum (merges >= 0); with `stream` past the caches, for a
@@ -66,11 +81,30 @@ extern const struct gemm_finish gemm_finish_plain;
 extern const struct gemm_kernel gemm_kernel_avx2, gemm_kernel_avx512;
 extern const struct gemm_kernel gemm_kernel_pairs_avx2, gemm_kernel_pairs_avx512;
 extern const struct gemm_finish gemm_finish_avx2, gemm_finish_avx512;
-extern const struct gemm_kernel gemm_kernel_bf16, gemm_kernel_amx;
+extern const struct gemm_kernel gemm_kernel_bf16, gemm_kernel_amx, gemm_kernel_int8;
 #endif
 
-/* A valid product with m, n, k > 0. */
-void gemm_run_blocked(struct ls_ops *ops, const struct ls_gemm *gemm);
+const struct gemm_finish *gemm_finish_of(const struct ls_ops *ops);
+
+/* A few rows of A, as float32, against at most 32 columns of B, stored [n, k]: a tile of k. Behind
+ * the tile A has zeros to a whole step. */
+enum { GEMM_FEW_ROWS = 16 };
+struct gemm_few {
+    int64_t rows, columns, k;
+    const float *a;
+    const void *b;
+    enum ls_dtype type; /* of B */
+    int64_t lda, ldb;
+    bool pairs; /* the arithmetic */
+};
+/* The product of a few rows without packing, with the same bits, where that is the fast way; false,
+ * and nothing done, where not. */
+bool gemm_run_few(const struct ls_ops *ops, const struct ls_gemm *gemm);
+
+/* A valid product with m, n, k > 0. Where A is int8 (gemm->in is LS_I8), with its rows; NULL
+ * otherwise. */
+void gemm_run_blocked(const struct ls_ops *ops, const struct ls_gemm *gemm,
+                      const struct gemm_int8_rows *int8);
 /* The same with weights of int8, which gemm_int8_check has admitted. */
 int gemm_int8_check(const struct ls_ops *ops, const struct ls_gemm *gemm, struct ls_error *error);
 void gemm_run_int8(struct ls_ops *ops, const struct ls_gemm *gemm);

@@ -12,6 +12,7 @@
     extern const struct update_kernels update_kernels_##isa;                                       \
     extern const struct muon_kernels muon_kernels_##isa;                                           \
     extern const struct int8_kernels int8_kernels_##isa;                                           \
+    extern const struct few_kernels few_kernels_##isa;                                             \
     static const struct ls_kernels kernels_##isa = {                                               \
         .pointwise = &pointwise_kernels_##isa,                                                     \
         .norm = &norm_kernels_##isa,                                                               \
@@ -21,6 +22,7 @@
         .update = &update_kernels_##isa,                                                           \
         .muon = &muon_kernels_##isa,                                                               \
         .int8 = &int8_kernels_##isa,                                                               \
+        .few = &few_kernels_##isa,                                                                 \
     }
 
 TABLE(plain);

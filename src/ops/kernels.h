@@ -22,14 +22,10 @@ struct pointwise_kernels {
                          void *y);
     void (*gelu_backward)(enum ls_gelu kind, enum ls_dtype act, int64_t count, const void *x,
                           const void *dy, void *dx);
-    void (*swiglu_forward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
-                           void *y);
-    void (*swiglu_backward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
-                            const void *dy, void *d_gate_up);
-    void (*geglu_forward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
-                          void *y);
-    void (*geglu_backward)(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
-                           const void *dy, void *d_gate_up);
+    void (*glu_forward)(enum ls_glu kind, enum ls_dtype act, int64_t rows, int64_t width,
+                        const void *gate_up, void *y);
+    void (*glu_backward)(enum ls_glu kind, enum ls_dtype act, int64_t rows, int64_t width,
+                         const void *gate_up, const void *dy, void *d_gate_up);
     void (*softcap)(enum ls_dtype act, int64_t count, float cap, const void *x, void *y);
     void (*scale)(enum ls_dtype act, int64_t count, float factor, const void *x, void *y);
     void (*add)(enum ls_dtype act, int64_t count, const void *x, const void *z, void *y);
@@ -138,15 +134,19 @@ struct int8_kernels {
     /* q[n] of elements from, from + 1, ... of x; returns their scale: NaN where one is not finite.
      */
     float (*quantize)(enum ls_dtype act, int64_t n, const void *x, int64_t from, int8_t *q);
+    int32_t (*sum)(int64_t n, const int8_t *q);
     int8_dots_fn *dots;
-    void (*widen)(int64_t n, const int8_t *q, float *x);
-    /* Elements from, ... from + k - 1 of a times b[k], in lanes. */
-    float (*dot)(enum ls_dtype act, const void *a, int64_t from, const float *b, int64_t k);
 };
 #if defined(__x86_64__)
 bool int8_vnni_is_there(void);
 int8_dots_fn int8_vnni_dots;
 #endif
+
+struct gemm_few;
+struct few_kernels {
+    /* sums [rows, 32] = those of the tile, before scales. */
+    void (*sums)(const struct gemm_few *few, float *sums);
+};
 
 struct ls_kernels {
     const struct pointwise_kernels *pointwise;
@@ -157,6 +157,7 @@ struct ls_kernels {
     const struct update_kernels *update;
     const struct muon_kernels *muon;
     const struct int8_kernels *int8;
+    const struct few_kernels *few;
 };
 
 /* plain for LS_ISA_PLAIN, avx2 for LS_ISA_AVX2, avx512 for that and above; never NULL for an

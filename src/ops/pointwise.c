@@ -25,43 +25,23 @@ void ls_gelu_backward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, 
                                                ops_at_mutable(act, dx, begin));
 }
 
-void ls_swiglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
-                       const void *gate_up, void *y)
+void ls_glu_forward(struct ls_ops *ops, enum ls_glu kind, enum ls_dtype act, int64_t rows,
+                    int64_t width, const void *gate_up, void *y)
 {
     OPS_TELL(ops, ops_pass(LS_WORK_ACTIVATION, act, rows, width, 6, 3));
     OPS_EACH_SHARE (ops, rows * width, rows, 1)
-        ops->kernels->pointwise->swiglu_forward(act, end - begin, width,
-                                                ops_at(act, gate_up, begin * 2 * width),
-                                                ops_at_mutable(act, y, begin * width));
+        ops->kernels->pointwise->glu_forward(kind, act, end - begin, width,
+                                             ops_at(act, gate_up, begin * 2 * width),
+                                             ops_at_mutable(act, y, begin * width));
 }
 
-void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
-                        const void *gate_up, const void *dy, void *d_gate_up)
+void ls_glu_backward(struct ls_ops *ops, enum ls_glu kind, enum ls_dtype act, int64_t rows,
+                     int64_t width, const void *gate_up, const void *dy, void *d_gate_up)
 {
     OPS_TELL(ops, ops_pass(LS_WORK_ACTIVATION_BACKWARD, act, rows, width, 12, 5));
     OPS_EACH_SHARE (ops, rows * width, rows, 1)
-        ops->kernels->pointwise->swiglu_backward(
-            act, end - begin, width, ops_at(act, gate_up, begin * 2 * width),
-            ops_at(act, dy, begin * width), ops_at_mutable(act, d_gate_up, begin * 2 * width));
-}
-
-void ls_geglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
-                      const void *gate_up, void *y)
-{
-    OPS_TELL(ops, ops_pass(LS_WORK_ACTIVATION, act, rows, width, 6, 3));
-    OPS_EACH_SHARE (ops, rows * width, rows, 1)
-        ops->kernels->pointwise->geglu_forward(act, end - begin, width,
-                                               ops_at(act, gate_up, begin * 2 * width),
-                                               ops_at_mutable(act, y, begin * width));
-}
-
-void ls_geglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
-                       const void *gate_up, const void *dy, void *d_gate_up)
-{
-    OPS_TELL(ops, ops_pass(LS_WORK_ACTIVATION_BACKWARD, act, rows, width, 12, 5));
-    OPS_EACH_SHARE (ops, rows * width, rows, 1)
-        ops->kernels->pointwise->geglu_backward(
-            act, end - begin, width, ops_at(act, gate_up, begin * 2 * width),
+        ops->kernels->pointwise->glu_backward(
+            kind, act, end - begin, width, ops_at(act, gate_up, begin * 2 * width),
             ops_at(act, dy, begin * width), ops_at_mutable(act, d_gate_up, begin * 2 * width));
 }
 

@@ -78,7 +78,7 @@ int muon_owners_init(struct muon_owners *owners, const struct ls_params *params,
     *owners = (struct muon_owners){.ranks = 1};
     owners->list = calloc((size_t)params->count + 1, sizeof *owners->list);
     for (int i = 0; i < params->count && owners->list; i++)
-        if (params->list[i].hidden)
+        if (params->list[i].hidden && !params->list[i].frozen)
             owners->list[owners->count++] =
                 (struct muon_matrix){.param = &params->list[i], .index = i};
     const struct ls_mesh *mesh = owners->count ? &owners->list[0].param->spec.mesh : NULL;

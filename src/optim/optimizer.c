@@ -311,7 +311,9 @@ int ls_optimizer_step(struct ls_optimizer *optimizer, struct ls_ops *ops,
     for (int i = 0; i < count && !status; i++) {
         const struct ls_slice *s = &slices[i];
         const struct ls_window whole = {.index = i, .count = s->count};
-        if (!slices_passes(s) && !(optimizer->muon && s->hidden))
+        if (s->frozen && s->compute_away) /* where others of its unit are written anew */
+            status = slices_round(optimizer, ops, s, i, error);
+        else if (!slices_passes(s) && !s->frozen && !(optimizer->muon && s->hidden))
             status = window_update(&u, &whole, error);
     }
     if (!status)

@@ -1,6 +1,8 @@
 /* Where slices' masters and states lie, on the device or in a tier, and how one gets at them. */
 #include "optim/slices.h"
 
+#include <stdlib.h>
+
 enum {
     WINDOW = 1 << 20, /* elements of a window; in bytes a multiple of LS_TIER_ALIGN */
     SLICE_ALIGN = 16, /* elements */
@@ -13,7 +15,7 @@ static int arrays_most(const struct ls_optim_config *config)
 
 static int arrays_of(const struct ls_optim_config *config, const struct ls_slice *slice)
 {
-    return LS_OPTIM_STATE + ls_optimizer_states(config, slice->hidden);
+    return LS_OPTIM_STATE + (slice->frozen ? 0 : ls_optimizer_states(config, slice->hidden));
 }
 
 static size_t element_bytes(const struct ls_optim_config *config, int array)
@@ -101,7 +103,7 @@ struct walk {
     const struct ls_optimizer *optimizer;
     const struct ls_slice *slices;
     int count, first, end;
-    bool gradients, but_hidden;
+    bool gradients, but_hidden, but_frozen;
     enum ls_access access;
     int at; /* the next window: of slice at, from there */
     int64_t from;
@@ -111,7 +113,7 @@ struct walk {
 
 static bool is_walked(const struct walk *walk, const struct ls_slice *slice)
 {
-    if (walk->but_hidden && slice->hidden)
+    if ((walk->but_hidden && slice->hidden) || (walk->but_frozen && slice->frozen))
         return false;
     return (walk->end > walk->first && slice->away) || (walk->gradients && slice->gradient_away);
 }
@@ -172,6 +174,7 @@ int slices_pass(const struct ls_optimizer *optimizer, const struct ls_slice *sli
                         .end = arrays_most(&optimizer->config),
                         .gradients = true,
                         .but_hidden = optimizer->muon != NULL,
+                        .but_frozen = true,
                         .access = LS_READS_WRITES,
                         .work = work,
                         .user = user};
@@ -228,7 +231,7 @@ int ls_slices_visit_gradient(const struct ls_optimizer *optimizer, const struct 
                         .user = &visiting};
     int status = LS_OK;
     for (int i = 0; i < count && !status; i++)
-        if (!slices[i].gradient_away)
+        if (!slices[i].gradient_away && !slices[i].frozen)
             status = visit(user, i, 0, slices[i].count, gradient + slices[i].gradient, error);
     return status ? status : walk_run(&walk, error);
 }
@@ -248,10 +251,32 @@ static int window_visit(void *user, const struct ls_window *window, struct ls_er
     return v->visit(v->user, &piece, error);
 }
 
+/* The master of a slice that has none: its copy, piece by piece. */
+static int half_visit(const struct ls_slice *slice, enum ls_access access, ls_slice_visit *visit,
+                      void *user, struct ls_error *error)
+{
+    enum { PIECE = 1 << 16 };
+    float *values = malloc(PIECE * sizeof *values);
+    ls_half *halves = slice->compute;
+    int status = values ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for %d values", PIECE);
+    for (int64_t from = 0; from < slice->count && !status; from += PIECE) {
+        const struct ls_slice_piece piece = {from, ls_min(PIECE, slice->count - from), values};
+        for (int64_t i = 0; access & LS_READS && i < piece.count; i++)
+            values[i] = ls_half_to_f32(slice->compute_type, halves[from + i]);
+        status = visit(user, &piece, error);
+        for (int64_t i = 0; access & LS_WRITES && !status && i < piece.count; i++)
+            halves[from + i] = ls_f32_to_half(slice->compute_type, values[i]);
+    }
+    free(values);
+    return status;
+}
+
 int ls_slice_visit_array(const struct ls_optimizer *optimizer, const struct ls_slice *slice,
                          int array, enum ls_access access, ls_slice_visit *visit, void *user,
                          struct ls_error *error)
 {
+    if (slice->half && array == LS_OPTIM_MASTER)
+        return half_visit(slice, access, visit, user, error);
     if (!slice->away) {
         void *values =
             array == LS_OPTIM_MASTER ? slice->master : slice->state[array - LS_OPTIM_STATE];
@@ -283,25 +308,36 @@ static int piece_round(void *user, const struct ls_slice_piece *piece, struct ls
     const struct rounding *r = user;
     const struct ls_slice *slice = r->slice;
     (void)error;
-    if (slice->compute_type == LS_F32)
+    if (slice->compute_type == LS_F32) {
         ls_copy(r->ops, (size_t)piece->count * sizeof(float), piece->values,
                 (float *)r->compute + piece->from);
-    else
-        ls_cast_to_half(r->ops, slice->compute_type, piece->count, piece->values,
-                        (ls_half *)r->compute + piece->from);
+        return LS_OK;
+    }
+    ls_half *halves = (ls_half *)r->compute + piece->from;
+    ls_cast_to_half(r->ops, slice->compute_type, piece->count, piece->values, halves);
+    if (slice->frozen)
+        ls_cast_from_half(r->ops, slice->compute_type, piece->count, halves, piece->values);
     return LS_OK;
+}
+
+int slices_round(const struct ls_optimizer *optimizer, struct ls_ops *ops,
+                 const struct ls_slice *slice, int i, struct ls_error *error)
+{
+    struct rounding rounding = {ops, slice, NULL};
+    enum ls_access access = slice->frozen ? LS_READS_WRITES : LS_READS;
+    int status =
+        slice->half ? LS_OK : slices_compute(optimizer, slice, i, &rounding.compute, error);
+    if (!status && rounding.compute && slice->count > 0)
+        status = ls_slice_visit_array(optimizer, slice, LS_OPTIM_MASTER, access, piece_round,
+                                      &rounding, error);
+    return status;
 }
 
 int ls_slices_round(const struct ls_optimizer *optimizer, struct ls_ops *ops,
                     const struct ls_slice *slices, int count, struct ls_error *error)
 {
     int status = LS_OK;
-    for (int i = 0; i < count && !status; i++) {
-        struct rounding rounding = {ops, &slices[i], NULL};
-        status = slices_compute(optimizer, &slices[i], i, &rounding.compute, error);
-        if (!status && rounding.compute && slices[i].count > 0)
-            status = ls_slice_visit_array(optimizer, &slices[i], LS_OPTIM_MASTER, LS_READS,
-                                          piece_round, &rounding, error);
-    }
+    for (int i = 0; i < count && !status; i++)
+        status = slices_round(optimizer, ops, &slices[i], i, error);
     return status;
 }

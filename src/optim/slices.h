@@ -27,8 +27,12 @@ void *slices_array(const struct ls_optimizer *optimizer, const struct ls_slice *
 const float *slices_gradient(const struct ls_slice *slice, const struct ls_window *window,
                              const float *gradient);
 
-/* Works on all slices of which something lies in a tier, but Muon's hidden ones, window by window;
- * what work leaves of masters and states is kept. */
+/* The copy that slice i is computed with, made anew of its master. */
+int slices_round(const struct ls_optimizer *optimizer, struct ls_ops *ops,
+                 const struct ls_slice *slice, int i, struct ls_error *error);
+
+/* Works on all slices of which something lies in a tier, but frozen and Muon's hidden ones, window
+ * by window; what work leaves of masters and states is kept. */
 int slices_pass(const struct ls_optimizer *optimizer, const struct ls_slice *slices, int count,
                 slices_work *work, void *user, struct ls_error *error);
 

@@ -45,7 +45,8 @@ static int tensor_check(const struct ls_zero_options *o, int i, struct ls_error 
                             "at %ld",
                             i, (long)end, t->unit, zero_is_matrix(o, t) ? "matrices" : "vectors",
                             (long)limit);
-    int status = place_check(o, i, &t->gradient, error);
+    int status =
+        t->gradient.region == LS_ZERO_NONE ? LS_OK : place_check(o, i, &t->gradient, error);
     if (!status && t->second.region != LS_ZERO_NONE && t->second.region != LS_ZERO_OUTSIDE)
         status = place_check(o, i, &t->second, error);
     return status;
@@ -257,8 +258,11 @@ static void slices_range(struct ls_zero *zero)
         const struct ls_zero_tensor *t = &zero->options.tensors[i];
         int64_t first = zero->cut ? ls_min(zero->rank * t->slice, t->elements) : 0;
         int64_t room = zero->cut ? t->slice : t->elements;
-        zero->slices[i] = (struct ls_zero_slice){
-            .first = first, .count = ls_min(room, t->elements - first), .room = room, .second = -1};
+        zero->slices[i] = (struct ls_zero_slice){.first = first,
+                                                 .count = ls_min(room, t->elements - first),
+                                                 .room = room,
+                                                 .gradient = -1,
+                                                 .second = -1};
     }
 }
 
@@ -274,7 +278,8 @@ static void whole_layout(struct ls_zero *zero)
         int kind = zero_is_matrix(&zero->options, t) ? ZERO_MATRIX : ZERO_VECTOR;
         slice->offset = zero->shard_begin[kind] + unit->base[kind] + t->offset -
                         (kind == ZERO_VECTOR ? unit->elements[ZERO_MATRIX] : 0);
-        slice->gradient = zero->regions[t->gradient.region].base + t->gradient.offset;
+        if (t->gradient.region >= 0)
+            slice->gradient = zero->regions[t->gradient.region].base + t->gradient.offset;
         if (t->second.region >= 0)
             slice->second = zero->regions[t->second.region].base + t->second.offset;
     }
@@ -320,7 +325,8 @@ void zero_layout(struct ls_zero *zero)
         zero->region_elements = ls_round_up(zero->region_elements + region->elements, ZERO_ALIGN);
     }
     for (int i = o->tensor_count - 1; i >= 0; i--) {
-        zero->regions[o->tensors[i].gradient.region].name = o->tensors[i].name;
+        if (o->tensors[i].gradient.region >= 0)
+            zero->regions[o->tensors[i].gradient.region].name = o->tensors[i].name;
         if (o->tensors[i].second.region >= 0)
             zero->regions[o->tensors[i].second.region].name = o->tensors[i].name;
     }

@@ -50,6 +50,8 @@ static void slices_place(struct ls_zero *zero)
     for (int i = 0; i < zero->options.tensor_count; i++) {
         struct ls_zero_slice *slice = &zero->slices[i];
         const struct ls_zero_tensor *t = &zero->options.tensors[i];
+        if (t->gradient.region < 0)
+            continue;
         const struct zero_region *region = &zero->regions[t->gradient.region];
         int64_t at = slice->gradient - (zero->cut ? region->shard : region->base);
         slice->gradient = region->away ? -1 : region->near[ZERO_SUM] + at;

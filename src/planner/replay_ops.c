@@ -315,22 +315,22 @@ static int activation(struct ls_replay *r, const struct ls_work *w, struct ls_er
 {
     size_t bytes = bytes_of(w->dtype, w->m, w->n);
     bool backward = w->kind == LS_WORK_ACTIVATION_BACKWARD;
-    bool swiglu = flops_each(w) == (backward ? 12 : 6);
+    bool gated = flops_each(w) == (backward ? 12 : 6);
     enum ls_gelu kind = r->hints.gelu_erf ? LS_GELU_ERF : LS_GELU_TANH;
     (void)error;
     if (!backward) {
-        const void *x = replay_flow(r, swiglu ? 2 * bytes : bytes);
+        const void *x = replay_flow(r, gated ? 2 * bytes : bytes);
         void *y = replay_out(r, bytes);
-        if (replay_begins(r) && swiglu)
-            ls_swiglu_forward(&r->ops, w->dtype, w->m, w->n, x, y);
+        if (replay_begins(r) && gated)
+            ls_glu_forward(&r->ops, LS_SWIGLU, w->dtype, w->m, w->n, x, y);
         else if (!r->measuring)
             ls_gelu_forward(&r->ops, kind, w->dtype, w->m * w->n, x, y);
         return LS_OK;
     }
-    const void *x = replay_read(r, swiglu ? 2 * bytes : bytes), *dy = replay_flow(r, bytes);
-    void *dx = replay_out(r, swiglu ? 2 * bytes : bytes);
-    if (replay_begins(r) && swiglu)
-        ls_swiglu_backward(&r->ops, w->dtype, w->m, w->n, x, dy, dx);
+    const void *x = replay_read(r, gated ? 2 * bytes : bytes), *dy = replay_flow(r, bytes);
+    void *dx = replay_out(r, gated ? 2 * bytes : bytes);
+    if (replay_begins(r) && gated)
+        ls_glu_backward(&r->ops, LS_SWIGLU, w->dtype, w->m, w->n, x, dy, dx);
     else if (!r->measuring)
         ls_gelu_backward(&r->ops, kind, w->dtype, w->m * w->n, x, dy, dx);
     return LS_OK;

@@ -48,7 +48,7 @@ static void entries_fill(struct listing *list, const struct ls_optim_config *opt
         const struct ls_param *param = &list->all.list[asked % list->all.count];
         char prefix[STATE_PREFIX_BYTES];
         int array = (int)(asked / list->all.count) - 1, e = list->count;
-        if (array >= ls_optimizer_states(optim, param->hidden))
+        if (array >= ls_param_states(optim, param))
             continue;
         list->asked[list->count++] = asked;
         state_prefix(optim, param, array, prefix);

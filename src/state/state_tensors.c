@@ -53,7 +53,7 @@ int ls_state_lend(const struct ls_state *state, int i, int array, enum ls_access
     const struct ls_slice *slice = &state->slices[i];
     enum ls_dtype dtype = ls_state_type(state, array);
     *out = (struct ls_lent_slice){.i = i, .array = array, .access = access};
-    if (slice->away) {
+    if (slice->away || (slice->half && array == LS_STATE_PARAMETERS)) {
         out->copy = malloc((size_t)(slice->count + 1) * ls_dtype_bytes(dtype));
         if (!out->copy)
             return ls_error_set(error, LS_ENOMEM, "no memory for %ld elements of %s",

@@ -2,6 +2,7 @@
 #include <lockstep/trace.h>
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/json.h>
 
 #include <jansson.h>
 #include <math.h>
@@ -52,17 +53,14 @@ int ls_trace_read_text(const char *name, const char *text, size_t bytes,
                        void (*visit)(void *user, const struct ls_trace_span *span), void *user,
                        int64_t *dropped, struct ls_error *error)
 {
-    json_error_t where;
-    json_t *root = json_loadb(text, bytes, 0, &where);
+    json_t *root;
+    int status = ls_json_parse(name, text, bytes, LS_EDATA, &root, error);
     const json_t *events = json_object_get(root, "traceEvents");
     const json_t *other = json_object_get(root, "otherData");
     double lost = number_of(other, "events_dropped");
-    int status = LS_OK;
     size_t i;
     *dropped = lost > 0 && lost < 0x1p53 ? (int64_t)lost : 0;
-    if (!root)
-        status = ls_error_set(error, LS_EDATA, "%s:%d: %s", name, where.line, where.text);
-    else if (!json_is_array(events))
+    if (!status && !json_is_array(events))
         status = ls_error_set(error, LS_EDATA,
                               "%s: expected a trace as runs write it, an object with a list "
                               "traceEvents",

@@ -28,6 +28,8 @@ static void tables_release(struct zero_tables *tables)
 /* The second gradient of a tied table: computed here, on another stage, or nowhere. */
 static struct ls_zero_place second_place(const struct ls_params *params, int i)
 {
+    if (params->list[i].frozen)
+        return (struct ls_zero_place){.region = LS_ZERO_NONE};
     if (i == params->tied_param)
         return (struct ls_zero_place){params->tied_region, params->tied_offset};
     return (struct ls_zero_place){i == params->shared_param ? LS_ZERO_OUTSIDE : LS_ZERO_NONE, 0};
@@ -74,14 +76,14 @@ static int tables_make(const struct memory_request *r, struct zero_tables *table
     }
     for (int i = 0; i < params->count; i++) {
         const struct ls_param *param = &params->list[i];
-        tables->tensors[i] =
-            (struct ls_zero_tensor){.name = param->name,
-                                    .unit = param->unit,
-                                    .offset = param->offset,
-                                    .elements = param->rows * param->cols,
-                                    .slice = ls_dtensor_local_shape(&param->spec, 0, NULL),
-                                    .gradient = {param->region, param->region_offset},
-                                    .second = second_place(params, i)};
+        tables->tensors[i] = (struct ls_zero_tensor){
+            .name = param->name,
+            .unit = param->unit,
+            .offset = param->offset,
+            .elements = param->rows * param->cols,
+            .slice = ls_dtensor_local_shape(&param->spec, 0, NULL),
+            .gradient = {param->frozen ? LS_ZERO_NONE : param->region, param->region_offset},
+            .second = second_place(params, i)};
     }
     return LS_OK;
 }
@@ -129,7 +131,8 @@ static int zero_take(const struct memory_request *r, struct ls_arena *arena,
         .act = layout->numerics.act,
         .bucket_bytes = r->config->comm.bucket_mb << 20,
         .prefetch = (int)layout->prefetch,
-        .masters_away = ls_config_tier(r->config, LS_OFFLOAD_OPTIMIZER) != LS_TIER_DEVICE,
+        .masters_away = ls_config_tier(r->config, LS_OFFLOAD_OPTIMIZER) != LS_TIER_DEVICE ||
+                        (layout->numerics.act != LS_F32 && params->trained < params->weights),
         .persistence_elements = layout->persist,
         .reshard_after_forward = layout->reshard_after_forward,
     };
@@ -155,10 +158,15 @@ static int optimizer_take(const struct memory_request *r, struct ls_arena *arena
         return ls_error_set(error, LS_ENOMEM, "no memory for the tables of %d tensors", count);
     }
     for (int i = 0; i < count; i++) {
+        const struct ls_param *param = &r->params->list[i];
+        bool half = param->frozen && param->matrix && r->layout->numerics.act != LS_F32 &&
+                    !ls_zero_compute_away(memory->zero, i);
         rooms[i] = zero[i].room;
         memory->slices[i] = (struct ls_slice){.count = zero[i].count,
-                                              .hidden = r->params->list[i].hidden,
-                                              .lent = ls_zero_has_master(memory->zero, i),
+                                              .hidden = param->hidden,
+                                              .frozen = param->frozen,
+                                              .half = half,
+                                              .lent = half || ls_zero_has_master(memory->zero, i),
                                               .gradient_away = zero[i].gradient_away,
                                               .gradient_place = zero[i].gradient_place};
     }

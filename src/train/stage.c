@@ -113,14 +113,14 @@ static int layer_forward(struct ls_trainer *t, const struct train_batch *batch, 
                          int64_t m, const struct ls_micro_batch *micro, struct ls_error *error)
 {
     struct ls_gradient gradient;
-    bool head = layer == t->config.model.layers + 1;
+    bool head = layer == t->config.model.layers + 1, trains = head && t->params.head_region >= 0;
     int status = LS_OK;
-    if (head)
+    if (trains)
         status = gradient_begin(t, batch, t->params.head_region, m, &gradient, error);
     if (!status)
-        status = ls_layer_forward(t->memory.model, &t->ops, layer, micro, head ? &gradient : NULL,
+        status = ls_layer_forward(t->memory.model, &t->ops, layer, micro, trains ? &gradient : NULL,
                                   error);
-    if (!status && head)
+    if (!status && trains)
         status = gradient_end(t, batch, t->params.head_region, m, error);
     if (!status && !head)
         digests_note_stream(t, DIGEST_OUTPUT, layer, micro,

@@ -180,7 +180,7 @@ static int loss_reduce(struct ls_trainer *t, const struct train_batch *batch, fl
 static int tied_exchange(struct ls_trainer *t, float *gradient, struct ls_error *error)
 {
     int param = t->params.shared_param;
-    if (param < 0)
+    if (param < 0 || t->params.list[param].frozen)
         return LS_OK;
     const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[param];
     int peer = (int)(t->part.head ? 0 : head_rank(&t->layout));

@@ -167,7 +167,7 @@ static void rounding_set(struct ls_trainer *t, int i)
     const struct ls_param *param = &t->params.list[i];
     struct ls_slice *slice = &t->memory.slices[i];
     slice->places = ls_param_places(param, ls_zero_slices(t->memory.zero)[i].first);
-    for (int s = 0; s < ls_optimizer_states(optim, param->hidden); s++)
+    for (int s = 0; s < ls_param_states(optim, param); s++)
         slice->rounding_key[s] = ls_optimizer_rounding_key(optim, s, t->config.model.seed, param);
 }
 
@@ -184,7 +184,7 @@ static void slices_set(struct ls_trainer *t)
     for (int i = 0; i < t->params.count; i++) {
         const struct ls_zero_slice *place = &ls_zero_slices(t->memory.zero)[i];
         struct ls_slice *slice = &t->memory.slices[i];
-        if (slice->lent)
+        if (slice->lent && !slice->half)
             slice->master = ls_zero_master(t->memory.zero, i);
         slice->compute = ls_zero_compute(t->memory.zero, i);
         slice->compute_away = ls_zero_compute_away(t->memory.zero, i);
@@ -236,10 +236,15 @@ static int source_open(struct ls_trainer *t, struct ls_model_source **source,
         return status;
     status = ls_model_source_open(source, t->config.model_keys.from,
                                   ls_comm_rank(t->world) == 0 ? t->log : NULL, error);
-    if (!status)
-        status = ls_model_source_check(*source, &t->config.model, &t->numerics, error);
     if (status)
         ls_config_blame(&t->config, "model.from", error);
+    else if (t->config.lora.from[0])
+        status = ls_model_source_adapt(*source, t->config.lora.from, error);
+    if (!status) {
+        status = ls_model_source_check(*source, &t->config.model, &t->numerics, error);
+        if (status)
+            ls_config_blame(&t->config, t->config.lora.from[0] ? "lora.from" : "model.from", error);
+    }
     return ls_comm_agree(t->world, status, error);
 }
 
@@ -252,6 +257,8 @@ static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
         struct filling filling = {t, i, source};
         status = ls_slice_visit_array(&t->memory.optimizer, &t->memory.slices[i], LS_OPTIM_MASTER,
                                       LS_WRITES, piece_fill, &filling, error);
+        if (source)
+            ls_model_source_forget(source, &t->params.list[i]);
     }
     ls_model_source_close(source);
     status = ls_comm_agree(t->world, status, error);

@@ -26,15 +26,16 @@ int ls_trainer_dtensor(const struct ls_trainer *t, int i, enum ls_tensor_kind ki
         return ls_error_set(error, LS_EINVAL, "tensor %d: there are %d parameters", i,
                             t->params.count);
     int state = (int)kind - LS_TENSOR_STATE,
-        states = ls_optimizer_states(&t->memory.optimizer.config, t->params.list[i].hidden);
+        states = ls_param_states(&t->memory.optimizer.config, &t->params.list[i]);
     if ((int)kind < 0 || state >= states)
         return ls_error_set(error, LS_EINVAL, "tensor %d of kind %d: it has kinds below %d", i,
                             (int)kind, LS_TENSOR_STATE + states);
     const struct ls_slice *slice = &t->memory.slices[i];
     bool held = kind == LS_TENSOR_PARAMETER || state >= 0;
-    if (held && slice->away)
-        return ls_error_set(error, LS_EINVAL, "%s lies in a memory tier (%s)",
-                            t->params.list[i].name, "memory.offload.optimizer");
+    if (held && (slice->away || slice->half))
+        return ls_error_set(error, LS_EINVAL, "%s %s", t->params.list[i].name,
+                            slice->half ? "is frozen: its values are those it is computed with"
+                                        : "lies in a memory tier (memory.offload.optimizer)");
     if (held)
         return ls_state_tensor(&t->state, i, state < 0 ? LS_F32 : ls_state_type(&t->state, state),
                                state < 0 ? slice->master : slice->state[state], out, error);

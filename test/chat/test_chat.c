@@ -405,7 +405,7 @@ static void test_folders(void **state)
     config_write(folder, "{\"chat_template\"");
     opens(folder, NULL, "tokenizer_config.json:1:");
     config_write(folder, "[]");
-    opens(folder, NULL, "expected a JSON object");
+    opens(folder, NULL, "expected an object");
     config_write(folder, "{\"bos_token\": \"<B>\", \"chat_template\": \"no\"}");
     scratch_write(template, "{{ bos_token }}2", 16); /* newer, and so first */
     opens(folder, NULL, "<B>2");

@@ -249,7 +249,7 @@ static void test_damage_is_found_and_passed_over(void **state)
         {"model.safetensors", -1, "bytes long, state.json says"},
         {"optimizer.safetensors", 4000, "the digest is"},
         {"optimizer.safetensors", -1, "bytes long, state.json says"},
-        {"state.json", 0, "cannot be read as JSON"},
+        {"state.json", 0, "not JSON"},
         {"state.json", 5, "expected a string under \"format\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

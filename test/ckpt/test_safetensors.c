@@ -229,8 +229,11 @@ static void test_streaming_in_pieces(void **state)
         ls_safetensors_writer_open(&writer, path, entries, ENTRIES, &metadata, 1, NULL, &error),
         LS_OK);
     static const char *const order[] = {"step", "na\"me\\\xc3\xa9", "wte.weight", "h.0.bias"};
+    const struct ls_tensor_entry *ordered[ENTRIES];
+    ls_safetensors_order(entries, ENTRIES, ordered);
     for (size_t i = 0; i < 4; i++) {
         const struct ls_tensor_entry *next = ls_safetensors_writer_next(writer);
+        assert_ptr_equal(ordered[i], next);
         assert_string_equal(next->name, order[i]);
         size_t bytes = ls_dtype_bytes(next->dtype);
         for (int d = 0; d < next->dims; d++)

@@ -32,6 +32,8 @@ static void test_out_and_back(void **state)
     assert_true(exists("again/checkpoints/step-00000002"));
     expect("$L export again --step 0 --dtype bf16 --shard-mb 1 --out half", 0, "");
     expect("$L export again --format gguf --dtype f16 --out x.gguf", 0, "1 file");
+    expect("$L export again --format gguf --quantize int8 --out y.gguf", 0, "1 file");
+    expect("test $(stat -c %s y.gguf) -lt $(stat -c %s x.gguf)", 0, "");
 }
 
 static void test_llmc(void **state)
@@ -53,12 +55,35 @@ static void test_words(void **state)
     expect("$L import out --out again", 2, "again: is there already");
     expect("$L import nowhere --out new", 16, "there is no such folder");
     expect("$L export run", 2, "--out is missing");
-    expect("$L export run --out new --format onnx", 2, "expected one of hf, llmc, gguf");
+    expect("$L export run --out new --format onnx", 2, "expected one of hf, peft, llmc, gguf");
     expect("$L export run --out new --dtype int4", 2, "expected one of fp32, bf16, fp16");
+    expect("$L export run --out new --quantize int4", 2, "expected one of none, int8");
+    expect("$L export run --out new --quantize int8", 2, "only --format gguf has int8");
+    expect("$L export run --out new --format gguf --quantize int8 --dtype f16", 2,
+           "give one of the two");
     expect("$L export run --out new --step 7", 15, "no such checkpoint");
     expect("$L generate out --prompt x --step 3", 2, "has no steps to choose from");
     expect("$L train $C model.from=out model.layers=9 train.out=new", 2, "model.layers = 9");
     assert_false(exists("new"));
+}
+
+/* A folder that has no tokenizer: nothing is printed before the refusal, and one may be named. */
+static void test_no_tokenizer(void **state)
+{
+    (void)state;
+    expect("$L generate out --prompt x", 2,
+           "text needs the tokenizer that made the model's data, and none is known: name it with "
+           "data.tokenizer=SPEC, or put its tokenizer.json beside the model");
+    expect("printf 'in the\\n' > text; $L eval out --text text", 2, "data.tokenizer=SPEC");
+    expect("test -z \"$($L generate out --prompt x 2>/dev/null)\"", 0, "");
+    expect("$L generate run --prompt 'in the' --tokens 9 > a && "
+           "$L generate out --prompt 'in the' --tokens 9 data.tokenizer=byte parallel.tp=2 > b && "
+           "cmp a b && $L eval run --text text --step 2 | sed 's/step 2 /step 0 /' > a && "
+           "$L eval out --text text data.tokenizer=byte | diff a -",
+           0, "");
+    expect("$L generate run --prompt x data.tokenizer=byte", 2,
+           "data.tokenizer = \"byte\": the model has a tokenizer of its own");
+    expect("$L generate out --prompt x data.tokenizer=$G", 2, "tokens, and the model 257");
 }
 
 int main(void)
@@ -67,6 +92,7 @@ int main(void)
         cmocka_unit_test(test_out_and_back),
         cmocka_unit_test(test_llmc),
         cmocka_unit_test(test_words),
+        cmocka_unit_test(test_no_tokenizer),
     };
     return cmocka_run_group_tests(tests, corpus_setup, scratch_teardown);
 }

@@ -437,6 +437,22 @@ static void test_keys_of_other_families_are_refused(void **state)
     expect_refused("model: {preset: gemma2-tiny, activation: swiglu}\n", "takes geglu", NULL);
 }
 
+static void test_what_is_trained(void **state)
+{
+    (void)state;
+    expect_refused(TINY "train.frozen: h.9.*\n", "matches no parameter", "h.0.attn.q.weight", NULL);
+    expect_refused(TINY "train.frozen: 'wte.*, *'\n", "leaves no parameter to train", NULL);
+    expect_refused(TINY "train.frozen: wte.*\nlora.rank: 4\n", "freezes the whole model", NULL);
+    expect_refused(TINY "lora.alpha: 4\n", "no meaning with lora.rank = 0", NULL);
+    expect_refused(TINY "lora: {rank: 4, targets: q_proj}\n", "no matrix \"q_proj\"",
+                   "c_attn, c_proj, c_fc", NULL);
+    expect_refused(TINY "lora: {rank: 4, targets: ''}\n", "names no matrix", NULL);
+    struct ls_config config;
+    expect_good(&config, TINY "lora: {rank: 4, targets: 'c_fc, attn.c_proj'}\n");
+    assert_int_equal(config.model.lora.targets, 1 << 3 | 1 << 4);
+    assert_true(config.model.lora.alpha == 4);
+}
+
 static void test_contradictions_are_refused(void **state)
 {
     (void)state;
@@ -685,6 +701,7 @@ int main(void)
         cmocka_unit_test(test_presets_and_what_overrides_them),
         cmocka_unit_test(test_help_names_every_family_and_preset),
         cmocka_unit_test(test_automatic_values),
+        cmocka_unit_test(test_what_is_trained),
         cmocka_unit_test(test_contradictions_are_refused),
         cmocka_unit_test(test_keys_of_other_families_are_refused),
         cmocka_unit_test(test_configurations_of_the_tree),

@@ -1,5 +1,6 @@
 /* Samples of whole documents: each target of each document once, in its document, as many documents
  * as fit. */
+#include "../support/examples.h"
 #include "support.h"
 
 #include <stdio.h>
@@ -28,22 +29,8 @@ static int setup(void **state)
                       answer, 2);
         begins[i + 1] = begins[i] + prompt + 1 + answer + 1;
     }
-    char input[300], output[300];
-    snprintf(input, sizeof input, "%s/x.jsonl", folder);
-    snprintf(output, sizeof output, "%s/c", folder);
-    support_write(input, text, strlen(text));
+    struct ls_prepare_report report = examples_prepare(folder, "c", text);
     free(text);
-    const char *inputs[] = {input};
-    struct ls_prepare_config config = {.inputs = inputs,
-                                       .inputs_count = 1,
-                                       .output = output,
-                                       .tokenizer = "byte",
-                                       .records = LS_RECORDS_PAIRS,
-                                       .append_eod = true,
-                                       .workers = 1};
-    struct ls_prepare_report report;
-    struct ls_error error = {0};
-    assert_ok(ls_data_prepare(&config, &report, &error), error);
     assert_int_equal(report.train.tokens, begins[DOCUMENTS]);
     return 0;
 }

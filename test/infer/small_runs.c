@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Where there are fewer key/value heads than heads, the widest cut has more ranks than them. */
-static const char *const models[RUNS][8] = {
+static const char *const models[RUNS][9] = {
     {"numerics.precision=fp32", "model.arch=gpt2", "model.heads=4", "model.tied=true",
      "model.layers=3", "model.ffn=96"},
     {"numerics.precision=fp32", "model.arch=llama", "model.heads=4", "model.kv_heads=2",
@@ -30,6 +30,11 @@ static const char *const models[RUNS][8] = {
      "model.layers=2", "model.ffn=56", "model.window=40"},
     {"numerics.precision=fp32", "model.arch=mistral", "model.heads=4", "model.kv_heads=2",
      "model.layers=2", "model.ffn=56", "model.window=70"},
+    {"numerics.precision=bf16", "model.arch=olmo2", "model.heads=4", "model.kv_heads=2",
+     "model.layers=2", "model.ffn=56"},
+    [ADAPTED_RUN] = {"numerics.precision=bf16", "model.arch=llama", "model.heads=4",
+                     "model.kv_heads=2", "model.layers=2", "model.ffn=56", "lora.rank=3",
+                     "optim.lr=0.1"},
 };
 
 static const char *const recipe[] = {"model.vocab_multiple=8",
@@ -75,7 +80,7 @@ struct ls_config run_config(const char *directory, int run, const keys_t keys)
     for (int i = 0; i < 3; i++)
         run_key(&config, text[i]);
     set_all(&config, recipe, (int)(sizeof recipe / sizeof recipe[0]));
-    set_all(&config, models[run], 8);
+    set_all(&config, models[run], 9);
     set_all(&config, keys, KEYS_MAX);
     if (ls_train_resolve(&config, &error))
         fail_msg("%s", error.text);

@@ -1,11 +1,11 @@
 /* Small runs of every family, trained for a step, and their layouts: with a byte tokenizer and a
- * context of 256. */
+ * context of 256. The last one has adapters. */
 #ifndef TEST_SMALL_RUNS_H
 #define TEST_SMALL_RUNS_H
 
 #include <lockstep/train.h>
 
-enum { TOKENS = 3000, KEYS_MAX = 6, ROOM = 600, RUNS = 8 };
+enum { TOKENS = 3000, KEYS_MAX = 6, ROOM = 600, RUNS = 10, ADAPTED_RUN = 9 };
 
 /* Keys of a layout, to a NULL. */
 typedef const char *keys_t[KEYS_MAX];

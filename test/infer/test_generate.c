@@ -20,20 +20,23 @@ enum { PROMPTS = 7, ADDED = 40, LONG = 256 + ADDED };
 static const int64_t lengths[PROMPTS] = {1, 200, 3, 64, 65, 129, 17};
 
 struct outcome {
+    struct ls_finished_choice choice;   /* what drew them */
     struct ls_generated texts[PROMPTS]; /* with copies below */
     int32_t ids[PROMPTS][LONG];
     float logprobs[PROMPTS][LONG];
     char text[PROMPTS][8 * ADDED];
+    char told[64]; /* the beginning of what the pieces come to */
     struct ls_generation_report report;
 };
 
 struct job {
     struct ls_config config;
-    const char *path, *stop;
+    const char *path, *stop, *echo;
     int64_t batch, tokens;
     const int32_t *ends;
     int end_count;
     float temperature;
+    struct ls_finished_choice choice;
     struct outcome *out;
 };
 
@@ -52,6 +55,13 @@ static int on_done(void *user, int64_t prompt, const struct ls_generated *text,
     out->texts[prompt].logprobs = out->logprobs[prompt];
     out->texts[prompt].text = out->text[prompt];
     return LS_OK;
+}
+
+static void on_piece(void *user, const char *bytes, size_t count)
+{
+    struct outcome *out = user;
+    size_t used = strlen(out->told);
+    snprintf(out->told + used, sizeof out->told - used, "%.*s", (int)count, bytes);
 }
 
 static void prompts_make(struct ls_text_request *list, int32_t ids[PROMPTS][LONG])
@@ -82,10 +92,13 @@ static int generate_body(struct ls_comm *world, void *user, struct ls_error *err
                                        .stops = &job->stop,
                                        .stop_count = job->stop ? 1 : 0,
                                        .logprobs = true,
+                                       .piece = job->echo ? on_piece : NULL,
+                                       .echo = job->echo,
                                        .done = on_done,
                                        .user = job->out};
     struct ls_generation_report report;
-    int status = ls_finished_new(&job->config, job->path, NULL, world, NULL, &finished, error);
+    int status =
+        ls_finished_new(&job->config, job->path, &job->choice, world, NULL, &finished, error);
     if (!status)
         status = ls_runner_continue(ls_finished_runner(finished), &generation, &report, error);
     if (!status && ls_comm_rank(world) == 0)
@@ -113,6 +126,7 @@ static struct outcome *generate(const char *directory, int run, const keys_t key
 {
     struct ls_error error = {0};
     job.out = calloc(1, sizeof *job.out);
+    job.out->choice = job.choice;
     if (job_run(&job, directory, run, keys, &error))
         fail_msg("run %d, %s: %s", run, layout_text(keys), error.text);
     return job.out;
@@ -135,8 +149,8 @@ static int score_body(struct ls_comm *world, void *user, struct ls_error *error)
     struct ls_finished *finished = NULL;
     struct ls_scored texts[PROMPTS];
     float found[PROMPTS][LONG];
-    int status =
-        ls_finished_new(&scoring->config, scoring->path, NULL, world, NULL, &finished, error);
+    int status = ls_finished_new(&scoring->config, scoring->path, &scoring->drawn->choice, world,
+                                 NULL, &finished, error);
     for (int i = 0; i < PROMPTS; i++)
         texts[i] = (struct ls_scored){.ids = scoring->drawn->ids[i],
                                       .count = scoring->drawn->texts[i].count,
@@ -196,6 +210,27 @@ static void test_generation_has_the_bits_of_training(void **state)
         assert_int_equal(scored(*state, run, (keys_t){NULL}, drawn, false, &error), LS_ENUMERIC);
         free(drawn);
     }
+}
+
+/* One row is multiplied by other kernels than many are. */
+static void test_so_does_generation_in_int8(void **state)
+{
+    static const keys_t layouts[] = {{NULL}, {"parallel.tp=2"}, {"numerics.isa=plain"}};
+    for (int run = 0; run < ADAPTED_RUN; run++)
+        for (int q = LS_QUANTIZE_INT8; q <= LS_QUANTIZE_INT8_WEIGHTS; q++) {
+            struct ls_error error = {0};
+            struct job job = plain;
+            job.choice.quantize = (enum ls_quantize)q;
+            struct outcome *drawn = generate(*state, run, (keys_t){NULL}, job);
+            for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
+                if (scored(*state, run, layouts[i], drawn, false, &error))
+                    fail_msg("run %d, %s, int8 %d: %s", run, layout_text(layouts[i]), q,
+                             error.text);
+            drawn->choice.quantize = LS_QUANTIZE_NONE;
+            assert_int_equal(scored(*state, run, (keys_t){NULL}, drawn, false, &error),
+                             LS_ENUMERIC);
+            free(drawn);
+        }
 }
 
 static void test_greedy_text_is_the_likeliest(void **state)
@@ -320,17 +355,21 @@ struct ls_device_memory __wrap_ls_device_memory(void)
 static void test_a_batch_that_does_not_fit_is_refused(void **state)
 {
     struct ls_error error = {0};
-    struct outcome *one = generate(*state, 2, (keys_t){NULL}, plain);
     struct job job = plain;
+    job.echo = "to be";
+    struct outcome *one = generate(*state, 2, (keys_t){"parallel.tp=2"}, job);
+    assert_int_equal(strncmp(one->told, "to be", 5), 0); /* once, of rank 0 */
+    assert_null(strstr(one->told + 5, "to be"));
     job.batch = PROMPTS;
     job.out = calloc(1, sizeof *job.out);
-    free_bytes = (int64_t)one->report.bytes; /* what three take */
+    free_bytes = 2 * (int64_t)one->report.bytes; /* what three take on two ranks */
     int status = job_run(&job, *state, 2, (keys_t){NULL}, &error);
     free_bytes = 0;
     assert_int_equal(status, LS_ENOMEM);
     if (!strstr(error.text, "keys and values of 7 texts of 239 tokens take ") ||
         !strstr(error.text, " is free: a batch of "))
         fail_msg("%s", error.text);
+    assert_string_equal(job.out->told, "");
     free(job.out);
     free(one);
 }
@@ -339,6 +378,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_generation_has_the_bits_of_training),
+        cmocka_unit_test(test_so_does_generation_in_int8),
         cmocka_unit_test(test_greedy_text_is_the_likeliest),
         cmocka_unit_test(test_texts_depend_neither_on_batch_nor_layout),
         cmocka_unit_test(test_a_text_ends_where_it_is_told_to),

@@ -130,7 +130,7 @@ static bool runs_here(const keys_t keys)
 
 static void test_layouts_give_the_same_bits(void **state)
 {
-    for (int run = 0; run < RUNS; run++)
+    for (int run = 0; run < ADAPTED_RUN; run++)
         for (int q = LS_QUANTIZE_INT8; q <= LS_QUANTIZE_INT8_WEIGHTS; q++) {
             double one = loss_of(*state, run, (enum ls_quantize)q, (keys_t){NULL});
             char *text = text_of(*state, run, (enum ls_quantize)q, (keys_t){NULL});
@@ -155,7 +155,7 @@ static void test_layouts_give_the_same_bits(void **state)
 static void test_the_loss_is_near(void **state)
 {
     double off[3] = {0};
-    for (int run = 0; run < RUNS; run++) {
+    for (int run = 0; run < ADAPTED_RUN; run++) {
         double loss = loss_of(*state, run, LS_QUANTIZE_NONE, (keys_t){NULL});
         for (int q = LS_QUANTIZE_INT8; q <= LS_QUANTIZE_INT8_WEIGHTS; q++) {
             double moved = loss_of(*state, run, (enum ls_quantize)q, (keys_t){NULL}) - loss;
@@ -166,6 +166,17 @@ static void test_the_loss_is_near(void **state)
         }
     }
     assert_true(off[LS_QUANTIZE_INT8] > 0 && off[LS_QUANTIZE_INT8_WEIGHTS] > 0);
+}
+
+static void test_adapters_are_refused(void **state)
+{
+    struct ls_error error = {0};
+    char path[ROOM];
+    struct job job = {
+        .path = path, .use = LS_TO_EVALUATE, .choice.quantize = LS_QUANTIZE_INT8_WEIGHTS};
+    snprintf(path, sizeof path, "%s/run%d", (const char *)*state, ADAPTED_RUN);
+    assert_int_equal(job_run(&job, (keys_t){NULL}, &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "a model with adapters is not quantised: export it"));
 }
 
 static void test_names(void **state)
@@ -182,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layouts_give_the_same_bits),
         cmocka_unit_test(test_the_loss_is_near),
+        cmocka_unit_test(test_adapters_are_refused),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, runs_setup, scratch_teardown);

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,27 +222,43 @@ static void test_bad_llmc(void **state)
 
 /* ---- GGUF ------------------------------------------------------------------------------------ */
 
-/* A tensor of a file, found by its name in the list: the place of its data. */
-static const float *gguf_tensor(const char *data, size_t bytes, const char *name)
+enum { F32 = 0, F16 = 1, Q8_0 = 8 };
+
+/* What the list says of a tensor, behind its name; NULL where it has none of it. */
+static const char *gguf_info(const char *data, size_t bytes, const char *name)
 {
-    uint64_t length = strlen(name), offset;
-    uint32_t count, type;
+    uint64_t length = strlen(name);
     char named[128];
     memcpy(named, &length, sizeof length);
     snprintf(named + 8, sizeof named - 8, "%s", name);
     const char *at = memmem(data, bytes, named, 8 + length);
-    assert_non_null(at);
-    at += 8 + length;
-    memcpy(&count, at, 4);
-    memcpy(&type, at + 4 + 8 * count, 4);
-    memcpy(&offset, at + 8 + 8 * count, 8);
-    assert_int_equal(type, 0); /* float32 */
-    /* The data ends the file, and the last tensor of 32 floats or fewer is padded to 128 bytes. */
-    static const char last[] = "output_norm.weight";
-    uint64_t last_offset;
-    const char *end = memmem(data, bytes, last, strlen(last));
-    memcpy(&last_offset, end + strlen(last) + 16, 8);
-    return (const float *)(const void *)(data + bytes - 128 - last_offset + offset);
+    return at ? at + 8 + length : NULL;
+}
+
+/* The bytes of that: the number of dims, dims, type, and the place of the data. */
+static size_t gguf_info_read(const char *at, uint32_t *type, uint64_t *offset)
+{
+    uint32_t dims;
+    memcpy(&dims, at, 4);
+    memcpy(type, at + 4 + 8 * dims, 4);
+    memcpy(offset, at + 8 + 8 * dims, 8);
+    return 16 + 8 * dims;
+}
+
+/* A tensor of a file: the place of its data. The data begin behind the list, which ends with one
+ * of two names. */
+static const void *gguf_tensor(const char *data, size_t bytes, const char *name, uint32_t wanted)
+{
+    const char *at = gguf_info(data, bytes, name), *last = gguf_info(data, bytes, "output.weight");
+    const char *norm = gguf_info(data, bytes, "output_norm.weight");
+    uint32_t type, unused;
+    uint64_t offset, place;
+    assert_true(at && norm);
+    last = last > norm ? last : norm;
+    last += gguf_info_read(last, &unused, &place);
+    gguf_info_read(at, &type, &offset);
+    assert_int_equal(type, wanted);
+    return data + ls_round_up(last - data, 32) + offset;
 }
 
 static void test_gguf(void **state)
@@ -262,24 +279,144 @@ static void test_gguf(void **state)
     /* Rows of q: the halves of each head, 8 rows, take turns. */
     const float *theirs =
         ls_safetensors_find(golden, "param.model.layers.1.self_attn.q_proj.weight")->data;
-    const float *ours = gguf_tensor(data, bytes, "blk.1.attn_q.weight");
+    const float *ours = gguf_tensor(data, bytes, "blk.1.attn_q.weight", F32);
     for (int r = 0; r < 32; r++) {
         int from = r / 8 * 8 + r % 2 * 4 + r % 8 / 2;
         assert_memory_equal(ours + r * 32, theirs + from * 32, 32 * sizeof(float));
     }
     theirs = ls_safetensors_find(golden, "param.model.layers.0.mlp.down_proj.weight")->data;
-    ours = gguf_tensor(data, bytes, "blk.0.ffn_down.weight");
+    ours = gguf_tensor(data, bytes, "blk.0.ffn_down.weight", F32);
     assert_memory_equal(ours, theirs, (size_t)32 * 48 * sizeof(float));
     theirs = ls_safetensors_find(golden, "param.model.norm.weight")->data;
-    assert_memory_equal(gguf_tensor(data, bytes, "output_norm.weight"), theirs, 128);
+    assert_memory_equal(gguf_tensor(data, bytes, "output_norm.weight", F32), theirs, 128);
+    ls_safetensors_close(golden);
+    free(data);
+}
+
+/* OLMo 2 has a head there, even where it is the table. */
+static void test_gguf_head(void **state)
+{
+    char path[PATH];
+    size_t bytes;
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "olmo2_tiny"});
+    json_edit(scratch_path(folder, "config.json"), "tie_word_embeddings", "true");
+    tensor_edit(folder, "lm_head.weight", NULL, 0);
+    export(*state, "in", "a.gguf", (struct ls_export){.format = LS_EXPORT_GGUF});
+    path_in(path, *state, "a.gguf");
+    char *data = scratch_read(path, &bytes);
+    struct ls_safetensors *golden = golden_open("olmo2_tiny");
+    const struct ls_tensor_view *table =
+        ls_safetensors_find(golden, "param.model.embed_tokens.weight");
+    assert_memory_equal(gguf_tensor(data, bytes, "token_embd.weight", F32), table->data,
+                        table->bytes);
+    assert_memory_equal(gguf_tensor(data, bytes, "output.weight", F32), table->data, table->bytes);
     ls_safetensors_close(golden);
     free(data);
 }
 
 static void on_log(void *user, enum ls_log_level level, const char *line)
 {
+    size_t used = strlen(user);
     (void)level;
-    snprintf(user, 512, "%s", line);
+    snprintf((char *)user + used, 512 - used, "%s\n", line);
+}
+
+/* ---- GGUF in int8 ---------------------------------------------------------------------------- */
+
+/* A block beside its 32 values: the scale is the nearest that fp16 has, and integers are C's roundf
+ * of what ggml's reference rounds. What comes back is at most half a step off, and the error of 127
+ * steps whose scale has 11 bits. */
+static void expect_q8_block(const char *block, const float *x)
+{
+    float most = 0;
+    ls_f16 half;
+    for (int i = 0; i < 32; i++)
+        most = fmaxf(most, fabsf(x[i]));
+    float d = most / 127, inverse = 1 / d;
+    memcpy(&half, block, sizeof half);
+    double off = fabs((double)ls_f16_to_f32(half) - d);
+    assert_true(off <= fabs((double)ls_f16_to_f32((ls_f16)(half + 1)) - d));
+    assert_true(off <= fabs((double)ls_f16_to_f32((ls_f16)(half - 1)) - d));
+    for (int i = 0; i < 32; i++) {
+        signed char q;
+        memcpy(&q, block + 2 + i, 1);
+        assert_int_equal(q, (int)roundf(x[i] * inverse));
+        double error = fabs((double)q * ls_f16_to_f32(half) - x[i]) / d;
+        assert_true(error <= 0.5 + 127.0 / 2048 + 1e-4);
+    }
+}
+
+/* Row `row` of a tensor [.., 32] in FOLDER/model.safetensors becomes values. */
+static void row_edit(const char *folder, const char *name, int row, const float values[32])
+{
+    struct ls_safetensors *file;
+    struct ls_error error = {0};
+    const char *path = scratch_path(folder, "model.safetensors");
+    size_t bytes, row_bytes = 32 * sizeof(float);
+    char *data = scratch_read(path, &bytes);
+    assert_int_equal(ls_safetensors_open(&file, path, &error), LS_OK);
+    const float *tensor = ls_safetensors_find(file, name)->data;
+    char *place = memmem(data, bytes, tensor + (ptrdiff_t)row * 32, row_bytes);
+    assert_non_null(place); /* random numbers are there once */
+    memcpy(place, values, row_bytes);
+    ls_safetensors_close(file);
+    scratch_write(path, data, bytes);
+    free(data);
+}
+
+#define UP "model.layers.1.mlp.up_proj.weight"
+
+static void test_gguf_int8(void **state)
+{
+    static const float ties[32] = {127,    0.5f, -0.5f, 1.5f,        2.5f,         -2.5f,
+                                   126.5f, 3.0f, -3.4f, 0.49999997f, -0.49999997f, -126.6f};
+    static const signed char rounded[32] = {127, 1, -1, 2, 3, -3, 127, 3, -3, 0, 0, -127};
+    static const float zeros[32], tiny[32] = {1e-40f, -1e-40f};
+    char path[PATH], from[PATH], said[512] = "";
+    size_t bytes;
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "llama_tiny"});
+    row_edit(folder, UP, 5, ties);
+    row_edit(folder, UP, 6, zeros);
+    row_edit(folder, UP, 7, tiny);
+    path_in(from, *state, "in");
+    path_in(path, *state, "a.gguf");
+    const struct ls_log log = {.level_max = LS_LOG_WARNING, .write = on_log, .user = said};
+    struct ls_error error = {0};
+    struct ls_export_report report;
+    const struct ls_export what = {
+        .from = from, .format = LS_EXPORT_GGUF, .dtype = LS_I8, .out = path, .log = &log};
+    if (ls_export(&what, &report, &error))
+        fail_msg("%s", error.text);
+    char *data = scratch_read(path, &bytes);
+    struct ls_safetensors *golden = golden_open("llama_tiny");
+    const float *theirs = ls_safetensors_find(golden, "param." UP)->data;
+    const char *ours = gguf_tensor(data, bytes, "blk.1.ffn_up.weight", Q8_0);
+    for (int r = 0; r < 48; r++)
+        if (r < 5 || r > 7)
+            expect_q8_block(ours + (ptrdiff_t)r * 34, theirs + (ptrdiff_t)r * 32);
+    assert_memory_equal(ours + 5 * 34, "\0\x3c", 2); /* one */
+    assert_memory_equal(ours + 5 * 34 + 2, rounded, 32);
+    for (int i = 6 * 34; i < 8 * 34; i++)
+        assert_int_equal(ours[i], 0);
+    theirs = ls_safetensors_find(golden, "param.model.layers.1.self_attn.q_proj.weight")->data;
+    ours = gguf_tensor(data, bytes, "blk.1.attn_q.weight", Q8_0);
+    for (int r = 0; r < 32; r++)
+        expect_q8_block(ours + (ptrdiff_t)r * 34,
+                        theirs + (r / 8 * 8 + r % 2 * 4 + r % 8 / 2) * 32);
+    gguf_tensor(data, bytes, "token_embd.weight", Q8_0);
+    /* Rows of 48 are no whole blocks. */
+    theirs = ls_safetensors_find(golden, "param.model.layers.0.mlp.down_proj.weight")->data;
+    const ls_f16 *halves = gguf_tensor(data, bytes, "blk.0.ffn_down.weight", F16);
+    for (int i = 0; i < 32 * 48; i++)
+        assert_int_equal(halves[i], ls_f32_to_f16(theirs[i]));
+    assert_non_null(strstr(said, "2 of 21 tensors are fp16"));
+    assert_non_null(strstr(said, "a row of blk.0.ffn_down.weight has 48"));
+    theirs = ls_safetensors_find(golden, "param.model.norm.weight")->data;
+    assert_memory_equal(gguf_tensor(data, bytes, "output_norm.weight", F32), theirs, 128);
+    static const char file_type[] = "general.file_type\4\0\0\0\7\0\0\0";
+    assert_non_null(memmem(data, bytes, file_type, sizeof file_type - 1));
+    ls_safetensors_close(golden);
+    free(data);
 }
 
 /* Whatever stands where a tokenizer should: a file without one, or with what can be read, and words
@@ -344,6 +481,29 @@ static void expect_refused(const char *directory, const char *run, struct ls_exp
     assert_int_not_equal(access(paths[1], F_OK), 0);
 }
 
+/* Weights that int8 cannot say are named, and nothing is left. */
+static void test_bad_int8(void **state)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 8.4e6f};
+    const char *folder = folder_make(*state, "in", &(struct folder_of){.golden = "llama_tiny"});
+    int before = scratch_count(*state);
+    float row[32] = {1};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        row[9] = bad[i];
+        row_edit(folder, UP, 40, row);
+        expect_refused(*state, "in", (struct ls_export){.format = LS_EXPORT_GGUF, .dtype = LS_I8},
+                       "blk.1.ffn_up.weight: row 40, from column 0 on");
+        row_edit(folder, UP, 40, (float[32]){(float)i});
+    }
+    expect_refused(*state, "in", (struct ls_export){.format = LS_EXPORT_HF, .dtype = LS_I8},
+                   "int8: only a GGUF file has it");
+    expect_refused(*state, "in", (struct ls_export){.format = LS_EXPORT_LLMC, .dtype = LS_I8},
+                   "int8: only a GGUF file has it");
+    assert_int_equal(scratch_count(*state), before);
+}
+
+#define GEMMA "model.arch=gemma2 model.attention_softcap=5 model.logit_softcap=5 model.window=8 "
+
 static void test_models_that_a_format_cannot_say(void **state)
 {
     static const char shape[] = "model.layers=1 model.channels=32 model.heads=4 model.context=16";
@@ -357,6 +517,13 @@ static void test_models_that_a_format_cannot_say(void **state)
         {"model.bias=false", LS_EXPORT_HF, "model.bias = false: Hugging Face's gpt2"},
         {"model.ffn=64", LS_EXPORT_LLMC, "model.ffn = 64: a file of llm.c has 4 times"},
         {"model.tied=false", LS_EXPORT_LLMC, "model.tied = false"},
+        {"model.activation=gelu_erf", LS_EXPORT_GGUF,
+         "model.activation = gelu_erf: GGUF's gpt2 has"},
+        {GEMMA "model.query_scale=24", LS_EXPORT_GGUF, "model.query_scale = 24: GGUF's gemma2"},
+        {"model.arch=qwen2 model.rope_scaling=llama3 model.rope_factor=2 "
+         "model.rope_original_context=8",
+         LS_EXPORT_GGUF, "model.rope_scaling = llama3: GGUF's qwen2 has default, linear or yarn"},
+        {GEMMA "model.tied=false", LS_EXPORT_GGUF, "model.tied = false: GGUF's gemma2 has"},
         {"model.arch=llama", LS_EXPORT_LLMC, "model.arch = llama: a file of llm.c has gpt2"},
     };
     uint16_t tokens[100] = {0};
@@ -454,6 +621,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_llmc, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad_llmc, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_gguf, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_gguf_head, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_gguf_int8, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_bad_int8, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_gguf_tokenizers, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_models_that_a_format_cannot_say, scratch_setup,
                                         scratch_teardown),

@@ -2,6 +2,7 @@
  * without the model's folder; keys that contradict it are refused. */
 #include "../support/scratch.h"
 #include "folders.h"
+#include "trained.h"
 
 #include <lockstep/train.h>
 
@@ -16,66 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TOKENS = 2000, ROOM = 8192 };
-
-/* Words with spaces between; %s in the first two is the directory. */
-static const char common[] = "data.train=u16:%s/tokens.bin data.sequence=16 numerics.tp_tiles=2 "
-                             "batch.global=4 parallel.threads=1 log.tensorboard=false "
-                             "log.progress=off numerics.precision=fp32 optim.decay_steps=4 ";
-
-static int train_body(struct ls_comm *world, void *user, struct ls_error *error)
-{
-    return ls_run(user, world, NULL, NULL, error);
-}
-
-static int train(const char *directory, const char *words, struct ls_error *error)
-{
-    char text[ROOM], *save = NULL;
-    struct ls_config config;
-    int used = snprintf(text, sizeof text, common, directory), status = LS_OK;
-    snprintf(text + used, sizeof text - (size_t)used, "%s", words);
-    ls_config_defaults(&config);
-    for (char *word = strtok_r(text, " ", &save); word && !status;
-         word = strtok_r(NULL, " ", &save))
-        status = ls_config_set(&config, word, error);
-    if (!status)
-        status = ls_train_resolve(&config, error);
-    return status ? status
-                  : ls_world_run((int)ls_config_ranks(&config), train_body, &config, error);
-}
-
-/* The hash of what a run ends with. */
-static const char *trained(const char *directory, const char *run, const char *format, ...)
-{
-    static char hashes[4][33];
-    static int turn;
-    char words[ROOM], out[4200];
-    struct ls_error error = {0};
-    struct ls_checkpoint *checkpoint;
-    va_list args;
-    int used = snprintf(words, sizeof words, "train.out=%s/%s ", directory, run);
-    va_start(args, format);
-    vsnprintf(words + used, sizeof words - (size_t)used, format, args);
-    va_end(args);
-    if (train(directory, words, &error))
-        fail_msg("%s: %s", words, error.text);
-    snprintf(out, sizeof out, "%s/%s", directory, run);
-    assert_int_equal(ls_checkpoint_choose(&checkpoint, out, NULL, NULL, &error), LS_OK);
-    snprintf(hashes[++turn % 4], sizeof hashes[0], "%s", checkpoint->state.hash);
-    ls_checkpoint_close(checkpoint);
-    return hashes[turn % 4];
-}
-
-static int tokens_setup(void **state)
-{
-    uint16_t tokens[TOKENS];
-    if (scratch_setup(state))
-        return -1;
-    for (uint32_t i = 0; i < TOKENS; i++)
-        tokens[i] = (uint16_t)(i * i % 61);
-    scratch_write(scratch_path(*state, "tokens.bin"), tokens, sizeof tokens);
-    return 0;
-}
+enum { ROOM = 8192 };
 
 static void check_family(const char *directory, const char *golden, int shards)
 {
@@ -145,7 +87,7 @@ static void test_weights_count(void **state)
 static void expect_refused(const char *directory, const char *words, const char *text)
 {
     struct ls_error error = {0};
-    int status = train(directory, words, &error);
+    int status = train_words(directory, words, &error);
     if (!status || !strstr(error.text, text))
         fail_msg("%s: expected %s, found %d: %s", words, text, status, error.text);
 }
@@ -169,7 +111,7 @@ static void test_refusals(void **state)
              "train.out=%s/run",
              folder, (const char *)*state);
     struct ls_error error = {0};
-    assert_int_equal(train(*state, words, &error), LS_OK);
+    assert_int_equal(train_words(*state, words, &error), LS_OK);
     snprintf(words, sizeof words, "model.from=%s train.steps=2 train.resume=auto train.out=%s/run",
              other, (const char *)*state);
     expect_refused(*state, words, "began from");

@@ -266,6 +266,8 @@ static const struct {
     {"llama3_tiny", "rope_parameters", "7", "rope_parameters = 7"},
     {"gemma2_tiny", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer_types"},
     {"gemma2_tiny", "final_logit_softcapping", NULL, "final_logit_softcapping is missing"},
+    {"gemma2_tiny", "final_logit_softcapping", "\"*\"", "final_logit_softcapping = *"},
+    {"gemma2_tiny", "query_pre_attn_scalar", "null", "query_pre_attn_scalar is missing"},
     {"llama_tiny", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer_types"},
 };
 
@@ -368,6 +370,34 @@ static void on_log(void *user, enum ls_log_level level, const char *line)
     snprintf(user, 512, "%s", line);
 }
 
+/* A soft cap of null is none, and is null again in what is exported. */
+static void test_no_cap(void **state)
+{
+    const char *folder = folder_make(*state, "nocap", &(struct folder_of){.golden = "gemma2_tiny"});
+    char out[4096];
+    snprintf(out, sizeof out, "%s", scratch_path(*state, "nocap-out"));
+    for (int turn = 0; turn < 2; turn++) {
+        struct ls_error error = {0};
+        struct ls_model_source *source = NULL;
+        struct ls_config config;
+        const char *from = turn ? out : folder;
+        if (!turn) {
+            json_edit(scratch_path(folder, "config.json"), "attn_logit_softcapping", "null");
+            json_edit(scratch_path(folder, "config.json"), "final_logit_softcapping", "null");
+        }
+        if (ls_model_source_open(&source, from, NULL, &error) ||
+            ls_model_source_alone(source, NULL, 0, NULL, &config, &error))
+            fail_msg("%s", error.text);
+        ls_model_source_close(source);
+        assert_true(config.model.attention_softcap == 0 && config.model.logit_softcap == 0);
+        const struct ls_export what = {
+            .from = folder, .format = LS_EXPORT_HF, .dtype = LS_F32, .out = out};
+        struct ls_export_report report;
+        if (!turn && ls_export(&what, &report, &error))
+            fail_msg("%s", error.text);
+    }
+}
+
 static void test_unknown_keys_are_warnings(void **state)
 {
     char said[512] = "";
@@ -434,6 +464,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bad_weights, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_tied_head_is_there_too, scratch_setup,
                                         scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_no_cap, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_unknown_keys_are_warnings, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_every_call_that_fails, scratch_setup,

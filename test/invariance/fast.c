@@ -148,7 +148,7 @@ static void distance_of(const struct course *a, const struct course *base, struc
             square += off * off;
             norm += value * value;
         }
-        d->tensor[d->count++] = sqrt(square / norm);
+        d->tensor[d->count++] = square == 0 ? 0 : sqrt(square / norm); /* both may be zeros */
         all += square;
         all_norm += norm;
     }

@@ -1,7 +1,7 @@
 /* The recipes that layouts are compared on, and their tokens. */
 #include "recipes.h"
 
-#include <lockstep/data.h>
+#include "../support/examples.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@ enum { TOKENS = 60000, VOCABULARY = 300, EXAMPLES = 250 };
  * The loss scale of fp16 begins too large, so that some steps are skipped, and grows back. With
  * bf16 moments tp cuts rows of 30 elements, within the 8 whose random bits come together. The other
  * families: norms of heads that ranks share, windows that end inside of a tile, soft caps that
- * bend.
+ * bend. Adapters beside some matrices, and beside all; parameters that are frozen, one of them read
+ * in a product with others that are not, another one a table of both ends of a pipeline.
  */
 static const char *const common_keys[] = {
     "train.steps=64",      "optim.decay_steps=64",   "optim.lr=2e-3",
@@ -58,13 +59,23 @@ static const char *const recipe_keys[RECIPES][14] = {
      "model.window=100", "model.attention_softcap=3", "model.logit_softcap=4",
      "model.query_scale=20", "numerics.seq_tiles=2", "data.sequence=256", "model.context=256",
      "batch.global=8", "data.packing=documents", NULL},
+    {"model.arch=gpt2", "numerics.precision=bf16", "numerics.arithmetic=bf16_pairs",
+     "model.dropout=0.1", "numerics.leaf_sequences=3", "data.sequence=64", "model.context=64",
+     "batch.global=24", "lora.rank=3", "lora.alpha=12", "lora.targets=c_attn,c_fc", NULL},
+    {"model.arch=qwen3", "numerics.precision=fp32", "model.kv_heads=1", "numerics.seq_tiles=2",
+     "data.sequence=256", "model.context=256", "batch.global=8", "data.packing=documents",
+     "lora.rank=5", NULL},
+    {"model.arch=llama", "numerics.precision=bf16", "numerics.arithmetic=fma", "model.kv_heads=2",
+     "model.tied=true", "numerics.leaf_sequences=2", "data.sequence=64", "model.context=64",
+     "batch.global=24", "train.frozen=wte.*,h.1.*,*.attn.v.weight", NULL},
 };
 const char *const recipe_names[RECIPES] = {
-    "gpt2 fp32",  "gpt2 bf16",  "llama fp32", "llama bf16", "gpt2 fp16",    "llama bf16 moments",
-    "llama muon", "qwen2 bf16", "qwen3 fp32", "olmo2 bf16", "mistral fp16", "gemma2 fp32"};
+    "gpt2 fp32",          "gpt2 bf16",   "llama fp32", "llama bf16", "gpt2 fp16",
+    "llama bf16 moments", "llama muon",  "qwen2 bf16", "qwen3 fp32", "olmo2 bf16",
+    "mistral fp16",       "gemma2 fp32", "gpt2 lora",  "qwen3 lora", "llama frozen"};
 
 /* Those of which some tokens count. */
-static const bool on_examples[RECIPES] = {[2] = true, [3] = true, [11] = true};
+static const bool on_examples[RECIPES] = {[2] = true, [3] = true, [11] = true, [13] = true};
 
 static void set(struct ls_config *config, const char *assignment)
 {
@@ -78,30 +89,15 @@ static void set(struct ls_config *config, const char *assignment)
 /* Examples of prompts and completions of any length. */
 static void examples_write(const char *folder)
 {
-    char path[512], output[512];
-    struct ls_error error = {0};
-    snprintf(path, sizeof path, "%s/examples.jsonl", folder);
-    snprintf(output, sizeof output, "%s/examples", folder);
-    FILE *file = fopen(path, "w");
-    for (uint32_t i = 0; i < EXAMPLES && file; i++) {
+    static char text[EXAMPLES * 600];
+    char *at = text;
+    for (uint32_t i = 0; i < EXAMPLES; i++) {
         uint32_t counter[4] = {i, 0, 0, 0}, bits[4];
         ls_philox(ls_philox_key_of(5, "examples"), counter, bits);
-        fprintf(file, "{\"prompt\": \"%0*x\", \"completion\": \"%0*x\"}\n",
-                (int)(bits[0] % 400) + 1, bits[2], (int)(bits[1] % 100) + 1, bits[3]);
+        at += sprintf(at, "{\"prompt\": \"%0*x\", \"completion\": \"%0*x\"}\n",
+                      (int)(bits[0] % 400) + 1, bits[2], (int)(bits[1] % 100) + 1, bits[3]);
     }
-    const char *inputs[] = {path};
-    const struct ls_prepare_config config = {.inputs = inputs,
-                                             .inputs_count = 1,
-                                             .output = output,
-                                             .tokenizer = "byte",
-                                             .records = LS_RECORDS_PAIRS,
-                                             .append_eod = true,
-                                             .workers = 1};
-    struct ls_prepare_report report;
-    if (!file || fclose(file) || ls_data_prepare(&config, &report, &error)) {
-        fprintf(stderr, "%s cannot be prepared: %s\n", path, error.text);
-        exit(1);
-    }
+    examples_prepare(folder, "examples", text);
 }
 
 void recipe_tokens_write(const char *folder)

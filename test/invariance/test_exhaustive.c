@@ -26,7 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 10, FAILED_MAX = 20 };
+enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 12, FAILED_MAX = 20 };
 
 #define COMMON                                                                                     \
     "model.vocab=300", "model.vocab_multiple=16", "model.channels=32", "model.heads=4",            \
@@ -37,7 +37,8 @@ enum { RANKS_MAX = 4, STEPS_MAX = 3, SMALL = 10, FAILED_MAX = 20 };
 #define SHORT COMMON, "model.layers=6", "model.context=16", "data.sequence=16"
 
 /* With 12 leaves micro-batches of 8 leave a smaller one behind; leaves of several sequences have
- * parts, the last of which may be smaller. Long sequences are for cp, and have fewer layers. */
+ * parts, the last of which may be smaller. Long sequences are for cp, and have fewer layers. An
+ * adapter's B begins with zeros: its A is trained from the second step on. */
 static const struct small {
     const char *name;
     int64_t steps;
@@ -81,6 +82,14 @@ static const struct small {
      1,
      {COMMON, "model.arch=llama", "model.kv_heads=2", "model.layers=2", "model.context=16",
       "data.sequence=16", PAIRS, "optim.name=muon", "batch.global=2"}},
+    {"llama with adapters, 4 sequences",
+     2,
+     {COMMON, "model.arch=llama", "model.kv_heads=1", "model.layers=3", "model.context=16",
+      "data.sequence=16", "lora.rank=3", "lora.targets=q_proj,v_proj,down_proj", "batch.global=4"}},
+    {"gpt2 with adapters and one key/value head, 4 sequences",
+     2,
+     {COMMON, "model.arch=gpt2", "model.kv_heads=1", "model.layers=2", "model.context=16",
+      "data.sequence=16", "lora.rank=3", "lora.targets=c_attn", "batch.global=4"}},
 };
 
 struct session {

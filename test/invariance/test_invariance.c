@@ -1,7 +1,7 @@
 /* The promise: for one recipe, every layout gives one sequence of losses and one sequence of
  * hashes.
  *
- *   test_invariance [N [SEED [STEPS]]]   N layouts drawn at random, over twelve recipes
+ *   test_invariance [N [SEED [STEPS]]]   N layouts drawn at random, over fifteen recipes
  *   test_invariance --only INDEX [SEED [STEPS]]   one of them again
  *   test_invariance --child ...          one layout under mpirun, started by the above
  *

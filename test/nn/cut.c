@@ -488,3 +488,43 @@ void cut_check(struct cut cut)
                  (long)cut.seq_tiles, (long)cut.sequences, cut.tp,
                  cut.sequence ? " with sequence parallel" : "", cut.cp, cut.chunks, text);
 }
+
+/* ---- cuts of every family -------------------------------------------------------------------- */
+
+static struct cut recipe_of(enum ls_arch arch, int i)
+{
+    static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16};
+    return (struct cut){.arch = arch,
+                        .act = acts[i % 3],
+                        .kv_heads = arch == LS_GPT2 ? 8 : 8 >> i % 4,
+                        .seq_tiles = 1,
+                        .sequences = 4,
+                        .leaf_sequences = 1 + i % 2,
+                        .dropout = i % 5 ? 0 : 0.1f,
+                        .tied = i % 2,
+                        .tp = 1,
+                        .cp = 1,
+                        .chunks = 1 + i % 2,
+                        .split = i / 2 % 2,
+                        .accumulate = i % 3 == 0};
+}
+
+struct cut cut_tensor(enum ls_arch arch, int i)
+{
+    struct cut cut = recipe_of(arch, i);
+    cut.tp = 2 << i % 3;
+    cut.sequence = i / 3 % 2;
+    return cut;
+}
+
+struct cut cut_context(enum ls_arch arch, int i)
+{
+    struct cut cut = recipe_of(arch, i);
+    cut.cp = 2;
+    cut.tp = 1 << i % 3;
+    cut.seq_tiles = 2 << i % 2;
+    cut.method = i / 2 % 2 ? LS_CP_RING : LS_CP_ALL_GATHER;
+    cut.sequence = (i / 2 + i / 3) % 2;
+    cut.sequences = cut.leaf_sequences = 1;
+    return cut;
+}

@@ -29,6 +29,10 @@ struct cut {
     bool counted;    /* the bytes that each rank sends are those of doc/parallel/ */
     bool own_norm;   /* the broken twin: the final norm's gradient is that of a rank's own rows */
 };
+/* Recipe i of a family, and a cut of it: by tensor and sequence parallel, by context parallel and
+ * those. */
+struct cut cut_tensor(enum ls_arch arch, int i);
+struct cut cut_context(enum ls_arch arch, int i);
 /* 0 where all ranks hold the one rank's bits; else where the first difference is, in text. */
 int cut_run(const struct cut *cut, char *text, size_t bytes);
 /* Fails the test where bits differ. */

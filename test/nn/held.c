@@ -78,7 +78,7 @@ float *held_gradient(const struct held *held, const struct ls_param *param)
 float *held_table(const struct held *held)
 {
     const struct ls_params *params = &held->params;
-    if (params->tied_param < 0)
+    if (params->tied_region < 0)
         return NULL;
     return held->gradient + region_place(params, params->tied_region) + params->tied_offset;
 }

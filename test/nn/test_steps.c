@@ -1,6 +1,6 @@
 /* Each step of each family's layers alone: its gradients against central differences, and what it
- * declares to read of the forward. The families' tables name the kinds, so a new kind is tested as
- * soon as a family uses it. */
+ * declares to read of the forward; and again the steps that have adapters. The families' tables
+ * name the kinds, so a new kind is tested as soon as a family uses it. */
 #include "nn/model.h"
 #include "tiny.h"
 
@@ -43,13 +43,15 @@ static void normal_fill(float *values, int64_t count, const char *what, float me
     ls_normal_fill(ls_philox_key_of(4, what), 0, count, mean, std, values);
 }
 
-static struct alone *alone_open(enum ls_arch arch, enum ls_activation act)
+static struct alone *alone_open(enum ls_arch arch, enum ls_activation act,
+                                const struct ls_lora *lora)
 {
     struct alone *a = calloc(1, sizeof *a);
     a->tiny = tiny_of(arch);
-    a->tiny.config.kv_heads = 1;
+    a->tiny.config.kv_heads = lora->rank == 1 ? a->tiny.config.heads : 1; /* an A may be shared */
     a->tiny.config.act = act;
     a->tiny.config.dropout = 0.25f;
+    a->tiny.config.lora = *lora;
     tiny_open(&a->tiny, 1);
     tiny_model(&a->tiny,
                (struct ls_model_options){
@@ -152,7 +154,7 @@ static void backward_run(struct alone *a, const bool reads[2][VALUES_MAX])
                 poison(a->value[v], sizeof a->value[v]);
         if (!half && kind->input)
             assert_int_equal(kind->input(&a->run, &a->step), LS_OK);
-        if (half && kind->weight)
+        if (half && kind->weight && a->step.trains)
             assert_int_equal(kind->weight(&a->run, &a->step), LS_OK);
         if (half && kind->weights)
             assert_int_equal(kind->weights(&a->run, steps, 1), LS_OK);
@@ -166,7 +168,8 @@ static void declared(const struct alone *a, bool reads[2][VALUES_MAX])
                           step->out[1], step->out[2], step->out[3]};
     memset(reads, 0, 2 * sizeof *reads);
     for (int bit = 0; bit < 6; bit++) {
-        reads[0][values[bit]] |= step->kind->input_reads >> bit & 1;
+        unsigned adapters = a->step.adapted ? READS_IN0 : 0;
+        reads[0][values[bit]] |= (step->kind->input_reads | adapters) >> bit & 1;
         reads[1][values[bit]] |= step->kind->weight_reads >> bit & 1;
     }
 }
@@ -269,6 +272,23 @@ static void check_role(struct alone *a, const char *role, const float *flat)
     }
 }
 
+/* Of the adapters of the step's matrices, each once. */
+static void check_adapters(struct alone *a, const float *flat)
+{
+    const struct ls_param *list = a->tiny.held.params.list;
+    int last = 0;
+    for (int i = 0; i < a->step.stacked && a->step.adapted; i++) {
+        const int parts[] = {a->step.weight[i].lora_a, a->step.weight[i].lora_b};
+        for (int k = 0; k < 2 && parts[0] > 0; k++) {
+            const struct ls_param *param = &list[parts[k]];
+            if (parts[k] != last)
+                check(a, param->name, held_values(&a->tiny.held, param),
+                      flat + param->region_offset, param->rows * param->cols);
+        }
+        last = parts[0];
+    }
+}
+
 static void check_gradients(struct alone *a)
 {
     const struct step *step = a->step.step;
@@ -282,10 +302,11 @@ static void check_gradients(struct alone *a)
         if (has_input(a, k))
             check(a, k ? "the second input" : "the input", a->input[k], dx,
                   elements_of(a, step->in[k]));
-    if (kind->weight || kind->weights || kind->flow == FLOW_FORWARD) {
+    if ((kind->weight || kind->weights || kind->flow == FLOW_FORWARD) && !a->step.adapted) {
         check_role(a, step->weight, flat);
         check_role(a, step->bias, flat);
     }
+    check_adapters(a, flat);
 }
 
 /* ---- declarations -----------------------------------------------------------------------------
@@ -354,20 +375,31 @@ static void check_restart(struct alone *a)
 /* ---- all steps --------------------------------------------------------------------------------
  */
 
-static void for_each_step(void (*visit)(struct alone *a))
+/* Those that have adapters, or with rank 0 each. */
+static void steps_visit(const struct ls_lora *lora, void (*visit)(struct alone *a))
 {
     for (int arch = 0; arch < LS_ARCHES; arch++)
         for (int act = 0; act < LS_ACTIVATIONS; act++) {
             if (!(ls_family_of((enum ls_arch)arch)->acts & 1u << act))
                 continue;
-            struct alone *a = alone_open((enum ls_arch)arch, (enum ls_activation)act);
+            struct alone *a = alone_open((enum ls_arch)arch, (enum ls_activation)act, lora);
             for (int layer = 0; layer < LAYERS + 2; layer++)
                 for (int i = 0; i < a->tiny.model->layers[layer].step_count; i++) {
                     step_take(a, layer, i);
-                    visit(a);
+                    if (a->step.adapted == (lora->rank > 0))
+                        visit(a);
                 }
             alone_close(a);
         }
+}
+
+/* All matrices have adapters, or every second one. */
+static void for_each_step(void (*visit)(struct alone *a))
+{
+    const uint64_t all = ~(uint64_t)0, some = all / 3;
+    steps_visit(&(struct ls_lora){0}, visit);
+    steps_visit(&(struct ls_lora){.rank = 3, .alpha = 6, .targets = all}, visit);
+    steps_visit(&(struct ls_lora){.rank = 1, .alpha = 0.5, .targets = some}, visit);
 }
 
 static void test_gradients(void **state)

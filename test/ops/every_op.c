@@ -38,10 +38,8 @@ static struct ls_attention attention(void)
 
 OP(ls_gelu_forward, (ops, LS_GELU_TANH, LS_F32, N, AT, AT))
 OP(ls_gelu_backward, (ops, LS_GELU_TANH, LS_F32, N, AT, AT, AT))
-OP(ls_swiglu_forward, (ops, LS_F32, 1, N, AT, AT))
-OP(ls_swiglu_backward, (ops, LS_F32, 1, N, AT, AT, AT))
-OP(ls_geglu_forward, (ops, LS_F32, 1, N, AT, AT))
-OP(ls_geglu_backward, (ops, LS_F32, 1, N, AT, AT, AT))
+OP(ls_glu_forward, (ops, LS_SWIGLU, LS_F32, 1, N, AT, AT))
+OP(ls_glu_backward, (ops, LS_SWIGLU, LS_F32, 1, N, AT, AT, AT))
 OP(ls_softcap, (ops, LS_F32, N, 1, AT, AT))
 OP(ls_scale, (ops, LS_F32, N, 1, AT, AT))
 OP(ls_bias_backward, (ops, LS_F32, 1, 1, AT, &sum, AT))
@@ -120,10 +118,8 @@ CHECKED_OP(ls_gemm_run, (ops,
 const struct every_op every_op[] = {
     ENTRY(ls_gelu_forward),
     ENTRY(ls_gelu_backward),
-    ENTRY(ls_swiglu_forward),
-    ENTRY(ls_swiglu_backward),
-    ENTRY(ls_geglu_forward),
-    ENTRY(ls_geglu_backward),
+    ENTRY(ls_glu_forward),
+    ENTRY(ls_glu_backward),
     ENTRY(ls_softcap),
     ENTRY(ls_scale),
     ENTRY(ls_bias_backward),

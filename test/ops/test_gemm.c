@@ -756,6 +756,73 @@ static void test_bias_round_ends_a_product_of_ranks(void **state)
             check_bias_round(acts[d / 2], d & 1);
 }
 
+/* ---- few rows ---------------------------------------------------------------------------------
+ */
+
+/* Values of so many sizes, row by row: products and sums of both signs that are subnormal or round
+ * to a zero of theirs, and operands that are subnormal. */
+static void sizes_spread(enum ls_dtype dtype, void *x, int64_t rows, int64_t k)
+{
+    static const float sizes[] = {1, 0x1p-66f, 0x1p-20f, 0x1p-100f, 0x1p-130f};
+    for (int64_t i = 0; i < rows * k; i++) {
+        float value = (float)value_at(x, dtype, i) * sizes[i / k % 5];
+        if (dtype == LS_F32)
+            ((float *)x)[i] = value;
+        else
+            ((ls_half *)x)[i] = ls_f32_to_half(dtype, value);
+    }
+}
+
+/* Few rows are not packed, many are: the bits of one are the other's, also where a tile's last step
+ * is not whole and turns a sum of -0 into 0. */
+static void check_few_rows(enum ls_dtype dtype, enum ls_dtype out, bool bias)
+{
+    enum { MANY = 45, MOST = 20 };
+    static const int64_t shape[][3] = {/* n, k, tiles */
+                                       {70, 330, 3}, {33, 128, 2}, {64, 80, 1},
+                                       {31, 5, 1},   {96, 768, 6}, {128, 416, 1}};
+    int below = 0;
+    for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
+        struct product p = product_make((struct ls_gemm){.m = MANY,
+                                                         .n = shape[s][0],
+                                                         .sections = 1,
+                                                         .k = {shape[s][1]},
+                                                         .tiles = shape[s][2],
+                                                         .b_transposed = true,
+                                                         .in = dtype,
+                                                         .out = out},
+                                        0, bias, 7 + s);
+        sizes_spread(dtype, p.a, MANY, shape[s][1]);
+        sizes_spread(dtype, p.b, shape[s][0], shape[s][1]);
+        run(&p.gemm, 1);
+        for (int64_t i = 0; i < MANY * p.gemm.n; i++) {
+            double value = value_at(p.c, out, i);
+            below += value == 0 && signbit(value);
+        }
+        void *c = malloc(c_bytes(&p.gemm));
+        for (int64_t m = 1; m <= MOST; m++)
+            for (int64_t row = m % 5; row + m <= MANY; row += 17) {
+                struct ls_gemm part = part_of(&p.gemm, row, m, 0, p.gemm.n, c);
+                run(&part, 1 + (int)(m % 3));
+                assert_same_block(&p.gemm, row, 0, &part, "computing few rows");
+            }
+        free(c);
+        product_free(&p);
+    }
+    if (dtype != LS_F16 && !bias && ops_of[1].arithmetic == LS_ARITHMETIC_FMA)
+        assert_true(below > 0);
+}
+
+static void test_few_rows_and_many_agree(void **state)
+{
+    (void)state;
+    for (int a = 0; a < 3; a++)
+        for (int bias = 0; bias < 2 && is_wanted(acts[a]); bias++) {
+            check_few_rows(acts[a], LS_F32, bias);
+            check_few_rows(acts[a], acts[a], bias);
+        }
+}
+
 /* ---- one process per instruction set ----------------------------------------------------------
  */
 
@@ -774,6 +841,7 @@ static int test_isa(enum ls_isa isa)
         cmocka_unit_test(test_bits_do_not_depend_on_rows_and_columns_bf16),
         cmocka_unit_test(test_bits_do_not_depend_on_threads_and_distances_bf16),
         cmocka_unit_test(test_tiles_of_ranks_add_up_to_the_whole_bf16),
+        cmocka_unit_test(test_few_rows_and_many_agree),
         cmocka_unit_test(test_output_forms_agree),
         cmocka_unit_test(test_leaves_are_a_chain),
         cmocka_unit_test(test_a_leaf_lasts_several_products),
@@ -793,6 +861,7 @@ static int test_isa(enum ls_isa isa)
         cmocka_unit_test(test_tiles_of_ranks_add_up_to_the_whole_f32),
         cmocka_unit_test(test_tiles_of_ranks_add_up_to_the_whole_bf16),
         cmocka_unit_test(test_tiles_of_ranks_add_up_to_the_whole_fp16),
+        cmocka_unit_test(test_few_rows_and_many_agree),
         cmocka_unit_test(test_output_forms_agree),
         cmocka_unit_test(test_leaves_are_a_chain),
         cmocka_unit_test(test_a_leaf_lasts_several_products),

@@ -113,97 +113,181 @@ static float tile_value(const float *x, const int8_t *y, int64_t k, float y_scal
     return (float)sum * (x_scale * y_scale);
 }
 
-static float tree_value(const float *x, const int8_t *y, int64_t part, const float *y_scales,
-                        int64_t first, int64_t tiles)
+/* The same where the row stays what it is: the tile's sum of any product, times the scale. */
+static float kept_value(const float *x, const int8_t *y, int64_t k, float y_scale, bool pairs)
 {
-    if (tiles == 1)
-        return tile_value(x + first * part, y + first * part, part, y_scales[first]);
-    int64_t left = ls_tree_split(tiles);
-    return tree_value(x, y, part, y_scales, first, left) +
-           tree_value(x, y, part, y_scales, first + left, tiles - left);
+    float sum = 0;
+    for (int64_t i = 0; i < k && !pairs; i++)
+        sum = fmaf(x[i], y[i], sum);
+    for (int64_t i = 0; i < k && pairs; i += LS_PAIRS_STEP) {
+        float chain[2] = {0};
+        for (int64_t j = i; j < k && j < i + LS_PAIRS_STEP; j++)
+            chain[j % 2] = fmaf(x[j], y[j], chain[j % 2]);
+        sum += chain[0] + chain[1];
+    }
+    return sum * y_scale;
+}
+
+struct formula {
+    int64_t part;
+    bool kept, pairs;
+};
+
+static float tree_value(const struct formula *formula, const float *x, const int8_t *y,
+                        const float *y_scales, int64_t tiles)
+{
+    int64_t part = formula->part, left = tiles > 1 ? ls_tree_split(tiles) : 0;
+    if (tiles > 1)
+        return tree_value(formula, x, y, y_scales, left) +
+               tree_value(formula, x + left * part, y + left * part, y_scales + left, tiles - left);
+    return formula->kept ? kept_value(x, y, part, *y_scales, formula->pairs)
+                         : tile_value(x, y, part, *y_scales);
 }
 
 static const struct {
     int64_t m, n, k, tiles;
-} shapes[] = {{1, 1, 8, 1},    {1, 5, 65, 1},     {3, 4, 64, 4},    {4, 8, 96, 3},
-              {7, 45, 200, 5}, {33, 12, 1536, 8}, {70, 31, 512, 1}, {2, 3, 1280, 64}};
+} shapes[] = {{1, 1, 8, 1},     {1, 5, 65, 1},      {3, 4, 64, 4},     {4, 8, 96, 3},
+              {7, 45, 200, 5},  {12, 33, 37, 1},    {33, 12, 1536, 8}, {70, 31, 512, 1},
+              {2, 3, 1280, 64}, {40, 33, 1280, 64}, {5, 32, 256, 1},   {16, 45, 1029, 3}};
 static const enum ls_dtype acts[] = {LS_F32, LS_BF16, LS_F16};
 
-static bool equals_reference(enum ls_dtype act, int64_t m, int64_t n, int64_t k, int64_t tiles,
-                             const void *c, int64_t shift)
+static bool equals_formula(const struct formula *formula, const struct ls_gemm *gemm, int64_t shift)
 {
-    for (int64_t i = 0; i < m; i++)
+    int64_t k = gemm->k[0], n = gemm->n;
+    for (int64_t i = 0; i < gemm->m; i++)
         for (int64_t j = 0; j < n; j++) {
-            int64_t of = (j + shift) % n;
+            int64_t of = (j + shift) % n, at = i * n + j;
             float want =
-                tree_value(a + i * k, q + of * k, k / tiles, scales + of * tiles, 0, tiles) +
+                tree_value(formula, a + i * k, q + of * k, scales + of * gemm->tiles, gemm->tiles) +
                 bias[j];
-            float got = act == LS_F32 ? ((const float *)c)[i * n + j]
-                                      : ls_half_to_f32(act, ((const ls_half *)c)[i * n + j]);
-            if (act != LS_F32)
-                want = ls_half_to_f32(act, ls_f32_to_half(act, want));
+            float got = gemm->out == LS_F32
+                            ? ((const float *)gemm->c)[at]
+                            : ls_half_to_f32(gemm->out, ((const ls_half *)gemm->c)[at]);
+            if (gemm->out != LS_F32)
+                want = ls_half_to_f32(gemm->out, ls_f32_to_half(gemm->out, want));
             if (memcmp(&want, &got, sizeof want) != 0)
                 return false;
         }
     return true;
 }
 
+static void check_shape(struct ls_ops *ops, size_t s, enum ls_dtype act)
+{
+    static float c[M_MAX * N_MAX];
+    int64_t m = shapes[s].m, n = shapes[s].n, k = shapes[s].k, tiles = shapes[s].tiles;
+    operands_fill((uint32_t)(10 * s), act, m, n, k);
+    quantize(ops, n, k, tiles);
+    for (int64_t i = 0; i < n * k; i++) { /* the weights' formula */
+        const float *tile = w + i / (k / tiles) * (k / tiles);
+        assert_int_equal(q[i], rounded(w[i], row_scale(tile, k / tiles)));
+    }
+    for (int way = 0; way < 3; way++) {
+        struct formula formula = {k / tiles, way > 0, way == 2 && act == LS_BF16};
+        struct ls_gemm gemm = gemm_of(act, m, n, k, tiles, formula.kept, c);
+        ops->arithmetic = way == 2 ? LS_ARITHMETIC_BF16_PAIRS : LS_ARITHMETIC_FMA;
+        run(ops, &gemm);
+        if (!equals_formula(&formula, &gemm, 0))
+            fail_msg("%s on %s, way %d: [%ld, %ld, %ld] in %ld tiles is not the formula",
+                     ls_dtype_name(act), ls_isa_name(ops->isa), way, (long)m, (long)n, (long)k,
+                     (long)tiles);
+        if (n > 1) /* the twin: the neighbour's row */
+            assert_false(equals_formula(&formula, &gemm, 1));
+    }
+}
+
 static void test_the_formula(void **state)
 {
     (void)state;
-    static float c[M_MAX * N_MAX];
-    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (size_t t = 0; t < sizeof acts / sizeof *acts; t++)
-            for (int isa = 0; isa <= (int)ls_isa_best(); isa++) {
-                int64_t m = shapes[s].m, n = shapes[s].n, k = shapes[s].k, tiles = shapes[s].tiles;
-                struct ls_ops ops;
-                ops_open(&ops, 1 + isa % 3, (enum ls_isa)isa);
-                operands_fill((uint32_t)(10 * s), acts[t], m, n, k);
-                quantize(&ops, n, k, tiles);
-                for (int64_t i = 0; i < n * k; i++) /* the weights' formula */
-                    assert_int_equal(
-                        q[i],
-                        rounded(w[i], row_scale(w + i / (k / tiles) * (k / tiles), k / tiles)));
-                struct ls_gemm gemm = gemm_of(acts[t], m, n, k, tiles, false, c);
-                run(&ops, &gemm);
-                if (!equals_reference(acts[t], m, n, k, tiles, c, 0))
-                    fail_msg("%s on %s: [%ld, %ld, %ld] in %ld tiles is not the formula",
-                             ls_dtype_name(acts[t]), ls_isa_name((enum ls_isa)isa), (long)m,
-                             (long)n, (long)k, (long)tiles);
-                if (n > 1) /* the twin: the neighbour's row */
-                    assert_false(equals_reference(acts[t], m, n, k, tiles, c, 1));
-                ls_ops_release(&ops);
+    for (int isa = 0; isa <= (int)ls_isa_best(); isa++) {
+        struct ls_ops ops;
+        ops_open(&ops, 1 + isa % 3, (enum ls_isa)isa);
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            for (size_t t = 0; t < sizeof acts / sizeof *acts; t++)
+                check_shape(&ops, s, acts[t]);
+        ls_ops_release(&ops);
+    }
+}
+
+/* The largest sum there is: int32 holds it, though the kernels pass beyond on the way. */
+static void test_the_longest_tile(void **state)
+{
+    (void)state;
+    enum { M = 16, N = 3, K = LS_INT8_K_MAX };
+    float *x = malloc((size_t)M * K * sizeof *x), c[M * N], ones[N] = {1, 1, 1};
+    int8_t *y = malloc((size_t)N * K);
+    assert_true(x && y);
+    for (int64_t i = 0; i < M * K; i++)
+        x[i] = i / K % 2 ? -127 : 127;
+    for (int64_t i = 0; i < N * K; i++)
+        y[i] = i / K % 2 ? -127 : 127;
+    for (int isa = 0; isa <= (int)ls_isa_best(); isa++)
+        for (int64_t m = 1; m <= M; m += M - 1) {
+            struct ls_ops ops;
+            ops_open(&ops, 2, (enum ls_isa)isa);
+            struct ls_gemm gemm = gemm_of(LS_F32, m, N, K, 1, false, c);
+            gemm.a = x;
+            gemm.b = y;
+            gemm.b_scales = ones;
+            gemm.bias = NULL;
+            run(&ops, &gemm);
+            for (int64_t i = 0; i < m * N; i++) {
+                float want = (float)(127 * 127 * (int64_t)K);
+                assert_true(c[i] == ((i / N + i % N) % 2 ? -want : want));
             }
+            ls_ops_release(&ops);
+        }
+    free(x);
+    free(y);
 }
 
 /* ---- bits -------------------------------------------------------------------------------------
  */
 
+/* Rows together, in parts of `step`, on any thread and instruction set. */
+static void check_rows(const struct ls_gemm *whole, struct ls_ops *ops, int64_t step, void *other)
+{
+    struct ls_gemm part = *whole;
+    size_t row = (size_t)whole->n * sizeof(float);
+    memset(other, 0, (size_t)whole->m * row);
+    for (int64_t i = 0; i < whole->m; i += step) {
+        part.m = ls_min(step, whole->m - i);
+        part.a = (const float *)whole->a + i * whole->lda;
+        part.c = (float *)other + i * whole->ldc;
+        run(ops, &part);
+    }
+    if (memcmp(whole->c, other, (size_t)whole->m * row) != 0)
+        fail_msg("%s, rows %ld at a time: other bits", ls_isa_name(ops->isa), (long)step);
+}
+
 static void test_bits_depend_on_nothing(void **state)
 {
     (void)state;
-    enum { M = 37, N = 45, K = 768, TILES = 4 };
+    enum { M = 37, N = 45, K = 772, TILES = 4 };
     static float whole[M * N], other[M * N];
     struct ls_ops one, many;
     ops_open(&one, 1, LS_ISA_PLAIN);
-    ops_open(&many, 3, ls_isa_best());
-    many.workspace_bytes = 16384; /* few rows at a time */
     for (int kept = 0; kept < 2; kept++) {
         operands_fill(77, LS_F32, M, N, K);
         quantize(&one, N, K, TILES);
-        struct ls_gemm gemm = gemm_of(LS_F32, M, N, K, TILES, kept, whole);
-        run(&one, &gemm);
-        gemm.c = other;
-        run(&many, &gemm);
-        assert_memory_equal(whole, other, sizeof whole);
-        for (int64_t i = 0; i < M; i++) { /* a row alone */
-            struct ls_gemm row = gemm;
-            row.m = 1;
-            row.a = a + i * K;
-            row.c = other + i * N;
-            run(&many, &row);
+        memset(scales, 0, TILES * sizeof *scales); /* of column 0: sums below zero become -0 */
+        struct ls_gemm gemm = gemm_of(LS_F32, M, N, K, TILES, kept, whole), bare = gemm;
+        bare.bias = NULL;
+        run(&one, &bare);
+        int below = 0;
+        for (int i = 0; i < M; i++)
+            below += whole[i * N] == 0 && signbit(whole[i * N]);
+        assert_true(below > 0);
+        for (int isa = 0; isa <= (int)ls_isa_best(); isa++) {
+            ops_open(&many, 3, (enum ls_isa)isa);
+            for (int64_t step = 1; step <= M; step++)
+                check_rows(&bare, &many, step, other);
+            many.workspace_bytes = 16384; /* few rows at a time */
+            if (!kept)
+                check_rows(&bare, &many, M, other);
+            many.workspace_bytes = 16 << 20;
+            ls_ops_release(&many);
         }
-        assert_memory_equal(whole, other, sizeof whole);
+        run(&one, &gemm);
         /* Two ranks with two tiles each: their sums add up to the whole. */
         static float part[2][M * N], part_scales[2][N * 2];
         for (int rank = 0; rank < 2; rank++) {
@@ -227,8 +311,42 @@ static void test_bits_depend_on_nothing(void **state)
         assert_memory_not_equal(whole, other, sizeof whole);
     }
     ls_ops_release(&one);
-    many.workspace_bytes = 16 << 20;
-    ls_ops_release(&many);
+}
+
+/* Rows of int8 that are packed in several parts, each with what the others leave of the workspace:
+ * those of one part. */
+static void test_rows_in_parts(void **state)
+{
+    (void)state;
+    enum { M = 300, N = 70, K = 16384, TILES = 64 };
+    struct ls_ops ops;
+    float *x = malloc((size_t)M * K * sizeof *x), *c = malloc(2 * (size_t)M * N * sizeof *c);
+    float *y_scales = malloc((size_t)N * TILES * sizeof *y_scales);
+    int8_t *y = malloc((size_t)N * K);
+    assert_true(x && c && y && y_scales);
+    for (int64_t i = 0; i < (int64_t)M * K; i++)
+        x[i] = draw(3, (uint32_t)i);
+    for (int64_t i = 0; i < (int64_t)N * K; i++)
+        y[i] = (int8_t)(i * 2654435761u % 255 - 127);
+    for (int64_t i = 0; i < (int64_t)N * TILES; i++)
+        y_scales[i] = 1 + draw(4, (uint32_t)i) / 16;
+    struct ls_gemm gemm = gemm_of(LS_F32, M, N, K, TILES, false, c);
+    gemm.a = x;
+    gemm.b = y;
+    gemm.b_scales = y_scales;
+    gemm.bias = NULL;
+    ops_open(&ops, 1, ls_isa_best());
+    run(&ops, &gemm);
+    ls_ops_release(&ops);
+    ops_open(&ops, 3, LS_ISA_PLAIN);
+    gemm.c = c + M * N;
+    run(&ops, &gemm);
+    ls_ops_release(&ops);
+    assert_memory_equal(c, c + M * N, (size_t)M * N * sizeof *c);
+    free(x);
+    free(c);
+    free(y);
+    free(y_scales);
 }
 
 /* ---- how far ----------------------------------------------------------------------------------
@@ -324,8 +442,12 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_formula), cmocka_unit_test(test_bits_depend_on_nothing),
-        cmocka_unit_test(test_error),       cmocka_unit_test(test_zero_and_not_finite),
+        cmocka_unit_test(test_the_formula),
+        cmocka_unit_test(test_the_longest_tile),
+        cmocka_unit_test(test_bits_depend_on_nothing),
+        cmocka_unit_test(test_rows_in_parts),
+        cmocka_unit_test(test_error),
+        cmocka_unit_test(test_zero_and_not_finite),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,10 +102,7 @@ static double glu_loss(void *context)
 static void check_glu(bool gelu, enum ls_dtype act)
 {
     enum { ROWS = 3, WIDTH = 37, COUNT = ROWS * WIDTH };
-    void (*forward)(struct ls_ops *, enum ls_dtype, int64_t, int64_t, const void *, void *) =
-        gelu ? ls_geglu_forward : ls_swiglu_forward;
-    void (*backward)(struct ls_ops *, enum ls_dtype, int64_t, int64_t, const void *, const void *,
-                     void *) = gelu ? ls_geglu_backward : ls_swiglu_backward;
+    enum ls_glu kind = gelu ? LS_GEGLU : LS_SWIGLU;
     void *gate_up = values_normal(3, act, 2 * COUNT, 2), *dy = values_normal(4, act, COUNT, 1);
     float y[2 * COUNT];
     struct glu op = {gelu, ROWS, WIDTH, values_in_double(act, gate_up, 2 * COUNT),
@@ -115,13 +112,13 @@ static void check_glu(bool gelu, enum ls_dtype act)
         const double *row = op.gate_up + i / WIDTH * 2 * WIDTH;
         want[i] = gated(gelu, row[i % WIDTH]) * row[WIDTH + i % WIDTH];
     }
-    forward(&ops_best, act, ROWS, WIDTH, gate_up, y);
+    ls_glu_forward(&ops_best, kind, act, ROWS, WIDTH, gate_up, y);
     assert_near("gated unit", act, y, want, COUNT, tolerance_of(act));
     gradient_by_differences(glu_loss, &op, op.gate_up, 2 * COUNT, 1e-4, want);
-    backward(&ops_best, act, ROWS, WIDTH, gate_up, dy, y);
+    ls_glu_backward(&ops_best, kind, act, ROWS, WIDTH, gate_up, dy, y);
     assert_near("gated unit, backward", act, y, want, 2 * COUNT, tolerance_of(act));
     assert_gradient_near("gated unit, backward", act, y, want, 2 * COUNT, tolerance_of(act));
-    backward(&ops_best, act, ROWS, WIDTH, gate_up, dy, gate_up);
+    ls_glu_backward(&ops_best, kind, act, ROWS, WIDTH, gate_up, dy, gate_up);
     assert_memory_equal(gate_up, y, 2 * COUNT * ls_dtype_bytes(act));
     free(gate_up), free(dy), free(op.gate_up), free(op.dy);
 }
@@ -377,7 +374,7 @@ static void test_nothing_is_allowed(void **state)
     ls_gelu_forward(&ops_best, LS_GELU_TANH, LS_F32, 0, &none, &guard);
     ls_add(&ops_best, LS_F32, 0, &none, &none, &guard);
     ls_dropout(&ops_best, LS_F32, &dropout, &none, &guard);
-    ls_swiglu_forward(&ops_best, LS_F32, 0, 10, &none, &guard);
+    ls_glu_forward(&ops_best, LS_SWIGLU, LS_F32, 0, 10, &none, &guard);
     ls_fill_zero(&ops_best, 0, &guard);
     ls_copy(&ops_best, 0, NULL, &guard);
     ls_copy_rows(&ops_best, 0, 4, NULL, 8, &guard, 8);
@@ -414,13 +411,13 @@ static void run_elementwise(struct ls_ops *ops, int pieces, void *context, void 
         struct ls_dropout dropout = {{{1, 2}}, 0.1f, rows, v->channels, 1000 + first};
         ls_dropout(ops, v->act, &dropout, x, to + stride);
         char *swiglu = (char *)out + 6 * stride + (size_t)at * bytes / 2;
-        ls_swiglu_forward(ops, v->act, rows, v->channels / 2, x, swiglu);
+        ls_glu_forward(ops, LS_SWIGLU, v->act, rows, v->channels / 2, x, swiglu);
         char *d_swiglu = (char *)out + 7 * stride + (size_t)at * bytes;
-        ls_swiglu_backward(ops, v->act, rows, v->channels / 2, x,
-                           (char *)v->dy + (size_t)at * bytes / 2, d_swiglu);
-        ls_geglu_forward(ops, v->act, rows, v->channels / 2, x, swiglu + stride / 2);
-        ls_geglu_backward(ops, v->act, rows, v->channels / 2, x,
-                          (char *)v->dy + (size_t)at * bytes / 2, d_swiglu + stride);
+        ls_glu_backward(ops, LS_SWIGLU, v->act, rows, v->channels / 2, x,
+                        (char *)v->dy + (size_t)at * bytes / 2, d_swiglu);
+        ls_glu_forward(ops, LS_GEGLU, v->act, rows, v->channels / 2, x, swiglu + stride / 2);
+        ls_glu_backward(ops, LS_GEGLU, v->act, rows, v->channels / 2, x,
+                        (char *)v->dy + (size_t)at * bytes / 2, d_swiglu + stride);
         ls_softcap(ops, v->act, n, 3, x, d_swiglu + 2 * stride);
         ls_scale(ops, v->act, n, 3, x, d_swiglu + 3 * stride);
     }

@@ -107,10 +107,8 @@ static const struct {
 } expected[] = {
     {"ls_gelu_forward", LS_WORK_ACTIVATION, LS_F32, N, 1, 1, CONVENTION, N *(F + F)},
     {"ls_gelu_backward", LS_WORK_ACTIVATION_BACKWARD, LS_F32, N, 1, 1, CONVENTION, N * 3 * F},
-    {"ls_swiglu_forward", LS_WORK_ACTIVATION, LS_F32, 1, N, 1, CONVENTION, N * 3 * F},
-    {"ls_swiglu_backward", LS_WORK_ACTIVATION_BACKWARD, LS_F32, 1, N, 1, CONVENTION, N * 5 * F},
-    {"ls_geglu_forward", LS_WORK_ACTIVATION, LS_F32, 1, N, 1, CONVENTION, N * 3 * F},
-    {"ls_geglu_backward", LS_WORK_ACTIVATION_BACKWARD, LS_F32, 1, N, 1, CONVENTION, N * 5 * F},
+    {"ls_glu_forward", LS_WORK_ACTIVATION, LS_F32, 1, N, 1, CONVENTION, N * 3 * F},
+    {"ls_glu_backward", LS_WORK_ACTIVATION_BACKWARD, LS_F32, 1, N, 1, CONVENTION, N * 5 * F},
     {"ls_softcap", LS_WORK_ACTIVATION, LS_F32, N, 1, 1, CONVENTION, N * 2 * F},
     {"ls_scale", LS_WORK_ADD, LS_F32, N, 1, 1, N, N * 2 * F},
     {"ls_bias_backward", LS_WORK_COLUMN_SUM, LS_F32, N, 1, 1, N, N *F},

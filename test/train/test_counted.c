@@ -1,10 +1,10 @@
 /* Training on tokens of which some count: the loss and the gradient are means over those, with the
  * same bits in every layout. */
 #include "../support/config_words.h"
+#include "../support/examples.h"
 #include "../support/scratch.h"
 
 #include <lockstep/compare.h>
-#include <lockstep/data.h>
 #include <lockstep/train.h>
 
 #include <setjmp.h>
@@ -24,33 +24,19 @@ enum { STEPS = 3, EXAMPLES = 150 };
 /* Examples of prompts and completions of many lengths; `all` gives them no prompts. */
 static void examples_write(const char *directory, const char *name, bool all)
 {
-    char path[300], output[300];
-    snprintf(path, sizeof path, "%s/%s.jsonl", directory, name);
-    snprintf(output, sizeof output, "%s/%s", directory, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
+    static char text[EXAMPLES * 256];
+    char *at = text;
     for (uint32_t i = 0; i < EXAMPLES; i++) {
         uint32_t bits[4];
         ls_philox(ls_philox_key_of(3, "examples"), (uint32_t[4]){i, 0, 0, 0}, bits);
         int prompt = (int)(bits[0] % 90), completion = 1 + (int)(bits[1] % 30);
-        fprintf(file, "{\"prompt\": \"%.*s\", \"completion\": \"%s%0*x\"}\n", all ? 0 : prompt + 1,
-                "Which of these numbers is the one that the machine under the table shall say, and "
-                "not another one? ",
-                all ? "what is there counts: " : "", completion, bits[2]);
+        at += sprintf(at, "{\"prompt\": \"%.*s\", \"completion\": \"%s%0*x\"}\n",
+                      all ? 0 : prompt + 1,
+                      "Which of these numbers is the one that the machine under the table shall "
+                      "say, and not another one? ",
+                      all ? "what is there counts: " : "", completion, bits[2]);
     }
-    assert_int_equal(fclose(file), 0);
-    const char *inputs[] = {path};
-    struct ls_prepare_config config = {.inputs = inputs,
-                                       .inputs_count = 1,
-                                       .output = output,
-                                       .tokenizer = "byte",
-                                       .records = LS_RECORDS_PAIRS,
-                                       .append_eod = true,
-                                       .workers = 1};
-    struct ls_prepare_report report;
-    struct ls_error error = {0};
-    if (ls_data_prepare(&config, &report, &error))
-        fail_msg("%s", error.text);
+    examples_prepare(directory, name, text);
 }
 
 static int setup(void **state)
@@ -187,24 +173,12 @@ static void test_packed_documents_are_apart(void **state)
     double loss[2];
     int64_t counted[2], sequences[2];
     /* Texts of 33 to 64 tokens: four or more of them fit 256, and no two fit 64. */
-    char text[8000] = "", path[300], output[300];
+    char text[8000] = "";
     for (uint32_t i = 0, at = 0; i < 40; i++)
         at += (uint32_t)sprintf(text + at, "{\"prompt\": \"%0*d\", \"completion\": \"%d is it\"}\n",
                                 30 + (int)(i * 7 % 25), 1, (int)i * 31 % 10);
-    snprintf(path, sizeof path, "%s/short.jsonl", (const char *)*state);
-    snprintf(output, sizeof output, "%s/short", (const char *)*state);
-    scratch_write(path, text, strlen(text));
-    const char *inputs[] = {path};
-    struct ls_prepare_config prepare = {.inputs = inputs,
-                                        .inputs_count = 1,
-                                        .output = output,
-                                        .tokenizer = "byte",
-                                        .records = LS_RECORDS_PAIRS,
-                                        .append_eod = true,
-                                        .workers = 1};
-    struct ls_prepare_report prepared;
+    struct ls_prepare_report prepared = examples_prepare(*state, "short", text);
     struct ls_error error = {0};
-    assert_int_equal(ls_data_prepare(&prepare, &prepared, &error), LS_OK);
     for (int wide = 0; wide < 2; wide++) {
         snprintf(valid, sizeof valid, PACKED "data.valid=%s/short_train data.sequence=%d",
                  (const char *)*state, wide ? 256 : 64);
@@ -232,23 +206,11 @@ static void test_packed_documents_are_apart(void **state)
 /* A batch of prompts alone has no loss. */
 static void test_nothing_counts(void **state)
 {
-    char text[4000] = "{\"prompt\": \"", path[300], output[300];
+    char text[4000] = "{\"prompt\": \"";
     memset(text + strlen(text), 'x', 3000);
     strcat(text, "\", \"completion\": \"yes\"}\n");
-    snprintf(path, sizeof path, "%s/long.jsonl", (const char *)*state);
-    snprintf(output, sizeof output, "%s/long", (const char *)*state);
-    scratch_write(path, text, strlen(text));
-    const char *inputs[] = {path};
-    struct ls_prepare_config prepare = {.inputs = inputs,
-                                        .inputs_count = 1,
-                                        .output = output,
-                                        .tokenizer = "byte",
-                                        .records = LS_RECORDS_PAIRS,
-                                        .append_eod = true,
-                                        .workers = 1};
-    struct ls_prepare_report prepared;
+    examples_prepare(*state, "long", text);
     struct ls_error error = {0};
-    assert_int_equal(ls_data_prepare(&prepare, &prepared, &error), LS_OK);
     struct ls_config config = config_of(*state, "long", GPT2, "data.shuffle=false");
     struct ls_proof proof[STEPS];
     assert_int_equal(ls_proof_threads(&config, STEPS, proof, &error), LS_EDATA);

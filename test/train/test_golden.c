@@ -29,7 +29,7 @@ enum { FIRST_ISA = LS_ISA_PLAIN };
 #else
 enum { FIRST_ISA = LS_ISA_AVX512 };
 #endif
-enum { STEPS_MAX = 16, RECIPES_MAX = 64, BITS_SIZE = STEPS_MAX * 9 + 33 };
+enum { STEPS_MAX = 16, RECIPES_MAX = 96, BITS_SIZE = STEPS_MAX * 9 + 33 };
 
 struct recipe {
     int line;

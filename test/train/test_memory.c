@@ -82,6 +82,35 @@ static void test_state_is_that_of_the_zero_paper(void **state)
     }
 }
 
+/* What is frozen takes 2 bytes a parameter, 4 in fp32, and nothing else; what is trained, here
+ * adapters or one block, takes what it always does. */
+static void test_what_is_frozen_takes_its_values(void **state)
+{
+    (void)state;
+    static const char recipe[] = "model.preset=llama-8b data.sequence=512 batch.global=8 "
+                                 "batch.micro=1 numerics.leaf_sequences=1";
+    static const char *const trained[] = {"lora.rank=16 lora.targets=q_proj,v_proj",
+                                          "train.frozen=wte.*,head.*,norm_f.*,h.?.*,h.[12]?.*,"
+                                          "h.30.*"};
+    static const char *const precisions[] = {"numerics.precision=bf16", "numerics.precision=fp32"};
+    for (int i = 0; i < 4; i++) {
+        char words[256];
+        snprintf(words, sizeof words, "%s %s", trained[i / 2], precisions[i % 2]);
+        struct ls_config config = config_of(recipe, words);
+        struct ls_memory_plan plan = plan_of(recipe, words);
+        struct ls_numerics numerics = ls_config_numerics(&config);
+        struct ls_params params;
+        struct ls_error error = {0};
+        assert_int_equal(ls_params_init(&params, &config.model, &numerics, NULL, &error), LS_OK);
+        double all = (double)params.weights, some = (double)params.trained;
+        ls_params_release(&params);
+        assert_true(some > 0 && some < all / 30);
+        near(words, (double)(plan.bytes[LS_MEMORY_PARAMETERS] + plan.bytes[LS_MEMORY_OPTIMIZER]),
+             (i % 2 ? 4 : 2) * all + (i % 2 ? 8 : 12) * some, 0.001);
+        near(words, (double)plan.bytes[LS_MEMORY_GRADIENTS], 4 * some, 0.001);
+    }
+}
+
 /* Muon: one state of a block's matrix, two of the rest, which is wherever AdamW's is; and beside
  * its states what it works in, of the largest matrix alone: a copy that it orthogonalises, its next
  * one, two of the smaller side squared, and where ranks meet the parts that come. */
@@ -634,6 +663,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_state_is_that_of_the_zero_paper),
+        cmocka_unit_test(test_what_is_frozen_takes_its_values),
         cmocka_unit_test(test_muon_has_one_state_of_a_matrix),
         cmocka_unit_test(test_bf16_moments_have_two_bytes),
         cmocka_unit_test(test_gradients_are_one),

@@ -16,10 +16,11 @@
  *
  * With ls_gemm.a_kept the rows of A stay what they are (weights alone are int8):
  *
- *   P_r[i, j] = lanes(a[i, :] * float(q[j, :])) * scale[j, r]
+ *   P_r[i, j] = (product over tile r of a[i, :] and q[j, :]) * scale[j, r]
  *
- * in float32, element i of a tile in lane i % 64, each product and each sum rounded, the lanes
- * added by a fixed tree.
+ * The product is that of lockstep/ops/gemm.h in the arithmetic of struct ls_ops, as if q were a
+ * matrix of A's type, which holds each int8 exactly. So a row has the same bits alone and among
+ * others, as every product's has.
  *
  * Halves round to even. A row whose largest value is below 2^-100 counts as zero. */
 #ifndef LOCKSTEP_OPS_INT8_H

@@ -13,19 +13,14 @@ void ls_gelu_forward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, i
 void ls_gelu_backward(struct ls_ops *ops, enum ls_gelu kind, enum ls_dtype act, int64_t count,
                       const void *x, const void *dy, void *dx);
 
-/* SwiGLU, y = silu(gate) * up (Shazeer 2020). gate_up [rows, 2F] holds gate in columns [0, F) and
- * up in [F, 2F), as one stacked product writes them; y, dy [rows, F]; d_gate_up [rows, 2F]; all
- * act. d_gate_up may be gate_up. */
-void ls_swiglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
-                       const void *gate_up, void *y);
-void ls_swiglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
-                        const void *gate_up, const void *dy, void *d_gate_up);
-
-/* GeGLU, y = gelu(gate) * up with GELU's tanh form (Shazeer 2020); the rest as SwiGLU. */
-void ls_geglu_forward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
-                      const void *gate_up, void *y);
-void ls_geglu_backward(struct ls_ops *ops, enum ls_dtype act, int64_t rows, int64_t width,
-                       const void *gate_up, const void *dy, void *d_gate_up);
+/* Gated units (Shazeer 2020), y = f(gate) * up: SwiGLU, f = silu; GeGLU, f = GELU's tanh form.
+ * gate_up [rows, 2F] holds gate in columns [0, F) and up in [F, 2F), as one stacked product writes
+ * them; y, dy [rows, F]; d_gate_up [rows, 2F]; all act. d_gate_up may be gate_up. */
+enum ls_glu { LS_SWIGLU, LS_GEGLU };
+void ls_glu_forward(struct ls_ops *ops, enum ls_glu kind, enum ls_dtype act, int64_t rows,
+                    int64_t width, const void *gate_up, void *y);
+void ls_glu_backward(struct ls_ops *ops, enum ls_glu kind, enum ls_dtype act, int64_t rows,
+                     int64_t width, const void *gate_up, const void *dy, void *d_gate_up);
 
 /* y = cap * tanh(x / cap), rounded once (Gemma team 2024, "Gemma 2"); x, y [count] act, y may be x.
  * Its gradient is in ls_cross_entropy, behind which it is needed. */

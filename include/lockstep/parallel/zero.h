@@ -71,7 +71,7 @@ struct ls_zero_unit {
 };
 
 enum {
-    LS_ZERO_NONE = -1,   /* no second gradient */
+    LS_ZERO_NONE = -1,   /* no gradient, no second gradient */
     LS_ZERO_OUTSIDE = -2 /* a second gradient that other ranks compute (a table tied across pipeline
                           * stages): there is room for this rank's slice, and the caller fills it
                           * between ls_zero_gradient_finish and its readers */
@@ -87,8 +87,8 @@ struct ls_zero_tensor {
     int64_t offset; /* in its unit; below matrix_elements: a matrix */
     int64_t elements;
     int64_t slice; /* elements of the largest slice, that of rank 0; at least elements / d */
-    struct ls_zero_place gradient;
-    struct ls_zero_place second; /* .region LS_ZERO_NONE where there is no second gradient */
+    struct ls_zero_place gradient; /* .region LS_ZERO_NONE where the tensor is frozen, */
+    struct ls_zero_place second;   /* or where there is no second gradient */
     const char
         *name; /* borrowed; what texts of lockstep/comm.h call its transfers. NULL: nothing */
 };
@@ -185,7 +185,7 @@ struct ls_zero_slice {
     int64_t first;         /* element of the tensor: first row * cols */
     int64_t count;         /* elements; 0 where this rank has no row of it */
     int64_t room;          /* elements of the largest rank's slice: the same on all ranks */
-    int64_t gradient;      /* of its first element in the final gradient */
+    int64_t gradient;      /* of its first element in the final gradient; -1: it has none */
     bool gradient_away;    /* that lies in the tier, */
     size_t gradient_place; /* there; a multiple of 4 */
     int64_t second;        /* the same for the second gradient; -1 where there is none */

@@ -1,5 +1,5 @@
 /* Matrix product, float32: one kernel per vector width and arithmetic, and what is done to finished
- * sums. Half operands are widened when they are packed.
+ * sums. Half operands, and int8, are widened when they are packed.
  *
  * A packed block is [32 of k][32 rows or columns] float32, the same for A and B. A product keeps
  * ROWS x (2 vectors) of C in registers and runs through k once: 32 k a step, fused multiply-adds
@@ -33,6 +33,7 @@ typedef float vec __attribute__((vector_size(WIDTH * 4), may_alias));
 /* C may be of half type with an odd row distance: only 2-byte alignment is sure. */
 typedef float vec_unaligned __attribute__((vector_size(WIDTH * 4), aligned(2), may_alias));
 typedef uint32_t vec_u32 __attribute__((vector_size(WIDTH * 4), may_alias));
+typedef int32_t vec_i32 __attribute__((vector_size(WIDTH * 4), may_alias));
 typedef uint16_t vec_u16 __attribute__((vector_size(WIDTH * 2), aligned(2), may_alias));
 
 static inline vec multiply_add(float a, vec b, vec c)
@@ -131,6 +132,12 @@ static void product_pairs(const unsigned char *a_block, const unsigned char *b_b
 
 /* ---- packing -------------------------------------------------------------------------------- */
 
+static inline void int8_widen(const int8_t *q, int64_t count, float *line)
+{
+    for (int64_t i = 0; i < count; i++)
+        line[i] = q[i];
+}
+
 /* One line of at most 32, with zeros behind. */
 static inline void read_line(enum ls_dtype dtype, const void *x, int64_t index, int64_t count,
                              float line[EDGE])
@@ -141,6 +148,10 @@ static inline void read_line(enum ls_dtype dtype, const void *x, int64_t index, 
         memcpy(line, (const float *)x + index, EDGE * sizeof *line);
     } else if (dtype == LS_F32) {
         memcpy(line, (const float *)x + index, (size_t)count * sizeof *line);
+    } else if (dtype == LS_I8 && count == EDGE) {
+        int8_widen((const int8_t *)x + index, EDGE, line);
+    } else if (dtype == LS_I8) {
+        int8_widen((const int8_t *)x + index, count, line);
     } else if (count == EDGE) {
         half_widen(dtype, (const ls_half *)x + index, EDGE, line);
     } else {
@@ -200,6 +211,26 @@ static void pack(struct gemm_form form, const void *x, int64_t ld, int64_t edge,
 }
 
 /* ---- finished sums --------------------------------------------------------------------------- */
+
+static void scale(const struct ls_gemm *gemm, const struct gemm_int8_rows *rows, int64_t row,
+                  int64_t column, int64_t tile, float *sums)
+{
+    int64_t count = ls_min(EDGE, gemm->m - row), columns = ls_min(EDGE, gemm->n - column);
+    float of_b[EDGE] __attribute__((aligned(64))) = {0};
+    for (int64_t c = 0; c < columns; c++)
+        of_b[c] = gemm->b_scales[(column + c) * gemm->tiles + tile];
+    for (int64_t r = 0; r < count; r++)
+        for (int v = 0; v < EDGE; v += WIDTH) {
+            vec *sum = (vec *)(sums + r * EDGE + v), by = *(const vec *)(of_b + v);
+            if (rows) {
+                int64_t at = (row + r) * gemm->tiles + tile;
+                vec_u32 whole = (vec_u32)*sum - GEMM_INT8_ADDED * (uint32_t)rows->sums[at];
+                *sum = __builtin_convertvector((vec_i32)whole, vec) * (rows->scales[at] * by);
+            } else {
+                *sum *= by;
+            }
+        }
+}
 
 static inline vec merged(const float *chain, const float *top, int merges, int offset)
 {
@@ -332,4 +363,5 @@ const struct gemm_kernel NAME(gemm_kernel_pairs_,
                                                 .chunk_bytes = 16 << 10,
                                                 .pack = pack,
                                                 .product = product_pairs};
-const struct gemm_finish NAME(gemm_finish_, LS_KERNEL_ISA) = {.merge = merge, .write = write};
+const struct gemm_finish NAME(gemm_finish_,
+                              LS_KERNEL_ISA) = {.scale = scale, .merge = merge, .write = write};

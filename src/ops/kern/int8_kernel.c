@@ -57,6 +57,14 @@ static float quantize(enum ls_dtype act, int64_t n, const void *x, int64_t from,
 /* ---- sums of int8 -----------------------------------------------------------------------------
  */
 
+static int32_t sum_of(int64_t n, const int8_t *q)
+{
+    int32_t sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += q[i];
+    return sum;
+}
+
 #if defined(__AVX512BW__)
 typedef __m512i words;
 enum { STEP = 32 };
@@ -142,28 +150,8 @@ static void dots(const int8_t *a, int64_t lda, int64_t rows, const int8_t *b, in
         row_dots(a + r * lda, b, ldb, k, sums + r * INT8_EDGE);
 }
 
-/* ---- weights alone ----------------------------------------------------------------------------
- */
-
-static void widen(int64_t n, const int8_t *q, float *x)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = q[i];
-}
-
-static float dot(enum ls_dtype act, const void *a, int64_t from, const float *b, int64_t k)
-{
-    float lane[LANES] = {0}, buffer[BLOCK];
-    for (int64_t at = 0; at < k; at += BLOCK) {
-        int64_t count = block_length(at, k);
-        lanes_add_product(lane, block_read(act, a, from + at, count, buffer), b + at, count);
-    }
-    return lanes_sum(lane);
-}
-
 const struct int8_kernels KERNEL(int8_kernels) = {
     .quantize = quantize,
+    .sum = sum_of,
     .dots = dots,
-    .widen = widen,
-    .dot = dot,
 };

@@ -67,9 +67,10 @@ static inline float gelu_slope(float x, float s)
     return __builtin_fmaf(1.0f - s, s * x * __builtin_fmaf(GELU_C, x * x, GELU_D), s);
 }
 
-HALF_INLINE void glu_forward(bool gelu, enum ls_dtype act, int64_t rows, int64_t width,
-                             const void *gate_up, void *y)
+HALF_INLINE void glu_forward_of(enum ls_glu kind, enum ls_dtype act, int64_t rows, int64_t width,
+                                const void *gate_up, void *y)
 {
+    bool gelu = kind == LS_GEGLU;
     float gate_buffer[BLOCK], up_buffer[BLOCK], out[BLOCK];
     for (int64_t row = 0; row < rows; row++)
         for (int64_t at = 0; at < width; at += BLOCK) {
@@ -85,9 +86,10 @@ HALF_INLINE void glu_forward(bool gelu, enum ls_dtype act, int64_t rows, int64_t
 }
 
 /* silu'(g) = s (1 + g (1 - s)), s = sigmoid(g). */
-HALF_INLINE void glu_backward(bool gelu, enum ls_dtype act, int64_t rows, int64_t width,
-                              const void *gate_up, const void *dy, void *d_gate_up)
+HALF_INLINE void glu_backward_of(enum ls_glu kind, enum ls_dtype act, int64_t rows, int64_t width,
+                                 const void *gate_up, const void *dy, void *d_gate_up)
 {
+    bool gelu = kind == LS_GEGLU;
     float gate_buffer[BLOCK], up_buffer[BLOCK], dy_buffer[BLOCK], d_gate[BLOCK], d_up[BLOCK];
     for (int64_t row = 0; row < rows; row++)
         for (int64_t at = 0; at < width; at += BLOCK) {
@@ -107,28 +109,23 @@ HALF_INLINE void glu_backward(bool gelu, enum ls_dtype act, int64_t rows, int64_
         }
 }
 
-static void swiglu_forward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
-                           void *y)
+/* Each kind is compiled on its own. */
+static void glu_forward(enum ls_glu kind, enum ls_dtype act, int64_t rows, int64_t width,
+                        const void *gate_up, void *y)
 {
-    glu_forward(false, act, rows, width, gate_up, y);
+    if (kind == LS_GEGLU)
+        glu_forward_of(LS_GEGLU, act, rows, width, gate_up, y);
+    else
+        glu_forward_of(LS_SWIGLU, act, rows, width, gate_up, y);
 }
 
-static void swiglu_backward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
-                            const void *dy, void *d_gate_up)
+static void glu_backward(enum ls_glu kind, enum ls_dtype act, int64_t rows, int64_t width,
+                         const void *gate_up, const void *dy, void *d_gate_up)
 {
-    glu_backward(false, act, rows, width, gate_up, dy, d_gate_up);
-}
-
-static void geglu_forward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
-                          void *y)
-{
-    glu_forward(true, act, rows, width, gate_up, y);
-}
-
-static void geglu_backward(enum ls_dtype act, int64_t rows, int64_t width, const void *gate_up,
-                           const void *dy, void *d_gate_up)
-{
-    glu_backward(true, act, rows, width, gate_up, dy, d_gate_up);
+    if (kind == LS_GEGLU)
+        glu_backward_of(LS_GEGLU, act, rows, width, gate_up, dy, d_gate_up);
+    else
+        glu_backward_of(LS_SWIGLU, act, rows, width, gate_up, dy, d_gate_up);
 }
 
 static void softcap(enum ls_dtype act, int64_t count, float cap, const void *x, void *y)
@@ -286,10 +283,8 @@ extern const struct pointwise_kernels KERNEL(pointwise_kernels);
 const struct pointwise_kernels KERNEL(pointwise_kernels) = {
     .gelu_forward = gelu_forward,
     .gelu_backward = gelu_backward,
-    .swiglu_forward = swiglu_forward,
-    .swiglu_backward = swiglu_backward,
-    .geglu_forward = geglu_forward,
-    .geglu_backward = geglu_backward,
+    .glu_forward = glu_forward,
+    .glu_backward = glu_backward,
     .softcap = softcap,
     .scale = scale,
     .add = add,

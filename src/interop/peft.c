@@ -1,0 +1,204 @@
+/* Adapters in PEFT's files: adapter_config.json and adapter_model.safetensors, as lora.from reads
+ * them. */
+#include "interop_private.h"
+
+#include <math.h>
+#include <string.h>
+
+#define DESCRIPTION "adapter_config.json"
+#define WEIGHTS     "adapter_model.safetensors"
+
+/* ---- adapter_config.json --------------------------------------------------------------------- */
+
+/* Keys that say what is trained, or change no result. Every other one must be empty. */
+static const char *const harmless[] = {"peft_type",
+                                       "task_type",
+                                       "base_model_name_or_path",
+                                       "revision",
+                                       "r",
+                                       "lora_alpha",
+                                       "lora_dropout",
+                                       "target_modules",
+                                       "use_rslora",
+                                       "fan_in_fan_out",
+                                       "inference_mode",
+                                       "init_lora_weights",
+                                       "auto_mapping",
+                                       "peft_version",
+                                       "runtime_config",
+                                       "loftq_config",
+                                       "megatron_core",
+                                       "qalora_group_size",
+                                       "ensure_weight_tying",
+                                       NULL};
+
+static bool is_empty(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return json_is_null(value) || json_is_false(value) ||
+           (json_is_number(value) && json_number_value(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0) ||
+           (text && (!*text || !strcmp(text, "none")));
+}
+
+static int features_check(const json_t *description, const char *path, struct ls_error *error)
+{
+    const char *name;
+    const json_t *value;
+    json_object_foreach((json_t *)description, name, value)
+    {
+        const char *const *known = harmless;
+        while (*known && strcmp(*known, name))
+            known++;
+        if (!*known && !is_empty(value))
+            return ls_error_set(error, LS_ECONFIG,
+                                "%.300s: %.60s = %s: such adapters are not supported: expected the "
+                                "key to be empty",
+                                path, name, interop_json_text(value).text);
+    }
+    const json_t *type = json_object_get(description, "peft_type");
+    if (!json_is_string(type) || strcmp(json_string_value(type), "LORA"))
+        return ls_error_set(error, LS_ECONFIG, "%.300s: peft_type = %s: expected \"LORA\"", path,
+                            interop_json_text(type).text);
+    return LS_OK;
+}
+
+/* "q_proj,v_proj". */
+static int targets_text(const json_t *targets, const char *path, char *text, size_t bytes,
+                        struct ls_error *error)
+{
+    size_t used = 0;
+    const char *word = json_string_value(targets);
+    if (word && !strcmp(word, "all-linear")) {
+        snprintf(text, bytes, "all");
+        return LS_OK;
+    }
+    for (size_t i = 0; i < json_array_size(targets) && used < bytes; i++) {
+        word = json_string_value(json_array_get(targets, i));
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "%s%s", i ? "," : "", word ? word : "?");
+    }
+    return used > 0 && used < bytes
+               ? LS_OK
+               : ls_error_set(error, LS_ECONFIG,
+                              "%.300s: target_modules = %s: expected a list of names, or "
+                              "\"all-linear\"",
+                              path, interop_json_text(targets).text);
+}
+
+/* rsLoRA (Kalajdzievski 2023) counts adapters alpha / sqrt(rank) times. */
+static int keys_set(struct interop_keys *keys, const struct ls_log *log)
+{
+    const json_t *d = keys->description;
+    char text[LS_CONFIG_TEXT_BYTES];
+    double rank = json_number_value(json_object_get(d, "r"));
+    double alpha = json_number_value(json_object_get(d, "lora_alpha"));
+    double dropout = json_number_value(json_object_get(d, "lora_dropout"));
+    if (json_is_true(json_object_get(d, "use_rslora")))
+        alpha *= sqrt(rank);
+    if (!(rank >= 1) || !(alpha > 0))
+        return ls_error_set(keys->error, LS_ECONFIG,
+                            "%.300s: r = %s, lora_alpha = %s: expected numbers above 0", keys->name,
+                            interop_json_text(json_object_get(d, "r")).text,
+                            interop_json_text(json_object_get(d, "lora_alpha")).text);
+    if (dropout > 0)
+        ls_log(log, LS_LOG_WARNING, "%s: lora_dropout = %g is not applied", keys->name, dropout);
+    snprintf(text, sizeof text, "%.17g", rank);
+    int status = interop_key_set(keys, "lora.rank", text, "r");
+    snprintf(text, sizeof text, "%.17g", alpha);
+    if (!status)
+        status = interop_key_set(keys, "lora.alpha", text, "lora_alpha");
+    if (!status)
+        status = targets_text(json_object_get(d, "target_modules"), keys->name, text, sizeof text,
+                              keys->error);
+    return status ? status : interop_key_set(keys, "lora.targets", text, "target_modules");
+}
+
+int peft_configure(struct ls_config *config, struct ls_config *scratch, const struct ls_log *log,
+                   struct ls_error *error)
+{
+    char path[PATH_MAX];
+    json_t *description = NULL;
+    int status = interop_path(path, config->lora.from, DESCRIPTION, error);
+    if (!status)
+        status = ls_json_read(path, LS_ECONFIG, &description, error);
+    if (!status)
+        status = features_check(description, path, error);
+    struct interop_keys keys = {.name = path,
+                                .description = description,
+                                .config = config,
+                                .scratch = scratch,
+                                .error = error};
+    if (!status)
+        status = keys_set(&keys, log);
+    json_decref(description);
+    return status;
+}
+
+/* ---- the values ------------------------------------------------------------------------------ */
+
+int ls_model_source_adapt(struct ls_model_source *source, const char *folder,
+                          struct ls_error *error)
+{
+    char path[PATH_MAX];
+    int status = interop_path(path, folder, WEIGHTS, error);
+    if (!status)
+        status = ls_safetensors_open(&source->adapters, path, error);
+    if (!status)
+        snprintf(source->adapters_path, sizeof source->adapters_path, "%s", path);
+    return status;
+}
+
+int peft_locate(const struct ls_model_source *source, const struct ls_param *param,
+                struct source_view *out, struct ls_error *error)
+{
+    struct ls_elsewhere there;
+    char name[LS_PARAM_NAME_MAX + 64];
+    const char *path = source->adapters_path;
+    LS_ASSERT(ls_param_adapter(&source->params, &source->model, param, &there));
+    snprintf(name, sizeof name, PEFT_PREFIX "%s", there.name);
+    const struct ls_tensor_view *view = ls_safetensors_find(source->adapters, name);
+    const int64_t shape[2] = {there.rows, there.cols};
+    if (!view)
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: tensor %.100s %s is missing: the adapters are of another "
+                            "model, or of other target_modules",
+                            path, name, interop_shape_text(2, shape).text);
+    if (view->dims != 2 || view->shape[0] != shape[0] || view->shape[1] != shape[1])
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: tensor %.100s is %s, and this model makes it %s: the adapters "
+                            "are of another model",
+                            path, name, interop_shape_text(view->dims, view->shape).text,
+                            interop_shape_text(2, shape).text);
+    if (!view->dtype_known || !(view->dtype == LS_F32 || ls_is_act(view->dtype)))
+        return ls_error_set(error, LS_ECKPT,
+                            "%.300s: tensor %.100s is %s: expected F32, BF16 or F16", path, name,
+                            view->dtype_name);
+    *out = (struct source_view){.data = view->data,
+                                .dtype = view->dtype,
+                                .rows = there.rows,
+                                .cols = there.cols,
+                                .first = there.first};
+    return LS_OK;
+}
+
+int peft_check(const struct ls_model_source *source, struct ls_error *error)
+{
+    for (size_t t = 0; t < ls_safetensors_count(source->adapters); t++) {
+        const char *name = ls_safetensors_at(source->adapters, t)->name;
+        bool known = false;
+        struct ls_elsewhere there;
+        for (int i = 0; i < source->params.count && !known; i++)
+            known = ls_param_adapter(&source->params, &source->model, &source->params.list[i],
+                                     &there) &&
+                    !strncmp(name, PEFT_PREFIX, strlen(PEFT_PREFIX)) &&
+                    !strcmp(name + strlen(PEFT_PREFIX), there.name);
+        if (!known)
+            return ls_error_set(error, LS_ECKPT,
+                                "%.300s: tensor %.100s has no place in this model: the adapters "
+                                "are of another one",
+                                source->adapters_path, name);
+    }
+    return LS_OK;
+}

@@ -1,0 +1,374 @@
+/* PEFT's adapters: they come in and go out with every bit, train to one hash in any layout, and
+ * merge into the matrices that they adapt; those of another model, or of another kind, are refused.
+ */
+#include "../support/scratch.h"
+#include "folders.h"
+#include "trained.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH = 4400, ROOM = 8192, TENSORS = 64, RANK = 3, ALPHA = 6 };
+
+/* ---- folders ----------------------------------------------------------------------------------
+ */
+
+static void import(const char *directory, const char *from, const char *run, const char *words)
+{
+    struct ls_error error = {0};
+    struct ls_import_report report;
+    char paths[2][PATH], text[ROOM], *save = NULL;
+    const char *list[8];
+    int count = 0;
+    snprintf(paths[0], PATH, "%s/%s", directory, from);
+    snprintf(paths[1], PATH, "%s/%s", directory, run);
+    snprintf(text, sizeof text, "%s", words);
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        list[count++] = word;
+    const struct ls_import what = {
+        .from = paths[0], .run = paths[1], .words = list, .count = count};
+    if (ls_import(&what, &report, &error))
+        fail_msg("%s: %s", from, error.text);
+}
+
+static void export(const char *directory, const char *from, const char *out,
+                   enum ls_export_format format)
+{
+    struct ls_error error = {0};
+    struct ls_export_report report;
+    char paths[2][PATH];
+    snprintf(paths[0], PATH, "%s/%s", directory, from);
+    snprintf(paths[1], PATH, "%s/%s", directory, out);
+    const struct ls_export what = {.from = paths[0], .out = paths[1], .format = format};
+    if (ls_export(&what, &report, &error))
+        fail_msg("%s: %s", out, error.text);
+}
+
+static struct ls_safetensors *tensors_open(const char *directory, const char *name)
+{
+    struct ls_error error = {0};
+    struct ls_safetensors *file;
+    if (ls_safetensors_open(&file, scratch_path(directory, name), &error))
+        fail_msg("%s", error.text);
+    return file;
+}
+
+/* FOLDER/adapter_model.safetensors anew: with random values, or without a tensor, or with one of
+ * another name, or cut short by a row. */
+struct change {
+    bool fill;
+    const char *away, *renamed, *cut;
+};
+static void adapters_change(const char *directory, const char *folder, const struct change *change)
+{
+    char name[256];
+    struct ls_error error = {0};
+    struct ls_tensor_entry entries[TENSORS];
+    float *values[TENSORS] = {NULL};
+    size_t count = 0;
+    snprintf(name, sizeof name, "%s/adapter_model.safetensors", folder);
+    struct ls_safetensors *file = tensors_open(directory, name);
+    for (size_t i = 0; i < ls_safetensors_count(file); i++) {
+        const struct ls_tensor_view *view = ls_safetensors_at(file, i);
+        if (change->away && strstr(view->name, change->away))
+            continue;
+        assert_true(count < TENSORS && view->dims == 2);
+        struct ls_tensor_entry *entry = &entries[count];
+        *entry = (struct ls_tensor_entry){.name = view->name, .dtype = LS_F32, .dims = 2};
+        memcpy(entry->shape, view->shape, sizeof view->shape);
+        int64_t elements = view->shape[0] * view->shape[1];
+        values[count] = malloc((size_t)elements * sizeof(float));
+        memcpy(values[count], view->data, view->bytes);
+        if (change->fill)
+            ls_normal_fill(ls_philox_key_of(9, view->name), 0, elements, 0, 0.2f, values[count]);
+        if (change->renamed && strstr(view->name, change->renamed))
+            entry->name = "base_model.model.elsewhere.lora_A.weight";
+        if (change->cut && strstr(view->name, change->cut))
+            entry->shape[0]--;
+        entry->data = values[count++];
+    }
+    if (ls_safetensors_save(scratch_path(directory, name), entries, count, NULL, 0, &error))
+        fail_msg("%s", error.text);
+    for (size_t i = 0; i < count; i++)
+        free(values[i]);
+    ls_safetensors_close(file);
+}
+
+/* DIRECTORY/base, and adapters for it with random values in DIRECTORY/NAME. */
+static void adapters_make(const char *directory, const char *golden, const char *name,
+                          const char *targets)
+{
+    char words[256], run[64];
+    snprintf(run, sizeof run, "%s-made", name);
+    snprintf(words, sizeof words, "lora.rank=%d lora.alpha=%d lora.targets=%s", RANK, ALPHA,
+             targets);
+    folder_make(directory, "base", &(struct folder_of){.golden = golden});
+    import(directory, "base", run, words);
+    export(directory, run, name, LS_EXPORT_PEFT);
+    adapters_change(directory, name, &(struct change){.fill = true});
+}
+
+/* ---- in and out -------------------------------------------------------------------------------
+ */
+
+static void expect_same_tensors(const char *directory, const char *a, const char *b)
+{
+    struct ls_safetensors *one = tensors_open(directory, a), *other = tensors_open(directory, b);
+    assert_int_equal(ls_safetensors_count(one), ls_safetensors_count(other));
+    for (size_t i = 0; i < ls_safetensors_count(one); i++) {
+        const struct ls_tensor_view *x = ls_safetensors_at(one, i);
+        const struct ls_tensor_view *y = ls_safetensors_find(other, x->name);
+        assert_non_null(y);
+        assert_int_equal(x->bytes, y->bytes);
+        assert_memory_equal(x->data, y->data, x->bytes);
+    }
+    ls_safetensors_close(one);
+    ls_safetensors_close(other);
+}
+
+/* One matrix of the merged model against W + alpha / rank B A in double. */
+static void check_merged(const char *directory, const char *matrix, const char *module,
+                         bool transposed)
+{
+    char name[256];
+    struct ls_safetensors *files[] = {
+        tensors_open(directory, "base/model.safetensors"),
+        tensors_open(directory, "merged/model.safetensors"),
+        tensors_open(directory, "adapters/adapter_model.safetensors")};
+    const float *w = ls_safetensors_find(files[0], matrix)->data;
+    const struct ls_tensor_view *merged = ls_safetensors_find(files[1], matrix);
+    snprintf(name, sizeof name, "base_model.model.%s.lora_A.weight", module);
+    const float *a = ls_safetensors_find(files[2], name)->data;
+    snprintf(name, sizeof name, "base_model.model.%s.lora_B.weight", module);
+    const float *b = ls_safetensors_find(files[2], name)->data;
+    int64_t rows = merged->shape[transposed], cols = merged->shape[!transposed], moved = 0;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++) {
+            int64_t at = transposed ? c * rows + r : r * cols + c;
+            double want = 0;
+            for (int64_t k = 0; k < RANK; k++)
+                want += (double)b[r * RANK + k] * (double)a[k * cols + c];
+            want = (double)w[at] + (double)ALPHA / RANK * want;
+            float got = ((const float *)merged->data)[at];
+            moved += got != w[at];
+            if (!(fabs((double)got - want) <= 1e-6 * (1 + fabs(want))))
+                fail_msg("%s [%ld, %ld]: %g, expected %g", matrix, (long)r, (long)c, (double)got,
+                         want);
+        }
+    assert_true(moved > rows * cols / 2);
+    for (int i = 0; i < 3; i++)
+        ls_safetensors_close(files[i]);
+}
+
+static void check_family(const char *directory, const char *golden, const char *targets)
+{
+    char words[PATH + 64];
+    adapters_make(directory, golden, "adapters", targets);
+    snprintf(words, sizeof words, "lora.from=%s/adapters", directory);
+    import(directory, "base", "run", words);
+    export(directory, "run", "again", LS_EXPORT_PEFT);
+    expect_same_tensors(directory, "adapters/adapter_model.safetensors",
+                        "again/adapter_model.safetensors");
+    char *there = scratch_read(scratch_path(directory, "adapters/adapter_config.json"), NULL);
+    char *back = scratch_read(scratch_path(directory, "again/adapter_config.json"), NULL);
+    assert_non_null(strstr(back, "\"lora_alpha\": 6"));
+    assert_non_null(strstr(back, "\"r\": 3"));
+    free(there);
+    free(back);
+    export(directory, "run", "merged", LS_EXPORT_HF);
+}
+
+static void test_llama(void **state)
+{
+    check_family(*state, "llama_tiny", "q_proj,v_proj,down_proj");
+    check_merged(*state, "model.layers.1.self_attn.v_proj.weight",
+                 "model.layers.1.self_attn.v_proj", false);
+    check_merged(*state, "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.down_proj",
+                 false);
+}
+
+/* c_attn is three matrices here, which share an A. */
+static void test_gpt2(void **state)
+{
+    check_family(*state, "gpt2_tiny", "c_attn,mlp.c_proj");
+    check_merged(*state, "h.1.attn.c_attn.weight", "transformer.h.1.attn.c_attn", true);
+    check_merged(*state, "h.0.mlp.c_proj.weight", "transformer.h.0.mlp.c_proj", true);
+    char *text = scratch_read(scratch_path(*state, "again/adapter_config.json"), NULL);
+    assert_non_null(strstr(text, "\"fan_in_fan_out\": true"));
+    assert_non_null(strstr(text, "\"mlp.c_proj\""));
+    free(text);
+}
+
+/* ---- training ---------------------------------------------------------------------------------
+ */
+
+static void test_layouts(void **state)
+{
+    static const char *const layouts[] = {
+        "parallel.tp=2", "parallel.pp=2", "parallel.dp_shard=2 parallel.zero=3",
+        "parallel.dp=2 parallel.zero=1 parallel.tp=2", "memory.offload.parameters=host"};
+    char hash[33], from[2 * PATH];
+    const char *directory = *state;
+    adapters_make(directory, "llama_tiny", "adapters", "all");
+    snprintf(from, sizeof from, "model.from=%s/base lora.from=%s/adapters train.steps=4", directory,
+             directory);
+    snprintf(hash, sizeof hash, "%s", trained(directory, "one", "%s", from));
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        char run[64];
+        snprintf(run, sizeof run, "run%zu", i);
+        assert_string_equal(hash, trained(directory, run, "%s %s", from, layouts[i]));
+    }
+    /* By a run that holds both, and stopped in between. */
+    char words[PATH + 64];
+    snprintf(words, sizeof words, "lora.from=%s/adapters", directory);
+    import(directory, "base", "imported", words);
+    assert_string_equal(hash,
+                        trained(directory, "imported", "%s train.resume=auto parallel.tp=2", from));
+    trained(directory, "stopped", "%s train.steps=2", from);
+    assert_string_equal(hash, trained(directory, "stopped", "%s train.resume=auto", from));
+    /* The model itself stays what it is, to the bit. */
+    struct ls_safetensors *base = tensors_open(directory, "base/model.safetensors");
+    struct ls_safetensors *run =
+        tensors_open(directory, "one/checkpoints/step-00000004/model.safetensors");
+    const struct ls_tensor_view *w =
+        ls_safetensors_find(base, "model.layers.0.self_attn.q_proj.weight");
+    assert_memory_equal(w->data, ls_safetensors_find(run, "h.0.attn.q.weight")->data, w->bytes);
+    ls_safetensors_close(base);
+    ls_safetensors_close(run);
+    struct ls_safetensors *states =
+        tensors_open(directory, "one/checkpoints/step-00000004/optimizer.safetensors");
+    for (size_t i = 0; i < ls_safetensors_count(states); i++)
+        assert_non_null(strstr(ls_safetensors_at(states, i)->name, ".lora_"));
+    ls_safetensors_close(states);
+}
+
+/* A run with adapters is a model to start from: the merged one. */
+static void test_from_adapted(void **state)
+{
+    char words[2 * PATH];
+    check_family(*state, "llama_tiny", "all");
+    snprintf(words, sizeof words, "train.steps=2 model.from=%s/run", (const char *)*state);
+    char hash[33];
+    snprintf(hash, sizeof hash, "%s", trained(*state, "a", "%s", words));
+    snprintf(words, sizeof words, "train.steps=2 model.from=%s/merged", (const char *)*state);
+    assert_string_equal(hash, trained(*state, "b", "%s", words));
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------
+ */
+
+static void expect_refused(const char *directory, const char *words, const char *text)
+{
+    struct ls_error error = {0};
+    char all[2 * ROOM];
+    snprintf(all, sizeof all, "train.out=%s/none train.steps=1 %s", directory, words);
+    int status = train_words(directory, all, &error);
+    if (!status || !strstr(error.text, text))
+        fail_msg("%s: expected %s, found %d: %s", words, text, status, error.text);
+}
+
+static void test_bad_descriptions(void **state)
+{
+    static const struct {
+        const char *key, *value, *text;
+    } bad[] = {
+        {"peft_type", "\"IA3\"", "peft_type = \"IA3\": expected \"LORA\""},
+        {"peft_type", NULL, "expected \"LORA\""},
+        {"r", "0", "r = 0"},
+        {"r", "\"three\"", "expected numbers above 0"},
+        {"r", "2.5", "r = 2.5"},
+        {"lora_alpha", NULL, "expected numbers above 0"},
+        {"target_modules", "\".*q_proj\"", "expected a list of names, or \"all-linear\""},
+        {"target_modules", "[\"q_proj\", 3]", "has no matrix \"?\""},
+        {"target_modules", "[\"q_proj\", \"lm_head\"]", "has no matrix \"lm_head\": expected all"},
+        {"use_dora", "true", "use_dora = true: such adapters are not supported"},
+        {"bias", "\"lora_only\"", "bias = \"lora_only\""},
+        {"modules_to_save", "[\"lm_head\"]", "modules_to_save = "},
+        {"rank_pattern", "{\"q_proj\": 8}", "rank_pattern = "},
+    };
+    const char *directory = *state;
+    char words[2 * PATH];
+    adapters_make(directory, "llama_tiny", "adapters", "q_proj");
+    char *good = scratch_read(scratch_path(directory, "adapters/adapter_config.json"), NULL);
+    snprintf(words, sizeof words, "model.from=%s/base lora.from=%s/adapters", directory, directory);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const char *path = scratch_path(directory, "adapters/adapter_config.json");
+        scratch_write(path, good, strlen(good));
+        json_edit(path, bad[i].key, bad[i].value);
+        expect_refused(directory, words, bad[i].text);
+    }
+    const char *path = scratch_path(directory, "adapters/adapter_config.json");
+    scratch_write(path, "{", 1);
+    expect_refused(directory, words, "adapter_config.json");
+    scratch_write(path, good, strlen(good));
+    free(good);
+    snprintf(words, sizeof words, "model.from=%s/base lora.from=%s/adapters lora.rank=8", directory,
+             directory);
+    expect_refused(directory, words, "lora.rank = 8");
+    snprintf(words, sizeof words, "model.from=%s/base lora.from=%s/nowhere", directory, directory);
+    expect_refused(directory, words, "nowhere/adapter_config.json");
+    snprintf(words, sizeof words, "model.preset=llama-tiny lora.from=%s/adapters", directory);
+    expect_refused(directory, words, "needs model.from");
+}
+
+static void test_bad_weights(void **state)
+{
+    static const struct {
+        struct change change;
+        const char *text;
+    } bad[] = {
+        {{.away = "layers.1.self_attn.q_proj.lora_B"}, "lora_B.weight [32, 3] is missing"},
+        {{.renamed = "layers.1.self_attn.q_proj.lora_A"}, "lora_A.weight [3, 32] is missing"},
+        {{.cut = "layers.0.self_attn.q_proj.lora_B"}, "[31, 3], and this model makes it [32, 3]"},
+    };
+    const char *directory = *state;
+    char words[2 * PATH];
+    snprintf(words, sizeof words, "model.from=%s/base lora.from=%s/adapters", directory, directory);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char command[PATH];
+        snprintf(command, sizeof command, "rm -rf '%s'/adapters* '%s'/base*", directory, directory);
+        assert_int_equal(system(command), 0);
+        adapters_make(directory, "llama_tiny", "adapters", "q_proj");
+        adapters_change(directory, "adapters", &bad[i].change);
+        expect_refused(directory, words, bad[i].text);
+    }
+    /* Those of fewer matrices than the file has. */
+    char command[PATH];
+    snprintf(command, sizeof command, "rm -rf '%s'/adapters* '%s'/base*", directory, directory);
+    assert_int_equal(system(command), 0);
+    adapters_make(directory, "llama_tiny", "adapters", "q_proj,v_proj");
+    json_edit(scratch_path(directory, "adapters/adapter_config.json"), "target_modules",
+              "[\"q_proj\"]");
+    expect_refused(directory, words, "v_proj.lora_A.weight has no place in this model");
+    /* What has none to give. */
+    struct ls_error error = {0};
+    struct ls_export_report report;
+    char paths[2][PATH];
+    import(directory, "base", "plain", "");
+    snprintf(paths[0], PATH, "%s/plain", directory);
+    snprintf(paths[1], PATH, "%s/out", directory);
+    const struct ls_export what = {.from = paths[0], .out = paths[1], .format = LS_EXPORT_PEFT};
+    assert_int_equal(ls_export(&what, &report, &error), LS_ECONFIG);
+    assert_non_null(strstr(error.text, "has no adapters"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_llama, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_gpt2, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_layouts, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_from_adapted, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_bad_descriptions, tokens_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_bad_weights, tokens_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

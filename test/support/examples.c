@@ -1,0 +1,35 @@
+/* Examples of fine-tuning as tokens. */
+#include "examples.h"
+
+#include "scratch.h"
+
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+struct ls_prepare_report examples_prepare(const char *folder, const char *name, const char *lines)
+{
+    char path[PATH_MAX], output[PATH_MAX];
+    const char *inputs[] = {path};
+    const struct ls_prepare_config config = {.inputs = inputs,
+                                             .inputs_count = 1,
+                                             .output = output,
+                                             .tokenizer = "byte",
+                                             .records = LS_RECORDS_PAIRS,
+                                             .append_eod = true,
+                                             .workers = 1};
+    struct ls_prepare_report report;
+    struct ls_error error = {0};
+    snprintf(path, sizeof path, "%s/%s.jsonl", folder, name);
+    snprintf(output, sizeof output, "%s/%s", folder, name);
+    scratch_write(path, lines, strlen(lines));
+    if (ls_data_prepare(&config, &report, &error))
+        fail_msg("%s", error.text);
+    return report;
+}
