@@ -101,33 +101,8 @@ static inline int ls_state_arrays(const struct ls_state *state, const struct ls_
 /* Local. This rank's slice of parameter i, with data of that type. */
 int ls_state_tensor(const struct ls_state *state, int i, enum ls_dtype dtype, void *data,
                     struct ls_dtensor *out, struct ls_error *error);
-/* Local. This rank's slice of an array of parameter i. Where it lies in a memory tier its values
- * are read into memory of their own (LS_READS), and written back by the return (LS_WRITES);
- * elsewhere they are where they are. Each lend is followed by its return. LS_ENOMEM; errors of the
- * disk. */
-struct ls_lent_slice {
-    struct ls_dtensor tensor;
-    int i, array;
-    enum ls_access access;
-    void *copy; /* NULL: none was needed */
-};
-int ls_state_lend(const struct ls_state *state, int i, int array, enum ls_access access,
-                  struct ls_lent_slice *out, struct ls_error *error);
-int ls_state_return(const struct ls_state *state, struct ls_lent_slice *lent,
-                    struct ls_error *error);
-
-/* ---- whole tensors --------------------------------------------------------------------------- */
-
-/* Elements of the largest of all parameters, whole. */
-int64_t ls_state_largest(const struct ls_params *all);
+/* Elements of the longest message of a save. */
 enum { LS_STATE_MESSAGE = 1 << 20 };
-/* Parameter i of all (of every layer: ls_layout_params), or that array of the optimizer's state of
- * it, whole on rank 0: values [its elements] of the array's type, followed there by room for
- * LS_STATE_MESSAGE more.
- * Unused elsewhere. Collective over the ranks that hold the first copy, rank 0 of each
- * LS_GROUP_COPIES; others may call it too. */
-int ls_state_collect(struct ls_state *state, const struct ls_params *all, int i, int array,
-                     void *values, struct ls_error *error);
 
 /* ---- what gave its bits ---------------------------------------------------------------------- */
 

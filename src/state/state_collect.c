@@ -1,4 +1,9 @@
-/* The state of a run, spread over ranks: a whole tensor from its parts. */
+/* The state of a run, spread over ranks: a whole tensor on rank 0, window by window, from its
+ * parts.
+ *
+ * A window is LS_STATE_MESSAGE elements of the whole. The runs of a part ascend both globally and
+ * locally, so each rank goes through its slice once and sends what lies in a window as one message;
+ * rank 0 knows from the spec how long it is. */
 #include "state_private.h"
 
 #include <stdio.h>
@@ -14,15 +19,66 @@ void state_prefix(const struct ls_optim_config *optim, const struct ls_param *pa
                  ls_optimizer_state_name(optim, param->hidden, array));
 }
 
-int64_t ls_state_largest(const struct ls_params *all)
+/* ---- a part, in ascending order -------------------------------------------------------------- */
+
+void state_cursor_init(struct state_cursor *cursor, const struct ls_dtensor_spec *spec,
+                       int64_t rank)
 {
-    int64_t largest = 0;
-    for (int i = 0; i < all->count; i++)
-        largest = ls_max(largest, ls_dtensor_count(&all->list[i].spec));
-    return largest;
+    ls_runs_init(&cursor->runs, spec, rank);
+    if (!ls_runs_next(&cursor->runs, &cursor->run))
+        cursor->run.count = 0;
 }
 
-/* ---- a whole tensor on rank 0 ---------------------------------------------------------------- */
+struct ls_run state_cursor_take(struct state_cursor *cursor, int64_t most)
+{
+    struct ls_run taken = cursor->run;
+    taken.count = ls_min(taken.count, most);
+    cursor->run.global += taken.count;
+    cursor->run.local += taken.count;
+    cursor->run.count -= taken.count;
+    if (cursor->run.count == 0 && !ls_runs_next(&cursor->runs, &cursor->run))
+        cursor->run.count = 0;
+    return taken;
+}
+
+/* ---- the collector --------------------------------------------------------------------------- */
+
+int state_collector_init(struct state_collector *c, struct ls_state *state,
+                         const struct ls_params *all, struct ls_error *error)
+{
+    size_t ranks = (size_t)ls_comm_size(ls_state_world(state));
+    bool collects = ls_comm_rank(ls_state_world(state)) == 0;
+    *c = (struct state_collector){.state = state, .all = all};
+    c->window = malloc(LS_STATE_MESSAGE * sizeof(float));
+    c->message = collects ? malloc(LS_STATE_MESSAGE * sizeof(float)) : NULL;
+    c->parts = collects ? calloc(ranks, sizeof *c->parts) : NULL;
+    if (c->window && (!collects || (c->message && c->parts)))
+        return LS_OK;
+    return ls_error_set(error, LS_ENOMEM, "no memory for the windows of a checkpoint's tensors");
+}
+
+void state_collector_release(struct state_collector *c)
+{
+    free(c->window);
+    free(c->message);
+    free(c->parts);
+}
+
+/* ---- one tensor ------------------------------------------------------------------------------ */
+
+struct collecting {
+    struct state_collector *c;
+    struct ls_dtensor_spec spec;
+    const struct state_sink *sink;
+    int64_t first, total; /* the window's first element; elements of the whole */
+    int64_t origin, rank; /* mesh rank 0 in the world; this one in the mesh, where it has a part */
+    struct state_cursor own;
+    int64_t have;           /* elements of it in the window */
+    bool cut;               /* no message goes through */
+    int failed;             /* the first failure, and */
+    struct ls_error *error; /* where it is told; afterwards unheard */
+    struct ls_error unheard;
+};
 
 /* Of the ranks that hold the same elements the first one sends them. */
 static bool sends(const struct ls_dtensor_spec *spec, int64_t rank)
@@ -35,107 +91,131 @@ static bool sends(const struct ls_dtensor_spec *spec, int64_t rank)
     return ls_dtensor_local_shape(spec, rank, NULL) > 0;
 }
 
-static int part_send(const struct ls_state *state, const struct ls_dtensor *part,
-                     struct ls_error *error)
+static void fail(struct collecting *g, int status)
 {
-    enum ls_dtype dtype = part->spec.dtype;
-    const char *data = part->data;
-    int status = LS_OK;
-    for (int64_t at = 0; at < part->local_count && !status; at += LS_STATE_MESSAGE)
-        status = ls_send(ls_state_world(state), data + (size_t)at * ls_dtype_bytes(dtype),
-                         ls_min(LS_STATE_MESSAGE, part->local_count - at), dtype, 0, 0, error);
+    if (!status || g->failed)
+        return;
+    g->failed = status;
+    g->error = &g->unheard;
+}
+
+static bool is_root(const struct collecting *g)
+{
+    return ls_comm_rank(ls_state_world(g->c->state)) == 0;
+}
+
+static int64_t window_end(const struct collecting *g)
+{
+    return ls_min(g->first + LS_STATE_MESSAGE, g->total);
+}
+
+/* What the part of mesh rank `rank` has in the window comes from it, and goes to its places. */
+static int part_receive(struct collecting *g, int64_t rank)
+{
+    struct state_cursor *cursor = &g->c->parts[rank], ahead = *cursor;
+    size_t bytes = ls_dtype_bytes(g->spec.dtype);
+    int64_t end = window_end(g), count = 0;
+    while (ahead.run.count > 0 && ahead.run.global < end)
+        count += state_cursor_take(&ahead, end - ahead.run.global).count;
+    int status = count == 0 ? LS_OK
+                            : ls_recv(ls_state_world(g->c->state), g->c->message, count,
+                                      g->spec.dtype, (int)(g->origin + rank), 0, g->error);
+    const char *from = g->c->message;
+    while (!status && cursor->run.count > 0 && cursor->run.global < end) {
+        struct ls_run run = state_cursor_take(cursor, end - cursor->run.global);
+        memcpy((char *)g->c->window + (size_t)(run.global - g->first) * bytes, from,
+               (size_t)run.count * bytes);
+        from += (size_t)run.count * bytes;
+    }
     return status;
 }
 
-/* What rank 0 waits for, where the part could not be read: zeros, which it will not keep. */
-static void nothing_send(const struct ls_state *state, const struct ls_dtensor_spec *spec,
-                         int64_t rank)
+/* Rank 0 goes on after a failure, for the others go on sending. */
+static void window_end_root(struct collecting *g)
 {
-    void *zeros = calloc(LS_STATE_MESSAGE, ls_dtype_bytes(spec->dtype));
-    int64_t count = ls_dtensor_local_shape(spec, rank, NULL);
-    for (int64_t at = 0; at < count && zeros; at += LS_STATE_MESSAGE)
-        if (ls_send(ls_state_world(state), zeros, ls_min(LS_STATE_MESSAGE, count - at), spec->dtype,
-                    0, 0, NULL))
-            break;
-    free(zeros);
+    int64_t ranks = ls_mesh_ranks(&g->spec.mesh);
+    for (int64_t rank = 0; rank < ranks && !g->cut; rank++) {
+        int status = g->origin + rank == 0 ? LS_OK : part_receive(g, rank);
+        g->cut = status != LS_OK;
+        fail(g, status);
+    }
+    if (!g->failed)
+        fail(g, g->sink->take(g->sink->user, g->c->window, window_end(g) - g->first, g->error));
 }
 
-/* Rank 0's own part goes to its places in whole. */
-static void part_place(const struct ls_dtensor *part, char *whole)
+static void window_finish(struct collecting *g)
 {
-    size_t bytes = ls_dtype_bytes(part->spec.dtype);
-    struct ls_runs runs;
-    struct ls_run run;
-    ls_runs_init(&runs, &part->spec, part->rank);
-    while (ls_runs_next(&runs, &run))
-        memcpy(whole + (size_t)run.global * bytes,
-               (const char *)part->data + (size_t)run.local * bytes, (size_t)run.count * bytes);
+    if (is_root(g)) {
+        window_end_root(g);
+    } else if (g->have > 0) {
+        int status = ls_send(ls_state_world(g->c->state), g->c->window, g->have, g->spec.dtype, 0,
+                             0, g->error);
+        g->cut = status != LS_OK;
+        fail(g, status);
+    }
+    g->first = window_end(g);
+    g->have = 0;
+    ls_progress();
 }
 
-/* So does the part of mesh rank `rank`, which the world's rank `from` sends. */
-static int part_receive(const struct ls_state *state, const struct ls_dtensor_spec *spec,
-                        int64_t rank, int64_t from, char *message, char *whole,
-                        struct ls_error *error)
+/* Elements of this rank's part; without values, which could not be read, zeros stand for them. */
+static int piece_take(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
 {
-    size_t bytes = ls_dtype_bytes(spec->dtype);
-    struct ls_runs runs;
-    struct ls_run run;
-    int64_t have = 0, used = 0, left = ls_dtensor_local_shape(spec, rank, NULL);
-    ls_runs_init(&runs, spec, rank);
-    while (ls_runs_next(&runs, &run))
-        while (run.count > 0) {
-            if (used == have) {
-                have = ls_min(LS_STATE_MESSAGE, left);
-                int status =
-                    ls_recv(ls_state_world(state), message, have, spec->dtype, (int)from, 0, error);
-                if (status)
-                    return status;
-                used = 0;
-                left -= have;
-            }
-            int64_t count = ls_min(run.count, have - used);
-            memcpy(whole + (size_t)run.global * bytes, message + (size_t)used * bytes,
-                   (size_t)count * bytes);
-            run.global += count;
-            run.count -= count;
-            used += count;
+    struct collecting *g = user;
+    size_t bytes = ls_dtype_bytes(g->spec.dtype);
+    int64_t piece_end = piece->from + piece->count;
+    (void)error;
+    while (!g->cut && g->own.run.count > 0 && g->own.run.local < piece_end) {
+        if (g->own.run.global >= window_end(g)) {
+            window_finish(g);
+            continue;
         }
-    return LS_OK;
+        struct ls_run run = state_cursor_take(
+            &g->own, ls_min(window_end(g) - g->own.run.global, piece_end - g->own.run.local));
+        int64_t at = is_root(g) ? run.global - g->first : g->have;
+        char *to = (char *)g->c->window + (size_t)at * bytes;
+        if (piece->values)
+            memcpy(to, (const char *)piece->values + (size_t)(run.local - piece->from) * bytes,
+                   (size_t)run.count * bytes);
+        else
+            memset(to, 0, (size_t)run.count * bytes);
+        g->have += run.count;
+    }
+    return g->cut ? g->failed : LS_OK;
 }
 
-int ls_state_collect(struct ls_state *state, const struct ls_params *all, int i, int array,
-                     void *values, struct ls_error *error)
+static void part_take(struct collecting *g, const struct ls_param *param, int array)
 {
-    const struct ls_param *param = &all->list[i];
+    struct ls_state *state = g->c->state;
     const struct ls_param *mine = ls_params_find(state->params, param->name);
-    struct ls_dtensor_spec spec = param->spec;
-    spec.dtype = ls_state_type(state, array);
-    int stage = ls_layout_stage(state->layout, all->units[param->unit].layer);
-    int64_t first = ls_layout_first_rank(state->layout, state->layout->stage_rank[stage]);
-    int64_t rank = ls_comm_rank(ls_state_world(state)) - first, ranks = ls_mesh_ranks(&spec.mesh);
-    struct ls_lent_slice part = {0};
-    int status = LS_OK;
-    bool holds = rank >= 0 && rank < ranks && sends(&spec, rank);
-    if (holds)
-        status =
-            ls_state_lend(state, (int)(mine - state->params->list), array, LS_READS, &part, error);
-    bool sender = holds && ls_comm_rank(ls_state_world(state)) > 0;
-    if (status && sender)
-        nothing_send(state, &spec, rank);
-    if (status)
-        return status;
-    if (ls_comm_rank(ls_state_world(state)) > 0) {
-        status = sender ? part_send(state, &part.tensor, error) : LS_OK;
-        ls_state_return(state, &part, NULL);
-        return status;
+    const struct ls_slice *slice = &state->slices[mine - state->params->list];
+    const struct ls_slice_piece rest = {0, slice->count, NULL};
+    state_cursor_init(&g->own, &g->spec, g->rank);
+    fail(g, ls_slice_visit_array(state->optimizer, slice, array + 1, LS_READS, piece_take, g,
+                                 g->error));
+    piece_take(g, &rest, NULL);
+}
+
+int state_collect(struct state_collector *c, int i, int array, const struct state_sink *sink,
+                  struct ls_error *error)
+{
+    struct ls_state *state = c->state;
+    const struct ls_param *param = &c->all->list[i];
+    int stage = ls_layout_stage(state->layout, c->all->units[param->unit].layer);
+    struct collecting g = {.c = c, .spec = param->spec, .sink = sink, .error = error};
+    g.spec.dtype = ls_state_type(state, array);
+    g.total = ls_dtensor_count(&g.spec);
+    g.origin = ls_layout_first_rank(state->layout, state->layout->stage_rank[stage]);
+    g.rank = ls_comm_rank(ls_state_world(state)) - g.origin;
+    int64_t ranks = ls_mesh_ranks(&g.spec.mesh);
+    for (int64_t rank = 0; rank < ranks && is_root(&g); rank++) {
+        c->parts[rank].run.count = 0;
+        if (sends(&g.spec, rank))
+            state_cursor_init(&c->parts[rank], &g.spec, rank);
     }
-    char *message = (char *)values + (size_t)ls_dtensor_count(&spec) * ls_dtype_bytes(spec.dtype);
-    for (int64_t from = 0; from < ranks && !status; from++) {
-        if (first + from == 0)
-            part_place(&part.tensor, values);
-        else if (sends(&spec, from))
-            status = part_receive(state, &spec, from, first + from, message, values, error);
-    }
-    ls_state_return(state, &part, NULL);
-    return status;
+    if (g.rank >= 0 && g.rank < ranks && sends(&g.spec, g.rank))
+        part_take(&g, param, array);
+    while (g.first < g.total && !g.cut && (is_root(&g) || g.have > 0))
+        window_finish(&g);
+    return g.failed;
 }

@@ -68,6 +68,25 @@ static void fingerprint_check(const struct ls_state *state, const struct ls_chec
                differences);
 }
 
+struct loading {
+    struct state_cursor cursor;
+    const char *whole;
+    size_t bytes; /* of an element */
+};
+
+static int piece_load(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
+{
+    struct loading *l = user;
+    int64_t end = piece->from + piece->count;
+    (void)error;
+    while (l->cursor.run.count > 0 && l->cursor.run.local < end) {
+        struct ls_run run = state_cursor_take(&l->cursor, end - l->cursor.run.local);
+        memcpy((char *)piece->values + (size_t)(run.local - piece->from) * l->bytes,
+               l->whole + (size_t)run.global * l->bytes, (size_t)run.count * l->bytes);
+    }
+    return LS_OK;
+}
+
 /* This rank's slices of one array. */
 static int array_load(struct ls_state *state, const struct ls_safetensors *file, int array,
                       struct ls_error *error)
@@ -78,21 +97,22 @@ static int array_load(struct ls_state *state, const struct ls_safetensors *file,
         const struct ls_param *param = &state->params->list[i];
         char name[LS_PARAM_NAME_MAX + STATE_PREFIX_BYTES], prefix[STATE_PREFIX_BYTES];
         const struct ls_tensor_view *view;
-        struct ls_lent_slice lent;
-        const struct ls_dtensor_spec *spec = &lent.tensor.spec;
+        struct ls_dtensor_spec spec = param->spec;
+        struct loading loading;
         if (array >= ls_state_arrays(state, param))
             continue;
         state_prefix(&state->optimizer->config, param, array, prefix);
         snprintf(name, sizeof name, "%s%s", prefix, param->name);
-        status = ls_state_lend(state, i, array, LS_WRITES, &lent, error);
+        spec.dtype = ls_state_type(state, array);
+        status =
+            ls_safetensors_require(file, name, spec.dtype, spec.dims, spec.shape, &view, error);
         if (status)
             return status;
-        status =
-            ls_safetensors_require(file, name, spec->dtype, spec->dims, spec->shape, &view, error);
-        if (!status)
-            status = ls_distribute_replicated(&lent.tensor, view->data, error);
-        int failed = ls_state_return(state, &lent, status ? NULL : error);
-        status = status ? status : failed;
+        loading = (struct loading){.whole = view->data, .bytes = ls_dtype_bytes(spec.dtype)};
+        state_cursor_init(&loading.cursor, &spec,
+                          ls_comm_rank(ls_state_world(state)) % ls_mesh_ranks(&spec.mesh));
+        status = ls_slice_visit_array(state->optimizer, &state->slices[i], array + 1, LS_WRITES,
+                                      piece_load, &loading, error);
     }
     return status;
 }

@@ -24,8 +24,8 @@ struct listing {
 /* A save as every rank of the first copy sees it; the entries are rank 0's. */
 struct saving {
     struct ls_state *state;
+    struct state_collector collector;
     struct listing list;
-    float *values; /* [elements of the largest tensor + LS_STATE_MESSAGE], of moments fewer bytes */
 };
 
 static void listing_release(struct listing *list)
@@ -39,7 +39,7 @@ static void listing_release(struct listing *list)
 static void saving_release(struct saving *s)
 {
     listing_release(&s->list);
-    free(s->values);
+    state_collector_release(&s->collector);
 }
 
 static void entries_fill(struct listing *list, const struct ls_optim_config *optim, int arrays)
@@ -117,29 +117,24 @@ static int saving_init(struct saving *s, struct ls_state *state, struct ls_error
     bool writes = ls_comm_rank(ls_state_world(state)) == 0;
     *s = (struct saving){.state = state};
     int status = listing_init(&s->list, state->layout, &state->optimizer->config, writes, error);
-    if (status || !writes)
+    if (status)
         return status;
-    int64_t largest = ls_state_largest(&s->list.all);
-    s->values = malloc((size_t)(largest + LS_STATE_MESSAGE) * sizeof *s->values);
-    return s->values ? LS_OK
-                     : ls_error_set(error, LS_ENOMEM,
-                                    "no memory for the largest tensor of a checkpoint (%ld "
-                                    "elements)",
-                                    (long)largest);
+    return state_collector_init(&s->collector, state, &s->list.all, error);
 }
 
 /* ---- the other ranks ------------------------------------------------------------------------- */
 
-static int collect(const struct saving *s, int64_t index, struct ls_error *error)
+static int collect(struct saving *s, int64_t index, const struct state_sink *sink,
+                   struct ls_error *error)
 {
     int count = s->list.all.count;
-    return ls_state_collect(s->state, &s->list.all, (int)(index % count), (int)(index / count) - 1,
-                            s->values, error);
+    return state_collect(&s->collector, (int)(index % count), (int)(index / count) - 1, sink,
+                         error);
 }
 
 /* Sends what rank 0 asks for. A failure to collect is known to all owners before anything is
  * committed. */
-static int serve(const struct saving *s, struct ls_error *error)
+static int serve(struct saving *s, struct ls_error *error)
 {
     int failed = LS_OK;
     for (;;) {
@@ -150,29 +145,35 @@ static int serve(const struct saving *s, struct ls_error *error)
             return status;
         if (index == ASK_END)
             return ls_comm_agree(s->state->groups[LS_GROUP_OWNERS], failed, error);
-        status = collect(s, index, failed ? &unheard : error);
+        status = collect(s, index, NULL, failed ? &unheard : error);
         failed = failed ? failed : status;
     }
 }
 
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
-static int tensor_write(const struct saving *s, struct ls_safetensors_writer *writer,
-                        const struct ls_tensor_entry *entry, struct ls_error *error)
+struct appending {
+    struct ls_safetensors_writer *writer;
+    size_t bytes; /* of an element */
+};
+
+static int window_append(void *user, const void *values, int64_t count, struct ls_error *error)
 {
-    const struct listing *list = &s->list;
-    int64_t index = list->asked[entry - list->entries];
-    int status = ls_broadcast(s->state->groups[LS_GROUP_OWNERS], &index, 1, LS_I64, 0, error);
-    if (!status)
-        status = collect(s, index, error);
-    if (status)
-        return status;
-    int64_t elements = ls_dtensor_count(&list->all.list[index % list->all.count].spec);
-    return ls_safetensors_writer_append(writer, s->values,
-                                        (size_t)elements * ls_dtype_bytes(entry->dtype), error);
+    const struct appending *a = user;
+    return ls_safetensors_writer_append(a->writer, values, (size_t)count * a->bytes, error);
 }
 
-static int part_write(const struct saving *s, struct ls_checkpoint_writer *checkpoint,
+static int tensor_write(struct saving *s, struct ls_safetensors_writer *writer,
+                        const struct ls_tensor_entry *entry, struct ls_error *error)
+{
+    int64_t index = s->list.asked[entry - s->list.entries];
+    struct appending appending = {writer, ls_dtype_bytes(entry->dtype)};
+    const struct state_sink sink = {window_append, &appending};
+    int status = ls_broadcast(s->state->groups[LS_GROUP_OWNERS], &index, 1, LS_I64, 0, error);
+    return status ? status : collect(s, index, &sink, error);
+}
+
+static int part_write(struct saving *s, struct ls_checkpoint_writer *checkpoint,
                       enum ls_checkpoint_part part, struct ls_error *error)
 {
     size_t count;
@@ -198,7 +199,7 @@ static int end_agree(const struct saving *s, int status, struct ls_error *error)
     return told ? (status ? status : told) : ls_comm_agree(owners, status, error);
 }
 
-static int checkpoint_write(const struct saving *s, const struct ls_checkpoint_state *about,
+static int checkpoint_write(struct saving *s, const struct ls_checkpoint_state *about,
                             struct ls_error *error)
 {
     struct ls_checkpoint_writer *writer = NULL;
@@ -217,7 +218,7 @@ static int checkpoint_write(const struct saving *s, const struct ls_checkpoint_s
     return status;
 }
 
-static int write_all(const struct saving *s, const struct ls_digest *digest, struct ls_error *error)
+static int write_all(struct saving *s, const struct ls_digest *digest, struct ls_error *error)
 {
     const struct ls_state *state = s->state;
     char hash[33], recipe_digest[33], fingerprint[256];

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS = 4096, KEYS_MAX = 6, ROOM = 600 };
+enum { TOKENS = 4096, KEYS_MAX = 9, ROOM = 600 };
 
 typedef const char *keys_t[KEYS_MAX];
 
@@ -107,32 +107,44 @@ static float invented(const char *name, int state, int64_t index)
     return (float)(int32_t)(hash >> 40) * 0x1p-26f - 0.1f;
 }
 
+struct inventing {
+    const struct ls_param *param;
+    int64_t first; /* of the slice in this rank's part */
+    int state;
+    bool half;
+};
+
+static int piece_invent(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
+{
+    const struct inventing *v = user;
+    const struct ls_param *p = v->param;
+    float *values = piece->values;
+    ls_bf16 *halves = piece->values;
+    (void)error;
+    for (int64_t j = 0; j < piece->count; j++) {
+        int64_t at = v->first + piece->from + j;
+        int64_t row = p->first_row + at / p->cols, col = p->first_col + at % p->cols;
+        float value = invented(p->name, v->state, row * p->global_cols + col);
+        if (v->half)
+            halves[j] = ls_f32_to_bf16(value);
+        else
+            values[j] = value;
+    }
+    return LS_OK;
+}
+
 static int state_invent(struct ls_trainer *t, struct ls_error *error)
 {
     for (int s = LS_STATE_PARAMETERS; s < ls_optimizer_states_most(&t->memory.optimizer.config);
          s++)
         for (int i = 0; i < t->params.count; i++) {
-            const struct ls_param *p = &t->params.list[i];
-            const struct ls_zero_slice *slice = &ls_zero_slices(t->memory.zero)[i];
-            bool half = ls_state_type(&t->state, s) == LS_BF16;
-            struct ls_lent_slice lent;
-            if (s >= ls_state_arrays(&t->state, p))
+            struct inventing inventing = {&t->params.list[i],
+                                          ls_zero_slices(t->memory.zero)[i].first, s,
+                                          ls_state_type(&t->state, s) == LS_BF16};
+            if (s >= ls_state_arrays(&t->state, inventing.param))
                 continue;
-            int status = ls_state_lend(&t->state, i, s, LS_WRITES, &lent, error);
-            if (status)
-                return status;
-            float *values = lent.tensor.data;
-            ls_bf16 *halves = lent.tensor.data;
-            for (int64_t j = 0; j < slice->count; j++) {
-                int64_t row = p->first_row + (slice->first + j) / p->cols;
-                int64_t col = p->first_col + (slice->first + j) % p->cols;
-                float value = invented(p->name, s, row * p->global_cols + col);
-                if (half)
-                    halves[j] = ls_f32_to_bf16(value);
-                else
-                    values[j] = value;
-            }
-            status = ls_state_return(&t->state, &lent, error);
+            int status = ls_slice_visit_array(t->state.optimizer, &t->state.slices[i], s + 1,
+                                              LS_WRITES, piece_invent, &inventing, error);
             if (status)
                 return status;
         }
@@ -238,27 +250,28 @@ static void expect_type(const char *directory, const char *file, const char *ten
 }
 
 /* Every layout writes the files of one rank, and goes on from those that the layout before it
- * wrote. */
-static void check_checkpoints(const char *directory, const char *moments)
+ * wrote; layouts 0, step, 2 step... */
+static void check_checkpoints(const char *directory, const keys_t more, int step)
 {
     char hash[33] = "", names[2][16] = {"", "one"};
-    for (int i = 0; i < LAYOUTS; i++) {
-        const char *what = layout_text(layouts[i]), *run = names[(i + 1) % 2];
+    for (int i = 0; i < LAYOUTS; i += step) {
+        const char *what = layout_text(layouts[i]), *run = names[(i / step + 1) % 2];
         int count = 0;
         keys_t keys = {NULL};
         while (layouts[i][count])
             keys[count] = layouts[i][count], count++;
-        keys[count] = moments;
-        snprintf(names[i % 2], sizeof names[0], i ? "run%d" : "one", i);
-        struct task save = {.config = config_make(directory, names[i % 2], "fp32", keys),
+        for (int k = 0; more[k]; k++)
+            keys[count++] = more[k];
+        snprintf(names[i / step % 2], sizeof names[0], i ? "run%d" : "one", i);
+        struct task save = {.config = config_make(directory, names[i / step % 2], "fp32", keys),
                             .act = act_save};
         task_run(&save, what);
         if (i == 0)
             memcpy(hash, save.hash, sizeof hash);
         if (strcmp(save.hash, hash))
             fail_msg("%s: hash %s, of one rank %s", what, save.hash, hash);
-        expect_same_file(directory, "one", names[i % 2], "model.safetensors", what);
-        expect_same_file(directory, "one", names[i % 2], "optimizer.safetensors", what);
+        expect_same_file(directory, "one", names[i / step % 2], "model.safetensors", what);
+        expect_same_file(directory, "one", names[i / step % 2], "optimizer.safetensors", what);
         struct task resume = {.config = config_make(directory, i ? run : "one", "fp32", keys),
                               .act = act_resume};
         task_run(&resume, what);
@@ -269,12 +282,23 @@ static void check_checkpoints(const char *directory, const char *moments)
 
 static void test_checkpoints_do_not_know_the_layout(void **state)
 {
-    check_checkpoints(*state, "optim.moments=fp32");
+    check_checkpoints(*state, (keys_t){"optim.moments=fp32"}, 1);
     expect_type(*state, "optimizer.safetensors", "exp_avg.wte.weight", LS_F32);
-    check_checkpoints(*state, "optim.moments=bf16");
+    check_checkpoints(*state, (keys_t){"optim.moments=bf16"}, 1);
     expect_type(*state, "model.safetensors", "wte.weight", LS_F32);
     expect_type(*state, "optimizer.safetensors", "exp_avg.wte.weight", LS_BF16);
     expect_type(*state, "optimizer.safetensors", "exp_avg_sq.h.1.mlp.down.weight", LS_BF16);
+}
+
+/* Tensors that travel in two windows: the table, cut by rows, and matrices that tp cuts by rows and
+ * by columns; on the device, and of bf16 moments in a tier. */
+static void test_tensors_of_several_windows(void **state)
+{
+    check_checkpoints(*state, (keys_t){"model.vocab_multiple=33000", "model.ffn=32800"}, 3);
+    check_checkpoints(*state,
+                      (keys_t){"model.vocab_multiple=33000", "model.ffn=32800",
+                               "optim.moments=bf16", "memory.offload.optimizer=host"},
+                      9);
 }
 
 /* The second rank looks elsewhere. */
@@ -312,6 +336,14 @@ static void test_a_save_that_fails_ends_on_every_rank(void **state)
 
 /* ---- damage ---------------------------------------------------------------------------------- */
 
+static int last_negate(void *user, const struct ls_slice_piece *piece, struct ls_error *error)
+{
+    float *values = piece->values;
+    (void)user, (void)error;
+    values[piece->count - 1] = -values[piece->count - 1];
+    return LS_OK;
+}
+
 static int act_damage(struct ls_trainer *t, struct task *task, struct ls_error *error)
 {
     int status = state_invent(t, error);
@@ -321,14 +353,8 @@ static int act_damage(struct ls_trainer *t, struct task *task, struct ls_error *
     if (!task->name) {
         t->state.samples++;
     } else if (p) {
-        struct ls_lent_slice lent;
-        status = ls_state_lend(&t->state, (int)(p - t->params.list), task->state, LS_READS_WRITES,
-                               &lent, error);
-        if (status)
-            return status;
-        float *value = (float *)lent.tensor.data + lent.tensor.local_count - 1;
-        *value = -*value;
-        status = ls_state_return(&t->state, &lent, error);
+        status = ls_slice_visit_array(t->state.optimizer, &t->state.slices[p - t->params.list],
+                                      task->state + 1, LS_READS_WRITES, last_negate, NULL, error);
         if (status)
             return status;
     }
@@ -441,6 +467,7 @@ int main(void)
 #define TEST(function) cmocka_unit_test_setup_teardown(function, data_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_checkpoints_do_not_know_the_layout),
+        TEST(test_tensors_of_several_windows),
         TEST(test_ranks_that_find_different_checkpoints_stop),
         TEST(test_a_save_that_fails_ends_on_every_rank),
         TEST(test_damage_is_found_where_ranks_hold_the_same),
