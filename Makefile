@@ -159,12 +159,11 @@ $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # What computes: `make check` runs these on every instruction set of the machine. Tests that go
-# through the sets by themselves need no second run: some of ops, test_golden, and those of
-# invariance, which draw numerics.isa.
+# through the sets by themselves need no second run: some of ops, test_golden, which trains every
+# kind of recipe on each, and those of invariance, which draw numerics.isa.
 ISA_TESTS = $(filter $(addprefix $(BUILD)/test/,ops/test_embedding ops/test_norm ops/test_pointwise \
 	ops/test_position ops/test_loss ops/test_update ops/test_stochastic optim/% nn/% \
-	parallel/test_tensor_parallel parallel/test_zero% train/test_trainer_tensors state/test_state \
-	train/test_trainer infer/test_infer cmd/test_run cmd/test_verify),$(TESTS))
+	parallel/test_tensor_parallel parallel/test_zero% infer/test_infer),$(TESTS))
 
 .PHONY: tests examples
 tests: $(TESTS)
@@ -177,6 +176,8 @@ SEED     ?= 1
 STEPS    ?= 20
 SECONDS  ?= 60
 PEERS    ?=
+# Of `make check`: one in so many of the layouts that test_exhaustive admits; `make exhaustive` runs all.
+EXHAUSTIVE_EVERY ?= 6
 # Of `make interop`: models of each family; a Python that has its packages.
 COUNT    ?= 3
 PYTHON   ?=
@@ -185,7 +186,7 @@ DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-built demo interop invariance what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
+.PHONY: deps check check-built demo interop invariance exhaustive what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
@@ -195,7 +196,7 @@ check: deps
 check-built: all tests examples
 	@LOCKSTEP=$(BUILD)/lockstep tools/what-fits.py --check doc/memory.md
 	@BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep ISA_TESTS="$(ISA_TESTS)" \
-		tools/run-tests.sh $(TESTS) $(EXAMPLES) tools/check-readme.py
+		EXHAUSTIVE_EVERY=$(EXHAUSTIVE_EVERY) tools/run-tests.sh $(TESTS) $(EXAMPLES) tools/check-readme.py
 
 demo: deps
 	$(AGAIN) all
@@ -203,6 +204,9 @@ demo: deps
 
 invariance: $(BUILD)/test/invariance/test_invariance
 	$< $(N) $(SEED) $(STEPS)
+
+exhaustive: $(BUILD)/test/invariance/test_exhaustive
+	$<
 
 what-fits: all
 	@LOCKSTEP=$(BUILD)/lockstep tools/what-fits.py --device $(DEVICE)
@@ -311,6 +315,7 @@ help:
 	'make check        install what is missing, build, run every test' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
 	'make invariance   N=100 SEED=1 STEPS=20: random layouts, one hash a recipe' \
+	'make exhaustive   every layout of 1 to 4 ranks that small recipes admit: 20 minutes' \
 	'make interop      COUNT=3 SEED=1 PYTHON=: random models and texts, beside transformers' \
 	'make what-fits    DEVICE=24: the largest model whose plan keeps within so many GiB' \
 	'make tidy         layers, headers, lengths, format' \

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -58,6 +59,7 @@ static int rehearse_body(struct ls_comm *world, void *user, struct ls_error *err
     struct bench *bench = user;
     silence(bench, world);
     struct sleeper sleeper = {.cluster = &bench->cluster};
+    prctl(PR_SET_TIMERSLACK, 1UL); /* of this thread: it sleeps no longer than it is asked to */
     const struct ls_work_watch watch = {.end = sleep_for, .user = &sleeper};
     double step_s[STEPS_MAX];
     int status = ls_rehearse_steps(&bench->config, &bench->layout, world, &watch,

@@ -2,14 +2,16 @@
 """Fine-tuning of a model of Hugging Face's, beside PyTorch with transformers (and peft).
 
     bench/peers/finetune.py [--precision fp32,bf16] [--lora RANK] [--batch 2] [--tokens 512]
-                            [--rounds 3] [--steps 3] [--lockstep build/lockstep]
+                            [--rounds 3] [--steps 3] [--keys "KEY=VALUE ..."]
+                            [--lockstep build/lockstep]
 
 A Qwen2.5 of the shape of its 0.5B, with random weights, is written as a folder. Both programs start
 from it and train on the same random tokens with the same batch: AdamW, gradients clipped to norm 1,
 two threads. PyTorch runs as its users would have it: transformers' model with
 scaled_dot_product_attention, torch.compile and, where that is faster, without it; bf16 is autocast
 over float32 weights; fused AdamW. With --lora peft's adapters on every linear layer take the place of
-the whole model.
+the whole model. --keys are for Lockstep, beside those of the recipe: what takes less memory, such as
+"optim.moments=bf16 memory.recompute=selective batch.micro=1".
 
 The programs run in turns, round by round. Printed are the median of the rounds' ratios of tokens a
 second, and the largest resident sets. Needs torch, transformers, peft and numpy.
@@ -100,6 +102,7 @@ def ours(o, folder, precision):
              "log.tensorboard=false", "log.hash_every=1000000"]
     if o.lora:
         words += [f"lora.rank={o.lora}", f"lora.alpha={2 * o.lora}"]
+    words += o.keys.split()
     log = folder / "log"
     with open(log, "w", encoding="utf-8") as file:
         process = subprocess.Popen(words, stdout=file, stderr=file)
@@ -130,7 +133,8 @@ def race(o, folder, precision):
     best = modes[0]
     speed = statistics.median(r[best]["step_s"] / r["Lockstep"]["step_s"] for r in rounds)
     memory = max(r["Lockstep"]["rss"] for r in rounds) / min(r[best]["rss"] for r in rounds)
-    print(f"{precision}{f', LoRA of rank {o.lora}' if o.lora else ''}: {speed:.2f} times PyTorch "
+    print(f"{precision}{f', LoRA of rank {o.lora}' if o.lora else ''}"
+          f"{f', {o.keys}' if o.keys else ''}: {speed:.2f} times PyTorch "
           f"({best}), with {memory:.2f} of its memory", flush=True)
 
 
@@ -145,6 +149,7 @@ def main():
     add("--layers", type=int, default=SHAPE["num_hidden_layers"])
     add("--rounds", type=int, default=3)
     add("--steps", type=int, default=3)
+    add("--keys", default="")
     add("--threads", type=int, default=os.cpu_count())
     add("--lockstep", default="build/lockstep")
     for hidden in ("--peer", "--folder", "--data"):

@@ -12,7 +12,7 @@ static const struct ls_draw_row rows[] = {
     {"parallel.dp_replicate", {"1", "2", "3", "4"}},
     {"parallel.dp_shard", {"1", "2", "3", "4"}},
     {"parallel.cp", {"1", "2", "3", "4"}},
-    {"parallel.tp", {"1", "2", "4"}},
+    {"parallel.tp", {"1", "2", "4", "3", "5"}},
     {"parallel.sp", {"auto", "true", "false"}},
     {"parallel.zero", {"0", "1", "2", "3"}},
     {"parallel.schedule", {"1f1b", "gpipe", "interleaved", "zb-h1", "zbv", "dualpipev", "csv"}},

@@ -1,8 +1,8 @@
 /* What is admitted runs: every layout of 1 to 4 ranks of small recipes, and not a sample of them.
  *
  *   test_exhaustive [RECIPE]              one of the recipes alone
- *   EXHAUSTIVE_EVERY=40 test_exhaustive   every 40th of what is admitted: for builds with
- * sanitizers
+ *   EXHAUSTIVE_EVERY=40 test_exhaustive   every 40th of what is admitted: for `make check`, and for
+ *                                         builds with sanitizers
  *
  * Exhaustive is the product of all axes (pp x dp_replicate x dp_shard x cp x tp = 1 to 4 ranks),
  * zero 0 to 3, sp on and off, every schedule with its chunks, every size of a micro-batch up to a
