@@ -225,12 +225,17 @@ static int post_receive(struct ls_pipeline *pipeline, const struct ls_pipeline_o
                          &pipeline->receive[index % 2], LS_HERE, error);
 }
 
+static int settle(const struct ls_pipeline_ops *ops, struct ls_error *error)
+{
+    return ops->settle ? ops->settle(ops->user, error) : LS_OK;
+}
+
 /* Ends sends up to number `until`, oldest first. */
-static int end_sends(struct ls_pipeline *pipeline, int direction, int64_t until,
-                     struct ls_error *error)
+static int end_sends(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *ops, int direction,
+                     int64_t until, struct ls_error *error)
 {
     struct sends *sends = &pipeline->sends[direction];
-    int code = LS_OK;
+    int code = sends->ended < until ? settle(ops, error) : LS_OK;
     while (sends->ended < until && code == LS_OK) {
         code = wait_timed(pipeline, &sends->request[sends->ended % sends->room], error);
         sends->ended++;
@@ -264,7 +269,7 @@ static int deliver(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *o
         return LS_OK;
     }
     struct sends *sends = &pipeline->sends[direction];
-    int code = end_sends(pipeline, direction, sends->started + 1 - sends->room, error);
+    int code = end_sends(pipeline, ops, direction, sends->started + 1 - sends->room, error);
     if (code)
         return code;
     if (direction == BACKWARDS) {
@@ -317,6 +322,8 @@ static int run_action(struct ls_pipeline *pipeline, const struct ls_pipeline_ops
     if (code == LS_OK && ops->before)
         code = ops->before(ops->user, &task, error);
     if (code == LS_OK)
+        code = settle(ops, error);
+    if (code == LS_OK)
         code = wait_timed(pipeline, &pipeline->receive[index % 2], error);
     /* The backward may overwrite what its forward handed on. */
     int64_t at = schedule->stage_chunk[action.stage] * schedule->micro_batches + action.micro_batch;
@@ -353,7 +360,7 @@ int ls_pipeline_run(struct ls_pipeline *pipeline, const struct ls_pipeline_ops *
                             ls_action_text(actions[i]).text);
     }
     for (int d = 0; d < DIRECTIONS && code == LS_OK; d++)
-        code = end_sends(pipeline, d, pipeline->sends[d].started, error);
+        code = end_sends(pipeline, ops, d, pipeline->sends[d].started, error);
     if (pipeline->options.comm)
         ls_comm_label(pipeline->options.comm, NULL);
     pipeline->stats.elapsed_s = ls_now_s() - begin;

@@ -6,8 +6,9 @@
  * happens depends on what has arrived; in which order operations start on a group does not.
  *
  * So a replica waits for jobs that come before its own, and the one after it gets to these without
- * it. What the last one sends around is for a leaf that comes later: it is waited for region by
- * region, when that leaf has come here too. */
+ * it. Before a rank waits for another stage of a pipeline, which may wait for the next replica, its
+ * jobs are joined (ls_zero_gradient_pass_on). What the last one sends around is for a leaf that
+ * comes later: it is waited for region by region, when that leaf has come here too. */
 #include "parallel/zero_private.h"
 
 static struct zero_job *job_at(struct ls_zero *zero, int64_t i)
@@ -511,6 +512,11 @@ int ls_zero_gradient_done(struct ls_zero *zero, struct ls_ops *ops, int r,
     else
         status = zero_part_put(zero, r, zero->in_place ? ZERO_SUM : ZERO_LEAF, error);
     return status ? status : jobs_progress(zero, ops, error);
+}
+
+int ls_zero_gradient_pass_on(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error)
+{
+    return zero->ring ? jobs_join(zero, ops, zero->tail, error) : LS_OK;
 }
 
 int ls_zero_gradient_finish(struct ls_zero *zero, struct ls_ops *ops, float **gradient,

@@ -209,6 +209,14 @@ static int run_before(void *user, const struct ls_pipeline_task *task, struct ls
     return stage_prefetch(t, layer, error);
 }
 
+/* The replica that gets this one's sums may be what another stage waits for. */
+static int run_settle(void *user, struct ls_error *error)
+{
+    struct ls_trainer *t = ((const struct stage_run *)user)->t;
+    bool alone = t->layout.size[LS_AXIS_PP] == 1;
+    return alone ? LS_OK : ls_zero_gradient_pass_on(t->memory.zero, &t->ops, error);
+}
+
 int stage_pipeline_run(struct ls_trainer *t, const struct train_batch *batch,
                        struct ls_error *error)
 {
@@ -218,7 +226,8 @@ int stage_pipeline_run(struct ls_trainer *t, const struct train_batch *batch,
                                         .ops = &t->ops,
                                         .count = run_count,
                                         .compute = run_task,
-                                        .before = run_before};
+                                        .before = run_before,
+                                        .settle = run_settle};
     int status = ls_pipeline_run(run.table->pipeline, &ops, error);
     trace_place(t, -1, -1, -1);
     return status;

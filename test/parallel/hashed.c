@@ -204,7 +204,8 @@ static int run_steps(struct ls_pipeline *pipeline, struct rank *rank, struct ls_
 {
     struct ls_ops plain;
     int code = ls_ops_init(&plain, 1, LS_ISA_PLAIN, error);
-    const struct ls_pipeline_ops ops = {rank, &plain, count_of, compute, before};
+    const struct ls_pipeline_ops ops = {
+        .user = rank, .ops = &plain, .count = count_of, .compute = compute, .before = before};
     for (int step = 0; step < rank->job->steps && code == LS_OK; step++) {
         rank->next = 0;
         for (int c = 0; c < rank->job->schedule->chunks; c++)

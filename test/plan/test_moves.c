@@ -323,6 +323,46 @@ static void test_random_layouts_are_proved(void **state)
     assert_true(found > 180);
 }
 
+/* Sums go from replica to replica while stages of a pipeline wait for each other: all small layouts
+ * with both, of which some waited in a circle where few layers of a stage have gradients. */
+static void test_pipelines_of_replicas_are_proved(void **state)
+{
+    (void)state;
+    static const char *const frozen[] = {"train.frozen=", "train.frozen=wte.*,h.0.*",
+                                         "train.frozen=wte.*,wpe.*,h.0.*,h.1.*"};
+    static const char *const schedules[] = {"1f1b",  "gpipe", "interleaved",
+                                            "zb-h1", "zbv",   "dualpipev"};
+    static struct ls_layout layout;
+    int proved = 0;
+    for (int i = 0; i < 5 * 3 * 6 * 2 * 2 * 2 * 3; i++) {
+        char layers[32], words[200];
+        int at = i;
+        snprintf(layers, sizeof layers, "model.layers=%d", 2 + at % 5);
+        struct ls_config config =
+            config_of(KEYS(GPT2, layers, "batch.global=12", "numerics.leaf_sequences=1",
+                           "model.tied=true", frozen[(at /= 5) % 3]));
+        int schedule = (at /= 3) % 6, micro = (at /= 6) % 2, zero = (at /= 2) % 2;
+        int replicas = (at /= 2) % 2, stages = (at /= 2) % 3;
+        snprintf(words, sizeof words,
+                 "parallel.schedule=%s batch.micro=%d parallel.zero=%d parallel.dp_replicate=%d "
+                 "parallel.pp=%d parallel.dp_shard=2",
+                 schedules[schedule], 1 + micro, 1 + 2 * zero, 2 + replicas, 2 + stages);
+        struct ls_layout_proof proof;
+        struct ls_error error = {0};
+        for (char *save, *word = strtok_r(words, " ", &save); word;
+             word = strtok_r(NULL, " ", &save))
+            assert_int_equal(ls_config_set(&config, word, &error), LS_OK);
+        if (ls_config_layout(&config, 0, &layout, NULL))
+            continue;
+        if (ls_layout_check(&config, &layout, &proof, &error))
+            fail_msg("%s %s %s, %ld ranks: %s", layers, frozen[i / 5 % 3], schedules[schedule],
+                     (long)layout.ranks, error.text);
+        proved++;
+    }
+    printf("%d layouts of pipelines and replicas are proved\n", proved);
+    assert_true(proved > 600);
+}
+
 /* ---- lists that do not fit ----------------------------------------------------------------------
  */
 
@@ -646,6 +686,7 @@ int main(void)
         cmocka_unit_test(test_matrices_meet_once),
         cmocka_unit_test(test_layouts_are_proved),
         cmocka_unit_test(test_random_layouts_are_proved),
+        cmocka_unit_test(test_pipelines_of_replicas_are_proved),
         cmocka_unit_test(test_a_rank_that_strays_is_caught),
         cmocka_unit_test(test_groups_that_wait_for_each_other_are_caught),
         cmocka_unit_test(test_a_ring_of_waiting_senders_is_caught),

@@ -62,6 +62,10 @@ struct ls_pipeline_ops {
     /* Optional: this task comes next. Called before its input is waited for: the place to begin
      * what it will need, such as gathering parameters. */
     int (*before)(void *user, const struct ls_pipeline_task *task, struct ls_error *error);
+    /* Optional. The rank is about to wait for another rank of the group: what ranks outside of it
+     * wait for must not stay behind, or all wait in a circle. Called at the same places on ranks
+     * that run the same table, whatever has arrived. */
+    int (*settle)(void *user, struct ls_error *error);
 };
 
 struct ls_pipeline_options {

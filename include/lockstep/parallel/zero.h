@@ -250,6 +250,10 @@ int ls_zero_gradient(struct ls_zero *zero, struct ls_ops *ops, int region,
  * completes start; they move while the caller goes on. */
 int ls_zero_gradient_done(struct ls_zero *zero, struct ls_ops *ops, int region,
                           const struct ls_dp_micro *micro, struct ls_error *error);
+/* Collective over `shard`. Waits for the reductions over it, and sends on what the next replica
+ * goes on from: for who will wait for ranks of neither group, such as those of other pipeline
+ * stages, which may wait for that replica. Nothing with one replica. */
+int ls_zero_gradient_pass_on(struct ls_zero *zero, struct ls_ops *ops, struct ls_error *error);
 /* Collective over both groups. Waits for all reductions. *gradient (at the slices' offsets) is the
  * batch's, until the next step's first ls_zero_gradient; the caller may write to it. *wait_s (may
  * be NULL) += seconds waited for transfers since the last call, gathers included. LS_ECOMM where a
