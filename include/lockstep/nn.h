@@ -189,6 +189,9 @@ const char *ls_lora_target(enum ls_arch arch, int i, char name[LS_LORA_TARGET_BY
 /* Local. LS_ECONFIG where a pattern of config->frozen matches no parameter, or nothing is left to
  * train. */
 int ls_frozen_check(const struct ls_model_config *config, struct ls_error *error);
+/* Local. The lowest layer, 0 .. layers + 1, that has something to train: no gradient is needed
+ * below it, and the backward ends there. */
+int ls_model_lowest_trained(const struct ls_model_config *config);
 
 /* ---- what tensor parallel may cut ---------------------------------------------------------------
  */

@@ -181,6 +181,17 @@ bool parameter_frozen(const struct ls_model_config *config, int layer, const str
     return false;
 }
 
+int ls_model_lowest_trained(const struct ls_model_config *config)
+{
+    if (config->lora.rank > 0)
+        return 1;
+    for (int layer = 0; layer <= config->layers; layer++)
+        for (const struct parameter *p = program_of(config, layer)->parameters; p->role; p++)
+            if (parameter_present(p, config) && !parameter_frozen(config, layer, p))
+                return layer;
+    return (int)config->layers + 1;
+}
+
 /* The pattern alone, over all parameters: how many it freezes, of how many. */
 static int64_t count_frozen(const struct ls_model_config *config, const char *pattern, int64_t *all)
 {

@@ -142,11 +142,16 @@ static int backward(struct timeline *t, const struct train_chunk *layers, bool i
 {
     const struct ls_model *model = t->measured->memory.model;
     size_t again = 0, *kept = &t->now.bytes[LS_MEMORY_ACTIVATIONS];
-    int status = LS_OK, last = (int)ls_max(layers->first, 1);
+    int status = LS_OK, lowest = (int)ls_max(layers->first, t->measured->part.lowest);
+    int last = (int)ls_max(lowest, 1);
     for (int layer = layers->end - 1; layer >= layers->first && !status; layer--) {
         struct ls_layer_bytes bytes = bytes_of(t, layer);
         bool reads = input && layer > 0;
         int first = ls_layer_again_first(model, layer);
+        if (layer < lowest) {
+            *kept -= weight ? bytes.kept : 0;
+            continue;
+        }
         if (input && first <= layer)
             status = make_again(t, first, layer, last, &again);
         t->now.layer = layer;

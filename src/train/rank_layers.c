@@ -7,7 +7,8 @@ int part_init(struct train_part *part, const struct ls_layout *layout, int64_t p
               struct ls_error *error)
 {
     size_t layers = (size_t)layout->model.layers + 2;
-    *part = (struct train_part){.chunk_count = (int)layout->chunks};
+    *part = (struct train_part){.chunk_count = (int)layout->chunks,
+                                .lowest = ls_model_lowest_trained(&layout->model)};
     part->chunks = calloc((size_t)layout->chunks, sizeof *part->chunks);
     part->held = calloc(layers, sizeof *part->held);
     part->chunk_first = calloc(layers, sizeof *part->chunk_first);

@@ -208,6 +208,7 @@ int stage_backward(struct ls_trainer *t, const struct train_batch *batch,
 {
     const struct train_chunk *layers = &t->part.chunks[task->chunk];
     struct ls_micro_batch micro = micro_batch_of(t, batch, task, slot);
+    int last = (int)ls_max(layers->first, t->part.lowest);
     bool input = task->action.kind != LS_ACTION_W, weight = task->action.kind != LS_ACTION_I;
     ls_trace_begin(t->trace,
                    !input    ? "backward, weights"
@@ -215,11 +216,11 @@ int stage_backward(struct ls_trainer *t, const struct train_batch *batch,
                              : "backward",
                    "compute");
     int status = LS_OK;
-    for (int layer = layers->end - 1; layer >= layers->first && !status; layer--) {
+    for (int layer = layers->end - 1; layer >= last && !status; layer--) {
         layer_begin(t, layer);
         /* Weight halves, and the embedding's input half, need no weights. */
         if (input && layer > 0)
-            status = layer_backward_input(t, layer, (int)ls_max(layers->first, 1), &micro, error);
+            status = layer_backward_input(t, layer, (int)ls_max(last, 1), &micro, error);
         else if (input)
             status = ls_layer_backward_input(t->memory.model, &t->ops, layer, &micro, error);
         if (!status && weight)

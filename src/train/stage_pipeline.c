@@ -201,9 +201,9 @@ static int run_before(void *user, const struct ls_pipeline_task *task, struct ls
     const struct train_chunk *layers = &t->part.chunks[task->chunk];
     enum ls_action_kind kind = task->action.kind;
     trace_place(t, task->action.micro_batch, task->chunk, task->action.stage);
-    if (kind == LS_ACTION_W)
-        return LS_OK;
     int layer = layers->first, last = layers->end - 1;
+    if (kind == LS_ACTION_W || (kind != LS_ACTION_F && last < t->part.lowest))
+        return LS_OK;
     if (kind != LS_ACTION_F)
         layer = (int)ls_min(ls_layer_again_first(t->memory.model, last), last);
     return stage_prefetch(t, layer, error);

@@ -25,6 +25,7 @@ struct train_part {
     int chunk_count;
     bool *held, *chunk_first; /* [layers + 2] */
     bool head;                /* the head's layer is held */
+    int lowest;               /* of all layers: below it no backward is needed */
 };
 int part_init(struct train_part *part, const struct ls_layout *layout, int64_t pp_rank,
               struct ls_error *error);

@@ -69,7 +69,7 @@ static const char *const recipe_keys[RECIPES][14] = {
      "lora.rank=5", NULL},
     {"model.arch=llama", "numerics.precision=bf16", "numerics.arithmetic=fma", "model.kv_heads=2",
      "model.tied=true", "numerics.leaf_sequences=2", "data.sequence=64", "model.context=64",
-     "batch.global=24", "train.frozen=wte.*,h.1.*,*.attn.v.weight", NULL},
+     "batch.global=24", "train.frozen=wte.*,h.0.*,h.1.*,*.attn.v.weight", NULL},
 };
 const char *const recipe_names[RECIPES] = {
     "gpt2 fp32",          "gpt2 bf16",   "llama fp32", "llama bf16", "gpt2 fp16",

@@ -6,6 +6,7 @@
 #include "train/trainer.h"
 
 #include <lockstep/compare.h>
+#include <lockstep/train/recorded.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -659,6 +660,71 @@ static void test_all_that_is_planned_is_used(void **state)
     }
 }
 
+/* ---- what is frozen below --------------------------------------------------------------------
+ */
+
+static int lowest_visit(void *user, const struct ls_memory_moment *moment, struct ls_error *error)
+{
+    int *lowest = user;
+    (void)error;
+    if (moment->phase >= LS_MEMORY_AGAIN && moment->layer >= 0 && moment->layer < *lowest)
+        *lowest = moment->layer;
+    return LS_OK;
+}
+
+/* Operations of a step, as the trainer records them. */
+static double flops_of(const struct ls_config *config, const struct ls_layout *layout)
+{
+    struct ls_recording recording;
+    struct ls_error error = {0};
+    int64_t leaves[] = {layout->ramp.full}, begins[1];
+    double flops = 0;
+    ls_recording_init(&recording);
+    recording.wants_works = true;
+    if (ls_record_steps(config, layout, 0, 1, leaves, &recording, begins, &error))
+        fail_msg("%s", error.text);
+    for (int64_t i = 0; i < recording.done_count; i++)
+        flops += recording.works[recording.done[i].work].flops;
+    ls_recording_release(&recording);
+    return flops;
+}
+
+/* Below the lowest layer that is trained nothing is computed but the forward, and the plan says so.
+ * Segments of layers that are made again reach below it. */
+static void test_the_backward_ends_where_nothing_is_trained_below(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys;
+        int lowest;
+    } cases[] = {{"", 0},
+                 {"train.frozen=wte.*", 1},
+                 {"lora.rank=2", 1},
+                 {"train.frozen=wte.*,h.0.*,h.2.*,*.attn.q.*", 2},
+                 {"train.frozen=wte.*,h.?.* memory.recompute=sqrt", 11},
+                 {"train.frozen=wte.*,h.*", 13}};
+    static struct ls_layout layout;
+    double flops[6];
+    for (int i = 0; i < 6; i++) {
+        int lowest = 100;
+        struct ls_error error = {0};
+        struct ls_config config = config_of(
+            "model.arch=llama model.layers=12 model.channels=64 model.heads=2 model.vocab=100 "
+            "model.vocab_multiple=4 model.context=64 data.sequence=64 batch.global=2",
+            cases[i].keys);
+        assert_int_equal(ls_model_lowest_trained(&config.model), cases[i].lowest);
+        if (ls_config_layout(&config, 0, &layout, &error) ||
+            ls_memory_timeline(&config, &layout, 0, lowest_visit, &lowest, &error))
+            fail_msg("%s: %s", cases[i].keys, error.text);
+        if (i != 4)
+            assert_int_equal(lowest, cases[i].lowest);
+        flops[i] = flops_of(&config, &layout);
+    }
+    /* The forward is a third of all. */
+    assert_true(flops[5] > 0.3 * flops[0] && flops[5] < 0.4 * flops[0]);
+    assert_true(flops[3] < flops[1] && flops[4] < 0.55 * flops[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -677,6 +743,7 @@ int main(void)
         cmocka_unit_test(test_ranks_of_a_pipeline_rank_take_the_same),
         cmocka_unit_test(test_what_is_in_use_was_planned),
         cmocka_unit_test(test_all_that_is_planned_is_used),
+        cmocka_unit_test(test_the_backward_ends_where_nothing_is_trained_below),
     };
     return cmocka_run_group_tests(tests, tokens_setup, scratch_teardown);
 }
