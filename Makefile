@@ -171,7 +171,7 @@ examples: $(EXAMPLES)
 
 # ---- what users call -------------------------------------------------------------------------------
 
-N        ?= 100
+N        ?= 120
 SEED     ?= 1
 STEPS    ?= 20
 SECONDS  ?= 60
@@ -314,7 +314,7 @@ help:
 	'make              build/lockstep and the libraries' \
 	'make check        install what is missing, build, run every test' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
-	'make invariance   N=100 SEED=1 STEPS=20: random layouts, one hash a recipe' \
+	'make invariance   N=120 SEED=1 STEPS=20: random layouts, one hash a recipe' \
 	'make exhaustive   every layout of 1 to 4 ranks that small recipes admit: 20 minutes' \
 	'make interop      COUNT=3 SEED=1 PYTHON=: random models and texts, beside transformers' \
 	'make what-fits    DEVICE=24: the largest model whose plan keeps within so many GiB' \

@@ -29,7 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEFAULT_STEPS = 5, DEFAULT_LAYOUTS = 100 };
+enum { DEFAULT_STEPS = 5, DEFAULT_LAYOUTS = 120 };
 
 static const char *program; /* argv[0] */
 
