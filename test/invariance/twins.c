@@ -50,6 +50,9 @@ const struct twin twins[TWINS] = {
                             {"parallel.dp_replicate=2"}},
 };
 
+/* A layer that every recipe trains, whatever it freezes. */
+enum { TRAINED = 4 };
+
 static int active = -1, turn;             /* turn: how often a fault was set */
 static __thread int calls, calls_in_turn; /* of the wrapped function, on this rank */
 static __thread bool updates;             /* this rank is in its optimizer's step */
@@ -132,7 +135,7 @@ int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, 
                                     const struct ls_micro_batch *batch,
                                     const struct ls_gradient *gradient, struct ls_error *error)
 {
-    if (active == TWIN_LEAF_MISSING && layer == 1 && batch->first_sequence == 2)
+    if (active == TWIN_LEAF_MISSING && layer == TRAINED && batch->first_sequence == 2)
         return LS_OK;
     struct ls_gradient anew = *gradient;
     if (active == TWIN_CHAIN_ANEW && anew.onto == LS_ONTO_CHAIN) {
@@ -140,7 +143,7 @@ int __wrap_ls_layer_backward_weight(struct ls_model *model, struct ls_ops *ops, 
         gradient = &anew;
     }
     int status = __real_ls_layer_backward_weight(model, ops, layer, batch, gradient, error);
-    if (status || active != TWIN_COUNTED_TWICE || layer != 1 || batch->first_sequence > 0)
+    if (status || active != TWIN_COUNTED_TWICE || layer != TRAINED || batch->first_sequence > 0)
         return status;
     struct ls_gradient again = *gradient;
     again.onto = LS_ONTO_SUM;
