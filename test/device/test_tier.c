@@ -233,18 +233,22 @@ static void test_overlapping_transfers_keep_their_order(void **state)
     }
 }
 
-/* The broken twin. One thread that copies front to back keeps any order by itself. */
+/* The broken twin. One thread that copies front to back keeps any order by itself. On a busy
+ * machine several may keep it for a while, so it has many tries. */
 static void test_a_tier_without_order_is_seen(void **state)
 {
     for (enum mover mover = MOVER_THREADS; mover < MOVERS && twins_may_run(); mover++) {
         if (!mover_allowed(mover))
             continue;
-        struct ls_tier *tier = mover_open(mover, *state, (size_t)UNITS * UNIT, NULL);
-        order_is_broken = true;
-        int differ = histories_differ(tier);
-        order_is_broken = false;
-        ls_tier_free(tier);
-        print_message("without order %d of %d batches differ\n", differ, BATCHES);
+        int differ = 0, tries = 0;
+        while (!differ && tries++ < 50) {
+            struct ls_tier *tier = mover_open(mover, *state, (size_t)UNITS * UNIT, NULL);
+            order_is_broken = true;
+            differ = histories_differ(tier);
+            order_is_broken = false;
+            ls_tier_free(tier);
+        }
+        print_message("without order %d of %d batches differ, at try %d\n", differ, BATCHES, tries);
         assert_true(differ > 0);
     }
 }
