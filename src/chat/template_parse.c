@@ -125,6 +125,17 @@ static struct chat_node *parse_for(struct chat_parser *p, size_t at)
     return node;
 }
 
+/* What a tag ends with, the node's first part. */
+static struct chat_node *value_into(struct chat_parser *p, struct chat_node *node)
+{
+    struct chat_node *value = chat_parse_tuple(p);
+    tag_end(p);
+    if (node)
+        node->first = value;
+    chat_node_over(p, node, value);
+    return node;
+}
+
 static struct chat_node *parse_set(struct chat_parser *p, size_t at)
 {
     static const char *const ends[] = {"endset", NULL};
@@ -135,14 +146,8 @@ static struct chat_node *parse_set(struct chat_parser *p, size_t at)
             node->text = p->token.text;
         chat_token_expect(p, CHAT_WORD, NULL);
     }
-    if (chat_token_take(p, CHAT_SIGN, "=")) {
-        struct chat_node *value = chat_parse_tuple(p);
-        tag_end(p);
-        if (node)
-            node->first = value;
-        chat_node_over(p, node, value);
-        return node;
-    }
+    if (chat_token_take(p, CHAT_SIGN, "="))
+        return value_into(p, node);
     tag_end(p);
     body_into(p, node, ends, "set");
     block_end(p);
@@ -197,13 +202,7 @@ static struct chat_node *parse_statement(struct chat_parser *p)
 
 static struct chat_node *parse_output(struct chat_parser *p)
 {
-    struct chat_node *node = chat_node_new(p, CHAT_OUTPUT, p->token.at);
-    struct chat_node *value = chat_parse_tuple(p);
-    tag_end(p);
-    if (node)
-        node->first = value;
-    chat_node_over(p, node, value);
-    return node;
+    return value_into(p, chat_node_new(p, CHAT_OUTPUT, p->token.at));
 }
 
 /* ---- bodies --------------------------------------------------------------------------------- */
