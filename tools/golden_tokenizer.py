@@ -2,11 +2,12 @@
 """Makes test/data/golden/ from the reference tokenizers (Python packages tokenizers and tiktoken).
 
     tools/golden_tokenizer.py [DIR [FAMILY...|ranks]]
-    tools/golden_tokenizer.py --categories
+    tools/golden_tokenizer.py --categories | --marks
 
 DIR holds gpt2-vocab.json, gpt2-merges.txt and tinyshakespeare.txt; without it only what does not need
 them is made. --categories prints the table of src/data/unicode.c: characters that the reference
-knows and Python's unicodedata does not (Python 3.11: Unicode 14, as PCRE2 10.42).
+knows and Python's unicodedata does not (Python 3.11: Unicode 14, as PCRE2 10.42). --marks prints the
+other table there: characters that utf8proc reorders or joins and the reference does not.
 
   unicode_classes.txt   "L|N|S FIRST LAST": code points (hexadecimal) of \\p{L}, \\p{N} and \\s
   vocab.json merges.txt a small byte-level BPE, trained here
@@ -18,6 +19,7 @@ knows and Python's unicodedata does not (Python 3.11: Unicode 14, as PCRE2 10.42
   ranks_PATTERN.txt
 """
 import base64
+import ctypes
 import json
 import os
 import random
@@ -28,7 +30,7 @@ import zlib
 
 import tiktoken
 from tiktoken_ext import openai_public
-from tokenizers import ByteLevelBPETokenizer, Regex, Tokenizer, pre_tokenizers
+from tokenizers import ByteLevelBPETokenizer, Regex, Tokenizer, normalizers, pre_tokenizers
 
 import tokenizer_families
 
@@ -136,7 +138,7 @@ def special_texts(tokenizer, count):
 
 def point_text(code):
     c = chr(code)
-    return f"{c}a{c}b {c}1!{c}\n {c}'s{c}"
+    return f"{c}a{c}b {c}1!{c}\n {c}'s{c} \u0345{c}\u0334\U00011935{c}"
 
 
 def write_points(out, encode):
@@ -231,28 +233,64 @@ def write_families(folder, names):
         print(name)
 
 
+def print_ranges(known):
+    ranges = []
+    for code in sorted(known):
+        if ranges and ranges[-1][1] == code - 1 and ranges[-1][2] == known[code]:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code, known[code]])
+    for found in ranges:
+        print("{0x%x, 0x%x, %s}," % tuple(found))
+
+
+def utf8proc_forms():
+    """NFC and NFD by libutf8proc."""
+    library, libc = ctypes.CDLL("libutf8proc.so.2"), ctypes.CDLL(None)
+    library.utf8proc_map.restype = ctypes.c_ssize_t
+
+    def form(text, options):
+        data, found = text.encode(), ctypes.c_void_p()
+        count = library.utf8proc_map(data, ctypes.c_ssize_t(len(data)), ctypes.byref(found), options)
+        out = ctypes.string_at(found, count).decode()
+        libc.free(found)
+        return out
+    return (lambda text: form(text, 1 << 1 | 1 << 3)), (lambda text: form(text, 1 << 1 | 1 << 4))
+
+
+def print_marks():
+    """Each character between marks of a higher and of a lower combining class, and what it is made of."""
+    nfc, nfd = utf8proc_forms()
+    known = {}
+    for code in range(0x110000):
+        if 0xD800 <= code < 0xE000:
+            continue
+        text, parts = f"\u0345{chr(code)}\u0334", nfd(chr(code))
+        if nfd(text) != normalizers.NFD().normalize_str(text):
+            known[code] = "0"
+        if nfc(parts) != normalizers.NFC().normalize_str(parts):
+            known[ord(parts[-1])] = "0"
+    print_ranges(known)
+
+
 def print_categories():
     categories = ("Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cf").split()
-    ranges = []
     known = {}
     for category in categories:
         split = pre_tokenizers.Split(Regex(r"\p{%s}" % category), "removed")
         for code in range(0x110000):
             if not 0xD800 <= code < 0xE000 and unicodedata.category(chr(code)) == "Cn" \
                     and not split.pre_tokenize_str(chr(code)):
-                known[code] = category
-    for code in sorted(known):
-        if ranges and ranges[-1][1] == code - 1 and ranges[-1][2] == known[code]:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code, known[code]])
-    for first, last, category in ranges:
-        print("{0x%x, 0x%x, %s}," % (first, last, category.upper()))
+                known[code] = category.upper()
+    print_ranges(known)
 
 
 def main():
     if sys.argv[1:] == ["--categories"]:
         print_categories()
+        return
+    if sys.argv[1:] == ["--marks"]:
+        print_marks()
         return
     os.makedirs(GOLDEN, exist_ok=True)
     if sys.argv[2:] == ["ranks"]:

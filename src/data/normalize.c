@@ -107,6 +107,29 @@ static int form_stretch(struct data_normal_scratch *scratch, int form, struct da
     return rc;
 }
 
+/* A stretch, cut at the characters that the reference leaves as and where they are: nothing goes
+ * past them, and nothing joins them. */
+static int form_parts(struct data_normal_scratch *scratch, int form, struct data_string text,
+                      struct ls_text *out, struct ls_error *error)
+{
+    size_t first = 0, at, bytes;
+    int rc = LS_OK;
+    for (at = 0; at < text.count && !rc; at += bytes) {
+        if (!data_is_later_mark(data_utf8_decode(text.bytes + at, &bytes)))
+            continue;
+        if (at > first)
+            rc = form_stretch(scratch, form, (struct data_string){text.bytes + first, at - first},
+                              out, error);
+        if (!rc)
+            rc = data_text_put(out, text.bytes + at, bytes, error);
+        first = at + bytes;
+    }
+    if (!rc && at > first)
+        rc = form_stretch(scratch, form, (struct data_string){text.bytes + first, at - first}, out,
+                          error);
+    return rc;
+}
+
 /* Stretches of ASCII are copied, others go through utf8proc. Two ASCII characters in a row part a
  * text: no form joins the second with what comes before. */
 static int unicode_form(struct data_normal_scratch *scratch, int form, struct data_string text,
@@ -121,8 +144,8 @@ static int unicode_form(struct data_normal_scratch *scratch, int form, struct da
             if (text.bytes[end] < 0x80 && text.bytes[end - 1] < 0x80 && end - 1 > at)
                 break;
         if (!rc && end > at)
-            rc = form_stretch(scratch, form, (struct data_string){text.bytes + at, end - at}, out,
-                              error);
+            rc = form_parts(scratch, form, (struct data_string){text.bytes + at, end - at}, out,
+                            error);
         at = end;
     }
     return rc;

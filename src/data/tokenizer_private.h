@@ -30,6 +30,9 @@ struct data_unicode_range {
 };
 /* Characters that libraries may not know yet, ascending. */
 const struct data_unicode_range *data_unicode_added(int *count);
+/* Whether the reference's normal forms take it for a letter that stands alone, and those of later
+ * versions of Unicode reorder it or join it with another one. */
+bool data_is_later_mark(uint32_t code);
 /* Unicode's white space, and the characters of its words. */
 bool data_is_space(uint32_t code);
 bool data_is_word(uint32_t code);

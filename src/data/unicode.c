@@ -56,6 +56,22 @@ static const struct data_unicode_range added[] = {
     {0x2ebf0, 0x2ee5d, LO}, {0x31350, 0x323af, LO},
 };
 
+/* The reference's normal forms are those of Unicode 9. To them these characters, which have got a
+ * combining class or a composition since, are letters that stand alone.
+ * tools/golden_tokenizer.py --marks prints the table. */
+static const struct data_unicode_range later_marks[] = {
+    {0x7fd, 0x7fd, 0},     {0x898, 0x89f, 0},     {0x8ca, 0x8d3, 0},     {0x9fe, 0x9fe, 0},
+    {0xc3c, 0xc3c, 0},     {0xd3b, 0xd3c, 0},     {0xeba, 0xeba, 0},     {0x1715, 0x1715, 0},
+    {0x1abf, 0x1ace, 0},   {0x1df6, 0x1dfa, 0},   {0xa82c, 0xa82c, 0},   {0x10d24, 0x10d27, 0},
+    {0x10eab, 0x10eac, 0}, {0x10efd, 0x10eff, 0}, {0x10f46, 0x10f50, 0}, {0x10f82, 0x10f85, 0},
+    {0x11070, 0x11070, 0}, {0x1133b, 0x1133b, 0}, {0x1145e, 0x1145e, 0}, {0x11839, 0x1183a, 0},
+    {0x11930, 0x11930, 0}, {0x11938, 0x11938, 0}, {0x1193d, 0x1193e, 0}, {0x11943, 0x11943, 0},
+    {0x119e0, 0x119e0, 0}, {0x11a34, 0x11a34, 0}, {0x11a47, 0x11a47, 0}, {0x11a99, 0x11a99, 0},
+    {0x11d42, 0x11d42, 0}, {0x11d44, 0x11d45, 0}, {0x11d97, 0x11d97, 0}, {0x11f41, 0x11f42, 0},
+    {0x16ff0, 0x16ff1, 0}, {0x1e08f, 0x1e08f, 0}, {0x1e130, 0x1e136, 0}, {0x1e2ae, 0x1e2ae, 0},
+    {0x1e2ec, 0x1e2ef, 0}, {0x1e4ec, 0x1e4ef, 0},
+};
+
 static const char *const category_names[] = {
     [UTF8PROC_CATEGORY_LU] = "Lu", [UTF8PROC_CATEGORY_LL] = "Ll", [UTF8PROC_CATEGORY_LT] = "Lt",
     [UTF8PROC_CATEGORY_LM] = "Lm", [UTF8PROC_CATEGORY_LO] = "Lo", [UTF8PROC_CATEGORY_MN] = "Mn",
@@ -95,21 +111,32 @@ bool data_category_known(const char *class)
     return false;
 }
 
+static const struct data_unicode_range *range_of(const struct data_unicode_range *ranges,
+                                                 size_t count, uint32_t code)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (code > ranges[middle].last)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && code >= ranges[low].first ? ranges + low : NULL;
+}
+
 int data_category(uint32_t code)
 {
     int category = utf8proc_category((utf8proc_int32_t)code);
     if (category != UTF8PROC_CATEGORY_CN)
         return category;
-    int low = 0, high = (int)(sizeof added / sizeof *added);
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (code > added[middle].last)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool found = low < (int)(sizeof added / sizeof *added) && code >= added[low].first;
-    return found ? added[low].category : category;
+    const struct data_unicode_range *range = range_of(added, sizeof added / sizeof *added, code);
+    return range ? range->category : category;
+}
+
+bool data_is_later_mark(uint32_t code)
+{
+    return range_of(later_marks, sizeof later_marks / sizeof *later_marks, code) != NULL;
 }
 
 bool data_is_space(uint32_t code)

@@ -134,11 +134,12 @@ static size_t put_character(char *out, uint32_t code)
 }
 
 /* point_text of tools/golden_tokenizer.py: the code point at a beginning and an end, behind and
- * before letters, digits, spaces, new lines and marks. */
+ * before letters, digits, spaces, new lines and marks; between marks of a higher and a lower
+ * combining class, and behind a letter that Unicode 13 joins with one. */
 static size_t point_text(uint32_t code, char *out)
 {
     size_t at = 0;
-    for (const char *form = "*a*b *1!*\n *'s*"; *form; form++)
+    for (const char *form = "*a*b *1!*\n *'s* \u0345*\u0334\U00011935*"; *form; form++)
         if (*form == '*')
             at += put_character(out + at, code);
         else
@@ -149,7 +150,7 @@ static size_t point_text(uint32_t code, char *out)
 /* Of 4096 code points from `first` on. */
 static uint32_t points_crc(struct subject *s, uint32_t first)
 {
-    char text[64];
+    char text[96];
     uLong crc = 0;
     for (uint32_t code = first; code < first + 0x1000; code++) {
         if (code >= 0xd800 && code < 0xe000)
