@@ -14,6 +14,7 @@ import random
 import sys
 import tempfile
 import time
+import unicodedata
 
 from tokenizers import Tokenizer
 
@@ -65,8 +66,14 @@ class Ours:
         return found
 
 
+# Characters that normal forms reorder, join or take apart, and letters to join them with.
+MARKS = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) in ("Mn", "Mc")]
+JOINING = [chr(c) for c in range(0x110000)
+           if unicodedata.decomposition(chr(c)) or 0x1100 <= c < 0x1200 or 0xAC00 <= c < 0xAC40]
+
+
 def random_text(rng, parts, corpus):
-    """Parts of a corpus, special tokens, runs, and characters of every plane."""
+    """Parts of a corpus, special tokens, runs, marks, and characters of every plane."""
     text = ""
     for _ in range(rng.randrange(1, 12)):
         kind = rng.random()
@@ -77,6 +84,9 @@ def random_text(rng, parts, corpus):
             text += rng.choice(parts)
         elif kind < 0.5:
             text += rng.choice(" \n\t-='a1é中") * rng.randrange(1, 70)
+        elif kind < 0.65:
+            for _ in range(rng.randrange(1, 12)):
+                text += rng.choice(rng.choice(["aeiouAEIOU", MARKS, MARKS, JOINING]))
         else:
             top = rng.choice([0x80, 0x250, 0x800, 0x3000, 0x10000, 0x20000, 0x110000])
             for _ in range(rng.randrange(1, 8)):
