@@ -16,6 +16,9 @@ VERSION  := 0.1.0
 # Raised when a program that was linked with the library before would no longer run with this one.
 SONAME   := liblockstep.so.0
 
+# Compiles through ccache where it is installed; CCACHE= turns that off.
+CCACHE   ?= $(shell command -v ccache 2>/dev/null)
+
 # V=1 shows the commands.
 V        ?= 0
 ifeq ($(V),0)
@@ -36,6 +39,8 @@ LIBS_PC  := libfyaml jansson libpcre2-8 libutf8proc libxxhash libzstd zlib hwloc
 CFLAGS_BASE := -std=c11 -D_GNU_SOURCE -DLS_VERSION='"$(VERSION)"' -Iinclude -Isrc -fopenmp -pthread \
 	-ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -Wall -Wextra -Wvla \
 	-Wmissing-prototypes $(shell pkg-config --cflags $(LIBS_PC) 2>/dev/null)
+# Objects name no folder above the tree, so that ccache gives one clone what another compiled.
+CFLAGS_BASE += -ffile-prefix-map=$(CURDIR)=.
 ifeq ($(WERROR),1)
 CFLAGS_BASE += -Werror
 endif
@@ -78,19 +83,19 @@ all: $(if $(COMMANDS),$(BUILD)/lockstep) $(BUILD)/liblockstep.a $(BUILD)/liblock
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
-	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 intrinsics = $(if $(filter-out plain,$(ISAS)),$(shell sed -n 's|^/\* cflags: \(.*\) \*/$$|\1|p' $(1)))
 # Files that hold intrinsics above the base instruction set name their flags in a line
 # "/* cflags: ... */" near the top.
 $(BUILD)/src/ops/%.o: src/ops/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
-	$(Q)$(CC) $(CFLAGS_ALL) $(call intrinsics,$<) -MMD -MP -c $< -o $@
+	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(call intrinsics,$<) -MMD -MP -c $< -o $@
 define isa_rule
 $(BUILD)/%.$(1).o: %.c
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$@)
-	$(Q)$(CC) $$(CFLAGS_ALL) $(ISA_FLAGS_$(1)) -DLS_KERNEL_ISA=$(1) -MMD -MP -c $$< -o $$@
+	$(Q)$(CCACHE) $(CC) $$(CFLAGS_ALL) $(ISA_FLAGS_$(1)) -DLS_KERNEL_ISA=$(1) -MMD -MP -c $$< -o $$@
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 
