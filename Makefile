@@ -163,10 +163,10 @@ $(EXAMPLES): $(BUILD)/%: $(BUILD)/%.o $(BUILD)/liblockstep.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_BASE) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
-# What computes: `make check` runs these on every instruction set of the machine. Tests that go
-# through the sets by themselves need no second run: some of ops, test_golden, which trains every
-# kind of recipe on each, and those of invariance, which draw numerics.isa. infer has no kernels:
-# nn/test_steps_decode computes what it computes.
+# What computes, and takes the instruction set from LOCKSTEP_ISA: tools/run-tests.py runs these again
+# on the lesser sets. Tests that go through the sets by themselves need no second run: some of ops,
+# test_golden, which trains every kind of recipe on each, and those of invariance, which draw
+# numerics.isa. infer has no kernels: nn/test_steps_decode computes what it computes.
 ISA_TESTS = $(filter $(addprefix $(BUILD)/test/,ops/test_embedding ops/test_norm ops/test_pointwise \
 	ops/test_position ops/test_loss ops/test_update ops/test_stochastic optim/% nn/% \
 	parallel/test_tensor_parallel parallel/test_zero%),$(TESTS))
@@ -182,8 +182,11 @@ SEED     ?= 1
 STEPS    ?= 20
 SECONDS  ?= 60
 PEERS    ?=
-# Of `make check`: one in so many of the layouts that test_exhaustive admits; `make exhaustive` runs all.
-EXHAUSTIVE_EVERY ?= 6
+# Of `make check`: all runs what each program can; a file of weights to write; what changed since when.
+CHECK    ?=
+RECORD   ?=
+CHANGED  ?=
+SINCE    ?= origin/main
 # Of `make interop`: models of each family; a Python that has its packages.
 COUNT    ?= 3
 PYTHON   ?=
@@ -192,17 +195,29 @@ DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-built demo interop invariance exhaustive what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
+.PHONY: deps check check-all check-built check-module demo interop invariance exhaustive what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
 
+# Which programs of those given to run: all, or with CHANGED=1 those that changed files reach.
+CHECKED   = $(TESTS) $(EXAMPLES) tools/check-readme.py
+reached   = $(if $(CHANGED),$$(tools/tests-reached.py $(BUILD) $(SINCE) $(1)),$(1))
+RUN_TESTS = BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep ISA_TESTS="$(ISA_TESTS)" tools/run-tests.py \
+	$(if $(RECORD),--record)
 check: deps
 	$(AGAIN) check-built
+check-all: deps
+	$(AGAIN) check-built CHECK=all
 check-built: all tests examples
 	@LOCKSTEP=$(BUILD)/lockstep tools/what-fits.py --check doc/memory.md
-	@BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep ISA_TESTS="$(ISA_TESTS)" \
-		EXHAUSTIVE_EVERY=$(EXHAUSTIVE_EVERY) tools/run-tests.sh $(TESTS) $(EXAMPLES) tools/check-readme.py
+	@CHECK=$(CHECK) $(RUN_TESTS) $(call reached,$(CHECKED))
+# make check-ops: the tests of one module; with CHECK=all as check-all runs them.
+check-%: deps
+	$(AGAIN) check-module MODULE=$*
+check-module: $(filter $(BUILD)/test/$(MODULE)/%,$(TESTS))
+	@$(if $^,,echo "no tests in test/$(MODULE)" >&2; exit 2)
+	@CHECK=$(CHECK) $(RUN_TESTS) $^
 
 demo: deps
 	$(AGAIN) all
@@ -212,7 +227,7 @@ invariance: $(BUILD)/test/invariance/test_invariance
 	$< $(N) $(SEED) $(STEPS)
 
 exhaustive: $(BUILD)/test/invariance/test_exhaustive
-	$<
+	$< 1
 
 what-fits: all
 	@LOCKSTEP=$(BUILD)/lockstep tools/what-fits.py --device $(DEVICE)

@@ -1,8 +1,7 @@
 /* What is admitted runs: every layout of 1 to 4 ranks of small recipes, and not a sample of them.
  *
- *   test_exhaustive [RECIPE]              one of the recipes alone
- *   EXHAUSTIVE_EVERY=40 test_exhaustive   every 40th of what is admitted: for `make check`, and for
- *                                         builds with sanitizers
+ *   test_exhaustive                   one in 60 of what is admitted, with CHECK=all one in 6
+ *   test_exhaustive EVERY [RECIPE]    one in EVERY, of one of the recipes alone
  *
  * Exhaustive is the product of all axes (pp x dp_replicate x dp_shard x cp x tp = 1 to 4 ranks),
  * zero 0 to 3, sp on and off, every schedule with its chunks, every size of a micro-batch up to a
@@ -15,6 +14,7 @@
  * batch grows. What it refuses has to be refused with a text, by the resolver and by the trainer,
  * before a step is made. Broken twins, one of them ranks that take each other's leaves, must be
  * caught. */
+#include "../support/extent.h"
 #include "recipes.h"
 #include "twins.h"
 
@@ -372,13 +372,12 @@ int main(int argc, char **argv)
     char pattern[] = "/tmp/lockstep-exhaustive-XXXXXX", command[300];
     if (!s || !mkdtemp(pattern))
         return 1;
-    int only = argc > 1 ? atoi(argv[1]) : -1;
+    int only = argc > 2 ? atoi(argv[2]) : -1;
     double begin_s = ls_now_s();
     snprintf(s->folder, sizeof s->folder, "%s", pattern);
     s->kept = rows_kept();
     s->isas = ls_isa_best() + 1;
-    const char *every = getenv("EXHAUSTIVE_EVERY");
-    s->every = ls_max(every ? atoi(every) : 1, 1);
+    s->every = argc > 1 ? ls_max(atoi(argv[1]), 1) : check_all() ? 6 : check_every(240, 60);
     recipe_tokens_write(s->folder);
     for (int recipe = 0; recipe < SMALL; recipe++)
         small_config(s, recipe);
@@ -393,7 +392,7 @@ int main(int argc, char **argv)
     printf("%ld layouts enumerated, %ld refused, %ld the same as another one, %ld admitted, %ld "
            "ran%s; %.0f s\n",
            (long)s->seen, (long)s->refused, (long)s->same, (long)s->admitted, (long)s->ran,
-           s->every > 1 ? " (EXHAUSTIVE_EVERY: NOT all)" : "", ls_now_s() - begin_s);
+           s->every > 1 ? " (NOT all: make exhaustive)" : "", ls_now_s() - begin_s);
     printf("%ld passed, %ld failed\n", (long)(s->ran - s->failed), (long)(s->failed + missed));
     snprintf(command, sizeof command, "rm -rf '%s'", s->folder);
     if (system(command))

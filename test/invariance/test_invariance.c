@@ -17,6 +17,7 @@
  * a gap fails.
  *
  * Broken twins prove that the comparison can fail (twins.c). */
+#include "../support/extent.h"
 #include "fast.h"
 #include "recipes.h"
 #include "twins.h"
@@ -29,7 +30,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEFAULT_STEPS = 5, DEFAULT_LAYOUTS = 120 };
+enum { DEFAULT_STEPS = 5, USUAL_STEPS = 2, DEFAULT_LAYOUTS = 120 };
 
 static const char *program; /* argv[0] */
 
@@ -321,7 +322,7 @@ int main(int argc, char **argv)
     if (!s || !mkdtemp(pattern))
         return 1;
     s->seed = argc > rest ? strtoull(argv[rest], NULL, 10) : 1;
-    s->steps = argc > rest + 1 ? atoll(argv[rest + 1]) : DEFAULT_STEPS;
+    s->steps = argc > rest + 1 ? atoll(argv[rest + 1]) : check_all() ? DEFAULT_STEPS : USUAL_STEPS;
     if (s->steps < 2 || s->steps > RECIPE_STEPS_MAX)
         s->steps = DEFAULT_STEPS;
     s->mpi = mpi_available();

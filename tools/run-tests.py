@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""Runs test programs side by side, one line each, and shows what those that fail printed.
+
+    tools/run-tests.py [--jobs N] [--record] [--isa SET] PROGRAM ...
+
+Order     The longest first: test/weights.txt has each program's seconds of CPU time, as --record
+          measured them. A program that is not there is taken for long.
+Marks     A test's source may name, in a line `/* check: WORD ... */` near its top, what it needs:
+          `cores`    every core of this machine: nothing runs beside it
+          `network`  a network of its own: one such program at a time
+Sets      The programs that $ISA_TESTS names run once more on each lesser instruction set of the
+          machine (LOCKSTEP_ISA), all of them with CHECK=all, otherwise those of `ops` alone. The
+          set avx512_bf16 is left out where amx is: the first run used its kernels.
+Stuck     Tests wait for events and have no limits of their own. A program is ended if all its
+          processes together use more than CPU_MAX seconds of CPU time, or if at IDLE_MAX looks
+          none of its processes had used or wanted a core since the look before. Neither counts
+          what a busy machine or a clock that jumps takes.
+Skipped   A line `SKIPPED: what: reason` in what a program prints says that an outside part did not
+          come up. Such programs are counted and their lines shown.
+
+The last lines are the CPU time, the ten programs that took most of it, and
+`N passed, N failed, N skipped`. The exit code is 1 if a program failed.
+"""
+
+import argparse
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+CPU_MAX = 1200  # seconds of CPU time
+IDLE_MAX = 400  # looks, LOOK_S apart
+LOOK_S = 0.3
+CORES = len(os.sched_getaffinity(0))
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+WEIGHTS = os.path.join(ROOT, "test", "weights.txt")
+LONG = 1e9  # the weight of a program that was never measured
+TAG = "LOCKSTEP_TEST"  # in the environment of all that a program starts
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Program:
+    def __init__(self, path, isa):
+        self.path = path
+        self.isa = isa
+        build = os.environ.get("BUILD", "build") + "/"
+        self.key = path.removeprefix(build)
+        self.name = self.key + (f", {isa}" if isa else "")
+        self.marks = marks_of(self.key)
+        self.slots = CORES if "cores" in self.marks else 1
+        self.tag = f"{os.getpid()}.{self.name}".replace(" ", "")
+        self.used = {}  # process -> CPU seconds when last seen
+        self.idle = 0
+        self.cpu_s = 0.0
+        self.why = ""
+
+    def start(self):
+        self.log = tempfile.TemporaryFile()
+        environment = dict(os.environ, **{TAG: self.tag})
+        if self.isa:
+            environment["LOCKSTEP_ISA"] = self.isa
+        self.begin_s = time.monotonic()
+        self.process = subprocess.Popen([self.path], stdin=subprocess.DEVNULL, stdout=self.log,
+                                        stderr=subprocess.STDOUT, env=environment)
+
+    def end(self, status, usage):
+        self.code = os.waitstatus_to_exitcode(status)
+        self.process.returncode = self.code
+        self.cpu_s = usage.ru_utime + usage.ru_stime
+        self.wall_s = time.monotonic() - self.begin_s
+        self.log.seek(0)
+        self.output = self.log.read().decode(errors="replace")
+        self.log.close()
+        self.skips = sorted(set(re.findall(r"^SKIPPED: (.*)$", self.output, re.MULTILINE)))
+
+
+def marks_of(key):
+    try:
+        with open(os.path.join(ROOT, key + ".c"), encoding="utf-8") as file:
+            found = re.search(r"^/\* check: (.*) \*/$", file.read(4000), re.MULTILINE)
+    except OSError:
+        return set()
+    return set(found.group(1).split()) if found else set()
+
+
+# ---- what processes do ------------------------------------------------------------------------------
+
+
+def stat_of(path):
+    """The fields of a /proc stat file from the state on; None for a process that is gone."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+
+
+class Processes:
+    """The processes of this machine that carry a tag, whoever their parents are."""
+
+    def __init__(self):
+        self.tags = {}  # (pid, start time) -> tag
+
+    def look(self):
+        """tag -> [(pid, CPU seconds, wants a core)]"""
+        found, tags = {}, {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            stat = stat_of(f"/proc/{pid}/stat")
+            if not stat:
+                continue
+            key = (pid, stat[19])
+            # A process takes its tag over when it starts, and may not be readable at once.
+            tag = self.tags.get(key) or self.tag_read(pid)
+            if not tag:
+                continue
+            tags[key] = tag
+            cpu_s = (int(stat[11]) + int(stat[12])) * TICK_S
+            found.setdefault(tag, []).append((int(pid), cpu_s, self.wants_core(pid)))
+        self.tags = tags
+        return found
+
+    @staticmethod
+    def tag_read(pid):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                found = re.search(rb"(?:^|\0)LOCKSTEP_TEST=([^\0]*)", file.read())
+        except OSError:
+            return None
+        return found.group(1).decode() if found else None
+
+    @staticmethod
+    def wants_core(pid):
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            return False
+        states = (stat_of(f"/proc/{pid}/task/{thread}/stat") for thread in threads)
+        return any(stat and stat[0] in (b"R", b"D") for stat in states)
+
+
+def gets_nowhere(program, seen):
+    """Why a program is to be ended, if it is."""
+    before = sum(program.used.values())
+    for pid, cpu_s, _ in seen:
+        program.used[pid] = max(cpu_s, program.used.get(pid, 0))
+    used = sum(program.used.values()) - before
+    if used <= TICK_S and not any(wants for _, _, wants in seen):
+        program.idle += 1
+    if program.idle > IDLE_MAX:
+        return f"its processes waited without using a core at {IDLE_MAX} looks"
+    if sum(program.used.values()) > CPU_MAX:
+        return f"its processes used more than {CPU_MAX} s of CPU time"
+    return ""
+
+
+def describe(seen):
+    lines = []
+    for pid, cpu_s, _ in seen:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                command = file.read().replace(b"\0", b" ").decode(errors="replace")[:150]
+            with open(f"/proc/{pid}/wchan", encoding="utf-8") as file:
+                where = file.read()
+        except OSError:
+            continue
+        lines.append(f"process {pid}, {cpu_s:.2f} s of CPU time, in {where}: {command}")
+    return lines
+
+
+def end_all(seen):
+    for pid, _, _ in seen:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+
+# ---- the run ----------------------------------------------------------------------------------------
+
+
+class Run:
+    def __init__(self, programs, jobs):
+        self.waiting = programs
+        self.jobs = jobs
+        self.running = {}  # pid -> program
+        self.ended = []
+        self.processes = Processes()
+        self.look_s = 0.0
+
+    def next_program(self):
+        """The first of those that wait and that what runs leaves room for."""
+        free = self.jobs - sum(p.slots for p in self.running.values())
+        network = any("network" in p.marks for p in self.running.values())
+        for i, program in enumerate(self.waiting):
+            alone = program.slots > 1 and not self.running
+            if (alone or program.slots <= free) and not (network and "network" in program.marks):
+                return self.waiting.pop(i)
+        return None
+
+    def start_some(self):
+        while program := self.next_program():
+            program.start()
+            self.running[program.process.pid] = program
+
+    def reap(self):
+        """Takes in every child that has ended; orphans of programs are children of this process."""
+        while self.running:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self.running:
+                program = self.running.pop(pid)
+                program.end(status, usage)
+                # What a program leaves behind belongs to nobody.
+                end_all(self.processes.look().get(program.tag, []))
+                self.ended.append(program)
+                report(program)
+
+    def watch(self):
+        if time.monotonic() - self.look_s < LOOK_S:
+            return
+        self.look_s = time.monotonic()
+        seen = self.processes.look()
+        for program in self.running.values():
+            processes = seen.get(program.tag, [])
+            why = gets_nowhere(program, processes)
+            if why and not program.why:
+                program.why = "\n".join([f"ended: {why}", *describe(processes)])
+            if program.why:
+                end_all(processes)
+
+    def all(self):
+        while self.waiting or self.running:
+            self.start_some()
+            self.watch()
+            self.reap()
+            time.sleep(0.02)
+
+
+def report(program):
+    failed = program.code != 0
+    if failed:
+        print(f"FAIL  {program.name}: exit code {program.code}", flush=True)
+        lines = program.output.splitlines()[-60:] + program.why.splitlines()
+        print("\n".join("      " + line for line in lines), flush=True)
+        return
+    cases = re.findall(r"^\[  PASSED  \] (\d+) test", program.output, re.MULTILINE)
+    skipped = re.findall(r"^\[  SKIPPED \] (\d+) test", program.output, re.MULTILINE)
+    text = f", {cases[-1]} cases" if cases else ""
+    text += f", {skipped[-1]} skipped" if skipped else ""
+    word = "skip" if program.skips else "ok  "
+    print(f"{word}  {program.name} ({program.cpu_s:.1f} s{text})", flush=True)
+    for line in program.skips:
+        print(f"      SKIPPED: {line}", flush=True)
+
+
+# ---- what runs --------------------------------------------------------------------------------------
+
+
+def weights_read():
+    weights = {}
+    if os.path.exists(WEIGHTS):
+        with open(WEIGHTS, encoding="utf-8") as file:
+            for line in file:
+                if not line.startswith("#"):
+                    name, _, seconds = line.rpartition(" ")
+                    weights[name] = float(seconds)
+    return weights
+
+
+def weights_write(ended):
+    weights = weights_read()
+    weights.update((p.name, p.cpu_s) for p in ended if p.code == 0)
+    known = {n: s for n, s in weights.items() if os.path.exists(source_of(n))}
+    with open(WEIGHTS, "w", encoding="utf-8") as file:
+        file.write("# Seconds of CPU time of each program of `make check`, the longest first. They decide\n"
+                   "# the order alone. `make check RECORD=1` writes them.\n")
+        for name, seconds in sorted(known.items(), key=lambda item: -item[1]):
+            file.write(f"{name} {seconds:.1f}\n")
+
+
+def source_of(name):
+    path = os.path.join(ROOT, name.partition(",")[0])
+    return path if path.endswith((".py", ".sh")) else path + ".c"
+
+
+def lesser_sets():
+    """The instruction sets of this machine below the one that programs use by themselves."""
+    doctor = subprocess.run([os.environ["LOCKSTEP"], "doctor"], capture_output=True, text=True,
+                            check=False).stdout
+    found = re.search(r"^ *instruction sets *([a-z0-9_, ]*)$", doctor, re.MULTILINE)
+    if not found:
+        sys.exit(f"FAIL  {os.environ['LOCKSTEP']} doctor names no instruction set")
+    *lesser, best = found.group(1).replace(",", "").split()
+    return [isa for isa in lesser if not (isa == "avx512_bf16" and best == "amx")]
+
+
+def programs_of(paths):
+    programs = [Program(path, "") for path in paths]
+    again = set(os.environ.get("ISA_TESTS", "").split()) & set(paths)
+    if os.environ.get("CHECK") != "all":
+        again = {path for path in again if "/test/ops/" in path}
+    if again:
+        programs += [Program(path, isa) for isa in lesser_sets() for path in sorted(again)]
+    weights = weights_read()
+    return sorted(programs, key=lambda p: (-p.slots, -weights.get(p.name, LONG)))
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__,
+                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--jobs", type=int, default=CORES, help="programs at a time")
+    options.add_argument("--record", action="store_true", help="write test/weights.txt")
+    options.add_argument("programs", nargs="*")
+    arguments = options.parse_args()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # Ranks and their threads are more than cores here: those that wait have to sleep.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    begin_s = time.monotonic()
+    run = Run(programs_of(arguments.programs), max(arguments.jobs, 1))
+    try:
+        run.all()
+    finally:
+        for seen in run.processes.look().values():
+            end_all(seen)
+    if arguments.record:
+        weights_write(run.ended)
+    cpu_s = sum(os.times()[2:4])
+    print(f"{cpu_s:.0f} s of CPU time, {time.monotonic() - begin_s:.0f} s; most of it:")
+    for program in sorted(run.ended, key=lambda p: -p.cpu_s)[:10]:
+        print(f"  {program.cpu_s:6.1f} s  {program.name}")
+    failed = sum(p.code != 0 for p in run.ended)
+    skipped = sum(p.code == 0 and bool(p.skips) for p in run.ended)
+    print(f"{len(run.ended) - failed - skipped} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Prints the test programs that the files changed since a commit reach, one a line.
+
+    tools/tests-reached.py BUILD SINCE PROGRAM ...
+
+Needs a build of these programs. A program reaches the objects that the linker takes for it, by
+their symbols, and each object the files that its .d file names. A program that starts
+BUILD/lockstep (of cmd, hosts and install) reaches what that reaches. Files that no object is made
+of reach tests by place: one in test/MODULE/ its module, test/golden/ each test whose source names
+it, a page (*.md) the check of README. Any other file (Makefile, tools/) reaches every program.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+
+def output(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def changed_files(since):
+    base = output("git", "merge-base", since, "HEAD").strip()
+    names = output("git", "diff", "--name-only", base).splitlines()
+    names += output("git", "ls-files", "--others", "--exclude-standard").splitlines()
+    return set(names)
+
+
+class Objects:
+    """The objects of a build: what each defines, needs and is made of."""
+
+    def __init__(self, build):
+        self.build = build
+        self.defines, self.needs, self.made_of = {}, {}, {}
+        names = [os.path.join(folder, name) for folder, _, names in os.walk(build)
+                 for name in names if name.endswith(".o")]
+        for i in range(0, len(names), 500):
+            self.symbols_read(output("nm", "-A", "-g", "-P", *names[i : i + 500]))
+        for name in names:
+            self.made_of[name] = self.files_of(name)
+
+    def symbols_read(self, text):
+        for line in text.splitlines():
+            name, symbol, kind = re.match(r"(.*?): (\S+) (\w)", line).groups()
+            if kind == "U":
+                self.needs.setdefault(name, set()).add(symbol)
+            # Tests hold objects of their own names: only the library's are found by symbol.
+            elif name.startswith(f"{self.build}/src/"):
+                self.defines[symbol] = name
+
+    @staticmethod
+    def files_of(name):
+        try:
+            with open(name[:-1] + "d", encoding="utf-8") as file:
+                text = file.read().replace("\\\n", " ")
+        except OSError:
+            return set()
+        return {word for word in text.split() if not word.endswith(":")}
+
+    def closure(self, roots):
+        """The files behind these objects and all that the linker adds to them."""
+        seen, open_ = set(), [r for r in roots if r in self.made_of]
+        while open_:
+            name = open_.pop()
+            if name not in seen:
+                seen.add(name)
+                wanted = self.needs.get(name, ())
+                open_ += [self.defines[s] for s in wanted if s in self.defines]
+        return set().union(*(self.made_of[name] for name in seen)) if seen else set()
+
+
+def roots_of(program, build, objects):
+    """The objects that a program is linked of, but for the library's."""
+    folder = os.path.dirname(program)
+    own = [program + ".o"]
+    if not folder.startswith(f"{build}/test/"):
+        return own
+    helpers = [n for n in objects.made_of if os.path.dirname(n) in (folder, f"{build}/test/support")
+               and not os.path.basename(n).startswith(("test_", "fuzz_"))]
+    return own + helpers
+
+
+def reaches(program, files, changed, build):
+    if files & changed:
+        return True
+    path = program.removeprefix(f"{build}/")
+    folder = os.path.dirname(path)
+    if program.endswith(".py"):
+        return program in changed or any(name.endswith(".md") for name in changed)
+    for name in changed:
+        if name.startswith(folder + "/") and not name.endswith((".c", ".h")):
+            return True
+        if name.startswith("test/golden/") and named_in(path + ".c", os.path.basename(name)):
+            return True
+    return False
+
+
+def named_in(source, word):
+    with open(source, encoding="utf-8") as file:
+        return word in file.read()
+
+
+def main():
+    build, since, *programs = sys.argv[1:]
+    changed = changed_files(since)
+    objects = Objects(build)
+    behind = ("src/", "include/", "test/", "cmd/", "examples/")
+    if any(not name.startswith(behind) and not name.endswith(".md") for name in changed):
+        print("\n".join(programs))
+        return
+    commands = [n for n in objects.made_of if n.startswith(f"{build}/cmd/")]
+    command_files = objects.closure(commands)
+    for program in programs:
+        files = objects.closure(roots_of(program, build, objects))
+        if program.startswith(tuple(f"{build}/test/{m}/" for m in ("cmd", "hosts", "install"))):
+            files |= command_files
+        if reaches(program, files, changed, build):
+            print(program)
+
+
+if __name__ == "__main__":
+    main()
