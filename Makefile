@@ -195,7 +195,7 @@ DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-all check-built check-module demo interop invariance exhaustive what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
+.PHONY: deps check check-all check-built check-module tested run-tested demo interop invariance exhaustive what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
@@ -215,6 +215,11 @@ check-built: all tests examples
 # make check-ops: the tests of one module; with CHECK=all as check-all runs them.
 check-%: deps
 	$(AGAIN) check-module MODULE=$*
+# make tested TESTED="base/% comm/test_thread": builds some programs; run-tested runs them.
+SOME_TESTS = $(filter $(addprefix $(BUILD)/test/,$(TESTED)),$(TESTS))
+tested: $(SOME_TESTS)
+run-tested: tested
+	@CHECK=$(CHECK) ISA_TESTS= $(RUN_TESTS) $(SOME_TESTS)
 check-module: $(filter $(BUILD)/test/$(MODULE)/%,$(TESTS))
 	@$(if $^,,echo "no tests in test/$(MODULE)" >&2; exit 2)
 	@CHECK=$(CHECK) $(RUN_TESTS) $^

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs test programs side by side, one line each, and shows what those that fail printed.
 
-    tools/run-tests.py [--jobs N] [--record] [--isa SET] PROGRAM ...
+    tools/run-tests.py [--jobs N] [--record] [--under COMMAND] PROGRAM ...
+    tools/run-tests.py --summary FILE    the last lines for all runs that wrote to $TEST_RESULTS
 
 Order     The longest first: test/weights.txt has each program's seconds of CPU time, as --record
           measured them. A program that is not there is taken for long.
@@ -15,8 +16,9 @@ Stuck     Tests wait for events and have no limits of their own. A program is en
           processes together use more than CPU_MAX seconds of CPU time, or if at IDLE_MAX looks
           none of its processes had used or wanted a core since the look before. Neither counts
           what a busy machine or a clock that jumps takes.
-Skipped   A line `SKIPPED: what: reason` in what a program prints says that an outside part did not
-          come up. Such programs are counted and their lines shown.
+Skipped   A line `SKIPPED: what: reason` in what a program prints says that a part of it could not
+          run here: Slurm's daemons did not come up, this machine lacks an instruction set. These
+          parts are counted and their lines shown.
 
 The last lines are the CPU time, the ten programs that took most of it, and
 `N passed, N failed, N skipped`. The exit code is 1 if a program failed.
@@ -45,8 +47,8 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Program:
-    def __init__(self, path, isa):
-        self.path = path
+    def __init__(self, path, isa, under=""):
+        self.command = [*under.split(), path]
         self.isa = isa
         build = os.environ.get("BUILD", "build") + "/"
         self.key = path.removeprefix(build)
@@ -65,7 +67,7 @@ class Program:
         if self.isa:
             environment["LOCKSTEP_ISA"] = self.isa
         self.begin_s = time.monotonic()
-        self.process = subprocess.Popen([self.path], stdin=subprocess.DEVNULL, stdout=self.log,
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log,
                                         stderr=subprocess.STDOUT, env=environment)
 
     def end(self, status, usage):
@@ -77,6 +79,7 @@ class Program:
         self.output = self.log.read().decode(errors="replace")
         self.log.close()
         self.skips = sorted(set(re.findall(r"^SKIPPED: (.*)$", self.output, re.MULTILINE)))
+        self.word = "FAIL" if self.code else "ok"
 
 
 def marks_of(key):
@@ -246,8 +249,7 @@ class Run:
 
 
 def report(program):
-    failed = program.code != 0
-    if failed:
+    if program.word == "FAIL":
         print(f"FAIL  {program.name}: exit code {program.code}", flush=True)
         lines = program.output.splitlines()[-60:] + program.why.splitlines()
         print("\n".join("      " + line for line in lines), flush=True)
@@ -256,8 +258,7 @@ def report(program):
     skipped = re.findall(r"^\[  SKIPPED \] (\d+) test", program.output, re.MULTILINE)
     text = f", {cases[-1]} cases" if cases else ""
     text += f", {skipped[-1]} skipped" if skipped else ""
-    word = "skip" if program.skips else "ok  "
-    print(f"{word}  {program.name} ({program.cpu_s:.1f} s{text})", flush=True)
+    print(f"{program.word:4}  {program.name} ({program.cpu_s:.1f} s{text})", flush=True)
     for line in program.skips:
         print(f"      SKIPPED: {line}", flush=True)
 
@@ -303,8 +304,8 @@ def lesser_sets():
     return [isa for isa in lesser if not (isa == "avx512_bf16" and best == "amx")]
 
 
-def programs_of(paths):
-    programs = [Program(path, "") for path in paths]
+def programs_of(paths, under):
+    programs = [Program(path, "", under) for path in paths]
     again = set(os.environ.get("ISA_TESTS", "").split()) & set(paths)
     if os.environ.get("CHECK") != "all":
         again = {path for path in again if "/test/ops/" in path}
@@ -314,18 +315,59 @@ def programs_of(paths):
     return sorted(programs, key=lambda p: (-p.slots, -weights.get(p.name, LONG)))
 
 
+# ---- what is said at the end ------------------------------------------------------------------------
+
+
+def results_write(ended):
+    """One line a program: word, seconds of CPU time, build and name, parts that were skipped."""
+    if not (path := os.environ.get("TEST_RESULTS")):
+        return
+    build = os.environ.get("BUILD", "build")
+    with open(path, "a", encoding="utf-8") as file:
+        for p in ended:
+            name = p.name if build == "build" else f"{build}: {p.name}"
+            print(p.word, f"{p.cpu_s:.2f}", name, *p.skips, sep="\t", file=file)
+
+
+def summary(rows):
+    """The programs that took most, and how many passed; rows of (word, seconds, name, parts that were
+    skipped)."""
+    for _, seconds, name, _ in sorted(rows, key=lambda row: -row[1])[:10]:
+        print(f"  {seconds:6.1f} s  {name}")
+    failed = sum(row[0] == "FAIL" for row in rows)
+    skipped = sum(len(row[3]) for row in rows)
+    print(f"{len(rows) - failed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+def summary_of_file(path):
+    with open(path, encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file]
+    rows = [(word, float(seconds), name, skips) for word, seconds, name, *skips in rows]
+    for _, _, name, skips in rows:
+        for skip in skips:
+            print(f"  SKIPPED in {name}: {skip}")
+    print("most CPU time:")
+    return summary(rows)
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--jobs", type=int, default=CORES, help="programs at a time")
     options.add_argument("--record", action="store_true", help="write test/weights.txt")
+    options.add_argument("--under", default="", help="a command that runs the programs")
+    options.add_argument("--summary", metavar="FILE")
     options.add_argument("programs", nargs="*")
     arguments = options.parse_args()
+    if arguments.summary:
+        return summary_of_file(arguments.summary)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # Ranks and their threads are more than cores here: those that wait have to sleep.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     begin_s = time.monotonic()
-    run = Run(programs_of(arguments.programs), max(arguments.jobs, 1))
+    programs = programs_of(arguments.programs, arguments.under)
+    run = Run(programs, max(arguments.jobs, 1))
     try:
         run.all()
     finally:
@@ -333,14 +375,10 @@ def main():
             end_all(seen)
     if arguments.record:
         weights_write(run.ended)
-    cpu_s = sum(os.times()[2:4])
-    print(f"{cpu_s:.0f} s of CPU time, {time.monotonic() - begin_s:.0f} s; most of it:")
-    for program in sorted(run.ended, key=lambda p: -p.cpu_s)[:10]:
-        print(f"  {program.cpu_s:6.1f} s  {program.name}")
-    failed = sum(p.code != 0 for p in run.ended)
-    skipped = sum(p.code == 0 and bool(p.skips) for p in run.ended)
-    print(f"{len(run.ended) - failed - skipped} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
+    results_write(run.ended)
+    print(f"{sum(os.times()[2:4]):.0f} s of CPU time, {time.monotonic() - begin_s:.0f} s; "
+          "most of it:")
+    return summary([(p.word, p.cpu_s, p.name, p.skips) for p in run.ended])
 
 
 if __name__ == "__main__":

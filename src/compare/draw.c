@@ -386,14 +386,15 @@ bool ls_draw_layout(const struct ls_config *config, const struct ls_draw *draw,
 {
     enum { ATTEMPTS_MAX = 20000 };
     struct ls_layout layout;
+    struct ls_config start = *config;
     uint32_t attempts = draw->attempts > 0 ? (uint32_t)draw->attempts : ATTEMPTS_MAX;
+    if (!draw->kept)
+        layout_clear(&start);
     if (asked(draw, RAMP_UP) >= 0 && config->batch.rampup_start == 0)
         return false;
     for (uint32_t attempt = 0; attempt < attempts; attempt++) {
         struct draws d = draws_begin(draw->seed, draw->index, attempt);
-        *drawn = *config;
-        if (!draw->kept)
-            layout_clear(drawn);
+        *drawn = start;
         plain_draw(&d, draw, drawn);
         int64_t ranks = ls_config_ranks(drawn);
         bool room = ranks <= draw->ranks_max && (ranks > 1 || draw->kept);

@@ -1,4 +1,5 @@
 /* Tokenizers against GPT-2's and another implementation's results; malformed vocabularies. */
+#include "../support/extent.h"
 #include "support.h"
 
 #include "data/tokenizer_private.h"
@@ -189,6 +190,12 @@ static bool matches(const struct data_splitter *splitter, void *split_state,
     return found.begin == 0 && found.end == bytes;
 }
 
+/* The code point after this one: above the scripts of U+3400 one in 17 in `make check`. */
+static uint32_t next_code(uint32_t code)
+{
+    return code + (code < 0x3400 ? 1 : (uint32_t)check_every(61, 17));
+}
+
 /* By our own table, and by the classes of translated patterns. */
 static void test_every_code_point_is_classified_as_in_the_reference(void **state)
 {
@@ -206,7 +213,7 @@ static void test_every_code_point_is_classified_as_in_the_reference(void **state
         assert_ok(data_splitter_new(classes[i].pattern, DATA_ONIGURUMA, false, &splitter, &error),
                   error);
         assert_ok(data_split_state_new(splitter, &split_state, &error), error);
-        for (uint32_t code = 0; code < 0x110000; code++) {
+        for (uint32_t code = 0; code < 0x110000; code = next_code(code)) {
             unsigned char text[4];
             if (code >= 0xd800 && code < 0xe000)
                 continue;
@@ -293,7 +300,7 @@ static void test_scanners_know_every_code_point(void **state)
         struct pair pair;
         pair_init(&pair, patterns[i]);
         int wrong = 0;
-        for (uint32_t code = 0; code < 0x110000; code++)
+        for (uint32_t code = 0; code < 0x110000; code = next_code(code))
             for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
                 size_t bytes = code >= 0xd800 && code < 0xe000 ? 0 : in_form(forms[f], code, text);
                 if (first_difference(&pair, text, bytes) < bytes && wrong++ < 5)
@@ -330,7 +337,7 @@ static void test_scanners_cut_as_patterns_do(void **state)
         pair_init(&pair, patterns[i]);
         pair_init(&other, patterns[(i + 2) % PATTERNS]);
         struct pair crossed = {other.scanned, pair.matched, pair.state};
-        for (uint32_t n = 0; n < 50000; n++) {
+        for (uint32_t n = 0; n < (check_all() ? 50000 : 5000); n++) {
             size_t bytes = pattern_text(n, text, 1 + n % 12);
             size_t at = first_difference(&pair, text, bytes);
             if (at < bytes)
