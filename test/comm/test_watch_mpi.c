@@ -116,7 +116,7 @@ static void expect(const char *mode, int code, const char *const *texts)
 {
     static char output[65536];
     mpirun_or_skip();
-    int status = mpirun(program, RANKS, mode, 60, output, sizeof output);
+    int status = mpirun(program, RANKS, mode, output, sizeof output);
     if (code ? status != code : status == 0)
         fail_msg("%s: the job ended with %d, expected %d; it said:\n%s", mode, status, code,
                  output);
@@ -151,7 +151,7 @@ static void expect_none_late(const char *mode)
 {
     static char output[65536];
     mpirun_or_skip();
-    int status = mpirun(program, RANKS, mode, 60, output, sizeof output);
+    int status = mpirun(program, RANKS, mode, output, sizeof output);
     if (status != 0 || strstr(output, "says"))
         fail_msg("the job ended with %d; it said:\n%s", status, output);
 }

@@ -1,5 +1,6 @@
 /* tokenizer.json of every family against the `tokenizers` package: texts, special tokens, decoding,
  * and every code point. tools/golden_tokenizer.py made the files. */
+#include "../support/extent.h"
 #include "support.h"
 
 #include "data/tokenizer_private.h"
@@ -165,6 +166,14 @@ static uint32_t points_crc(struct subject *s, uint32_t first)
     return (uint32_t)crc;
 }
 
+/* Whether 4096 code points are tried: in `make check` the first three times so many, and of the
+ * others one in twelve, not the same of each tokenizer. */
+static bool points_tried(const char *path, uint32_t first)
+{
+    size_t turn = (first >> 12) + ls_hash64(path, strlen(path), 0) % 1000;
+    return first < 0x3000 || turn % (size_t)check_every(16, 12) == 0;
+}
+
 /* Lines of a tokenizer's file that do not hold. */
 static int check_lines(const char *spec, const char *path, int *lines)
 {
@@ -182,7 +191,7 @@ static int check_lines(const char *spec, const char *path, int *lines)
             continue;
         }
         assert_int_equal(sscanf(line, "p %x %x", &first, &crc), 2);
-        if (points_crc(&s, first) != crc) {
+        if (points_tried(path, first) && points_crc(&s, first) != crc) {
             print_error("%s: code points from U+%04X\n", spec, first);
             wrong++;
         }
@@ -277,7 +286,7 @@ static void test_texts_may_be_cut(void **state)
         int cuts = 0;
         family_path(path, families[i], "json");
         subject_init(&s, path);
-        for (uint32_t n = 0; n < 1000; n++) {
+        for (uint32_t n = 0; n < 1000; n += (uint32_t)check_every(16, 4)) {
             size_t bytes = mixed_text(n, text);
             s.ids.count = 0;
             assert_ok(ls_encode(s.encoder, text, bytes, &s.ids, &s.error), s.error);
@@ -299,7 +308,7 @@ static void test_texts_may_be_cut(void **state)
                 }
         }
         bool may = strcmp(families[i], uncut[0]) && strcmp(families[i], uncut[1]);
-        if ((cuts > 1000) != may)
+        if ((cuts > 1000 / check_every(16, 4)) != may)
             fail_msg("%s: %d cuts", families[i], cuts);
         ls_token_list_release(&parts);
         subject_release(&s);
@@ -352,8 +361,8 @@ static void test_unknown_characters_are_counted(void **state)
     subject_release(&s);
 }
 
-/* 100,000 of one character, in time that grows as the text does: a quadratic path would take
- * minutes. */
+/* 100,000 of one character: a quadratic path would take hours, and tools/run-tests.py would end it.
+ */
 static void test_long_runs(void **state)
 {
     (void)state;
@@ -371,12 +380,9 @@ static void test_long_runs(void **state)
             for (int k = 0; k < RUN; k++)
                 memcpy(text + length * (size_t)k, characters[c], length);
             text[length * RUN] = 'x';
-            double begin = ls_now_s();
             s.ids.count = 0;
             assert_ok(ls_encode(s.encoder, text, length * RUN + 1, &s.ids, &s.error), s.error);
-            if (ls_now_s() - begin > 20)
-                fail_msg("%s: %d times \"%s\" took %.0f s", families[i], RUN, characters[c],
-                         ls_now_s() - begin);
+            assert_true(s.ids.count > 0);
         }
         subject_release(&s);
     }

@@ -1,5 +1,6 @@
 /* Makes two hosts of namespaces, and ends what runs on them. */
 #include "hosts.h"
+#include "../support/await.h"
 
 #include "../cmd/run_program.h"
 #include "../support/scratch.h"
@@ -22,7 +23,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define NETWORK "10.77.0"
@@ -30,11 +30,6 @@
 char hosts_name[HOSTS][32];
 static pid_t holders[HOSTS];
 static const char *missing = "they were not made";
-
-static void sleep_ms(long ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
 
 /* ---- the hosts ------------------------------------------------------------------------------- */
 
@@ -72,17 +67,12 @@ static int run_on(int host, const char *command)
     return system(line);
 }
 
-/* The system carries packets some time after a cable is in: up to a second. */
-static bool link_carries(void)
+/* The system carries packets some time after a cable is in. */
+static void link_await(void)
 {
-    int up = 0;
-    for (int tries = 0; up < HOSTS && tries < 200; tries++) {
-        if (run_on(up, "ip -o link show cable | grep -q \"state UP\"") == 0)
-            up++;
-        else
-            sleep_ms(50);
-    }
-    return up == HOSTS;
+    for (int up = 0; up < HOSTS; up++)
+        while (run_on(up, "ip -o link show cable | grep -q \"state UP\"") != 0)
+            await_pause();
 }
 
 /* What stands in for ssh: `agent <host> <words>`. */
@@ -125,7 +115,8 @@ static const char *hosts_up(void)
         if (run_on(i, line) != 0)
             return "the network of a namespace cannot be set up";
     }
-    return link_carries() ? NULL : "the cable between the namespaces carries nothing";
+    link_await();
+    return NULL;
 }
 
 int hosts_setup(void **state)
@@ -160,8 +151,8 @@ void hosts_or_skip(void)
 void hosts_link(bool up)
 {
     assert_int_equal(run_on(0, up ? "ip link set cable up" : "ip link set cable down"), 0);
-    if (up && !link_carries())
-        fail_msg("the cable is in and carries nothing");
+    if (up)
+        link_await();
 }
 
 bool hosts_shape(int mbit_per_s)
@@ -194,7 +185,7 @@ pid_t hosts_start(const char *directory, int each, const char *out, const char *
     snprintf(line, sizeof line,
              "cd '%s' && exec nsenter -t %ld -n -u env OMP_WAIT_POLICY=passive "
              "ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 "
-             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 90 mpirun --oversubscribe "
+             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe "
              "--mca plm_rsh_agent '%s/agent' --mca oob_tcp_if_include " NETWORK ".0/24 "
              "--mca btl_tcp_if_include " NETWORK ".0/24 --host %s:%d,%s:%d -n %d %s > %s.log 2>&1",
              directory, (long)holders[0], directory, hosts_name[0], each, hosts_name[1], each,
@@ -226,19 +217,25 @@ char *hosts_said(const char *directory, const char *out)
     return scratch_read(scratch_path(directory, name), NULL);
 }
 
-void hosts_wait_steps(const char *directory, const char *out, int ranks, pid_t *pids)
+/* Fails where the job has ended before what is waited for came. */
+static void pause_or_fail(pid_t launcher, const char *directory, const char *out)
+{
+    siginfo_t info = {0};
+    await_pause();
+    assert_int_equal(waitid(P_PID, (id_t)launcher, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+    if (info.si_pid == launcher)
+        fail_msg("the job ended early:\n%s", hosts_said(directory, out));
+}
+
+void hosts_wait_steps(pid_t launcher, const char *directory, const char *out, int ranks,
+                      pid_t *pids)
 {
     char name[64];
     struct stat found;
     snprintf(name, sizeof name, "%s/metrics.jsonl", out);
-    for (int tries = 0; tries < 6000; tries++) {
-        if (stat(scratch_path(directory, name), &found) == 0 && found.st_size > 0) {
-            assert_int_equal(job_find(directory, out, pids), ranks);
-            return;
-        }
-        sleep_ms(10);
-    }
-    fail_msg("the job did not begin:\n%s", hosts_said(directory, out));
+    while (stat(scratch_path(directory, name), &found) != 0 || found.st_size == 0)
+        pause_or_fail(launcher, directory, out);
+    assert_int_equal(job_find(directory, out, pids), ranks);
 }
 
 int hosts_last_step(const char *directory, const char *out)
@@ -256,60 +253,42 @@ int hosts_last_step(const char *directory, const char *out)
     return last;
 }
 
-void hosts_wait_checkpoint(const char *directory, const char *out)
+void hosts_wait_checkpoint(pid_t launcher, const char *directory, const char *out)
 {
-    for (int tries = 0; tries < 6000 && !hosts_last_step(directory, out); tries++)
-        sleep_ms(10);
-    assert_int_not_equal(hosts_last_step(directory, out), 0);
+    while (!hosts_last_step(directory, out))
+        pause_or_fail(launcher, directory, out);
 }
 
-/* The processes on both hosts, but for those that hold them: launchers, their daemons (which
- * outlive the launcher by a second) and ranks. Each is sent the signal, 0 for none. */
-static int hosts_processes(int signal)
+/* Whether a process is on a host, but for those that hold them: launchers, their daemons (which
+ * outlive the launcher by a second) and ranks. */
+static bool hosts_busy(void)
 {
     char name[64], host[HOSTS][64] = {0}, network[64];
-    int found = 0;
+    bool found = false;
     for (int i = 0; i < HOSTS; i++) {
         snprintf(name, sizeof name, "/proc/%ld/ns/net", (long)holders[i]);
         assert_true(readlink(name, host[i], sizeof host[i] - 1) > 0);
     }
     DIR *proc = opendir("/proc");
     assert_non_null(proc);
-    for (struct dirent *entry; (entry = readdir(proc));) {
+    for (struct dirent *entry; !found && (entry = readdir(proc));) {
         pid_t pid = (pid_t)atoi(entry->d_name);
         if (pid <= 0 || pid == holders[0] || pid == holders[1])
             continue;
         snprintf(name, sizeof name, "/proc/%ld/ns/net", (long)pid);
         ssize_t bytes = readlink(name, network, sizeof network - 1);
         network[bytes > 0 ? bytes : 0] = '\0';
-        if (strcmp(network, host[0]) != 0 && strcmp(network, host[1]) != 0)
-            continue;
-        kill(pid, signal);
-        found++;
+        found = strcmp(network, host[0]) == 0 || strcmp(network, host[1]) == 0;
     }
     closedir(proc);
     return found;
 }
 
-int hosts_end(pid_t launcher, const char *directory, const char *out, double within_s)
+int hosts_end(pid_t launcher)
 {
-    pid_t ended = 0;
-    int status = 0, left = 1;
-    double until_s = ls_now_s() + within_s;
-    while (left && ls_now_s() < until_s) {
-        ended = ended ? ended : waitpid(launcher, &status, WNOHANG);
-        left = !ended || hosts_processes(0);
-        if (left)
-            sleep_ms(50);
-    }
-    if (left)
-        hosts_processes(SIGKILL);
-    if (!ended) {
-        kill(-launcher, SIGKILL);
-        waitpid(launcher, &status, 0);
-    }
-    if (left)
-        fail_msg("the job was not over after %g s (its launcher: %s):\n%s", within_s,
-                 ended ? "yes" : "no", hosts_said(directory, out));
+    int status;
+    assert_int_equal(waitpid(launcher, &status, 0), launcher);
+    while (hosts_busy())
+        await_pause();
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

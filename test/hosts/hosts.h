@@ -31,14 +31,15 @@ pid_t hosts_start(const char *directory, int each, const char *out, const char *
  * it prints goes to <out>.log and the run to <out>. Returns the launcher. */
 pid_t hosts_train(const char *directory, int each, const char *out, const char *arguments);
 /* Waits until the run has recorded a step; then the ranks' processes. */
-void hosts_wait_steps(const char *directory, const char *out, int ranks, pid_t *pids);
-/* Waits for the run's first checkpoint. */
-void hosts_wait_checkpoint(const char *directory, const char *out);
+void hosts_wait_steps(pid_t launcher, const char *directory, const char *out, int ranks,
+                      pid_t *pids);
+/* Waits for the run's first checkpoint. Both fail where the job ends before. */
+void hosts_wait_checkpoint(pid_t launcher, const char *directory, const char *out);
 /* The step of its newest checkpoint; 0 where it has none. */
 int hosts_last_step(const char *directory, const char *out);
-/* The exit code of the only job on the hosts; fails the test where one of its processes, its
- * launcher's daemons included, is not over in time. */
-int hosts_end(pid_t launcher, const char *directory, const char *out, double within_s);
+/* Waits for the end of the only job on the hosts, its launcher's daemons included; its exit code.
+ */
+int hosts_end(pid_t launcher);
 /* What the job printed, to be freed. */
 char *hosts_said(const char *directory, const char *out);
 

@@ -1,6 +1,8 @@
 /* The matrix product: right against double, and the property that the whole system stands on: an
  * element's bits do not depend on m, n, threads, leading distances, nor on which tiles are computed
  * where. Every instruction set of this machine is tested in a process of its own. */
+#include "../support/extent.h"
+
 #include <lockstep/ops.h>
 
 #include <setjmp.h>
@@ -228,7 +230,8 @@ static void test_random_products_against_double(void **state)
 {
     (void)state;
     uint64_t seed = 20;
-    for (int i = 0; i < CASES; i++) {
+    int cases = ops_of[1].isa != LS_ISA_PLAIN ? CASES : CASES / check_every(10, 5);
+    for (int i = 0; i < cases; i++) {
         struct ls_gemm gemm = random_gemm(&seed);
         bool bias = gemm.onto == LS_ONTO_NOTHING && random_below(&seed, 2);
         struct product p = product_make(gemm, random_below(&seed, 3) * 5, bias, seed);
@@ -346,10 +349,13 @@ static const struct ls_gemm shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-/* The loops are the same on every set: on plain C, which is slow, every third shape shows them. */
+/* The loops are the same on every set: in `make check` each shape is tried on one of them, the last
+ * one on plain C, which is slow: that tries every third with CHECK=all. */
 static bool is_tried(int shape)
 {
-    return ops_of[1].isa != LS_ISA_PLAIN || shape % 3 == 0;
+    if (ops_of[1].isa == LS_ISA_PLAIN)
+        return check_all() ? shape % 3 == 0 : shape == SHAPES - 1;
+    return check_all() || (shape + (int)ops_of[1].isa) % 3 == 0;
 }
 
 static struct product shape_make(int i, enum ls_dtype dtype)
@@ -651,16 +657,23 @@ static void check_leaves(enum ls_dtype act, int64_t leaves, int64_t tiles, int64
     product_free(&p);
 }
 
+/* Rows of a leaf that are several of the kernels' blocks. */
+static int64_t rows_long(void)
+{
+    if (ops_of[1].isa == LS_ISA_PLAIN)
+        return check_all() ? 512 : 256;
+    return check_all() ? 2048 : 1024;
+}
+
 static void test_leaves_are_a_chain(void **state)
 {
     (void)state;
     for (int a = 0; a < 3; a++)
-        for (int64_t leaves = 1; leaves <= 5 && is_wanted(acts[a]); leaves++)
-            for (int64_t tiles = 1; tiles <= 4; tiles *= 2)
+        for (int64_t leaves = 1; leaves <= 5 && is_wanted(acts[a]); leaves += check_every(4, 2))
+            for (int64_t tiles = 1; tiles <= 4; tiles *= check_all() ? 2 : 4)
                 for (int onto = LS_ONTO_NOTHING; onto <= LS_ONTO_SUM; onto++) {
-                    bool slow = ops_of[1].isa == LS_ISA_PLAIN;
                     check_leaves(acts[a], leaves, tiles, 96, (enum ls_onto)onto);
-                    check_leaves(acts[a], leaves, tiles, slow ? 512 : 2048, (enum ls_onto)onto);
+                    check_leaves(acts[a], leaves, tiles, rows_long(), (enum ls_onto)onto);
                 }
 }
 
@@ -701,8 +714,8 @@ static void test_a_leaf_lasts_several_products(void **state)
 {
     (void)state;
     for (int a = 0; a < 3; a++)
-        for (int64_t parts = 2; parts <= 5 && is_wanted(acts[a]); parts++)
-            for (int64_t rows = 32; rows <= 2048; rows *= 8) {
+        for (int64_t parts = 2; parts <= 5 && is_wanted(acts[a]); parts += check_every(3, 3))
+            for (int64_t rows = 32; rows <= (check_all() ? 2048 : rows_long()); rows *= 8) {
                 assert_true(chain_is_whole(acts[a], parts, rows, false));
                 /* A single step of bf16_pairs is added as it would be anew. */
                 if (rows > 32 || ops_of[1].arithmetic == LS_ARITHMETIC_FMA)
@@ -782,7 +795,8 @@ static void check_few_rows(enum ls_dtype dtype, enum ls_dtype out, bool bias)
                                        {70, 330, 3}, {33, 128, 2}, {64, 80, 1},
                                        {31, 5, 1},   {96, 768, 6}, {128, 416, 1}};
     int below = 0;
-    for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
+    bool plain = ops_of[1].isa == LS_ISA_PLAIN;
+    for (size_t s = 0; s < sizeof shape / sizeof *shape; s += plain ? check_every(4, 2) : 1) {
         struct product p = product_make((struct ls_gemm){.m = MANY,
                                                          .n = shape[s][0],
                                                          .sections = 1,

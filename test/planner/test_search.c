@@ -1,5 +1,7 @@
 /* The search against exhaustive simulation on drawn small cases, laws that plans keep, and what is
  * refused. */
+#include "../support/extent.h"
+
 #include <lockstep/planner.h>
 
 #include <setjmp.h>
@@ -108,8 +110,9 @@ static void test_the_best_is_the_best(void **state)
 {
     (void)state;
     int64_t looked = 0, all = 0, fitted = 0;
+    const int cases = 200 / check_every(20, 5);
     drawn = 1;
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < cases; i++) {
         struct ls_cluster cluster = cluster_draw();
         struct ls_config config = recipe_draw();
         struct ls_search_options options = {.config = &config,
@@ -143,7 +146,7 @@ static void test_the_best_is_the_best(void **state)
     }
     print_message("%ld cases fit; %ld layouts simulated of %ld\n", (long)fitted, (long)looked,
                   (long)all);
-    assert_true(fitted > 100 && fitted < 200 && looked < all);
+    assert_true(fitted > cases / 2 && fitted < cases && looked < all);
 }
 
 /* ---- laws --------------------------------------------------------------------------------------
@@ -168,7 +171,7 @@ static void test_better_is_never_worse(void **state)
         {"accelerator.bandwidth", "1 TB/s"}, {"accelerator.peak.bf16", "1 PFLOP/s"}};
     (void)state;
     drawn = 7;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 12 / check_every(6, 3); i++) {
         struct ls_cluster cluster = cluster_draw();
         struct ls_config config = recipe_draw();
         double before = best_of(&config, &cluster);

@@ -12,9 +12,8 @@
 /* Skips the test where there is no mpirun, or the build has no MPI. */
 void mpirun_or_skip(void);
 /* Runs program as ranks processes with MPIRUN_MODE=mode; returns the launcher's exit code. What the
- * job printed is in output[bytes], terminated and cut. Fails the test after patience_s seconds. */
-int mpirun(const char *program, int ranks, const char *mode, int patience_s, char *output,
-           size_t bytes);
+ * job printed is in output[bytes], terminated and cut. */
+int mpirun(const char *program, int ranks, const char *mode, char *output, size_t bytes);
 /* The same where every rank is mpirun_rank and has to end well; skips as mpirun_or_skip does. */
 void mpirun_checks(const char *program, int ranks);
 

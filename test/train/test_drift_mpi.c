@@ -58,7 +58,7 @@ static char *job(const char *directory, int rank, const char *how)
     char mode[640], path[640];
     snprintf(mode, sizeof mode, "%d %s %s", rank, how, directory);
     mpirun_or_skip();
-    int status = mpirun(program, 2, mode, 120, output, sizeof output);
+    int status = mpirun(program, 2, mode, output, sizeof output);
     if (status)
         fail_msg("%s: the job ended with %d:\n%s", mode, status, output);
     snprintf(path, sizeof path, "%s/run/metrics.jsonl", directory);

@@ -1,9 +1,9 @@
 /* Losses and states of small recipes are, bit for bit, those that test/golden/bits.txt holds: with
  * any compiler, in any build, and on each instruction set: in fma, and with bf16 in bf16_pairs too.
  *
- *     test_golden             compares: all recipes on the best instruction set of this machine, and
- *                             a share of them on each lesser one, with CHECK=all all of them
- *     test_golden --record    prints the file anew, on any machine
+ *     test_golden             compares: all recipes on the best instruction set of this machine,
+ * and a share of them on each lesser one, with CHECK=all all of them test_golden --record    prints
+ * the file anew, on any machine
  */
 #include "../support/extent.h"
 #include "../support/scratch.h"
@@ -261,9 +261,9 @@ static void test_bits_are_those_recorded(void **state)
     assert_int_equal(golden.version, LS_NUMERICS_VERSION);
     for (int isa = FIRST_ISA; isa < LS_ISA_COUNT; isa++)
         if (isa <= (int)ls_isa_best())
-            changed += count_changed(*state, &golden, (enum ls_isa)isa,
-                                     isa == (int)ls_isa_best() ? check_every(4, 1)
-                                                               : check_every(16, 8));
+            changed +=
+                count_changed(*state, &golden, (enum ls_isa)isa,
+                              isa == (int)ls_isa_best() ? check_every(4, 1) : check_every(16, 8));
         else
             printf("SKIPPED: no %s here: its bits are not compared\n",
                    ls_isa_name((enum ls_isa)isa));
