@@ -15,9 +15,9 @@ int program_run(const char *before, const char *arguments, char output[PROGRAM_O
 /* The same; fails the test where the exit code differs or the output lacks words. */
 void program_expect_under(const char *before, const char *arguments, int code, const char *words);
 void program_expect(const char *arguments, int code, const char *words);
-/* The same with exit code 0; fails the test too where it takes more seconds of the processor
- * (others may have it meanwhile) or a larger resident set. With sanitizers it may take any. */
-void program_expect_within(const char *arguments, const char *words, double seconds, size_t bytes);
+/* The same with exit code 0; fails the test too where it takes a larger resident set. With
+ * sanitizers it may take any. */
+void program_expect_within(const char *arguments, const char *words, size_t bytes);
 
 /* Makes a small corpus in the folder: text.txt, and corpus_train and corpus_valid of its bytes. */
 void program_corpus(const char *folder);

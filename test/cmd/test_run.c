@@ -402,9 +402,27 @@ static void test_a_loss_that_is_not_finite(void **state)
     free(metrics);
 }
 
+/* The machine's rate, of which a step has a share: measured, or what the environment says. */
+static void test_the_rate_is_measured_or_given(void **state)
+{
+    (void)state;
+    expect("LOCKSTEP_PEAK_FLOPS= $L train $C train.out=measured train.steps=1", 0, "hash ");
+    expect("grep -o '\"peak_flops\": [1-9]' measured/metrics.jsonl", 0, "peak_flops");
+    expect("LOCKSTEP_PEAK_FLOPS=2.5e10 $L train $C train.out=given train.steps=1", 0, "hash ");
+    expect("grep -o '\"peak_flops\": 25000000000}' given/metrics.jsonl", 0, "peak_flops");
+    static const char *const wrong[] = {"fast", "-1", "0", "inf", "2e11x"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char line[160];
+        snprintf(line, sizeof line,
+                 "LOCKSTEP_PEAK_FLOPS=%s $L train $C train.out=bad train.steps=1", wrong[i]);
+        expect(line, ls_exit_code(LS_ECONFIG), "expected the rate of this machine in FLOP/s");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_rate_is_measured_or_given),
         cmocka_unit_test(test_a_run_and_its_files),
         cmocka_unit_test(test_the_configuration_repeats_the_run),
         cmocka_unit_test(test_evaluation_and_generation),
