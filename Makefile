@@ -147,6 +147,7 @@ $(BUILD)/test/train/test_offload_faults: private LDFLAGS_BASE += $(call wrap,ls_
 $(BUILD)/test/infer/test_infer: private LDFLAGS_BASE += $(call wrap,ls_all_gather_start)
 $(BUILD)/test/infer/test_generate: private LDFLAGS_BASE += $(call wrap,ls_device_memory)
 $(BUILD)/test/train/test_drift $(BUILD)/test/train/test_drift_mpi: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_loader_take)
+$(BUILD)/test/planner/test_measure: private LDFLAGS_BASE += $(call wrap,ls_gemm_peak)
 $(BUILD)/test/planner/test_storage: private LDFLAGS_BASE += $(call wrap,ls_optimizer_step ls_token_store_read)
 $(BUILD)/test/train/test_host_reads: private LDFLAGS_BASE += $(call wrap,ls_layer_backward_weight)
 $(BUILD)/test/train/test_trainer_moves: private LDFLAGS_BASE += $(call wrap,ls_test comm_record)
@@ -195,13 +196,13 @@ DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-all check-built check-module tested run-tested demo interop invariance exhaustive what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
+.PHONY: deps check check-all check-built check-module check-pages tested run-tested demo interop invariance exhaustive what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
 
 # Which programs of those given to run: all, or with CHANGED=1 those that changed files reach.
-CHECKED   = $(TESTS) $(EXAMPLES) tools/check-readme.py
+CHECKED   = $(TESTS) $(EXAMPLES) $(if $(filter all,$(CHECK)),tools/check-readme.py)
 reached   = $(if $(CHANGED),$$(tools/tests-reached.py $(BUILD) $(SINCE) $(1)),$(1))
 RUN_TESTS = BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep ISA_TESTS="$(ISA_TESTS)" tools/run-tests.py \
 	$(if $(RECORD),--record)
@@ -223,6 +224,11 @@ run-tested: tested
 check-module: $(filter $(BUILD)/test/$(MODULE)/%,$(TESTS))
 	@$(if $^,,echo "no tests in test/$(MODULE)" >&2; exit 2)
 	@CHECK=$(CHECK) $(RUN_TESTS) $^
+
+# The commands of README.md and doc/fine-tuning.md as they stand there.
+check-pages: deps
+	$(AGAIN) all
+	@BUILD=$(BUILD) tools/check-readme.py
 
 demo: deps
 	$(AGAIN) all

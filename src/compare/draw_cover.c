@@ -78,14 +78,14 @@ void ls_draw_cover_impossible(struct ls_draw_cover *cover, const struct ls_draw 
         cover->pair_impossible[ls_max(a->row, b->row)][ls_min(a->row, b->row)] = true;
 }
 
-int ls_draw_cover_missing(const struct ls_draw_cover *cover)
+int ls_draw_cover_missing(const struct ls_draw_cover *cover, bool pairs)
 {
     int count, missing = 0;
     const struct ls_draw_row *rows = ls_draw_rows(&count);
     for (int a = 0; a < count; a++) {
         for (int v = 0; rows[a].values[v]; v++)
             missing += value_lacks(cover, a, v) && !cover->pair_impossible[a][a];
-        for (int b = 0; b <= a; b++)
+        for (int b = pairs ? 0 : a; b <= a; b++)
             missing += pair_lacks(cover, a, b);
     }
     return missing;

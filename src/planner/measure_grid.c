@@ -51,6 +51,7 @@ struct grid {
     int32_t order[WORKS_MAX];
     int count;
     bool coarse;
+    int64_t elements;
 };
 
 static void grid_put(struct grid *grid, struct ls_work work)
@@ -108,7 +109,9 @@ static void put_passes(struct grid *grid, enum ls_dtype act)
     for (int p = 0; p < COUNT_OF(passes); p++)
         for (int i = 0; i < count; i++) {
             const struct pass *pass = &passes[p];
-            int64_t rows = ls_max(1, elements[grid->coarse ? 3 * i : i] / pass->width);
+            int64_t most = grid->elements ? grid->elements : elements[COUNT_OF(elements) - 1];
+            int64_t count_of = ls_min(elements[grid->coarse ? 3 * i : i], most);
+            int64_t rows = ls_max(1, count_of / pass->width);
             double all = (double)rows * (double)pass->width;
             struct ls_work w = {.kind = pass->kind, .m = rows, .n = pass->width, .k = 1};
             w.dtype = pass->dtype == LS_BF16 ? act : pass->dtype;
@@ -193,6 +196,7 @@ int ls_measure_grid(const struct ls_measure *measure, enum ls_dtype act, int thr
     if (!grid)
         return ls_error_set(error, LS_ENOMEM, "no memory for the grid");
     grid->coarse = measure->effort.coarse;
+    grid->elements = measure->effort.elements;
     put_products(grid, act);
     put_attention(grid, act);
     put_passes(grid, act);

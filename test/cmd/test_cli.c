@@ -112,9 +112,11 @@ static void test_output_that_cannot_be_written(void **state)
 static void test_doctor(void **state)
 {
     (void)state;
-    program_expect("doctor", 0, "Training can run here");
-    program_expect("doctor", 0, "instruction sets");
-    program_expect("doctor", 0, "oneDNN");
+    static const char *const words[] = {"Training can run here", "instruction sets", "oneDNN"};
+    static char output[PROGRAM_OUTPUT_BYTES];
+    assert_int_equal(program_run("", "doctor", output), 0);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        assert_non_null(strstr(output, words[i]));
     program_expect_under("LOCKSTEP_IO_URING=0", "doctor", 0, "not allowed: threads take its place");
 }
 

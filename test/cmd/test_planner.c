@@ -1,5 +1,6 @@
 /* `lockstep plan`: what it finds, draws, writes and refuses, and how long it takes. Runs from the
  * root of the tree, where configs/ and clusters/ are. */
+#include "../support/extent.h"
 #include "../support/scratch.h"
 #include "../support/xml.h"
 #include "run_program.h"
@@ -133,10 +134,11 @@ static void test_large_clusters_in_little_memory(void **state)
     program_expect_within(
         "plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml --seconds 1 --top 2",
         "the best by time", (size_t)1 << 30);
-    program_expect_within(
-        "plan configs/llama-405b-16k.yaml --cluster clusters/h100-16384-roce.yaml "
-        "--seconds 2 --top 2",
-        "the best by time", (size_t)1 << 30);
+    if (check_all())
+        program_expect_within(
+            "plan configs/llama-405b-16k.yaml --cluster clusters/h100-16384-roce.yaml "
+            "--seconds 2 --top 2",
+            "the best by time", (size_t)1 << 30);
 }
 
 int main(void)

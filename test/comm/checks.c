@@ -677,7 +677,7 @@ int check_stats(struct ls_comm *comm, struct ls_error *error)
     return expect_stats(&before, &after, expected, error);
 }
 
-int check_all(struct ls_comm *comm, struct ls_error *error)
+int check_comm(struct ls_comm *comm, struct ls_error *error)
 {
     int64_t n = ls_comm_size(comm);
     int64_t counts[] = {0, 1, n - 1, n + 1, 1000, n <= 8 ? 65537 : 8209};

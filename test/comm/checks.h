@@ -23,6 +23,6 @@ int check_many_pairs(struct ls_comm *comm, struct ls_error *error);
 /* Bytes and operations are counted. */
 int check_stats(struct ls_comm *comm, struct ls_error *error);
 /* All of them, on awkward counts. */
-int check_all(struct ls_comm *comm, struct ls_error *error);
+int check_comm(struct ls_comm *comm, struct ls_error *error);
 
 #endif

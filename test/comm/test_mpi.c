@@ -38,7 +38,7 @@ static int rank_lengths(struct ls_comm *comm, struct ls_error *error)
 
 static int rank_run(struct ls_comm *comm, struct ls_error *error)
 {
-    int status = check_all(comm, error);
+    int status = check_comm(comm, error);
     if (status == LS_OK)
         status = check_operations(comm, 1000000, error);
     /* The same with each call agreed beforehand. */

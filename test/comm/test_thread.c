@@ -1,4 +1,5 @@
 /* Collectives among threads: results, orders of sums, ranks that fail or leave. */
+#include "../support/extent.h"
 #include "checks.h"
 
 #include <setjmp.h>
@@ -15,7 +16,7 @@
 static int body_all(struct ls_comm *comm, void *user, struct ls_error *error)
 {
     (void)user;
-    return check_all(comm, error);
+    return check_comm(comm, error);
 }
 
 static void run_ranks(int n, int (*body)(struct ls_comm *, void *, struct ls_error *), void *user)
@@ -30,7 +31,8 @@ static void test_every_operation(void **state)
     (void)state;
     const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 16};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        run_ranks(sizes[i], body_all, NULL);
+        if (check_all() || (i != 3 && i != 5 && i != 8))
+            run_ranks(sizes[i], body_all, NULL);
 }
 
 static int body_million(struct ls_comm *comm, void *user, struct ls_error *error)
@@ -43,7 +45,8 @@ static void test_a_million_elements(void **state)
 {
     (void)state;
     run_ranks(2, body_million, NULL);
-    run_ranks(5, body_million, NULL);
+    if (check_all())
+        run_ranks(5, body_million, NULL);
 }
 
 static void test_self(void **state)
@@ -53,7 +56,7 @@ static void test_self(void **state)
     struct ls_error error = {0};
     assert_int_equal(ls_comm_self_new(&comm, &error), LS_OK);
     assert_string_equal(ls_transport_name(ls_comm_transport(comm)), "self");
-    if (check_all(comm, &error) != LS_OK)
+    if (check_comm(comm, &error) != LS_OK)
         fail_msg("self: %s", error.text);
     ls_comm_free(comm);
 }

@@ -1,5 +1,6 @@
 /* Each step of each family's layers in a decoder: it makes the bits of its forward over whole
  * sequences, token by token, in chunks, and beside another sequence. */
+#include "../support/extent.h"
 #include "nn/model.h"
 #include "tiny.h"
 
@@ -291,6 +292,8 @@ static void check_bits(struct pair *p)
         if (!same_bits(p, cut, (struct twin){0}))
             fail_msg("%s: %ld tokens at a time, %s: other bits than in the forward", p->name,
                      (long)cut.tokens, cut.together ? "two sequences" : "one sequence");
+        if (!check_pair((int)i, p->index + p->layer, 3))
+            continue;
         if (same_bits(p, cut, (struct twin){.late = 1}))
             fail_msg("%s: it is given the token before, and nobody sees it", p->name);
         if (same_bits(p, cut, (struct twin){.ahead = 1}) == reads_position(p->step))
@@ -319,7 +322,8 @@ static void for_each_step(void (*visit)(struct pair *p))
     for (int i = 0; i < WAYS * LS_ARCHES * LS_ACTIVATIONS; i++) {
         enum ls_arch arch = (enum ls_arch)(i / WAYS % LS_ARCHES);
         enum ls_activation activation = (enum ls_activation)(i / WAYS / LS_ARCHES);
-        if (!(ls_family_of(arch)->acts & 1u << activation))
+        if (!(ls_family_of(arch)->acts & 1u << activation) ||
+            !check_pair(i % WAYS, (int)arch + (int)activation, 2))
             continue;
         struct pair *p = pair_open(arch, activation, ways[i % WAYS]);
         for (int layer = 0; layer < LAYERS + 2; layer++)

@@ -20,4 +20,11 @@ static inline int check_every(int few, int usual)
     return check_all() ? 1 : extent && !strcmp(extent, "few") ? few : usual;
 }
 
+/* Of the pairs of two lists one in `every`, such that each list is gone through whole; every pair
+ * with CHECK=all. */
+static inline bool check_pair(int a, int b, int every)
+{
+    return check_all() || (a + b) % every == 0;
+}
+
 #endif

@@ -157,7 +157,7 @@ static void test_every_way_in_every_layout(void **state)
 {
     /* One in so many ways, and one in so many of the layouts that have few. What is covered is
      * said of all of them alone. */
-    int part = check_every(14, 4);
+    int part = check_every(14, 7);
     for (int layout = 0; layout < LAYOUTS; layout++) {
         bool all = !*layouts[layout].words;
         double begin_s = ls_now_s();

@@ -79,6 +79,7 @@ struct ls_measure_effort {
     int64_t bytes_max; /* of a move */
     int ranks_max;     /* of a move over threads */
     bool coarse;       /* a grid of few shapes */
+    int64_t elements;  /* the most of a pass of a grid; 0: as many as lie beyond every cache */
 };
 struct ls_measure_effort ls_measure_effort_full(void);
 struct ls_measure_effort ls_measure_effort_quick(void);
