@@ -222,8 +222,11 @@ class Run:
             if pid in self.running:
                 program = self.running.pop(pid)
                 program.end(status, usage)
-                # What a program leaves behind belongs to nobody.
-                end_all(self.processes.look().get(program.tag, []))
+                # What a program leaves behind belongs to nobody. Daemons are not in its usage.
+                left = self.processes.look().get(program.tag, [])
+                gets_nowhere(program, left)
+                program.cpu_s = max(program.cpu_s, sum(program.used.values()))
+                end_all(left)
                 self.ended.append(program)
                 report(program)
 

@@ -18,6 +18,7 @@ struct core_run {
     double *peak[3]; /* [cores] each: fp32, bf16, fp16 */
     double *bytes_s; /* [cores] of copies */
     size_t bytes;
+    int rounds;
 };
 
 static int core_copies(struct ls_comm *comm, struct ls_ops *ops, size_t bytes, double *rate,
@@ -45,7 +46,8 @@ static int core_body(struct ls_comm *comm, void *user, struct ls_error *error)
     int rank = ls_comm_rank(comm);
     int status = ls_comm_agree(comm, ls_ops_init(&ops, 1, ls_isa_best(), error), error);
     for (int i = 0; i < 3 && !status; i++) {
-        for (int round = 0; round < 3 && !status; round++) { /* a limit: the best counts */
+        for (int round = 0; round < run->rounds && !status;
+             round++) { /* a limit: the best counts */
             double rate = 0;
             status = ls_barrier(comm, error);
             if (!status)
@@ -70,7 +72,8 @@ static int cores_measure(const struct ls_measure *measure, struct ls_error *erro
         return ls_error_set(error, LS_ENOMEM, "no memory for the rates of %d cores", cores);
     struct core_run run = {.peak = {values, values + cores, values + 2 * cores},
                            .bytes_s = values + 3 * cores,
-                           .bytes = measure->effort.coarse ? COPY_BYTES / 4 : COPY_BYTES};
+                           .bytes = measure->effort.coarse ? COPY_BYTES / 4 : COPY_BYTES,
+                           .rounds = measure->effort.coarse ? 1 : 3};
     status = ls_world_run(cores, core_body, &run, error);
     for (int i = 0; i < 3 && !status; i++)
         core->peak[i] = measure_median(run.peak[i], cores);

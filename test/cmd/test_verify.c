@@ -65,12 +65,12 @@ static void test_layouts_have_one_hash(void **state)
 static void test_a_file_tier_is_drawn(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"verify run.yaml --layouts 24 --steps 1 --ranks 4",
-                                        "verify run.yaml --layouts 24 --steps 1 --ranks 4 "
+    static const char *const lines[] = {"verify run.yaml --layouts 12 --steps 1 --ranks 4",
+                                        "verify run.yaml --layouts 12 --steps 1 --ranks 4 "
                                         "memory.file=tier"};
     for (int tier = 0; tier < 2; tier++) {
         int code = program_run(enter, lines[tier], output);
-        if (code || !strstr(output, "24 layouts, 1 hash: ") || !strstr(output, "=host") ||
+        if (code || !strstr(output, "12 layouts, 1 hash: ") || !strstr(output, "=host") ||
             !strstr(output, "=file") != !tier)
             fail_msg("%s\nexited with %d and printed:\n%s", lines[tier], code, output);
     }

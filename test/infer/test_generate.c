@@ -202,7 +202,7 @@ static void test_generation_has_the_bits_of_training(void **state)
         struct ls_error error = {0};
         struct outcome *drawn = generate(*state, run, (keys_t){NULL}, plain);
         for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
-            if (check_pair(run, (int)i, 2) && scored(*state, run, layouts[i], drawn, false, &error))
+            if (check_pair(run, (int)i, 5) && scored(*state, run, layouts[i], drawn, false, &error))
                 fail_msg("run %d, %s: %s", run, layout_text(layouts[i]), error.text);
         uint32_t bits; /* one bit of a log-probability is seen */
         memcpy(&bits, &drawn->logprobs[3][70], sizeof bits);
@@ -285,7 +285,7 @@ static void test_texts_depend_neither_on_batch_nor_layout(void **state)
         assert_int_equal(one->report.written, PROMPTS * ADDED);
         assert_int_equal(one->report.read, 1 + 200 + 3 + 64 + 65 + 129 + 17);
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-            if (!check_pair(run, (int)i, 3))
+            if (!check_pair(run, (int)i, 7))
                 continue;
             struct job job = plain;
             job.batch = cases[i].batch;

@@ -163,7 +163,7 @@ static void test_one_log_probability_in_every_layout(void **state)
         assert_memory_not_equal(one->scored, other->scored, sizeof one->scored);
         free(other);
         for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
-            if (!check_pair(run, (int)i, 3))
+            if (!check_pair(run, (int)i, 5))
                 continue;
             struct scores *out = scores_of(*state, run, layouts[i], i % 2);
             if (memcmp(out->evaluated, one->evaluated, sizeof one->evaluated))
@@ -298,7 +298,7 @@ static void run_each(const char *directory, const keys_t keys, int ranks, int ev
 
 static void test_the_likeliest_token_is_known(void **state)
 {
-    run_each(*state, (keys_t){NULL}, 1, check_every(3, 3), likeliest_body);
+    run_each(*state, (keys_t){NULL}, 1, check_every(5, 5), likeliest_body);
     run_each(*state, (keys_t){"parallel.tp=2"}, 2, check_every(5, 5), likeliest_body);
 }
 

@@ -543,6 +543,8 @@ static void bits_for(struct problem p, int kernel)
     static const int threads[] = {2, 3, 8, 1, 2, 1};
     static const size_t workspace[] = {0, 0, 0, 200 << 10, 330 << 10, 380 << 10};
     for (int n = 0; n < 6; n++) {
+        if (isa_of(kernel) == LS_ISA_PLAIN && !check_pair(n, 0, 3))
+            continue;
         struct instance got = instance_new(p, 5);
         struct ls_ops ops = ops_new(threads[n], kernel);
         const size_t whole = ops.workspace_bytes;

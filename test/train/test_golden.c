@@ -1,7 +1,7 @@
 /* Losses and states of small recipes are, bit for bit, those that test/golden/bits.txt holds: with
  * any compiler, in any build, and on each instruction set: in fma, and with bf16 in bf16_pairs too.
  *
- *     test_golden             compares: half of the recipes on the best instruction set of this
+ *     test_golden             compares: a third of the recipes on the best instruction set of this
  *                             machine, a share of them on each lesser one; with CHECK=all all of
  *                             them on each
  *     test_golden --record    prints the file anew, on any machine
@@ -262,9 +262,10 @@ static void test_bits_are_those_recorded(void **state)
     assert_int_equal(golden.version, LS_NUMERICS_VERSION);
     for (int isa = FIRST_ISA; isa < LS_ISA_COUNT; isa++)
         if (isa <= (int)ls_isa_best())
-            changed +=
-                count_changed(*state, &golden, (enum ls_isa)isa,
-                              isa == (int)ls_isa_best() ? check_every(4, 2) : check_every(16, 16));
+            changed += count_changed(*state, &golden, (enum ls_isa)isa,
+                                     isa == (int)ls_isa_best()
+                                         ? check_every(4, 3)
+                                         : check_every(16, isa == LS_ISA_PLAIN ? 30 : 16));
         else
             printf("SKIPPED: no %s here: its bits are not compared\n",
                    ls_isa_name((enum ls_isa)isa));
