@@ -196,7 +196,7 @@ DEVICE   ?= 24
 # What `make deps` installs changes what this file finds: the work goes on in a second make.
 AGAIN     = +$(MAKE) --no-print-directory
 
-.PHONY: deps check check-all check-built check-module check-pages tested run-tested demo interop invariance exhaustive what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
+.PHONY: deps check check-all check-built check-module check-pages nightly tested run-tested demo interop invariance exhaustive what-fits tidy fuzz bench bench-peers bench-plan bench-layouts coverage install \
 	uninstall man report-shots clean
 deps:
 	@tools/install-deps.sh
@@ -224,6 +224,10 @@ run-tested: tested
 check-module: $(filter $(BUILD)/test/$(MODULE)/%,$(TESTS))
 	@$(if $^,,echo "no tests in test/$(MODULE)" >&2; exit 2)
 	@CHECK=$(CHECK) $(RUN_TESTS) $^
+
+nightly: deps
+	$(AGAIN) all
+	@tools/nightly.sh
 
 # The commands of README.md and doc/fine-tuning.md as they stand there.
 check-pages: deps
@@ -293,7 +297,7 @@ bench-layouts: all $(BUILD)/test/hosts/test_measure_hosts
 
 coverage:
 	+$(MAKE) --no-print-directory BUILD=$(BUILD)-coverage CFLAGS=--coverage LDFLAGS=--coverage \
-		check-built
+		CHECK=$(CHECK) check-built
 	@tools/coverage.sh $(BUILD)-coverage
 
 man: $(BUILD)/lockstep
@@ -344,7 +348,11 @@ clean:
 help:
 	@printf '%s\n' \
 	'make              build/lockstep and the libraries' \
-	'make check        install what is missing, build, run every test' \
+	'make check        install what is missing, build, run every test program: 5 minutes' \
+	'make check-all    all that the tests can do: 40 minutes; check-MODULE: one module' \
+	'                  CHANGED=1 SINCE=origin/main: what changed files reach; RECORD=1: weights' \
+	'make check-pages  the commands of README and of doc/fine-tuning.md' \
+	'make nightly      check-all, sanitizers, fuzzing, coverage, busy machines: bench/nightly.md' \
 	'make demo         install what is missing, build, train on a book, draw the loss' \
 	'make invariance   N=120 SEED=1 STEPS=20: random layouts, one hash a recipe' \
 	'make exhaustive   every layout of 1 to 4 ranks that small recipes admit: 20 minutes' \
@@ -357,7 +365,7 @@ help:
 	'make bench-peers  beside PyTorch and llm.c: see bench/README.md' \
 	'make bench-plan   published runs beside the planner: bench/RESULTS.md' \
 	'make bench-layouts  layouts that run here beside the planner: bench/RESULTS.md' \
-	'make coverage     lines that the tests reach' \
+	'make coverage     lines and branches that the tests reach; CHECK=all: that check-all reaches' \
 	'make install      PREFIX=/usr/local LIBDIR=PREFIX/lib DESTDIR=' \
 	'Settings: CC=gcc|clang BUILD=build DEBUG=1 SANITIZE=address,undefined|thread WERROR=1 MPI=0 V=1'
 

@@ -127,7 +127,8 @@ def predicted(table, row, f):
 
 
 def rows_of(table, lockstep, check):
-    rows = table["rows"][:1] + table["rows"][1:][-1:] if check else table["rows"]
+    """`check` rows of a table, the first and the last, or all."""
+    rows = [*table["rows"][:1], *table["rows"][1:][-1:]][:check] if check else table["rows"]
     for row in rows:
         f = forecast(table, row, lockstep)
         value = predicted(table, row, f)
@@ -206,7 +207,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--only", default="", help="tables whose name has these words")
     parser.add_argument("--lockstep", default="build/lockstep")
-    parser.add_argument("--check", action="store_true", help="two rows of each table")
+    parser.add_argument("--check", type=int, nargs="?", const=2, default=0, metavar="ROWS",
+                        help="one or two rows of each table")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
     o = parser.parse_args()
     listed = json.loads(LISTED.read_text())

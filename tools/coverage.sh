@@ -1,10 +1,10 @@
 #!/bin/sh
-# Lines of src/ that the tests reach, by module: tools/coverage.sh BUILD
+# Lines and branches of src/ that the tests reach, by module: tools/coverage.sh BUILD
 set -eu
 
 build=$1
 find "$build/src" -name '*.gcda' | while read -r data; do
-    gcov -n -o "$(dirname "$data")" "$data" 2>/dev/null
+    gcov -n -b -o "$(dirname "$data")" "$data" 2>/dev/null
 done | awk -F"'" '
     /^File/ { file = $2 }
     /^Lines executed/ && file ~ /^src\// {
@@ -13,11 +13,24 @@ done | awk -F"'" '
         lines[path[2]] += part[5]
         hit[path[2]] += part[5] * part[3] / 100
     }
+    /^Taken at least once/ && file ~ /^src\// {
+        split($0, part, /[:% ]+/)
+        split(file, path, "/")
+        branches[path[2]] += part[7]
+        taken[path[2]] += part[7] * part[5] / 100
+    }
+    function share(some, all) { return all ? 100 * some / all : 100 }
+    function row(name, hit, lines, taken, branches) {
+        printf "%-10s %5.1f%% of %6d lines, %5.1f%% of %6d branches\n", name, share(hit, lines), lines,
+            share(taken, branches), branches
+    }
     END {
         for (module in lines) {
-            printf "%-10s %5.1f%% of %d lines\n", module, 100 * hit[module] / lines[module], lines[module]
+            row(module, hit[module], lines[module], taken[module], branches[module])
             all += lines[module]
             reached += hit[module]
+            ways += branches[module]
+            gone += taken[module]
         }
-        printf "%-10s %5.1f%% of %d lines\n", "all", 100 * reached / all, all
+        row("all", reached, all, gone, ways)
     }' | sort

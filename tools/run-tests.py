@@ -54,7 +54,6 @@ class Program:
         self.key = path.removeprefix(build)
         self.name = self.key + (f", {isa}" if isa else "")
         self.marks = marks_of(self.key)
-        self.slots = CORES if "cores" in self.marks else 1
         self.tag = f"{os.getpid()}.{self.name}".replace(" ", "")
         self.used = {}  # process -> CPU seconds when last seen
         self.idle = 0
@@ -197,11 +196,13 @@ class Run:
 
     def next_program(self):
         """The first of those that wait and that what runs leaves room for."""
-        free = self.jobs - sum(p.slots for p in self.running.values())
-        network = any("network" in p.marks for p in self.running.values())
+        running = self.running.values()
+        if len(running) == self.jobs or any("cores" in p.marks for p in running):
+            return None
+        network = any("network" in p.marks for p in running)
         for i, program in enumerate(self.waiting):
-            alone = program.slots > 1 and not self.running
-            if (alone or program.slots <= free) and not (network and "network" in program.marks):
+            if not ("cores" in program.marks and running or
+                    "network" in program.marks and network):
                 return self.waiting.pop(i)
         return None
 
@@ -315,7 +316,7 @@ def programs_of(paths, under):
     if again:
         programs += [Program(path, isa) for isa in lesser_sets() for path in sorted(again)]
     weights = weights_read()
-    return sorted(programs, key=lambda p: (-p.slots, -weights.get(p.name, LONG)))
+    return sorted(programs, key=lambda p: ("cores" not in p.marks, -weights.get(p.name, LONG)))
 
 
 # ---- what is said at the end ------------------------------------------------------------------------
@@ -357,7 +358,8 @@ def summary_of_file(path):
 def main():
     options = argparse.ArgumentParser(description=__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--jobs", type=int, default=CORES, help="programs at a time")
+    options.add_argument("--jobs", type=int, default=CORES + (CORES + 1) // 2,
+                         help="programs at a time; by default some more than cores: some wait")
     options.add_argument("--record", action="store_true", help="write test/weights.txt")
     options.add_argument("--under", default="", help="a command that runs the programs")
     options.add_argument("--summary", metavar="FILE")

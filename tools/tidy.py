@@ -10,6 +10,8 @@ names     no two files of the tree have the same name, whatever their folders; p
 openings  every .c file opens with a comment, at least a sentence, that says what the file is
 families  only src/nn/family_*.c know what a family of models is: no other code outside tests names
           one, or compares a configuration's arch
+clocks    no test sleeps, sets an alarm, asks for the time or gives a command a time limit: it waits
+          for an event (test/support/await.h), and tools/run-tests.py ends what gets nowhere
 headers   every public header compiles alone, as C and as C++
 lengths   functions of more than 70 lines or 8 parameters, files of more than 800 lines (outside
           tests)
@@ -82,7 +84,8 @@ def tracked_files(root):
 # ---- exceptions ---------------------------------------------------------------------------------
 
 
-EXCEPTION = r"((?:function|parameters|layer) \S+ \S+|(?:file|name|opening) \S+): (.{10,})"
+EXCEPTION = (r"((?:function|parameters|layer) \S+ \S+|(?:file|name|opening) \S+|clock \S+ \d+)"
+             r": (.{10,})")
 
 
 def read_exceptions(tidy):
@@ -292,6 +295,23 @@ def check_families(tidy):
                 tidy.find(path, number, what)
 
 
+# ---- clocks -------------------------------------------------------------------------------------
+
+CLOCK = re.compile(r"\b(?:u?sleep|nanosleep|alarm|setitimer|timer_settime|clock_gettime|gettimeofday"
+                   r"|ls_now_s)\s*\(|(?<![\w.])time\(NULL\)|(?<![\w.-])timeout (?:-\w+ )*\d"
+                   r"|\bsleep [\d.]|SO_RCVTIMEO|\btimeout=\d")
+
+
+def check_clocks(tidy):
+    """An exception gives the number of such lines: one more has to be justified anew."""
+    for path in (f for f in tidy.files if f.startswith("test/") and f.endswith(CODE + (".py", ".sh"))):
+        lines = [n for n, line in enumerate(tidy.read(path).splitlines(), 1) if CLOCK.search(line)]
+        if lines and not tidy.excused(f"clock {path} {len(lines)}"):
+            at = ", ".join(map(str, lines))
+            tidy.find(path, lines[0], f"depends on the clock (lines {at}): wait for an event, or give "
+                      f"the reason: clock {path} {len(lines)}: ...")
+
+
 # ---- headers ------------------------------------------------------------------------------------
 
 
@@ -442,6 +462,8 @@ BROKEN_TREE = {
     "cmd/asks.c": "/* Asks for it. */\nint y = m->arch == 0;\n",
     "src/other/c.c": "int y;   \n",
     "src/train/d.c": "int  z;",
+    "test/ops/naps.c": "/* It naps. */\nvoid nap(void)\n{\n    usleep(1);\n}\n",
+    "test/ops/naps.sh": "timeout 20 make\n",
     "tools/tidy-exceptions.txt": "file src/gone.c: it was too long once\nfile x:\n",
 }
 BROKEN_FINDINGS = [
@@ -463,6 +485,8 @@ BROKEN_FINDINGS = [
     ("src/other/c.c", "trailing white space"),
     ("src/train/d.c", "the last line has no end"),
     ("src/train/d.c", "clang-format would change it"),
+    ("test/ops/naps.c", "depends on the clock (lines 4)"),
+    ("test/ops/naps.sh", "depends on the clock (lines 1)"),
     ("tools/tidy-exceptions.txt", "no longer needed: file src/gone.c"),
     ("tools/tidy-exceptions.txt", "with a reason"),
 ]
@@ -491,6 +515,7 @@ def run(root, fix, with_format):
     check_names(tidy)
     check_openings(tidy)
     check_families(tidy)
+    check_clocks(tidy)
     check_headers(tidy)
     check_lengths(tidy)
     check_white_space(tidy)

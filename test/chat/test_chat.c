@@ -315,11 +315,9 @@ static void test_hostile_templates(void **state)
         struct ls_chat *chat = chat_of("x", loops[i], strlen(loops[i]));
         struct ls_chat_text text = {0};
         struct ls_error error = {0};
-        time_t began = time(NULL);
         int rc = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), true, &text, &error);
-        if (rc != LS_EDATA || time(NULL) - began > 60)
-            fail_msg("%s: %s after %ld s", loops[i], ls_status_name(rc),
-                     (long)(time(NULL) - began));
+        if (rc != LS_EDATA)
+            fail_msg("%s: %s", loops[i], ls_status_name(rc));
         ls_chat_text_release(&text);
         ls_chat_free(chat);
     }

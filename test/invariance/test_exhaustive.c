@@ -167,7 +167,7 @@ static void layout_run(struct session *s, int recipe, const struct ls_config *co
 }
 
 /* The resolver's text, which takes a search for the nearest that works, and the trainer's answer
- * are asked of every 16th: the status is asked of all. */
+ * are asked of every 64th, with CHECK=all of every 16th: the status is asked of all. */
 static void refusal_check(struct session *s, int recipe, const struct ls_config *config, int status)
 {
     struct ls_layout layout;
@@ -175,7 +175,7 @@ static void refusal_check(struct session *s, int recipe, const struct ls_config 
     struct ls_proof proof[STEPS_MAX];
     if (status != LS_ELAYOUT)
         failure(s, recipe, config, "is refused, but not as a layout");
-    if (s->refused++ % 16)
+    if (s->refused++ % (check_all() ? 16 : 64))
         return;
     status = ls_config_layout(config, 0, &layout, &error);
     if (status != LS_ELAYOUT || strlen(error.text) < 20)

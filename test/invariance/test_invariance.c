@@ -116,7 +116,7 @@ static int proof_mpi(const struct session *s, const struct ls_config *config,
     snprintf(command, sizeof command,
              "OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 "
              "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-             "timeout 120 mpirun --oversubscribe -n %ld '%s' --child '%s' %ld '%s'",
+             "mpirun --oversubscribe -n %ld '%s' --child '%s' %ld '%s'",
              (long)ls_config_ranks(config), program, keys, (long)s->steps, path);
     unlink(path);
     int status = ls_config_save(config, keys, error);

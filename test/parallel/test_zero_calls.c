@@ -331,10 +331,8 @@ static void test_a_large_plan(void **state)
     struct ls_error error = {0};
     struct ls_zero_sizes sizes;
     ls_arena_measure(&arena);
-    double start = ls_now_s();
     if (ls_zero_new(&options, &arena, &zero, &error))
         fail_msg("%s", error.text);
-    assert_true(ls_now_s() - start < 5);
     ls_zero_get_sizes(zero, &sizes);
     assert_int_equal(sizes.master, 4 * total / SHARDS);
     assert_int_equal(sizes.parameters, 2 * total / SHARDS);

@@ -2,6 +2,7 @@
  * waits as the loader makes it wait, and a slower disk never makes anything faster. Where a run is
  * to be slow, what the linker puts in the place of the update and of the store's reads sleeps.
  */
+/* check: cores */
 #include "../support/config_words.h"
 #include "../support/scratch.h"
 #include "../support/wrapped.h"

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../support/await.h"
 #include "../support/scratch.h"
 
 /* ---- TensorBoard ---- */
@@ -122,7 +123,7 @@ static void test_trace_is_chrome_json(void **state)
     ls_trace_begin(traces[0], "step", "step");
     ls_trace_set(traces[0], LS_TRACE_LAYER, 7);
     ls_trace_begin(traces[0], "forward", "compute");
-    usleep(2000);
+    await_pause();
     ls_trace_end(traces[0]);
     ls_trace_end(traces[0]);
     if (ls_trace_write(path, traces, 2, &error))
@@ -221,7 +222,7 @@ static void test_transfers(void **state)
         assert_int_equal(ls_trace_start(traces[i], &sum), number + 1); /* never waited for */
         ls_trace_end(traces[i]);
         ls_trace_wait(traces[i], number);
-        usleep(1000);
+        await_pause();
         ls_trace_end(traces[i]);
         ls_trace_finish(traces[i], number);
         assert_int_equal(ls_trace_start(NULL, &message), 0);

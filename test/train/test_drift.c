@@ -2,6 +2,7 @@
  * nothing where nothing does. Ranks are slowed by what the linker puts in the place of the update
  * and of the loader: they sleep there.
  */
+/* check: cores */
 #include <lockstep/train.h>
 
 #include <setjmp.h>

@@ -2,6 +2,7 @@
  * bits are those of rank threads. Under a launcher this program is one rank; by itself it starts
  * itself under mpirun.
  */
+/* check: cores */
 #include "../support/config_words.h"
 #include "../support/mpirun.h"
 #include "../support/prom.h"

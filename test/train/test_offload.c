@@ -160,7 +160,6 @@ static void test_every_way_in_every_layout(void **state)
     int part = check_every(14, 7);
     for (int layout = 0; layout < LAYOUTS; layout++) {
         bool all = !*layouts[layout].words;
-        double begin_s = ls_now_s();
         int every = layouts[layout].recipe == GPT2_FP32 ? part : 4 * part; /* meets all digits */
         if (!all && layout % part)
             continue;
@@ -170,7 +169,6 @@ static void test_every_way_in_every_layout(void **state)
             int fourth = (layout + n * 2) % 3;
             run_one(*state, layout, all ? n : first + 3 * second + 9 * third + 27 * fourth, n);
         }
-        print_message("%.2f s %s\n", ls_now_s() - begin_s, layouts[layout].words);
     }
     print_message("%d runs in %d layouts of %d recipes%s\n", covered.runs, LAYOUTS, WIDE,
                   part > 1 ? " (NOT all: CHECK=all)" : "");
@@ -193,10 +191,8 @@ static void test_tensors_of_several_windows(void **state)
     static const int ways[] = {1, 3, 2 + 3 * 2 + 9 + 27 * 2};
     char words[WORDS_MAX];
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        double begin_s = ls_now_s();
         offload_words(ways[i], 1, words, sizeof words);
         check(*state, WIDE, "", words);
-        print_message("%.2f s\n", ls_now_s() - begin_s);
     }
 }
 
