@@ -203,7 +203,6 @@ deps:
 
 # Which programs of those given to run: all, or with CHANGED=1 those that changed files reach.
 CHECKED   = $(TESTS) $(EXAMPLES) $(if $(filter all,$(CHECK)),tools/check-readme.py)
-reached   = $(if $(CHANGED),$$(tools/tests-reached.py $(BUILD) $(SINCE) $(1)),$(1))
 RUN_TESTS = BUILD=$(BUILD) LOCKSTEP=$(BUILD)/lockstep ISA_TESTS="$(ISA_TESTS)" tools/run-tests.py \
 	$(if $(RECORD),--record)
 check: deps
@@ -212,7 +211,9 @@ check-all: deps
 	$(AGAIN) check-built CHECK=all
 check-built: all tests examples
 	@LOCKSTEP=$(BUILD)/lockstep tools/what-fits.py --check doc/memory.md
-	@CHECK=$(CHECK) $(RUN_TESTS) $(call reached,$(CHECKED))
+	@programs="$(CHECKED)"; \
+	$(if $(CHANGED),programs=$$(tools/tests-reached.py $(BUILD) $(SINCE) $(CHECKED)) || exit; )\
+	CHECK=$(CHECK) $(RUN_TESTS) $$programs
 # make check-ops: the tests of one module; with CHECK=all as check-all runs them.
 check-%: deps
 	$(AGAIN) check-module MODULE=$*

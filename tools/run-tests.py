@@ -4,7 +4,7 @@
     tools/run-tests.py [--jobs N] [--record] [--under COMMAND] PROGRAM ...
     tools/run-tests.py --summary FILE    the last lines for all runs that wrote to $TEST_RESULTS
 
-Order     The longest first: test/weights.txt has each program's seconds of CPU time, as --record
+Order     The longest first: test/weights.txt has the seconds that each program took, as --record
           measured them. A program that is not there is taken for long.
 Marks     A test's source may name, in a line `/* check: WORD ... */` near its top, what it needs:
           `cores`    every core of this machine: nothing runs beside it
@@ -283,11 +283,11 @@ def weights_read():
 
 def weights_write(ended):
     weights = weights_read()
-    weights.update((p.name, p.cpu_s) for p in ended if p.code == 0)
+    weights.update((p.name, p.wall_s) for p in ended if p.code == 0)
     known = {n: s for n, s in weights.items() if os.path.exists(source_of(n))}
     with open(WEIGHTS, "w", encoding="utf-8") as file:
-        file.write("# Seconds of CPU time of each program of `make check`, the longest first. They decide\n"
-                   "# the order alone. `make check RECORD=1` writes them.\n")
+        file.write("# Seconds that each program of `make check` took, the longest first. They decide the\n"
+                   "# order alone. `make check RECORD=1` writes them.\n")
         for name, seconds in sorted(known.items(), key=lambda item: -item[1]):
             file.write(f"{name} {seconds:.1f}\n")
 

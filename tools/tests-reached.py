@@ -21,7 +21,12 @@ def output(*command):
 
 
 def changed_files(since):
-    base = output("git", "merge-base", since, "HEAD").strip()
+    found = subprocess.run(["git", "merge-base", since, "HEAD"], capture_output=True, text=True,
+                           check=False)
+    if found.returncode:
+        sys.exit(f"SINCE = {since}: no commit from which this one came: expected a branch or a commit, "
+                 "such as SINCE=HEAD~3")
+    base = found.stdout.strip()
     names = output("git", "diff", "--name-only", base).splitlines()
     names += output("git", "ls-files", "--others", "--exclude-standard").splitlines()
     return set(names)
