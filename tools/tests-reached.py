@@ -3,8 +3,8 @@
 
     tools/tests-reached.py BUILD SINCE PROGRAM ...
 
-Needs a build of these programs. A program reaches the objects that the linker takes for it, by
-their symbols, and each object the files that its .d file names. A program that starts
+Needs a build of these programs. A program reaches the objects that its symbols need, helpers of its
+folder and of test/support before the library's, and each object the files that its .d file names. A program that starts
 BUILD/lockstep (of cmd, hosts and install) reaches what that reaches. Files that no object is made
 of reach tests by place: one in test/MODULE/ its module, test/golden/ each test whose source names
 it, a page (*.md) the check of README. Any other file (Makefile, tools/) reaches every program.
@@ -37,7 +37,7 @@ class Objects:
 
     def __init__(self, build):
         self.build = build
-        self.defines, self.needs, self.made_of = {}, {}, {}
+        self.defines, self.needs, self.made_of, self.own = {}, {}, {}, {}
         names = [os.path.join(folder, name) for folder, _, names in os.walk(build)
                  for name in names if name.endswith(".o")]
         for i in range(0, len(names), 500):
@@ -50,9 +50,10 @@ class Objects:
             name, symbol, kind = re.match(r"(.*?): (\S+) (\w)", line).groups()
             if kind == "U":
                 self.needs.setdefault(name, set()).add(symbol)
-            # Tests hold objects of their own names: only the library's are found by symbol.
             elif name.startswith(f"{self.build}/src/"):
                 self.defines[symbol] = name
+            else:
+                self.own.setdefault(name, set()).add(symbol)
 
     @staticmethod
     def files_of(name):
@@ -63,27 +64,26 @@ class Objects:
             return set()
         return {word for word in text.split() if not word.endswith(":")}
 
-    def closure(self, roots):
-        """The files behind these objects and all that the linker adds to them."""
+    def closure(self, roots, helpers=()):
+        """The files behind these objects and all that their symbols need."""
         seen, open_ = set(), [r for r in roots if r in self.made_of]
+        defines = dict(self.defines)
+        defines.update((symbol, name) for name in helpers for symbol in self.own.get(name, ()))
         while open_:
             name = open_.pop()
             if name not in seen:
                 seen.add(name)
                 wanted = self.needs.get(name, ())
-                open_ += [self.defines[s] for s in wanted if s in self.defines]
+                open_ += [defines[s] for s in wanted if s in defines]
         return set().union(*(self.made_of[name] for name in seen)) if seen else set()
 
 
-def roots_of(program, build, objects):
-    """The objects that a program is linked of, but for the library's."""
-    folder = os.path.dirname(program)
-    own = [program + ".o"]
-    if not folder.startswith(f"{build}/test/"):
-        return own
-    helpers = [n for n in objects.made_of if os.path.dirname(n) in (folder, f"{build}/test/support")
+def helpers_of(program, build, objects):
+    """What a test is linked with beside the library; of two that define a symbol its folder's."""
+    folders = (f"{build}/test/support", os.path.dirname(program))
+    helpers = [n for n in objects.made_of if os.path.dirname(n) in folders
                and not os.path.basename(n).startswith(("test_", "fuzz_"))]
-    return own + helpers
+    return sorted(helpers, key=lambda n: folders.index(os.path.dirname(n)))
 
 
 def reaches(program, files, changed, build):
@@ -117,7 +117,7 @@ def main():
     commands = [n for n in objects.made_of if n.startswith(f"{build}/cmd/")]
     command_files = objects.closure(commands)
     for program in programs:
-        files = objects.closure(roots_of(program, build, objects))
+        files = objects.closure([program + ".o"], helpers_of(program, build, objects))
         if program.startswith(tuple(f"{build}/test/{m}/" for m in ("cmd", "hosts", "install"))):
             files |= command_files
         if reaches(program, files, changed, build):
