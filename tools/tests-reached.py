@@ -73,7 +73,7 @@ class Objects:
             name = open_.pop()
             if name not in seen:
                 seen.add(name)
-                wanted = self.needs.get(name, ())
+                wanted = (s.removeprefix("__real_") for s in self.needs.get(name, ()))
                 open_ += [defines[s] for s in wanted if s in defines]
         return set().union(*(self.made_of[name] for name in seen)) if seen else set()
 
