@@ -61,7 +61,9 @@ part_run() {
 
 # The page without the part's row, and with its new one, in the order of the parts.
 page_write() {
-    local row="| $1 | $(date -u +%F) | $(git rev-parse --short HEAD) | $2 | $3 |"
+    local row commit
+    commit=$(git rev-parse --short HEAD)
+    row="| $1 | $(date -u +%F) | $commit | $2 | $3 |"
     [ -f "$page" ] || cat >"$page" <<'END'
 # What takes longer than CI may
 
