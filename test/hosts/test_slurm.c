@@ -297,7 +297,7 @@ static void test_a_batch_job_is_signalled_and_queued_again(void **state)
     /* Slurm would wait for two minutes before it begins again. It is told to begin soon, but only
      * some seconds after the job has left the node: a node refuses what was granted before it heard
      * that the job is to end, and Slurm then takes the job for finished. */
-    while (run("[ \"$(squeue --noheader --jobs=$(cat job.txt) --format=%T)\" = PENDING ]"))
+    while (run("squeue --noheader --jobs=$(cat job.txt) --format=%T | grep -qx PENDING"))
         await_pause();
     while (run("sinfo --noheader --format=%T | grep -qx idle"))
         await_pause();
