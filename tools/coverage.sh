@@ -6,7 +6,9 @@ build=$1
 find "$build/src" -name '*.gcda' | while read -r data; do
     gcov -n -b -o "$(dirname "$data")" "$data" 2>/dev/null
 done | awk -F"'" '
-    /^File/ { file = $2 }
+    # Behind all files of an object come their totals, which have no name.
+    /^File/ { file = $2; totals = 0 }
+    /^Lines executed/ && totals++ { file = "" }
     /^Lines executed/ && file ~ /^src\// {
         split($0, part, /[:% ]+/)
         split(file, path, "/")
@@ -21,16 +23,17 @@ done | awk -F"'" '
     }
     function share(some, all) { return all ? 100 * some / all : 100 }
     function row(name, hit, lines, taken, branches) {
-        printf "%-10s %5.1f%% of %6d lines, %5.1f%% of %6d branches\n", name, share(hit, lines), lines,
-            share(taken, branches), branches
+        return sprintf("%-10s %5.1f%% of %6d lines, %5.1f%% of %6d branches", name,
+            share(hit, lines), lines, share(taken, branches), branches)
     }
     END {
         for (module in lines) {
-            row(module, hit[module], lines[module], taken[module], branches[module])
+            print row(module, hit[module], lines[module], taken[module], branches[module]) | "sort"
             all += lines[module]
             reached += hit[module]
             ways += branches[module]
             gone += taken[module]
         }
-        row("all", reached, all, gone, ways)
-    }' | sort
+        close("sort")
+        print row("all", reached, all, gone, ways)
+    }'

@@ -4,8 +4,8 @@
     tools/tests-reached.py BUILD SINCE PROGRAM ...
 
 Needs a build of these programs. A program reaches the objects that its symbols need, helpers of its
-folder and of test/support before the library's, and each object the files that its .d file names. A program that starts
-BUILD/lockstep (of cmd, hosts and install) reaches what that reaches. Files that no object is made
+folder and of test/support before the library's, and each object the files that its .d file names. A
+program that starts BUILD/lockstep (of cmd, hosts and install) reaches what that reaches. Files that no object is made
 of reach tests by place: one in test/MODULE/ its module, test/golden/ each test whose source names
 it, a page (*.md) the check of README. Any other file (Makefile, tools/) reaches every program.
 """

@@ -46,9 +46,8 @@ static int core_body(struct ls_comm *comm, void *user, struct ls_error *error)
     int rank = ls_comm_rank(comm);
     int status = ls_comm_agree(comm, ls_ops_init(&ops, 1, ls_isa_best(), error), error);
     for (int i = 0; i < 3 && !status; i++) {
-        for (int round = 0; round < run->rounds && !status;
-             round++) { /* a limit: the best counts */
-            double rate = 0;
+        for (int round = 0; round < run->rounds && !status; round++) {
+            double rate = 0; /* a limit: the best counts */
             status = ls_barrier(comm, error);
             if (!status)
                 status = ls_gemm_peak(&ops, types[i], &rate, error);
