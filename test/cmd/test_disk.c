@@ -1,6 +1,7 @@
 /* Saving on a bad disk: a rank that is slow and gets on is not late, however small the timeout; one
  * that is stuck is named within about that time. Over threads and over processes: under a launcher
  * this program is one rank. */
+#include "../support/late.h"
 #include "../support/scratch.h"
 #include "../support/wrapped.h"
 #include "run_program.h"
@@ -123,7 +124,7 @@ static void test_a_stuck_disk_of_threads(void **state)
     int status = threads_run("stuck", &error);
     assert_true(stands);
     disk = DISK_GOOD;
-    if (status != LS_ECOMM || !strstr(error.text, "timed out after ") ||
+    if (status != LS_ECOMM || !says_waited(error.text, 1.5) ||
         !strstr(error.text, "late is rank 0: it has left "))
         fail_msg("status %d: %s", status, error.text);
 }
@@ -203,7 +204,7 @@ static void test_a_stuck_disk_of_processes(void **state)
     static char out[TEXT_BYTES];
     (void)state;
     int code = processes_run("stuck", out);
-    if (code != ls_exit_code(LS_ECOMM) || !strstr(out, "timed out after ") ||
+    if (code != ls_exit_code(LS_ECOMM) || !says_waited(out, 1.5) ||
         !strstr(out, "late is rank 0: it has left "))
         fail_msg("exited with %d and printed:\n%s", code, out);
 }

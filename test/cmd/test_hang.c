@@ -1,6 +1,7 @@
 /* No hang: ranks that stop, die, sleep or call something else are named, the last operations of all
  * are kept, and the job ends with the documented code, over processes and over threads. */
 #include "../support/await.h"
+#include "../support/late.h"
 #include "../support/scratch.h"
 #include "run_program.h"
 
@@ -141,10 +142,11 @@ static void test_a_process_that_freezes(void **state)
         snprintf(name, sizeof name, "frozen/log/rank-%05d.txt", rank);
         if (rank == 2)
             continue;
-        expect_text(name, "timed out after ");
         expect_text(name, " at #");
         expect_text(name, "; late ");
         char *text = scratch_read(scratch_path(folder, name), NULL);
+        if (!says_waited(text, 3))
+            fail_msg("%s\nis: %s", name, text);
         named = named || strstr(text, "is stopped");
         free(text);
     }
@@ -234,7 +236,7 @@ static void test_a_thread_that_sleeps(void **state)
     for (int rank = 0; rank < RANKS; rank++)
         assert_int_equal(job->status[rank], LS_ECOMM);
     for (int rank = 1; rank < RANKS; rank++)
-        if (!strstr(job->errors[rank].text, "timed out after ") ||
+        if (!says_waited(job->errors[rank].text, 3) ||
             !strstr(job->errors[rank].text, " of world (4 ranks); late is rank 0: ") ||
             !strstr(job->errors[rank].text, "asleep/log"))
             fail_msg("rank %d: %s", rank, job->errors[rank].text);

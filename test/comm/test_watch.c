@@ -1,6 +1,7 @@
 /* Thread ranks that are late: who waits names them, and nothing hangs. A rank is late until the
  * others have said so, however long that takes. */
 #include "../support/await.h"
+#include "../support/late.h"
 
 #include <lockstep/comm.h>
 
@@ -34,6 +35,8 @@ static int expect(int status, const struct ls_error *got, const char *const *tex
     for (; *texts; texts++)
         if (!strstr(got->text, *texts))
             return ls_error_set(error, LS_ENUMERIC, "'%s' is not in '%.700s'", *texts, got->text);
+        else if (strstr(*texts, "timed out") && !says_waited(got->text, timeout_s))
+            return ls_error_set(error, LS_ENUMERIC, "it did not wait: %.700s", got->text);
     return LS_OK;
 }
 

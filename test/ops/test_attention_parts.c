@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 2, TOKENS = 300, HEADS = 4, KV_HEADS = 2, DIM = 40, GROUP = HEADS / KV_HEADS };
+enum { BATCH = 2, TOKENS = 300, HEADS = 8, KV_HEADS = 2, DIM = 40, GROUP = HEADS / KV_HEADS };
 enum { WIDTH = HEADS * DIM, KV_WIDTH = KV_HEADS * DIM };
 
 /* Buffers of one call on `tokens` queries and `keys` keys per sequence, dense. */

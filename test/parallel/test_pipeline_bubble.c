@@ -58,15 +58,37 @@ static bool is_near(double measured, double theory)
     return fabs(measured - theory) <= 0.05 * theory + 0.005;
 }
 
+/* How much longer than asked a sleep of one action takes, as a share of it: the machine's part of
+ * what is measured. Ranks wait for each other, so their delays add up: from what is granted
+ * for waking up on the machine is too busy to say anything. */
+enum { PROBES = 40 };
+static const double late_max = 0.005;
+
+static double sleeps_late(void)
+{
+    double third = work_s / 3, begin = ls_now_s();
+    struct timespec time = {.tv_nsec = (long)(third * 1e9)};
+    for (int i = 0; i < PROBES; i++)
+        nanosleep(&time, NULL);
+    return (ls_now_s() - begin) / (PROBES * third) - 1;
+}
+
 static void check(enum ls_schedule_kind kind, int chunks, bool of_rank, double theory)
 {
-    double best = INFINITY;
+    double best = INFINITY, late = sleeps_late();
     for (int i = 0; i < TRIES && !is_near(best, theory); i++) {
         struct ls_rehearsal result = measure(kind, chunks, NULL);
         best = fmin(best, of_rank ? result.bubble_rank : result.bubble);
     }
-    if (!is_near(best, theory))
-        fail_msg("%s: %.4f idle, expected %.4f", ls_schedule_name(kind), best, theory);
+    if (is_near(best, theory))
+        return;
+    late = fmax(late, sleeps_late());
+    if (late > late_max) {
+        print_message("SKIPPED: idle time: the machine is busy, sleeps take %.1f%% too long\n",
+                      100 * late);
+        skip();
+    }
+    fail_msg("%s: %.4f idle, expected %.4f", ls_schedule_name(kind), best, theory);
 }
 
 static void test_idle_share(void **state)
