@@ -252,6 +252,7 @@ tidy:
 	@tools/tidy.py
 	@tools/check-docs.py --self-test
 	@tools/check-docs.py
+	@tools/picture-one-hash.py --check
 
 FUZZERS := $(patsubst %.c,$(BUILD)-fuzz/%,$(wildcard test/*/fuzz_*.c))
 fuzz:

@@ -11,7 +11,7 @@ peer, for speed and for memory alike; a table has every way with both. llm.c run
 names a checkout. Everything that ran is listed below the figures. Part before runs the program that
 --before names, built from another commit, beside this one's.
 
-README.md has a table made of the same numbers; --pages writes both again and measures nothing.
+README.md has three figures of the same numbers; --pages writes both again and measures nothing.
 Figures name a commit, so a tree with changes is refused (--allow-changes tries it, and marks them).
 
 Parts of tables.py (zero, bubble, plan, moved, start) are not races: they are measured once.
@@ -606,7 +606,7 @@ def write(out, store):
     after = rest.split(END, 1)[1]
     path.write_text(before + BEGIN + "\n\n" + page(store) + "\n" + END + after)
     if out == ROOT / "bench":
-        readme.write(ROOT / "README.md", store, RACES, verdict)
+        readme.write(ROOT / "README.md", store)
 
 
 # ---- the command line ---------------------------------------------------------------------------
