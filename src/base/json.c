@@ -2,8 +2,51 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/json.h>
 
+#include <ctype.h>
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Each integer of 19 digits or more as a real number, in as many characters: its last digits give
+ * way to an exponent. An error keeps its place. */
+static void integers_to_reals(char *text, size_t bytes)
+{
+    enum { INT64_DIGITS = 19, DOUBLE_DIGITS = 308 };
+    for (size_t i = 0, digits; i < bytes; i += digits ? digits : 1) {
+        if (text[i] == '"')
+            for (i++; i < bytes && text[i] != '"'; i++)
+                i += text[i] == '\\';
+        for (digits = 0; i + digits < bytes && isdigit((unsigned char)text[i + digits]);)
+            digits++;
+        char *number = text + i, behind = i + digits < bytes ? number[digits] : ' ';
+        bool power = i > 1 && strchr("+-", number[-1]) && strchr("eE", number[-2]);
+        bool fraction = i > 0 && (power || strchr(".eE", number[-1]));
+        if (digits < INT64_DIGITS || fraction || strchr(".eE", behind))
+            continue;
+        if (digits <= DOUBLE_DIGITS) {
+            memcpy(number + digits - 2, "e2", 2);
+        } else {
+            memset(number + 1, '0', digits - 1);
+            memcpy(number, "1e", 2);
+            memcpy(number + digits - 3, "308", 3);
+        }
+    }
+}
+
+json_t *ls_json_load(const char *text, size_t bytes, size_t flags, json_error_t *where)
+{
+    json_t *value = json_loadb(text, bytes, flags, where);
+    if (value || json_error_code(where) != json_error_numeric_overflow)
+        return value;
+    char *copy = malloc(bytes);
+    if (!copy)
+        return json_loadb(text, bytes, flags, where);
+    memcpy(copy, text, bytes);
+    integers_to_reals(copy, bytes);
+    value = json_loadb(copy, bytes, flags, where);
+    free(copy);
+    return value;
+}
 
 #define WANTED "expected an object, {\"key\": value}"
 
@@ -11,7 +54,7 @@ int ls_json_parse(const char *name, const char *text, size_t bytes, int code, js
                   struct ls_error *error)
 {
     json_error_t where;
-    *out = json_loadb(text ? text : "", bytes, JSON_REJECT_DUPLICATES, &where);
+    *out = ls_json_load(text ? text : "", bytes, JSON_REJECT_DUPLICATES, &where);
     if (!*out && json_error_code(&where) == json_error_out_of_memory)
         return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to read it", name);
     if (!*out)

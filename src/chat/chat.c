@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,7 +92,8 @@ int ls_chat_new(const char *name, const char *text, size_t bytes, const char *to
                 struct ls_chat **out, struct ls_error *error)
 {
     json_error_t where;
-    json_t *object = json_loads(tokens ? tokens : "{}", 0, &where);
+    tokens = tokens ? tokens : "{}";
+    json_t *object = ls_json_load(tokens, strlen(tokens), 0, &where);
     *out = NULL;
     if (!json_is_object(object)) {
         json_decref(object);
@@ -199,6 +201,7 @@ int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
 struct conversation {
     const struct ls_chat *chat;
     json_t *object, *messages;
+    bool rounded; /* an integer is too large for int64, and its last digits are lost */
 };
 
 static void conversation_release(struct conversation *c)
@@ -212,6 +215,10 @@ static int conversation_read(struct conversation *c, const struct ls_chat *chat,
     json_error_t where;
     *c = (struct conversation){.chat = chat,
                                .object = json_loadb(text, bytes, JSON_ALLOW_NUL, &where)};
+    if (!c->object && json_error_code(&where) == json_error_numeric_overflow) {
+        c->object = ls_json_load(text, bytes, JSON_ALLOW_NUL, &where);
+        c->rounded = true;
+    }
     if (!c->object)
         return ls_error_set(error, LS_EDATA, "column %d: %s: expected a JSON object", where.column,
                             where.text);
@@ -242,7 +249,9 @@ static struct chat_value value_of(struct chat_run *run, json_t *from)
     if (json_is_integer(from))
         return chat_int_value(json_integer_value(from));
     if (json_is_real(from))
-        return (struct chat_value){.kind = CHAT_FLOAT, .real = json_real_value(from)};
+        return (struct chat_value){.kind = CHAT_FLOAT,
+                                   .rounded = run->rounded && fabs(json_real_value(from)) >= 0x1p63,
+                                   .real = json_real_value(from)};
     if (json_is_string(from))
         return chat_text_value(
             (struct chat_string){json_string_value(from), json_string_length(from)});
@@ -281,6 +290,7 @@ static void variables_make(struct chat_run *run, const struct conversation *c, i
     const struct chat_value none = {.kind = CHAT_NONE};
     struct chat_dict *to = &run->scope->variables;
     struct chat_value messages = chat_list_new(run);
+    run->rounded = c->rounded;
     for (int64_t i = 0; i < count && !run->status; i++)
         chat_list_add(run, messages, value_of(run, json_array_get(c->messages, (size_t)i)));
     for (int i = 0; others[i]; i++)

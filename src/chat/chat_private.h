@@ -36,6 +36,7 @@ struct chat_string {
 };
 struct chat_value {
     enum chat_kind kind;
+    bool rounded; /* a number of JSON that has more digits than real */
     union {
         int64_t integer; /* and a bool's */
         double real;
@@ -200,6 +201,7 @@ struct chat_scope {
 };
 struct chat_run {
     const struct ls_chat_template *t;
+    bool rounded; /* numbers of 2^63 or more in the conversation have lost digits */
     struct chat_arena arena;
     int64_t steps; /* that are left */
     struct chat_scope *scope;

@@ -141,6 +141,8 @@ static void write_plain(struct chat_run *run, struct writing *w, struct chat_val
         put(run, w, text);
         break;
     case CHAT_FLOAT:
+        if (value.rounded)
+            chat_fail(run, "a number of 2^63 or more: expected a lesser one, or a string");
         put_real(run, w, value.real);
         break;
     case CHAT_STRING:

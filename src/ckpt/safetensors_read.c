@@ -2,6 +2,7 @@
 #include "format.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/json.h>
 
 #include <errno.h>
 #include <stdlib.h>
@@ -192,7 +193,7 @@ static int parse_header(struct ls_safetensors *file, size_t *data_offset, const 
     if (length == 0 || text[0] != '{')
         return ls_error_set(error, LS_ECKPT, "%s: the header does not start with {", label);
     json_error_t where;
-    file->header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &where);
+    file->header = ls_json_load(text, (size_t)length, JSON_REJECT_DUPLICATES, &where);
     if (!file->header)
         return ls_error_set(error, LS_ECKPT, "%s: the header is not valid JSON: %s (byte %d)",
                             label, where.text, where.position);

@@ -5,6 +5,8 @@
  * as many bytes, by what jansson reads too; whatever is refused then is refused by both. */
 #include "data/data_private.h"
 
+#include <lockstep/base/json.h>
+
 #include <jansson.h>
 #include <string.h>
 
@@ -170,7 +172,7 @@ static int parse(char *line, size_t length, json_t **record, struct ls_error *er
 {
     json_error_t where;
     soften(line, line + length, true);
-    *record = json_loadb(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
+    *record = ls_json_load(line, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
     if (!*record && json_error_code(&where) == json_error_out_of_memory)
         return ls_error_set(error, LS_ENOMEM, "no memory for a record");
     if (!*record)

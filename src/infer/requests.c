@@ -2,6 +2,7 @@
 #include "infer_private.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/base/json.h>
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -275,7 +276,7 @@ static int score_take(struct reading *r, struct ls_text_request *request, const 
 static int object_of(struct reading *r, const char *line, size_t bytes, json_t **out)
 {
     json_error_t where;
-    *out = json_loadb(line, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &where);
+    *out = ls_json_load(line, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &where);
     if (!*out && json_error_code(&where) == json_error_out_of_memory)
         return ls_error_set(r->error, LS_ENOMEM, "no memory for a record");
     if (*out && json_is_object(*out))

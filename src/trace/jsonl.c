@@ -1,5 +1,6 @@
 /* JSON lines: a record is written as one line; a torn last line is cut off. */
 #include <lockstep/base/file.h>
+#include <lockstep/base/json.h>
 #include <lockstep/trace.h>
 
 #include "append.h"
@@ -158,7 +159,7 @@ static int walk(FILE *in, const char *path, int (*visit)(void *user, const json_
         if (line[length - 1] != '\n')
             break;
         json_error_t where;
-        json_t *record = json_loadb(line, (size_t)length, 0, &where);
+        json_t *record = ls_json_load(line, (size_t)length, 0, &where);
         int stop = 0;
         if (!json_is_object(record))
             code = ls_error_set(error, LS_EDATA,

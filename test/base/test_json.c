@@ -25,6 +25,48 @@ static void test_an_object_is_read(void **state)
     json_decref(object);
 }
 
+/* save_pretrained writes model_max_length so. */
+static void test_integers_of_any_size(void **state)
+{
+    static const struct {
+        const char *text;
+        double wanted;
+    } cases[] = {
+        {"1000000000000000019884624838656", 1e30}, {"-1000000000000000019884624838656", -1e30},
+        {"9223372036854775808", 0x1p63},           {"18446744073709551615", 0x1p64},
+        {"0.10000000000000000000000", 0.1},        {"1e0000000000000000000002", 100},
+        {"1e-000000000000000000002", 0.01},        {"100000000000000000000000.5e-3", 1e20},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ls_error error = {0};
+        char text[200];
+        json_t *object;
+        snprintf(text, sizeof text,
+                 "{\"100000000000000000000\\\"\": 9223372036854775807, \"a\": %s}", cases[i].text);
+        int status = ls_json_parse("text", text, strlen(text), LS_EDATA, &object, &error);
+        if (status)
+            fail_msg("%s: %s", text, error.text);
+        assert_true(json_number_value(json_object_get(object, "a")) == cases[i].wanted);
+        if (strlen(cases[i].text) > 20)
+            assert_non_null(json_object_get(object, "100000000000000000000\""));
+        json_decref(object);
+    }
+    char digits[1000];
+    memset(digits, '7', sizeof digits);
+    memcpy(digits, "{\"a\": ", 6);
+    digits[sizeof digits - 1] = '}';
+    struct ls_error error = {0};
+    json_t *object;
+    assert_int_equal(ls_json_parse("text", digits, sizeof digits, LS_EDATA, &object, &error),
+                     LS_OK);
+    assert_true(json_number_value(json_object_get(object, "a")) == 1e308);
+    json_decref(object);
+    const char *bad = "{\"a\": 10000000000000000000000000, \"b\": ]}";
+    assert_int_equal(ls_json_parse("text", bad, strlen(bad), LS_EDATA, &object, &error), LS_EDATA);
+    assert_non_null(strstr(error.text, "text:1:40: not JSON"));
+}
+
 static void test_what_is_no_object_is_refused(void **state)
 {
     static const struct {
@@ -58,6 +100,7 @@ static void test_what_is_no_object_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_integers_of_any_size),
         cmocka_unit_test(test_an_object_is_read),
         cmocka_unit_test(test_what_is_no_object_is_refused),
     };

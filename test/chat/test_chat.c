@@ -223,6 +223,36 @@ static void test_bad_conversations(void **state)
     ls_chat_free(chat);
 }
 
+/* A template cannot print an integer that int64 does not hold; what it does not print may be one.
+ */
+static void test_large_integers(void **state)
+{
+    static const char plain[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    static const struct {
+        const char *record;
+        int status;
+    } cases[] = {
+        {"{\"id\": 18446744073709551616, \"messages\": "
+         "[{\"role\": \"assistant\", \"content\": \"x\"}]}",
+         LS_OK},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": 18446744073709551616}]}",
+         LS_EDATA},
+    };
+    (void)state;
+    struct ls_chat *chat = chat_of("x", plain, strlen(plain));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_chat_text text = {0};
+        struct ls_error error = {0};
+        const char *record = cases[i].record;
+        if (ls_chat_examples(chat, record, strlen(record), &text, &error) != cases[i].status)
+            fail_msg("%s: %s", record, error.text);
+        if (cases[i].status && !strstr(error.text, "a number of 2^63 or more: expected"))
+            fail_msg("%s", error.text);
+        ls_chat_text_release(&text);
+    }
+    ls_chat_free(chat);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 static void test_refused_templates(void **state)
@@ -419,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_what_counts),
         cmocka_unit_test(test_bad_conversations),
+        cmocka_unit_test(test_large_integers),
         cmocka_unit_test(test_refused_templates),
         cmocka_unit_test(test_hostile_templates),
         cmocka_unit_test_setup_teardown(test_folders, scratch_setup, scratch_teardown),

@@ -1,4 +1,6 @@
-/* lockstep/base/json.h - an object of JSON, of a file or of memory, by jansson.
+/* lockstep/base/json.h - JSON of a file or of memory, by jansson.
+ *
+ * Integers have any size, as in Python: one that int64 cannot hold is read as the nearest double.
  *
  * A file has at most LS_JSON_BYTES_MAX bytes, in UTF-8, and an object each key once. Errors are the
  * caller's code, "PATH:LINE:COLUMN: not JSON: why: what was expected"; LS_ENOMEM; and of a file
@@ -14,6 +16,7 @@ extern "C" {
 #endif
 
 struct json_t; /* jansson.h */
+struct json_error_t;
 
 enum { LS_JSON_BYTES_MAX = 64 << 20 };
 
@@ -22,6 +25,10 @@ int ls_json_read(const char *path, int code, struct json_t **out, struct ls_erro
 /* The same of text [bytes]; name stands for the file in errors. */
 int ls_json_parse(const char *name, const char *text, size_t bytes, int code, struct json_t **out,
                   struct ls_error *error);
+/* Any value of text [bytes], by json_loadb with its flags; NULL with *where filled. All JSON of the
+ * library is read here. */
+struct json_t *ls_json_load(const char *text, size_t bytes, size_t flags,
+                            struct json_error_t *where);
 
 #ifdef __cplusplus
 }
