@@ -111,11 +111,7 @@ static int write_text(const void *context, FILE *file, struct ls_error *error)
 
 static int put_out(const struct ls_convert *result, const char *path, struct ls_error *error)
 {
-    if (path)
-        return ls_file_write(path, write_text, result->text, error);
-    fputs(result->text, stdout);
-    return fflush(stdout) == 0 ? LS_OK
-                               : ls_error_set(error, LS_EIO, "cannot write to standard output");
+    return ls_file_write(path ? path : "-", write_text, result->text, error);
 }
 
 /* Words that `between` parts, each as code, with `joint` between. */

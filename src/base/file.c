@@ -1,4 +1,5 @@
-/* Files that appear whole or not at all: written aside, synced, renamed. */
+/* Files that appear whole or not at all: written aside, synced, renamed. Pipes and devices are
+ * written to instead. */
 #include <lockstep/base/file.h>
 
 #include <dirent.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -18,30 +20,101 @@ enum {
     SETTLE_BYTES = 8 << 20,
 };
 
+/* The directory that holds path: "." for a bare name. */
+static void parent_of(const char *path, char parent[PATH_MAX])
+{
+    snprintf(parent, PATH_MAX, "%s", path);
+    char *slash = strrchr(parent, '/');
+    if (!slash)
+        strcpy(parent, ".");
+    else if (slash == parent)
+        strcpy(parent, "/");
+    else
+        *slash = '\0';
+}
+
+/* Replaces path by what it links to, which need not be there; false where that has no end. */
+static bool links_follow(char path[PATH_MAX])
+{
+    enum { LINKS_MAX = 40 }; /* as many as Linux follows */
+    char parent[PATH_MAX], target[PATH_MAX];
+    for (int i = 0; i < LINKS_MAX; i++) {
+        ssize_t length = readlink(path, target, sizeof target - 1);
+        if (length < 0)
+            return true;
+        target[length] = '\0';
+        parent_of(path, parent);
+        bool whole = target[0] == '/';
+        if (snprintf(path, PATH_MAX, "%s%s%s", whole ? "" : parent, whole ? "" : "/", target) >=
+            PATH_MAX)
+            return false;
+    }
+    return false;
+}
+
+/* The names that are written to: what path links to, and the temporary beside it, which a pipe or a
+ * device does not have. */
+static int names_choose(struct ls_atomic_file *file, const char *path, struct ls_error *error)
+{
+    struct stat there;
+    bool fits = snprintf(file->path, sizeof file->path, "%s", path) < (int)sizeof file->path;
+    if (fits && !links_follow(file->path))
+        return ls_error_set(error, LS_EINVAL, "%.300s: expected a file, found links without an end",
+                            path);
+    if (fits && !stat(file->path, &there) && !S_ISREG(there.st_mode))
+        return S_ISDIR(there.st_mode)
+                   ? ls_error_set(error, LS_EIO, "%.300s: expected a file, found a folder", path)
+                   : LS_OK;
+    enum { MARK_BYTES = 32 }; /* of .tmp-PID */
+    int most = (int)sizeof file->temporary - MARK_BYTES;
+    if (!fits || strlen(file->path) > (size_t)most)
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", path,
+                            most);
+    snprintf(file->temporary, sizeof file->temporary, "%.*s.tmp-%ld", most, file->path,
+             (long)getpid());
+    return LS_OK;
+}
+
+/* A pipe is waited for until somebody reads it. */
+static int special_open(const char *path)
+{
+    enum { PAUSE_MS = 10 };
+    int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    for (int ms = 0; fd < 0 && errno == ENXIO && ms < 1000 * LS_FILE_WAIT_S; ms += PAUSE_MS) {
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+        fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    }
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, 0);
+    return fd;
+}
+
 int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const struct ls_fault *fault,
                         struct ls_error *error)
 {
     *file = (struct ls_atomic_file){.fd = -1, .fault = fault};
-    int length = snprintf(file->path, sizeof file->path, "%s", path);
-    int length_temporary =
-        snprintf(file->temporary, sizeof file->temporary, "%s.tmp-%ld", path, (long)getpid());
-    if (length < 0 || length_temporary >= (int)sizeof file->temporary)
-        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", path,
-                            PATH_MAX);
+    int status = names_choose(file, path, error);
+    if (status)
+        return status;
     file->buffer = malloc(BUFFER_BYTES);
     if (!file->buffer)
         return ls_error_set(error, LS_ENOMEM, "%s: no memory for a write buffer", path);
+    bool special = !file->temporary[0];
     int failure = ls_fault_check(fault, "open");
     if (!failure) {
-        file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        file->fd = special ? special_open(file->path)
+                           : open(file->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
         failure = file->fd < 0 ? errno : 0;
     }
-    if (failure) {
-        free(file->buffer);
-        file->buffer = NULL;
-        return ls_error_errno(error, failure, "%s: cannot create", file->temporary);
-    }
-    return LS_OK;
+    if (!failure)
+        return LS_OK;
+    free(file->buffer);
+    file->buffer = NULL;
+    if (special && failure == ENXIO)
+        return ls_error_set(error, LS_EIO, "%.300s: nobody read this pipe for %d s", path,
+                            LS_FILE_WAIT_S);
+    return ls_error_errno(error, failure, "%s: cannot %s", special ? path : file->temporary,
+                          special ? "write to it" : "create");
 }
 
 static int file_fail(struct ls_atomic_file *file, int errno_value, const char *what)
@@ -110,19 +183,6 @@ int ls_atomic_file_printf(struct ls_atomic_file *file, const char *format, ...)
     return ls_atomic_file_write(file, text, (size_t)length);
 }
 
-/* The directory that holds path: "." for a bare name. */
-static void parent_of(const char *path, char parent[PATH_MAX])
-{
-    snprintf(parent, PATH_MAX, "%s", path);
-    char *slash = strrchr(parent, '/');
-    if (!slash)
-        strcpy(parent, ".");
-    else if (slash == parent)
-        strcpy(parent, "/");
-    else
-        *slash = '\0';
-}
-
 /* What fsync would wait for in one piece, in pieces: a slow disk gets on. A hint, as above. */
 static void file_settle(struct ls_atomic_file *file)
 {
@@ -137,10 +197,11 @@ static void file_settle(struct ls_atomic_file *file)
 /* fsync, close and rename, each only where the ones before went well. */
 static int file_publish(struct ls_atomic_file *file)
 {
-    int failure = ls_fault_check(file->fault, "fsync");
-    if (!failure)
+    bool special = !file->temporary[0];
+    int failure = special ? 0 : ls_fault_check(file->fault, "fsync");
+    if (!failure && !special)
         file_settle(file);
-    if (!failure && fsync(file->fd))
+    if (!failure && !special && fsync(file->fd))
         failure = errno;
     if (failure)
         return file_fail(file, failure, "make durable (fsync)");
@@ -148,6 +209,8 @@ static int file_publish(struct ls_atomic_file *file)
     file->fd = -1;
     if (closed)
         return file_fail(file, errno, "close");
+    if (special)
+        return LS_OK;
     failure = ls_fault_check(file->fault, "rename");
     if (!failure && rename(file->temporary, file->path))
         failure = errno;
@@ -204,6 +267,12 @@ int ls_file_write(const char *path, ls_writer *write, const void *context, struc
     size_t bytes;
     struct ls_atomic_file file;
     int status = ls_text_write(write, context, &text, &bytes, error);
+    if (!status && !strcmp(path, "-")) {
+        bool good = fwrite(text, 1, bytes, stdout) == bytes && fflush(stdout) == 0;
+        int failure = errno;
+        free(text);
+        return good ? LS_OK : ls_error_errno(error, failure, "standard output: cannot write");
+    }
     if (!status)
         status = ls_atomic_file_open(&file, path, NULL, error);
     if (!status) {

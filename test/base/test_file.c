@@ -76,6 +76,56 @@ static void test_abort_and_empty(void **state)
     assert_pattern(path, 0);
 }
 
+static int put_word(const void *word, FILE *file, struct ls_error *error)
+{
+    (void)error;
+    fputs(word, file);
+    return LS_OK;
+}
+
+/* What stands there decides: a link stays, whether its target is there or not, and so do pipes and
+ * devices. */
+static void test_what_is_no_file_stays(void **state)
+{
+    char target[PATH_MAX], link[PATH_MAX], pipe[PATH_MAX], read_back[10] = "";
+    struct ls_error error = {0};
+    struct stat found;
+    size_t bytes;
+    snprintf(target, sizeof target, "%s", scratch_path(*state, "target"));
+    snprintf(link, sizeof link, "%s", scratch_path(*state, "link"));
+    snprintf(pipe, sizeof pipe, "%s", scratch_path(*state, "pipe"));
+    assert_int_equal(symlink("target", link), 0);
+    for (int there = 0; there < 2; there++) {
+        const char *word = there ? "again" : "first";
+        assert_int_equal(ls_file_write(link, put_word, word, &error), LS_OK);
+        assert_true(!lstat(link, &found) && S_ISLNK(found.st_mode));
+        assert_true(!lstat(target, &found) && S_ISREG(found.st_mode));
+        char *text = scratch_read(target, &bytes);
+        assert_string_equal(text, word);
+        free(text);
+    }
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    int reader = open(pipe, O_RDONLY | O_NONBLOCK);
+    assert_int_equal(ls_file_write(pipe, put_word, "through", &error), LS_OK);
+    assert_int_equal(read(reader, read_back, sizeof read_back), 7);
+    assert_string_equal(read_back, "through");
+    close(reader);
+    assert_true(!lstat(pipe, &found) && S_ISFIFO(found.st_mode));
+    /* A link: what would replace the device replaces the link. */
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(symlink("/dev/full", link), 0);
+    assert_int_equal(ls_file_write(link, put_word, "lost", &error), LS_ENOSPC);
+    assert_true(!lstat(link, &found) && S_ISLNK(found.st_mode));
+    assert_true(!stat(link, &found) && S_ISCHR(found.st_mode));
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(symlink("link", link), 0);
+    assert_int_equal(ls_file_write(link, put_word, "lost", &error), LS_EINVAL);
+    assert_non_null(strstr(error.text, "found links without an end"));
+    assert_int_equal(ls_file_write(*state, put_word, "lost", &error), LS_EIO);
+    assert_non_null(strstr(error.text, "expected a file, found a folder"));
+    assert_int_equal(scratch_count(*state), 3); /* and nothing beside them */
+}
+
 struct countdown {
     int left;
     char call[16];
@@ -233,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(test_pieces_of_every_size),
         IN_SCRATCH(test_abort_and_empty),
+        IN_SCRATCH(test_what_is_no_file_stays),
         IN_SCRATCH(test_a_failing_call_keeps_the_older_file),
         IN_SCRATCH(test_directories),
         IN_SCRATCH(test_files_are_read_within_bounds),

@@ -6,6 +6,9 @@
  *   ls_atomic_file_commit(&file, error)              flush, fsync, rename, fsync of the directory
  *   or ls_atomic_file_abort(&file)                   removes the temporary file
  *
+ * A regular file at path is replaced. A symbolic link stays, and its target is written. A pipe or a
+ * device is written to; a pipe waits LS_FILE_WAIT_S for a reader. A folder is LS_EIO.
+ *
  * The first failure is kept in the file: later writes do nothing and commit reports it, after
  * removing the temporary, so a caller may check only the commit. Everything here is Local.
  */
@@ -71,7 +74,7 @@ typedef int ls_writer(const void *context, FILE *file, struct ls_error *error);
 /* *text[*bytes] = what write writes, terminated, to be freed; NULL on failure. LS_ENOMEM. */
 int ls_text_write(ls_writer *write, const void *context, char **text, size_t *bytes,
                   struct ls_error *error);
-/* The same as a file: open, write, commit. */
+/* The same as a file: open, write, commit; "-" is standard output. */
 int ls_file_write(const char *path, ls_writer *write, const void *context, struct ls_error *error);
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -79,7 +82,7 @@ int ls_file_write(const char *path, ls_writer *write, const void *context, struc
 enum {
     LS_FILE_PIPE = 1,   /* a pipe is taken too: /dev/stdin, <(command), mkfifo */
     LS_FILE_DEVICE = 2, /* and /dev/null and its like, of which a reader must bound what it takes */
-    LS_FILE_WAIT_S = 5, /* how long a silent pipe is waited for */
+    LS_FILE_WAIT_S = 5, /* how long a pipe is waited for, if it is silent or nobody reads it */
 };
 
 /* Opens for reading. *size = bytes of a regular file, 0 of others. Never waits for ever: a pipe is
