@@ -409,7 +409,8 @@ static json_t *only_value(const struct ls_config *config, const struct ls_hf_key
 /* Whether a key of all families says something that transformers cannot know without it. */
 static bool is_written(const struct ls_hf_key *row, bool own)
 {
-    return *row->name && (row->key || (own && row->absent && *row->absent));
+    return *row->name &&
+           (row->key || (own && row->absent && *row->absent && strcmp(row->absent, "null") != 0));
 }
 
 /* What was written says the same model when it is read. */

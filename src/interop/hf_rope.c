@@ -1,5 +1,5 @@
 /* Rotary positions in config.json: rope_theta and rope_scaling as transformers 4 writes them, and
- * rope_parameters as transformers 5 does. */
+ * rope_parameters as transformers 5 does. Where both are, rope_scaling counts, as there. */
 #include "interop_private.h"
 
 #include <string.h>
@@ -127,11 +127,11 @@ static int group_import(struct interop_keys *keys, const json_t *group, const ch
 int interop_rope_import(struct interop_keys *keys)
 {
     const json_t *root = keys->description;
-    const json_t *group = json_object_get(root, "rope_parameters");
-    const char *said = "rope_parameters";
-    if (!group || json_is_null(group)) {
-        group = json_object_get(root, "rope_scaling");
-        said = "rope_scaling";
+    const json_t *group = json_object_get(root, "rope_scaling");
+    const char *said = "rope_scaling";
+    if (!group || json_is_null(group) || (json_is_object(group) && !json_object_size(group))) {
+        group = json_object_get(root, "rope_parameters");
+        said = "rope_parameters";
     }
     bool given = group && !json_is_null(group);
     const json_t *theta = given ? json_object_get(group, "rope_theta") : NULL;

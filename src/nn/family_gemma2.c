@@ -87,10 +87,12 @@ static const struct ls_hf_key hf_keys[] = {
     {"hidden_activation", "activation", "\"gelu_pytorch_tanh\"", "gelu_pytorch_tanh=geglu"},
     {"hidden_act", NULL, "", NULL}, /* an old name, which has no effect */
     {"rms_norm_eps", "norm_epsilon", "1e-6", NULL},
-    {"sliding_window", "window", NULL, NULL},
-    {"query_pre_attn_scalar", "query_scale", NULL, NULL},
-    {"attn_logit_softcapping", "attention_softcap", NULL, "null=0 *"},
-    {"final_logit_softcapping", "logit_softcap", NULL, "null=0 *"},
+    {"num_key_value_heads", "kv_heads", "4", NULL},
+    {"head_dim", "head_dim", "256", NULL},
+    {"sliding_window", "window", "4096", NULL},
+    {"query_pre_attn_scalar", "query_scale", "256", NULL},
+    {"attn_logit_softcapping", "attention_softcap", "50.0", "null=0 *"},
+    {"final_logit_softcapping", "logit_softcap", "30.0", "null=0 *"},
     {"layer_types", NULL, "[\"sliding_attention\", \"full_attention\"]", NULL},
     {0},
 };

@@ -136,6 +136,10 @@ static const struct ls_hf_key hf_keys[] = {
     {"n_positions", "context", NULL, NULL},
     {"", "kv_heads", "", NULL},
     {"", "head_dim", "", NULL},
+    {"num_hidden_layers", NULL, "null", NULL}, /* other names, which transformers prefers */
+    {"hidden_size", NULL, "null", NULL},
+    {"num_attention_heads", NULL, "null", NULL},
+    {"max_position_embeddings", NULL, "null", NULL},
     {"n_ctx", NULL, "", NULL}, /* n_positions, by its old name */
     {"activation_function", "activation", "\"gelu_new\"",
      "gelu_new=gelu_tanh gelu_pytorch_tanh=gelu_tanh gelu=gelu_erf"},

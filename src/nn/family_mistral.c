@@ -14,7 +14,9 @@ static const char *const keys[] = {"window", NULL};
 
 static const struct ls_hf_key hf_keys[] = {
     LLAMA_HF_KEYS,
-    {"sliding_window", "window", "0", NULL},
+    {"num_key_value_heads", "kv_heads", "8", "null=0 *"},
+    {"sliding_window", "window", "4096", "null=0 *"},
+    {"layer_types", NULL, "null", NULL}, /* transformers makes another class of it */
     {0},
 };
 

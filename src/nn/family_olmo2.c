@@ -42,7 +42,11 @@ static const struct ls_preset presets[] = {
     {0},
 };
 
-static const struct ls_hf_key hf_keys[] = {LLAMA_HF_KEYS, {0}};
+static const struct ls_hf_key hf_keys[] = {
+    {"hidden_act", "activation", "\"silu\"", "silu=swiglu"},
+    {"rms_norm_eps", "norm_epsilon", "1e-5", NULL},
+    {0},
+};
 static const struct ls_gguf_name gguf_names[] = {
     {"self_attn.q_norm", "attn_q_norm"},
     {"self_attn.k_norm", "attn_k_norm"},

@@ -220,6 +220,54 @@ static void test_positions(void **state)
     }
 }
 
+/* What transformers' class of the family has where a key is absent or null, and which of two keys
+ * counts there (tools/interop_config.py goes through all of them). */
+static void test_keys_as_transformers_reads_them(void **state)
+{
+    static const struct {
+        const char *golden, *edits[2][2], *key, *wanted;
+    } cases[] = {
+        {"mistral_tiny", {{"sliding_window", NULL}}, "model.window", "4096"},
+        {"mistral_tiny", {{"sliding_window", "null"}}, "model.window", "0"},
+        {"mistral_tiny", {{"num_key_value_heads", "null"}}, "model.kv_heads", "4"},
+        {"olmo2_tiny", {{"rms_norm_eps", NULL}}, "model.norm_epsilon", "1e-05"},
+        {"llama_tiny", {{"rms_norm_eps", NULL}}, "model.norm_epsilon", "1e-06"},
+        {"qwen3_tiny", {{"head_dim", NULL}}, "model.head_dim", "128"},
+        {"gemma2_tiny", {{"head_dim", NULL}}, "model.head_dim", "256"},
+        {"gemma2_tiny", {{"final_logit_softcapping", NULL}}, "model.logit_softcap", "30"},
+        {"gemma2_tiny", {{"attn_logit_softcapping", NULL}}, "model.attention_softcap", "50"},
+        {"gemma2_tiny", {{"query_pre_attn_scalar", NULL}}, "model.query_scale", "256"},
+        {"llama_tiny",
+         {{"rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 2.0}"},
+          {"rope_parameters", "{\"rope_type\": \"linear\", \"factor\": 8.0}"}},
+         "model.rope_factor",
+         "2"},
+        {"llama_tiny",
+         {{"rope_scaling", "{}"},
+          {"rope_parameters", "{\"rope_type\": \"linear\", \"factor\": 8.0}"}},
+         "model.rope_factor",
+         "8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        struct ls_model_source *source;
+        char name[16], found[4 * LS_CONFIG_TEXT_BYTES];
+        snprintf(name, sizeof name, "key%zu", i);
+        const char *folder =
+            folder_make(*state, name, &(struct folder_of){.golden = cases[i].golden});
+        for (int k = 0; k < 2 && cases[i].edits[k][0]; k++)
+            json_edit(scratch_path(folder, "config.json"), cases[i].edits[k][0],
+                      cases[i].edits[k][1]);
+        if (ls_model_source_open(&source, folder, NULL, &error) ||
+            ls_model_source_alone(source, NULL, 0, NULL, &config, &error))
+            fail_msg("%s: %s", cases[i].golden, error.text);
+        ls_config_value(&config, ls_config_key_of(cases[i].key), found, sizeof found);
+        assert_string_equal(found, cases[i].wanted);
+        ls_model_source_close(source);
+    }
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 static void expect_refused(const char *from, const char *run, const char *words)
@@ -265,9 +313,10 @@ static const struct {
     {"llama3_tiny", "rope_parameters.factor", NULL, "rope_parameters.factor is missing"},
     {"llama3_tiny", "rope_parameters", "7", "rope_parameters = 7"},
     {"gemma2_tiny", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer_types"},
-    {"gemma2_tiny", "final_logit_softcapping", NULL, "final_logit_softcapping is missing"},
     {"gemma2_tiny", "final_logit_softcapping", "\"*\"", "final_logit_softcapping = *"},
-    {"gemma2_tiny", "query_pre_attn_scalar", "null", "query_pre_attn_scalar is missing"},
+    {"gpt2_tiny", "num_attention_heads", "8", "num_attention_heads = 8"},
+    {"mistral_tiny", "layer_types", "[\"full_attention\"]", "layer_types"},
+    {"mistral_tiny", "num_key_value_heads", NULL, "model.kv_heads = 8"},
     {"llama_tiny", "layer_types", "[\"full_attention\", \"sliding_attention\"]", "layer_types"},
 };
 
@@ -459,6 +508,8 @@ int main(void)
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_older_names, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_positions, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_keys_as_transformers_reads_them, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad_configurations, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad_index, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad_weights, scratch_setup, scratch_teardown),
