@@ -119,6 +119,7 @@ static int read_config(const struct cmd_args *args, struct ls_prepare_config *co
                                          .validation = 0.1,
                                          .json_key = cmd_args_value(args, "--json-keys"),
                                          .records = records_of(args),
+                                         .around = !cmd_args_given(args, "--no-special-tokens"),
                                          .append_eod = !cmd_args_given(args, "--no-append-eod"),
                                          .stop = &stop_requested};
     if (!config->append_eod && cmd_args_given(args, "--append-eod"))

@@ -12,6 +12,7 @@
 
 /* What was asked, and on the process of rank 0 what came out. */
 struct evaluated {
+    struct ls_encode_options encode; /* of --text */
     int64_t samples;
     const char *text, *ids, *requests, *choices, *logprobs, *output;
     bool truncate;
@@ -193,10 +194,11 @@ static int text_read(const struct evaluating *e, struct ls_text_requests *out,
 {
     const struct evaluated *asked = e->asked;
     int64_t vocabulary = ls_finished_model(e->finished)->vocab;
+    const struct ls_text_reader reader = {ls_finished_tokenizer(e->finished), vocabulary,
+                                          asked->encode};
     struct ls_token_list tokens;
     int status = asked->ids ? ls_token_lines_read(asked->ids, vocabulary, &tokens, error)
-                            : ls_token_text_read(asked->text, ls_finished_tokenizer(e->finished),
-                                                 vocabulary, &tokens, error);
+                            : ls_token_text_read(asked->text, &reader, &tokens, error);
     if (status)
         return status;
     out->list = calloc(1, sizeof *out->list);
@@ -266,8 +268,9 @@ static int requests_evaluate(struct evaluating *e, struct ls_error *error)
 {
     struct texts t = {0};
     const char *path = e->asked->requests;
-    int status = ls_requests_read(path, LS_SCORES, ls_finished_tokenizer(e->finished),
-                                  ls_finished_model(e->finished)->vocab, &t.requests, error);
+    const struct ls_text_reader reader = {.tokenizer = ls_finished_tokenizer(e->finished),
+                                          .vocabulary = ls_finished_model(e->finished)->vocab};
+    int status = ls_requests_read(path, LS_SCORES, &reader, &t.requests, error);
     status = texts_score(e, &t, status, error);
     if (status == LS_EDATA && !strstr(error->text, path))
         ls_error_prefix(error, "%.300s", path);
@@ -383,6 +386,8 @@ int cmd_eval(int argc, char **argv)
     int status = cmd_args_read(&job.args, "eval", argc, argv, CMD_WORDS_MAX, &error);
     if (!status)
         status = cmd_args_int(&job.args, "--samples", 1, INT64_MAX, &out.samples, &error);
+    if (!status)
+        status = finished_encode(&job.args, &out.encode, &error);
     if (!status) {
         out.text = cmd_args_value(&job.args, "--text");
         out.ids = cmd_args_value(&job.args, "--ids");

@@ -14,6 +14,7 @@ struct asked {
     const char *prompt, *prompts, *output, *ends;
     const char *stop;
     bool logprobs, truncate;
+    struct ls_encode_options encode;
     int64_t tokens, batch, seed;
     struct ls_sampling sampling;
 };
@@ -158,12 +159,12 @@ static int prompts_read(struct generating *g, struct ls_error *error)
     const struct asked *asked = g->asked;
     const struct ls_tokenizer *tokenizer = ls_finished_tokenizer(g->finished);
     const struct ls_model_config *model = ls_finished_model(g->finished);
+    const struct ls_text_reader reader = {tokenizer, model->vocab, asked->encode};
     int status = ends_read(g, error);
     if (!status && asked->prompts)
-        status = ls_requests_read(asked->prompts, LS_PROMPTS, tokenizer, model->vocab, &g->prompts,
-                                  error);
+        status = ls_requests_read(asked->prompts, LS_PROMPTS, &reader, &g->prompts, error);
     else if (!status && tokenizer)
-        status = ls_prompt_encode(prompt_of(asked), tokenizer, model->vocab, &g->prompts, error);
+        status = ls_prompt_encode(prompt_of(asked), &reader, &g->prompts, error);
     if (!status && asked->truncate)
         ls_prompts_truncate(&g->prompts, model->context, asked->tokens);
     g->kept = calloc((size_t)g->prompts.count + 1, sizeof *g->kept);
@@ -267,7 +268,9 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
                             .tokens = 128,
                             .batch = BATCH,
                             .seed = 1234};
-    int status = cmd_args_int(args, "--tokens", 1, 1 << 30, &asked->tokens, error);
+    int status = finished_encode(args, &asked->encode, error);
+    if (!status)
+        status = cmd_args_int(args, "--tokens", 1, 1 << 30, &asked->tokens, error);
     if (!status)
         status = cmd_args_int(args, "--top-k", 0, INT64_MAX, &asked->sampling.top_k, error);
     if (!status)

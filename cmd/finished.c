@@ -35,6 +35,19 @@ static bool is_key(const char *word)
     return name > 0 && word[name] == '=';
 }
 
+int finished_encode(const struct cmd_args *args, struct ls_encode_options *encode,
+                    struct ls_error *error)
+{
+    const char *special = cmd_args_value(args, "--special-tokens");
+    bool text = special && !strcmp(special, "text");
+    *encode = (struct ls_encode_options){.special = !text,
+                                         .around = !cmd_args_given(args, "--no-special-tokens")};
+    return !special || text || !strcmp(special, "ids")
+               ? LS_OK
+               : ls_error_set(error, LS_ECONFIG, "--special-tokens = %.100s: expected ids or text",
+                              special);
+}
+
 int finished_words(struct finished_job *job, struct ls_error *error)
 {
     if (job->args.words < 1)

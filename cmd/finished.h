@@ -22,6 +22,9 @@ struct finished_job {
 };
 /* After cmd_args_read: the words are a run, keys and, of an evaluation, data. */
 int finished_words(struct finished_job *job, struct ls_error *error);
+/* --no-special-tokens and --special-tokens: how prompts and texts become tokens. */
+int finished_encode(const struct cmd_args *args, struct ls_encode_options *encode,
+                    struct ls_error *error);
 /* After that: opens the run that the first word names, in the layout of the words with keys and of
  * --threads, and acts on every rank of the world. */
 int finished_run(struct finished_job *job, struct ls_error *error);

@@ -19,10 +19,19 @@ OPTIONS(train_options) = {
         "--step", "STEP", "take the checkpoint of this step, `best` or `latest` (the default)"     \
     }
 #define TOKENIZER_KEY "data.tokenizer names the tokenizer of a model that came without one."
+/* How texts become tokens. */
+#define SPECIAL_TOKENS                                                                             \
+    {"--no-special-tokens", NULL,                                                                  \
+     "do not put the tokens around a text that the tokenizer's files say, such as <s>"},           \
+    {                                                                                              \
+        "--special-tokens", "ids|text",                                                            \
+            "special tokens that are written in a text are tokens (the default), or text"          \
+    }
 OPTIONS(eval_options) = {
     STEP,
     {"--samples", "N", "evaluate on at most N sequences, or examples (default: all)"},
     {"--text", "FILE", "evaluate on the text of a file"},
+    SPECIAL_TOKENS,
     {"--ids", "FILE",
      "evaluate on the tokens of a file's JSON lines, each with `id`: what "
      "--logprobs writes"},
@@ -42,6 +51,7 @@ OPTIONS(eval_options) = {
 OPTIONS(generate_options) = {
     STEP,
     {"--prompt", "TEXT", "what to continue (default: a new line)"},
+    SPECIAL_TOKENS,
     {"--prompts", "FILE",
      "continue many: lines of text, or of JSON in a file named .jsonl, with `prompt`, and "
      "`max_tokens` and `stop` where they differ"},
@@ -80,6 +90,8 @@ OPTIONS(prepare_options) = {
     {"--on-error", "stop|skip",
      "stop at a bad JSONL record (the default), or skip it and list it in "
      "PREFIX.skipped.txt"},
+    {"--no-special-tokens", NULL,
+     "do not put the tokens around a document that the tokenizer's files say, such as <s>"},
     {"--append-eod", NULL, "end each document with the end-of-document token (the default)"},
     {"--no-append-eod", NULL, "do not end documents with it"},
     {"--workers", "N", "tokenise with N threads (default: all cores)"},

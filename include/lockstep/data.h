@@ -96,6 +96,9 @@ int32_t ls_tokenizer_eod(const struct ls_tokenizer *tokenizer);
 int32_t ls_tokenizer_bos(const struct ls_tokenizer *tokenizer);
 int32_t ls_tokenizer_eos(const struct ls_tokenizer *tokenizer);
 int32_t ls_tokenizer_pad(const struct ls_tokenizer *tokenizer);
+/* The ids around a text, in order: those before it (behind = false), or those behind it. Borrowed.
+ */
+const int32_t *ls_tokenizer_around(const struct ls_tokenizer *tokenizer, bool behind, int *count);
 /* The id of an added token, as "<|im_end|>". -1: there is none. */
 int32_t ls_tokenizer_id(const struct ls_tokenizer *tokenizer, const char *token);
 /* True for ids of special tokens, such as bos. */
@@ -113,8 +116,9 @@ struct ls_encode_options {
      * ordinary text (tiktoken's encode_ordinary). Added tokens that are not special are found in
      * either case. */
     bool special;
-    bool around;    /* with the ids that the tokenizer puts around a text, such as bos */
-    bool continued; /* the text goes on from another one: nothing is put in front */
+    bool around;     /* with the ids that the tokenizer puts around a text, such as bos */
+    bool continued;  /* the text goes on from another one: nothing is put in front */
+    bool unfinished; /* another one goes on from it: nothing is put behind */
 };
 /* Appends the ids of text[bytes] to *out. Any bytes are accepted: of text that is not UTF-8, each
  * offending byte becomes its own token. A character that the vocabulary lacks becomes its unknown
@@ -193,6 +197,10 @@ struct ls_prepare_config {
     bool skip_bad;
     void (*skipped)(void *user, const char *why);
     void *user;
+    /* Put the ids around each document that the tokenizer's files say (its post-processor,
+     * add_bos_token and add_eos_token), such as bos; not around a conversation, whose template has
+     * them. An eos that also ends the document stands once. */
+    bool around;
     /* End each document with the tokenizer's end-of-document id: LS_EINVAL where it has none. */
     bool append_eod;
     int workers; /* encoding threads, at least 1. The output does not depend on it */

@@ -332,7 +332,9 @@ int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
     int rc = LS_OK;
     if (tokenizer->is_byte)
         return encode_bytes(at, bytes, out, error);
-    for (int i = 0; i < tokenizer->before_count && options->around && !rc; i++)
+    bool before = options->around && !options->continued;
+    bool after = options->around && !options->unfinished;
+    for (int i = 0; i < tokenizer->before_count && before && !rc; i++)
         rc = put_id(&flow, tokenizer->before[i]);
     while (at < end && !rc) {
         bool first = at == text && !options->continued;
@@ -344,7 +346,7 @@ int ls_encode_with(struct ls_encoder *encoder, const void *text, size_t bytes,
         if (at < end && !rc)
             rc = data_bpe_encode_byte(&tokenizer->bpe, &encoder->scratch, *at++, out, error);
     }
-    for (int i = 0; i < tokenizer->after_count && options->around && !rc; i++)
+    for (int i = 0; i < tokenizer->after_count && after && !rc; i++)
         rc = put_id(&flow, tokenizer->after[i]);
     return rc;
 }

@@ -45,7 +45,9 @@ struct job {
 struct pipeline {
     const struct ls_tokenizer *tokenizer;
     struct data_corpus *corpus;
-    bool special; /* special tokens in texts are meant: templates write them */
+    bool special;            /* special tokens in texts are meant: templates write them */
+    bool around, append_eod; /* ls_prepare_config */
+    bool open;               /* the last job ended within a document */
     bool corpus_end;
     struct ls_text carry; /* of a document that was cut */
     struct job *jobs;
@@ -115,6 +117,7 @@ static int cut_document(struct pipeline *pipeline, struct job *job, size_t begin
     size_t keep =
         data_last_cut(pipeline->tokenizer, (unsigned char *)job->text.bytes + begin, bytes);
     *cut = keep > 0 || bytes == 0;
+    pipeline->open = keep > 0 || (begin == 0 && job->continues);
     if (keep == 0)
         return LS_OK;
     int rc = data_text_put(&pipeline->carry, job->text.bytes + begin + keep, bytes - keep, error);
@@ -127,7 +130,8 @@ static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error 
     job->text.count = job->segments_count = 0;
     job->ids.count = 0;
     job->encoded = false;
-    job->continues = pipeline->carry.count > 0;
+    job->continues = pipeline->open;
+    pipeline->open = false;
     int rc = data_text_put(&job->text, pipeline->carry.bytes, pipeline->carry.count, error);
     pipeline->carry.count = 0;
     size_t begin = 0, goal = JOB_BYTES;
@@ -152,14 +156,27 @@ static int fill_job(struct pipeline *pipeline, struct job *job, struct ls_error 
     return rc;
 }
 
-static void encode_job(struct ls_encoder *encoder, bool special, struct job *job)
+/* An eos that the tokenizer puts behind a text is not put there twice. */
+static bool eod_is_behind(const struct pipeline *pipeline)
 {
+    int count;
+    const int32_t *behind = ls_tokenizer_around(pipeline->tokenizer, true, &count);
+    return pipeline->append_eod && count > 0 &&
+           behind[count - 1] == ls_tokenizer_eod(pipeline->tokenizer);
+}
+
+static void encode_job(const struct pipeline *pipeline, struct ls_encoder *encoder, struct job *job)
+{
+    bool behind = eod_is_behind(pipeline);
     size_t begin = 0;
     bool continued = job->continues;
     job->rc = LS_OK;
     for (size_t i = 0; i < job->segments_count && !job->rc; i++) {
         struct segment *segment = &job->segments[i];
-        const struct ls_encode_options options = {.continued = continued, .special = special};
+        const struct ls_encode_options options = {.continued = continued,
+                                                  .unfinished = !segment->ends_document || behind,
+                                                  .around = pipeline->around,
+                                                  .special = pipeline->special};
         if (segment->end > begin)
             job->rc = ls_encode_with(encoder, job->text.bytes + begin, segment->end - begin,
                                      &options, &job->ids, &job->error);
@@ -181,7 +198,7 @@ static void *work(void *user)
             break;
         struct job *job = &pipeline->jobs[pipeline->claimed++ % pipeline->jobs_count];
         pthread_mutex_unlock(&pipeline->mutex);
-        encode_job(worker->encoder, pipeline->special, job);
+        encode_job(pipeline, worker->encoder, job);
         pthread_mutex_lock(&pipeline->mutex);
         job->encoded = true;
         pthread_cond_broadcast(&pipeline->changed);
@@ -195,8 +212,11 @@ static int pipeline_init(struct pipeline *pipeline, const struct ls_tokenizer *t
                          struct ls_error *error)
 {
     int workers = config->workers;
-    *pipeline = (struct pipeline){
-        .tokenizer = tokenizer, .corpus = corpus, .special = config->records == LS_RECORDS_CHAT};
+    *pipeline = (struct pipeline){.tokenizer = tokenizer,
+                                  .corpus = corpus,
+                                  .special = config->records == LS_RECORDS_CHAT,
+                                  .around = config->around && config->records != LS_RECORDS_CHAT,
+                                  .append_eod = config->append_eod};
     pthread_mutex_init(&pipeline->mutex, NULL);
     pthread_cond_init(&pipeline->changed, NULL);
     pipeline->jobs_count = 2 * workers + 1;

@@ -339,6 +339,12 @@ int32_t ls_tokenizer_eod(const struct ls_tokenizer *tokenizer)
     return tokenizer->eod;
 }
 
+const int32_t *ls_tokenizer_around(const struct ls_tokenizer *tokenizer, bool behind, int *count)
+{
+    *count = behind ? tokenizer->after_count : tokenizer->before_count;
+    return behind ? tokenizer->after : tokenizer->before;
+}
+
 int32_t ls_tokenizer_bos(const struct ls_tokenizer *tokenizer)
 {
     return tokenizer->bos;

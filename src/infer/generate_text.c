@@ -153,8 +153,11 @@ int ls_runner_generate(struct ls_runner *r, const struct ls_generate *g, struct 
     struct ls_generation_report report;
     int32_t end = tokenizer ? ls_tokenizer_eod(tokenizer) : 0;
     int status = LS_OK;
+    const struct ls_text_reader reader = {.tokenizer = tokenizer,
+                                          .vocabulary = r->parts.layout->model.vocab,
+                                          .encode = {.special = true, .around = true}};
     if (tokenizer)
-        status = ls_prompt_encode(text, tokenizer, r->parts.layout->model.vocab, &prompts, error);
+        status = ls_prompt_encode(text, &reader, &prompts, error);
     status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
     struct ls_generation generation = {.prompts = &prompts,
                                        .tokens = g->tokens,

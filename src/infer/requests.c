@@ -18,9 +18,8 @@ struct reading {
     const char *name;
     int64_t line;
     enum ls_request_kind kind;
-    const struct ls_tokenizer *tokenizer;
+    struct ls_text_reader by;
     struct ls_encoder *encoder; /* NULL without a tokenizer */
-    int64_t vocabulary;
     struct ls_token_list scratch;
     struct ls_text_requests *out;
     struct ls_error *error;
@@ -46,13 +45,13 @@ static int text_append(struct reading *r, struct ls_token_list *list, const char
     if (!r->encoder)
         return ls_error_set(r->error, LS_ECONFIG, NO_TOKENIZER "; or give lists of token ids");
     r->scratch.count = 0;
-    int status = ls_encode(r->encoder, text, bytes, &r->scratch, r->error);
+    int status = ls_encode_with(r->encoder, text, bytes, &r->by.encode, &r->scratch, r->error);
     for (int64_t i = 0; i < r->scratch.count && !status; i++)
-        if (r->scratch.ids[i] >= r->vocabulary)
+        if (r->scratch.ids[i] >= r->by.vocabulary)
             status = ls_error_set(r->error, LS_EDATA,
                                   "the text has token %d, which is not in the model's vocabulary "
                                   "of %ld",
-                                  r->scratch.ids[i], (long)r->vocabulary);
+                                  r->scratch.ids[i], (long)r->by.vocabulary);
     return status ? status : tokens_append(r, list, r->scratch.ids, r->scratch.count);
 }
 
@@ -62,10 +61,10 @@ static int ids_append(struct reading *r, struct ls_token_list *list, const json_
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *value = json_array_get(ids, i);
         json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
-        if (id < 0 || id >= r->vocabulary)
+        if (id < 0 || id >= r->by.vocabulary)
             return ls_error_set(r->error, LS_EDATA,
                                 "\"%s\", value %zu: expected token ids from 0 to %ld", key, i + 1,
-                                (long)r->vocabulary - 1);
+                                (long)r->by.vocabulary - 1);
     }
     int status = LS_OK;
     for (size_t i = 0; i < json_array_size(ids) && !status; i++) {
@@ -77,11 +76,11 @@ static int ids_append(struct reading *r, struct ls_token_list *list, const json_
 
 static int end_of_document_append(struct reading *r, struct ls_token_list *list)
 {
-    if (!r->tokenizer)
+    if (!r->by.tokenizer)
         return ls_error_set(r->error, LS_ECONFIG,
                             "nothing stands before it, and no tokenizer is known that says which "
                             "token ends a document: put that token there");
-    int32_t id = ls_tokenizer_eod(r->tokenizer);
+    int32_t id = ls_tokenizer_eod(r->by.tokenizer);
     return tokens_append(r, list, &id, 1);
 }
 
@@ -347,17 +346,14 @@ static int lines_each(struct reading *r, const char *text, size_t bytes,
 /* ---- files ----------------------------------------------------------------------------------- */
 
 int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_request_kind kind,
-                      const struct ls_tokenizer *tokenizer, int64_t vocabulary,
-                      struct ls_text_requests *out, struct ls_error *error)
+                      const struct ls_text_reader *reader, struct ls_text_requests *out,
+                      struct ls_error *error)
 {
-    struct reading r = {.name = name,
-                        .kind = kind,
-                        .tokenizer = tokenizer,
-                        .vocabulary = vocabulary,
-                        .out = out,
-                        .error = error};
+    struct reading r = {.name = name, .kind = kind, .by = *reader, .out = out, .error = error};
     *out = (struct ls_text_requests){0};
-    int status = tokenizer ? ls_encoder_new(tokenizer, &r.encoder, error) : LS_OK;
+    int status = reader->tokenizer ? ls_encoder_new(reader->tokenizer, &r.encoder, error) : LS_OK;
+    if (kind == LS_SCORES)
+        r.by.encode = (struct ls_encode_options){0};
     if (!status)
         status = lines_each(&r, text, bytes, line_take, &r);
     if (!status && out->count == 0)
@@ -371,8 +367,8 @@ int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_
 }
 
 int ls_requests_read(const char *path, enum ls_request_kind kind,
-                     const struct ls_tokenizer *tokenizer, int64_t vocabulary,
-                     struct ls_text_requests *out, struct ls_error *error)
+                     const struct ls_text_reader *reader, struct ls_text_requests *out,
+                     struct ls_error *error)
 {
     char *text;
     size_t bytes;
@@ -380,18 +376,17 @@ int ls_requests_read(const char *path, enum ls_request_kind kind,
     int status = ls_file_read(path, FILE_BYTES_MAX, LS_EDATA, &text, &bytes, error);
     if (status)
         return status;
-    status = ls_requests_parse(path, text, bytes, kind, tokenizer, vocabulary, out, error);
+    status = ls_requests_parse(path, text, bytes, kind, reader, out, error);
     free(text);
     return status;
 }
 
-int ls_prompt_encode(const char *text, const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+int ls_prompt_encode(const char *text, const struct ls_text_reader *reader,
                      struct ls_text_requests *out, struct ls_error *error)
 {
-    struct reading r = {
-        .name = "", .tokenizer = tokenizer, .vocabulary = vocabulary, .out = out, .error = error};
+    struct reading r = {.name = "", .by = *reader, .out = out, .error = error};
     *out = (struct ls_text_requests){0};
-    int status = ls_encoder_new(tokenizer, &r.encoder, error);
+    int status = ls_encoder_new(reader->tokenizer, &r.encoder, error);
     r.line = 1;
     if (!status)
         status = line_take(&r, text, strlen(text));
@@ -432,15 +427,14 @@ void ls_requests_release(struct ls_text_requests *requests)
 /* ---- one text --------------------------------------------------------------------------------
  */
 
-int ls_token_text_read(const char *path, const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+int ls_token_text_read(const char *path, const struct ls_text_reader *reader,
                        struct ls_token_list *out, struct ls_error *error)
 {
-    struct reading r = {
-        .name = path, .tokenizer = tokenizer, .vocabulary = vocabulary, .error = error};
+    struct reading r = {.name = path, .by = *reader, .error = error};
     char *text = NULL;
     size_t bytes;
     *out = (struct ls_token_list){0};
-    int status = tokenizer ? ls_encoder_new(tokenizer, &r.encoder, error) : LS_OK;
+    int status = reader->tokenizer ? ls_encoder_new(reader->tokenizer, &r.encoder, error) : LS_OK;
     if (!status)
         status = ls_file_read(path, FILE_BYTES_MAX, LS_EDATA, &text, &bytes, error);
     if (!status) {
@@ -476,9 +470,9 @@ static int token_take(void *user, const char *line, size_t bytes)
     if (!status)
         id = json_object_get(record, "id");
     if (!status && (!json_is_integer(id) || json_integer_value(id) < 0 ||
-                    json_integer_value(id) >= r->vocabulary))
+                    json_integer_value(id) >= r->by.vocabulary))
         status = ls_error_set(r->error, LS_EDATA, "\"id\": expected a token id from 0 to %ld",
-                              (long)r->vocabulary - 1);
+                              (long)r->by.vocabulary - 1);
     if (!status) {
         int32_t token = (int32_t)json_integer_value(id);
         status = tokens_append(r, lines->out, &token, 1);
@@ -490,8 +484,8 @@ static int token_take(void *user, const char *line, size_t bytes)
 int ls_token_lines_read(const char *path, int64_t vocabulary, struct ls_token_list *out,
                         struct ls_error *error)
 {
-    struct token_lines lines = {.reading = {.name = path, .vocabulary = vocabulary, .error = error},
-                                .out = out};
+    struct token_lines lines = {
+        .reading = {.name = path, .by = {.vocabulary = vocabulary}, .error = error}, .out = out};
     char *text;
     size_t bytes;
     *out = (struct ls_token_list){0};

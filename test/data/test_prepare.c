@@ -322,6 +322,68 @@ static void test_long_document_and_any_number_of_workers(void **state)
     free(text);
 }
 
+/* The ids of the store, checked to have `begins` times bos, each where a document begins, and eod
+ * behind every document. */
+static void check_around(const struct ls_prepare_config *config, int begins, int documents)
+{
+    struct ls_error error = {0};
+    struct ls_prepare_report report;
+    struct ls_token_store *store;
+    struct ls_tokenizer *tokenizer;
+    assert_ok(ls_data_prepare(config, &report, &error), error);
+    assert_ok(ls_tokenizer_new(config->tokenizer, &tokenizer, &error), error);
+    int32_t bos = ls_tokenizer_id(tokenizer, "<|begin_of_text|>"),
+            eod = ls_tokenizer_eod(tokenizer);
+    assert_ok(ls_token_store_open(path_of("out/c_train"), &store, &error), error);
+    int64_t count = ls_token_store_tokens(store);
+    int32_t *ids = malloc((size_t)count * sizeof *ids);
+    assert_ok(ls_token_store_read(store, 0, count, 10000, ids, &error), error);
+    for (int64_t i = 0; i < count; i++) {
+        bool first = i == 0 || ids[i - 1] == eod;
+        assert_int_equal(ids[i] == bos, begins > 0 && first);
+        begins -= ids[i] == bos;
+        documents -= ids[i] == eod;
+    }
+    assert_int_equal(begins, 0);
+    assert_int_equal(documents, 0);
+    assert_int_equal(ids[count - 1], eod);
+    free(ids);
+    ls_token_store_close(store);
+    ls_tokenizer_free(tokenizer);
+}
+
+/* What the tokenizer's post-processor and tokenizer_config.json say, once a document, however many
+ * pieces it is encoded in. */
+static void test_tokens_around_documents(void **state)
+{
+    (void)state;
+    enum { BYTES = 3 << 20 };
+    char *text = malloc(BYTES), spec[300];
+    for (int i = 0; i < BYTES; i++)
+        text[i] = "word by word\n"[i % 13];
+    const char *inputs[] = {input("a.txt", "short"), input("b.txt", ""), input("c.txt", "")};
+    support_write(inputs[1], text, BYTES);
+    struct ls_prepare_config config = config_of(inputs, 3);
+    config.tokenizer = "test/data/golden/families/llama3.json";
+    check_around(&config, 0, 2);
+    config.around = true;
+    check_around(&config, 2, 2); /* and nothing around an empty one */
+
+    static const char settings[] = "{\"eos_token\": \"<|end_of_text|>\", \"add_eos_token\": true}";
+    struct ls_text file = support_read(config.tokenizer);
+    snprintf(spec, sizeof spec, "%s", path_of("in/tokenizer.json"));
+    support_write(spec, file.bytes, file.count);
+    support_write(path_of("in/tokenizer_config.json"), settings, sizeof settings - 1);
+    ls_text_release(&file);
+    snprintf(spec, sizeof spec, "%s", path_of("in"));
+    config.tokenizer = spec;
+    check_around(&config, 2, 2); /* eos ends the document too, and stands there once */
+    config.append_eod = false;
+    config.inputs_count = 2;
+    check_around(&config, 2, 2);
+    free(text);
+}
+
 /* ---- what is wrong is said, and nothing is left --------------------------------------------- */
 
 static void refuse_input(const char *path, int code, const char *says)
@@ -630,6 +692,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_tail_of_few_documents_is_held_out, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_document_and_any_number_of_workers, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_tokens_around_documents, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_inputs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_records_are_passed_over, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lines_without_end, setup, teardown),

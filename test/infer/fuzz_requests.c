@@ -11,9 +11,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         LS_ASSERT(ls_tokenizer_new("byte", &tokenizer, &error) == LS_OK);
     for (int kind = 0; kind < 3 && bytes > 0; kind++) {
         struct ls_text_requests requests;
-        int status = ls_requests_parse(kind == 1 ? "x.txt" : "x.jsonl", (const char *)data + 1,
-                                       bytes - 1, kind < 2 ? LS_PROMPTS : LS_SCORES,
-                                       data[0] & 1 ? tokenizer : NULL, 257, &requests, &error);
+        const struct ls_text_reader reader = {.tokenizer = data[0] & 1 ? tokenizer : NULL,
+                                              .vocabulary = 257,
+                                              .encode = {.special = true, .around = true}};
+        int status =
+            ls_requests_parse(kind == 1 ? "x.txt" : "x.jsonl", (const char *)data + 1, bytes - 1,
+                              kind < 2 ? LS_PROMPTS : LS_SCORES, &reader, &requests, &error);
         LS_ASSERT(status == LS_OK || error.text[0]);
         LS_ASSERT(status == LS_OK || status == LS_EDATA || status == LS_ECONFIG);
         for (int64_t i = 0; i < requests.count; i++) {

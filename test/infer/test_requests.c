@@ -15,13 +15,21 @@
 enum { VOCABULARY = 257, END = 256 };
 
 static struct ls_tokenizer *tokenizer;
+static const struct ls_text_reader only_ids = {.vocabulary = VOCABULARY};
+
+static const struct ls_text_reader *reader(void)
+{
+    static struct ls_text_reader with_text = {.vocabulary = VOCABULARY};
+    with_text.tokenizer = tokenizer;
+    return &with_text;
+}
 
 static struct ls_text_requests read_good(const char *name, const char *text,
                                          enum ls_request_kind kind)
 {
     struct ls_error error = {0};
     struct ls_text_requests out;
-    if (ls_requests_parse(name, text, strlen(text), kind, tokenizer, VOCABULARY, &out, &error))
+    if (ls_requests_parse(name, text, strlen(text), kind, reader(), &out, &error))
         fail_msg("%s: %s", text, error.text);
     return out;
 }
@@ -126,7 +134,7 @@ static void test_bad_lines_are_named(void **state)
         struct ls_error error = {0};
         struct ls_text_requests out;
         int status = ls_requests_parse(cases[i].name, cases[i].text, strlen(cases[i].text),
-                                       cases[i].kind, tokenizer, VOCABULARY, &out, &error);
+                                       cases[i].kind, reader(), &out, &error);
         if (status != LS_EDATA || !strstr(error.text, cases[i].words))
             fail_msg("%s: %d \"%s\", expected \"%s\"", cases[i].text, status, error.text,
                      cases[i].words);
@@ -143,14 +151,53 @@ static void test_ids_need_no_tokenizer(void **state)
     struct ls_text_requests out;
     (void)state;
     assert_int_equal(
-        ls_requests_parse("s.jsonl", good, strlen(good), LS_SCORES, NULL, VOCABULARY, &out, &error),
+        ls_requests_parse("s.jsonl", good, strlen(good), LS_SCORES, &only_ids, &out, &error),
         LS_OK);
     check_tokens(&out.list[0], "ab", 1);
     ls_requests_release(&out);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(ls_requests_parse("s.jsonl", bad[i], strlen(bad[i]), LS_SCORES, NULL,
-                                           VOCABULARY, &out, &error),
+        assert_int_equal(ls_requests_parse("s.jsonl", bad[i], strlen(bad[i]), LS_SCORES, &only_ids,
+                                           &out, &error),
                          LS_ECONFIG);
+}
+
+/* As transformers encodes a prompt; texts to score stay as lm-evaluation-harness asks. */
+static void test_special_tokens(void **state)
+{
+    static const char text[] = "{\"prompt\": \"a<|end_of_text|>\", \"text\": \"a<|end_of_text|>\"}";
+    static const struct {
+        struct ls_encode_options encode;
+        enum ls_request_kind kind;
+        int begins, ends;
+    } cases[] = {
+        {{.special = true, .around = true}, LS_PROMPTS, 1, 1},
+        {{.special = true}, LS_PROMPTS, 0, 1},
+        {{.around = true}, LS_PROMPTS, 1, 0},
+        {{0}, LS_PROMPTS, 0, 0},
+        {{.special = true, .around = true}, LS_SCORES, 0, 1}, /* the one in front */
+    };
+    struct ls_error error = {0};
+    struct ls_tokenizer *llama3;
+    (void)state;
+    if (ls_tokenizer_new("test/data/golden/families/llama3.json", &llama3, &error))
+        fail_msg("%s", error.text);
+    int32_t bos = ls_tokenizer_id(llama3, "<|begin_of_text|>"), end = ls_tokenizer_eod(llama3);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ls_text_reader by = {llama3, 10000, cases[i].encode};
+        struct ls_text_requests out;
+        if (ls_requests_parse("s.jsonl", text, strlen(text), cases[i].kind, &by, &out, &error))
+            fail_msg("%s", error.text);
+        const struct ls_token_list *ids = &out.list[0].tokens;
+        int begins = 0, ends = 0;
+        for (int64_t t = 0; t < ids->count; t++) {
+            begins += ids->ids[t] == bos && t == 0;
+            ends += ids->ids[t] == end;
+        }
+        assert_int_equal(begins, cases[i].begins);
+        assert_int_equal(ends, cases[i].ends);
+        ls_requests_release(&out);
+    }
+    ls_tokenizer_free(llama3);
 }
 
 static void test_files_of_one_text(void **state)
@@ -167,12 +214,12 @@ static void test_files_of_one_text(void **state)
     ls_token_list_release(&ids);
     assert_int_equal(ls_token_lines_read(text, 256, &ids, &error), LS_EDATA);
     assert_non_null(strstr(error.text, "lines.jsonl:3: \"id\": expected a token id from 0 to 255"));
-    assert_int_equal(ls_token_text_read(text, tokenizer, VOCABULARY, &ids, &error), LS_OK);
+    assert_int_equal(ls_token_text_read(text, reader(), &ids, &error), LS_OK);
     assert_int_equal(ids.count, strlen(lines));
     ls_token_list_release(&ids);
     scratch_write(text, "", 0);
     assert_int_equal(ls_token_lines_read(text, VOCABULARY, &ids, &error), LS_EDATA);
-    assert_int_equal(ls_token_text_read(text, tokenizer, VOCABULARY, &ids, &error), LS_EDATA);
+    assert_int_equal(ls_token_text_read(text, reader(), &ids, &error), LS_EDATA);
     assert_int_equal(ls_token_lines_read(scratch_path(*state, "none"), VOCABULARY, &ids, &error),
                      LS_EIO);
 }
@@ -196,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_texts_to_score),
         cmocka_unit_test(test_bad_lines_are_named),
         cmocka_unit_test(test_ids_need_no_tokenizer),
+        cmocka_unit_test(test_special_tokens),
         cmocka_unit_test(test_files_of_one_text),
     };
     return cmocka_run_group_tests_name("requests", tests, setup, teardown);

@@ -44,24 +44,32 @@ struct ls_text_requests {
 };
 
 enum ls_request_kind { LS_PROMPTS, LS_SCORES };
-/* Local. tokenizer NULL: only ids are taken (LS_ECONFIG for text). Ids must be below vocabulary.
- * LS_EDATA names file and line; an empty file, too. On failure there is nothing to release. */
+/* How texts become tokens. */
+struct ls_text_reader {
+    const struct ls_tokenizer *tokenizer; /* NULL: only ids are taken, LS_ECONFIG for text */
+    int64_t vocabulary;                   /* ids must be below */
+    /* Of prompts and of ls_token_text_read; texts to score are encoded with {0}. transformers'
+     * is {.special = true, .around = true}. */
+    struct ls_encode_options encode;
+};
+/* Local. LS_EDATA names file and line; an empty file, too. On failure there is nothing to release.
+ */
 int ls_requests_read(const char *path, enum ls_request_kind kind,
-                     const struct ls_tokenizer *tokenizer, int64_t vocabulary,
-                     struct ls_text_requests *out, struct ls_error *error);
+                     const struct ls_text_reader *reader, struct ls_text_requests *out,
+                     struct ls_error *error);
 /* The same of text[bytes]; name is its file's. */
 int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_request_kind kind,
-                      const struct ls_tokenizer *tokenizer, int64_t vocabulary,
-                      struct ls_text_requests *out, struct ls_error *error);
+                      const struct ls_text_reader *reader, struct ls_text_requests *out,
+                      struct ls_error *error);
 /* A single prompt. */
-int ls_prompt_encode(const char *text, const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+int ls_prompt_encode(const char *text, const struct ls_text_reader *reader,
                      struct ls_text_requests *out, struct ls_error *error);
 /* Leaves out the first tokens of prompts that do not fit a context together with what is to be
  * added to them: `tokens`, where a prompt does not say itself. One token stays at least. */
 void ls_prompts_truncate(struct ls_text_requests *prompts, int64_t context, int64_t tokens);
 void ls_requests_release(struct ls_text_requests *requests);
 /* The tokens of a file's text, all of it. Errors as above. */
-int ls_token_text_read(const char *path, const struct ls_tokenizer *tokenizer, int64_t vocabulary,
+int ls_token_text_read(const char *path, const struct ls_text_reader *reader,
                        struct ls_token_list *out, struct ls_error *error);
 /* The tokens of a file that has one a line, {"id": 5}, as generation and evaluation write
  * log-probabilities. Errors as above. */
