@@ -3,11 +3,12 @@
 #include "lines.h"
 
 #include <lockstep/base/words.h>
+#include <lockstep/interop.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENDS_MAX = 64, BATCH = 16 };
+enum { BATCH = 16 };
 
 /* What was asked. */
 struct asked {
@@ -17,6 +18,8 @@ struct asked {
     struct ls_encode_options encode;
     int64_t tokens, batch, seed;
     struct ls_sampling sampling;
+    bool temperature_given, top_k_given, top_p_given;
+    const char *folder; /* a model's own, of other programs; NULL: a run */
 };
 
 /* A text that ended before one that stands before it. */
@@ -28,13 +31,14 @@ struct kept {
 /* One rank's view of it; what is written is rank 0's. */
 struct generating {
     const struct asked *asked;
+    struct ls_sampling sampling;
     struct ls_finished *finished;
     struct ls_text_requests prompts;
     struct cmd_lines lines;
     struct cmd_text text; /* of a single prompt, as it comes */
     struct kept *kept;    /* [prompts.count] */
     int64_t next;         /* prompt to be written */
-    int32_t ends[ENDS_MAX];
+    int32_t ends[LS_ENDS_MAX];
     int end_count;
 };
 
@@ -125,23 +129,59 @@ static int on_done(void *user, int64_t prompt, const struct ls_generated *text,
 
 /* ---- what to do ------------------------------------------------------------------------------ */
 
-/* "5,17", "none"; otherwise the token that ends a document. */
+/* What the model's folder says, unless the command line does. */
+static int defaults_take(struct generating *g, bool first, struct ls_error *error)
+{
+    const struct asked *asked = g->asked;
+    struct ls_generation_defaults there;
+    g->sampling = asked->sampling;
+    if (!asked->folder)
+        return LS_OK;
+    int status = ls_generation_defaults_read(asked->folder, ls_finished_model(g->finished)->vocab,
+                                             &there, error);
+    if (status)
+        return status;
+    if (there.sampled && !asked->temperature_given)
+        g->sampling.temperature = there.sampling.temperature;
+    if (there.sampled && !asked->top_k_given)
+        g->sampling.top_k = there.sampling.top_k;
+    if (there.sampled && !asked->top_p_given)
+        g->sampling.top_p = there.sampling.top_p;
+    if (first && there.sampled)
+        fprintf(
+            stderr,
+            "lockstep generate: temperature %g, top-k %lld, top-p %g: generation_config.json and "
+            "the options given\n",
+            (double)g->sampling.temperature, (long long)g->sampling.top_k,
+            (double)g->sampling.top_p);
+    if (first && there.unsupported[0])
+        fprintf(stderr,
+                "lockstep generate: generation_config.json: %s: not supported, and not applied\n",
+                there.unsupported);
+    if (!asked->ends) {
+        memcpy(g->ends, there.ends, sizeof there.ends);
+        g->end_count = there.end_count;
+    }
+    return LS_OK;
+}
+
+/* "5,17", "none"; otherwise those of the folder, or the token that ends a document. */
 static int ends_read(struct generating *g, struct ls_error *error)
 {
     const char *text = g->asked->ends;
     int64_t vocabulary = ls_finished_model(g->finished)->vocab;
     const struct ls_tokenizer *tokenizer = ls_finished_tokenizer(g->finished);
-    if (!text && tokenizer)
+    if (!text && tokenizer && !g->end_count)
         g->ends[g->end_count++] = ls_tokenizer_eod(tokenizer);
     for (const char *at = text; text && strcmp(text, "none") && *at;) {
         char *end;
         long id = strtol(at, &end, 10);
         if (end == at || (*end && *end != ',') || id < 0 || id >= vocabulary ||
-            g->end_count == ENDS_MAX)
+            g->end_count == LS_ENDS_MAX)
             return ls_error_set(error, LS_ECONFIG,
                                 "--eos = %.100s: expected token ids from 0 to %ld with commas "
                                 "between them, %d at most, or none",
-                                text, (long)vocabulary - 1, ENDS_MAX);
+                                text, (long)vocabulary - 1, LS_ENDS_MAX);
         g->ends[g->end_count++] = (int32_t)id;
         at = end + (*end == ',');
     }
@@ -193,7 +233,7 @@ static int generate(struct generating *g, bool first, struct ls_error *error)
     struct ls_generation_report report;
     struct ls_generation generation = {.prompts = &g->prompts,
                                        .tokens = asked->tokens,
-                                       .sampling = asked->sampling,
+                                       .sampling = g->sampling,
                                        .seed = (uint64_t)asked->seed,
                                        .batch = asked->batch,
                                        .ends = g->ends,
@@ -227,6 +267,8 @@ static int generate_run(struct finished_job *job, struct ls_finished *finished,
     struct generating g = {.asked = job->user, .finished = finished};
     bool first = ls_comm_rank(world) == 0;
     int status = first ? cmd_lines_open(&g.lines, g.asked->output, error) : LS_OK;
+    if (!status)
+        status = defaults_take(&g, first, error);
     if (!status)
         status = prompts_read(&g, error);
     status = ls_comm_agree(world, status, error);
@@ -265,6 +307,9 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
                             .stop = cmd_args_value(args, "--stop"),
                             .logprobs = cmd_args_given(args, "--logprobs"),
                             .truncate = cmd_args_given(args, "--truncate"),
+                            .temperature_given = cmd_args_value(args, "--temperature"),
+                            .top_k_given = cmd_args_value(args, "--top-k"),
+                            .top_p_given = cmd_args_value(args, "--top-p"),
                             .tokens = 128,
                             .batch = BATCH,
                             .seed = 1234};
@@ -297,6 +342,8 @@ int cmd_generate(int argc, char **argv)
         status = asked_read(&job.args, &asked, &error);
     if (!status)
         status = finished_words(&job, &error);
+    if (!status && ls_model_is_foreign(job.args.word[0]))
+        asked.folder = job.args.word[0];
     if (!status)
         status = finished_run(&job, &error);
     return finished_end(&job, status, &error);

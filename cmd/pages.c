@@ -62,8 +62,8 @@ OPTIONS(generate_options) = {
      "JSON line for each token"},
     {"--stop", "TEXT", "end a text before TEXT"},
     {"--eos", "IDS",
-     "tokens that end a text, with commas between them, or `none` (default: the one that ends a "
-     "document)"},
+     "tokens that end a text, with commas between them, or `none` (default: eos_token_id of the "
+     "model's folder, or the one that ends a document)"},
     {"--truncate", NULL, "leave out the first tokens of a prompt that is too long"},
     {"--tokens", "N", "generate at most N tokens (default: 128)"},
     {"--temperature", "T", "divide the logits by T; 0 always takes the likeliest (default: 0.8)"},

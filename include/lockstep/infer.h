@@ -19,6 +19,7 @@
 #include <lockstep/config.h>
 #include <lockstep/data.h>
 #include <lockstep/device.h>
+#include <lockstep/infer/defaults.h>
 #include <lockstep/infer/requests.h>
 #include <lockstep/nn.h>
 #include <lockstep/ops.h>

@@ -81,6 +81,17 @@ static void test_no_tokenizer(void **state)
            "cmp a b && $L eval run --text text --step 2 | sed 's/step 2 /step 0 /' > a && "
            "$L eval out --text text data.tokenizer=byte | diff a -",
            0, "");
+    expect("printf '{\"do_sample\": false, \"eos_token_id\": [32, 101], \"num_beams\": 4}' > "
+           "out/generation_config.json; "
+           "$L generate out --prompt 'in the' --tokens 9 data.tokenizer=byte",
+           0, "temperature 0, top-k 0, top-p 1: generation_config.json");
+    expect("$L generate out --prompt x --tokens 9 data.tokenizer=byte", 0,
+           "num_beams = 4: not supported, and not applied");
+    expect("$L generate out --prompt 'in the' --tokens 9 --temperature 0.8 --eos none "
+           "data.tokenizer=byte 2>/dev/null > b && "
+           "$L generate run --prompt 'in the' --tokens 9 --eos none > a && cmp a b && "
+           "rm out/generation_config.json",
+           0, "");
     expect("$L generate run --prompt x data.tokenizer=byte", 2,
            "data.tokenizer = \"byte\": the model has a tokenizer of its own");
     expect("$L generate out --prompt x data.tokenizer=$G", 2, "tokens, and the model 257");

@@ -200,6 +200,75 @@ static void test_special_tokens(void **state)
     ls_tokenizer_free(llama3);
 }
 
+/* generation_config.json, and the ids of config.json where it has none, as transformers reads them.
+ */
+static void test_a_folder_says_how(void **state)
+{
+    static const struct {
+        const char *generation, *model;
+        bool sampled;
+        struct ls_sampling sampling;
+        int32_t ends[3];
+        int end_count;
+        const char *unsupported;
+    } cases[] = {
+        {NULL, NULL, false, {0, 0, 0}, {0}, 0, ""},
+        {NULL, "{\"eos_token_id\": 5}", false, {0, 0, 0}, {5}, 1, ""},
+        {"{\"eos_token_id\": null}", "{\"eos_token_id\": 5}", false, {0, 0, 0}, {5}, 1, ""},
+        {"{\"eos_token_id\": [7, 8, 99999]}",
+         "{\"eos_token_id\": 5}",
+         false,
+         {0, 0, 0},
+         {7, 8},
+         2,
+         ""},
+        {"{\"do_sample\": true, \"temperature\": 0.5, \"top_p\": 0.25}",
+         "{}",
+         true,
+         {0.5f, 0.25f, 50},
+         {0},
+         0,
+         ""},
+        {"{\"do_sample\": false, \"temperature\": 0.5}", "{}", true, {0, 1, 0}, {0}, 0, ""},
+        {"{\"temperature\": 0.5, \"num_beams\": 1, \"repetition_penalty\": 1.1}",
+         "{}",
+         false,
+         {0, 0, 0},
+         {0},
+         0,
+         "repetition_penalty = 1.1"},
+    };
+    static const char *const bad[] = {"{\"eos_token_id\": \"</s>\"}", "{\"eos_token_id\": [-1]}",
+                                      "{\"do_sample\": true, \"temperature\": \"hot\"}"};
+    char generation[600], model[600];
+    struct ls_error error = {0};
+    struct ls_generation_defaults found;
+    snprintf(generation, sizeof generation, "%s", scratch_path(*state, "generation_config.json"));
+    snprintf(model, sizeof model, "%s", scratch_path(*state, "config.json"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (cases[i].generation)
+            scratch_write(generation, cases[i].generation, strlen(cases[i].generation));
+        if (cases[i].model)
+            scratch_write(model, cases[i].model, strlen(cases[i].model));
+        if (ls_generation_defaults_read(*state, VOCABULARY, &found, &error))
+            fail_msg("%zu: %s", i, error.text);
+        assert_int_equal(found.sampled, cases[i].sampled);
+        assert_true(found.sampling.temperature == cases[i].sampling.temperature);
+        assert_true(found.sampling.top_p == cases[i].sampling.top_p);
+        assert_int_equal(found.sampling.top_k, cases[i].sampling.top_k);
+        assert_int_equal(found.end_count, cases[i].end_count);
+        assert_memory_equal(found.ends, cases[i].ends, sizeof cases[i].ends);
+        assert_true(!strncmp(found.unsupported, cases[i].unsupported,
+                             strlen(cases[i].unsupported) + !cases[i].unsupported[0]));
+    }
+    for (int i = 0; i < 3; i++) {
+        scratch_write(generation, bad[i], strlen(bad[i]));
+        assert_int_equal(ls_generation_defaults_read(*state, VOCABULARY, &found, &error),
+                         LS_ECONFIG);
+        assert_non_null(strstr(error.text, "generation_config.json: "));
+    }
+}
+
 static void test_files_of_one_text(void **state)
 {
     struct ls_error error = {0};
@@ -244,6 +313,7 @@ int main(void)
         cmocka_unit_test(test_bad_lines_are_named),
         cmocka_unit_test(test_ids_need_no_tokenizer),
         cmocka_unit_test(test_special_tokens),
+        cmocka_unit_test(test_a_folder_says_how),
         cmocka_unit_test(test_files_of_one_text),
     };
     return cmocka_run_group_tests_name("requests", tests, setup, teardown);

@@ -1,0 +1,34 @@
+/* lockstep/infer/defaults.h - how a model's own folder says that its texts are drawn and end:
+ * generation_config.json, and config.json where that is silent, as transformers reads them.
+ * Included by lockstep/infer.h.
+ */
+#ifndef LOCKSTEP_INFER_DEFAULTS_H
+#define LOCKSTEP_INFER_DEFAULTS_H
+
+#include <lockstep/base.h>
+#include <lockstep/nn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { LS_ENDS_MAX = 64 };
+struct ls_generation_defaults {
+    bool sampled; /* `sampling` is the file's: do_sample is there. False means temperature 0 */
+    struct ls_sampling sampling;
+    int32_t ends[LS_ENDS_MAX]; /* eos_token_id, one or a list */
+    int end_count;             /* 0: no file says */
+    /* "repetition_penalty = 1.1, num_beams = 4": what changes texts and is not supported; "": none
+     */
+    char unsupported[400];
+};
+/* Local. A folder without these files is LS_OK with nothing in *out. With do_sample, a key that is
+ * absent has transformers' default: temperature 1, top_k 50, top_p 1. LS_ECONFIG names file, key
+ * and what was expected. Ids of vocabulary and above are left out. */
+int ls_generation_defaults_read(const char *folder, int64_t vocabulary,
+                                struct ls_generation_defaults *out, struct ls_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

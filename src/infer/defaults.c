@@ -1,0 +1,146 @@
+/* How a model's own folder says that its texts are drawn and end. */
+#include "infer_private.h"
+
+#include <lockstep/base/file.h>
+#include <lockstep/base/json.h>
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A file under work. */
+struct reading {
+    char path[PATH_MAX];
+    json_t *object; /* NULL: there is none */
+    struct ls_error *error;
+};
+
+static int reading_open(struct reading *r, const char *folder, const char *name,
+                        struct ls_error *error)
+{
+    *r = (struct reading){.error = error};
+    if (snprintf(r->path, sizeof r->path, "%s/%s", folder, name) >= (int)sizeof r->path)
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", folder);
+    return access(r->path, F_OK) ? LS_OK : ls_json_read(r->path, LS_ECONFIG, &r->object, error);
+}
+
+/* The key's value; NULL if it is absent or null. */
+static const json_t *value_of(const struct reading *r, const char *key)
+{
+    const json_t *value = json_object_get(r->object, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+static int real_read(const struct reading *r, const char *key, double least, double most,
+                     double *out)
+{
+    const json_t *value = value_of(r, key);
+    if (!value)
+        return LS_OK;
+    *out = json_is_number(value) ? json_number_value(value) : least - 1;
+    return *out >= least && *out <= most
+               ? LS_OK
+               : ls_error_set(r->error, LS_ECONFIG, "%.300s: %s: expected a number from %g to %g",
+                              r->path, key, least, most);
+}
+
+static int sampling_read(const struct reading *r, struct ls_generation_defaults *out)
+{
+    double temperature = 1, top_k = 50, top_p = 1;
+    const json_t *sampled = value_of(r, "do_sample");
+    if (!json_is_boolean(sampled))
+        return LS_OK;
+    int status = real_read(r, "temperature", 0, 100, &temperature);
+    if (!status)
+        status = real_read(r, "top_k", 0, 1e9, &top_k);
+    if (!status)
+        status = real_read(r, "top_p", 0, 1, &top_p);
+    out->sampled = true;
+    if (json_is_true(sampled))
+        out->sampling = (struct ls_sampling){(float)temperature, (float)top_p, (int64_t)top_k};
+    else
+        out->sampling = (struct ls_sampling){.top_p = 1};
+    return status;
+}
+
+/* An id that the model has no row for cannot come. */
+static int ends_read(const struct reading *r, int64_t vocabulary,
+                     struct ls_generation_defaults *out)
+{
+    const json_t *value = value_of(r, "eos_token_id");
+    size_t count = json_is_array(value) ? json_array_size(value) : value != NULL;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *id = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || out->end_count == LS_ENDS_MAX)
+            return ls_error_set(
+                r->error, LS_ECONFIG,
+                "%.300s: eos_token_id: expected a token id, or a list of at most %d", r->path,
+                LS_ENDS_MAX);
+        if (json_integer_value(id) < vocabulary)
+            out->ends[out->end_count++] = (int32_t)json_integer_value(id);
+    }
+    return LS_OK;
+}
+
+/* Keys that change texts unless they have this value, an integer or real number or null. */
+static void unsupported_find(const struct reading *r, struct ls_generation_defaults *out)
+{
+    static const struct {
+        const char *key;
+        double neutral;
+    } keys[] = {{"repetition_penalty", 1},
+                {"no_repeat_ngram_size", 0},
+                {"min_p", 0},
+                {"typical_p", 1},
+                {"epsilon_cutoff", 0},
+                {"eta_cutoff", 0},
+                {"num_beams", 1},
+                {"num_beam_groups", 1},
+                {"diversity_penalty", 0},
+                {"penalty_alpha", 0},
+                {"encoder_repetition_penalty", 1},
+                {"min_length", 0},
+                {"min_new_tokens", 0},
+                {"guidance_scale", 1},
+                {"bad_words_ids", -1},
+                {"force_words_ids", -1},
+                {"forced_bos_token_id", -1},
+                {"forced_eos_token_id", -1},
+                {"suppress_tokens", -1},
+                {"begin_suppress_tokens", -1},
+                {"sequence_bias", -1},
+                {"stop_strings", -1}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = value_of(r, keys[i].key);
+        size_t used = strlen(out->unsupported);
+        if (!value || (json_is_number(value) && json_number_value(value) == keys[i].neutral))
+            continue;
+        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+        snprintf(out->unsupported + used, sizeof out->unsupported - used, "%s%s = %.40s",
+                 used ? ", " : "", keys[i].key, text ? text : "...");
+        free(text);
+    }
+}
+
+int ls_generation_defaults_read(const char *folder, int64_t vocabulary,
+                                struct ls_generation_defaults *out, struct ls_error *error)
+{
+    struct reading generation, model;
+    *out = (struct ls_generation_defaults){0};
+    int status = reading_open(&generation, folder, "generation_config.json", error);
+    if (status)
+        return status;
+    status = reading_open(&model, folder, "config.json", error);
+    if (!status)
+        status = sampling_read(&generation, out);
+    if (!status)
+        status = ends_read(value_of(&generation, "eos_token_id") ? &generation : &model, vocabulary,
+                           out);
+    unsupported_find(&generation, out);
+    json_decref(generation.object);
+    json_decref(model.object);
+    return status;
+}
