@@ -159,7 +159,7 @@ static int show(struct plan_shown *shown, const struct cmd_args *args, struct ls
     tables_print(shown, rank >= 0);
     if (rank < 0) {
         printf("\n");
-        status = launch_fit_print("", shown->config, shown->layout, error);
+        status = launch_fit_print("", shown->config, shown->layout, &(bool){0}, error);
     }
     if (!status && cmd_args_given(args, "--explain"))
         status = plan_explain(shown, most_of(shown), error);

@@ -286,6 +286,7 @@ static int dry_run(const struct cmd_args *args, struct ls_error *error)
     struct ls_memory_plan plan;
     struct ls_layout layout;
     struct ls_error missing = {0};
+    bool starts;
     int status = launch_plan_config(&config, args->word, args->words, &missing, error);
     if (!status)
         status = ls_plan(&config, &plan, error);
@@ -299,7 +300,11 @@ static int dry_run(const struct cmd_args *args, struct ls_error *error)
     printf("# %s, each: %s, %d of them alive at once\n",
            ls_counted(ls_config_ranks(&config), "rank").text, plan.batches.text, plan.slots);
     memory_print(&plan);
-    return launch_fit_print("# ", &config, &layout, error);
+    status = launch_fit_print("# ", &config, &layout, &starts, error);
+    return status || starts
+               ? status
+               : ls_error_set(error, LS_ELAYOUT,
+                              "it does not fit on this machine: training would be refused here");
 }
 
 int cmd_train(int argc, char **argv)

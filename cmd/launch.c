@@ -198,7 +198,7 @@ void launch_tiers_print(const struct ls_memory_plan *plan)
 }
 
 int launch_fit_print(const char *before, const struct ls_config *config,
-                     const struct ls_layout *layout, struct ls_error *error)
+                     const struct ls_layout *layout, bool *starts, struct ls_error *error)
 {
     static const char *const verdicts[] = {
         [LS_FITS] = "fits",
@@ -217,6 +217,7 @@ int launch_fit_print(const char *before, const struct ls_config *config,
         printf("%sa rank's device: %s of a budget of %s: DOES NOT FIT\n", before,
                ls_bytes((double)fit.rank_bytes).text,
                ls_bytes((double)config->memory.device_budget).text);
+    *starts = keeps && (ls_memory_fits(&fit) != LS_FITS_NOT || config->train.overcommit);
     if (keeps && ls_memory_fits(&fit) == LS_FITS)
         return LS_OK;
     return changes_print(before, config, layout, &fit, error);

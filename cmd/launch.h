@@ -23,9 +23,10 @@ int launch_plan_config(struct ls_config *config, const char *const *words, int c
 /* Ends a line with what a plan takes in memory tiers, "  (and host 1.2 GiB)". */
 void launch_tiers_print(const struct ls_memory_plan *plan);
 /* Prints "4 ranks on this host: 3.1 GiB of 23.5 GiB, of which 20.2 GiB is free: fits", and where it
- * does not, the changes with which it would. before: of each line. */
+ * does not, the changes with which it would. before: of each line. *starts: training would not be
+ * refused here. */
 int launch_fit_print(const char *before, const struct ls_config *config,
-                     const struct ls_layout *layout, struct ls_error *error);
+                     const struct ls_layout *layout, bool *starts, struct ls_error *error);
 /* What a layout takes with all its ranks on this machine, in bytes; LS_ELAYOUT, and LS_ENOMEM where
  * that is more than is free now. */
 int launch_memory(const struct ls_config *config, double *bytes, struct ls_error *error);

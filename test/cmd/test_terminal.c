@@ -238,7 +238,9 @@ static void test_dry_run_needs_no_data(void **state)
     }
     program_expect(RUN
                    "--dry-run model.channels=16384 model.heads=128 model.layers=200 parallel.dp=4",
-                   0, "is free: DOES NOT FIT: ");
+                   ls_exit_code(LS_ELAYOUT), "is free: DOES NOT FIT: ");
+    program_expect(RUN "--dry-run memory.device_budget=10KiB", ls_exit_code(LS_ELAYOUT),
+                   "training would be refused here");
     /* Training itself does need it. */
     program_expect(RUN "data.train=nowhere/corpus", ls_exit_code(LS_EIO), "nowhere/corpus");
 }
