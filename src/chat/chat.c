@@ -209,6 +209,22 @@ static void conversation_release(struct conversation *c)
     json_decref(c->object);
 }
 
+/* null is an absent key, as a record of a table or of a client's library has it, and what a model
+ * thought before it answered has one name. */
+static void message_settle(json_t *message)
+{
+    static const char *const names[] = {"thinking", "reasoning"};
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(message, next, key, value) if (json_is_null(value))
+        json_object_del(message, key);
+    for (int i = 0; i < 2; i++)
+        if (json_is_string(json_object_get(message, names[i])) &&
+            !json_object_get(message, "reasoning_content"))
+            json_object_set(message, "reasoning_content", json_object_get(message, names[i]));
+}
+
 static int conversation_read(struct conversation *c, const struct ls_chat *chat, const char *text,
                              size_t bytes, struct ls_error *error)
 {
@@ -228,12 +244,13 @@ static int conversation_read(struct conversation *c, const struct ls_chat *chat,
                             "expected {\"messages\": [{\"role\": ..., \"content\": ...}, ...]}");
     size_t i;
     json_t *each;
-    json_array_foreach(c->messages, i, each) if (
-        !json_is_string(json_object_get(
-            each,
-            "role"))) return ls_error_set(error, LS_EDATA,
-                                          "message %zu: expected an object with a string \"role\"",
-                                          i + 1);
+    json_array_foreach(c->messages, i, each)
+    {
+        if (!json_is_string(json_object_get(each, "role")))
+            return ls_error_set(error, LS_EDATA,
+                                "message %zu: expected an object with a string \"role\"", i + 1);
+        message_settle(each);
+    }
     return LS_OK;
 }
 

@@ -223,6 +223,37 @@ static void test_bad_conversations(void **state)
     ls_chat_free(chat);
 }
 
+/* Records of tables and of clients' libraries have every key, and other names for a thought. */
+static void test_null_and_other_names(void **state)
+{
+    static const char keys[] = "{% for m in messages %}{% if 'tool_calls' in m %}calls{% endif %}"
+                               "{{ m.reasoning_content }}<{{ m.content }}>{% endfor %}";
+    static const char *const cases[][2] = {
+        {"{\"role\": \"assistant\", \"content\": null, \"tool_calls\": null}", "<>"},
+        {"{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": []}", "calls<a>"},
+        {"{\"role\": \"assistant\", \"content\": \"a\", \"thinking\": \"b\"}", "b<a>"},
+        {"{\"role\": \"assistant\", \"content\": \"a\", \"reasoning\": \"b\"}", "b<a>"},
+        {"{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": \"c\", "
+         "\"thinking\": "
+         "\"b\"}",
+         "c<a>"},
+    };
+    (void)state;
+    struct ls_chat *chat = chat_of("x", keys, strlen(keys));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_chat_text text = {0};
+        struct ls_error error = {0};
+        char record[300];
+        snprintf(record, sizeof record, "{\"messages\": [%s]}", cases[i][0]);
+        if (ls_chat_render(chat, record, strlen(record), false, &text, &error))
+            fail_msg("%s: %s", record, error.text);
+        assert_int_equal(text.count, strlen(cases[i][1]));
+        assert_memory_equal(text.bytes, cases[i][1], text.count);
+        ls_chat_text_release(&text);
+    }
+    ls_chat_free(chat);
+}
+
 /* A template cannot print an integer that int64 does not hold; what it does not print may be one.
  */
 static void test_large_integers(void **state)
@@ -449,6 +480,7 @@ int main(void)
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_what_counts),
         cmocka_unit_test(test_bad_conversations),
+        cmocka_unit_test(test_null_and_other_names),
         cmocka_unit_test(test_large_integers),
         cmocka_unit_test(test_refused_templates),
         cmocka_unit_test(test_hostile_templates),
