@@ -332,6 +332,42 @@ static void test_bad_configurations(void **state)
     }
 }
 
+static const char *link_to(const char *folder, const char *name, const char *target)
+{
+    const char *path = scratch_path(folder, name);
+    unlink(path);
+    assert_int_equal(symlink(target, path), 0);
+    return path;
+}
+
+/* A published folder is a stranger's: its links must not name files of this machine. Those of a
+ * cache lead to blobs/ beside its snapshots/. */
+static void test_links_stay_in_the_tree(void **state)
+{
+    static const char *const names[] = {"config.json", "model.safetensors",
+                                        "tokenizer_config.json"};
+    char secret[4096], never[4096], inside[4096], folder[4096];
+    snprintf(secret, sizeof secret, "%s", scratch_path(*state, "secret"));
+    snprintf(never, sizeof never, "%s", scratch_path(*state, "never"));
+    scratch_write(secret, "{}", 2);
+    for (int i = 0; i < 3; i++) {
+        snprintf(folder, sizeof folder, "%s",
+                 folder_make(*state, names[i], &(struct folder_of){.golden = "llama_tiny"}));
+        link_to(folder, names[i], secret);
+        expect_refused(folder, never, "secret, which is not in the model's folder|links to");
+    }
+    snprintf(folder, sizeof folder, "%s", scratch_path(*state, "models--x"));
+    assert_int_equal(mkdir(folder, 0700) | mkdir(scratch_path(folder, "snapshots"), 0700) |
+                         mkdir(scratch_path(folder, "blobs"), 0700),
+                     0);
+    snprintf(inside, sizeof inside, "%s",
+             folder_make(folder, "snapshots/1", &(struct folder_of){.golden = "llama_tiny"}));
+    snprintf(secret, sizeof secret, "%s", scratch_path(inside, "config.json"));
+    assert_int_equal(rename(secret, scratch_path(folder, "blobs/a")), 0);
+    link_to(inside, "config.json", "../../blobs/a");
+    import(inside, never);
+}
+
 static const struct {
     const char *value, *words;
 } bad_index[] = {
@@ -512,6 +548,8 @@ int main(void)
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad_configurations, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad_index, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_links_stay_in_the_tree, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad_weights, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_tied_head_is_there_too, scratch_setup,
                                         scratch_teardown),
