@@ -107,6 +107,9 @@ int cmd_args_int(const struct cmd_args *args, const char *option, int64_t min, i
                  int64_t *out, struct ls_error *error);
 int cmd_args_real(const struct cmd_args *args, const char *option, double min, double max,
                   double *out, struct ls_error *error);
+/* The same of a large count from 1 to most, which may end in k, M, G (or B) or T. */
+int cmd_args_amount(const struct cmd_args *args, const char *option, double most, double *out,
+                    struct ls_error *error);
 
 /* *output = what --output names; otherwise `name`, in the directory of the run that the only word
  * names. LS_ECONFIG: there is no word. */

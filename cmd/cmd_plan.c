@@ -68,7 +68,7 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
     if (!status)
         status = cmd_args_int(args, "--top", 1, LS_SEARCH_TOP_MAX, &top, error);
     if (!status)
-        status = cmd_args_real(args, "--tokens", 1, 1e18, &asked->search.tokens, error);
+        status = cmd_args_amount(args, "--tokens", 1e18, &asked->search.tokens, error);
     if (!status)
         status =
             cmd_args_int(args, "--accelerators", 1, INT32_MAX, &asked->search.accelerators, error);

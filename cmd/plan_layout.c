@@ -127,7 +127,7 @@ int plan_layout(const struct cmd_args *args, struct ls_error *error)
     if (!status)
         status = launch_plan_config(config, args->word, args->words, &missing, error);
     if (!status)
-        status = cmd_args_real(args, "--tokens", 1, 1e18, &tokens, error);
+        status = cmd_args_amount(args, "--tokens", 1e18, &tokens, error);
     if (!status)
         status = planned_cluster(cmd_args_value(args, "--cluster"), config, &cluster, error);
     if (!status)

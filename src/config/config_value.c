@@ -114,29 +114,33 @@ static bool parse_int(const struct ls_config_key *key, const char *text, int64_t
     return true;
 }
 
+/* The first BINARY are written; all are read. */
 static const struct unit {
     const char *name;
-    int shift;
-} units[] = {{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}, {"", 0}};
-enum { UNITS = sizeof units / sizeof units[0] };
+    double bytes;
+} units[] = {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10},
+             {"B", 1},        {"TB", 1e12},    {"GB", 1e9},     {"MB", 1e6},
+             {"kB", 1e3},     {"KB", 1e3},     {"", 1}};
+enum { UNITS = sizeof units / sizeof units[0], BINARY = 5 };
+#define PLAIN_LEAST 0x1p20 /* device_budget=80 has lost its unit */
 
-/* "2GiB", "1.5 GiB", "4096". */
+/* "2GiB", "1.5 GB", "4194304", "0". */
 static bool parse_bytes(const struct ls_config_key *key, const char *text, int64_t *out)
 {
     char number[64];
-    size_t length = strcspn(text, " KMGT");
+    size_t length = strcspn(text, " kKMGTB");
     const char *name = text + length + strspn(text + length, " ");
     if (length >= sizeof number)
         return false;
     snprintf(number, sizeof number, "%.*s", (int)length, text);
     for (int i = 0; i < UNITS; i++) {
-        double value = is_number(number) ? ldexp(strtod(number, NULL), units[i].shift) : NAN;
+        double value = is_number(number) ? strtod(number, NULL) * units[i].bytes : NAN;
         if (strcmp(name, units[i].name) || !isfinite(value))
             continue;
         if (value != floor(value) || !within(key, value))
             return false;
         *out = (int64_t)value;
-        return true;
+        return *name || value == 0 || fabs(value) >= PLAIN_LEAST;
     }
     return false;
 }
@@ -144,9 +148,13 @@ static bool parse_bytes(const struct ls_config_key *key, const char *text, int64
 static void bytes_text(int64_t value, char *text, size_t bytes)
 {
     int i = 0;
-    while (value == 0 ? units[i].shift > 0 : value % ((int64_t)1 << units[i].shift) != 0)
+    while (i < BINARY - 1 && value % (int64_t)units[i].bytes != 0)
         i++;
-    snprintf(text, bytes, "%lld%s", (long long)(value >> units[i].shift), units[i].name);
+    if (value)
+        snprintf(text, bytes, "%lld%s", (long long)(value / (int64_t)units[i].bytes),
+                 units[i].name);
+    else
+        snprintf(text, bytes, "0");
 }
 
 static bool parse_real(const struct ls_config_key *key, const char *text, double *out)
@@ -234,7 +242,7 @@ void config_expected(const struct ls_config_key *key, char *text, size_t bytes)
         expected_number(key, text, bytes);
         break;
     case LS_CONFIG_BYTES:
-        snprintf(text, bytes, "a number of bytes, such as 2GiB or 512MiB");
+        snprintf(text, bytes, "a size with its unit, such as 80GiB, 80GB or 512MiB");
         break;
     case LS_CONFIG_BOOL:
         snprintf(text, bytes, "true or false");

@@ -102,6 +102,14 @@ static bool parse_figure(const struct unit *units, const char *text, double *out
     return false;
 }
 
+/* link.inter=100 is no rate of 100 B/s. */
+static bool unit_is_lost(enum cluster_kind kind, const char *text, double value)
+{
+    enum { PLAIN_LEAST = 1000000 };
+    bool needed = kind == CLUSTER_BYTES || kind == CLUSTER_RATE || kind == CLUSTER_FLOPS;
+    return needed && value != 0 && value < PLAIN_LEAST && !text[number_length(text)];
+}
+
 /* The fewest digits that read back, in the unit that needs the fewest. */
 static void format_figure(const struct unit *units, double value, char *text, size_t bytes)
 {
@@ -256,7 +264,7 @@ bool cluster_parse(const struct cluster_key *key, const char *text, void *slot, 
         break;
     default:
         good = parse_figure(units_of(key->kind), text, &value) && value >= key->least &&
-               value <= key->most;
+               value <= key->most && !unit_is_lost(key->kind, text, value);
         if (good)
             *(double *)slot = value;
     }

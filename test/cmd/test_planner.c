@@ -57,7 +57,7 @@ static void test_goals(void **state)
 {
     (void)state;
     program_expect(SMALL "--goal memory --top 1", 0, "the best by memory");
-    program_expect(SMALL "--goal cost --top 1", 0, "the best by cost");
+    program_expect(SMALL "--goal cost --top 1 --tokens 2T", 0, "the best by cost");
 }
 
 /* What is written is a configuration, and its layout is the one that was planned. */
@@ -117,6 +117,8 @@ static void test_refuses(void **state)
     program_expect(SMALL "--explain pq=2", 2, "parallel.pq");
     program_expect(SMALL "--what-if link.inter", 2, "expected a figure and its value");
     program_expect(SMALL "--what-if link.outer=1", 2, "outer");
+    program_expect(SMALL "--what-if link.inter=100", 2, "such as 450 GB/s");
+    program_expect(SMALL "--tokens 2Z", 2, "--tokens = 2Z: expected a number from 1");
     program_expect("plan configs/llama-8b.yaml --cluster nothing.yaml", 16, "nothing.yaml");
     program_expect(SMALL "parallel.tp=3", 13, "admits no layout");
     program_expect("plan configs/llama-405b.yaml --cluster clusters/h100-2048.yaml "

@@ -210,6 +210,45 @@ static void test_what_was_meant(void **state)
     assert_null(strstr(error.text, "did you mean"));
 }
 
+/* A size has a unit, decimal or binary, with a space before it or without, and is written so that
+ * it reads back. A small plain number has lost its unit. */
+static void test_sizes(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t bytes;
+        const char *written;
+    } cases[] = {{"80GB", 80000000000, "78125000KiB"},
+                 {"80 GB", 80000000000, "78125000KiB"},
+                 {"80GiB", 80LL << 30, "80GiB"},
+                 {"1.5 kB", 1500, "1500B"},
+                 {"7B", 7, "7B"},
+                 {"4194304", 4 << 20, "4MiB"},
+                 {"0", 0, "0"}};
+    static const char *const bad[] = {"80", "80 G", "1.5B", "GiB", "80GiBs", "-80GiB"};
+    const struct ls_config_key *key = ls_config_key_of("memory.device_budget");
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ls_config config;
+        struct ls_error error = {0};
+        char text[200], written[4 * LS_CONFIG_TEXT_BYTES];
+        for (int again = 0; again < 2; again++) {
+            snprintf(text, sizeof text, "memory: {device_budget: %s}\n",
+                     again ? cases[i].written : cases[i].text);
+            if (load(&config, text, &error))
+                fail_msg("%s: %s", text, error.text);
+            assert_int_equal(config.memory.device_budget, cases[i].bytes);
+            ls_config_value(&config, key, written, sizeof written);
+            assert_string_equal(written, cases[i].written);
+        }
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "memory: {device_budget: %s}\n", bad[i]);
+        expect_refused(text, "expected a size with its unit, such as 80GiB", NULL);
+    }
+}
+
 static void test_overrides_refused(void **state)
 {
     (void)state;
@@ -694,6 +733,7 @@ int main(void)
         cmocka_unit_test(test_whole_numbers_however_written),
         cmocka_unit_test(test_names_of_other_programs),
         cmocka_unit_test(test_what_was_meant),
+        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_overrides_refused),
         cmocka_unit_test(test_bad_keys_and_values_name_their_place),
         cmocka_unit_test(test_long_text_is_refused_not_cut),

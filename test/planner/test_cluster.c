@@ -112,6 +112,7 @@ static const struct {
     {"100 TFLOP/s", "1e999", 7, "accelerator.peak.bf16 = 1e999"},
     {"80 GiB", "0", 8, "accelerator.memory = 0: expected bytes from 1 B"},
     {"80 GiB", "80 GiB/s", 8, "accelerator.memory = 80 GiB/s"},
+    {"80 GiB", "80", 8, "accelerator.memory = 80: expected bytes from 1 B"}, /* of which unit? */
     {"2 TB/s", "0", 9, "accelerator.bandwidth = 0: expected a rate from 1 B/s"},
     {"2 TB/s", "-2 TB/s", 9, "accelerator.bandwidth = -2 TB/s"},
     {"product_share: 0.5", "product_share: 1.5", 10,
@@ -204,7 +205,7 @@ static void test_links_fit_together(void **state)
             snprintf(text, sizeof text, "%.*slinks:\n", (int)(strstr(good, "links") - good), good);
         for (int l = 0; l < 3; l++)
             used += snprintf(text + used, sizeof text - (size_t)used,
-                             "- {name: l%d, joins: %d, latency: 0, bandwidth: 1}\n", l,
+                             "- {name: l%d, joins: %d, latency: 0, bandwidth: 1 GB/s}\n", l,
                              (int)cases[i].joins[l]);
         int status = read_text(text, &cluster, &error);
         if (cases[i].fits != (status == LS_OK))
