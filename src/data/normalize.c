@@ -5,6 +5,9 @@
 #include <string.h>
 #include <utf8proc.h>
 
+/* A chain of replacements in a stranger's file could fill the memory from a few bytes. */
+enum { GROWTH_MAX = 64 };
+
 int data_normal_scratch_init(struct data_normal_scratch *scratch,
                              const struct data_normalizers *normalizers, struct ls_error *error)
 {
@@ -35,8 +38,9 @@ void data_normalizers_release(struct data_normalizers *normalizers)
     *normalizers = (struct data_normalizers){0};
 }
 
+/* most: bytes that the text may become. */
 static int replace(const struct data_normalizer *step, void *state, struct data_string text,
-                   struct ls_text *out, struct ls_error *error)
+                   size_t most, struct ls_text *out, struct ls_error *error)
 {
     struct data_range found;
     for (size_t at = 0; at < text.count; at = found.end) {
@@ -45,6 +49,11 @@ static int replace(const struct data_normalizer *step, void *state, struct data_
             rc = data_text_put(out, text.bytes + at, found.begin - at, error);
         if (!rc && found.begin < text.count)
             rc = data_text_put(out, step->text, step->text_bytes, error);
+        if (!rc && out->count > most)
+            rc = ls_error_set(error, LS_EDATA,
+                              "the tokenizer's normalizer makes %zu bytes of a text: expected at "
+                              "most %zu, which is %d times the text and 1 MiB",
+                              out->count, most, GROWTH_MAX);
         if (rc)
             return rc;
     }
@@ -162,6 +171,7 @@ int data_normalize(const struct data_normalizers *normalizers, struct data_norma
                    struct data_string text, bool begins, struct data_string *out,
                    struct ls_error *error)
 {
+    const size_t most = GROWTH_MAX * text.count + ((size_t)1 << 20);
     int rc = LS_OK;
     *out = text;
     for (int i = 0; i < normalizers->count && !rc; i++) {
@@ -179,7 +189,7 @@ int data_normalize(const struct data_normalizers *normalizers, struct data_norma
             if (!rc)
                 rc = data_text_put(to, out->bytes, out->count, error);
         } else if (step->kind == DATA_REPLACE) {
-            rc = replace(step, scratch->state[i], *out, to, error);
+            rc = replace(step, scratch->state[i], *out, most, to, error);
         } else {
             rc = unicode_form(scratch, step->form, *out, to, error);
         }

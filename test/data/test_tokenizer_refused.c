@@ -172,6 +172,34 @@ static void test_hostile_nests(void **state)
     free(text);
 }
 
+/* A chain of replacements that makes 10^12 bytes of one. */
+static void test_a_text_grows_within_bounds(void **state)
+{
+    (void)state;
+    enum { CHAIN = 12 };
+    static const char step[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},"
+                               "\"content\":\"aaaaaaaaaa\"}";
+    struct ls_error error = {0};
+    struct ls_tokenizer *tokenizer;
+    struct ls_encoder *encoder;
+    struct ls_token_list ids = {0};
+    char text[CHAIN * sizeof step + 100];
+    char *at = text + sprintf(text, "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[");
+    for (int i = 0; i < CHAIN; i++)
+        at += sprintf(at, "%s%s", i ? "," : "", step);
+    sprintf(at, "]}");
+    char *file = edited("gpt2", "\"normalizer\":null", text);
+    assert_ok(make(file, NULL, &tokenizer, &error), error);
+    assert_ok(ls_encoder_new(tokenizer, &encoder, &error), error);
+    assert_int_equal(ls_encode(encoder, "hallo", 5, &ids, &error), LS_EDATA);
+    assert_text_contains(error.text, "expected at most 1048896, which is 64 times the text");
+    assert_ok(ls_encode(encoder, "hello", 5, &ids, &error), error);
+    ls_token_list_release(&ids);
+    ls_encoder_free(encoder);
+    ls_tokenizer_free(tokenizer);
+    free(file);
+}
+
 /* ---- tokenizer_config.json ------------------------------------------------------------------- */
 
 static void test_configuration(void **state)
@@ -263,11 +291,9 @@ static void test_rank_files_that_are_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_what_is_wrong),
-        cmocka_unit_test(test_hostile_nests),
-        cmocka_unit_test(test_configuration),
-        cmocka_unit_test(test_rank_files_that_are_wrong),
+        cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_what_is_wrong),
+        cmocka_unit_test(test_hostile_nests),   cmocka_unit_test(test_a_text_grows_within_bounds),
+        cmocka_unit_test(test_configuration),   cmocka_unit_test(test_rank_files_that_are_wrong),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
