@@ -216,6 +216,10 @@ struct chat_run {
 void chat_fail(struct chat_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Counts work; false, and a failure, where there was too much of it. */
 bool chat_spend(struct chat_run *run, int64_t steps);
+/* Spends for every byte of the strings that an operation is given: of its operands, and of a list's
+ * items. Whoever calls an operator, a method, a filter, a test or a function spends so first, so
+ * that the work of a template is bounded whatever the operation does with them. */
+bool chat_spend_operands(struct chat_run *run, const struct chat_value *operands, int count);
 void *chat_take(struct chat_run *run, size_t bytes);
 struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *node);
 void chat_put(struct chat_run *run, struct chat_output *output, struct chat_string text);

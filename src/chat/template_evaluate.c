@@ -53,6 +53,8 @@ static struct chat_value made(struct chat_run *run, const struct chat_node *node
 static bool compared(struct chat_run *run, enum chat_op op, struct chat_value a,
                      struct chat_value b)
 {
+    if (!chat_spend_operands(run, (struct chat_value[]){a, b}, 2))
+        return false;
     switch (op) {
     case CHAT_EQUAL:
         return chat_equal(run, a, b);
@@ -98,7 +100,8 @@ static struct chat_value called(struct chat_run *run, const struct chat_node *no
         self = chat_evaluate(run, node->first);
     arguments_read(run, node, &arguments);
     run->at = node->at;
-    if (run->status)
+    if (run->status || !chat_spend_operands(run, &self, 1) ||
+        !chat_spend_operands(run, arguments.value, arguments.count))
         return self;
     if (node->kind == CHAT_CALL)
         return chat_call_function(run, node->text, &arguments);
@@ -111,6 +114,8 @@ static struct chat_value part(struct chat_run *run, const struct chat_node *node
 {
     struct chat_value from = chat_evaluate(run, node->first), bounds[3];
     int i = 0;
+    if (from.kind == CHAT_STRING && !chat_spend_operands(run, &from, 1))
+        return from;
     if (node->kind == CHAT_ATTRIBUTE) {
         run->at = node->at;
         return run->status ? from : chat_item(run, from, chat_text_value(node->text));
@@ -140,7 +145,9 @@ static struct chat_value operation(struct chat_run *run, const struct chat_node 
     struct chat_value a = chat_evaluate(run, node->first);
     struct chat_value b = chat_evaluate(run, node->second);
     run->at = node->at;
-    return run->status ? a : chat_binary(run, node->op, a, b);
+    if (run->status || !chat_spend_operands(run, (struct chat_value[]){a, b}, 2))
+        return a;
+    return chat_binary(run, node->op, a, b);
 }
 
 struct chat_value chat_evaluate(struct chat_run *run, const struct chat_node *node)

@@ -15,7 +15,8 @@ static struct chat_value stripped(struct chat_run *run, struct chat_value self,
         of = NULL;
     if (of && !chat_needs_string(run, of, "strip"))
         return self;
-    chat_spend(run, (int64_t)self.string.count / 64);
+    if (of) /* each character is looked for */
+        chat_spend(run, (int64_t)(self.string.count * (of->string.count / 64)));
     return chat_text_value(chat_strip(self.string, of ? &of->string : NULL, sides));
 }
 
@@ -180,7 +181,6 @@ METHOD(split)
 {
     const struct chat_value *by = chat_argument(arguments, 0, "sep");
     int64_t left = limit_of(run, chat_argument(arguments, 1, "maxsplit"));
-    chat_spend(run, (int64_t)self.string.count / 64);
     if (!by || by->kind == CHAT_NONE)
         return split_words(run, self.string, left);
     struct chat_value out = chat_list_new(run);

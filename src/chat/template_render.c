@@ -34,6 +34,22 @@ bool chat_spend(struct chat_run *run, int64_t steps)
     return !run->status;
 }
 
+bool chat_spend_operands(struct chat_run *run, const struct chat_value *operands, int count)
+{
+    enum { STEP_BYTES = 64 };
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++) {
+        const struct chat_value *each = &operands[i];
+        if (each->kind == CHAT_STRING)
+            bytes += (int64_t)each->string.count;
+        for (int64_t k = 0; each->kind == CHAT_LIST && k < each->list->count; k++)
+            bytes += each->list->items[k].kind == CHAT_STRING
+                         ? (int64_t)each->list->items[k].string.count
+                         : 1;
+    }
+    return chat_spend(run, bytes / STEP_BYTES);
+}
+
 void *chat_take(struct chat_run *run, size_t bytes)
 {
     if (!chat_spend(run, 1 + (int64_t)bytes / 256))

@@ -199,8 +199,7 @@ bool chat_contains(struct chat_run *run, struct chat_value list, struct chat_val
 {
     bool found = false;
     if (list.kind == CHAT_STRING && item.kind == CHAT_STRING)
-        return chat_spend(run, (int64_t)list.string.count / 64) &&
-               chat_find(list.string, item.string, 0) != SIZE_MAX;
+        return chat_find(list.string, item.string, 0) != SIZE_MAX;
     if (list.kind == CHAT_DICT)
         return chat_dict_get(run, list.dict, item) != NULL;
     if (list.kind == CHAT_STRING || (list.kind != CHAT_LIST && list.kind != CHAT_UNDEFINED))
@@ -239,7 +238,6 @@ int64_t chat_length(struct chat_run *run, struct chat_value value)
     case CHAT_UNDEFINED:
         return 0;
     case CHAT_STRING:
-        chat_spend(run, (int64_t)value.string.count / 64);
         return chat_characters(value.string);
     case CHAT_LIST:
         return value.list->count;

@@ -1,5 +1,6 @@
 /* Chat templates: what they print, beside transformers' Jinja (tools/golden_chat.py); what of it
  * counts; what is refused; what hostile ones may take. */
+#include "../support/extent.h"
 #include "../support/scratch.h"
 
 #include <lockstep/chat.h>
@@ -347,6 +348,64 @@ static char *repeat(const char *text, size_t times, const char *last)
     return out;
 }
 
+/* Each operation on a long string, a million times: what it does costs its bytes, whatever it is.
+ */
+static void test_every_operation_costs(void **state)
+{
+    static const char *const operations[] = {"s.find('y')",
+                                             "s.startswith(s)",
+                                             "s.find('y')",
+                                             "s.startswith(s)",
+                                             "s < s ~ ''",
+                                             "s.endswith(s)",
+                                             "s.strip('x')",
+                                             "s.strip()",
+                                             "s.count('y')",
+                                             "s.split('y')",
+                                             "s|length",
+                                             "s|trim",
+                                             "'y' in s",
+                                             "s == t",
+                                             "s > t",
+                                             "s[-1]",
+                                             "s[5:7]",
+                                             "s|float(0)",
+                                             "s.rstrip()",
+                                             "s.rfind('y')",
+                                             "s is in [t]",
+                                             "s is eq t",
+                                             "('y', s) is in [t]",
+                                             "s|first",
+                                             "s|last",
+                                             "[s, s]|join|length",
+                                             "s.replace('y', 'z')|length",
+                                             "s.isdigit()",
+                                             "s.upper()|length",
+                                             "s|title|length"};
+    static const char frame[] = "{%% set s = 'x' * 1000000 %%}{%% set t = 'x' * 1000000 %%}"
+                                "{%% set digits = '1' * 1000000 %%}"
+                                "{%% for i in range(1000000) %%}{%% set y = %s %%}{%% endfor %%}";
+    (void)state;
+    int refused = 0, count = (int)(sizeof operations / sizeof *operations);
+    for (int i = 0; i < (check_all() ? count : 2); i++) {
+        char text[400];
+        struct ls_chat *chat = NULL;
+        struct ls_chat_text out = {0};
+        struct ls_error error = {0};
+        snprintf(text, sizeof text, frame, operations[i]);
+        if (ls_chat_new("x", text, strlen(text), NULL, &chat, &error))
+            continue; /* not an operation here */
+        int rc = ls_chat_render(chat, CONVERSATION, strlen(CONVERSATION), true, &out, &error);
+        refused++;
+        if (rc != LS_EDATA)
+            fail_msg("%s: %s %s", operations[i], ls_status_name(rc), error.text);
+        ls_chat_text_release(&out);
+        ls_chat_free(chat);
+    }
+    print_message("%d operations on a long string\n", refused);
+    assert_true(refused >= 2);
+}
+
 /* Templates that would take for ever, or everything. */
 static void test_hostile_templates(void **state)
 {
@@ -483,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_null_and_other_names),
         cmocka_unit_test(test_large_integers),
         cmocka_unit_test(test_refused_templates),
+        cmocka_unit_test(test_every_operation_costs),
         cmocka_unit_test(test_hostile_templates),
         cmocka_unit_test_setup_teardown(test_folders, scratch_setup, scratch_teardown),
     };
