@@ -110,9 +110,12 @@ static int store_evaluate(struct evaluating *e, struct ls_error *error)
     struct ls_token_store *store = NULL;
     float *logprobs = NULL;
     struct ls_eval_report *report = &e->asked->report, mine;
-    int status = data[0] ? ls_token_store_open(data, &store, error)
-                         : ls_error_set(error, LS_ECONFIG,
-                                        "the run has no data.valid: name the data to evaluate on");
+    int status = data[0]
+                     ? ls_tokenizer_stores_check(ls_finished_tokenizer(e->finished), data, error)
+                     : ls_error_set(error, LS_ECONFIG,
+                                    "the run has no data.valid: name the data to evaluate on");
+    if (!status)
+        status = ls_token_store_open(data, &store, error);
     if (!status)
         status = ls_config_pack(&job->config, store, error);
     status = agreed(e, status, error);

@@ -108,6 +108,12 @@ bool ls_tokenizer_is_special(const struct ls_tokenizer *tokenizer, int32_t id);
 int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out,
                                struct ls_error *error);
 
+/* LS_EDATA, with both names, if two of the stores were made by different tokenizers, or one by
+ * another than `tokenizer` (NULL: none is given). stores is a comma-separated list; those that no
+ * tokenizer is recorded for are left out. Two are the same if their files hold the same bytes. */
+int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *stores,
+                              struct ls_error *error);
+
 int ls_encoder_new(const struct ls_tokenizer *tokenizer, struct ls_encoder **out,
                    struct ls_error *error);
 void ls_encoder_free(struct ls_encoder *encoder);

@@ -1,13 +1,21 @@
 /* The tokens and the tokenizer that a configuration names. */
 #include <lockstep/config/inputs.h>
 
+#include <stdio.h>
 #include <string.h>
 
 int ls_config_tokens(const struct ls_config *config, const char *key, struct ls_token_store **out,
                      struct ls_error *error)
 {
     bool train = strcmp(key, "data.train") == 0;
-    int status = ls_token_store_open(train ? config->data.train : config->data.valid, out, error);
+    const char *stores = train ? config->data.train : config->data.valid;
+    char all[2 * sizeof config->data.train + 2];
+    snprintf(all, sizeof all, "%s%s%s", config->data.train, config->data.valid[0] ? "," : "",
+             config->data.valid);
+    *out = NULL;
+    int status = ls_tokenizer_stores_check(NULL, all, error);
+    if (!status)
+        status = ls_token_store_open(stores, out, error);
     if (!status)
         status = ls_config_pack(config, *out, error);
     if (status) {

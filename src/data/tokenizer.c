@@ -382,10 +382,12 @@ static bool strip(char *text, const char *suffix)
     return true;
 }
 
-int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out, struct ls_error *error)
+/* *spec = what PREFIX.tokenizer of the first of the stores holds, to be freed. */
+static int spec_read(const char *store, char **spec, struct ls_error *error)
 {
-    *out = NULL;
     char prefix[PATH_MAX], path[PATH_MAX + 16];
+    size_t bytes;
+    *spec = NULL;
     snprintf(prefix, sizeof prefix, "%.*s", (int)strcspn(store, ","), store);
     if (!strip(prefix, ".bin"))
         strip(prefix, ".idx");
@@ -395,15 +397,88 @@ int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out, str
             strip(prefix, "_valid");
         snprintf(path, sizeof path, "%s.tokenizer", prefix);
     }
+    int rc = ls_file_read(path, SPEC_BYTES_MAX, LS_EDATA, spec, &bytes, error);
+    if (!rc)
+        (*spec)[strcspn(*spec, "\n")] = '\0';
+    return rc;
+}
+
+int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out, struct ls_error *error)
+{
     char *spec;
-    size_t bytes;
-    int rc = ls_file_read(path, SPEC_BYTES_MAX, LS_EDATA, &spec, &bytes, error);
-    if (!rc) {
-        spec[strcspn(spec, "\n")] = '\0';
+    *out = NULL;
+    int rc = spec_read(store, &spec, error);
+    if (!rc)
         rc = ls_tokenizer_new(spec, out, error);
-    }
     if (rc)
         ls_error_prefix(error, "tokenizer of %s", store);
     free(spec);
+    return rc;
+}
+
+/* ---- several stores -------------------------------------------------------------------------- */
+
+static bool same_file(const char *a, const char *b)
+{
+    char *text[2] = {NULL};
+    size_t bytes[2];
+    bool read = !ls_file_read(a, LS_VOCABULARY_BYTES_MAX, LS_EDATA, &text[0], &bytes[0], NULL) &&
+                !ls_file_read(b, LS_VOCABULARY_BYTES_MAX, LS_EDATA, &text[1], &bytes[1], NULL);
+    bool same = read && bytes[0] == bytes[1] && memcmp(text[0], text[1], bytes[0]) == 0;
+    free(text[0]);
+    free(text[1]);
+    return same;
+}
+
+static bool same_tokenizer(const struct ls_tokenizer *a, const struct ls_tokenizer *b)
+{
+    int count, others;
+    const struct ls_tokenizer_file *mine = ls_tokenizer_files(a, &count),
+                                   *theirs = ls_tokenizer_files(b, &others);
+    bool same = strcmp(ls_tokenizer_name(a), ls_tokenizer_name(b)) == 0 && count == others;
+    for (int i = 0; i < count && same; i++)
+        same = strcmp(mine[i].path, theirs[i].path) == 0 || same_file(mine[i].path, theirs[i].path);
+    return same;
+}
+
+/* A tokenizer that is no longer where its store says proves nothing. */
+static bool differ(const struct ls_tokenizer *tokenizer, const char *a, const char *b)
+{
+    struct ls_tokenizer *first = NULL, *second = NULL;
+    if (!tokenizer && !ls_tokenizer_new(a, &first, NULL))
+        tokenizer = first;
+    bool differ =
+        tokenizer && !ls_tokenizer_new(b, &second, NULL) && !same_tokenizer(tokenizer, second);
+    ls_tokenizer_free(first);
+    ls_tokenizer_free(second);
+    return differ;
+}
+
+int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *stores,
+                              struct ls_error *error)
+{
+    char *wanted = tokenizer ? strdup(ls_tokenizer_spec(tokenizer)) : NULL;
+    const char *from = "the model";
+    int from_bytes = (int)strlen(from), rc = LS_OK;
+    for (const char *store = stores; *store && !rc; store += *store == ',') {
+        int bytes = (int)strcspn(store, ",");
+        char *spec = NULL;
+        if (bytes > 0)
+            spec_read(store, &spec, NULL); /* of a foreign store there is none */
+        if (spec && wanted && strcmp(spec, wanted) != 0 && differ(tokenizer, wanted, spec))
+            rc = ls_error_set(error, LS_EDATA,
+                              "%.*s: its tokenizer is %.200s, and that of %.*s is %.200s: expected "
+                              "one tokenizer for all data of a model",
+                              bytes, store, spec, from_bytes, from, wanted);
+        if (spec && !wanted) {
+            wanted = spec;
+            from = store;
+            from_bytes = bytes;
+        } else {
+            free(spec);
+        }
+        store += bytes;
+    }
+    free(wanted);
     return rc;
 }

@@ -384,6 +384,42 @@ static void test_tokens_around_documents(void **state)
     free(text);
 }
 
+/* Two stores are of one tokenizer if its files hold the same bytes, wherever they lie. */
+static void test_stores_of_two_tokenizers(void **state)
+{
+    (void)state;
+    const char *inputs[] = {input("a.txt", "short")};
+    struct ls_prepare_config config = config_of(inputs, 1);
+    struct ls_prepare_report report;
+    struct ls_error error = {0};
+    struct ls_tokenizer *byte;
+    char copy[300], made[3][300], stores[1000];
+    struct ls_text file = support_read("test/data/golden/families/llama3.json");
+    snprintf(copy, sizeof copy, "%s", path_of("in/copy.json"));
+    support_write(copy, file.bytes, file.count);
+    ls_text_release(&file);
+    const char *const specs[] = {"test/data/golden/families/llama3.json", copy, "byte"};
+    for (int i = 0; i < 3; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "out/s%d", i);
+        snprintf(made[i], sizeof made[i], "%s", path_of(name));
+        config.output = made[i];
+        config.tokenizer = specs[i];
+        assert_ok(ls_data_prepare(&config, &report, &error), error);
+    }
+    snprintf(stores, sizeof stores, "%s_train,%s_train.bin,nowhere", made[0], made[1]);
+    assert_ok(ls_tokenizer_stores_check(NULL, stores, &error), error);
+    snprintf(stores, sizeof stores, "%s_train,%s_train,%s_train", made[0], made[1], made[2]);
+    assert_int_equal(ls_tokenizer_stores_check(NULL, stores, &error), LS_EDATA);
+    assert_text_contains(error.text, "s2_train: its tokenizer is byte, and that of ");
+    assert_text_contains(error.text, "expected one tokenizer for all data of a model");
+    assert_ok(ls_tokenizer_new("byte", &byte, &error), error);
+    assert_ok(ls_tokenizer_stores_check(byte, made[2], &error), error);
+    assert_int_equal(ls_tokenizer_stores_check(byte, made[0], &error), LS_EDATA);
+    assert_text_contains(error.text, "that of the model is byte");
+    ls_tokenizer_free(byte);
+}
+
 /* ---- what is wrong is said, and nothing is left --------------------------------------------- */
 
 static void refuse_input(const char *path, int code, const char *says)
@@ -693,6 +729,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_long_document_and_any_number_of_workers, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_tokens_around_documents, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stores_of_two_tokenizers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_inputs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_records_are_passed_over, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lines_without_end, setup, teardown),
