@@ -41,11 +41,18 @@ struct shown {
     char text[48];
 };
 
-/* "1.234 s", "56.7 ms". */
+/* "1.234 s", "56.7 ms", "7.45 h", "2540 days". */
 static struct shown seconds(double s)
 {
+    const double minute = 60, hour = 3600, day = 86400;
     struct shown out;
-    if (s >= 1)
+    if (s >= 2 * day)
+        snprintf(out.text, sizeof out.text, s >= 1000 * day ? "%.0f days" : "%.3g days", s / day);
+    else if (s >= 2 * hour)
+        snprintf(out.text, sizeof out.text, "%.3g h", s / hour);
+    else if (s >= 20 * minute)
+        snprintf(out.text, sizeof out.text, "%.3g min", s / minute);
+    else if (s >= 1)
         snprintf(out.text, sizeof out.text, "%.4g s", s);
     else if (s >= 1e-3)
         snprintf(out.text, sizeof out.text, "%.4g ms", s * 1e3);
@@ -195,13 +202,13 @@ static void training_print(const struct ls_search_options *options, const struct
 {
     samples_print(options, f);
     save_print(options, f);
-    printf("\nof %s tokens: %.3g days", count(f->run.tokens).text, f->run.days);
+    printf("\nof %s tokens: %s", count(f->run.tokens).text, seconds(86400 * f->run.days).text);
     if (f->price_per_hour > 0)
         printf(", $ %s", count(f->run.price).text);
     if (options->cluster->accelerator.power_w > 0)
-        printf(", %s Wh", count(f->run.energy_wh).text);
+        printf(", %s%sWh", count(f->run.energy_wh).text, f->run.energy_wh < 1000 ? " " : "");
     if (options->cluster->failures_per_hour > 0)
-        printf("; %.3g failures", f->run.failures);
+        printf(f->run.failures < 10 ? "; %.2g failures" : "; %.0f failures", f->run.failures);
     printf("\n");
 }
 
