@@ -67,8 +67,9 @@ page_write() {
     [ -f "$page" ] || cat >"$page" <<'END'
 # What takes longer than CI may
 
-Written by `make nightly` (`tools/nightly.sh`): the last result of each of its parts. What the parts
-are is in [doc/testing.md](../doc/testing.md).
+Written by `make nightly` (`tools/nightly.sh`): the last result of each of its parts, or of
+`tools/prove-check.sh` alone, whose row says how often it ran. What the parts are is in
+[doc/testing.md](../doc/testing.md).
 
 | part | date | commit | minutes | result |
 |---|---|---|---|---|
