@@ -2,6 +2,7 @@
 #include "cmd.h"
 
 #include <lockstep/ckpt.h>
+#include <lockstep/config.h>
 
 #include <errno.h>
 #include <math.h>
@@ -33,9 +34,33 @@ static const char *nearest_option(const struct cmd_page *page, const char *given
     return ls_nearest(word, names, count);
 }
 
+/* The key of the configuration that `--lr` or `--weight-decay` means, on a page that takes keys. */
+static const struct ls_config_key *key_meant(const struct cmd_page *page, const char *given)
+{
+    size_t count;
+    const struct ls_config_key *keys = ls_config_keys(&count);
+    const char *word = given + strspn(given, "-");
+    size_t length = strcspn(word, "=");
+    for (size_t i = 0; i < count && page->arguments && strstr(page->arguments, "key=value"); i++) {
+        const char *leaf = strchr(keys[i].name, '.') + 1;
+        size_t same = 0;
+        while (same < length &&
+               (leaf[same] == word[same] || (leaf[same] == '_' && word[same] == '-')))
+            same++;
+        if (same == length && !leaf[same])
+            return &keys[i];
+    }
+    return NULL;
+}
+
 static int unknown_option(const struct cmd_page *page, const char *given, struct ls_error *error)
 {
     const char *near = nearest_option(page, given);
+    const struct ls_config_key *key = near ? NULL : key_meant(page, given);
+    if (key)
+        return ls_error_set(error, LS_ECONFIG,
+                            "unknown option %.100s; a key is written without dashes: %s=VALUE",
+                            given, key->name);
     return ls_error_set(error, LS_ECONFIG, "unknown option %.100s%s%s%s", given,
                         near ? "; did you mean " : "", near ? near : "",
                         near ? "?" : " (--help lists them)");

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static int project_of(const char *name, enum ls_convert_project *project, struct ls_error *error)
 {
@@ -20,6 +21,11 @@ static int project_of(const char *name, enum ls_convert_project *project, struct
         }
         names[count++] = one;
     }
+    if (access(name, F_OK) == 0)
+        return ls_error_set(error, LS_ECONFIG,
+                            "%.100s: expected whose file it is before it: lockstep convert "
+                            "deepspeed|megatron|torchtitan %.100s",
+                            name, name);
     const char *near = ls_nearest(name, names, count);
     return ls_error_set(error, LS_ECONFIG,
                         "%.100s: expected deepspeed, megatron or torchtitan%s%s%s", name,

@@ -323,6 +323,12 @@ int cmd_train(int argc, char **argv)
         status = dry_run(&args, &error);
         return status ? cmd_fail("train", status, &error) : 0;
     }
+    if (!args.words) {
+        ls_error_set(&error, LS_ECONFIG,
+                     "expected a configuration: lockstep train RUN.yaml, or keys such as "
+                     "model.preset=gpt2-124m data.train=PREFIX");
+        return cmd_fail("train", LS_ECONFIG, &error);
+    }
     status = launch_config(&config, NULL, args.word, args.words, &error);
     if (!status)
         status = ls_config_require(&config, "data.train", &error);

@@ -281,7 +281,7 @@ struct chat_value chat_item(struct chat_run *run, struct chat_value from, struct
     if (from.kind == CHAT_LOOP && key.kind == CHAT_STRING)
         return loop_member(from.loop, key.string);
     if (from.kind == CHAT_UNDEFINED)
-        chat_fail(run, "%.*s is undefined, so it has no element",
+        chat_fail(run, "%.*s is undefined: expected a mapping or a list there",
                   (int)ls_min((int64_t)from.string.count, 60), from.string.bytes);
     bool listed = from.kind == CHAT_LIST || from.kind == CHAT_STRING;
     const struct chat_list *list = listed && whole(key) ? chat_items(run, from) : NULL;

@@ -119,7 +119,7 @@ static const struct ls_config_key table[] = {
     INT("model.kv_heads", RECIPE, "0", 0, 4096, model_keys.kv_heads,
         "key/value heads (grouped-query attention); divides heads; 0 = heads"),
     INT("model.head_dim", RECIPE, "0", 0, 256, model_keys.head_dim,
-        "width of a head; 0 = channels / heads"),
+        "width of a head, a multiple of 8; 0 = channels / heads"),
     INT("model.ffn", RECIPE, "0", 0, 4194304, model_keys.ffn,
         "hidden width of the feed-forward part; 0 = {ffn}"),
     INT("model.context", RECIPE, "0", 0, 0x1p30, model_keys.context,
@@ -209,7 +209,9 @@ static const struct ls_config_key table[] = {
     REAL_ABOVE("optim.epsilon", RECIPE, "1e-8", 0, 1, optim.epsilon,
                "added to the root of the second moment (adamw, beside muon)"),
     REAL("optim.weight_decay", RECIPE, "0.1", 0, 100, optim.weight_decay,
-         "decoupled weight decay; norms and biases are not decayed"),
+         "weight decay, decoupled from the gradient (with sgd added to it, as in PyTorch); norms "
+         "and "
+         "biases are not decayed"),
     REAL_BELOW("optim.momentum", RECIPE, "0.9", 0, 1, optim.momentum,
                "momentum (sgd; muon, where it is 0.95 if it is not given)"),
     BOOL("optim.nesterov", RECIPE, "false", optim.nesterov,

@@ -294,8 +294,20 @@ static void explain(const struct ls_config_key *key, const char *text, bool quot
     for (const struct ls_config_word *word = key->words; word->word; word++)
         words[count++] = word->word;
     const char *near = ls_nearest(text, words, count);
-    if (near)
+    if (!strcmp(key->name, "model.arch") && (strstr(text, "mixtral") || strstr(text, "moe")))
+        snprintf(why + used, bytes - used, "; models with experts are not supported");
+    else if (near)
         snprintf(why + used, bytes - used, "; did you mean %s?", near);
+}
+
+/* train.resume=true, as other programs have it, is no path. */
+static bool means_a_switch(const struct ls_config_key *key, const char *text)
+{
+    static const char *const words[] = {"true", "false", "yes", "no", "on", "off", "1", "0"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words && !strcmp(key->name, "train.resume"); i++)
+        found |= !strcmp(text, words[i]);
+    return found;
 }
 
 bool config_parse(struct ls_config *config, const struct ls_config_key *key, const char *text,
@@ -303,6 +315,10 @@ bool config_parse(struct ls_config *config, const struct ls_config_key *key, con
 {
     void *slot = config_slot(config, key);
     bool good = false;
+    if (means_a_switch(key, text)) {
+        snprintf(why, bytes, "auto, never or the path of a checkpoint");
+        return false;
+    }
     switch (key->type) {
     case LS_CONFIG_INT:
         good = !quoted && parse_int(key, text, slot);

@@ -128,6 +128,12 @@ static int find(const char *spec, struct found *found, struct ls_error *error)
     if (is_ranks(spec, found) || find_patterned(spec, found))
         return LS_OK;
     *found = (struct found){.kind = FOUND_JSON};
+    bool vocabulary = !strcmp(spec, "vocab.json") || ends_with(spec, "vocab.json");
+    if (vocabulary && !strchr(spec, ','))
+        return ls_error_set(error, LS_EDATA,
+                            "tokenizer \"%s\": a vocabulary needs its merges: expected the folder "
+                            "that holds both, or %s,MERGES.txt",
+                            spec, spec);
     if (ends_with(spec, ".json") && !strchr(spec, ',') && realpath(spec, found->path[0]))
         return LS_OK;
     if (!strchr(spec, ','))

@@ -71,6 +71,12 @@ static void test_configuration(void **state)
            "missing.yaml: cannot be opened: No such file");
     expect("train run.yaml run.yaml", 2, "one configuration file is expected");
     expect("train run.yaml --dry", 2, "did you mean --dry-run?");
+    expect("train", 2, "expected a configuration: lockstep train RUN.yaml, or keys such as");
+    expect("train run.yaml --lr 3e-4", 2, "a key is written without dashes: optim.lr=VALUE");
+    expect("train run.yaml --weight-decay=1", 2, "without dashes: optim.weight_decay=VALUE");
+    expect("convert run.yaml", 2, "lockstep convert deepspeed|megatron|torchtitan run.yaml");
+    expect("data prepare --input run.yaml --output x --tokenizer vocab.json",
+           ls_exit_code(LS_EDATA), "a vocabulary needs its merges");
     expect(RUN "optim.lrr=1", 2, "unknown key optim.lrr; did you mean optim.lr?");
     expect(RUN "optim.lr=fast", 2, "optim.lr = fast: expected a number above 0");
     expect(RUN "train.steps=-1", 2, "a whole number of at least 0");
