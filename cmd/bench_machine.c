@@ -22,6 +22,7 @@ struct bench {
     bool widened; /* from what the launcher bound this process to */
     cpu_set_t bound;
     struct ls_measured_hosts hosts;
+    struct ls_atomic_file out; /* of --out, open from the start */
     double begin_s, seconds;
     bool silent; /* another rank tells how far it is */
     int host_count;
@@ -290,12 +291,19 @@ static void print_hosts(const struct bench *bench)
                    hosts->host[i].name, (hosts->host[i].slower - 1) * 100);
 }
 
-static int finish(const struct bench *bench, struct ls_error *error)
+static int finish(struct bench *bench, struct ls_error *error)
 {
     const struct ls_cluster *cluster = &bench->cluster;
     const struct ls_cluster_accelerator *core = &cluster->accelerator;
     const char *path = cmd_args_value(&bench->args, "--out");
-    int status = path ? ls_file_write(path, write_cluster, bench, error) : LS_OK;
+    char *text = NULL;
+    size_t bytes;
+    int status = path ? ls_text_write(write_cluster, bench, &text, &bytes, error) : LS_OK;
+    if (path && !status) {
+        ls_atomic_file_write(&bench->out, text, bytes);
+        status = ls_atomic_file_commit(&bench->out, error);
+    }
+    free(text);
     if (status)
         return status;
     printf("%s\n%lld x %lld cores: fp32 %.1f, bf16 %.1f GFLOP/s, memory %.1f GB/s each\n",
@@ -364,7 +372,7 @@ static int threads_read(struct bench *bench, struct ls_error *error)
 }
 
 /* Options that contradict each other, and what cannot be written. */
-static int options_check(const struct bench *bench, struct ls_error *error)
+static int options_check(struct bench *bench, struct ls_error *error)
 {
     const struct cmd_args *args = &bench->args;
     bool check = cmd_args_given(args, "--check");
@@ -381,16 +389,12 @@ static int options_check(const struct bench *bench, struct ls_error *error)
                             "--all adds a type to the grid: expected no configuration, which has "
                             "its own");
     const char *path = cmd_args_value(args, "--out"); /* known before a minute is spent */
-    struct ls_atomic_file file;
-    int status = path ? ls_atomic_file_open(&file, path, NULL, error) : LS_OK;
-    if (path && !status)
-        ls_atomic_file_abort(&file);
-    return status;
+    return path ? ls_atomic_file_open(&bench->out, path, NULL, error) : LS_OK;
 }
 
 int cmd_bench_machine(int argc, char **argv)
 {
-    static struct bench bench;
+    static struct bench bench = {.out = {.fd = -1}};
     struct ls_error error = {0};
     int status = cmd_args_read(&bench.args, "bench machine", argc, argv, CMD_WORDS_MAX, &error);
     if (!status)
@@ -409,5 +413,6 @@ int cmd_bench_machine(int argc, char **argv)
         status = cmd_args_given(&bench.args, "--check") ? check_run(&bench, &error)
                                                         : measure_all(&bench, &error);
     ls_cluster_release(&bench.cluster);
+    ls_atomic_file_abort(&bench.out);
     return status ? cmd_fail("bench machine", status, &error) : 0;
 }

@@ -8,8 +8,8 @@
 
 int cmd_lines_open(struct cmd_lines *lines, const char *path, struct ls_error *error)
 {
-    *lines = (struct cmd_lines){.named = path != NULL};
-    int status = path ? ls_atomic_file_open(&lines->file, path, NULL, error) : LS_OK;
+    *lines = (struct cmd_lines){.named = path && strcmp(path, "-") != 0};
+    int status = lines->named ? ls_atomic_file_open(&lines->file, path, NULL, error) : LS_OK;
     lines->open = !status;
     return status;
 }

@@ -16,7 +16,7 @@ struct cmd_lines {
     size_t bytes;
     struct ls_text piece; /* scratch of a token's text */
 };
-/* path NULL: standard output. A path that cannot be written is known here. */
+/* path NULL or "-": standard output. A path that cannot be written is known here. */
 int cmd_lines_open(struct cmd_lines *lines, const char *path, struct ls_error *error);
 /* A line: begin, members in their order, end. The first failure shows at end. */
 int cmd_lines_begin(struct cmd_lines *lines, struct ls_error *error);

@@ -130,6 +130,9 @@ int main(int argc, char **argv)
 {
     /* A file that may not grow further (ulimit -f) is a failed write with a message, not a kill. */
     signal(SIGXFSZ, SIG_IGN);
+    /* Whoever read the output is gone (lockstep train ... | head): a run goes on without it, and
+     * what was written in vain is an error at the end. */
+    signal(SIGPIPE, SIG_IGN);
     launch_arguments(argv);
     int code = dispatch(argc, argv);
     errno = 0;

@@ -86,6 +86,9 @@ struct ls_tokenizer_file {
 const struct ls_tokenizer_file *ls_tokenizer_files(const struct ls_tokenizer *tokenizer,
                                                    int *count);
 enum { LS_TOKENIZER_FILES_MAX = 4 };
+/* Of the bytes of the vocabulary's files, wherever they lie: two tokenizers of one digest give ids
+ * the same meaning. */
+void ls_tokenizer_digest(const struct ls_tokenizer *tokenizer, char text[33]);
 /* Number of ids; ids are 0 to vocabulary - 1. Some may belong to no token. */
 int64_t ls_tokenizer_vocabulary(const struct ls_tokenizer *tokenizer);
 /* The id that ends a document: <|endoftext|> or <|end_of_text|>, else what eos gives, else </s> or
@@ -103,14 +106,15 @@ const int32_t *ls_tokenizer_around(const struct ls_tokenizer *tokenizer, bool be
 int32_t ls_tokenizer_id(const struct ls_tokenizer *tokenizer, const char *token);
 /* True for ids of special tokens, such as bos. */
 bool ls_tokenizer_is_special(const struct ls_tokenizer *tokenizer, int32_t id);
-/* The tokenizer that made the store: ls_data_prepare leaves its spec in PREFIX.tokenizer. store is
- * PREFIX, PREFIX_train or PREFIX_valid (with or without .bin or .idx). */
+/* The tokenizer that made the store: ls_data_prepare leaves its spec in PREFIX.tokenizer, and its
+ * digest in the next line. store is PREFIX, PREFIX_train or PREFIX_valid (with or without .bin or
+ * .idx). */
 int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out,
                                struct ls_error *error);
 
 /* LS_EDATA, with both names, if two of the stores were made by different tokenizers, or one by
  * another than `tokenizer` (NULL: none is given). stores is a comma-separated list; those that no
- * tokenizer is recorded for are left out. Two are the same if their files hold the same bytes. */
+ * tokenizer is recorded for are left out. Two are the same if their digests are. */
 int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *stores,
                               struct ls_error *error);
 

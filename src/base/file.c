@@ -52,19 +52,29 @@ static bool links_follow(char path[PATH_MAX])
     return false;
 }
 
+int ls_path_follow(char path[PATH_MAX], bool *special, struct ls_error *error)
+{
+    struct stat there;
+    *special = false;
+    if (!links_follow(path))
+        return ls_error_set(error, LS_EINVAL, "%.300s: expected a file, found links without an end",
+                            path);
+    if (stat(path, &there) || S_ISREG(there.st_mode))
+        return LS_OK;
+    *special = !S_ISDIR(there.st_mode);
+    return *special ? LS_OK
+                    : ls_error_set(error, LS_EIO, "%.300s: expected a file, found a folder", path);
+}
+
 /* The names that are written to: what path links to, and the temporary beside it, which a pipe or a
  * device does not have. */
 static int names_choose(struct ls_atomic_file *file, const char *path, struct ls_error *error)
 {
-    struct stat there;
     bool fits = snprintf(file->path, sizeof file->path, "%s", path) < (int)sizeof file->path;
-    if (fits && !links_follow(file->path))
-        return ls_error_set(error, LS_EINVAL, "%.300s: expected a file, found links without an end",
-                            path);
-    if (fits && !stat(file->path, &there) && !S_ISREG(there.st_mode))
-        return S_ISDIR(there.st_mode)
-                   ? ls_error_set(error, LS_EIO, "%.300s: expected a file, found a folder", path)
-                   : LS_OK;
+    bool special = !strcmp(path, "-");
+    int status = fits && !special ? ls_path_follow(file->path, &special, error) : LS_OK;
+    if (status || special)
+        return status;
     enum { MARK_BYTES = 32 }; /* of .tmp-PID */
     int most = (int)sizeof file->temporary - MARK_BYTES;
     if (!fits || strlen(file->path) > (size_t)most)
@@ -75,10 +85,17 @@ static int names_choose(struct ls_atomic_file *file, const char *path, struct ls
     return LS_OK;
 }
 
+static const char *shown(const char *path)
+{
+    return strcmp(path, "-") ? path : "standard output";
+}
+
 /* A pipe is waited for until somebody reads it. */
 static int special_open(const char *path)
 {
     enum { PAUSE_MS = 10 };
+    if (!strcmp(path, "-"))
+        return fflush(stdout) ? -1 : fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
     int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     for (int ms = 0; fd < 0 && errno == ENXIO && ms < 1000 * LS_FILE_WAIT_S; ms += PAUSE_MS) {
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
@@ -87,6 +104,38 @@ static int special_open(const char *path)
     if (fd >= 0)
         fcntl(fd, F_SETFL, 0);
     return fd;
+}
+
+bool ls_path_absolute(const char *path, char out[PATH_MAX])
+{
+    char folder[PATH_MAX], resolved[PATH_MAX];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (strlen(path) >= PATH_MAX)
+        return false;
+    parent_of(path, folder);
+    return realpath(folder, resolved) &&
+           snprintf(out, PATH_MAX, "%s/%s", strcmp(resolved, "/") ? resolved : "", name) < PATH_MAX;
+}
+
+int ls_path_inside(char out[PATH_MAX], const char *folder, const char *name, struct ls_error *error)
+{
+    char tree[PATH_MAX], file[PATH_MAX];
+    if (snprintf(out, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
+        return ls_error_set(error, LS_EINVAL, "%.200s...: the path is longer than %d bytes", folder,
+                            PATH_MAX);
+    if (!realpath(folder, tree) || !realpath(out, file))
+        return LS_OK;
+    char *revision = strrchr(tree, '/');
+    size_t length = (size_t)(revision - tree), word = strlen("/snapshots");
+    if (length > word && !strncmp(revision - word, "/snapshots", word))
+        revision[-(long)word] = '\0';
+    length = strlen(tree);
+    if (!strcmp(tree, "/") || (!strncmp(file, tree, length) && file[length] == '/'))
+        return LS_OK;
+    return ls_error_set(error, LS_EIO,
+                        "%.300s: links to %.300s, which is not in the folder: put a copy in its "
+                        "place",
+                        out, file);
 }
 
 int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const struct ls_fault *fault,
@@ -113,14 +162,14 @@ int ls_atomic_file_open(struct ls_atomic_file *file, const char *path, const str
     if (special && failure == ENXIO)
         return ls_error_set(error, LS_EIO, "%.300s: nobody read this pipe for %d s", path,
                             LS_FILE_WAIT_S);
-    return ls_error_errno(error, failure, "%s: cannot %s", special ? path : file->temporary,
+    return ls_error_errno(error, failure, "%s: cannot %s", special ? shown(path) : file->temporary,
                           special ? "write to it" : "create");
 }
 
 static int file_fail(struct ls_atomic_file *file, int errno_value, const char *what)
 {
-    return ls_error_errno(&file->error, errno_value, "%s: cannot %s after %llu bytes", file->path,
-                          what, (unsigned long long)file->on_disk);
+    return ls_error_errno(&file->error, errno_value, "%s: cannot %s after %llu bytes",
+                          shown(file->path), what, (unsigned long long)file->on_disk);
 }
 
 /* Hands all of data to the system. */
@@ -267,12 +316,6 @@ int ls_file_write(const char *path, ls_writer *write, const void *context, struc
     size_t bytes;
     struct ls_atomic_file file;
     int status = ls_text_write(write, context, &text, &bytes, error);
-    if (!status && !strcmp(path, "-")) {
-        bool good = fwrite(text, 1, bytes, stdout) == bytes && fflush(stdout) == 0;
-        int failure = errno;
-        free(text);
-        return good ? LS_OK : ls_error_errno(error, failure, "standard output: cannot write");
-    }
     if (!status)
         status = ls_atomic_file_open(&file, path, NULL, error);
     if (!status) {

@@ -172,9 +172,11 @@ int ls_chat_open(const char *directory, const char *file, struct ls_chat **out,
     json_t *config = NULL;
     int rc = LS_OK;
     *out = NULL;
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", directory ? directory : "");
-    snprintf(beside, sizeof beside, "%s/chat_template.jinja", directory ? directory : "");
-    if (directory && access(path, F_OK) == 0)
+    if (directory)
+        rc = ls_path_inside(path, directory, "tokenizer_config.json", error);
+    if (directory && !rc)
+        rc = ls_path_inside(beside, directory, "chat_template.jinja", error);
+    if (directory && !rc && access(path, F_OK) == 0)
         rc = ls_json_read(path, LS_EDATA, &config, error);
     if (!rc && file)
         rc = file_take(file, &found, error);

@@ -202,6 +202,10 @@ int data_writer_finish(struct data_writer *writer, struct ls_error *error);
 /* Renames them to their final names, .idx last. An older index of that name must be gone. */
 int data_writer_publish(struct data_writer *writer, struct ls_error *error);
 
+/* The name of a file of a store, and the one that it has until it is published; to be freed. A link
+ * stays, and what it leads to is written. LS_EIO if a folder, a pipe or a device stands there. */
+int data_names_init(const char *prefix, const char *suffix, char **name, char **temporary,
+                    struct ls_error *error);
 int data_rename(const char *from, const char *to, struct ls_error *error);
 /* All of bytes[count] to fd. 0 or errno. */
 int data_write_all(int fd, const void *bytes, size_t count);

@@ -483,8 +483,9 @@ static int hold_out_tail(struct prepare *prepare, struct ls_error *error)
 static int write_tokenizer_file(struct prepare *prepare, struct ls_error *error)
 {
     const char *path = prepare->tokenizer_temporary;
-    char *line;
-    if (asprintf(&line, "%s\n", ls_tokenizer_spec(prepare->tokenizer)) < 0)
+    char *line, digest[33];
+    ls_tokenizer_digest(prepare->tokenizer, digest);
+    if (asprintf(&line, "%s\n%s\n", ls_tokenizer_spec(prepare->tokenizer), digest) < 0)
         return ls_error_set(error, LS_ENOMEM, "no memory to write %s", path);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     int failure = fd < 0 ? errno : data_write_all(fd, line, strlen(line));
@@ -591,12 +592,9 @@ static int open_outputs(struct prepare *prepare, const struct data_corpus *corpu
         train = NULL;
     if (asprintf(&validation, "%s_valid", prefix) < 0)
         validation = NULL;
-    if (asprintf(&prepare->tokenizer_path, "%s.tokenizer", prefix) < 0)
-        prepare->tokenizer_path = NULL;
-    if (asprintf(&prepare->tokenizer_temporary, "%s.tokenizer.tmp-%ld", prefix, (long)getpid()) < 0)
-        prepare->tokenizer_temporary = NULL;
-    int rc = LS_OK;
-    if (!train || !validation || !prepare->tokenizer_path || !prepare->tokenizer_temporary)
+    int rc = data_names_init(prefix, ".tokenizer", &prepare->tokenizer_path,
+                             &prepare->tokenizer_temporary, error);
+    if (!rc && (!train || !validation))
         rc = ls_error_set(error, LS_ENOMEM, "no memory to write %s", prefix);
     enum ls_dtype dtype = ls_token_dtype(ls_tokenizer_vocabulary(prepare->tokenizer));
     if (!rc)

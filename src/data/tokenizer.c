@@ -26,7 +26,15 @@ struct found {
     enum { FOUND_PAIR, FOUND_JSON, FOUND_RANKS } kind;
     char path[2][PATH_MAX]; /* absolute; the second: of merges, or of a configuration, or "" */
     char pattern[32];       /* of a rank file */
+    bool within;            /* the spec is their folder, which they must not link out of */
 };
+
+/* A file that a spec names itself. Its own link is not followed: what lies beside the link, as in
+ * the folders of a cache, belongs to it. */
+static bool named(const char *spec, char path[PATH_MAX])
+{
+    return access(spec, F_OK) == 0 && ls_path_absolute(spec, path);
+}
 
 /* "VOCAB,MERGES" at the first comma that parts two files: names may have commas too. */
 static int find_halves(const char *spec, struct found *found, struct ls_error *error)
@@ -36,8 +44,8 @@ static int find_halves(const char *spec, struct found *found, struct ls_error *e
     int rc = LS_OK;
     for (const char *comma = strchr(spec, ','); comma; comma = strchr(comma + 1, ',')) {
         snprintf(half, sizeof half, "%.*s", (int)(comma - spec), spec);
-        bool vocab_found = realpath(half, found->path[0]) != NULL;
-        if (vocab_found && realpath(comma + 1, found->path[1]))
+        bool vocab_found = named(half, found->path[0]);
+        if (vocab_found && named(comma + 1, found->path[1]))
             return LS_OK;
         if (!rc)
             rc = ls_error_errno(&first, errno, "tokenizer \"%s\": %s %s", spec,
@@ -51,7 +59,7 @@ static bool exists(const char *folder, const char *name, char path[PATH_MAX])
 {
     char joined[2 * PATH_MAX];
     snprintf(joined, sizeof joined, "%s/%s", folder, name);
-    return realpath(joined, path) != NULL;
+    return named(joined, path);
 }
 
 static bool ends_with(const char *text, const char *ending)
@@ -68,7 +76,7 @@ static bool is_ranks(const char *path, struct found *found)
         return false;
     snprintf(found->pattern, sizeof found->pattern, "%.*s",
              (int)(strlen(name) - strlen(RANKS_ENDING)), name);
-    return data_pattern_named(found->pattern) != NULL && realpath(path, found->path[0]);
+    return data_pattern_named(found->pattern) != NULL && named(path, found->path[0]);
 }
 
 /* The one rank file of a folder. */
@@ -114,7 +122,7 @@ static bool find_patterned(const char *spec, struct found *found)
     snprintf(found->pattern, sizeof found->pattern, "%.*s", (int)ls_min((int64_t)length, 31), spec);
     found->kind = FOUND_RANKS;
     return spec[length] && data_pattern_named(found->pattern) &&
-           realpath(spec + length + 1, found->path[0]);
+           named(spec + length + 1, found->path[0]);
 }
 
 static int find(const char *spec, struct found *found, struct ls_error *error)
@@ -123,8 +131,10 @@ static int find(const char *spec, struct found *found, struct ls_error *error)
     *found = (struct found){0};
     if (length >= PATH_MAX)
         return ls_error_set(error, LS_EINVAL, "tokenizer: a spec of %zu bytes is too long", length);
-    if (find_within(spec, found))
+    if (find_within(spec, found)) {
+        found->within = true;
         return LS_OK;
+    }
     if (is_ranks(spec, found) || find_patterned(spec, found))
         return LS_OK;
     *found = (struct found){.kind = FOUND_JSON};
@@ -134,7 +144,7 @@ static int find(const char *spec, struct found *found, struct ls_error *error)
                             "tokenizer \"%s\": a vocabulary needs its merges: expected the folder "
                             "that holds both, or %s,MERGES.txt",
                             spec, spec);
-    if (ends_with(spec, ".json") && !strchr(spec, ',') && realpath(spec, found->path[0]))
+    if (ends_with(spec, ".json") && !strchr(spec, ',') && named(spec, found->path[0]))
         return LS_OK;
     if (!strchr(spec, ','))
         return ls_error_set(error, LS_EDATA,
@@ -149,10 +159,16 @@ static int find(const char *spec, struct found *found, struct ls_error *error)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static int file_put(struct ls_tokenizer *t, const char *path, const char *name,
+/* within: the file is taken because it lies in its folder. */
+static int file_put(struct ls_tokenizer *t, const char *path, const char *name, bool within,
                     struct ls_error *error)
 {
     struct ls_tokenizer_file *file = &t->files[t->files_count++];
+    char folder[PATH_MAX], checked[PATH_MAX];
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+    int rc = within ? ls_path_inside(checked, folder, strrchr(path, '/') + 1, error) : LS_OK;
+    if (rc)
+        return rc;
     file->path = strdup(path);
     file->name = strdup(name);
     return file->path && file->name ? LS_OK
@@ -169,6 +185,17 @@ static int file_read(const struct ls_tokenizer *t, struct data_named_text *file,
     return rc;
 }
 
+/* The same of a file that says what ids mean. */
+static int vocabulary_read(struct ls_tokenizer *t, struct data_named_text *file, char **text,
+                           struct ls_error *error)
+{
+    int rc = file_read(t, file, text, error);
+    if (!rc)
+        ls_digest_piece(&t->digest, t->files[t->files_count - 1].name, 0, 0, file->bytes,
+                        file->count);
+    return rc;
+}
+
 static int load_pair(struct ls_tokenizer *t, const struct found *found, struct ls_error *error)
 {
     static const char *const names[] = {"vocab.json", "merges.txt"};
@@ -176,9 +203,9 @@ static int load_pair(struct ls_tokenizer *t, const struct found *found, struct l
     char *text[2] = {NULL, NULL};
     int rc = LS_OK;
     for (int i = 0; i < 2 && !rc; i++) {
-        rc = file_put(t, found->path[i], names[i], error);
+        rc = file_put(t, found->path[i], names[i], found->within, error);
         if (!rc)
-            rc = file_read(t, &file[i], &text[i], error);
+            rc = vocabulary_read(t, &file[i], &text[i], error);
     }
     if (!rc)
         rc = data_bpe_parse(&t->bpe, file[0], file[1], &t->eod, error);
@@ -205,13 +232,13 @@ static int load_json(struct ls_tokenizer *t, const struct found *found, struct l
     char *text = NULL, *config_text = NULL, folder[PATH_MAX], path[PATH_MAX];
     snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(found->path[0], '/') - found->path[0]),
              found->path[0]);
-    int rc = file_put(t, found->path[0], "tokenizer.json", error);
+    int rc = file_put(t, found->path[0], "tokenizer.json", found->within, error);
     if (!rc)
-        rc = file_read(t, &file, &text, error);
+        rc = vocabulary_read(t, &file, &text, error);
     for (int i = 0; i < 3 && !rc; i++) {
         if (!exists(folder, companions[i], path))
             continue;
-        rc = file_put(t, path, companions[i], error);
+        rc = file_put(t, path, companions[i], true, error);
         if (!rc && i == 0)
             rc = file_read(t, &config, &config_text, error);
     }
@@ -227,9 +254,9 @@ static int load_ranks(struct ls_tokenizer *t, const struct found *found, struct 
     struct data_named_text file = {0};
     char *text = NULL, name[64];
     snprintf(name, sizeof name, "%s" RANKS_ENDING, found->pattern);
-    int rc = file_put(t, found->path[0], name, error);
+    int rc = file_put(t, found->path[0], name, found->within, error);
     if (!rc)
-        rc = file_read(t, &file, &text, error);
+        rc = vocabulary_read(t, &file, &text, error);
     if (!rc)
         rc = data_tokenizer_parse_ranks(t, found->pattern, file, error);
     free(text);
@@ -282,6 +309,7 @@ int ls_tokenizer_new(const char *spec, struct ls_tokenizer **out, struct ls_erro
                                            .pad = -1,
                                            .name = strdup(spec),
                                            .spec = strdup(spec)};
+        ls_digest_piece(&tokenizer->digest, spec, 0, 0, "", 0);
     } else {
         rc = load(tokenizer, spec, error);
     }
@@ -333,6 +361,11 @@ const struct ls_tokenizer_file *ls_tokenizer_files(const struct ls_tokenizer *to
 {
     *count = tokenizer->files_count;
     return tokenizer->files;
+}
+
+void ls_tokenizer_digest(const struct ls_tokenizer *tokenizer, char text[33])
+{
+    ls_digest_hex(&tokenizer->digest, text);
 }
 
 int64_t ls_tokenizer_vocabulary(const struct ls_tokenizer *tokenizer)
@@ -388,12 +421,18 @@ static bool strip(char *text, const char *suffix)
     return true;
 }
 
-/* *spec = what PREFIX.tokenizer of the first of the stores holds, to be freed. */
-static int spec_read(const char *store, char **spec, struct ls_error *error)
+/* What PREFIX.tokenizer says. */
+struct recorded {
+    char *spec;   /* owned; NULL: nothing is recorded */
+    char *digest; /* within spec; "": of an earlier version, which kept none */
+};
+
+/* Of the first of the stores. */
+static int recorded_read(const char *store, struct recorded *recorded, struct ls_error *error)
 {
     char prefix[PATH_MAX], path[PATH_MAX + 16];
     size_t bytes;
-    *spec = NULL;
+    *recorded = (struct recorded){NULL, NULL};
     snprintf(prefix, sizeof prefix, "%.*s", (int)strcspn(store, ","), store);
     if (!strip(prefix, ".bin"))
         strip(prefix, ".idx");
@@ -403,88 +442,90 @@ static int spec_read(const char *store, char **spec, struct ls_error *error)
             strip(prefix, "_valid");
         snprintf(path, sizeof path, "%s.tokenizer", prefix);
     }
-    int rc = ls_file_read(path, SPEC_BYTES_MAX, LS_EDATA, spec, &bytes, error);
-    if (!rc)
-        (*spec)[strcspn(*spec, "\n")] = '\0';
-    return rc;
+    int rc = ls_file_read(path, SPEC_BYTES_MAX, LS_EDATA, &recorded->spec, &bytes, error);
+    if (rc)
+        return rc;
+    recorded->digest = recorded->spec + strcspn(recorded->spec, "\n");
+    if (*recorded->digest)
+        *recorded->digest++ = '\0';
+    recorded->digest[strcspn(recorded->digest, "\n")] = '\0';
+    return LS_OK;
 }
 
 int ls_tokenizer_new_for_store(const char *store, struct ls_tokenizer **out, struct ls_error *error)
 {
-    char *spec;
+    struct recorded recorded;
     *out = NULL;
-    int rc = spec_read(store, &spec, error);
+    int rc = recorded_read(store, &recorded, error);
     if (!rc)
-        rc = ls_tokenizer_new(spec, out, error);
+        rc = ls_tokenizer_new(recorded.spec, out, error);
     if (rc)
         ls_error_prefix(error, "tokenizer of %s", store);
-    free(spec);
+    free(recorded.spec);
     return rc;
 }
 
 /* ---- several stores -------------------------------------------------------------------------- */
 
-static bool same_file(const char *a, const char *b)
+/* The digest that an earlier version did not record, if its tokenizer is still there. */
+static void digest_find(const char *spec, char digest[33])
 {
-    char *text[2] = {NULL};
-    size_t bytes[2];
-    bool read = !ls_file_read(a, LS_VOCABULARY_BYTES_MAX, LS_EDATA, &text[0], &bytes[0], NULL) &&
-                !ls_file_read(b, LS_VOCABULARY_BYTES_MAX, LS_EDATA, &text[1], &bytes[1], NULL);
-    bool same = read && bytes[0] == bytes[1] && memcmp(text[0], text[1], bytes[0]) == 0;
-    free(text[0]);
-    free(text[1]);
-    return same;
+    struct ls_tokenizer *tokenizer;
+    digest[0] = '\0';
+    if (!ls_tokenizer_new(spec, &tokenizer, NULL))
+        ls_tokenizer_digest(tokenizer, digest);
+    ls_tokenizer_free(tokenizer);
 }
 
-static bool same_tokenizer(const struct ls_tokenizer *a, const struct ls_tokenizer *b)
-{
-    int count, others;
-    const struct ls_tokenizer_file *mine = ls_tokenizer_files(a, &count),
-                                   *theirs = ls_tokenizer_files(b, &others);
-    bool same = strcmp(ls_tokenizer_name(a), ls_tokenizer_name(b)) == 0 && count == others;
-    for (int i = 0; i < count && same; i++)
-        same = strcmp(mine[i].path, theirs[i].path) == 0 || same_file(mine[i].path, theirs[i].path);
-    return same;
-}
+/* What the first store, or the model, has. */
+struct wanted {
+    char spec[SPEC_BYTES_MAX], digest[33];
+    const char *from;
+    int from_bytes;
+};
 
-/* A tokenizer that is no longer where its store says proves nothing. */
-static bool differ(const struct ls_tokenizer *tokenizer, const char *a, const char *b)
+static int store_check(struct wanted *wanted, const char *store, int bytes, struct ls_error *error)
 {
-    struct ls_tokenizer *first = NULL, *second = NULL;
-    if (!tokenizer && !ls_tokenizer_new(a, &first, NULL))
-        tokenizer = first;
-    bool differ =
-        tokenizer && !ls_tokenizer_new(b, &second, NULL) && !same_tokenizer(tokenizer, second);
-    ls_tokenizer_free(first);
-    ls_tokenizer_free(second);
-    return differ;
+    struct recorded recorded;
+    char digest[33];
+    if (recorded_read(store, &recorded, NULL))
+        return LS_OK; /* a foreign store */
+    snprintf(digest, sizeof digest, "%s", recorded.digest);
+    if (!*digest)
+        digest_find(recorded.spec, digest);
+    int rc = LS_OK;
+    if (!wanted->from) {
+        *wanted = (struct wanted){.from = store, .from_bytes = bytes};
+        snprintf(wanted->spec, sizeof wanted->spec, "%s", recorded.spec);
+        strcpy(wanted->digest, digest);
+    } else if (*digest && *wanted->digest && strcmp(digest, wanted->digest) != 0) {
+        rc = ls_error_set(error, LS_EDATA,
+                          "%.*s: its tokenizer is %.200s, and that of %.*s is %.200s%s: expected "
+                          "one tokenizer for all data of a model",
+                          bytes, store, recorded.spec, wanted->from_bytes, wanted->from,
+                          wanted->spec,
+                          strcmp(recorded.spec, wanted->spec) ? "" : ", changed since");
+    }
+    free(recorded.spec);
+    return rc;
 }
 
 int ls_tokenizer_stores_check(const struct ls_tokenizer *tokenizer, const char *stores,
                               struct ls_error *error)
 {
-    char *wanted = tokenizer ? strdup(ls_tokenizer_spec(tokenizer)) : NULL;
-    const char *from = "the model";
-    int from_bytes = (int)strlen(from), rc = LS_OK;
+    struct wanted wanted = {.from = NULL};
+    int rc = LS_OK;
+    if (tokenizer) {
+        wanted.from = "the model";
+        wanted.from_bytes = (int)strlen(wanted.from);
+        snprintf(wanted.spec, sizeof wanted.spec, "%s", ls_tokenizer_spec(tokenizer));
+        ls_tokenizer_digest(tokenizer, wanted.digest);
+    }
     for (const char *store = stores; *store && !rc; store += *store == ',') {
         int bytes = (int)strcspn(store, ",");
-        char *spec = NULL;
         if (bytes > 0)
-            spec_read(store, &spec, NULL); /* of a foreign store there is none */
-        if (spec && wanted && strcmp(spec, wanted) != 0 && differ(tokenizer, wanted, spec))
-            rc = ls_error_set(error, LS_EDATA,
-                              "%.*s: its tokenizer is %.200s, and that of %.*s is %.200s: expected "
-                              "one tokenizer for all data of a model",
-                              bytes, store, spec, from_bytes, from, wanted);
-        if (spec && !wanted) {
-            wanted = spec;
-            from = store;
-            from_bytes = bytes;
-        } else {
-            free(spec);
-        }
+            rc = store_check(&wanted, store, bytes, error);
         store += bytes;
     }
-    free(wanted);
     return rc;
 }

@@ -317,6 +317,7 @@ struct ls_tokenizer {
     char *name, *spec;
     struct ls_tokenizer_file files[LS_TOKENIZER_FILES_MAX];
     int files_count;
+    struct ls_digest digest; /* of those that say what ids mean */
     bool is_byte;
     /* The rest: unless is_byte. */
     int64_t vocabulary;

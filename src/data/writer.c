@@ -1,6 +1,8 @@
 /* Megatron's indexed dataset (megatron/core/datasets/indexed_dataset.py), written aside. */
 #include "data/data_private.h"
 
+#include <lockstep/base/file.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -77,29 +79,42 @@ static int end_file(struct data_writer *writer, struct ls_error *error)
     return rc;
 }
 
-static char *name_of(const char *prefix, const char *suffix, bool temporary)
+int data_names_init(const char *prefix, const char *suffix, char **name, char **temporary,
+                    struct ls_error *error)
 {
-    char *name;
-    int length = temporary ? asprintf(&name, "%s%s.tmp-%ld", prefix, suffix, (long)getpid())
-                           : asprintf(&name, "%s%s", prefix, suffix);
-    return length < 0 ? NULL : name;
+    char path[PATH_MAX];
+    bool special = false;
+    int rc = LS_OK;
+    *name = *temporary = NULL;
+    if (snprintf(path, sizeof path, "%s%s", prefix, suffix) >= (int)sizeof path)
+        rc = ls_error_set(error, LS_EINVAL, "%.200s...: the path is too long", prefix);
+    if (!rc)
+        rc = ls_path_follow(path, &special, error);
+    if (!rc && special)
+        rc = ls_error_set(error, LS_EIO, "%.300s: expected a file, found a pipe or a device", path);
+    if (rc)
+        return rc;
+    *name = strdup(path);
+    if (asprintf(temporary, "%s.tmp-%ld", path, (long)getpid()) < 0)
+        *temporary = NULL;
+    return *name && *temporary
+               ? LS_OK
+               : ls_error_set(error, LS_ENOMEM, "no memory to write %s%s", prefix, suffix);
 }
 
 int data_writer_init(struct data_writer *writer, const char *prefix, enum ls_dtype dtype,
                      struct ls_error *error)
 {
     *writer = (struct data_writer){.fd = -1, .dtype = dtype};
-    writer->bin = name_of(prefix, ".bin", false);
-    writer->idx = name_of(prefix, ".idx", false);
-    writer->bin_temporary = name_of(prefix, ".bin", true);
-    writer->idx_temporary = name_of(prefix, ".idx", true);
-    writer->mask = name_of(prefix, ".mask", false);
-    writer->mask_temporary = name_of(prefix, ".mask", true);
+    int rc = data_names_init(prefix, ".bin", &writer->bin, &writer->bin_temporary, error);
+    if (!rc)
+        rc = data_names_init(prefix, ".idx", &writer->idx, &writer->idx_temporary, error);
+    if (!rc)
+        rc = data_names_init(prefix, ".mask", &writer->mask, &writer->mask_temporary, error);
     writer->buffer = malloc(BUFFER_BYTES);
-    if (!writer->bin || !writer->idx || !writer->mask || !writer->bin_temporary ||
-        !writer->idx_temporary || !writer->mask_temporary || !writer->buffer)
-        return ls_error_set(error, LS_ENOMEM, "no memory to write %s.bin", prefix);
-    return LS_OK;
+    if (!rc && !writer->buffer)
+        rc = ls_error_set(error, LS_ENOMEM, "no memory to write %s.bin", prefix);
+    return rc;
 }
 
 int data_writer_begin(struct data_writer *writer, struct ls_error *error)

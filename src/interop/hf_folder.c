@@ -55,7 +55,7 @@ static int shard_open(struct ls_model_source *source, const char *name, struct l
 {
     struct folder *f = source->data;
     char path[PATH_MAX];
-    int status = interop_path_inside(path, source->path, name, error);
+    int status = ls_path_inside(path, source->path, name, error);
     if (status)
         return status;
     if (!ls_list_grow(&f->shards, f->count, &f->room, sizeof *f->shards))
@@ -121,7 +121,7 @@ static int weights_open(struct ls_model_source *source, struct ls_error *error)
     char path[PATH_MAX];
     if (interop_exists(source->path, SINGLE))
         return shard_open(source, SINGLE, error);
-    int status = interop_path_inside(path, source->path, INDEX, error);
+    int status = ls_path_inside(path, source->path, INDEX, error);
     if (!status && interop_exists(source->path, INDEX)) {
         status = ls_json_read(path, LS_ECKPT, &f->index, error);
         return status ? status : shards_open(source, error);
@@ -141,7 +141,7 @@ static int folder_open(struct ls_model_source *source, struct ls_error *error)
     if (!f)
         return ls_error_set(error, LS_ENOMEM, "%.300s: no memory to open it", source->path);
     source->data = f;
-    int status = interop_path_inside(f->config_path, source->path, "config.json", error);
+    int status = ls_path_inside(f->config_path, source->path, "config.json", error);
     if (!status)
         status = ls_json_read(f->config_path, LS_ECONFIG, &f->config, error);
     if (!status)

@@ -11,11 +11,6 @@
 /* ---- small files ----------------------------------------------------------------------------- */
 
 int interop_path(char out[PATH_MAX], const char *folder, const char *name, struct ls_error *error);
-/* The same of a file that is read: LS_EIO if links lead out of the folder. Into the files of a
- * cache they may: of MODEL/snapshots/REVISION, MODEL is the tree. A file that is not there is
- * LS_OK. */
-int interop_path_inside(char out[PATH_MAX], const char *folder, const char *name,
-                        struct ls_error *error);
 /* A key of the configuration that takes a path becomes folder and what follows. */
 int interop_path_set(struct ls_config *config, const char *key, const char *folder,
                      const char *more, struct ls_error *error);

@@ -354,7 +354,7 @@ int interop_files_copy(const char *from, const char *to, bool description,
     for (const char *const *name = kept_files + !description; *name && !status; name++) {
         if (!interop_exists(from, *name))
             continue;
-        status = interop_path_inside(source, from, *name, error);
+        status = ls_path_inside(source, from, *name, error);
         if (!status)
             status = ls_directory_make(to, fault, error);
         if (!status)

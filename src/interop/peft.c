@@ -120,7 +120,7 @@ int peft_configure(struct ls_config *config, struct ls_config *scratch, const st
 {
     char path[PATH_MAX];
     json_t *description = NULL;
-    int status = interop_path_inside(path, config->lora.from, DESCRIPTION, error);
+    int status = ls_path_inside(path, config->lora.from, DESCRIPTION, error);
     if (!status)
         status = ls_json_read(path, LS_ECONFIG, &description, error);
     if (!status)
@@ -142,7 +142,7 @@ int ls_model_source_adapt(struct ls_model_source *source, const char *folder,
                           struct ls_error *error)
 {
     char path[PATH_MAX];
-    int status = interop_path_inside(path, folder, WEIGHTS, error);
+    int status = ls_path_inside(path, folder, WEIGHTS, error);
     if (!status)
         status = ls_safetensors_open(&source->adapters, path, error);
     if (!status)

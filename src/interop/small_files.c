@@ -13,27 +13,6 @@ int interop_path(char out[PATH_MAX], const char *folder, const char *name, struc
                         PATH_MAX);
 }
 
-int interop_path_inside(char out[PATH_MAX], const char *folder, const char *name,
-                        struct ls_error *error)
-{
-    char tree[PATH_MAX], file[PATH_MAX];
-    int status = interop_path(out, folder, name, error);
-    if (status || !realpath(folder, tree) || !realpath(out, file))
-        return status;
-    char *revision = strrchr(tree, '/');
-    size_t length = (size_t)(revision - tree), word = strlen("/snapshots");
-    if (length > word && !strncmp(revision - word, "/snapshots", word))
-        revision[-(long)word] = '\0';
-    length = strlen(tree);
-    if (!strcmp(tree, "/") || (!strncmp(file, tree, length) && file[length] == '/'))
-        return LS_OK;
-    return ls_error_set(
-        error, LS_EIO,
-        "%.300s: links to %.300s, which is not in the model's folder: put a copy in "
-        "its place",
-        out, file);
-}
-
 int interop_path_set(struct ls_config *config, const char *key, const char *folder,
                      const char *more, struct ls_error *error)
 {

@@ -15,7 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define GOLDEN "test/chat/golden/"
 static const char tokens[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}";
@@ -499,6 +501,22 @@ static void config_write(const char *directory, const char *text)
     scratch_write(scratch_path(directory, "tokenizer_config.json"), text, strlen(text));
 }
 
+/* A stranger's folder does not lead out of itself. */
+static void test_links_stay_in_the_folder(void **state)
+{
+    static const char *const names[] = {"tokenizer_config.json", "chat_template.jinja"};
+    char folder[300], secret[300];
+    snprintf(folder, sizeof folder, "%s", scratch_path(*state, "linked"));
+    snprintf(secret, sizeof secret, "%s", scratch_path(*state, "secret"));
+    assert_int_equal(mkdir(folder, 0700), 0);
+    scratch_write(secret, "{}", 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(symlink(secret, scratch_path(folder, names[i])), 0);
+        opens(folder, NULL, "secret, which is not in the folder: put a copy in its place");
+        assert_int_equal(unlink(scratch_path(folder, names[i])), 0);
+    }
+}
+
 static void test_folders(void **state)
 {
     const char *folder = *state;
@@ -544,6 +562,8 @@ int main(void)
         cmocka_unit_test(test_refused_templates),
         cmocka_unit_test(test_every_operation_costs),
         cmocka_unit_test(test_hostile_templates),
+        cmocka_unit_test_setup_teardown(test_links_stay_in_the_folder, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_folders, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

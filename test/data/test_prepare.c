@@ -116,7 +116,8 @@ static void test_texts_are_documents(void **state)
     support_list(path_of("out"), names);
     assert_string_equal(names, "c.tokenizer c_train.bin c_train.idx ");
     struct ls_text spec = support_read(path_of("out/c.tokenizer"));
-    assert_string_equal(spec.bytes, "byte\n");
+    assert_memory_equal(spec.bytes, "byte\n", 5);
+    assert_int_equal(spec.count, 5 + 32 + 1); /* a line more, the digest */
     ls_text_release(&spec);
 
     struct ls_error error = {0};
@@ -418,6 +419,20 @@ static void test_stores_of_two_tokenizers(void **state)
     assert_int_equal(ls_tokenizer_stores_check(byte, made[0], &error), LS_EDATA);
     assert_text_contains(error.text, "that of the model is byte");
     ls_tokenizer_free(byte);
+    /* It is known by its digest: the same where it is gone, another one where it has changed. */
+    assert_int_equal(remove(copy), 0);
+    snprintf(stores, sizeof stores, "%s_train,%s_train", made[0], made[1]);
+    assert_ok(ls_tokenizer_stores_check(NULL, stores, &error), error);
+    snprintf(stores, sizeof stores, "%s_train,%s_train", made[1], made[2]);
+    assert_int_equal(ls_tokenizer_stores_check(NULL, stores, &error), LS_EDATA);
+    file = support_read("test/data/golden/families/qwen.json");
+    support_write(copy, file.bytes, file.count);
+    ls_text_release(&file);
+    config.output = made[2];
+    config.tokenizer = copy;
+    assert_ok(ls_data_prepare(&config, &report, &error), error);
+    assert_int_equal(ls_tokenizer_stores_check(NULL, stores, &error), LS_EDATA);
+    assert_text_contains(error.text, "copy.json, changed since: expected one tokenizer");
 }
 
 /* ---- what is wrong is said, and nothing is left --------------------------------------------- */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FAMILIES "test/data/golden/families/"
 
@@ -288,12 +289,61 @@ static void test_rank_files_that_are_wrong(void **state)
     }
 }
 
+static void link_to(const char *from, const char *target)
+{
+    unlink(from);
+    assert_int_equal(symlink(target, from), 0);
+}
+
+/* A stranger's folder does not lead out of itself; in a cache, files lie in blobs/ beside
+ * snapshots/, and what belongs together is still found. */
+static void test_links_stay_in_the_folder(void **state)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
+                                        "chat_template.jinja"};
+    (void)state;
+    struct ls_tokenizer *tokenizer;
+    struct ls_error error = {0};
+    char secret[600], path[600], command[2400];
+    snprintf(secret, sizeof secret, "%s", support_path(folder, "secret"));
+    support_write(secret, "{}", 2);
+    snprintf(command, sizeof command,
+             "cd %s && mkdir -p a m/snapshots/1 m/blobs && cp \"$OLDPWD\"/" FAMILIES
+             "llama3.json m/blobs/x && ln -s ../../blobs/x m/snapshots/1/tokenizer.json && "
+             "echo '{\"bos_token\": \"<|end_of_text|>\"}' > m/snapshots/1/tokenizer_config.json",
+             folder);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s", support_path(folder, "m/snapshots/1"));
+    assert_ok(ls_tokenizer_new(path, &tokenizer, &error), error);
+    assert_int_equal(ls_tokenizer_bos(tokenizer), ls_tokenizer_id(tokenizer, "<|end_of_text|>"));
+    ls_tokenizer_free(tokenizer);
+    snprintf(command, sizeof command, "cp %s/m/blobs/x %s/a/tokenizer.json", folder, folder);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(system(command), 0);
+        snprintf(path, sizeof path, "%s/a/%s", folder, names[i]);
+        link_to(path, secret);
+        assert_int_equal(ls_tokenizer_new(support_path(folder, "a"), &tokenizer, &error), LS_EIO);
+        assert_text_contains(error.text, names[i]);
+        assert_text_contains(error.text, "secret, which is not in the folder");
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/a/given.json", folder); /* a file that the user names */
+    snprintf(secret, sizeof secret, "%s/m/blobs/x", folder);
+    link_to(path, secret);
+    assert_ok(ls_tokenizer_new(path, &tokenizer, &error), error);
+    ls_tokenizer_free(tokenizer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_what_is_wrong),
-        cmocka_unit_test(test_hostile_nests),   cmocka_unit_test(test_a_text_grows_within_bounds),
-        cmocka_unit_test(test_configuration),   cmocka_unit_test(test_rank_files_that_are_wrong),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_what_is_wrong),
+        cmocka_unit_test(test_hostile_nests),
+        cmocka_unit_test(test_a_text_grows_within_bounds),
+        cmocka_unit_test(test_configuration),
+        cmocka_unit_test(test_rank_files_that_are_wrong),
+        cmocka_unit_test(test_links_stay_in_the_folder),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -354,7 +354,7 @@ static void test_links_stay_in_the_tree(void **state)
         snprintf(folder, sizeof folder, "%s",
                  folder_make(*state, names[i], &(struct folder_of){.golden = "llama_tiny"}));
         link_to(folder, names[i], secret);
-        expect_refused(folder, never, "secret, which is not in the model's folder|links to");
+        expect_refused(folder, never, "secret, which is not in the folder|links to");
     }
     snprintf(folder, sizeof folder, "%s", scratch_path(*state, "models--x"));
     assert_int_equal(mkdir(folder, 0700) | mkdir(scratch_path(folder, "snapshots"), 0700) |

@@ -7,7 +7,8 @@
  *   or ls_atomic_file_abort(&file)                   removes the temporary file
  *
  * A regular file at path is replaced. A symbolic link stays, and its target is written. A pipe or a
- * device is written to; a pipe waits LS_FILE_WAIT_S for a reader. A folder is LS_EIO.
+ * device is written to; a pipe waits LS_FILE_WAIT_S for a reader. "-" is standard output. A folder
+ * is LS_EIO.
  *
  * The first failure is kept in the file: later writes do nothing and commit reports it, after
  * removing the temporary, so a caller may check only the commit. Everything here is Local.
@@ -74,8 +75,23 @@ typedef int ls_writer(const void *context, FILE *file, struct ls_error *error);
 /* *text[*bytes] = what write writes, terminated, to be freed; NULL on failure. LS_ENOMEM. */
 int ls_text_write(ls_writer *write, const void *context, char **text, size_t *bytes,
                   struct ls_error *error);
-/* The same as a file: open, write, commit; "-" is standard output. */
+/* The same as a file: open, write, commit. */
 int ls_file_write(const char *path, ls_writer *write, const void *context, struct ls_error *error);
+
+/* ---- paths ---------------------------------------------------------------------------------- */
+
+/* Replaces path by what is written through it: the end of its links, which need not be there.
+ * *special: a pipe or a device stands there. LS_EIO for a folder, LS_EINVAL for links without an
+ * end. */
+int ls_path_follow(char path[PATH_MAX], bool *special, struct ls_error *error);
+/* out = the absolute path, the links of its folders followed, its own not. False: the folder is not
+ * there. */
+bool ls_path_absolute(const char *path, char out[PATH_MAX]);
+/* out = folder/name, a file that is read because it lies in a folder. LS_EIO if links lead out of
+ * the folder: what a stranger's folder points to is not its own. Into the files of a cache they
+ * may: of MODEL/snapshots/REVISION, MODEL is the tree. A file that is not there is LS_OK. */
+int ls_path_inside(char out[PATH_MAX], const char *folder, const char *name,
+                   struct ls_error *error);
 
 /* ---- reading -------------------------------------------------------------------------------- */
 

@@ -1,0 +1,174 @@
+/* Every option that names a file to write: a link stays and its target is written, a pipe and a
+ * device are written to, "-" is standard output, and a failure leaves what stood there. */
+#include "../support/extent.h"
+#include "../support/scratch.h"
+#include "runs.h"
+
+#include <lockstep/base.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What writes a file, but for the file's name, which comes last. `twice`: the same file each time.
+ * `slow`: with all tests only. */
+static const struct row {
+    const char *page, *option, *line;
+    bool twice, slow;
+} rows[] = {
+    {"eval", "--logprobs", "$L eval run --text text", true, false},
+    {"eval", "--output", "$L eval run --requests requests.jsonl", true, false},
+    {"generate", "--output", "$L generate run --prompts prompts.txt --tokens 2", true, false},
+    {"layout", "--svg", "$L layout $C", true, false},
+    {"plan", "--svg", "$L plan $C --accelerators 1 --cluster $G/../../../clusters/cpu-2core.yaml",
+     false, false},
+    {"plan", "--trace", "$L plan $C --accelerators 1 --cluster $G/../../../clusters/cpu-2core.yaml",
+     false, false},
+    {"plan", "--apply", "$L plan $C --accelerators 1 --cluster $G/../../../clusters/cpu-2core.yaml",
+     false, false},
+    {"plan memory", "--svg", "$L plan memory $C", true, false},
+    {"convert", "--out", "$L convert megatron -- --num-layers 2 --attention-dropout 0", true,
+     false},
+    {"bench machine", "--out", "$L bench machine --quick --threads 1", false, true},
+    {"plot", "--output", "$L plot run", true, false},
+    {"report", "--output", "$L report run", false, false},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static int run_setup(void **state)
+{
+    if (corpus_setup(state))
+        return -1;
+    return shell("$L train $C train.steps=2 train.out=run && printf 'in the beginning' > text && "
+                 "printf '%s\\n' 'in the' so > prompts.txt && "
+                 "echo '{\"text\": \"a text\"}' > requests.jsonl");
+}
+
+/* The row's command, writing to `to`. A `--` is behind the options. */
+static const char *command(const struct row *row, const char *to)
+{
+    static char line[600];
+    const char *rest = strstr(row->line, " -- ");
+    int head = rest ? (int)(rest - row->line) : (int)strlen(row->line);
+    snprintf(line, sizeof line, "%.*s %s %s%s", head, row->line, row->option, to, rest ? rest : "");
+    return line;
+}
+
+static void expect_wrote(const struct row *row, const char *to, int code)
+{
+    char line[1200];
+    snprintf(line, sizeof line, "%s > printed", command(row, to));
+    expect(line, code, "");
+}
+
+static mode_t kind_of(const char *name)
+{
+    struct stat there;
+    assert_int_equal(lstat(at(name), &there), 0);
+    return there.st_mode & S_IFMT;
+}
+
+static void check_row(const struct row *row)
+{
+    char line[1200];
+    const char *same = row->twice ? "cmp" : "test -s plain && test -s";
+    print_message("%s %s\n", row->page, row->option);
+    expect("rm -rf plain link target pipe got none full && echo old > target && "
+           "ln -s target link && ln -s /dev/full full && mkfifo pipe",
+           0, "");
+    if (!row->slow) {
+        expect_wrote(row, "plain", 0);
+        expect_wrote(row, "link", 0);
+        assert_int_equal(kind_of("link"), S_IFLNK);
+        snprintf(line, sizeof line, "%s %s target", same, row->twice ? "plain" : "");
+        expect(line, 0, "");
+        expect_wrote(row, "full", ls_exit_code(LS_ENOSPC));
+        assert_int_equal(kind_of("full"), S_IFLNK);
+        expect_wrote(row, "-", 0);
+        assert_false(exists("-"));
+        expect_wrote(row, "none/file", ls_exit_code(LS_EIO));
+    }
+    /* The reader gets its end if the command never opened the pipe. */
+    snprintf(line, sizeof line,
+             "{ cat pipe > got & } && { %s > printed; code=$?; exec 9<>pipe 9>&-; wait; } && "
+             "test -s got && exit $code",
+             command(row, "pipe"));
+    expect(line, 0, "");
+    assert_int_equal(kind_of("pipe"), S_IFIFO);
+    if (row->twice)
+        expect("cmp plain got", 0, "");
+}
+
+static void test_what_stands_there_stays_what_it_is(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ROWS; i++)
+        if (!rows[i].slow || check_all())
+            check_row(&rows[i]);
+}
+
+/* The pages list the options: each that names a file to write is above. */
+static void test_every_option_is_tried(void **state)
+{
+    static const char *const others[] = {"data prepare --output", "export --out", "import --out"};
+    int listed = 0, tried = ROWS + (int)(sizeof others / sizeof *others);
+    (void)state;
+    expect("$L help | sed -nE '/^Commands:/,/^$/s/^  ((data |bench |plan )?[a-z0-9]+) .*/\\1/p' | "
+           "while read -r page; do $L help $page | sed -nE "
+           "\"s/^  --(out|output|svg|apply|trace|logprobs) [A-Z]+$/$page --\\1/p\"; done",
+           0, "--out");
+    for (const char *at = output; (at = strchr(at, '\n')); at++)
+        listed++;
+    print_message("%d options that write, %d tried here, %d elsewhere\n", listed, ROWS,
+                  tried - ROWS);
+    assert_int_equal(listed, tried);
+}
+
+/* A store is several files: links among them stay, and nothing else than a file is replaced. */
+static void test_the_files_of_a_store(void **state)
+{
+    (void)state;
+    expect("mkdir far && ln -s far/a.bin s_train.bin && ln -s far/a.idx s_train.idx && "
+           "ln -s far/t s.tokenizer && $L data prepare --tokenizer byte --output s text && "
+           "$L data prepare --tokenizer byte --output t text && "
+           "cmp far/a.bin t_train.bin && cmp far/a.idx t_train.idx && cmp far/t t.tokenizer",
+           0, "");
+    assert_int_equal(kind_of("s_train.bin"), S_IFLNK);
+    assert_int_equal(kind_of("s_train.idx"), S_IFLNK);
+    assert_int_equal(kind_of("s.tokenizer"), S_IFLNK);
+    expect("mkfifo p_train.bin && $L data prepare --tokenizer byte --output p text",
+           ls_exit_code(LS_EIO), "p_train.bin: expected a file, found a pipe or a device");
+    assert_int_equal(kind_of("p_train.bin"), S_IFIFO);
+    expect("mkdir t_valid.bin.d && rm t_valid.bin && mv t_valid.bin.d t_valid.bin && "
+           "cp t_train.idx kept && $L data prepare --tokenizer byte --output t text",
+           ls_exit_code(LS_EIO), "t_valid.bin: expected a file, found a folder");
+    expect("cmp t_train.idx kept", 0, "");
+}
+
+/* Who reads standard output goes away: a run goes on, and tells so when it ends. */
+static void test_a_reader_that_leaves(void **state)
+{
+    (void)state;
+    expect("{ $L train $C train.steps=3 train.out=left; echo code $? >&2; } | true; "
+           "tail -n 1 left/metrics.jsonl",
+           0, "lockstep: cannot write the output");
+    assert_non_null(strstr(output, "code 16\n"));
+    assert_non_null(strstr(output, "\"step\": 3, \"event\": \"end\""));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_stands_there_stays_what_it_is),
+        cmocka_unit_test(test_every_option_is_tried),
+        cmocka_unit_test(test_the_files_of_a_store),
+        cmocka_unit_test(test_a_reader_that_leaves),
+    };
+    return cmocka_run_group_tests_name("cmd/outputs", tests, run_setup, scratch_teardown);
+}
