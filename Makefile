@@ -274,6 +274,7 @@ interop: all
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_tokenizer.py $(BUILD)/liblockstep.so --seed $(SEED)
 	@PYTHON="$(PYTHON)" tools/interop.sh interop.py --lockstep $(BUILD)/lockstep \
 		--library $(BUILD)/liblockstep.so --seed $(SEED) --count $(COUNT)
+	@PYTHON="$(PYTHON)" tools/interop.sh interop_chat.py --lockstep $(BUILD)/lockstep --seed $(SEED)
 	@PYTHON="$(PYTHON)" tools/interop.sh interop_config.py --library $(BUILD)/liblockstep.so
 
 bench: all

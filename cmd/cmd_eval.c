@@ -197,8 +197,9 @@ static int text_read(const struct evaluating *e, struct ls_text_requests *out,
 {
     const struct evaluated *asked = e->asked;
     int64_t vocabulary = ls_finished_model(e->finished)->vocab;
-    const struct ls_text_reader reader = {ls_finished_tokenizer(e->finished), vocabulary,
-                                          asked->encode};
+    const struct ls_text_reader reader = {.tokenizer = ls_finished_tokenizer(e->finished),
+                                          .vocabulary = vocabulary,
+                                          .encode = asked->encode};
     struct ls_token_list tokens;
     int status = asked->ids ? ls_token_lines_read(asked->ids, vocabulary, &tokens, error)
                             : ls_token_text_read(asked->text, &reader, &tokens, error);

@@ -1,4 +1,5 @@
 /* lockstep generate: what a finished run makes of a prompt, or of a file of prompts. */
+#include "conversation.h"
 #include "finished.h"
 #include "lines.h"
 
@@ -8,13 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 16 };
+enum { BATCH = 16, TOKENS = 128, ANSWER_TOKENS = 1024 };
 
 /* What was asked. */
 struct asked {
     const char *prompt, *prompts, *output, *ends;
     const char *stop;
-    bool logprobs, truncate;
+    bool logprobs, truncate, chat;
+    const char *chat_template, *system;
     struct ls_encode_options encode;
     int64_t tokens, batch, seed;
     struct ls_sampling sampling;
@@ -37,7 +39,12 @@ struct generating {
     struct cmd_lines lines;
     struct cmd_text text; /* of a single prompt, as it comes */
     struct kept *kept;    /* [prompts.count] */
-    int64_t next;         /* prompt to be written */
+    struct ls_chat *chat; /* --chat; NULL: texts */
+    struct conversation conversation;
+    char *answer; /* [answer_bytes]: what was drawn last, of a conversation by turns */
+    size_t answer_bytes;
+    enum ls_finish finish; /* of it */
+    int64_t next;          /* prompt to be written */
     int32_t ends[LS_ENDS_MAX];
     int end_count;
 };
@@ -87,7 +94,8 @@ static int text_write(struct generating *g, int64_t prompt, const struct ls_gene
     if (status)
         return status;
     cmd_lines_int(lines, "index", prompt);
-    cmd_lines_text(lines, "text", text->text, text->bytes);
+    if (ls_finished_tokenizer(g->finished))
+        cmd_lines_text(lines, "text", text->text, text->bytes);
     const char *finish = ls_finish_name(text->finish);
     cmd_lines_text(lines, "finish", finish, strlen(finish));
     cmd_lines_int(lines, "prompt_tokens", text->prompt_count);
@@ -125,6 +133,23 @@ static int on_done(void *user, int64_t prompt, const struct ls_generated *text,
         kept_release(&g->kept[g->next++]);
     }
     return status;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static int on_answer(void *user, int64_t prompt, const struct ls_generated *text,
+                     struct ls_error *error)
+{
+    struct generating *g = user;
+    (void)prompt;
+    g->finish = text->finish;
+    g->answer_bytes = text->bytes;
+    g->answer = malloc(text->bytes + 1);
+    if (!g->answer)
+        return ls_error_set(error, LS_ENOMEM, "no memory for an answer");
+    memcpy(g->answer, text->text, text->bytes);
+    g->answer[text->bytes] = '\0';
+    return LS_OK;
 }
 
 /* ---- what to do ------------------------------------------------------------------------------ */
@@ -171,8 +196,12 @@ static int ends_read(struct generating *g, struct ls_error *error)
     const char *text = g->asked->ends;
     int64_t vocabulary = ls_finished_model(g->finished)->vocab;
     const struct ls_tokenizer *tokenizer = ls_finished_tokenizer(g->finished);
-    if (!text && tokenizer && !g->end_count)
-        g->ends[g->end_count++] = ls_tokenizer_eod(tokenizer);
+    if (!text && tokenizer && !g->end_count) {
+        int32_t eod = ls_tokenizer_eod(tokenizer), eos = ls_tokenizer_eos(tokenizer);
+        g->ends[g->end_count++] = eod;
+        if (g->chat && eos >= 0 && eos != eod) /* what ends a turn */
+            g->ends[g->end_count++] = eos;
+    }
     for (const char *at = text; text && strcmp(text, "none") && *at;) {
         char *end;
         long id = strtol(at, &end, 10);
@@ -194,19 +223,25 @@ static const char *prompt_of(const struct asked *asked)
     return asked->prompt && asked->prompt[0] ? asked->prompt : "\n";
 }
 
+static struct ls_text_reader reader_of(const struct generating *g)
+{
+    return (struct ls_text_reader){ls_finished_tokenizer(g->finished),
+                                   ls_finished_model(g->finished)->vocab, g->asked->encode,
+                                   g->chat};
+}
+
+/* A single prompt needs a tokenizer, which the library tells. */
 static int prompts_read(struct generating *g, struct ls_error *error)
 {
     const struct asked *asked = g->asked;
-    const struct ls_tokenizer *tokenizer = ls_finished_tokenizer(g->finished);
-    const struct ls_model_config *model = ls_finished_model(g->finished);
-    const struct ls_text_reader reader = {tokenizer, model->vocab, asked->encode};
-    int status = ends_read(g, error);
-    if (!status && asked->prompts)
+    const struct ls_text_reader reader = reader_of(g);
+    int status = LS_OK;
+    if (asked->prompts)
         status = ls_requests_read(asked->prompts, LS_PROMPTS, &reader, &g->prompts, error);
-    else if (!status && tokenizer)
+    else
         status = ls_prompt_encode(prompt_of(asked), &reader, &g->prompts, error);
     if (!status && asked->truncate)
-        ls_prompts_truncate(&g->prompts, model->context, asked->tokens);
+        ls_prompts_truncate(&g->prompts, ls_finished_model(g->finished)->context, asked->tokens);
     g->kept = calloc((size_t)g->prompts.count + 1, sizeof *g->kept);
     if (!status && !g->kept)
         status =
@@ -229,7 +264,7 @@ static void report_print(const struct ls_generation_report *report)
 static int generate(struct generating *g, bool first, struct ls_error *error)
 {
     const struct asked *asked = g->asked;
-    bool lines = asked->prompts || asked->logprobs;
+    bool lines = asked->prompts || asked->logprobs, by_turns = g->conversation.messages;
     struct ls_generation_report report;
     struct ls_generation generation = {.prompts = &g->prompts,
                                        .tokens = asked->tokens,
@@ -241,10 +276,12 @@ static int generate(struct generating *g, bool first, struct ls_error *error)
                                        .stops = &asked->stop,
                                        .stop_count = asked->stop ? 1 : 0,
                                        .logprobs = asked->logprobs,
-                                       .slides = !lines,
+                                       .slides = !lines && !by_turns,
                                        .piece = lines ? NULL : on_piece,
-                                       .echo = lines ? NULL : prompt_of(asked),
-                                       .done = lines ? on_done : NULL,
+                                       .echo = lines || by_turns ? NULL : prompt_of(asked),
+                                       .done = lines      ? on_done
+                                               : by_turns ? on_answer
+                                                          : NULL,
                                        .user = g};
     if (first && !lines)
         cmd_text_begin(&g->text);
@@ -261,6 +298,69 @@ static int generate(struct generating *g, bool first, struct ls_error *error)
     return status;
 }
 
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+static void answer_tell(const struct generating *g)
+{
+    if (g->finish == LS_FINISH_LENGTH)
+        fprintf(stderr, "lockstep generate: the answer was cut after %ld tokens (--tokens)\n",
+                (long)g->asked->tokens);
+    if (g->finish == LS_FINISH_CONTEXT)
+        fprintf(stderr,
+                "lockstep generate: the answer was cut: the model's context of %ld is "
+                "full\n",
+                (long)ls_finished_model(g->finished)->context);
+}
+
+/* What the user says, and the answer, which joins the conversation. */
+static int turn(struct generating *g, struct ls_comm *world, const char *said, size_t bytes,
+                struct ls_error *error)
+{
+    const struct ls_text_reader reader = reader_of(g);
+    bool first = ls_comm_rank(world) == 0;
+    int status = conversation_add(&g->conversation, "user", said, bytes, error);
+    if (!status)
+        status = conversation_encode(&g->conversation, &reader, &g->prompts, error);
+    status = ls_comm_agree(world, status, error);
+    if (!status)
+        status = generate(g, first, error);
+    ls_requests_release(&g->prompts);
+    if (!status && first)
+        answer_tell(g);
+    if (!status)
+        status = text_share(world, &g->answer, &g->answer_bytes, error);
+    if (!status)
+        status = conversation_add(&g->conversation, "assistant", g->answer, g->answer_bytes, error);
+    free(g->answer);
+    g->answer = NULL;
+    return status;
+}
+
+/* One turn of --prompt, or those of standard input. */
+static int turns(struct generating *g, struct ls_comm *world, struct ls_error *error)
+{
+    const struct asked *asked = g->asked;
+    int status = conversation_init(&g->conversation, error);
+    if (!status && asked->system)
+        status = conversation_add(&g->conversation, "system", asked->system, strlen(asked->system),
+                                  error);
+    status = ls_comm_agree(world, status, error);
+    if (!status && asked->prompt)
+        return turn(g, world, asked->prompt, strlen(asked->prompt), error);
+    for (bool more = true; more && !status;) {
+        char *said = NULL;
+        size_t bytes = 0;
+        if (ls_comm_rank(world) == 0)
+            turn_read(&said, &bytes);
+        status = text_share(world, &said, &bytes, error);
+        more = said != NULL;
+        if (!status && more)
+            status = turn(g, world, said, bytes, error);
+        free(said);
+    }
+    return status;
+}
+
 static int generate_run(struct finished_job *job, struct ls_finished *finished,
                         struct ls_comm *world, struct ls_error *error)
 {
@@ -269,22 +369,57 @@ static int generate_run(struct finished_job *job, struct ls_finished *finished,
     int status = first ? cmd_lines_open(&g.lines, g.asked->output, error) : LS_OK;
     if (!status)
         status = defaults_take(&g, first, error);
+    if (!status && g.asked->chat)
+        status = conversation_template(ls_finished_tokenizer(finished), g.asked->chat_template,
+                                       &g.chat, error);
     if (!status)
+        status = ends_read(&g, error);
+    bool by_turns = g.asked->chat && !g.asked->prompts;
+    if (!status && !by_turns)
         status = prompts_read(&g, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
-        status = generate(&g, first, error);
+        status = by_turns ? turns(&g, world, error) : generate(&g, first, error);
     if (!status && first)
         status = cmd_lines_close(&g.lines, error);
     cmd_lines_abort(&g.lines);
     for (int64_t i = 0; i < g.prompts.count && g.kept; i++)
         kept_release(&g.kept[i]);
     free(g.kept);
+    free(g.answer);
+    conversation_release(&g.conversation);
+    ls_chat_free(g.chat);
     ls_requests_release(&g.prompts);
     return status;
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
+
+static int chat_check(const struct asked *asked, struct ls_error *error)
+{
+    if (asked->logprobs && !asked->prompts)
+        return ls_error_set(error, LS_ECONFIG,
+                            "--logprobs with --chat: expected --prompts FILE, whose conversations "
+                            "are answered in lines");
+    if (asked->system && asked->prompts)
+        return ls_error_set(error, LS_ECONFIG,
+                            "--system and --prompts: expected the system's message in the file's "
+                            "conversations");
+    if (!asked->encode.special)
+        return ls_error_set(error, LS_ECONFIG,
+                            "--special-tokens text with --chat: the chat template writes special "
+                            "tokens, which must be tokens");
+    return LS_OK;
+}
+
+static int no_chat_check(const struct asked *asked, struct ls_error *error)
+{
+    const char *option = asked->system          ? "--system"
+                         : asked->chat_template ? "--chat-template"
+                                                : NULL;
+    return option ? ls_error_set(error, LS_ECONFIG, "%s: expected --chat beside it", option)
+                  : LS_OK;
+}
 
 static int asked_check(const struct asked *asked, struct ls_error *error)
 {
@@ -294,7 +429,7 @@ static int asked_check(const struct asked *asked, struct ls_error *error)
         return ls_error_set(error, LS_ECONFIG, "--stop: expected a text that is not empty");
     if (asked->output && !asked->prompts && !asked->logprobs)
         return ls_error_set(error, LS_ECONFIG, "--output is of --prompts and of --logprobs");
-    return LS_OK;
+    return asked->chat ? chat_check(asked, error) : no_chat_check(asked, error);
 }
 
 static int asked_read(const struct cmd_args *args, struct asked *asked, struct ls_error *error)
@@ -307,10 +442,13 @@ static int asked_read(const struct cmd_args *args, struct asked *asked, struct l
                             .stop = cmd_args_value(args, "--stop"),
                             .logprobs = cmd_args_given(args, "--logprobs"),
                             .truncate = cmd_args_given(args, "--truncate"),
+                            .chat = cmd_args_given(args, "--chat"),
+                            .chat_template = cmd_args_value(args, "--chat-template"),
+                            .system = cmd_args_value(args, "--system"),
                             .temperature_given = cmd_args_value(args, "--temperature"),
                             .top_k_given = cmd_args_value(args, "--top-k"),
                             .top_p_given = cmd_args_value(args, "--top-p"),
-                            .tokens = 128,
+                            .tokens = cmd_args_given(args, "--chat") ? ANSWER_TOKENS : TOKENS,
                             .batch = BATCH,
                             .seed = 1234};
     int status = finished_encode(args, &asked->encode, error);

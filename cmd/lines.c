@@ -63,7 +63,7 @@ void cmd_lines_abort(struct cmd_lines *lines)
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-static void string_put(FILE *line, const char *bytes, size_t count)
+void cmd_json_string(FILE *line, const char *bytes, size_t count)
 {
     fputc('"', line);
     for (size_t i = 0, length; i < count; i += length) {
@@ -117,7 +117,7 @@ void cmd_lines_double(struct cmd_lines *lines, const char *key, double value)
 
 void cmd_lines_text(struct cmd_lines *lines, const char *key, const char *bytes, size_t count)
 {
-    string_put(member(lines, key), bytes, count);
+    cmd_json_string(member(lines, key), bytes, count);
 }
 
 void cmd_lines_ids(struct cmd_lines *lines, const char *key, const int32_t *ids, int64_t count)

@@ -55,6 +55,12 @@ OPTIONS(generate_options) = {
     {"--prompts", "FILE",
      "continue many: lines of text, or of JSON in a file named .jsonl, with `prompt`, and "
      "`max_tokens` and `stop` where they differ"},
+    {"--chat", NULL,
+     "answer: --prompt is what the user says, --prompts a file of conversations, JSON lines with "
+     "`messages`; without either, each line of standard input is a turn. The chat template is that "
+     "of the tokenizer's folder"},
+    {"--chat-template", "FILE", "the chat template, in place of the folder's"},
+    {"--system", "TEXT", "with --chat: the system's message, before the first turn"},
     {"--output", "FILE", "where JSON lines go (default: printed)"},
     {"--batch", "N", "work on N prompts at a time (default: 16)"},
     {"--logprobs", NULL,
@@ -65,7 +71,7 @@ OPTIONS(generate_options) = {
      "tokens that end a text, with commas between them, or `none` (default: eos_token_id of the "
      "model's folder, or the one that ends a document)"},
     {"--truncate", NULL, "leave out the first tokens of a prompt that is too long"},
-    {"--tokens", "N", "generate at most N tokens (default: 128)"},
+    {"--tokens", "N", "generate at most N tokens (default: 128; with --chat 1024)"},
     {"--temperature", "T", "divide the logits by T; 0 always takes the likeliest (default: 0.8)"},
     {"--top-k", "K", "draw from the K likeliest tokens; 0 from all (default: 0)"},
     {"--top-p", "P", "draw from the likeliest tokens that together have P (default: 1)"},
@@ -312,7 +318,8 @@ static const struct cmd_page pages[] = {
      generate_options,
      "lockstep generate runs/demo --prompt \"In the beginning\" --tokens 200 --top-p 0.9\n"
      "lockstep generate runs/demo --prompt \"In the beginning\" parallel.tp=2 parallel.pp=2\n"
-     "lockstep generate runs/demo --prompts questions.jsonl --stop Q: --output answers.jsonl\n"},
+     "lockstep generate runs/demo --prompts questions.jsonl --stop Q: --output answers.jsonl\n"
+     "lockstep generate models/qwen2.5 --chat\n"},
     {"convert", "deepspeed|megatron|torchtitan FILE|ARGUMENTS [key=value]...",
      "translate another trainer's configuration",
      "Reads DeepSpeed's JSON, Megatron-LM's arguments (as one text, behind --, or a shell script "

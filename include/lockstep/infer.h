@@ -157,7 +157,8 @@ struct ls_generated {
     /* [count], from the second token on: minus the loss of training, bit for bit. NULL: not asked
      * for. */
     const float *logprobs;
-    const char *text; /* [bytes] of what was drawn, up to a text to stop at */
+    const char
+        *text; /* [bytes] of what was drawn, up to a text to stop at; "" without a tokenizer */
     size_t bytes;
     enum ls_finish finish;
 };

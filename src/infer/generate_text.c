@@ -107,12 +107,22 @@ static bool works(const struct ls_runner *r)
            (ls_comm_rank(groups[LS_GROUP_DP]) == 0 && ls_comm_rank(groups[LS_GROUP_CP]) == 0);
 }
 
+static bool stops_any(const struct ls_generation *g)
+{
+    bool any = g->stop_count > 0;
+    for (int64_t i = 0; i < g->prompts->count; i++)
+        any = any || g->prompts->list[i].stop_count > 0;
+    return any;
+}
+
 static int prepare(struct writing *w, struct ls_decoder_size *size, struct ls_error *error)
 {
     struct ls_runner *r = w->r;
-    if (!r->parts.tokenizer)
-        return ls_config_reject(r->parts.config, LS_ECONFIG, "data.tokenizer", error, NO_TOKENIZER);
-    w->vocabulary = ls_tokenizer_vocabulary(r->parts.tokenizer);
+    const struct ls_tokenizer *tokenizer = r->parts.tokenizer;
+    if (!tokenizer && stops_any(w->g))
+        return ls_config_reject(r->parts.config, LS_ECONFIG, "data.tokenizer", error,
+                                "a text to stop at: " NO_TOKENIZER);
+    w->vocabulary = tokenizer ? ls_tokenizer_vocabulary(tokenizer) : r->parts.layout->model.vocab;
     int status = size_find(r, w->g, size, error);
     if (!status)
         status = runner_decoder(r, size, error);
@@ -152,12 +162,10 @@ int ls_runner_generate(struct ls_runner *r, const struct ls_generate *g, struct 
     struct ls_text_requests prompts = {0};
     struct ls_generation_report report;
     int32_t end = tokenizer ? ls_tokenizer_eod(tokenizer) : 0;
-    int status = LS_OK;
     const struct ls_text_reader reader = {.tokenizer = tokenizer,
                                           .vocabulary = r->parts.layout->model.vocab,
                                           .encode = {.special = true, .around = true}};
-    if (tokenizer)
-        status = ls_prompt_encode(text, &reader, &prompts, error);
+    int status = ls_prompt_encode(text, &reader, &prompts, error);
     status = ls_comm_agree(r->parts.groups[LS_GROUP_WORLD], status, error);
     struct ls_generation generation = {.prompts = &prompts,
                                        .tokens = g->tokens,

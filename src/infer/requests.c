@@ -270,6 +270,39 @@ static int score_take(struct reading *r, struct ls_text_request *request, const 
                         "expected \"context\" and \"continuation\", \"text\", or \"tokens\"");
 }
 
+/* ---- conversations --------------------------------------------------------------------------- */
+
+static int conversation_check(struct reading *r, const json_t *record)
+{
+    const json_t *messages = json_object_get(record, "messages");
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    return role && !strcmp(role, "assistant")
+               ? ls_error_set(r->error, LS_EDATA,
+                              "\"messages\": the last one is the assistant's: expected one that it "
+                              "is to answer")
+               : LS_OK;
+}
+
+/* record is what line[bytes] holds. */
+static int conversation_take(struct reading *r, struct ls_text_request *request,
+                             const json_t *record, const char *line, size_t bytes)
+{
+    struct ls_chat_text text = {0};
+    int status = conversation_check(r, record);
+    if (!status)
+        status = ls_chat_render(r->by.chat, line, bytes, true, &text, r->error);
+    if (!status && text.count == 0)
+        status = ls_error_set(r->error, LS_EDATA, "the chat template makes no text of it");
+    if (!status)
+        status = text_append(r, &request->tokens, text.bytes, text.count);
+    ls_chat_text_release(&text);
+    request->first = request->tokens.count;
+    if (!status)
+        status = count_of(r, record, "max_tokens", &request->tokens_max);
+    return status ? status : stops_take(r, request, record);
+}
+
 /* ---- lines ----------------------------------------------------------------------------------- */
 
 static int object_of(struct reading *r, const char *line, size_t bytes, json_t **out)
@@ -299,12 +332,13 @@ static int request_read(struct reading *r, struct ls_text_request *request, cons
                         size_t bytes)
 {
     json_t *record;
-    if (r->kind == LS_PROMPTS && !ends_with(r->name, ".jsonl"))
+    if (r->kind == LS_PROMPTS && !r->by.chat && !ends_with(r->name, ".jsonl"))
         return prompt_text(r, request, line, bytes);
     int status = object_of(r, line, bytes, &record);
     if (!status)
-        status = r->kind == LS_PROMPTS ? prompt_take(r, request, record)
-                                       : score_take(r, request, record);
+        status = r->kind == LS_SCORES ? score_take(r, request, record)
+                 : r->by.chat         ? conversation_take(r, request, record, line, bytes)
+                                      : prompt_take(r, request, record);
     json_decref(record);
     return status;
 }
@@ -354,8 +388,16 @@ int ls_requests_parse(const char *name, const char *text, size_t bytes, enum ls_
     int status = reader->tokenizer ? ls_encoder_new(reader->tokenizer, &r.encoder, error) : LS_OK;
     if (kind == LS_SCORES)
         r.by.encode = (struct ls_encode_options){0};
-    if (!status)
+    if (r.by.chat)
+        r.by.encode.around = false;
+    if (!status && r.by.chat && ends_with(name, ".json")) {
+        r.line = 1;
+        status = line_take(&r, text, bytes);
+        if (status == LS_EDATA)
+            ls_error_prefix(error, "%.300s", name);
+    } else if (!status) {
         status = lines_each(&r, text, bytes, line_take, &r);
+    }
     if (!status && out->count == 0)
         status = ls_error_set(error, LS_EDATA, "%.300s holds no %s: expected one a line", name,
                               kind == LS_PROMPTS ? "prompts" : "requests");
@@ -386,7 +428,7 @@ int ls_prompt_encode(const char *text, const struct ls_text_reader *reader,
 {
     struct reading r = {.name = "", .by = *reader, .out = out, .error = error};
     *out = (struct ls_text_requests){0};
-    int status = ls_encoder_new(reader->tokenizer, &r.encoder, error);
+    int status = reader->tokenizer ? ls_encoder_new(reader->tokenizer, &r.encoder, error) : LS_OK;
     r.line = 1;
     if (!status)
         status = line_take(&r, text, strlen(text));

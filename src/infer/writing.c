@@ -44,7 +44,8 @@ static int text_begin(struct writing *w, struct written *t, int64_t prompt, stru
     t->detokenizer = (struct ls_detokenizer){.tokenizer = w->r->parts.tokenizer};
     for (int64_t i = 0; i < request->tokens.count && !status; i++) {
         status = id_append(t, request->tokens.ids[i], 0, error);
-        if (!status && t->ids[i] < w->vocabulary) /* what is drawn goes on with its text */
+        if (!status && w->r->parts.tokenizer &&
+            t->ids[i] < w->vocabulary) /* what is drawn goes on with its text */
             status = ls_detokenizer_next(&t->detokenizer, t->ids[i], &t->text, error);
     }
     t->text.count = 0;
@@ -108,7 +109,8 @@ static int text_append(struct writing *w, struct written *t, int32_t id, float l
     t->finish = LS_FINISH_END;
     if (status || is_end(w, id))
         return status;
-    status = ls_detokenizer_next(&t->detokenizer, id, &t->text, error);
+    if (w->r->parts.tokenizer)
+        status = ls_detokenizer_next(&t->detokenizer, id, &t->text, error);
     size_t stop = status ? before : stop_find(w, t, before);
     t->finish = LS_FINISH_STOP;
     if (stop < t->text.count) {
@@ -238,8 +240,9 @@ static int text_done(struct writing *w, struct written *t, struct ls_error *erro
                                   .logprobs = w->g->logprobs ? t->logprobs : NULL,
                                   .finish = t->finish};
     /* Bytes of a character that no token completed. */
-    int status =
-        t->finish == LS_FINISH_STOP ? LS_OK : ls_detokenizer_end(&t->detokenizer, &t->text, error);
+    int status = LS_OK;
+    if (w->r->parts.tokenizer && t->finish != LS_FINISH_STOP)
+        status = ls_detokenizer_end(&t->detokenizer, &t->text, error);
     result.text = t->text.bytes ? t->text.bytes : "";
     result.bytes = t->text.count;
     text_tell(w, t, true);

@@ -66,6 +66,55 @@ static void test_where_a_text_stops(void **state)
            1, "0");
 }
 
+/* A conversation is the text that its template makes; a turn joins it with its answer. */
+static void test_conversations(void **state)
+{
+    (void)state;
+    expect("printf '%s' '{% for m in messages %}{{ m.role[0] ~ m.content }}|{% endfor %}a' > t && "
+           "printf '%s\\n' '{\"messages\": [{\"role\": \"system\", \"content\": \"be\"}, "
+           "{\"role\": \"user\", \"content\": \"hi\"}], \"max_tokens\": 3}' > c.jsonl && "
+           "sed 's/,/,\\n/g' c.jsonl > c.json && "
+           "echo '{\"prompt\": \"sbe|uhi|a\", \"max_tokens\": 3}' > p.jsonl && "
+           "$L generate run --prompts p.jsonl > p && "
+           "$L generate run --chat --chat-template t --prompts c.jsonl > c && cmp p c && "
+           "$L generate run --chat --chat-template t --prompts c.json > c && cmp p c",
+           0, "");
+    /* The user's line and the answer are in the second prompt. */
+    expect("printf 'hi\\n\\nso\\n' > said && "
+           "$L generate run --chat --chat-template t --system be --tokens 3 < said > turns && "
+           "$L generate run --chat --chat-template t --system be --tokens 3 --prompt hi > one && "
+           "cmp -n $(wc -c < one) one turns && test $(wc -c < turns) -gt $(wc -c < one) && "
+           "$L generate run --chat --chat-template t --system be --tokens 3 parallel.tp=2 "
+           "parallel.pp=2 < said > cut && cmp turns cut",
+           0, "the answer was cut after 3 tokens");
+    int data = ls_exit_code(LS_EDATA);
+    expect("$L generate run --chat", 2, "the tokenizer byte has no chat template");
+    expect("$L generate run --system x", 2, "--system: expected --chat beside it");
+    expect("$L generate run --chat --chat-template none", ls_exit_code(LS_EIO), "none");
+    expect("sed 's/user/assistant/' c.jsonl > d.jsonl; "
+           "$L generate run --chat --chat-template t --prompts d.jsonl",
+           data, "d.jsonl:1: \"messages\": the last one is the assistant's");
+    expect("$L generate run --chat --chat-template t --prompt x --logprobs", 2, "--prompts FILE");
+    expect("$L generate run --chat --chat-template t --special-tokens text", 2,
+           "the chat template writes special tokens");
+    expect("echo \"$(printf '%040d' 7)\" | $L generate run --chat --chat-template t", data,
+           "a prompt of 43 tokens does not fit the model's context of 32");
+}
+
+/* Ids go in and come out: nothing else needs a tokenizer. */
+static void test_ids_without_a_tokenizer(void **state)
+{
+    (void)state;
+    expect("head -c 4096 corpus_train.bin > ids.bin && "
+           "$L train $C data.train=u16:ids.bin data.valid= model.vocab=30000 train.steps=1 "
+           "train.out=bare && echo '{\"prompt\": [97, 98, 99]}' > ids.jsonl && "
+           "$L generate bare --prompts ids.jsonl --tokens 2",
+           0, "{\"index\":0,\"finish\":\"length\",\"prompt_tokens\":3,\"tokens\":[97,98,99,");
+    expect("$L generate bare --prompt x", 2, "data.tokenizer");
+    expect("$L generate bare --prompts ids.jsonl --stop x", 2, "a text to stop at: text needs the");
+    expect("$L generate bare --chat", 2, "--chat: no tokenizer is known: name it with");
+}
+
 static void test_what_is_wrong_is_named(void **state)
 {
     int data = ls_exit_code(LS_EDATA), io = ls_exit_code(LS_EIO);
@@ -97,6 +146,8 @@ int main(void)
         cmocka_unit_test(test_a_prompt_has_the_bits_that_an_evaluation_finds),
         cmocka_unit_test(test_many_prompts),
         cmocka_unit_test(test_where_a_text_stops),
+        cmocka_unit_test(test_conversations),
+        cmocka_unit_test(test_ids_without_a_tokenizer),
         cmocka_unit_test(test_what_is_wrong_is_named),
     };
     return cmocka_run_group_tests_name("generate", tests, run_setup, scratch_teardown);

@@ -183,7 +183,7 @@ static void test_special_tokens(void **state)
         fail_msg("%s", error.text);
     int32_t bos = ls_tokenizer_id(llama3, "<|begin_of_text|>"), end = ls_tokenizer_eod(llama3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct ls_text_reader by = {llama3, 10000, cases[i].encode};
+        const struct ls_text_reader by = {llama3, 10000, cases[i].encode, NULL};
         struct ls_text_requests out;
         if (ls_requests_parse("s.jsonl", text, strlen(text), cases[i].kind, &by, &out, &error))
             fail_msg("%s", error.text);

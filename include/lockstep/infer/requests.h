@@ -5,6 +5,11 @@
  *
  *     {"prompt": TEXT, "max_tokens": 20, "stop": ["\n"]}      the last two may be left out
  *
+ * With a chat template, they are conversations, each of which is to be answered: one JSON object a
+ * line, or a single one in a file whose name ends in .json, whose members the template sees:
+ *
+ *     {"messages": [{"role": "user", "content": TEXT}], "tools": [...], "max_tokens": 20}
+ *
  * Texts to score are one JSON object a line:
  *
  *     {"context": TEXT, "continuation": TEXT}     the continuation is scored
@@ -22,6 +27,7 @@
 #ifndef LOCKSTEP_INFER_REQUESTS_H
 #define LOCKSTEP_INFER_REQUESTS_H
 
+#include <lockstep/chat.h>
 #include <lockstep/data.h>
 
 #ifdef __cplusplus
@@ -51,6 +57,9 @@ struct ls_text_reader {
     /* Of prompts and of ls_token_text_read; texts to score are encoded with {0}. transformers'
      * is {.special = true, .around = true}. */
     struct ls_encode_options encode;
+    /* Prompts are conversations. The template writes the special tokens itself, as transformers
+     * has it: encode.around has no effect. NULL: they are texts. */
+    const struct ls_chat *chat;
 };
 /* Local. LS_EDATA names file and line; an empty file, too. On failure there is nothing to release.
  */
