@@ -72,8 +72,9 @@ static void json_print(const struct ls_layout *layout, const struct ls_forecast 
                    {"checkpoint_best_every_s", f->run.best_every_s},
                    {"goodput", f->run.goodput},
                    {"days", f->run.days}};
-    printf("{\"ranks\": %ld, \"accelerators\": %ld, \"micro_batches\": %ld", (long)f->ranks,
-           (long)f->ranks * f->accelerators, (long)layout->micro_batches);
+    printf("{\"ranks\": %ld, \"accelerators\": %ld, \"micro_batches\": %ld, \"leaves\": %ld",
+           (long)f->ranks, (long)f->ranks * f->accelerators, (long)layout->micro_batches,
+           (long)layout->ramp.full);
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
         printf(", \"%s\": %.17g", figures[i].name, figures[i].value);
     printf(", \"fits\": %s", f->fits ? "true" : "false");
@@ -105,7 +106,7 @@ static int show(const struct cmd_args *args, const struct ls_forecast_ask *ask,
         json_print(ask->layout, &forecast);
     } else if (!status) {
         planned_head(&options);
-        planned_forecast(&options, ask->layout, &forecast);
+        planned_forecast(&options, ask->config, ask->layout, &forecast);
     }
     if (!status && (svg || trace))
         status = planned_draw(ask->config, ask->cluster, svg, trace, error);

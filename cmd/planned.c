@@ -246,10 +246,12 @@ static void textbook_print(const struct ls_search_options *options, const struct
            ls_bytes(f->device_bytes).text);
 }
 
-void planned_forecast(const struct ls_search_options *options, const struct ls_layout *layout,
-                      const struct ls_forecast *f)
+void planned_forecast(const struct ls_search_options *options, const struct ls_config *config,
+                      const struct ls_layout *layout, const struct ls_forecast *f)
 {
     time_print(f);
+    if (layout)
+        planned_leaves(options, config, layout, f);
     printf("  model flops %.1f %% of peak, all flops %.1f %%\n", 100 * f->mfu, 100 * f->hfu);
     printf("\nmemory: %s of %s of a rank%s\n", ls_bytes(f->device_bytes).text,
            ls_bytes(f->capacity_bytes).text, f->fits ? "" : ", which does not fit");
@@ -265,7 +267,7 @@ void planned_details(const struct ls_search_options *options, const struct ls_se
     config = *options->config;
     bool applied =
         !ls_search_apply(plan, &config, NULL) && !ls_config_layout(&config, 0, &layout, NULL);
-    planned_forecast(options, applied ? &layout : NULL, &plan->forecast);
+    planned_forecast(options, &config, applied ? &layout : NULL, &plan->forecast);
 }
 
 /* ---- what if ----------------------------------------------------------------------------------
@@ -294,6 +296,7 @@ int planned_what_if(const struct ls_search_options *options, const char *change,
     struct ls_search search = {0};
     struct ls_forecast forecast;
     changed.cluster = &other;
+    changed.first = plan->keys;
     int status = planned_change(&other, change, error);
     config = *options->config;
     if (!status)

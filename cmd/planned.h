@@ -25,9 +25,12 @@ void planned_counts(const struct ls_search *search, double seconds);
 /* Where the time of a plan goes, what it takes of memory, what the training costs, and the
  * textbook's formulas beside it. */
 void planned_details(const struct ls_search_options *options, const struct ls_search_plan *plan);
-/* The same of one layout of the options' configuration. */
-void planned_forecast(const struct ls_search_options *options, const struct ls_layout *layout,
-                      const struct ls_forecast *forecast);
+/* The same of one layout of config; layout NULL: it is not known. */
+void planned_forecast(const struct ls_search_options *options, const struct ls_config *config,
+                      const struct ls_layout *layout, const struct ls_forecast *forecast);
+/* If waiting for dp is what the step costs: the larger leaf that costs less, with what it takes. */
+void planned_leaves(const struct ls_search_options *options, const struct ls_config *config,
+                    const struct ls_layout *layout, const struct ls_forecast *forecast);
 /* Sets a figure of the cluster, "link.inter=100Gbps" (of a link alone, its bandwidth). LS_ECONFIG.
  */
 int planned_change(struct ls_cluster *cluster, const char *change, struct ls_error *error);

@@ -3,9 +3,15 @@
 
     tools/bench-plan.py [--only WORDS] [--lockstep build/lockstep] [--check] [--write]
 
+Each is forecast in the mode that adds as the published systems do (numerics.mode=fast), which is what
+stands beside the source's figure. What order costs is forecast beside it, as Lockstep runs it: in both
+modes, with its own overlap (a table's "overlap": 0 is of its source), with the leaves of the recipe's
+default, or those of the row's "ordered" where the default does not admit its layout.
+
 --only takes tables whose name has the words. --check runs the first and the last row of each table:
-whether the recipes are admitted. --write puts the tables into bench/RESULTS.md, between two marks,
-and the numbers into bench/results.json. Nothing is fitted to these runs: what a row changes of a
+whether the recipes are admitted. --presets prints what order costs each preset of configs/ alone.
+--write puts the tables into bench/RESULTS.md and doc/determinism.md, between two marks, and the numbers
+into bench/results.json. Nothing is fitted to these runs: what a row changes of a
 cluster file is what its source says of the machine.
 """
 import argparse
@@ -18,7 +24,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
+PRESETS_BEGIN, PRESETS_END = "<!-- presets: begin -->", "<!-- presets: end -->"
 LISTED = ROOT / "bench" / "published.json"
+ORDER_LIMIT = 1.05  # of a preset at its published layout
 
 
 # ---- what a row asks ----------------------------------------------------------------------------
@@ -64,9 +72,11 @@ UNFUSED = {"clusters/a100-80g-1024.yaml": {"bandwidth": 2.039e12, "pass_share": 
                                            "peak": 312e12, "product_share": 0.8}}
 
 
-def command(table, row, lockstep):
-    keys = {**table["keys"], **row["keys"]}
+def command(table, row, mode, lockstep, own=False):
+    keys = {**table["keys"], **row["keys"], "numerics.mode": mode}
     figures = {**table.get("figures", {}), "hosts": max(-(-row["gpus"] // 8), 2)}
+    if own:
+        figures.pop("overlap", None)
     if table.get("attention") == "unfused":
         head_dim = keys["model.channels"] // keys["model.heads"]
         share = unfused_share(UNFUSED[table["cluster"]], head_dim)
@@ -74,15 +84,17 @@ def command(table, row, lockstep):
     stages = split(keys)
     if stages:
         keys["parallel.split"] = stages
-    if "numerics.leaf_sequences" not in keys:
+    if mode == "fast":  # which has no leaves: any number of micro-batches is admitted
         keys["numerics.leaf_sequences"] = keys["batch.micro"]
+    else:
+        keys |= row.get("ordered", {})
     return [lockstep, "plan", "--layout", "--json", "--cluster", table["cluster"], "--what-if",
             ",".join(f"{k}={v}" for k, v in figures.items()),
             *(f"{k}={v}" for k, v in keys.items())]
 
 
-def forecast(table, row, lockstep):
-    words = command(table, row, lockstep)
+def forecast(table, row, mode, lockstep, own=False):
+    words = command(table, row, mode, lockstep, own)
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=600,
                           check=False)
     if done.returncode:
@@ -130,13 +142,43 @@ def rows_of(table, lockstep, check):
     """`check` rows of a table, the first and the last, or all."""
     rows = [*table["rows"][:1], *table["rows"][1:][-1:]][:check] if check else table["rows"]
     for row in rows:
-        f = forecast(table, row, lockstep)
+        f = forecast(table, row, "fast", lockstep)
+        order = [forecast(table, row, mode, lockstep, own=True)["step_s"]
+                 for mode in ("ordered", "fast")]
         value = predicted(table, row, f)
         spent = {name: f["exposed_s"][name] / f["step_s"] for name in f["exposed_s"]}
         yield {"row": row["row"], "published": row["published"], "predicted": value,
                "error": value / row["published"] - 1, "bubble": f["bubble"], "tp": spent["tp"],
                "cp": spent["cp"], "dp": spent["dp_shard"] + spent["dp_replicate"],
-               "compute": f["compute_s"] / f["step_s"], "fits": f["fits"], "forecast": f}
+               "compute": f["compute_s"] / f["step_s"], "fits": f["fits"],
+               "order": order[0] / order[1],
+               "order_keys": " ".join(f"{k}={v}" for k, v in row.get("ordered", {}).items())}
+
+
+# ---- what order costs presets -------------------------------------------------------------------
+
+def preset_forecast(row, mode, lockstep):
+    words = [lockstep, "plan", f"configs/{row['preset']}.yaml", "--layout", "--json", "--cluster",
+             row["cluster"], "--what-if", f"hosts={max(row['gpus'] // 8, 2)}",
+             *row["keys"].split(), f"numerics.mode={mode}"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=600,
+                          check=False)
+    if done.returncode:
+        raise SystemExit(f"bench-plan.py: {row['preset']}: {done.stderr.strip()}\n"
+                         + " ".join(words))
+    return json.loads(done.stdout)
+
+
+def presets(listed, lockstep):
+    lines = ["| preset | layout of | accelerators | leaves | `fast`, s | in order, s | ratio |",
+             "|---|---|---|---|---|---|---|"]
+    ratios = []
+    for row in listed["presets"]:
+        fast, ordered = (preset_forecast(row, mode, lockstep) for mode in ("fast", "ordered"))
+        ratios.append(ordered["step_s"] / fast["step_s"])
+        lines.append(f"| {row['preset']} | {row['source']} | {row['gpus']} | {ordered['leaves']} | "
+                     f"{fast['step_s']:.3g} | {ordered['step_s']:.3g} | {ratios[-1]:.3f} |")
+    return lines, ratios
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -148,17 +190,26 @@ def summary(rows):
             f"worst {worst['error']:+.1%} ({worst['row']})")
 
 
+def order_summary(rows):
+    ratios = [r["order"] for r in rows]
+    within = sum(ratio <= 1.05 for ratio in ratios)
+    worst = max(rows, key=lambda r: r["order"])
+    return (f"{within} of {len(rows)} at most 1.05, median {statistics.median(ratios):.3f}, worst "
+            f"{worst['order']:.2f} ({worst['row']})")
+
+
 def section(table, rows):
     what, form = REPORTS[table["reports"]]
     lines = [f"### {table['name']}", "", f"{what}. {summary(rows)}.", "",
              f"Source: {table['source']}. {table['checked'][:1].upper()}{table['checked'][1:]}.",
              "", f"As forecast: {table['mapped']}.", "",
              "| row | published | predicted | error | computing | bubble | waits for tp | for cp |"
-             " for dp |", "|---|---|---|---|---|---|---|---|---|"]
+             " for dp | in order |", "|---|---|---|---|---|---|---|---|---|---|"]
     for r in rows:
         lines.append(f"| {r['row']} | {form.format(r['published'])} | "
                      f"{form.format(r['predicted'])} | {r['error']:+.1%} | {r['compute']:.0%} | "
-                     f"{r['bubble']:.0%} | {r['tp']:.0%} | {r['cp']:.0%} | {r['dp']:.0%} |"
+                     f"{r['bubble']:.0%} | {r['tp']:.0%} | {r['cp']:.0%} | {r['dp']:.0%} | "
+                     f"{r['order']:.2f}{r['order_keys'] and ', ' + r['order_keys']} |"
                      + ("" if r["fits"] else " (does not fit into memory here)"))
     return lines + [""]
 
@@ -174,7 +225,10 @@ def page(made, explained):
              "`make bench-plan` forecasts each with `lockstep plan --layout` from "
              "[published.json](published.json) and the files of clusters/, and nothing there was "
              "set by what these runs took. A share of time is of the step, mean over ranks. "
-             "\"Unfused\" attention is a roofline of the passes that Megatron-LM made before fused "
+             "\"In order\" is the time of numerics.mode=ordered, with the leaves of the default, over "
+             "that of fast, both with the overlap that Lockstep has, which \"predicted\" lacks where "
+             "the source's system lacked it: "
+             f"{order_summary(every)}. \"Unfused\" attention is a roofline of the passes that Megatron-LM made before fused "
              "kernels (tools/bench-plan.py has it).", "", *explained, ""]
     for table, rows in made:
         lines += section(table, rows)
@@ -192,15 +246,19 @@ def write(made, explained):
     store["published"] = {
         "setting": {"date": datetime.date.today().isoformat(), "lockstep": commit()},
         "tables": [{"name": t["name"], "reports": t["reports"],
-                    "rows": [{k: r[k] for k in r if k != "forecast"} for r in rows]}
+                    "rows": rows}
                    for t, rows in made]}
     kept.write_text(json.dumps(store, indent=1, ensure_ascii=False) + "\n")
     path = ROOT / "bench" / "RESULTS.md"
     text = path.read_text()
     if BEGIN not in text:
         text += f"\n{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN, 1)
-    path.write_text(before + BEGIN + "\n\n" + page(made, explained) + END + rest.split(END, 1)[1])
+    between(path, text, BEGIN, END, page(made, explained))
+
+
+def between(path, text, begin, end, new):
+    before, rest = text.split(begin, 1)
+    path.write_text(before + begin + "\n\n" + new + end + rest.split(end, 1)[1])
 
 
 def main():
@@ -209,9 +267,14 @@ def main():
     parser.add_argument("--lockstep", default="build/lockstep")
     parser.add_argument("--check", type=int, nargs="?", const=2, default=0, metavar="ROWS",
                         help="one or two rows of each table")
+    parser.add_argument("--presets", action="store_true", help="what order costs presets alone")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
     o = parser.parse_args()
     listed = json.loads(LISTED.read_text())
+    if o.presets:
+        lines, ratios = presets(listed, o.lockstep)
+        print("\n".join(lines))
+        sys.exit(max(ratios) > ORDER_LIMIT)
     tables = [t for t in listed["tables"] if o.only.lower() in t["name"].lower()]
     if not tables:
         sys.exit(f"bench-plan.py: no table has {o.only} in its name")
@@ -221,9 +284,13 @@ def main():
     for table, rows in made:
         print("\n".join(section(table, rows)))
     every = [{**r, "row": f"{t['name']}: {r['row']}"} for t, rows in made for r in rows]
+    print(f"in order, over fast: {order_summary(every)}")
     print(f"in all {len(every)} runs: {summary(every)}")
     if o.write:
         write(made, listed["explained"])
+        path = ROOT / "doc" / "determinism.md"
+        between(path, path.read_text(), PRESETS_BEGIN, PRESETS_END,
+                "\n".join(presets(listed, o.lockstep)[0]) + "\n\n")
 
 
 if __name__ == "__main__":

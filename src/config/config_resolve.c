@@ -375,23 +375,46 @@ static int64_t divisor_of(int64_t a, int64_t b)
     return b ? divisor_of(b, a % b) : a;
 }
 
-/* The largest leaf that leaves the smallest batch enough of them for the data parallelism that a
- * model of its size may meet, and that is computed in one micro-batch. Nothing of the layout
- * counts. */
+/* A leaf that is computed in one micro-batch, and leaves 16 of them in the smallest batch; 64 from
+ * what is called 8B. */
+static int64_t small_leaf(double parameters, int64_t smallest, int64_t sequence)
+{
+    return ls_min(smallest / (parameters >= 7e9 ? 64 : 16), LS_MICRO_ROWS / sequence);
+}
+
+/* Models that fill a host with tp send all sums of gradients over the network, and have pp, whose
+ * micro-batches are small: a leaf of one would be summed for longer than it is computed. So theirs
+ * has up to 16,384 tokens, where that leaves 64. From 100 billion parameters on, which ZeRO alone
+ * does not cut enough, it is the largest that leaves 192 if that is more: the most data parallelism
+ * of published runs (MegaScale). It is a power of two: the odd factors of a batch are dp's. */
+static int64_t large_leaf(double parameters, int64_t smallest, int64_t sequence)
+{
+    int64_t most = ls_min(smallest / 64, 16384 / sequence), leaf = 1;
+    if (parameters >= 100e9)
+        most = ls_max(most, smallest / 192);
+    while (2 * leaf <= most)
+        leaf *= 2;
+    return leaf;
+}
+
+/* The default leaves the smallest batch enough leaves for the data parallelism that a model of its
+ * size may meet. Nothing of the layout counts. */
 static void resolve_leaf(struct ls_config *config)
 {
-    static const double large_parameters = 7e9; /* what is called 8B, and more */
+    static const double large_parameters = 15e9;
     const struct ls_config_batch *batch = &config->batch;
-    int64_t *leaf = &config->numerics.leaf_sequences;
-    bool large = ls_model_flops_per_token(&config->model, 0) / 6 >= large_parameters;
+    int64_t *leaf = &config->numerics.leaf_sequences, sequence = config->data.sequence;
+    double parameters = ls_model_flops_per_token(&config->model, 0) / 6;
     int64_t smallest = batch->rampup_start ? batch->rampup_start : batch->global;
     int64_t unit = divisor_of(batch->global, divisor_of(smallest, batch->rampup_increment));
-    int64_t most = ls_min(smallest / (large ? 64 : 16), LS_MICRO_ROWS / config->data.sequence);
+    bool large = parameters >= large_parameters;
+    int64_t most = large ? large_leaf(parameters, smallest, sequence)
+                         : small_leaf(parameters, smallest, sequence);
     if (*leaf)
         return;
     *leaf = config->numerics.seq_tiles > 1 ? 1 : ls_max(ls_min(most, unit), 1);
     while (unit % *leaf)
-        --*leaf;
+        *leaf = large ? *leaf / 2 : *leaf - 1;
 }
 
 static int check_seq_tiles(const struct ls_config *config, struct ls_error *error)

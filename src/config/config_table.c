@@ -270,8 +270,7 @@ static const struct ls_config_key table[] = {
         "times this"),
     INT("numerics.leaf_sequences", RECIPE, "0", 0, 0x1p20, numerics.leaf_sequences,
         "sequences of a leaf: a batch's gradient is summed leaf after leaf, and a leaf is computed "
-        "by one data-parallel rank; 0 = chosen by the recipe, for at least 16 leaves (64 from 8B "
-        "parameters) of up to 4,096 tokens"),
+        "by one data-parallel rank; 0 = chosen by the recipe: see doc/determinism.md"),
     WORD("numerics.arithmetic", RECIPE, "auto", arithmetics, numerics.arithmetic,
          "how products are added, on every processor alike: fma, or bf16_pairs, which AMX is fast "
          "at (bf16 only); auto = the faster one, measured when the run first starts and kept from "

@@ -184,7 +184,8 @@ static bool step_shorten(const struct ls_forecast_ask *ask, int64_t micro_batche
            !ls_config_layout(config, 0, layout, NULL) && layout->micro_batches == micro_batches;
 }
 
-/* From steps of 2 and of 3 micro-batches for each stage: in between, each costs the same. */
+/* From steps of 2 and of 3 micro-batches for each stage: in between, each costs the same. Where a
+ * time would become negative that was not so, and the whole step is simulated. */
 static int step_extend(const struct ls_forecast_ask *ask, struct step_times *times, bool *extended,
                        struct ls_error *error)
 {
@@ -203,9 +204,12 @@ static int step_extend(const struct ls_forecast_ask *ask, struct step_times *tim
             status = step_simulate(&part, &more, error);
             double further = (double)(m - 3 * pp) / (double)pp;
             *times = more;
-            for (int i = 0; i < TIMES; i++)
-                ((double *)times)[i] += further * (((double *)&more)[i] - ((double *)&few)[i]);
             *extended = !status;
+            for (int i = 0; i < TIMES; i++) {
+                double *time = &((double *)times)[i];
+                *time += further * (((double *)&more)[i] - ((double *)&few)[i]);
+                *extended = *extended && *time >= 0;
+            }
         }
     }
     free(config);

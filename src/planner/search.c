@@ -145,6 +145,22 @@ static int candidate_try(struct searching *s, const struct candidate *c, struct 
     return LS_OK;
 }
 
+/* The plan that the options name: the best found is not worse, however soon the time is up. */
+static int first_try(struct searching *s, struct ls_error *error)
+{
+    struct ls_search_plan plan = {.keys = ""};
+    struct ls_forecast forecast;
+    enum judgement judgement;
+    snprintf(plan.keys, sizeof plan.keys, "%s", s->options->first);
+    *s->config = *s->options->config;
+    int status = ls_search_apply(&plan, s->config, error);
+    if (!status)
+        status = evaluate(s, &judgement, &forecast, error);
+    if (!status && judgement == SIMULATED)
+        plan_insert(s, &forecast, 0);
+    return status;
+}
+
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 static const struct ls_search_options *sorted_for; /* qsort has no user */
@@ -440,20 +456,38 @@ static int refuse(struct searching *s, int64_t accelerators, struct ls_error *er
                         search->least_keys, more);
 }
 
+/* Those of `more`, which is freed, go behind the others. */
+static int candidates_join(struct candidates *all, struct candidates *more, struct ls_error *error)
+{
+    size_t count = (size_t)(all->count + more->count);
+    struct candidate *list = count ? realloc(all->list, count * sizeof *list) : NULL;
+    if (list) {
+        memcpy(list + all->count, more->list, (size_t)more->count * sizeof *list);
+        all->list = list;
+        all->count = (int64_t)count;
+    }
+    free(more->list);
+    return list || !count ? LS_OK : ls_error_set(error, LS_ENOMEM, "no memory for a search");
+}
+
+/* For cost, halves of the accelerators too, in one order: what is cheapest comes first. */
 static int counts_try(struct searching *s, int64_t accelerators, struct ls_error *error)
 {
-    int status = LS_OK;
+    struct candidates all = {0};
     int64_t least = s->options->goal == LS_GOAL_COST ? 1 : accelerators;
-    for (int64_t n = accelerators; n >= least && !status; n /= 2) {
-        struct candidates all;
-        status = candidates_make(s->options, n, &all, error);
-        s->search->candidates += all.count;
+    int status = LS_OK;
+    for (int64_t n = accelerators; n >= least && !status; n = n % 2 ? 0 : n / 2) {
+        struct candidates more = {0};
+        status = candidates_make(s->options, n, &more, error);
         if (!status)
-            status = candidates_try(s, &all, error);
-        free(all.list);
-        if (n % 2)
-            break;
+            status = candidates_join(&all, &more, error);
     }
+    s->search->candidates = all.count;
+    if (!status && s->options->first)
+        status = first_try(s, error);
+    if (!status)
+        status = candidates_try(s, &all, error);
+    free(all.list);
     return status;
 }
 

@@ -161,6 +161,41 @@ static void test_published_rows_are_admitted(void **state)
         fail_msg("%s: %s", command, last);
 }
 
+/* What order costs each preset at its published layout: at most 1.05 of fast, which the tool's exit
+ * code says. */
+static void test_order_costs_presets_little(void **state)
+{
+    (void)state;
+    char path[1024], command[2048], line[512];
+    program_path(path, sizeof path);
+    snprintf(command, sizeof command, "python3 tools/bench-plan.py --presets --lockstep '%s' 2>&1",
+             path);
+    FILE *pipe = popen(command, "r");
+    int lines = 0;
+    assert_non_null(pipe);
+    for (; fgets(line, sizeof line, pipe); lines++)
+        print_message("%s", line);
+    assert_int_equal(pclose(pipe), 0);
+    assert_true(lines > 10);
+}
+
+/* Waiting for dp is named, with the leaf that costs less and the dp that it leaves. */
+static void test_larger_leaves_are_named(void **state)
+{
+    (void)state;
+#define GPT3                                                                                       \
+    "plan --layout --cluster clusters/a100-80g-1024.yaml model.arch=gpt2 model.layers=96 "         \
+    "model.channels=12288 model.heads=96 model.vocab=51200 model.context=2048 "                    \
+    "numerics.tp_tiles=8 parallel.tp=8 parallel.pp=8 parallel.dp=16 batch.global=1536 "            \
+    "batch.micro=1 parallel.zero=1 parallel.sp=true memory.recompute=selective "                   \
+    "parallel.schedule=interleaved parallel.chunks=6 "
+    program_expect(GPT3 "numerics.leaf_sequences=2", 0,
+                   "each leaf of 2 of the batch is summed over dp: with numerics.leaf_sequences=");
+    char output[PROGRAM_OUTPUT_BYTES];
+    assert_int_equal(program_run("", GPT3, output), 0); /* the default has 192 leaves of 8 */
+    assert_null(strstr(output, "each leaf of"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +203,8 @@ int main(void)
         cmocka_unit_test(test_figures_change),
         cmocka_unit_test(test_refuses),
         cmocka_unit_test(test_published_rows_are_admitted),
+        cmocka_unit_test(test_order_costs_presets_little),
+        cmocka_unit_test(test_larger_leaves_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -468,6 +468,40 @@ static void test_automatic_values(void **state)
     assert_memory_equal(&once, &config, sizeof config);
 }
 
+/* The default leaf follows from the model and the batch: never from the layout. */
+static void test_automatic_leaves(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        int64_t batch, leaf;
+    } cases[] = {
+        {"{preset: gpt2-124m}", 512, 4},   /* 4,096 tokens */
+        {"{preset: gpt2-124m}", 48, 3},    /* 16 leaves */
+        {"{preset: llama-8b}", 512, 1},    /* 64 leaves, 4,096 tokens */
+        {"{preset: llama-70b}", 1024, 2},  /* 16,384 tokens */
+        {"{preset: llama-405b}", 2048, 8}, /* 256 */
+        {"{preset: llama-405b}", 256, 2},  /* 128 of 16,384 tokens */
+        {"{preset: llama-405b}", 96, 1},   /* 64 at least */
+        {"{preset: llama-405b}", 2160, 8}, /* 270: what is odd stays for dp */
+        {"{preset: llama-405b}", 1990, 2}, /* no other power of two divides it */
+    };
+    static const char *const layouts[] = {"{}", "{dp: 2, tp: 2, zero: 3}"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int l = 0; l < 2; l++) {
+            struct ls_config config;
+            char text[300];
+            snprintf(text, sizeof text,
+                     "model: %s\nbatch: {global: %ld}\nparallel: %s\ndata: {sequence: %d}\n",
+                     cases[i].model, (long)cases[i].batch, layouts[l],
+                     strstr(cases[i].model, "gpt2") ? 1024 : 8192);
+            expect_good(&config, text);
+            if (config.numerics.leaf_sequences != cases[i].leaf)
+                fail_msg("%s: a leaf of %ld sequences, expected %ld", text,
+                         (long)config.numerics.leaf_sequences, (long)cases[i].leaf);
+        }
+}
+
 static void test_keys_of_other_families_are_refused(void **state)
 {
     (void)state;
@@ -743,6 +777,7 @@ int main(void)
         cmocka_unit_test(test_presets_and_what_overrides_them),
         cmocka_unit_test(test_help_names_every_family_and_preset),
         cmocka_unit_test(test_automatic_values),
+        cmocka_unit_test(test_automatic_leaves),
         cmocka_unit_test(test_what_is_trained),
         cmocka_unit_test(test_contradictions_are_refused),
         cmocka_unit_test(test_keys_of_other_families_are_refused),

@@ -205,7 +205,7 @@ static void test_gradients_are_one(void **state)
 }
 
 /* What order costs beside mode fast: nothing on one rank, nor at the largest dp that a recipe
- * admits by default. */
+ * admits by default, with micro-batches of a leaf in both modes. */
 static void test_order_costs_little(void **state)
 {
     (void)state;
@@ -233,8 +233,9 @@ static void test_order_costs_little(void **state)
         int64_t leaves = config.batch.global / config.numerics.leaf_sequences;
         assert_true(leaves >= recipes[i].leaves);
         for (int zero = -1; zero <= 3; zero++) {
-            snprintf(words, sizeof words, "%s parallel.dp=%ld parallel.zero=%d", vocab,
-                     zero < 0 ? 1L : (long)leaves, (int)ls_max(zero, 0));
+            snprintf(words, sizeof words, "%s parallel.dp=%ld parallel.zero=%d batch.micro=%ld",
+                     vocab, zero < 0 ? 1L : (long)leaves, (int)ls_max(zero, 0),
+                     (long)config.numerics.leaf_sequences);
             double ordered = (double)plan_of(recipes[i].recipe, words).total;
             strcat(words, " numerics.mode=fast");
             double fast = (double)plan_of(recipes[i].recipe, words).total;

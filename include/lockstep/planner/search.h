@@ -40,6 +40,7 @@ struct ls_search_options {
     int top;                         /* at most LS_SEARCH_TOP_MAX */
     double seconds;                  /* of search, 0: no limit */
     bool (*pinned)(const char *key); /* keys that stay; NULL: none */
+    const char *first;               /* keys of a plan that is tried before all; NULL: none */
     bool exhaustive;                 /* simulate every candidate that is admitted and fits */
 };
 enum { LS_SEARCH_TOP_MAX = 64 };
