@@ -224,7 +224,8 @@ struct ls_finished_choice {
 };
 /* Local. The configuration that the run of a path (ls_checkpoint_run) kept, with the layout of
  * words ("parallel.tp=2"), whatever layout trained it; one rank without. path may be another
- * program's model too (ls_model_is_foreign). A word data.tokenizer is for a model that has none.
+ * program's model too (ls_model_is_foreign). A word data.tokenizer is for a model that has none,
+ * numerics.precision for another program's.
  * LS_ECONFIG for a key that has no meaning here. */
 int ls_finished_configure(const char *path, enum ls_finished_use use, const char *const *words,
                           int count, struct ls_config *config, struct ls_error *error);

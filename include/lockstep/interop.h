@@ -56,8 +56,11 @@ int ls_model_source_check(struct ls_model_source *source, const struct ls_model_
                           const struct ls_numerics *numerics, struct ls_error *error);
 /* ls_param_fill with the source's values, once it was checked: elements [first, first + count) of
  * the part of the parameter that is held. values [count]. */
-void ls_model_source_fill(const struct ls_model_source *source, const struct ls_param *param,
+void ls_model_source_fill(struct ls_model_source *source, const struct ls_param *param,
                           struct ls_ops *ops, int64_t first, int64_t count, float *values);
+/* What was read and is no number (NaN) or infinite: a warning in log for each tensor that has such,
+ * with the first of them. The values stay what they are. */
+void ls_model_source_tell(const struct ls_model_source *source, const struct ls_log *log);
 /* A parameter that was read, whose values lie in a mapped file, leaves the memory of the process;
  * reading brings it back. */
 void ls_model_source_forget(const struct ls_model_source *source, const struct ls_param *param);

@@ -133,6 +133,12 @@ struct ls_family_hf {
     const char *architecture;     /* "GPT2LMHeadModel" */
     const char *prefix;           /* of tensors' names, which files have or leave out */
     const struct ls_hf_key *keys; /* to a NULL name; they go before those of all families */
+    /* Keys of dropout that a file must have, because without them it is 0.1 there; ours: where
+     * model.dropout is, and not 0. To a NULL name. */
+    const struct ls_hf_dropout {
+        const char *name;
+        bool ours;
+    } * dropouts;
 };
 
 /* What a tensor's name in Hugging Face's files, between the layer's prefix and ".weight" or

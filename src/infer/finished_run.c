@@ -25,6 +25,13 @@ static const struct {
     {"numerics.isa", true},     {"data.tokenizer", true},
 };
 
+/* What a folder of another program does not say for certain: its weights' type is not the one that
+ * they must be computed in. */
+static bool is_of_folder(const char *word)
+{
+    return !strncmp(word, "numerics.precision=", strlen("numerics.precision="));
+}
+
 static int key_check(const char *word, enum ls_finished_use use, struct ls_error *error)
 {
     char list[512] = "";
@@ -86,15 +93,16 @@ static int run_read(const char *path, struct ls_config *config, struct ls_tokeni
     return status ? status : ls_kept_read(run, config, tokenizer, error);
 }
 
-/* The same of another program's model. */
-static int foreign_read(const char *path, const struct ls_log *log, struct ls_config *config,
-                        struct ls_tokenizer **tokenizer, struct ls_error *error)
+/* The same of another program's model. precision: a word, or NULL. */
+static int foreign_read(const char *path, const char *precision, const struct ls_log *log,
+                        struct ls_config *config, struct ls_tokenizer **tokenizer,
+                        struct ls_error *error)
 {
     struct ls_model_source *source;
     *tokenizer = NULL;
     int status = ls_model_source_open(&source, path, log, error);
     if (!status)
-        status = ls_model_source_alone(source, NULL, 0, log, config, error);
+        status = ls_model_source_alone(source, &precision, precision ? 1 : 0, log, config, error);
     ls_model_source_close(source);
     return status ? status : ls_config_tokenizer(config, tokenizer, error);
 }
@@ -103,11 +111,18 @@ int ls_finished_configure(const char *path, enum ls_finished_use use, const char
                           int count, struct ls_config *config, struct ls_error *error)
 {
     struct ls_tokenizer *tokenizer;
-    int status = ls_model_is_foreign(path) ? foreign_read(path, NULL, config, &tokenizer, error)
-                                           : run_read(path, config, &tokenizer, error);
+    const char *precision = NULL;
+    bool foreign = ls_model_is_foreign(path);
+    for (int i = 0; i < count && foreign; i++)
+        if (is_of_folder(words[i]))
+            precision = words[i];
+    int status = foreign ? foreign_read(path, precision, NULL, config, &tokenizer, error)
+                         : run_read(path, config, &tokenizer, error);
     if (!status)
         ls_config_layout_reset(config);
     for (int i = 0; i < count && !status; i++) {
+        if (foreign && is_of_folder(words[i]))
+            continue;
         status = ls_config_set(config, words[i], error);
         if (!status)
             status = key_check(words[i], use, error);
@@ -196,12 +211,14 @@ static int foreign_load(struct ls_finished *f, const char *path, const struct ls
     struct ls_model_source *source = NULL;
     struct ls_config alone;
     const struct ls_log *mine = ls_comm_rank(world) == 0 ? log : NULL;
-    int status = foreign_read(path, mine, &alone, &f->tokenizer, error);
+    int status = foreign_read(path, NULL, mine, &alone, &f->tokenizer, error);
     if (!status)
         status = ls_model_source_open(&source, path, NULL, error);
     status = ls_comm_agree(world, status, error);
     if (!status)
         status = source_load(f, source, error);
+    if (!status)
+        ls_model_source_tell(source, log);
     ls_model_source_close(source);
     return status;
 }

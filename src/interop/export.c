@@ -303,6 +303,7 @@ int ls_export(const struct ls_export *export, struct ls_export_report *report,
                  : export->format == LS_EXPORT_LLMC ? export_llmc(ex, error)
                                                     : export_gguf(ex, error);
         ls_ops_release(&ex->ops);
+        ls_model_source_tell(ex->source, export->log);
     }
     *report = ex->report;
     ls_model_source_close(ex->source);

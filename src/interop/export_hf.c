@@ -30,6 +30,10 @@ static json_t *description_begin(const struct exporting *ex)
     }
     struct ls_tokenizer *tokenizer = NULL;
     json_t *fresh = json_pack("{s:b}", "use_cache", 1);
+    const struct ls_hf_dropout *each = ls_family_of(ex->config.model.arch)->hf.dropouts;
+    for (; each && each->name; each++)
+        json_object_set_new(fresh, each->name,
+                            json_real(each->ours ? (double)ex->config.model.dropout : 0));
     if (ls_config_tokenizer(&ex->config, &tokenizer, NULL) == LS_OK && tokenizer) {
         json_object_set_new(fresh, "bos_token_id", json_integer(ls_tokenizer_eod(tokenizer)));
         json_object_set_new(fresh, "eos_token_id", json_integer(ls_tokenizer_eod(tokenizer)));

@@ -190,6 +190,7 @@ int ls_import(const struct ls_import *import, struct ls_import_report *report,
     if (!status) {
         report_fill(im, report);
         status = run_write(im, error);
+        ls_model_source_tell(im->source, import->log);
         ls_ops_release(&im->ops);
     }
     staging_close(&im->staging);

@@ -61,6 +61,7 @@ struct source_view {
     bool transposed;
 };
 
+enum { SOURCE_UNFINITE_MAX = 8 };
 struct ls_model_source {
     const struct source_kind *kind;
     char path[PATH_MAX];
@@ -72,6 +73,12 @@ struct ls_model_source {
     bool apart;                      /* of a run: its adapters are read, and not merged */
     struct ls_safetensors *adapters; /* of PEFT's; NULL: random ones */
     char adapters_path[PATH_MAX];
+    struct unfinite { /* values that were read and are NaN or infinite, by tensor */
+        char name[LS_PARAM_NAME_MAX + 1];
+        int64_t count, row, col; /* of the first of them */
+        float value;
+    } unfinite[SOURCE_UNFINITE_MAX];
+    int unfinite_count; /* of tensors; those of further ones are not kept */
 };
 struct source_kind {
     int (*open)(struct ls_model_source *source, struct ls_error *error);

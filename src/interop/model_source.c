@@ -2,8 +2,11 @@
 #include "interop_private.h"
 #include "staging.h"
 
+#include <lockstep/base/words.h>
 #include <lockstep/config/inputs.h>
 
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -136,7 +139,55 @@ int ls_model_source_check(struct ls_model_source *source, const struct ls_model_
     return status || !source->kind->check ? status : source->kind->check(source, error);
 }
 
-void ls_model_source_fill(const struct ls_model_source *source, const struct ls_param *param,
+/* An exponent of ones. */
+static bool is_finite(float value)
+{
+    return fabsf(value) <= FLT_MAX;
+}
+
+static void unfinite_note(struct ls_model_source *source, const struct ls_param *param,
+                          int64_t first, int64_t count, const float *values, int64_t found)
+{
+    struct unfinite *last = source->unfinite + source->unfinite_count - 1;
+    if (source->unfinite_count == 0 || strcmp(last->name, param->name) != 0) {
+        if (source->unfinite_count == SOURCE_UNFINITE_MAX)
+            return;
+        int64_t i = 0;
+        while (i < count && is_finite(values[i]))
+            i++;
+        last = source->unfinite + source->unfinite_count++;
+        *last = (struct unfinite){.row = param->first_row + (first + i) / param->cols,
+                                  .col = param->first_col + (first + i) % param->cols,
+                                  .value = values[i]};
+        snprintf(last->name, sizeof last->name, "%s", param->name);
+    }
+    last->count += found;
+}
+
+static void values_check(struct ls_model_source *source, const struct ls_param *param,
+                         struct ls_ops *ops, int64_t first, int64_t count, const float *values)
+{
+    int64_t found = 0;
+    if (ops->idle)
+        return;
+#pragma omp parallel for simd num_threads(ops->threads) reduction(+ : found)
+    for (int64_t i = 0; i < count; i++)
+        found += !is_finite(values[i]);
+    if (found)
+        unfinite_note(source, param, first, count, values, found);
+}
+
+void ls_model_source_tell(const struct ls_model_source *source, const struct ls_log *log)
+{
+    for (int i = 0; i < source->unfinite_count; i++) {
+        const struct unfinite *one = &source->unfinite[i];
+        ls_log(log, LS_LOG_WARNING, "%s: %s: %s not finite, the first at [%ld, %ld]: %g",
+               source->path, one->name, ls_counted(one->count, "value").text, (long)one->row,
+               (long)one->col, (double)one->value);
+    }
+}
+
+void ls_model_source_fill(struct ls_model_source *source, const struct ls_param *param,
                           struct ls_ops *ops, int64_t first, int64_t count, float *values)
 {
     struct source_view view;
@@ -151,6 +202,7 @@ void ls_model_source_fill(const struct ls_model_source *source, const struct ls_
     interop_fill(&view, param, ops, first, count, values);
     if (source->kind->merge && !source->apart && !param->adapts)
         source->kind->merge(source, param, ops, first, count, values);
+    values_check(source, param, ops, first, count, values);
 }
 
 void ls_model_source_forget(const struct ls_model_source *source, const struct ls_param *param)

@@ -128,6 +128,8 @@ static const struct ls_preset presets[] = {
     {0},
 };
 
+static const struct ls_hf_dropout hf_dropouts[] = {
+    {"attn_pdrop", false}, {"embd_pdrop", true}, {"resid_pdrop", true}, {0}};
 static const struct ls_hf_key hf_keys[] = {
     {"n_layer", "layers", NULL, NULL},
     {"n_embd", "channels", NULL, NULL},
@@ -174,7 +176,7 @@ const struct family family_gpt2 = {
               .acts = 1u << LS_ACT_GELU_TANH | 1u << LS_ACT_GELU_ERF,
               .ffn = {.times = 4, .over = 1, .multiple = 1},
               .presets = presets,
-              .hf = {"gpt2", "GPT2LMHeadModel", "transformer.", hf_keys},
+              .hf = {"gpt2", "GPT2LMHeadModel", "transformer.", hf_keys, hf_dropouts},
               .gguf = {.architecture = "gpt2", .names = gguf_names}},
     .embedding = &embedding,
     .block = &block,

@@ -260,6 +260,8 @@ static int parameters_fill(struct ls_trainer *t, struct ls_error *error)
         if (source)
             ls_model_source_forget(source, &t->params.list[i]);
     }
+    if (source)
+        ls_model_source_tell(source, t->log);
     ls_model_source_close(source);
     status = ls_comm_agree(t->world, status, error);
     return status ? status : ls_state_publish(&t->state, error);

@@ -25,6 +25,14 @@ static void test_out_and_back(void **state)
            0, "");
     expect("$L eval out corpus_valid | diff - loss.txt", 0, "");
     expect("$L eval out corpus_valid parallel.tp=2 | diff - loss.txt", 0, "");
+    /* A folder's weights may be computed in another type; a run has its own. */
+    expect("$L eval out corpus_valid numerics.precision=fp32 | diff - loss.txt && "
+           "$L eval out corpus_valid numerics.precision=bf16 > bf16.txt && "
+           "! diff -q bf16.txt loss.txt && "
+           "$L generate out --prompt a --tokens 2 numerics.precision=bf16 data.tokenizer=byte",
+           0, "differ");
+    expect("$L eval run corpus_valid numerics.precision=bf16", 2,
+           "all but its layout is the run's");
     /* The folder of an import is enough to train in. */
     expect("$L train again/config.yaml data.train=corpus_train train.steps=2 parallel.pp=2 "
            "batch.global=4 parallel.threads=1 log.progress=plain",
@@ -41,6 +49,7 @@ static void test_llmc(void **state)
     (void)state;
     expect("$L train $C train.out=gpt train.steps=1", 0, "hash");
     expect("$L export gpt --format llmc --out gpt.bin", 0, "16 tensors");
+    expect("$L export gpt --out gpt-hf && grep -c '_pdrop\": 0.0' gpt-hf/config.json", 0, "3\n");
     expect("$L import gpt.bin --out back", 0, "of the family gpt2");
     expect("$L train $C model.from=gpt.bin train.out=more train.steps=1", 0, "hash");
     expect("$L export run --format llmc --out no.bin", 2, "a file of llm.c has gpt2");

@@ -368,6 +368,57 @@ static void test_links_stay_in_the_tree(void **state)
     import(inside, never);
 }
 
+static void warning_keep(void *user, enum ls_log_level level, const char *line)
+{
+    char *said = user;
+    if (level == LS_LOG_WARNING)
+        snprintf(said + strlen(said), 2000 - strlen(said), "%s\n", line);
+}
+
+/* Overwrites values of a tensor of FOLDER/model.safetensors (float32). */
+static void values_edit(const char *folder, const char *name, const size_t *at, const float *values,
+                        int count)
+{
+    size_t bytes;
+    const char *path = scratch_path(folder, "model.safetensors");
+    char *file = scratch_read(path, &bytes), quoted[200];
+    uint64_t header;
+    memcpy(&header, file, sizeof header);
+    snprintf(quoted, sizeof quoted, "\"%s\"", name);
+    char *entry = memmem(file + 8, header, quoted, strlen(quoted));
+    assert_non_null(entry);
+    size_t begin = strtoull(strchr(strstr(entry, "data_offsets"), '[') + 1, NULL, 10);
+    for (int i = 0; i < count; i++)
+        memcpy(file + 8 + header + begin + 4 * at[i], &values[i], sizeof *values);
+    scratch_write(path, file, bytes);
+    free(file);
+}
+
+/* A weight that is not finite is told, with its tensor and place, and stays what it is. */
+static void test_values_that_are_not_finite_are_told(void **state)
+{
+    char said[2000] = "", run[4096];
+    const struct ls_log log = {LS_LOG_INFO, warning_keep, said};
+    const char *folder = folder_make(*state, "nan", &(struct folder_of){.golden = "gpt2_tiny"});
+    struct ls_error error = {0};
+    struct ls_import_report report;
+    values_edit(folder, "ln_f.bias", (size_t[]){3}, (float[]){NAN}, 1);
+    values_edit(folder, "wpe.weight", (size_t[]){0, 5}, (float[]){-INFINITY, NAN}, 2);
+    snprintf(run, sizeof run, "%s", scratch_path(*state, "told"));
+    const struct ls_import what = {.from = folder, .run = run, .log = &log};
+    if (ls_import(&what, &report, &error))
+        fail_msg("%s", error.text);
+    assert_non_null(strstr(said, "wpe.weight: 2 values not finite, the first at [0, 0]: -inf"));
+    assert_non_null(strstr(said, "ln_f.bias: 1 value not finite, the first at [0, 3]: nan"));
+    const char *good = folder_make(*state, "good", &(struct folder_of){.golden = "gpt2_tiny"});
+    const struct ls_import other = {
+        .from = good, .run = scratch_path(*state, "silent"), .log = &log};
+    said[0] = '\0';
+    if (ls_import(&other, &report, &error))
+        fail_msg("%s", error.text);
+    assert_string_equal(said, "");
+}
+
 static const struct {
     const char *value, *words;
 } bad_index[] = {
@@ -548,6 +599,8 @@ int main(void)
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad_configurations, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad_index, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_values_that_are_not_finite_are_told, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(test_links_stay_in_the_tree, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad_weights, scratch_setup, scratch_teardown),
