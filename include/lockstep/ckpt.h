@@ -195,6 +195,9 @@ int ls_checkpoint_list(const char *run_directory, ls_checkpoint_visitor *visit, 
                        struct ls_error *error);
 /* *count = the checkpoints of a run, also those that cannot be read; 0 where there is no run. */
 int ls_checkpoint_count(const char *run_directory, int *count, struct ls_error *error);
+/* Whether the run has the checkpoint of that step. */
+bool ls_checkpoint_there(const char *run_directory, int64_t step);
+
 /* The checkpoint with the lowest validation loss, as the file RUN/checkpoints/best names it. */
 struct ls_checkpoint_best {
     int64_t step;

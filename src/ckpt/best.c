@@ -45,6 +45,15 @@ bool ckpt_best_follow(const char *path, char directory[PATH_MAX])
                     (long long)best.step) < PATH_MAX;
 }
 
+bool ls_checkpoint_there(const char *run_directory, int64_t step)
+{
+    char path[PATH_MAX];
+    struct stat status;
+    return snprintf(path, sizeof path, "%s/" CKPT_DIRECTORY "/" CKPT_STEP_FORMAT, run_directory,
+                    (long long)step) < PATH_MAX &&
+           stat(path, &status) == 0;
+}
+
 int ls_checkpoint_best_read(const char *run_directory, struct ls_checkpoint_best *best, bool *found,
                             struct ls_error *error)
 {

@@ -1,4 +1,5 @@
 /* A whole run: steps, records, evaluation, samples, checkpoints, and ending early in good order. */
+#include "best_records.h"
 #include "drift_watch.h"
 #include "events.h"
 #include "metrics_prom.h"
@@ -35,10 +36,10 @@ struct run {
     struct events events;
     struct run_trace trace;
     struct drift_watch drift;
-    struct ls_lock lock;            /* on train.out, of rank 0 */
-    struct ls_checkpoint_best best; /* of rank 0; step -1: none yet */
-    bool writer;                    /* rank 0 */
-    bool moved;                     /* train.out was, while the run wrote to it */
+    struct ls_lock lock;      /* on train.out, of rank 0 */
+    struct best_records best; /* of rank 0 */
+    bool writer;              /* rank 0 */
+    bool moved;               /* train.out was, while the run wrote to it */
 };
 
 /* ---- where it writes ------------------------------------------------------------------------- */
@@ -312,13 +313,27 @@ static int save(struct run *run, bool last, struct ls_error *error)
     return ls_comm_agree(run->world, local, error);
 }
 
-/* Local, on rank 0: what an earlier part of this run found best. */
+static int best_write(struct run *run, struct ls_error *error)
+{
+    int status = ls_checkpoint_best_write(run->config->train.out, &run->best.best, error);
+    return sink_judge(&run->records.best_sink, "checkpoints/best", status, &run->events.log, error);
+}
+
+/* Local, on rank 0: what an earlier part of this run found best. Its records say so; the file, if
+ * there are none of them. A run that was killed between the two writes is mended here, before
+ * anything is pruned. */
 static int best_open(struct run *run, struct ls_error *error)
 {
+    struct ls_checkpoint_best named;
     bool found;
-    int status = ls_checkpoint_best_read(run->config->train.out, &run->best, &found, error);
-    if (!found)
-        run->best = (struct ls_checkpoint_best){.step = -1};
+    int status = best_records_read(run->config->train.out, &run->best, error);
+    if (status || !run->config->train.keep_best)
+        return status;
+    status = ls_checkpoint_best_read(run->config->train.out, &named, &found, error);
+    if (!status && run->best.best.step < 0 && found)
+        run->best.best = named;
+    else if (!status && run->best.best.step >= 0 && (!found || named.step != run->best.best.step))
+        status = best_write(run, error);
     return status;
 }
 
@@ -327,19 +342,16 @@ static int best_open(struct run *run, struct ls_error *error)
 static int best_keep(struct run *run, const struct ls_eval_report *r, struct ls_error *error)
 {
     const struct ls_checkpoint_best now = {ls_trainer_steps(run->trainer), r->loss, r->sequences};
-    const struct ls_checkpoint_best *best = &run->best;
-    bool first = best->step < 0 || best->sequences != now.sequences;
-    int64_t better = run->writer && isfinite(now.loss) && (first || now.loss < best->loss);
+    struct best_records after = run->best;
+    int64_t better = run->writer && best_records_take(&after, &now);
     int status = ls_all_reduce_max(run->world, &better, error), local = LS_OK;
     if (!status && better && run->trainer->state.saved_step != now.step)
         status = save(run, false, error);
     if (status || !better || run->trainer->state.saved_step != now.step)
         return status;
     if (run->writer) {
-        run->best = now;
-        local = ls_checkpoint_best_write(run->config->train.out, &now, error);
-        local =
-            sink_judge(&run->records.best_sink, "checkpoints/best", local, &run->events.log, error);
+        run->best = after;
+        local = best_write(run, error);
     }
     return ls_comm_agree(run->world, local, error);
 }
@@ -381,6 +393,14 @@ static int sample(struct run *run, struct ls_error *error)
 static bool due(int64_t step, int64_t every)
 {
     return every > 0 && step % every == 0;
+}
+
+/* Whether an evaluation follows the step: every so many, and the last one. */
+static bool evaluates(const struct ls_config *config, int64_t step)
+{
+    bool final = step >= ls_config_steps(config);
+    return config->data.valid[0] && config->eval.every > 0 &&
+           (final || due(step, config->eval.every));
 }
 
 /* What ranks tell each other after a step: whether a signal came or train.out was moved, and where
@@ -523,8 +543,7 @@ static int step(struct run *run, bool *stop, struct ls_error *error)
     /* Saved first: who asked for the end may not wait for more than that. */
     if (!status && (due(report.step, config->train.save_every) || last))
         status = save(run, last, error);
-    bool final = config->eval.every > 0 && report.step >= ls_config_steps(config);
-    if (!status && config->data.valid[0] && (due(report.step, config->eval.every) || final))
+    if (!status && evaluates(config, report.step))
         status = evaluate(run, error);
     if (!status && due(report.step, config->sample.every))
         status = sample(run, error);
@@ -596,6 +615,17 @@ static int first_save(struct run *run, struct ls_error *error)
     bool only = ls_config_steps(config) == 0;
     int status = only || config->train.save_first ? save(run, only, error) : LS_OK;
     return status || !only || config->eval.every == 0 ? status : evaluate(run, error);
+}
+
+/* Collective. A run that was killed between a checkpoint and its evaluation evaluates now. One that
+ * goes on from the checkpoint of another has no record of its step. */
+static int evaluation_make_up(struct run *run, struct ls_error *error)
+{
+    int64_t step = ls_trainer_steps(run->trainer);
+    int64_t lacks = run->writer && evaluates(run->config, step) && run->best.last < step &&
+                    run->best.recorded == step;
+    int status = ls_all_reduce_max(run->world, &lacks, error);
+    return status || !lacks ? status : evaluate(run, error);
 }
 
 /* Local, on rank 0. */
@@ -674,7 +704,9 @@ static int run_open(struct run *run, struct ls_error *error)
             ls_params_release(&whole);
     }
     status = ls_comm_agree(run->world, status, error);
-    return status || resumed ? status : first_save(run, error);
+    if (status)
+        return status;
+    return resumed ? evaluation_make_up(run, error) : first_save(run, error);
 }
 
 /* Collective. A run that has no step to do says so, and what it holds. */

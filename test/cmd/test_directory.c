@@ -392,6 +392,42 @@ static void test_the_best_is_kept(void **state)
            "train.keep_best");
 }
 
+/* Killed between two writes: each state that a kill can leave is made by hand from a run that
+ * ended, and going on gives what the whole run has. */
+static void test_the_best_after_a_kill(void **state)
+{
+    (void)state;
+    char line[512];
+    expect("$L train " WILD "train.out=killed train.steps=12 eval.every=3 train.keep=9", 0, "hash");
+    long best = best_of("killed", 12);
+    if (best < 3 || best >= 12)
+        fail_msg("best %ld of: %s", best, (shell("grep validation killed/metrics.jsonl"), output));
+    /* Saved and evaluated; the file still names another one. */
+    snprintf(
+        line, sizeof line,
+        "cp -r killed stale && sed -i 's/\"step\": [0-9]*/\"step\": 12/' stale/checkpoints/best && "
+        "$L train stale/config.yaml train.steps=13 train.keep=1 train.resume=auto && "
+        "ls stale/checkpoints && cat stale/checkpoints/best");
+    expect(line, 0, "hash");
+    snprintf(line, sizeof line, "\"step\": %ld,", best);
+    assert_non_null(strstr(output, line));
+    snprintf(line, sizeof line, "step-%08ld\n", best);
+    assert_non_null(strstr(output, line)); /* and was not pruned */
+    /* The same without the file. */
+    expect("cp -r killed none && rm none/checkpoints/best && "
+           "$L train none/config.yaml train.steps=13 train.keep=1 train.resume=auto && "
+           "cmp none/checkpoints/best killed/checkpoints/best",
+           0, "hash");
+    /* The last step is saved and not evaluated. */
+    expect(
+        "cp -r killed cut && sed -i '/\"step\": 12, .*validation_loss/,$d' cut/metrics.jsonl && "
+        "! grep -q '\"step\": 12, .*validation' cut/metrics.jsonl && "
+        "$L train cut/config.yaml train.resume=auto && "
+        "for r in killed cut; do grep -o '\"validation_loss\": [^,]*' $r/metrics.jsonl > $r.said; "
+        "done && cmp killed.said cut.said && grep -c . cut.said",
+        0, "4\n");
+}
+
 /* ---- a full disk ----------------------------------------------------------------------------- */
 
 /* The line runs with a file system of that many KiB at disk, which it alone sees. */
@@ -501,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_a_finished_run_is_extended),
         cmocka_unit_test(test_the_initial_weights),
         cmocka_unit_test(test_the_best_is_kept),
+        cmocka_unit_test(test_the_best_after_a_kill),
         cmocka_unit_test(test_records_on_a_full_disk),
         cmocka_unit_test(test_the_last_checkpoint_on_a_full_disk),
         cmocka_unit_test(test_leftovers_are_removed),
